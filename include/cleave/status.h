@@ -1,0 +1,60 @@
+/** @file status.h - what a call returns, and the message that goes with a failure.
+ *
+ * Every fallible function returns a clv_status and takes, as its last parameter, a clv_error owned by the caller
+ * (NULL where the message is not wanted). The message names the constraint that was broken, what would be valid
+ * and, where there is one, a suggestion. Out-parameters are untouched on failure. There is no global or
+ * thread-local last error: ranks are threads. The library never exits, aborts or prints.
+ */
+#ifndef CLEAVE_STATUS_H
+#define CLEAVE_STATUS_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define CLV_API __attribute__((visibility("default")))
+#else
+#define CLV_API
+#endif
+
+/** X(code, name, text): one row a status. */
+#define CLV_STATUS_TABLE(X)                                                                                            \
+    X(CLV_OK, "ok", "no error")                                                                                        \
+    X(CLV_EINVAL, "invalid", "an argument is out of its range")                                                        \
+    X(CLV_ESHAPE, "shape", "shapes do not fit together")                                                               \
+    X(CLV_EDTYPE, "dtype", "a dtype is unknown or not accepted here")                                                  \
+    X(CLV_ESYNTAX, "syntax", "a text form could not be parsed")                                                        \
+    X(CLV_EAXIS, "axis", "a mesh axis is unknown or used twice")                                                       \
+    X(CLV_ELIMIT, "limit", "a documented limit is exceeded")                                                           \
+    X(CLV_ENOMEM, "memory", "memory could not be allocated")                                                           \
+    X(CLV_EIO, "io", "a file could not be read or written")                                                            \
+    X(CLV_EFORMAT, "format", "a file does not follow its format")                                                      \
+    X(CLV_ENOTFOUND, "not-found", "a name does not exist")                                                             \
+    X(CLV_EEXIST, "exists", "a name exists already")                                                                   \
+    X(CLV_EUNSUPPORTED, "unsupported", "valid, but not supported")                                                     \
+    X(CLV_EPEER, "peer", "another rank failed")                                                                        \
+    X(CLV_ETIMEOUT, "timeout", "a deadline passed")
+
+typedef enum clv_status {
+#define CLV_STATUS_ENUM(code, name, text) code,
+    CLV_STATUS_TABLE(CLV_STATUS_ENUM)
+#undef CLV_STATUS_ENUM
+} clv_status;
+
+/** A failure, described for a person. Zero-initialise it; set once, where the fault is found, never overwritten. */
+typedef struct clv_error {
+    clv_status code;
+    int rank;          /**< the rank that failed, -1 when it concerns no rank */
+    char op[96];       /**< the op (and layer) that failed, "" when it concerns none */
+    char message[512]; /**< one line, no newline at its end */
+} clv_error;
+
+/** The short name ("shape") and the one-line meaning of a status; "unknown" for a value outside the enum. */
+CLV_API const char *clv_status_name(clv_status status);
+CLV_API const char *clv_status_text(clv_status status);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

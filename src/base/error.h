@@ -1,0 +1,28 @@
+/* error.h - setting a caller-owned clv_error where the fault is found. */
+#ifndef CLEAVE_BASE_ERROR_H
+#define CLEAVE_BASE_ERROR_H
+
+#include <stddef.h>
+
+#include "cleave/status.h"
+
+/* Records code and message in err (which may be NULL, and keeps an earlier failure if it holds one) and returns
+ * code, so that a check reads `return clv_fail(err, CLV_ESHAPE, "...", ...)`. rank is set to -1, op to "". */
+clv_status clv_fail(clv_error *err, clv_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* The same for a failure met while running `op` on `rank`. */
+clv_status clv_fail_at(clv_error *err, clv_status code, int rank, const char *op, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Out of memory while allocating `bytes` for `what`. */
+clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes);
+
+/* Returns from the enclosing function when the call fails. The only macro that hides control flow. */
+#define CLV_TRY(call)                                                                                                  \
+    do {                                                                                                               \
+        clv_status try_status_ = (call);                                                                               \
+        if (try_status_ != CLV_OK)                                                                                     \
+            return try_status_;                                                                                        \
+    } while (0)
+
+#endif
