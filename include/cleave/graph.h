@@ -1,0 +1,175 @@
+/** @file graph.h - a model as a graph over whole (global) tensors.
+ *
+ * Build values with the functions below, state the layouts that you care about (inputs, parameters, constraints),
+ * take gradients, and compile the graph into a program (program.h), which holds every collective.
+ *
+ * Errors while building: a builder that fails records the first failure in the graph, with the op's name, and returns
+ * an invalid value (id < 0); builders given an invalid value return one. So a model is written without a check a
+ * line; clv_graph_status tells, and clv_compile refuses such a graph with the recorded error.
+ *
+ * Letters in comments: B batch, S sequence, M model width, H query heads, K key/value heads, D head_dim,
+ * F feed-forward width, V vocabulary. Not thread-safe: one thread builds a graph.
+ */
+#ifndef CLEAVE_GRAPH_H
+#define CLEAVE_GRAPH_H
+
+#include <stdbool.h>
+
+#include "cleave/dtype.h"
+#include "cleave/layout.h"
+#include "cleave/mesh.h"
+#include "cleave/rng.h"
+#include "cleave/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct clv_graph clv_graph;
+
+/** A tensor of a graph; id < 0 is no value. */
+typedef struct clv_value {
+    int id;
+} clv_value;
+#ifdef __cplusplus
+#define CLV_NONE (clv_value{-1})
+#else
+#define CLV_NONE ((clv_value){-1})
+#endif
+
+/** Dtype and whole shape of a tensor. */
+typedef struct clv_type {
+    clv_dtype dtype;
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+} clv_type;
+
+/** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free. */
+CLV_API clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err);
+CLV_API void clv_graph_free(clv_graph *graph);
+/** CLV_OK, or the first failure of a builder. */
+CLV_API clv_status clv_graph_status(const clv_graph *graph, clv_error *err);
+CLV_API const clv_mesh *clv_graph_mesh(const clv_graph *graph);
+CLV_API clv_type clv_graph_type(const clv_graph *graph, clv_value value);
+/** Parses a layout's text form for a tensor of `rank` dimensions; a failure is recorded in the graph. */
+CLV_API clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text);
+/** Names that follow are prefixed by "scope.": state, ops in messages and plans. Nested; formatted as printf does. */
+CLV_API void clv_graph_push(clv_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
+CLV_API void clv_graph_pop(clv_graph *graph);
+
+/* ---- what comes in, what stays, what goes out ---- */
+
+/** A tensor bound at each run. layout NULL: the partitioner chooses. */
+CLV_API clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
+                            const clv_layout *layout);
+/** Named state that outlives a run (a parameter, an optimizer moment, a KV cache), kept in `layout` (NULL: replicated).
+ *  Its first values are made by `init` keyed by fold_in(session seed, hash of the name) on each rank for its own shard. */
+CLV_API clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
+                            const clv_layout *layout, clv_init init);
+/** At the end of the run `state` becomes `value` (same type). Done in place where the graph allows it. */
+CLV_API void clv_assign(clv_graph *graph, clv_value state, clv_value value);
+/** Returns `value` to the caller under a name. layout NULL: as the partitioner leaves it, never partial. */
+CLV_API void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_layout *layout);
+
+/** The identity, with a stated layout (with_sharding_constraint). Its gradient has the same layout. */
+CLV_API clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout);
+
+/** Gradients of the scalar `loss` (or, with seed valid, of <seed, loss> for a loss of any shape) with respect to n
+ *  values; out[i] is zeros where loss does not depend on wrt[i]. A gradient of state or of an input with a
+ *  stated layout is brought to that layout; others take their primal's where that costs nothing. */
+CLV_API void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n,
+                           clv_value *out);
+
+/* ---- ops; each is documented in src/ops/<file>.c: formula, sharding rule, gradient ---- */
+
+/** Products by subscripts, e.g. "bsm,mhd->bshd": letters in both operands and not in the result are contracted, letters
+ *  in all three are batch. Every letter of an operand is in the other operand or the result. */
+CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b);
+
+typedef enum clv_unary {
+    CLV_EXP, CLV_LOG, CLV_TANH, CLV_SIGMOID, CLV_GELU /**< exact, erf */, CLV_GELU_TANH, CLV_SILU, CLV_RELU,
+    CLV_RSQRT, CLV_NEG
+} clv_unary;
+typedef enum clv_binary { CLV_ADD, CLV_SUB, CLV_MUL, CLV_DIV, CLV_MAX, CLV_MIN } clv_binary;
+
+CLV_API clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x);
+/** NumPy broadcasting; dtypes equal. */
+CLV_API clv_value clv_combine(clv_graph *graph, clv_binary kind, clv_value a, clv_value b);
+CLV_API clv_value clv_add(clv_graph *graph, clv_value a, clv_value b);
+CLV_API clv_value clv_sub(clv_graph *graph, clv_value a, clv_value b);
+CLV_API clv_value clv_mul(clv_graph *graph, clv_value a, clv_value b);
+CLV_API clv_value clv_div(clv_graph *graph, clv_value a, clv_value b);
+/** condition (bool or u8) ? a : b, all broadcast together. */
+CLV_API clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, clv_value b);
+CLV_API clv_value clv_scale(clv_graph *graph, clv_value x, double factor);
+CLV_API clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype);
+CLV_API clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value);
+/** gelu(x + bias), bias [last dimension]; kind CLV_GELU or CLV_GELU_TANH. */
+CLV_API clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary kind);
+/** act(gate) * up for x [..., 2, F] = (gate, up) -> [..., F]; kind CLV_SILU, CLV_GELU, CLV_GELU_TANH or CLV_RELU. */
+CLV_API clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary kind);
+
+typedef enum clv_reduce_kind { CLV_SUM, CLV_REDUCE_MAXIMUM, CLV_MEAN } clv_reduce_kind;
+/** Reduces the dimensions of dims[n], which leave the shape (keep = false) or become 1 (keep = true). */
+CLV_API clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep);
+
+CLV_API clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *shape);
+/** out dimension i is x's dimension order[i]. */
+CLV_API clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order);
+/** [begin[d], end[d]) of each dimension. */
+CLV_API clv_value clv_slice(clv_graph *graph, clv_value x, const int64_t *begin, const int64_t *end);
+/** Zeros around x: out shape[d] = before[d] + x + after[d]. (The gradient of slice.) */
+CLV_API clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, const int64_t *after);
+CLV_API clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim);
+
+/** table [V,M], ids (i32 or i64) [...] -> [..., M]. An id outside [0, V) gives zeros. */
+CLV_API clv_value clv_embedding(clv_graph *graph, clv_value table, clv_value ids);
+
+/** x * rsqrt(mean(x^2) + eps) * gain over the last dimension. */
+CLV_API clv_value clv_rms_norm(clv_graph *graph, clv_value x, clv_value gain, double eps);
+/** (x - mean) * rsqrt(var + eps) * gain + bias over the last dimension; bias may be CLV_NONE. */
+CLV_API clv_value clv_layer_norm(clv_graph *graph, clv_value x, clv_value gain, clv_value bias, double eps);
+
+typedef struct clv_attention_options {
+    bool causal;
+    double scale;     /**< 0: 1/sqrt(D) */
+    clv_value mask;   /**< u8 or bool [B, Sk], 1 = attend; CLV_NONE: none. A zeroed struct has id 0: set it */
+    clv_value offset; /**< i32 scalar []: global index of query row 0 among the keys, and with causal = true the keys after
+                           the last query are not seen (KV cache); CLV_NONE: 0 */
+} clv_attention_options;
+#define CLV_ATTENTION_DEFAULT {true, 0, CLV_NONE_INIT, CLV_NONE_INIT}
+#define CLV_NONE_INIT {-1}
+/** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D]. */
+CLV_API clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options);
+
+/** Rotary position embedding of x [B,S,H,D] (or [B,S,2,K,D]: only [:,:,0]); position of row s is offset + s.
+ *  offset: i32 scalar or CLV_NONE. interleaved: pairs (2i, 2i+1); else half-split pairs (i, i + dims/2).
+ *  dims: rotated leading part of D (0: all). */
+CLV_API clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, double theta, int64_t dims,
+                           bool interleaved);
+/** Writes rows [B,S,...] of `rows` into cache [B,Smax,...] from row `offset` (i32 scalar) on; returns the new cache. */
+CLV_API clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset);
+
+CLV_API clv_value clv_softmax(clv_graph *graph, clv_value x);
+/** Softmax cross-entropy a row: logits [...,V], labels (i32/i64) [...] -> f32 [...] (f64 for f64); 0 where label == ignored. The
+ *  vocabulary may be split: full logits are never gathered. */
+CLV_API clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored);
+/** The number of labels that are not `ignored`, as f32 scalar (f64 if `like` is f64). */
+CLV_API clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t ignored, clv_dtype dtype);
+
+/** x / (1-p) where uniform(fold_in(key, step)) at the global element index < 1-p, else 0. step: i32 scalar input, or CLV_NONE.
+ *  The mask is the same on every mesh. */
+CLV_API clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step);
+
+typedef struct clv_adamw_options {
+    double beta1, beta2, eps, weight_decay; /**< zeros: 0.9, 0.999, 1e-8; weight_decay 0 */
+} clv_adamw_options;
+/** AdamW (Loshchilov & Hutter 2019, eps outside the root): makes the moments as state "<name>.m" and ".v" in the
+ *  parameter's layout and assigns all three. lr: f32 scalar; step: i32 scalar, 1 at the first update. */
+CLV_API void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, clv_value step,
+                       const clv_adamw_options *options);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
