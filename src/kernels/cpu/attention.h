@@ -1,0 +1,86 @@
+/* attention.h - scaled dot-product attention without the S x S matrix ("flash"), forward and backward, CPU.
+ *
+ *   s[i,j] = scale * sum_d q[b,i,h,d] * k[b,j,c,d]      c = (head_offset + h) / group - kv_offset
+ *   s[i,j] = -inf where key j is not visible to query i
+ *   lse[b,h,i] = log(sum_j exp(s[i,j]));   p[i,j] = exp(s[i,j] - lse);   out[b,i,h,:] = sum_j p[i,j] * v[b,j,c,:]
+ *
+ * Key j is visible to query i when all of these hold:
+ *   causal:      j <= q_offset + i   (q_offset: the global index of the first query row; key rows are always whole)
+ *   key_mask:    key_mask[b,j] != 0
+ *   key_length:  j < key_length[b]
+ * A query that sees nothing has out = 0, lse = -inf, and passes no gradient.
+ *
+ * Sources:  Dao et al. 2022, arXiv:2205.14135; Dao 2023, arXiv:2307.08691 (backward from lse and rowsum(d_out * out)).
+ * dtypes:   f32; bf16 and f16 with f32 inside, rounded once at the end; f64 by the plain kernel.
+ * Numerics: a query's sums run over keys in blocks of fixed bounds, dk and dv over heads, then query rows, in order;
+ *           so results do not depend on the number of threads. -inf and NaN scores behave as in the formula. The
+ *           result of a query may depend in the last bits on whether the call has one query row or several.
+ * Sharding: batch, heads and query rows may be split; key rows and D may not. dk and dv are then partial sums.
+ * Threads:  OpenMP over batch x heads x query blocks (forward) and batch x KV heads (backward).
+ * Traffic:  forward reads k and v once for each block of CLV_ATTENTION_ROWS queries and each head; decoding (q_rows
+ *           = 1) reads them once a KV head.
+ */
+#ifndef CLEAVE_KERNELS_CPU_ATTENTION_H
+#define CLEAVE_KERNELS_CPU_ATTENTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cleave/dtype.h"
+#include "cleave/status.h"
+
+enum {
+    CLV_ATTENTION_ROWS = 64, /* query rows a block */
+    CLV_ATTENTION_KEYS = 96, /* key rows a block */
+    CLV_ATTENTION_MAX_DIM = 512 /* largest D */
+};
+
+/* Element (b, s, h, d) lies at data[b * batch_stride + s * row_stride + h * head_stride + d]; strides in elements.
+ * {p, S*H*D, H*D, D} is a dense [B,S,H,D]; k inside a fused [B,S,2,K,D] is {kv, S*2*K*D, 2*K*D, D}, v is the same at
+ * kv + K*D. */
+typedef struct clv_attention_view {
+    void *data; /* only read where it is an input */
+    int64_t batch_stride, row_stride, head_stride;
+} clv_attention_view;
+
+typedef struct clv_attention_args {
+    clv_attention_view q;         /* [B, Sq, H, D]                                                          */
+    clv_attention_view k, v;      /* [B, Sk, K, D]                                                          */
+    clv_attention_view out;       /* [B, Sq, H, D] forward: written; backward: read                         */
+    float *lse;                   /* [B, H, Sq] dense; forward: written (NULL to discard); backward: read   */
+    clv_attention_view d_out;     /* [B, Sq, H, D] backward only: read                                      */
+    clv_attention_view dq;        /* [B, Sq, H, D] backward only: written                                   */
+    clv_attention_view dk, dv;    /* [B, Sk, K, D] backward only: written, zero for heads that no query uses */
+    const uint8_t *key_mask;      /* [B, Sk] 1 = attend; NULL: all                                          */
+    const int64_t *key_length;    /* [B] keys in use, clamped to [0, Sk]; NULL: all Sk                      */
+    int64_t batch;                /* B  >= 0                                                                */
+    int64_t q_rows, k_rows;       /* Sq, Sk >= 0                                                            */
+    int64_t heads, kv_heads;      /* H, K >= 0: heads held here                                             */
+    int64_t head_dim;             /* D  1..CLV_ATTENTION_MAX_DIM                                            */
+    int64_t group;                /* query heads a KV head, >= 1                                            */
+    int64_t head_offset;          /* global index of query head 0 here                                      */
+    int64_t kv_offset;            /* global index of KV head 0 here                                         */
+    int64_t q_offset;             /* global index of query row 0; used when causal                          */
+    bool causal;
+    float scale;                  /* usually 1/sqrt(D)                                                      */
+    clv_dtype dtype;              /* of everything but lse                                                  */
+    int threads;                  /* OpenMP threads to use, >= 1; 0 is 1                                    */
+    void *workspace;              /* bytes as below, aligned to 64                                          */
+} clv_attention_args;
+
+/* Bytes of workspace, from head_dim, k_rows, dtype and threads alone. Backward holds 2 * Sk * D floats a thread. */
+size_t clv_attention_forward_workspace(const clv_attention_args *args);
+size_t clv_attention_backward_workspace(const clv_attention_args *args);
+
+/* @return CLV_OK; CLV_EUNSUPPORTED for integer dtypes; CLV_EINVAL for sizes out of range, heads whose KV head is not
+ *         held here, or a missing workspace. */
+clv_status clv_attention_forward(const clv_attention_args *args, clv_error *err);
+clv_status clv_attention_backward(const clv_attention_args *args, clv_error *err);
+
+/* The same in plain loops and f64 arithmetic for every float dtype: the oracle of the tests, and how f64 is computed.
+ * They check nothing. Backward recomputes the softmax from q and k: it needs neither out nor lse nor workspace. */
+void clv_attention_forward_reference(const clv_attention_args *args);
+void clv_attention_backward_reference(const clv_attention_args *args);
+
+#endif

@@ -1,0 +1,66 @@
+/* gemm.h - matrix products on the CPU.
+ *
+ *   for each i < batch:  C_i = [C_i +] op(A_i) op(B_i),  op(A) [m, k], op(B) [k, n], C [m, n], all row-major
+ *
+ * dtypes:   f32 x f32 -> f32; bf16 x bf16 -> bf16 or f32; f16 x f16 -> f16 or f32; f64 x f64 -> f64. bf16 and f16 are
+ *           accumulated in f32 and rounded once (an accumulated bf16 or f16 C is read, added to in f32, rounded again).
+ * Kernels:  f32 and bf16 are oneDNN's, but for tiny products and for one row or one column, which are our own. bf16
+ *           on a CPU for which oneDNN has no bf16, and f16, go through f32 tiles in the workspace. f64 is a plain
+ *           blocked product.
+ * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. f64, tiny
+ *           products and one-row products do not depend on the number of threads either; oneDNN may split k over
+ *           threads, so its products do. The kernel is chosen by shape, so a row computed alone may differ in the last
+ *           bits from the same row computed among others.
+ * Zeros:    m, n or batch = 0 is a no-op; k = 0 writes zeros, or keeps C when accumulating. a and b may then be NULL.
+ * Threads:  OpenMP threads of the caller (omp_set_num_threads of the rank's thread).
+ * Memory:   oneDNN packs into buffers of its own, and the first bf16 product of a shape on a thread makes a oneDNN
+ *           primitive, kept for later ones (CLV_GEMM_PRIMITIVES a thread, the oldest is replaced). Apart from that
+ *           nothing is allocated.
+ * Traffic:  (m*k + k*n) * size of dtype + m*n * size of c_dtype (twice when accumulating), a batch; if it fits in cache.
+ */
+#ifndef CLEAVE_KERNELS_CPU_GEMM_H
+#define CLEAVE_KERNELS_CPU_GEMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cleave/dtype.h"
+#include "cleave/status.h"
+
+enum { CLV_GEMM_PRIMITIVES = 64 };
+
+typedef struct clv_gemm_args {
+    const void *a;     /* [batch, m, k], or [batch, k, m] when trans_a                                      */
+    const void *b;     /* [batch, k, n], or [batch, n, k] when trans_b                                      */
+    void *c;           /* [batch, m, n]; disjoint from a and b                                              */
+    int64_t m, n, k;   /* >= 0                                                                              */
+    int64_t lda;       /* elements between rows of a as stored: >= k, or >= m when trans_a                  */
+    int64_t ldb;       /* the same of b: >= n, or >= k when trans_b                                         */
+    int64_t ldc;       /* the same of c: >= n                                                               */
+    bool trans_a;      /* op(A) is the transpose of what is stored                                          */
+    bool trans_b;      /* the same of B                                                                     */
+    int64_t batch;     /* >= 0; 1 for a single product                                                      */
+    int64_t stride_a;  /* elements between products; 0 reads one A (or B) for all; ignored when batch is 1  */
+    int64_t stride_b;
+    int64_t stride_c;  /* products in C do not overlap                                                      */
+    clv_dtype dtype;   /* of a and b                                                                        */
+    clv_dtype c_dtype;
+    bool accumulate;   /* adds to what c holds; else what it held is not read                               */
+    void *workspace;   /* clv_gemm_workspace() bytes, aligned to 64; one a caller                           */
+} clv_gemm_args;
+
+/* Bytes of workspace: 0 for f32 and f64, a fixed amount for bf16 and f16 whatever the shape. */
+size_t clv_gemm_workspace(const clv_gemm_args *args);
+
+/* @return CLV_OK; CLV_EUNSUPPORTED for integer dtypes or another c_dtype; CLV_EINVAL for extents or leading dimensions
+ *         out of range, or a missing workspace; CLV_ENOMEM when oneDNN found no memory. */
+clv_status clv_gemm(const clv_gemm_args *args, clv_error *err);
+
+/* The same in plain loops, accumulated in f64 for every float dtype: the oracle of the tests. Needs no workspace. */
+void clv_gemm_reference(const clv_gemm_args *args);
+
+/* "2.6.3": oneDNN's version at run time, into text as snprintf does. */
+int clv_gemm_library(char *text, size_t size);
+
+#endif
