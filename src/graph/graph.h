@@ -1,0 +1,80 @@
+/* graph.h - the graph's own data, for passes over it: ops and values in arrays, in topological (creation) order. */
+#ifndef CLEAVE_GRAPH_GRAPH_H
+#define CLEAVE_GRAPH_GRAPH_H
+
+#include "base/arena.h"
+#include "cleave/graph.h"
+#include "graph/op.h"
+
+typedef enum clv_source { CLV_FROM_OP, CLV_FROM_INPUT, CLV_FROM_STATE } clv_source;
+
+typedef struct clv_value_info {
+    clv_type type;
+    clv_source source;
+    int op;            /* the op that makes it; -1 for inputs and state */
+    const char *name;  /* inputs and state: full name; else NULL */
+    bool stated;       /* a layout was stated */
+    clv_layout layout; /* where stated */
+    clv_init init;     /* state */
+    int assigned;      /* state: the value it becomes; -1 */
+    int primal;        /* a cotangent's primal value; -1 */
+} clv_value_info;
+
+typedef struct clv_named_output {
+    const char *name;
+    int value;
+    bool stated;
+    clv_layout layout;
+} clv_named_output;
+
+struct clv_graph {
+    clv_arena *arena;
+    clv_mesh mesh;
+    clv_error error; /* the first failure of a builder */
+    int n_ops, op_capacity;
+    clv_op *ops;
+    int n_values, value_capacity;
+    clv_value_info *values;
+    int n_outputs, output_capacity;
+    clv_named_output *outputs;
+    char scope[256];
+};
+
+/* Appends an op: checks the operands, infers the result types, copies attrs. out receives def->n_out values, all
+ * CLV_NONE on failure (recorded in the graph). Every builder in src/ops makes its op this way.
+ * Note: it may move graph->ops and graph->values: keep ids, not pointers, across it. */
+void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
+                    clv_value *out);
+/* The same for an op of one result. */
+clv_value clv_graph_emit1(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in);
+
+/* Records a failure of a builder (the first is kept); returns CLV_NONE. */
+clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+static inline bool clv_graph_ok(const clv_graph *graph)
+{
+    return graph->error.code == CLV_OK;
+}
+static inline bool clv_valid(clv_value value)
+{
+    return value.id >= 0;
+}
+static inline clv_value clv_op_in(const clv_op *op, int i)
+{
+    return (clv_value){i < op->n_in ? op->in[i] : -1};
+}
+static inline clv_value clv_op_out(const clv_op *op, int i)
+{
+    return (clv_value){op->out[i]};
+}
+
+/* Writes "f32[4,16,64]" as snprintf does. */
+int clv_type_print(char *out, size_t size, const clv_type *type);
+bool clv_type_equal(const clv_type *a, const clv_type *b);
+int64_t clv_type_elems(const clv_type *type);
+
+/* Sums `x` back to the shape `like` that an operand had before broadcasting (the gradient of broadcasting). */
+clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
+
+#endif
