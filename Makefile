@@ -1,0 +1,44 @@
+# The front end: what to type. The build itself is CMakeLists.txt.
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+MAKEFLAGS += --no-print-directory
+
+.PHONY: all setup run test test-all lint format install clean
+
+all: build/CMakeCache.txt
+	@cmake --build build -j $(JOBS)
+
+# Configuring again is left to CMake itself, once the cache is there.
+build/CMakeCache.txt:
+	@command -v cmake >/dev/null || { echo "cmake is missing: run 'make setup' first" >&2; exit 1; }
+	@cmake --preset release
+
+setup:
+	@scripts/setup.sh
+
+run: setup
+	@$(MAKE) all
+	@scripts/run.sh
+
+test: setup
+	@$(MAKE) all
+	@ctest --test-dir build --output-on-failure
+
+# Every test under every preset: release, debug, address + undefined sanitizers, thread sanitizer.
+test-all: setup
+	@for preset in debug asan-ubsan tsan release; do \
+	    cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset || exit 1; \
+	done
+
+lint:
+	@scripts/setup.sh lint
+	@scripts/lint.sh
+
+format:
+	@scripts/lint.sh --fix
+
+install: all
+	@cmake --install build --prefix $(PREFIX)
+
+clean:
+	@rm -rf build build-*

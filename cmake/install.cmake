@@ -1,0 +1,23 @@
+# make install PREFIX=...: headers, both libraries, the program, cleave.pc and a CMake package.
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/cleave DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS cleave_static cleave_shared EXPORT cleave_targets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET cleave_cli)
+    install(TARGETS cleave_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cleave)
+install(EXPORT cleave_targets NAMESPACE cleave:: DESTINATION ${package_dir} FILE cleaveTargets.cmake)
+configure_package_config_file(cmake/cleaveConfig.cmake.in cleaveConfig.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(cleaveConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/cleaveConfig.cmake ${PROJECT_BINARY_DIR}/cleaveConfigVersion.cmake
+    DESTINATION ${package_dir})
+
+if(CLV_OPENMP)
+    set(pc_openmp ${OpenMP_C_FLAGS})
+endif()
+file(RELATIVE_PATH pc_up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/cleave.pc.in cleave.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/cleave.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

@@ -1,0 +1,52 @@
+# libcleave.a and libcleave.so, from the same objects. A new file in a source folder is picked up by itself.
+file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.c ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.c)
+list(FILTER sources EXCLUDE REGEX "/src/cli/")
+add_library(clv_objects OBJECT ${sources})
+target_include_directories(clv_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_link_libraries(clv_objects PRIVATE clv_options clv::dnnl clv::hwloc clv::jansson Threads::Threads)
+set(clv_object_targets clv_objects)
+
+# The kernels under src/kernels/cpu/isa are compiled once an instruction set, with CLV_ISA naming it; which copy runs
+# is decided at run time. Contraction is allowed in the copies that have the instruction: their reference is the
+# portable one, within the tolerance of the dtype.
+set(isa_names portable)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+    list(APPEND isa_names avx2 avx512)
+endif()
+set(isa_flags_portable "")
+set(isa_flags_avx2 -mavx2 -mfma -mf16c -ffp-contract=fast)
+set(isa_flags_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+    -ffp-contract=fast)
+file(GLOB isa_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/isa/*.c)
+if(isa_sources)
+    foreach(isa IN LISTS isa_names)
+        add_library(clv_isa_${isa} OBJECT ${isa_sources})
+        target_include_directories(clv_isa_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+        target_link_libraries(clv_isa_${isa} PRIVATE clv_options)
+        target_compile_definitions(clv_isa_${isa} PRIVATE CLV_ISA=${isa})
+        target_compile_options(clv_isa_${isa} PRIVATE ${isa_flags_${isa}})
+        list(APPEND clv_object_targets clv_isa_${isa})
+    endforeach()
+endif()
+
+foreach(target IN LISTS clv_object_targets)
+    list(APPEND clv_all_objects $<TARGET_OBJECTS:${target}>)
+endforeach()
+
+add_library(cleave_static STATIC ${clv_all_objects})
+add_library(cleave_shared SHARED ${clv_all_objects})
+set_target_properties(cleave_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+foreach(target cleave_static cleave_shared)
+    set_target_properties(${target} PROPERTIES OUTPUT_NAME cleave LINKER_LANGUAGE C EXPORT_NAME ${target})
+    target_include_directories(${target} PUBLIC
+        $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    target_link_libraries(${target} PRIVATE
+        $<BUILD_INTERFACE:clv::dnnl> $<BUILD_INTERFACE:clv::hwloc> $<BUILD_INTERFACE:clv::jansson>
+        $<BUILD_INTERFACE:clv_options> $<BUILD_INTERFACE:m> Threads::Threads)
+endforeach()
+# Whoever links the installed static library needs what it calls.
+target_link_libraries(cleave_static INTERFACE
+    $<INSTALL_INTERFACE:dnnl> $<INSTALL_INTERFACE:hwloc> $<INSTALL_INTERFACE:jansson> $<INSTALL_INTERFACE:m>)
+if(CLV_OPENMP)
+    target_link_libraries(cleave_static INTERFACE $<INSTALL_INTERFACE:OpenMP::OpenMP_C>)
+endif()

@@ -1,0 +1,23 @@
+# How our own code is compiled; every target of the project links clv_options.
+add_library(clv_options INTERFACE)
+target_compile_definitions(clv_options INTERFACE _GNU_SOURCE CLV_VERSION="${PROJECT_VERSION}")
+target_compile_options(clv_options INTERFACE
+    -Wall -Wextra -Wpedantic -Wshadow -Wstrict-prototypes -Wmissing-prototypes
+    # a product and a sum are fused only where the source says fmaf, so that results do not depend on the compiler
+    -ffp-contract=off)
+if(CLV_WERROR)
+    target_compile_options(clv_options INTERFACE -Werror)
+endif()
+if(CLV_ARENA_DEBUG)
+    target_compile_definitions(clv_options INTERFACE CLV_ARENA_DEBUG)
+endif()
+if(CLV_OPENMP)
+    target_link_libraries(clv_options INTERFACE OpenMP::OpenMP_C)
+else()
+    target_compile_options(clv_options INTERFACE -Wno-unknown-pragmas)
+endif()
+if(CLV_SANITIZE)
+    target_compile_options(clv_options INTERFACE
+        -fsanitize=${CLV_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_link_options(clv_options INTERFACE -fsanitize=${CLV_SANITIZE})
+endif()

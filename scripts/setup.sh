@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Installs what cleave is built from and is missing here, through apt. With nothing missing it does nothing, quickly.
+# usage: scripts/setup.sh [lint]     lint: also what `make lint` and .ci/run need
+set -euo pipefail
+
+missing=()
+need_command() { command -v "$1" >/dev/null || missing+=("$2"); }
+need_header() { # header, Debian package: asks the compiler, so that a library from elsewhere counts too
+    printf '#include <%s>\n' "$1" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null || missing+=("$2")
+}
+# cmocka.h includes nothing itself
+all_headers='#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <cmocka.h>\n'
+all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n'
+
+need_command "${CC:-cc}" gcc
+need_command c++ g++
+need_command cmake cmake
+need_command pkg-config pkg-config
+if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
+    need_header stdlib.h libc6-dev
+    need_header dnnl.h libdnnl-dev
+    need_header hwloc.h libhwloc-dev
+    need_header cmocka.h libcmocka-dev
+    need_header jansson.h libjansson-dev
+fi
+if [ "${1:-}" = lint ]; then
+    need_command clang clang
+    need_command clang-format clang-format
+    need_command clang-tidy clang-tidy
+fi
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "setup: these Debian packages are missing: ${missing[*]}"
+if ! command -v apt-get >/dev/null; then
+    echo "setup: there is no apt-get here; install the equivalents of those packages and run this again" >&2
+    exit 1
+fi
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || { echo "setup: not root and no sudo; run: apt-get install ${missing[*]}" >&2; exit 1; }
+    as_root=(sudo)
+fi
+echo "setup: installing them with ${as_root[*]:+sudo }apt-get (this is done once)"
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -qq </dev/null
+"${as_root[@]}" apt-get install -y -qq --no-install-recommends "${missing[@]}" </dev/null >/dev/null
+echo "setup: done"
