@@ -1,0 +1,49 @@
+/* cross_entropy.h - softmax cross-entropy of rows of logits whose vocabulary may be cut over ranks.
+ *
+ *   max[r]    = max_v logits[r,v]                                     combines as max over ranks
+ *   sums[r,0] = sum_v exp(logits[r,v] - max[r])                       combine as sum; one packed tensor, so one
+ *   sums[r,1] = logits[r,label[r]] - max[r], 0 if held elsewhere      all-reduce
+ *   loss[r]   = log(sums[r,0]) - sums[r,1]                            rows only
+ *   d_logits[r,v] = (exp(logits[r,v] - max[r]) / sums[r,0] - [label[r] == v]) * d_loss[r]
+ *
+ * Full logits are never gathered (Megatron-LM, vocab_parallel_cross_entropy). Rows with label == ignore have loss 0 and
+ * gradient 0. Labels outside this rank's [vocab_lo, vocab_lo + cols) add nothing to sums[r,1].
+ * Statistics (max, sums, loss, d_loss) are f32, or f64 when the logits are f64: clv_cross_entropy_stats.
+ * Numerics: f32 with the sum in f64 across blocks; fixed order. NaN logits give a NaN loss and gradient.
+ */
+#ifndef CLEAVE_KERNELS_CPU_CROSS_ENTROPY_H
+#define CLEAVE_KERNELS_CPU_CROSS_ENTROPY_H
+
+#include <stdint.h>
+
+#include "cleave/dtype.h"
+
+enum { CLV_IGNORED_LABEL = -100 }; /* PyTorch's and Hugging Face's default */
+
+typedef struct clv_cross_entropy {
+    clv_dtype dtype;       /* of the logits and their gradient               */
+    clv_dtype label_dtype; /* i32 or i64                                     */
+    int64_t rows;          /* >= 0                                           */
+    int64_t cols;          /* of the vocabulary here, >= 0                   */
+    int64_t vocab_lo;      /* token of column 0                              */
+    int64_t ignore;        /* a label of no loss, CLV_IGNORED_LABEL as a rule */
+} clv_cross_entropy;
+
+/* f64 for f64 logits, else f32. */
+clv_dtype clv_cross_entropy_stats(clv_dtype logits);
+
+/* max [rows]; -inf where there is no column. */
+void clv_cross_entropy_max(const clv_cross_entropy *ce, void *max, const void *logits);
+
+/* sums [rows,2], given the maximum over the whole vocabulary. */
+void clv_cross_entropy_sums(const clv_cross_entropy *ce, void *sums, const void *logits, const void *labels,
+                            const void *max);
+
+/* loss [rows] from the summed sums. */
+void clv_cross_entropy_loss(const clv_cross_entropy *ce, void *loss, const void *sums, const void *labels);
+
+/* d_logits [rows, cols], given d_loss [rows]. d_logits may be logits. */
+void clv_cross_entropy_backward(const clv_cross_entropy *ce, void *d_logits, const void *logits, const void *labels,
+                                const void *max, const void *sums, const void *d_loss);
+
+#endif

@@ -1,0 +1,22 @@
+/* dropout.h - dropout whose mask depends on the key and an element's place in the *whole* tensor alone.
+ *
+ *   out[i] = keep(i) ? x[i] / (1 - rate) : 0,   keep(i) = uniform(key, flat global index of i) < 1 - rate
+ *
+ * So each rank makes its own part and the mask is the same on every mesh; it equals
+ * jax.random.bernoulli(key, 1 - rate, global shape) with partitionable threefry. The backward pass is the same call on
+ * d_out: no mask is stored. Source: Srivastava et al. 2014; rng.h.
+ */
+#ifndef CLEAVE_KERNELS_CPU_DROPOUT_H
+#define CLEAVE_KERNELS_CPU_DROPOUT_H
+
+#include <stdint.h>
+
+#include "cleave/dtype.h"
+#include "cleave/rng.h"
+
+/* x, out: contiguous [shape], the box at lo[rank] of a tensor of global[rank]; rate in [0, 1]. out may be x. An element
+ * that is dropped is 0 whatever x is (also NaN). */
+void clv_dropout(clv_dtype dtype, void *out, const void *x, double rate, clv_key key, int rank, const int64_t *shape,
+                 const int64_t *lo, const int64_t *global);
+
+#endif
