@@ -1,0 +1,120 @@
+/* gradients.c - reverse-mode gradients on the graph, before it is partitioned: so the collectives of the backward
+ * pass are found by the same rules as those of the forward pass (Megatron's f and g come out of layouts). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+
+/* depends[v]: value v depends on one of wrt. */
+static void mark_dependents(const clv_graph *graph, const clv_value *wrt, int n, int n_ops, bool *depends)
+{
+    for (int i = 0; i < n; i++)
+        depends[wrt[i].id] = true;
+    for (int o = 0; o < n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        bool any = false;
+        for (int i = 0; i < op->n_in; i++)
+            any = any || (op->in[i] >= 0 && depends[op->in[i]]);
+        for (int r = 0; any && r < op->n_out; r++)
+            depends[op->out[r]] = true;
+    }
+}
+
+static void add_cotangent(clv_graph *graph, clv_value *cotangents, int primal, clv_value d)
+{
+    clv_value *sum = &cotangents[primal];
+    clv_type have = clv_graph_type(graph, d);
+    if (clv_valid(d) && !clv_type_equal(&have, &graph->values[primal].type)) {
+        clv_graph_fail(graph, CLV_ESHAPE, "the gradient of %s does not have its operand's type", graph->scope);
+        return;
+    }
+    *sum = clv_valid(*sum) ? clv_add(graph, *sum, d) : d;
+    if (clv_valid(*sum) && graph->values[sum->id].primal < 0)
+        graph->values[sum->id].primal = primal;
+}
+
+/* Cotangents of one op's operands, added to what they have. */
+static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value *cotangents)
+{
+    clv_op op = graph->ops[o]; /* a copy: building moves graph->ops */
+    clv_value d_out[CLV_MAX_OUT], d_in[CLV_MAX_IN];
+    bool reached = false, wanted = false;
+    for (int r = 0; r < op.n_out; r++) {
+        d_out[r] = cotangents[op.out[r]];
+        reached = reached || clv_valid(d_out[r]);
+    }
+    for (int i = 0; i < op.n_in; i++) {
+        d_in[i] = CLV_NONE;
+        wanted = wanted || (op.in[i] >= 0 && depends[op.in[i]]);
+    }
+    if (!reached || !wanted)
+        return;
+    if (!op.def->gradient) {
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no gradient, and the loss depends on it", op.name);
+        return;
+    }
+    char saved[sizeof graph->scope];
+    memcpy(saved, graph->scope, sizeof saved);
+    graph->scope[0] = '\0';
+    clv_graph_push(graph, "%s.grad", op.name);
+    op.def->gradient(graph, &op, d_out, d_in);
+    for (int i = 0; i < op.n_in; i++)
+        if (op.in[i] >= 0 && depends[op.in[i]] && clv_valid(d_in[i]))
+            add_cotangent(graph, cotangents, op.in[i], d_in[i]);
+    memcpy(graph->scope, saved, sizeof saved);
+}
+
+/* The gradient as the caller gets it: in the stated layout of what it is the gradient of; zeros where there is none. */
+static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
+{
+    clv_value_info info = graph->values[wrt.id];
+    if (!clv_valid(d))
+        d = clv_fill(graph, info.type.dtype, info.type.rank, info.type.shape, 0.0);
+    return info.stated ? clv_constrain(graph, d, &info.layout) : d;
+}
+
+static clv_value start(clv_graph *graph, clv_value loss, clv_value seed)
+{
+    clv_type type = clv_graph_type(graph, loss), given = clv_graph_type(graph, seed);
+    if (clv_valid(seed)) {
+        if (!clv_type_equal(&type, &given))
+            return clv_graph_fail(graph, CLV_ESHAPE, "clv_gradients: the seed must have the loss' shape and dtype");
+        return seed;
+    }
+    if (clv_type_elems(&type) != 1)
+        return clv_graph_fail(graph, CLV_ESHAPE,
+                              "clv_gradients: the loss has %lld elements; give a seed, or reduce it to one",
+                              (long long)clv_type_elems(&type));
+    return clv_fill(graph, type.dtype, type.rank, type.shape, 1.0);
+}
+
+void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out)
+{
+    bool valid = clv_valid(loss);
+    for (int i = 0; i < n; i++) {
+        out[i] = CLV_NONE;
+        valid = valid && clv_valid(wrt[i]);
+    }
+    if (!clv_graph_ok(graph) || !valid)
+        return;
+    int n_values = graph->n_values, n_ops = graph->n_ops;
+    bool *depends = calloc((size_t)n_values, sizeof *depends);
+    clv_value *cotangents = calloc((size_t)n_values, sizeof *cotangents);
+    if (depends && cotangents) {
+        for (int v = 0; v < n_values; v++)
+            cotangents[v] = CLV_NONE;
+        mark_dependents(graph, wrt, n, n_ops, depends);
+        clv_value first = start(graph, loss, seed);
+        if (clv_valid(first))
+            add_cotangent(graph, cotangents, loss.id, first);
+        for (int o = n_ops - 1; o >= 0 && clv_graph_ok(graph); o--)
+            backward_op(graph, o, depends, cotangents);
+        for (int i = 0; i < n && clv_graph_ok(graph); i++)
+            out[i] = finish(graph, wrt[i], cotangents[wrt[i].id]);
+    } else {
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the cotangents of %d values", n_values);
+    }
+    free(depends);
+    free(cotangents);
+}

@@ -1,0 +1,327 @@
+/* graph.c - building a graph: values, ops, state, scopes. A failing builder records the first failure in the graph. */
+#include "graph/graph.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
+{
+    CLV_TRY(clv_mesh_check(mesh, err));
+    clv_graph *graph = calloc(1, sizeof *graph);
+    clv_arena *arena = clv_arena_new();
+    if (!graph || !arena) {
+        free(graph);
+        clv_arena_free(arena);
+        return clv_fail_memory(err, "a graph", sizeof *graph);
+    }
+    graph->arena = arena;
+    graph->mesh = *mesh;
+    *out = graph;
+    return CLV_OK;
+}
+
+void clv_graph_free(clv_graph *graph)
+{
+    if (!graph)
+        return;
+    clv_arena_free(graph->arena);
+    free(graph);
+}
+
+clv_status clv_graph_status(const clv_graph *graph, clv_error *err)
+{
+    if (graph->error.code != CLV_OK && err && err->code == CLV_OK)
+        *err = graph->error;
+    return graph->error.code;
+}
+
+const clv_mesh *clv_graph_mesh(const clv_graph *graph)
+{
+    return &graph->mesh;
+}
+
+clv_type clv_graph_type(const clv_graph *graph, clv_value value)
+{
+    return clv_valid(value) ? graph->values[value.id].type : (clv_type){0};
+}
+
+clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, ...)
+{
+    char text[sizeof graph->error.message];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    clv_fail(&graph->error, code, "%s", text);
+    return CLV_NONE;
+}
+
+clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text)
+{
+    clv_layout layout = clv_layout_replicated(rank);
+    clv_layout_parse(&layout, text, &graph->mesh, rank, &graph->error);
+    return layout;
+}
+
+void clv_graph_push(clv_graph *graph, const char *format, ...)
+{
+    size_t used = strlen(graph->scope);
+    size_t room = sizeof graph->scope - used;
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(graph->scope + used, room, format, args);
+    va_end(args);
+    if (n < 0 || (size_t)n + 1 >= room) {
+        graph->scope[used] = '\0';
+        clv_graph_fail(graph, CLV_ELIMIT, "scope names under '%s' are longer than %zu characters", graph->scope,
+                       sizeof graph->scope - 2);
+        return;
+    }
+    memcpy(graph->scope + used + n, ".", 2);
+}
+
+void clv_graph_pop(clv_graph *graph)
+{
+    size_t end = strlen(graph->scope);
+    if (end > 0)
+        graph->scope[end - 1] = '\0';
+    char *dot = strrchr(graph->scope, '.');
+    if (dot)
+        dot[1] = '\0';
+    else
+        graph->scope[0] = '\0';
+}
+
+/* ---- types ---- */
+
+int clv_type_print(char *out, size_t size, const clv_type *type)
+{
+    char text[CLV_MAX_RANK * 21 + 16];
+    int n = snprintf(text, sizeof text, "%s[", clv_dtype_name(type->dtype));
+    for (int d = 0; d < type->rank; d++)
+        n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld", d ? "," : "", (long long)type->shape[d]);
+    snprintf(text + n, sizeof text - (size_t)n, "]");
+    return snprintf(out, size, "%s", text);
+}
+
+bool clv_type_equal(const clv_type *a, const clv_type *b)
+{
+    if (a->dtype != b->dtype || a->rank != b->rank)
+        return false;
+    for (int d = 0; d < a->rank; d++)
+        if (a->shape[d] != b->shape[d])
+            return false;
+    return true;
+}
+
+int64_t clv_type_elems(const clv_type *type)
+{
+    int64_t elems = 1;
+    for (int d = 0; d < type->rank; d++)
+        elems *= type->shape[d];
+    return elems;
+}
+
+/* Elements must fit 2^60, so that byte counts and indices never overflow. */
+static clv_status check_type(const clv_type *type, clv_error *err)
+{
+    if (type->rank < 0 || type->rank > CLV_MAX_RANK)
+        return clv_fail(err, CLV_ELIMIT, "a tensor of %d dimensions; valid: 0 to %d", type->rank, CLV_MAX_RANK);
+    int64_t elems = 1;
+    for (int d = 0; d < type->rank; d++) {
+        if (type->shape[d] < 0)
+            return clv_fail(err, CLV_ESHAPE, "dimension %d has size %lld; sizes are 0 or more", d,
+                            (long long)type->shape[d]);
+        if (__builtin_mul_overflow(elems, type->shape[d] ? type->shape[d] : 1, &elems) || elems > (INT64_C(1) << 60))
+            return clv_fail(err, CLV_ELIMIT, "a tensor of more than 2^60 elements");
+    }
+    return CLV_OK;
+}
+
+/* ---- values and ops ---- */
+
+static clv_value add_value(clv_graph *graph, const clv_value_info *info)
+{
+    if (clv_arena_grow(graph->arena, &graph->values, &graph->value_capacity, graph->n_values, sizeof *info) != 0)
+        return clv_graph_fail(graph, CLV_ENOMEM, "out of memory for value %d", graph->n_values);
+    graph->values[graph->n_values] = *info;
+    return (clv_value){graph->n_values++};
+}
+
+/* An input or state: a named value that no op makes. */
+static clv_value add_named(clv_graph *graph, clv_source source, const char *name, clv_value_info *info,
+                           const int64_t *shape, const clv_layout *layout)
+{
+    if (!clv_graph_ok(graph))
+        return CLV_NONE;
+    info->source = source;
+    info->op = info->assigned = info->primal = -1;
+    if (info->type.rank >= 0 && info->type.rank <= CLV_MAX_RANK && info->type.rank > 0)
+        memcpy(info->type.shape, shape, (size_t)info->type.rank * sizeof *shape);
+    info->name = clv_arena_format(graph->arena, "%s%s", source == CLV_FROM_STATE ? graph->scope : "", name);
+    if (!info->name)
+        return clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", name);
+    clv_error why = {0};
+    if (check_type(&info->type, &why) != CLV_OK)
+        return clv_graph_fail(graph, why.code, "%s: %s", info->name, why.message);
+    for (int i = 0; i < graph->n_values; i++)
+        if (graph->values[i].name && strcmp(graph->values[i].name, info->name) == 0)
+            return clv_graph_fail(graph, CLV_EEXIST, "an input or state named '%s' exists already", info->name);
+    info->stated = layout != NULL;
+    info->layout = layout ? *layout : clv_layout_replicated(info->type.rank);
+    if (info->layout.rank != info->type.rank)
+        return clv_graph_fail(graph, CLV_ESHAPE, "%s: its layout is for %d dimensions, the tensor has %d", info->name,
+                              info->layout.rank, info->type.rank);
+    if (clv_layout_check(&info->layout, &graph->mesh, info->type.shape, &why) != CLV_OK)
+        return clv_graph_fail(graph, why.code, "%s: %s", info->name, why.message);
+    if (clv_layout_is_partial(&info->layout))
+        return clv_graph_fail(graph, CLV_EINVAL, "%s: inputs and state cannot be stated partial", info->name);
+    return add_value(graph, info);
+}
+
+clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
+                    const clv_layout *layout)
+{
+    clv_value_info info = {.type = {.dtype = dtype, .rank = rank}};
+    return add_named(graph, CLV_FROM_INPUT, name, &info, shape, layout);
+}
+
+clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
+                    const clv_layout *layout, clv_init init)
+{
+    clv_value_info info = {.type = {.dtype = dtype, .rank = rank}, .init = init};
+    clv_value value = add_named(graph, CLV_FROM_STATE, name, &info, shape, layout);
+    if (clv_valid(value))
+        graph->values[value.id].stated = true;
+    return value;
+}
+
+void clv_assign(clv_graph *graph, clv_value state, clv_value value)
+{
+    if (!clv_graph_ok(graph) || !clv_valid(state) || !clv_valid(value))
+        return;
+    clv_value_info *info = &graph->values[state.id];
+    if (info->source != CLV_FROM_STATE)
+        clv_graph_fail(graph, CLV_EINVAL, "clv_assign: the target is not state");
+    else if (info->assigned >= 0)
+        clv_graph_fail(graph, CLV_EINVAL, "state '%s' is assigned twice", info->name);
+    else if (!clv_type_equal(&info->type, &graph->values[value.id].type))
+        clv_graph_fail(graph, CLV_ESHAPE, "state '%s' is assigned a value of another shape or dtype", info->name);
+    else
+        info->assigned = value.id;
+}
+
+void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_layout *layout)
+{
+    if (!clv_graph_ok(graph) || !clv_valid(value))
+        return;
+    clv_named_output output = {.value = value.id, .stated = layout != NULL};
+    output.name = clv_arena_string(graph->arena, name);
+    if (layout)
+        output.layout = *layout;
+    for (int i = 0; i < graph->n_outputs; i++)
+        if (strcmp(graph->outputs[i].name, name) == 0) {
+            clv_graph_fail(graph, CLV_EEXIST, "an output named '%s' exists already", name);
+            return;
+        }
+    clv_error why = {0};
+    if (layout && (layout->rank != graph->values[value.id].type.rank ||
+                   clv_layout_check(layout, &graph->mesh, graph->values[value.id].type.shape, &why) != CLV_OK)) {
+        clv_graph_fail(graph, CLV_ESHAPE, "output '%s': its layout does not fit the tensor %s", name, why.message);
+        return;
+    }
+    if (!output.name || clv_arena_grow(graph->arena, &graph->outputs, &graph->output_capacity, graph->n_outputs,
+                                       sizeof output) != 0) {
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for output '%s'", name);
+        return;
+    }
+    graph->outputs[graph->n_outputs++] = output;
+}
+
+/* Gathers operand types; false when an operand is missing (a failed builder before, or too few operands). */
+static bool operand_types(clv_graph *graph, const clv_op_def *def, const clv_value *in, int n_in, clv_type *types)
+{
+    if (n_in > def->max_in || n_in > CLV_MAX_IN) {
+        clv_graph_fail(graph, CLV_EINVAL, "%s%s takes at most %d operands, %d given", graph->scope, def->name,
+                       def->max_in, n_in);
+        return false;
+    }
+    for (int i = 0; i < n_in; i++) {
+        types[i] = clv_graph_type(graph, in[i]);
+        if (!clv_valid(in[i]) && i < def->min_in) {
+            clv_graph_fail(graph, CLV_EINVAL, "%s%s: operand %d is missing", graph->scope, def->name, i);
+            return false;
+        }
+        if (in[i].id >= graph->n_values) {
+            clv_graph_fail(graph, CLV_EINVAL, "%s%s: operand %d is of another graph", graph->scope, def->name, i);
+            return false;
+        }
+    }
+    if (n_in < def->min_in)
+        clv_graph_fail(graph, CLV_EINVAL, "%s%s takes at least %d operands, %d given", graph->scope, def->name,
+                       def->min_in, n_in);
+    return clv_graph_ok(graph);
+}
+
+void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
+                    clv_value *out)
+{
+    for (int o = 0; o < def->n_out; o++)
+        out[o] = CLV_NONE;
+    clv_type types[CLV_MAX_IN] = {0};
+    if (!clv_graph_ok(graph) || !operand_types(graph, def, in, n_in, types))
+        return;
+    clv_op op = {.id = graph->n_ops, .def = def, .n_in = n_in, .n_out = def->n_out};
+    op.attrs = attrs ? clv_arena_copy(graph->arena, attrs, def->attrs_size) : NULL;
+    op.name = clv_arena_format(graph->arena, "%s%s", graph->scope, def->name);
+    if (!op.name || (attrs && !op.attrs) ||
+        clv_arena_grow(graph->arena, &graph->ops, &graph->op_capacity, graph->n_ops, sizeof op) != 0) {
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for op %s", def->name);
+        return;
+    }
+    for (int i = 0; i < n_in; i++)
+        op.in[i] = in[i].id;
+    clv_type results[CLV_MAX_OUT] = {0};
+    clv_error why = {0};
+    clv_status status = def->shape(&op, types, results, &why);
+    for (int o = 0; status == CLV_OK && o < def->n_out; o++)
+        status = check_type(&results[o], &why);
+    if (status != CLV_OK) {
+        clv_graph_fail(graph, status, "%s: %s", op.name, why.message);
+        return;
+    }
+    for (int o = 0; o < def->n_out; o++) {
+        clv_value_info info = {.type = results[o], .source = CLV_FROM_OP, .op = op.id, .assigned = -1, .primal = -1};
+        out[o] = add_value(graph, &info);
+        op.out[o] = out[o].id;
+    }
+    if (clv_graph_ok(graph))
+        graph->ops[graph->n_ops++] = op;
+}
+
+clv_value clv_graph_emit1(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in)
+{
+    clv_value out[CLV_MAX_OUT];
+    clv_graph_emit(graph, def, attrs, in, n_in, out);
+    return out[0];
+}
+
+clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like)
+{
+    clv_type type = clv_graph_type(graph, x);
+    if (!clv_valid(x) || clv_type_equal(&type, &like))
+        return x;
+    int dims[CLV_MAX_RANK], n = 0;
+    int extra = type.rank - like.rank;
+    for (int d = 0; d < type.rank; d++)
+        if (d < extra || (like.shape[d - extra] == 1 && type.shape[d] != 1))
+            dims[n++] = d;
+    if (n == 0)
+        return x;
+    clv_value sum = clv_reduce(graph, CLV_SUM, x, dims, n, true);
+    return extra == 0 ? sum : clv_reshape(graph, sum, like.rank, like.shape);
+}
