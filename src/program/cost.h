@@ -1,0 +1,31 @@
+/* cost.h - the one cost model: seconds of a collective step (alpha-beta) and of an op (roofline) on one rank.
+ *
+ * The planner of layouts, the reshard planner and (later) `cleave plan` all price with it, so that what is chosen and
+ * what is reported never disagree. */
+#ifndef CLEAVE_PROGRAM_COST_H
+#define CLEAVE_PROGRAM_COST_H
+
+#include <stdint.h>
+
+typedef struct clv_cost_model {
+    double alpha_s;            /* seconds a collective takes before its first byte */
+    double bytes_per_s;        /* bytes a rank receives a second */
+    double flops_per_s;        /* of one rank */
+    double memory_bytes_per_s; /* memory traffic of one rank */
+} clv_cost_model;
+
+/* A desktop core and shared memory: alpha 5 us, 8 GB/s, 150 GF/s, 10 GB/s. Only ratios matter to choices. */
+extern const clv_cost_model clv_cost_default;
+
+static inline double clv_cost_step(const clv_cost_model *model, int64_t bytes, int moves)
+{
+    return model->alpha_s * moves + (double)bytes / model->bytes_per_s;
+}
+
+static inline double clv_cost_compute(const clv_cost_model *model, double flops, double bytes)
+{
+    double compute = flops / model->flops_per_s, traffic = bytes / model->memory_bytes_per_s;
+    return compute > traffic ? compute : traffic;
+}
+
+#endif
