@@ -3,9 +3,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
+#include "base/arena.h"
+#include "base/error.h"
 #include "cleave/status.h"
 
 static void status_has_a_name_and_text(void **state)
@@ -17,12 +21,171 @@ static void status_has_a_name_and_text(void **state)
     assert_string_equal(clv_status_text(CLV_EAXIS), "a mesh axis is unknown or used twice");
     assert_string_equal(clv_status_name((clv_status)99), "unknown");
     assert_string_equal(clv_status_name((clv_status)-1), "unknown");
+    for (clv_status s = CLV_OK; s <= CLV_ETIMEOUT; s++) {
+        assert_string_not_equal(clv_status_name(s), "unknown");
+        assert_true(strlen(clv_status_text(s)) > 4);
+    }
+}
+
+static void error_keeps_the_first_failure(void **state)
+{
+    (void)state;
+    clv_error err = {.rank = 7};
+
+    assert_int_equal(clv_fail(&err, CLV_ESHAPE, "have %d", 3), CLV_ESHAPE);
+    assert_int_equal(err.code, CLV_ESHAPE);
+    assert_int_equal(err.rank, -1);
+    assert_string_equal(err.op, "");
+    assert_string_equal(err.message, "have 3");
+    assert_int_equal(clv_fail_at(&err, CLV_EPEER, 2, "matmul", "late"), CLV_EPEER);
+    assert_int_equal(err.code, CLV_ESHAPE);
+    assert_int_equal(err.rank, -1);
+    assert_string_equal(err.message, "have 3");
+}
+
+static void error_names_rank_and_op(void **state)
+{
+    (void)state;
+    clv_error err = {0};
+
+    assert_int_equal(clv_fail_at(&err, CLV_ETIMEOUT, 3, "all_reduce", "waited %d ms", 100), CLV_ETIMEOUT);
+    assert_int_equal(err.rank, 3);
+    assert_string_equal(err.op, "all_reduce");
+    assert_string_equal(err.message, "waited 100 ms");
+}
+
+static void error_is_optional_and_cut_to_fit(void **state)
+{
+    (void)state;
+    char text[2000];
+    clv_error err = {0};
+
+    memset(text, 'x', sizeof text);
+    text[sizeof text - 1] = '\0';
+    assert_int_equal(clv_fail(NULL, CLV_EINVAL, "%s", text), CLV_EINVAL);
+    assert_int_equal(clv_fail_at(&err, CLV_EINVAL, 0, text, "%s", text), CLV_EINVAL);
+    assert_int_equal(strlen(err.message), sizeof err.message - 1);
+    assert_int_equal(strlen(err.op), sizeof err.op - 1);
+
+    clv_error memory = {0};
+    assert_int_equal(clv_fail_memory(&memory, "the graph", 4096), CLV_ENOMEM);
+    assert_string_equal(memory.message, "out of memory: 4096 bytes for the graph");
+}
+
+static clv_status passes_on(clv_status status, int *reached)
+{
+    CLV_TRY(status);
+    *reached = 1;
+    return CLV_OK;
+}
+
+static void try_returns_at_the_first_failure(void **state)
+{
+    (void)state;
+    int reached = 0;
+
+    assert_int_equal(passes_on(CLV_EIO, &reached), CLV_EIO);
+    assert_int_equal(reached, 0);
+    assert_int_equal(passes_on(CLV_OK, &reached), CLV_OK);
+    assert_int_equal(reached, 1);
+}
+
+/* Objects of many sizes: aligned, zero, apart from one another. */
+static void arena_objects_are_aligned_zero_and_disjoint(void **state)
+{
+    (void)state;
+    enum { COUNT = 3000 };
+    static unsigned char *object[COUNT];
+    static size_t size[COUNT];
+    clv_arena *arena = clv_arena_new();
+    size_t total = 0;
+
+    assert_non_null(arena);
+    for (int i = 0; i < COUNT; i++) {
+        size[i] = (size_t)(i * 37 % 701) + (i % 500 == 0 ? 100000 : 0);
+        object[i] = clv_arena_alloc(arena, 1, size[i]);
+        assert_non_null(object[i]);
+        assert_int_equal((uintptr_t)object[i] % 16, 0);
+        for (size_t k = 0; k < size[i]; k++)
+            assert_int_equal(object[i][k], 0);
+        memset(object[i], i % 251 + 1, size[i]);
+        total += size[i];
+    }
+    for (int i = 0; i < COUNT; i++)
+        for (size_t k = 0; k < size[i]; k++)
+            assert_int_equal(object[i][k], i % 251 + 1);
+    assert_int_equal(clv_arena_bytes(arena), total);
+    clv_arena_free(arena);
+    clv_arena_free(NULL);
+}
+
+static void arena_refuses_what_overflows(void **state)
+{
+    (void)state;
+    clv_arena *arena = clv_arena_new();
+
+    assert_null(clv_arena_alloc(arena, SIZE_MAX, 2));
+    assert_null(clv_arena_alloc(arena, 2, SIZE_MAX / 2 + 1));
+    assert_null(clv_arena_alloc(arena, SIZE_MAX, 1));
+    assert_null(clv_arena_alloc(arena, SIZE_MAX - 16, 1));
+    assert_int_equal(clv_arena_bytes(arena), 0);
+    assert_non_null(clv_arena_alloc(arena, 0, SIZE_MAX));
+    assert_non_null(clv_arena_alloc(arena, SIZE_MAX, 0));
+    assert_non_null(clv_arena_alloc(arena, 1, 1));
+    clv_arena_free(arena);
+}
+
+static void arena_copies_and_formats(void **state)
+{
+    (void)state;
+    clv_arena *arena = clv_arena_new();
+    const int numbers[] = {1, -2, 3};
+    int *copy = clv_arena_copy(arena, numbers, sizeof numbers);
+
+    assert_memory_equal(copy, numbers, sizeof numbers);
+    assert_non_null(clv_arena_copy(arena, NULL, 0));
+    assert_string_equal(clv_arena_string(arena, ""), "");
+    assert_string_equal(clv_arena_string(arena, "model"), "model");
+    assert_string_equal(clv_arena_format(arena, "%s:(%d)%d", "y", 2, 4), "y:(2)4");
+    clv_arena_free(arena);
+}
+
+static void arena_arrays_grow(void **state)
+{
+    (void)state;
+    clv_arena *arena = clv_arena_new();
+    int *items = NULL;
+    int capacity = 0;
+
+    for (int i = 0; i < 1000; i++) {
+        assert_int_equal(clv_arena_grow(arena, &items, &capacity, i, sizeof *items), 0);
+        assert_true(capacity > i);
+        items[i] = i * i;
+    }
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(items[i], i * i);
+
+    int *before = items;
+    int held = capacity;
+    assert_int_equal(clv_arena_grow(arena, &items, &capacity, capacity, SIZE_MAX / 4), -1);
+    assert_int_equal(clv_arena_grow(arena, &items, &capacity, INT32_MAX - 1, 1), -1);
+    assert_ptr_equal(items, before);
+    assert_int_equal(capacity, held);
+    clv_arena_free(arena);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_has_a_name_and_text),
+        cmocka_unit_test(error_keeps_the_first_failure),
+        cmocka_unit_test(error_names_rank_and_op),
+        cmocka_unit_test(error_is_optional_and_cut_to_fit),
+        cmocka_unit_test(try_returns_at_the_first_failure),
+        cmocka_unit_test(arena_objects_are_aligned_zero_and_disjoint),
+        cmocka_unit_test(arena_refuses_what_overflows),
+        cmocka_unit_test(arena_copies_and_formats),
+        cmocka_unit_test(arena_arrays_grow),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Compiles each public header alone, as C17 and as C++17, and says which does not stand by itself.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+bad=0
+for header in include/cleave/*.h; do
+    for language in c c++; do
+        compiler=${CC:-cc} standard=c17
+        [ $language = c++ ] && compiler=${CXX:-c++} standard=c++17
+        "$compiler" -x $language -std=$standard -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only - \
+            <<<"#include \"${header#include/}\"" || { echo "$header does not compile alone as $standard"; bad=1; }
+    done
+done
+exit $bad

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# Layers, formatting and headers that compile alone; with --tidy also clang-tidy (minutes); with --fix, formats.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+files=$(find include src tests examples bench \( -name '*.c' -o -name '*.h' \) -not -path 'tests/golden/*' 2>/dev/null)
+if [ "${1:-}" = --fix ]; then
+    clang-format -i $files
+    exit 0
+fi
+bad=0
+scripts/check_layers.sh || bad=1
+scripts/check_headers.sh || bad=1
+clang-format --dry-run -Werror $files || { echo "lint: run 'make format'"; bad=1; }
+if [ "${1:-}" = --tidy ]; then
+    cmake --preset release >/dev/null
+    clang-tidy --quiet -p build $(find src -name '*.c') || bad=1
+fi
+[ $bad -eq 0 ] && echo "lint: clean"
+exit $bad
