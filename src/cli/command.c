@@ -1,0 +1,79 @@
+/* command.c - finding a command by name, printing help, turning failures into exit codes. */
+#include "cli/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/options.h"
+
+static void print_commands(FILE *to, const char *path, const struct clv_command *commands)
+{
+    fprintf(to, "Usage: %s COMMAND [OPTION...]\n\nCommands:\n", path);
+    for (const struct clv_command *c = commands; c->name != NULL; c++)
+        fprintf(to, "  %-12s %s\n", c->name, c->summary);
+    fprintf(to, "\n'%s COMMAND --help' tells more about a command.\n", path);
+}
+
+static int unknown_command(const struct clv_command *commands, const char *path, const char *name)
+{
+    const char *names[64];
+    int n = 0;
+
+    for (const struct clv_command *c = commands; c->name != NULL && n < 64; c++)
+        names[n++] = c->name;
+
+    const char *nearest = clv_nearest(name, names, n);
+    fprintf(stderr, "%s: unknown command '%s'", path, name);
+    if (nearest != NULL)
+        fprintf(stderr, "; did you mean '%s'?", nearest);
+    fprintf(stderr, " Valid:");
+    for (int i = 0; i < n; i++)
+        fprintf(stderr, " %s", names[i]);
+    fprintf(stderr, "\n");
+    return CLV_EXIT_USAGE;
+}
+
+static int run_command(const struct clv_command *c, int argc, char **argv)
+{
+    char path[96];
+
+    snprintf(path, sizeof path, "%s %s", argv[0], c->name);
+    argv[1] = path;
+    if (c->commands != NULL)
+        return clv_command_dispatch(c->commands, argc - 1, argv + 1);
+    if (clv_options_wants_help(argc - 1, argv + 1))
+        printf("%s: %s.\n\n%s\n", path, c->summary, c->help);
+    return c->run(argc - 1, argv + 1);
+}
+
+int clv_command_dispatch(const struct clv_command *commands, int argc, char **argv)
+{
+    if (argc < 2) {
+        print_commands(stderr, argv[0], commands);
+        return CLV_EXIT_USAGE;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_commands(stdout, argv[0], commands);
+        return CLV_EXIT_OK;
+    }
+    for (const struct clv_command *c = commands; c->name != NULL; c++)
+        if (strcmp(c->name, argv[1]) == 0)
+            return run_command(c, argc, argv);
+    return unknown_command(commands, argv[0], argv[1]);
+}
+
+int clv_command_report(const char *command, const clv_error *err)
+{
+    static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX, CLV_EAXIS, CLV_ELIMIT};
+
+    fprintf(stderr, "%s: %s", command, err->message[0] != '\0' ? err->message : clv_status_text(err->code));
+    if (err->op[0] != '\0')
+        fprintf(stderr, " (op %s)", err->op);
+    if (err->rank >= 0)
+        fprintf(stderr, " (rank %d)", err->rank);
+    fprintf(stderr, "\n");
+    for (size_t i = 0; i < sizeof usage / sizeof usage[0]; i++)
+        if (err->code == usage[i])
+            return CLV_EXIT_USAGE;
+    return CLV_EXIT_FAILED;
+}

@@ -1,0 +1,33 @@
+/* command.h - the frame of the command line: a table of commands, one line each; one file a command.
+ *
+ * Exit codes: 0 done; 1 the work failed (I/O, memory, a peer, a check that found a difference); 2 the request was
+ * wrong (unknown flag, bad value, shapes that do not fit). Data goes to stdout, talk to stderr.
+ */
+#ifndef CLEAVE_CLI_COMMAND_H
+#define CLEAVE_CLI_COMMAND_H
+
+#include "cleave/status.h"
+
+enum { CLV_EXIT_OK = 0, CLV_EXIT_FAILED = 1, CLV_EXIT_USAGE = 2 };
+
+/* A row of a command table; the last row has name NULL. */
+struct clv_command {
+    const char *name;    /* "reshard" */
+    const char *summary; /* one line, no full stop */
+    const char *help;    /* what the command does, ending in an example; NULL when it has sub-commands */
+    /* Runs it: argv[0] is the full name ("cleave bench gemm"), for messages. Returns the exit code. `--help` reaches
+     * it too, after the frame has printed `help`: clv_options_parse then lists the options. */
+    int (*run)(int argc, char **argv);
+    const struct clv_command *commands; /* sub-commands, instead of run */
+};
+
+/* Runs the command that argv names: argv[0] is the path so far, argv[1] a row's name. Handles --help. */
+int clv_command_dispatch(const struct clv_command *commands, int argc, char **argv);
+
+/* Prints "cleave train: message" on stderr; returns the exit code that the status calls for. */
+int clv_command_report(const char *command, const clv_error *err);
+
+extern const struct clv_command clv_bench_commands[]; /* bench.c */
+int command_version(int argc, char **argv);
+
+#endif

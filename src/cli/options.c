@@ -1,0 +1,357 @@
+/* options.c - parsing argv by a table of options. */
+#include "cli/options.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { NAME_SIZE = 64, MAX_NAMES = 128, MAX_OPTIONS = 64, EXIT_USAGE = 2 };
+
+typedef struct parser {
+    const clv_option *options;
+    int n;
+    const char *command;
+    int argc;
+    char **argv;
+    int next;                /* the argument to read */
+    bool seen[MAX_OPTIONS];
+} parser;
+
+/* ---- names ---- */
+
+static int min3(int a, int b, int c)
+{
+    int m = a < b ? a : b;
+    return m < c ? m : c;
+}
+
+/* Levenshtein's distance, two rows; names longer than the rows are far from everything. */
+static int edit_distance(const char *a, const char *b)
+{
+    int row[NAME_SIZE + 1];
+    int la, lb;
+
+    if (strlen(a) > NAME_SIZE || strlen(b) > NAME_SIZE)
+        return NAME_SIZE;
+    la = (int)strlen(a);
+    lb = (int)strlen(b);
+    for (int j = 0; j <= lb; j++)
+        row[j] = j;
+    for (int i = 1; i <= la; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= lb; j++) {
+            int above = row[j];
+            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
+            diagonal = above;
+        }
+    }
+    return row[lb];
+}
+
+const char *clv_nearest(const char *name, const char *const *names, int n)
+{
+    int best = strlen(name) < NAME_SIZE ? 1 + (int)strlen(name) / 3 : 0;
+    const char *nearest = NULL;
+
+    for (int i = 0; i < n; i++) {
+        int d = edit_distance(name, names[i]);
+        if (d <= best && (nearest == NULL || d < best)) {
+            best = d;
+            nearest = names[i];
+        }
+    }
+    return nearest;
+}
+
+/* Copies the name that *cursor stands at ("-n, --n-predict") and moves on; false at the end. */
+static bool next_name(const char **cursor, char name[NAME_SIZE])
+{
+    const char *p = *cursor + strspn(*cursor, ", ");
+    size_t length = strcspn(p, ", ");
+
+    if (length == 0 || length >= NAME_SIZE)
+        return false;
+    memcpy(name, p, length);
+    name[length] = '\0';
+    *cursor = p + length;
+    return true;
+}
+
+static const char *bare(const char *name)
+{
+    return name + strspn(name, "-");
+}
+
+static bool is_positional(const clv_option *o)
+{
+    return o->names[0] != '-';
+}
+
+/* Whether the first `length` bytes of `arg` are one of the option's names, with one dash or two. */
+static bool has_name(const clv_option *o, const char *arg, size_t length)
+{
+    const char *cursor = o->names;
+    size_t dashes = strspn(arg, "-");
+    char name[NAME_SIZE];
+
+    if (is_positional(o) || dashes == 0 || dashes > 2 || dashes > length)
+        return false;
+    while (next_name(&cursor, name))
+        if (strlen(bare(name)) == length - dashes && strncmp(bare(name), arg + dashes, length - dashes) == 0)
+            return true;
+    return false;
+}
+
+static int find(const parser *p, const char *arg)
+{
+    size_t length = strcspn(arg, "=");
+
+    for (int i = 0; i < p->n; i++)
+        if (has_name(&p->options[i], arg, length))
+            return i;
+    return -1;
+}
+
+/* ---- complaints ---- */
+
+static int complain(const parser *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+static int complain(const parser *p, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    fprintf(stderr, "%s: ", p->command);
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "\n");
+    va_end(args);
+    return EXIT_USAGE;
+}
+
+static int unknown_option(const parser *p, const char *arg)
+{
+    static const char help[] = "--help";
+    char given[NAME_SIZE];
+    char text[MAX_NAMES][NAME_SIZE];
+    const char *names[MAX_NAMES];
+    char valid[1024] = "";
+    int n = 0;
+
+    snprintf(given, sizeof given, "%.*s", (int)strcspn(arg, "="), arg);
+    for (int i = 0; i < p->n; i++) {
+        const char *cursor = p->options[i].names;
+        while (!is_positional(&p->options[i]) && n < MAX_NAMES - 1 && next_name(&cursor, text[n])) {
+            size_t used = strlen(valid);
+            snprintf(valid + used, sizeof valid - used, "%s ", text[n]);
+            names[n] = text[n];
+            n++;
+        }
+    }
+    names[n++] = help;
+
+    const char *nearest = clv_nearest(given, names, n);
+    if (nearest != NULL)
+        return complain(p, "unknown option '%s'; did you mean '%s'? Valid: %s--help", given, nearest, valid);
+    return complain(p, "unknown option '%s'. Valid: %s--help", given, valid);
+}
+
+/* ---- values ---- */
+
+static int set_int(const parser *p, const clv_option *o, const char *name, const char *text)
+{
+    char *end;
+    bool any = o->min == 0 && o->max == 0;
+
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    if (errno != 0 || end == text || *end != '\0' || (!any && (v < o->min || v > o->max))) {
+        if (any)
+            return complain(p, "%s wants an integer, not '%s'", name, text);
+        return complain(p, "%s wants an integer from %lld to %lld, not '%s'", name, (long long)o->min,
+                        (long long)o->max, text);
+    }
+    *(int64_t *)o->out = v;
+    return CLV_OPTIONS_RUN;
+}
+
+static int set_real(const parser *p, const clv_option *o, const char *name, const char *text)
+{
+    char *end;
+    bool any = o->real_min == 0 && o->real_max == 0;
+    double v = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !isfinite(v) || (!any && !(v >= o->real_min && v <= o->real_max))) {
+        if (any)
+            return complain(p, "%s wants a number, not '%s'", name, text);
+        return complain(p, "%s wants a number from %g to %g, not '%s'", name, o->real_min, o->real_max, text);
+    }
+    *(double *)o->out = v;
+    return CLV_OPTIONS_RUN;
+}
+
+static int set_string(const parser *p, const clv_option *o, const char *name, const char *text)
+{
+    (void)p;
+    (void)name;
+    *(const char **)o->out = text;
+    return CLV_OPTIONS_RUN;
+}
+
+static int set_choice(const parser *p, const clv_option *o, const char *name, const char *text)
+{
+    size_t length = strlen(text);
+
+    for (const char *word = o->value; *word != '\0'; word += strspn(word, "|")) {
+        size_t n = strcspn(word, "|");
+        if (n == length && strncmp(word, text, n) == 0)
+            return set_string(p, o, name, text);
+        word += n;
+    }
+    return complain(p, "%s wants %s, not '%s'", name, o->value, text);
+}
+
+static int set_strings(const parser *p, const clv_option *o, const char *name, const char *text)
+{
+    clv_strings *list = o->out;
+
+    if (list->n == CLV_STRINGS_MAX)
+        return complain(p, "%s may be given at most %d times", name, CLV_STRINGS_MAX);
+    list->item[list->n++] = text;
+    return CLV_OPTIONS_RUN;
+}
+
+/* Reads "16K" at *text and moves past it; false unless it is a positive integer that fits. */
+static bool read_size(const char **text, int64_t *out)
+{
+    static const char units[] = "KMG";
+    char *end;
+
+    errno = 0;
+    long long v = strtoll(*text, &end, 10);
+    const char *unit = *end != '\0' ? strchr(units, *end) : NULL;
+    int shift = unit != NULL ? 10 * (int)(unit - units + 1) : 0;
+
+    if (errno != 0 || end == *text || v < 1 || v > INT64_MAX >> shift)
+        return false;
+    *out = (int64_t)v << shift;
+    *text = end + (unit != NULL);
+    return true;
+}
+
+static int set_sizes(const parser *p, const clv_option *o, const char *name, const char *text)
+{
+    clv_sizes list = {0};
+    const char *at = text;
+
+    do {
+        if (list.n == CLV_SIZES_MAX || !read_size(&at, &list.item[list.n++]) || (*at != ',' && *at != '\0'))
+            return complain(p, "%s wants up to %d sizes such as 4096,16K,64M,1G, not '%s'", name, CLV_SIZES_MAX, text);
+    } while (*at++ == ',');
+    *(clv_sizes *)o->out = list;
+    return CLV_OPTIONS_RUN;
+}
+
+static int (*const set_value[])(const parser *, const clv_option *, const char *, const char *) = {
+    [CLV_OPTION_INT] = set_int,         [CLV_OPTION_REAL] = set_real,       [CLV_OPTION_STRING] = set_string,
+    [CLV_OPTION_CHOICE] = set_choice,   [CLV_OPTION_STRINGS] = set_strings, [CLV_OPTION_FILES] = set_strings,
+    [CLV_OPTION_SIZES] = set_sizes,
+};
+
+/* Whether the next argument can be a value: anything but an option's own name. */
+static bool value_follows(const parser *p)
+{
+    return p->next < p->argc && find(p, p->argv[p->next]) < 0;
+}
+
+static int read_named(parser *p, const clv_option *o, const char *arg)
+{
+    const char *equals = strchr(arg, '=');
+    char name[NAME_SIZE];
+    int code;
+
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(arg, "="), arg);
+    if (o->kind == CLV_OPTION_FLAG) {
+        if (equals != NULL)
+            return complain(p, "%s takes no value", name);
+        *(bool *)o->out = true;
+        return CLV_OPTIONS_RUN;
+    }
+    if (equals == NULL && !value_follows(p))
+        return complain(p, "%s wants a value: %s %s", name, name, o->value);
+    code = set_value[o->kind](p, o, name, equals != NULL ? equals + 1 : p->argv[p->next++]);
+    while (o->kind == CLV_OPTION_FILES && code == CLV_OPTIONS_RUN && p->next < p->argc &&
+           p->argv[p->next][0] != '-')
+        code = set_value[o->kind](p, o, name, p->argv[p->next++]);
+    return code;
+}
+
+static int read_positional(parser *p, const char *arg)
+{
+    for (int i = 0; i < p->n; i++)
+        if (is_positional(&p->options[i]) && (!p->seen[i] || p->options[i].kind == CLV_OPTION_STRINGS)) {
+            p->seen[i] = true;
+            return set_value[p->options[i].kind](p, &p->options[i], p->options[i].names, arg);
+        }
+    return complain(p, "unexpected argument '%s' ('%s --help' lists what is valid)", arg, p->command);
+}
+
+static int read_argument(parser *p)
+{
+    const char *arg = p->argv[p->next++];
+    int i;
+
+    if (arg[0] != '-' || arg[1] == '\0')
+        return read_positional(p, arg);
+    i = find(p, arg);
+    if (i < 0)
+        return unknown_option(p, arg);
+    p->seen[i] = true;
+    return read_named(p, &p->options[i], arg);
+}
+
+/* ---- help ---- */
+
+bool clv_options_wants_help(int argc, char *const *argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    return false;
+}
+
+static int print_options(const parser *p)
+{
+    printf("Options:\n");
+    for (int i = 0; i < p->n; i++) {
+        const clv_option *o = &p->options[i];
+        char left[128];
+        snprintf(left, sizeof left, "%s%s%s%s", o->names, o->kind == CLV_OPTION_FLAG || is_positional(o) ? "" : " ",
+                 o->kind == CLV_OPTION_FLAG || is_positional(o) ? "" : o->value,
+                 o->kind == CLV_OPTION_FILES ? "..." : "");
+        printf("  %-36s %s%s\n", left, o->help, o->required ? " (required)" : "");
+    }
+    printf("  %-36s %s\n", "-h, --help", "print this");
+    return 0;
+}
+
+int clv_options_parse(const clv_option *options, int n_options, int argc, char **argv)
+{
+    parser p = {.options = options, .n = n_options, .command = argv[0], .argc = argc, .argv = argv, .next = 1};
+
+    if (clv_options_wants_help(argc, argv))
+        return print_options(&p);
+    while (p.next < argc) {
+        int code = read_argument(&p);
+        if (code != CLV_OPTIONS_RUN)
+            return code;
+    }
+    for (int i = 0; i < n_options; i++)
+        if (options[i].required && !p.seen[i])
+            return complain(&p, "%s is missing: %s (%s)", options[i].names, options[i].help,
+                            options[i].value != NULL ? options[i].value : options[i].names);
+    return CLV_OPTIONS_RUN;
+}

@@ -1,0 +1,72 @@
+/* options.h - command-line options as a table: names, type, range, where the value goes.
+ *
+ *   struct { bool json; int64_t ranks; const char *mesh; } a = {.ranks = 1};
+ *   const clv_option options[] = {
+ *       {.names = "-tp, --tensor-parallel-size", .kind = CLV_OPTION_INT, .out = &a.ranks, .min = 1, .max = 4096,
+ *        .value = "N", .help = "ranks that split each layer"},
+ *       {.names = "--mesh", .kind = CLV_OPTION_STRING, .out = &a.mesh, .value = "AXES", .help = "data=2,model=4"},
+ *       {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a.json, .help = "print JSON"},
+ *   };
+ *   int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+ *   if (code != CLV_OPTIONS_RUN)
+ *       return code;
+ *
+ * Accepted: `--name value` and `--name=value`; a name may be written with one dash or two. A value may start with a
+ * dash unless it is itself an option's name. The last of a repeated option counts, except for lists. Defaults are
+ * what *out holds before.
+ */
+#ifndef CLEAVE_CLI_OPTIONS_H
+#define CLEAVE_CLI_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum clv_option_kind {
+    CLV_OPTION_FLAG,    /* bool: true when present */
+    CLV_OPTION_INT,     /* int64_t within [min, max]; any when both are 0 */
+    CLV_OPTION_REAL,    /* double within [real_min, real_max], finite; any when both are 0 */
+    CLV_OPTION_STRING,  /* const char *, into argv */
+    CLV_OPTION_CHOICE,  /* const char *, one of the words of `value`, "f32|bf16" */
+    CLV_OPTION_STRINGS, /* clv_strings: one value each time the option is given */
+    CLV_OPTION_FILES,   /* clv_strings: one or more values, up to the next argument that starts with a dash */
+    CLV_OPTION_SIZES    /* clv_sizes: "4K,16M,1G": positive integers, K, M, G = 2^10, 2^20, 2^30 */
+} clv_option_kind;
+
+enum { CLV_STRINGS_MAX = 256, CLV_SIZES_MAX = 64 };
+
+typedef struct clv_strings {
+    int n;
+    const char *item[CLV_STRINGS_MAX]; /* into argv */
+} clv_strings;
+
+typedef struct clv_sizes {
+    int n;
+    int64_t item[CLV_SIZES_MAX];
+} clv_sizes;
+
+typedef struct clv_option {
+    const char *names; /* "-n, --n-predict": any of them; without a dash ("EQUATION") it is the next bare argument */
+    clv_option_kind kind;
+    void *out;
+    int64_t min, max;
+    double real_min, real_max;
+    const char *value; /* what help calls the value: "N", "DIR"; a CHOICE's words */
+    const char *help;
+    bool required;
+} clv_option;
+
+/* clv_options_parse's answer for "go on"; other values are the exit code to return. */
+enum { CLV_OPTIONS_RUN = -1 };
+
+/* Fills the options from argv[1..]; argv[0] is the command's full name. Returns CLV_OPTIONS_RUN; or 0 after --help,
+ * having listed the options on stdout; or 2 after a one-line message on stderr that says what is valid. */
+int clv_options_parse(const clv_option *options, int n_options, int argc, char **argv);
+
+/* Whether --help or -h is among the arguments. */
+bool clv_options_wants_help(int argc, char *const *argv);
+
+/* The one of n names that `name` was probably meant to be, by edit distance; NULL when none is near. */
+const char *clv_nearest(const char *name, const char *const *names, int n);
+
+#endif

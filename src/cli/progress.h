@@ -1,0 +1,26 @@
+/* progress.h - progress of anything that takes longer than two seconds, on stderr: a bar that redraws itself on a
+ * terminal, plain lines otherwise (one a tenth of the way, and at least one every 30 s). Quick work prints nothing.
+ */
+#ifndef CLEAVE_CLI_PROGRESS_H
+#define CLEAVE_CLI_PROGRESS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct clv_progress {
+    const char *what; /* "train"; borrowed */
+    int64_t total;    /* steps; >= 1 */
+    bool terminal;
+    bool shown;        /* something was printed */
+    int64_t start_ns;
+    int64_t last_ns;   /* of the last drawing */
+    int64_t last_done; /* at the last plain line */
+} clv_progress;
+
+void clv_progress_begin(clv_progress *p, const char *what, int64_t total);
+/* `note` ("loss 1.93, 52000 tokens/s") follows the count; "" for none. Cheap enough to be called every step. */
+void clv_progress_update(clv_progress *p, int64_t done, const char *note);
+/* Leaves the line complete. */
+void clv_progress_end(clv_progress *p);
+
+#endif

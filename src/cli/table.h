@@ -1,0 +1,39 @@
+/* table.h - what a command prints on stdout: fields and rows, filled once, printed as text or as JSON.
+ *
+ *   clv_table *t = clv_table_new("steps");            {"steps": [{"op": "slice", "bytes": 0}], "bytes": 0}
+ *   clv_table_row(t);
+ *   clv_table_text(t, "op", "slice");
+ *   clv_table_int(t, "bytes", 0);
+ *   clv_table_top(t);
+ *   clv_table_int(t, "bytes", 0);
+ *   return clv_table_finish(t, json);
+ *
+ * A key given twice in one row keeps the last value. Out of memory is remembered and reported by clv_table_finish.
+ */
+#ifndef CLEAVE_CLI_TABLE_H
+#define CLEAVE_CLI_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct clv_table clv_table;
+
+/* A table whose rows are listed under `rows`; NULL when it has fields alone. */
+clv_table *clv_table_new(const char *rows);
+
+/* Values go to a new row from here on, or again to the fields beside the rows (where they go at first). */
+void clv_table_row(clv_table *t);
+void clv_table_top(clv_table *t);
+
+void clv_table_text(clv_table *t, const char *key, const char *value);
+void clv_table_texts(clv_table *t, const char *key, const char *const *values, int n);
+void clv_table_int(clv_table *t, const char *key, int64_t value);
+/* Not-a-number and infinities have no JSON form: they become null. */
+void clv_table_real(clv_table *t, const char *key, double value);
+void clv_table_bool(clv_table *t, const char *key, bool value);
+void clv_table_null(clv_table *t, const char *key);
+
+/* Prints the table on stdout, as JSON (one line) or as aligned text, and frees it. Returns the exit code. */
+int clv_table_finish(clv_table *t, bool json);
+
+#endif
