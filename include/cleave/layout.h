@@ -31,7 +31,7 @@ extern "C" {
 enum {
     CLV_MAX_RANK = 8,     /**< dimensions a tensor */
     CLV_MAX_SUBAXES = 24, /**< sub-axes a layout */
-    CLV_LAYOUT_TEXT = 512 /**< bytes that hold any layout's text form */
+    CLV_LAYOUT_TEXT = 1536 /**< bytes that hold any layout's text form */
 };
 
 typedef enum clv_reduction { CLV_REDUCE_NONE, CLV_REDUCE_SUM, CLV_REDUCE_MAX } clv_reduction;

@@ -1,0 +1,161 @@
+/* dtype.c - the table of element types, and conversion between them. */
+#include "cleave/dtype.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "tensor/half.h"
+
+typedef struct dtype_row {
+    const char *name;
+    const char *safetensors;
+    size_t bytes;
+} dtype_row;
+
+static const dtype_row rows[CLV_DTYPE_COUNT] = {
+#define ROW(code, name, bytes, safetensors) [code] = {name, safetensors, bytes},
+    CLV_DTYPE_TABLE(ROW)
+#undef ROW
+};
+
+static int valid(clv_dtype dtype)
+{
+    return (unsigned)dtype < CLV_DTYPE_COUNT;
+}
+
+const char *clv_dtype_name(clv_dtype dtype)
+{
+    return valid(dtype) ? rows[dtype].name : "unknown";
+}
+
+size_t clv_dtype_size(clv_dtype dtype)
+{
+    return valid(dtype) ? rows[dtype].bytes : 0;
+}
+
+clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err)
+{
+    for (int i = 0; i < CLV_DTYPE_COUNT; i++)
+        if (strcmp(name, rows[i].name) == 0 || strcmp(name, rows[i].safetensors) == 0) {
+            *out = (clv_dtype)i;
+            return CLV_OK;
+        }
+#define NAME(code, name, bytes, safetensors) " " name
+    return clv_fail(err, CLV_EDTYPE, "unknown dtype '%.40s'; valid:" CLV_DTYPE_TABLE(NAME), name);
+#undef NAME
+}
+
+int clv_dtype_is_float(clv_dtype dtype)
+{
+    return dtype == CLV_F32 || dtype == CLV_BF16 || dtype == CLV_F64 || dtype == CLV_F16;
+}
+
+/* One pair of load and store per dtype; buffers may be unaligned (a safetensors file). The value types are the widest
+ * of their kind, so that i64 to i64, and i64 to i32, lose nothing on the way. */
+#define LOAD(suffix, type, value, expression)                                                                          \
+    static value load_##suffix(const void *buffer, int64_t i)                                                          \
+    {                                                                                                                  \
+        type x;                                                                                                        \
+        memcpy(&x, (const char *)buffer + i * (int64_t)sizeof x, sizeof x);                                            \
+        return (value)(expression);                                                                                    \
+    }
+#define STORE(suffix, type, value, expression)                                                                         \
+    static void store_##suffix(void *buffer, int64_t i, value v)                                                       \
+    {                                                                                                                  \
+        type x = (type)(expression);                                                                                   \
+        memcpy((char *)buffer + i * (int64_t)sizeof x, &x, sizeof x);                                                  \
+    }
+
+/* Float to integer truncates; out of range saturates and NaN gives 0 (C leaves both undefined). */
+static int64_t truncate(double v, double lo, double hi, int64_t least, int64_t most)
+{
+    if (isnan(v))
+        return 0;
+    return v <= lo ? least : v >= hi ? most : (int64_t)v;
+}
+
+LOAD(f32, float, double, x)
+LOAD(bf16, uint16_t, double, clv_f32_of_bf16(x))
+LOAD(f64, double, double, x)
+LOAD(f16, uint16_t, double, clv_f32_of_f16(x))
+LOAD(i32, int32_t, double, x)
+LOAD(i64, int64_t, double, x)
+LOAD(u8, uint8_t, double, x)
+STORE(f32, float, double, v)
+STORE(bf16, uint16_t, double, clv_bf16_of_f32(clv_f32_odd_of_f64(v)))
+STORE(f64, double, double, v)
+STORE(f16, uint16_t, double, clv_f16_of_f32(clv_f32_odd_of_f64(v)))
+STORE(i32, int32_t, double, truncate(v, INT32_MIN, INT32_MAX, INT32_MIN, INT32_MAX))
+STORE(i64, int64_t, double, truncate(v, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX))
+STORE(u8, uint8_t, double, truncate(v, 0, UINT8_MAX, 0, UINT8_MAX))
+STORE(bool, uint8_t, double, v != 0)
+
+LOAD(i32_exact, int32_t, int64_t, x)
+LOAD(i64_exact, int64_t, int64_t, x)
+LOAD(u8_exact, uint8_t, int64_t, x)
+STORE(i32_exact, int32_t, int64_t, (uint32_t)v)
+STORE(i64_exact, int64_t, int64_t, v)
+STORE(u8_exact, uint8_t, int64_t, v)
+STORE(bool_exact, uint8_t, int64_t, v != 0)
+
+typedef struct dtype_access {
+    double (*load)(const void *, int64_t);
+    void (*store)(void *, int64_t, double);
+    int64_t (*load_exact)(const void *, int64_t); /* integers only: NULL for floats */
+    void (*store_exact)(void *, int64_t, int64_t);
+} dtype_access;
+
+static const dtype_access accesses[CLV_DTYPE_COUNT] = {
+    [CLV_F32] = {load_f32, store_f32, NULL, NULL},
+    [CLV_BF16] = {load_bf16, store_bf16, NULL, NULL},
+    [CLV_F64] = {load_f64, store_f64, NULL, NULL},
+    [CLV_F16] = {load_f16, store_f16, NULL, NULL},
+    [CLV_I32] = {load_i32, store_i32, load_i32_exact, store_i32_exact},
+    [CLV_I64] = {load_i64, store_i64, load_i64_exact, store_i64_exact},
+    [CLV_U8] = {load_u8, store_u8, load_u8_exact, store_u8_exact},
+    [CLV_BOOL] = {load_u8, store_bool, load_u8_exact, store_bool_exact},
+};
+
+double clv_dtype_load(clv_dtype dtype, const void *buffer, int64_t i)
+{
+    return accesses[dtype].load(buffer, i);
+}
+
+void clv_dtype_store(clv_dtype dtype, void *buffer, int64_t i, double value)
+{
+    accesses[dtype].store(buffer, i, value);
+}
+
+/* The pairs that training meets at every step, as loops that vectorise. */
+static int convert_fast(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t count)
+{
+    uintptr_t aligned = (uintptr_t)out % rows[to].bytes | (uintptr_t)in % rows[from].bytes;
+    if (aligned != 0)
+        return 0;
+    if (to == CLV_BF16 && from == CLV_F32) {
+        for (int64_t i = 0; i < count; i++)
+            ((uint16_t *)out)[i] = clv_bf16_of_f32(((const float *)in)[i]);
+        return 1;
+    }
+    if (to == CLV_F32 && from == CLV_BF16) {
+        for (int64_t i = 0; i < count; i++)
+            ((float *)out)[i] = clv_f32_of_bf16(((const uint16_t *)in)[i]);
+        return 1;
+    }
+    return 0;
+}
+
+void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t count)
+{
+    const dtype_access *a = &accesses[from], *b = &accesses[to];
+    if (count <= 0)
+        return;
+    if (to == from)
+        memcpy(out, in, (size_t)count * rows[to].bytes);
+    else if (a->load_exact != NULL && b->store_exact != NULL)
+        for (int64_t i = 0; i < count; i++)
+            b->store_exact(out, i, a->load_exact(in, i));
+    else if (!convert_fast(to, out, from, in, count))
+        for (int64_t i = 0; i < count; i++)
+            b->store(out, i, a->load(in, i));
+}

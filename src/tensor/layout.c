@@ -1,0 +1,276 @@
+/* layout.c - building and reading layouts. Every function leaves a layout in normal form. */
+#include "cleave/layout.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+clv_layout clv_layout_replicated(int rank)
+{
+    clv_layout layout = {.rank = rank};
+    for (int d = 0; d < CLV_MAX_RANK; d++)
+        layout.granule[d] = 1;
+    return layout;
+}
+
+/* -- sub-axes -- */
+
+/* x:(p)s covers the factors [p, p*s) of the axis. Two are disjoint only if one's end divides the other's start:
+ * with 6 = 2*3 = 3*2, x:(1)2 and x:(3)2 do not overlap as numbers, yet share coordinates. */
+bool clv_subaxis_overlap(clv_subaxis a, clv_subaxis b)
+{
+    if (a.axis != b.axis || a.size == 1 || b.size == 1)
+        return false;
+    return b.pre % ((int64_t)a.pre * a.size) != 0 && a.pre % ((int64_t)b.pre * b.size) != 0;
+}
+
+int clv_subaxes_normalise(clv_subaxis *subs, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++) {
+        clv_subaxis *last = kept > 0 ? &subs[kept - 1] : NULL;
+        if (subs[i].size == 1)
+            continue;
+        if (last != NULL && last->axis == subs[i].axis && (int64_t)last->pre * last->size == subs[i].pre)
+            last->size *= subs[i].size;
+        else
+            subs[kept++] = subs[i];
+    }
+    return kept;
+}
+
+static bool comes_before(clv_subaxis a, clv_subaxis b)
+{
+    return a.axis != b.axis ? a.axis < b.axis : a.pre < b.pre;
+}
+
+static void sort_subaxes(clv_subaxis *subs, int n)
+{
+    for (int i = 1; i < n; i++)
+        for (int j = i; j > 0 && comes_before(subs[j], subs[j - 1]); j--) {
+            clv_subaxis swap = subs[j];
+            subs[j] = subs[j - 1];
+            subs[j - 1] = swap;
+        }
+}
+
+static clv_status check_subaxis(clv_subaxis sub, const clv_mesh *mesh, clv_error *err)
+{
+    if (sub.axis < 0 || sub.axis >= mesh->n_axes)
+        return clv_fail(err, CLV_EAXIS, "layout: axis index %d; the mesh has %d axes", (int)sub.axis, mesh->n_axes);
+    const clv_axis *axis = &mesh->axis[sub.axis];
+    if (sub.pre < 1 || sub.size < 1 || axis->size % ((int64_t)sub.pre * sub.size) != 0)
+        return clv_fail(err, CLV_EAXIS, "layout: sub-axis %s:(%d)%d does not divide axis %s of size %lld", axis->name,
+                        (int)sub.pre, (int)sub.size, axis->name, (long long)axis->size);
+    return CLV_OK;
+}
+
+/* -- reading -- */
+
+int clv_layout_axes(const clv_subaxis **out, const clv_layout *layout, int d)
+{
+    *out = layout->axes + layout->begin[d];
+    return layout->begin[d + 1] - layout->begin[d];
+}
+
+int64_t clv_layout_blocks(const clv_layout *layout, int d)
+{
+    int64_t blocks = 1;
+    for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++)
+        blocks *= layout->axes[i].size;
+    return blocks;
+}
+
+int64_t clv_layout_block(const clv_layout *layout, const clv_mesh *mesh, int d, int64_t rank)
+{
+    int64_t block = 0;
+    for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++)
+        block = block * layout->axes[i].size + clv_mesh_coordinate(mesh, layout->axes[i], rank);
+    return block;
+}
+
+bool clv_layout_uses(const clv_layout *layout, clv_subaxis sub)
+{
+    for (int i = 0; i < layout->begin[layout->rank + 1]; i++)
+        if (clv_subaxis_overlap(layout->axes[i], sub))
+            return true;
+    return false;
+}
+
+bool clv_layout_is_partial(const clv_layout *layout)
+{
+    return layout->reduction != CLV_REDUCE_NONE;
+}
+
+bool clv_layout_equal(const clv_layout *a, const clv_layout *b)
+{
+    if (a->rank != b->rank || a->reduction != b->reduction)
+        return false;
+    for (int d = 0; d <= a->rank + 1; d++)
+        if (a->begin[d] != b->begin[d])
+            return false;
+    for (int d = 0; d < a->rank; d++)
+        if (a->granule[d] != b->granule[d])
+            return false;
+    return memcmp(a->axes, b->axes, a->begin[a->rank + 1] * sizeof a->axes[0]) == 0;
+}
+
+static bool same_partial(const clv_layout *a, const clv_layout *b)
+{
+    const clv_subaxis *x, *y;
+    int n = clv_layout_axes(&x, a, a->rank), m = clv_layout_axes(&y, b, b->rank);
+    return a->reduction == b->reduction && n == m && memcmp(x, y, (size_t)n * sizeof *x) == 0;
+}
+
+bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh, const int64_t *shape)
+{
+    if (a->rank != b->rank || !same_partial(a, b))
+        return false;
+    return clv_layout_equal(a, b) ||
+           (clv_layout_missing_elems(a, b, mesh, shape) == 0 && clv_layout_missing_elems(b, a, mesh, shape) == 0);
+}
+
+/* -- building -- */
+
+/* Replaces the axes of slot d (a dimension, or rank for the partial ones) by n others, and checks that the result
+ * keeps the invariants. */
+static clv_status replace_axes(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
+                               clv_error *err)
+{
+    clv_layout next = *layout;
+    int end = layout->begin[layout->rank + 1], tail = end - layout->begin[d + 1];
+    clv_subaxis fresh[2 * CLV_MAX_SUBAXES];
+    if (n < 0 || n > 2 * CLV_MAX_SUBAXES)
+        return clv_fail(err, CLV_ELIMIT, "layout: %d sub-axes; at most %d", n, CLV_MAX_SUBAXES);
+    memcpy(fresh, subs, (size_t)n * sizeof *subs);
+    for (int i = 0; i < n; i++) {
+        CLV_TRY(check_subaxis(fresh[i], mesh, err));
+        for (int j = 0; j < end; j++)
+            if ((j < layout->begin[d] || j >= layout->begin[d + 1]) && clv_subaxis_overlap(layout->axes[j], fresh[i]))
+                return clv_fail(err, CLV_EAXIS, "layout: axis %s is used twice", mesh->axis[fresh[i].axis].name);
+        for (int j = 0; j < i; j++)
+            if (clv_subaxis_overlap(fresh[j], fresh[i]))
+                return clv_fail(err, CLV_EAXIS, "layout: axis %s is used twice", mesh->axis[fresh[i].axis].name);
+    }
+    if (d == layout->rank)
+        sort_subaxes(fresh, n);
+    n = clv_subaxes_normalise(fresh, n);
+    if (layout->begin[d] + n + tail > CLV_MAX_SUBAXES)
+        return clv_fail(err, CLV_ELIMIT, "layout: more than %d sub-axes", CLV_MAX_SUBAXES);
+    memcpy(next.axes + next.begin[d], fresh, (size_t)n * sizeof *fresh);
+    memcpy(next.axes + next.begin[d] + n, layout->axes + layout->begin[d + 1], (size_t)tail * sizeof *fresh);
+    for (int e = d + 1; e <= layout->rank + 1; e++)
+        next.begin[e] = (uint8_t)(layout->begin[e] - layout->begin[d + 1] + layout->begin[d] + n);
+    *layout = next;
+    return CLV_OK;
+}
+
+clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
+                              int64_t granule, clv_error *err)
+{
+    if (d < 0 || d >= layout->rank)
+        return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);
+    if (granule < 1)
+        return clv_fail(err, CLV_EINVAL, "layout: granule %lld; at least 1", (long long)granule);
+    CLV_TRY(replace_axes(layout, mesh, d, subs, n, err));
+    layout->granule[d] = layout->begin[d + 1] > layout->begin[d] ? granule : 1;
+    return CLV_OK;
+}
+
+clv_status clv_layout_cut(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub, clv_error *err)
+{
+    clv_subaxis subs[CLV_MAX_SUBAXES + 1];
+    const clv_subaxis *old;
+    if (d < 0 || d >= layout->rank)
+        return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);
+    int n = clv_layout_axes(&old, layout, d);
+    memcpy(subs, old, (size_t)n * sizeof *old);
+    subs[n] = sub;
+    return clv_layout_set_dim(layout, mesh, d, subs, n + 1, layout->granule[d], err);
+}
+
+clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_reduction reduction, clv_subaxis sub,
+                                  clv_error *err)
+{
+    clv_subaxis subs[CLV_MAX_SUBAXES + 1];
+    const clv_subaxis *old;
+    int n = clv_layout_axes(&old, layout, layout->rank);
+    if (reduction != CLV_REDUCE_SUM && reduction != CLV_REDUCE_MAX)
+        return clv_fail(err, CLV_EINVAL, "layout: a partial tensor combines by sum or max");
+    if (n > 0 && layout->reduction != reduction)
+        return clv_fail(err, CLV_EINVAL, "layout: partial sums and maxima do not mix in one tensor");
+    memcpy(subs, old, (size_t)n * sizeof *old);
+    subs[n] = sub;
+    CLV_TRY(replace_axes(layout, mesh, layout->rank, subs, n + 1, err));
+    layout->reduction = layout->begin[layout->rank + 1] > layout->begin[layout->rank] ? reduction : CLV_REDUCE_NONE;
+    return CLV_OK;
+}
+
+clv_layout clv_layout_without_partial(const clv_layout *layout)
+{
+    clv_layout whole = *layout;
+    whole.begin[whole.rank + 1] = whole.begin[whole.rank];
+    whole.reduction = CLV_REDUCE_NONE;
+    return whole;
+}
+
+/* -- invariants -- */
+
+static clv_status check_dims(const clv_layout *layout, const int64_t *shape, clv_error *err)
+{
+    for (int d = 0; d < layout->rank; d++) {
+        long long granule = (long long)layout->granule[d];
+        if (granule < 1)
+            return clv_fail(err, CLV_EINVAL, "layout: granule %lld of dimension %d; at least 1", granule, d);
+        if (granule != 1 && layout->begin[d] == layout->begin[d + 1])
+            return clv_fail(err, CLV_EINVAL, "layout: dimension %d is not cut, yet has granule %lld", d, granule);
+        if (shape != NULL && shape[d] < 0)
+            return clv_fail(err, CLV_ESHAPE, "layout: dimension %d has size %lld", d, (long long)shape[d]);
+        if (shape != NULL && shape[d] % granule != 0)
+            return clv_fail(err, CLV_ESHAPE, "layout: granule %lld does not divide dimension %d of size %lld", granule,
+                            d, (long long)shape[d]);
+    }
+    return CLV_OK;
+}
+
+static clv_status check_axes(const clv_layout *layout, const clv_mesh *mesh, clv_error *err)
+{
+    int end = layout->begin[layout->rank + 1];
+    for (int i = 0; i < end; i++) {
+        clv_subaxis sub = layout->axes[i];
+        CLV_TRY(check_subaxis(sub, mesh, err));
+        if (sub.size == 1)
+            return clv_fail(err, CLV_EINVAL, "layout: not in normal form: sub-axis of size 1");
+        for (int j = 0; j < i; j++)
+            if (clv_subaxis_overlap(layout->axes[j], sub))
+                return clv_fail(err, CLV_EAXIS, "layout: axis %s is used twice", mesh->axis[sub.axis].name);
+    }
+    for (int d = 0; d <= layout->rank; d++)
+        for (int i = layout->begin[d] + 1; i < layout->begin[d + 1]; i++) {
+            clv_subaxis pair[2] = {layout->axes[i - 1], layout->axes[i]};
+            if (d == layout->rank && comes_before(pair[1], pair[0]))
+                return clv_fail(err, CLV_EINVAL, "layout: not in normal form: partial axes are not sorted");
+            if (clv_subaxes_normalise(pair, 2) != 2)
+                return clv_fail(err, CLV_EINVAL, "layout: not in normal form: neighbours of axis %s are not merged",
+                                mesh->axis[pair[0].axis].name);
+        }
+    return CLV_OK;
+}
+
+clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, clv_error *err)
+{
+    if (layout->rank < 0 || layout->rank > CLV_MAX_RANK)
+        return clv_fail(err, CLV_ELIMIT, "layout: %d dimensions; a tensor has 0 to %d", layout->rank, CLV_MAX_RANK);
+    if (layout->begin[0] != 0)
+        return clv_fail(err, CLV_EINVAL, "layout: the axes of dimension 0 begin at %d", layout->begin[0]);
+    for (int d = 0; d <= layout->rank; d++)
+        if (layout->begin[d + 1] < layout->begin[d] || layout->begin[d + 1] > CLV_MAX_SUBAXES)
+            return clv_fail(err, CLV_EINVAL, "layout: the axes of dimension %d end at %d", d, layout->begin[d + 1]);
+    if ((layout->reduction != CLV_REDUCE_NONE) != (layout->begin[layout->rank + 1] > layout->begin[layout->rank]))
+        return clv_fail(err, CLV_EINVAL, "layout: a reduction and partial axes go together");
+    if ((unsigned)layout->reduction > CLV_REDUCE_MAX)
+        return clv_fail(err, CLV_EINVAL, "layout: unknown reduction %d", (int)layout->reduction);
+    CLV_TRY(check_dims(layout, shape, err));
+    return check_axes(layout, mesh, err);
+}

@@ -1,0 +1,223 @@
+/* layout_text.c - the text form of a layout: `data,_,model`, `(X,Y),_`, `x*64,_ + sum{y:(2)2}`.
+ *
+ *   layout    := [ entry { "," entry } ] [ "+" ("sum" | "max") "{" subaxis { "," subaxis } "}" ]
+ *   entry     := "_" | cut [ "*" granule ]
+ *   cut       := subaxis | "(" subaxis { "," subaxis } ")"
+ *   subaxis   := name [ ":" "(" pre ")" size ]
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cleave/layout.h"
+#include "tensor/text.h"
+
+/* A layout being read: sub-axes as written, with the column of each. */
+typedef struct reader {
+    clv_scan scan;
+    const clv_mesh *mesh;
+    clv_layout layout;
+    int n_subs; /* all read so far, for "used twice" */
+    clv_subaxis subs[CLV_MAX_SUBAXES];
+    int at[CLV_MAX_SUBAXES];
+} reader;
+
+static bool starts_name(const clv_scan *scan)
+{
+    return isalpha((unsigned char)scan->text[scan->at]) != 0;
+}
+
+static int name_end(const clv_scan *scan)
+{
+    int end = scan->at;
+    while (isalnum((unsigned char)scan->text[end]) || scan->text[end] == '_')
+        end++;
+    return end;
+}
+
+/* Reads ":(pre)size" after the name of an axis. */
+static clv_status read_part(reader *r, clv_subaxis *sub, clv_error *err)
+{
+    clv_scan *scan = &r->scan;
+    const clv_axis *axis = &r->mesh->axis[sub->axis];
+    int64_t pre, size;
+    if (!clv_scan_accept(scan, '('))
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected '(' of a sub-axis as in %s:(2)2", axis->name);
+    clv_scan_skip_spaces(scan);
+    int at = scan->at;
+    if (!clv_scan_number(scan, &pre))
+        return clv_scan_fail(scan, at, CLV_ESYNTAX, err, "expected the product of the sub-axes before this one");
+    if (!clv_scan_accept(scan, ')'))
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected ')'");
+    clv_scan_skip_spaces(scan);
+    if (!clv_scan_number(scan, &size))
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected the size of the sub-axis");
+    if (pre < 1 || size < 1 || pre > axis->size || size > axis->size || axis->size % (pre * size) != 0)
+        return clv_scan_fail(scan, at, CLV_EAXIS, err, "sub-axis %s:(%lld)%lld does not divide axis %s of size %lld",
+                             axis->name, (long long)pre, (long long)size, axis->name, (long long)axis->size);
+    sub->pre = (int32_t)pre;
+    sub->size = (int32_t)size;
+    return CLV_OK;
+}
+
+/* Two sub-axes of size 1 overlap in nothing, but naming an axis of size 1 twice is still an error. */
+static bool clashes(clv_subaxis a, clv_subaxis b)
+{
+    return clv_subaxis_overlap(a, b) || (a.size == 1 && memcmp(&a, &b, sizeof a) == 0);
+}
+
+static clv_status read_subaxis(reader *r, clv_error *err)
+{
+    clv_scan *scan = &r->scan;
+    clv_scan_skip_spaces(scan);
+    int start = scan->at, end = name_end(scan);
+    const char *name = scan->text + start;
+    if (!starts_name(scan))
+        return clv_scan_fail(scan, start, CLV_ESYNTAX, err, "expected an axis name");
+    int axis = clv_mesh_find_name(r->mesh, name, end - start);
+    if (axis < 0) {
+        char names[128];
+        clv_mesh_names(names, sizeof names, r->mesh);
+        return clv_scan_fail(scan, start, CLV_EAXIS, err, "no axis '%.*s'; the mesh's axes: %s",
+                             end - start < 40 ? end - start : 40, name, names);
+    }
+    clv_subaxis sub = clv_mesh_whole(r->mesh, axis);
+    scan->at = end;
+    if (clv_scan_accept(scan, ':'))
+        CLV_TRY(read_part(r, &sub, err));
+    for (int i = 0; i < r->n_subs; i++)
+        if (clashes(r->subs[i], sub))
+            return clv_scan_fail(scan, start, CLV_EAXIS, err, "axis %s is used twice (first in column %d)",
+                                 r->mesh->axis[axis].name, r->at[i] + 1);
+    if (r->n_subs == CLV_MAX_SUBAXES)
+        return clv_scan_fail(scan, start, CLV_ELIMIT, err, "a layout has at most %d sub-axes", CLV_MAX_SUBAXES);
+    r->at[r->n_subs] = start;
+    r->subs[r->n_subs++] = sub;
+    return CLV_OK;
+}
+
+/* Reads sub-axes up to the closing character. */
+static clv_status read_list(reader *r, char close, clv_error *err)
+{
+    do
+        CLV_TRY(read_subaxis(r, err));
+    while (clv_scan_accept(&r->scan, ','));
+    if (!clv_scan_accept(&r->scan, close))
+        return clv_scan_fail(&r->scan, r->scan.at, CLV_ESYNTAX, err, "expected ',' or '%c'", close);
+    return CLV_OK;
+}
+
+/* `_` says whole; a name may not begin with it, so `_x` is not an entry. */
+static bool accept_whole(clv_scan *scan)
+{
+    if (!clv_scan_accept(scan, '_'))
+        return false;
+    if (name_end(scan) == scan->at)
+        return true;
+    scan->at--;
+    return false;
+}
+
+static clv_status read_entry(reader *r, int d, clv_error *err)
+{
+    clv_scan *scan = &r->scan;
+    int first = r->n_subs;
+    int64_t granule = 1;
+    if (accept_whole(scan)) {
+        clv_scan_skip_spaces(scan);
+        if (scan->text[scan->at] == '*')
+            return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "a dimension that is not cut takes no granule");
+        return CLV_OK;
+    }
+    if (clv_scan_accept(scan, '('))
+        CLV_TRY(read_list(r, ')', err));
+    else if (starts_name(scan))
+        CLV_TRY(read_subaxis(r, err));
+    else
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected '_', an axis or '(' for dimension %d", d);
+    if (clv_scan_accept(scan, '*')) {
+        clv_scan_skip_spaces(scan);
+        int at = scan->at;
+        if (!clv_scan_number(scan, &granule) || granule < 1)
+            return clv_scan_fail(scan, at, CLV_ESYNTAX, err, "expected a granule of at least 1");
+    }
+    return clv_layout_set_dim(&r->layout, r->mesh, d, r->subs + first, r->n_subs - first, granule, err);
+}
+
+static clv_status read_partial(reader *r, clv_error *err)
+{
+    static const struct {
+        const char *word;
+        clv_reduction reduction;
+    } words[] = {{"sum", CLV_REDUCE_SUM}, {"max", CLV_REDUCE_MAX}};
+    clv_scan *scan = &r->scan;
+    clv_reduction reduction = CLV_REDUCE_NONE;
+    clv_scan_skip_spaces(scan);
+    for (int i = 0; i < 2; i++)
+        if (name_end(scan) - scan->at == 3 && strncmp(scan->text + scan->at, words[i].word, 3) == 0)
+            reduction = words[i].reduction;
+    if (reduction == CLV_REDUCE_NONE)
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected 'sum{' or 'max{'");
+    scan->at += 3;
+    if (!clv_scan_accept(scan, '{'))
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected '{'");
+    int first = r->n_subs;
+    CLV_TRY(read_list(r, '}', err));
+    for (int i = first; i < r->n_subs; i++)
+        CLV_TRY(clv_layout_add_partial(&r->layout, r->mesh, reduction, r->subs[i], err));
+    return CLV_OK;
+}
+
+clv_status clv_layout_parse(clv_layout *out, const char *text, const clv_mesh *mesh, int rank, clv_error *err)
+{
+    if (rank < 0 || rank > CLV_MAX_RANK)
+        return clv_fail(err, CLV_ELIMIT, "layout: %d dimensions; a tensor has 0 to %d", rank, CLV_MAX_RANK);
+    reader r = {.scan = {.what = "layout", .text = text}, .mesh = mesh, .layout = clv_layout_replicated(rank)};
+    clv_scan *scan = &r.scan;
+    for (int d = 0; d < rank; d++) {
+        if (d > 0 && !clv_scan_accept(scan, ','))
+            return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected ',': %d of the tensor's %d dimensions read",
+                                 d, rank);
+        CLV_TRY(read_entry(&r, d, err));
+    }
+    if (clv_scan_accept(scan, '+'))
+        CLV_TRY(read_partial(&r, err));
+    clv_scan_skip_spaces(scan);
+    if (text[scan->at] != '\0')
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected the end: the tensor has %d dimension%s", rank,
+                             rank == 1 ? "" : "s");
+    *out = r.layout;
+    return CLV_OK;
+}
+
+static void print_subaxes(clv_text *text, const clv_subaxis *subs, int n, const clv_mesh *mesh)
+{
+    for (int i = 0; i < n; i++) {
+        const clv_axis *axis = &mesh->axis[subs[i].axis];
+        clv_text_add(text, "%s%s", i > 0 ? "," : "", axis->name);
+        if (subs[i].size != axis->size)
+            clv_text_add(text, ":(%d)%d", (int)subs[i].pre, (int)subs[i].size);
+    }
+}
+
+int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh)
+{
+    clv_text text = {.out = out, .size = size};
+    const clv_subaxis *subs;
+    for (int d = 0; d < layout->rank; d++) {
+        int n = clv_layout_axes(&subs, layout, d);
+        clv_text_add(&text, "%s%s", d > 0 ? "," : "", n == 0 ? "_" : n > 1 ? "(" : "");
+        print_subaxes(&text, subs, n, mesh);
+        clv_text_add(&text, "%s", n > 1 ? ")" : "");
+        if (layout->granule[d] != 1)
+            clv_text_add(&text, "*%lld", (long long)layout->granule[d]);
+    }
+    int n = clv_layout_axes(&subs, layout, layout->rank);
+    if (n > 0) {
+        clv_text_add(&text, "%s+ %s{", layout->rank > 0 ? " " : "",
+                     layout->reduction == CLV_REDUCE_SUM ? "sum" : "max");
+        print_subaxes(&text, subs, n, mesh);
+        clv_text_add(&text, "}");
+    }
+    return clv_text_end(&text);
+}

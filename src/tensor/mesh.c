@@ -1,0 +1,188 @@
+/* mesh.c - ranks arranged along named axes; the text form of a mesh. */
+#include "cleave/mesh.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "tensor/text.h"
+
+static int name_length(const char *text)
+{
+    int n = 0;
+    if (isalpha((unsigned char)text[0]))
+        while (isalnum((unsigned char)text[n]) || text[n] == '_')
+            n++;
+    return n;
+}
+
+static int find_name(const clv_mesh *mesh, const char *name, int length)
+{
+    for (int i = 0; i < mesh->n_axes; i++)
+        if (strncmp(mesh->axis[i].name, name, (size_t)length) == 0 && mesh->axis[i].name[length] == '\0')
+            return i;
+    return -1;
+}
+
+/* Reads one "name=size" into the next axis of mesh. */
+static clv_status parse_axis(clv_mesh *mesh, clv_scan *scan, clv_error *err)
+{
+    clv_scan_skip_spaces(scan);
+    const char *name = scan->text + scan->at;
+    int start = scan->at, length = name_length(name);
+    if (length == 0)
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected an axis name");
+    if (length >= CLV_AXIS_NAME_SIZE)
+        return clv_scan_fail(scan, start, CLV_ELIMIT, err, "an axis name has at most %d characters",
+                             CLV_AXIS_NAME_SIZE - 1);
+    if (find_name(mesh, name, length) >= 0)
+        return clv_scan_fail(scan, start, CLV_EAXIS, err, "axis '%.*s' is named twice", length, name);
+    if (mesh->n_axes == CLV_MAX_AXES)
+        return clv_scan_fail(scan, start, CLV_ELIMIT, err, "a mesh has at most %d axes", CLV_MAX_AXES);
+    scan->at += length;
+    if (!clv_scan_accept(scan, '='))
+        return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected '=' and the size of axis '%.*s'", length,
+                             name);
+    int64_t size = 0;
+    clv_scan_skip_spaces(scan);
+    int size_at = scan->at;
+    if (!clv_scan_number(scan, &size))
+        return clv_scan_fail(scan, size_at, CLV_ESYNTAX, err, "expected the size of axis '%.*s'", length, name);
+    if (size < 1)
+        return clv_scan_fail(scan, size_at, CLV_EINVAL, err, "axis '%.*s' needs a size of at least 1", length, name);
+    if (size > INT32_MAX / clv_mesh_ranks(mesh))
+        return clv_scan_fail(scan, size_at, CLV_EINVAL, err, "a mesh has at most 2^31 - 1 ranks");
+    clv_axis *axis = &mesh->axis[mesh->n_axes++];
+    memcpy(axis->name, name, (size_t)length);
+    axis->size = size;
+    return CLV_OK;
+}
+
+clv_status clv_mesh_parse(clv_mesh *out, const char *text, clv_error *err)
+{
+    clv_mesh mesh = {0};
+    clv_scan scan = {.what = "mesh", .text = text};
+    clv_scan_skip_spaces(&scan);
+    if (text[scan.at] != '\0') {
+        do
+            CLV_TRY(parse_axis(&mesh, &scan, err));
+        while (clv_scan_accept(&scan, ','));
+        clv_scan_skip_spaces(&scan);
+        if (text[scan.at] != '\0')
+            return clv_scan_fail(&scan, scan.at, CLV_ESYNTAX, err, "expected ',' or the end");
+    }
+    *out = mesh;
+    return CLV_OK;
+}
+
+int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh)
+{
+    clv_text text = {.out = out, .size = size};
+    for (int i = 0; i < mesh->n_axes; i++)
+        clv_text_add(&text, "%s%s=%lld", i > 0 ? "," : "", mesh->axis[i].name, (long long)mesh->axis[i].size);
+    return clv_text_end(&text);
+}
+
+clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
+{
+    int64_t ranks = 1;
+    if (mesh->n_axes < 0 || mesh->n_axes > CLV_MAX_AXES)
+        return clv_fail(err, CLV_ELIMIT, "mesh: %d axes; a mesh has 0 to %d", mesh->n_axes, CLV_MAX_AXES);
+    for (int i = 0; i < mesh->n_axes; i++) {
+        const clv_axis *axis = &mesh->axis[i];
+        if (memchr(axis->name, '\0', sizeof axis->name) == NULL)
+            return clv_fail(err, CLV_ELIMIT, "mesh: the name of axis %d has no end", i);
+        int length = name_length(axis->name);
+        if (length == 0 || axis->name[length] != '\0')
+            return clv_fail(err, CLV_ESYNTAX, "mesh: '%s' is no axis name; valid: a letter, then letters, digits, _",
+                            axis->name);
+        if (find_name(mesh, axis->name, length) != i)
+            return clv_fail(err, CLV_EAXIS, "mesh: axis '%s' is named twice", axis->name);
+        if (axis->size < 1)
+            return clv_fail(err, CLV_EINVAL, "mesh: axis '%s' has size %lld; sizes are at least 1", axis->name,
+                            (long long)axis->size);
+        if (axis->size > INT32_MAX / ranks)
+            return clv_fail(err, CLV_EINVAL, "mesh: more than 2^31 - 1 ranks");
+        ranks *= axis->size;
+    }
+    return CLV_OK;
+}
+
+int64_t clv_mesh_ranks(const clv_mesh *mesh)
+{
+    int64_t ranks = 1;
+    for (int i = 0; i < mesh->n_axes; i++)
+        ranks *= mesh->axis[i].size;
+    return ranks;
+}
+
+void clv_mesh_names(char *out, size_t size, const clv_mesh *mesh)
+{
+    clv_text text = {.out = out, .size = size};
+    for (int i = 0; i < mesh->n_axes; i++)
+        clv_text_add(&text, "%s%s", i > 0 ? ", " : "", mesh->axis[i].name);
+    if (mesh->n_axes == 0)
+        clv_text_add(&text, "none");
+    (void)clv_text_end(&text);
+}
+
+int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length)
+{
+    return find_name(mesh, name, length);
+}
+
+clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_error *err)
+{
+    size_t length = strlen(name);
+    int found = length < CLV_AXIS_NAME_SIZE ? find_name(mesh, name, (int)length) : -1;
+    if (found < 0) {
+        char names[256];
+        clv_mesh_names(names, sizeof names, mesh);
+        return clv_fail(err, CLV_EAXIS, "no axis '%.40s'; the mesh's axes: %s", name, names);
+    }
+    *out = found;
+    return CLV_OK;
+}
+
+clv_subaxis clv_mesh_whole(const clv_mesh *mesh, int axis)
+{
+    return (clv_subaxis){.axis = axis, .pre = 1, .size = (int32_t)mesh->axis[axis].size};
+}
+
+/* Ranks from one coordinate of the sub-axis to the next. */
+static int64_t stride_of(const clv_mesh *mesh, clv_subaxis sub)
+{
+    int64_t stride = mesh->axis[sub.axis].size / ((int64_t)sub.pre * sub.size);
+    for (int i = sub.axis + 1; i < mesh->n_axes; i++)
+        stride *= mesh->axis[i].size;
+    return stride;
+}
+
+int64_t clv_mesh_coordinate(const clv_mesh *mesh, clv_subaxis sub, int64_t rank)
+{
+    return rank / stride_of(mesh, sub) % sub.size;
+}
+
+int64_t clv_mesh_with_coordinate(const clv_mesh *mesh, clv_subaxis sub, int64_t rank, int64_t coordinate)
+{
+    int64_t stride = stride_of(mesh, sub);
+    return rank + (coordinate - rank / stride % sub.size) * stride;
+}
+
+int64_t clv_mesh_group(int64_t *out, const clv_mesh *mesh, const clv_subaxis *subs, int n, int64_t rank)
+{
+    int64_t count = 1;
+    out[0] = rank;
+    for (int i = 0; i < n; i++)
+        out[0] = clv_mesh_with_coordinate(mesh, subs[i], out[0], 0);
+    /* Each further sub-axis, least minor first, spreads every member; filled from the back so that none is lost. */
+    for (int i = 0; i < n; i++) {
+        int64_t stride = stride_of(mesh, subs[i]);
+        for (int64_t m = count - 1; m >= 0; m--)
+            for (int64_t c = subs[i].size - 1; c >= 0; c--)
+                out[m * subs[i].size + c] = out[m] + c * stride;
+        count *= subs[i].size;
+    }
+    return count;
+}

@@ -1,0 +1,92 @@
+/* reduce.c - combining peers' values in their order.
+ *
+ * A run is done in chunks that stay in the first-level cache: the chunk of the first peer is loaded into an
+ * accumulator, every further peer is combined into it, and the result is stored. So memory is read and written once,
+ * each element sees its peers strictly in order, and out may be one of the inputs. */
+#include <limits.h>
+#include <math.h>
+#include <string.h>
+
+#include "tensor/half.h"
+#include "tensor/view.h"
+
+enum { CHUNK = 1024 };
+
+/* One combining loop per accumulator type and reduction; written so that it vectorises. */
+#define SUM(a, b) ((a) + (b))
+#define FLOAT_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN wins */
+#define INT_MAXIMUM(a, b) ((a) > (b) ? (a) : (b))
+#define OR(a, b) ((a) | (b))
+#define SAME(x) (x)
+
+/* Defines reduce_<name>: elements of type `stored`, combined as `held`. */
+#define REDUCE(name, stored, held, load, combine, store)                                                               \
+    static void reduce_##name(void *out, const void *const *in, int n, int64_t at, int64_t count)                      \
+    {                                                                                                                  \
+        held sum[CHUNK];                                                                                               \
+        for (int64_t start = 0; start < count; start += CHUNK) {                                                       \
+            int64_t left = count - start < CHUNK ? count - start : CHUNK;                                              \
+            const stored *first = (const stored *)in[0] + at + start;                                                  \
+            for (int64_t i = 0; i < left; i++)                                                                         \
+                sum[i] = load(first[i]);                                                                               \
+            for (int p = 1; p < n; p++) {                                                                              \
+                const stored *peer = (const stored *)in[p] + at + start;                                               \
+                for (int64_t i = 0; i < left; i++) {                                                                   \
+                    held value = load(peer[i]);                                                                        \
+                    sum[i] = (held)combine(sum[i], value);                                                             \
+                }                                                                                                      \
+            }                                                                                                          \
+            stored *result = (stored *)out + start;                                                                    \
+            for (int64_t i = 0; i < left; i++)                                                                         \
+                result[i] = store(sum[i]);                                                                             \
+        }                                                                                                              \
+    }
+
+REDUCE(f32_sum, float, float, SAME, SUM, SAME)
+REDUCE(f32_max, float, float, SAME, FLOAT_MAX, SAME)
+REDUCE(bf16_sum, uint16_t, float, clv_f32_of_bf16, SUM, clv_bf16_of_f32)
+REDUCE(bf16_max, uint16_t, float, clv_f32_of_bf16, FLOAT_MAX, clv_bf16_of_f32)
+REDUCE(f64_sum, double, double, SAME, SUM, SAME)
+REDUCE(f64_max, double, double, SAME, FLOAT_MAX, SAME)
+REDUCE(f16_sum, uint16_t, float, clv_f32_of_f16, SUM, clv_f16_of_f32)
+REDUCE(f16_max, uint16_t, float, clv_f32_of_f16, FLOAT_MAX, clv_f16_of_f32)
+REDUCE(i32_sum, uint32_t, uint32_t, SAME, SUM, SAME) /* unsigned: wraps */
+REDUCE(i32_max, int32_t, int32_t, SAME, INT_MAXIMUM, SAME)
+REDUCE(i64_sum, uint64_t, uint64_t, SAME, SUM, SAME)
+REDUCE(i64_max, int64_t, int64_t, SAME, INT_MAXIMUM, SAME)
+REDUCE(u8_sum, uint8_t, uint8_t, SAME, SUM, SAME)
+REDUCE(u8_max, uint8_t, uint8_t, SAME, INT_MAXIMUM, SAME)
+REDUCE(bool_or, uint8_t, uint8_t, SAME, OR, SAME)
+
+typedef void (*reduce_fn)(void *out, const void *const *in, int n, int64_t at, int64_t count);
+
+static const reduce_fn sums[CLV_DTYPE_COUNT] = {
+    [CLV_F32] = reduce_f32_sum, [CLV_BF16] = reduce_bf16_sum, [CLV_F64] = reduce_f64_sum, [CLV_F16] = reduce_f16_sum,
+    [CLV_I32] = reduce_i32_sum, [CLV_I64] = reduce_i64_sum,   [CLV_U8] = reduce_u8_sum,   [CLV_BOOL] = reduce_bool_or,
+};
+static const reduce_fn maxima[CLV_DTYPE_COUNT] = {
+    [CLV_F32] = reduce_f32_max, [CLV_BF16] = reduce_bf16_max, [CLV_F64] = reduce_f64_max, [CLV_F16] = reduce_f16_max,
+    [CLV_I32] = reduce_i32_max, [CLV_I64] = reduce_i64_max,   [CLV_U8] = reduce_u8_max,   [CLV_BOOL] = reduce_bool_or,
+};
+
+void clv_run_reduce(void *out, const void *const *in, int n, int64_t at, int64_t count, clv_dtype dtype,
+                    clv_reduction reduction)
+{
+    const reduce_fn *table = reduction == CLV_REDUCE_MAX ? maxima : sums;
+    table[dtype](out, in, n, at, count);
+}
+
+void clv_fill_identity(void *out, int64_t count, clv_dtype dtype, clv_reduction reduction)
+{
+    size_t size = clv_dtype_size(dtype);
+    if (count <= 0)
+        return;
+    memset(out, 0, (size_t)count * size);
+    if (reduction != CLV_REDUCE_MAX || dtype == CLV_U8 || dtype == CLV_BOOL)
+        return;
+    clv_dtype_store(dtype, out, 0, (double)-INFINITY); /* integers saturate at their least */
+    for (int64_t done = 1, part; done < count; done += part) {
+        part = done < count - done ? done : count - done;
+        memcpy((char *)out + (size_t)done * size, out, (size_t)part * size);
+    }
+}

@@ -1,0 +1,68 @@
+/* text.c - reading and writing the small text forms of meshes and layouts. */
+#include "tensor/text.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/error.h"
+
+void clv_scan_skip_spaces(clv_scan *scan)
+{
+    while (scan->text[scan->at] == ' ' || scan->text[scan->at] == '\t')
+        scan->at++;
+}
+
+bool clv_scan_accept(clv_scan *scan, char c)
+{
+    clv_scan_skip_spaces(scan);
+    if (scan->text[scan->at] != c)
+        return false;
+    scan->at++;
+    return true;
+}
+
+bool clv_scan_number(clv_scan *scan, int64_t *out)
+{
+    const int64_t limit = (int64_t)1 << 53;
+    int64_t value = 0;
+    clv_scan_skip_spaces(scan);
+    if (!isdigit((unsigned char)scan->text[scan->at]))
+        return false;
+    for (; isdigit((unsigned char)scan->text[scan->at]); scan->at++) {
+        value = value * 10 + (scan->text[scan->at] - '0');
+        value = value < limit ? value : limit;
+    }
+    *out = value;
+    return true;
+}
+
+clv_status clv_scan_fail(const clv_scan *scan, int at, clv_status code, clv_error *err, const char *format, ...)
+{
+    char message[256], where[16] = "the end";
+    unsigned char c = (unsigned char)scan->text[at];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    if (c != '\0')
+        snprintf(where, sizeof where, isprint(c) ? "'%c'" : "byte 0x%02x", c);
+    return clv_fail(err, code, "%s '%.100s', column %d (%s): %s", scan->what, scan->text, at + 1, where, message);
+}
+
+void clv_text_add(clv_text *text, const char *format, ...)
+{
+    bool fits = text->length < text->size;
+    va_list args;
+    va_start(args, format);
+    int n = vsnprintf(fits ? text->out + text->length : NULL, fits ? text->size - text->length : 0, format, args);
+    va_end(args);
+    text->length += n > 0 ? (size_t)n : 0;
+}
+
+int clv_text_end(clv_text *text)
+{
+    if (text->length == 0 && text->size > 0)
+        text->out[0] = '\0';
+    return (int)text->length;
+}

@@ -1,0 +1,43 @@
+/* text.h - reading and writing the small text forms of meshes and layouts. */
+#ifndef CLEAVE_TENSOR_TEXT_H
+#define CLEAVE_TENSOR_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cleave/mesh.h"
+#include "cleave/status.h"
+
+/* A place in a text being parsed. */
+typedef struct clv_scan {
+    const char *what; /* "layout": begins each message */
+    const char *text;
+    int at; /* index of the next character */
+} clv_scan;
+
+void clv_scan_skip_spaces(clv_scan *scan);
+/* Skips spaces, then the character if it is next. */
+bool clv_scan_accept(clv_scan *scan, char c);
+/* Skips spaces, then reads decimal digits; false when there are none. Numbers above 2^53 read as 2^53. */
+bool clv_scan_number(clv_scan *scan, int64_t *out);
+/* Fails with "layout 'text', column 5 ('c'): message"; columns count from 1. */
+clv_status clv_scan_fail(const clv_scan *scan, int at, clv_status code, clv_error *err, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+/* Text being written with snprintf's convention: counts all, writes what fits, ends with NUL. */
+typedef struct clv_text {
+    char *out;
+    size_t size;
+    size_t length;
+} clv_text;
+
+void clv_text_add(clv_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The length of the whole text without its end. */
+int clv_text_end(clv_text *text);
+
+/* mesh.c: the names of a mesh for a message, "x, y" or "none"; an axis by a name that does not end with NUL, or -1. */
+void clv_mesh_names(char *out, size_t size, const clv_mesh *mesh);
+int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length);
+
+#endif
