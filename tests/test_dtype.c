@@ -127,8 +127,10 @@ static void converts_unaligned(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_and_sizes), cmocka_unit_test(halves_round_trip),
-        cmocka_unit_test(halves_round_to_nearest_even), cmocka_unit_test(converts),
+        cmocka_unit_test(names_and_sizes),
+        cmocka_unit_test(halves_round_trip),
+        cmocka_unit_test(halves_round_to_nearest_even),
+        cmocka_unit_test(converts),
         cmocka_unit_test(converts_unaligned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

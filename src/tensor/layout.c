@@ -143,8 +143,8 @@ static clv_status replace_axes(clv_layout *layout, const clv_mesh *mesh, int d, 
     clv_subaxis fresh[2 * CLV_MAX_SUBAXES];
     if (n < 0 || n > 2 * CLV_MAX_SUBAXES)
         return clv_fail(err, CLV_ELIMIT, "layout: %d sub-axes; at most %d", n, CLV_MAX_SUBAXES);
-    memcpy(fresh, subs, (size_t)n * sizeof *subs);
     for (int i = 0; i < n; i++) {
+        fresh[i] = subs[i];
         CLV_TRY(check_subaxis(fresh[i], mesh, err));
         for (int j = 0; j < end; j++)
             if ((j < layout->begin[d] || j >= layout->begin[d + 1]) && clv_subaxis_overlap(layout->axes[j], fresh[i]))

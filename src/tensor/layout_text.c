@@ -176,8 +176,8 @@ clv_status clv_layout_parse(clv_layout *out, const char *text, const clv_mesh *m
     clv_scan *scan = &r.scan;
     for (int d = 0; d < rank; d++) {
         if (d > 0 && !clv_scan_accept(scan, ','))
-            return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err, "expected ',': %d of the tensor's %d dimensions read",
-                                 d, rank);
+            return clv_scan_fail(scan, scan->at, CLV_ESYNTAX, err,
+                                 "expected ',': %d of the tensor's %d dimensions read", d, rank);
         CLV_TRY(read_entry(&r, d, err));
     }
     if (clv_scan_accept(scan, '+'))

@@ -13,11 +13,11 @@
 enum { CHUNK = 1024 };
 
 /* One combining loop per accumulator type and reduction; written so that it vectorises. */
-#define SUM(a, b) ((a) + (b))
-#define FLOAT_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN wins */
+#define SUM(a, b)         ((a) + (b))
+#define FLOAT_MAX(a, b)   ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN wins */
 #define INT_MAXIMUM(a, b) ((a) > (b) ? (a) : (b))
-#define OR(a, b) ((a) | (b))
-#define SAME(x) (x)
+#define OR(a, b)          ((a) | (b))
+#define SAME(x)           (x)
 
 /* Defines reduce_<name>: elements of type `stored`, combined as `held`. */
 #define REDUCE(name, stored, held, load, combine, store)                                                               \

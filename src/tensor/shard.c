@@ -81,8 +81,8 @@ typedef struct cut {
 typedef struct missing {
     int rank, n_atoms;
     clv_subaxis atom[MAX_ATOMS];
-    uint32_t dims[MAX_ATOMS];                       /* bit d: the atom cuts dimension d in either layout */
-    int64_t weight[2][CLV_MAX_RANK][MAX_ATOMS];     /* block index of d = sum of coordinate * weight */
+    uint32_t dims[MAX_ATOMS];                   /* bit d: the atom cuts dimension d in either layout */
+    int64_t weight[2][CLV_MAX_RANK][MAX_ATOMS]; /* block index of d = sum of coordinate * weight */
     cut cuts[2][CLV_MAX_RANK];
 } missing;
 
@@ -138,10 +138,10 @@ typedef struct walk {
     const clv_layout *layouts[2];
     const clv_mesh *mesh;
     missing *m;
-    uint32_t dims;             /* those enumerated here */
-    int atoms[MAX_ATOMS];      /* the atoms that cut them */
+    uint32_t dims;        /* those enumerated here */
+    int atoms[MAX_ATOMS]; /* the atoms that cut them */
     int n_atoms;
-    int64_t at[MAX_ATOMS];     /* coordinates */
+    int64_t at[MAX_ATOMS]; /* coordinates */
     bool linear; /* every block index is the sum of coordinate * weight: not where the cuts of the two layouts do not
                     nest (x:(1)2 and x:(1)3 of 6), for then the whole axis is one atom */
 } walk;
