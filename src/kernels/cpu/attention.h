@@ -32,7 +32,7 @@
 
 enum {
     CLV_ATTENTION_ROWS = 64, /* query rows a block */
-    CLV_ATTENTION_KEYS = 96, /* key rows a block */
+    CLV_ATTENTION_KEYS = 64, /* key rows a block */
     CLV_ATTENTION_MAX_DIM = 512 /* largest D */
 };
 
@@ -69,7 +69,8 @@ typedef struct clv_attention_args {
     void *workspace;              /* bytes as below, aligned to 64                                          */
 } clv_attention_args;
 
-/* Bytes of workspace, from head_dim, k_rows, dtype and threads alone. Backward holds 2 * Sk * D floats a thread. */
+/* Bytes of workspace, from sizes, dtype and threads alone. Backward holds 2 * Sk * D floats a thread (f64: 2 * B * H *
+ * Sq doubles). */
 size_t clv_attention_forward_workspace(const clv_attention_args *args);
 size_t clv_attention_backward_workspace(const clv_attention_args *args);
 
@@ -79,8 +80,9 @@ clv_status clv_attention_forward(const clv_attention_args *args, clv_error *err)
 clv_status clv_attention_backward(const clv_attention_args *args, clv_error *err);
 
 /* The same in plain loops and f64 arithmetic for every float dtype: the oracle of the tests, and how f64 is computed.
- * They check nothing. Backward recomputes the softmax from q and k: it needs neither out nor lse nor workspace. */
+ * They check nothing, and recompute much. Backward needs neither out nor lse, but the workspace. */
 void clv_attention_forward_reference(const clv_attention_args *args);
 void clv_attention_backward_reference(const clv_attention_args *args);
+size_t clv_attention_reference_workspace(const clv_attention_args *args);
 
 #endif
