@@ -121,7 +121,8 @@ static void decode(const clv_attention_args *a)
         int64_t n = heads_of(a, task % a->kv_heads, &first);
         for (int64_t done = 0; done < n; done += CLV_ATTENTION_HEADS) {
             int64_t left = n - done;
-            run(a, workspace, task / a->kv_heads, first + done, left < CLV_ATTENTION_HEADS ? left : CLV_ATTENTION_HEADS);
+            run(a, workspace, task / a->kv_heads, first + done,
+                left < CLV_ATTENTION_HEADS ? left : CLV_ATTENTION_HEADS);
         }
     }
 }

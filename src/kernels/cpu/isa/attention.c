@@ -43,22 +43,19 @@ CLV_INLINE void tile(int width, float *c, int64_t ldc, const float *a, int64_t a
 {
     vf sum[TILE][TILE_VECTORS];
 
-    CLV_UNROLL for (int i = 0; i < TILE; i++)
-        CLV_UNROLL for (int j = 0; j < width; j++)
-            sum[i][j] = accumulate ? vf_load(c + i * ldc + j * VF_LANES) : vf_set1(0.0f);
+    CLV_UNROLL for (int i = 0; i < TILE; i++) CLV_UNROLL for (int j = 0; j < width; j++) sum[i][j] =
+        accumulate ? vf_load(c + i * ldc + j * VF_LANES) : vf_set1(0.0f);
     for (int64_t p = 0; p < k; p++) {
         vf row[TILE_VECTORS];
-        CLV_UNROLL for (int j = 0; j < width; j++)
-            row[j] = vf_load(b + p * ldb + j * VF_LANES);
-        CLV_UNROLL for (int i = 0; i < TILE; i++) {
+        CLV_UNROLL for (int j = 0; j < width; j++) row[j] = vf_load(b + p * ldb + j * VF_LANES);
+        CLV_UNROLL for (int i = 0; i < TILE; i++)
+        {
             vf element = vf_set1(a[i * ai + p * ap]);
-            CLV_UNROLL for (int j = 0; j < width; j++)
-                sum[i][j] = vf_fma(element, row[j], sum[i][j]);
+            CLV_UNROLL for (int j = 0; j < width; j++) sum[i][j] = vf_fma(element, row[j], sum[i][j]);
         }
     }
-    CLV_UNROLL for (int i = 0; i < TILE; i++)
-        CLV_UNROLL for (int j = 0; j < width; j++)
-            vf_store(c + i * ldc + j * VF_LANES, sum[i][j]);
+    CLV_UNROLL for (int i = 0; i < TILE; i++) CLV_UNROLL for (int j = 0; j < width; j++)
+        vf_store(c + i * ldc + j * VF_LANES, sum[i][j]);
 }
 
 /* c [m, n] (+)= A [m, k] b [k, n] with A(i, p) = a[i*ai + p*ap]; m a multiple of TILE, n of VF_LANES. */
@@ -127,6 +124,20 @@ static void store_block(const clv_attention_args *a, const clv_attention_view *v
 static bool attended(const clv_attention_args *a, int64_t b, int64_t key)
 {
     return !a->key_mask || a->key_mask[b * a->k_rows + key];
+}
+
+/* Rows [key, key + n) of k and v. Those that the mask hides read as zeros, whatever a cache holds there: their p is 0,
+ * but 0 * NaN is not. */
+static void load_keys(float *k, float *v, const clv_attention_args *a, int64_t b, int64_t key, int64_t c, int64_t n)
+{
+    size_t row = (size_t)clv_attention_padded(a->head_dim);
+    load_block(k, a, &a->k, b, key, c, n, round_up(n, TILE), 1.0f);
+    load_block(v, a, &a->v, b, key, c, n, round_up(n, TILE), 1.0f);
+    for (int64_t j = 0; a->key_mask && j < n; j++)
+        if (!attended(a, b, key + j)) {
+            memset(k + (size_t)j * row, 0, row * sizeof *k);
+            memset(v + (size_t)j * row, 0, row * sizeof *v);
+        }
 }
 
 /* st [n, ROWS]: -inf where key `key + j` is not visible to query row `row + lane`. */
@@ -222,8 +233,7 @@ void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, floa
     }
     for (int64_t key = 0; key < keys; key += KEYS) {
         int64_t n = min_of(KEYS, keys - key);
-        load_block(w.k, a, &a->k, b, key, c, n, round_up(n, TILE), 1.0f);
-        load_block(w.v, a, &a->v, b, key, c, n, n, 1.0f);
+        load_keys(w.k, w.v, a, b, key, c, n);
         product(w.st, ROWS, w.k, width, 1, w.qt, ROWS, round_up(n, TILE), lanes, a->head_dim, false);
         hide(w.st, a, b, key, n, row, lanes);
         softmax_step(&w, n, lanes, width);
@@ -267,16 +277,15 @@ static decode_space decode_layout(float *at, int64_t head_dim)
     return w;
 }
 
-/* s [KEYS] = q [width] . k [n, width]; -inf from n on. Four keys at a time hide the latency of the sums. */
+/* s [KEYS] = q [width] . k [n, width]; -inf from n on. TILE keys at a time hide the latency of the sums. */
 static void dots(float *s, const float *q, const float *k, int64_t n, int64_t width)
 {
-    for (int64_t j = 0; j < n; j += 4) {
-        vf sum[4] = {vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f)};
+    for (int64_t j = 0; j < n; j += TILE) {
+        vf sum[TILE] = {vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f)};
         for (int64_t d = 0; d < width; d += VF_LANES)
-            CLV_UNROLL for (int x = 0; x < 4; x++)
-                sum[x] = vf_fma(vf_load(q + d), vf_load(k + (j + x) * width + d), sum[x]);
-        CLV_UNROLL for (int x = 0; x < 4; x++)
-            s[j + x] = vf_sum(sum[x]);
+            CLV_UNROLL for (int x = 0; x < TILE; x++) sum[x] =
+                vf_fma(vf_load(q + d), vf_load(k + (j + x) * width + d), sum[x]);
+        CLV_UNROLL for (int x = 0; x < TILE; x++) s[j + x] = vf_sum(sum[x]);
     }
     for (int64_t j = n; j < KEYS; j++)
         s[j] = -INFINITY;
@@ -325,8 +334,7 @@ void CLV_ISA_NAME(clv_attention_decode)(const clv_attention_args *a, float *work
     }
     for (int64_t key = 0; key < keys; key += KEYS) {
         int64_t count = min_of(KEYS, keys - key);
-        load_block(w.k, a, &a->k, b, key, c, count, round_up(count, 4), 1.0f);
-        load_block(w.v, a, &a->v, b, key, c, count, count, 1.0f);
+        load_keys(w.k, w.v, a, b, key, c, count);
         for (int64_t g = 0; g < n; g++) {
             dots(w.p + g * KEYS, w.q + g * width, w.k, count, width);
             for (int64_t j = 0; a->key_mask && j < count; j++)
@@ -346,13 +354,13 @@ void CLV_ISA_NAME(clv_attention_decode)(const clv_attention_args *a, float *work
 /* ----------------------------------------------------------------------------------------------- backward */
 
 typedef struct backward_space {
-    float *q, *qt;        /* [ROWS, Dp], [Dp, ROWS] scaled   */
-    float *d_out, *d_ot;  /* [ROWS, Dp], [Dp, ROWS]          */
-    float *dqt;           /* [Dp, ROWS]                      */
-    float *k, *v;         /* [KEYS, Dp]                      */
-    float *pt, *dst;      /* [KEYS, ROWS] P^T, dS^T          */
-    float *lse, *delta;   /* [ROWS]                          */
-    float *dk, *dv;       /* [Sk, Dp], rows padded to KEYS   */
+    float *q, *qt;       /* [ROWS, Dp], [Dp, ROWS] scaled   */
+    float *d_out, *d_ot; /* [ROWS, Dp], [Dp, ROWS]          */
+    float *dqt;          /* [Dp, ROWS]                      */
+    float *k, *v;        /* [KEYS, Dp]                      */
+    float *pt, *dst;     /* [KEYS, ROWS] P^T, dS^T          */
+    float *lse, *delta;  /* [ROWS]                          */
+    float *dk, *dv;      /* [Sk, Dp], rows padded to KEYS   */
 } backward_space;
 
 static backward_space backward_layout(float *at, int64_t head_dim, int64_t k_rows)
@@ -424,8 +432,7 @@ static void backward_block(const backward_space *w, const clv_attention_args *a,
     for (int64_t key = 0; key < keys; key += KEYS) {
         int64_t n = min_of(KEYS, keys - key);
         int64_t padded = round_up(n, TILE);
-        load_block(w->k, a, &a->k, b, key, c, n, padded, 1.0f);
-        load_block(w->v, a, &a->v, b, key, c, n, padded, 1.0f);
+        load_keys(w->k, w->v, a, b, key, c, n);
         product(w->pt, ROWS, w->k, width, 1, w->qt, ROWS, padded, lanes, a->head_dim, false);
         product(w->dst, ROWS, w->v, width, 1, w->d_ot, ROWS, padded, lanes, a->head_dim, false);
         hide(w->pt, a, b, key, n, row, lanes);

@@ -29,14 +29,38 @@
 enum { VF_LANES = 16 };
 typedef __m512 vf;
 
-CLV_INLINE vf vf_load(const float *p) { return _mm512_loadu_ps(p); }
-CLV_INLINE void vf_store(float *p, vf x) { _mm512_storeu_ps(p, x); }
-CLV_INLINE vf vf_set1(float x) { return _mm512_set1_ps(x); }
-CLV_INLINE vf vf_add(vf a, vf b) { return _mm512_add_ps(a, b); }
-CLV_INLINE vf vf_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
-CLV_INLINE vf vf_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
-CLV_INLINE vf vf_max(vf a, vf b) { return _mm512_max_ps(a, b); }
-CLV_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+CLV_INLINE vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+CLV_INLINE void vf_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+CLV_INLINE vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+CLV_INLINE vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+CLV_INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+CLV_INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+CLV_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+CLV_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 /* x where !(test < bound), else 0. */
 CLV_INLINE vf vf_zero_below(vf x, vf test, vf bound)
 {
@@ -50,8 +74,7 @@ CLV_INLINE vf vf_power_of_two(vf x)
 }
 CLV_INLINE vf vf_load_bf16(const uint16_t *p)
 {
-    return _mm512_castsi512_ps(
-        _mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
 }
 CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
 {
@@ -62,7 +85,10 @@ CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
     __m512i top = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(top, 16)));
 }
-CLV_INLINE vf vf_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+CLV_INLINE vf vf_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
 CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
 {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
@@ -73,14 +99,38 @@ CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
 enum { VF_LANES = 8 };
 typedef __m256 vf;
 
-CLV_INLINE vf vf_load(const float *p) { return _mm256_loadu_ps(p); }
-CLV_INLINE void vf_store(float *p, vf x) { _mm256_storeu_ps(p, x); }
-CLV_INLINE vf vf_set1(float x) { return _mm256_set1_ps(x); }
-CLV_INLINE vf vf_add(vf a, vf b) { return _mm256_add_ps(a, b); }
-CLV_INLINE vf vf_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
-CLV_INLINE vf vf_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
-CLV_INLINE vf vf_max(vf a, vf b) { return _mm256_max_ps(a, b); }
-CLV_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+CLV_INLINE vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+CLV_INLINE void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+CLV_INLINE vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+CLV_INLINE vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+CLV_INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+CLV_INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+CLV_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+CLV_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
 CLV_INLINE vf vf_zero_below(vf x, vf test, vf bound)
 {
     return _mm256_and_ps(x, _mm256_cmp_ps(test, bound, _CMP_NLT_UQ));
@@ -105,7 +155,10 @@ CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
     __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(top, top), 0x08);
     _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(packed));
 }
-CLV_INLINE vf vf_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+CLV_INLINE vf vf_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
 CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
 {
     _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
@@ -123,19 +176,43 @@ CLV_INLINE vf vf_load(const float *p)
     memcpy(&x, p, sizeof x);
     return x;
 }
-CLV_INLINE void vf_store(float *p, vf x) { memcpy(p, &x, sizeof x); }
-CLV_INLINE vf vf_set1(float x) { return (vf){x, x, x, x}; }
-CLV_INLINE vf vf_add(vf a, vf b) { return a + b; }
-CLV_INLINE vf vf_sub(vf a, vf b) { return a - b; }
-CLV_INLINE vf vf_mul(vf a, vf b) { return a * b; }
+CLV_INLINE void vf_store(float *p, vf x)
+{
+    memcpy(p, &x, sizeof x);
+}
+CLV_INLINE vf vf_set1(float x)
+{
+    return (vf){x, x, x, x};
+}
+CLV_INLINE vf vf_add(vf a, vf b)
+{
+    return a + b;
+}
+CLV_INLINE vf vf_sub(vf a, vf b)
+{
+    return a - b;
+}
+CLV_INLINE vf vf_mul(vf a, vf b)
+{
+    return a * b;
+}
 CLV_INLINE vf vf_max(vf a, vf b)
 {
     vi greater = (vi)(a > b);
     return (vf)(((vi)a & greater) | ((vi)b & ~greater));
 }
-CLV_INLINE vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
-CLV_INLINE vf vf_zero_below(vf x, vf test, vf bound) { return (vf)((vi)x & ~(vi)(test < bound)); }
-CLV_INLINE vf vf_power_of_two(vf x) { return (vf)(((vi)x << 23) + 0x3f800000); }
+CLV_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+CLV_INLINE vf vf_zero_below(vf x, vf test, vf bound)
+{
+    return (vf)((vi)x & ~(vi)(test < bound));
+}
+CLV_INLINE vf vf_power_of_two(vf x)
+{
+    return (vf)(((vi)x << 23) + 0x3f800000);
+}
 CLV_INLINE vf vf_load_as(clv_dtype dtype, const uint16_t *p)
 {
     float x[VF_LANES];
@@ -154,9 +231,18 @@ CLV_INLINE vf vf_load_bf16(const uint16_t *p)
                (int32_t)((uint32_t)p[3] << 16)};
     return (vf)bits;
 }
-CLV_INLINE void vf_store_bf16(uint16_t *p, vf x) { vf_store_as(CLV_BF16, p, x); }
-CLV_INLINE vf vf_load_f16(const uint16_t *p) { return vf_load_as(CLV_F16, p); }
-CLV_INLINE void vf_store_f16(uint16_t *p, vf x) { vf_store_as(CLV_F16, p, x); }
+CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
+{
+    vf_store_as(CLV_BF16, p, x);
+}
+CLV_INLINE vf vf_load_f16(const uint16_t *p)
+{
+    return vf_load_as(CLV_F16, p);
+}
+CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    vf_store_as(CLV_F16, p, x);
+}
 
 #endif
 
