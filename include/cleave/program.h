@@ -15,7 +15,8 @@ typedef struct clv_program clv_program;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_compile_options {
-    bool by_bytes; /**< choose layouts by bytes moved alone, not by predicted seconds */
+    bool by_bytes;      /**< choose layouts by bytes moved, then work, instead of predicted seconds */
+    bool use_idle_axes; /**< also consider splitting an op over axes that none of its operands uses */
 } clv_compile_options;
 
 /** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.

@@ -5,8 +5,6 @@
 #ifndef CLEAVE_PROGRAM_COST_H
 #define CLEAVE_PROGRAM_COST_H
 
-#include <stdint.h>
-
 typedef struct clv_cost_model {
     double alpha_s;            /* seconds a collective takes before its first byte */
     double bytes_per_s;        /* bytes a rank receives a second */

@@ -54,6 +54,15 @@ typedef struct clv_program_output {
     int buffer;
 } clv_program_output;
 
+/* Why an op is split as it is. */
+typedef struct clv_decision {
+    const char *op;
+    const char *strategy; /* "model->factor 3" */
+    int considered;       /* legal assignments priced */
+    double bytes, seconds;
+    double runner_up; /* seconds of the second best; 0: there was none */
+} clv_decision;
+
 struct clv_program {
     clv_arena *arena;
     clv_mesh mesh;
@@ -65,6 +74,8 @@ struct clv_program {
     clv_group_axes *groups;
     int n_outputs;
     clv_program_output *outputs;
+    int n_decisions, decision_capacity;
+    clv_decision *decisions;
     int64_t region_bytes;
 };
 
