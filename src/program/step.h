@@ -32,8 +32,7 @@ typedef struct clv_reshard_step {
     clv_layout from, to;
     int n_axes;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /* the (sub-)axes whose groups talk */
-    double bytes;                      /* max over ranks of the bytes received (partitioner.md, section 3); a double
-                                          as that of an all_reduce over an uneven shape is no whole number */
+    int64_t bytes;                     /* max over ranks of the bytes received (partitioner.md, section 3) */
 } clv_reshard_step;
 
 const char *clv_step_name(clv_step_kind kind);

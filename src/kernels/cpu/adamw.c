@@ -1,0 +1,90 @@
+/* adamw.c: the AdamW update. */
+#include "kernels/cpu/adamw.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "kernels/cpu/block.h"
+
+/* The reference: one element, in f64. */
+static void adamw_element(const clv_adamw *a, double *p, double *m, double *v, double grad)
+{
+    double g = grad * a->grad_scale;
+    *m = a->beta1 * *m + (1 - a->beta1) * g;
+    *v = a->beta2 * *v + (1 - a->beta2) * g * g;
+    double m_hat = *m / (1 - pow(a->beta1, (double)a->step)), v_hat = *v / (1 - pow(a->beta2, (double)a->step));
+    *p = *p * (1 - a->lr * a->weight_decay) - a->lr * m_hat / (sqrt(v_hat) + a->eps);
+}
+
+static clv_adamw_factors factors_of(const clv_adamw *a)
+{
+    return (clv_adamw_factors){
+        .beta1 = (float)a->beta1,
+        .beta2 = (float)a->beta2,
+        .one_minus_beta1 = (float)(1 - a->beta1),
+        .one_minus_beta2 = (float)(1 - a->beta2),
+        .grad_scale = (float)a->grad_scale,
+        .decay = (float)(1 - a->lr * a->weight_decay),
+        .step_size = (float)(a->lr / (1 - pow(a->beta1, (double)a->step))),
+        .root_bias = (float)sqrt(1 - pow(a->beta2, (double)a->step)),
+        .eps = (float)a->eps,
+    };
+}
+
+static void adamw_f64(const clv_adamw *a, double *p, double *m, double *v, clv_dtype grad_dtype, const void *grad,
+                      int64_t n)
+{
+    CLV_PARALLEL_FOR(n)
+    for (int64_t i = 0; i < n; i++)
+        adamw_element(a, p + i, m + i, v + i, clv_dtype_load(grad_dtype, grad, i));
+}
+
+static void adamw_block(clv_adamw_factors factors, clv_dtype p_dtype, void *p, float *master, float *m, float *v,
+                        clv_dtype grad_dtype, const void *grad, int64_t i, int64_t n)
+{
+    float p_block[CLV_BLOCK], grad_block[CLV_BLOCK];
+    const clv_math_spans *math = clv_math();
+    const float *grad32 = clv_block_load(math, grad_dtype, grad, i, n, grad_block);
+    float *p32 = p_block;
+    if (p_dtype == CLV_F32)
+        p32 = (float *)p + i;
+    else if (master != NULL)
+        p32 = master + i;
+    else
+        (void)clv_block_load(math, p_dtype, p, i, n, p_block);
+    clv_updates()->adamw(p32, m + i, v + i, grad32, factors, n);
+    clv_block_store(math, p_dtype, p, i, n, p32);
+}
+
+void clv_adamw_step(const clv_adamw *adamw, clv_dtype p_dtype, void *p, float *master, void *m, void *v,
+                    clv_dtype grad_dtype, const void *grad, int64_t n)
+{
+    assert(adamw->step >= 1 && clv_dtype_is_float(p_dtype));
+    if (p_dtype == CLV_F64) {
+        adamw_f64(adamw, p, m, v, grad_dtype, grad, n);
+        return;
+    }
+    assert(clv_computes_in_f32(grad_dtype) && (master == NULL || p_dtype != CLV_F32));
+    clv_adamw_factors factors = factors_of(adamw);
+    CLV_PARALLEL_FOR(n)
+    for (int64_t block = 0; block < clv_pieces(n, CLV_BLOCK); block++)
+        adamw_block(factors, p_dtype, p, master, m, v, grad_dtype, grad, block * CLV_BLOCK,
+                    clv_min_i64(CLV_BLOCK, n - block * CLV_BLOCK));
+}
+
+double clv_sum_squares(clv_dtype dtype, const void *x, int64_t n)
+{
+    double total = 0;
+    if (!clv_computes_in_f32(dtype)) {
+        for (int64_t i = 0; i < n; i++)
+            total += clv_dtype_load(dtype, x, i) * clv_dtype_load(dtype, x, i);
+        return total;
+    }
+    for (int64_t i = 0; i < n; i += CLV_BLOCK) {
+        float scratch[CLV_BLOCK];
+        int64_t count = clv_min_i64(CLV_BLOCK, n - i);
+        const float *block = clv_block_load(clv_math(), dtype, x, i, count, scratch);
+        total += clv_rows()->dot(block, block, count);
+    }
+    return total;
+}

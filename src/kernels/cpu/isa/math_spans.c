@@ -1,0 +1,112 @@
+/* math_spans.c: elementwise loops and conversions, f32. */
+#include "kernels/cpu/isa/vector_math.h"
+#include "kernels/cpu/spans.h"
+#include "tensor/half.h"
+
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+/* One loop: `value` computes an element from a[i], b[i], c[i] and alpha. */
+#define SPAN(name, value)                                                                                              \
+    static void span_##name(float *out, const float *a, const float *b, const float *c, float alpha, int64_t n)        \
+    {                                                                                                                  \
+        (void)a, (void)b, (void)c, (void)alpha;                                                                        \
+        CLV_INDEPENDENT                                                                                                \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            out[i] = (value);                                                                                          \
+    }
+
+SPAN(exp, clv_v_exp(a[i]))
+SPAN(log, clv_v_log(a[i]))
+SPAN(tanh, clv_v_tanh(a[i]))
+SPAN(sigmoid, clv_v_sigmoid(a[i]))
+SPAN(gelu_erf, clv_v_gelu_erf(a[i]))
+SPAN(gelu_tanh, clv_v_gelu_tanh(a[i]))
+SPAN(silu, clv_v_silu(a[i]))
+SPAN(relu, a[i] < 0.0f ? 0.0f : a[i])
+SPAN(rsqrt, 1.0f / sqrtf(a[i]))
+SPAN(neg, -a[i])
+SPAN(scale, a[i] * alpha)
+SPAN(copy, a[i])
+
+/* a: d_out, b: what the op saved */
+SPAN(exp_backward, a[i] * b[i])
+SPAN(log_backward, a[i] / b[i])
+SPAN(tanh_backward, a[i] * (1.0f - b[i] * b[i]))
+SPAN(sigmoid_backward, a[i] * (b[i] * (1.0f - b[i])))
+SPAN(gelu_erf_backward, a[i] * clv_v_gelu_erf_slope(b[i]))
+SPAN(gelu_tanh_backward, a[i] * clv_v_gelu_tanh_slope(b[i]))
+SPAN(silu_backward, a[i] * clv_v_silu_slope(b[i]))
+SPAN(relu_backward, b[i] <= 0.0f ? 0.0f : a[i])
+SPAN(rsqrt_backward, a[i] * (-0.5f * b[i] * b[i] * b[i]))
+SPAN(neg_backward, -a[i])
+SPAN(scale_backward, a[i] * alpha)
+SPAN(copy_backward, a[i])
+
+SPAN(add, a[i] + b[i])
+SPAN(sub, a[i] - b[i])
+SPAN(mul, a[i] * b[i])
+SPAN(div, a[i] / b[i])
+SPAN(max, clv_v_max(a[i], b[i]))
+SPAN(min, clv_v_min(a[i], b[i]))
+
+SPAN(where, a[i] != 0.0f ? b[i] : c[i])
+SPAN(max_backward, a[i] * (b[i] > c[i] ? 1.0f : b[i] == c[i] ? 0.5f : 0.0f))
+SPAN(min_backward, a[i] * (b[i] < c[i] ? 1.0f : b[i] == c[i] ? 0.5f : 0.0f))
+
+static void widen_bf16(float *out, const uint16_t *x, int64_t n)
+{
+    CLV_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        out[i] = clv_v_float((uint32_t)x[i] << 16);
+}
+
+static void narrow_bf16(uint16_t *out, const float *x, int64_t n)
+{
+    CLV_INDEPENDENT
+    for (int64_t i = 0; i < n; i++)
+        out[i] = clv_bf16_of_f32(x[i]);
+}
+
+/* f16: eight at a time where there is an instruction for it. */
+static void widen_f16(float *out, const uint16_t *x, int64_t n)
+{
+    int64_t i = 0;
+#if defined(__F16C__)
+    for (; n - i >= 8; i += 8)
+        _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(x + i))));
+#endif
+    for (; i < n; i++)
+        out[i] = clv_f32_of_f16(x[i]);
+}
+
+static void narrow_f16(uint16_t *out, const float *x, int64_t n)
+{
+    int64_t i = 0;
+#if defined(__F16C__)
+    for (; n - i >= 8; i += 8)
+        _mm_storeu_si128((__m128i *)(out + i), _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+#endif
+    for (; i < n; i++)
+        out[i] = clv_f16_of_f32(x[i]);
+}
+
+const clv_math_spans *CLV_ISA_NAME(clv_math_spans_of)(void)
+{
+    static const clv_math_spans table = {
+#define FORWARD(code, name, saved) [code] = span_##name,
+#define BACKWARD(code, name, saved) [code] = span_##name##_backward,
+#define BINARY(code, name) [code] = span_##name,
+        .unary = {CLV_UNARY_TABLE(FORWARD)},
+        .unary_backward = {CLV_UNARY_TABLE(BACKWARD)},
+        .binary = {CLV_BINARY_TABLE(BINARY)},
+        .where = span_where,
+        .max_backward = {span_min_backward, span_max_backward},
+        .widen_bf16 = widen_bf16,
+        .widen_f16 = widen_f16,
+        .narrow_bf16 = narrow_bf16,
+        .narrow_f16 = narrow_f16,
+    };
+    return &table;
+}

@@ -1,0 +1,297 @@
+/* norm.c: LayerNorm and RMSNorm. Each function: the plain f64 loop for f64, and blocks of f32 spans. */
+#include "kernels/cpu/norm.h"
+
+#include <assert.h>
+#include <math.h>
+
+#include "kernels/cpu/block.h"
+
+/* mean and rstd of a row from its summed moments; sums (may be NULL) add what the backward pass needs. */
+typedef struct row_stats {
+    double mean, rstd, g_mean, gxhat_mean;
+} row_stats;
+
+static row_stats stats_of(const clv_norm *norm, const double *moments, const double *sums, int64_t row)
+{
+    double width = (double)norm->width;
+    bool layer = norm->kind == CLV_NORM_LAYER;
+    row_stats s = {.mean = layer ? moments[2 * row] / width : 0};
+    double variance = moments[2 * row + 1] / width - s.mean * s.mean;
+    variance = variance < 0 ? 0 : variance; /* rounding; NaN stays */
+    s.rstd = 1 / sqrt(variance + norm->eps);
+    if (sums != NULL) {
+        s.g_mean = layer ? sums[2 * row] / width : 0;
+        s.gxhat_mean = sums[2 * row + 1] / width;
+    }
+    return s;
+}
+
+static clv_row_norm narrow(row_stats s)
+{
+    return (clv_row_norm){(float)s.mean, (float)s.rstd, (float)s.g_mean, (float)s.gxhat_mean};
+}
+
+/* gain or bias as f32, `absent` where there is none. */
+static const float *load_weight(const clv_math_spans *math, clv_dtype dtype, const void *weight, float absent,
+                                int64_t c, int64_t n, float *scratch)
+{
+    if (weight == NULL) {
+        for (int64_t i = 0; i < n; i++)
+            scratch[i] = absent;
+        return scratch;
+    }
+    if (clv_computes_in_f32(dtype))
+        return clv_block_load(math, dtype, weight, c, n, scratch);
+    for (int64_t i = 0; i < n; i++)
+        scratch[i] = (float)clv_dtype_load(dtype, weight, c + i);
+    return scratch;
+}
+
+static double weight_at(clv_dtype dtype, const void *weight, double absent, int64_t c)
+{
+    return weight != NULL ? clv_dtype_load(dtype, weight, c) : absent;
+}
+
+/* ---- one row in f64: the reference ---- */
+
+static void moments_f64(const clv_norm *norm, double moments[2], const double *x)
+{
+    moments[0] = moments[1] = 0;
+    for (int64_t c = 0; c < norm->cols; c++) {
+        moments[0] += x[c];
+        moments[1] += x[c] * x[c];
+    }
+}
+
+static void apply_f64(const clv_norm *norm, double *y, const double *x, row_stats s, const void *gain,
+                      const void *bias)
+{
+    for (int64_t c = 0; c < norm->cols; c++)
+        y[c] = (x[c] - s.mean) * s.rstd * weight_at(norm->weight_dtype, gain, 1, c) +
+               weight_at(norm->weight_dtype, bias, 0, c);
+}
+
+static void sums_f64(const clv_norm *norm, double sums[2], const double *d_y, const double *x, row_stats s,
+                     const void *gain)
+{
+    sums[0] = sums[1] = 0;
+    for (int64_t c = 0; c < norm->cols; c++) {
+        double g = d_y[c] * weight_at(norm->weight_dtype, gain, 1, c);
+        sums[0] += g;
+        sums[1] += g * (x[c] - s.mean) * s.rstd;
+    }
+}
+
+static void backward_f64(const clv_norm *norm, double *d_x, const double *d_y, const double *x, row_stats s,
+                         const void *gain)
+{
+    for (int64_t c = 0; c < norm->cols; c++) {
+        double g = d_y[c] * weight_at(norm->weight_dtype, gain, 1, c), xhat = (x[c] - s.mean) * s.rstd;
+        d_x[c] = s.rstd * (g - s.g_mean - xhat * s.gxhat_mean);
+    }
+}
+
+/* ---- one row in f32 spans ---- */
+
+static void moments_f32(const clv_norm *norm, double moments[2], const void *x, int64_t row)
+{
+    float scratch[CLV_BLOCK];
+    const clv_math_spans *math = clv_math();
+    moments[0] = moments[1] = 0;
+    for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c);
+        clv_rows()->moments(moments, clv_block_load(math, norm->dtype, x, row * norm->cols + c, n, scratch), n);
+    }
+}
+
+static void apply_f32(const clv_norm *norm, void *y, const void *x, row_stats s, const void *gain, const void *bias,
+                      int64_t row)
+{
+    float x_block[CLV_BLOCK], gain_block[CLV_BLOCK], bias_block[CLV_BLOCK];
+    const clv_math_spans *math = clv_math();
+    for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = row * norm->cols + c;
+        const float *x32 = clv_block_load(math, norm->dtype, x, i, n, x_block);
+        const float *gain32 = load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block);
+        const float *bias32 = load_weight(math, norm->weight_dtype, bias, 0, c, n, bias_block);
+        float *to = clv_block_out(norm->dtype, y, i, x_block);
+        clv_rows()->norm(to, x32, gain32, bias32, narrow(s), n);
+        clv_block_store(math, norm->dtype, y, i, n, to);
+    }
+}
+
+static void sums_f32(const clv_norm *norm, double sums[2], const void *d_y, const void *x, row_stats s,
+                     const void *gain, int64_t row)
+{
+    float x_block[CLV_BLOCK], d_block[CLV_BLOCK], gain_block[CLV_BLOCK];
+    const clv_math_spans *math = clv_math();
+    sums[0] = sums[1] = 0;
+    for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = row * norm->cols + c;
+        clv_rows()->norm_sums(sums, clv_block_load(math, norm->dtype, d_y, i, n, d_block),
+                              clv_block_load(math, norm->dtype, x, i, n, x_block),
+                              load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block), narrow(s), n);
+    }
+}
+
+static void backward_f32(const clv_norm *norm, void *d_x, const void *d_y, const void *x, row_stats s,
+                         const void *gain, int64_t row)
+{
+    float x_block[CLV_BLOCK], d_block[CLV_BLOCK], gain_block[CLV_BLOCK];
+    const clv_math_spans *math = clv_math();
+    for (int64_t c = 0; c < norm->cols; c += CLV_BLOCK) {
+        int64_t n = clv_min_i64(CLV_BLOCK, norm->cols - c), i = row * norm->cols + c;
+        const float *x32 = clv_block_load(math, norm->dtype, x, i, n, x_block);
+        const float *d32 = clv_block_load(math, norm->dtype, d_y, i, n, d_block);
+        float *to = clv_block_out(norm->dtype, d_x, i, d_block);
+        clv_rows()->norm_backward(to, d32, x32, load_weight(math, norm->weight_dtype, gain, 1, c, n, gain_block),
+                                  narrow(s), n);
+        clv_block_store(math, norm->dtype, d_x, i, n, to);
+    }
+}
+
+/* ---- one row in either ---- */
+
+/* Row `row` of an f64 tensor. */
+static double *row_of(const clv_norm *norm, const void *x, int64_t row)
+{
+    return (double *)x + row * norm->cols;
+}
+
+static void row_moments(const clv_norm *norm, double moments[2], const void *x, int64_t row)
+{
+    if (norm->dtype == CLV_F64)
+        moments_f64(norm, moments, row_of(norm, x, row));
+    else
+        moments_f32(norm, moments, x, row);
+}
+
+static void row_apply(const clv_norm *norm, void *y, const void *x, row_stats s, const void *gain, const void *bias,
+                      int64_t row)
+{
+    if (norm->dtype == CLV_F64)
+        apply_f64(norm, row_of(norm, y, row), row_of(norm, x, row), s, gain, bias);
+    else
+        apply_f32(norm, y, x, s, gain, bias, row);
+}
+
+static void row_sums(const clv_norm *norm, double sums[2], const void *d_y, const void *x, row_stats s,
+                     const void *gain, int64_t row)
+{
+    if (norm->dtype == CLV_F64)
+        sums_f64(norm, sums, row_of(norm, d_y, row), row_of(norm, x, row), s, gain);
+    else
+        sums_f32(norm, sums, d_y, x, s, gain, row);
+}
+
+static void row_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, row_stats s,
+                         const void *gain, int64_t row)
+{
+    if (norm->dtype == CLV_F64)
+        backward_f64(norm, row_of(norm, d_x, row), row_of(norm, d_y, row), row_of(norm, x, row), s, gain);
+    else
+        backward_f32(norm, d_x, d_y, x, s, gain, row);
+}
+
+/* ---- all rows ---- */
+
+void clv_norm_moments(const clv_norm *norm, double *moments, const void *x)
+{
+    CLV_PARALLEL_FOR(norm->rows * norm->cols)
+    for (int64_t row = 0; row < norm->rows; row++)
+        row_moments(norm, moments + 2 * row, x, row);
+}
+
+void clv_norm_apply(const clv_norm *norm, void *y, const void *x, const double *moments, const void *gain,
+                    const void *bias)
+{
+    CLV_PARALLEL_FOR(norm->rows * norm->cols)
+    for (int64_t row = 0; row < norm->rows; row++)
+        row_apply(norm, y, x, stats_of(norm, moments, NULL, row), gain, bias, row);
+}
+
+void clv_norm_forward(const clv_norm *norm, void *y, double *moments, const void *x, const void *gain,
+                      const void *bias)
+{
+    assert(norm->cols == norm->width);
+    CLV_PARALLEL_FOR(norm->rows * norm->cols)
+    for (int64_t row = 0; row < norm->rows; row++) {
+        double own[2];
+        row_moments(norm, own, x, row);
+        row_apply(norm, y, x, stats_of(norm, own, NULL, 0), gain, bias, row);
+        if (moments != NULL)
+            moments[2 * row] = own[0], moments[2 * row + 1] = own[1];
+    }
+}
+
+void clv_norm_backward_sums(const clv_norm *norm, double *sums, const void *d_y, const void *x, const double *moments,
+                            const void *gain)
+{
+    CLV_PARALLEL_FOR(norm->rows * norm->cols)
+    for (int64_t row = 0; row < norm->rows; row++)
+        row_sums(norm, sums + 2 * row, d_y, x, stats_of(norm, moments, NULL, row), gain, row);
+}
+
+void clv_norm_backward_apply(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
+                             const double *sums, const void *gain)
+{
+    CLV_PARALLEL_FOR(norm->rows * norm->cols)
+    for (int64_t row = 0; row < norm->rows; row++)
+        row_backward(norm, d_x, d_y, x, stats_of(norm, moments, sums, row), gain, row);
+}
+
+void clv_norm_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, const double *moments,
+                       const void *gain)
+{
+    assert(norm->cols == norm->width);
+    CLV_PARALLEL_FOR(norm->rows * norm->cols)
+    for (int64_t row = 0; row < norm->rows; row++) {
+        double sums[2];
+        row_sums(norm, sums, d_y, x, stats_of(norm, moments, NULL, row), gain, row);
+        row_backward(norm, d_x, d_y, x, stats_of(norm, moments + 2 * row, sums, 0), gain, row);
+    }
+}
+
+/* Columns [c, c + n), n <= CLV_BLOCK, over all rows in order. */
+static void weights_block(const clv_norm *norm, double *d_gain, double *d_bias, const void *d_y, const void *x,
+                          const double *moments, int64_t c, int64_t n)
+{
+    float x_block[CLV_BLOCK], d_block[CLV_BLOCK];
+    const clv_math_spans *math = clv_math();
+
+    for (int64_t i = 0; i < n; i++)
+        d_gain[i] = d_bias[i] = 0;
+    for (int64_t row = 0; row < norm->rows; row++) {
+        row_stats s = stats_of(norm, moments, NULL, row);
+        int64_t at = row * norm->cols + c;
+        if (norm->dtype != CLV_F64) {
+            clv_rows()->norm_weights(d_gain, d_bias, clv_block_load(math, norm->dtype, d_y, at, n, d_block),
+                                     clv_block_load(math, norm->dtype, x, at, n, x_block), narrow(s), n);
+            continue;
+        }
+        for (int64_t i = 0; i < n; i++) {
+            double d = ((const double *)d_y)[at + i];
+            d_gain[i] += d * (((const double *)x)[at + i] - s.mean) * s.rstd;
+            d_bias[i] += d;
+        }
+    }
+}
+
+void clv_norm_backward_weights(const clv_norm *norm, void *d_gain, void *d_bias, const void *d_y, const void *x,
+                               const double *moments)
+{
+    int64_t width = clv_column_width(norm->cols);
+
+    CLV_PARALLEL_FOR(norm->rows * norm->cols)
+    for (int64_t piece = 0; piece < clv_pieces(norm->cols, width); piece++) {
+        double gain[CLV_BLOCK], bias[CLV_BLOCK];
+        int64_t c = piece * width, n = clv_min_i64(width, norm->cols - c);
+        weights_block(norm, gain, bias, d_y, x, moments, c, n);
+        for (int64_t i = 0; i < n; i++) {
+            if (d_gain != NULL)
+                clv_dtype_store(norm->weight_dtype, d_gain, c + i, gain[i]);
+            if (d_bias != NULL)
+                clv_dtype_store(norm->weight_dtype, d_bias, c + i, bias[i]);
+        }
+    }
+}
