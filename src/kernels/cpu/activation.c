@@ -117,7 +117,8 @@ static void glu_backward_row(clv_unary_op act, clv_dtype dtype, void *d_gate, vo
         const float *d32 = clv_block_load(math, dtype, d_out, row * cols + c, n, d_block);
         math->unary[act](active, gate32, NULL, NULL, 1, n);
         math->binary[CLV_BINARY_MUL](d_active, d32, up32, NULL, 0, n);
-        float *to_up = clv_block_out(dtype, d_up, in, up_block), *to_gate = clv_block_out(dtype, d_gate, in, gate_block);
+        float *to_up = clv_block_out(dtype, d_up, in, up_block),
+              *to_gate = clv_block_out(dtype, d_gate, in, gate_block);
         math->binary[CLV_BINARY_MUL](to_up, d32, active, NULL, 0, n);
         math->unary_backward[act](to_gate, d_active, gate32, NULL, 1, n);
         clv_block_store(math, dtype, d_up, in, n, to_up);
@@ -125,8 +126,8 @@ static void glu_backward_row(clv_unary_op act, clv_dtype dtype, void *d_gate, vo
     }
 }
 
-void clv_glu_backward(clv_unary_op act, clv_dtype dtype, void *d_gate, void *d_up, const void *d_out,
-                      const void *gate, const void *up, int64_t stride, int64_t rows, int64_t cols)
+void clv_glu_backward(clv_unary_op act, clv_dtype dtype, void *d_gate, void *d_up, const void *d_out, const void *gate,
+                      const void *up, int64_t stride, int64_t rows, int64_t cols)
 {
     assert(clv_unary_saves(act) != CLV_SAVED_OUTPUT);
     CLV_PARALLEL_FOR(rows * cols)

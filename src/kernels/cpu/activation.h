@@ -30,7 +30,7 @@ void clv_glu(clv_unary_op act, clv_dtype dtype, void *out, const void *gate, con
 
 /* d_gate = d_out * up * act'(gate), d_up = d_out * act(gate), both with rows `stride` apart, as gate and up, which they
  * may be (in place). d_out [rows, cols]. */
-void clv_glu_backward(clv_unary_op act, clv_dtype dtype, void *d_gate, void *d_up, const void *d_out,
-                      const void *gate, const void *up, int64_t stride, int64_t rows, int64_t cols);
+void clv_glu_backward(clv_unary_op act, clv_dtype dtype, void *d_gate, void *d_up, const void *d_out, const void *gate,
+                      const void *up, int64_t stride, int64_t rows, int64_t cols);
 
 #endif

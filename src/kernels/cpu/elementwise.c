@@ -120,7 +120,7 @@ typedef struct job {
     int n_operands;
     const void *operand[MAX_OPERANDS];
     clv_dtype operand_dtype[MAX_OPERANDS];
-    int rank;                                    /* after merging dimensions, >= 1 */
+    int rank; /* after merging dimensions, >= 1 */
     int64_t shape[CLV_MAX_RANK];
     int64_t stride[MAX_OPERANDS][CLV_MAX_RANK]; /* in elements; 0 where broadcast; innermost 0 or 1 */
     double alpha;

@@ -63,8 +63,7 @@ static void moments_f64(const clv_norm *norm, double moments[2], const double *x
     }
 }
 
-static void apply_f64(const clv_norm *norm, double *y, const double *x, row_stats s, const void *gain,
-                      const void *bias)
+static void apply_f64(const clv_norm *norm, double *y, const double *x, row_stats s, const void *gain, const void *bias)
 {
     for (int64_t c = 0; c < norm->cols; c++)
         y[c] = (x[c] - s.mean) * s.rstd * weight_at(norm->weight_dtype, gain, 1, c) +
@@ -134,8 +133,8 @@ static void sums_f32(const clv_norm *norm, double sums[2], const void *d_y, cons
     }
 }
 
-static void backward_f32(const clv_norm *norm, void *d_x, const void *d_y, const void *x, row_stats s,
-                         const void *gain, int64_t row)
+static void backward_f32(const clv_norm *norm, void *d_x, const void *d_y, const void *x, row_stats s, const void *gain,
+                         int64_t row)
 {
     float x_block[CLV_BLOCK], d_block[CLV_BLOCK], gain_block[CLV_BLOCK];
     const clv_math_spans *math = clv_math();
@@ -184,8 +183,8 @@ static void row_sums(const clv_norm *norm, double sums[2], const void *d_y, cons
         sums_f32(norm, sums, d_y, x, s, gain, row);
 }
 
-static void row_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, row_stats s,
-                         const void *gain, int64_t row)
+static void row_backward(const clv_norm *norm, void *d_x, const void *d_y, const void *x, row_stats s, const void *gain,
+                         int64_t row)
 {
     if (norm->dtype == CLV_F64)
         backward_f64(norm, row_of(norm, d_x, row), row_of(norm, d_y, row), row_of(norm, x, row), s, gain);
@@ -210,8 +209,7 @@ void clv_norm_apply(const clv_norm *norm, void *y, const void *x, const double *
         row_apply(norm, y, x, stats_of(norm, moments, NULL, row), gain, bias, row);
 }
 
-void clv_norm_forward(const clv_norm *norm, void *y, double *moments, const void *x, const void *gain,
-                      const void *bias)
+void clv_norm_forward(const clv_norm *norm, void *y, double *moments, const void *x, const void *gain, const void *bias)
 {
     assert(norm->cols == norm->width);
     CLV_PARALLEL_FOR(norm->rows * norm->cols)

@@ -54,8 +54,8 @@ static void copy_rest(const clv_rope *rope, void *out, int64_t to, const void *x
 }
 
 /* All heads of one row. */
-static void rotate_row(const clv_rope *rope, void *out, int64_t to, const void *x, int64_t from,
-                       const double *inv_freq, double position)
+static void rotate_row(const clv_rope *rope, void *out, int64_t to, const void *x, int64_t from, const double *inv_freq,
+                       double position)
 {
     float cos[CLV_ROPE_MAX_ROTARY / 2], sin[CLV_ROPE_MAX_ROTARY / 2];
     bool fast = clv_computes_in_f32(rope->dtype);

@@ -40,15 +40,14 @@ typedef struct clv_row_spans {
     float (*max)(const float *x, int64_t n); /* -inf for n == 0; NaN wins */
     double (*sum)(const float *x, int64_t n);
     double (*dot)(const float *x, const float *y, int64_t n);
-    void (*moments)(double sum[2], const float *x, int64_t n); /* adds sum x and sum x^2 */
-    void (*add_columns)(double *sum, const float *x, int64_t n); /* sum[i] += x[i] */
-    void (*max_columns)(float *max, const float *x, int64_t n);  /* NaN wins */
+    void (*moments)(double sum[2], const float *x, int64_t n);                          /* adds sum x and sum x^2 */
+    void (*add_columns)(double *sum, const float *x, int64_t n);                        /* sum[i] += x[i] */
+    void (*max_columns)(float *max, const float *x, int64_t n);                         /* NaN wins */
     void (*exp_minus)(float *out, const float *x, float minus, float times, int64_t n); /* exp(x - minus) * times */
     void (*softmax_backward)(float *d_x, const float *d_y, const float *y, float dot, int64_t n); /* y (d_y - dot) */
     void (*norm)(float *y, const float *x, const float *gain, const float *bias, clv_row_norm row, int64_t n);
     void (*norm_sums)(double sum[2], const float *d_y, const float *x, const float *gain, clv_row_norm row, int64_t n);
-    void (*norm_backward)(float *d_x, const float *d_y, const float *x, const float *gain, clv_row_norm row,
-                          int64_t n);
+    void (*norm_backward)(float *d_x, const float *d_y, const float *x, const float *gain, clv_row_norm row, int64_t n);
     void (*norm_weights)(double *d_gain, double *d_bias, const float *d_y, const float *x, clv_row_norm row,
                          int64_t n); /* adds */
 } clv_row_spans;

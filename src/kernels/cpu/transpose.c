@@ -27,8 +27,8 @@ TILE_FUNCTION(uint16_t)
 TILE_FUNCTION(uint32_t)
 TILE_FUNCTION(uint64_t)
 
-static tile_fn *const tile_functions[9] = {[1] = tile_uint8_t, [2] = tile_uint16_t, [4] = tile_uint32_t,
-                                           [8] = tile_uint64_t};
+static tile_fn *const tile_functions[9] = {
+    [1] = tile_uint8_t, [2] = tile_uint16_t, [4] = tile_uint32_t, [8] = tile_uint64_t};
 
 /* Dimensions of the result, outer to inner, neighbours that stay together merged. */
 typedef struct plan {

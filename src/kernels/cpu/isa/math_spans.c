@@ -95,9 +95,9 @@ static void narrow_f16(uint16_t *out, const float *x, int64_t n)
 const clv_math_spans *CLV_ISA_NAME(clv_math_spans_of)(void)
 {
     static const clv_math_spans table = {
-#define FORWARD(code, name, saved) [code] = span_##name,
+#define FORWARD(code, name, saved)  [code] = span_##name,
 #define BACKWARD(code, name, saved) [code] = span_##name##_backward,
-#define BINARY(code, name) [code] = span_##name,
+#define BINARY(code, name)          [code] = span_##name,
         .unary = {CLV_UNARY_TABLE(FORWARD)},
         .unary_backward = {CLV_UNARY_TABLE(BACKWARD)},
         .binary = {CLV_BINARY_TABLE(BINARY)},

@@ -134,10 +134,10 @@ static inline float clv_v_erf(float x)
     return copysignf(t > 0.927734375f ? far : near, x);
 }
 
-#define CLV_V_SQRT_HALF 0.70710678118654752f
+#define CLV_V_SQRT_HALF      0.70710678118654752f
 #define CLV_V_SQRT_2_OVER_PI 0.79788456080286536f
-#define CLV_V_INV_SQRT_2PI 0.39894228040143268f
-#define CLV_V_GELU_CUBIC 0.044715f
+#define CLV_V_INV_SQRT_2PI   0.39894228040143268f
+#define CLV_V_GELU_CUBIC     0.044715f
 
 static inline float clv_v_gelu_erf(float x)
 {
