@@ -73,7 +73,9 @@ const clv_group *clv_comm_group(const clv_comm *comm, int set);
 /* What this rank is doing now, named in others' time-out messages; the string must outlive the world (it is not copied). */
 void clv_comm_note(clv_comm *comm, const char *op);
 
-/* Poisons the world with this rank's failure; the first one wins. */
+/* Poisons the world with this rank's failure; the first one wins. Ends this rank's open views. Waits, but not beyond
+ * 80 ms, until no peer is in a collective or has views open: what a peer may still hold views of after that is to be
+ * freed only when its thread has returned. The same holds for a collective that returns a failure. */
 void clv_comm_abort(clv_comm *comm, const clv_error *error);
 
 /* ---- a world of threads in this process (threads.c) ---- */
@@ -86,10 +88,13 @@ typedef struct clv_world_options {
 } clv_world_options;
 
 clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *options, clv_error *err);
+/* After all rank threads have made their last call. Should one be inside a call all the same, waits for it as long as
+ * the deadline of a collective, then leaks the world. NULL is a no-op. */
 void clv_world_free(clv_world *world);
 /* Registers a partition of the ranks: group_of[r] in [0, n_groups); members in ascending rank order unless order[r]
  * (may be NULL) gives each rank's index inside its group. Not while ranks run. Equal partitions share an id. */
 clv_status clv_world_add_groups(int *set, clv_world *world, const int *group_of, const int *order, clv_error *err);
+/* A rank's endpoint, owned by the world; NULL for a rank out of range. */
 clv_comm *clv_world_comm(clv_world *world, int rank);
 /* Whether the world is poisoned; fills error (may be NULL) with the first failure. */
 int clv_world_failed(const clv_world *world, clv_error *error);

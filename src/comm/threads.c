@@ -1,0 +1,247 @@
+/* threads.c - a world of ranks that are threads of this process: its making, its groups, its end. */
+#include "comm/threads.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+
+enum {
+    DEFAULT_TIMEOUT_MS = 60000,
+    SPINS = 4000, /* pauses, in all some 100 us: longer than a wake-up costs */
+};
+
+static void *allocate(size_t count, size_t size)
+{
+    size_t bytes = (count * size + CLV_LINE - 1) / CLV_LINE * CLV_LINE;
+    void *p = aligned_alloc(CLV_LINE, bytes);
+
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
+static int should_spin(int option, int ranks)
+{
+    return option >= 0 ? option : ranks <= clv_cores();
+}
+
+static void free_set(clv_group_set *set)
+{
+    if (!set)
+        return;
+    free(set->view);
+    free(set->members);
+    free(set->hub_of);
+    free(set->slots);
+    free(set->hubs);
+    free(set->stage);
+    free(set);
+}
+
+static void free_world(clv_world *world)
+{
+    for (int s = 0; s < world->n_sets; s++)
+        free_set(world->sets[s]);
+    for (int r = 0; world->comms && r < world->ranks; r++) {
+        free(world->comms[r].base.groups);
+        free(world->comms[r].outs);
+        free(world->comms[r].ins);
+    }
+    free(world->sets);
+    free(world->comms);
+    pthread_mutex_destroy(&world->lock);
+    free(world);
+}
+
+clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *options, clv_error *err)
+{
+    static const clv_world_options defaults = {.spin = -1};
+
+    if (!options)
+        options = &defaults;
+    if (ranks < 1 || options->timeout_ms < 0)
+        return clv_fail(err, CLV_EINVAL, "a world needs ranks >= 1 and a timeout >= 0 ms, not %d and %lld", ranks,
+                        (long long)options->timeout_ms);
+    clv_world *world = allocate(1, sizeof *world);
+    if (!world)
+        return clv_fail_memory(err, "a world", sizeof *world);
+    world->ranks = ranks;
+    world->spins = should_spin(options->spin, ranks) ? SPINS : 0;
+    world->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
+    pthread_mutex_init(&world->lock, NULL);
+    world->comms = allocate((size_t)ranks, sizeof *world->comms);
+    int ok = world->comms != NULL;
+    for (int r = 0; ok && r < ranks; r++) {
+        clv_thread_comm *comm = &world->comms[r];
+
+        comm->base.backend = &clv_threads_backend;
+        comm->base.abort = clv_threads_abort;
+        comm->base.rank = r;
+        comm->base.size = ranks;
+        comm->world = world;
+        atomic_init(&comm->doing, -1);
+        comm->outs = calloc((size_t)ranks, sizeof *comm->outs);
+        comm->ins = calloc((size_t)ranks, sizeof *comm->ins);
+        ok = comm->outs && comm->ins;
+    }
+    if (!ok) {
+        free_world(world);
+        return clv_fail_memory(err, "a world's ranks", (size_t)ranks * sizeof(clv_thread_comm));
+    }
+    *out = world;
+    return CLV_OK;
+}
+
+static int busy(const clv_world *world)
+{
+    for (int s = 0; s < world->n_sets; s++)
+        for (int r = 0; r < world->ranks; r++)
+            if (clv_threads_inside(&world->sets[s]->slots[r]))
+                return 1;
+    return 0;
+}
+
+void clv_world_free(clv_world *world)
+{
+    if (!world)
+        return;
+    int64_t until = clv_now_ns() + world->timeout_ns;
+
+    while (busy(world)) {
+        if (clv_now_ns() > until)
+            return; /* leaked: a late rank still has it in its hands */
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    free_world(world);
+}
+
+clv_comm *clv_world_comm(clv_world *world, int rank)
+{
+    return rank >= 0 && rank < world->ranks ? &world->comms[rank].base : NULL;
+}
+
+int clv_world_failed(const clv_world *world, clv_error *error)
+{
+    if (!atomic_load_explicit(&world->failed, memory_order_acquire))
+        return 0;
+    if (error)
+        *error = world->error;
+    return 1;
+}
+
+/* ---- groups ---- */
+
+static clv_group_set *new_set(int ranks, int id)
+{
+    clv_group_set *set = calloc(1, sizeof *set);
+    size_t n = (size_t)ranks;
+
+    if (!set)
+        return NULL;
+    set->view = calloc(n, sizeof *set->view);
+    set->members = calloc(n, sizeof *set->members);
+    set->hub_of = calloc(n, sizeof *set->hub_of);
+    set->slots = allocate(n, sizeof *set->slots);
+    set->hubs = allocate(n, sizeof *set->hubs);
+    /* not cleared: each rank is the first to touch its own pages */
+    set->stage = aligned_alloc(4096, n * 2 * CLV_STAGE_BYTES);
+    if (!set->view || !set->members || !set->hub_of || !set->slots || !set->hubs || !set->stage) {
+        free_set(set);
+        return NULL;
+    }
+    for (int r = 0; r < ranks; r++) {
+        set->view[r].set = id;
+        atomic_init(&set->slots[r].line[1].word, (uint32_t)-2); /* the meeting before the first */
+    }
+    return set;
+}
+
+/* Fills members, views and hubs; 0 when `order` is not 0..n-1 within each group. */
+static int fill_set(clv_group_set *set, int ranks, const int *group_of, const int *order)
+{
+    int first = 0;
+
+    memset(set->members, 0xff, (size_t)ranks * sizeof *set->members);
+    for (int g = 0; g < ranks; g++) {
+        int n = 0;
+
+        for (int r = 0; r < ranks; r++)
+            n += group_of[r] == g;
+        for (int r = 0, next = 0; r < ranks; r++) {
+            if (group_of[r] != g)
+                continue;
+            int me = order ? order[r] : next++;
+
+            if (me < 0 || me >= n || set->members[first + me] != -1)
+                return 0;
+            set->members[first + me] = r;
+            set->view[r].n = n;
+            set->view[r].me = me;
+            set->view[r].ranks = set->members + first;
+            set->hub_of[r] = g;
+        }
+        first += n;
+    }
+    return 1;
+}
+
+static int equal_sets(const clv_group_set *a, const clv_group_set *b, int ranks)
+{
+    for (int r = 0; r < ranks; r++) {
+        const clv_group *x = &a->view[r], *y = &b->view[r];
+
+        if (x->n != y->n || x->me != y->me || memcmp(x->ranks, y->ranks, (size_t)x->n * sizeof *x->ranks) != 0)
+            return 0;
+    }
+    return 1;
+}
+
+static int grow_groups(clv_world *world)
+{
+    size_t n = (size_t)world->n_sets + 1;
+    clv_group_set **sets = realloc(world->sets, n * sizeof *sets);
+
+    if (!sets)
+        return 0;
+    world->sets = sets;
+    for (int r = 0; r < world->ranks; r++) {
+        const clv_group **groups = realloc(world->comms[r].base.groups, n * sizeof *groups);
+
+        if (!groups)
+            return 0;
+        world->comms[r].base.groups = groups;
+    }
+    return 1;
+}
+
+clv_status clv_world_add_groups(int *out, clv_world *world, const int *group_of, const int *order, clv_error *err)
+{
+    for (int r = 0; r < world->ranks; r++)
+        if (group_of[r] < 0 || group_of[r] >= world->ranks)
+            return clv_fail(err, CLV_EINVAL, "rank %d is in group %d; groups are 0 to %d", r, group_of[r],
+                            world->ranks - 1);
+    clv_group_set *set = new_set(world->ranks, world->n_sets);
+    if (!set)
+        return clv_fail_memory(err, "a group set", (size_t)world->ranks * 2 * CLV_STAGE_BYTES);
+    if (!fill_set(set, world->ranks, group_of, order)) {
+        free_set(set);
+        return clv_fail(err, CLV_EINVAL, "the order of a group's members must be 0..n-1, each once");
+    }
+    for (int s = 0; s < world->n_sets; s++)
+        if (equal_sets(world->sets[s], set, world->ranks)) {
+            free_set(set);
+            *out = s;
+            return CLV_OK;
+        }
+    if (!grow_groups(world)) {
+        free_set(set);
+        return clv_fail_memory(err, "a group set", (size_t)world->ranks * sizeof(void *));
+    }
+    world->sets[world->n_sets] = set;
+    for (int r = 0; r < world->ranks; r++)
+        world->comms[r].base.groups[world->n_sets] = &set->view[r];
+    *out = world->n_sets++;
+    for (int r = 0; r < world->ranks; r++)
+        world->comms[r].base.n_groups = world->n_sets;
+    return CLV_OK;
+}
