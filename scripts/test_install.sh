@@ -37,7 +37,7 @@ $cc "$work/user.c" -o "$work/by_shared" $(pkg-config --cflags --libs cleave) -Wl
 check "pkg-config, shared" "$work/by_shared"
 mkdir "$work/static" && cp "$libdir/libcleave.a" "$work/static"
 $cc "$work/user.c" -o "$work/by_static" $(pkg-config --cflags cleave) -L"$work/static" \
-    $(pkg-config --static --libs cleave | sed "s|-L$libdir||")
+    $(pkg-config --static --libs-only-l --libs-only-other cleave)
 check "pkg-config, static" "$work/by_static"
 
 cat >"$work/CMakeLists.txt" <<'C'
