@@ -1,0 +1,78 @@
+/** @file session.h - running programs: rank threads, named state, buffers.
+ *
+ * A session owns the ranks of a mesh (persistent, pinned threads of this process), the state that programs share by
+ * name, and a region of memory a rank for each program that was loaded. A run allocates nothing and starts no thread.
+ * One thread at a time may use a session.
+ *
+ * After a failed run (a rank failed, or a deadline passed) the session is poisoned: state may be read, runs return the
+ * first failure. Make a new session to go on.
+ */
+#ifndef CLEAVE_SESSION_H
+#define CLEAVE_SESSION_H
+
+#include "cleave/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct clv_session clv_session;
+
+/** Zero-initialised = defaults. */
+typedef struct clv_session_options {
+    int threads_per_rank; /**< 0: 1 */
+    int no_pinning;       /**< nonzero: ranks are not bound to cores */
+    int64_t timeout_ms;   /**< deadline of one wait for other ranks; 0: 60000 */
+    uint64_t seed;        /**< of the first values of state */
+} clv_session_options;
+
+CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
+                                   clv_error *err);
+/** Stops the ranks and frees everything; NULL is a no-op. Programs are the caller's. */
+CLV_API void clv_session_free(clv_session *session);
+
+/** Makes ready to run a program: its memory, and the state that it names and the session does not have yet (filled with its
+ *  first values). State that exists in another layout is brought to this program's. The program is borrowed until
+ *  the session ends. Done by the first run when it was not done before.
+ *  @return CLV_ESHAPE when state exists with another shape or dtype; CLV_EINVAL for a program of another mesh */
+CLV_API clv_status clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
+
+/** A whole tensor of the caller's, row-major, in the dtype and shape that the graph stated. */
+typedef struct clv_binding {
+    const char *name;
+    void *data;
+} clv_binding;
+
+/** Runs a program. Every input must be bound (CLV_ENOTFOUND names a missing or unknown one); outputs not asked for are not
+ *  copied. The failing rank and op are in err. */
+CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
+                                   int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
+
+/** The state by number, for listing; name == NULL past the end. */
+typedef struct clv_state_info {
+    const char *name;
+    clv_type type;
+    clv_layout layout;
+} clv_state_info;
+CLV_API clv_state_info clv_session_state(const clv_session *session, int i);
+
+/** Copies the elements of `box` (NULL: all) of a state to or from a row-major buffer of the box' shape.
+ *  @return CLV_ENOTFOUND */
+CLV_API clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
+                                    clv_error *err);
+CLV_API clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
+                                     clv_error *err);
+
+/** Where the time of runs since the last reset went: averages over ranks. */
+typedef struct clv_session_stats {
+    int64_t runs;
+    double seconds;      /**< wall time of runs */
+    double comm_seconds; /**< in steps: waiting and moving */
+    double wait_seconds; /**< of that: waiting for other ranks */
+} clv_session_stats;
+CLV_API clv_session_stats clv_session_take_stats(clv_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,264 @@
+/* state.c - named state: made on each rank for its own shard, moved between layouts, read and written by the caller. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "runtime/session.h"
+#include "tensor/view.h"
+
+clv_status clv_session_find_state(clv_named_state **out, const clv_session *session, const char *name, clv_error *err)
+{
+    for (int i = 0; i < session->n_states; i++)
+        if (strcmp(session->states[i].name, name) == 0) {
+            *out = &session->states[i];
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_ENOTFOUND, "there is no state named '%s'", name);
+}
+
+clv_state_info clv_session_state(const clv_session *session, int i)
+{
+    if (i < 0 || i >= session->n_states)
+        return (clv_state_info){0};
+    const clv_named_state *state = &session->states[i];
+    return (clv_state_info){.name = state->name, .type = state->type, .layout = state->layout};
+}
+
+bool clv_session_first_holder(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int rank)
+{
+    clv_shard mine = clv_layout_shard(layout, mesh, shape, rank);
+    for (int r = 0; r < rank; r++) {
+        clv_shard other = clv_layout_shard(layout, mesh, shape, r);
+        size_t bytes = (size_t)mine.rank * sizeof *mine.lo;
+        if (memcmp(mine.lo, other.lo, bytes) == 0 && memcmp(mine.hi, other.hi, bytes) == 0)
+            return false;
+    }
+    return true;
+}
+
+static void free_data(void **data, int n_ranks)
+{
+    for (int r = 0; data && r < n_ranks; r++)
+        free(data[r]);
+    free(data);
+}
+
+void clv_session_free_states(clv_session *session)
+{
+    for (int i = 0; i < session->n_states; i++) {
+        free(session->states[i].name);
+        free_data(session->states[i].data, session->n_ranks);
+    }
+    free(session->states);
+}
+
+/* Room for the largest shard on every rank. */
+static clv_status allocate(void ***out, const clv_session *session, const clv_type *type, const clv_layout *layout,
+                           clv_error *err)
+{
+    size_t bytes = (size_t)clv_layout_max_elems(layout, type->shape) * clv_dtype_size(type->dtype);
+    bytes = (bytes / CLV_BUFFER_ALIGN + 1) * CLV_BUFFER_ALIGN;
+    void **data = calloc((size_t)session->n_ranks, sizeof *data);
+    for (int r = 0; data && r < session->n_ranks; r++)
+        if (!(data[r] = aligned_alloc(CLV_BUFFER_ALIGN, bytes))) {
+            free_data(data, session->n_ranks);
+            data = NULL;
+        }
+    if (!data)
+        return clv_fail_memory(err, "state", bytes);
+    *out = data;
+    return CLV_OK;
+}
+
+/* ---- first values ---- */
+
+typedef struct init_job {
+    const clv_session *session;
+    const clv_named_state *state;
+    clv_init init;
+    clv_key key;
+} init_job;
+
+/* FNV-1a of a name: what its random values are keyed by. */
+static uint32_t hash_name(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return hash;
+}
+
+/* Fills runs that are contiguous in the whole tensor; values depend on key and global index alone. */
+static void fill_shard(const init_job *job, const clv_shard *shard, void *data)
+{
+    enum { CHUNK = 4096 };
+    const clv_type *type = &job->state->type;
+    float values[CHUNK];
+    int64_t index[CLV_MAX_RANK] = {0}, elems = clv_shard_elems(shard), done = 0;
+    int last = type->rank - 1;
+    int64_t run = last >= 0 ? shard->hi[last] - shard->lo[last] : 1;
+    while (done < elems) {
+        uint64_t first = 0;
+        for (int d = 0; d < type->rank; d++)
+            first = first * (uint64_t)type->shape[d] + (uint64_t)(shard->lo[d] + (d == last ? 0 : index[d]));
+        for (int64_t at = 0; at < run; at += CHUNK) {
+            int64_t n = run - at < CHUNK ? run - at : CHUNK;
+            clv_init_fill(values, job->init, job->key, first + (uint64_t)at, n);
+            clv_dtype_convert(type->dtype, (char *)data + (done + at) * (int64_t)clv_dtype_size(type->dtype),
+                              CLV_F32, values, n);
+        }
+        done += run;
+        for (int d = last - 1; d >= 0 && ++index[d] == shard->hi[d] - shard->lo[d]; d--)
+            index[d] = 0;
+    }
+}
+
+static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    (void)comm;
+    (void)err;
+    const init_job *job = arg;
+    clv_shard shard = clv_layout_shard(&job->state->layout, &job->session->mesh, job->state->type.shape, rank);
+    fill_shard(job, &shard, job->state->data[rank]);
+    return CLV_OK;
+}
+
+static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
+{
+    clv_named_state *grown = realloc(session->states, ((size_t)session->n_states + 1) * sizeof *grown);
+    if (!grown)
+        return clv_fail_memory(err, "a state's record", sizeof *grown);
+    session->states = grown;
+    clv_named_state *state = &session->states[session->n_states];
+    *state = (clv_named_state){.type = buffer->type, .layout = buffer->layout};
+    CLV_TRY(allocate(&state->data, session, &state->type, &state->layout, err));
+    state->name = malloc(strlen(buffer->name) + 1);
+    if (!state->name) {
+        free_data(state->data, session->n_ranks);
+        return clv_fail_memory(err, "a state's name", strlen(buffer->name));
+    }
+    memcpy(state->name, buffer->name, strlen(buffer->name) + 1);
+    session->n_states++;
+    init_job job = {.session = session,
+                    .state = state,
+                    .init = buffer->init,
+                    .key = clv_key_fold_in(clv_key_seed(session->seed), hash_name(buffer->name))};
+    return clv_team_run(session->team, init_rank, &job, err);
+}
+
+/* ---- between layouts ---- */
+
+typedef struct move_job {
+    const clv_session *session;
+    const clv_named_state *state;
+    const clv_layout *to;
+    void **data;
+} move_job;
+
+static clv_status move_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    (void)comm;
+    (void)err;
+    const move_job *job = arg;
+    const clv_mesh *mesh = &job->session->mesh;
+    const clv_type *type = &job->state->type;
+    clv_shard to = clv_layout_shard(job->to, mesh, type->shape, rank);
+    for (int i = 0; i < job->session->n_ranks; i++) {
+        int peer = (rank + i) % job->session->n_ranks;
+        clv_shard from = clv_layout_shard(&job->state->layout, mesh, type->shape, peer);
+        clv_shard box = clv_shard_intersect(&to, &from);
+        clv_box_copy(job->data[rank], &to, job->state->data[peer], &from, &box, clv_dtype_size(type->dtype));
+        if (clv_shard_elems(&box) == clv_shard_elems(&to))
+            break;
+    }
+    return CLV_OK;
+}
+
+static clv_status move_state(clv_session *session, clv_named_state *state, const clv_layout *to, clv_error *err)
+{
+    void **data;
+    CLV_TRY(allocate(&data, session, &state->type, to, err));
+    move_job job = {.session = session, .state = state, .to = to, .data = data};
+    clv_status status = clv_team_run(session->team, move_rank, &job, err);
+    if (status != CLV_OK)
+        return status; /* the team is poisoned and a rank may be late: the new buffers are left to the process */
+    free_data(state->data, session->n_ranks);
+    state->data = data;
+    state->layout = *to;
+    return CLV_OK;
+}
+
+static clv_status bring_state(clv_session *session, const clv_buffer *buffer, bool *moved, clv_error *err)
+{
+    clv_named_state *state = NULL;
+    for (int i = 0; i < session->n_states; i++)
+        if (strcmp(session->states[i].name, buffer->name) == 0)
+            state = &session->states[i];
+    if (!state)
+        return make_state(session, buffer, err);
+    if (state->type.dtype != buffer->type.dtype || state->type.rank != buffer->type.rank ||
+        memcmp(state->type.shape, buffer->type.shape, (size_t)state->type.rank * sizeof *state->type.shape) != 0)
+        return clv_fail(err, CLV_ESHAPE, "the program wants state '%s' with another shape or dtype than it has",
+                        buffer->name);
+    if (clv_layout_equal(&state->layout, &buffer->layout))
+        return CLV_OK;
+    *moved = true;
+    return move_state(session, state, &buffer->layout, err);
+}
+
+clv_status clv_session_bring_states(clv_session *session, const clv_program *program, clv_error *err)
+{
+    bool moved = false;
+    for (int b = 0; b < program->n_buffers; b++)
+        if (program->buffers[b].kind == CLV_BUFFER_STATE)
+            CLV_TRY(bring_state(session, &program->buffers[b], &moved, err));
+    for (int i = 0; moved && i < session->n_loaded; i++)
+        CLV_TRY(clv_session_map(session, session->loaded[i], err));
+    return CLV_OK;
+}
+
+/* ---- the caller's hands ---- */
+
+static clv_status check_box(clv_shard *out, const clv_named_state *state, const clv_shard *box, clv_error *err)
+{
+    clv_shard whole = {.rank = state->type.rank};
+    for (int d = 0; d < whole.rank; d++)
+        whole.hi[d] = state->type.shape[d];
+    *out = box ? *box : whole;
+    bool inside = out->rank == whole.rank;
+    for (int d = 0; inside && d < whole.rank; d++)
+        inside = 0 <= out->lo[d] && out->lo[d] <= out->hi[d] && out->hi[d] <= whole.hi[d];
+    if (!inside)
+        return clv_fail(err, CLV_ESHAPE, "the box is not inside the state '%s'", state->name);
+    return CLV_OK;
+}
+
+clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
+                            clv_error *err)
+{
+    clv_named_state *state;
+    clv_shard want;
+    CLV_TRY(clv_session_find_state(&state, session, name, err));
+    CLV_TRY(check_box(&want, state, box, err));
+    for (int r = 0; r < session->n_ranks; r++) {
+        clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, r);
+        clv_shard common = clv_shard_intersect(&want, &has);
+        clv_box_copy(out, &want, state->data[r], &has, &common, clv_dtype_size(state->type.dtype));
+    }
+    return CLV_OK;
+}
+
+clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
+                             clv_error *err)
+{
+    clv_named_state *state;
+    clv_shard given;
+    CLV_TRY(clv_session_find_state(&state, session, name, err));
+    CLV_TRY(check_box(&given, state, box, err));
+    for (int r = 0; r < session->n_ranks; r++) {
+        clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, r);
+        clv_shard common = clv_shard_intersect(&given, &has);
+        clv_box_copy(state->data[r], &has, in, &given, &common, clv_dtype_size(state->type.dtype));
+    }
+    return CLV_OK;
+}
