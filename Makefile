@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all setup run test test-all lint format install clean
+.PHONY: all setup run test test-all lint tidy format install clean
 
 all: build/CMakeCache.txt
 	@cmake --build build -j $(JOBS)
@@ -33,6 +33,10 @@ test-all: setup
 lint:
 	@scripts/setup.sh lint
 	@scripts/lint.sh
+
+tidy:
+	@scripts/setup.sh tidy
+	@scripts/lint.sh --tidy
 
 format:
 	@scripts/lint.sh --fix

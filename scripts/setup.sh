@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what cleave is built from and is missing here, through apt. With nothing missing it does nothing, quickly.
-# usage: scripts/setup.sh [lint]     lint: also what `make lint` and .ci/run need
+# usage: scripts/setup.sh [lint|tidy]     also what `make lint` or `make tidy` needs
 set -euo pipefail
 
 missing=()
@@ -23,11 +23,10 @@ if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
     need_header cmocka.h libcmocka-dev
     need_header jansson.h libjansson-dev
 fi
-if [ "${1:-}" = lint ]; then
-    need_command clang clang
-    need_command clang-format clang-format
-    need_command clang-tidy clang-tidy
-fi
+case "${1:-}" in
+lint) need_command clang-format clang-format ;;
+tidy) need_command clang-format clang-format; need_command clang-tidy clang-tidy ;;
+esac
 [ ${#missing[@]} -eq 0 ] && exit 0
 
 echo "setup: these Debian packages are missing: ${missing[*]}"
