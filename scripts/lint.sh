@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-files=$(find include src tests examples bench \( -name '*.c' -o -name '*.h' \) -not -path 'tests/golden/*' 2>/dev/null)
+files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!tests/golden')
 if [ "${1:-}" = --fix ]; then
     clang-format -i $files
     exit 0
