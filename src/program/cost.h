@@ -5,8 +5,6 @@
 #ifndef CLEAVE_PROGRAM_COST_H
 #define CLEAVE_PROGRAM_COST_H
 
-#include <stdint.h>
-
 typedef struct clv_cost_model {
     double alpha_s;            /* seconds a collective takes before its first byte */
     double bytes_per_s;        /* bytes a rank receives a second */
@@ -17,9 +15,9 @@ typedef struct clv_cost_model {
 /* A desktop core and shared memory: alpha 5 us, 8 GB/s, 150 GF/s, 10 GB/s. Only ratios matter to choices. */
 extern const clv_cost_model clv_cost_default;
 
-static inline double clv_cost_step(const clv_cost_model *model, int64_t bytes, int moves)
+static inline double clv_cost_step(const clv_cost_model *model, double bytes, int moves)
 {
-    return model->alpha_s * moves + (double)bytes / model->bytes_per_s;
+    return model->alpha_s * moves + bytes / model->bytes_per_s;
 }
 
 static inline double clv_cost_compute(const clv_cost_model *model, double flops, double bytes)

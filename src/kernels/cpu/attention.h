@@ -31,8 +31,8 @@
 #include "cleave/status.h"
 
 enum {
-    CLV_ATTENTION_ROWS = 64, /* query rows a block */
-    CLV_ATTENTION_KEYS = 96, /* key rows a block */
+    CLV_ATTENTION_ROWS = 64,    /* query rows a block */
+    CLV_ATTENTION_KEYS = 64,    /* key rows a block */
     CLV_ATTENTION_MAX_DIM = 512 /* largest D */
 };
 
@@ -45,31 +45,32 @@ typedef struct clv_attention_view {
 } clv_attention_view;
 
 typedef struct clv_attention_args {
-    clv_attention_view q;         /* [B, Sq, H, D]                                                          */
-    clv_attention_view k, v;      /* [B, Sk, K, D]                                                          */
-    clv_attention_view out;       /* [B, Sq, H, D] forward: written; backward: read                         */
-    float *lse;                   /* [B, H, Sq] dense; forward: written (NULL to discard); backward: read   */
-    clv_attention_view d_out;     /* [B, Sq, H, D] backward only: read                                      */
-    clv_attention_view dq;        /* [B, Sq, H, D] backward only: written                                   */
-    clv_attention_view dk, dv;    /* [B, Sk, K, D] backward only: written, zero for heads that no query uses */
-    const uint8_t *key_mask;      /* [B, Sk] 1 = attend; NULL: all                                          */
-    const int64_t *key_length;    /* [B] keys in use, clamped to [0, Sk]; NULL: all Sk                      */
-    int64_t batch;                /* B  >= 0                                                                */
-    int64_t q_rows, k_rows;       /* Sq, Sk >= 0                                                            */
-    int64_t heads, kv_heads;      /* H, K >= 0: heads held here                                             */
-    int64_t head_dim;             /* D  1..CLV_ATTENTION_MAX_DIM                                            */
-    int64_t group;                /* query heads a KV head, >= 1                                            */
-    int64_t head_offset;          /* global index of query head 0 here                                      */
-    int64_t kv_offset;            /* global index of KV head 0 here                                         */
-    int64_t q_offset;             /* global index of query row 0; used when causal                          */
+    clv_attention_view q;      /* [B, Sq, H, D]                                                          */
+    clv_attention_view k, v;   /* [B, Sk, K, D]                                                          */
+    clv_attention_view out;    /* [B, Sq, H, D] forward: written; backward: read                         */
+    float *lse;                /* [B, H, Sq] dense; forward: written (NULL to discard); backward: read   */
+    clv_attention_view d_out;  /* [B, Sq, H, D] backward only: read                                      */
+    clv_attention_view dq;     /* [B, Sq, H, D] backward only: written                                   */
+    clv_attention_view dk, dv; /* [B, Sk, K, D] backward only: written, zero for heads that no query uses */
+    const uint8_t *key_mask;   /* [B, Sk] 1 = attend; NULL: all                                          */
+    const int64_t *key_length; /* [B] keys in use, clamped to [0, Sk]; NULL: all Sk                      */
+    int64_t batch;             /* B  >= 0                                                                */
+    int64_t q_rows, k_rows;    /* Sq, Sk >= 0                                                            */
+    int64_t heads, kv_heads;   /* H, K >= 0: heads held here                                             */
+    int64_t head_dim;          /* D  1..CLV_ATTENTION_MAX_DIM                                            */
+    int64_t group;             /* query heads a KV head, >= 1                                            */
+    int64_t head_offset;       /* global index of query head 0 here                                      */
+    int64_t kv_offset;         /* global index of KV head 0 here                                         */
+    int64_t q_offset;          /* global index of query row 0; used when causal                          */
     bool causal;
-    float scale;                  /* usually 1/sqrt(D)                                                      */
-    clv_dtype dtype;              /* of everything but lse                                                  */
-    int threads;                  /* OpenMP threads to use, >= 1; 0 is 1                                    */
-    void *workspace;              /* bytes as below, aligned to 64                                          */
+    float scale;     /* usually 1/sqrt(D)                                                      */
+    clv_dtype dtype; /* of everything but lse                                                  */
+    int threads;     /* OpenMP threads to use, >= 1; 0 is 1                                    */
+    void *workspace; /* bytes as below, aligned to 64                                          */
 } clv_attention_args;
 
-/* Bytes of workspace, from head_dim, k_rows, dtype and threads alone. Backward holds 2 * Sk * D floats a thread. */
+/* Bytes of workspace, from sizes, dtype and threads alone. Backward holds 2 * Sk * D floats a thread (f64: 2 * B * H *
+ * Sq doubles). */
 size_t clv_attention_forward_workspace(const clv_attention_args *args);
 size_t clv_attention_backward_workspace(const clv_attention_args *args);
 
@@ -79,8 +80,9 @@ clv_status clv_attention_forward(const clv_attention_args *args, clv_error *err)
 clv_status clv_attention_backward(const clv_attention_args *args, clv_error *err);
 
 /* The same in plain loops and f64 arithmetic for every float dtype: the oracle of the tests, and how f64 is computed.
- * They check nothing. Backward recomputes the softmax from q and k: it needs neither out nor lse nor workspace. */
+ * They check nothing, and recompute much. Backward needs neither out nor lse, but the workspace. */
 void clv_attention_forward_reference(const clv_attention_args *args);
 void clv_attention_backward_reference(const clv_attention_args *args);
+size_t clv_attention_reference_workspace(const clv_attention_args *args);
 
 #endif

@@ -31,23 +31,23 @@
 enum { CLV_GEMM_PRIMITIVES = 64 };
 
 typedef struct clv_gemm_args {
-    const void *a;     /* [batch, m, k], or [batch, k, m] when trans_a                                      */
-    const void *b;     /* [batch, k, n], or [batch, n, k] when trans_b                                      */
-    void *c;           /* [batch, m, n]; disjoint from a and b                                              */
-    int64_t m, n, k;   /* >= 0                                                                              */
-    int64_t lda;       /* elements between rows of a as stored: >= k, or >= m when trans_a                  */
-    int64_t ldb;       /* the same of b: >= n, or >= k when trans_b                                         */
-    int64_t ldc;       /* the same of c: >= n                                                               */
-    bool trans_a;      /* op(A) is the transpose of what is stored                                          */
-    bool trans_b;      /* the same of B                                                                     */
-    int64_t batch;     /* >= 0; 1 for a single product                                                      */
-    int64_t stride_a;  /* elements between products; 0 reads one A (or B) for all; ignored when batch is 1  */
+    const void *a;    /* [batch, m, k], or [batch, k, m] when trans_a                                      */
+    const void *b;    /* [batch, k, n], or [batch, n, k] when trans_b                                      */
+    void *c;          /* [batch, m, n]; disjoint from a and b                                              */
+    int64_t m, n, k;  /* >= 0                                                                              */
+    int64_t lda;      /* elements between rows of a as stored: >= k, or >= m when trans_a                  */
+    int64_t ldb;      /* the same of b: >= n, or >= k when trans_b                                         */
+    int64_t ldc;      /* the same of c: >= n                                                               */
+    bool trans_a;     /* op(A) is the transpose of what is stored                                          */
+    bool trans_b;     /* the same of B                                                                     */
+    int64_t batch;    /* >= 0; 1 for a single product                                                      */
+    int64_t stride_a; /* elements between products; 0 reads one A (or B) for all; ignored when batch is 1  */
     int64_t stride_b;
-    int64_t stride_c;  /* products in C do not overlap                                                      */
-    clv_dtype dtype;   /* of a and b                                                                        */
+    int64_t stride_c; /* products in C do not overlap                                                      */
+    clv_dtype dtype;  /* of a and b                                                                        */
     clv_dtype c_dtype;
-    bool accumulate;   /* adds to what c holds; else what it held is not read                               */
-    void *workspace;   /* clv_gemm_workspace() bytes, aligned to 64; one a caller                           */
+    bool accumulate; /* adds to what c holds; else what it held is not read                               */
+    void *workspace; /* clv_gemm_workspace() bytes, aligned to 64; one a caller                           */
 } clv_gemm_args;
 
 /* Bytes of workspace: 0 for f32 and f64, a fixed amount for bf16 and f16 whatever the shape. */

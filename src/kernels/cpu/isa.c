@@ -15,8 +15,8 @@ static clv_isa best_isa(void)
     /* clang 14 cannot ask for f16c; no CPU has AVX2 without it. */
     if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
         return CLV_ISA_PORTABLE;
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
         return CLV_ISA_AVX512;
     return CLV_ISA_AVX2;
 #else

@@ -26,9 +26,9 @@ void clv_cpu_isa_reset_for_test(void);
 const char *clv_isa_text(clv_isa isa);
 
 #define CLV_ISA_PASTE_(name, isa) name##_##isa
-#define CLV_ISA_PASTE(name, isa) CLV_ISA_PASTE_(name, isa)
+#define CLV_ISA_PASTE(name, isa)  CLV_ISA_PASTE_(name, isa)
 /* Inside isa/ only: the name with the suffix of the instruction set being compiled. */
-#define CLV_ISA_NAME(name) CLV_ISA_PASTE(name, CLV_ISA)
+#define CLV_ISA_NAME(name)        CLV_ISA_PASTE(name, CLV_ISA)
 
 #if defined(__x86_64__)
 #define CLV_ISA_DECLARE(result, name, arguments)                                                                       \
@@ -39,7 +39,7 @@ const char *clv_isa_text(clv_isa isa);
     (clv_cpu_isa() == CLV_ISA_AVX512 ? name##_avx512 : clv_cpu_isa() == CLV_ISA_AVX2 ? name##_avx2 : name##_portable)
 #else
 #define CLV_ISA_DECLARE(result, name, arguments) result name##_portable arguments;
-#define CLV_ISA_SELECT(name) (name##_portable)
+#define CLV_ISA_SELECT(name)                     (name##_portable)
 #endif
 
 #endif

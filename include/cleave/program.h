@@ -1,0 +1,56 @@
+/** @file program.h - a graph compiled for a mesh: every collective explicit, every byte planned.
+ *
+ * One program serves all ranks and is immutable: ranks share it. A session (session.h) runs it.
+ */
+#ifndef CLEAVE_PROGRAM_H
+#define CLEAVE_PROGRAM_H
+
+#include "cleave/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct clv_program clv_program;
+
+/** Zero-initialised = defaults. */
+typedef struct clv_compile_options {
+    bool by_bytes;      /**< choose layouts by bytes moved, then work, instead of predicted seconds */
+    bool use_idle_axes; /**< also consider splitting an op over axes that none of its operands uses */
+} clv_compile_options;
+
+/** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.
+ *  The graph may be freed afterwards. options may be NULL. Free with clv_program_free.
+ *  @return the graph's first failure; CLV_ELIMIT; CLV_ENOMEM */
+CLV_API clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                               clv_error *err);
+CLV_API void clv_program_free(clv_program *program);
+
+/** One collective (or slice, or mask: 0 bytes) of the program, in order of execution. Strings live with the program. */
+typedef struct clv_collective {
+    const char *kind;  /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
+    const char *op;    /**< the op that needs it: "layers.0.mlp.down.constraint" */
+    const char *cause; /**< why: the statement that asked for the layout */
+    int n_axes;
+    clv_subaxis axes[CLV_MAX_SUBAXES]; /**< the axes whose ranks talk */
+    double bytes;                      /**< the most that a rank receives */
+    clv_layout from, to;
+    clv_type type; /**< of the tensor that changes layout */
+} clv_collective;
+
+CLV_API int clv_program_n_collectives(const clv_program *program);
+CLV_API clv_collective clv_program_collective(const clv_program *program, int i);
+
+/** Bytes of a rank's region of temporary buffers (the fullest rank; all ranks have the same). */
+CLV_API int64_t clv_program_region_bytes(const clv_program *program);
+/** Instructions, compute and steps together. */
+CLV_API int clv_program_n_instructions(const clv_program *program);
+CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);
+
+/** Writes the program as text, an instruction a line, as snprintf does: returns the bytes needed without the end. */
+CLV_API size_t clv_program_print(char *out, size_t size, const clv_program *program);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

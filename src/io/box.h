@@ -1,0 +1,28 @@
+/* box.h - a box of a row-major tensor as runs of bytes that are contiguous in it. */
+#ifndef CLEAVE_IO_BOX_H
+#define CLEAVE_IO_BOX_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cleave/layout.h"
+
+/* Walks a box run by run: all runs have run_elems elements. `first` is the flat index in the tensor of the current
+ * run's first element. */
+typedef struct clv_box_runs {
+    int outer; /* dimensions that the walk steps over; the ones after it are within a run */
+    int64_t lo[CLV_MAX_RANK], hi[CLV_MAX_RANK], at[CLV_MAX_RANK], stride[CLV_MAX_RANK];
+    int64_t run_elems;
+    int64_t first;
+    bool done;
+} clv_box_runs;
+
+/* The box must be within the shape. */
+clv_box_runs clv_box_start(const int64_t *shape, const clv_shard *box);
+void clv_box_next(clv_box_runs *runs);
+
+/* Whether box is [lo, hi) with 0 <= lo <= hi <= shape in each of `rank` dimensions. */
+bool clv_box_within(const clv_shard *box, int rank, const int64_t *shape);
+clv_shard clv_box_whole(int rank, const int64_t *shape);
+
+#endif

@@ -1,0 +1,49 @@
+/* file.h - whole files in, whole files out.
+ *
+ * A file is replaced by writing a temporary one beside it, flushing it to the disk, renaming it over the old one and
+ * flushing the folder: whatever happens in between, a reader finds the old file or the new one, never a mix.
+ */
+#ifndef CLEAVE_IO_FILE_H
+#define CLEAVE_IO_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cleave/status.h"
+
+/* CLV_EIO (CLV_ENOTFOUND when it does not exist) for errno, met while trying to `what` ("read") path. */
+clv_status clv_fail_errno(clv_error *err, const char *what, const char *path);
+
+/* Opens a regular file for reading and tells its size; anything else (a folder, a pipe) is refused. */
+clv_status clv_file_open(int *fd, uint64_t *size, const char *path, clv_error *err);
+
+/* Reads exactly `size` bytes at `offset`; CLV_EIO when the file ends before. Safe from several threads. */
+clv_status clv_file_read_at(int fd, void *out, size_t size, uint64_t offset, const char *path, clv_error *err);
+
+/* Reads a whole file of at most `limit` bytes into memory that the caller frees; a zero byte follows the content.
+ * CLV_ELIMIT when it is larger. */
+clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limit, clv_error *err);
+
+/* A file in the making. */
+typedef struct clv_new_file {
+    int fd;
+    char *path;      /* where it will be */
+    char *temporary; /* where it is */
+} clv_new_file;
+
+clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err);
+/* Writes all bytes at `offset`. Safe from several threads. */
+clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_t size, uint64_t offset,
+                              clv_error *err);
+/* Puts the file in its place. The object is done with afterwards, also on failure: then the old file is whole. */
+clv_status clv_new_file_commit(clv_new_file *file, clv_error *err);
+/* Removes the temporary file. */
+void clv_new_file_abandon(clv_new_file *file);
+
+/* Replaces a file's content at once. */
+clv_status clv_file_write(const char *path, const void *bytes, size_t size, clv_error *err);
+
+/* "folder/name" in memory that the caller frees; NULL when out of memory. */
+char *clv_path_join(const char *folder, const char *name);
+
+#endif

@@ -1,0 +1,178 @@
+/* json.c - see json.h. */
+#include "io/json.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "io/file.h"
+
+/* jansson's own limit is 2048 levels of recursion; ours is checked before it starts. */
+clv_json_extent clv_json_scan(const char *text, size_t size)
+{
+    clv_json_extent extent = {0, 0};
+    int64_t depth = 0;
+    bool quoted = false;
+
+    for (size_t i = 0; i < size; i++) {
+        char c = text[i];
+        if (quoted) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                quoted = false;
+        } else if (c == '"') {
+            quoted = true;
+        } else if (c == '{' || c == '[') {
+            if (++depth > extent.depth)
+                extent.depth = depth;
+            if (depth == 1)
+                extent.members++;
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else if (c == ',' && depth == 1) {
+            extent.members++;
+        }
+    }
+    return extent;
+}
+
+clv_status clv_json_parse(json_t **out, const char *text, size_t size, const char *where, clv_error *err)
+{
+    json_error_t fault;
+    json_t *document;
+
+    if (clv_json_scan(text, size).depth > CLV_JSON_DEPTH)
+        return clv_fail(err, CLV_EFORMAT, "%s: nested deeper than %d", where, CLV_JSON_DEPTH);
+    document = json_loadb(text, size, JSON_REJECT_DUPLICATES, &fault);
+    if (document == NULL && json_error_code(&fault) == json_error_out_of_memory)
+        return clv_fail_memory(err, where, size);
+    if (document == NULL)
+        return clv_fail(err, CLV_EFORMAT, "%s: not JSON: %s (line %d, column %d)", where, fault.text, fault.line,
+                        fault.column);
+    *out = document;
+    return CLV_OK;
+}
+
+clv_status clv_json_load(json_t **out, const char *path, size_t limit, clv_error *err)
+{
+    char *text;
+    size_t size;
+    clv_status status;
+
+    CLV_TRY(clv_file_read(&text, &size, path, limit, err));
+    status = clv_json_parse(out, text, size, path, err);
+    free(text);
+    return status;
+}
+
+clv_status clv_json_check_object(const json_t *object, const char *where, clv_error *err)
+{
+    if (!json_is_object(object))
+        return clv_fail(err, CLV_EFORMAT, "%s: not a JSON object", where);
+    return CLV_OK;
+}
+
+/* *out = the value, or NULL for an optional one that is not there. */
+static clv_status find(const json_t **out, const json_t *object, const char *key, clv_json_need need,
+                       const char *where, clv_error *err)
+{
+    const json_t *value;
+
+    CLV_TRY(clv_json_check_object(object, where, err));
+    value = json_object_get(object, key);
+    if (value == NULL && need == CLV_JSON_REQUIRED)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is missing", where, key);
+    *out = json_is_null(value) && need == CLV_JSON_OPTIONAL ? NULL : value;
+    return CLV_OK;
+}
+
+static clv_status check_int(const json_t *value, const char *key, int64_t lo, int64_t hi, const char *where,
+                            clv_error *err)
+{
+    if (!json_is_integer(value))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be an integer", where, key);
+    if (json_integer_value(value) < lo || json_integer_value(value) > hi)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is %lld, valid are %lld to %lld", where, key,
+                        (long long)json_integer_value(value), (long long)lo, (long long)hi);
+    return CLV_OK;
+}
+
+clv_status clv_json_int(int64_t *out, const json_t *object, const char *key, clv_json_need need, int64_t lo, int64_t hi,
+                        const char *where, clv_error *err)
+{
+    const json_t *value = NULL;
+
+    CLV_TRY(find(&value, object, key, need, where, err));
+    if (value == NULL)
+        return CLV_OK;
+    CLV_TRY(check_int(value, key, lo, hi, where, err));
+    *out = json_integer_value(value);
+    return CLV_OK;
+}
+
+clv_status clv_json_real(double *out, const json_t *object, const char *key, clv_json_need need, double lo, double hi,
+                         const char *where, clv_error *err)
+{
+    const json_t *value = NULL;
+
+    CLV_TRY(find(&value, object, key, need, where, err));
+    if (value == NULL)
+        return CLV_OK;
+    if (!json_is_number(value))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a number", where, key);
+    if (!(json_number_value(value) >= lo && json_number_value(value) <= hi))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is %g, valid are %g to %g", where, key, json_number_value(value),
+                        lo, hi);
+    *out = json_number_value(value);
+    return CLV_OK;
+}
+
+clv_status clv_json_string(const char **out, const json_t *object, const char *key, clv_json_need need,
+                           const char *where, clv_error *err)
+{
+    const json_t *value = NULL;
+
+    CLV_TRY(find(&value, object, key, need, where, err));
+    if (value == NULL)
+        return CLV_OK;
+    if (!json_is_string(value))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a string", where, key);
+    *out = json_string_value(value);
+    return CLV_OK;
+}
+
+clv_status clv_json_bool(bool *out, const json_t *object, const char *key, clv_json_need need, const char *where,
+                         clv_error *err)
+{
+    const json_t *value = NULL;
+
+    CLV_TRY(find(&value, object, key, need, where, err));
+    if (value == NULL)
+        return CLV_OK;
+    if (!json_is_boolean(value))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be true or false", where, key);
+    *out = json_is_true(value);
+    return CLV_OK;
+}
+
+clv_status clv_json_ints(int64_t *out, int *n, int max, const json_t *object, const char *key, clv_json_need need,
+                         int64_t lo, int64_t hi, const char *where, clv_error *err)
+{
+    const json_t *value = NULL;
+
+    CLV_TRY(find(&value, object, key, need, where, err));
+    if (value == NULL)
+        return CLV_OK;
+    if (!json_is_array(value))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a list of integers", where, key);
+    if (json_array_size(value) > (size_t)max)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" has %zu elements, at most %d are supported", where, key,
+                        json_array_size(value), max);
+    for (size_t i = 0; i < json_array_size(value); i++)
+        CLV_TRY(check_int(json_array_get(value, i), key, lo, hi, where, err));
+    for (size_t i = 0; i < json_array_size(value); i++)
+        out[i] = json_integer_value(json_array_get(value, i));
+    *n = (int)json_array_size(value);
+    return CLV_OK;
+}

@@ -1,0 +1,81 @@
+/* safetensors.h - tensors in files, as https://github.com/huggingface/safetensors lays them out:
+ *
+ *   8 bytes: N, little-endian | N bytes: JSON {"name": {"dtype": "F32", "shape": [2,3], "data_offsets": [0,24]}, ...}
+ *   | the tensors' elements, row-major, little-endian, without gaps
+ *
+ * Files are not trusted: every size in one is checked against the file's own size before anything of that size is
+ * allocated. Beyond the format's own limits: at most 8 dimensions, at most 10^6 tensors, no unknown field in an entry,
+ * no product of dimensions beyond 2^63 - 1 even beside a dimension of 0.
+ */
+#ifndef CLEAVE_IO_SAFETENSORS_H
+#define CLEAVE_IO_SAFETENSORS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cleave/dtype.h"
+#include "cleave/layout.h"
+#include "cleave/status.h"
+
+typedef struct clv_safetensors clv_safetensors;
+
+/* A tensor of an open file; lives as long as the file is open. */
+typedef struct clv_safetensor {
+    const char *name;
+    const char *dtype_name; /* as in the file: "BF16", "F8_E4M3" */
+    bool readable;          /* the library has this dtype ... */
+    clv_dtype dtype;        /* ... and this is it */
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+    uint64_t begin, end; /* bytes of the file */
+    clv_safetensors *file;
+} clv_safetensor;
+
+/* Opens a file and checks all of its header. Reading is safe from several threads.
+ * @return CLV_ENOTFOUND, CLV_EIO; CLV_EFORMAT with what is wrong, in which tensor; CLV_ENOMEM */
+clv_status clv_safetensors_open(clv_safetensors **out, const char *path, clv_error *err);
+void clv_safetensors_close(clv_safetensors *file);
+
+/* Tensors in the order of their data. */
+int64_t clv_safetensors_count(const clv_safetensors *file);
+const clv_safetensor *clv_safetensors_at(const clv_safetensors *file, int64_t i);
+/* CLV_ENOTFOUND when the file has no such tensor. */
+clv_status clv_safetensors_find(const clv_safetensor **out, const clv_safetensors *file, const char *name,
+                                clv_error *err);
+
+/* Reads the elements of a box ([lo, hi) a dimension; NULL for all) into out, row-major and without gaps, converted to
+ * `dtype`. Only the bytes of the box are read from the file.
+ * @return CLV_ESHAPE for a box that is not within the tensor; CLV_EUNSUPPORTED for a dtype that the library lacks;
+ *         CLV_EIO; CLV_ENOMEM */
+clv_status clv_safetensors_read(const clv_safetensor *tensor, const clv_shard *box, clv_dtype dtype, void *out,
+                                clv_error *err);
+
+/* Bytes of tensor data that reads have asked for so far. */
+uint64_t clv_safetensors_bytes_read(const clv_safetensors *file);
+
+/* ---- writing ---- */
+
+typedef struct clv_tensor_spec {
+    const char *name;
+    clv_dtype dtype;
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+} clv_tensor_spec;
+
+typedef struct clv_safetensors_writer clv_safetensors_writer;
+
+/* Starts a file that will replace `path` when it is committed. The specs are copied.
+ * @return CLV_EINVAL for a name used twice or "__metadata__"; CLV_ELIMIT; CLV_EIO; CLV_ENOMEM */
+clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
+                                  int64_t n, clv_error *err);
+/* Writes a box (NULL for all) of tensor i, of the spec's dtype, row-major and without gaps. In any order, from any
+ * thread; every element exactly once. A failure is final. */
+clv_status clv_safetensors_write(clv_safetensors_writer *w, int64_t i, const clv_shard *box, const void *data,
+                                 clv_error *err);
+/* Puts the finished file in its place and frees the writer, whether it succeeds or not: on failure the old file, if
+ * there was one, is as it was. CLV_EINVAL when elements are missing. */
+clv_status clv_safetensors_commit(clv_safetensors_writer *w, clv_error *err);
+/* Gives up: removes what was written and frees the writer. NULL is a no-op. */
+void clv_safetensors_abandon(clv_safetensors_writer *w);
+
+#endif

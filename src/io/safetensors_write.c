@@ -1,0 +1,201 @@
+/* safetensors_write.c - writing a safetensors file: the header first, then pieces of tensors in any order, at their
+ * places in a temporary file that replaces the old one only when every element is there and on the disk. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "io/box.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "io/safetensors.h"
+
+struct clv_safetensors_writer {
+    clv_new_file file;
+    clv_tensor_spec *specs; /* names are not kept */
+    uint64_t *begin;        /* [n + 1] bytes of the file */
+    int64_t n;
+    _Atomic uint64_t missing; /* bytes not written yet */
+    atomic_bool failed;
+};
+
+static const char *const format_names[] = {
+#define NAME(code, name, bytes, safetensors) safetensors,
+    CLV_DTYPE_TABLE(NAME)
+#undef NAME
+};
+
+static clv_status spec_bytes(uint64_t *out, const clv_tensor_spec *spec, clv_error *err)
+{
+    uint64_t bytes = clv_dtype_size(spec->dtype);
+
+    for (int d = 0; d < spec->rank; d++)
+        if (spec->shape[d] < 0 || __builtin_mul_overflow(bytes, (uint64_t)spec->shape[d], &bytes) ||
+            bytes > INT64_MAX / 2)
+            return clv_fail(err, CLV_ELIMIT, "%s: the shape is negative or too large to write", spec->name);
+    *out = bytes;
+    return CLV_OK;
+}
+
+/* Fills begin[] relative to the data. */
+static clv_status lay_out(clv_safetensors_writer *w, clv_error *err)
+{
+    for (int64_t i = 0; i < w->n; i++) {
+        uint64_t bytes = 0;
+        CLV_TRY(spec_bytes(&bytes, &w->specs[i], err));
+        if (__builtin_add_overflow(w->begin[i], bytes, &w->begin[i + 1]) || w->begin[i + 1] > INT64_MAX / 2)
+            return clv_fail(err, CLV_ELIMIT, "%s: the file would be too large", w->specs[i].name);
+    }
+    w->missing = w->begin[w->n];
+    return CLV_OK;
+}
+
+static json_t *entry_of(const clv_safetensors_writer *w, int64_t i)
+{
+    const clv_tensor_spec *spec = &w->specs[i];
+    json_t *shape = json_array();
+
+    for (int d = 0; d < spec->rank; d++)
+        json_array_append_new(shape, json_integer(spec->shape[d]));
+    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", format_names[spec->dtype], "shape", shape, "data_offsets",
+                     (json_int_t)w->begin[i], (json_int_t)w->begin[i + 1]);
+}
+
+static clv_status fill_header(json_t *header, const clv_safetensors_writer *w, clv_error *err)
+{
+    /* transformers refuses files that do not say which framework they are for. */
+    if (json_object_set_new(header, "__metadata__", json_pack("{s:s}", "format", "pt")) != 0)
+        return clv_fail_memory(err, "a safetensors header", 0);
+    for (int64_t i = 0; i < w->n; i++) {
+        const char *name = w->specs[i].name;
+        if (json_object_get(header, name) != NULL)
+            return clv_fail(err, CLV_EINVAL, "tensor name \"%.128s\" is used twice, or reserved", name);
+        if (json_object_set_new(header, name, entry_of(w, i)) != 0)
+            return clv_fail(err, CLV_EINVAL, "tensor name \"%.128s\" is not UTF-8, or memory is out", name);
+    }
+    return CLV_OK;
+}
+
+/* Writes length and header, padded with spaces so that data begins at a multiple of 8. */
+static clv_status write_header(clv_safetensors_writer *w, const char *text, clv_error *err)
+{
+    static const char spaces[] = "       ";
+    size_t size = strlen(text), padded = (size + 7) / 8 * 8;
+    uint8_t length[8];
+
+    for (int i = 0; i < 8; i++)
+        length[i] = (uint8_t)((uint64_t)padded >> (8 * i));
+    CLV_TRY(clv_new_file_write(&w->file, length, sizeof length, 0, err));
+    CLV_TRY(clv_new_file_write(&w->file, text, size, 8, err));
+    CLV_TRY(clv_new_file_write(&w->file, spaces, padded - size, 8 + size, err));
+    for (int64_t i = 0; i <= w->n; i++)
+        w->begin[i] += 8 + padded;
+    return CLV_OK;
+}
+
+static clv_status start(clv_safetensors_writer *w, const char *path, clv_error *err)
+{
+    json_t *header = json_object();
+    char *text = NULL;
+    clv_status status = lay_out(w, err);
+
+    if (status == CLV_OK)
+        status = fill_header(header, w, err);
+    if (status == CLV_OK && (text = json_dumps(header, JSON_COMPACT)) == NULL)
+        status = clv_fail_memory(err, "a safetensors header", 0);
+    json_decref(header);
+    if (status == CLV_OK)
+        status = clv_new_file_open(&w->file, path, err);
+    if (status == CLV_OK)
+        status = write_header(w, text, err);
+    free(text);
+    return status;
+}
+
+clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
+                                  int64_t n, clv_error *err)
+{
+    clv_safetensors_writer *w = calloc(1, sizeof *w);
+    clv_status status;
+
+    if (w == NULL)
+        return clv_fail_memory(err, path, sizeof *w);
+    w->file.fd = -1;
+    w->n = n;
+    w->specs = calloc((size_t)n + 1, sizeof *w->specs);
+    w->begin = calloc((size_t)n + 1, sizeof *w->begin);
+    if (w->specs == NULL || w->begin == NULL) {
+        clv_safetensors_abandon(w);
+        return clv_fail_memory(err, path, (size_t)n * sizeof *w->specs);
+    }
+    memcpy(w->specs, specs, (size_t)n * sizeof *specs);
+    status = start(w, path, err);
+    for (int64_t i = 0; i < n; i++)
+        w->specs[i].name = NULL; /* the caller's, and may be gone from here on */
+    if (status != CLV_OK)
+        clv_safetensors_abandon(w);
+    else
+        *out = w;
+    return status;
+}
+
+clv_status clv_safetensors_write(clv_safetensors_writer *w, int64_t i, const clv_shard *box, const void *data,
+                                 clv_error *err)
+{
+    const clv_tensor_spec *spec = &w->specs[i];
+    size_t size = clv_dtype_size(spec->dtype);
+    clv_shard whole = clv_box_whole(spec->rank, spec->shape);
+    const char *at = data;
+
+    if (box == NULL)
+        box = &whole;
+    if (!clv_box_within(box, spec->rank, spec->shape))
+        return clv_fail(err, CLV_ESHAPE, "%s: the box to write is not within tensor %lld", w->file.path, (long long)i);
+    for (clv_box_runs runs = clv_box_start(spec->shape, box); !runs.done; clv_box_next(&runs)) {
+        size_t bytes = (size_t)runs.run_elems * size;
+        clv_status status =
+            clv_new_file_write(&w->file, at, bytes, w->begin[i] + (uint64_t)runs.first * size, err);
+        if (status != CLV_OK) {
+            atomic_store(&w->failed, true);
+            return status;
+        }
+        atomic_fetch_sub(&w->missing, bytes);
+        at += bytes;
+    }
+    return CLV_OK;
+}
+
+static void free_writer(clv_safetensors_writer *w)
+{
+    free(w->specs);
+    free(w->begin);
+    free(w);
+}
+
+clv_status clv_safetensors_commit(clv_safetensors_writer *w, clv_error *err)
+{
+    uint64_t missing = atomic_load(&w->missing);
+    clv_status status;
+
+    if (atomic_load(&w->failed))
+        status = clv_fail(err, CLV_EIO, "%s: an earlier write failed; the file was not replaced", w->file.path);
+    else if (missing != 0)
+        status = clv_fail(err, CLV_EINVAL, "%s: elements were not written, or written twice (%lld bytes)",
+                          w->file.path, (long long)missing);
+    else
+        status = CLV_OK;
+    if (status == CLV_OK)
+        status = clv_new_file_commit(&w->file, err);
+    else
+        clv_new_file_abandon(&w->file);
+    free_writer(w);
+    return status;
+}
+
+void clv_safetensors_abandon(clv_safetensors_writer *w)
+{
+    if (w == NULL)
+        return;
+    clv_new_file_abandon(&w->file);
+    free_writer(w);
+}

@@ -1,0 +1,191 @@
+/* weights.c - see weights.h. */
+#include "io/weights.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "io/file.h"
+#include "io/json.h"
+
+static const char single_name[] = "model.safetensors";
+static const char index_name[] = "model.safetensors.index.json";
+enum { MAX_FILES = 4096, INDEX_LIMIT = 100000000 };
+
+struct clv_weights {
+    char *folder;
+    int n_files;
+    clv_safetensors **files;
+    char **names;  /* of the files, within the folder */
+    json_t *index; /* NULL for a single file */
+};
+
+/* A plain file name, whose links, followed, stay within the folder. */
+static clv_status check_inside(const clv_weights *w, const char *name, const char *path, clv_error *err)
+{
+    char *folder, *file;
+    size_t length;
+    bool inside;
+
+    if (name[0] == '\0' || strchr(name, '/') != NULL || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return clv_fail(err, CLV_EFORMAT, "%s/%s: \"%.128s\" is not the name of a file in the folder", w->folder,
+                        index_name, name);
+    folder = realpath(w->folder, NULL);
+    file = realpath(path, NULL);
+    length = folder != NULL ? strlen(folder) : 0;
+    inside = folder != NULL && file != NULL && strncmp(file, folder, length) == 0 &&
+             (file[length] == '/' || (length > 0 && folder[length - 1] == '/'));
+    bool missing = file == NULL;
+    free(folder);
+    free(file);
+    if (missing)
+        return clv_fail_errno(err, "open", path);
+    if (!inside)
+        return clv_fail(err, CLV_EFORMAT, "%s: a link that leaves the folder", path);
+    return CLV_OK;
+}
+
+static clv_status open_file(clv_weights *w, const char *name, bool untrusted, clv_error *err)
+{
+    clv_safetensors **files = realloc(w->files, (size_t)(w->n_files + 1) * sizeof *files);
+    if (files != NULL)
+        w->files = files;
+    char **names = realloc(w->names, (size_t)(w->n_files + 1) * sizeof *names);
+    if (names != NULL)
+        w->names = names;
+    char *path = clv_path_join(w->folder, name), *copy = strdup(name);
+    clv_status status = CLV_OK;
+
+    if (files == NULL || names == NULL || path == NULL || copy == NULL)
+        status = clv_fail_memory(err, name, strlen(name));
+    if (status == CLV_OK && untrusted)
+        status = check_inside(w, name, path, err);
+    if (status == CLV_OK)
+        status = clv_safetensors_open(&w->files[w->n_files], path, err);
+    if (status == CLV_OK)
+        w->names[w->n_files++] = copy;
+    else
+        free(copy);
+    free(path);
+    return status;
+}
+
+static clv_safetensors *file_named(const clv_weights *w, const char *name)
+{
+    for (int i = 0; i < w->n_files; i++)
+        if (strcmp(w->names[i], name) == 0)
+            return w->files[i];
+    return NULL;
+}
+
+static clv_status open_indexed(clv_weights *w, const char *path, clv_error *err)
+{
+    const char *tensor;
+    json_t *map, *file;
+
+    CLV_TRY(clv_json_load(&w->index, path, INDEX_LIMIT, err));
+    CLV_TRY(clv_json_check_object(w->index, path, err));
+    map = json_object_get(w->index, "weight_map");
+    if (!json_is_object(map))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"weight_map\" must be an object", path);
+    json_object_foreach(map, tensor, file)
+    {
+        const clv_safetensor *found;
+        if (!json_is_string(file))
+            return clv_fail(err, CLV_EFORMAT, "%s: \"weight_map\": \"%.128s\" must be a file name", path, tensor);
+        if (file_named(w, json_string_value(file)) == NULL) {
+            if (w->n_files == MAX_FILES)
+                return clv_fail(err, CLV_ELIMIT, "%s: more than %d files", path, MAX_FILES);
+            CLV_TRY(open_file(w, json_string_value(file), true, err));
+        }
+        CLV_TRY(clv_safetensors_find(&found, file_named(w, json_string_value(file)), tensor, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status open_folder(clv_weights *w, clv_error *err)
+{
+    char *single = clv_path_join(w->folder, single_name), *index = clv_path_join(w->folder, index_name);
+    clv_status status;
+
+    if (single == NULL || index == NULL)
+        status = clv_fail_memory(err, w->folder, strlen(w->folder));
+    else if (access(single, F_OK) == 0)
+        status = open_file(w, single_name, false, err);
+    else if (access(index, F_OK) == 0)
+        status = open_indexed(w, index, err);
+    else
+        status = clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json) is needed", w->folder,
+                          single_name);
+    free(single);
+    free(index);
+    return status;
+}
+
+clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err)
+{
+    clv_weights *w = calloc(1, sizeof *w);
+    clv_status status;
+
+    if (w == NULL)
+        return clv_fail_memory(err, folder, sizeof *w);
+    w->folder = strdup(folder);
+    status = w->folder != NULL ? open_folder(w, err) : clv_fail_memory(err, folder, strlen(folder));
+    if (status != CLV_OK)
+        clv_weights_close(w);
+    else
+        *out = w;
+    return status;
+}
+
+void clv_weights_close(clv_weights *w)
+{
+    if (w == NULL)
+        return;
+    for (int i = 0; i < w->n_files; i++) {
+        clv_safetensors_close(w->files[i]);
+        free(w->names[i]);
+    }
+    json_decref(w->index);
+    free(w->files);
+    free(w->names);
+    free(w->folder);
+    free(w);
+}
+
+clv_status clv_weights_find(const clv_safetensor **out, const clv_weights *w, const char *name, clv_error *err)
+{
+    const char *file;
+
+    if (w->index == NULL)
+        return clv_safetensors_find(out, w->files[0], name, err);
+    file = json_string_value(json_object_get(json_object_get(w->index, "weight_map"), name));
+    if (file == NULL)
+        return clv_fail(err, CLV_ENOTFOUND, "%s/%s: no tensor named \"%.128s\"", w->folder, index_name, name);
+    return clv_safetensors_find(out, file_named(w, file), name, err);
+}
+
+bool clv_weights_has(const clv_weights *w, const char *name)
+{
+    const clv_safetensor *tensor;
+
+    return clv_weights_find(&tensor, w, name, NULL) == CLV_OK;
+}
+
+int64_t clv_weights_count(const clv_weights *w)
+{
+    if (w->index != NULL)
+        return (int64_t)json_object_size(json_object_get(w->index, "weight_map"));
+    return clv_safetensors_count(w->files[0]);
+}
+
+uint64_t clv_weights_bytes_read(const clv_weights *w)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < w->n_files; i++)
+        bytes += clv_safetensors_bytes_read(w->files[i]);
+    return bytes;
+}

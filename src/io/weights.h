@@ -1,0 +1,26 @@
+/* weights.h - the tensors of a model folder: DIR/model.safetensors, or the files that
+ * DIR/model.safetensors.index.json names (Hugging Face's form of a model in several files).
+ *
+ * The index may name only files directly within the folder; a path, or a link that leaves the folder, is refused.
+ */
+#ifndef CLEAVE_IO_WEIGHTS_H
+#define CLEAVE_IO_WEIGHTS_H
+
+#include "io/safetensors.h"
+
+typedef struct clv_weights clv_weights;
+
+/* @return CLV_ENOTFOUND when the folder has neither file; clv_safetensors_open's; CLV_EFORMAT for an index that is
+ *         malformed, leaves the folder, or names a tensor that its file lacks */
+clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);
+void clv_weights_close(clv_weights *weights);
+
+/* Finds a tensor in any of the files; read it by clv_safetensors_read. */
+clv_status clv_weights_find(const clv_safetensor **out, const clv_weights *weights, const char *name, clv_error *err);
+bool clv_weights_has(const clv_weights *weights, const char *name);
+
+/* Over all files. */
+int64_t clv_weights_count(const clv_weights *weights);
+uint64_t clv_weights_bytes_read(const clv_weights *weights);
+
+#endif

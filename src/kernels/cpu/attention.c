@@ -1,0 +1,288 @@
+/* attention.c: checks, workspace, and division of the work among OpenMP threads; the plain f64 kernel. */
+#include "kernels/cpu/attention.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/cpu/isa/attention.h"
+
+enum { ROWS = CLV_ATTENTION_ROWS, KEYS = CLV_ATTENTION_KEYS, LINE_FLOATS = 16 };
+
+/* -------------------------------------------------------------------------------------------------- sizes */
+
+/* Each thread's part starts on a cache line: all counts are multiples of LINE_FLOATS. */
+static int64_t forward_floats(const clv_attention_args *a)
+{
+    int64_t width = clv_attention_padded(a->head_dim);
+    if (a->q_rows == 1)
+        return 2 * CLV_ATTENTION_HEADS * width + 2 * KEYS * width + CLV_ATTENTION_HEADS * (KEYS + 2);
+    return 2 * width * ROWS + 2 * KEYS * width + KEYS * ROWS + 2 * ROWS;
+}
+
+static int64_t backward_floats(const clv_attention_args *a)
+{
+    int64_t width = clv_attention_padded(a->head_dim);
+    int64_t keys = (a->k_rows + KEYS - 1) / KEYS * KEYS;
+    return 5 * ROWS * width + 2 * KEYS * width + 2 * KEYS * ROWS + 2 * ROWS + 2 * keys * width;
+}
+
+static int team(const clv_attention_args *a)
+{
+    return a->threads > 1 ? a->threads : 1;
+}
+
+size_t clv_attention_forward_workspace(const clv_attention_args *a)
+{
+    return a->dtype == CLV_F64 ? 0 : (size_t)forward_floats(a) * (size_t)team(a) * sizeof(float);
+}
+
+size_t clv_attention_backward_workspace(const clv_attention_args *a)
+{
+    if (a->dtype == CLV_F64)
+        return clv_attention_reference_workspace(a);
+    return (size_t)backward_floats(a) * (size_t)team(a) * sizeof(float);
+}
+
+size_t clv_attention_reference_workspace(const clv_attention_args *a)
+{
+    return (size_t)(2 * a->batch * a->heads * a->q_rows) * sizeof(double);
+}
+
+/* ------------------------------------------------------------------------------------------------- checks */
+
+static clv_status check(const clv_attention_args *a, clv_error *err)
+{
+    if (!clv_dtype_is_float(a->dtype))
+        return clv_fail(err, CLV_EUNSUPPORTED, "attention of %s: f32, bf16, f16 and f64 are computed",
+                        clv_dtype_name(a->dtype));
+    if (a->batch < 0 || a->q_rows < 0 || a->k_rows < 0 || a->heads < 0 || a->kv_heads < 0)
+        return clv_fail(err, CLV_EINVAL, "attention: an extent is negative");
+    if (a->head_dim < 1 || a->head_dim > CLV_ATTENTION_MAX_DIM)
+        return clv_fail(err, CLV_EINVAL, "attention: head_dim %lld is not in 1..%d", (long long)a->head_dim,
+                        CLV_ATTENTION_MAX_DIM);
+    if (a->group < 1 || a->head_offset < 0 || a->kv_offset < 0)
+        return clv_fail(err, CLV_EINVAL, "attention: group must be >= 1 and the offsets >= 0");
+    if (a->heads > 0 && (a->head_offset / a->group < a->kv_offset ||
+                         (a->head_offset + a->heads - 1) / a->group >= a->kv_offset + a->kv_heads))
+        return clv_fail(err, CLV_EINVAL,
+                        "attention: query heads %lld..%lld with %lld a KV head need KV heads that are not here (%lld "
+                        "from %lld on)",
+                        (long long)a->head_offset, (long long)(a->head_offset + a->heads - 1), (long long)a->group,
+                        (long long)a->kv_heads, (long long)a->kv_offset);
+    return CLV_OK;
+}
+
+static clv_status check_workspace(const clv_attention_args *a, size_t bytes, clv_error *err)
+{
+    if (bytes > 0 && !a->workspace)
+        return clv_fail(err, CLV_EINVAL, "attention: needs a workspace of %zu bytes", bytes);
+    return CLV_OK;
+}
+
+/* The query heads here that read KV head c: [*first, *first + result). */
+static int64_t heads_of(const clv_attention_args *a, int64_t c, int64_t *first)
+{
+    int64_t lo = (c + a->kv_offset) * a->group - a->head_offset;
+    int64_t hi = lo + a->group;
+    lo = lo > 0 ? lo : 0;
+    hi = hi < a->heads ? hi : a->heads;
+    *first = lo;
+    return hi > lo ? hi - lo : 0;
+}
+
+/* ------------------------------------------------------------------------------------------ division of work */
+
+static void forward_blocks(const clv_attention_args *a)
+{
+    int64_t blocks = (a->q_rows + ROWS - 1) / ROWS;
+    int64_t floats = forward_floats(a);
+    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t) =
+        CLV_ISA_SELECT(clv_attention_forward_block);
+
+#pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
+    for (int64_t task = 0; task < a->batch * a->heads * blocks; task++) {
+        float *workspace = (float *)a->workspace + omp_get_thread_num() * floats;
+        int64_t pair = task / blocks;
+        run(a, workspace, pair / a->heads, pair % a->heads, task % blocks * ROWS);
+    }
+}
+
+static void decode(const clv_attention_args *a)
+{
+    int64_t floats = forward_floats(a);
+    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t) = CLV_ISA_SELECT(clv_attention_decode);
+
+#pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
+    for (int64_t task = 0; task < a->batch * a->kv_heads; task++) {
+        float *workspace = (float *)a->workspace + omp_get_thread_num() * floats;
+        int64_t first;
+        int64_t n = heads_of(a, task % a->kv_heads, &first);
+        for (int64_t done = 0; done < n; done += CLV_ATTENTION_HEADS) {
+            int64_t left = n - done;
+            run(a, workspace, task / a->kv_heads, first + done,
+                left < CLV_ATTENTION_HEADS ? left : CLV_ATTENTION_HEADS);
+        }
+    }
+}
+
+clv_status clv_attention_forward(const clv_attention_args *a, clv_error *err)
+{
+    CLV_TRY(check(a, err));
+    CLV_TRY(check_workspace(a, clv_attention_forward_workspace(a), err));
+    if (a->dtype == CLV_F64)
+        clv_attention_forward_reference(a);
+    else if (a->q_rows == 1)
+        decode(a);
+    else
+        forward_blocks(a);
+    return CLV_OK;
+}
+
+clv_status clv_attention_backward(const clv_attention_args *a, clv_error *err)
+{
+    CLV_TRY(check(a, err));
+    CLV_TRY(check_workspace(a, clv_attention_backward_workspace(a), err));
+    if (a->dtype == CLV_F64) {
+        clv_attention_backward_reference(a);
+        return CLV_OK;
+    }
+    int64_t floats = backward_floats(a);
+    void (*run)(const clv_attention_args *, float *, int64_t, int64_t, int64_t, int64_t) =
+        CLV_ISA_SELECT(clv_attention_backward_head);
+
+#pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
+    for (int64_t task = 0; task < a->batch * a->kv_heads; task++) {
+        float *workspace = (float *)a->workspace + omp_get_thread_num() * floats;
+        int64_t first;
+        int64_t n = heads_of(a, task % a->kv_heads, &first);
+        run(a, workspace, task / a->kv_heads, task % a->kv_heads, first, n);
+    }
+    return CLV_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- reference */
+
+static int64_t at(const clv_attention_view *view, int64_t b, int64_t s, int64_t h)
+{
+    return b * view->batch_stride + s * view->row_stride + h * view->head_stride;
+}
+
+/* The dot product of two rows of D elements. */
+static double dot(const clv_attention_args *a, const void *x, int64_t i, const void *y, int64_t j)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < a->head_dim; d++)
+        sum += clv_dtype_load(a->dtype, x, i + d) * clv_dtype_load(a->dtype, y, j + d);
+    return sum;
+}
+
+static double score(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j)
+{
+    if (j >= clv_attention_visible(a, b, i + 1) || (a->key_mask && !a->key_mask[b * a->k_rows + j]))
+        return -INFINITY;
+    return (double)a->scale * dot(a, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, j, c));
+}
+
+/* log(sum_j exp(score)), -inf when nothing is visible. */
+static double log_sum_exp(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i)
+{
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < a->k_rows; j++)
+        max = fmax(max, score(a, b, h, c, i, j));
+    if (max == -INFINITY)
+        return max;
+    for (int64_t j = 0; j < a->k_rows; j++)
+        sum += exp(score(a, b, h, c, i, j) - max);
+    return max + log(sum);
+}
+
+static double probability(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j,
+                          double lse)
+{
+    return lse == -INFINITY ? 0.0 : exp(score(a, b, h, c, i, j) - lse);
+}
+
+static void reference_row(const clv_attention_args *a, int64_t b, int64_t h, int64_t i)
+{
+    int64_t c = (a->head_offset + h) / a->group - a->kv_offset;
+    double lse = log_sum_exp(a, b, h, c, i);
+    double out[CLV_ATTENTION_MAX_DIM] = {0};
+
+    for (int64_t j = 0; j < a->k_rows; j++) {
+        double p = probability(a, b, h, c, i, j, lse);
+        for (int64_t d = 0; p != 0 && d < a->head_dim; d++)
+            out[d] += p * clv_dtype_load(a->dtype, a->v.data, at(&a->v, b, j, c) + d);
+    }
+    for (int64_t d = 0; d < a->head_dim; d++)
+        clv_dtype_store(a->dtype, a->out.data, at(&a->out, b, i, h) + d, out[d]);
+    if (a->lse)
+        a->lse[(b * a->heads + h) * a->q_rows + i] = (float)lse;
+}
+
+void clv_attention_forward_reference(const clv_attention_args *a)
+{
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t h = 0; h < a->heads; h++)
+            for (int64_t i = 0; i < a->q_rows; i++)
+                reference_row(a, b, h, i);
+}
+
+/* lse and delta of a row, delta = sum_j p dP; then dq = scale * sum_j p (dP - delta) k. */
+static void reference_dq(const clv_attention_args *a, int64_t b, int64_t h, int64_t i, double terms[2])
+{
+    int64_t c = (a->head_offset + h) / a->group - a->kv_offset;
+    int64_t row = at(&a->d_out, b, i, h);
+    double lse = log_sum_exp(a, b, h, c, i), delta = 0;
+    double dq[CLV_ATTENTION_MAX_DIM] = {0};
+
+    for (int64_t j = 0; j < a->k_rows; j++)
+        delta += probability(a, b, h, c, i, j, lse) * dot(a, a->d_out.data, row, a->v.data, at(&a->v, b, j, c));
+    for (int64_t j = 0; j < a->k_rows; j++) {
+        double dp = dot(a, a->d_out.data, row, a->v.data, at(&a->v, b, j, c));
+        double ds = probability(a, b, h, c, i, j, lse) * (dp - delta);
+        for (int64_t d = 0; d < a->head_dim; d++)
+            dq[d] += a->scale * ds * clv_dtype_load(a->dtype, a->k.data, at(&a->k, b, j, c) + d);
+    }
+    for (int64_t d = 0; d < a->head_dim; d++)
+        clv_dtype_store(a->dtype, a->dq.data, at(&a->dq, b, i, h) + d, dq[d]);
+    terms[0] = lse;
+    terms[1] = delta;
+}
+
+/* dk = scale * sum p (dP - delta) q and dv = sum p d_out of one key, over the heads and rows that see it. */
+static void reference_dkv(const clv_attention_args *a, int64_t b, int64_t c, int64_t j, const double *terms)
+{
+    double dk[CLV_ATTENTION_MAX_DIM] = {0}, dv[CLV_ATTENTION_MAX_DIM] = {0};
+    int64_t first;
+    int64_t n = heads_of(a, c, &first);
+
+    for (int64_t h = first; h < first + n; h++)
+        for (int64_t i = 0; i < a->q_rows; i++) {
+            const double *term = terms + 2 * ((b * a->heads + h) * a->q_rows + i);
+            double p = probability(a, b, h, c, i, j, term[0]);
+            double dp = dot(a, a->d_out.data, at(&a->d_out, b, i, h), a->v.data, at(&a->v, b, j, c));
+            for (int64_t d = 0; p != 0 && d < a->head_dim; d++) {
+                dk[d] += a->scale * p * (dp - term[1]) * clv_dtype_load(a->dtype, a->q.data, at(&a->q, b, i, h) + d);
+                dv[d] += p * clv_dtype_load(a->dtype, a->d_out.data, at(&a->d_out, b, i, h) + d);
+            }
+        }
+    for (int64_t d = 0; d < a->head_dim; d++) {
+        clv_dtype_store(a->dtype, a->dk.data, at(&a->dk, b, j, c) + d, dk[d]);
+        clv_dtype_store(a->dtype, a->dv.data, at(&a->dv, b, j, c) + d, dv[d]);
+    }
+}
+
+void clv_attention_backward_reference(const clv_attention_args *a)
+{
+    double *terms = a->workspace; /* [B, H, Sq, {lse, delta}] */
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t h = 0; h < a->heads; h++)
+            for (int64_t i = 0; i < a->q_rows; i++)
+                reference_dq(a, b, h, i, terms + 2 * ((b * a->heads + h) * a->q_rows + i));
+    for (int64_t b = 0; b < a->batch; b++)
+        for (int64_t c = 0; c < a->kv_heads; c++)
+            for (int64_t j = 0; j < a->k_rows; j++)
+                reference_dkv(a, b, c, j, terms);
+}

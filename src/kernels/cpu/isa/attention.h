@@ -1,0 +1,39 @@
+/* attention.h - the f32 (and, widened, bf16 and f16) block kernels of attention, one set an instruction set. */
+#ifndef CLEAVE_KERNELS_CPU_ISA_ATTENTION_H
+#define CLEAVE_KERNELS_CPU_ISA_ATTENTION_H
+
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/isa.h"
+
+enum {
+    CLV_ATTENTION_HEADS = 16, /* query heads that a decoding pass over k and v serves */
+    CLV_ATTENTION_PAD = 16    /* D is padded to a multiple of it; >= lanes of any instruction set */
+};
+
+static inline int64_t clv_attention_padded(int64_t n)
+{
+    return (n + CLV_ATTENTION_PAD - 1) / CLV_ATTENTION_PAD * CLV_ATTENTION_PAD;
+}
+
+/* How many of the first keys query rows up to `row` (exclusive, local) of batch row b can see at most. */
+static inline int64_t clv_attention_visible(const clv_attention_args *a, int64_t b, int64_t row)
+{
+    int64_t n = a->k_rows;
+    if (a->key_length && a->key_length[b] < n)
+        n = a->key_length[b];
+    if (a->causal && a->q_offset + row < n)
+        n = a->q_offset + row;
+    return n > 0 ? n : 0;
+}
+
+/* out and lse of query rows [row, min(row + CLV_ATTENTION_ROWS, q_rows)) of head h. */
+CLV_ISA_DECLARE(void, clv_attention_forward_block,
+                (const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t row))
+/* out and lse of n <= CLV_ATTENTION_HEADS heads from `h` on, which share a KV head; q_rows is 1. */
+CLV_ISA_DECLARE(void, clv_attention_decode,
+                (const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t n))
+/* dk and dv of KV head c, and dq of heads [h, h + n), which are those that share it. */
+CLV_ISA_DECLARE(void, clv_attention_backward_head,
+                (const clv_attention_args *a, float *workspace, int64_t b, int64_t c, int64_t h, int64_t n))
+
+#endif

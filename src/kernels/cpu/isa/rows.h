@@ -1,0 +1,98 @@
+/* rows.h - rows of f32, bf16 or f16 to and from dense f32 blocks, for sources in isa/. */
+#ifndef CLEAVE_KERNELS_CPU_ISA_ROWS_H
+#define CLEAVE_KERNELS_CPU_ISA_ROWS_H
+
+#include "kernels/cpu/isa/simd.h"
+
+CLV_INLINE vf vf_load_dtype(clv_dtype dtype, const void *p)
+{
+    if (dtype == CLV_F32)
+        return vf_load(p);
+    return dtype == CLV_BF16 ? vf_load_bf16(p) : vf_load_f16(p);
+}
+
+CLV_INLINE void vf_store_dtype(clv_dtype dtype, void *p, vf x)
+{
+    if (dtype == CLV_F32)
+        vf_store(p, x);
+    else if (dtype == CLV_BF16)
+        vf_store_bf16(p, x);
+    else
+        vf_store_f16(p, x);
+}
+
+/* n < VF_LANES elements; the other lanes are 0. */
+CLV_INLINE vf vf_load_part(clv_dtype dtype, const void *p, int64_t n)
+{
+    float whole[VF_LANES] = {0};
+    memcpy(whole, p, (size_t)n * (dtype == CLV_F32 ? 4 : 2));
+    return vf_load_dtype(dtype, whole);
+}
+
+CLV_INLINE void vf_store_part(clv_dtype dtype, void *p, vf x, int64_t n)
+{
+    float whole[VF_LANES];
+    vf_store_dtype(dtype, whole, x);
+    memcpy(p, whole, (size_t)n * (dtype == CLV_F32 ? 4 : 2));
+}
+
+CLV_INLINE void rows_load_as(clv_dtype dtype, float *out, int64_t ldo, const void *in, int64_t ldi, int64_t rows,
+                             int64_t cols, float scale)
+{
+    size_t size = dtype == CLV_F32 ? 4 : 2;
+    vf by = vf_set1(scale);
+    for (int64_t i = 0; i < rows; i++) {
+        const char *row = (const char *)in + (size_t)(i * ldi) * size;
+        int64_t j = 0;
+        for (; cols - j >= VF_LANES; j += VF_LANES)
+            vf_store(out + i * ldo + j, vf_mul(by, vf_load_dtype(dtype, row + (size_t)j * size)));
+        if (j < cols) {
+            float tail[VF_LANES];
+            vf_store(tail, vf_mul(by, vf_load_part(dtype, row + (size_t)j * size, cols - j)));
+            memcpy(out + i * ldo + j, tail, (size_t)(cols - j) * sizeof *tail);
+        }
+    }
+}
+
+CLV_INLINE void rows_store_as(clv_dtype dtype, void *out, int64_t ldo, const float *in, int64_t ldi, int64_t rows,
+                              int64_t cols, float scale)
+{
+    size_t size = dtype == CLV_F32 ? 4 : 2;
+    vf by = vf_set1(scale);
+    for (int64_t i = 0; i < rows; i++) {
+        char *row = (char *)out + (size_t)(i * ldo) * size;
+        int64_t j = 0;
+        for (; cols - j >= VF_LANES; j += VF_LANES)
+            vf_store_dtype(dtype, row + (size_t)j * size, vf_mul(by, vf_load(in + i * ldi + j)));
+        if (j < cols) {
+            vf tail = vf_load_part(CLV_F32, in + i * ldi + j, cols - j);
+            vf_store_part(dtype, row + (size_t)j * size, vf_mul(by, tail), cols - j);
+        }
+    }
+}
+
+/* out[i,j] = scale * in[i,j], f32 [rows, cols], from elements of f32, bf16 or f16. ldo, ldi: elements between rows. */
+static inline __attribute__((unused)) void rows_load(clv_dtype dtype, float *out, int64_t ldo, const void *in,
+                                                     int64_t ldi, int64_t rows, int64_t cols, float scale)
+{
+    if (dtype == CLV_F32)
+        rows_load_as(CLV_F32, out, ldo, in, ldi, rows, cols, scale);
+    else if (dtype == CLV_BF16)
+        rows_load_as(CLV_BF16, out, ldo, in, ldi, rows, cols, scale);
+    else
+        rows_load_as(CLV_F16, out, ldo, in, ldi, rows, cols, scale);
+}
+
+/* The other way, rounded to nearest even. */
+static inline __attribute__((unused)) void rows_store(clv_dtype dtype, void *out, int64_t ldo, const float *in,
+                                                      int64_t ldi, int64_t rows, int64_t cols, float scale)
+{
+    if (dtype == CLV_F32)
+        rows_store_as(CLV_F32, out, ldo, in, ldi, rows, cols, scale);
+    else if (dtype == CLV_BF16)
+        rows_store_as(CLV_BF16, out, ldo, in, ldi, rows, cols, scale);
+    else
+        rows_store_as(CLV_F16, out, ldo, in, ldi, rows, cols, scale);
+}
+
+#endif

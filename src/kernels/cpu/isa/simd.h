@@ -1,0 +1,297 @@
+/* simd.h - vectors of f32 for sources in isa/: the widest that the instruction set being compiled has.
+ *
+ * `vf` holds VF_LANES floats. vf_fma(a, b, c) = a*b + c, rounded once where the CPU has FMA. vf_max gives its second
+ * operand when either is NaN. Loads and stores need no alignment. bf16 and f16 stores round to nearest even.
+ */
+#ifndef CLEAVE_KERNELS_CPU_ISA_SIMD_H
+#define CLEAVE_KERNELS_CPU_ISA_SIMD_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "cleave/dtype.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__clang__)
+#define CLV_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define CLV_UNROLL _Pragma("GCC unroll 8")
+#endif
+
+#define CLV_INLINE static inline __attribute__((always_inline, unused))
+
+#if defined(__AVX512F__)
+
+enum { VF_LANES = 16 };
+typedef __m512 vf;
+
+CLV_INLINE vf vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+CLV_INLINE void vf_store(float *p, vf x)
+{
+    _mm512_storeu_ps(p, x);
+}
+CLV_INLINE vf vf_set1(float x)
+{
+    return _mm512_set1_ps(x);
+}
+CLV_INLINE vf vf_add(vf a, vf b)
+{
+    return _mm512_add_ps(a, b);
+}
+CLV_INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm512_sub_ps(a, b);
+}
+CLV_INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm512_mul_ps(a, b);
+}
+CLV_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm512_max_ps(a, b);
+}
+CLV_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+/* x where !(test < bound), else 0. */
+CLV_INLINE vf vf_zero_below(vf x, vf test, vf bound)
+{
+    return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(test, bound, _CMP_NLT_UQ), x);
+}
+/* The float whose bits are (bits of x << 23) + those of 1.0. */
+CLV_INLINE vf vf_power_of_two(vf x)
+{
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_slli_epi32(_mm512_castps_si512(x), 23), _mm512_set1_epi32(0x3f800000)));
+}
+CLV_INLINE vf vf_load_bf16(const uint16_t *p)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16));
+}
+CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
+{
+    __m512i bits = _mm512_castps_si512(x);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+    __m512i top = _mm512_mask_mov_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), quiet);
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16(_mm512_srli_epi32(top, 16)));
+}
+CLV_INLINE vf vf_load_f16(const uint16_t *p)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm256_storeu_si256((__m256i *)p, _mm512_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#elif defined(__AVX2__)
+
+enum { VF_LANES = 8 };
+typedef __m256 vf;
+
+CLV_INLINE vf vf_load(const float *p)
+{
+    return _mm256_loadu_ps(p);
+}
+CLV_INLINE void vf_store(float *p, vf x)
+{
+    _mm256_storeu_ps(p, x);
+}
+CLV_INLINE vf vf_set1(float x)
+{
+    return _mm256_set1_ps(x);
+}
+CLV_INLINE vf vf_add(vf a, vf b)
+{
+    return _mm256_add_ps(a, b);
+}
+CLV_INLINE vf vf_sub(vf a, vf b)
+{
+    return _mm256_sub_ps(a, b);
+}
+CLV_INLINE vf vf_mul(vf a, vf b)
+{
+    return _mm256_mul_ps(a, b);
+}
+CLV_INLINE vf vf_max(vf a, vf b)
+{
+    return _mm256_max_ps(a, b);
+}
+CLV_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return _mm256_fmadd_ps(a, b, c);
+}
+CLV_INLINE vf vf_zero_below(vf x, vf test, vf bound)
+{
+    return _mm256_and_ps(x, _mm256_cmp_ps(test, bound, _CMP_NLT_UQ));
+}
+CLV_INLINE vf vf_power_of_two(vf x)
+{
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_slli_epi32(_mm256_castps_si256(x), 23), _mm256_set1_epi32(0x3f800000)));
+}
+CLV_INLINE vf vf_load_bf16(const uint16_t *p)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)p)), 16));
+}
+CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
+{
+    __m256i bits = _mm256_castps_si256(x);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
+    __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+    __m256i top = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+    __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(top, top), 0x08);
+    _mm_storeu_si128((__m128i *)p, _mm256_castsi256_si128(packed));
+}
+CLV_INLINE vf vf_load_f16(const uint16_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    _mm_storeu_si128((__m128i *)p, _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
+}
+
+#else
+
+enum { VF_LANES = 4 };
+typedef float vf __attribute__((vector_size(16)));
+typedef int32_t vi __attribute__((vector_size(16)));
+
+CLV_INLINE vf vf_load(const float *p)
+{
+    vf x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+CLV_INLINE void vf_store(float *p, vf x)
+{
+    memcpy(p, &x, sizeof x);
+}
+CLV_INLINE vf vf_set1(float x)
+{
+    return (vf){x, x, x, x};
+}
+CLV_INLINE vf vf_add(vf a, vf b)
+{
+    return a + b;
+}
+CLV_INLINE vf vf_sub(vf a, vf b)
+{
+    return a - b;
+}
+CLV_INLINE vf vf_mul(vf a, vf b)
+{
+    return a * b;
+}
+CLV_INLINE vf vf_max(vf a, vf b)
+{
+    vi greater = (vi)(a > b);
+    return (vf)(((vi)a & greater) | ((vi)b & ~greater));
+}
+CLV_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return a * b + c;
+}
+CLV_INLINE vf vf_zero_below(vf x, vf test, vf bound)
+{
+    return (vf)((vi)x & ~(vi)(test < bound));
+}
+CLV_INLINE vf vf_power_of_two(vf x)
+{
+    return (vf)(((vi)x << 23) + 0x3f800000);
+}
+CLV_INLINE vf vf_load_as(clv_dtype dtype, const uint16_t *p)
+{
+    float x[VF_LANES];
+    clv_dtype_convert(CLV_F32, x, dtype, p, VF_LANES);
+    return vf_load(x);
+}
+CLV_INLINE void vf_store_as(clv_dtype dtype, uint16_t *p, vf x)
+{
+    float y[VF_LANES];
+    vf_store(y, x);
+    clv_dtype_convert(dtype, p, CLV_F32, y, VF_LANES);
+}
+CLV_INLINE vf vf_load_bf16(const uint16_t *p)
+{
+    vi bits = {(int32_t)((uint32_t)p[0] << 16), (int32_t)((uint32_t)p[1] << 16), (int32_t)((uint32_t)p[2] << 16),
+               (int32_t)((uint32_t)p[3] << 16)};
+    return (vf)bits;
+}
+CLV_INLINE void vf_store_bf16(uint16_t *p, vf x)
+{
+    vf_store_as(CLV_BF16, p, x);
+}
+CLV_INLINE vf vf_load_f16(const uint16_t *p)
+{
+    return vf_load_as(CLV_F16, p);
+}
+CLV_INLINE void vf_store_f16(uint16_t *p, vf x)
+{
+    vf_store_as(CLV_F16, p, x);
+}
+
+#endif
+
+/* Sum of the lanes, always by halves: lane i + lane i+n/2, and so on. */
+CLV_INLINE float vf_sum(vf x)
+{
+#if defined(__AVX2__)
+#if defined(__AVX512F__)
+    __m256 y = _mm256_add_ps(_mm512_castps512_ps256(x), _mm512_extractf32x8_ps(x, 1));
+#else
+    __m256 y = x;
+#endif
+    __m128 z = _mm_add_ps(_mm256_castps256_ps128(y), _mm256_extractf128_ps(y, 1));
+    z = _mm_add_ps(z, _mm_movehl_ps(z, z));
+    return _mm_cvtss_f32(_mm_add_ss(z, _mm_shuffle_ps(z, z, 1)));
+#else
+    return (x[0] + x[2]) + (x[1] + x[3]);
+#endif
+}
+
+/* The largest lane; NaN lanes may be passed over. */
+CLV_INLINE float vf_largest(vf x)
+{
+    float lane[VF_LANES];
+    vf_store(lane, x);
+    for (int half = VF_LANES / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lane[i] = lane[i] > lane[i + half] ? lane[i] : lane[i + half];
+    return lane[0];
+}
+
+/* exp(x) for x <= 88, to 2 ulp; 0 below -86 (where exp is under 5e-38); NaN stays NaN.
+ * x = n ln2 + r, |r| <= ln2/2, polynomial of Cephes' expf in r. */
+CLV_INLINE vf vf_exp(vf x)
+{
+    const vf magic = vf_set1(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer, kept in the low bits */
+    vf clamped = vf_max(vf_set1(-87.0f), x);
+    vf shifted = vf_fma(clamped, vf_set1(1.44269504088896341f), magic);
+    vf n = vf_sub(shifted, magic);
+    vf r = vf_fma(n, vf_set1(-0.693359375f), clamped);
+    r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+    vf p = vf_set1(1.9875691500e-4f);
+    p = vf_fma(p, r, vf_set1(1.3981999507e-3f));
+    p = vf_fma(p, r, vf_set1(8.3334519073e-3f));
+    p = vf_fma(p, r, vf_set1(4.1665795894e-2f));
+    p = vf_fma(p, r, vf_set1(1.6666665459e-1f));
+    p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
+    p = vf_add(vf_fma(vf_mul(p, r), r, r), vf_set1(1.0f));
+    return vf_zero_below(vf_mul(p, vf_power_of_two(shifted)), x, vf_set1(-86.0f));
+}
+
+#endif

@@ -1,0 +1,527 @@
+/* partition.c - graph and layouts to a program: clv_compile.
+ *
+ * Ops are taken in order. Each is given the cheapest strategy (strategy.h) for the layouts that its operands are at
+ * hand in and the layouts that its results are wanted in; the changes of layout that it needs are emitted before it.
+ * A tensor that was once brought to a layout stays at hand in it, so a gather is shared by all its readers. Partial
+ * results stay partial until a reader needs them whole: gradients that fan in are added first and reduced once.
+ *
+ * Where a result is wanted, if anywhere, is looked up in three places: what the user stated (constraint, output, assigned
+ * state), carried back through ops that only pass elements on; a cotangent is wanted like its primal.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "partition/memo.h"
+#include "partition/reshard.h"
+#include "program/program.h"
+
+/* Where a value is at hand: buffers, each in its layout. The first is as it was made. */
+typedef struct placement {
+    int n;
+    int buffer[CLV_MAX_AVAILABLE];
+    bool wanted;
+    clv_layout target;
+} placement;
+
+typedef struct partitioner {
+    const clv_graph *graph;
+    clv_program *program;
+    clv_arena *scratch;
+    clv_reshard_cache *reshards;
+    clv_memo *memo;
+    const clv_compile_options *options;
+    placement *placements; /* [n_values] */
+    bool *live_op;         /* [n_ops] */
+} partitioner;
+
+/* ---- liveness and wanted layouts ---- */
+
+static void mark_live(partitioner *p)
+{
+    const clv_graph *graph = p->graph;
+    bool *live = clv_arena_alloc(p->scratch, (size_t)graph->n_values, sizeof *live);
+    if (!live)
+        return;
+    for (int o = 0; o < graph->n_outputs; o++)
+        live[graph->outputs[o].value] = true;
+    for (int v = 0; v < graph->n_values; v++)
+        if (graph->values[v].assigned >= 0)
+            live[graph->values[v].assigned] = true;
+    for (int o = graph->n_ops - 1; o >= 0; o--) {
+        const clv_op *op = &graph->ops[o];
+        for (int r = 0; r < op->n_out; r++)
+            p->live_op[o] = p->live_op[o] || live[op->out[r]];
+        for (int i = 0; p->live_op[o] && i < op->n_in; i++)
+            if (op->in[i] >= 0)
+                live[op->in[i]] = true;
+    }
+}
+
+static void want(partitioner *p, int value, const clv_layout *layout)
+{
+    placement *at = &p->placements[value];
+    if (at->wanted)
+        return;
+    at->wanted = true;
+    at->target = *layout;
+}
+
+static bool same_factors(const clv_dim_factors *a, const clv_dim_factors *b)
+{
+    return a->n == b->n && memcmp(a->factor, b->factor, (size_t)a->n) == 0;
+}
+
+/* The layout of operand i under which result 0 comes out in `target`, where each of its dimensions is one of the
+ * result's; false when the op does more than pass elements on. */
+static bool carry_back(clv_layout *out, const clv_problem *problem, int i, const clv_layout *target)
+{
+    const clv_rule *rule = &problem->rule;
+    *out = clv_layout_replicated(problem->in[i].rank);
+    for (int d = 0; d < out->rank; d++) {
+        int match = -1;
+        for (int r = 0; match < 0 && r < target->rank; r++)
+            if (rule->in[i][d].n > 0 && same_factors(&rule->in[i][d], &rule->out[0][r]))
+                match = r;
+        if (match < 0 && problem->in[i].shape[d] != 1)
+            return false;
+        const clv_subaxis *axes = NULL;
+        int n = match < 0 ? 0 : clv_layout_axes(&axes, target, match);
+        if (n > 0 && clv_layout_set_dim(out, problem->mesh, d, axes, n, target->granule[match], NULL) != CLV_OK)
+            return false;
+    }
+    return true;
+}
+
+static void load_op(clv_problem *problem, clv_type *types, const partitioner *p, const clv_op *op);
+
+static void find_wanted(partitioner *p)
+{
+    const clv_graph *graph = p->graph;
+    for (int o = 0; o < graph->n_outputs; o++)
+        if (graph->outputs[o].stated)
+            want(p, graph->outputs[o].value, &graph->outputs[o].layout);
+    for (int v = 0; v < graph->n_values; v++)
+        if (graph->values[v].assigned >= 0)
+            want(p, graph->values[v].assigned, &graph->values[v].layout);
+    for (int o = graph->n_ops - 1; o >= 0; o--) {
+        const clv_op *op = &graph->ops[o];
+        if (!p->live_op[o] || op->def->follows_primal)
+            continue;
+        if (op->def->constraint) {
+            want(p, op->in[0], op->def->constraint(op));
+            continue;
+        }
+        const placement *result = &p->placements[op->out[0]];
+        if (!result->wanted || op->n_out != 1 || !op->def->rule)
+            continue;
+        clv_problem problem;
+        clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
+        load_op(&problem, types, p, op);
+        for (int i = 0; i < op->n_in; i++) {
+            clv_layout layout;
+            if (op->in[i] >= 0 && clv_type_elems(&problem.in[i]) == clv_type_elems(&problem.out[0]) &&
+                carry_back(&layout, &problem, i, &result->target))
+                want(p, op->in[i], &layout);
+        }
+    }
+}
+
+/* ---- the program as it grows ---- */
+
+static clv_status add_buffer(int *out, partitioner *p, const clv_buffer *buffer, clv_error *err)
+{
+    clv_program *program = p->program;
+    if (clv_arena_grow(program->arena, &program->buffers, &program->buffer_capacity, program->n_buffers,
+                       sizeof *buffer) != 0)
+        return clv_fail_memory(err, "a buffer", sizeof *buffer);
+    program->buffers[program->n_buffers] = *buffer;
+    program->buffers[program->n_buffers].shares = -1;
+    *out = program->n_buffers++;
+    return CLV_OK;
+}
+
+static clv_status add_instruction(partitioner *p, const clv_instruction *instruction, clv_error *err)
+{
+    clv_program *program = p->program;
+    if (clv_arena_grow(program->arena, &program->instructions, &program->instruction_capacity,
+                       program->n_instructions, sizeof *instruction) != 0)
+        return clv_fail_memory(err, "an instruction", sizeof *instruction);
+    program->instructions[program->n_instructions++] = *instruction;
+    return CLV_OK;
+}
+
+static clv_status find_group(int *out, partitioner *p, const clv_reshard_step *step, clv_error *err)
+{
+    clv_program *program = p->program;
+    *out = -1;
+    if (!clv_step_moves(step->kind))
+        return CLV_OK;
+    size_t bytes = (size_t)step->n_axes * sizeof *step->axes;
+    for (int g = 0; g < program->n_groups; g++)
+        if (program->groups[g].n == step->n_axes && memcmp(program->groups[g].axes, step->axes, bytes) == 0) {
+            *out = g;
+            return CLV_OK;
+        }
+    if (clv_arena_grow(program->arena, &program->groups, &program->group_capacity, program->n_groups,
+                       sizeof *program->groups) != 0)
+        return clv_fail_memory(err, "a group", sizeof *program->groups);
+    clv_group_axes *group = &program->groups[program->n_groups];
+    *group = (clv_group_axes){.n = step->n_axes};
+    memcpy(group->axes, step->axes, bytes);
+    *out = program->n_groups++;
+    return CLV_OK;
+}
+
+static void place(partitioner *p, int value, int buffer)
+{
+    placement *at = &p->placements[value];
+    for (int k = 0; k < at->n; k++)
+        if (at->buffer[k] == buffer)
+            return;
+    if (at->n < CLV_MAX_AVAILABLE)
+        at->buffer[at->n++] = buffer;
+}
+
+static const clv_layout *layout_of(const partitioner *p, int buffer)
+{
+    return &p->program->buffers[buffer].layout;
+}
+
+/* A step from one buffer into another (or, with *to < 0, into a new one). */
+static clv_status emit_step(partitioner *p, const clv_reshard_step *step, int from, int *to, const char *name,
+                            const char *cause, clv_error *err)
+{
+    if (*to < 0) {
+        clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = p->program->buffers[from].type, .layout = step->to};
+        CLV_TRY(add_buffer(to, p, &buffer, err));
+    }
+    clv_instruction instruction = {.step = *step, .n_in = 1, .n_out = 1, .name = name, .cause = cause};
+    instruction.in[0] = from;
+    instruction.out[0] = *to;
+    CLV_TRY(find_group(&instruction.group, p, step, err));
+    return add_instruction(p, &instruction, err);
+}
+
+/* Brings a value to a layout and notes every layout passed on the way as at hand. */
+static clv_status bring(int *out, partitioner *p, int value, const clv_layout *to, const char *name, const char *cause,
+                        clv_error *err)
+{
+    const clv_type *type = &p->graph->values[value].type;
+    const placement *at = &p->placements[value];
+    const clv_reshard_plan *best = NULL;
+    int from = -1;
+    for (int k = 0; k < at->n; k++) {
+        const clv_reshard_plan *plan;
+        CLV_TRY(clv_reshard_cached(&plan, p->reshards, layout_of(p, at->buffer[k]), to, type->shape, type->dtype,
+                                   err));
+        if (!best || plan->bytes < best->bytes || (plan->bytes == best->bytes && plan->n_steps < best->n_steps)) {
+            best = plan;
+            from = at->buffer[k];
+        }
+    }
+    for (int i = 0; best && i < best->n_steps; i++) {
+        int next = -1;
+        CLV_TRY(emit_step(p, &best->steps[i], from, &next, name, cause, err));
+        place(p, value, next);
+        from = next;
+    }
+    *out = from;
+    return CLV_OK;
+}
+
+/* ---- ops ---- */
+
+static void load_op(clv_problem *problem, clv_type *types, const partitioner *p, const clv_op *op)
+{
+    const clv_graph *graph = p->graph;
+    memset(problem, 0, sizeof *problem);
+    memset(types, 0, (CLV_MAX_IN + CLV_MAX_OUT) * sizeof *types);
+    problem->op = op;
+    problem->mesh = &graph->mesh;
+    problem->in = types;
+    problem->out = types + CLV_MAX_IN;
+    problem->cost = &clv_cost_default;
+    problem->reshards = p->reshards;
+    problem->by_bytes = p->options->by_bytes;
+    problem->idle_axes = p->options->use_idle_axes;
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] >= 0)
+            types[i] = graph->values[op->in[i]].type;
+    for (int o = 0; o < op->n_out; o++)
+        types[CLV_MAX_IN + o] = graph->values[op->out[o]].type;
+    for (int f = 0; f < CLV_MAX_FACTORS; f++)
+        problem->rule.factor[f].spill = -1;
+    op->def->rule(op, problem->in, problem->out, &problem->rule);
+}
+
+/* The layout of a value's primal, over dimensions: what its cotangent is wanted in; false when it has none. */
+static bool primal_layout(clv_layout *out, const partitioner *p, int value)
+{
+    int primal = p->graph->values[value].primal;
+    if (primal < 0 || p->placements[primal].n == 0)
+        return false;
+    *out = clv_layout_without_partial(layout_of(p, p->placements[primal].buffer[0]));
+    return true;
+}
+
+static void load_layouts(clv_problem *problem, const partitioner *p, const clv_op *op)
+{
+    for (int i = 0; i < op->n_in; i++) {
+        const placement *at = op->in[i] >= 0 ? &p->placements[op->in[i]] : NULL;
+        problem->n_available[i] = at ? at->n : 0;
+        for (int k = 0; at && k < at->n; k++)
+            problem->available[i][k] = *layout_of(p, at->buffer[k]);
+    }
+    for (int o = 0; o < op->n_out; o++) {
+        const placement *at = &p->placements[op->out[o]];
+        problem->wanted[o] = at->wanted || primal_layout(&problem->target[o], p, op->out[o]);
+        if (at->wanted)
+            problem->target[o] = at->target;
+    }
+}
+
+static clv_status record_decision(partitioner *p, const char *name, const clv_strategy *strategy, clv_error *err)
+{
+    clv_program *program = p->program;
+    char text[512];
+    clv_strategy_print(text, sizeof text, strategy, &program->mesh);
+    clv_decision decision = {.op = name,
+                             .strategy = clv_arena_string(program->arena, text),
+                             .considered = strategy->considered,
+                             .bytes = strategy->bytes,
+                             .seconds = strategy->seconds,
+                             .runner_up = strategy->runner_up};
+    if (!decision.strategy || clv_arena_grow(program->arena, &program->decisions, &program->decision_capacity,
+                                             program->n_decisions, sizeof decision) != 0)
+        return clv_fail_memory(err, "a decision", sizeof decision);
+    program->decisions[program->n_decisions++] = decision;
+    return CLV_OK;
+}
+
+/* The program outlives the graph: it keeps its own copy of the op. */
+static clv_op *copy_op(partitioner *p, const clv_op *op)
+{
+    clv_op *copy = clv_arena_copy(p->program->arena, op, sizeof *op);
+    if (!copy)
+        return NULL;
+    copy->name = clv_arena_string(p->program->arena, op->name);
+    copy->attrs = op->attrs ? clv_arena_copy(p->program->arena, op->attrs, op->def->attrs_size) : NULL;
+    return copy->name && (copy->attrs || !op->attrs) ? copy : NULL;
+}
+
+static size_t largest_workspace(const clv_problem *problem, const clv_strategy *strategy)
+{
+    const clv_op *op = problem->op;
+    if (!op->def->workspace)
+        return 0;
+    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] >= 0)
+            in[i] = clv_strategy_local_type(&problem->in[i], &strategy->in[i]);
+    for (int o = 0; o < op->n_out; o++)
+        out[o] = clv_strategy_local_type(&problem->out[o], &strategy->out[o]);
+    return op->def->workspace(op, in, out);
+}
+
+static clv_status emit_op(partitioner *p, const clv_op *op, clv_error *err)
+{
+    clv_problem problem;
+    clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
+    load_op(&problem, types, p, op);
+    load_layouts(&problem, p, op);
+    const clv_strategy *strategy;
+    CLV_TRY(clv_memo_choose(&strategy, p->memo, &problem, err));
+    clv_op *copy = copy_op(p, op);
+    if (!copy)
+        return clv_fail_memory(err, "an op of the program", sizeof *op);
+    CLV_TRY(record_decision(p, copy->name, strategy, err));
+    clv_instruction instruction = {.op = copy, .group = -1, .n_in = op->n_in, .n_out = op->n_out, .name = copy->name};
+    for (int i = 0; i < op->n_in; i++) {
+        instruction.in[i] = -1;
+        if (op->in[i] < 0)
+            continue;
+        const char *cause = clv_arena_format(p->program->arena, "operand %d of %s", i, copy->name);
+        CLV_TRY(bring(&instruction.in[i], p, op->in[i], &strategy->in[i], copy->name, cause, err));
+    }
+    for (int o = 0; o < op->n_out; o++) {
+        clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = problem.out[o], .layout = strategy->out[o]};
+        CLV_TRY(add_buffer(&instruction.out[o], p, &buffer, err));
+        place(p, op->out[o], instruction.out[o]);
+    }
+    instruction.workspace_bytes = (int64_t)largest_workspace(&problem, strategy);
+    return add_instruction(p, &instruction, err);
+}
+
+static clv_status emit_constraint(partitioner *p, const clv_op *op, clv_error *err)
+{
+    clv_layout to;
+    if (op->def->constraint)
+        to = *op->def->constraint(op);
+    else if (!primal_layout(&to, p, op->out[0]))
+        to = clv_layout_without_partial(layout_of(p, p->placements[op->in[0]].buffer[0]));
+    const char *name = clv_arena_string(p->program->arena, op->name);
+    const char *cause = op->def->constraint ? "the layout is stated" : "a cotangent is laid out as its primal";
+    int buffer;
+    CLV_TRY(bring(&buffer, p, op->in[0], &to, name, cause, err));
+    place(p, op->out[0], buffer);
+    return CLV_OK;
+}
+
+/* ---- inputs, outputs, state ---- */
+
+static clv_status place_named(partitioner *p, int value, clv_error *err)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    const placement *at = &p->placements[value];
+    clv_buffer buffer = {.kind = info->source == CLV_FROM_STATE ? CLV_BUFFER_STATE : CLV_BUFFER_INPUT,
+                         .type = info->type,
+                         .layout = info->stated || !at->wanted ? info->layout : at->target,
+                         .init = info->init,
+                         .name = clv_arena_string(p->program->arena, info->name)};
+    int b;
+    CLV_TRY(add_buffer(&b, p, &buffer, err));
+    place(p, value, b);
+    return CLV_OK;
+}
+
+static clv_status emit_outputs(partitioner *p, clv_error *err)
+{
+    const clv_graph *graph = p->graph;
+    clv_program *program = p->program;
+    program->outputs = clv_arena_alloc(program->arena, (size_t)graph->n_outputs + 1, sizeof *program->outputs);
+    if (!program->outputs)
+        return clv_fail_memory(err, "the outputs", (size_t)graph->n_outputs * sizeof *program->outputs);
+    for (int o = 0; o < graph->n_outputs; o++) {
+        const clv_named_output *output = &graph->outputs[o];
+        const placement *at = &p->placements[output->value];
+        clv_layout to = output->stated ? output->layout : clv_layout_without_partial(layout_of(p, at->buffer[0]));
+        const char *name = clv_arena_string(program->arena, output->name);
+        int buffer;
+        CLV_TRY(bring(&buffer, p, output->value, &to, name, "it is an output", err));
+        if (program->buffers[buffer].kind == CLV_BUFFER_STATE) {
+            clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *layout_of(p, buffer), .to = to};
+            int from = buffer;
+            buffer = -1;
+            CLV_TRY(emit_step(p, &copy, from, &buffer, name, "an output of state is a copy", err));
+        }
+        program->outputs[program->n_outputs++] = (clv_program_output){.name = name, .buffer = buffer};
+    }
+    return CLV_OK;
+}
+
+static bool read_after(const clv_program *program, int buffer, int instruction)
+{
+    for (int i = instruction + 1; i < program->n_instructions; i++)
+        for (int k = 0; k < program->instructions[i].n_in; k++)
+            if (program->instructions[i].in[k] == buffer)
+                return true;
+    return false;
+}
+
+/* The instruction that makes `value_buffer` in place of state s, when it may write straight into the state: it reads the state
+ * where the op allows taking over, and nobody reads the old value later. -1: a copy is needed. */
+static bool may_update_in_place(const clv_program *program, int state, int value)
+{
+    for (int i = program->n_instructions - 1; i >= 0; i--) {
+        const clv_instruction *made = &program->instructions[i];
+        for (int r = 0; r < made->n_out; r++) {
+            if (made->out[r] != value)
+                continue;
+            int k = made->op ? made->op->def->in_place[r] - 1 : -1;
+            return k >= 0 && k < made->n_in && made->in[k] == state && !read_after(program, state, i) &&
+                   clv_layout_equal(&program->buffers[state].layout, &program->buffers[value].layout);
+        }
+    }
+    return false;
+}
+
+static clv_status emit_assignments(partitioner *p, clv_error *err)
+{
+    const clv_graph *graph = p->graph;
+    clv_program *program = p->program;
+    int *source = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *source);
+    if (!source)
+        return clv_fail_memory(err, "assignments", (size_t)graph->n_values * sizeof *source);
+    for (int v = 0; v < graph->n_values; v++) {
+        source[v] = -1;
+        if (graph->values[v].assigned < 0)
+            continue;
+        const clv_layout to = graph->values[v].layout;
+        const char *name = program->buffers[p->placements[v].buffer[0]].name;
+        CLV_TRY(bring(&source[v], p, graph->values[v].assigned, &to, name, "state is kept in this layout", err));
+        if (program->buffers[source[v]].kind == CLV_BUFFER_STATE) { /* its own state may be assigned before we read it */
+            clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *layout_of(p, source[v]), .to = to};
+            int from = source[v];
+            source[v] = -1;
+            CLV_TRY(emit_step(p, &copy, from, &source[v], name, "state is assigned from state", err));
+        }
+    }
+    for (int v = 0; v < graph->n_values; v++) {
+        if (source[v] < 0)
+            continue;
+        int state = p->placements[v].buffer[0];
+        if (program->buffers[source[v]].shares < 0 && may_update_in_place(program, state, source[v])) {
+            program->buffers[source[v]].shares = state;
+            continue;
+        }
+        clv_reshard_step copy = {
+            .kind = CLV_STEP_SLICE, .from = *layout_of(p, source[v]), .to = *layout_of(p, state)};
+        CLV_TRY(emit_step(p, &copy, source[v], &state, program->buffers[state].name, "state is assigned", err));
+    }
+    return CLV_OK;
+}
+
+/* ---- clv_compile ---- */
+
+static clv_status partition(partitioner *p, clv_error *err)
+{
+    const clv_graph *graph = p->graph;
+    p->placements = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *p->placements);
+    p->live_op = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->live_op);
+    p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, NULL);
+    p->memo = clv_memo_new(p->scratch);
+    if (!p->placements || !p->live_op || !p->reshards || !p->memo)
+        return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->placements);
+    mark_live(p);
+    find_wanted(p);
+    for (int v = 0; v < graph->n_values; v++)
+        if (graph->values[v].source != CLV_FROM_OP)
+            CLV_TRY(place_named(p, v, err));
+    for (int o = 0; o < graph->n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        bool constraint = op->def->constraint || op->def->follows_primal;
+        if (p->live_op[o])
+            CLV_TRY(constraint ? emit_constraint(p, op, err) : emit_op(p, op, err));
+    }
+    CLV_TRY(emit_outputs(p, err));
+    CLV_TRY(emit_assignments(p, err));
+    return clv_program_plan_memory(p->program, err);
+}
+
+clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
+{
+    CLV_TRY(clv_graph_status(graph, err));
+    static const clv_compile_options defaults = {0};
+    clv_program *program = calloc(1, sizeof *program);
+    clv_arena *scratch = clv_arena_new();
+    if (program)
+        program->arena = clv_arena_new();
+    clv_status status = CLV_OK;
+    if (!program || !program->arena || !scratch)
+        status = clv_fail_memory(err, "a program", sizeof *program);
+    if (status == CLV_OK) {
+        program->mesh = graph->mesh;
+        partitioner p = {
+            .graph = graph, .program = program, .scratch = scratch, .options = options ? options : &defaults};
+        status = partition(&p, err);
+    }
+    clv_arena_free(scratch);
+    if (status != CLV_OK) {
+        clv_program_free(program);
+        return status;
+    }
+    *out = program;
+    return CLV_OK;
+}

@@ -1,0 +1,57 @@
+/* reshard.h - the planner of layout changes: any layout -> any layout, on any mesh, the cheapest way.
+ *
+ * One algorithm, exact within its moves (docs/reshard.md): an A* search over layouts for reductions, and without
+ * partial axes a matching for collectives that reach the lower bound, else one `exchange` in which every rank
+ * receives exactly the elements that it lacks. Hence it never costs more than an all_reduce and an exchange, and no
+ * change of layout gathers a whole tensor that need not be whole.
+ *
+ * Order of preference: bytes (or, with a cost model, seconds); named collectives before exchange; fewer moving steps;
+ * peak memory; then stable ids. Plans are deterministic and depend on nothing but the arguments.
+ */
+#ifndef CLEAVE_PARTITION_RESHARD_H
+#define CLEAVE_PARTITION_RESHARD_H
+
+#include "base/arena.h"
+#include "cleave/dtype.h"
+#include "cleave/layout.h"
+#include "program/cost.h"
+#include "program/step.h"
+
+typedef struct clv_reshard_plan {
+    int n_steps; /* 0: every rank holds what it needs under both layouts */
+    const clv_reshard_step *steps;
+    double bytes;       /* sum of the steps' bytes */
+    int64_t peak_bytes; /* most that the largest rank holds at once: a step's input and its output; at most that of
+                           `from` and `to` together */
+} clv_reshard_plan;
+
+/* Plans the change of a tensor of `shape` from one layout to another.
+ *
+ * @param out    steps are allocated from the arena
+ * @param cost   what to minimise: seconds under the model; NULL: bytes
+ * @return CLV_OK; CLV_ESHAPE when ranks differ or a granule does not divide; CLV_EAXIS, CLV_EINVAL for layouts that
+ *         break an invariant; CLV_EUNSUPPORTED where `from` is partial by max and `to` by sum, or the reverse;
+ *         CLV_ENOMEM */
+clv_status clv_reshard_plan_make(clv_reshard_plan *out, clv_arena *arena, const clv_mesh *mesh, const clv_layout *from,
+                                 const clv_layout *to, const int64_t *shape, clv_dtype dtype,
+                                 const clv_cost_model *cost, clv_error *err);
+
+/* max over ranks of the bytes of |to_r \ from_r|: no plan can do with less. -1 when `from` is partial: none known. */
+int64_t clv_reshard_lower_bound(const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
+                                const int64_t *shape, clv_dtype dtype);
+
+/* Seconds of a plan under a model: its moving steps' start-up and its bytes. */
+double clv_reshard_seconds(const clv_reshard_plan *plan, const clv_cost_model *cost);
+
+/* Plans made before, keyed by (from, to, shape, dtype), for one mesh and one model: the search for layouts asks for the
+ * same few changes very many times. Not thread-safe. */
+typedef struct clv_reshard_cache clv_reshard_cache;
+
+/* The cache and its plans live in the arena, which must outlive it; there is nothing to free. NULL: out of memory. */
+clv_reshard_cache *clv_reshard_cache_new(clv_arena *arena, const clv_mesh *mesh, const clv_cost_model *cost);
+
+/* As clv_reshard_plan_make; *out points into the cache and stays valid. */
+clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *cache, const clv_layout *from,
+                              const clv_layout *to, const int64_t *shape, clv_dtype dtype, clv_error *err);
+
+#endif

@@ -1,0 +1,276 @@
+#include "partition/split.h"
+
+#include <string.h>
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t t = a % b;
+        a = b;
+        b = t;
+    }
+    return a;
+}
+
+/* ---- what is fixed for a problem ---- */
+
+static int atom_index(const clv_subaxis *atoms, int n_atoms, clv_subaxis sub, int first)
+{
+    for (int a = first; a < n_atoms; a++)
+        if (atoms[a].axis == sub.axis && atoms[a].pre >= sub.pre &&
+            (int64_t)atoms[a].pre * atoms[a].size <= (int64_t)sub.pre * sub.size)
+            return a;
+    return -1;
+}
+
+static void append_once(int *order, int *n, int atom)
+{
+    for (int i = 0; i < *n; i++)
+        if (order[i] == atom)
+            return;
+    order[(*n)++] = atom;
+}
+
+/* Notes the order of atoms and the granule that a layout has on the factors of its dimensions. */
+static void learn_layout(clv_split_context *out, int *n_ordered, const clv_problem *p, const clv_layout *layout,
+                         const clv_dim_factors *dims, const clv_subaxis *atoms, int n_atoms)
+{
+    for (int d = 0; d < layout->rank; d++) {
+        const clv_subaxis *axes;
+        int n = clv_layout_axes(&axes, layout, d);
+        for (int j = 0; n > 0 && j < dims[d].n; j++) {
+            int f = dims[d].factor[j];
+            for (int i = 0; i < n; i++)
+                for (int a = atom_index(atoms, n_atoms, axes[i], 0); a >= 0;
+                     a = atom_index(atoms, n_atoms, axes[i], a + 1))
+                    append_once(out->order[f], &n_ordered[f], a);
+            int64_t minor = 1;
+            for (int k = j + 1; k < dims[d].n; k++)
+                minor *= p->rule.factor[dims[d].factor[k]].size;
+            if (minor == 0 || layout->granule[d] % minor != 0)
+                continue;
+            int64_t granule = layout->granule[d] / minor;
+            int64_t joint = out->granule[f] / gcd(out->granule[f], granule) * granule;
+            if (granule > 0 && p->rule.factor[f].size % joint == 0)
+                out->granule[f] = joint;
+        }
+    }
+}
+
+void clv_split_context_make(clv_split_context *out, const clv_problem *p, const clv_subaxis *atoms, int n_atoms)
+{
+    int n_ordered[CLV_MAX_FACTORS] = {0};
+    for (int f = 0; f < p->rule.n_factors; f++)
+        out->granule[f] = 1;
+    for (int i = 0; i < p->op->n_in; i++)
+        for (int k = 0; k < p->n_available[i]; k++)
+            learn_layout(out, n_ordered, p, &p->available[i][k], p->rule.in[i], atoms, n_atoms);
+    for (int o = 0; o < p->op->n_out; o++)
+        if (p->wanted[o])
+            learn_layout(out, n_ordered, p, &p->target[o], p->rule.out[o], atoms, n_atoms);
+    for (int f = 0; f < p->rule.n_factors; f++)
+        for (int a = 0; a < n_atoms; a++)
+            append_once(out->order[f], &n_ordered[f], a);
+}
+
+/* ---- one assignment ---- */
+
+/* More blocks than the factor has elements: gcd(blocks, size) of them cut it, major atoms first (an atom is split where
+ * it must be), and the rest cuts the spill factor. False when the atoms do not divide so. */
+static bool spill(clv_splits *out, const clv_factor *factor, int f)
+{
+    clv_factor_split whole = out->factor[f];
+    clv_factor_split *major = &out->factor[f], *minor = &out->factor[factor->spill];
+    int64_t keep = gcd(whole.blocks, factor->size);
+    *major = (clv_factor_split){.blocks = 1, .granule = 1};
+    *minor = (clv_factor_split){.blocks = 1, .granule = 1, .remainder = true};
+    for (int i = 0; i < whole.n; i++) {
+        clv_subaxis sub = whole.axes[i];
+        int64_t here = gcd(sub.size, keep / major->blocks);
+        if (minor->n > 0)
+            here = 1;
+        if (here > 1) {
+            major->axes[major->n++] = (clv_subaxis){sub.axis, sub.pre, (int32_t)here};
+            major->blocks *= here;
+        }
+        if (here < sub.size) {
+            minor->axes[minor->n++] =
+                (clv_subaxis){sub.axis, (int32_t)(sub.pre * here), (int32_t)(sub.size / here)};
+            minor->blocks *= sub.size / here;
+        }
+    }
+    return minor->n < CLV_MAX_ATOMS;
+}
+
+bool clv_splits_make(clv_splits *out, const clv_problem *p, const clv_split_context *context, const clv_subaxis *atoms,
+                     const int8_t *choice, int n_atoms)
+{
+    memset(out, 0, sizeof *out);
+    for (int f = 0; f < p->rule.n_factors; f++) {
+        clv_factor_split *split = &out->factor[f];
+        split->blocks = 1;
+        split->granule = context->granule[f];
+        for (int i = 0; i < n_atoms; i++) {
+            int a = context->order[f][i];
+            if (choice[a] != f)
+                continue;
+            split->axes[split->n++] = atoms[a];
+            split->blocks *= atoms[a].size;
+        }
+        if (split->n > 0 && p->rule.factor[f].whole)
+            return false;
+    }
+    for (int f = 0; f < p->rule.n_factors; f++) {
+        const clv_factor *factor = &p->rule.factor[f];
+        if (factor->spill < 0)
+            continue;
+        if (out->factor[factor->spill].n > 0)
+            return false;
+        if (out->factor[f].blocks > factor->size && p->rule.factor[factor->spill].size > 1 &&
+            !spill(out, factor, f))
+            return false;
+    }
+    for (int a = 0; a < n_atoms; a++)
+        if (choice[a] == CLV_CHOICE_PARTIAL)
+            out->partial[out->n_partial++] = atoms[a];
+    return true;
+}
+
+static int64_t factor_size(const clv_problem *p, int f)
+{
+    return p->rule.factor[f].size;
+}
+
+/* Cuts dimension d as the splits of its factors say; false when the cut is not one of contiguous equal granules. */
+static bool cut_dim(clv_layout *layout, const clv_problem *p, const clv_splits *splits, const clv_dim_factors *dim,
+                    int d)
+{
+    clv_subaxis axes[CLV_MAX_SUBAXES];
+    int n = 0;
+    int64_t granule = 1;
+    bool open = false; /* a more major factor is not cut down to its elements */
+    for (int j = 0; j < dim->n; j++) {
+        int f = dim->factor[j];
+        const clv_factor_split *split = &splits->factor[f];
+        if (split->n == 0) {
+            granule *= factor_size(p, f);
+            open = open || factor_size(p, f) != 1;
+            continue;
+        }
+        if ((open && !split->remainder) || n + split->n > CLV_MAX_SUBAXES)
+            return false;
+        memcpy(axes + n, split->axes, (size_t)split->n * sizeof *axes);
+        n += split->n;
+        granule = split->granule;
+        open = split->blocks != factor_size(p, f);
+    }
+    if (n == 0)
+        return true;
+    if (granule < 1)
+        granule = 1; /* a minor factor of size 0: nothing to keep together */
+    return clv_layout_set_dim(layout, p->mesh, d, axes, n, granule, NULL) == CLV_OK;
+}
+
+static bool add_partials(clv_layout *layout, const clv_problem *p, const clv_subaxis *axes, int n, clv_reduction how)
+{
+    for (int i = 0; i < n; i++) {
+        if (layout->reduction != CLV_REDUCE_NONE && layout->reduction != how)
+            return false;
+        if (clv_layout_add_partial(layout, p->mesh, how, axes[i], NULL) != CLV_OK)
+            return false;
+    }
+    return true;
+}
+
+static bool partial_over(const clv_layout *layout, clv_subaxis atom)
+{
+    const clv_subaxis *axes;
+    int n = clv_layout_axes(&axes, layout, layout->rank);
+    for (int i = 0; i < n; i++)
+        if (clv_subaxis_overlap(axes[i], atom))
+            return true;
+    return false;
+}
+
+static bool available_partial(const clv_problem *p, int i, clv_subaxis atom, clv_reduction how)
+{
+    for (int k = 0; k < p->n_available[i]; k++)
+        if (p->available[i][k].reduction == how && partial_over(&p->available[i][k], atom))
+            return true;
+    return false;
+}
+
+/* The reduction under which partial operands pass over the atom; NONE when they cannot. */
+static clv_reduction passing(const clv_problem *p, clv_subaxis atom)
+{
+    if (p->rule.linearity != CLV_NOT_LINEAR)
+        for (int i = 0; i < p->op->n_in; i++)
+            if ((p->rule.linear >> i & 1) && available_partial(p, i, atom, CLV_REDUCE_SUM))
+                return CLV_REDUCE_SUM;
+    if (!p->rule.passes_max)
+        return CLV_REDUCE_NONE;
+    for (int i = 0; i < p->op->n_in; i++)
+        if (p->op->in[i] >= 0 && !available_partial(p, i, atom, CLV_REDUCE_MAX))
+            return CLV_REDUCE_NONE;
+    return CLV_REDUCE_MAX;
+}
+
+/* Whether operand i is to be partial over an atom that passes. */
+static bool carries_partial(const clv_problem *p, int i, clv_subaxis atom, clv_reduction how)
+{
+    if (how == CLV_REDUCE_MAX)
+        return true;
+    if (!(p->rule.linear >> i & 1))
+        return false;
+    if (p->rule.linearity == CLV_ADDITIVE)
+        return true;
+    for (int before = 0; before < i; before++)
+        if ((p->rule.linear >> before & 1) && available_partial(p, before, atom, CLV_REDUCE_SUM))
+            return false;
+    return available_partial(p, i, atom, CLV_REDUCE_SUM);
+}
+
+bool clv_split_operand(clv_layout *out, const clv_problem *p, const clv_splits *splits, int i)
+{
+    *out = clv_layout_replicated(p->in[i].rank);
+    for (int d = 0; d < out->rank; d++)
+        if (!cut_dim(out, p, splits, &p->rule.in[i][d], d))
+            return false;
+    for (int a = 0; a < splits->n_partial; a++) {
+        clv_reduction how = passing(p, splits->partial[a]);
+        if (how == CLV_REDUCE_NONE)
+            return false;
+        if (carries_partial(p, i, splits->partial[a], how) && !add_partials(out, p, &splits->partial[a], 1, how))
+            return false;
+    }
+    return true;
+}
+
+static bool holds_factor(const clv_dim_factors *dims, int rank, int f)
+{
+    for (int d = 0; d < rank; d++)
+        for (int j = 0; j < dims[d].n; j++)
+            if (dims[d].factor[j] == f)
+                return true;
+    return false;
+}
+
+bool clv_split_result(clv_layout *out, const clv_problem *p, const clv_splits *splits, int o)
+{
+    *out = clv_layout_replicated(p->out[o].rank);
+    for (int d = 0; d < out->rank; d++)
+        if (!cut_dim(out, p, splits, &p->rule.out[o][d], d))
+            return false;
+    for (int f = 0; f < p->rule.n_factors; f++) {
+        const clv_factor_split *split = &splits->factor[f];
+        if (split->n == 0 || holds_factor(p->rule.out[o], out->rank, f))
+            continue;
+        if (p->rule.factor[f].reduction == CLV_REDUCE_NONE ||
+            !add_partials(out, p, split->axes, split->n, p->rule.factor[f].reduction))
+            return false;
+    }
+    for (int a = 0; a < splits->n_partial; a++)
+        if (!add_partials(out, p, &splits->partial[a], 1, passing(p, splits->partial[a])))
+            return false;
+    return true;
+}

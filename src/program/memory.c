@@ -1,0 +1,162 @@
+/* memory.c - the memory plan of one rank: lifetimes, buffers taken over in place, offsets in one region.
+ *
+ * The plan is the same for every rank and is what the allocator uses, so what `plan` reports is exact. Offsets are
+ * found first-fit over buffers in order of falling size (Pisarchyk & Lee 2020, arXiv:2001.03288, "greedy by size").
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "program/program.h"
+
+static int64_t round_up(int64_t bytes)
+{
+    return (bytes + CLV_BUFFER_ALIGN - 1) / CLV_BUFFER_ALIGN * CLV_BUFFER_ALIGN;
+}
+
+static void find_lifetimes(clv_program *program)
+{
+    for (int b = 0; b < program->n_buffers; b++) {
+        clv_buffer *buffer = &program->buffers[b];
+        bool lasting = buffer->kind != CLV_BUFFER_TEMP;
+        buffer->first = lasting ? -1 : program->n_instructions;
+        buffer->last = buffer->kind == CLV_BUFFER_STATE ? program->n_instructions : -1;
+        buffer->bytes = round_up(clv_layout_max_elems(&buffer->layout, buffer->type.shape) *
+                                 (int64_t)clv_dtype_size(buffer->type.dtype));
+    }
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0)
+                program->buffers[instruction->in[k]].last = i;
+        for (int k = 0; k < instruction->n_out; k++) {
+            clv_buffer *out = &program->buffers[instruction->out[k]];
+            out->first = out->first < i ? out->first : i;
+            out->last = out->last > i ? out->last : i;
+        }
+    }
+    for (int o = 0; o < program->n_outputs; o++)
+        program->buffers[program->outputs[o].buffer].last = program->n_instructions;
+}
+
+/* Whether operand k of instruction i dies there and its memory fits result r. State is taken over only where the
+ * result is what the state is assigned (marked beforehand by sharing). */
+static bool may_take_over(const clv_program *program, int i, int k, int r)
+{
+    const clv_instruction *instruction = &program->instructions[i];
+    int from = instruction->in[k], to = instruction->out[r];
+    if (from < 0 || program->buffers[to].shares >= 0 || program->buffers[to].kind != CLV_BUFFER_TEMP)
+        return false;
+    const clv_buffer *root = &program->buffers[clv_program_root(program, from)];
+    if (root->kind != CLV_BUFFER_TEMP || program->buffers[to].bytes > root->bytes || root->last > i)
+        return false;
+    for (int other = 0; other < instruction->n_in; other++)
+        if (other != k && instruction->in[other] >= 0 &&
+            clv_program_root(program, instruction->in[other]) == clv_program_root(program, from))
+            return false;
+    return clv_layout_equal(&program->buffers[from].layout, &program->buffers[to].layout);
+}
+
+static void share_in_place(clv_program *program)
+{
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        for (int r = 0; instruction->op && r < instruction->n_out; r++) {
+            int k = instruction->op->def->in_place[r] - 1;
+            if (k < 0 || k >= instruction->n_in || !may_take_over(program, i, k, r))
+                continue;
+            clv_buffer *out = &program->buffers[instruction->out[r]];
+            clv_buffer *root = &program->buffers[clv_program_root(program, instruction->in[k])];
+            out->shares = (int)(root - program->buffers);
+            root->last = out->last > root->last ? out->last : root->last;
+        }
+    }
+}
+
+/* A piece of the region: a buffer, or an instruction's workspace. */
+typedef struct piece {
+    int64_t bytes, offset;
+    int first, last;
+    int64_t *result;
+} piece;
+
+static int by_falling_size(const void *a, const void *b)
+{
+    const piece *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x->result < y->result ? -1 : x->result > y->result;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const piece *x = *(const piece *const *)a, *y = *(const piece *const *)b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The lowest gap that no piece living at the same time touches. placed: pieces [0, n), live: scratch of n. */
+static int64_t lowest_gap(const piece *pieces, int n, const piece *want, const piece **live)
+{
+    int n_live = 0;
+    for (int i = 0; i < n; i++)
+        if (pieces[i].first <= want->last && want->first <= pieces[i].last)
+            live[n_live++] = &pieces[i];
+    qsort(live, (size_t)n_live, sizeof *live, by_offset);
+    int64_t offset = 0;
+    for (int i = 0; i < n_live; i++) {
+        if (live[i]->offset - offset >= want->bytes)
+            break;
+        int64_t end = live[i]->offset + live[i]->bytes;
+        offset = end > offset ? end : offset;
+    }
+    return offset;
+}
+
+static int collect_pieces(clv_program *program, piece *pieces)
+{
+    int n = 0;
+    for (int b = 0; b < program->n_buffers; b++) {
+        clv_buffer *buffer = &program->buffers[b];
+        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->bytes > 0)
+            pieces[n++] = (piece){.bytes = buffer->bytes, .first = buffer->first, .last = buffer->last,
+                                  .result = &buffer->offset};
+    }
+    for (int i = 0; i < program->n_instructions; i++) {
+        clv_instruction *instruction = &program->instructions[i];
+        instruction->workspace_bytes = round_up(instruction->workspace_bytes);
+        if (instruction->workspace_bytes > 0)
+            pieces[n++] = (piece){.bytes = instruction->workspace_bytes, .first = i, .last = i,
+                                  .result = &instruction->workspace_offset};
+    }
+    return n;
+}
+
+clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
+{
+    find_lifetimes(program);
+    share_in_place(program);
+    size_t most = (size_t)program->n_buffers + (size_t)program->n_instructions + 1;
+    piece *pieces = calloc(most, sizeof *pieces);
+    const piece **live = calloc(most, sizeof *live);
+    if (!pieces || !live) {
+        free(pieces);
+        free(live);
+        return clv_fail_memory(err, "the memory plan", most * sizeof *pieces);
+    }
+    int n = collect_pieces(program, pieces);
+    qsort(pieces, (size_t)n, sizeof *pieces, by_falling_size);
+    program->region_bytes = 0;
+    for (int i = 0; i < n; i++) {
+        pieces[i].offset = lowest_gap(pieces, i, &pieces[i], live);
+        *pieces[i].result = pieces[i].offset;
+        int64_t end = pieces[i].offset + pieces[i].bytes;
+        program->region_bytes = end > program->region_bytes ? end : program->region_bytes;
+    }
+    for (int b = 0; b < program->n_buffers; b++)
+        program->buffers[b].offset = program->buffers[clv_program_root(program, b)].offset;
+    free(pieces);
+    free(live);
+    return CLV_OK;
+}

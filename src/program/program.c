@@ -1,0 +1,137 @@
+/* program.c - reading and verifying a program. */
+#include "program/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+void clv_program_free(clv_program *program)
+{
+    if (!program)
+        return;
+    clv_arena_free(program->arena);
+    free(program);
+}
+
+const clv_mesh *clv_program_mesh(const clv_program *program)
+{
+    return &program->mesh;
+}
+
+int64_t clv_program_region_bytes(const clv_program *program)
+{
+    return program->region_bytes;
+}
+
+int clv_program_n_instructions(const clv_program *program)
+{
+    return program->n_instructions;
+}
+
+int clv_program_n_collectives(const clv_program *program)
+{
+    int n = 0;
+    for (int i = 0; i < program->n_instructions; i++)
+        n += program->instructions[i].op == NULL;
+    return n;
+}
+
+clv_collective clv_program_collective(const clv_program *program, int i)
+{
+    clv_collective collective = {0};
+    for (int at = 0; at < program->n_instructions; at++) {
+        const clv_instruction *instruction = &program->instructions[at];
+        if (instruction->op || i-- > 0)
+            continue;
+        const clv_reshard_step *step = &instruction->step;
+        collective = (clv_collective){.kind = clv_step_name(step->kind),
+                                      .op = instruction->name,
+                                      .cause = instruction->cause,
+                                      .n_axes = step->n_axes,
+                                      .bytes = step->bytes,
+                                      .from = step->from,
+                                      .to = step->to,
+                                      .type = program->buffers[instruction->in[0]].type};
+        memcpy(collective.axes, step->axes, sizeof collective.axes);
+        break;
+    }
+    return collective;
+}
+
+int clv_program_root(const clv_program *program, int b)
+{
+    while (program->buffers[b].shares >= 0)
+        b = program->buffers[b].shares;
+    return b;
+}
+
+int64_t clv_view_elems(const clv_view *view)
+{
+    int64_t elems = 1;
+    for (int d = 0; d < view->rank; d++)
+        elems *= view->shape[d];
+    return elems;
+}
+
+clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t rank, void *base)
+{
+    clv_view view = {.data = base, .dtype = buffer->type.dtype, .rank = buffer->type.rank};
+    clv_shard shard = clv_layout_shard(&buffer->layout, mesh, buffer->type.shape, rank);
+    for (int d = 0; d < view.rank; d++) {
+        view.shape[d] = shard.hi[d] - shard.lo[d];
+        view.lo[d] = shard.lo[d];
+        view.global[d] = buffer->type.shape[d];
+    }
+    return view;
+}
+
+static clv_status check_instruction(const clv_program *program, int i, const bool *written, clv_error *err)
+{
+    const clv_instruction *instruction = &program->instructions[i];
+    for (int k = 0; k < instruction->n_in; k++)
+        if (instruction->in[k] >= 0 && !written[instruction->in[k]])
+            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d before it is written", i,
+                            instruction->name, instruction->in[k]);
+    if (instruction->op)
+        return CLV_OK;
+    const clv_reshard_step *step = &instruction->step;
+    if (!clv_layout_equal(&step->from, &program->buffers[instruction->in[0]].layout) ||
+        !clv_layout_equal(&step->to, &program->buffers[instruction->out[0]].layout))
+        return clv_fail(err, CLV_EINVAL, "instruction %d (%s): the step's layouts are not its buffers'", i,
+                        instruction->name);
+    if (clv_step_moves(step->kind) != (instruction->group >= 0))
+        return clv_fail(err, CLV_EINVAL, "instruction %d (%s): a step has a group iff ranks talk", i,
+                        instruction->name);
+    return CLV_OK;
+}
+
+static bool in_region(const clv_buffer *buffer)
+{
+    return buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0;
+}
+
+clv_status clv_program_check(const clv_program *program, clv_error *err)
+{
+    bool *written = calloc((size_t)program->n_buffers + 1, sizeof *written);
+    if (!written)
+        return clv_fail_memory(err, "checking a program", (size_t)program->n_buffers);
+    clv_status status = CLV_OK;
+    for (int b = 0; b < program->n_buffers; b++)
+        written[b] = program->buffers[b].kind != CLV_BUFFER_TEMP;
+    for (int i = 0; status == CLV_OK && i < program->n_instructions; i++) {
+        status = check_instruction(program, i, written, err);
+        for (int k = 0; k < program->instructions[i].n_out; k++)
+            written[program->instructions[i].out[k]] = true;
+    }
+    free(written);
+    for (int a = 0; status == CLV_OK && a < program->n_buffers; a++)
+        for (int b = 0; b < a; b++) {
+            const clv_buffer *x = &program->buffers[a], *y = &program->buffers[b];
+            bool live_together = x->first <= y->last && y->first <= x->last;
+            bool overlap = x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
+            if (in_region(x) && in_region(y) && live_together && overlap)
+                return clv_fail(err, CLV_EINVAL, "buffers %d and %d live at once and overlap", b, a);
+        }
+    return status;
+}

@@ -1,0 +1,94 @@
+/* program.h - the program's own data: instructions over buffers, in order of execution.
+ *
+ * One program serves all ranks: a buffer is sized by its largest shard and lies at the same offset on every rank, so a peer's part is
+ * found without exchanging addresses; true extents come from a rank's coordinates.
+ */
+#ifndef CLEAVE_PROGRAM_PROGRAM_H
+#define CLEAVE_PROGRAM_PROGRAM_H
+
+#include "base/arena.h"
+#include "cleave/program.h"
+#include "graph/op.h"
+#include "program/step.h"
+
+enum { CLV_BUFFER_ALIGN = 64 };
+
+typedef enum clv_buffer_kind {
+    CLV_BUFFER_TEMP,  /* lives in the rank's region, from its writer to its last reader */
+    CLV_BUFFER_INPUT, /* in the region, filled before the first instruction */
+    CLV_BUFFER_STATE  /* outlives the run; kept by the session under its name */
+} clv_buffer_kind;
+
+typedef struct clv_buffer {
+    clv_buffer_kind kind;
+    clv_type type;
+    clv_layout layout;
+    const char *name; /* inputs and state */
+    clv_init init;    /* state */
+    int shares;       /* the buffer whose memory this one takes over (in place), -1: memory of its own */
+    int64_t bytes;    /* largest shard, rounded up to CLV_BUFFER_ALIGN */
+    int64_t offset;   /* in the region; of the root for buffers that share */
+    int first, last;  /* instructions that write it first and read it last */
+} clv_buffer;
+
+typedef struct clv_instruction {
+    const clv_op *op; /* a compute instruction; NULL: a step */
+    clv_reshard_step step;
+    int group;         /* step that moves: index into clv_program.groups; else -1 */
+    int n_in, n_out;
+    int in[CLV_MAX_IN]; /* buffers; -1: an absent operand */
+    int out[CLV_MAX_OUT];
+    const char *name;  /* of the op it runs, or that needs the step */
+    const char *cause; /* step: why */
+    int64_t workspace_bytes, workspace_offset;
+} clv_instruction;
+
+/* The sub-axes whose ranks form the groups of some steps. */
+typedef struct clv_group_axes {
+    int n;
+    clv_subaxis axes[CLV_MAX_SUBAXES];
+} clv_group_axes;
+
+typedef struct clv_program_output {
+    const char *name;
+    int buffer;
+} clv_program_output;
+
+/* Why an op is split as it is. */
+typedef struct clv_decision {
+    const char *op;
+    const char *strategy; /* "model->factor 3" */
+    int considered;       /* legal assignments priced */
+    double bytes, seconds;
+    double runner_up; /* seconds of the second best; 0: there was none */
+} clv_decision;
+
+struct clv_program {
+    clv_arena *arena;
+    clv_mesh mesh;
+    int n_buffers, buffer_capacity;
+    clv_buffer *buffers;
+    int n_instructions, instruction_capacity;
+    clv_instruction *instructions;
+    int n_groups, group_capacity;
+    clv_group_axes *groups;
+    int n_outputs;
+    clv_program_output *outputs;
+    int n_decisions, decision_capacity;
+    clv_decision *decisions;
+    int64_t region_bytes;
+};
+
+/* The buffer that holds the memory of b. */
+int clv_program_root(const clv_program *program, int b);
+
+/* Lays out the region: lifetimes, sharing in place where the op allows it, offsets. Called once, by clv_compile. */
+clv_status clv_program_plan_memory(clv_program *program, clv_error *err);
+
+/* Verifies the program: buffers written before they are read, layouts of steps, no two live buffers overlap, groups. */
+clv_status clv_program_check(const clv_program *program, clv_error *err);
+
+/* The view of a buffer on a rank; base: the buffer's memory. */
+clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t rank, void *base);
+
+#endif

@@ -1,0 +1,437 @@
+/* test_attention.c: every instruction set and dtype against the f64 reference, the reference against finite
+ * differences, and what the header promises: division of rows and threads changes no bit. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/dtype.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/isa.h"
+
+enum { SEED = 20240607 };
+
+static uint64_t state = SEED;
+
+/* Uniform in [-1, 1). */
+static double uniform(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int64_t)state / 9223372036854775808.0;
+}
+
+typedef struct shape {
+    int64_t b, sq, sk, h, k, d, group, head_offset, kv_offset, q_offset;
+    bool causal, mask, length, fused;
+} shape;
+
+static const shape shapes[] = {
+    {.b = 1, .sq = 1, .sk = 1, .h = 1, .k = 1, .d = 1, .group = 1},
+    {.b = 2, .sq = 65, .sk = 65, .h = 3, .k = 3, .d = 64, .group = 1, .causal = true},
+    {.b = 1, .sq = 130, .sk = 200, .h = 2, .k = 1, .d = 16, .group = 2},
+    {.b = 1, .sq = 70, .sk = 193, .h = 4, .k = 2, .d = 40, .group = 2, .q_offset = 100, .causal = true, .fused = true},
+    {.b = 2, .sq = 5, .sk = 130, .h = 2, .k = 1, .d = 3, .group = 3, .mask = true, .length = true},
+    {.b = 3,
+     .sq = 17,
+     .sk = 67,
+     .h = 5,
+     .k = 3,
+     .d = 20,
+     .group = 4,
+     .head_offset = 7,
+     .kv_offset = 1,
+     .q_offset = 30,
+     .causal = true,
+     .mask = true,
+     .length = true,
+     .fused = true},
+    {.b = 2, .sq = 33, .sk = 9, .h = 2, .k = 4, .d = 17, .group = 2, .head_offset = 4, .kv_offset = 1},
+    {.b = 1, .sq = 40, .sk = 20, .h = 1, .k = 1, .d = 8, .group = 1, .q_offset = -10, .causal = true},
+    {.b = 1, .sq = 3, .sk = 70, .h = 2, .k = 2, .d = 128, .group = 1, .causal = true, .q_offset = 66},
+    /* one query row: decoding */
+    {.b = 2, .sq = 1, .sk = 131, .h = 3, .k = 3, .d = 64, .group = 1, .length = true},
+    {.b = 2,
+     .sq = 1,
+     .sk = 200,
+     .h = 6,
+     .k = 4,
+     .d = 33,
+     .group = 4,
+     .head_offset = 3,
+     .mask = true,
+     .length = true,
+     .fused = true},
+    {.b = 1, .sq = 1, .sk = 97, .h = 21, .k = 1, .d = 16, .group = 32, .causal = true, .q_offset = 70},
+    /* nothing at all */
+    {.b = 1, .sq = 4, .sk = 0, .h = 2, .k = 2, .d = 8, .group = 1},
+    {.b = 1, .sq = 1, .sk = 0, .h = 2, .k = 2, .d = 8, .group = 1},
+    {.b = 1, .sq = 0, .sk = 5, .h = 2, .k = 2, .d = 8, .group = 1},
+    {.b = 1, .sq = 4, .sk = 5, .h = 0, .k = 2, .d = 8, .group = 1},
+    {.b = 0, .sq = 4, .sk = 5, .h = 2, .k = 2, .d = 8, .group = 1},
+    {.b = 1, .sq = 4, .sk = 5, .h = 0, .k = 0, .d = 8, .group = 1},
+};
+
+/* All the buffers of one call. */
+typedef struct problem {
+    clv_attention_args args;
+    void *q, *kv, *k, *v, *out, *d_out, *dq, *dkv, *dk, *dv;
+    int64_t q_elems, kv_elems;
+    uint8_t *mask;
+    int64_t *length;
+} problem;
+
+static void *buffer(int64_t elems, clv_dtype dtype)
+{
+    void *p = malloc((size_t)(elems > 0 ? elems : 1) * clv_dtype_size(dtype));
+    assert_non_null(p);
+    for (int64_t i = 0; i < elems; i++)
+        clv_dtype_store(dtype, p, i, 777.0); /* shows what was not written */
+    return p;
+}
+
+static void *offset(void *p, int64_t elems, clv_dtype dtype)
+{
+    return (char *)p + (size_t)elems * clv_dtype_size(dtype);
+}
+
+static clv_attention_view dense(void *p, int64_t s, int64_t h, int64_t d)
+{
+    return (clv_attention_view){p, s * h * d, h * d, d};
+}
+
+static clv_attention_view kv_view(const shape *s, void *kv, int which, clv_dtype dtype)
+{
+    if (s->fused)
+        return (clv_attention_view){offset(kv, which * s->k * s->d, dtype), s->sk * 2 * s->k * s->d, 2 * s->k * s->d,
+                                    s->d};
+    return dense(offset(kv, which * s->b * s->sk * s->k * s->d, dtype), s->sk, s->k, s->d);
+}
+
+static void problem_make(problem *p, const shape *s, clv_dtype dtype)
+{
+    memset(p, 0, sizeof *p);
+    p->q_elems = s->b * s->sq * s->h * s->d;
+    p->kv_elems = 2 * s->b * s->sk * s->k * s->d;
+    p->q = buffer(p->q_elems, dtype);
+    p->out = buffer(p->q_elems, dtype);
+    p->d_out = buffer(p->q_elems, dtype);
+    p->dq = buffer(p->q_elems, dtype);
+    p->kv = buffer(p->kv_elems, dtype);
+    p->dkv = buffer(p->kv_elems, dtype);
+    p->mask = calloc((size_t)(s->b * s->sk) + 1, 1);
+    p->length = calloc((size_t)s->b + 1, sizeof *p->length);
+    p->args = (clv_attention_args){.q = dense(p->q, s->sq, s->h, s->d),
+                                   .out = dense(p->out, s->sq, s->h, s->d),
+                                   .d_out = dense(p->d_out, s->sq, s->h, s->d),
+                                   .dq = dense(p->dq, s->sq, s->h, s->d),
+                                   .k = kv_view(s, p->kv, 0, dtype),
+                                   .v = kv_view(s, p->kv, 1, dtype),
+                                   .dk = kv_view(s, p->dkv, 0, dtype),
+                                   .dv = kv_view(s, p->dkv, 1, dtype),
+                                   .lse = buffer(s->b * s->h * s->sq, CLV_F32),
+                                   .key_mask = s->mask ? p->mask : NULL,
+                                   .key_length = s->length ? p->length : NULL,
+                                   .batch = s->b,
+                                   .q_rows = s->sq,
+                                   .k_rows = s->sk,
+                                   .heads = s->h,
+                                   .kv_heads = s->k,
+                                   .head_dim = s->d,
+                                   .group = s->group,
+                                   .head_offset = s->head_offset,
+                                   .kv_offset = s->kv_offset,
+                                   .q_offset = s->q_offset,
+                                   .causal = s->causal,
+                                   .scale = (float)(1 / sqrt((double)s->d)),
+                                   .dtype = dtype,
+                                   .threads = 2};
+}
+
+static void problem_free(problem *p)
+{
+    void *all[] = {p->q, p->kv, p->out, p->d_out, p->dq, p->dkv, p->mask, p->length, p->args.lse, p->args.workspace};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        free(all[i]);
+}
+
+static void problem_fill(problem *p)
+{
+    clv_dtype dtype = p->args.dtype;
+    for (int64_t i = 0; i < p->q_elems; i++) {
+        clv_dtype_store(dtype, p->q, i, 3 * uniform());
+        clv_dtype_store(dtype, p->d_out, i, uniform());
+    }
+    for (int64_t i = 0; i < p->kv_elems; i++)
+        clv_dtype_store(dtype, p->kv, i, 2 * uniform());
+    for (int64_t i = 0; i < p->args.batch * p->args.k_rows; i++)
+        p->mask[i] = uniform() > -0.4;
+    for (int64_t i = 0; i < p->args.batch; i++) /* one row of the batch sees nothing */
+        p->length[i] = i == 1 ? 0 : (int64_t)(p->args.k_rows * (0.75 + 0.5 * uniform()));
+}
+
+/* The same inputs in f64. */
+static void problem_widen(problem *to, const problem *from)
+{
+    clv_dtype_convert(CLV_F64, to->q, from->args.dtype, from->q, from->q_elems);
+    clv_dtype_convert(CLV_F64, to->d_out, from->args.dtype, from->d_out, from->q_elems);
+    clv_dtype_convert(CLV_F64, to->kv, from->args.dtype, from->kv, from->kv_elems);
+    memcpy(to->mask, from->mask, (size_t)(from->args.batch * from->args.k_rows));
+    memcpy(to->length, from->length, (size_t)from->args.batch * sizeof *from->length);
+}
+
+static void run_forward(problem *p)
+{
+    clv_error err = {0};
+    size_t bytes = clv_attention_forward_workspace(&p->args);
+    free(p->args.workspace);
+    p->args.workspace = malloc(bytes + 1);
+    memset(p->args.workspace, 0xff, bytes); /* NaN: what is used before it is written shows */
+    if (clv_attention_forward(&p->args, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+}
+
+static void run_backward(problem *p)
+{
+    clv_error err = {0};
+    size_t bytes = clv_attention_backward_workspace(&p->args);
+    free(p->args.workspace);
+    p->args.workspace = malloc(bytes + 1);
+    memset(p->args.workspace, 0xff, bytes);
+    if (clv_attention_backward(&p->args, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+}
+
+/* Largest difference against largest reference value; the floor keeps tensors that are zero but for rounding. */
+static void compare(const char *what, size_t shape_index, clv_dtype dtype, const void *got, const void *want,
+                    int64_t elems, double tolerance)
+{
+    double largest = 0.05;
+    for (int64_t i = 0; i < elems; i++)
+        largest = fmax(largest, fabs(clv_dtype_load(CLV_F64, want, i)));
+    for (int64_t i = 0; i < elems; i++) {
+        double x = clv_dtype_load(dtype, got, i), y = clv_dtype_load(CLV_F64, want, i);
+        if (!(fabs(x - y) <= tolerance * largest))
+            fail_msg("%s, shape %zu, %s, %s: [%lld] is %.9g, not %.9g (seed %d)", what, shape_index,
+                     clv_dtype_name(dtype), clv_isa_text(clv_cpu_isa()), (long long)i, x, y, SEED);
+    }
+}
+
+static void compare_lse(size_t index, const problem *got, const problem *want)
+{
+    int64_t n = got->args.batch * got->args.heads * got->args.q_rows;
+    for (int64_t i = 0; i < n; i++) {
+        float x = got->args.lse[i], y = want->args.lse[i];
+        if (!(x == y || fabsf(x - y) <= 1e-5f * fmaxf(1, fabsf(y))))
+            fail_msg("lse, shape %zu: [%lld] is %.9g, not %.9g", index, (long long)i, (double)x, (double)y);
+    }
+}
+
+/* Rounding of the result, and of `out` on its way into the backward pass; f32 sums of a few hundred terms. */
+static double tolerance_of(clv_dtype dtype)
+{
+    return dtype == CLV_F32 ? 2e-6 : dtype == CLV_F16 ? 1e-3 : 8e-3;
+}
+
+static void check_shape(size_t index, clv_dtype dtype)
+{
+    problem got, want;
+    double tolerance = tolerance_of(dtype);
+    problem_make(&got, &shapes[index], dtype);
+    problem_make(&want, &shapes[index], CLV_F64);
+    problem_fill(&got);
+    problem_widen(&want, &got);
+    run_forward(&want);
+    run_forward(&got);
+    compare("out", index, dtype, got.out, want.out, got.q_elems, tolerance);
+    compare_lse(index, &got, &want);
+    run_backward(&want);
+    run_backward(&got);
+    compare("dq", index, dtype, got.dq, want.dq, got.q_elems, 2 * tolerance);
+    compare("dk, dv", index, dtype, got.dkv, want.dkv, got.kv_elems, 2 * tolerance);
+    problem_free(&got);
+    problem_free(&want);
+}
+
+static void test_against_reference(void **unused)
+{
+    static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16, CLV_F16};
+    (void)unused;
+    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++) {
+        if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0) {
+            print_message("this CPU has no %s: not tested\n", clv_isa_text((clv_isa)isa));
+            continue;
+        }
+        for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
+            for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+                check_shape(i, dtypes[d]);
+    }
+    clv_cpu_isa_reset_for_test();
+}
+
+/* sum(d_out * out) */
+static double loss(problem *p)
+{
+    double sum = 0;
+    run_forward(p);
+    for (int64_t i = 0; i < p->q_elems; i++)
+        sum += ((double *)p->out)[i] * ((double *)p->d_out)[i];
+    return sum;
+}
+
+static void check_gradient(problem *p, double *x, const double *dx, int64_t elems)
+{
+    const double step = 1e-5;
+    for (int64_t i = 0; i < elems; i++) {
+        double before = x[i];
+        x[i] = before + step;
+        double up = loss(p);
+        x[i] = before - step;
+        double down = loss(p);
+        x[i] = before;
+        if (!(fabs((up - down) / (2 * step) - dx[i]) <= 1e-8))
+            fail_msg("[%lld]: %.12g, differences say %.12g", (long long)i, dx[i], (up - down) / (2 * step));
+    }
+}
+
+static void test_finite_differences(void **unused)
+{
+    static const shape small[] = {
+        {.b = 2,
+         .sq = 4,
+         .sk = 5,
+         .h = 3,
+         .k = 2,
+         .d = 3,
+         .group = 2,
+         .head_offset = 1,
+         .q_offset = 1,
+         .causal = true,
+         .fused = true},
+        {.b = 2, .sq = 3, .sk = 6, .h = 2, .k = 2, .d = 2, .group = 1, .mask = true, .length = true},
+    };
+    (void)unused;
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        problem p;
+        problem_make(&p, &small[i], CLV_F64);
+        problem_fill(&p);
+        run_forward(&p);
+        run_backward(&p);
+        check_gradient(&p, p.q, p.dq, p.q_elems);
+        check_gradient(&p, p.kv, p.dkv, p.kv_elems);
+        problem_free(&p);
+    }
+}
+
+/* Query rows computed in two calls, and with any number of threads, have the bits of one call. */
+static void test_division_changes_no_bit(void **unused)
+{
+    static const shape whole = {.b = 2,
+                                .sq = 150,
+                                .sk = 180,
+                                .h = 4,
+                                .k = 2,
+                                .d = 24,
+                                .group = 2,
+                                .q_offset = 30,
+                                .causal = true,
+                                .mask = true};
+    static const int64_t cuts[] = {2, 64, 77};
+    problem p, one;
+    (void)unused;
+    problem_make(&p, &whole, CLV_F32);
+    problem_fill(&p);
+    p.args.threads = 1;
+    run_forward(&p);
+    run_backward(&p);
+
+    problem_make(&one, &whole, CLV_F32);
+    memcpy(one.q, p.q, (size_t)p.q_elems * 4);
+    memcpy(one.d_out, p.d_out, (size_t)p.q_elems * 4);
+    memcpy(one.kv, p.kv, (size_t)p.kv_elems * 4);
+    memcpy(one.mask, p.mask, (size_t)(whole.b * whole.sk));
+    one.args.threads = 3;
+    run_forward(&one);
+    run_backward(&one);
+    assert_memory_equal(one.out, p.out, (size_t)p.q_elems * 4);
+    assert_memory_equal(one.dq, p.dq, (size_t)p.q_elems * 4);
+    assert_memory_equal(one.dkv, p.dkv, (size_t)p.kv_elems * 4);
+
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+        clv_attention_args all = one.args;
+        memset(one.out, 0, (size_t)p.q_elems * 4);
+        one.args.lse = NULL;
+        one.args.q_rows = cuts[c];
+        run_forward(&one);
+        one.args.q_rows = whole.sq - cuts[c];
+        one.args.q_offset += cuts[c];
+        one.args.q.data = (float *)one.q + cuts[c] * whole.h * whole.d;
+        one.args.out.data = (float *)one.out + cuts[c] * whole.h * whole.d;
+        run_forward(&one);
+        assert_memory_equal(one.out, p.out, (size_t)p.q_elems * 4);
+        all.workspace = one.args.workspace;
+        one.args = all;
+    }
+    problem_free(&one);
+    problem_free(&p);
+}
+
+/* A NaN in one query stays in its row; one in a visible key reaches every row that sees it and no other. */
+static void test_nan_goes_where_it_must(void **unused)
+{
+    static const shape s = {.b = 1, .sq = 70, .sk = 70, .h = 1, .k = 1, .d = 8, .group = 1, .causal = true};
+    problem p;
+    (void)unused;
+    problem_make(&p, &s, CLV_F32);
+    problem_fill(&p);
+    ((float *)p.q)[3 * 8] = NAN;
+    ((float *)p.kv)[60 * 8] = NAN;
+    run_forward(&p);
+    for (int64_t i = 0; i < 70; i++)
+        assert_int_equal(!isnan(((float *)p.out)[i * 8]), i != 3 && i < 60);
+    problem_free(&p);
+}
+
+static void test_errors(void **unused)
+{
+    static const shape s = {.b = 1, .sq = 2, .sk = 2, .h = 4, .k = 2, .d = 8, .group = 2};
+    problem p;
+    clv_error err = {0};
+    (void)unused;
+    problem_make(&p, &s, CLV_F32);
+    assert_int_equal(clv_attention_forward(&p.args, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "workspace"));
+    p.args.head_offset = 2;
+    err = (clv_error){0};
+    assert_int_equal(clv_attention_backward(&p.args, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "KV heads"));
+    p.args.head_dim = CLV_ATTENTION_MAX_DIM + 1;
+    assert_int_equal(clv_attention_forward(&p.args, NULL), CLV_EINVAL);
+    p.args.head_dim = 8;
+    p.args.group = 0;
+    assert_int_equal(clv_attention_forward(&p.args, NULL), CLV_EINVAL);
+    p.args.q_rows = -1;
+    assert_int_equal(clv_attention_forward(&p.args, NULL), CLV_EINVAL);
+    p.args.dtype = CLV_I32;
+    assert_int_equal(clv_attention_forward(&p.args, NULL), CLV_EUNSUPPORTED);
+    p.args.dtype = CLV_F32;
+    problem_free(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_division_changes_no_bit),
+        cmocka_unit_test(test_nan_goes_where_it_must),
+        cmocka_unit_test(test_errors),
+    };
+    print_message("seed %d\n", SEED);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
