@@ -8,7 +8,7 @@
 /* One element in f64, through the elementwise reference. */
 static double act_f64(clv_unary_op act, double x)
 {
-    clv_unary(act, 1, CLV_F64, &x, &x, 1);
+    clv_unary_forward(act, 1, CLV_F64, &x, &x, 1);
     return x;
 }
 

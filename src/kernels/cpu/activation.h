@@ -18,7 +18,8 @@
 void clv_bias_act(clv_unary_op act, clv_dtype dtype, void *out, const void *x, const void *bias, int64_t rows,
                   int64_t cols);
 
-/* d_x[r,f] = d_out[r,f] * act'(x[r,f] + bias[f]); d_bias is d_x's sum over rows (clv_reduce). d_x may be d_out or x. */
+/* d_x[r,f] = d_out[r,f] * act'(x[r,f] + bias[f]); d_bias is d_x's sum over rows (clv_reduce_forward). d_x may be d_out or
+ * x. */
 void clv_bias_act_backward(clv_unary_op act, clv_dtype dtype, void *d_x, const void *d_out, const void *x,
                            const void *bias, int64_t rows, int64_t cols);
 

@@ -7,7 +7,7 @@
 #include "kernels/cpu/block.h"
 
 /* The reference: one element, in f64. */
-static void adamw_element(const clv_adamw *a, double *p, double *m, double *v, double grad)
+static void adamw_element(const clv_adamw_args *a, double *p, double *m, double *v, double grad)
 {
     double g = grad * a->grad_scale;
     *m = a->beta1 * *m + (1 - a->beta1) * g;
@@ -16,7 +16,7 @@ static void adamw_element(const clv_adamw *a, double *p, double *m, double *v, d
     *p = *p * (1 - a->lr * a->weight_decay) - a->lr * m_hat / (sqrt(v_hat) + a->eps);
 }
 
-static clv_adamw_factors factors_of(const clv_adamw *a)
+static clv_adamw_factors factors_of(const clv_adamw_args *a)
 {
     return (clv_adamw_factors){
         .beta1 = (float)a->beta1,
@@ -31,7 +31,7 @@ static clv_adamw_factors factors_of(const clv_adamw *a)
     };
 }
 
-static void adamw_f64(const clv_adamw *a, double *p, double *m, double *v, clv_dtype grad_dtype, const void *grad,
+static void adamw_f64(const clv_adamw_args *a, double *p, double *m, double *v, clv_dtype grad_dtype, const void *grad,
                       int64_t n)
 {
     CLV_PARALLEL_FOR(n)
@@ -56,7 +56,7 @@ static void adamw_block(clv_adamw_factors factors, clv_dtype p_dtype, void *p, f
     clv_block_store(math, p_dtype, p, i, n, p32);
 }
 
-void clv_adamw_step(const clv_adamw *adamw, clv_dtype p_dtype, void *p, float *master, void *m, void *v,
+void clv_adamw_step(const clv_adamw_args *adamw, clv_dtype p_dtype, void *p, float *master, void *m, void *v,
                     clv_dtype grad_dtype, const void *grad, int64_t n)
 {
     assert(adamw->step >= 1 && clv_dtype_is_float(p_dtype));

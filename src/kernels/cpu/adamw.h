@@ -15,15 +15,15 @@
 
 #include "cleave/dtype.h"
 
-typedef struct clv_adamw {
+typedef struct clv_adamw_args {
     double lr, beta1, beta2, eps, weight_decay;
     int64_t step;      /* of this update: 1 for the first     */
     double grad_scale; /* 1, or what clipping and means ask   */
-} clv_adamw;
+} clv_adamw_args;
 
 /* p [n] of p_dtype, grad [n] of grad_dtype. m, v [n] are f32 (f64 when p is f64). master [n], f32, holds the parameter
  * when p is bf16 or f16 (p becomes its rounding); NULL updates p itself. All disjoint. */
-void clv_adamw_step(const clv_adamw *adamw, clv_dtype p_dtype, void *p, float *master, void *m, void *v,
+void clv_adamw_step(const clv_adamw_args *adamw, clv_dtype p_dtype, void *p, float *master, void *m, void *v,
                     clv_dtype grad_dtype, const void *grad, int64_t n);
 
 /* sum of squares of n elements, in f64 and in an order that depends on n alone: for clipping by the global norm. */

@@ -10,23 +10,23 @@ clv_dtype clv_cross_entropy_stats(clv_dtype logits)
     return logits == CLV_F64 ? CLV_F64 : CLV_F32;
 }
 
-static double stat(const clv_cross_entropy *ce, const void *stats, int64_t i)
+static double stat(const clv_cross_entropy_args *ce, const void *stats, int64_t i)
 {
     return clv_dtype_load(clv_cross_entropy_stats(ce->dtype), stats, i);
 }
 
-static void set_stat(const clv_cross_entropy *ce, void *stats, int64_t i, double value)
+static void set_stat(const clv_cross_entropy_args *ce, void *stats, int64_t i, double value)
 {
     clv_dtype_store(clv_cross_entropy_stats(ce->dtype), stats, i, value);
 }
 
-static bool ignored(const clv_cross_entropy *ce, const void *labels, int64_t row)
+static bool ignored(const clv_cross_entropy_args *ce, const void *labels, int64_t row)
 {
     return clv_load_index(ce->label_dtype, labels, row) == ce->ignore;
 }
 
 /* The column here that holds the row's label; -1: none. */
-static int64_t label_column(const clv_cross_entropy *ce, const void *labels, int64_t row)
+static int64_t label_column(const clv_cross_entropy_args *ce, const void *labels, int64_t row)
 {
     int64_t column = clv_load_index(ce->label_dtype, labels, row) - ce->vocab_lo;
     return !ignored(ce, labels, row) && column >= 0 && column < ce->cols ? column : -1;
@@ -58,7 +58,7 @@ static void row_backward_f64(double *d_logits, const double *logits, double max,
 
 /* ---- one row in f32 spans ---- */
 
-static double row_max_f32(const clv_cross_entropy *ce, const void *logits, int64_t first)
+static double row_max_f32(const clv_cross_entropy_args *ce, const void *logits, int64_t first)
 {
     float scratch[CLV_BLOCK];
     const clv_math_spans *math = clv_math();
@@ -71,7 +71,7 @@ static double row_max_f32(const clv_cross_entropy *ce, const void *logits, int64
     return max;
 }
 
-static double row_sum_f32(const clv_cross_entropy *ce, const void *logits, float max, int64_t first)
+static double row_sum_f32(const clv_cross_entropy_args *ce, const void *logits, float max, int64_t first)
 {
     float scratch[CLV_BLOCK], e_block[CLV_BLOCK];
     const clv_math_spans *math = clv_math();
@@ -85,8 +85,8 @@ static double row_sum_f32(const clv_cross_entropy *ce, const void *logits, float
 }
 
 /* The label's column gets its -d_loss in f32, before rounding to the dtype. label: -1 for none. */
-static void row_backward_f32(const clv_cross_entropy *ce, void *d_logits, const void *logits, float max, float times,
-                             float d_loss, int64_t label, int64_t first)
+static void row_backward_f32(const clv_cross_entropy_args *ce, void *d_logits, const void *logits, float max,
+                             float times, float d_loss, int64_t label, int64_t first)
 {
     float scratch[CLV_BLOCK];
     const clv_math_spans *math = clv_math();
@@ -103,7 +103,7 @@ static void row_backward_f32(const clv_cross_entropy *ce, void *d_logits, const 
 
 /* ---- all rows ---- */
 
-void clv_cross_entropy_max(const clv_cross_entropy *ce, void *max, const void *logits)
+void clv_cross_entropy_max(const clv_cross_entropy_args *ce, void *max, const void *logits)
 {
     CLV_PARALLEL_FOR(ce->rows * ce->cols)
     for (int64_t row = 0; row < ce->rows; row++) {
@@ -114,7 +114,7 @@ void clv_cross_entropy_max(const clv_cross_entropy *ce, void *max, const void *l
     }
 }
 
-void clv_cross_entropy_sums(const clv_cross_entropy *ce, void *sums, const void *logits, const void *labels,
+void clv_cross_entropy_sums(const clv_cross_entropy_args *ce, void *sums, const void *logits, const void *labels,
                             const void *max)
 {
     CLV_PARALLEL_FOR(ce->rows * ce->cols)
@@ -128,21 +128,21 @@ void clv_cross_entropy_sums(const clv_cross_entropy *ce, void *sums, const void 
     }
 }
 
-void clv_cross_entropy_loss(const clv_cross_entropy *ce, void *loss, const void *sums, const void *labels)
+void clv_cross_entropy_loss(const clv_cross_entropy_args *ce, void *loss, const void *sums, const void *labels)
 {
     for (int64_t row = 0; row < ce->rows; row++)
         set_stat(ce, loss, row,
                  ignored(ce, labels, row) ? 0 : log(stat(ce, sums, 2 * row)) - stat(ce, sums, 2 * row + 1));
 }
 
-void clv_cross_entropy_backward(const clv_cross_entropy *ce, void *d_logits, const void *logits, const void *labels,
-                                const void *max, const void *sums, const void *d_loss)
+void clv_cross_entropy_backward(const clv_cross_entropy_args *ce, void *d_logits, const void *logits,
+                                const void *labels, const void *max, const void *sums, const void *d_loss)
 {
     CLV_PARALLEL_FOR(ce->rows * ce->cols)
     for (int64_t row = 0; row < ce->rows; row++) {
         int64_t first = row * ce->cols, label = label_column(ce, labels, row);
         if (ignored(ce, labels, row)) {
-            clv_fill(ce->dtype, (char *)d_logits + (size_t)first * clv_dtype_size(ce->dtype), 0, ce->cols);
+            clv_fill_run(ce->dtype, (char *)d_logits + (size_t)first * clv_dtype_size(ce->dtype), 0, ce->cols);
             continue;
         }
         double top = stat(ce, max, row), d = stat(ce, d_loss, row), times = d / stat(ce, sums, 2 * row);

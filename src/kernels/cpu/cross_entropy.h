@@ -20,30 +20,30 @@
 
 enum { CLV_IGNORED_LABEL = -100 }; /* PyTorch's and Hugging Face's default */
 
-typedef struct clv_cross_entropy {
+typedef struct clv_cross_entropy_args {
     clv_dtype dtype;       /* of the logits and their gradient               */
     clv_dtype label_dtype; /* i32 or i64                                     */
     int64_t rows;          /* >= 0                                           */
     int64_t cols;          /* of the vocabulary here, >= 0                   */
     int64_t vocab_lo;      /* token of column 0                              */
     int64_t ignore;        /* a label of no loss, CLV_IGNORED_LABEL as a rule */
-} clv_cross_entropy;
+} clv_cross_entropy_args;
 
 /* f64 for f64 logits, else f32. */
 clv_dtype clv_cross_entropy_stats(clv_dtype logits);
 
 /* max [rows]; -inf where there is no column. */
-void clv_cross_entropy_max(const clv_cross_entropy *ce, void *max, const void *logits);
+void clv_cross_entropy_max(const clv_cross_entropy_args *ce, void *max, const void *logits);
 
 /* sums [rows,2], given the maximum over the whole vocabulary. */
-void clv_cross_entropy_sums(const clv_cross_entropy *ce, void *sums, const void *logits, const void *labels,
+void clv_cross_entropy_sums(const clv_cross_entropy_args *ce, void *sums, const void *logits, const void *labels,
                             const void *max);
 
 /* loss [rows] from the summed sums. */
-void clv_cross_entropy_loss(const clv_cross_entropy *ce, void *loss, const void *sums, const void *labels);
+void clv_cross_entropy_loss(const clv_cross_entropy_args *ce, void *loss, const void *sums, const void *labels);
 
 /* d_logits [rows, cols], given d_loss [rows]. d_logits may be logits. */
-void clv_cross_entropy_backward(const clv_cross_entropy *ce, void *d_logits, const void *logits, const void *labels,
-                                const void *max, const void *sums, const void *d_loss);
+void clv_cross_entropy_backward(const clv_cross_entropy_args *ce, void *d_logits, const void *logits,
+                                const void *labels, const void *max, const void *sums, const void *d_loss);
 
 #endif

@@ -46,8 +46,8 @@ static void dropout_span(clv_dtype dtype, void *out, const void *x, double keep,
     }
 }
 
-void clv_dropout(clv_dtype dtype, void *out, const void *x, double rate, clv_key key, int rank, const int64_t *shape,
-                 const int64_t *lo, const int64_t *global)
+void clv_dropout_forward(clv_dtype dtype, void *out, const void *x, double rate, clv_key key, int rank,
+                         const int64_t *shape, const int64_t *lo, const int64_t *global)
 {
     int64_t rows = 1, inner = rank > 0 ? shape[rank - 1] : 1;
 

@@ -16,7 +16,7 @@
 
 /* x, out: contiguous [shape], the box at lo[rank] of a tensor of global[rank]; rate in [0, 1]. out may be x. An element
  * that is dropped is 0 whatever x is (also NaN). */
-void clv_dropout(clv_dtype dtype, void *out, const void *x, double rate, clv_key key, int rank, const int64_t *shape,
-                 const int64_t *lo, const int64_t *global);
+void clv_dropout_forward(clv_dtype dtype, void *out, const void *x, double rate, clv_key key, int rank,
+                         const int64_t *shape, const int64_t *lo, const int64_t *global);
 
 #endif

@@ -260,7 +260,7 @@ static void run(const job *j)
 
 /* ---- the kernels ---- */
 
-void clv_unary(clv_unary_op op, double alpha, clv_dtype dtype, void *out, const void *x, int64_t n)
+void clv_unary_forward(clv_unary_op op, double alpha, clv_dtype dtype, void *out, const void *x, int64_t n)
 {
     job j = {.dtype = dtype, .out = out, .alpha = alpha};
     const int64_t *shapes[] = {&n};
@@ -285,8 +285,8 @@ void clv_unary_backward(clv_unary_op op, double alpha, clv_dtype dtype, void *d_
     run(&j);
 }
 
-void clv_binary(clv_binary_op op, clv_dtype dtype, void *out, const void *a, const void *b, int rank,
-                const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape)
+void clv_binary_forward(clv_binary_op op, clv_dtype dtype, void *out, const void *a, const void *b, int rank,
+                        const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape)
 {
     job j = {.dtype = dtype, .out = out};
     const int64_t *shapes[] = {a_shape, b_shape};
@@ -298,8 +298,8 @@ void clv_binary(clv_binary_op op, clv_dtype dtype, void *out, const void *a, con
     run(&j);
 }
 
-void clv_where(clv_dtype dtype, void *out, const void *cond, const void *a, const void *b, int rank,
-               const int64_t *shape, const int64_t *cond_shape, const int64_t *a_shape, const int64_t *b_shape)
+void clv_where_forward(clv_dtype dtype, void *out, const void *cond, const void *a, const void *b, int rank,
+                       const int64_t *shape, const int64_t *cond_shape, const int64_t *a_shape, const int64_t *b_shape)
 {
     job j = {.dtype = dtype, .out = out, .span = clv_math()->where, .reference = reference_where};
     const int64_t *shapes[] = {cond_shape, a_shape, b_shape};
@@ -324,7 +324,7 @@ void clv_max_backward(int largest, clv_dtype dtype, void *d_a, const void *d_out
     run(&j);
 }
 
-void clv_cast(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t n)
+void clv_cast_run(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t n)
 {
     bool narrow = clv_computes_in_f32(to) && clv_computes_in_f32(from);
     size_t to_bytes = clv_dtype_size(to), from_bytes = clv_dtype_size(from);
@@ -346,7 +346,7 @@ void clv_cast(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t n
     }
 }
 
-void clv_fill(clv_dtype dtype, void *out, double value, int64_t n)
+void clv_fill_run(clv_dtype dtype, void *out, double value, int64_t n)
 {
     size_t bytes = clv_dtype_size(dtype);
     unsigned char pattern[64];

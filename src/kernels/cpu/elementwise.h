@@ -58,7 +58,7 @@ clv_unary_saved clv_unary_saves(clv_unary_op op);
 const char *clv_binary_name(clv_binary_op op);
 
 /* out[i] = op(x[i]), i < n. alpha is scale's factor, unused by the others. out may be x. */
-void clv_unary(clv_unary_op op, double alpha, clv_dtype dtype, void *out, const void *x, int64_t n);
+void clv_unary_forward(clv_unary_op op, double alpha, clv_dtype dtype, void *out, const void *x, int64_t n);
 
 /* d_in[i] = d_out[i] * op'(...). saved is the op's x or its output, as clv_unary_saves says, or NULL for none.
  * d_in may be d_out or saved. relu'(0) = 0. */
@@ -66,18 +66,18 @@ void clv_unary_backward(clv_unary_op op, double alpha, clv_dtype dtype, void *d_
                         const void *saved, int64_t n);
 
 /* out[i] = in[i], converted: to nearest even; float to integer truncates. Disjoint. */
-void clv_cast(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t n);
+void clv_cast_run(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t n);
 
-void clv_fill(clv_dtype dtype, void *out, double value, int64_t n);
+void clv_fill_run(clv_dtype dtype, void *out, double value, int64_t n);
 
 /* out = op(a, b). out has shape[rank] and every operand's shape has the same rank (pad with leading 1s), each size
  * being the result's or 1. All contiguous. rank 0..CLV_MAX_RANK. out may be an operand of the result's shape. */
-void clv_binary(clv_binary_op op, clv_dtype dtype, void *out, const void *a, const void *b, int rank,
-                const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape);
+void clv_binary_forward(clv_binary_op op, clv_dtype dtype, void *out, const void *a, const void *b, int rank,
+                        const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape);
 
 /* out = cond ? a : b; cond is of dtype bool (one byte, nonzero is true). Shapes as above; out may be a or b. */
-void clv_where(clv_dtype dtype, void *out, const void *cond, const void *a, const void *b, int rank,
-               const int64_t *shape, const int64_t *cond_shape, const int64_t *a_shape, const int64_t *b_shape);
+void clv_where_forward(clv_dtype dtype, void *out, const void *cond, const void *a, const void *b, int rank,
+                       const int64_t *shape, const int64_t *cond_shape, const int64_t *a_shape, const int64_t *b_shape);
 
 /* The gradient of max (largest = 1) or min (0) by a, in the result's shape: d_out where a is chosen, half of it
  * where a == b (as JAX), else 0. For the gradient by b swap a and b. Sum over a's broadcast dims afterwards. d_out

@@ -6,12 +6,12 @@
 
 #include "kernels/cpu/block.h"
 
-static bool is_ours(const clv_embedding *e, int64_t id)
+static bool is_ours(const clv_embedding_args *e, int64_t id)
 {
     return id >= e->lo && id < e->hi;
 }
 
-void clv_embedding_gather(const clv_embedding *e, clv_dtype out_dtype, void *out, clv_dtype table_dtype,
+void clv_embedding_gather(const clv_embedding_args *e, clv_dtype out_dtype, void *out, clv_dtype table_dtype,
                           const void *table, const void *ids)
 {
     size_t out_row = (size_t)e->width * clv_dtype_size(out_dtype);
@@ -22,14 +22,14 @@ void clv_embedding_gather(const clv_embedding *e, clv_dtype out_dtype, void *out
         int64_t id = clv_load_index(e->id_dtype, ids, i);
         void *to = (char *)out + (size_t)i * out_row;
         if (is_ours(e, id))
-            clv_cast(out_dtype, to, table_dtype, (const char *)table + (size_t)(id - e->lo) * table_row, e->width);
+            clv_cast_run(out_dtype, to, table_dtype, (const char *)table + (size_t)(id - e->lo) * table_row, e->width);
         else
             memset(to, 0, out_row);
     }
 }
 
 /* d_table[row, c..c+n) += d_out[i, c..c+n) for an f32 or f64 table. */
-static void add_row(const clv_embedding *e, clv_dtype table_dtype, void *d_table, int64_t row, clv_dtype out_dtype,
+static void add_row(const clv_embedding_args *e, clv_dtype table_dtype, void *d_table, int64_t row, clv_dtype out_dtype,
                     const void *d_out, int64_t i, int64_t c, int64_t n)
 {
     float scratch[CLV_BLOCK];
@@ -46,7 +46,7 @@ static void add_row(const clv_embedding *e, clv_dtype table_dtype, void *d_table
 }
 
 /* Threads own columns, so each element is summed by one of them in the order of i. */
-static void scatter_wide(const clv_embedding *e, clv_dtype table_dtype, void *d_table, clv_dtype out_dtype,
+static void scatter_wide(const clv_embedding_args *e, clv_dtype table_dtype, void *d_table, clv_dtype out_dtype,
                          const void *d_out, const void *ids)
 {
     int64_t width = clv_column_width(e->width);
@@ -62,7 +62,7 @@ static void scatter_wide(const clv_embedding *e, clv_dtype table_dtype, void *d_
     }
 }
 
-static bool seen_before(const clv_embedding *e, const void *ids, int64_t i, int64_t id)
+static bool seen_before(const clv_embedding_args *e, const void *ids, int64_t i, int64_t id)
 {
     bool seen = false;
     for (int64_t k = 0; k < i && !seen; k++)
@@ -71,10 +71,10 @@ static bool seen_before(const clv_embedding *e, const void *ids, int64_t i, int6
 }
 
 /* For 16-bit tables: the first place of each id sums all its places in f32, then rounds. */
-static void scatter_narrow(const clv_embedding *e, clv_dtype table_dtype, void *d_table, clv_dtype out_dtype,
+static void scatter_narrow(const clv_embedding_args *e, clv_dtype table_dtype, void *d_table, clv_dtype out_dtype,
                            const void *d_out, const void *ids)
 {
-    clv_embedding one = *e;
+    clv_embedding_args one = *e;
     CLV_PARALLEL_FOR(e->count * e->width)
     for (int64_t i = 0; i < e->count; i++) {
         float sum[CLV_BLOCK];
@@ -92,11 +92,11 @@ static void scatter_narrow(const clv_embedding *e, clv_dtype table_dtype, void *
     }
 }
 
-void clv_embedding_scatter(const clv_embedding *e, clv_dtype table_dtype, void *d_table, clv_dtype out_dtype,
+void clv_embedding_scatter(const clv_embedding_args *e, clv_dtype table_dtype, void *d_table, clv_dtype out_dtype,
                            const void *d_out, const void *ids)
 {
     bool wide = table_dtype == CLV_F32 || table_dtype == CLV_F64;
     assert(clv_dtype_is_float(table_dtype) && clv_dtype_is_float(out_dtype));
-    clv_fill(table_dtype, d_table, 0, (e->hi - e->lo) * e->width);
+    clv_fill_run(table_dtype, d_table, 0, (e->hi - e->lo) * e->width);
     (wide ? scatter_wide : scatter_narrow)(e, table_dtype, d_table, out_dtype, d_out, ids);
 }

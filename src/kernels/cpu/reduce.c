@@ -131,8 +131,8 @@ static void reduce_columns(const job *j)
     }
 }
 
-void clv_reduce(clv_reduction kind, double scale, clv_dtype out_dtype, void *out, clv_dtype dtype, const void *x,
-                int rank, const int64_t *shape, const bool *reduced)
+void clv_reduce_forward(clv_reduction kind, double scale, clv_dtype out_dtype, void *out, clv_dtype dtype,
+                        const void *x, int rank, const int64_t *shape, const bool *reduced)
 {
     job j = {.kind = kind, .scale = scale, .out_dtype = out_dtype, .dtype = dtype, .out = out, .x = x};
     int64_t strides[CLV_MAX_RANK], stride = 1;
@@ -167,5 +167,5 @@ void clv_reduce(clv_reduction kind, double scale, clv_dtype out_dtype, void *out
 
 void clv_sum_rows(clv_dtype out_dtype, void *out, clv_dtype dtype, const void *x, int64_t rows, int64_t cols)
 {
-    clv_reduce(CLV_REDUCE_SUM, 1, out_dtype, out, dtype, x, 2, (int64_t[]){rows, cols}, (bool[]){true, false});
+    clv_reduce_forward(CLV_REDUCE_SUM, 1, out_dtype, out, dtype, x, 2, (int64_t[]){rows, cols}, (bool[]){true, false});
 }

@@ -17,8 +17,8 @@
 /* out[kept dims] = scale * (sum or max over the dims d with reduced[d]) of x[shape]. out is contiguous over the kept
  * dims in order (whether the reduced ones stay as size 1 is a matter of names), of dtype out_dtype; disjoint from x.
  * kind: CLV_REDUCE_SUM or CLV_REDUCE_MAX. rank 0..CLV_MAX_RANK. */
-void clv_reduce(clv_reduction kind, double scale, clv_dtype out_dtype, void *out, clv_dtype dtype, const void *x,
-                int rank, const int64_t *shape, const bool *reduced);
+void clv_reduce_forward(clv_reduction kind, double scale, clv_dtype out_dtype, void *out, clv_dtype dtype,
+                        const void *x, int rank, const int64_t *shape, const bool *reduced);
 
 /* out[c] = sum over r of x[r, c]: the gradient of a bias. */
 void clv_sum_rows(clv_dtype out_dtype, void *out, clv_dtype dtype, const void *x, int64_t rows, int64_t cols);

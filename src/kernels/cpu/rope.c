@@ -7,13 +7,13 @@
 
 #include "kernels/cpu/block.h"
 
-static double position_of(const clv_rope *rope, int64_t row)
+static double position_of(const clv_rope_args *rope, int64_t row)
 {
     return (double)(rope->positions != NULL ? clv_load_index(rope->position_dtype, rope->positions, row)
                                             : rope->position_offset + row % rope->seq);
 }
 
-static void inverse_frequencies(const clv_rope *rope, double *inv_freq)
+static void inverse_frequencies(const clv_rope_args *rope, double *inv_freq)
 {
     for (int64_t i = 0; i < rope->rotary / 2; i++)
         inv_freq[i] = rope->inv_freq != NULL ? (double)rope->inv_freq[i]
@@ -21,7 +21,7 @@ static void inverse_frequencies(const clv_rope *rope, double *inv_freq)
 }
 
 /* The reference: one head, in f64. from, to: index of its first element. */
-static void rotate_head_reference(const clv_rope *rope, void *out, int64_t to, const void *x, int64_t from,
+static void rotate_head_reference(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from,
                                   const double *inv_freq, double position)
 {
     int64_t half = rope->rotary / 2;
@@ -34,7 +34,7 @@ static void rotate_head_reference(const clv_rope *rope, void *out, int64_t to, c
     }
 }
 
-static void rotate_head(const clv_rope *rope, void *out, int64_t to, const void *x, int64_t from, const float *cos,
+static void rotate_head(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from, const float *cos,
                         const float *sin)
 {
     float block[CLV_ROPE_MAX_ROTARY];
@@ -46,7 +46,7 @@ static void rotate_head(const clv_rope *rope, void *out, int64_t to, const void 
     clv_block_store(math, rope->dtype, out, to, rope->rotary, out32);
 }
 
-static void copy_rest(const clv_rope *rope, void *out, int64_t to, const void *x, int64_t from)
+static void copy_rest(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from)
 {
     size_t size = clv_dtype_size(rope->dtype);
     memmove((char *)out + (size_t)(to + rope->rotary) * size, (const char *)x + (size_t)(from + rope->rotary) * size,
@@ -54,8 +54,8 @@ static void copy_rest(const clv_rope *rope, void *out, int64_t to, const void *x
 }
 
 /* All heads of one row. */
-static void rotate_row(const clv_rope *rope, void *out, int64_t to, const void *x, int64_t from, const double *inv_freq,
-                       double position)
+static void rotate_row(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from,
+                       const double *inv_freq, double position)
 {
     float cos[CLV_ROPE_MAX_ROTARY / 2], sin[CLV_ROPE_MAX_ROTARY / 2];
     bool fast = clv_computes_in_f32(rope->dtype);
@@ -72,7 +72,7 @@ static void rotate_row(const clv_rope *rope, void *out, int64_t to, const void *
     }
 }
 
-void clv_rope_rotate(const clv_rope *rope, void *out, const void *x)
+void clv_rope_rotate(const clv_rope_args *rope, void *out, const void *x)
 {
     double inv_freq[CLV_ROPE_MAX_ROTARY / 2];
     int64_t dense = rope->heads * rope->head_dim, rows = rope->batch * rope->seq;

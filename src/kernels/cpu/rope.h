@@ -18,7 +18,7 @@
 
 enum { CLV_ROPE_MAX_ROTARY = 1024 };
 
-typedef struct clv_rope {
+typedef struct clv_rope_args {
     clv_dtype dtype;
     bool interleaved;         /* false: half-split                                                         */
     bool inverse;             /* true: rotates by -angle (the gradient)                                    */
@@ -32,9 +32,9 @@ typedef struct clv_rope {
     int64_t position_offset;  /* position of row s is position_offset + s                                  */
     const void *positions;    /* [batch, seq], used instead of position_offset + s; or NULL                */
     clv_dtype position_dtype; /* i32 or i64, of positions                                                  */
-} clv_rope;
+} clv_rope_args;
 
 /* x, out [batch, seq, heads, head_dim] with the given row strides; out may be x (same stride). */
-void clv_rope_rotate(const clv_rope *rope, void *out, const void *x);
+void clv_rope_rotate(const clv_rope_args *rope, void *out, const void *x);
 
 #endif

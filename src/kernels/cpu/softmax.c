@@ -88,7 +88,7 @@ static void softmax_backward_row(clv_dtype dtype, void *d_x, const void *d_y, co
     }
 }
 
-void clv_softmax(clv_dtype dtype, void *y, const void *x, int64_t rows, int64_t cols)
+void clv_softmax_forward(clv_dtype dtype, void *y, const void *x, int64_t rows, int64_t cols)
 {
     CLV_PARALLEL_FOR(rows * cols)
     for (int64_t row = 0; row < rows; row++)

@@ -14,7 +14,7 @@
 #include "cleave/dtype.h"
 
 /* x, y [rows, cols]; y may be x. */
-void clv_softmax(clv_dtype dtype, void *y, const void *x, int64_t rows, int64_t cols);
+void clv_softmax_forward(clv_dtype dtype, void *y, const void *x, int64_t rows, int64_t cols);
 
 /* d_x may be d_y or y. */
 void clv_softmax_backward(clv_dtype dtype, void *d_x, const void *d_y, const void *y, int64_t rows, int64_t cols);

@@ -127,7 +127,7 @@ static void copy_tiles(size_t elem, char *out, const char *in, plan p)
     }
 }
 
-void clv_transpose(size_t elem_bytes, void *out, const void *in, int rank, const int64_t *shape, const int *perm)
+void clv_transpose_box(size_t elem_bytes, void *out, const void *in, int rank, const int64_t *shape, const int *perm)
 {
     assert(elem_bytes <= 8 && tile_functions[elem_bytes] != NULL);
     plan p = plan_of(rank, shape, perm);

@@ -10,7 +10,7 @@
 
 /* out[j0, j1, ...] with out dimension d = in dimension perm[d] (NumPy's transpose). in is contiguous [shape], out
  * contiguous. perm is a permutation of 0..rank-1; rank 0..CLV_MAX_RANK. */
-void clv_transpose(size_t elem_bytes, void *out, const void *in, int rank, const int64_t *shape, const int *perm);
+void clv_transpose_box(size_t elem_bytes, void *out, const void *in, int rank, const int64_t *shape, const int *perm);
 
 /* out[out_lo + i] = in[in_lo + i] for i in [0, box): out and in contiguous [out_shape], [in_shape]. A slice has
  * out_shape == box and out_lo == 0; each operand of a concat is a box of the result. */
