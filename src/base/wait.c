@@ -28,6 +28,25 @@ void clv_futex_wake_all(_Atomic uint32_t *word)
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 0x7fffffff, NULL, NULL, 0);
 }
 
+/* An exchange, so that the mark of a sleeper is neither lost nor needs a second look. */
+void clv_stamp_publish(_Atomic uint32_t *word, uint32_t stamp)
+{
+    if (atomic_exchange_explicit(word, stamp, memory_order_seq_cst) & 1u)
+        clv_futex_wake_all(word);
+}
+
+int clv_stamp_sleep(_Atomic uint32_t *word, uint32_t stamp, int64_t ns)
+{
+    uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
+
+    if (clv_stamp_reached(seen, stamp))
+        return 1;
+    if ((seen & 1u) ||
+        atomic_compare_exchange_strong_explicit(word, &seen, seen | 1u, memory_order_relaxed, memory_order_relaxed))
+        clv_futex_wait(word, seen | 1u, ns);
+    return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp);
+}
+
 int clv_cores(void)
 {
     cpu_set_t set;

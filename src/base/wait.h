@@ -12,6 +12,19 @@ int64_t clv_now_ns(void);
 void clv_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns);
 void clv_futex_wake_all(_Atomic uint32_t *word);
 
+/* Stamps: a word that one thread raises, by 2 each time (wrapping), and others wait for. Its lowest bit is 1 while someone
+ * sleeps on it. Publishing is sequentially consistent, seeing is an acquire. */
+
+static inline int clv_stamp_reached(uint32_t word, uint32_t stamp)
+{
+    return (int32_t)((word & ~1u) - stamp) >= 0;
+}
+
+/* Sets the word to the stamp and wakes who sleeps. */
+void clv_stamp_publish(_Atomic uint32_t *word, uint32_t stamp);
+/* Sleeps, at most ns, until the word has reached the stamp. Returns whether it has; may return early. */
+int clv_stamp_sleep(_Atomic uint32_t *word, uint32_t stamp, int64_t ns);
+
 /* The cores that this process may run on, at least 1. */
 int clv_cores(void);
 

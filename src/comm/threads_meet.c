@@ -20,43 +20,25 @@ typedef struct patience {
     int64_t deadline_ns; /* 0 until the clock is first read, when spinning was not enough */
 } patience;
 
-static int reached(uint32_t word, uint32_t stamp)
-{
-    return (int32_t)((word & ~1u) - stamp) >= 0;
-}
-
-/* Publishes a stamp. An exchange, so that the mark of a sleeper is neither lost nor needs a second look. */
-static void publish(_Atomic uint32_t *word, uint32_t stamp)
-{
-    if (atomic_exchange_explicit(word, stamp, memory_order_seq_cst) & 1u)
-        clv_futex_wake_all(word);
-}
-
 static wait_result sleep_on(patience *p, _Atomic uint32_t *word, uint32_t stamp)
 {
     if (p->deadline_ns == 0)
         p->deadline_ns = clv_now_ns() + p->world->timeout_ns;
     for (;;) {
-        uint32_t seen = atomic_load_explicit(word, memory_order_acquire);
-
-        if (reached(seen, stamp))
-            return WAIT_OK;
         if (atomic_load_explicit(&p->world->failed, memory_order_acquire))
             return WAIT_FAILED;
         int64_t rest = p->deadline_ns - clv_now_ns();
         if (rest <= 0)
             return WAIT_LATE;
-        if (!(seen & 1u) && !atomic_compare_exchange_strong_explicit(word, &seen, seen | 1u, memory_order_relaxed,
-                                                                     memory_order_relaxed))
-            continue;
-        clv_futex_wait(word, seen | 1u, rest < SLEEP_SLICE_NS ? rest : SLEEP_SLICE_NS);
+        if (clv_stamp_sleep(word, stamp, rest < SLEEP_SLICE_NS ? rest : SLEEP_SLICE_NS))
+            return WAIT_OK;
     }
 }
 
 static wait_result wait_for(patience *p, _Atomic uint32_t *word, uint32_t stamp)
 {
     for (;;) {
-        if (reached(atomic_load_explicit(word, memory_order_acquire), stamp))
+        if (clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp))
             return WAIT_OK;
         if (p->spins <= 0 || atomic_load_explicit(&p->world->failed, memory_order_relaxed))
             return sleep_on(p, word, stamp);
@@ -91,7 +73,7 @@ static wait_result wait_hub(patience *p, clv_hub *hub, const clv_group *group, u
 
     /* Half a stamp has 31 bits, so compare what is left after its wrap. */
     if ((arrived - all) << 1 == 0)
-        publish(&hub->word, stamp);
+        clv_stamp_publish(&hub->word, stamp);
     return wait_for(p, &hub->word, stamp);
 }
 
@@ -108,7 +90,7 @@ static clv_status fail_late(clv_thread_comm *comm, const clv_group *group, const
     for (int i = 0; i < group->n; i++) {
         int rank = group->ranks[i];
 
-        if (reached(atomic_load_explicit(&line_of(set, rank, stamp)->word, memory_order_acquire), stamp))
+        if (clv_stamp_reached(atomic_load_explicit(&line_of(set, rank, stamp)->word, memory_order_acquire), stamp))
             continue;
         if (missing++ == 0) {
             const char *note = atomic_load_explicit(&world->comms[rank].base.note, memory_order_acquire);
@@ -223,7 +205,7 @@ clv_status clv_threads_meet(clv_thread_comm *comm, const clv_group *group, const
     slot->stamp += 2;
     clv_line *line = line_of(set, comm->base.rank, slot->stamp);
     line->post = *post;
-    publish(&line->word, slot->stamp);
+    clv_stamp_publish(&line->word, slot->stamp);
 
     wait_result result = world->spins > 0 && group->n <= FLAT_MEMBERS
                              ? wait_flat(&p, set, group, slot->stamp)

@@ -1,0 +1,77 @@
+/* pin.c - pinning by hwloc, which knows cores from hardware threads. */
+#include "runtime/pin.h"
+
+#include <hwloc.h>
+#include <stdlib.h>
+
+struct clv_pins {
+    hwloc_topology_t topology;
+    hwloc_obj_type_t unit; /* core or PU */
+    int units;
+    int threads;
+};
+
+static int load(hwloc_topology_t *out)
+{
+    hwloc_topology_t topology;
+    hwloc_cpuset_t mine = hwloc_bitmap_alloc();
+    int ok = mine && hwloc_topology_init(&topology) == 0;
+
+    if (ok && hwloc_topology_load(topology) == 0) {
+        /* taskset and the like: what the caller gave this process is all there is */
+        if (hwloc_get_cpubind(topology, mine, HWLOC_CPUBIND_PROCESS) == 0)
+            hwloc_topology_restrict(topology, mine, 0);
+        *out = topology;
+    } else if (ok) {
+        hwloc_topology_destroy(topology);
+        ok = 0;
+    }
+    hwloc_bitmap_free(mine);
+    return ok;
+}
+
+clv_pins *clv_pins_new(int ranks, int threads, int wrap)
+{
+    clv_pins *pins = calloc(1, sizeof *pins);
+
+    if (!pins || !load(&pins->topology)) {
+        free(pins);
+        return NULL;
+    }
+    long wanted = (long)ranks * threads;
+    pins->threads = threads;
+    pins->unit = HWLOC_OBJ_CORE;
+    pins->units = hwloc_get_nbobjs_by_type(pins->topology, HWLOC_OBJ_CORE);
+    if (pins->units < wanted) {
+        pins->unit = HWLOC_OBJ_PU;
+        pins->units = hwloc_get_nbobjs_by_type(pins->topology, HWLOC_OBJ_PU);
+    }
+    if (pins->units < 1 || (pins->units < wanted && !wrap)) {
+        clv_pins_free(pins);
+        return NULL;
+    }
+    return pins;
+}
+
+void clv_pins_bind(const clv_pins *pins, int rank)
+{
+    hwloc_cpuset_t set = hwloc_bitmap_alloc();
+
+    for (int t = 0; set && t < pins->threads; t++) {
+        unsigned i = (unsigned)(((long)rank * pins->threads + t) % pins->units);
+        hwloc_obj_t unit = hwloc_get_obj_by_type(pins->topology, pins->unit, i);
+
+        hwloc_bitmap_or(set, set, unit->cpuset);
+    }
+    if (set)
+        hwloc_set_cpubind(pins->topology, set, HWLOC_CPUBIND_THREAD);
+    hwloc_bitmap_free(set);
+}
+
+void clv_pins_free(clv_pins *pins)
+{
+    if (!pins)
+        return;
+    hwloc_topology_destroy(pins->topology);
+    free(pins);
+}

@@ -1,0 +1,305 @@
+/* team.c - the caller publishes a stamp for each piece of work; the last rank to end it publishes the same one back. */
+#include "runtime/team.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "base/error.h"
+#include "base/wait.h"
+#include "runtime/pin.h"
+
+enum {
+    LINE = 128,
+    SPINS = 2000, /* pauses, some 50 us, before a thread sleeps */
+    YIELDS = 100, /* the same where the core may be wanted by the caller */
+    DEFAULT_TIMEOUT_MS = 60000,
+    SLICE_NS = 20000000, /* the sleeping caller looks whether the world has failed this often */
+};
+
+typedef struct member {
+    alignas(LINE) clv_team *team;
+    int rank;
+    pthread_t thread;
+    _Atomic uint32_t finished; /* stamp of the last piece of work that it ended */
+    clv_status status;
+    clv_error error;
+} member;
+
+struct clv_team {
+    clv_world *world;
+    clv_pins *pins; /* NULL: not pinned */
+    member *members;
+    int ranks;
+    int started; /* threads */
+    int threads_per_rank;
+    int spare_cores; /* < 0: more threads than cores */
+    int64_t timeout_ns;
+    int stuck; /* a rank did not return: nothing more can be run */
+    uint32_t stamp;
+    clv_team_fn *fn; /* NULL: end */
+    void *arg;
+    alignas(LINE) _Atomic uint32_t go;
+    alignas(LINE) _Atomic uint32_t pending; /* ranks still at work */
+    alignas(LINE) _Atomic uint32_t done;
+};
+
+static int seen(_Atomic uint32_t *word, uint32_t stamp)
+{
+    return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp);
+}
+
+/* Spins where a core is to spare; yields where the caller may need this core to bring the next piece of work. */
+static int spin(const clv_team *team, _Atomic uint32_t *word, uint32_t stamp)
+{
+    for (int i = 0; team->spare_cores > 0 && i < SPINS; i++) {
+        if (seen(word, stamp))
+            return 1;
+        clv_cpu_pause();
+    }
+    for (int i = 0; team->spare_cores == 0 && i < YIELDS; i++) {
+        if (seen(word, stamp))
+            return 1;
+        sched_yield();
+    }
+    return seen(word, stamp);
+}
+
+static void work(member *m, clv_comm *comm)
+{
+    clv_team *team = m->team;
+
+    memset(&m->error, 0, sizeof m->error);
+    m->error.rank = -1;
+    m->status = team->fn(team->arg, m->rank, comm, &m->error);
+    if (m->status == CLV_OK)
+        return;
+    if (m->error.code == CLV_OK)
+        clv_fail(&m->error, m->status, "%s", clv_status_text(m->status));
+    clv_comm_abort(comm, &m->error);
+}
+
+static void *rank_main(void *p)
+{
+    member *m = p;
+    clv_team *team = m->team;
+    clv_comm *comm = clv_world_comm(team->world, m->rank);
+    char name[16];
+
+    snprintf(name, sizeof name, "cleave %d", m->rank);
+    pthread_setname_np(pthread_self(), name);
+    if (team->pins)
+        clv_pins_bind(team->pins, m->rank);
+#ifdef _OPENMP
+    omp_set_num_threads(team->threads_per_rank); /* it is per thread */
+#endif
+    for (uint32_t stamp = 2;; stamp += 2) {
+        if (!spin(team, &team->go, stamp))
+            while (!clv_stamp_sleep(&team->go, stamp, INT64_C(1000000000)))
+                continue;
+        if (!team->fn)
+            return NULL;
+        work(m, comm);
+        atomic_store_explicit(&m->finished, stamp, memory_order_release);
+        if (atomic_fetch_sub_explicit(&team->pending, 1, memory_order_acq_rel) == 1)
+            clv_stamp_publish(&team->done, stamp);
+    }
+}
+
+static void dispatch(clv_team *team, clv_team_fn *fn, void *arg)
+{
+    team->fn = fn;
+    team->arg = arg;
+    team->stamp += 2;
+    atomic_store_explicit(&team->pending, (uint32_t)team->started, memory_order_relaxed);
+    clv_stamp_publish(&team->go, team->stamp);
+}
+
+/* Until all ranks have ended the work; once the world has failed, no longer than the deadline. */
+static int wait_done(clv_team *team)
+{
+    int64_t until = INT64_MAX;
+
+    if (team->spare_cores > 0 && spin(team, &team->done, team->stamp))
+        return 1;
+    while (!clv_stamp_sleep(&team->done, team->stamp, SLICE_NS)) {
+        int64_t now = clv_now_ns();
+
+        if (until == INT64_MAX && clv_world_failed(team->world, NULL))
+            until = now + team->timeout_ns;
+        if (now > until)
+            return 0;
+    }
+    return 1;
+}
+
+static clv_status fail_stuck(clv_team *team, clv_error *err)
+{
+    clv_error first = {0};
+    char ranks[120] = "";
+    size_t used = 0;
+    int one = -1;
+
+    for (int r = 0; r < team->ranks; r++) {
+        if (seen(&team->members[r].finished, team->stamp))
+            continue;
+        one = one < 0 ? r : one;
+        if (used < sizeof ranks - 1)
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", r);
+    }
+    clv_world_failed(team->world, &first);
+    return clv_fail_at(err, CLV_ETIMEOUT, one, first.op,
+                       "rank %s did not return within %lld ms after a failure; the failure: %s", ranks,
+                       (long long)(team->timeout_ns / 1000000), first.message);
+}
+
+/* The failing rank's own words where it has any, else what its peers saw. */
+static clv_status first_failure(const clv_team *team, clv_error *err)
+{
+    clv_error first = {0};
+
+    clv_world_failed(team->world, &first);
+    const member *m = first.rank >= 0 ? &team->members[first.rank] : NULL;
+    if (m && m->status != CLV_OK) {
+        char op[sizeof first.op];
+
+        memcpy(op, m->error.op[0] ? m->error.op : first.op, sizeof op);
+        first = m->error;
+        first.rank = m->rank;
+        memcpy(first.op, op, sizeof op);
+    }
+    if (err && err->code == CLV_OK)
+        *err = first;
+    return first.code;
+}
+
+clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *err)
+{
+    if (team->stuck)
+        return fail_stuck(team, err);
+    if (clv_world_failed(team->world, NULL))
+        return first_failure(team, err);
+    dispatch(team, fn, arg);
+    if (!wait_done(team)) {
+        team->stuck = 1;
+        return fail_stuck(team, err);
+    }
+    return clv_world_failed(team->world, NULL) ? first_failure(team, err) : CLV_OK;
+}
+
+/* ---- making and ending ---- */
+
+/* Signals are the program's own affair: ranks, and the OpenMP threads that they start, take none. */
+static int start_threads(clv_team *team)
+{
+    sigset_t all, before;
+    int code = 0;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    while (code == 0 && team->started < team->ranks) {
+        member *m = &team->members[team->started];
+
+        code = pthread_create(&m->thread, NULL, rank_main, m);
+        team->started += code == 0;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return code;
+}
+
+static void free_team(clv_team *team)
+{
+    if (team->started > 0)
+        dispatch(team, NULL, NULL);
+    for (int r = 0; r < team->started; r++)
+        pthread_join(team->members[r].thread, NULL);
+    clv_world_free(team->world);
+    clv_pins_free(team->pins);
+    free(team->members);
+    free(team);
+}
+
+static void *allocate(size_t bytes)
+{
+    bytes = (bytes + LINE - 1) / LINE * LINE;
+    void *p = aligned_alloc(LINE, bytes);
+
+    return p ? memset(p, 0, bytes) : NULL;
+}
+
+clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *options, clv_error *err)
+{
+    static const clv_team_options defaults = {.pin = -1};
+
+    if (!options)
+        options = &defaults;
+    if (ranks < 1 || options->threads_per_rank < 0 || options->timeout_ms < 0)
+        return clv_fail(err, CLV_EINVAL, "a team needs ranks >= 1, threads >= 0 and a timeout >= 0, not %d, %d, %lld",
+                        ranks, options->threads_per_rank, (long long)options->timeout_ms);
+    clv_team *team = allocate(sizeof *team);
+    if (!team)
+        return clv_fail_memory(err, "a team", sizeof *team);
+    team->ranks = ranks;
+    team->threads_per_rank = options->threads_per_rank ? options->threads_per_rank : 1;
+    team->spare_cores = clv_cores() - ranks * team->threads_per_rank;
+    team->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
+    team->members = allocate((size_t)ranks * sizeof *team->members);
+    clv_world_options world = {.timeout_ms = team->timeout_ns / 1000000, .spin = team->spare_cores >= 0};
+    clv_status status = team->members ? clv_world_new(&team->world, ranks, &world, err)
+                                      : clv_fail_memory(err, "a team", (size_t)ranks * sizeof *team->members);
+    if (status == CLV_OK) {
+        for (int r = 0; r < ranks; r++) {
+            team->members[r].team = team;
+            team->members[r].rank = r;
+        }
+        if (options->pin)
+            team->pins = clv_pins_new(ranks, team->threads_per_rank, options->pin > 0);
+        int code = start_threads(team);
+        if (code != 0)
+            status = clv_fail(err, CLV_ELIMIT, "thread %d of %d could not be started: %s", team->started + 1, ranks,
+                              strerror(code));
+    }
+    if (status != CLV_OK) {
+        free_team(team);
+        return status;
+    }
+    *out = team;
+    return CLV_OK;
+}
+
+clv_status clv_team_free(clv_team *team, clv_error *err)
+{
+    if (!team)
+        return CLV_OK;
+    if (team->stuck && !wait_done(team)) {
+        clv_status status = fail_stuck(team, err);
+
+        for (int r = 0; r < team->ranks; r++)
+            pthread_detach(team->members[r].thread);
+        return status;
+    }
+    free_team(team);
+    return CLV_OK;
+}
+
+clv_world *clv_team_world(clv_team *team)
+{
+    return team->world;
+}
+
+int clv_team_ranks(const clv_team *team)
+{
+    return team->ranks;
+}
+
+int clv_team_pinned(const clv_team *team)
+{
+    return team->pins != NULL;
+}

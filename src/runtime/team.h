@@ -1,0 +1,40 @@
+/* team.h - the rank threads: started once, pinned, woken for each piece of work.
+ *
+ * One thread of the caller uses a team at a time; that thread is not a rank and sleeps while the ranks work. */
+#ifndef CLEAVE_RUNTIME_TEAM_H
+#define CLEAVE_RUNTIME_TEAM_H
+
+#include "comm/comm.h"
+
+typedef struct clv_team clv_team;
+
+typedef struct clv_team_options {
+    int threads_per_rank; /* OpenMP threads inside a rank; 0: 1 */
+    int pin;            /* 0 no; -1: each rank to cores of its own if there are enough for all; 1: to cores, in turn */
+    int64_t timeout_ms; /* deadline of one collective; 0: the world's default */
+} clv_team_options;
+
+/* What each rank runs. err is the rank's own, empty at first. A rank that returns a failure aborts the world, so that
+ * its peers return too. */
+typedef clv_status clv_team_fn(void *arg, int rank, clv_comm *comm, clv_error *err);
+
+/* options NULL: one thread a rank, pin -1. CLV_EINVAL; CLV_ENOMEM; CLV_ELIMIT when a thread cannot be started. */
+clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *options, clv_error *err);
+
+/* Runs fn on every rank and returns when all have. On failure returns that of the rank that failed first, err->rank
+ * saying which. The world is then poisoned: later runs return the first failure at once; make a new team.
+ * When a rank does not return within the deadline after the world failed: CLV_ETIMEOUT naming it; what fn uses must
+ * then stay until clv_team_free has returned CLV_OK. */
+clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *err);
+
+/* Stops and joins the threads. CLV_ETIMEOUT, naming the rank, when one is still stuck: the team, its world and that
+ * thread are then leaked, because it may yet touch them. NULL is a no-op. */
+clv_status clv_team_free(clv_team *team, clv_error *err);
+
+/* For registering group sets, between runs. Owned by the team. */
+clv_world *clv_team_world(clv_team *team);
+int clv_team_ranks(const clv_team *team);
+/* Whether the ranks are pinned to cores. */
+int clv_team_pinned(const clv_team *team);
+
+#endif
