@@ -38,21 +38,33 @@ static double span_dot(const float *x, const float *y, int64_t n)
 
 static void span_moments(double sum[2], const float *x, int64_t n)
 {
-    sum[0] += span_sum(x, n);
-    sum[1] += span_dot(x, x, n);
+    double lane[LANES] = {0}, square[LANES] = {0};
+    int64_t i = 0;
+    for (; n - i >= LANES; i += LANES)
+        for (int k = 0; k < LANES; k++) {
+            double value = (double)x[i + k];
+            lane[k] += value;
+            square[k] += value * value;
+        }
+    for (int k = 0; i < n; i++, k++) {
+        lane[k] += (double)x[i];
+        square[k] += (double)x[i] * (double)x[i];
+    }
+    sum[0] += sum_lanes(lane);
+    sum[1] += sum_lanes(square);
 }
 
-/* Floats ordered as integers, with NaN of either sign above infinity: a maximum in any order, without branches. */
+/* Floats ordered as integers: a maximum in any order, without branches. NaN is what exceeds infinity in magnitude. */
 static float span_max(const float *x, int64_t n)
 {
-    int32_t best = (int32_t)(0xff800000u ^ 0x7fffffffu); /* -inf */
+    int32_t best = (int32_t)(0xff800000u ^ 0x7fffffffu), largest = 0; /* best: -inf */
     for (int64_t i = 0; i < n; i++) {
-        int32_t bits = (int32_t)clv_v_bits(x[i]);
+        int32_t bits = (int32_t)clv_v_bits(x[i]), magnitude = bits & 0x7fffffff;
         int32_t key = bits ^ ((bits >> 31) & 0x7fffffff);
-        key = (bits & 0x7fffffff) > 0x7f800000 ? 0x7fffffff : key;
+        largest = magnitude > largest ? magnitude : largest;
         best = key > best ? key : best;
     }
-    return clv_v_float((uint32_t)(best ^ ((best >> 31) & 0x7fffffff)));
+    return largest > 0x7f800000 ? NAN : clv_v_float((uint32_t)(best ^ ((best >> 31) & 0x7fffffff)));
 }
 
 static void span_add_columns(double *sum, const float *x, int64_t n)

@@ -156,14 +156,22 @@ static inline float clv_v_gelu_tanh(float x)
     return x * clv_v_sigmoid(2.0f * u);
 }
 
-/* Beyond 32 the slope is 0 or 1; clamped so that 0 * infinity does not arise. */
+/* s = sigmoid(v) and *rest = 1 - s without cancellation; |v| is at most 80, so that exp stays finite. */
+static inline float clv_v_sigmoid_rest(float v, float *rest)
+{
+    float e = clv_v_exp(-clv_v_clamp(v, -80.0f, 80.0f)), s = 1.0f / (1.0f + e);
+    *rest = e * s;
+    return s;
+}
+
+/* Beyond 32 the slope is 0 or 1 (silu: 80); clamped so that 0 * infinity does not arise. */
 static inline float clv_v_gelu_tanh_slope(float x)
 {
     x = clv_v_clamp(x, -32.0f, 32.0f);
-    float u = CLV_V_SQRT_2_OVER_PI * (x + CLV_V_GELU_CUBIC * x * x * x);
+    float u = CLV_V_SQRT_2_OVER_PI * (x + CLV_V_GELU_CUBIC * x * x * x), rest;
     float du = CLV_V_SQRT_2_OVER_PI * (1.0f + 3.0f * CLV_V_GELU_CUBIC * x * x);
-    float s = clv_v_sigmoid(2.0f * u);
-    return s + x * s * (1.0f - s) * 2.0f * du;
+    float s = clv_v_sigmoid_rest(2.0f * u, &rest);
+    return s + x * s * rest * 2.0f * du;
 }
 
 static inline float clv_v_silu(float x)
@@ -173,8 +181,9 @@ static inline float clv_v_silu(float x)
 
 static inline float clv_v_silu_slope(float x)
 {
-    float s = clv_v_sigmoid(x);
-    return s * (1.0f + x * (1.0f - s));
+    x = clv_v_clamp(x, -80.0f, 80.0f);
+    float rest, s = clv_v_sigmoid_rest(x, &rest);
+    return s * (1.0f + x * rest);
 }
 
 /* NaN if either is. */
