@@ -84,12 +84,12 @@ static inline double check_rounding(clv_dtype dtype)
     return dtype == CLV_BF16 ? 0x1p-8 : dtype == CLV_F16 ? 0x1p-11 : dtype == CLV_F32 ? 0x1p-24 : 0x1p-53;
 }
 
-/* |got - want| <= rounding of the dtype + `units` of 2^-24 of max(|want|, scale), for every element; NaN must match
+/* |got - want| <= rounding of the dtype + `units` of 2^-24 (f64: 2^-46) of max(|want|, scale); NaN must match
  * NaN, and infinity infinity. */
 static inline void check_close(const char *what, clv_dtype dtype, const void *got, const double *want, int64_t n,
                                double units, double scale)
 {
-    double worst = 0, unit = dtype == CLV_F64 ? 0x1p-50 : 0x1p-24;
+    double worst = 0, unit = dtype == CLV_F64 ? 0x1p-46 : 0x1p-24;
     int64_t at = -1;
     for (int64_t i = 0; i < n; i++) {
         double g = clv_dtype_load(dtype, got, i), w = want[i];
