@@ -4,13 +4,13 @@
  *
  * dtypes:   f32 x f32 -> f32; bf16 x bf16 -> bf16 or f32; f16 x f16 -> f16 or f32; f64 x f64 -> f64. bf16 and f16 are
  *           accumulated in f32 and rounded once (an accumulated bf16 or f16 C is read, added to in f32, rounded again).
- * Kernels:  f32 and bf16 are oneDNN's, but for tiny products and for one row or one column, which are our own. bf16
- *           on a CPU for which oneDNN has no bf16, and f16, go through f32 tiles in the workspace. f64 is a plain
+ * Kernels:  f32 is oneDNN's sgemm. One row of bf16 or f16 (decoding) is our own, at the speed of memory. More rows go
+ *           through f32 tiles in the workspace, or for bf16 to oneDNN's matmul where that wins (AMX). f64 is a plain
  *           blocked product.
- * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. f64, tiny
- *           products and one-row products do not depend on the number of threads either; oneDNN may split k over
- *           threads, so its products do. The kernel is chosen by shape, so a row computed alone may differ in the last
- *           bits from the same row computed among others.
+ * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. f64 and
+ *           one-row products do not depend on the number of threads either; oneDNN may split k over threads, so its
+ *           products can. The kernel is chosen by shape, so a row computed alone may differ in the last bits from the
+ *           same row computed among others.
  * Zeros:    m, n or batch = 0 is a no-op; k = 0 writes zeros, or keeps C when accumulating. a and b may then be NULL.
  * Threads:  OpenMP threads of the caller (omp_set_num_threads of the rank's thread).
  * Memory:   oneDNN packs into buffers of its own, and the first bf16 product of a shape on a thread makes a oneDNN
@@ -62,5 +62,9 @@ void clv_gemm_reference(const clv_gemm_args *args);
 
 /* "2.6.3": oneDNN's version at run time, into text as snprintf does. */
 int clv_gemm_library(char *text, size_t size);
+
+/* For tests: the way that bf16 (and f16, which has no ONEDNN) takes from now on. BEST is the default. */
+typedef enum clv_gemm_half_path { CLV_GEMM_HALF_BEST, CLV_GEMM_HALF_TILES, CLV_GEMM_HALF_ONEDNN } clv_gemm_half_path;
+void clv_gemm_set_half_path_for_test(clv_gemm_half_path path);
 
 #endif

@@ -1,0 +1,291 @@
+/* gemm.c: checks, zero extents, and the way each dtype takes; the f64 product and the reference. */
+#include "kernels/cpu/gemm.h"
+
+#include <omp.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kernels/cpu/gemm_onednn.h"
+#include "kernels/cpu/isa/gemm.h"
+
+enum {
+    TILE = 512,      /* extents of the f32 tiles of bf16 and f16 products: 3 of them are the workspace */
+    WIDEN_ROWS = 32, /* rows a thread converts at a time */
+    BLOCK = 64       /* extents of the f64 product's blocks */
+};
+
+static int64_t min_of(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static const void *at(const void *p, int64_t elems, clv_dtype dtype)
+{
+    return (const char *)p + (size_t)elems * clv_dtype_size(dtype);
+}
+
+static void *at_c(const clv_gemm_args *g, int64_t elems)
+{
+    return (char *)g->c + (size_t)elems * clv_dtype_size(g->c_dtype);
+}
+
+/* Product i of the batch alone. */
+static clv_gemm_args single(const clv_gemm_args *g, int64_t i)
+{
+    clv_gemm_args one = *g;
+    one.a = at(g->a, i * g->stride_a, g->dtype);
+    one.b = at(g->b, i * g->stride_b, g->dtype);
+    one.c = at_c(g, i * g->stride_c);
+    one.batch = 1;
+    return one;
+}
+
+/* ----------------------------------------------------------------------------------------------------- f32 */
+
+/* A batch of at least as many products as threads is divided by product, else each product is divided. */
+static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
+{
+    if (g->batch < omp_get_max_threads() || g->batch == 1) {
+        for (int64_t i = 0; i < g->batch; i++) {
+            clv_gemm_args one = single(g, i);
+            CLV_TRY(clv_onednn_sgemm(&one, err));
+        }
+        return CLV_OK;
+    }
+    int failures = 0;
+#pragma omp parallel for schedule(static) reduction(+ : failures)
+    for (int64_t i = 0; i < g->batch; i++) {
+        clv_gemm_args one = single(g, i);
+        failures += clv_onednn_sgemm(&one, NULL) != CLV_OK;
+    }
+    return failures ? clv_fail(err, CLV_ENOMEM, "oneDNN: %d of a batch of products failed", failures) : CLV_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------------- f64 */
+
+/* One block of C, BLOCK rows by BLOCK columns at most: sums run over k in ascending order. */
+static void f64_block(const clv_gemm_args *g, int64_t i0, int64_t j0)
+{
+    const double *a = g->a, *b = g->b;
+    double *c = g->c;
+    double part[BLOCK][BLOCK]; /* of op(B) */
+    int64_t i1 = min_of(i0 + BLOCK, g->m), n = min_of(BLOCK, g->n - j0);
+
+    for (int64_t i = i0; i < i1 && !g->accumulate; i++)
+        memset(c + i * g->ldc + j0, 0, (size_t)n * sizeof *c);
+    for (int64_t p0 = 0; p0 < g->k; p0 += BLOCK) {
+        int64_t k = min_of(BLOCK, g->k - p0);
+        for (int64_t p = 0; p < k; p++)
+            for (int64_t j = 0; j < n; j++)
+                part[p][j] = g->trans_b ? b[(j0 + j) * g->ldb + p0 + p] : b[(p0 + p) * g->ldb + j0 + j];
+        for (int64_t i = i0; i < i1; i++) {
+            double *row = c + i * g->ldc + j0;
+            for (int64_t p = 0; p < k; p++) {
+                double x = g->trans_a ? a[(p0 + p) * g->lda + i] : a[i * g->lda + p0 + p];
+                for (int64_t j = 0; j < n; j++)
+                    row[j] += x * part[p][j];
+            }
+        }
+    }
+}
+
+static clv_status run_f64(const clv_gemm_args *g, clv_error *err)
+{
+    int64_t down = (g->m + BLOCK - 1) / BLOCK, across = (g->n + BLOCK - 1) / BLOCK;
+    (void)err;
+#pragma omp parallel for schedule(static)
+    for (int64_t t = 0; t < g->batch * down * across; t++) {
+        clv_gemm_args one = single(g, t / (down * across));
+        f64_block(&one, t / across % down * BLOCK, t % across * BLOCK);
+    }
+    return CLV_OK;
+}
+
+/* -------------------------------------------------------------------------------------------- bf16 and f16 */
+
+/* out [rows, cols] f32, dense, from a row-major part of a matrix. */
+static void widen(float *out, clv_dtype dtype, const void *in, int64_t ldi, int64_t rows, int64_t cols)
+{
+    void (*convert)(clv_dtype, float *, int64_t, const void *, int64_t, int64_t, int64_t) =
+        CLV_ISA_SELECT(clv_gemm_widen);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < rows; i += WIDEN_ROWS)
+        convert(dtype, out + i * cols, cols, at(in, i * ldi, dtype), ldi, min_of(WIDEN_ROWS, rows - i), cols);
+}
+
+static void narrow(const clv_gemm_args *g, int64_t i0, int64_t j0, const float *in, int64_t rows, int64_t cols)
+{
+    void (*convert)(clv_dtype, void *, int64_t, const float *, int64_t, int64_t, int64_t) =
+        CLV_ISA_SELECT(clv_gemm_narrow);
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < rows; i += WIDEN_ROWS)
+        convert(g->c_dtype, at_c(g, (i0 + i) * g->ldc + j0), g->ldc, in + i * cols, cols, min_of(WIDEN_ROWS, rows - i),
+                cols);
+}
+
+/* The part of op(X) whose first row and column are r and s, [rows, cols], widened as it is stored: transposed or not. */
+static int64_t widen_part(float *out, const clv_gemm_args *g, const void *x, int64_t ld, bool transposed, int64_t r,
+                          int64_t s, int64_t rows, int64_t cols)
+{
+    if (transposed)
+        widen(out, g->dtype, at(x, s * ld + r, g->dtype), ld, cols, rows);
+    else
+        widen(out, g->dtype, at(x, r * ld + s, g->dtype), ld, rows, cols);
+    return transposed ? rows : cols;
+}
+
+/* C's tile at (i, j), [m, n]: sums over k in f32, rounded once. */
+static clv_status tile(const clv_gemm_args *g, int64_t i, int64_t j, int64_t m, int64_t n, clv_error *err)
+{
+    float *a = g->workspace, *b = a + TILE * TILE, *c = b + TILE * TILE;
+    clv_gemm_args part = {.a = a,
+                          .b = b,
+                          .c = c,
+                          .m = m,
+                          .n = n,
+                          .ldc = n,
+                          .trans_a = g->trans_a,
+                          .trans_b = g->trans_b,
+                          .accumulate = g->accumulate};
+
+    if (g->accumulate)
+        widen(c, g->c_dtype, at_c(g, i * g->ldc + j), g->ldc, m, n);
+    for (int64_t p = 0; p < g->k; p += TILE) {
+        part.k = min_of(TILE, g->k - p);
+        part.lda = widen_part(a, g, g->a, g->lda, g->trans_a, i, p, m, part.k);
+        part.ldb = widen_part(b, g, g->b, g->ldb, g->trans_b, p, j, part.k, n);
+        CLV_TRY(clv_onednn_sgemm(&part, err));
+        part.accumulate = true;
+    }
+    narrow(g, i, j, c, m, n);
+    return CLV_OK;
+}
+
+static clv_status run_tiles(const clv_gemm_args *g, clv_error *err)
+{
+    for (int64_t j = 0; j < g->n; j += TILE)
+        for (int64_t i = 0; i < g->m; i += TILE)
+            CLV_TRY(tile(g, i, j, min_of(TILE, g->m - i), min_of(TILE, g->n - j), err));
+    return CLV_OK;
+}
+
+static void run_row(const clv_gemm_args *g)
+{
+    void (*block)(const clv_gemm_args *, int64_t) = CLV_ISA_SELECT(clv_gemm_row);
+#pragma omp parallel for schedule(static)
+    for (int64_t j = 0; j < g->n; j += CLV_GEMM_ROW_BLOCK)
+        block(g, j);
+}
+
+static _Atomic clv_gemm_half_path half_path = CLV_GEMM_HALF_BEST;
+
+void clv_gemm_set_half_path_for_test(clv_gemm_half_path path)
+{
+    half_path = path;
+}
+
+static clv_status run_half_single(const clv_gemm_args *g, clv_error *err)
+{
+    bool whole_row = g->m == 1 && (!g->trans_b || !g->trans_a || g->lda == 1);
+    bool onednn = half_path == CLV_GEMM_HALF_ONEDNN || (half_path == CLV_GEMM_HALF_BEST && clv_onednn_bf16_wins());
+    bool done = false;
+
+    if (whole_row && half_path == CLV_GEMM_HALF_BEST) {
+        run_row(g);
+        return CLV_OK;
+    }
+    if (g->dtype == CLV_BF16 && onednn)
+        CLV_TRY(clv_onednn_bf16(g, &done, err));
+    return done ? CLV_OK : run_tiles(g, err);
+}
+
+static clv_status run_half(const clv_gemm_args *g, clv_error *err)
+{
+    for (int64_t i = 0; i < g->batch; i++) {
+        clv_gemm_args one = single(g, i);
+        CLV_TRY(run_half_single(&one, err));
+    }
+    return CLV_OK;
+}
+
+/* ----------------------------------------------------------------------------------------------- the front */
+
+static const struct product_row {
+    clv_dtype dtype, c_dtype;
+    clv_status (*run)(const clv_gemm_args *, clv_error *);
+} products[] = {
+    {CLV_F32, CLV_F32, run_f32},  {CLV_BF16, CLV_BF16, run_half}, {CLV_BF16, CLV_F32, run_half},
+    {CLV_F16, CLV_F16, run_half}, {CLV_F16, CLV_F32, run_half},   {CLV_F64, CLV_F64, run_f64},
+};
+
+size_t clv_gemm_workspace(const clv_gemm_args *g)
+{
+    return g->dtype == CLV_BF16 || g->dtype == CLV_F16 ? (size_t)3 * TILE * TILE * sizeof(float) : 0;
+}
+
+static clv_status check(const clv_gemm_args *g, clv_error *err)
+{
+    if (g->m < 0 || g->n < 0 || g->k < 0 || g->batch < 0)
+        return clv_fail(err, CLV_EINVAL, "product: an extent is negative (m %lld, n %lld, k %lld, batch %lld)",
+                        (long long)g->m, (long long)g->n, (long long)g->k, (long long)g->batch);
+    if (g->m == 0 || g->n == 0 || g->batch == 0)
+        return CLV_OK;
+    if (g->ldc < g->n)
+        return clv_fail(err, CLV_EINVAL, "product: ldc %lld is less than a row of c, %lld", (long long)g->ldc,
+                        (long long)g->n);
+    if (g->k == 0)
+        return CLV_OK;
+    int64_t a_row = g->trans_a ? g->m : g->k, b_row = g->trans_b ? g->k : g->n;
+    if (g->lda < a_row || g->ldb < b_row)
+        return clv_fail(err, CLV_EINVAL, "product: lda %lld, ldb %lld are less than a row of a, %lld, or of b, %lld",
+                        (long long)g->lda, (long long)g->ldb, (long long)a_row, (long long)b_row);
+    if (clv_gemm_workspace(g) > 0 && !g->workspace)
+        return clv_fail(err, CLV_EINVAL, "product: needs a workspace of %zu bytes", clv_gemm_workspace(g));
+    return CLV_OK;
+}
+
+/* The sum over nothing. */
+static void clear(const clv_gemm_args *g)
+{
+    for (int64_t i = 0; i < g->batch * g->m; i++)
+        memset(at_c(g, i / g->m * g->stride_c + i % g->m * g->ldc), 0, (size_t)g->n * clv_dtype_size(g->c_dtype));
+}
+
+clv_status clv_gemm(const clv_gemm_args *g, clv_error *err)
+{
+    const struct product_row *row = NULL;
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++)
+        if (products[i].dtype == g->dtype && products[i].c_dtype == g->c_dtype)
+            row = &products[i];
+    if (!row)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "product of %s into %s: f32, f64, bf16 and f16 are multiplied, into the same, or f32",
+                        clv_dtype_name(g->dtype), clv_dtype_name(g->c_dtype));
+    CLV_TRY(check(g, err));
+    if (g->m == 0 || g->n == 0 || g->batch == 0)
+        return CLV_OK;
+    if (g->k > 0)
+        return row->run(g, err);
+    if (!g->accumulate)
+        clear(g);
+    return CLV_OK;
+}
+
+static double reference_element(const clv_gemm_args *g, int64_t i, int64_t j)
+{
+    double sum = g->accumulate ? clv_dtype_load(g->c_dtype, g->c, i * g->ldc + j) : 0;
+    for (int64_t p = 0; p < g->k; p++)
+        sum += clv_dtype_load(g->dtype, g->a, g->trans_a ? p * g->lda + i : i * g->lda + p) *
+               clv_dtype_load(g->dtype, g->b, g->trans_b ? j * g->ldb + p : p * g->ldb + j);
+    return sum;
+}
+
+void clv_gemm_reference(const clv_gemm_args *g)
+{
+    for (int64_t t = 0; t < g->batch; t++) {
+        clv_gemm_args one = single(g, t);
+        for (int64_t i = 0; i < g->m; i++)
+            for (int64_t j = 0; j < g->n; j++)
+                clv_dtype_store(g->c_dtype, one.c, i * g->ldc + j, reference_element(&one, i, j));
+    }
+}

@@ -1,0 +1,244 @@
+/* gemm_onednn.c: products by oneDNN 2.6's C interface.
+ *
+ * sgemm needs no objects. A bf16 product needs a primitive, which takes about half a millisecond to make and knows its
+ * shape and its number of threads: each thread keeps the last CLV_GEMM_PRIMITIVES. The engine is shared. */
+#include "kernels/cpu/gemm_onednn.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <oneapi/dnnl/dnnl.h>
+
+#include "base/error.h"
+
+static clv_status failed(clv_error *err, dnnl_status_t status, const char *what)
+{
+    return clv_fail(err, status == dnnl_out_of_memory ? CLV_ENOMEM : CLV_EUNSUPPORTED, "oneDNN: %s failed (status %d)",
+                    what, (int)status);
+}
+
+int clv_gemm_library(char *text, size_t size)
+{
+    const dnnl_version_t *v = dnnl_version();
+    return snprintf(text, size, "%d.%d.%d", v->major, v->minor, v->patch);
+}
+
+clv_status clv_onednn_sgemm(const clv_gemm_args *g, clv_error *err)
+{
+    dnnl_status_t status = dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', g->m, g->n, g->k, 1.0f, g->a,
+                                      g->lda, g->b, g->ldb, g->accumulate ? 1.0f : 0.0f, g->c, g->ldc);
+    return status == dnnl_success ? CLV_OK : failed(err, status, "sgemm");
+}
+
+bool clv_onednn_bf16_wins(void)
+{
+#if defined(__x86_64__)
+    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    if ((isa & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx)
+        return true;
+    return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16 && __builtin_cpu_is("amd");
+#else
+    return false;
+#endif
+}
+
+/* ---------------------------------------------------------------------------------------------- the cache */
+
+/* What a primitive is made for. */
+typedef struct product_key {
+    int64_t m, n, k, lda, ldb, ldc;
+    int trans_a, trans_b, accumulate, c_f32, threads;
+} product_key;
+
+typedef struct product {
+    product_key key;
+    dnnl_primitive_t primitive; /* NULL: the entry is free */
+    dnnl_memory_t a, b, c;      /* without storage: each call lends its own */
+} product;
+
+typedef struct product_cache {
+    dnnl_stream_t stream;
+    int next; /* the entry to be replaced */
+    product entry[CLV_GEMM_PRIMITIVES];
+} product_cache;
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_key_t cache_of_thread;
+static int key_status;
+static dnnl_engine_t engine;
+static dnnl_status_t engine_status;
+
+static void product_drop(product *p)
+{
+    dnnl_primitive_destroy(p->primitive);
+    dnnl_memory_destroy(p->a);
+    dnnl_memory_destroy(p->b);
+    dnnl_memory_destroy(p->c);
+    *p = (product){0};
+}
+
+static void cache_free(void *at)
+{
+    product_cache *cache = at;
+    for (int i = 0; i < CLV_GEMM_PRIMITIVES; i++)
+        product_drop(&cache->entry[i]);
+    dnnl_stream_destroy(cache->stream);
+    free(cache);
+}
+
+static void start(void)
+{
+    key_status = pthread_key_create(&cache_of_thread, cache_free);
+    engine_status = dnnl_engine_create(&engine, dnnl_cpu, 0);
+}
+
+/* This thread's cache; it goes when the thread ends. */
+static clv_status cache_get(product_cache **out, clv_error *err)
+{
+    pthread_once(&once, start);
+    if (key_status != 0 || engine_status != dnnl_success)
+        return clv_fail(err, CLV_ENOMEM, "oneDNN: the CPU engine could not be made");
+    *out = pthread_getspecific(cache_of_thread);
+    if (*out)
+        return CLV_OK;
+    product_cache *cache = calloc(1, sizeof *cache);
+    if (!cache)
+        return clv_fail_memory(err, "the cache of matrix products", sizeof *cache);
+    dnnl_status_t status = dnnl_stream_create(&cache->stream, engine, dnnl_stream_default_flags);
+    if (status != dnnl_success || pthread_setspecific(cache_of_thread, cache) != 0) {
+        cache_free(cache);
+        return clv_fail(err, CLV_ENOMEM, "oneDNN: a stream could not be made");
+    }
+    *out = cache;
+    return CLV_OK;
+}
+
+/* ------------------------------------------------------------------------------------------- one product */
+
+static dnnl_status_t describe(dnnl_memory_desc_t *out, int64_t rows, int64_t cols, int64_t ld, int transposed,
+                              dnnl_data_type_t type)
+{
+    const dnnl_dims_t dims = {rows, cols};
+    const dnnl_dims_t strides = {transposed ? 1 : ld, transposed ? ld : 1};
+    return dnnl_memory_desc_init_by_strides(out, 2, dims, type, strides);
+}
+
+static dnnl_status_t describe_primitive(dnnl_primitive_desc_t *out, const product_key *key, dnnl_memory_desc_t desc[3])
+{
+    dnnl_matmul_desc_t matmul;
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t sum;
+    dnnl_status_t status = describe(&desc[0], key->m, key->k, key->lda, key->trans_a, dnnl_bf16);
+
+    if (status == dnnl_success)
+        status = describe(&desc[1], key->k, key->n, key->ldb, key->trans_b, dnnl_bf16);
+    if (status == dnnl_success)
+        status = describe(&desc[2], key->m, key->n, key->ldc, 0, key->c_f32 ? dnnl_f32 : dnnl_bf16);
+    if (status == dnnl_success)
+        status = dnnl_matmul_desc_init(&matmul, &desc[0], &desc[1], NULL, &desc[2]);
+    if (status != dnnl_success || (status = dnnl_primitive_attr_create(&attr)) != dnnl_success)
+        return status;
+    status = dnnl_post_ops_create(&sum);
+    if (status == dnnl_success) {
+        if (key->accumulate)
+            status = dnnl_post_ops_append_sum(sum, 1.0f);
+        if (status == dnnl_success)
+            status = dnnl_primitive_attr_set_post_ops(attr, sum);
+        if (status == dnnl_success)
+            status = dnnl_primitive_desc_create(out, &matmul, attr, engine, NULL);
+        dnnl_post_ops_destroy(sum);
+    }
+    dnnl_primitive_attr_destroy(attr);
+    return status;
+}
+
+static dnnl_status_t product_make(product *p, const product_key *key)
+{
+    dnnl_memory_desc_t desc[3];
+    dnnl_primitive_desc_t description;
+    dnnl_status_t status = describe_primitive(&description, key, desc);
+
+    if (status != dnnl_success)
+        return status;
+    status = dnnl_primitive_create(&p->primitive, description);
+    dnnl_primitive_desc_destroy(description);
+    if (status == dnnl_success)
+        status = dnnl_memory_create(&p->a, &desc[0], engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = dnnl_memory_create(&p->b, &desc[1], engine, DNNL_MEMORY_NONE);
+    if (status == dnnl_success)
+        status = dnnl_memory_create(&p->c, &desc[2], engine, DNNL_MEMORY_NONE);
+    if (status != dnnl_success) {
+        product_drop(p);
+        return status;
+    }
+    p->key = *key;
+    return dnnl_success;
+}
+
+static bool key_equal(const product_key *x, const product_key *y)
+{
+    return x->m == y->m && x->n == y->n && x->k == y->k && x->lda == y->lda && x->ldb == y->ldb && x->ldc == y->ldc &&
+           x->trans_a == y->trans_a && x->trans_b == y->trans_b && x->accumulate == y->accumulate &&
+           x->c_f32 == y->c_f32 && x->threads == y->threads;
+}
+
+/* The cached product of that key, made in place of the oldest when there is none. */
+static dnnl_status_t cache_find(product **out, product_cache *cache, const product_key *key)
+{
+    for (int i = 0; i < CLV_GEMM_PRIMITIVES; i++)
+        if (cache->entry[i].primitive && key_equal(&cache->entry[i].key, key)) {
+            *out = &cache->entry[i];
+            return dnnl_success;
+        }
+    product *oldest = &cache->entry[cache->next];
+    product_drop(oldest);
+    dnnl_status_t status = product_make(oldest, key);
+    if (status == dnnl_success) {
+        cache->next = (cache->next + 1) % CLV_GEMM_PRIMITIVES;
+        *out = oldest;
+    }
+    return status;
+}
+
+static dnnl_status_t product_run(const product *p, dnnl_stream_t stream, const clv_gemm_args *g)
+{
+    /* oneDNN's handles are not const; sources are only read */
+    dnnl_status_t status = dnnl_memory_set_data_handle(p->a, (void *)(uintptr_t)g->a);
+    if (status == dnnl_success)
+        status = dnnl_memory_set_data_handle(p->b, (void *)(uintptr_t)g->b);
+    if (status == dnnl_success)
+        status = dnnl_memory_set_data_handle(p->c, g->c);
+    const dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, p->a}, {DNNL_ARG_WEIGHTS, p->b}, {DNNL_ARG_DST, p->c}};
+    if (status == dnnl_success)
+        status = dnnl_primitive_execute(p->primitive, stream, 3, args);
+    return status == dnnl_success ? dnnl_stream_wait(stream) : status;
+}
+
+clv_status clv_onednn_bf16(const clv_gemm_args *g, bool *done, clv_error *err)
+{
+    const product_key key = {g->m,
+                             g->n,
+                             g->k,
+                             g->lda,
+                             g->ldb,
+                             g->ldc,
+                             g->trans_a,
+                             g->trans_b,
+                             g->accumulate,
+                             g->c_dtype == CLV_F32,
+                             omp_get_max_threads()};
+    product_cache *cache;
+    product *p;
+
+    CLV_TRY(cache_get(&cache, err));
+    dnnl_status_t status = cache_find(&p, cache, &key);
+    *done = status != dnnl_unimplemented;
+    if (status == dnnl_unimplemented)
+        return CLV_OK;
+    if (status == dnnl_success)
+        status = product_run(p, cache->stream, g);
+    return status == dnnl_success ? CLV_OK : failed(err, status, "a bf16 product");
+}

@@ -1,0 +1,318 @@
+/* test_gemm.c: products of every dtype, transpose and instruction set against plain loops in f64; extents of zero. */
+#include <math.h>
+#include <omp.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/dtype.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/isa.h"
+
+enum { SEED = 77003, CASES = 60 };
+
+static uint64_t state = SEED;
+
+static double uniform(void) /* [-1, 1) */
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(int64_t)state / 9223372036854775808.0;
+}
+
+static int64_t integer(int64_t lo, int64_t hi)
+{
+    return lo + (int64_t)((uniform() + 1) / 2 * (double)(hi - lo + 1));
+}
+
+static const struct {
+    clv_dtype dtype, c_dtype;
+} kinds[] = {{CLV_F32, CLV_F32},  {CLV_F64, CLV_F64}, {CLV_BF16, CLV_BF16},
+             {CLV_BF16, CLV_F32}, {CLV_F16, CLV_F16}, {CLV_F16, CLV_F32}};
+
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static void *filled(int64_t elems, clv_dtype dtype)
+{
+    void *p = malloc((size_t)elems * clv_dtype_size(dtype) + 1);
+    assert_non_null(p);
+    for (int64_t i = 0; i < elems; i++)
+        clv_dtype_store(dtype, p, i, uniform());
+    return p;
+}
+
+/* The bytes from the first element of a matrix to the end of its last: nothing behind them may be touched. */
+static int64_t extent(int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride)
+{
+    return rows * cols == 0 || batch == 0 ? 0 : (batch - 1) * stride + (rows - 1) * ld + cols;
+}
+
+typedef struct problem {
+    clv_gemm_args args;
+    int64_t c_elems;
+    void *a, *b, *c, *want; /* want: f64, what the reference makes of what c held */
+} problem;
+
+static void problem_make(problem *p, clv_gemm_args g)
+{
+    int64_t a_rows = g.trans_a ? g.k : g.m, a_cols = g.trans_a ? g.m : g.k;
+    int64_t b_rows = g.trans_b ? g.n : g.k, b_cols = g.trans_b ? g.k : g.n;
+    int64_t a_elems = extent(a_rows, a_cols, g.lda, g.batch, g.stride_a);
+    int64_t b_elems = extent(b_rows, b_cols, g.ldb, g.batch, g.stride_b);
+    p->c_elems = extent(g.m, g.n, g.ldc, g.batch, g.stride_c);
+    p->a = filled(a_elems, g.dtype);
+    p->b = filled(b_elems, g.dtype);
+    p->c = filled(p->c_elems, g.c_dtype);
+    p->want = malloc((size_t)p->c_elems * 8 + 1);
+    clv_dtype_convert(CLV_F64, p->want, g.c_dtype, p->c, p->c_elems);
+    if (!g.accumulate) /* what C held must not be read: 0 * NaN would show; gaps between rows keep their value */
+        for (int64_t t = 0; t < g.batch; t++)
+            for (int64_t i = 0; i < g.m; i++)
+                for (int64_t j = 0; j < g.n; j++)
+                    clv_dtype_store(g.c_dtype, p->c, t * g.stride_c + i * g.ldc + j, NAN);
+    g.a = p->a;
+    g.b = p->b;
+    g.c = p->c;
+    g.workspace = aligned_alloc(64, clv_gemm_workspace(&g) + 64);
+    memset(g.workspace, 0xff, clv_gemm_workspace(&g));
+    p->args = g;
+
+    clv_gemm_args wide = g;
+    void *a64 = malloc((size_t)a_elems * 8 + 1), *b64 = malloc((size_t)b_elems * 8 + 1);
+    clv_dtype_convert(CLV_F64, a64, g.dtype, p->a, a_elems);
+    clv_dtype_convert(CLV_F64, b64, g.dtype, p->b, b_elems);
+    wide.a = a64;
+    wide.b = b64;
+    wide.c = p->want;
+    wide.dtype = wide.c_dtype = CLV_F64;
+    clv_gemm_reference(&wide);
+    free(a64);
+    free(b64);
+}
+
+static void problem_free(problem *p)
+{
+    free(p->a);
+    free(p->b);
+    free(p->c);
+    free(p->want);
+    free(p->args.workspace);
+}
+
+/* One rounding of the result, and of the sum of k products in f32 or f64. */
+static double tolerance_of(const clv_gemm_args *g)
+{
+    double unit = g->c_dtype == CLV_BF16 ? 0x1p-8 : g->c_dtype == CLV_F16 ? 0x1p-11 : 0;
+    double sum_unit = g->dtype == CLV_F64 ? 0x1p-53 : 0x1p-24;
+    return unit + 2 * sum_unit * (double)(g->k + 2);
+}
+
+static void problem_check(const problem *p)
+{
+    const clv_gemm_args *g = &p->args;
+    double bound = tolerance_of(g) * ((double)g->k + 1); /* elements are at most 1 */
+    for (int64_t i = 0; i < p->c_elems; i++) {
+        double x = clv_dtype_load(g->c_dtype, p->c, i), y = ((double *)p->want)[i];
+        double tolerance = fmin(bound, tolerance_of(g) * fmax(fabs(y), 2 * sqrt((double)g->k) + 1));
+        if (!(fabs(x - y) <= tolerance))
+            fail_msg("%s -> %s, %s, m %lld n %lld k %lld, %d%d%d: [%lld] is %.9g, not %.9g (seed %d)",
+                     clv_dtype_name(g->dtype), clv_dtype_name(g->c_dtype), clv_isa_text(clv_cpu_isa()), (long long)g->m,
+                     (long long)g->n, (long long)g->k, g->trans_a, g->trans_b, g->accumulate, (long long)i, x, y, SEED);
+    }
+}
+
+static void check_case(clv_gemm_args g)
+{
+    problem p;
+    clv_error err = {0};
+    problem_make(&p, g);
+    if (clv_gemm(&p.args, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    problem_check(&p);
+    problem_free(&p);
+}
+
+/* Leading dimensions and strides a little larger than they must be. */
+static clv_gemm_args random_case(int64_t m, int64_t n, int64_t k, int kind)
+{
+    clv_gemm_args g = {.m = m, .n = n, .k = k, .dtype = kinds[kind].dtype, .c_dtype = kinds[kind].c_dtype};
+    g.trans_a = uniform() > 0;
+    g.trans_b = uniform() > 0;
+    g.accumulate = uniform() > 0;
+    g.lda = (g.trans_a ? m : k) + integer(0, 3);
+    g.ldb = (g.trans_b ? k : n) + integer(0, 3);
+    g.ldc = n + integer(0, 3);
+    g.batch = integer(1, 3);
+    g.stride_a = uniform() > 0.5 ? 0 : (g.trans_a ? k : m) * g.lda;
+    g.stride_b = uniform() > 0.5 ? 0 : (g.trans_b ? n : k) * g.ldb + 5;
+    g.stride_c = m * g.ldc + 1;
+    return g;
+}
+
+static void check_kind(int kind)
+{
+    for (int i = 0; i < CASES; i++)
+        check_case(random_case(integer(1, 70), integer(1, 90), integer(1, 150), kind));
+    for (int i = 0; i < CASES; i++) /* one row: kernels of our own; n beyond one block of columns */
+        check_case(random_case(1, integer(1, i % 8 ? 70 : 2100), integer(1, 80), kind));
+    check_case(random_case(1030, 6, 9, kind)); /* beyond one f32 tile in each direction */
+    check_case(random_case(6, 520, 9, kind));
+    check_case(random_case(6, 7, 1030, kind));
+}
+
+static void test_against_reference(void **unused)
+{
+    static const clv_gemm_half_path paths[] = {CLV_GEMM_HALF_BEST, CLV_GEMM_HALF_TILES, CLV_GEMM_HALF_ONEDNN};
+    (void)unused;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (size_t p = 0; p < (kinds[kind].dtype == CLV_BF16 ? 3 : 1); p++) {
+            clv_gemm_set_half_path_for_test(paths[p]);
+            check_kind(kind);
+        }
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
+}
+
+/* The instruction set matters to bf16 and f16 alone. */
+static void test_every_instruction_set(void **unused)
+{
+    (void)unused;
+    for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++) {
+        if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0) {
+            print_message("this CPU has no %s: not tested\n", clv_isa_text((clv_isa)isa));
+            continue;
+        }
+        for (int kind = 2; kind < KINDS; kind++)
+            for (int i = 0; i < CASES; i++)
+                check_case(random_case(i % 2 ? 1 : integer(1, 40), integer(1, 60), integer(1, 70), kind));
+    }
+    clv_cpu_isa_reset_for_test();
+}
+
+/* Every combination of extents 0, 1 and 3, where C's shape is empty nothing is written, where k is 0 it is cleared. */
+static void test_zero_extents(void **unused)
+{
+    static const int64_t size[] = {0, 1, 3};
+    (void)unused;
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int i = 0; i < 81; i++) {
+            clv_gemm_args g = random_case(size[i % 3], size[i / 3 % 3], size[i / 9 % 3], kind);
+            g.batch = size[i / 27];
+            check_case(g);
+        }
+    clv_gemm_args nothing = {.m = 2, .n = 2, .k = 0, .ldc = 2, .batch = 1, .dtype = CLV_F32, .c_dtype = CLV_F32};
+    float c[4] = {1, 2, 3, 4};
+    nothing.c = c;
+    nothing.accumulate = true;
+    assert_int_equal(clv_gemm(&nothing, NULL), CLV_OK);
+    assert_true(c[0] == 1 && c[3] == 4);
+    nothing.accumulate = false;
+    assert_int_equal(clv_gemm(&nothing, NULL), CLV_OK);
+    assert_true(c[0] == 0 && c[1] == 0 && c[2] == 0 && c[3] == 0);
+}
+
+/* f64 and one-row products have the same bits for any number of threads. */
+static void test_threads_change_no_bit(void **unused)
+{
+    static const struct {
+        int64_t m;
+        int kind;
+    } promised[] = {{130, 1}, {1, 2}, {1, 3}};
+    (void)unused;
+    for (size_t i = 0; i < 2 * sizeof promised / sizeof *promised; i++) {
+        problem p;
+        clv_gemm_args g = random_case(promised[i / 2].m, 2500, 70, promised[i / 2].kind);
+        g.accumulate = false;
+        g.trans_b = i % 2;
+        g.ldb = g.trans_b ? g.k : g.n;
+        g.stride_b = 0;
+        problem_make(&p, g);
+        size_t bytes = (size_t)p.c_elems * clv_dtype_size(g.c_dtype);
+        void *before = malloc(bytes);
+        omp_set_num_threads(1);
+        assert_int_equal(clv_gemm(&p.args, NULL), CLV_OK);
+        memcpy(before, p.c, bytes);
+        omp_set_num_threads(3);
+        assert_int_equal(clv_gemm(&p.args, NULL), CLV_OK);
+        omp_set_num_threads(omp_get_num_procs());
+        assert_memory_equal(before, p.c, bytes);
+        free(before);
+        problem_free(&p);
+    }
+}
+
+/* More shapes than primitives are kept. */
+static void test_primitives_are_replaced(void **unused)
+{
+    (void)unused;
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_ONEDNN);
+    for (int round = 0; round < 2; round++)
+        for (int64_t m = 2; m < CLV_GEMM_PRIMITIVES + 10; m++)
+            check_case((clv_gemm_args){.m = m,
+                                       .n = 5,
+                                       .k = 7,
+                                       .lda = 7,
+                                       .ldb = 5,
+                                       .ldc = 5,
+                                       .batch = 1,
+                                       .dtype = CLV_BF16,
+                                       .c_dtype = CLV_F32});
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
+}
+
+static void test_errors(void **unused)
+{
+    float x[16] = {0};
+    clv_error err = {0};
+    clv_gemm_args g = {.a = x,
+                       .b = x,
+                       .c = x + 8,
+                       .m = 2,
+                       .n = 2,
+                       .k = 2,
+                       .lda = 2,
+                       .ldb = 2,
+                       .ldc = 2,
+                       .batch = 1,
+                       .dtype = CLV_I32,
+                       .c_dtype = CLV_I32};
+    (void)unused;
+    assert_int_equal(clv_gemm(&g, &err), CLV_EUNSUPPORTED);
+    assert_non_null(strstr(err.message, "i32"));
+    g.dtype = CLV_F32;
+    assert_int_equal(clv_gemm(&g, NULL), CLV_EUNSUPPORTED);
+    g.c_dtype = CLV_F32;
+    g.k = -1;
+    assert_int_equal(clv_gemm(&g, NULL), CLV_EINVAL);
+    g.k = 3;
+    err = (clv_error){0};
+    assert_int_equal(clv_gemm(&g, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "lda"));
+    g.k = 2;
+    g.ldc = 1;
+    assert_int_equal(clv_gemm(&g, NULL), CLV_EINVAL);
+    g.ldc = 2;
+    g.dtype = CLV_BF16;
+    err = (clv_error){0};
+    assert_int_equal(clv_gemm(&g, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "workspace"));
+    assert_true(clv_gemm_library(NULL, 0) >= 5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_reference),
+        cmocka_unit_test(test_every_instruction_set),
+        cmocka_unit_test(test_zero_extents),
+        cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_primitives_are_replaced),
+        cmocka_unit_test(test_errors),
+    };
+    print_message("seed %d\n", SEED);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
