@@ -175,8 +175,13 @@ static int parse(values *v, int argc, const char *const *words)
         {.names = "EQUATION", .kind = CLV_OPTION_STRING, .out = &v->equation, .help = "the product"},
         {.names = "--flag", .kind = CLV_OPTION_FLAG, .out = &v->flag, .help = "a flag"},
         {.names = "-n, --count", .kind = CLV_OPTION_INT, .out = &v->n, .min = 1, .max = 10, .value = "N", .help = "n"},
-        {.names = "--temp", .kind = CLV_OPTION_REAL, .out = &v->temperature, .real_min = 0, .real_max = 2,
-         .value = "T", .help = "temperature"},
+        {.names = "--temp",
+         .kind = CLV_OPTION_REAL,
+         .out = &v->temperature,
+         .real_min = 0,
+         .real_max = 2,
+         .value = "T",
+         .help = "temperature"},
         {.names = "-m, --model", .kind = CLV_OPTION_STRING, .out = &v->model, .value = "DIR", .help = "model"},
         {.names = "--dtype", .kind = CLV_OPTION_CHOICE, .out = &v->dtype, .value = "f32|bf16", .help = "dtype"},
         {.names = "--in", .kind = CLV_OPTION_STRINGS, .out = &v->in, .value = "LAYOUT", .help = "layout"},
@@ -190,8 +195,7 @@ static int parse(values *v, int argc, const char *const *words)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc + 1, argv);
 }
 
-#define PARSE(v, ...)                                                                                                  \
-    parse(v, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *), (const char *[]){__VA_ARGS__})
+#define PARSE(v, ...) parse(v, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *), (const char *[]){__VA_ARGS__})
 
 static void test_values(void **state)
 {
@@ -236,13 +240,34 @@ static void test_lists(void **state)
 static void test_refusals(void **state)
 {
     static const char *const bad[][2] = {
-        {"--flag=1", NULL},      {"-n", "0"},         {"-n", "11"},         {"-n", "x"},
-        {"-n", "1.5"},           {"-n", ""},          {"-n", "3x"},         {"-n", "99999999999999999999"},
-        {"-n", NULL},            {"-n", "--flag"},    {"--temp", "nan"},    {"--temp", "inf"},
-        {"--temp", "2.5"},       {"--temp", "-0.1"},  {"--temp", ""},       {"--dtype", "f"},
-        {"--dtype", "f32|bf16"}, {"--dtype", ""},     {"--bytes", "0"},     {"--bytes", "1,,2"},
-        {"--bytes", "1T"},       {"--bytes", "-4"},   {"--bytes", "1,"},    {"--bytes", "9999999999G"},
-        {"--modle", "x"},        {"---n", "3"},       {"--", NULL},         {"one", "two"},
+        {"--flag=1", NULL},
+        {"-n", "0"},
+        {"-n", "11"},
+        {"-n", "x"},
+        {"-n", "1.5"},
+        {"-n", ""},
+        {"-n", "3x"},
+        {"-n", "99999999999999999999"},
+        {"-n", NULL},
+        {"-n", "--flag"},
+        {"--temp", "nan"},
+        {"--temp", "inf"},
+        {"--temp", "2.5"},
+        {"--temp", "-0.1"},
+        {"--temp", ""},
+        {"--dtype", "f"},
+        {"--dtype", "f32|bf16"},
+        {"--dtype", ""},
+        {"--bytes", "0"},
+        {"--bytes", "1,,2"},
+        {"--bytes", "1T"},
+        {"--bytes", "-4"},
+        {"--bytes", "1,"},
+        {"--bytes", "9999999999G"},
+        {"--modle", "x"},
+        {"---n", "3"},
+        {"--", NULL},
+        {"one", "two"},
     };
 
     (void)state;
@@ -261,8 +286,12 @@ static void test_refusals(void **state)
 static void test_required(void **state)
 {
     const char *model = NULL;
-    const clv_option options[] = {{.names = "-m, --model", .kind = CLV_OPTION_STRING, .out = &model, .value = "DIR",
-                                   .help = "model", .required = true}};
+    const clv_option options[] = {{.names = "-m, --model",
+                                   .kind = CLV_OPTION_STRING,
+                                   .out = &model,
+                                   .value = "DIR",
+                                   .help = "model",
+                                   .required = true}};
     char *none[] = {"cleave test"}, *given[] = {"cleave test", "-m", "x"};
 
     (void)state;
@@ -289,8 +318,10 @@ int main(void)
         cmocka_unit_test(test_required), cmocka_unit_test(test_nearest),
     };
     const struct CMUnitTest binary_tests[] = {
-        cmocka_unit_test(test_help_of_every_command), cmocka_unit_test(test_no_command),
-        cmocka_unit_test(test_unknown_command),       cmocka_unit_test(test_version),
+        cmocka_unit_test(test_help_of_every_command),
+        cmocka_unit_test(test_no_command),
+        cmocka_unit_test(test_unknown_command),
+        cmocka_unit_test(test_version),
         cmocka_unit_test(test_full_disk),
     };
     int failures = cmocka_run_group_tests(parser_tests, NULL, NULL);

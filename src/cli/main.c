@@ -5,8 +5,8 @@
 
 static const struct clv_command commands[] = {
     {"bench", "time the parts and the whole", NULL, NULL, clv_bench_commands},
-    {"version", "print versions, CPU features and the ranks possible",
-     "Example:\n  cleave version --json\n", command_version, NULL},
+    {"version", "print versions, CPU features and the ranks possible", "Example:\n  cleave version --json\n",
+     command_version, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

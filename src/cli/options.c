@@ -16,7 +16,7 @@ typedef struct parser {
     const char *command;
     int argc;
     char **argv;
-    int next;                /* the argument to read */
+    int next; /* the argument to read */
     bool seen[MAX_OPTIONS];
 } parser;
 
@@ -256,8 +256,8 @@ static int set_sizes(const parser *p, const clv_option *o, const char *name, con
 }
 
 static int (*const set_value[])(const parser *, const clv_option *, const char *, const char *) = {
-    [CLV_OPTION_INT] = set_int,         [CLV_OPTION_REAL] = set_real,       [CLV_OPTION_STRING] = set_string,
-    [CLV_OPTION_CHOICE] = set_choice,   [CLV_OPTION_STRINGS] = set_strings, [CLV_OPTION_FILES] = set_strings,
+    [CLV_OPTION_INT] = set_int,       [CLV_OPTION_REAL] = set_real,       [CLV_OPTION_STRING] = set_string,
+    [CLV_OPTION_CHOICE] = set_choice, [CLV_OPTION_STRINGS] = set_strings, [CLV_OPTION_FILES] = set_strings,
     [CLV_OPTION_SIZES] = set_sizes,
 };
 
@@ -283,8 +283,7 @@ static int read_named(parser *p, const clv_option *o, const char *arg)
     if (equals == NULL && !value_follows(p))
         return complain(p, "%s wants a value: %s %s", name, name, o->value);
     code = set_value[o->kind](p, o, name, equals != NULL ? equals + 1 : p->argv[p->next++]);
-    while (o->kind == CLV_OPTION_FILES && code == CLV_OPTIONS_RUN && p->next < p->argc &&
-           p->argv[p->next][0] != '-')
+    while (o->kind == CLV_OPTION_FILES && code == CLV_OPTIONS_RUN && p->next < p->argc && p->argv[p->next][0] != '-')
         code = set_value[o->kind](p, o, name, p->argv[p->next++]);
     return code;
 }

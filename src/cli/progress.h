@@ -11,7 +11,7 @@ typedef struct clv_progress {
     const char *what; /* "train"; borrowed */
     int64_t total;    /* steps; >= 1 */
     bool terminal;
-    bool shown;        /* something was printed */
+    bool shown; /* something was printed */
     int64_t start_ns;
     int64_t last_ns;   /* of the last drawing */
     int64_t last_done; /* at the last plain line */

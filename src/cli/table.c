@@ -185,9 +185,7 @@ static void print_fields(const clv_table *t)
     json_t *value;
     int width = 0;
 
-    json_object_foreach(t->root, key, value)
-        if (value != t->rows && (int)strlen(key) > width)
-            width = (int)strlen(key);
+    json_object_foreach(t->root, key, value) if (value != t->rows && (int)strlen(key) > width) width = (int)strlen(key);
     json_object_foreach(t->root, key, value)
     {
         char cell[CELL_SIZE];

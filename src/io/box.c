@@ -53,3 +53,12 @@ clv_shard clv_box_whole(int rank, const int64_t *shape)
         box.hi[d] = shape[d];
     return box;
 }
+
+int64_t clv_box_elems(int rank, const int64_t *shape)
+{
+    int64_t elems = 1;
+
+    for (int d = 0; d < rank; d++)
+        elems *= shape[d];
+    return elems;
+}

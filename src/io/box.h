@@ -23,6 +23,8 @@ void clv_box_next(clv_box_runs *runs);
 
 /* Whether box is [lo, hi) with 0 <= lo <= hi <= shape in each of `rank` dimensions. */
 bool clv_box_within(const clv_shard *box, int rank, const int64_t *shape);
+/* Elements of a shape whose product is known not to overflow. */
+int64_t clv_box_elems(int rank, const int64_t *shape);
 clv_shard clv_box_whole(int rank, const int64_t *shape);
 
 #endif

@@ -82,8 +82,8 @@ clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limi
 
     CLV_TRY(clv_file_open(&fd, &bytes, path, err));
     if (bytes > limit)
-        status = clv_fail(err, CLV_ELIMIT, "%s: %llu bytes, at most %zu are read", path, (unsigned long long)bytes,
-                          limit);
+        status =
+            clv_fail(err, CLV_ELIMIT, "%s: %llu bytes, at most %zu are read", path, (unsigned long long)bytes, limit);
     else
         status = read_all(out, fd, bytes, path, err);
     close(fd);
@@ -131,8 +131,7 @@ clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err
     return CLV_OK;
 }
 
-clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_t size, uint64_t offset,
-                              clv_error *err)
+clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_t size, uint64_t offset, clv_error *err)
 {
     const char *at = bytes;
 

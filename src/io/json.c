@@ -74,8 +74,8 @@ clv_status clv_json_check_object(const json_t *object, const char *where, clv_er
 }
 
 /* *out = the value, or NULL for an optional one that is not there. */
-static clv_status find(const json_t **out, const json_t *object, const char *key, clv_json_need need,
-                       const char *where, clv_error *err)
+static clv_status find(const json_t **out, const json_t *object, const char *key, clv_json_need need, const char *where,
+                       clv_error *err)
 {
     const json_t *value;
 

@@ -32,10 +32,10 @@ static const struct format_dtype {
     const char *name;
     int bits;
 } format_dtypes[] = {
-    {"BOOL", 8},    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8},
-    {"F8_E4M3", 8}, {"F8_E8M0", 8},     {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16}, {"U16", 16}, {"F16", 16},
-    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},    {"C64", 64}, {"F64", 64}, {"I64", 64},
-    {"U64", 64},
+    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
+    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
+    {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
+    {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
 };
 
 static const struct our_dtype {
@@ -113,8 +113,8 @@ static clv_status parse_tensor(clv_safetensor *t, const char *name, const json_t
     CLV_TRY(clv_json_check_object(entry, where, err));
     CLV_TRY(clv_json_string(&dtype, entry, "dtype", CLV_JSON_REQUIRED, where, err));
     CLV_TRY(parse_dtype(t, &bits, dtype, where, err));
-    CLV_TRY(clv_json_ints(t->shape, &t->rank, CLV_MAX_RANK, entry, "shape", CLV_JSON_REQUIRED, 0, INT64_MAX, where,
-                          err));
+    CLV_TRY(
+        clv_json_ints(t->shape, &t->rank, CLV_MAX_RANK, entry, "shape", CLV_JSON_REQUIRED, 0, INT64_MAX, where, err));
     CLV_TRY(clv_json_ints(offsets, &n, 2, entry, "data_offsets", CLV_JSON_REQUIRED, 0, INT64_MAX, where, err));
     if (n != 2)
         return bad(where, err, "\"data_offsets\" must be two integers");
@@ -139,9 +139,8 @@ static clv_status check_metadata(const json_t *metadata, const char *path, clv_e
 
     if (!json_is_object(metadata))
         return bad(path, err, "\"__metadata__\" must be an object of strings");
-    json_object_foreach((json_t *)metadata, key, value)
-        if (!json_is_string(value))
-            return clv_fail(err, CLV_EFORMAT, "%s: \"__metadata__\": \"%.64s\" must be a string", path, key);
+    json_object_foreach((json_t *)metadata, key, value) if (!json_is_string(value)) return clv_fail(
+        err, CLV_EFORMAT, "%s: \"__metadata__\": \"%.64s\" must be a string", path, key);
     return CLV_OK;
 }
 
@@ -338,12 +337,12 @@ static clv_status read_run(const clv_safetensor *t, uint64_t offset, int64_t cou
     return CLV_OK;
 }
 
-static clv_status read_box(const clv_safetensor *t, const clv_shard *box, clv_dtype dtype, char *out, void *staging,
-                           clv_error *err)
+static clv_status read_box(const clv_safetensor *t, const int64_t *shape, const clv_shard *box, clv_dtype dtype,
+                           char *out, void *staging, clv_error *err)
 {
     size_t from = clv_dtype_size(t->dtype), to = clv_dtype_size(dtype);
 
-    for (clv_box_runs runs = clv_box_start(t->shape, box); !runs.done; clv_box_next(&runs)) {
+    for (clv_box_runs runs = clv_box_start(shape, box); !runs.done; clv_box_next(&runs)) {
         CLV_TRY(read_run(t, t->begin + (uint64_t)runs.first * from, runs.run_elems, dtype, out, staging, err));
         atomic_fetch_add(&t->file->bytes_read, (uint64_t)runs.run_elems * from);
         out += (size_t)runs.run_elems * to;
@@ -351,19 +350,19 @@ static clv_status read_box(const clv_safetensor *t, const clv_shard *box, clv_dt
     return CLV_OK;
 }
 
-clv_status clv_safetensors_read(const clv_safetensor *t, const clv_shard *box, clv_dtype dtype, void *out,
-                                clv_error *err)
+clv_status clv_safetensors_read_as(const clv_safetensor *t, int rank, const int64_t *shape, const clv_shard *box,
+                                   clv_dtype dtype, void *out, clv_error *err)
 {
-    clv_shard whole = clv_box_whole(t->rank, t->shape);
     void *staging = NULL;
     clv_status status;
 
     if (!t->readable)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: %.128s: dtype %s is not supported", t->file->path, t->name,
                         t->dtype_name);
-    if (box == NULL)
-        box = &whole;
-    if (!clv_box_within(box, t->rank, t->shape))
+    if (clv_box_elems(rank, shape) != clv_box_elems(t->rank, t->shape))
+        return clv_fail(err, CLV_ESHAPE, "%s: %.128s: has %lld elements, %lld were expected", t->file->path, t->name,
+                        (long long)clv_box_elems(t->rank, t->shape), (long long)clv_box_elems(rank, shape));
+    if (!clv_box_within(box, rank, shape))
         return clv_fail(err, CLV_ESHAPE, "%s: %.128s: the box to read is not within the tensor", t->file->path,
                         t->name);
     if (t->dtype != dtype) {
@@ -371,7 +370,15 @@ clv_status clv_safetensors_read(const clv_safetensor *t, const clv_shard *box, c
         if (staging == NULL)
             return clv_fail_memory(err, "a read buffer", CHUNK_BYTES);
     }
-    status = read_box(t, box, dtype, out, staging, err);
+    status = read_box(t, shape, box, dtype, out, staging, err);
     free(staging);
     return status;
+}
+
+clv_status clv_safetensors_read(const clv_safetensor *t, const clv_shard *box, clv_dtype dtype, void *out,
+                                clv_error *err)
+{
+    clv_shard whole = clv_box_whole(t->rank, t->shape);
+
+    return clv_safetensors_read_as(t, t->rank, t->shape, box != NULL ? box : &whole, dtype, out, err);
 }

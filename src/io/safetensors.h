@@ -50,6 +50,11 @@ clv_status clv_safetensors_find(const clv_safetensor **out, const clv_safetensor
 clv_status clv_safetensors_read(const clv_safetensor *tensor, const clv_shard *box, clv_dtype dtype, void *out,
                                 clv_error *err);
 
+/* The same, with tensor and box seen in another shape of as many elements: a [heads * head_dim, width] matrix as
+ * [heads, head_dim, width]. CLV_ESHAPE when the numbers of elements differ. */
+clv_status clv_safetensors_read_as(const clv_safetensor *tensor, int rank, const int64_t *shape, const clv_shard *box,
+                                   clv_dtype dtype, void *out, clv_error *err);
+
 /* Bytes of tensor data that reads have asked for so far. */
 uint64_t clv_safetensors_bytes_read(const clv_safetensors *file);
 
@@ -72,6 +77,9 @@ clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path
  * thread; every element exactly once. A failure is final. */
 clv_status clv_safetensors_write(clv_safetensors_writer *w, int64_t i, const clv_shard *box, const void *data,
                                  clv_error *err);
+/* The same with tensor and box seen in another shape of as many elements. */
+clv_status clv_safetensors_write_as(clv_safetensors_writer *w, int64_t i, int rank, const int64_t *shape,
+                                    const clv_shard *box, const void *data, clv_error *err);
 /* Puts the finished file in its place and frees the writer, whether it succeeds or not: on failure the old file, if
  * there was one, is as it was. CLV_EINVAL when elements are missing. */
 clv_status clv_safetensors_commit(clv_safetensors_writer *w, clv_error *err);

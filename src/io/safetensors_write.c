@@ -139,22 +139,18 @@ clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path
     return status;
 }
 
-clv_status clv_safetensors_write(clv_safetensors_writer *w, int64_t i, const clv_shard *box, const void *data,
-                                 clv_error *err)
+clv_status clv_safetensors_write_as(clv_safetensors_writer *w, int64_t i, int rank, const int64_t *shape,
+                                    const clv_shard *box, const void *data, clv_error *err)
 {
     const clv_tensor_spec *spec = &w->specs[i];
     size_t size = clv_dtype_size(spec->dtype);
-    clv_shard whole = clv_box_whole(spec->rank, spec->shape);
     const char *at = data;
 
-    if (box == NULL)
-        box = &whole;
-    if (!clv_box_within(box, spec->rank, spec->shape))
+    if (clv_box_elems(rank, shape) != clv_box_elems(spec->rank, spec->shape) || !clv_box_within(box, rank, shape))
         return clv_fail(err, CLV_ESHAPE, "%s: the box to write is not within tensor %lld", w->file.path, (long long)i);
-    for (clv_box_runs runs = clv_box_start(spec->shape, box); !runs.done; clv_box_next(&runs)) {
+    for (clv_box_runs runs = clv_box_start(shape, box); !runs.done; clv_box_next(&runs)) {
         size_t bytes = (size_t)runs.run_elems * size;
-        clv_status status =
-            clv_new_file_write(&w->file, at, bytes, w->begin[i] + (uint64_t)runs.first * size, err);
+        clv_status status = clv_new_file_write(&w->file, at, bytes, w->begin[i] + (uint64_t)runs.first * size, err);
         if (status != CLV_OK) {
             atomic_store(&w->failed, true);
             return status;
@@ -163,6 +159,15 @@ clv_status clv_safetensors_write(clv_safetensors_writer *w, int64_t i, const clv
         at += bytes;
     }
     return CLV_OK;
+}
+
+clv_status clv_safetensors_write(clv_safetensors_writer *w, int64_t i, const clv_shard *box, const void *data,
+                                 clv_error *err)
+{
+    const clv_tensor_spec *spec = &w->specs[i];
+    clv_shard whole = clv_box_whole(spec->rank, spec->shape);
+
+    return clv_safetensors_write_as(w, i, spec->rank, spec->shape, box != NULL ? box : &whole, data, err);
 }
 
 static void free_writer(clv_safetensors_writer *w)
@@ -180,8 +185,8 @@ clv_status clv_safetensors_commit(clv_safetensors_writer *w, clv_error *err)
     if (atomic_load(&w->failed))
         status = clv_fail(err, CLV_EIO, "%s: an earlier write failed; the file was not replaced", w->file.path);
     else if (missing != 0)
-        status = clv_fail(err, CLV_EINVAL, "%s: elements were not written, or written twice (%lld bytes)",
-                          w->file.path, (long long)missing);
+        status = clv_fail(err, CLV_EINVAL, "%s: elements were not written, or written twice (%lld bytes)", w->file.path,
+                          (long long)missing);
     else
         status = CLV_OK;
     if (status == CLV_OK)

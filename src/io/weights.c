@@ -117,8 +117,8 @@ static clv_status open_folder(clv_weights *w, clv_error *err)
     else if (access(index, F_OK) == 0)
         status = open_indexed(w, index, err);
     else
-        status = clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json) is needed", w->folder,
-                          single_name);
+        status =
+            clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json) is needed", w->folder, single_name);
     free(single);
     free(index);
     return status;
