@@ -21,10 +21,10 @@ static void unary_matches(clv_dtype dtype)
             double lo, hi;
             domain((clv_unary_op)op, &lo, &hi);
             operand x = operand_random(dtype, lengths[l], lo, hi), y = operand_blank(dtype, lengths[l]);
-            clv_unary((clv_unary_op)op, 1.7, dtype, y.data, x.data, x.n);
-            clv_unary((clv_unary_op)op, 1.7, CLV_F64, y.exact, x.exact, x.n);
+            clv_unary_forward((clv_unary_op)op, 1.7, dtype, y.data, x.data, x.n);
+            clv_unary_forward((clv_unary_op)op, 1.7, CLV_F64, y.exact, x.exact, x.n);
             check_close(clv_unary_name((clv_unary_op)op), dtype, y.data, y.exact, y.n, 8, 1);
-            clv_unary((clv_unary_op)op, 1.7, dtype, x.data, x.data, x.n); /* in place */
+            clv_unary_forward((clv_unary_op)op, 1.7, dtype, x.data, x.data, x.n); /* in place */
             check_close("in place", dtype, x.data, y.exact, y.n, 8, 1);
             operand_free(x), operand_free(y);
         }
@@ -75,9 +75,9 @@ static void slopes_match_finite_differences(void **state)
                 continue;
             if (lo > 0 && x < 0.05)
                 continue;
-            clv_unary((clv_unary_op)op, 1.7, CLV_F64, &y, &x, 1);
-            clv_unary((clv_unary_op)op, 1.7, CLV_F64, &below, &left, 1);
-            clv_unary((clv_unary_op)op, 1.7, CLV_F64, &above, &right, 1);
+            clv_unary_forward((clv_unary_op)op, 1.7, CLV_F64, &y, &x, 1);
+            clv_unary_forward((clv_unary_op)op, 1.7, CLV_F64, &below, &left, 1);
+            clv_unary_forward((clv_unary_op)op, 1.7, CLV_F64, &above, &right, 1);
             const double *saved = clv_unary_saves((clv_unary_op)op) == CLV_SAVED_OUTPUT ? &y : &x;
             clv_unary_backward((clv_unary_op)op, 1.7, CLV_F64, &slope, &one, saved, 1);
             double want = (above - below) / (2 * h);
@@ -118,7 +118,7 @@ static void f32_functions_are_accurate(clv_dtype dtype)
     for (size_t a = 0; a < sizeof accuracies / sizeof *accuracies; a++) {
         for (int i = 0; i < N; i++)
             x[i] = (float)check_uniform(accuracies[a].lo, accuracies[a].hi);
-        clv_unary(accuracies[a].op, 1, CLV_F32, y, x, N);
+        clv_unary_forward(accuracies[a].op, 1, CLV_F32, y, x, N);
         for (int i = 0; i < N; i++) {
             double want = accuracies[a].exact((double)x[i]), error = fabs((double)y[i] - want) / ulp_of((float)want);
             if (!(error <= accuracies[a].ulps))
@@ -186,7 +186,7 @@ static void special_values(clv_dtype dtype)
             x[i] = clv_dtype_load(dtype, data, i);
             want[i] = fabs(specials[s].want) == 1e30 ? x[i] : specials[s].want;
         }
-        clv_unary(specials[s].op, 1, dtype, data, data, WIDTH);
+        clv_unary_forward(specials[s].op, 1, dtype, data, data, WIDTH);
         check_close(clv_unary_name(specials[s].op), dtype, data, want, WIDTH, 1, 0);
     }
 }
@@ -201,8 +201,8 @@ static void subnormals(void **state)
 {
     (void)state;
     float x[2] = {-95, 0x1p-130f}, y[2];
-    clv_unary(CLV_UNARY_EXP, 1, CLV_F32, y, x, 1);
-    clv_unary(CLV_UNARY_LOG, 1, CLV_F32, y + 1, x + 1, 1);
+    clv_unary_forward(CLV_UNARY_EXP, 1, CLV_F32, y, x, 1);
+    clv_unary_forward(CLV_UNARY_LOG, 1, CLV_F32, y + 1, x + 1, 1);
     assert_true(fabs((double)y[0] - exp(-95)) <= 0x1p-149);
     assert_true(fabs((double)y[1] - log(0x1p-130)) <= 1e-5);
 }
@@ -267,10 +267,10 @@ static void binary_broadcasts(clv_dtype dtype)
             for (int64_t i = 0; i < n; i++)
                 out.exact[i] = binary_exact(op, a.exact[operand_index(t->rank, t->shape, t->a, i)],
                                             b.exact[operand_index(t->rank, t->shape, t->b, i)]);
-            clv_binary((clv_binary_op)op, dtype, out.data, a.data, b.data, t->rank, t->shape, t->a, t->b);
+            clv_binary_forward((clv_binary_op)op, dtype, out.data, a.data, b.data, t->rank, t->shape, t->a, t->b);
             check_close(clv_binary_name((clv_binary_op)op), dtype, out.data, out.exact, n, 1, 0);
             if (a.n == n) {
-                clv_binary((clv_binary_op)op, dtype, a.data, a.data, b.data, t->rank, t->shape, t->a, t->b);
+                clv_binary_forward((clv_binary_op)op, dtype, a.data, a.data, b.data, t->rank, t->shape, t->a, t->b);
                 check_close("in place", dtype, a.data, out.exact, n, 1, 0);
             }
             operand_free(a), operand_free(b), operand_free(out);
@@ -297,7 +297,7 @@ static void where_broadcasts(clv_dtype dtype)
             out.exact[i] = cond[operand_index(t->rank, t->shape, t->c, i)]
                                ? a.exact[operand_index(t->rank, t->shape, t->a, i)]
                                : b.exact[operand_index(t->rank, t->shape, t->b, i)];
-        clv_where(dtype, out.data, cond, a.data, b.data, t->rank, t->shape, t->c, t->a, t->b);
+        clv_where_forward(dtype, out.data, cond, a.data, b.data, t->rank, t->shape, t->c, t->a, t->b);
         check_close("where", dtype, out.data, out.exact, n, 0, 0);
         free(cond);
         operand_free(a), operand_free(b), operand_free(out);
@@ -353,7 +353,7 @@ static void nan_wins(clv_dtype dtype)
         clv_dtype_store(dtype, b, i, right[i]);
     }
     for (int op = 0; op < CLV_BINARY_COUNT; op++) {
-        clv_binary((clv_binary_op)op, dtype, out, a, b, 1, shape, shape, shape);
+        clv_binary_forward((clv_binary_op)op, dtype, out, a, b, 1, shape, shape, shape);
         check_close(clv_binary_name((clv_binary_op)op), dtype, out, want, 3, 0, 0);
     }
 }
@@ -370,14 +370,14 @@ static void integers(void **state)
     const int64_t shape[] = {3}, one[] = {1};
     int32_t a[] = {7, -8, 2147483000}, b[] = {2}, out[3];
     int64_t wide[] = {1, 1000000007, -4}, by[] = {3}, wide_out[3];
-    clv_binary(CLV_BINARY_ADD, CLV_I32, out, a, b, 1, shape, shape, one);
+    clv_binary_forward(CLV_BINARY_ADD, CLV_I32, out, a, b, 1, shape, shape, one);
     assert_int_equal(out[0], 9);
     assert_int_equal(out[2], 2147483002);
-    clv_binary(CLV_BINARY_DIV, CLV_I32, out, a, b, 1, shape, shape, one);
+    clv_binary_forward(CLV_BINARY_DIV, CLV_I32, out, a, b, 1, shape, shape, one);
     assert_int_equal(out[0], 3);
-    clv_binary(CLV_BINARY_MUL, CLV_I64, wide_out, wide, by, 1, shape, shape, one);
+    clv_binary_forward(CLV_BINARY_MUL, CLV_I64, wide_out, wide, by, 1, shape, shape, one);
     assert_int_equal(wide_out[1], 3000000021);
-    clv_binary(CLV_BINARY_MAX, CLV_I64, wide_out, wide, by, 1, shape, shape, one);
+    clv_binary_forward(CLV_BINARY_MAX, CLV_I64, wide_out, wide, by, 1, shape, shape, one);
     assert_int_equal(wide_out[2], 3);
 }
 
@@ -388,7 +388,7 @@ static void casts(clv_dtype from)
             clv_dtype to = check_dtypes[d];
             operand x = operand_random(from, lengths[l], -9, 9);
             void *out = check_alloc(x.n, clv_dtype_size(to)), *want = check_alloc(x.n, clv_dtype_size(to));
-            clv_cast(to, out, from, x.data, x.n);
+            clv_cast_run(to, out, from, x.data, x.n);
             clv_dtype_convert(to, want, from, x.data, x.n);
             assert_memory_equal(out, want, (size_t)x.n * clv_dtype_size(to));
             free(out), free(want);
@@ -409,7 +409,7 @@ static void fill(void **state)
     for (int d = 0; d < 5; d++)
         for (int l = 0; l < LENGTHS; l++) {
             void *x = check_alloc(lengths[l], clv_dtype_size(dtypes[d]));
-            clv_fill(dtypes[d], x, 3, lengths[l]);
+            clv_fill_run(dtypes[d], x, 3, lengths[l]);
             for (int64_t i = 0; i < lengths[l]; i++)
                 assert_true(clv_dtype_load(dtypes[d], x, i) == 3);
             free(x);
