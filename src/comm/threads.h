@@ -28,7 +28,7 @@
 
 enum {
     CLV_LINE = 128,          /* two cache lines: the adjacent-line prefetcher takes pairs */
-    CLV_STAGE_BYTES = 32768, /* a stage: messages up to this size take one meeting */
+    CLV_STAGE_BYTES = 32768, /* a stage: what fits takes one meeting, see clv_stage_limit */
 };
 
 typedef enum clv_thread_op {

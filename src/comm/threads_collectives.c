@@ -71,7 +71,7 @@ static clv_status all_gather(clv_comm *base, const clv_group *group, void *out, 
 
     for (int i = 0; i < group->n; i++)
         largest = counts[i] > largest ? counts[i] : largest;
-    int direct = (size_t)largest * size > CLV_STAGE_BYTES;
+    int direct = (size_t)largest * size > clv_stage_limit(comm);
     clv_post post = {.in = in,
                      .tag = clv_hash_counts(counts, group->n),
                      .count = clv_sum_counts(counts, group->n),
@@ -133,7 +133,7 @@ static clv_status all_to_all(clv_comm *base, const clv_group *group, void *out, 
                      .offsets = send_offsets,
                      .op = CLV_OP_ALL_TO_ALL,
                      .dtype = (uint8_t)dtype,
-                     .direct = bytes > CLV_STAGE_BYTES};
+                     .direct = bytes > clv_stage_limit(comm)};
 
     if (!post.direct)
         post.in = stage_runs(clv_threads_stage(comm, group), in, send_counts, send_offsets, group->n, size);
@@ -156,8 +156,11 @@ static clv_status permute(clv_comm *base, const clv_group *group, void *out, int
     clv_thread_comm *comm = (clv_thread_comm *)base;
     size_t size = clv_dtype_size(dtype);
     size_t bytes = (size_t)in_count * size;
-    clv_post post = {
-        .in = in, .size = in_count, .op = CLV_OP_PERMUTE, .dtype = (uint8_t)dtype, .direct = bytes > CLV_STAGE_BYTES};
+    clv_post post = {.in = in,
+                     .size = in_count,
+                     .op = CLV_OP_PERMUTE,
+                     .dtype = (uint8_t)dtype,
+                     .direct = bytes > clv_stage_limit(comm)};
 
     if (from < 0 || from >= group->n)
         return clv_fail(err, CLV_EINVAL, "permute from member %d; members are 0 to %d", from, group->n - 1);
@@ -181,7 +184,7 @@ static clv_status broadcast(clv_comm *base, const clv_group *group, void *data, 
                      .root = root,
                      .op = CLV_OP_BROADCAST,
                      .dtype = (uint8_t)dtype,
-                     .direct = bytes > CLV_STAGE_BYTES};
+                     .direct = bytes > clv_stage_limit(comm)};
 
     if (root < 0 || root >= group->n)
         return clv_fail(err, CLV_EINVAL, "broadcast from member %d; members are 0 to %d", root, group->n - 1);

@@ -14,6 +14,14 @@ clv_status clv_threads_reduce_scatter(clv_comm *base, const clv_group *group, vo
                                       const int64_t *counts, const int64_t *offsets, clv_dtype dtype,
                                       clv_reduction reduction, clv_error *err);
 
+/* Messages up to this many bytes go by the stage. A stage saves a meeting and costs a copy, whose lines the peers hold:
+ * where ranks spin a meeting is the cheaper from 2 KiB on (16 KiB over 2 ranks: 2.1 us against 4.7); where they sleep it
+ * never is. Alike on all ranks. */
+static inline size_t clv_stage_limit(const clv_thread_comm *comm)
+{
+    return comm->world->spins > 0 ? 2048 : CLV_STAGE_BYTES;
+}
+
 /* Ends a collective: where any member worked in its own buffer, all meet once more; then leaves. */
 clv_status clv_threads_finish(clv_thread_comm *comm, const clv_group *group, clv_error *err);
 

@@ -9,10 +9,7 @@
 #include "comm/threads_collectives.h"
 #include "tensor/view.h"
 
-enum {
-    ALL_SUM_BYTES = 4 * CLV_STAGE_BYTES, /* beyond, what every rank reads costs more than a second meeting */
-    BLOCK_BYTES = 8192,
-};
+enum { BLOCK_BYTES = 8192 };
 
 /* Slice i of n, cut so that no two ranks write one cache line (of buffers that start on one). */
 static int64_t slice_start(int64_t count, size_t size, int i, int n)
@@ -56,7 +53,7 @@ clv_status clv_threads_all_reduce(clv_comm *base, const clv_group *group, void *
     clv_thread_comm *comm = (clv_thread_comm *)base;
     size_t size = clv_dtype_size(dtype);
     size_t bytes = (size_t)count * size;
-    int direct = bytes > CLV_STAGE_BYTES || bytes * (size_t)group->n > ALL_SUM_BYTES;
+    int direct = bytes > clv_stage_limit(comm);
     clv_post post = {.in = in,
                      .out = out,
                      .count = count,
@@ -88,7 +85,7 @@ clv_status clv_threads_reduce_scatter(clv_comm *base, const clv_group *group, vo
     size_t size = clv_dtype_size(dtype);
     int64_t total = clv_sum_counts(counts, group->n);
     int64_t before = clv_sum_counts(counts, group->me);
-    int direct = (size_t)total * size > CLV_STAGE_BYTES;
+    int direct = (size_t)total * size > clv_stage_limit(comm);
     clv_post post = {.in = in,
                      .offsets = offsets,
                      .tag = clv_hash_counts(counts, group->n),
