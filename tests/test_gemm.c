@@ -1,6 +1,5 @@
 /* test_gemm.c: products of every dtype, transpose and instruction set against plain loops in f64; extents of zero. */
 #include <math.h>
-#include <omp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +13,7 @@
 #include "cleave/dtype.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/threads.h"
 
 enum { SEED = 77003, CASES = 60 };
 
@@ -222,6 +222,7 @@ static void test_threads_change_no_bit(void **unused)
         int64_t m;
         int kind;
     } promised[] = {{130, 1}, {1, 2}, {1, 3}};
+    int before_threads = clv_threads_max();
     (void)unused;
     for (size_t i = 0; i < 2 * sizeof promised / sizeof *promised; i++) {
         problem p;
@@ -233,12 +234,12 @@ static void test_threads_change_no_bit(void **unused)
         problem_make(&p, g);
         size_t bytes = (size_t)p.c_elems * clv_dtype_size(g.c_dtype);
         void *before = malloc(bytes);
-        omp_set_num_threads(1);
+        clv_threads_set(1);
         assert_int_equal(clv_gemm(&p.args, NULL), CLV_OK);
         memcpy(before, p.c, bytes);
-        omp_set_num_threads(3);
+        clv_threads_set(3);
         assert_int_equal(clv_gemm(&p.args, NULL), CLV_OK);
-        omp_set_num_threads(omp_get_num_procs());
+        clv_threads_set(before_threads);
         assert_memory_equal(before, p.c, bytes);
         free(before);
         problem_free(&p);

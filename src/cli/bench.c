@@ -9,5 +9,10 @@ const struct clv_command clv_bench_commands[] = {
      "sum; GB/s is the buffer's bytes by the median time. The result is checked.\n\n"
      "Example: cleave bench allreduce -tp 2 --bytes 16K,64M\n",
      bench_allreduce, NULL},
+    {"gemm", "time one matrix product",
+     "Times C = A B, A of m x k and B of k x n, on one rank: the median of the repetitions, and the rate\n"
+     "2 m n k / time.\n\n"
+     "Example: cleave bench gemm --m 2048 --n 2048 --k 512 --dtype bf16 --threads 2\n",
+     bench_gemm, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -2,17 +2,17 @@
 #include "kernels/cpu/attention.h"
 
 #include <math.h>
-#include <omp.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "kernels/cpu/isa/attention.h"
+#include "kernels/cpu/threads.h"
 
-enum { ROWS = CLV_ATTENTION_ROWS, KEYS = CLV_ATTENTION_KEYS, LINE_FLOATS = 16 };
+enum { ROWS = CLV_ATTENTION_ROWS, KEYS = CLV_ATTENTION_KEYS };
 
 /* -------------------------------------------------------------------------------------------------- sizes */
 
-/* Each thread's part starts on a cache line: all counts are multiples of LINE_FLOATS. */
+/* Each thread's part starts on a cache line: all counts are multiples of 16. */
 static int64_t forward_floats(const clv_attention_args *a)
 {
     int64_t width = clv_attention_padded(a->head_dim);
@@ -103,7 +103,7 @@ static void forward_blocks(const clv_attention_args *a)
 
 #pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
     for (int64_t task = 0; task < a->batch * a->heads * blocks; task++) {
-        float *workspace = (float *)a->workspace + omp_get_thread_num() * floats;
+        float *workspace = (float *)a->workspace + clv_threads_index() * floats;
         int64_t pair = task / blocks;
         run(a, workspace, pair / a->heads, pair % a->heads, task % blocks * ROWS);
     }
@@ -116,7 +116,7 @@ static void decode(const clv_attention_args *a)
 
 #pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
     for (int64_t task = 0; task < a->batch * a->kv_heads; task++) {
-        float *workspace = (float *)a->workspace + omp_get_thread_num() * floats;
+        float *workspace = (float *)a->workspace + clv_threads_index() * floats;
         int64_t first;
         int64_t n = heads_of(a, task % a->kv_heads, &first);
         for (int64_t done = 0; done < n; done += CLV_ATTENTION_HEADS) {
@@ -154,7 +154,7 @@ clv_status clv_attention_backward(const clv_attention_args *a, clv_error *err)
 
 #pragma omp parallel for num_threads(team(a)) schedule(dynamic, 1)
     for (int64_t task = 0; task < a->batch * a->kv_heads; task++) {
-        float *workspace = (float *)a->workspace + omp_get_thread_num() * floats;
+        float *workspace = (float *)a->workspace + clv_threads_index() * floats;
         int64_t first;
         int64_t n = heads_of(a, task % a->kv_heads, &first);
         run(a, workspace, task / a->kv_heads, task % a->kv_heads, first, n);

@@ -1,12 +1,12 @@
 /* gemm.c: checks, zero extents, and the way each dtype takes; the f64 product and the reference. */
 #include "kernels/cpu/gemm.h"
 
-#include <omp.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "kernels/cpu/gemm_onednn.h"
 #include "kernels/cpu/isa/gemm.h"
+#include "kernels/cpu/threads.h"
 
 enum {
     TILE = 512,      /* extents of the f32 tiles of bf16 and f16 products: 3 of them are the workspace */
@@ -45,7 +45,7 @@ static clv_gemm_args single(const clv_gemm_args *g, int64_t i)
 /* A batch of at least as many products as threads is divided by product, else each product is divided. */
 static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
 {
-    if (g->batch < omp_get_max_threads() || g->batch == 1) {
+    if (g->batch < clv_threads_max() || g->batch == 1) {
         for (int64_t i = 0; i < g->batch; i++) {
             clv_gemm_args one = single(g, i);
             CLV_TRY(clv_onednn_sgemm(&one, err));

@@ -4,7 +4,6 @@
  * shape and its number of threads: each thread keeps the last CLV_GEMM_PRIMITIVES. The engine is shared. */
 #include "kernels/cpu/gemm_onednn.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include <oneapi/dnnl/dnnl.h>
 
 #include "base/error.h"
+#include "kernels/cpu/threads.h"
 
 static clv_status failed(clv_error *err, dnnl_status_t status, const char *what)
 {
@@ -229,7 +229,7 @@ clv_status clv_onednn_bf16(const clv_gemm_args *g, bool *done, clv_error *err)
                              g->trans_b,
                              g->accumulate,
                              g->c_dtype == CLV_F32,
-                             omp_get_max_threads()};
+                             clv_threads_max()};
     product_cache *cache;
     product *p;
 
