@@ -1,0 +1,355 @@
+/* einsum.c: products by subscripts, "bsm,mhd->bshd".
+ *
+ *   out[...] = sum over the contracted letters of a[...] * b[...]
+ *
+ * A letter in both operands and the result is batch, in one operand and the result a row or column, in both operands
+ * only contracted.      factors: one a letter; contracted letters reduce(sum), the others pass; multilinear
+ * gradient: d_a = einsum(d_out, b), d_b = einsum(a, d_out), by swapping subscripts.
+ *
+ * On a rank it is one (strided batch) matrix product where letters fall into groups: operands whose letters do not are
+ * transposed into the workspace first, a result whose letters do not is transposed out of it. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/transpose.h"
+#include "ops/ops.h"
+
+enum { LETTERS = CLV_MAX_RANK + 1, ALIGN = 64 };
+
+typedef struct einsum_attrs {
+    char a[LETTERS], b[LETTERS], c[LETTERS];
+} einsum_attrs;
+
+static const clv_attr attrs[] = {{"a", CLV_ATTR_TEXT, offsetof(einsum_attrs, a), LETTERS},
+                                 {"b", CLV_ATTR_TEXT, offsetof(einsum_attrs, b), LETTERS},
+                                 {"c", CLV_ATTR_TEXT, offsetof(einsum_attrs, c), LETTERS},
+                                 {0}};
+
+static bool has(const char *letters, char letter)
+{
+    return strchr(letters, letter) != NULL;
+}
+
+/* ---- shape and rule ---- */
+
+static clv_status check_letters(const einsum_attrs *e, clv_error *err)
+{
+    const char *lists[] = {e->a, e->b, e->c};
+    for (int l = 0; l < 3; l++)
+        for (const char *p = lists[l]; *p; p++)
+            if (has(p + 1, *p))
+                return clv_fail(err, CLV_EINVAL, "the letter '%c' stands twice in '%s'", *p, lists[l]);
+    for (int l = 0; l < 2; l++)
+        for (const char *p = lists[l]; *p; p++)
+            if (!has(lists[1 - l], *p) && !has(e->c, *p))
+                return clv_fail(err, CLV_EINVAL, "the letter '%c' stands in one operand alone; sum it with clv_reduce",
+                                *p);
+    for (const char *p = e->c; *p; p++)
+        if (!has(e->a, *p) && !has(e->b, *p))
+            return clv_fail(err, CLV_EINVAL, "the result's letter '%c' stands in no operand", *p);
+    return CLV_OK;
+}
+
+static clv_status einsum_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    const einsum_attrs *e = op->attrs;
+    const char *lists[] = {e->a, e->b};
+    char text[2][96];
+    CLV_TRY(check_letters(e, err));
+    for (int i = 0; i < 2; i++) {
+        clv_type_print(text[i], sizeof text[i], &in[i]);
+        if ((int)strlen(lists[i]) != in[i].rank)
+            return clv_fail(err, CLV_ESHAPE, "'%s' names %zu dimensions, operand %d is %s", lists[i],
+                            strlen(lists[i]), i, text[i]);
+    }
+    if (in[0].dtype != in[1].dtype || !clv_dtype_is_float(in[0].dtype))
+        return clv_fail(err, CLV_EDTYPE, "operands are %s and %s; they must be of one float dtype", text[0], text[1]);
+    *out = (clv_type){.dtype = in[0].dtype, .rank = (int)strlen(e->c)};
+    for (const char *p = e->a; *p; p++)
+        if (has(e->b, *p) && in[0].shape[p - e->a] != in[1].shape[strchr(e->b, *p) - e->b])
+            return clv_fail(err, CLV_ESHAPE, "'%c' has different sizes in %s (%s) and %s (%s)", *p, text[0], e->a,
+                            text[1], e->b);
+    for (int d = 0; d < out->rank; d++)
+        out->shape[d] = has(e->a, e->c[d]) ? in[0].shape[strchr(e->a, e->c[d]) - e->a]
+                                           : in[1].shape[strchr(e->b, e->c[d]) - e->b];
+    return CLV_OK;
+}
+
+static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    const einsum_attrs *e = op->attrs;
+    for (int d = 0; d < out->rank; d++) {
+        int factor = clv_rule_add(rule, out->shape[d], CLV_REDUCE_NONE);
+        clv_rule_out(rule, 0, d, factor);
+        if (has(e->a, e->c[d]))
+            clv_rule_in(rule, 0, (int)(strchr(e->a, e->c[d]) - e->a), factor);
+        if (has(e->b, e->c[d]))
+            clv_rule_in(rule, 1, (int)(strchr(e->b, e->c[d]) - e->b), factor);
+    }
+    for (int d = 0; d < in[0].rank; d++) {
+        if (has(e->c, e->a[d]))
+            continue;
+        int factor = clv_rule_add(rule, in[0].shape[d], CLV_REDUCE_SUM);
+        clv_rule_in(rule, 0, d, factor);
+        clv_rule_in(rule, 1, (int)(strchr(e->b, e->a[d]) - e->b), factor);
+    }
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 3;
+}
+
+/* ---- from letters to a matrix product ---- */
+
+/* An operand or result: its letters with extents, those of extent 1 dropped. */
+typedef struct lettered {
+    char letter[LETTERS];
+    int64_t extent[CLV_MAX_RANK];
+} lettered;
+
+/* C [batch, rows, cols] = X [batch, rows, k] Y [batch, k, cols]; X is a or b, whichever holds the result's rows. */
+typedef struct product {
+    bool swapped; /* X is b */
+    lettered x, y, out;
+    char batch[LETTERS], rows[LETTERS], cols[LETTERS], k[LETTERS];
+    bool pack_x, pack_y, pack_out; /* through the workspace, in the order above */
+    bool trans_x, trans_y;
+    clv_gemm_args gemm;
+} product;
+
+static lettered letter_view(const char *letters, const int64_t *shape)
+{
+    lettered l = {0};
+    int n = 0;
+    for (int d = 0; letters[d]; d++)
+        if (shape[d] != 1) {
+            l.letter[n] = letters[d];
+            l.extent[n++] = shape[d];
+        }
+    return l;
+}
+
+static int64_t extent_of(const lettered *l, const char *letters)
+{
+    int64_t elems = 1;
+    for (; *letters; letters++)
+        elems *= l->extent[strchr(l->letter, *letters) - l->letter];
+    return elems;
+}
+
+/* The letters of `from` that are in (or not in) the other two lists, in the order of `from`. */
+static void select_letters(char *out, const char *from, const char *x, bool in_x, const char *y, bool in_y)
+{
+    int n = 0;
+    for (; *from; from++)
+        if (has(x, *from) == in_x && has(y, *from) == in_y)
+            out[n++] = *from;
+    out[n] = '\0';
+}
+
+static bool is_order(const char *letters, const char *first, const char *second, const char *third)
+{
+    size_t a = strlen(first), b = strlen(second);
+    return strncmp(letters, first, a) == 0 && strncmp(letters + a, second, b) == 0 &&
+           strcmp(letters + a + b, third) == 0;
+}
+
+/* Which operands need packing when contracted letters come in the order k. */
+static void fit(product *p, const char *k)
+{
+    strcpy(p->k, k);
+    p->trans_x = !is_order(p->x.letter, p->batch, p->rows, k) && is_order(p->x.letter, p->batch, k, p->rows);
+    p->pack_x = !p->trans_x && !is_order(p->x.letter, p->batch, p->rows, k);
+    p->trans_y = !is_order(p->y.letter, p->batch, k, p->cols) && is_order(p->y.letter, p->batch, p->cols, k);
+    p->pack_y = !p->trans_y && !is_order(p->y.letter, p->batch, k, p->cols);
+}
+
+static product plan_product(const einsum_attrs *e, const int64_t *a, const int64_t *b, const int64_t *c)
+{
+    product p = {.x = letter_view(e->a, a), .y = letter_view(e->b, b), .out = letter_view(e->c, c)};
+    select_letters(p.batch, p.out.letter, p.x.letter, true, p.y.letter, true);
+    select_letters(p.rows, p.out.letter, p.x.letter, true, p.y.letter, false);
+    select_letters(p.cols, p.out.letter, p.x.letter, false, p.y.letter, true);
+    if (!is_order(p.out.letter, p.batch, p.rows, p.cols) && is_order(p.out.letter, p.batch, p.cols, p.rows)) {
+        lettered x = p.x;
+        char rows[LETTERS];
+        p.swapped = true;
+        p.x = p.y;
+        p.y = x;
+        strcpy(rows, p.rows);
+        strcpy(p.rows, p.cols);
+        strcpy(p.cols, rows);
+    }
+    p.pack_out = !is_order(p.out.letter, p.batch, p.rows, p.cols);
+    char by_x[LETTERS], by_y[LETTERS];
+    select_letters(by_x, p.x.letter, p.y.letter, true, p.out.letter, false);
+    select_letters(by_y, p.y.letter, p.x.letter, true, p.out.letter, false);
+    fit(&p, by_y);
+    product other = p;
+    fit(&other, by_x);
+    return p.pack_x + p.pack_y <= other.pack_x + other.pack_y ? p : other;
+}
+
+static void fill_gemm(product *p, clv_dtype dtype)
+{
+    clv_gemm_args *g = &p->gemm;
+    *g = (clv_gemm_args){.m = extent_of(&p->out, p->rows), .n = extent_of(&p->out, p->cols),
+                         .k = extent_of(&p->x, p->k), .batch = extent_of(&p->out, p->batch),
+                         .trans_a = p->trans_x, .trans_b = p->trans_y, .dtype = dtype, .c_dtype = dtype};
+    g->lda = p->trans_x ? g->m : g->k;
+    g->ldb = p->trans_y ? g->k : g->n;
+    g->ldc = g->n;
+    g->stride_a = g->m * g->k;
+    g->stride_b = g->k * g->n;
+    g->stride_c = g->m * g->n;
+}
+
+static size_t aligned(int64_t elems, clv_dtype dtype)
+{
+    return ((size_t)elems * clv_dtype_size(dtype) + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static size_t einsum_workspace(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    product p = plan_product(op->attrs, in[0].shape, in[1].shape, out[0].shape);
+    fill_gemm(&p, in[0].dtype);
+    const clv_gemm_args *g = &p.gemm;
+    return (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN +
+           (p.pack_x ? aligned(g->batch * g->m * g->k, in[0].dtype) : 0) +
+           (p.pack_y ? aligned(g->batch * g->k * g->n, in[0].dtype) : 0) +
+           (p.pack_out ? aligned(g->batch * g->m * g->n, in[0].dtype) : 0);
+}
+
+/* Rearranges `in`, whose letters are from, to the order to (the same letters). */
+static void rearrange(void *out, const char *to, const void *in, const lettered *from, clv_dtype dtype)
+{
+    int perm[CLV_MAX_RANK], rank = (int)strlen(to);
+    for (int d = 0; d < rank; d++)
+        perm[d] = (int)(strchr(from->letter, to[d]) - from->letter);
+    clv_transpose_box(clv_dtype_size(dtype), out, in, rank, from->extent, perm);
+}
+
+/* The letters of three groups in a row. */
+static void join(char *out, const char *a, const char *b, const char *c)
+{
+    snprintf(out, 3 * LETTERS, "%s%s%s", a, b, c);
+}
+
+/* The result as it lies in the workspace. */
+static lettered packed_result(const product *p, const char *letters)
+{
+    lettered l = {0};
+    strcpy(l.letter, letters);
+    for (int d = 0; letters[d]; d++)
+        l.extent[d] = p->out.extent[strchr(p->out.letter, letters[d]) - p->out.letter];
+    return l;
+}
+
+static clv_status einsum_run(const clv_call *call, clv_error *err)
+{
+    const clv_view *a = &call->in[0], *b = &call->in[1], *c = &call->out[0];
+    clv_dtype dtype = a->dtype;
+    product p = plan_product(call->op->attrs, a->shape, b->shape, c->shape);
+    fill_gemm(&p, dtype);
+    clv_gemm_args *g = &p.gemm;
+    char *next = (char *)call->workspace + (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN;
+    char order[3 * LETTERS];
+    g->workspace = call->workspace;
+    g->a = p.swapped ? b->data : a->data;
+    g->b = p.swapped ? a->data : b->data;
+    g->c = c->data;
+    if (p.pack_x) {
+        join(order, p.batch, p.rows, p.k);
+        rearrange(next, order, g->a, &p.x, dtype);
+        g->a = next;
+        next += aligned(g->batch * g->m * g->k, dtype);
+    }
+    if (p.pack_y) {
+        join(order, p.batch, p.k, p.cols);
+        rearrange(next, order, g->b, &p.y, dtype);
+        g->b = next;
+        next += aligned(g->batch * g->k * g->n, dtype);
+    }
+    if (!p.pack_out)
+        return clv_gemm(g, err);
+    g->c = next;
+    CLV_TRY(clv_gemm(g, err));
+    join(order, p.batch, p.rows, p.cols);
+    lettered made = packed_result(&p, order);
+    rearrange(c->data, p.out.letter, next, &made, dtype);
+    return CLV_OK;
+}
+
+static clv_op_cost einsum_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    const einsum_attrs *e = op->attrs;
+    double flops = 2, size = (double)clv_dtype_size(in[0].dtype);
+    for (int d = 0; d < out->rank; d++)
+        flops *= (double)out->shape[d];
+    for (int d = 0; d < in[0].rank; d++)
+        flops *= has(e->c, e->a[d]) ? 1.0 : (double)in[0].shape[d];
+    return (clv_op_cost){.flops = flops,
+                         .bytes = size * (double)(clv_type_elems(&in[0]) + clv_type_elems(&in[1]) +
+                                                  clv_type_elems(out))};
+}
+
+/* ---- gradient and builder ---- */
+
+static clv_value product_of(clv_graph *graph, const char *a, const char *b, const char *c, clv_value x, clv_value y)
+{
+    char subscripts[3 * LETTERS + 4];
+    snprintf(subscripts, sizeof subscripts, "%s,%s->%s", a, b, c);
+    return clv_einsum(graph, subscripts, x, y);
+}
+
+static void einsum_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    const einsum_attrs *e = op->attrs;
+    d_in[0] = product_of(graph, e->c, e->b, e->a, d_out[0], clv_op_in(op, 1));
+    d_in[1] = product_of(graph, e->a, e->c, e->b, clv_op_in(op, 0), d_out[0]);
+}
+
+/* Copies letters up to a stop; NULL when there is another character or there are too many. */
+static const char *read_letters(char *out, const char *text, char stop)
+{
+    int n = 0;
+    for (; *text && *text != stop; text++) {
+        bool letter = (*text >= 'a' && *text <= 'z') || (*text >= 'A' && *text <= 'Z');
+        if (!letter || n == CLV_MAX_RANK)
+            return NULL;
+        out[n++] = *text;
+    }
+    return *text == stop ? text : NULL;
+}
+
+clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b)
+{
+    einsum_attrs e;
+    memset(&e, 0, sizeof e);
+    const char *p = read_letters(e.a, subscripts, ',');
+    p = p ? read_letters(e.b, p + 1, '-') : NULL;
+    p = p && p[1] == '>' ? read_letters(e.c, p + 2, '\0') : NULL;
+    if (!p)
+        return clv_graph_fail(graph, CLV_ESYNTAX,
+                              "%sdot_general: subscripts '%s'; valid are two lists of at most %d letters and a result, "
+                              "e.g. 'ik,kj->ij'",
+                              graph->scope, subscripts, CLV_MAX_RANK);
+    clv_value in[] = {a, b};
+    return clv_graph_emit1(graph, &clv_op_dot_general, &e, in, 2);
+}
+
+const clv_op_def clv_op_dot_general = {
+    .name = "dot_general",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs_size = sizeof(einsum_attrs),
+    .attrs = attrs,
+    .shape = einsum_shape,
+    .rule = einsum_rule,
+    .gradient = einsum_gradient,
+    .cost = einsum_cost,
+    .workspace = einsum_workspace,
+    .run = {[CLV_CPU] = einsum_run},
+};

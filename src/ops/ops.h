@@ -1,0 +1,11 @@
+/* ops.h - the op definitions, one line each, for the op table. */
+#ifndef CLEAVE_OPS_OPS_H
+#define CLEAVE_OPS_OPS_H
+
+#include "graph/op.h"
+
+extern const clv_op_def clv_op_constraint;
+extern const clv_op_def clv_op_cotangent_constraint;
+extern const clv_op_def clv_op_dot_general;
+
+#endif

@@ -1,0 +1,19 @@
+/* table.c - every op, one row a definition. */
+#include <string.h>
+
+#include "ops/ops.h"
+
+const clv_op_def *const clv_op_table[] = {
+    &clv_op_constraint,
+    &clv_op_cotangent_constraint,
+    &clv_op_dot_general,
+    NULL,
+};
+
+const clv_op_def *clv_op_find(const char *name)
+{
+    for (int i = 0; clv_op_table[i]; i++)
+        if (strcmp(clv_op_table[i]->name, name) == 0)
+            return clv_op_table[i];
+    return NULL;
+}
