@@ -1,0 +1,93 @@
+/* text_data.c - see text_data.h. */
+#include "io/text_data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cleave/rng.h"
+#include "io/file.h"
+
+static const int64_t max_bytes = INT64_C(16) << 30;
+
+/* Appends a file, after a boundary where there is text before it. */
+static clv_status append(clv_text_data *data, const char *path, clv_error *err)
+{
+    char *text = NULL;
+    size_t size = 0, boundary = data->size > 0;
+    uint8_t *bytes;
+
+    CLV_TRY(clv_file_read(&text, &size, path, (size_t)(max_bytes - data->size), err));
+    if (size == 0) {
+        free(text);
+        return clv_fail(err, CLV_EINVAL, "%s: empty, there is nothing to train on", path);
+    }
+    bytes = realloc(data->bytes, (size_t)data->size + boundary + size);
+    if (bytes == NULL) {
+        free(text);
+        return clv_fail_memory(err, path, (size_t)data->size + boundary + size);
+    }
+    if (boundary)
+        bytes[data->size] = 0;
+    memcpy(bytes + data->size + boundary, text, size);
+    free(text);
+    data->bytes = bytes;
+    data->size += (int64_t)(boundary + size);
+    return CLV_OK;
+}
+
+static clv_status read_all(clv_text_data *data, const char *const *paths, int n, int64_t seq, clv_error *err)
+{
+    if (n < 1)
+        return clv_fail(err, CLV_EINVAL, "no text file: at least one is needed");
+    for (int i = 0; i < n; i++)
+        CLV_TRY(append(data, paths[i], err));
+    if (data->size < seq + 1)
+        return clv_fail(err, CLV_EINVAL,
+                        "%s%s: %lld bytes of text, one sequence needs %lld: give more, or shorter "
+                        "sequences",
+                        paths[0], n > 1 ? " and others" : "", (long long)data->size, (long long)seq + 1);
+    return CLV_OK;
+}
+
+clv_status clv_text_data_open(clv_text_data *out, const char *const *paths, int n, int64_t seq, clv_error *err)
+{
+    clv_text_data data = {0};
+    clv_status status = read_all(&data, paths, n, seq, err);
+
+    if (status == CLV_OK)
+        *out = data;
+    else
+        clv_text_data_close(&data);
+    return status;
+}
+
+void clv_text_data_close(clv_text_data *data)
+{
+    free(data->bytes);
+    *data = (clv_text_data){0};
+}
+
+/* A number below n, from 64 random bits: the bias is below n / 2^64. */
+static int64_t draw_below(clv_key key, int64_t row, int64_t n)
+{
+    uint32_t bits[2];
+
+    clv_random_bits(bits, key, 2 * (uint64_t)row, 2);
+    return (int64_t)(((uint64_t)bits[0] << 32 | bits[1]) % (uint64_t)n);
+}
+
+void clv_text_data_batch(const clv_text_data *data, uint64_t seed, int64_t step, int64_t first, int64_t rows,
+                         int64_t seq, int64_t *inputs, int64_t *labels)
+{
+    clv_key key = clv_key_fold_in(clv_key_seed(seed), (uint32_t)(seed >> 32));
+
+    key = clv_key_fold_in(clv_key_fold_in(key, (uint32_t)step), (uint32_t)((uint64_t)step >> 32));
+    for (int64_t r = 0; r < rows; r++) {
+        const uint8_t *text = data->bytes + draw_below(key, first + r, data->size - seq);
+        for (int64_t s = 0; s < seq; s++) {
+            inputs[r * seq + s] = text[s];
+            labels[r * seq + s] = text[s + 1];
+        }
+    }
+}
