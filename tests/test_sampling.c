@@ -1,0 +1,195 @@
+/* test_sampling.c - greedy choice, what top_k and top_p keep (against a plain sort), frequencies, bad logits; and the
+ * learning-rate schedule. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/rng.h"
+#include "infer/sampling.h"
+#include "train/schedule.h"
+
+enum { VOCAB = 50 };
+static clv_candidate work[VOCAB];
+
+static int64_t sample(const clv_sampling *s, const float *logits, int64_t vocab, int64_t position)
+{
+    int64_t token = -1;
+
+    assert_int_equal(clv_sample(&token, s, logits, vocab, position, work, NULL), CLV_OK);
+    assert_in_range(token, 0, vocab - 1);
+    return token;
+}
+
+static void test_greedy(void **state)
+{
+    static const float logits[] = {-INFINITY, 1, 3, 3, -2};
+    clv_sampling s = {0};
+
+    (void)state;
+    for (int position = 0; position < 20; position++)
+        assert_int_equal(sample(&s, logits, 5, position), 2);
+    s = (clv_sampling){.temperature = 1, .top_k = 1};
+    for (int position = 0; position < 20; position++)
+        assert_int_equal(sample(&s, logits, 5, position), 2);
+    s = (clv_sampling){.temperature = 1, .top_p = 1e-9};
+    assert_int_equal(sample(&s, logits, 5, 0), 2);
+    s = (clv_sampling){.temperature = 1e-3};
+    assert_in_range(sample(&s, logits, 5, 0), 2, 3);
+}
+
+typedef struct reference {
+    double probability[VOCAB]; /* 0 for tokens that are not kept */
+} reference;
+
+/* The definition, by repeated search for the best that is left. */
+static reference reference_of(const clv_sampling *s, const float *logits, int n)
+{
+    reference r = {{0}};
+    int order[VOCAB], kept = s->top_k > 0 && s->top_k < n ? (int)s->top_k : n;
+    double weight[VOCAB], total = 0, sum = 0;
+    int taken[VOCAB] = {0};
+
+    for (int rank = 0; rank < kept; rank++) {
+        int best = -1;
+        for (int i = 0; i < n; i++)
+            if (!taken[i] && (best < 0 || logits[i] > logits[best]))
+                best = i;
+        taken[best] = 1;
+        order[rank] = best;
+        weight[rank] = exp(((double)logits[best] - (double)logits[order[0]]) / s->temperature);
+        total += weight[rank];
+    }
+    int last = 0;
+    while (last < kept && (s->top_p == 0 || s->top_p == 1 || sum < s->top_p * total))
+        sum += weight[last++];
+    for (int rank = 0; rank < last; rank++)
+        r.probability[order[rank]] = weight[rank] / sum;
+    return r;
+}
+
+/* Frequencies over 4000 positions lie within six standard deviations; what has no probability never occurs. */
+static void check_frequencies(const clv_sampling *s, const float *logits, int n)
+{
+    enum { DRAWS = 4000 };
+    reference r = reference_of(s, logits, n);
+    int count[VOCAB] = {0};
+
+    for (int position = 0; position < DRAWS; position++)
+        count[sample(s, logits, n, position)]++;
+    for (int i = 0; i < n; i++) {
+        double p = r.probability[i], expected = p * DRAWS;
+        if (!(fabs(count[i] - expected) <= 6 * sqrt(expected * (1 - p)) + 1) || (p == 0 && count[i] > 0))
+            fail_msg("k %lld p %g T %g: token %d drawn %d times, %g expected", (long long)s->top_k, s->top_p,
+                     s->temperature, i, count[i], expected);
+    }
+}
+
+static void test_distribution(void **state)
+{
+    static const double temperatures[] = {0.3, 1, 2}, shares[] = {0, 0.3, 0.9, 1};
+    static const int64_t ks[] = {0, 2, 7, VOCAB, 1000};
+    const uint64_t seed = 11;
+    float logits[VOCAB];
+
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    clv_random_normal(logits, clv_key_seed(seed), 0, VOCAB);
+    for (int i = 0; i < VOCAB; i++)
+        logits[i] = roundf(logits[i] * 4) / 2; /* with ties */
+    logits[3] = -INFINITY;
+    for (int t = 0; t < 3; t++)
+        for (int k = 0; k < 5; k++)
+            for (int p = 0; p < 4; p++)
+                check_frequencies(&(clv_sampling){temperatures[t], ks[k], shares[p], seed}, logits, VOCAB);
+}
+
+static void test_key(void **state)
+{
+    static const float even[VOCAB];
+    clv_sampling s = {.temperature = 1, .seed = 1}, other = {.temperature = 1, .seed = 1 + (UINT64_C(1) << 32)};
+    int differ_by_position = 0, differ_by_seed = 0;
+
+    (void)state;
+    for (int position = 0; position < 100; position++) {
+        int64_t token = sample(&s, even, VOCAB, position);
+        assert_int_equal(token, sample(&s, even, VOCAB, position));
+        differ_by_position += token != sample(&s, even, VOCAB, position + 1);
+        differ_by_seed += token != sample(&other, even, VOCAB, position);
+    }
+    assert_true(differ_by_position > 80);
+    assert_true(differ_by_seed > 80);
+}
+
+static void test_refused(void **state)
+{
+    static const float nan_logit[] = {0, NAN}, infinite[] = {INFINITY, 0}, none[] = {-INFINITY, -INFINITY};
+    static const float good[] = {0, 1};
+    static const clv_sampling bad[] = {{-1, 0, 0, 0}, {NAN, 0, 0, 0}, {INFINITY, 0, 0, 0}, {1, -1, 0, 0},
+                                       {1, 0, -1, 0}, {1, 0, 1.1, 0}, {1, 0, NAN, 0}};
+    const clv_sampling greedy = {0}, hot = {.temperature = 1};
+    int64_t token = 77;
+    clv_error err = {0};
+
+    (void)state;
+    assert_int_equal(clv_sample(&token, &greedy, nan_logit, 2, 9, work, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "position 9"));
+    assert_non_null(strstr(err.message, "token 1"));
+    assert_int_equal(clv_sample(&token, &hot, infinite, 2, 0, work, NULL), CLV_EINVAL);
+    assert_int_equal(clv_sample(&token, &hot, none, 2, 0, work, NULL), CLV_EINVAL);
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(clv_sample(&token, &bad[i], good, 2, 0, work, NULL), CLV_EINVAL);
+    assert_int_equal(token, 77);
+}
+
+static void check_rate(const clv_schedule *s, int64_t step, double expected)
+{
+    double rate = clv_schedule_rate(s, step);
+
+    if (!(fabs(rate - expected) <= 1e-15))
+        fail_msg("step %lld: %.17g, %.17g expected", (long long)step, rate, expected);
+}
+
+static void test_schedule(void **state)
+{
+    const clv_schedule s = {.peak = 1e-3, .floor = 1e-4, .warmup = 10, .steps = 110}, plain = {.peak = 1, .steps = 4};
+
+    (void)state;
+    check_rate(&s, 0, 1e-4);
+    check_rate(&s, 9, 1e-3);
+    check_rate(&s, 10, 1e-3);
+    check_rate(&s, 60, 5.5e-4);
+    check_rate(&s, 110, 1e-4);
+    check_rate(&s, 1000, 1e-4);
+    check_rate(&plain, 0, 1);
+    check_rate(&plain, 2, 0.5);
+    for (int64_t step = 10; step < 110; step++)
+        assert_true(clv_schedule_rate(&s, step) > clv_schedule_rate(&s, step + 1));
+}
+
+static void test_schedule_refused(void **state)
+{
+    static const clv_schedule bad[] = {{1, 2, 0, 1}, {1, -1, 0, 1}, {NAN, 0, 0, 1}, {INFINITY, 0, 0, 1},
+                                       {1, 0, 0, 0}, {1, 0, -1, 1}, {1, 0, 2, 1}};
+    const clv_schedule good = {1, 0, 1, 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        assert_int_equal(clv_schedule_check(&bad[i], NULL), CLV_EINVAL);
+    assert_int_equal(clv_schedule_check(&good, NULL), CLV_OK);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_greedy),  cmocka_unit_test(test_distribution), cmocka_unit_test(test_key),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_schedule),     cmocka_unit_test(test_schedule_refused),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
