@@ -1,0 +1,168 @@
+/* test_cli_output.c - what commands print: the same table as text and as JSON, and progress that stays silent for
+ * quick work. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli/progress.c"
+#include "cli/table.c"
+
+/* Collects what is written to a descriptor between begin and end. */
+typedef struct capture {
+    int fd, saved;
+    FILE *file;
+} capture;
+
+static capture capture_begin(int fd)
+{
+    capture c = {.fd = fd, .file = tmpfile()};
+
+    fflush(NULL);
+    assert_non_null(c.file);
+    c.saved = dup(fd);
+    dup2(fileno(c.file), fd);
+    return c;
+}
+
+static void capture_end(capture *c, char *out, size_t size)
+{
+    fflush(NULL);
+    dup2(c->saved, c->fd);
+    close(c->saved);
+    rewind(c->file);
+    out[fread(out, 1, size - 1, c->file)] = '\0';
+    fclose(c->file);
+}
+
+static clv_table *make_table(void)
+{
+    static const char *const axes[] = {"x", "y"};
+    clv_table *t = clv_table_new("steps");
+
+    clv_table_row(t);
+    clv_table_text(t, "op", "all_gather");
+    clv_table_texts(t, "axes", axes, 2);
+    clv_table_int(t, "bytes", 6144);
+    clv_table_row(t);
+    clv_table_text(t, "op", "slice");
+    clv_table_texts(t, "axes", axes, 1);
+    clv_table_int(t, "bytes", 0);
+    clv_table_real(t, "ms", 0.25);
+    clv_table_top(t);
+    clv_table_int(t, "bytes", 6144);
+    clv_table_null(t, "lower_bound");
+    clv_table_bool(t, "checked", true);
+    clv_table_real(t, "share", 0.0 / 0.0);
+    return t;
+}
+
+static void test_json(void **state)
+{
+    char out[1024];
+    capture c = capture_begin(STDOUT_FILENO);
+    int code = clv_table_finish(make_table(), true);
+
+    (void)state;
+    capture_end(&c, out, sizeof out);
+    assert_int_equal(code, 0);
+    assert_string_equal(out,
+                        "{\"steps\": [{\"op\": \"all_gather\", \"axes\": [\"x\", \"y\"], \"bytes\": 6144}, {\"op\": "
+                        "\"slice\", \"axes\": [\"x\"], \"bytes\": 0, \"ms\": 0.25}], \"bytes\": 6144, "
+                        "\"lower_bound\": null, \"checked\": true, \"share\": null}\n");
+}
+
+static void test_text(void **state)
+{
+    char out[1024];
+    capture c = capture_begin(STDOUT_FILENO);
+    int code = clv_table_finish(make_table(), false);
+
+    (void)state;
+    capture_end(&c, out, sizeof out);
+    assert_int_equal(code, 0);
+    assert_string_equal(out, "op          axes  bytes  ms\n"
+                             "all_gather  x,y    6144  \n"
+                             "slice       x         0  0.25\n"
+                             "bytes        6144\n"
+                             "lower_bound  -\n"
+                             "checked      yes\n"
+                             "share        -\n");
+}
+
+static void test_not_utf8(void **state)
+{
+    char out[256];
+    clv_table *t = clv_table_new(NULL);
+
+    (void)state;
+    clv_table_text(t, "prompt", "\xff");
+    capture c = capture_begin(STDERR_FILENO);
+    int code = clv_table_finish(t, true);
+    capture_end(&c, out, sizeof out);
+    assert_int_equal(code, 1);
+    assert_non_null(strstr(out, "UTF-8"));
+}
+
+/* Runs 20 steps as if each had taken `step_ns`; returns what was printed. */
+static void run_steps(char *out, size_t size, int64_t step_ns, bool terminal)
+{
+    clv_progress p;
+    capture c = capture_begin(STDERR_FILENO);
+
+    clv_progress_begin(&p, "train", 20);
+    p.terminal = terminal;
+    for (int i = 1; i <= 20; i++) {
+        p.start_ns -= step_ns;
+        p.last_ns -= step_ns;
+        clv_progress_update(&p, i, "loss 1.5");
+    }
+    clv_progress_end(&p);
+    capture_end(&c, out, size);
+}
+
+static int count(const char *text, char wanted)
+{
+    int n = 0;
+
+    for (; *text != '\0'; text++)
+        n += *text == wanted;
+    return n;
+}
+
+static void test_progress(void **state)
+{
+    static char out[16384];
+
+    (void)state;
+    run_steps(out, sizeof out, 1000000, false);
+    assert_string_equal(out, "");
+    run_steps(out, sizeof out, 1000000, true);
+    assert_string_equal(out, "");
+    run_steps(out, sizeof out, second_ns, false);
+    assert_int_equal(count(out, '\n'), 10);
+    assert_non_null(strstr(out, "train 20/20  loss 1.5\n"));
+    run_steps(out, sizeof out, second_ns, true);
+    assert_int_equal(count(out, '\n'), 1);
+    assert_int_equal(count(out, '\r'), 20);
+    assert_non_null(strstr(out, "] 20/20  loss 1.5  0 s left"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_text),
+        cmocka_unit_test(test_not_utf8),
+        cmocka_unit_test(test_progress),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
