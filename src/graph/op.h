@@ -43,7 +43,7 @@ typedef struct clv_factor {
 /* The factors of one dimension, major to minor; n = 0: never split (size 1, or must be whole). */
 typedef struct clv_dim_factors {
     int8_t n;
-    int8_t factor[3];
+    int8_t factor[CLV_MAX_RANK];
 } clv_dim_factors;
 
 /* How partial operands pass: over an axis that splits no factor of the op. */

@@ -7,6 +7,14 @@ const clv_op_def *const clv_op_table[] = {
     &clv_op_constraint,
     &clv_op_cotangent_constraint,
     &clv_op_dot_general,
+    &clv_op_reduce,
+    &clv_op_broadcast,
+    &clv_op_equal,
+    &clv_op_reshape,
+    &clv_op_transpose,
+    &clv_op_slice,
+    &clv_op_pad,
+    &clv_op_concat,
     NULL,
 };
 

@@ -1,0 +1,266 @@
+/* reduce.c: sums, means and maxima over dimensions, and what their gradients need.
+ *
+ *   reduce:     out[kept] = sum, mean or max over the other dimensions of x
+ *               factors: kept dimensions pass; reduced ones reduce(sum) or reduce(max). A mean divides by the whole
+ *               count on every rank, so that means of shards add up. Sum and mean are linear; max passes max-partials.
+ *   broadcast:  out = x repeated along dimensions of size 1 (the gradient of a sum). factors: pass
+ *   equal:      out = x == y ? 1 : 0, y broadcast; not differentiable
+ *
+ * gradient of max: shared evenly by the elements that attain it, as JAX does. */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/reduce.h"
+#include "ops/ops.h"
+
+/* ---- reduce ---- */
+
+typedef struct reduce_attrs {
+    int kind; /* clv_reduce_kind */
+    bool keep;
+    bool reduced[CLV_MAX_RANK];
+} reduce_attrs;
+
+static const clv_attr reduce_fields[] = {{"kind", CLV_ATTR_INT, offsetof(reduce_attrs, kind), 1},
+                                         {"keep", CLV_ATTR_BOOL, offsetof(reduce_attrs, keep), 1},
+                                         {"reduced", CLV_ATTR_BOOL, offsetof(reduce_attrs, reduced), CLV_MAX_RANK},
+                                         {0}};
+
+static clv_status reduce_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    const reduce_attrs *a = op->attrs;
+    if (!clv_dtype_is_float(in[0].dtype))
+        return clv_fail(err, CLV_EDTYPE, "reduces floats, not %s", clv_dtype_name(in[0].dtype));
+    *out = (clv_type){.dtype = in[0].dtype};
+    for (int d = 0; d < in[0].rank; d++)
+        if (!a->reduced[d] || a->keep)
+            out->shape[out->rank++] = a->reduced[d] ? 1 : in[0].shape[d];
+    return CLV_OK;
+}
+
+static void reduce_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    const reduce_attrs *a = op->attrs;
+    clv_reduction how = a->kind == CLV_REDUCE_MAXIMUM ? CLV_REDUCE_MAX : CLV_REDUCE_SUM;
+    (void)out;
+    for (int d = 0, o = 0; d < in[0].rank; d++) {
+        int factor = clv_rule_add(rule, in[0].shape[d], a->reduced[d] ? how : CLV_REDUCE_NONE);
+        clv_rule_in(rule, 0, d, factor);
+        if (!a->reduced[d])
+            clv_rule_out(rule, 0, o, factor);
+        o += !a->reduced[d] || a->keep;
+    }
+    rule->linearity = how == CLV_REDUCE_SUM ? CLV_MULTILINEAR : CLV_NOT_LINEAR;
+    rule->linear = 1;
+    rule->passes_max = how == CLV_REDUCE_MAX;
+}
+
+/* Elements of the whole tensor that make one result. */
+static double whole_count(const reduce_attrs *a, const int64_t *shape, int rank)
+{
+    double count = 1;
+    for (int d = 0; d < rank; d++)
+        count *= a->reduced[d] ? (double)shape[d] : 1.0;
+    return count;
+}
+
+static clv_status reduce_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const reduce_attrs *a = call->op->attrs;
+    const clv_view *x = &call->in[0], *out = &call->out[0];
+    double scale = a->kind == CLV_MEAN ? 1.0 / whole_count(a, x->global, x->rank) : 1.0;
+    clv_reduce_forward(a->kind == CLV_REDUCE_MAXIMUM ? CLV_REDUCE_MAX : CLV_REDUCE_SUM, scale, out->dtype, out->data,
+                       x->dtype, x->data, x->rank, x->shape, a->reduced);
+    return CLV_OK;
+}
+
+/* d_out or y in x's rank, reduced dimensions as size 1. */
+static clv_value with_kept_dims(clv_graph *graph, const reduce_attrs *a, clv_value value, const clv_type *x)
+{
+    int64_t shape[CLV_MAX_RANK];
+    for (int d = 0; d < x->rank; d++)
+        shape[d] = a->reduced[d] ? 1 : x->shape[d];
+    return a->keep ? value : clv_reshape(graph, value, x->rank, shape);
+}
+
+static clv_value broadcast(clv_graph *graph, clv_value x, const clv_type *to);
+
+static void reduce_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    const reduce_attrs a = *(const reduce_attrs *)op->attrs;
+    clv_type type = clv_graph_type(graph, clv_op_in(op, 0));
+    clv_value d = with_kept_dims(graph, &a, d_out[0], &type);
+    if (a.kind == CLV_MEAN)
+        d = clv_scale(graph, d, 1.0 / whole_count(&a, type.shape, type.rank));
+    if (a.kind != CLV_REDUCE_MAXIMUM) {
+        d_in[0] = broadcast(graph, d, &type);
+        return;
+    }
+    int dims[CLV_MAX_RANK], n = 0;
+    for (int i = 0; i < type.rank; i++)
+        if (a.reduced[i])
+            dims[n++] = i;
+    clv_value pair[] = {clv_op_in(op, 0), with_kept_dims(graph, &a, clv_op_out(op, 0), &type)};
+    clv_value attains = clv_graph_emit1(graph, &clv_op_equal, NULL, pair, 2);
+    clv_value share = clv_div(graph, d, clv_reduce(graph, CLV_SUM, attains, dims, n, true));
+    d_in[0] = clv_mul(graph, attains, share);
+}
+
+clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep)
+{
+    reduce_attrs a;
+    memset(&a, 0, sizeof a);
+    a.kind = (int)kind;
+    a.keep = keep;
+    int rank = clv_graph_type(graph, x).rank;
+    for (int i = 0; i < n; i++) {
+        if (dims[i] < 0 || dims[i] >= rank || a.reduced[dims[i]])
+            return clv_graph_fail(graph, CLV_EINVAL, "%sreduce: dimension %d; valid: each of 0 to %d once",
+                                  graph->scope, dims[i], rank - 1);
+        a.reduced[dims[i]] = true;
+    }
+    return clv_graph_emit1(graph, &clv_op_reduce, &a, &x, 1);
+}
+
+const clv_op_def clv_op_reduce = {
+    .name = "reduce",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(reduce_attrs),
+    .attrs = reduce_fields,
+    .shape = reduce_shape,
+    .rule = reduce_rule,
+    .gradient = reduce_gradient,
+    .run = {[CLV_CPU] = reduce_run},
+};
+
+/* ---- broadcast ---- */
+
+typedef struct broadcast_attrs {
+    int64_t shape[CLV_MAX_RANK];
+} broadcast_attrs;
+
+static const clv_attr broadcast_fields[] = {
+    {"shape", CLV_ATTR_INT64, offsetof(broadcast_attrs, shape), CLV_MAX_RANK}, {0}};
+
+static clv_status broadcast_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    const broadcast_attrs *a = op->attrs;
+    *out = in[0];
+    for (int d = 0; d < out->rank; d++) {
+        if (in[0].shape[d] != 1 && in[0].shape[d] != a->shape[d])
+            return clv_fail(err, CLV_ESHAPE, "dimension %d of size %lld cannot become %lld", d,
+                            (long long)in[0].shape[d], (long long)a->shape[d]);
+        out->shape[d] = a->shape[d];
+    }
+    return CLV_OK;
+}
+
+static void broadcast_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1;
+    rule->passes_max = true;
+}
+
+/* Runs of the last dimension: copied where it is whole in x, else one element repeated. */
+static clv_status broadcast_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *x = &call->in[0], *out = &call->out[0];
+    size_t size = clv_dtype_size(out->dtype);
+    int last = out->rank - 1;
+    int64_t run = last >= 0 ? out->shape[last] : 1, elems = clv_view_elems(out), index[CLV_MAX_RANK] = {0};
+    bool repeats = last >= 0 && x->shape[last] != run;
+    for (int64_t at = 0; at < elems; at += run) {
+        int64_t from = 0;
+        for (int d = 0; d <= last; d++)
+            from = from * x->shape[d] + (x->shape[d] == out->shape[d] && d != last ? index[d] : 0);
+        char *to = (char *)out->data + (size_t)at * size;
+        const char *source = (const char *)x->data + (size_t)from * size;
+        if (!repeats)
+            memcpy(to, source, (size_t)run * size);
+        for (int64_t i = 0; repeats && i < run; i++)
+            memcpy(to + (size_t)i * size, source, size);
+        for (int d = last - 1; d >= 0 && ++index[d] == out->shape[d]; d--)
+            index[d] = 0;
+    }
+    return CLV_OK;
+}
+
+static void broadcast_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    d_in[0] = clv_graph_unbroadcast(graph, d_out[0], clv_graph_type(graph, clv_op_in(op, 0)));
+}
+
+static clv_value broadcast(clv_graph *graph, clv_value x, const clv_type *to)
+{
+    clv_type have = clv_graph_type(graph, x);
+    if (clv_type_equal(&have, to))
+        return x;
+    broadcast_attrs a;
+    memset(&a, 0, sizeof a);
+    memcpy(a.shape, to->shape, sizeof a.shape);
+    return clv_graph_emit1(graph, &clv_op_broadcast, &a, &x, 1);
+}
+
+const clv_op_def clv_op_broadcast = {
+    .name = "broadcast",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(broadcast_attrs),
+    .attrs = broadcast_fields,
+    .shape = broadcast_shape,
+    .rule = broadcast_rule,
+    .gradient = broadcast_gradient,
+    .run = {[CLV_CPU] = broadcast_run},
+};
+
+/* ---- equal ---- */
+
+static clv_status equal_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    for (int d = 0; d < in[0].rank; d++)
+        if (in[1].rank != in[0].rank || (in[1].shape[d] != 1 && in[1].shape[d] != in[0].shape[d]))
+            return clv_fail(err, CLV_ESHAPE, "the second operand does not broadcast to the first");
+    *out = in[0];
+    return CLV_OK;
+}
+
+static void equal_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+}
+
+static clv_status equal_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *x = &call->in[0], *y = &call->in[1], *out = &call->out[0];
+    int64_t elems = clv_view_elems(out), index[CLV_MAX_RANK] = {0};
+    for (int64_t i = 0; i < elems; i++) {
+        int64_t at = 0;
+        for (int d = 0; d < out->rank; d++)
+            at = at * y->shape[d] + (y->shape[d] == out->shape[d] ? index[d] : 0);
+        double same = clv_dtype_load(x->dtype, x->data, i) == clv_dtype_load(y->dtype, y->data, at);
+        clv_dtype_store(out->dtype, out->data, i, same);
+        for (int d = out->rank - 1; d >= 0 && ++index[d] == out->shape[d]; d--)
+            index[d] = 0;
+    }
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_equal = {
+    .name = "equal",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .shape = equal_shape,
+    .rule = equal_rule,
+    .run = {[CLV_CPU] = equal_run},
+};

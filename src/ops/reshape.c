@@ -1,0 +1,145 @@
+/* reshape.c: the same elements in row-major order under another shape.
+ *
+ * factors: both shapes are walked major to minor; where a dimension of one is a product of dimensions of the other
+ * ([B,S,H*D] <-> [B,S,H,D]) the pieces are factors that pass, so a cut by heads goes through (its granule is D).
+ * Pieces that do not line up are whole. Linear; passes maxima.      gradient: the reshape back */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "ops/ops.h"
+
+typedef struct reshape_attrs {
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+} reshape_attrs;
+
+static const clv_attr attrs[] = {{"rank", CLV_ATTR_INT, offsetof(reshape_attrs, rank), 1},
+                                 {"shape", CLV_ATTR_INT64, offsetof(reshape_attrs, shape), CLV_MAX_RANK},
+                                 {0}};
+
+static clv_status reshape_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    const reshape_attrs *a = op->attrs;
+    char from[128], to[128];
+    *out = (clv_type){.dtype = in[0].dtype, .rank = a->rank};
+    memcpy(out->shape, a->shape, sizeof a->shape);
+    clv_type_print(from, sizeof from, &in[0]);
+    clv_type_print(to, sizeof to, out);
+    if (clv_type_elems(&in[0]) != clv_type_elems(out))
+        return clv_fail(err, CLV_ESHAPE, "%s cannot become %s: they have %lld and %lld elements", from, to,
+                        (long long)clv_type_elems(&in[0]), (long long)clv_type_elems(out));
+    return CLV_OK;
+}
+
+/* What is left of the dimension that a walk is in. */
+typedef struct walk {
+    const clv_type *type;
+    int dim;
+    int64_t left;
+} walk;
+
+static void step(walk *w)
+{
+    do
+        w->dim++;
+    while (w->dim < w->type->rank && w->type->shape[w->dim] == 1);
+    w->left = w->dim < w->type->rank ? w->type->shape[w->dim] : 1;
+}
+
+static int add_whole(clv_rule *rule, int64_t size)
+{
+    int factor = clv_rule_add(rule, size, CLV_REDUCE_NONE);
+    rule->factor[factor].whole = true;
+    return factor;
+}
+
+/* The rest of both dimensions does not line up: whole factors, until both walks have passed equally many elements. */
+static void pass_unaligned(clv_rule *rule, walk *in, walk *out)
+{
+    int64_t a = in->left, b = out->left;
+    clv_rule_in(rule, 0, in->dim, add_whole(rule, a));
+    clv_rule_out(rule, 0, out->dim, add_whole(rule, b));
+    while (a != b) {
+        walk *behind = a < b ? in : out;
+        step(behind);
+        if (a < b) {
+            clv_rule_in(rule, 0, in->dim, add_whole(rule, in->left));
+            a *= in->left;
+        } else {
+            clv_rule_out(rule, 0, out->dim, add_whole(rule, out->left));
+            b *= out->left;
+        }
+    }
+    step(in);
+    step(out);
+}
+
+static void reshape_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op;
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1;
+    rule->passes_max = true;
+    if (clv_type_elems(&in[0]) == 0)
+        return;
+    walk a = {.type = &in[0], .dim = -1}, b = {.type = &out[0], .dim = -1};
+    step(&a);
+    step(&b);
+    while (a.dim < in[0].rank && b.dim < out[0].rank) {
+        int64_t piece = a.left < b.left ? a.left : b.left;
+        if (a.left % piece != 0 || b.left % piece != 0) {
+            pass_unaligned(rule, &a, &b);
+            continue;
+        }
+        int factor = clv_rule_add(rule, piece, CLV_REDUCE_NONE);
+        clv_rule_in(rule, 0, a.dim, factor);
+        clv_rule_out(rule, 0, b.dim, factor);
+        if ((a.left /= piece) == 1)
+            step(&a);
+        if ((b.left /= piece) == 1)
+            step(&b);
+    }
+}
+
+static clv_status reshape_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    if (call->out[0].data != call->in[0].data)
+        memcpy(call->out[0].data, call->in[0].data,
+               (size_t)clv_view_elems(&call->out[0]) * clv_dtype_size(call->out[0].dtype));
+    return CLV_OK;
+}
+
+static void reshape_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_type type = clv_graph_type(graph, clv_op_in(op, 0));
+    d_in[0] = clv_reshape(graph, d_out[0], type.rank, type.shape);
+}
+
+clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *shape)
+{
+    if (rank < 0 || rank > CLV_MAX_RANK)
+        return clv_graph_fail(graph, CLV_ELIMIT, "%sreshape to %d dimensions; valid: 0 to %d", graph->scope, rank,
+                              CLV_MAX_RANK);
+    reshape_attrs a;
+    memset(&a, 0, sizeof a);
+    a.rank = rank;
+    for (int d = 0; d < rank; d++)
+        a.shape[d] = shape[d];
+    return clv_graph_emit1(graph, &clv_op_reshape, &a, &x, 1);
+}
+
+const clv_op_def clv_op_reshape = {
+    .name = "reshape",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(reshape_attrs),
+    .attrs = attrs,
+    .shape = reshape_shape,
+    .rule = reshape_rule,
+    .gradient = reshape_gradient,
+    .in_place = {1},
+    .run = {[CLV_CPU] = reshape_run},
+};

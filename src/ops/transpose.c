@@ -1,0 +1,85 @@
+/* transpose.c: dimensions in another order, out dimension d = x's dimension order[d].
+ *
+ * factors: every dimension passes. Linear; passes maxima.      gradient: the inverse order */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/transpose.h"
+#include "ops/ops.h"
+
+typedef struct transpose_attrs {
+    int order[CLV_MAX_RANK];
+} transpose_attrs;
+
+static const clv_attr attrs[] = {{"order", CLV_ATTR_INT, offsetof(transpose_attrs, order), CLV_MAX_RANK}, {0}};
+
+static clv_status transpose_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    const transpose_attrs *a = op->attrs;
+    unsigned seen = 0;
+    *out = (clv_type){.dtype = in[0].dtype, .rank = in[0].rank};
+    for (int d = 0; d < out->rank; d++) {
+        int from = a->order[d];
+        if (from < 0 || from >= out->rank || (seen >> from & 1))
+            return clv_fail(err, CLV_EINVAL, "the order names dimension %d; valid: each of 0 to %d once", from,
+                            out->rank - 1);
+        seen |= 1u << from;
+        out->shape[d] = in[0].shape[from];
+    }
+    return CLV_OK;
+}
+
+static void transpose_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    const transpose_attrs *a = op->attrs;
+    (void)in;
+    for (int d = 0; d < out->rank; d++) {
+        int factor = clv_rule_add(rule, out->shape[d], CLV_REDUCE_NONE);
+        clv_rule_out(rule, 0, d, factor);
+        clv_rule_in(rule, 0, a->order[d], factor);
+    }
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1;
+    rule->passes_max = true;
+}
+
+static clv_status transpose_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const transpose_attrs *a = call->op->attrs;
+    const clv_view *x = &call->in[0];
+    clv_transpose_box(clv_dtype_size(x->dtype), call->out[0].data, x->data, x->rank, x->shape, a->order);
+    return CLV_OK;
+}
+
+static void transpose_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    const transpose_attrs a = *(const transpose_attrs *)op->attrs;
+    int inverse[CLV_MAX_RANK] = {0}, rank = clv_graph_type(graph, d_out[0]).rank;
+    for (int d = 0; d < rank; d++)
+        inverse[a.order[d]] = d;
+    d_in[0] = clv_transpose(graph, d_out[0], inverse);
+}
+
+clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order)
+{
+    transpose_attrs a;
+    memset(&a, 0, sizeof a);
+    for (int d = 0; d < clv_graph_type(graph, x).rank; d++)
+        a.order[d] = order[d];
+    return clv_graph_emit1(graph, &clv_op_transpose, &a, &x, 1);
+}
+
+const clv_op_def clv_op_transpose = {
+    .name = "transpose",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(transpose_attrs),
+    .attrs = attrs,
+    .shape = transpose_shape,
+    .rule = transpose_rule,
+    .gradient = transpose_gradient,
+    .run = {[CLV_CPU] = transpose_run},
+};
