@@ -32,6 +32,7 @@ struct job {
     int steps;
     void *extra;
     char failure[MAX_RANKS][700]; /* "" when the rank is content */
+    char note[MAX_RANKS][64];
     clv_status status[MAX_RANKS];
     clv_error error[MAX_RANKS];
     int64_t took_ns[MAX_RANKS];
@@ -646,7 +647,9 @@ static void one_is_late(job *j, int rank, clv_comm *comm)
     int64_t began = clv_now_ns();
     double x = 1;
 
-    clv_comm_note(comm, rank == 2 ? "layer 3 attention" : "layer 4 norm");
+    /* written here, so that the note must publish the text as well as the pointer */
+    snprintf(j->note[rank], sizeof j->note[rank], "layer %s", rank == 2 ? "3 attention" : "4 norm");
+    clv_comm_note(comm, j->note[rank]);
     if (rank == 2)
         nap_ms(400);
     j->status[rank] = backend->all_reduce(comm, group, &x, &x, 1, CLV_F64, CLV_REDUCE_SUM, &j->error[rank]);
@@ -673,6 +676,58 @@ static void test_timeout(void **state)
         assert_true(j.took_ns[0] >= 99000000 && j.took_ns[0] < 300000000);
         finish(&j);
     }
+}
+
+/* Every rank comes about when the others' patience ends, and frees its buffer the moment the call returns: whoever then
+ * still reads or writes a peer's buffer is caught by the address and thread sanitizers. */
+static void about_late(job *j, int rank, clv_comm *comm)
+{
+    const clv_comm_backend *backend = clv_comm_get_backend(comm);
+    const clv_group *group = clv_comm_group(comm, j->sets[0]);
+    uint64_t state = mix(j->seed * 64 + (uint64_t)rank);
+    int64_t n = 20000;
+
+    for (int k = 0; k < 4 && j->status[rank] == CLV_OK; k++) {
+        float *x = calloc((size_t)n, sizeof *x);
+        void *peers[MAX_RANKS];
+        int64_t until = clv_now_ns() + draw(&state, 2200000);
+
+        while (clv_now_ns() < until)
+            continue;
+        if (k % 2 == 0)
+            j->status[rank] = backend->all_reduce(comm, group, x, x, n, CLV_F32, CLV_REDUCE_SUM, &j->error[rank]);
+        else if ((j->status[rank] = backend->open_views(comm, group, x, 1, peers, &j->error[rank])) == CLV_OK) {
+            until = clv_now_ns() + draw(&state, 3000000);
+            while (clv_now_ns() < until)
+                for (int m = 0; m < group->n; m++)
+                    ((float *)peers[m])[rank] = 1;
+            j->status[rank] = backend->close_views(comm, group, &j->error[rank]);
+        }
+        free(x);
+    }
+}
+
+static void test_nobody_is_in_freed_memory(void **state)
+{
+    static job j;
+    uint64_t seed = print_seed();
+    int late = 0, in_time = 0;
+
+    (void)state;
+    for (int k = 0; k < 150; k++) {
+        start(&j, 2 + k % 2, 2, 2, k % 4 < 2, about_late);
+        j.seed = seed + (uint64_t)k;
+        run_threads(&j);
+        for (int r = 0; r < j.ranks; r++) {
+            if (j.status[r] != CLV_OK && j.status[r] != CLV_ETIMEOUT)
+                fail_msg("rank %d: %s", r, j.error[r].message);
+            late += j.status[r] == CLV_ETIMEOUT;
+            in_time += j.status[r] == CLV_OK;
+        }
+        finish(&j);
+    }
+    print_message("%d late, %d in time\n", late, in_time);
+    assert_true(late > 0);
 }
 
 /* Each row: what rank 1 does while the others all_reduce 8 f32 by sum. */
@@ -867,6 +922,7 @@ int main(void)
         cmocka_unit_test(test_every_half),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_nobody_is_in_freed_memory),
         cmocka_unit_test(test_mismatch),
     };
 

@@ -12,8 +12,8 @@ int64_t clv_now_ns(void);
 void clv_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns);
 void clv_futex_wake_all(_Atomic uint32_t *word);
 
-/* Stamps: a word that one thread raises, by 2 each time (wrapping), and others wait for. Its lowest bit is 1 while someone
- * sleeps on it. Publishing is sequentially consistent, seeing is an acquire. */
+/* Stamps: a word that one thread raises, by 2 each time (wrapping), and others wait for. Its lowest bit is 1 while
+ * someone sleeps on it. Publishing is sequentially consistent, seeing is an acquire. */
 
 static inline int clv_stamp_reached(uint32_t word, uint32_t stamp)
 {

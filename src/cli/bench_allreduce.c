@@ -32,7 +32,7 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What the sum must be: every rank fills its buffer with its number + 1. Checked, because a fast wrong sum is no result. */
+/* Every rank fills its buffer with its number + 1. Checked, because a fast wrong sum is no result. */
 static clv_status check_sum(const float *sum, int64_t count, int ranks, clv_error *err)
 {
     float want = (float)ranks * (float)(ranks + 1) / 2;

@@ -6,8 +6,9 @@
  *
  * Failure: every wait ends by the world's deadline. A rank that fails calls abort; all waiters then return CLV_EPEER
  * with the failing rank, its op and its message. A wait that times out returns CLV_ETIMEOUT naming the ranks that did
- * not come and what they were last known to do, and aborts the world. A failed world is poisoned: every later call returns the
- * first failure; make a new one. Members whose calls do not match (operation, dtype, count) get CLV_EPEER, not wrong data.
+ * not come and what they were last known to do, and aborts the world. A failed world is poisoned: every later call
+ * returns the first failure; make a new one. Members whose calls do not match (operation, dtype, count) get CLV_EPEER,
+ * not wrong data.
  *
  * Reduction order is fixed: group members in order 0..n-1, accumulated in f32 for bf16/f16 (rounded once), in the
  * dtype itself for f32 and f64. Results are equal on all members, and between runs, bit for bit.
@@ -49,15 +50,16 @@ typedef struct clv_comm_backend {
     clv_status (*all_to_all)(clv_comm *comm, const clv_group *group, void *out, const int64_t *recv_counts,
                              const int64_t *recv_offsets, const void *in, const int64_t *send_counts,
                              const int64_t *send_offsets, clv_dtype dtype, clv_error *err);
-    /* out = the in of member `from` (count elements); every member is somebody's source at most as often as it likes. */
+    /* out = the in of member `from`, whose in_count is out_count here. A member may be the source of several. */
     clv_status (*permute)(clv_comm *comm, const clv_group *group, void *out, int64_t out_count, const void *in,
                           int64_t in_count, int from, clv_dtype dtype, clv_error *err);
     /* data of member root to all. */
     clv_status (*broadcast)(clv_comm *comm, const clv_group *group, void *data, int64_t count, int root,
                             clv_dtype dtype, clv_error *err);
     /* Optional (NULL where memory is not shared). open publishes `mine`, waits until every member has, and fills
-     * peers[n] with their buffers, readable and writable in place until close, which waits until every member is done. tag
-     * identifies the step (op, dtype, count hashed by the caller): members with different tags get CLV_EPEER. */
+     * peers[n] with their buffers, readable and writable in place until close, which waits until every member is done.
+     * Views may be opened again before they are closed; each open needs its close. tag identifies the step (op, dtype,
+     * count hashed by the caller): members with different tags get CLV_EPEER. */
     clv_status (*open_views)(clv_comm *comm, const clv_group *group, void *mine, uint64_t tag, void **peers,
                              clv_error *err);
     clv_status (*close_views)(clv_comm *comm, const clv_group *group, clv_error *err);
@@ -70,7 +72,7 @@ int clv_comm_size(const clv_comm *comm);
 /* This rank's view of a registered group set; NULL for an id out of range. */
 const clv_group *clv_comm_group(const clv_comm *comm, int set);
 
-/* What this rank is doing now, named in others' time-out messages; the string must outlive the world (it is not copied). */
+/* What this rank is doing now, named in others' messages; the string must outlive the world (it is not copied). */
 void clv_comm_note(clv_comm *comm, const char *op);
 
 /* Poisons the world with this rank's failure; the first one wins. Ends this rank's open views. Waits, but not beyond

@@ -3,13 +3,13 @@
  * **Meeting.** Each rank owns a slot in every group set. To meet, it writes what it is about to do (a post) into its
  * slot and then publishes the meeting's stamp, a number that only rises. When every member has published that stamp,
  * each may read every post. Slots hold two posts, used in turn: a rank that is already in the next meeting leaves this
- * one's posts alone, and none can be two ahead, because the next meeting needs us. So one meeting is a whole barrier, and
- * data that is copied into the slot's stage needs no second one.
+ * one's posts alone, and none can be two ahead, because the next meeting needs us. So one meeting is a whole barrier,
+ * and data that is copied into the slot's stage needs no second one.
  *
  * **Who owns what.** Slots, stages and notes' pointers are the world's, until clv_world_free. Buffers named by a post
  * belong to the caller: peers touch them only between the meeting and the poster's return (for views: close_views).
- * A rank that gives up (time-out, failure, abort) waits until no member is inside a collective or between open_views and
- * close_views any more, but not beyond QUIESCE_NS: a view may be in use for as long as a kernel takes. So after a
+ * A rank that gives up (time-out, failure, abort) waits until no member is inside a collective or between open_views
+ * and close_views any more, but not beyond QUIESCE_NS: a view may be in use for as long as a kernel takes. So after a
  * failure, views' buffers are to be freed only when their users' threads have returned.
  *
  * All ordering is by release stores and acquire loads of atomics, and sequentially consistent ones where a rank that

@@ -15,8 +15,8 @@ clv_status clv_threads_reduce_scatter(clv_comm *base, const clv_group *group, vo
                                       clv_reduction reduction, clv_error *err);
 
 /* Messages up to this many bytes go by the stage. A stage saves a meeting and costs a copy, whose lines the peers hold:
- * where ranks spin a meeting is the cheaper from 2 KiB on (16 KiB over 2 ranks: 2.1 us against 4.7); where they sleep it
- * never is. Alike on all ranks. */
+ * where ranks spin, a meeting is the cheaper from 2 KiB on (16 KiB over 2 ranks: 2.1 us against 4.7); where they sleep,
+ * it never is. Alike on all ranks. */
 static inline size_t clv_stage_limit(const clv_thread_comm *comm)
 {
     return comm->world->spins > 0 ? 2048 : CLV_STAGE_BYTES;

@@ -1,4 +1,4 @@
-/* threads_meet.c - how the members of a group meet: stamps, sleeping, and the check that all came for the same thing. */
+/* threads_meet.c - how the members of a group meet: stamps, sleep, and the check that all came for the same thing. */
 #include "comm/threads.h"
 
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* threads_reduce.c - all_reduce and reduce_scatter over threads.
  *
- * Small messages: each rank copies its values to its stage, all meet once, and each sums everything itself. Large ones: all
- * meet, each rank sums its slice straight out of every member's buffer (and, for all_reduce, writes it to every
+ * Small messages: each rank copies its values to its stage, all meet once, and each sums everything itself. Large ones:
+ * all meet, each rank sums its slice straight out of every member's buffer (and, for all_reduce, writes it to every
  * member's), all meet again. Both sum members 0..n-1 in that order, so the bits are the same either way. */
 #include <string.h>
 
