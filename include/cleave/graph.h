@@ -66,6 +66,11 @@ CLV_API clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype,
  *  Its first values are made by `init` keyed by fold_in(session seed, hash of the name) on each rank for its own shard. */
 CLV_API clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                             const clv_layout *layout, clv_init init);
+/** The float state made so far that nothing was assigned to, in order: the parameters. Fills at most `room` of out, and
+ *  returns how many there are. */
+CLV_API int clv_parameters(const clv_graph *graph, clv_value *out, int room);
+/** The name of an input or state; NULL for other values. */
+CLV_API const char *clv_value_name(const clv_graph *graph, clv_value value);
 /** At the end of the run `state` becomes `value` (same type). Done in place where the graph allows it. */
 CLV_API void clv_assign(clv_graph *graph, clv_value state, clv_value value);
 /** Returns `value` to the caller under a name. layout NULL: as the partitioner leaves it, never partial. */

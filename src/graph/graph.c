@@ -200,6 +200,25 @@ clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int ran
     return value;
 }
 
+int clv_parameters(const clv_graph *graph, clv_value *out, int room)
+{
+    int n = 0;
+    for (int v = 0; v < graph->n_values; v++) {
+        const clv_value_info *info = &graph->values[v];
+        if (info->source != CLV_FROM_STATE || info->assigned >= 0 || !clv_dtype_is_float(info->type.dtype))
+            continue;
+        if (n < room)
+            out[n] = (clv_value){v};
+        n++;
+    }
+    return n;
+}
+
+const char *clv_value_name(const clv_graph *graph, clv_value value)
+{
+    return clv_valid(value) ? graph->values[value.id].name : NULL;
+}
+
 void clv_assign(clv_graph *graph, clv_value state, clv_value value)
 {
     if (!clv_graph_ok(graph) || !clv_valid(state) || !clv_valid(value))

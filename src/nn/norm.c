@@ -1,0 +1,28 @@
+/* norm.c - norms with their parameters. Rows may be split (sequence parallelism): the gradients of gain and bias are then
+ * partial over that axis and summed by the layout of the parameter. */
+#include <stdio.h>
+
+#include "graph/graph.h"
+#include "nn/layouts.h"
+
+static clv_value vector(clv_graph *graph, const char *name, const char *part, clv_value x, clv_init_kind kind)
+{
+    char full[128];
+    clv_type type = clv_graph_type(graph, x);
+    if (type.rank < 1)
+        return CLV_NONE;
+    clv_layout whole = clv_layout_replicated(1);
+    snprintf(full, sizeof full, "%s.%s", name, part);
+    return clv_state(graph, full, type.dtype, 1, &type.shape[type.rank - 1], &whole, (clv_init){kind, 0});
+}
+
+clv_value clv_parallel_rms_norm(clv_graph *graph, clv_value x, const char *name, double eps)
+{
+    return clv_rms_norm(graph, x, vector(graph, name, "weight", x, CLV_INIT_ONES), eps);
+}
+
+clv_value clv_parallel_layer_norm(clv_graph *graph, clv_value x, const char *name, double eps, bool bias)
+{
+    clv_value gain = vector(graph, name, "weight", x, CLV_INIT_ONES);
+    return clv_layer_norm(graph, x, gain, bias ? vector(graph, name, "bias", x, CLV_INIT_ZEROS) : CLV_NONE, eps);
+}

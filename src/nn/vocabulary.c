@@ -1,0 +1,27 @@
+/* vocabulary.c - embedding and cross-entropy with the vocabulary split. */
+#include <stdio.h>
+
+#include "graph/graph.h"
+#include "nn/layouts.h"
+
+clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, int64_t vocabulary, int64_t width,
+                                       clv_dtype dtype, const clv_parallel *parallel, const char *name, clv_init init)
+{
+    char full[128];
+    snprintf(full, sizeof full, "%s.weight", name ? name : "embedding");
+    int64_t shape[] = {vocabulary, width};
+    clv_layout rows = clv_nn_weight(graph, parallel, 2, 0, 1);
+    clv_value table = clv_state(graph, full, dtype, 2, shape, &rows, init);
+    return clv_nn_leave(graph, clv_embedding(graph, table, ids), parallel);
+}
+
+clv_value clv_vocab_parallel_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored)
+{
+    clv_value rows = clv_cross_entropy(graph, logits, labels, ignored);
+    clv_type type = clv_graph_type(graph, rows);
+    int dims[CLV_MAX_RANK];
+    for (int d = 0; d < type.rank; d++)
+        dims[d] = d;
+    clv_value sum = clv_reduce(graph, CLV_SUM, rows, dims, type.rank, false);
+    return clv_div(graph, sum, clv_count_labels(graph, labels, ignored, type.dtype));
+}
