@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/table.h"
+#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa.h"
 
 /* Cores that this process may run on (a container or taskset may allow fewer than the machine has). */
@@ -51,12 +52,15 @@ int command_version(int argc, char **argv)
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
     const char *features[16];
+    char onednn[32] = "";
 
     if (code != CLV_OPTIONS_RUN)
         return code;
 
     clv_table *t = clv_table_new(NULL);
     clv_table_text(t, "cleave", CLV_VERSION);
+    clv_gemm_library(onednn, sizeof onednn);
+    clv_table_text(t, "onednn", onednn);
     clv_table_text(t, "jansson", jansson_version_str());
     clv_table_texts(t, "cpu_features", features, cpu_features(features));
     clv_table_text(t, "kernels", clv_isa_text(clv_cpu_isa()));
