@@ -21,8 +21,9 @@ typedef struct clv_reshard_plan {
     int n_steps; /* 0: every rank holds what it needs under both layouts */
     const clv_reshard_step *steps;
     double bytes;       /* sum of the steps' bytes */
-    int64_t peak_bytes; /* most that the largest rank holds at once: a step's input and its output; at most that of
-                           `from` and `to` together */
+    int64_t peak_bytes; /* most that the largest rank holds at once: a step's input and its output, where a slice is a
+                           view, and a mask or an all_reduce of a step's output works in place. At most that of `from`
+                           and `to`, unless `to` is gathered over several dimensions: then at most 1.5 times `to` */
 } clv_reshard_plan;
 
 /* Plans the change of a tensor of `shape` from one layout to another.
@@ -30,8 +31,7 @@ typedef struct clv_reshard_plan {
  * @param out    steps are allocated from the arena
  * @param cost   what to minimise: seconds under the model; NULL: bytes
  * @return CLV_OK; CLV_ESHAPE when ranks differ or a granule does not divide; CLV_EAXIS, CLV_EINVAL for layouts that
- *         break an invariant; CLV_EUNSUPPORTED where `from` is partial by max and `to` by sum, or the reverse;
- *         CLV_ENOMEM */
+ *         break an invariant; CLV_ENOMEM */
 clv_status clv_reshard_plan_make(clv_reshard_plan *out, clv_arena *arena, const clv_mesh *mesh, const clv_layout *from,
                                  const clv_layout *to, const int64_t *shape, clv_dtype dtype,
                                  const clv_cost_model *cost, clv_error *err);

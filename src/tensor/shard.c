@@ -271,6 +271,29 @@ static void enumerate(front *f, walk *w)
     }
 }
 
+/* Whether what d contributes is the same for all ranks: one layout cuts d further than the other does, and evenly. A
+ * rank's blocks then lie inside each other. This is the usual case, and spares the enumeration. */
+static bool is_constant(const walk *w, int d)
+{
+    const clv_subaxis *a, *b;
+    const cut *to = &w->m->cuts[0][d], *from = &w->m->cuts[1][d];
+    int n = clv_layout_axes(&a, w->layouts[0], d), m = clv_layout_axes(&b, w->layouts[1], d);
+    if (to->granules % to->blocks != 0 || from->granules % from->blocks != 0)
+        return false;
+    if (n == 0 || m == 0)
+        return true;
+    if (to->granule != from->granule)
+        return false;
+    for (int i = 0; i < n && i < m; i++) {
+        if (a[i].axis != b[i].axis || a[i].pre != b[i].pre)
+            return false;
+        if (a[i].size != b[i].size) /* the shorter list must end inside the other's sub-axis */
+            return a[i].size < b[i].size ? i + 1 == n && b[i].size % a[i].size == 0
+                                         : i + 1 == m && a[i].size % b[i].size == 0;
+    }
+    return true;
+}
+
 /* All dimensions connected with d through shared atoms. */
 static uint32_t connected(const missing *m, int d)
 {
@@ -293,10 +316,24 @@ int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, c
     uint32_t done = 0;
     make_atoms(&m, w.layouts, mesh, &w.linear);
     make_weights(&m, w.layouts, shape);
+    for (int d = 0; d < m.rank; d++)
+        if (is_constant(&w, d))
+            for (int a = 0; a < m.n_atoms; a++)
+                m.dims[a] &= ~(1u << d);
     for (int d = 0; d < m.rank; d++) {
         front part, product;
         if ((done >> d & 1u) != 0)
             continue;
+        if (is_constant(&w, d)) {
+            const cut *a = &m.cuts[0][d], *b = &m.cuts[1][d];
+            int64_t need = a->granules / a->blocks * a->granule, have = b->granules / b->blocks * b->granule;
+            have = need < have ? need : have;
+            for (int i = 0; i < total.n; i++) {
+                total.need[i] *= need;
+                total.have[i] *= have;
+            }
+            continue;
+        }
         w.dims = connected(&m, d);
         done |= w.dims;
         enumerate(&part, &w);

@@ -1,0 +1,326 @@
+/* reshard_moves.c - changing cuts without reducing: named collectives that reach the lower bound, else an exchange.
+ *
+ * No plan moves less than max over ranks of |to_r \ from_r|, and an exchange moves exactly that. So only sequences of
+ * collectives *without slack* are of interest: after each step, its bytes and what is still missing must add up to the
+ * bound. That prunes the search to a few states. It deepens by the number of moving steps, so the first depth with a
+ * solution is the shortest; among those the one that holds least memory wins.
+ *
+ * The named collectives:
+ *   all_gather  one dimension loses its most minor atoms
+ *   all_to_all  some dimensions lose their most minor atoms, others gain them as their most minor ones (fused over any
+ *               number of dimensions)
+ *   permute     every dimension keeps its number of blocks; ranks swap whole shards
+ */
+#include <stdbool.h>
+#include <string.h>
+
+#include "partition/reshard_state.h"
+
+typedef struct search {
+    const clv_reshard_problem *problem;
+    const clv_reshard_state *from, *to;
+    int budget;
+    clv_reshard_draft path, best;
+    bool found;
+    int64_t best_held;
+} search;
+
+/* -- naming a step -- */
+
+/* The atoms of d common to both from the major end on. */
+static int common(const clv_reshard_state *a, const clv_reshard_state *b, int d)
+{
+    int i = 0;
+    if (a->n[d] > 0 && b->n[d] > 0 && a->granule[d] != b->granule[d])
+        return 0;
+    while (i < a->n[d] && i < b->n[d] && a->atom[d][i] == b->atom[d][i])
+        i++;
+    return i;
+}
+
+static bool is_permute(const clv_reshard_problem *p, const clv_reshard_state *from, const clv_reshard_state *to)
+{
+    for (int d = 0; d < p->rank; d++)
+        if (from->granule[d] != to->granule[d] || clv_reshard_blocks(p, from, d) != clv_reshard_blocks(p, to, d))
+            return false;
+    return true;
+}
+
+/* The collective that does from -> to in one step; CLV_STEP_EXCHANGE when none has this form. */
+static clv_step_kind name_step(const clv_reshard_problem *p, const clv_reshard_state *from, const clv_reshard_state *to)
+{
+    clv_atoms lost = from->cut & ~to->cut, gained = to->cut & ~from->cut, moved = 0;
+    int shrinking = 0;
+    bool one_way = true; /* no dimension both loses and gains */
+    for (int d = 0; d < p->rank; d++) {
+        int same = common(from, to, d);
+        one_way &= same == from->n[d] || same == to->n[d];
+        shrinking += same < from->n[d];
+        for (int i = same; i < from->n[d]; i++)
+            moved |= (clv_atoms)1 << from->atom[d][i];
+    }
+    if (one_way && gained == 0 && lost == moved)
+        return shrinking == 1 ? CLV_STEP_ALL_GATHER : CLV_STEP_EXCHANGE;
+    if (one_way && gained == 0 && lost == 0)
+        return CLV_STEP_ALL_TO_ALL;
+    return is_permute(p, from, to) ? CLV_STEP_PERMUTE : CLV_STEP_EXCHANGE;
+}
+
+/* -- candidates for a next state -- */
+
+/* Cuts dimensions by unused atoms as `to` does, as far as it goes. */
+static void slice_toward(clv_reshard_state *s, const search *q)
+{
+    for (int d = 0; d < q->problem->rank; d++)
+        while (s->n[d] < q->to->n[d] && clv_reshard_is_prefix(s, q->to, d) &&
+               ((s->cut | s->partial) >> q->to->atom[d][s->n[d]] & 1u) == 0)
+            clv_reshard_append(s, q->problem, d, q->to->atom[d][s->n[d]]);
+}
+
+/* Appends atoms out of `choice`, in the order of their indices, until d has `blocks` blocks. */
+static bool fill(clv_reshard_state *s, const clv_reshard_problem *p, int d, int64_t blocks, clv_atoms choice)
+{
+    int64_t have = clv_reshard_blocks(p, s, d);
+    for (int a = 0; a < p->n_atoms && have < blocks; a++)
+        if ((choice & ~s->cut & ~s->partial) >> a & 1u && blocks % (have * p->atom[a].size) == 0) {
+            clv_reshard_append(s, p, d, a);
+            have *= p->atom[a].size;
+        }
+    return have == blocks;
+}
+
+/* Cuts every dimension by unused atoms into as many blocks as `to` has, so that a permutation can finish. */
+static bool slice_to_sizes(clv_reshard_state *s, const search *q)
+{
+    const clv_reshard_problem *p = q->problem;
+    for (int d = 0; d < p->rank; d++) {
+        clv_atoms wanted = 0;
+        int64_t blocks = clv_reshard_blocks(p, q->to, d);
+        for (int i = 0; i < q->to->n[d]; i++)
+            wanted |= (clv_atoms)1 << q->to->atom[d][i];
+        if (blocks % clv_reshard_blocks(p, s, d) != 0)
+            return false;
+        if (!fill(s, p, d, blocks, wanted) && !fill(s, p, d, blocks, ~(clv_atoms)0))
+            return false;
+    }
+    return true;
+}
+
+/* Ranks swap shards so that each dimension is cut as `to` cuts it, as far as the number of blocks allows; the rest of
+ * the blocks is made by atoms that are gathered, or moved elsewhere, later. */
+static bool permute_toward(clv_reshard_state *s, const clv_reshard_state *from, const search *q)
+{
+    const clv_reshard_problem *p = q->problem;
+    memset(s, 0, sizeof *s);
+    s->partial = from->partial;
+    for (int d = 0; d < p->rank; d++) {
+        int64_t blocks = clv_reshard_blocks(p, from, d), have = 1;
+        s->granule[d] = from->granule[d];
+        for (int i = 0; i < q->to->n[d] && from->granule[d] == q->to->granule[d]; i++) {
+            have *= p->atom[q->to->atom[d][i]].size;
+            if (blocks % have != 0)
+                break;
+            s->atom[d][s->n[d]++] = q->to->atom[d][i];
+            s->cut |= (clv_atoms)1 << q->to->atom[d][i];
+        }
+    }
+    for (int d = 0; d < p->rank; d++) {
+        int64_t blocks = clv_reshard_blocks(p, from, d), granule = s->granule[d];
+        clv_atoms own = 0;
+        for (int i = 0; i < from->n[d]; i++)
+            own |= (clv_atoms)1 << from->atom[d][i];
+        bool filled = fill(s, p, d, blocks, own & ~q->to->cut) || fill(s, p, d, blocks, own) ||
+                      fill(s, p, d, blocks, ~(clv_atoms)0);
+        s->granule[d] = granule;
+        if (!filled)
+            return false;
+    }
+    return true;
+}
+
+/* The most minor atoms of d that are all in `set`. */
+static int suffix_in(const clv_reshard_state *s, int d, clv_atoms set)
+{
+    int count = 0;
+    while (count < s->n[d] && (set >> s->atom[d][s->n[d] - 1 - count] & 1u) != 0)
+        count++;
+    return count;
+}
+
+/* Dimensions (all, or `only`) gain the atoms that `to` has next there, as long as other dimensions have them as their
+ * most minor ones. False when nothing can move. */
+static bool all_to_all_toward(clv_reshard_state *s, const search *q, int only)
+{
+    const clv_reshard_problem *p = q->problem;
+    int gain[CLV_MAX_RANK] = {0};
+    clv_atoms wanted, ready;
+    for (int d = 0; d < p->rank; d++)
+        if ((only < 0 || d == only) && clv_reshard_is_prefix(s, q->to, d))
+            gain[d] = q->to->n[d] - s->n[d];
+    do { /* drop what is wanted but not ready until all is */
+        wanted = ready = 0;
+        for (int d = 0; d < p->rank; d++)
+            for (int i = 0; i < gain[d]; i++)
+                wanted |= (clv_atoms)1 << q->to->atom[d][s->n[d] + i];
+        for (int d = 0; d < p->rank; d++)
+            for (int i = gain[d] == 0 ? suffix_in(s, d, wanted) : 0; i > 0; i--)
+                ready |= (clv_atoms)1 << s->atom[d][s->n[d] - i];
+        for (int d = 0; d < p->rank; d++)
+            for (int i = 0; i < gain[d]; i++)
+                if ((ready >> q->to->atom[d][s->n[d] + i] & 1u) == 0)
+                    gain[d] = i;
+    } while (wanted != ready);
+    if (wanted == 0)
+        return false;
+    for (int d = 0; d < p->rank; d++)
+        if (gain[d] == 0)
+            clv_reshard_truncate(s, d, suffix_in(s, d, wanted));
+    for (int d = 0; d < p->rank; d++)
+        for (int i = 0; i < gain[d]; i++)
+            clv_reshard_append(s, p, d, q->to->atom[d][s->n[d]]);
+    return true;
+}
+
+/* -- the search -- */
+
+static void push(clv_reshard_draft *draft, clv_step_kind kind, const clv_reshard_state *state)
+{
+    draft->kind[draft->n] = kind;
+    draft->state[draft->n++] = *state;
+}
+
+/* The most that a step of the path holds, in and out; a slice of the start is a view. */
+static int64_t held_bytes(const search *q)
+{
+    int64_t most = 0, in = clv_reshard_local_bytes(q->problem, q->from);
+    for (int i = 0; i < q->path.n; i++) {
+        int64_t out = clv_reshard_local_bytes(q->problem, &q->path.state[i]);
+        if (i == 0 && q->path.n > 1 && q->path.kind[i] == CLV_STEP_SLICE)
+            continue;
+        most = in + out > most ? in + out : most;
+        in = out;
+    }
+    return most;
+}
+
+/* A path may hold what both its ends take together, as an exchange does; a gather over several dimensions makes up to
+ * half of its result besides. */
+static bool fits(const search *q, int64_t held)
+{
+    bool gathers = true;
+    for (int i = 0; i < q->path.n; i++)
+        gathers &= q->path.kind[i] == CLV_STEP_ALL_GATHER || (i == 0 && q->path.kind[i] == CLV_STEP_SLICE);
+    return gathers || held <= clv_reshard_local_bytes(q->problem, q->from) + clv_reshard_local_bytes(q->problem, q->to);
+}
+
+/* The path ends with a step to `to`. */
+static void finish(search *q, clv_step_kind kind)
+{
+    push(&q->path, kind, q->to);
+    int64_t held = held_bytes(q);
+    if (fits(q, held) && (!q->found || held < q->best_held)) {
+        q->best = q->path;
+        q->best_held = held;
+        q->found = true;
+    }
+    q->path.n--;
+}
+
+static void deepen(search *q, const clv_reshard_state *from, int64_t missing, int moves);
+
+/* Tries base -> next, which must have no slack. */
+static void try_step(search *q, const clv_reshard_state *base, const clv_reshard_state *next, int64_t missing,
+                     int moves)
+{
+    if (q->budget-- <= 0)
+        return;
+    int64_t bytes = clv_reshard_missing(q->problem, next, base);
+    if (bytes == 0 || bytes > missing || bytes + clv_reshard_missing(q->problem, q->to, next) != missing)
+        return;
+    push(&q->path, name_step(q->problem, base, next), next);
+    deepen(q, next, missing - bytes, moves - 1);
+    q->path.n--;
+}
+
+static void try_steps(search *q, const clv_reshard_state *base, int64_t missing, int moves)
+{
+    const clv_reshard_problem *p = q->problem;
+    clv_reshard_state next;
+    for (int d = 0; d < p->rank; d++)
+        for (int count = 1; count <= base->n[d]; count++) {
+            next = *base;
+            clv_reshard_truncate(&next, d, count);
+            try_step(q, base, &next, missing, moves);
+        }
+    for (int d = -1; d < p->rank; d++) {
+        next = *base;
+        if (all_to_all_toward(&next, q, d))
+            try_step(q, base, &next, missing, moves);
+    }
+    if (permute_toward(&next, base, q) && !clv_reshard_equal(p, &next, base))
+        try_step(q, base, &next, missing, moves);
+}
+
+/* One free slice, if it loses nothing that is needed, then a step. `last`: the step must reach `to`. */
+static void slice_then(search *q, const clv_reshard_state *from, const clv_reshard_state *sliced, int64_t missing,
+                       int moves)
+{
+    if (clv_reshard_equal(q->problem, sliced, from) || clv_reshard_missing(q->problem, q->to, sliced) != missing)
+        return;
+    clv_step_kind kind = name_step(q->problem, sliced, q->to);
+    push(&q->path, CLV_STEP_SLICE, sliced);
+    if (kind != CLV_STEP_EXCHANGE)
+        finish(q, kind);
+    else if (moves > 1)
+        try_steps(q, sliced, missing, moves);
+    q->path.n--;
+}
+
+/* Goes on from a state that lacks `missing` > 0 bytes of `to` with at most `moves` moving steps. */
+static void deepen(search *q, const clv_reshard_state *from, int64_t missing, int moves)
+{
+    clv_reshard_state sliced = *from, sized = *from;
+    if (q->path.n + 4 > RESHARD_STEPS / 2)
+        return;
+    if (missing == 0) {
+        finish(q, CLV_STEP_SLICE);
+        return;
+    }
+    if (moves == 0)
+        return;
+    clv_step_kind kind = name_step(q->problem, from, q->to);
+    if (kind != CLV_STEP_EXCHANGE) {
+        finish(q, kind);
+        return;
+    }
+    slice_toward(&sliced, q);
+    slice_then(q, from, &sliced, missing, moves);
+    if (slice_to_sizes(&sized, q))
+        slice_then(q, from, &sized, missing, 1);
+    if (moves > 1)
+        try_steps(q, from, missing, moves);
+}
+
+void clv_reshard_move(clv_reshard_draft *draft, const clv_reshard_problem *problem, const clv_reshard_state *from,
+                      const clv_reshard_state *to)
+{
+    search q = {.problem = problem, .from = from, .to = to, .budget = RESHARD_EXPANSIONS};
+    int64_t missing = clv_reshard_missing(problem, to, from);
+    int deepest = missing > 0 ? problem->rank + 2 : 0;
+    if (missing == 0 && clv_reshard_missing(problem, from, to) == 0) {
+        if (draft->n > 0) /* the same shards under another name */
+            draft->state[draft->n - 1] = *to;
+        return;
+    }
+    for (int moves = missing > 0; moves <= deepest && !q.found && q.budget > 0; moves++) {
+        if (moves > 1 &&
+            clv_reshard_score(problem, (double)missing, moves) > clv_reshard_score(problem, (double)missing, 1))
+            break; /* an exchange takes less time */
+        deepen(&q, from, missing, moves);
+    }
+    if (!q.found)
+        push(draft, CLV_STEP_EXCHANGE, to);
+    else
+        for (int i = 0; i < q.best.n; i++)
+            push(draft, q.best.kind[i], &q.best.state[i]);
+}

@@ -1,0 +1,250 @@
+/* reshard_state.c - layouts written in atoms. */
+#include "partition/reshard_state.h"
+
+#include <string.h>
+
+/* -- atoms -- */
+
+/* Where the axes are divided: factors of each axis at which some piece begins or ends. */
+typedef struct division {
+    int n;
+    int64_t at[RESHARD_ATOMS + 2]; /* ascending, from 1 to the axis' size */
+} division;
+
+static bool divide(division *d, int64_t at)
+{
+    int i = 0;
+    while (i < d->n && d->at[i] < at)
+        i++;
+    if (i < d->n && d->at[i] == at)
+        return true;
+    if (d->n == RESHARD_ATOMS + 2)
+        return false;
+    memmove(d->at + i + 1, d->at + i, (size_t)(d->n - i) * sizeof d->at[0]);
+    d->at[i] = at;
+    d->n++;
+    return true;
+}
+
+static bool nests(const division *d)
+{
+    for (int i = 1; i < d->n; i++)
+        if (d->at[i] % d->at[i - 1] != 0)
+            return false;
+    return true;
+}
+
+static bool divide_by_layout(division *divisions, const clv_layout *layout)
+{
+    for (int i = 0; i < layout->begin[layout->rank + 1]; i++) {
+        clv_subaxis sub = layout->axes[i];
+        if (!divide(&divisions[sub.axis], sub.pre) || !divide(&divisions[sub.axis], (int64_t)sub.pre * sub.size))
+            return false;
+    }
+    return true;
+}
+
+/* Divides the sub-axes of `a` where a block count of `b` in the same dimension falls inside one: a permutation can then
+ * bring part of the cut into place. */
+static void divide_by_sizes(division *divisions, const clv_layout *a, const clv_layout *b)
+{
+    for (int d = 0; d < a->rank; d++) {
+        int64_t blocks = 1;
+        for (int i = a->begin[d]; i < a->begin[d + 1]; i++) {
+            clv_subaxis sub = a->axes[i];
+            int64_t other = 1;
+            for (int j = b->begin[d]; j < b->begin[d + 1]; j++) {
+                other *= b->axes[j].size;
+                int64_t part = other / blocks;
+                division next = divisions[sub.axis];
+                if (other % blocks != 0 || part <= 1 || part >= sub.size || sub.size % part != 0)
+                    continue;
+                if (divide(&next, sub.pre * part) && nests(&next))
+                    divisions[sub.axis] = next;
+            }
+            blocks *= sub.size;
+        }
+    }
+}
+
+/* Whether every block of a layout has the same size. */
+static bool is_even(const clv_layout *layout, const int64_t *shape)
+{
+    for (int d = 0; d < layout->rank; d++)
+        if (shape[d] / layout->granule[d] % clv_layout_blocks(layout, d) != 0)
+            return false;
+    return true;
+}
+
+/* On few ranks, uneven shards are worth more choices: a part of an axis may cut a dimension of 3 better than the whole.
+ * Divides every axis into primes, unless that makes too many. */
+static void divide_into_primes(division *divisions, const clv_mesh *mesh)
+{
+    enum { FEW = 5 };
+    division fine[CLV_MAX_AXES];
+    int atoms = 0;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        fine[a] = divisions[a];
+        for (int i = 0; i + 1 < fine[a].n; i++) {
+            int64_t size = fine[a].at[i + 1] / fine[a].at[i], prime = 2;
+            while (prime * prime <= size && size % prime != 0)
+                prime++;
+            if (atoms++ > FEW)
+                return;
+            if (size % prime == 0 && prime < size)
+                divide(&fine[a], fine[a].at[i] * prime);
+        }
+    }
+    if (atoms <= FEW)
+        memcpy(divisions, fine, (size_t)mesh->n_axes * sizeof *divisions);
+}
+
+bool clv_reshard_atoms(clv_reshard_problem *problem, const clv_layout *from, const clv_layout *to)
+{
+    division divisions[CLV_MAX_AXES];
+    const clv_mesh *mesh = problem->mesh;
+    for (int a = 0; a < mesh->n_axes; a++) {
+        divisions[a].n = 0;
+        divide(&divisions[a], 1);
+        divide(&divisions[a], mesh->axis[a].size);
+    }
+    if (!divide_by_layout(divisions, from) || !divide_by_layout(divisions, to))
+        return false;
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (!nests(&divisions[a]))
+            return false;
+    divide_by_sizes(divisions, from, to);
+    divide_by_sizes(divisions, to, from);
+    if (from->reduction != CLV_REDUCE_NONE && !(is_even(from, problem->shape) && is_even(to, problem->shape)))
+        divide_into_primes(divisions, mesh);
+    problem->n_atoms = 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        for (int i = 0; i + 1 < divisions[a].n; i++) {
+            int64_t begin = divisions[a].at[i];
+            if (problem->n_atoms == RESHARD_ATOMS)
+                return false;
+            problem->atom[problem->n_atoms++] =
+                (clv_subaxis){a, (int32_t)begin, (int32_t)(divisions[a].at[i + 1] / begin)};
+        }
+    return true;
+}
+
+/* -- states -- */
+
+/* The atoms of a sub-axis are neighbours in the table, major first. */
+static int first_atom(const clv_reshard_problem *problem, clv_subaxis sub)
+{
+    int i = 0;
+    while (problem->atom[i].axis != sub.axis || problem->atom[i].pre != sub.pre)
+        i++;
+    return i;
+}
+
+void clv_reshard_state_of(clv_reshard_state *out, const clv_reshard_problem *problem, const clv_layout *layout)
+{
+    memset(out, 0, sizeof *out);
+    for (int d = 0; d <= layout->rank; d++) {
+        for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++) {
+            int64_t left = layout->axes[i].size;
+            for (int a = first_atom(problem, layout->axes[i]); left > 1; left /= problem->atom[a++].size) {
+                if (d < layout->rank) {
+                    out->atom[d][out->n[d]++] = (uint8_t)a;
+                    out->cut |= (clv_atoms)1 << a;
+                } else
+                    out->partial |= (clv_atoms)1 << a;
+            }
+        }
+        if (d < layout->rank)
+            out->granule[d] = layout->granule[d];
+    }
+}
+
+clv_layout clv_reshard_layout_of(const clv_reshard_problem *problem, const clv_reshard_state *state)
+{
+    clv_layout layout = clv_layout_replicated(problem->rank);
+    clv_subaxis subs[RESHARD_ATOMS];
+    for (int d = 0; d <= problem->rank; d++) {
+        int n = 0, begin = layout.begin[d];
+        if (d < problem->rank) {
+            for (; n < state->n[d]; n++)
+                subs[n] = problem->atom[state->atom[d][n]];
+            layout.granule[d] = state->granule[d];
+        } else
+            for (int a = 0; a < problem->n_atoms; a++)
+                if ((state->partial >> a & 1u) != 0)
+                    subs[n++] = problem->atom[a];
+        n = clv_subaxes_normalise(subs, n);
+        memcpy(layout.axes + begin, subs, (size_t)n * sizeof subs[0]);
+        layout.begin[d + 1] = (uint8_t)(begin + n);
+    }
+    layout.reduction = state->partial != 0 ? problem->reduction : CLV_REDUCE_NONE;
+    return layout;
+}
+
+void clv_reshard_append(clv_reshard_state *state, const clv_reshard_problem *problem, int d, int atom)
+{
+    if (state->n[d] == 0)
+        state->granule[d] = problem->granule[d];
+    state->atom[d][state->n[d]++] = (uint8_t)atom;
+    state->cut |= (clv_atoms)1 << atom;
+}
+
+void clv_reshard_truncate(clv_reshard_state *state, int d, int count)
+{
+    for (; count > 0; count--)
+        state->cut &= ~((clv_atoms)1 << state->atom[d][--state->n[d]]);
+    if (state->n[d] == 0)
+        state->granule[d] = 1;
+}
+
+bool clv_reshard_is_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d)
+{
+    if (a->n[d] == 0)
+        return true;
+    return a->n[d] <= b->n[d] && a->granule[d] == b->granule[d] && memcmp(a->atom[d], b->atom[d], a->n[d]) == 0;
+}
+
+bool clv_reshard_equal(const clv_reshard_problem *problem, const clv_reshard_state *a, const clv_reshard_state *b)
+{
+    for (int d = 0; d < problem->rank; d++)
+        if (a->n[d] != b->n[d] || !clv_reshard_is_prefix(a, b, d))
+            return false;
+    return a->partial == b->partial;
+}
+
+/* -- sizes -- */
+
+int64_t clv_reshard_size(const clv_reshard_problem *problem, clv_atoms atoms)
+{
+    int64_t size = 1;
+    for (int a = 0; a < problem->n_atoms; a++)
+        if ((atoms >> a & 1u) != 0)
+            size *= problem->atom[a].size;
+    return size;
+}
+
+int64_t clv_reshard_blocks(const clv_reshard_problem *problem, const clv_reshard_state *state, int d)
+{
+    int64_t blocks = 1;
+    for (int i = 0; i < state->n[d]; i++)
+        blocks *= problem->atom[state->atom[d][i]].size;
+    return blocks;
+}
+
+int64_t clv_reshard_local_bytes(const clv_reshard_problem *problem, const clv_reshard_state *state)
+{
+    clv_layout layout = clv_reshard_layout_of(problem, state);
+    return clv_layout_max_elems(&layout, problem->shape) * problem->elem_size;
+}
+
+int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshard_state *to,
+                            const clv_reshard_state *from)
+{
+    clv_layout a = clv_reshard_layout_of(problem, to), b = clv_reshard_layout_of(problem, from);
+    return clv_layout_missing_elems(&a, &b, problem->mesh, problem->shape) * problem->elem_size;
+}
+
+double clv_reshard_score(const clv_reshard_problem *problem, double bytes, int moves)
+{
+    return problem->cost != NULL ? clv_cost_step(problem->cost, bytes, moves) : bytes;
+}

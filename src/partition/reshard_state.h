@@ -1,0 +1,80 @@
+/* reshard_state.h - what the reshard planner's searches work on: layouts written in atoms.
+ *
+ * An atom is a piece of a mesh axis that the plan never divides further: a whole axis, unless `from`, `to` or the
+ * matching of their block counts needs a part of it (an axis of 256 has no 8 binary atoms by itself). A state lists,
+ * for each dimension, the atoms that cut it, and the atoms over which the tensor is still partial.
+ */
+#ifndef CLEAVE_PARTITION_RESHARD_STATE_H
+#define CLEAVE_PARTITION_RESHARD_STATE_H
+
+#include "partition/reshard.h"
+
+enum {
+    RESHARD_ATOMS = CLV_MAX_SUBAXES, /* so every state is a layout; beyond it plans are all_reduce and exchange only */
+    RESHARD_STEPS = 32,              /* steps a plan */
+    RESHARD_EXPANSIONS = 2000        /* states that one search may try; then it keeps the best it has */
+};
+
+typedef uint32_t clv_atoms; /* a set of atoms, bit by index */
+
+typedef struct clv_reshard_state {
+    uint8_t n[CLV_MAX_RANK]; /* atoms that cut a dimension, major to minor */
+    uint8_t atom[CLV_MAX_RANK][RESHARD_ATOMS];
+    int64_t granule[CLV_MAX_RANK];
+    clv_atoms cut, partial;
+} clv_reshard_state;
+
+/* One call of the planner. */
+typedef struct clv_reshard_problem {
+    const clv_mesh *mesh;
+    const int64_t *shape;
+    const clv_cost_model *cost; /* NULL: bytes */
+    int rank;                   /* dimensions */
+    int64_t elem_size;
+    clv_reduction reduction; /* how `from` is partial */
+    int n_atoms;
+    clv_subaxis atom[RESHARD_ATOMS];
+    int64_t granule[CLV_MAX_RANK]; /* of a dimension that is cut anew: that of `to` */
+} clv_reshard_problem;
+
+/* Steps being planned: state[i] is what step i makes; state of the start is kept by the caller. */
+typedef struct clv_reshard_draft {
+    int n;
+    clv_step_kind kind[RESHARD_STEPS];
+    clv_reshard_state state[RESHARD_STEPS];
+} clv_reshard_draft;
+
+/* Finds the atoms of the two layouts. False when their cuts of an axis do not nest (x:(1)2 against x:(1)3 of 6), or
+ * there are too many. */
+bool clv_reshard_atoms(clv_reshard_problem *problem, const clv_layout *from, const clv_layout *to);
+
+/* A layout in atoms; `partial` are only those that are atoms of its partial axes. */
+void clv_reshard_state_of(clv_reshard_state *out, const clv_reshard_problem *problem, const clv_layout *layout);
+clv_layout clv_reshard_layout_of(const clv_reshard_problem *problem, const clv_reshard_state *state);
+
+/* Cuts dimension d by one more atom, as the most minor. */
+void clv_reshard_append(clv_reshard_state *state, const clv_reshard_problem *problem, int d, int atom);
+/* Takes the last `count` atoms off dimension d. */
+void clv_reshard_truncate(clv_reshard_state *state, int d, int count);
+
+/* Whether the cuts of d are nested in the plain way: the lists of a start those of b, over the same granule. */
+bool clv_reshard_is_prefix(const clv_reshard_state *a, const clv_reshard_state *b, int d);
+bool clv_reshard_equal(const clv_reshard_problem *problem, const clv_reshard_state *a, const clv_reshard_state *b);
+
+int64_t clv_reshard_size(const clv_reshard_problem *problem, clv_atoms atoms); /* product of their sizes */
+int64_t clv_reshard_blocks(const clv_reshard_problem *problem, const clv_reshard_state *state, int d);
+/* Bytes of the largest shard. */
+int64_t clv_reshard_local_bytes(const clv_reshard_problem *problem, const clv_reshard_state *state);
+/* Bytes that the neediest rank lacks. */
+int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshard_state *to,
+                            const clv_reshard_state *from);
+
+/* What is minimised. */
+double clv_reshard_score(const clv_reshard_problem *problem, double bytes, int moves);
+
+/* reshard_moves.c: changes cuts only (both states partial alike): the fewest named collectives that reach the lower
+ * bound, else an exchange. Appends to draft. */
+void clv_reshard_move(clv_reshard_draft *draft, const clv_reshard_problem *problem, const clv_reshard_state *from,
+                      const clv_reshard_state *to);
+
+#endif
