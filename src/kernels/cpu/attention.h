@@ -63,7 +63,7 @@ typedef struct clv_attention_args {
     int64_t kv_offset;         /* global index of KV head 0 here                                         */
     int64_t q_offset;          /* global index of query row 0; used when causal                          */
     bool causal;
-    float scale;     /* usually 1/sqrt(D)                                                      */
+    double scale;    /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
     clv_dtype dtype; /* of everything but lse                                                  */
     int threads;     /* OpenMP threads to use, >= 1; 0 is 1                                    */
     void *workspace; /* bytes as below, aligned to 64                                          */
