@@ -84,9 +84,9 @@ static double row_sum_f32(const clv_cross_entropy_args *ce, const void *logits, 
     return sum;
 }
 
-/* The label's column gets its -d_loss in f32, before rounding to the dtype. label: -1 for none. */
+/* The label's column gets its d_label in f32, before rounding to the dtype. label: -1 for none. */
 static void row_backward_f32(const clv_cross_entropy_args *ce, void *d_logits, const void *logits, float max,
-                             float times, float d_loss, int64_t label, int64_t first)
+                             float times, float d_label, int64_t label, int64_t first)
 {
     float scratch[CLV_BLOCK];
     const clv_math_spans *math = clv_math();
@@ -96,7 +96,7 @@ static void row_backward_f32(const clv_cross_entropy_args *ce, void *d_logits, c
         float *to = clv_block_out(ce->dtype, d_logits, first + v, scratch);
         clv_rows()->exp_minus(to, x, max, times, n);
         if (label >= v && label < v + n)
-            to[label - v] -= d_loss;
+            to[label - v] += d_label;
         clv_block_store(math, ce->dtype, d_logits, first + v, n, to);
     }
 }
@@ -135,8 +135,19 @@ void clv_cross_entropy_loss(const clv_cross_entropy_args *ce, void *loss, const 
                  ignored(ce, labels, row) ? 0 : log(stat(ce, sums, 2 * row)) - stat(ce, sums, 2 * row + 1));
 }
 
+void clv_cross_entropy_loss_backward(const clv_cross_entropy_args *ce, void *d_sums, const void *sums,
+                                     const void *labels, const void *d_loss)
+{
+    for (int64_t row = 0; row < ce->rows; row++) {
+        bool none = ignored(ce, labels, row);
+        double d = none ? 0 : stat(ce, d_loss, row);
+        set_stat(ce, d_sums, 2 * row, none ? 0 : d / stat(ce, sums, 2 * row));
+        set_stat(ce, d_sums, 2 * row + 1, -d);
+    }
+}
+
 void clv_cross_entropy_backward(const clv_cross_entropy_args *ce, void *d_logits, const void *logits,
-                                const void *labels, const void *max, const void *sums, const void *d_loss)
+                                const void *labels, const void *max, const void *d_sums)
 {
     CLV_PARALLEL_FOR(ce->rows * ce->cols)
     for (int64_t row = 0; row < ce->rows; row++) {
@@ -145,13 +156,13 @@ void clv_cross_entropy_backward(const clv_cross_entropy_args *ce, void *d_logits
             clv_fill_run(ce->dtype, (char *)d_logits + (size_t)first * clv_dtype_size(ce->dtype), 0, ce->cols);
             continue;
         }
-        double top = stat(ce, max, row), d = stat(ce, d_loss, row), times = d / stat(ce, sums, 2 * row);
+        double top = stat(ce, max, row), times = stat(ce, d_sums, 2 * row), d_label = stat(ce, d_sums, 2 * row + 1);
         if (ce->dtype != CLV_F64) {
-            row_backward_f32(ce, d_logits, logits, (float)top, (float)times, (float)d, label, first);
+            row_backward_f32(ce, d_logits, logits, (float)top, (float)times, (float)d_label, label, first);
             continue;
         }
         row_backward_f64((double *)d_logits + first, (const double *)logits + first, top, times, ce->cols);
         if (label >= 0)
-            ((double *)d_logits)[first + label] -= d;
+            ((double *)d_logits)[first + label] += d_label;
     }
 }

@@ -4,11 +4,14 @@
  *   sums[r,0] = sum_v exp(logits[r,v] - max[r])                       combine as sum; one packed tensor, so one
  *   sums[r,1] = logits[r,label[r]] - max[r], 0 if held elsewhere      all-reduce
  *   loss[r]   = log(sums[r,0]) - sums[r,1]                            rows only
- *   d_logits[r,v] = (exp(logits[r,v] - max[r]) / sums[r,0] - [label[r] == v]) * d_loss[r]
+ *   d_sums[r] = (d_loss[r] / sums[r,0], -d_loss[r])                 rows only
+ *   d_logits[r,v] = exp(logits[r,v] - max[r]) * d_sums[r,0] + [label[r] == v] * d_sums[r,1]      no communication
+ *
+ * The loss does not depend on max, so max gets no gradient.
  *
  * Full logits are never gathered (Megatron-LM, vocab_parallel_cross_entropy). Rows with label == ignore have loss 0 and
  * gradient 0. Labels outside this rank's [vocab_lo, vocab_lo + cols) add nothing to sums[r,1].
- * Statistics (max, sums, loss, d_loss) are f32, or f64 when the logits are f64: clv_cross_entropy_stats.
+ * Statistics (max, sums, loss, d_loss, d_sums) are f32, or f64 when the logits are f64: clv_cross_entropy_stats.
  * Numerics: f32 with the sum in f64 across blocks; fixed order. NaN logits give a NaN loss and gradient.
  */
 #ifndef CLEAVE_KERNELS_CPU_CROSS_ENTROPY_H
@@ -42,8 +45,12 @@ void clv_cross_entropy_sums(const clv_cross_entropy_args *ce, void *sums, const 
 /* loss [rows] from the summed sums. */
 void clv_cross_entropy_loss(const clv_cross_entropy_args *ce, void *loss, const void *sums, const void *labels);
 
-/* d_logits [rows, cols], given d_loss [rows]. d_logits may be logits. */
+/* d_sums [rows,2], given d_loss [rows] and the summed sums. d_sums may be sums. */
+void clv_cross_entropy_loss_backward(const clv_cross_entropy_args *ce, void *d_sums, const void *sums,
+                                     const void *labels, const void *d_loss);
+
+/* d_logits [rows, cols] from d_sums. d_logits may be logits. */
 void clv_cross_entropy_backward(const clv_cross_entropy_args *ce, void *d_logits, const void *logits,
-                                const void *labels, const void *max, const void *sums, const void *d_loss);
+                                const void *labels, const void *max, const void *d_sums);
 
 #endif
