@@ -15,5 +15,27 @@ extern const clv_op_def clv_op_transpose;
 extern const clv_op_def clv_op_slice;
 extern const clv_op_def clv_op_pad;
 extern const clv_op_def clv_op_concat;
+extern const clv_op_def clv_op_moments;
+extern const clv_op_def clv_op_normalize;
+extern const clv_op_def clv_op_normalize_sums;
+extern const clv_op_def clv_op_normalize_dx;
+extern const clv_op_def clv_op_normalize_dgain;
+extern const clv_op_def clv_op_normalize_dweights;
+extern const clv_op_def clv_op_embedding;
+extern const clv_op_def clv_op_embedding_gradient;
+extern const clv_op_def clv_op_attention;
+extern const clv_op_def clv_op_attention_gradient;
+extern const clv_op_def clv_op_rope;
+extern const clv_op_def clv_op_cache_update;
+extern const clv_op_def clv_op_softmax;
+extern const clv_op_def clv_op_softmax_gradient;
+extern const clv_op_def clv_op_xent_max;
+extern const clv_op_def clv_op_xent_sums;
+extern const clv_op_def clv_op_xent_loss;
+extern const clv_op_def clv_op_xent_loss_gradient;
+extern const clv_op_def clv_op_xent_gradient;
+extern const clv_op_def clv_op_count_labels;
+extern const clv_op_def clv_op_dropout;
+extern const clv_op_def clv_op_adamw;
 
 #endif

@@ -1,0 +1,359 @@
+/* attention.c: scaled dot-product attention without the S x S matrix ("flash"), for any number of KV heads.
+ *
+ *   s[i,j] = scale * q[b,i,h,:] . kv[b,j,0,c,:],   c = h / (H / K);   -inf where query i does not see key j
+ *   out[b,i,h,:] = sum_j softmax_j(s)[i,j] * kv[b,j,1,c,:],   lse[b,h,i] = log sum_j exp s[i,j]
+ *
+ *   q [B,Sq,H,D], kv [B,Sk,2,K,D], mask? [B,Sk], offset? [] -> out like q, lse f32 [B,H,Sq]
+ *   Query i sees key j unless mask[b,j] == 0, or causal and j > offset + i.
+ *
+ *   factors: b, query rows s, KV heads k and the query heads g of a group pass; H is (k, g). Key rows, the 2 and D
+ *   whole. More blocks than KV heads: k spills over to g, so that Q is cut further and K and V are replicated over the
+ *   rest; the kernel finds the KV heads that its query heads read by their global indices.
+ *
+ *   gradient: dq, dkv from d_out, q, kv, out, lse; the same factors; s and g reduce(sum) for dkv, which holds neither:
+ *   dkv is zero for heads that no local query reads. Linear in d_out. out and lse stand for the softmax, which is made
+ *   again block by block; nothing flows into lse.
+ *
+ * Source: Dao 2023, arXiv:2307.08691; kernels/cpu/attention.h. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/attention.h"
+#include "kernels/cpu/threads.h"
+#include "ops/check.h"
+#include "ops/ops.h"
+
+typedef struct attention_attrs {
+    bool causal;
+    double scale;
+} attention_attrs;
+
+static const clv_attr attention_fields[] = {{"causal", CLV_ATTR_BOOL, offsetof(attention_attrs, causal), 1},
+                                            {"scale", CLV_ATTR_DOUBLE, offsetof(attention_attrs, scale), 1},
+                                            {0}};
+
+/* Operands of the forward op; the gradient's begin with d_out and have out and lse before the mask. */
+enum { Q, KV, MASK, OFFSET, FORWARD_IN };
+enum { D_OUT, GQ, GKV, GOUT, GLSE, GMASK, GOFFSET, BACKWARD_IN };
+/* OpenMP threads that the workspace serves at most: it is planned before the number of threads is known. */
+enum { TEAM = 4 };
+
+/* ---- types ---- */
+
+static clv_status check_q_kv(const clv_type *q, const clv_type *kv, clv_error *err)
+{
+    char q_text[256], kv_text[256];
+    clv_type_print(q_text, sizeof q_text, q);
+    clv_type_print(kv_text, sizeof kv_text, kv);
+    CLV_TRY(clv_check_float("q", q, err));
+    bool fits = q->rank == 4 && kv->rank == 5 && kv->shape[2] == 2 && q->shape[0] == kv->shape[0] &&
+                q->shape[3] == kv->shape[4];
+    if (!fits)
+        return clv_fail(err, CLV_ESHAPE, "q is %s and kv is %s; [B,Sq,H,D] and [B,Sk,2,K,D] are needed", q_text,
+                        kv_text);
+    if (q->dtype != kv->dtype)
+        return clv_fail(err, CLV_EDTYPE, "q is %s and kv is %s; their dtypes must be equal", q_text, kv_text);
+    int64_t heads = q->shape[2], kv_heads = kv->shape[3], head_dim = q->shape[3];
+    if (kv_heads < 1 || heads % kv_heads != 0)
+        return clv_fail(err, CLV_ESHAPE, "%lld query heads (q is %s) are not a multiple of %lld KV heads (kv is %s)",
+                        (long long)heads, q_text, (long long)kv_heads, kv_text);
+    if (head_dim < 1 || head_dim > CLV_ATTENTION_MAX_DIM)
+        return clv_fail(err, CLV_ELIMIT, "a head_dim of %lld; 1 to %d are possible", (long long)head_dim,
+                        CLV_ATTENTION_MAX_DIM);
+    return CLV_OK;
+}
+
+static clv_status check_options(const clv_op *op, const clv_type *in, int mask, const clv_type *kv, clv_error *err)
+{
+    char text[256];
+    if (clv_valid(clv_op_in(op, mask))) {
+        const clv_type *m = &in[mask];
+        clv_type_print(text, sizeof text, m);
+        if (m->rank != 2 || m->shape[0] != kv->shape[0] || m->shape[1] != kv->shape[1])
+            return clv_fail(err, CLV_ESHAPE, "mask is %s; [B,Sk] = [%lld,%lld] is needed", text,
+                            (long long)kv->shape[0], (long long)kv->shape[1]);
+        if (m->dtype != CLV_U8 && m->dtype != CLV_BOOL)
+            return clv_fail(err, CLV_EDTYPE, "mask is %s; u8 or bool is needed", text);
+    }
+    if (clv_valid(clv_op_in(op, mask + 1)))
+        return clv_check_scalar("offset", &in[mask + 1], CLV_I32, err);
+    return CLV_OK;
+}
+
+static clv_type lse_of(const clv_type *q)
+{
+    return (clv_type){.dtype = CLV_F32, .rank = 3, .shape = {q->shape[0], q->shape[2], q->shape[1]}};
+}
+
+/* ---- factors ---- */
+
+typedef struct head_factors {
+    int b, s, k, g;
+} head_factors;
+
+static head_factors add_factors(clv_rule *rule, const clv_type *q, const clv_type *kv, clv_reduction beyond_kv)
+{
+    head_factors f;
+    f.b = clv_rule_add(rule, q->shape[0], CLV_REDUCE_NONE);
+    f.s = clv_rule_add(rule, q->shape[1], beyond_kv);
+    f.k = clv_rule_add(rule, kv->shape[3], CLV_REDUCE_NONE);
+    f.g = clv_rule_add(rule, q->shape[2] / kv->shape[3], beyond_kv);
+    rule->factor[f.k].spill = f.g;
+    return f;
+}
+
+typedef void clv_rule_side(clv_rule *rule, int i, int d, int factor);
+
+static void like_q(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
+{
+    side(rule, i, 0, f.b);
+    side(rule, i, 1, f.s);
+    side(rule, i, 2, f.k);
+    side(rule, i, 2, f.g);
+}
+
+static void like_kv(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
+{
+    side(rule, i, 0, f.b);
+    side(rule, i, 3, f.k);
+}
+
+static void like_lse(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
+{
+    side(rule, i, 0, f.b);
+    side(rule, i, 1, f.k);
+    side(rule, i, 1, f.g);
+    side(rule, i, 2, f.s);
+}
+
+/* ---- what the kernel takes ---- */
+
+static clv_attention_args sizes_of(const int64_t *q, const int64_t *kv, clv_dtype dtype, int threads)
+{
+    return (clv_attention_args){.batch = q[0],
+                                .q_rows = q[1],
+                                .k_rows = kv[1],
+                                .heads = q[2],
+                                .kv_heads = kv[3],
+                                .head_dim = q[3],
+                                .dtype = dtype,
+                                .threads = threads};
+}
+
+static clv_attention_view view_of_q(const clv_view *q)
+{
+    int64_t row = q->shape[2] * q->shape[3];
+    return (clv_attention_view){q->data, q->shape[1] * row, row, q->shape[3]};
+}
+
+/* which: 0 keys, 1 values */
+static clv_attention_view view_of_kv(const clv_view *kv, int which)
+{
+    int64_t half = kv->shape[3] * kv->shape[4];
+    return (clv_attention_view){(char *)kv->data + (size_t)(which * half) * clv_dtype_size(kv->dtype),
+                                kv->shape[1] * 2 * half, 2 * half, kv->shape[4]};
+}
+
+static const void *optional(const clv_call *call, int i)
+{
+    return clv_valid(clv_op_in(call->op, i)) ? call->in[i].data : NULL;
+}
+
+/* All that forward and gradient share; mask: the index of the mask's operand, the offset's follows. */
+static clv_attention_args args_of(const clv_call *call, const clv_view *q, const clv_view *kv, int mask)
+{
+    const attention_attrs *attrs = call->op->attrs;
+    const int32_t *offset = optional(call, mask + 1);
+    int threads = clv_threads_max();
+    clv_attention_args args = sizes_of(q->shape, kv->shape, q->dtype, threads < TEAM ? threads : TEAM);
+    args.q = view_of_q(q);
+    args.k = view_of_kv(kv, 0);
+    args.v = view_of_kv(kv, 1);
+    args.key_mask = optional(call, mask);
+    args.group = q->global[2] / kv->global[3];
+    args.head_offset = q->lo[2];
+    args.kv_offset = kv->lo[3];
+    args.q_offset = q->lo[1] + (offset ? *offset : 0);
+    args.causal = attrs->causal;
+    args.scale = attrs->scale;
+    args.workspace = call->workspace;
+    return args;
+}
+
+/* ---- cost ---- */
+
+static double sum_bytes(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    double bytes = 0;
+    for (int i = 0; i < op->n_in; i++)
+        bytes += op->in[i] >= 0 ? clv_type_bytes(&in[i]) : 0;
+    for (int o = 0; o < op->n_out; o++)
+        bytes += clv_type_bytes(&out[o]);
+    return bytes;
+}
+
+/* Two products forward; causal: about half of the scores. */
+static double forward_flops(const clv_op *op, const clv_type *q, const clv_type *kv)
+{
+    const attention_attrs *attrs = op->attrs;
+    return (attrs->causal ? 2.0 : 4.0) * (double)clv_type_elems(q) * (double)kv->shape[1];
+}
+
+/* ---- attention_gradient: d_out, q, kv, out, lse, mask?, offset? -> dq, dkv ---- */
+
+static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    CLV_TRY(check_q_kv(&in[GQ], &in[GKV], err));
+    clv_type lse = lse_of(&in[GQ]);
+    CLV_TRY(clv_check_same_shape("d_out", &in[D_OUT], "q", &in[GQ], err));
+    CLV_TRY(clv_check_same_shape("out", &in[GOUT], "q", &in[GQ], err));
+    CLV_TRY(clv_check_same_shape("lse", &in[GLSE], "[B,H,Sq] of q", &lse, err));
+    CLV_TRY(check_options(op, in, GMASK, &in[GKV], err));
+    out[0] = in[GQ];
+    out[1] = in[GKV];
+    return CLV_OK;
+}
+
+static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)out;
+    head_factors f = add_factors(rule, &in[GQ], &in[GKV], CLV_REDUCE_SUM);
+    like_q(clv_rule_in, rule, D_OUT, f);
+    like_q(clv_rule_in, rule, GQ, f);
+    like_kv(clv_rule_in, rule, GKV, f);
+    like_q(clv_rule_in, rule, GOUT, f);
+    like_lse(clv_rule_in, rule, GLSE, f);
+    if (clv_valid(clv_op_in(op, GMASK)))
+        clv_rule_in(rule, GMASK, 0, f.b);
+    like_q(clv_rule_out, rule, 0, f);
+    like_kv(clv_rule_out, rule, 1, f);
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1u << D_OUT;
+}
+
+/* Five products where forward has two. */
+static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    return (clv_op_cost){2.5 * forward_flops(op, &in[GQ], &in[GKV]), sum_bytes(op, in, out)};
+}
+
+static size_t gradient_workspace(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    (void)op, (void)out;
+    clv_attention_args args = sizes_of(in[GQ].shape, in[GKV].shape, in[GQ].dtype, TEAM);
+    return clv_attention_backward_workspace(&args);
+}
+
+static clv_status gradient_run(const clv_call *call, clv_error *err)
+{
+    clv_attention_args args = args_of(call, &call->in[GQ], &call->in[GKV], GMASK);
+    args.out = view_of_q(&call->in[GOUT]);
+    args.lse = call->in[GLSE].data;
+    args.d_out = view_of_q(&call->in[D_OUT]);
+    args.dq = view_of_q(&call->out[0]);
+    args.dk = view_of_kv(&call->out[1], 0);
+    args.dv = view_of_kv(&call->out[1], 1);
+    return clv_attention_backward(&args, err);
+}
+
+const clv_op_def clv_op_attention_gradient = {
+    .name = "attention_gradient",
+    .min_in = GMASK,
+    .max_in = BACKWARD_IN,
+    .n_out = 2,
+    .attrs_size = sizeof(attention_attrs),
+    .attrs = attention_fields,
+    .shape = gradient_shape,
+    .rule = gradient_rule,
+    .cost = gradient_cost,
+    .workspace = gradient_workspace,
+    .run = {[CLV_CPU] = gradient_run},
+};
+
+/* ---- attention: q, kv, mask?, offset? -> out, lse ---- */
+
+static clv_status attention_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    CLV_TRY(check_q_kv(&in[Q], &in[KV], err));
+    CLV_TRY(check_options(op, in, MASK, &in[KV], err));
+    out[0] = in[Q];
+    out[1] = lse_of(&in[Q]);
+    return CLV_OK;
+}
+
+static void attention_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)out;
+    head_factors f = add_factors(rule, &in[Q], &in[KV], CLV_REDUCE_NONE);
+    like_q(clv_rule_in, rule, Q, f);
+    like_kv(clv_rule_in, rule, KV, f);
+    if (clv_valid(clv_op_in(op, MASK)))
+        clv_rule_in(rule, MASK, 0, f.b);
+    like_q(clv_rule_out, rule, 0, f);
+    like_lse(clv_rule_out, rule, 1, f);
+}
+
+static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    return (clv_op_cost){forward_flops(op, &in[Q], &in[KV]), sum_bytes(op, in, out)};
+}
+
+static size_t attention_workspace(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    (void)op, (void)out;
+    clv_attention_args args = sizes_of(in[Q].shape, in[KV].shape, in[Q].dtype, TEAM);
+    return clv_attention_forward_workspace(&args);
+}
+
+static clv_status attention_run(const clv_call *call, clv_error *err)
+{
+    clv_attention_args args = args_of(call, &call->in[Q], &call->in[KV], MASK);
+    args.out = view_of_q(&call->out[0]);
+    args.lse = call->out[1].data;
+    return clv_attention_forward(&args, err);
+}
+
+static void attention_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_value in[BACKWARD_IN] = {d_out[0],          clv_op_in(op, Q),    clv_op_in(op, KV),    clv_op_out(op, 0),
+                                 clv_op_out(op, 1), clv_op_in(op, MASK), clv_op_in(op, OFFSET)};
+    clv_value out[CLV_MAX_OUT];
+    clv_graph_emit(graph, &clv_op_attention_gradient, op->attrs, in, GMASK + op->n_in - MASK, out);
+    d_in[Q] = out[0];
+    d_in[KV] = out[1];
+}
+
+const clv_op_def clv_op_attention = {
+    .name = "attention",
+    .min_in = MASK,
+    .max_in = FORWARD_IN,
+    .n_out = 2,
+    .attrs_size = sizeof(attention_attrs),
+    .attrs = attention_fields,
+    .shape = attention_shape,
+    .rule = attention_rule,
+    .gradient = attention_gradient,
+    .cost = attention_cost,
+    .workspace = attention_workspace,
+    .run = {[CLV_CPU] = attention_run},
+};
+
+clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)
+{
+    clv_attention_options given = options ? *options : (clv_attention_options)CLV_ATTENTION_DEFAULT;
+    clv_type type = clv_graph_type(graph, q);
+    attention_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.causal = given.causal;
+    attrs.scale = given.scale;
+    if (given.scale == 0 && type.rank == 4 && type.shape[3] > 0)
+        attrs.scale = 1 / sqrt((double)type.shape[3]);
+    if (!isfinite(given.scale))
+        return clv_graph_fail(graph, CLV_EINVAL, "clv_attention: scale is %g; it must be finite", given.scale);
+    clv_value in[FORWARD_IN] = {q, kv, given.mask, given.offset}, out[CLV_MAX_OUT];
+    int n_in = clv_valid(given.offset) ? FORWARD_IN : clv_valid(given.mask) ? OFFSET : MASK;
+    clv_graph_emit(graph, &clv_op_attention, &attrs, in, n_in, out);
+    return out[0];
+}

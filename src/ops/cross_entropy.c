@@ -1,0 +1,401 @@
+/* cross_entropy.c: softmax cross-entropy of rows of logits whose vocabulary may be split; full logits are never gathered.
+ *
+ *   xent_max:   max[r]  = max_v logits[r,v]                                  rows pass; v reduce(max)
+ *   xent_sums:  sums[r] = (sum_v exp(logits[r,v] - max[r]), logits[r,label] - max[r])   rows pass; v reduce(sum)
+ *   xent_loss:  loss[r] = log(sums[r,0]) - sums[r,1], 0 where ignored        rows pass
+ *
+ * The pair is packed, so that a step costs two small reductions (Megatron-LM, vocab_parallel_cross_entropy). All three
+ * are f32, f64 for f64 logits.
+ *
+ * The gradient follows the chain, so that each op's gradient is right by itself and only rows meet rows:
+ *   xent_loss_gradient: d_sums[r] = (d_loss[r] / sums[r,0], -d_loss[r]), 0 where ignored              rows pass
+ *   xent_gradient:      d_logits[r,v] = exp(logits[r,v] - max[r]) d_sums[r,0] + [label == v] d_sums[r,1]
+ *                       rows, v pass: no communication; linear in d_sums
+ * Nothing flows into max: the loss does not depend on it. (Handing logits to xent_loss for its gradient alone would tie
+ * an op over rows to the split of the vocabulary.)
+ *
+ *   count_labels: the number of labels that count                            rows reduce(sum)
+ * so that a mean loss is a sum over a sum, never a mean of means. */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/cross_entropy.h"
+#include "ops/check.h"
+#include "ops/ops.h"
+
+typedef struct xent_attrs {
+    int64_t ignored;
+} xent_attrs;
+
+static const clv_attr xent_fields[] = {{"ignored", CLV_ATTR_INT64, offsetof(xent_attrs, ignored), 1}, {0}};
+
+static clv_cross_entropy_args args_of(const clv_call *call, const clv_view *logits, const clv_view *labels)
+{
+    const xent_attrs *a = call->op->attrs;
+    int v = logits->rank - 1;
+    return (clv_cross_entropy_args){.dtype = logits->dtype,
+                                    .label_dtype = labels ? labels->dtype : CLV_I64,
+                                    .rows = clv_view_rows(logits, 1),
+                                    .cols = logits->shape[v],
+                                    .vocab_lo = logits->lo[v],
+                                    .ignore = a ? a->ignored : CLV_IGNORED_LABEL};
+}
+
+/* The kernels of rows alone: statistics [..., 2] in place of logits. */
+static clv_cross_entropy_args row_args(const clv_call *call, const clv_view *sums, const clv_view *labels)
+{
+    clv_cross_entropy_args args = args_of(call, sums, labels);
+    args.cols = args.vocab_lo = 0;
+    return args;
+}
+
+static clv_status check_logits(const clv_type *logits, clv_error *err)
+{
+    CLV_TRY(clv_check_float("logits", logits, err));
+    return clv_check_rank_from("logits", logits, 1, "[...,V]", err);
+}
+
+static clv_status check_labels(const clv_type *labels, const clv_type *logits, clv_error *err)
+{
+    CLV_TRY(clv_check_index("labels", labels, err));
+    return clv_check_rows("labels", labels, "logits", logits, err);
+}
+
+/* [rows...] of the dtype of statistics of `logits`, and the same with 2 a row. */
+static clv_type row_of(const clv_type *logits)
+{
+    clv_type row = *logits;
+    row.dtype = clv_stats_dtype(logits->dtype);
+    row.shape[--row.rank] = 0;
+    return row;
+}
+
+static clv_type pair_of(const clv_type *logits)
+{
+    clv_type pair = *logits;
+    pair.dtype = clv_stats_dtype(logits->dtype);
+    pair.shape[pair.rank - 1] = 2;
+    return pair;
+}
+
+static clv_status check_stats(const char *what, const clv_type *stats, const clv_type *wanted, clv_error *err)
+{
+    CLV_TRY(clv_check_same_shape(what, stats, "what the logits call for", wanted, err));
+    if (stats->dtype != wanted->dtype)
+        return clv_fail(err, CLV_EDTYPE, "%s is %s; %s is needed", what, clv_dtype_name(stats->dtype),
+                        clv_dtype_name(wanted->dtype));
+    return CLV_OK;
+}
+
+/* Every operand and result holds the first `rows` dimensions (factors 0..rows-1). */
+static void rows_rule(clv_rule *rule, const clv_op *op, const clv_type *type, int rows)
+{
+    clv_rule_dims(rule, type, rows);
+    for (int i = 0; i < op->n_in; i++)
+        clv_rule_in_dims(rule, i, rows);
+    clv_rule_out_dims(rule, 0, rows);
+}
+
+/* The same, and v, which operand 0 holds. */
+static void logits_rule(clv_rule *rule, const clv_op *op, const clv_type *logits, clv_reduction how)
+{
+    int rows = logits->rank - 1;
+    rows_rule(rule, op, logits, rows);
+    clv_rule_in(rule, 0, rows, clv_rule_add(rule, logits->shape[rows], how));
+}
+
+/* ---- xent_max: logits -> [rows] ---- */
+
+static clv_status max_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    CLV_TRY(check_logits(&in[0], err));
+    out[0] = row_of(&in[0]);
+    return CLV_OK;
+}
+
+static void max_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)out;
+    logits_rule(rule, op, &in[0], CLV_REDUCE_MAX);
+}
+
+static clv_status max_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    clv_cross_entropy_args args = args_of(call, &call->in[0], NULL);
+    clv_cross_entropy_max(&args, call->out[0].data, call->in[0].data);
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_xent_max = {
+    .name = "xent_max",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .shape = max_shape,
+    .rule = max_rule,
+    .run = {[CLV_CPU] = max_run},
+};
+
+/* ---- xent_gradient: logits, max, labels, d_sums -> d_logits ---- */
+
+static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    CLV_TRY(check_logits(&in[0], err));
+    clv_type row = row_of(&in[0]), pair = pair_of(&in[0]);
+    CLV_TRY(check_stats("max", &in[1], &row, err));
+    CLV_TRY(check_labels(&in[2], &in[0], err));
+    CLV_TRY(check_stats("d_sums", &in[3], &pair, err));
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)out;
+    int rows = in[0].rank - 1;
+    logits_rule(rule, op, &in[0], CLV_REDUCE_NONE);
+    clv_rule_out(rule, 0, rows, rows); /* v, the last factor */
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1u << 3;
+}
+
+static clv_op_cost exp_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    double bytes = clv_type_bytes(&out[0]);
+    for (int i = 0; i < op->n_in; i++)
+        bytes += clv_type_bytes(&in[i]);
+    return (clv_op_cost){.flops = 10 * (double)clv_type_elems(&in[0]), .bytes = bytes};
+}
+
+static clv_status gradient_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    clv_cross_entropy_args args = args_of(call, &call->in[0], &call->in[2]);
+    clv_cross_entropy_backward(&args, call->out[0].data, call->in[0].data, call->in[2].data, call->in[1].data,
+                               call->in[3].data);
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_xent_gradient = {
+    .name = "xent_gradient",
+    .min_in = 4,
+    .max_in = 4,
+    .n_out = 1,
+    .attrs_size = sizeof(xent_attrs),
+    .attrs = xent_fields,
+    .shape = gradient_shape,
+    .rule = gradient_rule,
+    .cost = exp_cost,
+    .in_place = {1 + 0},
+    .run = {[CLV_CPU] = gradient_run},
+};
+
+/* ---- xent_sums: logits, max, labels -> [rows, 2] ---- */
+
+static clv_status sums_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    CLV_TRY(check_logits(&in[0], err));
+    clv_type row = row_of(&in[0]);
+    CLV_TRY(check_stats("max", &in[1], &row, err));
+    CLV_TRY(check_labels(&in[2], &in[0], err));
+    out[0] = pair_of(&in[0]);
+    return CLV_OK;
+}
+
+static void sums_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)out;
+    logits_rule(rule, op, &in[0], CLV_REDUCE_SUM);
+}
+
+static clv_status sums_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    clv_cross_entropy_args args = args_of(call, &call->in[0], &call->in[2]);
+    clv_cross_entropy_sums(&args, call->out[0].data, call->in[0].data, call->in[2].data, call->in[1].data);
+    return CLV_OK;
+}
+
+static void sums_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_value in[] = {clv_op_in(op, 0), clv_op_in(op, 1), clv_op_in(op, 2), d_out[0]};
+    d_in[0] = clv_graph_emit1(graph, &clv_op_xent_gradient, op->attrs, in, 4);
+}
+
+const clv_op_def clv_op_xent_sums = {
+    .name = "xent_sums",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 1,
+    .attrs_size = sizeof(xent_attrs),
+    .attrs = xent_fields,
+    .shape = sums_shape,
+    .rule = sums_rule,
+    .gradient = sums_gradient,
+    .cost = exp_cost,
+    .run = {[CLV_CPU] = sums_run},
+};
+
+/* ---- xent_loss_gradient: sums, labels, d_loss -> d_sums [rows, 2] ---- */
+
+static clv_status check_sums(const clv_type *sums, const clv_type *labels, clv_error *err)
+{
+    CLV_TRY(clv_check_float("sums", sums, err));
+    CLV_TRY(clv_check_rank_from("sums", sums, 1, "[...,2]", err));
+    return check_labels(labels, sums, err);
+}
+
+static clv_status loss_gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    clv_type row = row_of(&in[0]);
+    CLV_TRY(check_sums(&in[0], &in[1], err));
+    CLV_TRY(check_stats("d_loss", &in[2], &row, err));
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void loss_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)out;
+    rows_rule(rule, op, &in[1], in[1].rank);
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1u << 2;
+}
+
+static clv_status loss_gradient_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    clv_cross_entropy_args args = row_args(call, &call->in[0], &call->in[1]);
+    clv_cross_entropy_loss_backward(&args, call->out[0].data, call->in[0].data, call->in[1].data, call->in[2].data);
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_xent_loss_gradient = {
+    .name = "xent_loss_gradient",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 1,
+    .attrs_size = sizeof(xent_attrs),
+    .attrs = xent_fields,
+    .shape = loss_gradient_shape,
+    .rule = loss_gradient_rule,
+    .in_place = {1 + 0},
+    .run = {[CLV_CPU] = loss_gradient_run},
+};
+
+/* ---- xent_loss: sums, labels -> [rows] ---- */
+
+static clv_status loss_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    CLV_TRY(check_sums(&in[0], &in[1], err));
+    out[0] = row_of(&in[0]);
+    return CLV_OK;
+}
+
+static void loss_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)out;
+    rows_rule(rule, op, &in[1], in[1].rank);
+}
+
+static clv_status loss_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    clv_cross_entropy_args args = row_args(call, &call->in[0], &call->in[1]);
+    clv_cross_entropy_loss(&args, call->out[0].data, call->in[0].data, call->in[1].data);
+    return CLV_OK;
+}
+
+static void loss_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_value in[] = {clv_op_in(op, 0), clv_op_in(op, 1), d_out[0]};
+    d_in[0] = clv_graph_emit1(graph, &clv_op_xent_loss_gradient, op->attrs, in, 3);
+}
+
+const clv_op_def clv_op_xent_loss = {
+    .name = "xent_loss",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs_size = sizeof(xent_attrs),
+    .attrs = xent_fields,
+    .shape = loss_shape,
+    .rule = loss_rule,
+    .gradient = loss_gradient,
+    .run = {[CLV_CPU] = loss_run},
+};
+
+clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored)
+{
+    xent_attrs attrs = {.ignored = ignored};
+    clv_value for_sums[] = {logits, clv_graph_emit1(graph, &clv_op_xent_max, NULL, &logits, 1), labels};
+    clv_value for_loss[] = {clv_graph_emit1(graph, &clv_op_xent_sums, &attrs, for_sums, 3), labels};
+    return clv_graph_emit1(graph, &clv_op_xent_loss, &attrs, for_loss, 2);
+}
+
+/* ---- count_labels: labels -> scalar ---- */
+
+typedef struct count_attrs {
+    int64_t ignored;
+    clv_dtype dtype;
+} count_attrs;
+
+static const clv_attr count_fields[] = {{"ignored", CLV_ATTR_INT64, offsetof(count_attrs, ignored), 1},
+                                        {"dtype", CLV_ATTR_DTYPE, offsetof(count_attrs, dtype), 1},
+                                        {0}};
+
+static clv_status count_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    CLV_TRY(clv_check_index("labels", &in[0], err));
+    out[0] = (clv_type){.dtype = ((const count_attrs *)op->attrs)->dtype};
+    return CLV_OK;
+}
+
+static void count_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op, (void)out;
+    for (int d = 0; d < in[0].rank; d++)
+        clv_rule_in(rule, 0, d, clv_rule_add(rule, in[0].shape[d], CLV_REDUCE_SUM));
+}
+
+static clv_status count_run(const clv_call *call, clv_error *err)
+{
+    const clv_view *labels = &call->in[0];
+    int64_t ignored = ((const count_attrs *)call->op->attrs)->ignored, elems = clv_view_elems(labels), count = 0;
+    (void)err;
+    for (int64_t i = 0; i < elems; i++) {
+        int64_t label =
+            labels->dtype == CLV_I32 ? ((const int32_t *)labels->data)[i] : ((const int64_t *)labels->data)[i];
+        count += label != ignored;
+    }
+    clv_dtype_store(call->out[0].dtype, call->out[0].data, 0, (double)count);
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_count_labels = {
+    .name = "count_labels",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(count_attrs),
+    .attrs = count_fields,
+    .shape = count_shape,
+    .rule = count_rule,
+    .run = {[CLV_CPU] = count_run},
+};
+
+clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t ignored, clv_dtype dtype)
+{
+    count_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.ignored = ignored;
+    attrs.dtype = clv_stats_dtype(dtype);
+    return clv_graph_emit1(graph, &clv_op_count_labels, &attrs, &labels, 1);
+}

@@ -1,0 +1,90 @@
+/* dropout.c: dropout whose mask depends on the key and on an element's place in the whole tensor alone.
+ *
+ *   out[i] = keep(i) ? x[i] / (1 - p) : 0,   keep(i) = uniform(fold_in(key, step), flat global index of i) < 1 - p
+ *
+ *   factors: every dimension passes: each rank makes its own part of the mask, the same on every mesh; linear in x
+ *
+ * The gradient is the same op, with the same key and step, on d_out: no mask is stored. Source: Srivastava et al. 2014. */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/dropout.h"
+#include "ops/check.h"
+#include "ops/ops.h"
+
+typedef struct dropout_attrs {
+    double p;
+    clv_key key;
+} dropout_attrs;
+
+static const clv_attr dropout_attr_table[] = {
+    {"p", CLV_ATTR_DOUBLE, offsetof(dropout_attrs, p), 1},
+    {"key", CLV_ATTR_KEY, offsetof(dropout_attrs, key), 1},
+    {0},
+};
+
+static clv_status dropout_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    CLV_TRY(clv_check_float("x", &in[0], err));
+    if (clv_valid(clv_op_in(op, 1)))
+        CLV_TRY(clv_check_scalar("step", &in[1], CLV_I32, err));
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void dropout_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op, (void)out;
+    clv_rule_dims(rule, &in[0], in[0].rank);
+    clv_rule_in_dims(rule, 0, in[0].rank);
+    clv_rule_out_dims(rule, 0, in[0].rank);
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1u << 0;
+}
+
+static clv_status dropout_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const dropout_attrs *attrs = call->op->attrs;
+    const clv_view *x = &call->in[0];
+    clv_key key = attrs->key;
+    if (call->op->n_in > 1)
+        key = clv_key_fold_in(key, (uint32_t) * (const int32_t *)call->in[1].data);
+    clv_dropout_forward(x->dtype, call->out[0].data, x->data, attrs->p, key, x->rank, x->shape, x->lo, x->global);
+    return CLV_OK;
+}
+
+static void dropout_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_value in[] = {d_out[0], clv_op_in(op, 1)};
+    d_in[0] = clv_graph_emit1(graph, op->def, op->attrs, in, op->n_in);
+}
+
+const clv_op_def clv_op_dropout = {
+    .name = "dropout",
+    .min_in = 1,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs_size = sizeof(dropout_attrs),
+    .attrs = dropout_attr_table,
+    .shape = dropout_shape,
+    .rule = dropout_rule,
+    .gradient = dropout_gradient,
+    .in_place = {1 + 0},
+    .run = {[CLV_CPU] = dropout_run},
+};
+
+clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step)
+{
+    if (!(p >= 0 && p < 1))
+        return clv_graph_fail(graph, CLV_EINVAL, "clv_dropout: p is %g; 0 <= p < 1 is needed", p);
+    if (p == 0)
+        return x;
+    dropout_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.p = p;
+    attrs.key = key;
+    clv_value in[] = {x, step};
+    return clv_graph_emit1(graph, &clv_op_dropout, &attrs, in, clv_valid(step) ? 2 : 1);
+}

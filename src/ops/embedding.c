@@ -1,0 +1,166 @@
+/* embedding.c: rows of a table picked by token ids; the table may be split over vocabulary or width.
+ *
+ *   out[..., m] = table[ids[...], m]                 factors: rows, m pass; v reduce(sum); linear in table
+ *
+ * A rank that holds rows [lo, hi) of the table writes zeros for ids outside them: the sum over ranks is the embedding
+ * (Megatron-LM, VocabParallelEmbedding). An id outside [0, V) gives zeros.
+ *
+ *   d_table[v, m] = sum over rows with ids == v of d_out[row, m]     v, m pass; rows reduce(sum); linear in d_out */
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/embedding.h"
+#include "ops/check.h"
+#include "ops/ops.h"
+
+/* ---- embedding_gradient: d_out [..., M], ids [...] -> d_table [V, M] ---- */
+
+typedef struct gradient_attrs {
+    int64_t vocabulary;
+} gradient_attrs;
+
+static const clv_attr gradient_attr_table[] = {
+    {"vocabulary", CLV_ATTR_INT64, offsetof(gradient_attrs, vocabulary), 1},
+    {0},
+};
+
+static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    CLV_TRY(clv_check_float("d_out", &in[0], err));
+    CLV_TRY(clv_check_rank_from("d_out", &in[0], 1, "[...,M]", err));
+    CLV_TRY(clv_check_index("ids", &in[1], err));
+    CLV_TRY(clv_check_rows("ids", &in[1], "d_out", &in[0], err));
+    int64_t vocabulary = ((const gradient_attrs *)op->attrs)->vocabulary;
+    out[0] = (clv_type){.dtype = in[0].dtype, .rank = 2, .shape = {vocabulary, in[0].shape[in[0].rank - 1]}};
+    return CLV_OK;
+}
+
+static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op;
+    int rows = in[1].rank;
+    for (int d = 0; d < rows; d++)
+        clv_rule_add(rule, in[1].shape[d], CLV_REDUCE_SUM);
+    int v = clv_rule_add(rule, out[0].shape[0], CLV_REDUCE_NONE);
+    int m = clv_rule_add(rule, out[0].shape[1], CLV_REDUCE_NONE);
+    clv_rule_in_dims(rule, 0, rows);
+    clv_rule_in(rule, 0, rows, m);
+    clv_rule_in_dims(rule, 1, rows);
+    clv_rule_out(rule, 0, 0, v);
+    clv_rule_out(rule, 0, 1, m);
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1u << 0;
+}
+
+/* Reads d_out and ids, clears the table, and reads and writes a row an id. */
+static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    (void)op;
+    return (clv_op_cost){.flops = (double)clv_type_elems(&in[0]),
+                         .bytes = 3 * clv_type_bytes(&in[0]) + clv_type_bytes(&in[1]) + clv_type_bytes(&out[0])};
+}
+
+static clv_status gradient_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *d_out = &call->in[0], *ids = &call->in[1], *d_table = &call->out[0];
+    clv_embedding_args args = {.id_dtype = ids->dtype,
+                               .count = clv_view_elems(ids),
+                               .lo = d_table->lo[0],
+                               .hi = d_table->lo[0] + d_table->shape[0],
+                               .width = d_table->shape[1]};
+    clv_embedding_scatter(&args, d_table->dtype, d_table->data, d_out->dtype, d_out->data, ids->data);
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_embedding_gradient = {
+    .name = "embedding_gradient",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs_size = sizeof(gradient_attrs),
+    .attrs = gradient_attr_table,
+    .shape = gradient_shape,
+    .rule = gradient_rule,
+    .cost = gradient_cost,
+    .run = {[CLV_CPU] = gradient_run},
+};
+
+/* ---- embedding: table [V, M], ids [...] -> [..., M] ---- */
+
+static clv_status embedding_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    char text[256];
+    (void)op;
+    CLV_TRY(clv_check_float("table", &in[0], err));
+    if (in[0].rank != 2) {
+        clv_type_print(text, sizeof text, &in[0]);
+        return clv_fail(err, CLV_ESHAPE, "table is %s; [V,M] is needed", text);
+    }
+    CLV_TRY(clv_check_index("ids", &in[1], err));
+    if (in[1].rank >= CLV_MAX_RANK)
+        return clv_fail(err, CLV_ELIMIT, "ids has %d dimensions; at most %d are possible", in[1].rank,
+                        CLV_MAX_RANK - 1);
+    out[0] = in[1];
+    out[0].dtype = in[0].dtype;
+    out[0].shape[out[0].rank++] = in[0].shape[1];
+    return CLV_OK;
+}
+
+static void embedding_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op;
+    int rows = in[1].rank;
+    clv_rule_dims(rule, &out[0], rows + 1); /* m is factor `rows` */
+    int v = clv_rule_add(rule, in[0].shape[0], CLV_REDUCE_SUM);
+    clv_rule_in(rule, 0, 0, v);
+    clv_rule_in(rule, 0, 1, rows);
+    clv_rule_in_dims(rule, 1, rows);
+    clv_rule_out_dims(rule, 0, rows + 1);
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1u << 0;
+}
+
+/* Only the rows that ids name are read. */
+static clv_op_cost embedding_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    (void)op;
+    return (clv_op_cost){.bytes = clv_type_bytes(&in[1]) + 2 * clv_type_bytes(&out[0])};
+}
+
+static clv_status embedding_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *table = &call->in[0], *ids = &call->in[1];
+    clv_embedding_args args = {.id_dtype = ids->dtype,
+                               .count = clv_view_elems(ids),
+                               .lo = table->lo[0],
+                               .hi = table->lo[0] + table->shape[0],
+                               .width = table->shape[1]};
+    clv_embedding_gather(&args, call->out[0].dtype, call->out[0].data, table->dtype, table->data, ids->data);
+    return CLV_OK;
+}
+
+static void embedding_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    gradient_attrs attrs = {.vocabulary = clv_graph_type(graph, clv_op_in(op, 0)).shape[0]};
+    clv_value in[] = {d_out[0], clv_op_in(op, 1)};
+    d_in[0] = clv_graph_emit1(graph, &clv_op_embedding_gradient, &attrs, in, 2);
+}
+
+const clv_op_def clv_op_embedding = {
+    .name = "embedding",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .shape = embedding_shape,
+    .rule = embedding_rule,
+    .gradient = embedding_gradient,
+    .cost = embedding_cost,
+    .run = {[CLV_CPU] = embedding_run},
+};
+
+clv_value clv_embedding(clv_graph *graph, clv_value table, clv_value ids)
+{
+    clv_value in[] = {table, ids};
+    return clv_graph_emit1(graph, &clv_op_embedding, NULL, in, 2);
+}

@@ -1,0 +1,150 @@
+/* rope.c: rotary position embedding.
+ *
+ *   angle(s, i) = (offset + s) * theta^(-2i / dims), i < dims / 2
+ *   (a, b) -> (a cos - b sin, b cos + a sin) for the pairs (x[i], x[i + dims/2]), or (x[2i], x[2i+1]) if interleaved
+ *
+ *   x [B,S,H,D]; or packed keys and values [B,S,2,K,D], of which only the keys, [:,:,0], are rotated
+ *   factors: b, s, heads pass (s from the shard's first global row on); the 2 and D whole; linear in x
+ *
+ * The gradient is the inverse rotation of d_out: the same op with the angles negated.
+ * Source: Su et al. 2021, arXiv:2104.09864. */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/rope.h"
+#include "ops/check.h"
+#include "ops/ops.h"
+
+typedef struct rope_attrs {
+    double theta;
+    int64_t dims;
+    bool interleaved, inverse;
+} rope_attrs;
+
+static const clv_attr rope_attr_table[] = {
+    {"theta", CLV_ATTR_DOUBLE, offsetof(rope_attrs, theta), 1},
+    {"dims", CLV_ATTR_INT64, offsetof(rope_attrs, dims), 1},
+    {"interleaved", CLV_ATTR_BOOL, offsetof(rope_attrs, interleaved), 1},
+    {"inverse", CLV_ATTR_BOOL, offsetof(rope_attrs, inverse), 1},
+    {0},
+};
+
+enum { PACKED_RANK = 5 };
+
+static clv_status rope_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    const rope_attrs *attrs = op->attrs;
+    char text[256];
+    CLV_TRY(clv_check_float("x", &in[0], err));
+    if (in[0].rank != 4 && !(in[0].rank == PACKED_RANK && in[0].shape[2] == 2)) {
+        clv_type_print(text, sizeof text, &in[0]);
+        return clv_fail(err, CLV_ESHAPE, "x is %s; [B,S,H,D] or [B,S,2,K,D] is needed", text);
+    }
+    int64_t head_dim = in[0].shape[in[0].rank - 1];
+    if (attrs->dims < 0 || attrs->dims % 2 != 0 || attrs->dims > head_dim || attrs->dims > CLV_ROPE_MAX_ROTARY)
+        return clv_fail(err, CLV_EINVAL,
+                        "%lld rotated dims of a head_dim of %lld; an even number up to it and %d is needed",
+                        (long long)attrs->dims, (long long)head_dim, CLV_ROPE_MAX_ROTARY);
+    if (clv_valid(clv_op_in(op, 1)))
+        CLV_TRY(clv_check_scalar("offset", &in[1], CLV_I32, err));
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void rope_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op, (void)out;
+    int heads_dim = in[0].rank - 2, dims[3] = {0, 1, heads_dim};
+    for (int i = 0; i < 3; i++) {
+        int factor = clv_rule_add(rule, in[0].shape[dims[i]], CLV_REDUCE_NONE);
+        clv_rule_in(rule, 0, dims[i], factor);
+        clv_rule_out(rule, 0, dims[i], factor);
+    }
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1u << 0;
+}
+
+/* The values of packed keys and values, which are not rotated. */
+static void copy_values(const clv_view *out, const clv_view *x)
+{
+    int64_t rows = x->shape[0] * x->shape[1];
+    size_t half = (size_t)(x->shape[3] * x->shape[4]) * clv_dtype_size(x->dtype);
+    if (out->data == x->data || half == 0)
+        return;
+    for (int64_t row = 0; row < rows; row++)
+        memcpy((char *)out->data + ((size_t)row * 2 + 1) * half, (const char *)x->data + ((size_t)row * 2 + 1) * half,
+               half);
+}
+
+static clv_status rope_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const rope_attrs *attrs = call->op->attrs;
+    const clv_view *x = &call->in[0], *out = &call->out[0];
+    const int32_t *offset = call->op->n_in > 1 ? call->in[1].data : NULL;
+    bool packed = x->rank == PACKED_RANK;
+    int64_t heads = x->shape[x->rank - 2], head_dim = x->shape[x->rank - 1];
+    int64_t stride = (packed ? 2 : 1) * heads * head_dim;
+    clv_rope_args args = {.dtype = x->dtype,
+                          .interleaved = attrs->interleaved,
+                          .inverse = attrs->inverse,
+                          .batch = x->shape[0],
+                          .seq = x->shape[1],
+                          .heads = heads,
+                          .head_dim = head_dim,
+                          .rotary = attrs->dims,
+                          .x_stride = stride,
+                          .out_stride = stride,
+                          .base = attrs->theta,
+                          .position_offset = x->lo[1] + (offset ? *offset : 0)};
+    if (packed)
+        copy_values(out, x);
+    clv_rope_rotate(&args, out->data, x->data);
+    return CLV_OK;
+}
+
+static void rope_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    rope_attrs attrs = *(const rope_attrs *)op->attrs;
+    attrs.inverse = !attrs.inverse;
+    clv_value in[] = {d_out[0], clv_op_in(op, 1)};
+    d_in[0] = clv_graph_emit1(graph, op->def, &attrs, in, op->n_in);
+}
+
+static clv_op_cost rope_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    (void)op;
+    return (clv_op_cost){.flops = 3 * (double)clv_type_elems(&in[0]),
+                         .bytes = clv_type_bytes(&in[0]) + clv_type_bytes(&out[0])};
+}
+
+const clv_op_def clv_op_rope = {
+    .name = "rope",
+    .min_in = 1,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs_size = sizeof(rope_attrs),
+    .attrs = rope_attr_table,
+    .shape = rope_shape,
+    .rule = rope_rule,
+    .gradient = rope_gradient,
+    .cost = rope_cost,
+    .in_place = {1 + 0},
+    .run = {[CLV_CPU] = rope_run},
+};
+
+clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, double theta, int64_t dims, bool interleaved)
+{
+    if (!(theta > 0) || !isfinite(theta))
+        return clv_graph_fail(graph, CLV_EINVAL, "clv_rope: theta is %g; it must be above 0 and finite", theta);
+    clv_type type = clv_graph_type(graph, x);
+    rope_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.theta = theta;
+    attrs.dims = dims == 0 && type.rank > 0 ? type.shape[type.rank - 1] : dims;
+    attrs.interleaved = interleaved;
+    clv_value in[] = {x, offset};
+    return clv_graph_emit1(graph, &clv_op_rope, &attrs, in, clv_valid(offset) ? 2 : 1);
+}

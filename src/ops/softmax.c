@@ -1,0 +1,104 @@
+/* softmax.c: softmax over the last dimension, which is whole.
+ *
+ *   y[r,c] = exp(x[r,c] - max_c x[r,c]) / sum_c exp(x[r,c] - max)      factors: rows pass; c whole
+ *   d_x[r,c] = y[r,c] * (d_y[r,c] - sum_c d_y[r,c] * y[r,c])           the same; linear in d_y
+ *
+ * A row of -inf gives zeros. (Attention and cross-entropy have softmaxes of their own, which never store y.) */
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/softmax.h"
+#include "ops/check.h"
+#include "ops/ops.h"
+
+static clv_status check(const clv_type *x, clv_type *out, clv_error *err)
+{
+    CLV_TRY(clv_check_float("x", x, err));
+    CLV_TRY(clv_check_rank_from("x", x, 1, "[...,C]", err));
+    *out = *x;
+    return CLV_OK;
+}
+
+static void row_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)out;
+    int rows = in[0].rank - 1;
+    clv_rule_dims(rule, &in[0], rows);
+    for (int i = 0; i < op->n_in; i++)
+        clv_rule_in_dims(rule, i, rows);
+    clv_rule_out_dims(rule, 0, rows);
+}
+
+/* ---- softmax_gradient: d_y, y -> d_x ---- */
+
+static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    CLV_TRY(clv_check_same_shape("d_y", &in[0], "y", &in[1], err));
+    return check(&in[1], out, err);
+}
+
+static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    row_rule(op, in, out, rule);
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1u << 0;
+}
+
+static clv_status gradient_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *y = &call->in[1];
+    clv_softmax_backward(y->dtype, call->out[0].data, call->in[0].data, y->data, clv_view_rows(y, 1),
+                         y->shape[y->rank - 1]);
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_softmax_gradient = {
+    .name = "softmax_gradient",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .shape = gradient_shape,
+    .rule = gradient_rule,
+    .in_place = {1 + 0},
+    .run = {[CLV_CPU] = gradient_run},
+};
+
+/* ---- softmax ---- */
+
+static clv_status softmax_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    return check(&in[0], out, err);
+}
+
+static clv_status softmax_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *x = &call->in[0];
+    clv_softmax_forward(x->dtype, call->out[0].data, x->data, clv_view_rows(x, 1), x->shape[x->rank - 1]);
+    return CLV_OK;
+}
+
+static void softmax_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_value in[] = {d_out[0], clv_op_out(op, 0)};
+    d_in[0] = clv_graph_emit1(graph, &clv_op_softmax_gradient, NULL, in, 2);
+}
+
+const clv_op_def clv_op_softmax = {
+    .name = "softmax",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .shape = softmax_shape,
+    .rule = row_rule,
+    .gradient = softmax_gradient,
+    .in_place = {1 + 0},
+    .run = {[CLV_CPU] = softmax_run},
+};
+
+clv_value clv_softmax(clv_graph *graph, clv_value x)
+{
+    return clv_graph_emit1(graph, &clv_op_softmax, NULL, &x, 1);
+}
