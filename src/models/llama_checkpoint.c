@@ -1,0 +1,137 @@
+/* llama_checkpoint.c - a session's Llama state to and from a Hugging Face folder. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "models/llama.h"
+
+static int64_t elems_of(const clv_llama_parameter *parameter)
+{
+    int64_t elems = 1;
+    for (int d = 0; d < parameter->rank; d++)
+        elems *= parameter->shape[d];
+    return elems;
+}
+
+static clv_status make_folder(const char *folder, clv_error *err)
+{
+    if (mkdir(folder, 0777) == 0 || errno == EEXIST)
+        return CLV_OK;
+    return clv_fail(err, CLV_EIO, "%s: the folder cannot be made: %s", folder, strerror(errno));
+}
+
+/* The parameter in f32, whatever the state's dtype. */
+static clv_status read_parameter(float *out, const clv_session *session, const clv_llama_parameter *parameter,
+                                 clv_dtype dtype, void *scratch, clv_error *err)
+{
+    if (dtype == CLV_F32)
+        return clv_session_read(session, parameter->name, NULL, out, err);
+    CLV_TRY(clv_session_read(session, parameter->name, NULL, scratch, err));
+    clv_dtype_convert(CLV_F32, out, dtype, scratch, elems_of(parameter));
+    return CLV_OK;
+}
+
+static clv_status state_dtype(clv_dtype *out, const clv_session *session, const char *name, clv_error *err)
+{
+    for (int i = 0; clv_session_state(session, i).name; i++) {
+        clv_state_info info = clv_session_state(session, i);
+        if (strcmp(info.name, name) == 0) {
+            *out = info.type.dtype;
+            return CLV_OK;
+        }
+    }
+    return clv_fail(err, CLV_ENOTFOUND, "the session has no state '%s'", name);
+}
+
+/* Room for the largest parameter in f32, and once more in any dtype. */
+static clv_status make_room(float **values, void **scratch, const clv_llama_config *config, clv_error *err)
+{
+    int64_t most = 1;
+    for (int64_t i = 0; i < clv_llama_parameter_count(config); i++) {
+        clv_llama_parameter parameter = clv_llama_parameter_at(config, i);
+        int64_t elems = elems_of(&parameter);
+        most = elems > most ? elems : most;
+    }
+    *values = malloc((size_t)most * sizeof **values);
+    *scratch = malloc((size_t)most * sizeof **values);
+    if (*values && *scratch)
+        return CLV_OK;
+    free(*values);
+    free(*scratch);
+    return clv_fail_memory(err, "a parameter", (size_t)most * sizeof **values);
+}
+
+static clv_status save_weights(const clv_session *session, const clv_llama_config *config, const char *path,
+                               float *values, void *scratch, clv_error *err)
+{
+    clv_safetensors_writer *writer;
+    CLV_TRY(clv_llama_create_weights(&writer, config, path, err));
+    clv_status status = CLV_OK;
+    for (int64_t i = 0; status == CLV_OK && i < clv_llama_parameter_count(config); i++) {
+        clv_llama_parameter parameter = clv_llama_parameter_at(config, i);
+        clv_dtype dtype = CLV_F32;
+        status = state_dtype(&dtype, session, parameter.name, err);
+        if (status == CLV_OK)
+            status = read_parameter(values, session, &parameter, dtype, scratch, err);
+        if (status == CLV_OK)
+            status = clv_llama_write_parameter(writer, config, parameter.name, NULL, values, err);
+    }
+    if (status == CLV_OK)
+        return clv_safetensors_commit(writer, err);
+    clv_safetensors_abandon(writer);
+    return status;
+}
+
+clv_status clv_llama_save(const clv_session *session, const clv_llama_config *config, const char *folder,
+                          clv_error *err)
+{
+    char path[4096];
+    float *values;
+    void *scratch;
+    CLV_TRY(make_folder(folder, err));
+    CLV_TRY(make_room(&values, &scratch, config, err));
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    clv_status status = save_weights(session, config, path, values, scratch, err);
+    free(values);
+    free(scratch);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    return status == CLV_OK ? clv_llama_config_write(config, path, err) : status;
+}
+
+static clv_status load_parameter(clv_session *session, const clv_llama_config *config, const clv_weights *weights,
+                                 const clv_llama_parameter *parameter, float *values, void *scratch, clv_error *err)
+{
+    clv_dtype dtype = CLV_F32;
+    CLV_TRY(state_dtype(&dtype, session, parameter->name, err));
+    CLV_TRY(clv_llama_read_parameter(weights, config, parameter->name, NULL, values, err));
+    if (dtype == CLV_F32)
+        return clv_session_write(session, parameter->name, NULL, values, err);
+    clv_dtype_convert(dtype, scratch, CLV_F32, values, elems_of(parameter));
+    return clv_session_write(session, parameter->name, NULL, scratch, err);
+}
+
+clv_status clv_llama_load(clv_session *session, const clv_llama_config *config, const char *folder, clv_error *err)
+{
+    clv_weights *weights;
+    float *values;
+    void *scratch;
+    CLV_TRY(clv_weights_open(&weights, folder, err));
+    clv_status status = clv_llama_check_weights(weights, config, err);
+    if (status == CLV_OK)
+        status = make_room(&values, &scratch, config, err);
+    if (status != CLV_OK) {
+        clv_weights_close(weights);
+        return status;
+    }
+    for (int64_t i = 0; status == CLV_OK && i < clv_llama_parameter_count(config); i++) {
+        clv_llama_parameter parameter = clv_llama_parameter_at(config, i);
+        status = load_parameter(session, config, weights, &parameter, values, scratch, err);
+    }
+    free(values);
+    free(scratch);
+    clv_weights_close(weights);
+    return status;
+}
