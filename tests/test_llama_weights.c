@@ -335,7 +335,7 @@ static void test_formula(void **state)
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
     assert_int_equal(clv_weights_find(&t, w, "model.layers.1.self_attn.v_proj.weight", NULL), CLV_OK);
     assert_int_equal(clv_safetensors_read(t, NULL, CLV_F32, theirs, NULL), CLV_OK);
-    assert_int_equal(clv_llama_read_parameter(w, &small, "layers.1.kv", NULL, ours, NULL), CLV_OK);
+    assert_int_equal(clv_llama_read_parameter(w, &small, "layers.1.attention.kv.weight", NULL, ours, NULL), CLV_OK);
     for (int m = 0; m < 12; m++)
         for (int kd = 0; kd < 12; kd++)
             assert_true(ours[(m * 2 + 1) * 12 + kd] == theirs[kd * 12 + m]);
@@ -345,7 +345,8 @@ static void test_formula(void **state)
 static void test_names(void **state)
 {
     static const char *const absent[] = {
-        "",        "layers.2.q", "layers.-1.q", "layers.0.", "layers.0.qq", "layers.00.q", "lm_head.weight",
+        "",        "layers.2.attention.q.weight", "layers.-1.attention.q.weight", "layers.0.", "layers.0.attention.qq",
+        "layers.00.attention.q.weight", "lm_head",
         "embed.x", "layers"};
     clv_llama_config tied = small;
     clv_llama_parameter p;
@@ -358,8 +359,8 @@ static void test_names(void **state)
         assert_string_equal(p.name, clv_llama_parameter_at(&small, i).name);
     }
     tied.tie_word_embeddings = true;
-    assert_int_equal(clv_llama_parameter_find(&p, &tied, "lm_head", NULL), CLV_ENOTFOUND);
-    assert_int_equal(clv_llama_parameter_find(&p, &small, "layers.1.kv", NULL), CLV_OK);
+    assert_int_equal(clv_llama_parameter_find(&p, &tied, "lm_head.weight", NULL), CLV_ENOTFOUND);
+    assert_int_equal(clv_llama_parameter_find(&p, &small, "layers.1.attention.kv.weight", NULL), CLV_OK);
     assert_int_equal(p.rank, 4);
     assert_int_equal(p.shape[1], 2);
     assert_int_equal(p.shape[2], 3);

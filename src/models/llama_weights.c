@@ -22,16 +22,16 @@ typedef struct map_row {
 } map_row;
 
 static const map_row map[] = {
-    {"embed", {"model.embed_tokens.weight", NULL}, "", "VM"},
-    {"attn_norm", {"input_layernorm.weight", NULL}, "", "M"},
-    {"q", {"self_attn.q_proj.weight", NULL}, "M", "HD"},
-    {"kv", {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}, "M", "KD"},
-    {"o", {"self_attn.o_proj.weight", NULL}, "HD", "M"},
-    {"mlp_norm", {"post_attention_layernorm.weight", NULL}, "", "M"},
-    {"gate_up", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}, "M", "F"},
-    {"down", {"mlp.down_proj.weight", NULL}, "F", "M"},
-    {"final_norm", {"model.norm.weight", NULL}, "", "M"},
-    {"lm_head", {"lm_head.weight", NULL}, "M", "V"},
+    {"embed.weight", {"model.embed_tokens.weight", NULL}, "", "VM"},
+    {"attention.norm.weight", {"input_layernorm.weight", NULL}, "", "M"},
+    {"attention.q.weight", {"self_attn.q_proj.weight", NULL}, "M", "HD"},
+    {"attention.kv.weight", {"self_attn.k_proj.weight", "self_attn.v_proj.weight"}, "M", "KD"},
+    {"attention.o.weight", {"self_attn.o_proj.weight", NULL}, "HD", "M"},
+    {"mlp.norm.weight", {"post_attention_layernorm.weight", NULL}, "", "M"},
+    {"mlp.gate_up.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}, "M", "F"},
+    {"mlp.down.weight", {"mlp.down_proj.weight", NULL}, "F", "M"},
+    {"final_norm.weight", {"model.norm.weight", NULL}, "", "M"},
+    {"lm_head.weight", {"lm_head.weight", NULL}, "M", "V"},
 };
 enum { FIRST_OF_LAYER = 1, END_OF_LAYER = 8, ROWS_OF_LAYER = END_OF_LAYER - FIRST_OF_LAYER };
 

@@ -1,16 +1,16 @@
 /* llama_weights.h - a Llama-form model's parameters, ours and Hugging Face's.
  *
- *   ours                     shape          Hugging Face                                     shape
- *   embed                    [V,M]          model.embed_tokens.weight                        [V, M]
- *   layers.<i>.attn_norm     [M]            model.layers.<i>.input_layernorm.weight          [M]
- *   layers.<i>.q             [M,H,D]        model.layers.<i>.self_attn.q_proj.weight         [H*D, M]
- *   layers.<i>.kv            [M,2,K,D]      ...self_attn.k_proj.weight, v_proj.weight        [K*D, M] each
- *   layers.<i>.o             [H,D,M]        ...self_attn.o_proj.weight                       [M, H*D]
- *   layers.<i>.mlp_norm      [M]            ...post_attention_layernorm.weight               [M]
- *   layers.<i>.gate_up       [M,2,F]        ...mlp.gate_proj.weight, up_proj.weight          [F, M] each
- *   layers.<i>.down          [F,M]          ...mlp.down_proj.weight                          [M, F]
- *   final_norm               [M]            model.norm.weight                                [M]
- *   lm_head (when untied)    [M,V]          lm_head.weight                                   [V, M]
+ *   ours                             shape      Hugging Face                               shape
+ *   embed.weight                     [V,M]      model.embed_tokens.weight                  [V, M]
+ *   layers.<i>.attention.norm.weight [M]        model.layers.<i>.input_layernorm.weight    [M]
+ *   layers.<i>.attention.q.weight    [M,H,D]    ...self_attn.q_proj.weight                 [H*D, M]
+ *   layers.<i>.attention.kv.weight   [M,2,K,D]  ...self_attn.k_proj.weight, v_proj.weight  [K*D, M] each
+ *   layers.<i>.attention.o.weight    [H,D,M]    ...self_attn.o_proj.weight                 [M, H*D]
+ *   layers.<i>.mlp.norm.weight       [M]        ...post_attention_layernorm.weight         [M]
+ *   layers.<i>.mlp.gate_up.weight    [M,2,F]    ...mlp.gate_proj.weight, up_proj.weight    [F, M] each
+ *   layers.<i>.mlp.down.weight       [F,M]      ...mlp.down_proj.weight                    [M, F]
+ *   final_norm.weight                [M]        model.norm.weight                          [M]
+ *   lm_head.weight (when untied)     [M,V]      lm_head.weight                             [V, M]
  *
  * Theirs multiply from the right, [out, in]; ours are [in, out], so products are transposed on the way. Rotary
  * embedding is the half-split form on both sides: heads are not permuted.
