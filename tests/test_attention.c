@@ -54,6 +54,7 @@ static const shape shapes[] = {
     {.b = 2, .sq = 33, .sk = 9, .h = 2, .k = 4, .d = 17, .group = 2, .head_offset = 4, .kv_offset = 1},
     {.b = 1, .sq = 40, .sk = 20, .h = 1, .k = 1, .d = 8, .group = 1, .q_offset = -10, .causal = true},
     {.b = 1, .sq = 3, .sk = 70, .h = 2, .k = 2, .d = 128, .group = 1, .causal = true, .q_offset = 66},
+    {.b = 1, .sq = 2, .sk = 9, .h = 1, .k = 1, .d = 8, .group = 1, .causal = true, .q_offset = 3},
     /* one query row: decoding */
     {.b = 2, .sq = 1, .sk = 131, .h = 3, .k = 3, .d = 64, .group = 1, .length = true},
     {.b = 2,

@@ -24,8 +24,7 @@ static int64_t forward_floats(const clv_attention_args *a)
 static int64_t backward_floats(const clv_attention_args *a)
 {
     int64_t width = clv_attention_padded(a->head_dim);
-    int64_t keys = (a->k_rows + KEYS - 1) / KEYS * KEYS;
-    return 5 * ROWS * width + 2 * KEYS * width + 2 * KEYS * ROWS + 2 * ROWS + 2 * keys * width;
+    return 5 * ROWS * width + 2 * KEYS * width + 2 * KEYS * ROWS + 2 * ROWS + 2 * a->k_rows * width;
 }
 
 static int team(const clv_attention_args *a)
@@ -178,9 +177,19 @@ static double dot(const clv_attention_args *a, const void *x, int64_t i, const v
     return sum;
 }
 
+/* As the header says it, apart from what the fast kernels use. */
+static bool visible(const clv_attention_args *a, int64_t b, int64_t i, int64_t j)
+{
+    if (a->causal && j > a->q_offset + i)
+        return false;
+    if (a->key_length && j >= a->key_length[b])
+        return false;
+    return !a->key_mask || a->key_mask[b * a->k_rows + j];
+}
+
 static double score(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j)
 {
-    if (j >= clv_attention_visible(a, b, i + 1) || (a->key_mask && !a->key_mask[b * a->k_rows + j]))
+    if (!visible(a, b, i, j))
         return -INFINITY;
     return (double)a->scale * dot(a, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, j, c));
 }

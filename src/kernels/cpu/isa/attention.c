@@ -19,7 +19,9 @@
 enum {
     ROWS = CLV_ATTENTION_ROWS,
     KEYS = CLV_ATTENTION_KEYS,
-    TILE = 4 /* rows of a register tile; its width is up to TILE_VECTORS */
+    TILE = 6,      /* rows of a register tile; its width is up to TILE_VECTORS */
+    TILE_REST = 4, /* rows of the tile that takes what is left */
+    DOTS = 4       /* keys whose dot products run side by side */
 };
 #if defined(__AVX512F__)
 enum { TILE_VECTORS = 4 };
@@ -37,41 +39,51 @@ static int64_t round_up(int64_t n, int64_t to)
     return (n + to - 1) / to * to;
 }
 
-/* c[TILE, width] (+)= sum_p a[i*ai + p*ap] * b[p*ldb + :]; width in vectors. */
-CLV_INLINE void tile(int width, float *c, int64_t ldc, const float *a, int64_t ai, int64_t ap, const float *b,
+/* c [rows, width] (+)= sum_p a[i*ai + p*ap] * b[p*ldb + :]; rows <= TILE and width, in vectors, are constants. */
+CLV_INLINE void tile(int rows, int width, float *c, int64_t ldc, const float *a, int64_t ai, int64_t ap, const float *b,
                      int64_t ldb, int64_t k, bool accumulate)
 {
     vf sum[TILE][TILE_VECTORS];
 
-    CLV_UNROLL for (int i = 0; i < TILE; i++) CLV_UNROLL for (int j = 0; j < width; j++) sum[i][j] =
+    CLV_UNROLL for (int i = 0; i < rows; i++) CLV_UNROLL for (int j = 0; j < width; j++) sum[i][j] =
         accumulate ? vf_load(c + i * ldc + j * VF_LANES) : vf_set1(0.0f);
     for (int64_t p = 0; p < k; p++) {
         vf row[TILE_VECTORS];
         CLV_UNROLL for (int j = 0; j < width; j++) row[j] = vf_load(b + p * ldb + j * VF_LANES);
-        CLV_UNROLL for (int i = 0; i < TILE; i++)
+        CLV_UNROLL for (int i = 0; i < rows; i++)
         {
             vf element = vf_set1(a[i * ai + p * ap]);
             CLV_UNROLL for (int j = 0; j < width; j++) sum[i][j] = vf_fma(element, row[j], sum[i][j]);
         }
     }
-    CLV_UNROLL for (int i = 0; i < TILE; i++) CLV_UNROLL for (int j = 0; j < width; j++)
+    CLV_UNROLL for (int i = 0; i < rows; i++) CLV_UNROLL for (int j = 0; j < width; j++)
         vf_store(c + i * ldc + j * VF_LANES, sum[i][j]);
 }
 
-/* c [m, n] (+)= A [m, k] b [k, n] with A(i, p) = a[i*ai + p*ap]; m a multiple of TILE, n of VF_LANES. */
+/* All m rows of c, `width` vectors wide. */
+CLV_INLINE void panel(int width, float *c, int64_t ldc, const float *a, int64_t ai, int64_t ap, const float *b,
+                      int64_t ldb, int64_t m, int64_t k, bool accumulate)
+{
+    int64_t i = 0;
+    for (; m - i >= TILE; i += TILE)
+        tile(TILE, width, c + i * ldc, ldc, a + i * ai, ai, ap, b, ldb, k, accumulate);
+    for (; m - i >= TILE_REST; i += TILE_REST)
+        tile(TILE_REST, width, c + i * ldc, ldc, a + i * ai, ai, ap, b, ldb, k, accumulate);
+    for (; m > i; i++)
+        tile(1, width, c + i * ldc, ldc, a + i * ai, ai, ap, b, ldb, k, accumulate);
+}
+
+/* c [m, n] (+)= A [m, k] b [k, n] with A(i, p) = a[i*ai + p*ap]; n is a multiple of VF_LANES. */
 static void product(float *c, int64_t ldc, const float *a, int64_t ai, int64_t ap, const float *b, int64_t ldb,
                     int64_t m, int64_t n, int64_t k, bool accumulate)
 {
     int64_t j = 0;
     for (; n - j >= TILE_VECTORS * VF_LANES; j += TILE_VECTORS * VF_LANES)
-        for (int64_t i = 0; i < m; i += TILE)
-            tile(TILE_VECTORS, c + i * ldc + j, ldc, a + i * ai, ai, ap, b + j, ldb, k, accumulate);
+        panel(TILE_VECTORS, c + j, ldc, a, ai, ap, b + j, ldb, m, k, accumulate);
     for (; n - j >= 2 * VF_LANES; j += 2 * VF_LANES)
-        for (int64_t i = 0; i < m; i += TILE)
-            tile(2, c + i * ldc + j, ldc, a + i * ai, ai, ap, b + j, ldb, k, accumulate);
+        panel(2, c + j, ldc, a, ai, ap, b + j, ldb, m, k, accumulate);
     for (; n > j; j += VF_LANES)
-        for (int64_t i = 0; i < m; i += TILE)
-            tile(1, c + i * ldc + j, ldc, a + i * ai, ai, ap, b + j, ldb, k, accumulate);
+        panel(1, c + j, ldc, a, ai, ap, b + j, ldb, m, k, accumulate);
 }
 
 typedef float quad __attribute__((vector_size(16)));
@@ -131,8 +143,8 @@ static bool attended(const clv_attention_args *a, int64_t b, int64_t key)
 static void load_keys(float *k, float *v, const clv_attention_args *a, int64_t b, int64_t key, int64_t c, int64_t n)
 {
     size_t row = (size_t)clv_attention_padded(a->head_dim);
-    load_block(k, a, &a->k, b, key, c, n, round_up(n, TILE), 1.0f);
-    load_block(v, a, &a->v, b, key, c, n, round_up(n, TILE), 1.0f);
+    load_block(k, a, &a->k, b, key, c, n, round_up(n, DOTS), 1.0f);
+    load_block(v, a, &a->v, b, key, c, n, n, 1.0f);
     for (int64_t j = 0; a->key_mask && j < n; j++)
         if (!attended(a, b, key + j)) {
             memset(k + (size_t)j * row, 0, row * sizeof *k);
@@ -234,10 +246,10 @@ void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, floa
     for (int64_t key = 0; key < keys; key += KEYS) {
         int64_t n = min_of(KEYS, keys - key);
         load_keys(w.k, w.v, a, b, key, c, n);
-        product(w.st, ROWS, w.k, width, 1, w.qt, ROWS, round_up(n, TILE), lanes, a->head_dim, false);
+        product(w.st, ROWS, w.k, width, 1, w.qt, ROWS, n, lanes, a->head_dim, false);
         hide(w.st, a, b, key, n, row, lanes);
         softmax_step(&w, n, lanes, width);
-        product(w.ot, ROWS, w.v, 1, width, w.st, ROWS, width, lanes, n, true);
+        product(w.ot, ROWS, w.v, 1, width, w.st, ROWS, a->head_dim, lanes, n, true);
     }
     for (int64_t i = 0; i < rows; i++) {
         if (a->lse)
@@ -277,15 +289,15 @@ static decode_space decode_layout(float *at, int64_t head_dim)
     return w;
 }
 
-/* s [KEYS] = q [width] . k [n, width]; -inf from n on. TILE keys at a time hide the latency of the sums. */
+/* s [KEYS] = q [width] . k [n, width]; -inf from n on. DOTS keys at a time hide the latency of the sums. */
 static void dots(float *s, const float *q, const float *k, int64_t n, int64_t width)
 {
-    for (int64_t j = 0; j < n; j += TILE) {
-        vf sum[TILE] = {vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f)};
+    for (int64_t j = 0; j < n; j += DOTS) {
+        vf sum[DOTS] = {vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f), vf_set1(0.0f)};
         for (int64_t d = 0; d < width; d += VF_LANES)
-            CLV_UNROLL for (int x = 0; x < TILE; x++) sum[x] =
+            CLV_UNROLL for (int x = 0; x < DOTS; x++) sum[x] =
                 vf_fma(vf_load(q + d), vf_load(k + (j + x) * width + d), sum[x]);
-        CLV_UNROLL for (int x = 0; x < TILE; x++) s[j + x] = vf_sum(sum[x]);
+        CLV_UNROLL for (int x = 0; x < DOTS; x++) s[j + x] = vf_sum(sum[x]);
     }
     for (int64_t j = n; j < KEYS; j++)
         s[j] = -INFINITY;
@@ -342,7 +354,7 @@ void CLV_ISA_NAME(clv_attention_decode)(const clv_attention_args *a, float *work
                     w.p[g * KEYS + j] = -INFINITY;
             decode_step(&w, g, width);
         }
-        product(w.o, width, w.p, KEYS, 1, w.v, width, round_up(n, TILE), width, count, true);
+        product(w.o, width, w.p, KEYS, 1, w.v, width, n, width, count, true);
     }
     for (int64_t g = 0; g < n; g++) {
         if (a->lse)
@@ -360,7 +372,7 @@ typedef struct backward_space {
     float *k, *v;        /* [KEYS, Dp]                      */
     float *pt, *dst;     /* [KEYS, ROWS] P^T, dS^T          */
     float *lse, *delta;  /* [ROWS]                          */
-    float *dk, *dv;      /* [Sk, Dp], rows padded to KEYS   */
+    float *dk, *dv;      /* [Sk, Dp]                        */
 } backward_space;
 
 static backward_space backward_layout(float *at, int64_t head_dim, int64_t k_rows)
@@ -379,7 +391,7 @@ static backward_space backward_layout(float *at, int64_t head_dim, int64_t k_row
     w.lse = w.dst + KEYS * ROWS;
     w.delta = w.lse + ROWS;
     w.dk = w.delta + ROWS;
-    w.dv = w.dk + round_up(k_rows, KEYS) * width;
+    w.dv = w.dk + k_rows * width;
     return w;
 }
 
@@ -400,8 +412,8 @@ static void row_terms(const backward_space *w, const clv_attention_args *a, int6
     }
 }
 
-/* pt holds scores, dst dP^T: they become P^T and dS^T; rows of keys [n, padded) become 0. */
-static void probability_step(const backward_space *w, int64_t n, int64_t padded, int64_t lanes)
+/* pt holds scores, dst dP^T: they become P^T and dS^T. */
+static void probability_step(const backward_space *w, int64_t n, int64_t lanes)
 {
     for (int64_t j = 0; j < n; j++)
         for (int64_t l = 0; l < lanes; l += VF_LANES) {
@@ -410,8 +422,6 @@ static void probability_step(const backward_space *w, int64_t n, int64_t padded,
             vf_store(w->pt + j * ROWS + l, p);
             vf_store(w->dst + j * ROWS + l, vf_mul(p, dp));
         }
-    memset(w->pt + n * ROWS, 0, (size_t)((padded - n) * ROWS) * sizeof *w->pt);
-    memset(w->dst + n * ROWS, 0, (size_t)((padded - n) * ROWS) * sizeof *w->dst);
 }
 
 /* dq of a block of rows of head h; adds to dk and dv of KV head c. */
@@ -431,15 +441,14 @@ static void backward_block(const backward_space *w, const clv_attention_args *a,
     memset(w->dqt, 0, (size_t)(width * ROWS) * sizeof *w->dqt);
     for (int64_t key = 0; key < keys; key += KEYS) {
         int64_t n = min_of(KEYS, keys - key);
-        int64_t padded = round_up(n, TILE);
         load_keys(w->k, w->v, a, b, key, c, n);
-        product(w->pt, ROWS, w->k, width, 1, w->qt, ROWS, padded, lanes, a->head_dim, false);
-        product(w->dst, ROWS, w->v, width, 1, w->d_ot, ROWS, padded, lanes, a->head_dim, false);
+        product(w->pt, ROWS, w->k, width, 1, w->qt, ROWS, n, lanes, a->head_dim, false);
+        product(w->dst, ROWS, w->v, width, 1, w->d_ot, ROWS, n, lanes, a->head_dim, false);
         hide(w->pt, a, b, key, n, row, lanes);
-        probability_step(w, n, padded, lanes);
-        product(w->dv + key * width, width, w->pt, ROWS, 1, w->d_out, width, padded, width, rows, true);
-        product(w->dk + key * width, width, w->dst, ROWS, 1, w->q, width, padded, width, rows, true);
-        product(w->dqt, ROWS, w->k, 1, width, w->dst, ROWS, width, lanes, n, true);
+        probability_step(w, n, lanes);
+        product(w->dv + key * width, width, w->pt, ROWS, 1, w->d_out, width, n, width, rows, true);
+        product(w->dk + key * width, width, w->dst, ROWS, 1, w->q, width, n, width, rows, true);
+        product(w->dqt, ROWS, w->k, 1, width, w->dst, ROWS, a->head_dim, lanes, n, true);
     }
     transpose(w->qt, width, w->dqt, ROWS, width, lanes);
     store_block(a, &a->dq, b, row, h, rows, w->qt, a->scale);
@@ -449,7 +458,7 @@ void CLV_ISA_NAME(clv_attention_backward_head)(const clv_attention_args *a, floa
                                                int64_t h, int64_t n)
 {
     backward_space w = backward_layout(workspace, a->head_dim, a->k_rows);
-    size_t bytes = (size_t)(round_up(a->k_rows, KEYS) * clv_attention_padded(a->head_dim)) * sizeof *w.dk;
+    size_t bytes = (size_t)(a->k_rows * clv_attention_padded(a->head_dim)) * sizeof *w.dk;
 
     memset(w.dk, 0, bytes);
     memset(w.dv, 0, bytes);
