@@ -5,6 +5,15 @@
 
 static const struct clv_command commands[] = {
     {"bench", "time the parts and the whole", NULL, NULL, clv_bench_commands},
+    {"generate", "continue a prompt with a checkpoint",
+     "Streams text to stdout: the prompt, then what the model makes of it. Greedy text is the same at every -tp.\n\n"
+     "Example:\n  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n",
+     command_generate, NULL},
+    {"train", "train a byte-level transformer on text",
+     "Trains a Llama-form model with AdamW and a cosine schedule, split over ranks, and writes a checkpoint that\n"
+     "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding.\n\n"
+     "Example:\n  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n",
+     command_train, NULL},
     {"version", "print versions, CPU features and the ranks possible", "Example:\n  cleave version --json\n",
      command_version, NULL},
     {NULL, NULL, NULL, NULL, NULL},

@@ -1,0 +1,197 @@
+/* train.c - cleave train: a byte-level Llama-form model on text files. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/command.h"
+#include "cli/mesh_option.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/report.h"
+#include "train/train.h"
+
+enum { VOCABULARY = 256 };
+
+typedef struct train_args {
+    clv_strings text;
+    const char *out;
+    clv_mesh_option mesh;
+    bool sp, json;
+    int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, warmup, seed, threads;
+    double lr, weight_decay;
+} train_args;
+
+static int parse(train_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        {.names = "--text", .kind = CLV_OPTION_FILES, .out = &a->text, .value = "FILE...", .required = true,
+         .help = "text to learn, a byte a token; several files are joined"},
+        {.names = "--out", .kind = CLV_OPTION_STRING, .out = &a->out, .value = "DIR", .required = true,
+         .help = "new folder for the checkpoint (Hugging Face form) and metrics.jsonl"},
+        {.names = "-tp, --tensor-parallel-size", .kind = CLV_OPTION_INT, .out = &a->mesh.tp, .min = 1, .max = 1024,
+         .value = "N", .help = "ranks that split each layer"},
+        {.names = "--mesh", .kind = CLV_OPTION_STRING, .out = &a->mesh.text, .value = "AXES",
+         .help = "e.g. data=2,model=4: data splits the batch, model splits layers"},
+        {.names = "--sp, --sequence-parallel", .kind = CLV_OPTION_FLAG, .out = &a->sp,
+         .help = "split activations over the sequence between products"},
+        {.names = "--layers, --num-layers", .kind = CLV_OPTION_INT, .out = &a->layers, .min = 1, .max = 10000,
+         .value = "N", .help = "transformer blocks (4)"},
+        {.names = "--hidden, --hidden-size", .kind = CLV_OPTION_INT, .out = &a->hidden, .min = 1, .max = 1 << 20,
+         .value = "N", .help = "width (256)"},
+        {.names = "--heads, --num-attention-heads", .kind = CLV_OPTION_INT, .out = &a->heads, .min = 1,
+         .max = 1 << 16, .value = "N", .help = "query heads (8)"},
+        {.names = "--kv-heads, --num-query-groups", .kind = CLV_OPTION_INT, .out = &a->kv_heads, .min = 0,
+         .max = 1 << 16, .value = "N", .help = "key and value heads; 0: as many as query heads"},
+        {.names = "--ffn, --ffn-hidden-size", .kind = CLV_OPTION_INT, .out = &a->ffn, .min = 0, .max = 1 << 22,
+         .value = "N", .help = "feed-forward width; 0: 8/3 of the width, rounded up to 32"},
+        {.names = "--seq, --seq-length", .kind = CLV_OPTION_INT, .out = &a->seq, .min = 1, .max = 1 << 20,
+         .value = "N", .help = "bytes a sequence (256)"},
+        {.names = "--batch, --global-batch-size", .kind = CLV_OPTION_INT, .out = &a->batch, .min = 1, .max = 1 << 20,
+         .value = "N", .help = "sequences a step (8)"},
+        {.names = "--steps, --train-iters", .kind = CLV_OPTION_INT, .out = &a->steps, .min = 1, .max = 1 << 30,
+         .value = "N", .help = "steps (200)"},
+        {.names = "--lr", .kind = CLV_OPTION_REAL, .out = &a->lr, .real_min = 1e-9, .real_max = 10, .value = "RATE",
+         .help = "peak learning rate (0.003), cosine to a tenth after the warm-up"},
+        {.names = "--warmup, --lr-warmup-iters", .kind = CLV_OPTION_INT, .out = &a->warmup, .min = 0, .max = 1 << 30,
+         .value = "N", .help = "steps of linear warm-up (a twentieth of the steps)"},
+        {.names = "--weight-decay", .kind = CLV_OPTION_REAL, .out = &a->weight_decay, .real_min = 0, .real_max = 1,
+         .value = "W", .help = "decoupled weight decay of AdamW (0.1); norms are not decayed"},
+        {.names = "-s, --seed", .kind = CLV_OPTION_INT, .out = &a->seed, .min = 0, .max = INT64_MAX, .value = "N",
+         .help = "of weights and the order of data (1)"},
+        {.names = "-t, --threads", .kind = CLV_OPTION_INT, .out = &a->threads, .min = 1, .max = 1024, .value = "N",
+         .help = "threads a rank (1)"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print the summary as JSON"},
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+static clv_train_options options_of(const train_args *a, const clv_mesh *mesh)
+{
+    int64_t ffn = a->ffn ? a->ffn : (a->hidden * 8 / 3 + 31) / 32 * 32;
+    int64_t warmup = a->warmup >= 0 ? a->warmup : a->steps / 20;
+    return (clv_train_options){
+        .model = {.hidden = a->hidden,
+                  .layers = a->layers,
+                  .heads = a->heads,
+                  .kv_heads = a->kv_heads ? a->kv_heads : a->heads,
+                  .head_dim = a->hidden / a->heads,
+                  .ffn = ffn,
+                  .vocab = VOCABULARY,
+                  .max_positions = a->seq > 2048 ? a->seq : 2048,
+                  .rms_eps = 1e-5,
+                  .rope_theta = 10000,
+                  .tie_word_embeddings = false,
+                  .bos = -1},
+        .parallel = {.axis = clv_mesh_has_axis(mesh, "model") ? "model" : NULL,
+                     .batch_axis = clv_mesh_has_axis(mesh, "data") ? "data" : NULL,
+                     .sequence_parallel = a->sp},
+        .batch = a->batch,
+        .seq = a->seq,
+        .schedule = {.peak = a->lr, .floor = a->lr / 10, .warmup = warmup, .steps = a->steps},
+        .adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = a->weight_decay},
+        .seed = (uint64_t)a->seed,
+        .threads_per_rank = (int)a->threads,
+    };
+}
+
+/* The checkpoint's folder is made new, so that nothing is ever overwritten. */
+static clv_status make_out(const char *folder, clv_error *err)
+{
+    if (mkdir(folder, 0777) == 0)
+        return CLV_OK;
+    err->code = errno == EEXIST ? CLV_EEXIST : CLV_EIO;
+    snprintf(err->message, sizeof err->message, "--out %s: %s", folder,
+             errno == EEXIST ? "exists already; name a new folder" : strerror(errno));
+    return err->code;
+}
+
+static clv_status run_steps(clv_trainer *trainer, const train_args *a, FILE *metrics, clv_train_step *total,
+                            clv_error *err)
+{
+    clv_progress progress;
+    double tokens = (double)(a->batch * a->seq);
+    clv_progress_begin(&progress, "train", a->steps);
+    for (int64_t i = 0; i < a->steps; i++) {
+        clv_train_step step;
+        clv_status status = clv_trainer_step(trainer, &step, err);
+        if (status != CLV_OK)
+            return status;
+        fprintf(metrics, "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"tokens_per_s\":%.1f,\"comm_share\":%.4f}\n",
+                (long long)step.step, step.loss, step.lr, tokens / step.seconds, step.comm_seconds / step.seconds);
+        total->loss = i == 0 ? step.loss : 0.9 * total->loss + 0.1 * step.loss;
+        total->seconds += step.seconds;
+        total->comm_seconds += step.comm_seconds;
+        char note[96];
+        snprintf(note, sizeof note, "loss %.3f, %.0f tokens/s, %.0f %% communication", total->loss,
+                 tokens * (double)(i + 1) / total->seconds, 100 * total->comm_seconds / total->seconds);
+        clv_progress_update(&progress, i + 1, note);
+    }
+    clv_progress_end(&progress);
+    return CLV_OK;
+}
+
+static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_text_data *data, clv_train_step *total,
+                        clv_trainer **trainer, clv_error *err)
+{
+    clv_train_options options = options_of(a, mesh);
+    char path[4096];
+    clv_status status = clv_trainer_new(trainer, mesh, &options, data, err);
+    if (status == CLV_OK)
+        status = make_out(a->out, err);
+    if (status != CLV_OK)
+        return status;
+    fprintf(stderr, "training %.2f M parameters on %lld bytes of text over %lld ranks\n",
+            1e-6 * (double)clv_trainer_parameters(*trainer), (long long)data->size,
+            (long long)clv_mesh_ranks(mesh));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", a->out);
+    FILE *metrics = fopen(path, "w");
+    if (!metrics) {
+        snprintf(err->message, sizeof err->message, "%s: %s", path, strerror(errno));
+        return err->code = CLV_EIO;
+    }
+    status = run_steps(*trainer, a, metrics, total, err);
+    if (fclose(metrics) != 0 && status == CLV_OK) {
+        snprintf(err->message, sizeof err->message, "%s: %s", path, strerror(errno));
+        status = err->code = CLV_EIO;
+    }
+    return status == CLV_OK ? clv_trainer_save(*trainer, a->out, err) : status;
+}
+
+static int report(const train_args *a, const clv_trainer *trainer, const clv_train_step *total)
+{
+    clv_table *t = clv_report_collectives(clv_trainer_program(trainer));
+    clv_table_top(t);
+    clv_table_real(t, "loss", total->loss);
+    clv_table_real(t, "seconds", total->seconds);
+    clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * a->steps) / total->seconds);
+    clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
+    clv_table_int(t, "region_bytes_per_rank", clv_program_region_bytes(clv_trainer_program(trainer)));
+    clv_table_text(t, "checkpoint", a->out);
+    return clv_table_finish(t, a->json);
+}
+
+int command_train(int argc, char **argv)
+{
+    train_args a = {.layers = 4, .hidden = 256, .heads = 8, .seq = 256, .batch = 8, .steps = 200, .warmup = -1,
+                    .seed = 1, .threads = 1, .lr = 3e-3, .weight_decay = 0.1, .mesh = {.tp = 1}};
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_text_data data = {0};
+    clv_trainer *trainer = NULL;
+    clv_train_step total = {0};
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    clv_status status = clv_mesh_option_resolve(&mesh, &a.mesh, argv[0], &err);
+    if (status == CLV_OK)
+        status = clv_text_data_open(&data, a.text.item, a.text.n, a.seq, &err);
+    if (status == CLV_OK)
+        status = train(&a, &mesh, &data, &total, &trainer, &err);
+    code = status == CLV_OK ? report(&a, trainer, &total) : clv_command_report(argv[0], &err);
+    clv_trainer_free(trainer);
+    clv_text_data_close(&data);
+    return code;
+}

@@ -1,0 +1,32 @@
+/* generate.h - text from a Llama-form model, a token at a time: programs for chunks of the prompt and one for a decode
+ * step, all sharing weights and KV cache as a session's state. */
+#ifndef CLEAVE_INFER_GENERATE_H
+#define CLEAVE_INFER_GENERATE_H
+
+#include "infer/sampling.h"
+#include "models/llama.h"
+
+typedef struct clv_generator_options {
+    const char *axis; /* tensor-parallel axis of the mesh; NULL: none */
+    int64_t context;  /* positions of the KV cache; 0: the model's maximum */
+    clv_dtype dtype;
+    int threads_per_rank;
+} clv_generator_options;
+
+typedef struct clv_generator clv_generator;
+
+/* Loads a Hugging Face folder (config.json, safetensors) onto the mesh. Free with clv_generator_free. */
+clv_status clv_generator_new(clv_generator **out, const char *folder, const clv_mesh *mesh,
+                             const clv_generator_options *options, clv_error *err);
+void clv_generator_free(clv_generator *generator);
+const clv_llama_config *clv_generator_config(const clv_generator *generator);
+
+/* Feeds n >= 1 tokens after those fed before and gives the logits [V] of the last, borrowed until the next call.
+ * @return CLV_EINVAL for an id outside the vocabulary; CLV_ELIMIT when the context is full */
+clv_status clv_generator_feed(clv_generator *generator, const int64_t *ids, int64_t n, const float **logits,
+                              clv_error *err);
+/* Chooses the token after the logits given last. */
+clv_status clv_generator_sample(clv_generator *generator, const clv_sampling *sampling, int64_t *token,
+                                clv_error *err);
+
+#endif
