@@ -90,12 +90,43 @@ static void nan_propagates(void **state)
     check_everywhere(nan_stays_where_it_is);
 }
 
+/* Far gates are off or on, value and slope; nothing becomes NaN. */
+static void far_gates_are_finite(clv_dtype dtype)
+{
+    enum { N = 20 };
+    if (dtype == CLV_F16)
+        return; /* has no 1e30 */
+    operand gate = operand_blank(dtype, N), ones = operand_blank(dtype, N), d_gate = operand_blank(dtype, N);
+    operand d_up = operand_blank(dtype, N);
+    for (int i = 0; i < N; i++) {
+        clv_dtype_store(dtype, gate.data, i, i % 2 ? 1e30 : -1e30);
+        clv_dtype_store(dtype, ones.data, i, 1);
+        d_gate.exact[i] = i % 2;
+        d_up.exact[i] = i % 2 ? clv_dtype_load(dtype, gate.data, i) : 0;
+    }
+    for (int a = 0; a < ACTS; a++) {
+        clv_glu_backward(acts[a], dtype, d_gate.data, d_up.data, ones.data, gate.data, ones.data, N, 1, N);
+        check_close("far slope", dtype, d_gate.data, d_gate.exact, N, 4, 1e-20);
+        check_close("far value", dtype, d_up.data, d_up.exact, N, 4, 1e-20);
+        clv_glu(acts[a], dtype, d_gate.data, gate.data, ones.data, N, 1, N);
+        check_close("far forward", dtype, d_gate.data, d_up.exact, N, 4, 1e-20);
+    }
+    operand_free(gate), operand_free(ones), operand_free(d_gate), operand_free(d_up);
+}
+
+static void far_gates(void **state)
+{
+    (void)state;
+    check_everywhere(far_gates_are_finite);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bias_act),
         cmocka_unit_test(glu),
         cmocka_unit_test(nan_propagates),
+        cmocka_unit_test(far_gates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -52,7 +52,7 @@ static void bias_act_row(clv_unary_op act, clv_dtype dtype, void *out, const voi
 static void bias_act(clv_unary_op act, clv_dtype dtype, void *out, const void *d_out, const void *x, const void *bias,
                      int64_t rows, int64_t cols)
 {
-    assert(clv_unary_saves(act) != CLV_SAVED_OUTPUT || d_out == NULL);
+    assert(clv_unary_saves(act) == CLV_SAVED_INPUT);
     if (!clv_computes_in_f32(dtype)) {
         bias_act_reference(act, dtype, out, d_out, x, bias, rows, cols);
         return;
@@ -77,14 +77,14 @@ void clv_bias_act_backward(clv_unary_op act, clv_dtype dtype, void *d_x, const v
 static void glu_row(clv_unary_op act, clv_dtype dtype, void *out, const void *gate, const void *up, int64_t stride,
                     int64_t row, int64_t cols)
 {
-    float gate_block[CLV_BLOCK], up_block[CLV_BLOCK], active[CLV_BLOCK];
+    float gate_block[CLV_BLOCK], up_block[CLV_BLOCK];
     const clv_math_spans *math = clv_math();
     for (int64_t c = 0; c < cols; c += CLV_BLOCK) {
         int64_t n = clv_min_i64(CLV_BLOCK, cols - c), in = row * stride + c, i = row * cols + c;
-        math->unary[act](active, clv_block_load(math, dtype, gate, in, n, gate_block), NULL, NULL, 1, n);
+        const float *gate32 = clv_block_load(math, dtype, gate, in, n, gate_block);
         const float *up32 = clv_block_load(math, dtype, up, in, n, up_block);
         float *to = clv_block_out(dtype, out, i, gate_block);
-        math->binary[CLV_BINARY_MUL](to, active, up32, NULL, 0, n);
+        math->glu[act](to, gate32, up32, NULL, 1, n);
         clv_block_store(math, dtype, out, i, n, to);
     }
 }
@@ -92,6 +92,7 @@ static void glu_row(clv_unary_op act, clv_dtype dtype, void *out, const void *ga
 void clv_glu(clv_unary_op act, clv_dtype dtype, void *out, const void *gate, const void *up, int64_t stride,
              int64_t rows, int64_t cols)
 {
+    assert(clv_math()->glu[act] != NULL);
     CLV_PARALLEL_FOR(rows * cols)
     for (int64_t row = 0; row < rows; row++) {
         if (clv_computes_in_f32(dtype)) {
@@ -108,19 +109,16 @@ void clv_glu(clv_unary_op act, clv_dtype dtype, void *out, const void *gate, con
 static void glu_backward_row(clv_unary_op act, clv_dtype dtype, void *d_gate, void *d_up, const void *d_out,
                              const void *gate, const void *up, int64_t stride, int64_t row, int64_t cols)
 {
-    float gate_block[CLV_BLOCK], up_block[CLV_BLOCK], d_block[CLV_BLOCK], active[CLV_BLOCK], d_active[CLV_BLOCK];
+    float gate_block[CLV_BLOCK], up_block[CLV_BLOCK], d_block[CLV_BLOCK];
     const clv_math_spans *math = clv_math();
     for (int64_t c = 0; c < cols; c += CLV_BLOCK) {
         int64_t n = clv_min_i64(CLV_BLOCK, cols - c), in = row * stride + c;
         const float *gate32 = clv_block_load(math, dtype, gate, in, n, gate_block);
         const float *up32 = clv_block_load(math, dtype, up, in, n, up_block);
         const float *d32 = clv_block_load(math, dtype, d_out, row * cols + c, n, d_block);
-        math->unary[act](active, gate32, NULL, NULL, 1, n);
-        math->binary[CLV_BINARY_MUL](d_active, d32, up32, NULL, 0, n);
-        float *to_up = clv_block_out(dtype, d_up, in, up_block),
-              *to_gate = clv_block_out(dtype, d_gate, in, gate_block);
-        math->binary[CLV_BINARY_MUL](to_up, d32, active, NULL, 0, n);
-        math->unary_backward[act](to_gate, d_active, gate32, NULL, 1, n);
+        float *to_gate = clv_block_out(dtype, d_gate, in, gate_block);
+        float *to_up = clv_block_out(dtype, d_up, in, up_block);
+        math->glu_backward[act](to_gate, to_up, d32, gate32, up32, n);
         clv_block_store(math, dtype, d_up, in, n, to_up);
         clv_block_store(math, dtype, d_gate, in, n, to_gate);
     }
@@ -129,7 +127,7 @@ static void glu_backward_row(clv_unary_op act, clv_dtype dtype, void *d_gate, vo
 void clv_glu_backward(clv_unary_op act, clv_dtype dtype, void *d_gate, void *d_up, const void *d_out, const void *gate,
                       const void *up, int64_t stride, int64_t rows, int64_t cols)
 {
-    assert(clv_unary_saves(act) != CLV_SAVED_OUTPUT);
+    assert(clv_math()->glu_backward[act] != NULL);
     CLV_PARALLEL_FOR(rows * cols)
     for (int64_t row = 0; row < rows; row++) {
         if (clv_computes_in_f32(dtype)) {

@@ -3,7 +3,7 @@
  *   bias_act:  out[r,f] = act(x[r,f] + bias[f])                     (GPT-2, ESM-2: gelu)
  *   glu:       out[r,f] = act(gate[r,f]) * up[r,f]                  (Shazeer 2020, arXiv:2002.05202: swiglu, geglu, reglu)
  *
- * act: any op of clv_unary_op whose derivative takes its input: gelu_erf, gelu_tanh, silu, relu, log, scale, ...
+ * act: CLV_UNARY_SILU, GELU_ERF, GELU_TANH or RELU.
  * Sharding: rows and f may both be split; elements are independent. One dtype for all operands.
  */
 #ifndef CLEAVE_KERNELS_CPU_ACTIVATION_H

@@ -21,8 +21,11 @@ typedef struct clv_math_spans {
     clv_span *unary[CLV_UNARY_COUNT];          /* (x)                    */
     clv_span *unary_backward[CLV_UNARY_COUNT]; /* (d_out, saved)         */
     clv_span *binary[CLV_BINARY_COUNT];        /* (a, b)                 */
-    clv_span *where;                           /* (cond, a, b), cond f32 */
-    clv_span *max_backward[2];                 /* [largest](d_out, a, b) */
+    clv_span *glu[CLV_UNARY_COUNT];            /* (gate, up); for activations only */
+    void (*glu_backward[CLV_UNARY_COUNT])(float *d_gate, float *d_up, const float *d_out, const float *gate,
+                                          const float *up, int64_t n);
+    clv_span *where;           /* (cond, a, b), cond f32 */
+    clv_span *max_backward[2]; /* [largest](d_out, a, b) */
     void (*widen_bf16)(float *out, const uint16_t *x, int64_t n);
     void (*widen_f16)(float *out, const uint16_t *x, int64_t n);
     void (*narrow_bf16)(uint16_t *out, const float *x, int64_t n);

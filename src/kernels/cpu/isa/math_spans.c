@@ -35,9 +35,6 @@ SPAN(exp_backward, a[i] * b[i])
 SPAN(log_backward, a[i] / b[i])
 SPAN(tanh_backward, a[i] * (1.0f - b[i] * b[i]))
 SPAN(sigmoid_backward, a[i] * (b[i] * (1.0f - b[i])))
-SPAN(gelu_erf_backward, a[i] * clv_v_gelu_erf_slope(b[i]))
-SPAN(gelu_tanh_backward, a[i] * clv_v_gelu_tanh_slope(b[i]))
-SPAN(silu_backward, a[i] * clv_v_silu_slope(b[i]))
 SPAN(relu_backward, b[i] <= 0.0f ? 0.0f : a[i])
 SPAN(rsqrt_backward, a[i] * (-0.5f * b[i] * b[i] * b[i]))
 SPAN(neg_backward, -a[i])
@@ -54,6 +51,47 @@ SPAN(min, clv_v_min(a[i], b[i]))
 SPAN(where, a[i] != 0.0f ? b[i] : c[i])
 SPAN(max_backward, a[i] * (b[i] > c[i] ? 1.0f : b[i] == c[i] ? 0.5f : 0.0f))
 SPAN(min_backward, a[i] * (b[i] < c[i] ? 1.0f : b[i] == c[i] ? 0.5f : 0.0f))
+
+/* a: d_out, b: the activation's argument */
+#define SLOPE_SPAN(name)                                                                                               \
+    static void span_##name##_backward(float *out, const float *a, const float *b, const float *c, float alpha,        \
+                                       int64_t n)                                                                      \
+    {                                                                                                                  \
+        (void)c, (void)alpha;                                                                                          \
+        CLV_INDEPENDENT                                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            float slope;                                                                                               \
+            (void)clv_v_##name##_both(b[i], &slope);                                                                   \
+            out[i] = a[i] * slope;                                                                                     \
+        }                                                                                                              \
+    }
+
+SLOPE_SPAN(silu)
+SLOPE_SPAN(gelu_erf)
+SLOPE_SPAN(gelu_tanh)
+
+/* Gated units: a: gate, b: up. */
+SPAN(silu_glu, clv_v_silu(a[i]) * b[i])
+SPAN(gelu_erf_glu, clv_v_gelu_erf(a[i]) * b[i])
+SPAN(gelu_tanh_glu, clv_v_gelu_tanh(a[i]) * b[i])
+SPAN(relu_glu, (a[i] < 0.0f ? 0.0f : a[i]) * b[i])
+
+#define GLU_BACKWARD_SPAN(name)                                                                                        \
+    static void span_##name##_glu_backward(float *d_gate, float *d_up, const float *d_out, const float *gate,          \
+                                           const float *up, int64_t n)                                                 \
+    {                                                                                                                  \
+        CLV_INDEPENDENT                                                                                                \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            float slope, active = clv_v_##name##_both(gate[i], &slope), d = d_out[i], u = up[i];                       \
+            d_up[i] = d * active;                                                                                      \
+            d_gate[i] = d * u * slope;                                                                                 \
+        }                                                                                                              \
+    }
+
+GLU_BACKWARD_SPAN(silu)
+GLU_BACKWARD_SPAN(gelu_erf)
+GLU_BACKWARD_SPAN(gelu_tanh)
+GLU_BACKWARD_SPAN(relu)
 
 static void widen_bf16(float *out, const uint16_t *x, int64_t n)
 {
@@ -101,6 +139,11 @@ const clv_math_spans *CLV_ISA_NAME(clv_math_spans_of)(void)
         .unary = {CLV_UNARY_TABLE(FORWARD)},
         .unary_backward = {CLV_UNARY_TABLE(BACKWARD)},
         .binary = {CLV_BINARY_TABLE(BINARY)},
+#define GLU(code, name) .glu[code] = span_##name##_glu, .glu_backward[code] = span_##name##_glu_backward
+        GLU(CLV_UNARY_SILU, silu),
+        GLU(CLV_UNARY_GELU_ERF, gelu_erf),
+        GLU(CLV_UNARY_GELU_TANH, gelu_tanh),
+        GLU(CLV_UNARY_RELU, relu),
         .where = span_where,
         .max_backward = {span_min_backward, span_max_backward},
         .widen_bf16 = widen_bf16,

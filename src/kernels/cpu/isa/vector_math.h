@@ -22,14 +22,21 @@
 #define CLV_INDEPENDENT
 #endif
 
-static inline uint32_t clv_v_bits(float x)
+/* A call that is not inlined stops its loop from vectorising. */
+#if defined(__GNUC__)
+#define CLV_V_INLINE static inline __attribute__((always_inline))
+#else
+#define CLV_V_INLINE static inline
+#endif
+
+CLV_V_INLINE uint32_t clv_v_bits(float x)
 {
     uint32_t u;
     memcpy(&u, &x, sizeof u);
     return u;
 }
 
-static inline float clv_v_float(uint32_t u)
+CLV_V_INLINE float clv_v_float(uint32_t u)
 {
     float x;
     memcpy(&x, &u, sizeof x);
@@ -37,14 +44,14 @@ static inline float clv_v_float(uint32_t u)
 }
 
 /* NaN stays. */
-static inline float clv_v_clamp(float x, float lo, float hi)
+CLV_V_INLINE float clv_v_clamp(float x, float lo, float hi)
 {
     x = x > hi ? hi : x;
     return x < lo ? lo : x;
 }
 
 /* exp(x) = 2^n exp(r), |r| <= ln 2 / 2; the power in two factors, so that it may be subnormal or infinite. */
-static inline float clv_v_exp(float x)
+CLV_V_INLINE float clv_v_exp(float x)
 {
     const float magic = 0x1.8p23f; /* adding it rounds to an integer, kept in the low bits */
     x = clv_v_clamp(x, -104.0f, 89.0f);
@@ -66,7 +73,7 @@ static inline float clv_v_exp(float x)
 }
 
 /* log(x) = e ln 2 + log(m), sqrt(1/2) <= m < sqrt(2). */
-static inline float clv_v_log(float x)
+CLV_V_INLINE float clv_v_log(float x)
 {
     float scaled = x * 0x1p23f;
     int subnormal = x < 0x1p-126f;
@@ -93,7 +100,7 @@ static inline float clv_v_log(float x)
     return x != x ? x : y;
 }
 
-static inline float clv_v_tanh(float x)
+CLV_V_INLINE float clv_v_tanh(float x)
 {
     float magnitude = fabsf(x), z = x * x;
     float p = -5.70498872745e-3f;
@@ -106,12 +113,12 @@ static inline float clv_v_tanh(float x)
     return magnitude < 0.625f ? near : copysignf(far, x);
 }
 
-static inline float clv_v_sigmoid(float x)
+CLV_V_INLINE float clv_v_sigmoid(float x)
 {
     return 1.0f / (1.0f + clv_v_exp(-x));
 }
 
-static inline float clv_v_erf(float x)
+CLV_V_INLINE float clv_v_erf(float x)
 {
     float t = fabsf(x);
     t = t > 4.0f ? 4.0f : t;
@@ -139,60 +146,71 @@ static inline float clv_v_erf(float x)
 #define CLV_V_INV_SQRT_2PI   0.39894228040143268f
 #define CLV_V_GELU_CUBIC     0.044715f
 
-static inline float clv_v_gelu_erf(float x)
+CLV_V_INLINE float clv_v_gelu_erf(float x)
 {
     return 0.5f * x * (1.0f + clv_v_erf(x * CLV_V_SQRT_HALF));
 }
 
-static inline float clv_v_gelu_erf_slope(float x)
-{
-    return 0.5f * (1.0f + clv_v_erf(x * CLV_V_SQRT_HALF)) + x * CLV_V_INV_SQRT_2PI * clv_v_exp(-0.5f * x * x);
-}
-
 /* (1 + tanh u) / 2 = sigmoid(2 u), without the cancellation. */
-static inline float clv_v_gelu_tanh(float x)
+CLV_V_INLINE float clv_v_gelu_tanh(float x)
 {
     float u = CLV_V_SQRT_2_OVER_PI * (x + CLV_V_GELU_CUBIC * x * x * x);
     return x * clv_v_sigmoid(2.0f * u);
 }
 
 /* s = sigmoid(v) and *rest = 1 - s without cancellation; |v| is at most 80, so that exp stays finite. */
-static inline float clv_v_sigmoid_rest(float v, float *rest)
+CLV_V_INLINE float clv_v_sigmoid_rest(float v, float *rest)
 {
     float e = clv_v_exp(-clv_v_clamp(v, -80.0f, 80.0f)), s = 1.0f / (1.0f + e);
     *rest = e * s;
     return s;
 }
 
-/* Beyond 32 the slope is 0 or 1 (silu: 80); clamped so that 0 * infinity does not arise. */
-static inline float clv_v_gelu_tanh_slope(float x)
-{
-    x = clv_v_clamp(x, -32.0f, 32.0f);
-    float u = CLV_V_SQRT_2_OVER_PI * (x + CLV_V_GELU_CUBIC * x * x * x), rest;
-    float du = CLV_V_SQRT_2_OVER_PI * (1.0f + 3.0f * CLV_V_GELU_CUBIC * x * x);
-    float s = clv_v_sigmoid_rest(2.0f * u, &rest);
-    return s + x * s * rest * 2.0f * du;
-}
-
-static inline float clv_v_silu(float x)
+CLV_V_INLINE float clv_v_silu(float x)
 {
     return x * clv_v_sigmoid(x);
 }
 
-static inline float clv_v_silu_slope(float x)
+/* An activation's value and its slope together: they share the exponential. Arguments of slopes are clamped where the
+ * slope is 0 or 1 (silu: beyond 80, gelu_tanh: 32), so that 0 * infinity does not arise. */
+
+CLV_V_INLINE float clv_v_silu_both(float x, float *slope)
 {
-    x = clv_v_clamp(x, -80.0f, 80.0f);
     float rest, s = clv_v_sigmoid_rest(x, &rest);
-    return s * (1.0f + x * rest);
+    *slope = s * (1.0f + clv_v_clamp(x, -80.0f, 80.0f) * rest);
+    return clv_v_clamp(x, -80.0f, INFINITY) * s;
+}
+
+CLV_V_INLINE float clv_v_gelu_erf_both(float x, float *slope)
+{
+    float phi = 0.5f * (1.0f + clv_v_erf(x * CLV_V_SQRT_HALF));
+    *slope = phi + x * CLV_V_INV_SQRT_2PI * clv_v_exp(-0.5f * x * x);
+    return x * phi;
+}
+
+CLV_V_INLINE float clv_v_gelu_tanh_both(float x, float *slope)
+{
+    float near = clv_v_clamp(x, -32.0f, 32.0f);
+    float u = CLV_V_SQRT_2_OVER_PI * (near + CLV_V_GELU_CUBIC * near * near * near), rest;
+    float du = CLV_V_SQRT_2_OVER_PI * (1.0f + 3.0f * CLV_V_GELU_CUBIC * near * near);
+    float s = clv_v_sigmoid_rest(2.0f * u, &rest);
+    *slope = s + near * s * rest * 2.0f * du;
+    return clv_v_clamp(x, -32.0f, INFINITY) * s;
+}
+
+CLV_V_INLINE float clv_v_relu_both(float x, float *slope)
+{
+    *slope = x <= 0.0f ? 0.0f : 1.0f;
+    return x < 0.0f ? 0.0f : x;
 }
 
 /* NaN if either is. */
-static inline float clv_v_max(float a, float b)
+CLV_V_INLINE float clv_v_max(float a, float b)
 {
     return a > b || a != a ? a : b;
 }
 
-static inline float clv_v_min(float a, float b)
+CLV_V_INLINE float clv_v_min(float a, float b)
 {
     return a < b || a != a ? a : b;
 }
