@@ -7,7 +7,7 @@
  * each state without partial axes, the cuts are changed at the lower bound (reshard_moves.c). Last, a mask makes the
  * partial axes that only `to` has.
  *
- * The search is depth first with a bound. With n ranks left to reduce over, at least l*(n-1)/n + max(0, |to| - l/n) bytes
+ * The search is depth first, the most promising step first, with a bound. With n ranks left to reduce over, at least l*(n-1)/n + max(0, |to| - l/n) bytes
  * remain, l being the tensor's bytes over the ranks that hold different elements when every axis that is not partial
  * cuts it; with even shapes the bound is often met. */
 #include "partition/reshard.h"
@@ -148,7 +148,21 @@ static double bound(const search *q, const clv_reshard_state *s)
     const clv_reshard_problem *p = q->problem;
     double n = (double)clv_reshard_size(p, s->partial & ~q->keep);
     double l = q->all_bytes * (double)clv_reshard_size(p, s->partial), rest = (double)q->to_bytes - l / n;
+    if (n == 1)
+        return (double)clv_reshard_missing(p, q->to, s);
     return l * (n - 1) / n + (rest > 0 ? rest : 0);
+}
+
+/* Whether what goes on from s can still be better than the best so far: cheaper, or as cheap with no more steps, while
+ * such ties are followed. What is cut otherwise than in `to` has to move at the end. */
+static bool may_win(const search *q, const clv_reshard_state *s)
+{
+    int done = count_moves(&q->path), last = q->path.n - 1;
+    bool joins = last >= 0 && q->path.kind[last] == CLV_STEP_REDUCE_SCATTER;
+    rank_of_plan least = {.moves = done + !joins + ((s->cut & ~q->to->cut) != 0)};
+    least.score = clv_reshard_score(q->problem, path_bytes(q) + bound(q, s), least.moves);
+    int order = compare_scores(least.score, q->best_rank.score);
+    return order < 0 || (order == 0 && q->ties < MAX_TIES && compare_ranks(&least, &q->best_rank) < 0);
 }
 
 static void reduce(search *q, const clv_reshard_state *s, int last_sliced);
@@ -192,6 +206,49 @@ static void try_step(search *q, clv_step_kind kind, const clv_reshard_state *s, 
     q->bytes[last] = old_bytes;
 }
 
+/* -- the steps that a partial state offers -- */
+
+enum { MAX_CHILDREN = 128 }; /* beyond it the later ones are not tried */
+
+/* Cuts dimension `d` by `atom`, by slice or reduce_scatter; or moves it there from dimension `away` by all_to_all. */
+typedef struct child {
+    clv_step_kind kind;
+    int8_t d, atom, away;
+    bool fine; /* over granules of one element */
+    double score;
+} child;
+
+typedef struct children {
+    int n;
+    child list[MAX_CHILDREN];
+} children;
+
+static void make_child(clv_reshard_state *next, const search *q, const clv_reshard_state *s, const child *c)
+{
+    *next = *s;
+    if (c->kind == CLV_STEP_ALL_TO_ALL)
+        clv_reshard_truncate(next, c->away, 1);
+    clv_reshard_append(next, q->problem, c->d, c->atom);
+    next->partial &= ~((clv_atoms)1 << c->atom);
+    if (c->fine)
+        next->granule[c->d] = 1;
+}
+
+/* Adds a child in the order of what it costs at the least; among equals the first one stays first. */
+static void add_child(children *all, const search *q, const clv_reshard_state *s, child c)
+{
+    clv_reshard_state next;
+    make_child(&next, q, s, &c);
+    double bytes = path_bytes(q) + step_bytes(q->problem, c.kind, s, &next) + bound(q, &next);
+    c.score = clv_reshard_score(q->problem, bytes, count_moves(&q->path));
+    if (compare_scores(c.score, q->best_rank.score) > 0 || all->n == MAX_CHILDREN)
+        return;
+    int i = all->n++;
+    for (; i > 0 && compare_scores(c.score, all->list[i - 1].score) < 0; i--)
+        all->list[i] = all->list[i - 1];
+    all->list[i] = c;
+}
+
 static bool wants(const clv_reshard_state *to, int d, int atom)
 {
     for (int i = 0; i < to->n[d]; i++)
@@ -200,69 +257,93 @@ static bool wants(const clv_reshard_state *to, int d, int atom)
     return false;
 }
 
-/* Cuts dimension d by one more atom: by reduce_scatter if it is partial, else by slice. Where `to` does not cut d by
- * it, that is only of use if shards get smaller. A granule coarser than one element may be given up for that, if every
- * rank has what it then holds. */
-static void try_atom(search *q, const clv_reshard_state *s, int d, int atom, bool wanted, int last_sliced)
+/* Whether an atom that `to` does not cut by is the first of those that are like it: only that one is tried. */
+static bool is_first_alike(const search *q, const clv_reshard_state *s, int atom)
 {
     const clv_reshard_problem *p = q->problem;
-    clv_atoms bit = (clv_atoms)1 << atom;
-    bool slice = (s->partial & bit) == 0;
-    clv_reshard_state next = *s;
-    if (wants(q->to, d, atom) != wanted || (slice && d < last_sliced))
-        return;
-    clv_reshard_append(&next, p, d, atom);
-    next.partial &= ~bit;
-    int64_t before = clv_reshard_local_bytes(p, s), after = clv_reshard_local_bytes(p, &next);
-    if (wanted || after < before)
-        try_step(q, slice ? CLV_STEP_SLICE : CLV_STEP_REDUCE_SCATTER, s, &next, slice ? d : 0);
+    for (int a = 0; a < atom; a++)
+        if (((s->cut | q->to->cut) >> a & 1u) == 0 && (q->keep >> a & 1u) == 0 &&
+            (s->partial >> a & 1u) == (s->partial >> atom & 1u) && p->atom[a].size == p->atom[atom].size)
+            return false;
+    return true;
+}
+
+/* Cuts dimension d by one more atom. Where `to` does not cut d by it, that is only of use if shards get smaller. A
+ * granule coarser than one element may be given up for that, if every rank has what it then holds. */
+static void add_cut(children *all, const search *q, const clv_reshard_state *s, int d, int atom)
+{
+    const clv_reshard_problem *p = q->problem;
+    bool slice = (s->partial >> atom & 1u) == 0;
+    child c = {.kind = slice ? CLV_STEP_SLICE : CLV_STEP_REDUCE_SCATTER, .d = (int8_t)d, .atom = (int8_t)atom};
+    clv_reshard_state next;
+    make_child(&next, q, s, &c);
+    int64_t least = clv_reshard_local_bytes(p, s), after = clv_reshard_local_bytes(p, &next);
+    if (wants(q->to, d, atom) || after < least)
+        add_child(all, q, s, c);
     if (next.granule[d] == 1)
         return;
+    least = after < least ? after : least;
     next.granule[d] = 1;
-    if (clv_reshard_local_bytes(p, &next) < (after < before ? after : before) && clv_reshard_missing(p, &next, s) == 0)
-        try_step(q, slice ? CLV_STEP_SLICE : CLV_STEP_REDUCE_SCATTER, s, &next, slice ? d : 0);
+    c.fine = true;
+    if (clv_reshard_local_bytes(p, &next) < least && clv_reshard_missing(p, &next, s) == 0)
+        add_child(all, q, s, c);
 }
 
 /* Moves the most minor atom of dimension d to dimension e while still partial: of use only where that evens out shards,
  * as when a dimension has fewer elements than blocks. */
-static void try_balance(search *q, const clv_reshard_state *s, int d, int e)
+static void add_balance(children *all, const search *q, const clv_reshard_state *s, int d, int e)
 {
-    clv_reshard_state next = *s;
+    clv_reshard_state next;
     if (s->n[d] == 0 || d == e)
         return;
-    int atom = s->atom[d][s->n[d] - 1];
-    clv_reshard_truncate(&next, d, 1);
-    clv_reshard_append(&next, q->problem, e, atom);
-    for (;;) {
+    child c = {.kind = CLV_STEP_ALL_TO_ALL, .d = (int8_t)e, .atom = (int8_t)s->atom[d][s->n[d] - 1], .away = (int8_t)d};
+    for (int fine = 0; fine < 2; fine++) {
+        c.fine = fine != 0;
+        make_child(&next, q, s, &c);
         if (clv_reshard_local_bytes(q->problem, &next) < clv_reshard_local_bytes(q->problem, s))
-            try_step(q, CLV_STEP_ALL_TO_ALL, s, &next, 0);
+            add_child(all, q, s, c);
         if (next.granule[e] == 1)
             return;
-        next.granule[e] = 1;
     }
+}
+
+static void add_children(children *all, const search *q, const clv_reshard_state *s, int last_sliced)
+{
+    const clv_reshard_problem *p = q->problem;
+    clv_atoms left = s->partial & ~q->keep, unused = ~(s->cut | s->partial);
+    for (int wanted = 1; wanted >= 0; wanted--)
+        for (int a = 0; a < p->n_atoms; a++)
+            for (int d = 0; d < p->rank; d++) {
+                bool slice = (unused >> a & 1u) != 0, known = (q->to->cut >> a & 1u) != 0;
+                if ((!slice && (left >> a & 1u) == 0) || wants(q->to, d, a) != (wanted != 0))
+                    continue;
+                if (!(slice && d < last_sliced) && (known || is_first_alike(q, s, a)))
+                    add_cut(all, q, s, d, a);
+            }
+    for (int d = 0; d < p->rank; d++)
+        for (int e = 0; e < p->rank; e++)
+            add_balance(all, q, s, d, e);
 }
 
 /* s is partial. Slices that follow each other are made in the order of dimensions: last_sliced. */
 static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
 {
-    const clv_reshard_problem *p = q->problem;
-    clv_atoms left = s->partial & ~q->keep;
-    if (q->budget-- <= 0 || q->path.n + p->rank + 6 > RESHARD_STEPS)
+    children all = {0};
+    clv_reshard_state next = *s;
+    if (q->budget-- <= 0 || q->path.n + q->problem->rank + 6 > RESHARD_STEPS)
         return;
-    clv_reshard_state all = *s;
-    all.partial = q->keep;
-    try_step(q, CLV_STEP_ALL_REDUCE, s, &all, 0);
-    double least = clv_reshard_score(p, path_bytes(q) + bound(q, s), count_moves(&q->path));
-    if (compare_scores(least, q->best_rank.score) > 0)
+    next.partial = q->keep;
+    try_step(q, CLV_STEP_ALL_REDUCE, s, &next, 0);
+    if (!may_win(q, s))
         return;
-    for (int wanted = 1; wanted >= 0; wanted--)
-        for (int a = 0; a < p->n_atoms; a++)
-            for (int d = 0; d < p->rank; d++)
-                if ((left >> a & 1u) != 0 || ((s->cut | s->partial) >> a & 1u) == 0)
-                    try_atom(q, s, d, a, wanted != 0, last_sliced);
-    for (int d = 0; d < p->rank; d++)
-        for (int e = 0; e < p->rank; e++)
-            try_balance(q, s, d, e);
+    add_children(&all, q, s, last_sliced);
+    for (int i = 0; i < all.n; i++) {
+        const child *c = &all.list[i];
+        if (compare_scores(c->score, q->best_rank.score) > 0)
+            return;
+        make_child(&next, q, s, c);
+        try_step(q, c->kind, s, &next, c->kind == CLV_STEP_SLICE ? c->d : 0);
+    }
 }
 
 /* -- talking axes -- */
