@@ -405,12 +405,209 @@ static void pairs_of_uneven_shapes(void **state)
     check_all_pairs("x=2,y=2", 0, NULL, 1, CLV_REDUCE_SUM);
 }
 
+/* -- random layouts: sub-axes, granules, uneven sizes -- */
+
+static uint64_t seed = 20261120;
+
+static int64_t below(int64_t n)
+{
+    seed = seed * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)((seed >> 33) % (uint64_t)n);
+}
+
+/* Every prime factor of every axis goes to a dimension, to the partial axes or nowhere. */
+static clv_layout random_layout(const clv_mesh *mesh, int rank, const int64_t *shape, clv_reduction reduction)
+{
+    clv_layout layout = clv_layout_replicated(rank);
+    for (int a = 0; a < mesh->n_axes; a++)
+        for (int32_t pre = 1; pre < mesh->axis[a].size;) {
+            int32_t left = (int32_t)mesh->axis[a].size / pre, size = left % 2 == 0 ? 2 : left;
+            int64_t slot = below(rank + 2);
+            if (slot < rank)
+                assert_int_equal(clv_layout_cut(&layout, mesh, (int)slot, (clv_subaxis){a, pre, size}, NULL), CLV_OK);
+            else if (slot == rank)
+                assert_int_equal(clv_layout_add_partial(&layout, mesh, reduction, (clv_subaxis){a, pre, size}, NULL),
+                                 CLV_OK);
+            pre *= size;
+        }
+    for (int d = 0; d < rank; d++)
+        if (layout.begin[d + 1] > layout.begin[d] && shape[d] % 2 == 0 && below(3) == 0)
+            layout.granule[d] = 2;
+    return layout;
+}
+
+static void random_changes(void **state)
+{
+    (void)state;
+    static const char *const meshes[] = {"x=4,y=3", "x=8", "x=2,y=2,z=4", "x=6,y=2", "x=1,y=5"};
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 1500; round++) {
+        clv_arena *arena = clv_arena_new();
+        clv_mesh mesh = mesh_of(meshes[below(5)]);
+        int rank = 1 + (int)below(3);
+        const int64_t shape[3] = {below(9), below(8) + 1, below(7) + 1};
+        clv_layout from = random_layout(&mesh, rank, shape, below(2) ? CLV_REDUCE_SUM : CLV_REDUCE_MAX);
+        clv_layout to = random_layout(&mesh, rank, shape, below(2) ? CLV_REDUCE_SUM : CLV_REDUCE_MAX);
+        clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, NULL), timed;
+        int64_t bound = clv_reshard_lower_bound(&mesh, &from, &to, shape, CLV_F32);
+        simulate(&plan, &mesh, &from, &to, shape);
+        assert_true(bound < 0 || plan.bytes == (double)bound);
+        assert_true(plan.bytes <= simple_way(&mesh, &from, &to, shape) * (1 + 1e-9));
+        timed = plan_of(arena, &mesh, &from, &to, shape, &clv_cost_default);
+        simulate(&timed, &mesh, &from, &to, shape);
+        assert_true(clv_reshard_seconds(&timed, &clv_cost_default) <=
+                    clv_reshard_seconds(&plan, &clv_cost_default) * (1 + 1e-9));
+        clv_arena_free(arena);
+    }
+}
+
+/* Cuts of one axis that do not nest have no atoms in common: all_reduce, exchange, mask. */
+static void crossing_cuts(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *from, *to, *steps;
+    } cases[] = {
+        {"x:(1)2,_", "x:(1)3,_", "exchange x:(1)2"},
+        {"x:(1)2,_ + sum{y}", "x:(1)3,_", "all_reduce y, exchange x:(1)2"},
+        {"_,_ + sum{x:(1)2}", "_,x:(1)3 + sum{y}", "all_reduce x:(1)2, slice x:(1)3, mask y"},
+        {"_,_ + sum{x:(1)2}", "_,_ + sum{x:(1)3}", "all_reduce x:(1)2, mask x:(1)3"},
+    };
+    clv_mesh mesh = mesh_of("x=6,y=2");
+    clv_arena *arena = clv_arena_new();
+    const int64_t shape[2] = {12, 7};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char steps[256];
+        clv_layout from = layout_of(cases[i].from, &mesh, 2), to = layout_of(cases[i].to, &mesh, 2);
+        clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, NULL);
+        describe(steps, sizeof steps, &plan, &mesh);
+        assert_string_equal(steps, cases[i].steps);
+        simulate(&plan, &mesh, &from, &to, shape);
+    }
+    clv_arena_free(arena);
+}
+
+/* Where starting a step costs more than its bytes, one exchange takes the place of several collectives. */
+static void time_decides(void **state)
+{
+    (void)state;
+    const clv_cost_model slow_start = {.alpha_s = 1, .bytes_per_s = 1e9}, slow_wire = {.alpha_s = 0, .bytes_per_s = 1};
+    const int64_t shape[2] = {64, 64};
+    clv_mesh mesh = mesh_of(P);
+    clv_arena *arena = clv_arena_new();
+    clv_layout from = layout_of("(y,x),_", &mesh, 2), to = layout_of("x,_", &mesh, 2);
+    char steps[256];
+    clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, &slow_start);
+    describe(steps, sizeof steps, &plan, &mesh);
+    assert_string_equal(steps, "exchange yx");
+    plan = plan_of(arena, &mesh, &from, &to, shape, &slow_wire);
+    assert_int_equal(plan.n_steps, 2);
+    from = layout_of("_,_ + sum{x,y}", &mesh, 2);
+    plan = plan_of(arena, &mesh, &from, &to, shape, &slow_start);
+    describe(steps, sizeof steps, &plan, &mesh);
+    assert_string_equal(steps, "all_reduce xy, slice x");
+    clv_arena_free(arena);
+}
+
+/* Granules that divide evenly change nothing; the ends of a plan are the layouts as given. */
+static void even_granules_match(void **state)
+{
+    (void)state;
+    const int64_t shape[2] = {16, 64};
+    clv_mesh mesh = mesh_of(P);
+    clv_arena *arena = clv_arena_new();
+    clv_layout from = layout_of("x,y*16", &mesh, 2), to = layout_of("_,y*8", &mesh, 2),
+               same = layout_of("x,y", &mesh, 2);
+    clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, NULL);
+    assert_int_equal(plan.n_steps, 1);
+    assert_int_equal(plan.steps[0].kind, CLV_STEP_ALL_GATHER);
+    assert_true(clv_layout_equal(&plan.steps[0].from, &from) && clv_layout_equal(&plan.steps[0].to, &to));
+    plan = plan_of(arena, &mesh, &from, &same, shape, NULL);
+    assert_true(plan.n_steps == 0 && plan.bytes == 0);
+    clv_arena_free(arena);
+}
+
+static void cache_returns_the_same_plan(void **state)
+{
+    (void)state;
+    const int64_t shape[2] = {64, 64}, other[2] = {64, 65};
+    clv_mesh mesh = mesh_of(P);
+    clv_arena *arena = clv_arena_new();
+    clv_reshard_cache *cache = clv_reshard_cache_new(arena, &mesh, NULL);
+    const clv_reshard_plan *first, *again, *many[600];
+    clv_error err = {0};
+    clv_layout from = layout_of("(y,x),_", &mesh, 2), to = layout_of("x,_", &mesh, 2);
+    assert_int_equal(clv_reshard_cached(&first, cache, &from, &to, shape, CLV_F32, NULL), CLV_OK);
+    assert_true(first->bytes == 8192);
+    assert_int_equal(clv_reshard_cached(&again, cache, &from, &to, other, CLV_F32, NULL), CLV_OK);
+    assert_ptr_not_equal(first, again);
+    assert_int_equal(clv_reshard_cached(&again, cache, &from, &to, shape, CLV_BF16, NULL), CLV_OK);
+    assert_true(again->bytes == 4096);
+    memset(from.axes + 4, 0x55, sizeof from.axes - 4 * sizeof from.axes[0]); /* beyond the lists: not looked at */
+    for (int i = 0; i < 600; i++)
+        assert_int_equal(clv_reshard_cached(&many[i], cache, &from, &to, (int64_t[]){64, i}, CLV_F32, NULL), CLV_OK);
+    assert_int_equal(clv_reshard_cached(&again, cache, &from, &to, shape, CLV_F32, NULL), CLV_OK);
+    assert_ptr_equal(first, again);
+    assert_ptr_equal(first, many[64]);
+    to = layout_of("x,_,_", &mesh, 3);
+    assert_int_equal(clv_reshard_cached(&again, cache, &from, &to, shape, CLV_F32, &err), CLV_ESHAPE);
+    from.begin[3] = 99;
+    assert_int_equal(clv_reshard_cached(&again, cache, &from, &from, shape, CLV_F32, NULL), CLV_EINVAL);
+    clv_arena_free(arena);
+}
+
+static void refuses_what_does_not_fit(void **state)
+{
+    (void)state;
+    const int64_t shape[2] = {7, 8};
+    clv_mesh mesh = mesh_of(P);
+    clv_arena *arena = clv_arena_new();
+    clv_reshard_plan plan = {.n_steps = -9};
+    clv_error err = {0};
+    clv_layout from = layout_of("x,_", &mesh, 2), to = layout_of("x*2,_", &mesh, 2), flat = layout_of("x", &mesh, 1);
+    assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &to, shape, CLV_F32, NULL, &err), CLV_ESHAPE);
+    assert_string_equal(err.message, "layout: granule 2 does not divide dimension 0 of size 7");
+    err = (clv_error){0};
+    assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &flat, shape, CLV_F32, NULL, &err), CLV_ESHAPE);
+    assert_string_equal(err.message, "reshard: from a tensor of 2 dimensions to one of 1");
+    to = from;
+    to.axes[0].axis = 5;
+    assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &to, shape, CLV_F32, NULL, NULL), CLV_EAXIS);
+    assert_int_equal(plan.n_steps, -9);
+    clv_arena_free(arena);
+}
+
+/* Searches are capped: on 16 axes a plan still comes at once, and is no worse than an all_reduce and an exchange. */
+static void many_axes(void **state)
+{
+    (void)state;
+    const int64_t shape[4] = {64, 48, 80, 96};
+    clv_mesh mesh = mesh_of("a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2,i=2,j=2,k=2,l=2,m=2,n=2,o=2,p=2");
+    clv_arena *arena = clv_arena_new();
+    clv_layout from = layout_of("(a,b),(c,d),_,e + sum{f,g,h,i}", &mesh, 4),
+               to = layout_of("(f,a),c,(p,g),b", &mesh, 4);
+    clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, NULL);
+    assert_true(plan.bytes <= simple_way(&mesh, &from, &to, shape));
+    from = layout_of("(a,b,c),(d,e,f),(g,h,i),(j,k,l)", &mesh, 4);
+    to = layout_of("(l,a,p),(k,b),(c,d,g),(j,e,o)", &mesh, 4);
+    plan = plan_of(arena, &mesh, &from, &to, shape, NULL);
+    assert_true(plan.bytes == (double)clv_reshard_lower_bound(&mesh, &from, &to, shape, CLV_F32));
+    clv_arena_free(arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(oracle_table),
         cmocka_unit_test(pairs_of_even_shapes),
         cmocka_unit_test(pairs_of_uneven_shapes),
+        cmocka_unit_test(random_changes),
+        cmocka_unit_test(crossing_cuts),
+        cmocka_unit_test(time_decides),
+        cmocka_unit_test(even_granules_match),
+        cmocka_unit_test(cache_returns_the_same_plan),
+        cmocka_unit_test(refuses_what_does_not_fit),
+        cmocka_unit_test(many_axes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "partition/reshard_state.h"
 
-enum { MAX_TIES = 32 }; /* equally cheap ways that are planned to the end to compare steps and memory */
+enum { MAX_TIES = 12 }; /* equally cheap ways that are planned to the end to compare steps and memory */
 
 typedef struct rank_of_plan {
     double score;

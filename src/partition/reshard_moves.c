@@ -304,7 +304,7 @@ static void deepen(search *q, const clv_reshard_state *from, int64_t missing, in
 void clv_reshard_move(clv_reshard_draft *draft, const clv_reshard_problem *problem, const clv_reshard_state *from,
                       const clv_reshard_state *to)
 {
-    search q = {.problem = problem, .from = from, .to = to, .budget = RESHARD_EXPANSIONS};
+    search q = {.problem = problem, .from = from, .to = to, .budget = RESHARD_MOVE_EXPANSIONS};
     int64_t missing = clv_reshard_missing(problem, to, from);
     int deepest = missing > 0 ? problem->rank + 2 : 0;
     if (missing == 0 && clv_reshard_missing(problem, from, to) == 0) {

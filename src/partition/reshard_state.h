@@ -12,7 +12,8 @@
 enum {
     RESHARD_ATOMS = CLV_MAX_SUBAXES, /* so every state is a layout; beyond it plans are all_reduce and exchange only */
     RESHARD_STEPS = 32,              /* steps a plan */
-    RESHARD_EXPANSIONS = 2000        /* states that one search may try; then it keeps the best it has */
+    RESHARD_EXPANSIONS = 2000,       /* partial states that a plan tries; then it keeps the best it has */
+    RESHARD_MOVE_EXPANSIONS = 400    /* steps that a search for named moves tries; then an exchange does it */
 };
 
 typedef uint32_t clv_atoms; /* a set of atoms, bit by index */
