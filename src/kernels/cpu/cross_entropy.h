@@ -12,7 +12,7 @@
  * Full logits are never gathered (Megatron-LM, vocab_parallel_cross_entropy). Rows with label == ignore have loss 0 and
  * gradient 0. Labels outside this rank's [vocab_lo, vocab_lo + cols) add nothing to sums[r,1].
  * Statistics (max, sums, loss, d_loss, d_sums) are f32, or f64 when the logits are f64: clv_cross_entropy_stats.
- * Numerics: f32 with the sum in f64 across blocks; fixed order. NaN logits give a NaN loss and gradient.
+ * Numerics: f32 with the sum in f64; fixed order. NaN logits give a NaN loss and gradient.
  */
 #ifndef CLEAVE_KERNELS_CPU_CROSS_ENTROPY_H
 #define CLEAVE_KERNELS_CPU_CROSS_ENTROPY_H

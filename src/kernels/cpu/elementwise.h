@@ -1,7 +1,7 @@
 /* elementwise.h - functions of one, two or three elements, with NumPy broadcasting; and their derivatives.
  *
  * dtype: any; f32, bf16 and f16 in f32, the others in f64 (i64 is exact up to 2^53; integers round toward zero).
- * Numerics: exp, log, tanh, sigmoid, erf to about 2 ulp of f32. Order: elements are independent.
+ * Numerics: exp, log to 2 ulp of f32, tanh, sigmoid to 3. Order: elements are independent.
  * Traffic:  each operand and the result once.
  */
 #ifndef CLEAVE_KERNELS_CPU_ELEMENTWISE_H

@@ -3,7 +3,7 @@
  *   y[r,c] = exp(x[r,c] - max_c x[r,c]) / sum_c exp(x[r,c] - max)
  *   d_x[r,c] = y[r,c] * (d_y[r,c] - sum_c d_y[r,c] * y[r,c])
  *
- * Numerics: f32 with the sums in f64 across blocks; fixed order. A row of -inf gives zeros (nothing to attend to), a row
+ * Numerics: f32 with the sums in f64; fixed order. A row of -inf gives zeros (nothing to attend to), a row
  *           with NaN or +inf gives NaN. Sharding: rows.
  */
 #ifndef CLEAVE_KERNELS_CPU_SOFTMAX_H

@@ -1,9 +1,9 @@
 /* vector_math.h - exp, log, tanh, sigmoid, erf and the activations of them in f32, free of branches, so that loops over
  * them vectorise on any instruction set.
  *
- * Error, against libm in f64, over the range where the result is a normal number (tests/test_kernels_math.c):
- * exp, log, sigmoid <= 2 ulp; tanh, erf <= 3 ulp. Infinities, zeros and NaN as in libm; exp gives subnormals,
- * and subnormals into log are exact. gelu's left tail has the error of erf near 1: 1e-7 |x|, as everywhere.
+ * Error, against libm in f64, over the range where the result is a normal number (tests/test_kernels_elementwise.c):
+ * exp, log <= 2 ulp; tanh, sigmoid <= 3 ulp; erf (Juffa's figure) 1 ulp. Infinities, zeros and NaN as in libm; exp gives
+ * subnormals, log takes them. gelu_erf's left tail has the error of erf near -1: 1e-7 |x|, as everywhere.
  * Sources: Cephes (Moshier) for exp, log, tanh, sin and cos; N. Juffa for erf.
  */
 #ifndef CLEAVE_KERNELS_CPU_ISA_VECTOR_MATH_H
