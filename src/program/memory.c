@@ -39,6 +39,11 @@ static void find_lifetimes(clv_program *program)
         program->buffers[program->outputs[o].buffer].last = program->n_instructions;
 }
 
+static int64_t exact_bytes(const clv_buffer *buffer)
+{
+    return clv_layout_max_elems(&buffer->layout, buffer->type.shape) * (int64_t)clv_dtype_size(buffer->type.dtype);
+}
+
 /* Whether operand k of instruction i dies there and its memory fits result r. State is taken over only where the
  * result is what the state is assigned (marked beforehand by sharing). */
 static bool may_take_over(const clv_program *program, int i, int k, int r)
@@ -48,7 +53,8 @@ static bool may_take_over(const clv_program *program, int i, int k, int r)
     if (from < 0 || program->buffers[to].shares >= 0 || program->buffers[to].kind != CLV_BUFFER_TEMP)
         return false;
     const clv_buffer *root = &program->buffers[clv_program_root(program, from)];
-    if (root->kind != CLV_BUFFER_TEMP || program->buffers[to].bytes > root->bytes || root->last > i)
+    if (root->kind != CLV_BUFFER_TEMP || root->last > i ||
+        exact_bytes(&program->buffers[from]) != exact_bytes(&program->buffers[to]))
         return false;
     for (int other = 0; other < instruction->n_in; other++)
         if (other != k && instruction->in[other] >= 0 &&

@@ -1,0 +1,243 @@
+/* activation.c: activations fused with what stands beside them in a feed-forward layer.
+ *
+ *   bias_gelu:  out = gelu(x + bias), bias along the last dimension        factors: pass
+ *   gated:      out[...,f] = act(x[...,0,f]) * x[...,1,f]                  factors: rows and f pass; the 2 is whole
+ *
+ * gradients: ops of their own that recompute the activation from x; d_bias is d_x summed over rows. */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/activation.h"
+#include "ops/check.h"
+#include "ops/ops.h"
+#include "ops/unary.h"
+
+typedef struct activation_attrs {
+    int kind; /* clv_unary */
+} activation_attrs;
+
+static const clv_attr fields[] = {{"kind", CLV_ATTR_INT, offsetof(activation_attrs, kind), 1}, {0}};
+
+static activation_attrs attrs_of(clv_unary kind)
+{
+    activation_attrs a;
+    memset(&a, 0, sizeof a);
+    a.kind = (int)kind;
+    return a;
+}
+
+static clv_unary_op kernel_of(const clv_call *call)
+{
+    return clv_unary_kernel((clv_unary)((const activation_attrs *)call->op->attrs)->kind);
+}
+
+/* Whether the activation's derivative takes its input, as the fused kernels need. */
+static bool is_fused(clv_unary kind)
+{
+    return kind == CLV_GELU || kind == CLV_GELU_TANH || kind == CLV_SILU || kind == CLV_RELU;
+}
+
+/* ---- bias_gelu ---- */
+
+static clv_status bias_gelu_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    int x = op->n_in - 2; /* the gradient has d_out first */
+    CLV_TRY(clv_check_float("x", &in[x], err));
+    CLV_TRY(clv_check_rank_from("x", &in[x], 1, "[...,F]", err));
+    if (in[x + 1].rank != 1 || in[x + 1].shape[0] != in[x].shape[in[x].rank - 1] || in[x + 1].dtype != in[x].dtype)
+        return clv_fail(err, CLV_ESHAPE, "the bias must be %s[%lld]", clv_dtype_name(in[x].dtype),
+                        (long long)in[x].shape[in[x].rank - 1]);
+    out[0] = in[x];
+    return CLV_OK;
+}
+
+static void bias_gelu_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+}
+
+static clv_status bias_gelu_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *out = &call->out[0];
+    clv_bias_act(kernel_of(call), out->dtype, out->data, call->in[0].data, call->in[1].data, clv_view_rows(out, 1),
+                 out->shape[out->rank - 1]);
+    return CLV_OK;
+}
+
+static void bias_gelu_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    activation_attrs a = *(const activation_attrs *)op->attrs;
+    clv_value in[] = {d_out[0], clv_op_in(op, 0), clv_op_in(op, 1)};
+    d_in[0] = clv_graph_emit1(graph, &clv_op_bias_gelu_gradient, &a, in, 3);
+    d_in[1] = clv_graph_unbroadcast(graph, d_in[0], clv_graph_type(graph, in[2]));
+}
+
+static clv_status bias_gelu_gradient_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *out = &call->out[0];
+    clv_bias_act_backward(kernel_of(call), out->dtype, out->data, call->in[0].data, call->in[1].data,
+                          call->in[2].data, clv_view_rows(out, 1), out->shape[out->rank - 1]);
+    return CLV_OK;
+}
+
+clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary kind)
+{
+    if (kind != CLV_GELU && kind != CLV_GELU_TANH)
+        return clv_graph_fail(graph, CLV_EINVAL, "%sbias_gelu: the kind is CLV_GELU or CLV_GELU_TANH", graph->scope);
+    activation_attrs a = attrs_of(kind);
+    clv_value in[] = {x, bias};
+    return clv_graph_emit1(graph, &clv_op_bias_gelu, &a, in, 2);
+}
+
+const clv_op_def clv_op_bias_gelu = {
+    .name = "bias_gelu",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs_size = sizeof(activation_attrs),
+    .attrs = fields,
+    .shape = bias_gelu_shape,
+    .rule = bias_gelu_rule,
+    .gradient = bias_gelu_gradient,
+    .in_place = {1},
+    .run = {[CLV_CPU] = bias_gelu_run},
+};
+
+const clv_op_def clv_op_bias_gelu_gradient = {
+    .name = "bias_gelu_gradient",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 1,
+    .attrs_size = sizeof(activation_attrs),
+    .attrs = fields,
+    .shape = bias_gelu_shape,
+    .rule = bias_gelu_rule,
+    .in_place = {1},
+    .run = {[CLV_CPU] = bias_gelu_gradient_run},
+};
+
+/* ---- gated ---- */
+
+static clv_status gated_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    CLV_TRY(clv_check_float("x", &in[0], err));
+    CLV_TRY(clv_check_rank_from("x", &in[0], 2, "[...,2,F]", err));
+    *out = in[0];
+    out->rank--;
+    out->shape[out->rank - 1] = in[0].shape[in[0].rank - 1];
+    if (in[0].shape[in[0].rank - 2] != 2)
+        return clv_fail(err, CLV_ESHAPE, "x must be [...,2,F], its last dimension but one is %lld",
+                        (long long)in[0].shape[in[0].rank - 2]);
+    return CLV_OK;
+}
+
+/* A factor a row dimension, and f; x [rows, 2, f] and its like have one dimension more than [rows, f]. */
+static void gated_factors(clv_rule *rule, const clv_type *x)
+{
+    clv_rule_dims(rule, x, x->rank - 2);
+    clv_rule_add(rule, x->shape[x->rank - 1], CLV_REDUCE_NONE);
+}
+
+static void gated_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op;
+    (void)out;
+    int rows = in[0].rank - 2;
+    gated_factors(rule, &in[0]);
+    clv_rule_in_dims(rule, 0, rows);
+    clv_rule_in(rule, 0, rows + 1, rows);
+    clv_rule_out_dims(rule, 0, rows + 1);
+}
+
+static clv_status gated_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *x = &call->in[0], *out = &call->out[0];
+    int64_t cols = out->shape[out->rank - 1];
+    const char *gate = x->data;
+    clv_glu(kernel_of(call), out->dtype, out->data, gate, gate + (size_t)cols * clv_dtype_size(x->dtype), 2 * cols,
+            clv_view_rows(out, 1), cols);
+    return CLV_OK;
+}
+
+static void gated_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    activation_attrs a = *(const activation_attrs *)op->attrs;
+    clv_value in[] = {d_out[0], clv_op_in(op, 0)};
+    d_in[0] = clv_graph_emit1(graph, &clv_op_gated_gradient, &a, in, 2);
+}
+
+static clv_status gated_gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    (void)err;
+    out[0] = in[1];
+    return CLV_OK;
+}
+
+static void gated_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op;
+    (void)out;
+    int rows = in[1].rank - 2;
+    gated_factors(rule, &in[1]);
+    clv_rule_in_dims(rule, 0, rows + 1);
+    clv_rule_in_dims(rule, 1, rows);
+    clv_rule_in(rule, 1, rows + 1, rows);
+    clv_rule_out_dims(rule, 0, rows);
+    clv_rule_out(rule, 0, rows + 1, rows);
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1;
+}
+
+static clv_status gated_gradient_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *d_out = &call->in[0];
+    int64_t cols = d_out->shape[d_out->rank - 1];
+    size_t up = (size_t)cols * clv_dtype_size(d_out->dtype);
+    const char *x = call->in[1].data;
+    char *d_x = call->out[0].data;
+    clv_glu_backward(kernel_of(call), d_out->dtype, d_x, d_x + up, d_out->data, x, x + up, 2 * cols,
+                     clv_view_rows(d_out, 1), cols);
+    return CLV_OK;
+}
+
+clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary kind)
+{
+    if (!is_fused(kind))
+        return clv_graph_fail(graph, CLV_EINVAL, "%sgated: the kind is CLV_SILU, CLV_GELU, CLV_GELU_TANH or CLV_RELU",
+                              graph->scope);
+    activation_attrs a = attrs_of(kind);
+    return clv_graph_emit1(graph, &clv_op_gated, &a, &x, 1);
+}
+
+const clv_op_def clv_op_gated = {
+    .name = "gated",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(activation_attrs),
+    .attrs = fields,
+    .shape = gated_shape,
+    .rule = gated_rule,
+    .gradient = gated_gradient,
+    .run = {[CLV_CPU] = gated_run},
+};
+
+const clv_op_def clv_op_gated_gradient = {
+    .name = "gated_gradient",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs_size = sizeof(activation_attrs),
+    .attrs = fields,
+    .shape = gated_gradient_shape,
+    .rule = gated_gradient_rule,
+    .in_place = {2},
+    .run = {[CLV_CPU] = gated_gradient_run},
+};

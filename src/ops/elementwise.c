@@ -1,0 +1,543 @@
+/* elementwise.c: ops on each element by itself.
+ *
+ *   map:       out = f(x), f one of clv_unary, or x times a constant        factors: pass; scale and neg are linear
+ *   combine:   out = a (op) b, NumPy broadcasting                           factors: pass; add and sub are additive,
+ *              mul is linear in each operand, div in a; max passes max-partials
+ *   where:     out = condition ? a : b                                      factors: pass; additive in a and b
+ *   cast:      out = x in another dtype                                     factors: pass; widening is linear: a
+ *              narrowing cast rounds, so partial values are reduced before it
+ *   fill:      out = a constant
+ *
+ * gradients: map_gradient (d_out and x or out, as the function wants), products and quotients on the graph,
+ * choice_gradient for max and min (ties are shared evenly); broadcast operands are summed back. */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "kernels/cpu/elementwise.h"
+#include "ops/check.h"
+#include "ops/ops.h"
+#include "ops/unary.h"
+
+/* ---- broadcasting ---- */
+
+/* The shape of the result of operands broadcast together. */
+static clv_status broadcast_shapes(clv_type *out, const clv_type *const *operands, int n, clv_error *err)
+{
+    for (int i = 0; i < n; i++)
+        out->rank = operands[i]->rank > out->rank ? operands[i]->rank : out->rank;
+    for (int d = 0; d < out->rank; d++) {
+        out->shape[d] = 1;
+        for (int i = 0; i < n; i++) {
+            int at = d - (out->rank - operands[i]->rank);
+            int64_t size = at < 0 ? 1 : operands[i]->shape[at];
+            if (size == 1)
+                continue;
+            if (out->shape[d] != 1 && out->shape[d] != size) {
+                char first[128], other[128];
+                clv_type_print(first, sizeof first, operands[0]);
+                clv_type_print(other, sizeof other, operands[i]);
+                return clv_fail(err, CLV_ESHAPE, "%s and %s do not broadcast together: sizes %lld and %lld", first,
+                                other, (long long)out->shape[d], (long long)size);
+            }
+            out->shape[d] = size;
+        }
+    }
+    return CLV_OK;
+}
+
+/* The local shape of an operand with leading 1s up to `rank`. */
+static void padded_shape(int64_t *shape, const clv_view *view, int rank)
+{
+    for (int d = 0; d < rank; d++) {
+        int at = d - (rank - view->rank);
+        shape[d] = at < 0 ? 1 : view->shape[at];
+    }
+}
+
+/* ---- map ---- */
+
+typedef struct map_attrs {
+    int op; /* clv_unary_op */
+    double factor;
+} map_attrs;
+
+static const clv_attr map_fields[] = {{"op", CLV_ATTR_INT, offsetof(map_attrs, op), 1},
+                                      {"factor", CLV_ATTR_DOUBLE, offsetof(map_attrs, factor), 1},
+                                      {0}};
+
+static clv_status map_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    CLV_TRY(clv_check_float("x", &in[0], err));
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static bool is_linear(const map_attrs *a)
+{
+    return a->op == CLV_UNARY_SCALE || a->op == CLV_UNARY_NEG || a->op == CLV_UNARY_COPY;
+}
+
+static void map_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+    rule->linearity = is_linear(op->attrs) ? CLV_MULTILINEAR : CLV_NOT_LINEAR;
+    rule->linear = 1;
+}
+
+static clv_status map_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const map_attrs *a = call->op->attrs;
+    clv_unary_forward((clv_unary_op)a->op, a->factor, call->in[0].dtype, call->out[0].data, call->in[0].data,
+                      clv_view_elems(&call->out[0]));
+    return CLV_OK;
+}
+
+static void map_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    map_attrs a = *(const map_attrs *)op->attrs;
+    if (is_linear(&a)) {
+        d_in[0] = clv_graph_emit1(graph, &clv_op_map, &a, d_out, 1);
+        return;
+    }
+    bool saves_out = clv_unary_saves((clv_unary_op)a.op) == CLV_SAVED_OUTPUT;
+    clv_value in[] = {d_out[0], saves_out ? clv_op_out(op, 0) : clv_op_in(op, 0)};
+    d_in[0] = clv_graph_emit1(graph, &clv_op_map_gradient, &a, in, 2);
+}
+
+const clv_op_def clv_op_map = {
+    .name = "map",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(map_attrs),
+    .attrs = map_fields,
+    .shape = map_shape,
+    .rule = map_rule,
+    .gradient = map_gradient,
+    .in_place = {1},
+    .run = {[CLV_CPU] = map_run},
+};
+
+static void map_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+    rule->linearity = CLV_MULTILINEAR;
+    rule->linear = 1;
+}
+
+static clv_status map_gradient_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const map_attrs *a = call->op->attrs;
+    clv_unary_backward((clv_unary_op)a->op, a->factor, call->in[0].dtype, call->out[0].data, call->in[0].data,
+                       call->in[1].data, clv_view_elems(&call->out[0]));
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_map_gradient = {
+    .name = "map_gradient",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs_size = sizeof(map_attrs),
+    .attrs = map_fields,
+    .shape = map_shape,
+    .rule = map_gradient_rule,
+    .in_place = {1},
+    .run = {[CLV_CPU] = map_gradient_run},
+};
+
+static clv_value map(clv_graph *graph, clv_unary_op op, double factor, clv_value x)
+{
+    map_attrs a;
+    memset(&a, 0, sizeof a);
+    a.op = (int)op;
+    a.factor = factor;
+    return clv_graph_emit1(graph, &clv_op_map, &a, &x, 1);
+}
+
+clv_unary_op clv_unary_kernel(clv_unary kind)
+{
+    static const clv_unary_op kernel[] = {
+        [CLV_EXP] = CLV_UNARY_EXP,           [CLV_LOG] = CLV_UNARY_LOG,
+        [CLV_TANH] = CLV_UNARY_TANH,         [CLV_SIGMOID] = CLV_UNARY_SIGMOID,
+        [CLV_GELU] = CLV_UNARY_GELU_ERF,     [CLV_GELU_TANH] = CLV_UNARY_GELU_TANH,
+        [CLV_SILU] = CLV_UNARY_SILU,         [CLV_RELU] = CLV_UNARY_RELU,
+        [CLV_RSQRT] = CLV_UNARY_RSQRT,       [CLV_NEG] = CLV_UNARY_NEG,
+    };
+    return kernel[kind];
+}
+
+clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x)
+{
+    return map(graph, clv_unary_kernel(kind), 0, x);
+}
+
+clv_value clv_scale(clv_graph *graph, clv_value x, double factor)
+{
+    return map(graph, CLV_UNARY_SCALE, factor, x);
+}
+
+/* ---- combine ---- */
+
+typedef struct combine_attrs {
+    int kind; /* clv_binary; CLV_MAX and CLV_MIN in choice_gradient */
+} combine_attrs;
+
+static const clv_attr combine_fields[] = {{"kind", CLV_ATTR_INT, offsetof(combine_attrs, kind), 1}, {0}};
+
+static clv_status combine_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    if (in[0].dtype != in[1].dtype)
+        return clv_fail(err, CLV_EDTYPE, "operands are %s and %s; cast one", clv_dtype_name(in[0].dtype),
+                        clv_dtype_name(in[1].dtype));
+    *out = (clv_type){.dtype = in[0].dtype};
+    return broadcast_shapes(out, (const clv_type *const[]){&in[0], &in[1]}, 2, err);
+}
+
+static void combine_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    static const struct {
+        clv_linearity linearity;
+        uint32_t linear;
+        bool passes_max;
+    } rows[] = {
+        [CLV_ADD] = {CLV_ADDITIVE, 3, false},    [CLV_SUB] = {CLV_ADDITIVE, 3, false},
+        [CLV_MUL] = {CLV_MULTILINEAR, 3, false}, [CLV_DIV] = {CLV_MULTILINEAR, 1, false},
+        [CLV_MAX] = {CLV_NOT_LINEAR, 0, true},   [CLV_MIN] = {CLV_NOT_LINEAR, 0, false},
+    };
+    int kind = ((const combine_attrs *)op->attrs)->kind;
+    clv_rule_elementwise(rule, op, in, out);
+    rule->linearity = rows[kind].linearity;
+    rule->linear = rows[kind].linear;
+    rule->passes_max = rows[kind].passes_max;
+}
+
+static clv_status combine_run(const clv_call *call, clv_error *err)
+{
+    static const clv_binary_op kernel[] = {
+        [CLV_ADD] = CLV_BINARY_ADD, [CLV_SUB] = CLV_BINARY_SUB, [CLV_MUL] = CLV_BINARY_MUL,
+        [CLV_DIV] = CLV_BINARY_DIV, [CLV_MAX] = CLV_BINARY_MAX, [CLV_MIN] = CLV_BINARY_MIN,
+    };
+    (void)err;
+    const clv_view *out = &call->out[0];
+    int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
+    padded_shape(a, &call->in[0], out->rank);
+    padded_shape(b, &call->in[1], out->rank);
+    clv_binary_forward(kernel[((const combine_attrs *)call->op->attrs)->kind], out->dtype, out->data,
+                       call->in[0].data, call->in[1].data, out->rank, out->shape, a, b);
+    return CLV_OK;
+}
+
+static clv_value choice_of(clv_graph *graph, int kind, clv_value d_out, clv_value a, clv_value b)
+{
+    combine_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.kind = kind;
+    clv_value in[] = {d_out, a, b};
+    return clv_graph_emit1(graph, &clv_op_choice_gradient, &attrs, in, 3);
+}
+
+static void combine_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    int kind = ((const combine_attrs *)op->attrs)->kind;
+    clv_value a = clv_op_in(op, 0), b = clv_op_in(op, 1), d = d_out[0], d_a = d, d_b = d;
+    if (kind == CLV_SUB)
+        d_b = clv_map(graph, CLV_NEG, d);
+    if (kind == CLV_MUL) {
+        d_a = clv_mul(graph, d, b);
+        d_b = clv_mul(graph, d, a);
+    }
+    if (kind == CLV_DIV) {
+        d_a = clv_div(graph, d, b);
+        d_b = clv_map(graph, CLV_NEG, clv_div(graph, clv_mul(graph, d, clv_op_out(op, 0)), b));
+    }
+    if (kind == CLV_MAX || kind == CLV_MIN) {
+        d_a = choice_of(graph, kind, d, a, b);
+        d_b = choice_of(graph, kind, d, b, a);
+    }
+    d_in[0] = clv_graph_unbroadcast(graph, d_a, clv_graph_type(graph, a));
+    d_in[1] = clv_graph_unbroadcast(graph, d_b, clv_graph_type(graph, b));
+}
+
+const clv_op_def clv_op_combine = {
+    .name = "combine",
+    .min_in = 2,
+    .max_in = 2,
+    .n_out = 1,
+    .attrs_size = sizeof(combine_attrs),
+    .attrs = combine_fields,
+    .shape = combine_shape,
+    .rule = combine_rule,
+    .gradient = combine_gradient,
+    .in_place = {1},
+    .run = {[CLV_CPU] = combine_run},
+};
+
+/* d_out where a was chosen, half of it at a tie, else 0: in the result's shape. */
+static clv_status choice_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    (void)err;
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static clv_status choice_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *out = &call->out[0];
+    int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
+    padded_shape(a, &call->in[1], out->rank);
+    padded_shape(b, &call->in[2], out->rank);
+    clv_max_backward(((const combine_attrs *)call->op->attrs)->kind == CLV_MAX, out->dtype, out->data,
+                     call->in[0].data, call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
+    return CLV_OK;
+}
+
+const clv_op_def clv_op_choice_gradient = {
+    .name = "choice_gradient",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 1,
+    .attrs_size = sizeof(combine_attrs),
+    .attrs = combine_fields,
+    .shape = choice_shape,
+    .rule = map_gradient_rule,
+    .in_place = {1},
+    .run = {[CLV_CPU] = choice_run},
+};
+
+clv_value clv_combine(clv_graph *graph, clv_binary kind, clv_value a, clv_value b)
+{
+    combine_attrs attrs;
+    memset(&attrs, 0, sizeof attrs);
+    attrs.kind = (int)kind;
+    clv_value in[] = {a, b};
+    return clv_graph_emit1(graph, &clv_op_combine, &attrs, in, 2);
+}
+
+clv_value clv_add(clv_graph *graph, clv_value a, clv_value b)
+{
+    return clv_combine(graph, CLV_ADD, a, b);
+}
+
+clv_value clv_sub(clv_graph *graph, clv_value a, clv_value b)
+{
+    return clv_combine(graph, CLV_SUB, a, b);
+}
+
+clv_value clv_mul(clv_graph *graph, clv_value a, clv_value b)
+{
+    return clv_combine(graph, CLV_MUL, a, b);
+}
+
+clv_value clv_div(clv_graph *graph, clv_value a, clv_value b)
+{
+    return clv_combine(graph, CLV_DIV, a, b);
+}
+
+/* ---- where ---- */
+
+static clv_status where_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    if (in[0].dtype != CLV_BOOL && in[0].dtype != CLV_U8)
+        return clv_fail(err, CLV_EDTYPE, "the condition is %s; valid: bool or u8", clv_dtype_name(in[0].dtype));
+    if (in[1].dtype != in[2].dtype)
+        return clv_fail(err, CLV_EDTYPE, "the choices are %s and %s; cast one", clv_dtype_name(in[1].dtype),
+                        clv_dtype_name(in[2].dtype));
+    *out = (clv_type){.dtype = in[1].dtype};
+    return broadcast_shapes(out, (const clv_type *const[]){&in[1], &in[2], &in[0]}, 3, err);
+}
+
+static void where_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+    rule->linearity = CLV_ADDITIVE;
+    rule->linear = 6;
+}
+
+static clv_status where_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *out = &call->out[0];
+    int64_t shape[3][CLV_MAX_RANK];
+    for (int i = 0; i < 3; i++)
+        padded_shape(shape[i], &call->in[i], out->rank);
+    clv_where_forward(out->dtype, out->data, call->in[0].data, call->in[1].data, call->in[2].data, out->rank,
+                      out->shape, shape[0], shape[1], shape[2]);
+    return CLV_OK;
+}
+
+static void where_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_type type = clv_graph_type(graph, d_out[0]);
+    clv_value zeros = clv_fill(graph, type.dtype, type.rank, type.shape, 0);
+    clv_value condition = clv_op_in(op, 0);
+    d_in[1] = clv_graph_unbroadcast(graph, clv_where(graph, condition, d_out[0], zeros),
+                                    clv_graph_type(graph, clv_op_in(op, 1)));
+    d_in[2] = clv_graph_unbroadcast(graph, clv_where(graph, condition, zeros, d_out[0]),
+                                    clv_graph_type(graph, clv_op_in(op, 2)));
+}
+
+clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, clv_value b)
+{
+    clv_value in[] = {condition, a, b};
+    return clv_graph_emit1(graph, &clv_op_where, NULL, in, 3);
+}
+
+const clv_op_def clv_op_where = {
+    .name = "where",
+    .min_in = 3,
+    .max_in = 3,
+    .n_out = 1,
+    .shape = where_shape,
+    .rule = where_rule,
+    .gradient = where_gradient,
+    .run = {[CLV_CPU] = where_run},
+};
+
+/* ---- cast ---- */
+
+typedef struct cast_attrs {
+    clv_dtype dtype;
+} cast_attrs;
+
+static const clv_attr cast_fields[] = {{"dtype", CLV_ATTR_DTYPE, offsetof(cast_attrs, dtype), 1}, {0}};
+
+static clv_status cast_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)err;
+    out[0] = in[0];
+    out[0].dtype = ((const cast_attrs *)op->attrs)->dtype;
+    return CLV_OK;
+}
+
+static bool widens(clv_dtype from, clv_dtype to)
+{
+    return clv_dtype_is_float(from) && clv_dtype_is_float(to) && clv_dtype_size(to) > clv_dtype_size(from);
+}
+
+static void cast_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+    rule->linearity = widens(in[0].dtype, out[0].dtype) ? CLV_MULTILINEAR : CLV_NOT_LINEAR;
+    rule->linear = 1;
+    rule->passes_max = widens(in[0].dtype, out[0].dtype);
+}
+
+static clv_status cast_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    clv_cast_run(call->out[0].dtype, call->out[0].data, call->in[0].dtype, call->in[0].data,
+                 clv_view_elems(&call->out[0]));
+    return CLV_OK;
+}
+
+static void cast_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_dtype from = clv_graph_type(graph, clv_op_in(op, 0)).dtype;
+    if (clv_dtype_is_float(from))
+        d_in[0] = clv_cast(graph, d_out[0], from);
+}
+
+clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype)
+{
+    cast_attrs a;
+    memset(&a, 0, sizeof a);
+    a.dtype = dtype;
+    return clv_valid(x) && clv_graph_type(graph, x).dtype == dtype ? x
+                                                                   : clv_graph_emit1(graph, &clv_op_cast, &a, &x, 1);
+}
+
+const clv_op_def clv_op_cast = {
+    .name = "cast",
+    .min_in = 1,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(cast_attrs),
+    .attrs = cast_fields,
+    .shape = cast_shape,
+    .rule = cast_rule,
+    .gradient = cast_gradient,
+    .run = {[CLV_CPU] = cast_run},
+};
+
+/* ---- fill ---- */
+
+typedef struct fill_attrs {
+    double value;
+    clv_dtype dtype;
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+} fill_attrs;
+
+static const clv_attr fill_fields[] = {{"value", CLV_ATTR_DOUBLE, offsetof(fill_attrs, value), 1},
+                                       {"dtype", CLV_ATTR_DTYPE, offsetof(fill_attrs, dtype), 1},
+                                       {"rank", CLV_ATTR_INT, offsetof(fill_attrs, rank), 1},
+                                       {"shape", CLV_ATTR_INT64, offsetof(fill_attrs, shape), CLV_MAX_RANK},
+                                       {0}};
+
+static clv_status fill_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    const fill_attrs *a = op->attrs;
+    (void)in;
+    (void)err;
+    *out = (clv_type){.dtype = a->dtype, .rank = a->rank};
+    memcpy(out->shape, a->shape, sizeof a->shape);
+    return CLV_OK;
+}
+
+static clv_status fill_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    clv_fill_run(call->out[0].dtype, call->out[0].data, ((const fill_attrs *)call->op->attrs)->value,
+                 clv_view_elems(&call->out[0]));
+    return CLV_OK;
+}
+
+clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value)
+{
+    if (rank < 0 || rank > CLV_MAX_RANK)
+        return clv_graph_fail(graph, CLV_ELIMIT, "%sfill of %d dimensions; valid: 0 to %d", graph->scope, rank,
+                              CLV_MAX_RANK);
+    fill_attrs a;
+    memset(&a, 0, sizeof a);
+    a.value = value;
+    a.dtype = dtype;
+    a.rank = rank;
+    for (int d = 0; d < rank; d++)
+        a.shape[d] = shape[d];
+    return clv_graph_emit1(graph, &clv_op_fill, &a, NULL, 0);
+}
+
+static void fill_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    (void)graph;
+    (void)op;
+    (void)d_out;
+    (void)d_in;
+}
+
+static void fill_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+}
+
+const clv_op_def clv_op_fill = {
+    .name = "fill",
+    .min_in = 0,
+    .max_in = 0,
+    .n_out = 1,
+    .attrs_size = sizeof(fill_attrs),
+    .attrs = fill_fields,
+    .shape = fill_shape,
+    .rule = fill_rule,
+    .gradient = fill_gradient,
+    .run = {[CLV_CPU] = fill_run},
+};
