@@ -1,0 +1,545 @@
+/* graph_eval.c - graphs op by op on one rank; rules and gradients tried by running them. */
+#include "graph_eval.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/rng.h"
+
+struct graph_eval {
+    const clv_graph *graph;
+    void **data; /* a value */
+    uint64_t random;
+};
+
+static uint64_t next(graph_eval *eval) /* splitmix64 */
+{
+    uint64_t z = eval->random += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static double uniform(graph_eval *eval)
+{
+    return (double)(next(eval) >> 11) * 0x1p-52 - 1;
+}
+
+/* Exact size, so that the address sanitizer sees every overrun; poisoned, so that what is not written shows. */
+static void *take(size_t bytes)
+{
+    void *data = NULL;
+    if (posix_memalign(&data, 64, bytes > 0 ? bytes : 1) != 0)
+        fail_msg("out of memory");
+    memset(data, 0xff, bytes > 0 ? bytes : 1);
+    return data;
+}
+
+static const clv_type *type_of(const graph_eval *eval, int value)
+{
+    return &eval->graph->values[value].type;
+}
+
+graph_eval *graph_eval_new(const clv_graph *graph, uint64_t seed)
+{
+    clv_error err = {0};
+    if (clv_graph_status(graph, &err) != CLV_OK)
+        fail_msg("the graph: %s", err.message);
+    graph_eval *eval = take(sizeof *eval);
+    *eval = (graph_eval){.graph = graph, .data = take((size_t)graph->n_values * sizeof(void *)), .random = seed};
+    for (int v = 0; v < graph->n_values; v++) {
+        const clv_type *type = type_of(eval, v);
+        int64_t elems = clv_type_elems(type);
+        eval->data[v] = take((size_t)elems * clv_dtype_size(type->dtype));
+        for (int64_t i = 0; graph->values[v].source != CLV_FROM_OP && i < elems; i++)
+            clv_dtype_store(type->dtype, eval->data[v], i, clv_dtype_is_float(type->dtype) ? uniform(eval) : 0);
+    }
+    return eval;
+}
+
+void graph_eval_free(graph_eval *eval)
+{
+    for (int v = 0; v < eval->graph->n_values; v++)
+        free(eval->data[v]);
+    free(eval->data);
+    free(eval);
+}
+
+void *graph_eval_data(graph_eval *eval, clv_value value)
+{
+    return eval->data[value.id];
+}
+
+double graph_eval_get(graph_eval *eval, clv_value value, int64_t i)
+{
+    return clv_dtype_load(type_of(eval, value.id)->dtype, eval->data[value.id], i);
+}
+
+void graph_eval_set(graph_eval *eval, clv_value value, int64_t i, double x)
+{
+    clv_dtype_store(type_of(eval, value.id)->dtype, eval->data[value.id], i, x);
+}
+
+void graph_eval_fill(graph_eval *eval, clv_value value, const double *x)
+{
+    int64_t elems = clv_type_elems(type_of(eval, value.id));
+    for (int64_t i = 0; i < elems; i++)
+        graph_eval_set(eval, value, i, x[i]);
+}
+
+/* ---- one op ---- */
+
+/* A call of an op: views of operands and results. */
+typedef struct op_call {
+    const clv_op *op;
+    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
+} op_call;
+
+static clv_view whole_view(const clv_type *type, void *data)
+{
+    clv_view view = {.data = data, .dtype = type->dtype, .rank = type->rank};
+    memcpy(view.shape, type->shape, sizeof view.shape);
+    memcpy(view.global, type->shape, sizeof view.global);
+    return view;
+}
+
+static clv_type local_type(const clv_view *view)
+{
+    clv_type type = {.dtype = view->dtype, .rank = view->rank};
+    memcpy(type.shape, view->shape, sizeof type.shape);
+    return type;
+}
+
+static int64_t elems_of(const clv_view *view)
+{
+    clv_type type = local_type(view);
+    return clv_type_elems(&type);
+}
+
+static size_t bytes_of(const clv_view *view)
+{
+    return (size_t)elems_of(view) * clv_dtype_size(view->dtype);
+}
+
+static op_call whole_call(graph_eval *eval, const clv_op *op)
+{
+    op_call call = {.op = op};
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] >= 0)
+            call.in[i] = whole_view(type_of(eval, op->in[i]), eval->data[op->in[i]]);
+    for (int o = 0; o < op->n_out; o++)
+        call.out[o] = whole_view(type_of(eval, op->out[o]), eval->data[op->out[o]]);
+    return call;
+}
+
+static clv_status run_call(const op_call *c, clv_error *err)
+{
+    const clv_op_def *def = c->op->def;
+    if (def->constraint) {
+        memcpy(c->out[0].data, c->in[0].data, bytes_of(&c->in[0]));
+        return CLV_OK;
+    }
+    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int i = 0; i < c->op->n_in; i++)
+        if (c->op->in[i] >= 0)
+            in[i] = local_type(&c->in[i]);
+    for (int o = 0; o < c->op->n_out; o++)
+        out[o] = local_type(&c->out[o]);
+    clv_call call = {.op = c->op, .in = c->in, .out = c->out};
+    call.workspace = take(def->workspace ? def->workspace(c->op, in, out) : 0);
+    clv_status status = def->run[CLV_CPU](&call, err);
+    free(call.workspace);
+    return status;
+}
+
+static void must_run(const op_call *call, const char *how)
+{
+    clv_error err = {0};
+    if (run_call(call, &err) != CLV_OK)
+        fail_msg("%s (%s): %s", call->op->name, how, err.message);
+}
+
+clv_status graph_eval_run(graph_eval *eval, int n_ops, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    for (int o = 0; o < (n_ops < 0 ? eval->graph->n_ops : n_ops) && status == CLV_OK; o++) {
+        op_call call = whole_call(eval, &eval->graph->ops[o]);
+        status = run_call(&call, err);
+    }
+    return status;
+}
+
+void graph_eval_must_run(graph_eval *eval, int n_ops)
+{
+    clv_error err = {0};
+    if (graph_eval_run(eval, n_ops, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+}
+
+/* ---- boxes ---- */
+
+/* The element of the whole tensor that element i of the view is. */
+static int64_t global_index(const clv_view *view, int64_t i)
+{
+    int64_t index = 0, stride = 1;
+    for (int d = view->rank - 1; d >= 0; d--) {
+        index += (view->lo[d] + i % view->shape[d]) * stride;
+        i /= view->shape[d];
+        stride *= view->global[d];
+    }
+    return index;
+}
+
+/* A buffer of its own with the view's part of `whole` (NULL: poison). */
+static void own(clv_view *view, const void *whole)
+{
+    int64_t elems = elems_of(view);
+    size_t size = clv_dtype_size(view->dtype);
+    view->data = take(bytes_of(view));
+    for (int64_t i = 0; whole && i < elems; i++)
+        memcpy((char *)view->data + (size_t)i * size, (const char *)whole + (size_t)global_index(view, i) * size, size);
+}
+
+static void free_call(op_call *call)
+{
+    for (int i = 0; i < call->op->n_in; i++)
+        free(call->in[i].data);
+    for (int o = 0; o < call->op->n_out; o++)
+        free(call->out[o].data);
+}
+
+/* A call on buffers of its own. */
+static op_call own_call(graph_eval *eval, const op_call *parts)
+{
+    op_call call = *parts;
+    for (int i = 0; i < call.op->n_in; i++)
+        if (call.op->in[i] >= 0)
+            own(&call.in[i], eval->data[call.op->in[i]]);
+    for (int o = 0; o < call.op->n_out; o++)
+        own(&call.out[o], NULL);
+    return call;
+}
+
+/* ---- results, combined ---- */
+
+typedef struct results {
+    double *sum[CLV_MAX_OUT];
+} results;
+
+static results results_new(graph_eval *eval, const clv_op *op, clv_reduction how)
+{
+    results r = {{0}};
+    for (int o = 0; o < op->n_out; o++) {
+        int64_t elems = clv_type_elems(type_of(eval, op->out[o]));
+        r.sum[o] = take((size_t)elems * sizeof(double));
+        for (int64_t i = 0; i < elems; i++)
+            r.sum[o][i] = how == CLV_REDUCE_MAX ? -INFINITY : 0;
+    }
+    return r;
+}
+
+/* Blocks that do not overlap add up to the whole; those that do are partial sums (or maxima). */
+static void results_add(results *r, const op_call *call, clv_reduction how)
+{
+    for (int o = 0; o < call->op->n_out; o++) {
+        int64_t elems = elems_of(&call->out[o]);
+        for (int64_t i = 0; i < elems; i++) {
+            double x = clv_dtype_load(call->out[o].dtype, call->out[o].data, i);
+            double *to = &r->sum[o][global_index(&call->out[o], i)];
+            *to = how == CLV_REDUCE_MAX ? (x > *to ? x : *to) : *to + x;
+        }
+    }
+}
+
+static void results_check(results *r, graph_eval *eval, const clv_op *op, const char *how)
+{
+    for (int o = 0; o < op->n_out; o++) {
+        const clv_type *type = type_of(eval, op->out[o]);
+        int64_t elems = clv_type_elems(type);
+        double largest = 1, unit = type->dtype == CLV_F64 ? 1e-12 : type->dtype == CLV_F32 ? 2e-6 : 3e-2;
+        for (int64_t i = 0; i < elems; i++) {
+            double x = fabs(clv_dtype_load(type->dtype, eval->data[op->out[o]], i));
+            largest = isfinite(x) && x > largest ? x : largest;
+        }
+        for (int64_t i = 0; i < elems; i++) {
+            double want = clv_dtype_load(type->dtype, eval->data[op->out[o]], i), got = r->sum[o][i];
+            if (got != want && !(fabs(got - want) <= unit * largest))
+                fail_msg("%s: result %d, %s: element %lld is %.12g, whole it is %.12g", op->name, o, how, (long long)i,
+                         got, want);
+        }
+        free(r->sum[o]);
+    }
+}
+
+/* ---- factors cut ---- */
+
+typedef struct factor_cut {
+    const clv_rule *rule;
+    int factor;
+    int64_t blocks, kept; /* kept < blocks: the factor is cut into `kept`, and the rest cuts the factor it spills to */
+} factor_cut;
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    return b == 0 ? a : gcd(b, a % b);
+}
+
+static int position_of(const clv_dim_factors *dim, int factor)
+{
+    int at = -1;
+    for (int j = 0; j < dim->n; j++)
+        at = dim->factor[j] == factor ? j : at;
+    return at;
+}
+
+/* Narrows a view to its part for `block`; false where that is not a contiguous cut (a minor factor of several). */
+static bool narrow(clv_view *view, const clv_dim_factors *dims, const factor_cut *cut, int64_t block)
+{
+    for (int d = 0; d < view->rank; d++) {
+        int at = position_of(&dims[d], cut->factor);
+        int64_t granule = 1, blocks = cut->blocks, index = block;
+        if (at < 0)
+            continue;
+        for (int j = 0; j < at; j++)
+            if (cut->rule->factor[dims[d].factor[j]].size != 1)
+                return false;
+        for (int j = at + 1; j < dims[d].n; j++)
+            granule *= cut->rule->factor[dims[d].factor[j]].size;
+        if (cut->kept < cut->blocks) {
+            bool both = position_of(&dims[d], cut->rule->factor[cut->factor].spill) >= 0;
+            granule = both ? 1 : granule;
+            blocks = both ? cut->blocks : cut->kept;
+            index = both ? block : block / (cut->blocks / cut->kept);
+        }
+        int64_t n = granule > 0 ? view->global[d] / granule : 0;
+        view->lo[d] = n * index / blocks * granule;
+        view->shape[d] = n * (index + 1) / blocks * granule - view->lo[d];
+    }
+    return true;
+}
+
+static bool holds(const clv_dim_factors *dims, int rank, int factor)
+{
+    bool any = false;
+    for (int d = 0; d < rank; d++)
+        any = any || position_of(&dims[d], factor) >= 0;
+    return any;
+}
+
+/* A result without the factor must say how it combines. */
+static clv_reduction reduction_of(const clv_op *op, const op_call *whole, const factor_cut *cut)
+{
+    clv_reduction how = cut->rule->factor[cut->factor].reduction;
+    for (int o = 0; o < op->n_out; o++)
+        if (!holds(cut->rule->out[o], whole->out[o].rank, cut->factor) && how == CLV_REDUCE_NONE)
+            fail_msg("%s: result %d does not hold factor %d, which has no reduction", op->name, o, cut->factor);
+    return how;
+}
+
+static int check_cut(graph_eval *eval, const clv_op *op, const factor_cut *cut)
+{
+    op_call whole = whole_call(eval, op);
+    clv_reduction how = reduction_of(op, &whole, cut);
+    results sum = results_new(eval, op, how);
+    char text[96];
+    bool contiguous = true;
+    for (int64_t block = 0; block < cut->blocks; block++) {
+        op_call parts = whole;
+        for (int i = 0; i < op->n_in; i++)
+            contiguous = contiguous && (op->in[i] < 0 || narrow(&parts.in[i], cut->rule->in[i], cut, block));
+        for (int o = 0; o < op->n_out; o++)
+            contiguous = contiguous && narrow(&parts.out[o], cut->rule->out[o], cut, block);
+        if (!contiguous)
+            break;
+        snprintf(text, sizeof text, "factor %d in %lld blocks", cut->factor, (long long)cut->blocks);
+        op_call call = own_call(eval, &parts);
+        must_run(&call, text);
+        results_add(&sum, &call, how);
+        free_call(&call);
+    }
+    if (contiguous) {
+        results_check(&sum, eval, op, text);
+        return 1;
+    }
+    for (int o = 0; o < op->n_out; o++)
+        free(sum.sum[o]);
+    return 0;
+}
+
+static int check_factor(graph_eval *eval, const clv_op *op, const clv_rule *rule, int f)
+{
+    const clv_factor *factor = &rule->factor[f];
+    int checks = 0;
+    for (int64_t blocks = 2; blocks <= 3 && !factor->whole; blocks++)
+        checks += check_cut(eval, op, &(factor_cut){rule, f, blocks, blocks});
+    if (factor->spill < 0 || rule->factor[factor->spill].size <= 1 || factor->size < 1)
+        return checks;
+    for (int64_t blocks = factor->size + 1; blocks <= 8; blocks++)
+        checks += check_cut(eval, op, &(factor_cut){rule, f, blocks, gcd(blocks, factor->size)});
+    return checks;
+}
+
+/* ---- partial operands, and results in place ---- */
+
+enum { TERMS = 2 };
+
+/* call.in[i] becomes term `t` of operand i: random of either sign, or what is left of it; or, masked, all or nothing. */
+static void make_term(graph_eval *eval, op_call *call, int i, int t, uint64_t seed, bool masked)
+{
+    graph_eval random = {.random = seed};
+    int64_t elems = elems_of(&call->in[i]);
+    clv_dtype dtype = call->in[i].dtype;
+    const void *whole = eval->data[call->op->in[i]];
+    for (int64_t e = 0; e < elems; e++) {
+        double x = clv_dtype_load(dtype, whole, e), term = masked ? x : 4 * uniform(&random);
+        clv_dtype_store(dtype, call->in[i].data, e, t == 0 ? term : x - term);
+    }
+}
+
+/* Operands of `partial` as sums of terms, those of `masked` on the first rank only. */
+static int check_terms(graph_eval *eval, const clv_op *op, uint32_t partial, uint32_t masked)
+{
+    op_call whole = whole_call(eval, op);
+    results sum = results_new(eval, op, CLV_REDUCE_SUM);
+    uint64_t seed = next(eval);
+    char text[96];
+    snprintf(text, sizeof text, "operands %#x partial, %#x masked", partial, masked);
+    for (int t = 0; t < TERMS; t++) {
+        op_call call = own_call(eval, &whole);
+        for (int i = 0; i < op->n_in; i++)
+            if ((partial | masked) >> i & 1)
+                make_term(eval, &call, i, t, seed + (uint64_t)i, masked >> i & 1);
+        must_run(&call, text);
+        results_add(&sum, &call, CLV_REDUCE_SUM);
+        free_call(&call);
+    }
+    results_check(&sum, eval, op, text);
+    return 1;
+}
+
+static int check_linearity(graph_eval *eval, const clv_op *op, const clv_rule *rule)
+{
+    int checks = 0;
+    if (rule->linearity == CLV_NOT_LINEAR)
+        return 0;
+    for (int i = 0; i < op->n_in; i++)
+        if (rule->linear >> i & 1)
+            checks += check_terms(eval, op, 1u << i, rule->linearity == CLV_ADDITIVE ? rule->linear & ~(1u << i) : 0);
+    if (rule->linearity == CLV_ADDITIVE)
+        checks += check_terms(eval, op, rule->linear, 0);
+    return checks;
+}
+
+static int check_in_place(graph_eval *eval, const clv_op *op)
+{
+    op_call whole = whole_call(eval, op), call = own_call(eval, &whole);
+    bool any = false;
+    for (int o = 0; o < op->n_out; o++) {
+        int i = op->def->in_place[o] - 1;
+        if (i < 0 || bytes_of(&call.in[i]) != bytes_of(&call.out[o]))
+            continue;
+        any = true;
+        free(call.out[o].data);
+        call.out[o].data = call.in[i].data;
+    }
+    if (any) {
+        must_run(&call, "in place");
+        results sum = results_new(eval, op, CLV_REDUCE_SUM);
+        results_add(&sum, &call, CLV_REDUCE_SUM);
+        results_check(&sum, eval, op, "in place");
+    }
+    for (int o = 0; o < op->n_out; o++)
+        for (int i = 0; i < op->n_in; i++)
+            if (call.out[o].data == call.in[i].data)
+                call.out[o].data = NULL;
+    free_call(&call);
+    return any;
+}
+
+int graph_eval_check_rules(graph_eval *eval)
+{
+    int checks = 0;
+    for (int o = 0; o < eval->graph->n_ops; o++) {
+        const clv_op *op = &eval->graph->ops[o];
+        if (op->def->constraint)
+            continue;
+        clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+        clv_rule rule;
+        memset(&rule, 0, sizeof rule);
+        for (int i = 0; i < op->n_in; i++)
+            if (op->in[i] >= 0)
+                in[i] = *type_of(eval, op->in[i]);
+        for (int r = 0; r < op->n_out; r++)
+            out[r] = *type_of(eval, op->out[r]);
+        op->def->rule(op, in, out, &rule);
+        for (int f = 0; f < rule.n_factors; f++)
+            checks += check_factor(eval, op, &rule, f);
+        checks += check_linearity(eval, op, &rule) + check_in_place(eval, op);
+    }
+    return checks;
+}
+
+/* ---- gradients ---- */
+
+/* <seed, f> */
+static double objective(graph_eval *eval, clv_value f, clv_value seed, int n_ops)
+{
+    int64_t elems = clv_type_elems(type_of(eval, f.id));
+    double sum = 0;
+    graph_eval_must_run(eval, n_ops);
+    for (int64_t i = 0; i < elems; i++)
+        sum += graph_eval_get(eval, f, i) * graph_eval_get(eval, seed, i);
+    return sum;
+}
+
+static void compare_with_differences(graph_eval *eval, clv_value f, clv_value seed, int n_ops, clv_value wrt,
+                                     clv_value d)
+{
+    const double h = 1e-5;
+    int64_t elems = clv_type_elems(type_of(eval, wrt.id));
+    double largest = 1;
+    for (int64_t i = 0; i < elems; i++)
+        largest = fmax(largest, fabs(graph_eval_get(eval, d, i)));
+    for (int64_t i = 0; i < elems; i++) {
+        double x = graph_eval_get(eval, wrt, i), got = graph_eval_get(eval, d, i);
+        graph_eval_set(eval, wrt, i, x + h);
+        double up = objective(eval, f, seed, n_ops);
+        graph_eval_set(eval, wrt, i, x - h);
+        double down = objective(eval, f, seed, n_ops);
+        graph_eval_set(eval, wrt, i, x);
+        double want = (up - down) / (2 * h);
+        if (!(fabs(got - want) <= 2e-8 * largest))
+            fail_msg("gradient by value %d, element %lld: %.12g, differences give %.12g", wrt.id, (long long)i, got,
+                     want);
+    }
+}
+
+void check_gradient(clv_graph *graph, clv_value f, const clv_value *wrt, int n,
+                    void (*prepare)(graph_eval *eval, void *context), void *context)
+{
+    enum { SEED = 20240607 };
+    clv_value d[CLV_MAX_IN];
+    clv_type type = clv_graph_type(graph, f);
+    clv_value seed = clv_input(graph, "cotangent", type.dtype, type.rank, type.shape, NULL);
+    int n_ops = graph->n_ops;
+    clv_gradients(graph, f, seed, wrt, n, d);
+    graph_eval *eval = graph_eval_new(graph, SEED);
+    if (prepare)
+        prepare(eval, context);
+    graph_eval_must_run(eval, -1);
+    for (int i = 0; i < n; i++) {
+        clv_type got = clv_graph_type(graph, d[i]), want = clv_graph_type(graph, wrt[i]);
+        assert_true(clv_type_equal(&got, &want));
+        compare_with_differences(eval, f, seed, n_ops, wrt[i], d[i]);
+    }
+    graph_eval_must_run(eval, -1);
+    assert_true(graph_eval_check_rules(eval) > 0);
+    graph_eval_free(eval);
+}

@@ -1,0 +1,41 @@
+/* graph_eval.h - what the op tests share: a graph run on one rank, op by op on whole tensors by the ops' own kernels,
+ * with no partitioner and no program in between; and each op's sharding rule tried against that. */
+#ifndef CLEAVE_TESTS_GRAPH_EVAL_H
+#define CLEAVE_TESTS_GRAPH_EVAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "graph/graph.h"
+
+typedef struct graph_eval graph_eval;
+
+/* Buffers of exact size for every value (the graph is complete, borrowed and without failure), inputs and state filled
+ * with random values from `seed`: floats in [-1, 1), integers 0. The test fails when memory runs out. */
+graph_eval *graph_eval_new(const clv_graph *graph, uint64_t seed);
+void graph_eval_free(graph_eval *eval);
+
+void *graph_eval_data(graph_eval *eval, clv_value value);
+double graph_eval_get(graph_eval *eval, clv_value value, int64_t i);
+void graph_eval_set(graph_eval *eval, clv_value value, int64_t i, double x);
+/* All elements, from doubles. */
+void graph_eval_fill(graph_eval *eval, clv_value value, const double *x);
+
+/* Runs ops [0, n_ops); n_ops < 0: all. */
+clv_status graph_eval_run(graph_eval *eval, int n_ops, clv_error *err);
+/* The same; the test fails with the message when an op does. */
+void graph_eval_must_run(graph_eval *eval, int n_ops);
+
+/* After a run: for every op, cuts each factor of its rule into 2 and 3 blocks (and more than its size where it spills),
+ * runs the kernel on each block's views, combines the results as the rule says and compares with the whole; gives each
+ * operand that may be partial as a sum of sign-varying terms; and runs in place where the op may. The test fails with
+ * the op, the factor and the element. Returns the number of comparisons, so that a test can see that there were some. */
+int graph_eval_check_rules(graph_eval *eval);
+
+/* Central differences of <seed, f(inputs)> in f64 against clv_gradients, for every element of every wrt (f64 inputs or
+ * state): for f of any shape. Builds the gradient into the graph; `prepare` sets inputs that random values do not
+ * suit (may be NULL). Then checks the rules of all ops, those of the gradient among them. */
+void check_gradient(clv_graph *graph, clv_value f, const clv_value *wrt, int n,
+                    void (*prepare)(graph_eval *eval, void *context), void *context);
+
+#endif
