@@ -62,6 +62,7 @@ static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value 
     for (int i = 0; i < op.n_in; i++)
         if (op.in[i] >= 0 && depends[op.in[i]] && clv_valid(d_in[i]))
             add_cotangent(graph, cotangents, op.in[i], d_in[i]);
+    clv_graph_pop(graph);
     memcpy(graph->scope, saved, sizeof saved);
 }
 

@@ -69,13 +69,19 @@ clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text)
 
 void clv_graph_push(clv_graph *graph, const char *format, ...)
 {
-    size_t used = strlen(graph->scope);
-    size_t room = sizeof graph->scope - used;
+    size_t used = strlen(graph->scope), room = sizeof graph->scope - used;
+    int depth = graph->depth++;
+    if (depth >= (int)(sizeof graph->outer / sizeof *graph->outer)) {
+        clv_graph_fail(graph, CLV_ELIMIT, "more than %d scopes inside one another, at %s",
+                       (int)(sizeof graph->outer / sizeof *graph->outer), graph->scope);
+        return;
+    }
+    graph->outer[depth] = (int)used;
     va_list args;
     va_start(args, format);
     int n = vsnprintf(graph->scope + used, room, format, args);
     va_end(args);
-    if (n < 0 || (size_t)n + 1 >= room) {
+    if (n < 0 || (size_t)n + 2 > room) {
         graph->scope[used] = '\0';
         clv_graph_fail(graph, CLV_ELIMIT, "scope names under '%s' are longer than %zu characters", graph->scope,
                        sizeof graph->scope - 2);
@@ -86,14 +92,13 @@ void clv_graph_push(clv_graph *graph, const char *format, ...)
 
 void clv_graph_pop(clv_graph *graph)
 {
-    size_t end = strlen(graph->scope);
-    if (end > 0)
-        graph->scope[end - 1] = '\0';
-    char *dot = strrchr(graph->scope, '.');
-    if (dot)
-        dot[1] = '\0';
-    else
-        graph->scope[0] = '\0';
+    if (graph->depth == 0) {
+        clv_graph_fail(graph, CLV_EINVAL, "clv_graph_pop without a push before it");
+        return;
+    }
+    int depth = --graph->depth;
+    if (depth < (int)(sizeof graph->outer / sizeof *graph->outer))
+        graph->scope[graph->outer[depth]] = '\0';
 }
 
 /* ---- types ---- */

@@ -37,7 +37,9 @@ struct clv_graph {
     clv_value_info *values;
     int n_outputs, output_capacity;
     clv_named_output *outputs;
-    char scope[256];
+    char scope[256]; /* "layers.3.mlp." */
+    int depth;
+    int outer[16]; /* length of the scope before each push */
 };
 
 /* Appends an op: checks the operands, infers the result types, copies attrs. out receives def->n_out values, all
