@@ -522,6 +522,10 @@ static void even_granules_match(void **state)
     assert_int_equal(plan.n_steps, 1);
     assert_int_equal(plan.steps[0].kind, CLV_STEP_ALL_GATHER);
     assert_true(clv_layout_equal(&plan.steps[0].from, &from) && clv_layout_equal(&plan.steps[0].to, &to));
+    clv_layout fine = layout_of("(x,y),_", &mesh, 2), coarse = layout_of("x*8,_", &mesh, 2);
+    plan = plan_of(arena, &mesh, &fine, &coarse, shape, NULL);
+    assert_int_equal(plan.n_steps, 1);
+    assert_int_equal(plan.steps[0].kind, CLV_STEP_ALL_GATHER);
     plan = plan_of(arena, &mesh, &from, &same, shape, NULL);
     assert_true(plan.n_steps == 0 && plan.bytes == 0);
     clv_arena_free(arena);

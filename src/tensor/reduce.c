@@ -1,7 +1,7 @@
 /* reduce.c - combining peers' values in their order.
  *
- * A run is done in chunks that stay in the first-level cache: the chunk of the first peer is loaded into an
- * accumulator, every further peer is combined into it, and the result is stored. So memory is read and written once,
+ * A run is done in chunks that stay in the first-level cache: the chunks of the first two peers are combined into an
+ * accumulator, every further peer's into it, and the result is stored. So memory is read and written once,
  * each element sees its peers strictly in order, and out may be one of the inputs. */
 #include <limits.h>
 #include <math.h>
@@ -27,9 +27,16 @@ enum { CHUNK = 1024 };
         for (int64_t start = 0; start < count; start += CHUNK) {                                                       \
             int64_t left = count - start < CHUNK ? count - start : CHUNK;                                              \
             const stored *first = (const stored *)in[0] + at + start;                                                  \
-            for (int64_t i = 0; i < left; i++)                                                                         \
-                sum[i] = load(first[i]);                                                                               \
-            for (int p = 1; p < n; p++) {                                                                              \
+            const stored *second = (const stored *)in[n > 1] + at + start;                                             \
+            if (n == 1)                                                                                                \
+                for (int64_t i = 0; i < left; i++)                                                                     \
+                    sum[i] = load(first[i]);                                                                           \
+            else                                                                                                       \
+                for (int64_t i = 0; i < left; i++) {                                                                   \
+                    held x = load(first[i]), y = load(second[i]);                                                      \
+                    sum[i] = (held)combine(x, y);                                                                      \
+                }                                                                                                      \
+            for (int p = 2; p < n; p++) {                                                                              \
                 const stored *peer = (const stored *)in[p] + at + start;                                               \
                 for (int64_t i = 0; i < left; i++) {                                                                   \
                     held value = load(peer[i]);                                                                        \
