@@ -248,3 +248,14 @@ double clv_reshard_score(const clv_reshard_problem *problem, double bytes, int m
 {
     return problem->cost != NULL ? clv_cost_step(problem->cost, bytes, moves) : bytes;
 }
+
+double clv_reshard_step_bytes(const clv_reshard_problem *p, clv_step_kind kind, const clv_reshard_state *from,
+                              const clv_reshard_state *to)
+{
+    double n = (double)clv_reshard_size(p, from->partial & ~to->partial);
+    if (kind == CLV_STEP_REDUCE_SCATTER)
+        return (n - 1) * (double)clv_reshard_local_bytes(p, to);
+    if (kind == CLV_STEP_ALL_REDUCE)
+        return 2 * (double)clv_reshard_local_bytes(p, from) * (n - 1) / n;
+    return clv_step_moves(kind) ? (double)clv_reshard_missing(p, to, from) : 0;
+}
