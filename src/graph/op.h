@@ -141,6 +141,8 @@ struct clv_op_def {
     clv_status (*run[CLV_DEVICE_COUNT])(const clv_call *call, clv_error *err);
     /* The layout a constraint states, from its attrs. Such an op is emitted as a reshard and never run; NULL: none. */
     const clv_layout *(*constraint)(const clv_op *op);
+    /* Whether the op is the sum of its two operands; NULL: never. */
+    bool (*is_sum)(const clv_op *op);
     /* The gradient of a constraint: brings a cotangent to its primal's layout, where partial and replicated are dual. So
      * the conjugate of an all_gather is a reduce_scatter, of an all_reduce the identity (Megatron's f, f*, g, g*). */
     bool follows_primal;

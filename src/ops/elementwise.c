@@ -264,6 +264,11 @@ static void combine_gradient(clv_graph *graph, const clv_op *op, const clv_value
     d_in[1] = clv_graph_unbroadcast(graph, d_b, clv_graph_type(graph, b));
 }
 
+static bool is_sum(const clv_op *op)
+{
+    return ((const combine_attrs *)op->attrs)->kind == CLV_ADD;
+}
+
 const clv_op_def clv_op_combine = {
     .name = "combine",
     .min_in = 2,
@@ -276,6 +281,7 @@ const clv_op_def clv_op_combine = {
     .gradient = combine_gradient,
     .in_place = {1},
     .run = {[CLV_CPU] = combine_run},
+    .is_sum = is_sum,
 };
 
 /* d_out where a was chosen, half of it at a tie, else 0: in the result's shape. */

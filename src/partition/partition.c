@@ -23,6 +23,7 @@ typedef struct placement {
     int buffer[CLV_MAX_AVAILABLE];
     bool wanted;
     clv_layout target;
+    int fan_in; /* addends of the sum that the value goes into, see clv_problem */
 } placement;
 
 typedef struct partitioner {
@@ -126,6 +127,45 @@ static void find_wanted(partitioner *p)
                 want(p, op->in[i], &layout);
         }
     }
+}
+
+static bool is_sum(const partitioner *p, int o)
+{
+    const clv_op *op = &p->graph->ops[o];
+    return p->live_op[o] && op->def->is_sum && op->def->is_sum(op) && op->in[0] != op->in[1];
+}
+
+/* Sizes of sums of sums whose inner results nobody else reads: gradients that fan in. */
+static clv_status find_fan_in(partitioner *p, clv_error *err)
+{
+    const clv_graph *graph = p->graph;
+    int *readers = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *readers);
+    if (!readers)
+        return clv_fail_memory(err, "readers", (size_t)graph->n_values * sizeof *readers);
+    for (int v = 0; v < graph->n_values; v++) {
+        p->placements[v].fan_in = 1;
+        readers[v] += graph->values[v].assigned >= 0;
+    }
+    for (int o = 0; o < graph->n_outputs; o++)
+        readers[graph->outputs[o].value]++;
+    for (int o = 0; o < graph->n_ops; o++)
+        for (int i = 0; p->live_op[o] && i < graph->ops[o].n_in; i++)
+            if (graph->ops[o].in[i] >= 0)
+                readers[graph->ops[o].in[i]]++;
+    for (int o = 0; o < graph->n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        if (!is_sum(p, o))
+            continue;
+        placement *sum = &p->placements[op->out[0]];
+        sum->fan_in = 0;
+        for (int i = 0; i < 2; i++)
+            sum->fan_in += readers[op->in[i]] == 1 ? p->placements[op->in[i]].fan_in : 1;
+    }
+    for (int o = graph->n_ops - 1; o >= 0; o--)
+        for (int i = 0; i < 2 && is_sum(p, o); i++)
+            if (readers[graph->ops[o].in[i]] == 1)
+                p->placements[graph->ops[o].in[i]].fan_in = p->placements[graph->ops[o].out[0]].fan_in;
+    return CLV_OK;
 }
 
 /* ---- the program as it grows ---- */
@@ -276,6 +316,7 @@ static void load_layouts(clv_problem *problem, const partitioner *p, const clv_o
     }
     for (int o = 0; o < op->n_out; o++) {
         const placement *at = &p->placements[op->out[o]];
+        problem->fan_in[o] = at->fan_in;
         problem->wanted[o] = at->wanted || primal_layout(&problem->target[o], p, op->out[o]);
         if (at->wanted)
             problem->target[o] = at->target;
@@ -486,6 +527,7 @@ static clv_status partition(partitioner *p, clv_error *err)
         return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->placements);
     mark_live(p);
     find_wanted(p);
+    CLV_TRY(find_fan_in(p, err));
     for (int v = 0; v < graph->n_values; v++)
         if (graph->values[v].source != CLV_FROM_OP)
             CLV_TRY(place_named(p, v, err));

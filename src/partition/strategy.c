@@ -168,6 +168,8 @@ static clv_status price_assignment(clv_strategy *s, bool *legal, const clv_probl
         clv_layout whole = clv_layout_without_partial(&s->out[o]);
         price change;
         CLV_TRY(price_change(&change, p, &s->out[o], p->wanted[o] ? &p->target[o] : &whole, &p->out[o], err));
+        if (clv_layout_is_partial(&s->out[o]))
+            change.bytes /= p->fan_in[o];
         add_price(s, &change, p);
     }
     return CLV_OK;

@@ -28,6 +28,8 @@ typedef struct clv_problem {
     clv_layout available[CLV_MAX_IN][CLV_MAX_AVAILABLE];
     bool wanted[CLV_MAX_OUT]; /* result o is wanted in target[o] */
     clv_layout target[CLV_MAX_OUT];
+    int fan_in[CLV_MAX_OUT]; /* addends of the sum that result o goes into, itself among them: while they stay partial one
+                                reduction serves all, so each bears its part of the price; >= 1 */
     bool idle_axes; /* consider axes that no operand or target uses */
     bool by_bytes;  /* bytes, then work; else seconds */
     const clv_cost_model *cost;
