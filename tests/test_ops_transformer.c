@@ -364,6 +364,25 @@ static void attention_gradients_f32(void **state)
     }
 }
 
+/* KV heads hand the blocks that they cannot take to the query heads of their groups. */
+static void attention_spills(void **state)
+{
+    (void)state;
+    attention_graph a = attention_of(&attention_cases[1], CLV_F32);
+    const clv_op *op = &a.graph->ops[0];
+    clv_type in[CLV_MAX_IN] = {clv_graph_type(a.graph, a.q), clv_graph_type(a.graph, a.kv)};
+    clv_type out[CLV_MAX_OUT] = {clv_graph_type(a.graph, a.out)};
+    clv_rule rule;
+    memset(&rule, 0, sizeof rule);
+    op->def->rule(op, in, out, &rule);
+    const clv_dim_factors *heads = &rule.in[0][2];
+    assert_int_equal(heads->n, 2);
+    assert_int_equal(rule.factor[heads->factor[0]].size, 2);
+    assert_int_equal(rule.factor[heads->factor[1]].size, 3);
+    assert_int_equal(rule.factor[heads->factor[0]].spill, heads->factor[1]);
+    clv_graph_free(a.graph);
+}
+
 static void attention_refuses(void **state)
 {
     (void)state;
@@ -782,18 +801,31 @@ static void empty_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm_values),           cmocka_unit_test(norm_gradients),
-        cmocka_unit_test(norm_mixed_dtypes),     cmocka_unit_test(norm_refuses),
-        cmocka_unit_test(embedding_values),      cmocka_unit_test(embedding_gradients),
-        cmocka_unit_test(embedding_refuses),     cmocka_unit_test(attention_values),
-        cmocka_unit_test(attention_gradients),   cmocka_unit_test(attention_gradients_f32),
-        cmocka_unit_test(attention_refuses),     cmocka_unit_test(rope_values),
-        cmocka_unit_test(rope_gradients),        cmocka_unit_test(rope_refuses),
-        cmocka_unit_test(cache_values),          cmocka_unit_test(softmax_values),
-        cmocka_unit_test(cross_entropy_values),  cmocka_unit_test(cross_entropy_gradients),
-        cmocka_unit_test(cross_entropy_refuses), cmocka_unit_test(dropout_values),
-        cmocka_unit_test(dropout_gradients),     cmocka_unit_test(adamw_values),
-        cmocka_unit_test(adamw_refuses),         cmocka_unit_test(empty_shapes),
+        cmocka_unit_test(norm_values),
+        cmocka_unit_test(norm_gradients),
+        cmocka_unit_test(norm_mixed_dtypes),
+        cmocka_unit_test(norm_refuses),
+        cmocka_unit_test(embedding_values),
+        cmocka_unit_test(embedding_gradients),
+        cmocka_unit_test(embedding_refuses),
+        cmocka_unit_test(attention_values),
+        cmocka_unit_test(attention_gradients),
+        cmocka_unit_test(attention_gradients_f32),
+        cmocka_unit_test(attention_spills),
+        cmocka_unit_test(attention_refuses),
+        cmocka_unit_test(rope_values),
+        cmocka_unit_test(rope_gradients),
+        cmocka_unit_test(rope_refuses),
+        cmocka_unit_test(cache_values),
+        cmocka_unit_test(softmax_values),
+        cmocka_unit_test(cross_entropy_values),
+        cmocka_unit_test(cross_entropy_gradients),
+        cmocka_unit_test(cross_entropy_refuses),
+        cmocka_unit_test(dropout_values),
+        cmocka_unit_test(dropout_gradients),
+        cmocka_unit_test(adamw_values),
+        cmocka_unit_test(adamw_refuses),
+        cmocka_unit_test(empty_shapes),
     };
     printf("seed %d\n", SEED);
     return cmocka_run_group_tests(tests, NULL, NULL);
