@@ -461,6 +461,27 @@ static void random_changes(void **state)
     }
 }
 
+/* Where shapes divide, no detour over a third layout is cheaper. */
+static void random_detours(void **state)
+{
+    (void)state;
+    static const char *const meshes[] = {"x=4,y=3", "x=8", "x=2,y=2,z=4", "x=6,y=2", "x=3,y=2,z=2"};
+    const int64_t shape[3] = {48, 48, 96};
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 2000; round++) {
+        clv_arena *arena = clv_arena_new();
+        clv_mesh mesh = mesh_of(meshes[below(5)]);
+        int rank = 1 + (int)below(3);
+        clv_reduction reduction = below(2) ? CLV_REDUCE_SUM : CLV_REDUCE_MAX;
+        clv_layout a = random_layout(&mesh, rank, shape, reduction), b = random_layout(&mesh, rank, shape, reduction);
+        clv_layout c = random_layout(&mesh, rank, shape, reduction);
+        double detour =
+            plan_of(arena, &mesh, &a, &b, shape, NULL).bytes + plan_of(arena, &mesh, &b, &c, shape, NULL).bytes;
+        assert_true(plan_of(arena, &mesh, &a, &c, shape, NULL).bytes <= detour * (1 + 1e-9));
+        clv_arena_free(arena);
+    }
+}
+
 /* Cuts of one axis that do not nest have no atoms in common: all_reduce, exchange, mask. */
 static void crossing_cuts(void **state)
 {
@@ -606,6 +627,7 @@ int main(void)
         cmocka_unit_test(pairs_of_even_shapes),
         cmocka_unit_test(pairs_of_uneven_shapes),
         cmocka_unit_test(random_changes),
+        cmocka_unit_test(random_detours),
         cmocka_unit_test(crossing_cuts),
         cmocka_unit_test(time_decides),
         cmocka_unit_test(even_granules_match),

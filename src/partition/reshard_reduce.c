@@ -193,7 +193,8 @@ static void try_step(search *q, clv_step_kind kind, const clv_reshard_state *s, 
 
 enum { MAX_CHILDREN = 128 }; /* beyond it the later ones are not tried */
 
-/* Cuts dimension `d` by `atom`, by slice or reduce_scatter; or moves it there from dimension `away` by all_to_all. */
+/* Cuts dimension `d` by `atom`, by slice or reduce_scatter; moves it there from dimension `away` by all_to_all; or only
+ * changes the granule by exchange. */
 typedef struct child {
     clv_step_kind kind;
     int8_t d, atom, away;
@@ -211,7 +212,8 @@ static void make_child(clv_reshard_state *next, const search *q, const clv_resha
     *next = *s;
     if (c->kind == CLV_STEP_ALL_TO_ALL)
         clv_reshard_truncate(next, c->away, 1);
-    clv_reshard_append(next, q->problem, c->d, c->atom);
+    if (c->kind != CLV_STEP_EXCHANGE)
+        clv_reshard_append(next, q->problem, c->d, c->atom);
     next->partial &= ~((clv_atoms)1 << c->atom);
     if (c->fine)
         next->granule[c->d] = 1;
@@ -272,16 +274,19 @@ static void add_cut(children *all, const search *q, const clv_reshard_state *s, 
         add_child(all, q, s, c);
 }
 
-/* Moves the most minor atom of dimension d to dimension e while still partial: of use only where that evens out shards,
- * as when a dimension has fewer elements than blocks. */
+/* Moves the most minor atom of dimension d to dimension e, or gives up a coarse granule of d = e, while still partial: of
+ * use only where that evens out shards, as when a dimension has fewer granules than blocks. */
 static void add_balance(children *all, const search *q, const clv_reshard_state *s, int d, int e)
 {
     clv_reshard_state next;
-    if (s->n[d] == 0 || d == e)
+    if (s->n[d] == 0)
         return;
-    child c = {.kind = CLV_STEP_ALL_TO_ALL, .d = (int8_t)e, .atom = (int8_t)s->atom[d][s->n[d] - 1], .away = (int8_t)d};
-    for (int fine = 0; fine < 2; fine++) {
-        c.fine = fine != 0;
+    child c = {.kind = d == e ? CLV_STEP_EXCHANGE : CLV_STEP_ALL_TO_ALL,
+               .d = (int8_t)e,
+               .atom = (int8_t)s->atom[d][s->n[d] - 1],
+               .away = (int8_t)d,
+               .fine = d == e};
+    for (int tries = 0; tries < 2; tries++, c.fine = true) {
         make_child(&next, q, s, &c);
         if (clv_reshard_local_bytes(q->problem, &next) < clv_reshard_local_bytes(q->problem, s))
             add_child(all, q, s, c);
