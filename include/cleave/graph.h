@@ -76,6 +76,11 @@ CLV_API void clv_assign(clv_graph *graph, clv_value state, clv_value value);
 /** Returns `value` to the caller under a name. layout NULL: as the partitioner leaves it, never partial. */
 CLV_API void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_layout *layout);
 
+/** States that the partitioner is never to move `value` (a weight) over a mesh axis: products come to it (Pope et al.
+ *  2022, arXiv:2211.05102, "weight-stationary"). Without this a weight that is smaller than the activations may be gathered
+ *  instead. Where no split of an op allows it, it is moved after all. */
+CLV_API void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis);
+
 /** The identity, with a stated layout (with_sharding_constraint). Its gradient has the same layout. */
 CLV_API clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout);
 
@@ -92,8 +97,16 @@ CLV_API void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, con
 CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b);
 
 typedef enum clv_unary {
-    CLV_EXP, CLV_LOG, CLV_TANH, CLV_SIGMOID, CLV_GELU /**< exact, erf */, CLV_GELU_TANH, CLV_SILU, CLV_RELU,
-    CLV_RSQRT, CLV_NEG
+    CLV_EXP,
+    CLV_LOG,
+    CLV_TANH,
+    CLV_SIGMOID,
+    CLV_GELU /**< exact, erf */,
+    CLV_GELU_TANH,
+    CLV_SILU,
+    CLV_RELU,
+    CLV_RSQRT,
+    CLV_NEG
 } clv_unary;
 typedef enum clv_binary { CLV_ADD, CLV_SUB, CLV_MUL, CLV_DIV, CLV_MAX, CLV_MIN } clv_binary;
 
@@ -137,13 +150,20 @@ CLV_API clv_value clv_layer_norm(clv_graph *graph, clv_value x, clv_value gain, 
 
 typedef struct clv_attention_options {
     bool causal;
-    double scale;     /**< 0: 1/sqrt(D) */
-    clv_value mask;   /**< u8 or bool [B, Sk], 1 = attend; CLV_NONE: none. A zeroed struct has id 0: set it */
-    clv_value offset; /**< i32 scalar []: global index of query row 0 among the keys, and with causal = true the keys after
+    double scale;   /**< 0: 1/sqrt(D) */
+    clv_value mask; /**< u8 or bool [B, Sk], 1 = attend; CLV_NONE: none. A zeroed struct has id 0: set it */
+    clv_value
+        offset; /**< i32 scalar []: global index of query row 0 among the keys, and with causal = true the keys after
                            the last query are not seen (KV cache); CLV_NONE: 0 */
 } clv_attention_options;
-#define CLV_ATTENTION_DEFAULT {true, 0, CLV_NONE_INIT, CLV_NONE_INIT}
-#define CLV_NONE_INIT {-1}
+#define CLV_ATTENTION_DEFAULT                                                                                          \
+    {                                                                                                                  \
+        true, 0, CLV_NONE_INIT, CLV_NONE_INIT                                                                          \
+    }
+#define CLV_NONE_INIT                                                                                                  \
+    {                                                                                                                  \
+        -1                                                                                                             \
+    }
 /** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D]. */
 CLV_API clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options);
 

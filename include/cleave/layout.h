@@ -29,8 +29,8 @@ extern "C" {
 #endif
 
 enum {
-    CLV_MAX_RANK = 8,     /**< dimensions a tensor */
-    CLV_MAX_SUBAXES = 24, /**< sub-axes a layout */
+    CLV_MAX_RANK = 8,      /**< dimensions a tensor */
+    CLV_MAX_SUBAXES = 24,  /**< sub-axes a layout */
     CLV_LAYOUT_TEXT = 1536 /**< bytes that hold any layout's text form */
 };
 
@@ -41,11 +41,11 @@ typedef enum clv_reduction { CLV_REDUCE_NONE, CLV_REDUCE_SUM, CLV_REDUCE_MAX } c
  *  sub-axis of size 1, neighbours in one dimension that make up a larger sub-axis are merged, partial axes are
  *  sorted by (axis, pre). All functions here return normal forms. */
 typedef struct clv_layout {
-    int rank;                          /**< dimensions of the tensor */
-    clv_reduction reduction;           /**< how partial values combine */
-    uint8_t begin[CLV_MAX_RANK + 2];   /**< dimension d is cut by axes[begin[d] .. begin[d+1]), major to minor;
+    int rank;                        /**< dimensions of the tensor */
+    clv_reduction reduction;         /**< how partial values combine */
+    uint8_t begin[CLV_MAX_RANK + 2]; /**< dimension d is cut by axes[begin[d] .. begin[d+1]), major to minor;
                                             d = rank: the partial axes */
-    int64_t granule[CLV_MAX_RANK];     /**< elements that a cut keeps together */
+    int64_t granule[CLV_MAX_RANK];   /**< elements that a cut keeps together */
     clv_subaxis axes[CLV_MAX_SUBAXES];
 } clv_layout;
 
@@ -75,8 +75,7 @@ CLV_API clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *me
 CLV_API bool clv_layout_equal(const clv_layout *a, const clv_layout *b);
 
 /** Whether every rank holds the same elements under both, for this shape, and both are partial alike. */
-CLV_API bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh,
-                                  const int64_t *shape);
+CLV_API bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh, const int64_t *shape);
 
 /* Building: each returns CLV_ELIMIT / CLV_EAXIS when the result would break an invariant, *layout untouched. */
 

@@ -39,8 +39,8 @@ CLV_API clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int6
 
 /** y = x W + b, W [F,M] split by rows (F): partial sums, all-reduced (f*) or reduce-scattered over S (g*). The bias is
  *  added once, after the reduction. */
-CLV_API clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features,
-                                          const clv_parallel *parallel, const clv_linear_options *options);
+CLV_API clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_parallel *parallel,
+                                          const clv_linear_options *options);
 
 /** Rows of a table [V,M] split over V, state "<name>.weight"; ids [...] -> [...,M] in the residual layout. */
 CLV_API clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, int64_t vocabulary, int64_t width,

@@ -20,27 +20,78 @@ typedef struct generate_args {
 static int parse(generate_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model", .kind = CLV_OPTION_STRING, .out = &a->model, .value = "DIR", .required = true,
+        {.names = "-m, --model",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->model,
+         .value = "DIR",
+         .required = true,
          .help = "checkpoint: a folder with config.json and safetensors"},
-        {.names = "-p, --prompt", .kind = CLV_OPTION_STRING, .out = &a->prompt, .value = "TEXT", .required = true,
+        {.names = "-p, --prompt",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->prompt,
+         .value = "TEXT",
+         .required = true,
          .help = "text to continue; any bytes, at least one"},
-        {.names = "-n, --n-predict", .kind = CLV_OPTION_INT, .out = &a->n, .min = 0, .max = 1 << 30, .value = "N",
+        {.names = "-n, --n-predict",
+         .kind = CLV_OPTION_INT,
+         .out = &a->n,
+         .min = 0,
+         .max = 1 << 30,
+         .value = "N",
          .help = "bytes to generate (128)"},
-        {.names = "-tp, --tensor-parallel-size", .kind = CLV_OPTION_INT, .out = &a->mesh.tp, .min = 1, .max = 1024,
-         .value = "N", .help = "ranks that split each layer"},
-        {.names = "-c, --ctx-size", .kind = CLV_OPTION_INT, .out = &a->context, .min = 0, .max = 1 << 30,
-         .value = "N", .help = "positions kept; 0: prompt and N, as far as the model goes"},
-        {.names = "--temp", .kind = CLV_OPTION_REAL, .out = &a->temperature, .real_min = 0, .real_max = 100,
-         .value = "T", .help = "temperature; 0 is greedy (0.8)"},
-        {.names = "--top-k", .kind = CLV_OPTION_INT, .out = &a->top_k, .min = 0, .max = 1 << 30, .value = "K",
+        {.names = "-tp, --tensor-parallel-size",
+         .kind = CLV_OPTION_INT,
+         .out = &a->mesh.tp,
+         .min = 1,
+         .max = 1024,
+         .value = "N",
+         .help = "ranks that split each layer"},
+        {.names = "-c, --ctx-size",
+         .kind = CLV_OPTION_INT,
+         .out = &a->context,
+         .min = 0,
+         .max = 1 << 30,
+         .value = "N",
+         .help = "positions kept; 0: prompt and N, as far as the model goes"},
+        {.names = "--temp",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->temperature,
+         .real_min = 0,
+         .real_max = 100,
+         .value = "T",
+         .help = "temperature; 0 is greedy (0.8)"},
+        {.names = "--top-k",
+         .kind = CLV_OPTION_INT,
+         .out = &a->top_k,
+         .min = 0,
+         .max = 1 << 30,
+         .value = "K",
          .help = "sample among the K likeliest; 0: all (40)"},
-        {.names = "--top-p", .kind = CLV_OPTION_REAL, .out = &a->top_p, .real_min = 0, .real_max = 1, .value = "P",
+        {.names = "--top-p",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->top_p,
+         .real_min = 0,
+         .real_max = 1,
+         .value = "P",
          .help = "sample among the likeliest that make up P (0.95)"},
-        {.names = "-s, --seed", .kind = CLV_OPTION_INT, .out = &a->seed, .min = 0, .max = INT64_MAX, .value = "N",
+        {.names = "-s, --seed",
+         .kind = CLV_OPTION_INT,
+         .out = &a->seed,
+         .min = 0,
+         .max = INT64_MAX,
+         .value = "N",
          .help = "of sampling (1)"},
-        {.names = "-t, --threads", .kind = CLV_OPTION_INT, .out = &a->threads, .min = 1, .max = 1024, .value = "N",
+        {.names = "-t, --threads",
+         .kind = CLV_OPTION_INT,
+         .out = &a->threads,
+         .min = 1,
+         .max = 1024,
+         .value = "N",
          .help = "threads a rank (1)"},
-        {.names = "--dtype", .kind = CLV_OPTION_CHOICE, .out = &a->dtype, .value = "f32|bf16",
+        {.names = "--dtype",
+         .kind = CLV_OPTION_CHOICE,
+         .out = &a->dtype,
+         .value = "f32|bf16",
          .help = "of weights and activations (f32)"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -66,9 +117,8 @@ static clv_status open_model(clv_generator **out, const generate_args *a, int64_
     int64_t context = a->context ? a->context : prompt + a->n;
     if (!a->context && context > config.max_positions)
         context = config.max_positions;
-    clv_generator_options options = {.axis = a->mesh.tp > 1 ? "model" : NULL,
-                                     .context = context,
-                                     .threads_per_rank = (int)a->threads};
+    clv_generator_options options = {
+        .axis = a->mesh.tp > 1 ? "model" : NULL, .context = context, .threads_per_rank = (int)a->threads};
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     return clv_generator_new(out, a->model, &mesh, &options, err);
 }
@@ -101,8 +151,14 @@ static clv_status generate(clv_generator *g, const generate_args *a, const int64
 
 int command_generate(int argc, char **argv)
 {
-    generate_args a = {.dtype = "f32", .n = 128, .seed = 1, .threads = 1, .temperature = 0.8, .top_k = 40,
-                       .top_p = 0.95, .mesh = {.tp = 1}};
+    generate_args a = {.dtype = "f32",
+                       .n = 128,
+                       .seed = 1,
+                       .threads = 1,
+                       .temperature = 0.8,
+                       .top_k = 40,
+                       .top_p = 0.95,
+                       .mesh = {.tp = 1}};
     clv_error err = {0};
     clv_generator *g = NULL;
     int code = parse(&a, argc, argv);

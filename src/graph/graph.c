@@ -205,6 +205,13 @@ clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int ran
     return value;
 }
 
+void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis)
+{
+    int index;
+    if (clv_graph_ok(graph) && clv_valid(value) && clv_mesh_find(&index, &graph->mesh, axis, &graph->error) == CLV_OK)
+        graph->values[value.id].kept |= 1u << index;
+}
+
 int clv_parameters(const clv_graph *graph, clv_value *out, int room)
 {
     int n = 0;
@@ -258,8 +265,8 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
         clv_graph_fail(graph, CLV_ESHAPE, "output '%s': its layout does not fit the tensor %s", name, why.message);
         return;
     }
-    if (!output.name || clv_arena_grow(graph->arena, &graph->outputs, &graph->output_capacity, graph->n_outputs,
-                                       sizeof output) != 0) {
+    if (!output.name ||
+        clv_arena_grow(graph->arena, &graph->outputs, &graph->output_capacity, graph->n_outputs, sizeof output) != 0) {
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for output '%s'", name);
         return;
     }

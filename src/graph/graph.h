@@ -18,6 +18,7 @@ typedef struct clv_value_info {
     clv_init init;     /* state */
     int assigned;      /* state: the value it becomes; -1 */
     int primal;        /* a cotangent's primal value; -1 */
+    uint32_t kept;     /* bit a: not to be moved over mesh axis a */
 } clv_value_info;
 
 typedef struct clv_named_output {

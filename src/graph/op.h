@@ -35,7 +35,7 @@ typedef struct clv_factor {
     int64_t size;
     clv_reduction reduction; /* how results without the factor combine; NONE: every result holds it */
     bool whole;              /* must not be split */
-    int spill;               /* -1, or the factor that takes the blocks beyond `size` (query groups behind KV heads): with
+    int spill; /* -1, or the factor that takes the blocks beyond `size` (query groups behind KV heads): with
                                 T blocks > size and spill's size > 1, gcd(T, size) blocks cut this factor and the rest
                                 cuts the spill factor, as the remainder of the dimensions that hold both */
 } clv_factor;

@@ -15,9 +15,9 @@ struct clv_generator {
     clv_session *session;
     clv_program *program[N_PROGRAMS]; /* of 2^i rows; made when first needed */
     int64_t position;
-    float *logits;         /* [V] */
-    void *raw;             /* the same in the weights' dtype */
-    clv_candidate *work;   /* [V] */
+    float *logits;       /* [V] */
+    void *raw;           /* the same in the weights' dtype */
+    clv_candidate *work; /* [V] */
     int32_t ids[CHUNK];
 };
 
@@ -114,8 +114,8 @@ clv_status clv_generator_feed(clv_generator *g, const int64_t *ids, int64_t n, c
     if (n < 1)
         return clv_fail(err, CLV_EINVAL, "no token to feed; valid: 1 or more");
     if (n > g->options.context - g->position)
-        return clv_fail(err, CLV_ELIMIT, "%lld tokens after %lld are more than the context of %lld holds",
-                        (long long)n, (long long)g->position, (long long)g->options.context);
+        return clv_fail(err, CLV_ELIMIT, "%lld tokens after %lld are more than the context of %lld holds", (long long)n,
+                        (long long)g->position, (long long)g->options.context);
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= g->config.vocab)
             return clv_fail(err, CLV_EINVAL, "token %lld is outside the vocabulary of %lld", (long long)ids[i],

@@ -26,7 +26,6 @@ const clv_llama_config *clv_generator_config(const clv_generator *generator);
 clv_status clv_generator_feed(clv_generator *generator, const int64_t *ids, int64_t n, const float **logits,
                               clv_error *err);
 /* Chooses the token after the logits given last. */
-clv_status clv_generator_sample(clv_generator *generator, const clv_sampling *sampling, int64_t *token,
-                                clv_error *err);
+clv_status clv_generator_sample(clv_generator *generator, const clv_sampling *sampling, int64_t *token, clv_error *err);
 
 #endif

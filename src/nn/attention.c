@@ -30,8 +30,7 @@ static clv_value add_bias(clv_graph *graph, clv_value y, const char *name, int r
     if (!bias)
         return y;
     clv_dtype dtype = clv_graph_type(graph, y).dtype;
-    return clv_add(graph, y,
-                   clv_state(graph, name, dtype, rank, shape, layout, (clv_init){CLV_INIT_ZEROS, 0}));
+    return clv_add(graph, y, clv_state(graph, name, dtype, rank, shape, layout, (clv_init){CLV_INIT_ZEROS, 0}));
 }
 
 static clv_value queries(clv_graph *graph, clv_value x, const clv_parallel *parallel,
@@ -44,7 +43,7 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_parallel *para
     clv_nn_cut(graph, &columns, 1, &cut->query, cut->n, cut->query_granule);
     clv_nn_cut(graph, &part, 0, &cut->query, cut->n, cut->query_granule);
     clv_nn_cut(graph, &split, 2, &cut->query, cut->n, cut->query_granule);
-    clv_value weight = clv_state(graph, "q.weight", type.dtype, 3, shape, &columns, o->init);
+    clv_value weight = clv_nn_weight_state(graph, parallel, "q.weight", type.dtype, 3, shape, &columns, o->init);
     clv_value q = clv_constrain(graph, clv_einsum(graph, "bsm,mhd->bshd", x, weight), &split);
     q = add_bias(graph, q, "q.bias", 2, shape + 1, &part, o->bias);
     return o->rope_theta > 0 ? clv_rope(graph, q, o->offset, o->rope_theta, 0, o->rope_interleaved) : q;
@@ -60,7 +59,7 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_parallel *
     clv_nn_cut(graph, &columns, 2, &cut->kv, cut->n_kv, 1);
     clv_nn_cut(graph, &part, 1, &cut->kv, cut->n_kv, 1);
     clv_nn_cut(graph, &split, 3, &cut->kv, cut->n_kv, 1);
-    clv_value weight = clv_state(graph, "kv.weight", type.dtype, 4, shape, &columns, o->init);
+    clv_value weight = clv_nn_weight_state(graph, parallel, "kv.weight", type.dtype, 4, shape, &columns, o->init);
     clv_value kv = clv_constrain(graph, clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight), &split);
     kv = add_bias(graph, kv, "kv.bias", 3, shape + 1, &part, o->bias);
     if (o->rope_theta > 0)
@@ -85,14 +84,12 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_parall
     clv_value inside = clv_nn_enter(graph, x, parallel);
     clv_value q = queries(graph, inside, parallel, &o, &cut);
     clv_value kv = keys_values(graph, inside, parallel, &o, &cut);
-    clv_attention_options how = {.causal = !o.bidirectional,
-                                 .mask = o.mask,
-                                 .offset = o.context ? o.offset : CLV_NONE};
+    clv_attention_options how = {.causal = !o.bidirectional, .mask = o.mask, .offset = o.context ? o.offset : CLV_NONE};
     clv_value y = clv_attention(graph, q, kv, &how);
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};
     clv_layout rows = clv_layout_replicated(3), whole = clv_layout_replicated(1);
     clv_nn_cut(graph, &rows, 0, &cut.query, cut.n, cut.query_granule);
-    clv_value weight = clv_state(graph, "o.weight", type.dtype, 3, shape, &rows, o.output_init);
+    clv_value weight = clv_nn_weight_state(graph, parallel, "o.weight", type.dtype, 3, shape, &rows, o.output_init);
     clv_value out = clv_nn_leave(graph, clv_einsum(graph, "bshd,hdm->bsm", y, weight), parallel);
     return add_bias(graph, out, "o.bias", 1, shape + 2, &whole, o.bias);
 }

@@ -42,8 +42,7 @@ static clv_value residual(clv_graph *graph, clv_value x, clv_value y, const clv_
     return clv_add(graph, x, y);
 }
 
-clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_parallel *parallel,
-                                const clv_block_options *o)
+clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_parallel *parallel, const clv_block_options *o)
 {
     x = clv_nn_leave(graph, x, parallel);
     clv_graph_push(graph, "attention");

@@ -76,6 +76,15 @@ clv_head_cut clv_nn_head_cut(clv_graph *graph, const clv_parallel *parallel, int
     return cut;
 }
 
+clv_value clv_nn_weight_state(clv_graph *graph, const clv_parallel *parallel, const char *name, clv_dtype dtype,
+                              int rank, const int64_t *shape, const clv_layout *layout, clv_init init)
+{
+    clv_value weight = clv_state(graph, name, dtype, rank, shape, layout, init);
+    if (parallel->axis)
+        clv_keep_in_place(graph, weight, parallel->axis);
+    return weight;
+}
+
 clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_parallel *parallel)
 {
     clv_layout layout = clv_nn_activation(graph, parallel, clv_graph_type(graph, x).rank, -1, 1);

@@ -24,6 +24,10 @@ clv_head_cut clv_nn_head_cut(clv_graph *graph, const clv_parallel *parallel, int
 /* Replaces the cut of dimension d. */
 void clv_nn_cut(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t granule);
 
+/* A weight: state that products come to, so that it never moves over the tensor-parallel axis. */
+clv_value clv_nn_weight_state(clv_graph *graph, const clv_parallel *parallel, const char *name, clv_dtype dtype,
+                              int rank, const int64_t *shape, const clv_layout *layout, clv_init init);
+
 /* x brought into a tensor-parallel region: whole over the axis (f, or g from sequence-parallel). */
 clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_parallel *parallel);
 /* x brought out of it: to the residual layout (f*, or g*). */

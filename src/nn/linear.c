@@ -4,12 +4,30 @@
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
-static clv_value parameter(clv_graph *graph, const char *name, const char *part, clv_dtype dtype, int rank,
-                           const int64_t *shape, const clv_layout *layout, clv_init init)
+static const char *part_name(char *out, size_t size, const clv_linear_options *options, const char *part)
 {
-    char full[128];
-    snprintf(full, sizeof full, "%s.%s", name ? name : "linear", part);
-    return clv_state(graph, full, dtype, rank, shape, layout, init);
+    snprintf(out, size, "%s.%s", options->name ? options->name : "linear", part);
+    return out;
+}
+
+static clv_value weight_of(clv_graph *graph, const clv_parallel *parallel, const clv_linear_options *options,
+                           clv_dtype dtype, const int64_t *shape, const clv_layout *layout)
+{
+    char name[128];
+    return clv_nn_weight_state(graph, parallel, part_name(name, sizeof name, options, "weight"), dtype, 2, shape,
+                               layout, options->init);
+}
+
+static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_options *options, int64_t features,
+                          const clv_layout *layout)
+{
+    char name[128];
+    clv_init zeros = {CLV_INIT_ZEROS, 0};
+    if (!options->bias)
+        return y;
+    return clv_add(graph, y,
+                   clv_state(graph, part_name(name, sizeof name, options, "bias"), clv_graph_type(graph, y).dtype, 1,
+                             &features, layout, zeros));
 }
 
 clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_parallel *parallel,
@@ -21,14 +39,10 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
     int64_t shape[] = {type.shape[type.rank - 1], features};
     clv_layout columns = clv_nn_weight(graph, parallel, 2, 1, 1), part = clv_nn_weight(graph, parallel, 1, 0, 1);
     clv_layout split = clv_nn_activation(graph, parallel, type.rank, type.rank - 1, 1);
-    clv_value weight = parameter(graph, options->name, "weight", type.dtype, 2, shape, &columns, options->init);
+    clv_value weight = weight_of(graph, parallel, options, type.dtype, shape, &columns);
     clv_value y = clv_nn_product(graph, clv_nn_enter(graph, x, parallel), weight, "m", "mf", "f");
     y = clv_constrain(graph, y, &split);
-    if (options->bias) {
-        clv_init zeros = {CLV_INIT_ZEROS, 0};
-        y = clv_add(graph, y,
-                    parameter(graph, options->name, "bias", type.dtype, 1, &features, &part, zeros));
-    }
+    y = add_bias(graph, y, options, features, &part);
     return options->gather_output ? clv_nn_enter(graph, y, parallel) : y;
 }
 
@@ -41,14 +55,9 @@ clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t feature
     int64_t shape[] = {type.shape[type.rank - 1], features};
     clv_layout rows = clv_nn_weight(graph, parallel, 2, 0, 1), whole = clv_layout_replicated(1);
     clv_layout split = clv_nn_activation(graph, parallel, type.rank, type.rank - 1, 1);
-    clv_value weight = parameter(graph, options->name, "weight", type.dtype, 2, shape, &rows, options->init);
+    clv_value weight = weight_of(graph, parallel, options, type.dtype, shape, &rows);
     if (!options->input_is_parallel)
         x = clv_constrain(graph, x, &split);
     clv_value y = clv_nn_leave(graph, clv_nn_product(graph, x, weight, "f", "fm", "m"), parallel);
-    if (options->bias) {
-        clv_init zeros = {CLV_INIT_ZEROS, 0};
-        y = clv_add(graph, y,
-                    parameter(graph, options->name, "bias", type.dtype, 1, &features, &whole, zeros));
-    }
-    return y;
+    return add_bias(graph, y, options, features, &whole);
 }

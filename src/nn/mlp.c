@@ -8,7 +8,7 @@ static clv_value gated(clv_graph *graph, clv_value x, const clv_parallel *parall
     int64_t shape[] = {type.shape[type.rank - 1], 2, o->ffn};
     clv_layout columns = clv_nn_weight(graph, parallel, 3, 2, 1);
     clv_layout split = clv_nn_activation(graph, parallel, type.rank + 1, type.rank, 1);
-    clv_value weight = clv_state(graph, "gate_up.weight", type.dtype, 3, shape, &columns, o->init);
+    clv_value weight = clv_nn_weight_state(graph, parallel, "gate_up.weight", type.dtype, 3, shape, &columns, o->init);
     clv_value both = clv_nn_product(graph, clv_nn_enter(graph, x, parallel), weight, "m", "mjf", "jf");
     return clv_gated(graph, clv_constrain(graph, both, &split), o->activation);
 }
@@ -22,8 +22,8 @@ static clv_value plain(clv_graph *graph, clv_value x, const clv_parallel *parall
     if (!fuse)
         return clv_map(graph, o->activation, y);
     clv_layout part = clv_nn_weight(graph, parallel, 1, 0, 1);
-    clv_value bias = clv_state(graph, "up.bias", clv_graph_type(graph, x).dtype, 1, &o->ffn, &part,
-                               (clv_init){CLV_INIT_ZEROS, 0});
+    clv_value bias =
+        clv_state(graph, "up.bias", clv_graph_type(graph, x).dtype, 1, &o->ffn, &part, (clv_init){CLV_INIT_ZEROS, 0});
     return clv_bias_gelu(graph, y, bias, o->activation);
 }
 

@@ -11,7 +11,7 @@ clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, int64_t 
     snprintf(full, sizeof full, "%s.weight", name ? name : "embedding");
     int64_t shape[] = {vocabulary, width};
     clv_layout rows = clv_nn_weight(graph, parallel, 2, 0, 1);
-    clv_value table = clv_state(graph, full, dtype, 2, shape, &rows, init);
+    clv_value table = clv_nn_weight_state(graph, parallel, full, dtype, 2, shape, &rows, init);
     return clv_nn_leave(graph, clv_embedding(graph, table, ids), parallel);
 }
 

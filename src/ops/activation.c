@@ -78,8 +78,8 @@ static clv_status bias_gelu_gradient_run(const clv_call *call, clv_error *err)
 {
     (void)err;
     const clv_view *out = &call->out[0];
-    clv_bias_act_backward(kernel_of(call), out->dtype, out->data, call->in[0].data, call->in[1].data,
-                          call->in[2].data, clv_view_rows(out, 1), out->shape[out->rank - 1]);
+    clv_bias_act_backward(kernel_of(call), out->dtype, out->data, call->in[0].data, call->in[1].data, call->in[2].data,
+                          clv_view_rows(out, 1), out->shape[out->rank - 1]);
     return CLV_OK;
 }
 

@@ -62,8 +62,8 @@ static clv_status einsum_shape(const clv_op *op, const clv_type *in, clv_type *o
     for (int i = 0; i < 2; i++) {
         clv_type_print(text[i], sizeof text[i], &in[i]);
         if ((int)strlen(lists[i]) != in[i].rank)
-            return clv_fail(err, CLV_ESHAPE, "'%s' names %zu dimensions, operand %d is %s", lists[i],
-                            strlen(lists[i]), i, text[i]);
+            return clv_fail(err, CLV_ESHAPE, "'%s' names %zu dimensions, operand %d is %s", lists[i], strlen(lists[i]),
+                            i, text[i]);
     }
     if (in[0].dtype != in[1].dtype || !clv_dtype_is_float(in[0].dtype))
         return clv_fail(err, CLV_EDTYPE, "operands are %s and %s; they must be of one float dtype", text[0], text[1]);
@@ -73,8 +73,8 @@ static clv_status einsum_shape(const clv_op *op, const clv_type *in, clv_type *o
             return clv_fail(err, CLV_ESHAPE, "'%c' has different sizes in %s (%s) and %s (%s)", *p, text[0], e->a,
                             text[1], e->b);
     for (int d = 0; d < out->rank; d++)
-        out->shape[d] = has(e->a, e->c[d]) ? in[0].shape[strchr(e->a, e->c[d]) - e->a]
-                                           : in[1].shape[strchr(e->b, e->c[d]) - e->b];
+        out->shape[d] =
+            has(e->a, e->c[d]) ? in[0].shape[strchr(e->a, e->c[d]) - e->a] : in[1].shape[strchr(e->b, e->c[d]) - e->b];
     return CLV_OK;
 }
 
@@ -194,9 +194,14 @@ static product plan_product(const einsum_attrs *e, const int64_t *a, const int64
 static void fill_gemm(product *p, clv_dtype dtype)
 {
     clv_gemm_args *g = &p->gemm;
-    *g = (clv_gemm_args){.m = extent_of(&p->out, p->rows), .n = extent_of(&p->out, p->cols),
-                         .k = extent_of(&p->x, p->k), .batch = extent_of(&p->out, p->batch),
-                         .trans_a = p->trans_x, .trans_b = p->trans_y, .dtype = dtype, .c_dtype = dtype};
+    *g = (clv_gemm_args){.m = extent_of(&p->out, p->rows),
+                         .n = extent_of(&p->out, p->cols),
+                         .k = extent_of(&p->x, p->k),
+                         .batch = extent_of(&p->out, p->batch),
+                         .trans_a = p->trans_x,
+                         .trans_b = p->trans_y,
+                         .dtype = dtype,
+                         .c_dtype = dtype};
     g->lda = p->trans_x ? g->m : g->k;
     g->ldb = p->trans_y ? g->k : g->n;
     g->ldc = g->n;
@@ -290,8 +295,8 @@ static clv_op_cost einsum_cost(const clv_op *op, const clv_type *in, const clv_t
     for (int d = 0; d < in[0].rank; d++)
         flops *= has(e->c, e->a[d]) ? 1.0 : (double)in[0].shape[d];
     return (clv_op_cost){.flops = flops,
-                         .bytes = size * (double)(clv_type_elems(&in[0]) + clv_type_elems(&in[1]) +
-                                                  clv_type_elems(out))};
+                         .bytes =
+                             size * (double)(clv_type_elems(&in[0]) + clv_type_elems(&in[1]) + clv_type_elems(out))};
 }
 
 /* ---- gradient and builder ---- */

@@ -62,9 +62,8 @@ typedef struct map_attrs {
     double factor;
 } map_attrs;
 
-static const clv_attr map_fields[] = {{"op", CLV_ATTR_INT, offsetof(map_attrs, op), 1},
-                                      {"factor", CLV_ATTR_DOUBLE, offsetof(map_attrs, factor), 1},
-                                      {0}};
+static const clv_attr map_fields[] = {
+    {"op", CLV_ATTR_INT, offsetof(map_attrs, op), 1}, {"factor", CLV_ATTR_DOUBLE, offsetof(map_attrs, factor), 1}, {0}};
 
 static clv_status map_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -162,11 +161,10 @@ static clv_value map(clv_graph *graph, clv_unary_op op, double factor, clv_value
 clv_unary_op clv_unary_kernel(clv_unary kind)
 {
     static const clv_unary_op kernel[] = {
-        [CLV_EXP] = CLV_UNARY_EXP,           [CLV_LOG] = CLV_UNARY_LOG,
-        [CLV_TANH] = CLV_UNARY_TANH,         [CLV_SIGMOID] = CLV_UNARY_SIGMOID,
-        [CLV_GELU] = CLV_UNARY_GELU_ERF,     [CLV_GELU_TANH] = CLV_UNARY_GELU_TANH,
-        [CLV_SILU] = CLV_UNARY_SILU,         [CLV_RELU] = CLV_UNARY_RELU,
-        [CLV_RSQRT] = CLV_UNARY_RSQRT,       [CLV_NEG] = CLV_UNARY_NEG,
+        [CLV_EXP] = CLV_UNARY_EXP,         [CLV_LOG] = CLV_UNARY_LOG,       [CLV_TANH] = CLV_UNARY_TANH,
+        [CLV_SIGMOID] = CLV_UNARY_SIGMOID, [CLV_GELU] = CLV_UNARY_GELU_ERF, [CLV_GELU_TANH] = CLV_UNARY_GELU_TANH,
+        [CLV_SILU] = CLV_UNARY_SILU,       [CLV_RELU] = CLV_UNARY_RELU,     [CLV_RSQRT] = CLV_UNARY_RSQRT,
+        [CLV_NEG] = CLV_UNARY_NEG,
     };
     return kernel[kind];
 }
@@ -228,8 +226,8 @@ static clv_status combine_run(const clv_call *call, clv_error *err)
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
     padded_shape(a, &call->in[0], out->rank);
     padded_shape(b, &call->in[1], out->rank);
-    clv_binary_forward(kernel[((const combine_attrs *)call->op->attrs)->kind], out->dtype, out->data,
-                       call->in[0].data, call->in[1].data, out->rank, out->shape, a, b);
+    clv_binary_forward(kernel[((const combine_attrs *)call->op->attrs)->kind], out->dtype, out->data, call->in[0].data,
+                       call->in[1].data, out->rank, out->shape, a, b);
     return CLV_OK;
 }
 
@@ -300,8 +298,8 @@ static clv_status choice_run(const clv_call *call, clv_error *err)
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
     padded_shape(a, &call->in[1], out->rank);
     padded_shape(b, &call->in[2], out->rank);
-    clv_max_backward(((const combine_attrs *)call->op->attrs)->kind == CLV_MAX, out->dtype, out->data,
-                     call->in[0].data, call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
+    clv_max_backward(((const combine_attrs *)call->op->attrs)->kind == CLV_MAX, out->dtype, out->data, call->in[0].data,
+                     call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
     return CLV_OK;
 }
 

@@ -143,8 +143,8 @@ typedef struct broadcast_attrs {
     int64_t shape[CLV_MAX_RANK];
 } broadcast_attrs;
 
-static const clv_attr broadcast_fields[] = {
-    {"shape", CLV_ATTR_INT64, offsetof(broadcast_attrs, shape), CLV_MAX_RANK}, {0}};
+static const clv_attr broadcast_fields[] = {{"shape", CLV_ATTR_INT64, offsetof(broadcast_attrs, shape), CLV_MAX_RANK},
+                                            {0}};
 
 static clv_status broadcast_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {

@@ -72,14 +72,15 @@ static bool build_key(clv_memo *memo, const clv_problem *p)
               (!op->attrs || append(memo, op->attrs, op->def->attrs_size));
     for (int i = 0; ok && i < op->n_in; i++) {
         ok = append(memo, &p->n_available[i], sizeof p->n_available[i]);
+        ok = ok && append(memo, &p->kept[i], sizeof p->kept[i]);
         if (p->n_available[i] > 0)
             ok = ok && append_type(memo, &p->in[i]);
         for (int k = 0; ok && k < p->n_available[i]; k++)
             ok = append_layout(memo, &p->available[i][k]);
     }
     for (int o = 0; ok && o < op->n_out; o++)
-        ok = append(memo, &p->wanted[o], sizeof p->wanted[o]) &&
-             append(memo, &p->fan_in[o], sizeof p->fan_in[o]) && (!p->wanted[o] || append_layout(memo, &p->target[o]));
+        ok = append(memo, &p->wanted[o], sizeof p->wanted[o]) && append(memo, &p->fan_in[o], sizeof p->fan_in[o]) &&
+             (!p->wanted[o] || append_layout(memo, &p->target[o]));
     return ok;
 }
 

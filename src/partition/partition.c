@@ -24,6 +24,7 @@ typedef struct placement {
     bool wanted;
     clv_layout target;
     int fan_in; /* addends of the sum that the value goes into, see clv_problem */
+    int heir;   /* the constrained cotangent that the value, or its sum, becomes; -1 */
 } placement;
 
 typedef struct partitioner {
@@ -135,6 +136,24 @@ static bool is_sum(const partitioner *p, int o)
     return p->live_op[o] && op->def->is_sum && op->def->is_sum(op) && op->in[0] != op->in[1];
 }
 
+/* What a sum, or a constrained cotangent, tells its operands that nobody else reads. */
+static void inherit(partitioner *p, int o, const int *readers)
+{
+    const clv_op *op = &p->graph->ops[o];
+    bool sum = is_sum(p, o);
+    if (!sum && !(p->live_op[o] && op->def->follows_primal))
+        return;
+    const placement *result = &p->placements[op->out[0]];
+    for (int i = 0; i < op->n_in; i++) {
+        placement *operand = &p->placements[op->in[i]];
+        if (readers[op->in[i]] != 1)
+            continue;
+        operand->heir = sum ? result->heir : op->out[0];
+        if (sum)
+            operand->fan_in = result->fan_in;
+    }
+}
+
 /* Sizes of sums of sums whose inner results nobody else reads: gradients that fan in. */
 static clv_status find_fan_in(partitioner *p, clv_error *err)
 {
@@ -144,6 +163,7 @@ static clv_status find_fan_in(partitioner *p, clv_error *err)
         return clv_fail_memory(err, "readers", (size_t)graph->n_values * sizeof *readers);
     for (int v = 0; v < graph->n_values; v++) {
         p->placements[v].fan_in = 1;
+        p->placements[v].heir = -1;
         readers[v] += graph->values[v].assigned >= 0;
     }
     for (int o = 0; o < graph->n_outputs; o++)
@@ -162,9 +182,7 @@ static clv_status find_fan_in(partitioner *p, clv_error *err)
             sum->fan_in += readers[op->in[i]] == 1 ? p->placements[op->in[i]].fan_in : 1;
     }
     for (int o = graph->n_ops - 1; o >= 0; o--)
-        for (int i = 0; i < 2 && is_sum(p, o); i++)
-            if (readers[graph->ops[o].in[i]] == 1)
-                p->placements[graph->ops[o].in[i]].fan_in = p->placements[graph->ops[o].out[0]].fan_in;
+        inherit(p, o, readers);
     return CLV_OK;
 }
 
@@ -185,8 +203,8 @@ static clv_status add_buffer(int *out, partitioner *p, const clv_buffer *buffer,
 static clv_status add_instruction(partitioner *p, const clv_instruction *instruction, clv_error *err)
 {
     clv_program *program = p->program;
-    if (clv_arena_grow(program->arena, &program->instructions, &program->instruction_capacity,
-                       program->n_instructions, sizeof *instruction) != 0)
+    if (clv_arena_grow(program->arena, &program->instructions, &program->instruction_capacity, program->n_instructions,
+                       sizeof *instruction) != 0)
         return clv_fail_memory(err, "an instruction", sizeof *instruction);
     program->instructions[program->n_instructions++] = *instruction;
     return CLV_OK;
@@ -254,8 +272,7 @@ static clv_status bring(int *out, partitioner *p, int value, const clv_layout *t
     int from = -1;
     for (int k = 0; k < at->n; k++) {
         const clv_reshard_plan *plan;
-        CLV_TRY(clv_reshard_cached(&plan, p->reshards, layout_of(p, at->buffer[k]), to, type->shape, type->dtype,
-                                   err));
+        CLV_TRY(clv_reshard_cached(&plan, p->reshards, layout_of(p, at->buffer[k]), to, type->shape, type->dtype, err));
         if (!best || plan->bytes < best->bytes || (plan->bytes == best->bytes && plan->n_steps < best->n_steps)) {
             best = plan;
             from = at->buffer[k];
@@ -311,13 +328,15 @@ static void load_layouts(clv_problem *problem, const partitioner *p, const clv_o
     for (int i = 0; i < op->n_in; i++) {
         const placement *at = op->in[i] >= 0 ? &p->placements[op->in[i]] : NULL;
         problem->n_available[i] = at ? at->n : 0;
+        problem->kept[i] = at ? p->graph->values[op->in[i]].kept : 0;
         for (int k = 0; at && k < at->n; k++)
             problem->available[i][k] = *layout_of(p, at->buffer[k]);
     }
     for (int o = 0; o < op->n_out; o++) {
         const placement *at = &p->placements[op->out[o]];
         problem->fan_in[o] = at->fan_in;
-        problem->wanted[o] = at->wanted || primal_layout(&problem->target[o], p, op->out[o]);
+        problem->wanted[o] =
+            at->wanted || primal_layout(&problem->target[o], p, at->heir >= 0 ? at->heir : op->out[o]);
         if (at->wanted)
             problem->target[o] = at->target;
     }
@@ -492,7 +511,8 @@ static clv_status emit_assignments(partitioner *p, clv_error *err)
         const clv_layout to = graph->values[v].layout;
         const char *name = program->buffers[p->placements[v].buffer[0]].name;
         CLV_TRY(bring(&source[v], p, graph->values[v].assigned, &to, name, "state is kept in this layout", err));
-        if (program->buffers[source[v]].kind == CLV_BUFFER_STATE) { /* its own state may be assigned before we read it */
+        if (program->buffers[source[v]].kind ==
+            CLV_BUFFER_STATE) { /* its own state may be assigned before we read it */
             clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *layout_of(p, source[v]), .to = to};
             int from = source[v];
             source[v] = -1;
@@ -507,8 +527,7 @@ static clv_status emit_assignments(partitioner *p, clv_error *err)
             program->buffers[source[v]].shares = state;
             continue;
         }
-        clv_reshard_step copy = {
-            .kind = CLV_STEP_SLICE, .from = *layout_of(p, source[v]), .to = *layout_of(p, state)};
+        clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *layout_of(p, source[v]), .to = *layout_of(p, state)};
         CLV_TRY(emit_step(p, &copy, source[v], &state, program->buffers[state].name, "state is assigned", err));
     }
     return CLV_OK;

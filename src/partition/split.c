@@ -94,8 +94,7 @@ static bool spill(clv_splits *out, const clv_factor *factor, int f)
             major->blocks *= here;
         }
         if (here < sub.size) {
-            minor->axes[minor->n++] =
-                (clv_subaxis){sub.axis, (int32_t)(sub.pre * here), (int32_t)(sub.size / here)};
+            minor->axes[minor->n++] = (clv_subaxis){sub.axis, (int32_t)(sub.pre * here), (int32_t)(sub.size / here)};
             minor->blocks *= sub.size / here;
         }
     }
@@ -126,8 +125,7 @@ bool clv_splits_make(clv_splits *out, const clv_problem *p, const clv_split_cont
             continue;
         if (out->factor[factor->spill].n > 0)
             return false;
-        if (out->factor[f].blocks > factor->size && p->rule.factor[factor->spill].size > 1 &&
-            !spill(out, factor, f))
+        if (out->factor[f].blocks > factor->size && p->rule.factor[factor->spill].size > 1 && !spill(out, factor, f))
             return false;
     }
     for (int a = 0; a < n_atoms; a++)

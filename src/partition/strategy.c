@@ -144,9 +144,33 @@ static clv_status add_operand(clv_strategy *s, const clv_problem *p, int i, clv_
     return CLV_OK;
 }
 
+/* The dimension that an atom cuts; -1: none. */
+static int dim_of(const clv_layout *layout, clv_subaxis atom)
+{
+    for (int d = 0; d < layout->rank; d++) {
+        const clv_subaxis *axes;
+        int n = clv_layout_axes(&axes, layout, d);
+        for (int i = 0; i < n; i++)
+            if (clv_subaxis_overlap(axes[i], atom))
+                return d;
+    }
+    return -1;
+}
+
+/* Whether operands that are to stay in place do. */
+static bool keeps_in_place(const clv_strategy *s, const clv_problem *p)
+{
+    for (int i = 0; i < p->op->n_in; i++)
+        for (int a = 0; p->kept[i] && a < s->n_atoms; a++)
+            if ((p->kept[i] >> s->atom[a].axis & 1) &&
+                dim_of(&s->in[i], s->atom[a]) != dim_of(&p->available[i][0], s->atom[a]))
+                return false;
+    return true;
+}
+
 /* Fills layouts and price; *legal = false when the assignment has none. */
-static clv_status price_assignment(clv_strategy *s, bool *legal, const clv_problem *p,
-                                   const clv_split_context *context, clv_error *err)
+static clv_status price_assignment(clv_strategy *s, bool *legal, const clv_problem *p, const clv_split_context *context,
+                                   bool keep, clv_error *err)
 {
     clv_splits splits;
     *legal = clv_splits_make(&splits, p, context, s->atom, s->choice, s->n_atoms);
@@ -154,6 +178,7 @@ static clv_status price_assignment(clv_strategy *s, bool *legal, const clv_probl
         *legal = p->op->in[i] < 0 || clv_split_operand(&s->in[i], p, &splits, i);
     for (int o = 0; *legal && o < p->op->n_out; o++)
         *legal = clv_split_result(&s->out[o], p, &splits, o);
+    *legal = *legal && (!keep || keeps_in_place(s, p));
     if (!*legal)
         return CLV_OK;
     s->bytes = 0;
@@ -200,6 +225,7 @@ typedef struct search {
     clv_split_context context;
     clv_strategy best, trial;
     bool found;
+    bool keep; /* operands stay in place where that is asked for */
     int considered;
     double runner_up;
 } search;
@@ -207,7 +233,7 @@ typedef struct search {
 static clv_status try_trial(search *s, clv_error *err)
 {
     bool legal;
-    CLV_TRY(price_assignment(&s->trial, &legal, s->problem, &s->context, err));
+    CLV_TRY(price_assignment(&s->trial, &legal, s->problem, &s->context, s->keep, err));
     if (!legal)
         return CLV_OK;
     s->considered++;
@@ -280,13 +306,18 @@ clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, cl
     search s = {.problem = problem};
     s.trial.n_atoms = find_atoms(s.trial.atom, problem);
     if (s.trial.n_atoms < 0)
-        return clv_fail(err, CLV_ELIMIT, "%s: its operands split mesh axes into more than %d parts",
-                        problem->op->name, CLV_MAX_ATOMS);
+        return clv_fail(err, CLV_ELIMIT, "%s: its operands split mesh axes into more than %d parts", problem->op->name,
+                        CLV_MAX_ATOMS);
     clv_split_context_make(&s.context, problem, s.trial.atom, s.trial.n_atoms);
     int8_t choices[CLV_MAX_FACTORS + 2];
     int n_choices = list_choices(choices, problem);
     double all = pow(n_choices, s.trial.n_atoms);
-    CLV_TRY(all <= MAX_EXHAUSTIVE ? try_all(&s, choices, n_choices, err) : try_in_turn(&s, choices, n_choices, err));
+    for (s.keep = true; !s.found; s.keep = false) {
+        CLV_TRY(all <= MAX_EXHAUSTIVE ? try_all(&s, choices, n_choices, err)
+                                      : try_in_turn(&s, choices, n_choices, err));
+        if (!s.keep)
+            break;
+    }
     if (!s.found)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: no layout of its operands is legal", problem->op->name);
     *out = s.best;

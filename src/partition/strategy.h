@@ -26,12 +26,14 @@ typedef struct clv_problem {
     clv_rule rule;
     int n_available[CLV_MAX_IN]; /* layouts that operand i is at hand in; >= 1, 0 for an absent operand */
     clv_layout available[CLV_MAX_IN][CLV_MAX_AVAILABLE];
-    bool wanted[CLV_MAX_OUT]; /* result o is wanted in target[o] */
+    uint32_t kept[CLV_MAX_IN]; /* bit a: operand i stays as available[i][0] has it over mesh axis a */
+    bool wanted[CLV_MAX_OUT];  /* result o is wanted in target[o] */
     clv_layout target[CLV_MAX_OUT];
-    int fan_in[CLV_MAX_OUT]; /* addends of the sum that result o goes into, itself among them: while they stay partial one
+    int fan_in
+        [CLV_MAX_OUT]; /* addends of the sum that result o goes into, itself among them: while they stay partial one
                                 reduction serves all, so each bears its part of the price; >= 1 */
-    bool idle_axes; /* consider axes that no operand or target uses */
-    bool by_bytes;  /* bytes, then work; else seconds */
+    bool idle_axes;    /* consider axes that no operand or target uses */
+    bool by_bytes;     /* bytes, then work; else seconds */
     const clv_cost_model *cost;
     clv_reshard_cache *reshards;
 } clv_problem;
@@ -47,8 +49,8 @@ typedef struct clv_strategy {
     int moves;              /* collectives for that */
     double seconds;         /* of moves and of the busiest rank's work */
     double work_seconds;
-    int considered;         /* legal assignments priced */
-    double runner_up;       /* seconds of the second best; 0 when there was one only */
+    int considered;   /* legal assignments priced */
+    double runner_up; /* seconds of the second best; 0 when there was one only */
 } clv_strategy;
 
 /* The cheapest strategy; ties by fewer bytes, then less work, then fewer moves, then the first in order. */

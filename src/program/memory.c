@@ -126,15 +126,15 @@ static int collect_pieces(clv_program *program, piece *pieces)
     for (int b = 0; b < program->n_buffers; b++) {
         clv_buffer *buffer = &program->buffers[b];
         if (buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->bytes > 0)
-            pieces[n++] = (piece){.bytes = buffer->bytes, .first = buffer->first, .last = buffer->last,
-                                  .result = &buffer->offset};
+            pieces[n++] = (piece){
+                .bytes = buffer->bytes, .first = buffer->first, .last = buffer->last, .result = &buffer->offset};
     }
     for (int i = 0; i < program->n_instructions; i++) {
         clv_instruction *instruction = &program->instructions[i];
         instruction->workspace_bytes = round_up(instruction->workspace_bytes);
         if (instruction->workspace_bytes > 0)
-            pieces[n++] = (piece){.bytes = instruction->workspace_bytes, .first = i, .last = i,
-                                  .result = &instruction->workspace_offset};
+            pieces[n++] = (piece){
+                .bytes = instruction->workspace_bytes, .first = i, .last = i, .result = &instruction->workspace_offset};
     }
     return n;
 }

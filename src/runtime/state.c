@@ -104,8 +104,8 @@ static void fill_shard(const init_job *job, const clv_shard *shard, void *data)
         for (int64_t at = 0; at < run; at += CHUNK) {
             int64_t n = run - at < CHUNK ? run - at : CHUNK;
             clv_init_fill(values, job->init, job->key, first + (uint64_t)at, n);
-            clv_dtype_convert(type->dtype, (char *)data + (done + at) * (int64_t)clv_dtype_size(type->dtype),
-                              CLV_F32, values, n);
+            clv_dtype_convert(type->dtype, (char *)data + (done + at) * (int64_t)clv_dtype_size(type->dtype), CLV_F32,
+                              values, n);
         }
         done += run;
         for (int d = last - 1; d >= 0 && ++index[d] == shard->hi[d] - shard->lo[d]; d--)

@@ -19,10 +19,8 @@ static clv_status compile(clv_trainer *t, const clv_mesh *mesh, clv_error *err)
 {
     clv_graph *graph;
     CLV_TRY(clv_graph_new(&graph, mesh, err));
-    clv_llama_build build = {.batch = t->options.batch,
-                             .seq = t->options.seq,
-                             .parallel = t->options.parallel,
-                             .dtype = CLV_F32};
+    clv_llama_build build = {
+        .batch = t->options.batch, .seq = t->options.seq, .parallel = t->options.parallel, .dtype = CLV_F32};
     clv_llama_train_options step = {.adamw = t->options.adamw};
     clv_llama_train_step(graph, &t->options.model, &build, &step);
     clv_status status = clv_compile(&t->program, graph, NULL, err);
@@ -101,11 +99,8 @@ clv_status clv_trainer_step(clv_trainer *t, clv_train_step *result, clv_error *e
     clv_binding outputs[] = {{"loss", &loss}};
     CLV_TRY(clv_session_run(t->session, t->program, inputs, 4, outputs, 1, err));
     clv_session_stats stats = clv_session_take_stats(t->session);
-    *result = (clv_train_step){.step = t->step,
-                               .loss = loss,
-                               .lr = lr,
-                               .seconds = stats.seconds,
-                               .comm_seconds = stats.comm_seconds};
+    *result = (clv_train_step){
+        .step = t->step, .loss = loss, .lr = lr, .seconds = stats.seconds, .comm_seconds = stats.comm_seconds};
     if (!isfinite(loss))
         return clv_fail(err, CLV_EINVAL, "the loss is not a number at step %lld; try a lower learning rate",
                         (long long)t->step);
