@@ -12,7 +12,8 @@ typedef struct clv_cost_model {
     double memory_bytes_per_s; /* memory traffic of one rank */
 } clv_cost_model;
 
-/* A desktop core and shared memory: alpha 5 us, 8 GB/s, 150 GF/s, 10 GB/s. Only ratios matter to choices. */
+/* Ranks as cores of one machine: 5 us, 4 GB/s, 100 GF/s, 20 GB/s of memory. Only the ratios matter to choices; a byte
+ * received counts as five of local traffic, as it is read, combined and written, and on a network costs more. */
 extern const clv_cost_model clv_cost_default;
 
 static inline double clv_cost_step(const clv_cost_model *model, double bytes, int moves)
