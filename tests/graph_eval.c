@@ -258,12 +258,24 @@ static void results_add(results *r, const op_call *call, clv_reduction how)
     }
 }
 
+/* How far results may be apart, relative to the largest: operands below f64 are computed in f32. */
+static double unit_of(const graph_eval *eval, const clv_op *op, clv_dtype result)
+{
+    double unit = result == CLV_F64 ? 1e-12 : result == CLV_F32 ? 2e-6 : 3e-2;
+    for (int i = 0; i < op->n_in; i++) {
+        clv_dtype dtype = op->in[i] >= 0 ? type_of(eval, op->in[i])->dtype : CLV_F64;
+        if (clv_dtype_is_float(dtype) && dtype != CLV_F64)
+            unit = fmax(unit, 2e-6);
+    }
+    return unit;
+}
+
 static void results_check(results *r, graph_eval *eval, const clv_op *op, const char *how)
 {
     for (int o = 0; o < op->n_out; o++) {
         const clv_type *type = type_of(eval, op->out[o]);
         int64_t elems = clv_type_elems(type);
-        double largest = 1, unit = type->dtype == CLV_F64 ? 1e-12 : type->dtype == CLV_F32 ? 2e-6 : 3e-2;
+        double largest = 1, unit = unit_of(eval, op, type->dtype);
         for (int64_t i = 0; i < elems; i++) {
             double x = fabs(clv_dtype_load(type->dtype, eval->data[op->out[o]], i));
             largest = isfinite(x) && x > largest ? x : largest;
@@ -390,16 +402,18 @@ static int check_factor(graph_eval *eval, const clv_op *op, const clv_rule *rule
 
 enum { TERMS = 2 };
 
-/* call.in[i] becomes term `t` of operand i: random of either sign, or what is left of it; or, masked, all or nothing. */
+/* call.in[i] becomes term `t` of operand i: shares of either sign that vary over elements and are exact in every dtype;
+ * or, masked, all or nothing. */
 static void make_term(graph_eval *eval, op_call *call, int i, int t, uint64_t seed, bool masked)
 {
+    static const double shares[] = {2, -1, 0.5, 0, 1};
     graph_eval random = {.random = seed};
     int64_t elems = elems_of(&call->in[i]);
     clv_dtype dtype = call->in[i].dtype;
     const void *whole = eval->data[call->op->in[i]];
     for (int64_t e = 0; e < elems; e++) {
-        double x = clv_dtype_load(dtype, whole, e), term = masked ? x : 4 * uniform(&random);
-        clv_dtype_store(dtype, call->in[i].data, e, t == 0 ? term : x - term);
+        double share = masked ? 1 : shares[next(&random) % 5];
+        clv_dtype_store(dtype, call->in[i].data, e, clv_dtype_load(dtype, whole, e) * (t == 0 ? share : 1 - share));
     }
 }
 
@@ -479,6 +493,9 @@ int graph_eval_check_rules(graph_eval *eval)
         for (int r = 0; r < op->n_out; r++)
             out[r] = *type_of(eval, op->out[r]);
         op->def->rule(op, in, out, &rule);
+        clv_op_cost cost = op->def->cost ? op->def->cost(op, in, out) : (clv_op_cost){0};
+        if (!(cost.flops >= 0 && cost.bytes >= 0 && isfinite(cost.flops + cost.bytes)))
+            fail_msg("%s costs %g flops and %g bytes", op->name, cost.flops, cost.bytes);
         for (int f = 0; f < rule.n_factors; f++)
             checks += check_factor(eval, op, &rule, f);
         checks += check_linearity(eval, op, &rule) + check_in_place(eval, op);

@@ -1,73 +1,6 @@
-/* Values of the transformer's ops against plain formulas in f64, their gradients against central differences, their
- * sharding rules by running them on cut views, and what they refuse. */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#include "graph_eval.h"
-
-enum { SEED = 20240607 };
-
-#define DIMS(...)                                                                                                      \
-    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                                             \
-    {                                                                                                                  \
-        __VA_ARGS__                                                                                                    \
-    }
-
-static clv_graph *new_graph(void)
-{
-    clv_mesh mesh;
-    clv_graph *graph = NULL;
-    assert_int_equal(clv_mesh_parse(&mesh, "x=2", NULL), CLV_OK);
-    assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
-    return graph;
-}
-
-static clv_value input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape)
-{
-    return clv_input(graph, name, dtype, rank, shape, NULL);
-}
-
-static clv_value scalar(clv_graph *graph, const char *name, clv_dtype dtype)
-{
-    return clv_input(graph, name, dtype, 0, NULL, NULL);
-}
-
-/* |got - want| <= tol * max(1, |want|), element by element. */
-static void assert_close(graph_eval *eval, clv_value value, const double *want, int64_t n, double tol)
-{
-    for (int64_t i = 0; i < n; i++) {
-        double got = graph_eval_get(eval, value, i);
-        if (!(fabs(got - want[i]) <= tol * fmax(1, fabs(want[i]))))
-            fail_msg("value %d, element %lld: %.12g, expected %.12g", value.id, (long long)i, got, want[i]);
-    }
-}
-
-/* Rounding of one result of the dtype, with room for sums of tens of terms. */
-static double tolerance(clv_dtype dtype)
-{
-    return dtype == CLV_F64 ? 1e-13 : dtype == CLV_F32 ? 4e-6 : dtype == CLV_F16 ? 4e-3 : 3e-2;
-}
-
-static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16, CLV_F16};
-enum { DTYPES = 4 };
-
-/* The graph fails with `code` and a message that holds `text`. */
-static void assert_refused(clv_graph *graph, clv_status code, const char *text)
-{
-    clv_error err = {0};
-    clv_status status = clv_graph_status(graph, &err);
-    if (status != code || !strstr(err.message, text))
-        fail_msg("expected %s with '%s', got %s: '%s'", clv_status_name(code), text, clv_status_name(status),
-                 err.message);
-    clv_graph_free(graph);
-}
+/* Norms, embedding, softmax, cross-entropy, dropout and AdamW: values against plain formulas in f64, gradients against
+ * central differences and in every dtype, sharding rules by running them on cut views, and what is refused. */
+#include "ops_check.h"
 
 /* ---- norms ---- */
 
@@ -84,12 +17,6 @@ static void plain_norm(double *y, const double *x, const double *gain, const dou
         for (int64_t c = 0; c < cols; c++)
             y[r * cols + c] = (x[r * cols + c] - mean) / sqrt(square + eps) * gain[c] + (bias ? bias[c] : 0);
     }
-}
-
-static void copy_out(double *to, graph_eval *eval, clv_value value, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++)
-        to[i] = graph_eval_get(eval, value, i);
 }
 
 static void norm_values(void **state)
@@ -158,6 +85,10 @@ static void norm_refuses(void **state)
     clv_rms_norm(graph, input(graph, "x", CLV_I32, DIMS(2, 5)), input(graph, "g", CLV_F32, DIMS(5)), 1e-5);
     assert_refused(graph, CLV_EDTYPE, "x is i32");
     graph = new_graph();
+    clv_layer_norm(graph, input(graph, "x", CLV_F32, DIMS(2, 5)), input(graph, "g", CLV_F32, DIMS(5)),
+                   input(graph, "b", CLV_BF16, DIMS(5)), 1e-5);
+    assert_refused(graph, CLV_EDTYPE, "gain is f32 and bias is bf16");
+    graph = new_graph();
     clv_layer_norm(graph, scalar(graph, "x", CLV_F32), input(graph, "g", CLV_F32, DIMS(5)), CLV_NONE, 1e-5);
     assert_refused(graph, CLV_ESHAPE, "[...,M]");
 }
@@ -217,335 +148,6 @@ static void embedding_refuses(void **state)
     clv_embedding(graph, input(graph, "t", CLV_F32, DIMS(7, 3)),
                   input(graph, "ids", CLV_I32, DIMS(1, 1, 1, 1, 1, 1, 1, 1)));
     assert_refused(graph, CLV_ELIMIT, "8 dimensions");
-}
-
-/* ---- attention ---- */
-
-typedef struct attention_case {
-    int64_t b, sq, sk, h, k, d;
-    bool causal, masked;
-    int offset; /* -1: none given */
-} attention_case;
-
-static const attention_case attention_cases[] = {
-    {2, 5, 5, 4, 4, 4, true, false, -1},  /* MHA */
-    {1, 4, 4, 6, 2, 2, true, true, -1},   /* GQA */
-    {2, 3, 7, 4, 1, 3, false, true, -1},  /* MQA, cross */
-    {1, 2, 8, 6, 3, 4, true, false, 4},   /* chunk of a KV cache */
-    {1, 1, 6, 4, 2, 8, true, false, 3},   /* decode */
-    {1, 3, 4, 12, 6, 2, false, false, -1} /* more KV heads than blocks, and neither divides 8 */
-};
-enum { ATTENTION_CASES = sizeof attention_cases / sizeof *attention_cases };
-
-typedef struct attention_graph {
-    const attention_case *c;
-    clv_graph *graph;
-    clv_value q, kv, mask, offset, out;
-} attention_graph;
-
-static attention_graph attention_of(const attention_case *c, clv_dtype dtype)
-{
-    attention_graph a = {.c = c, .graph = new_graph(), .mask = CLV_NONE, .offset = CLV_NONE};
-    a.q = input(a.graph, "q", dtype, DIMS(c->b, c->sq, c->h, c->d));
-    a.kv = input(a.graph, "kv", dtype, DIMS(c->b, c->sk, 2, c->k, c->d));
-    if (c->masked)
-        a.mask = input(a.graph, "mask", c->b == 1 ? CLV_BOOL : CLV_U8, DIMS(c->b, c->sk));
-    if (c->offset >= 0)
-        a.offset = scalar(a.graph, "offset", CLV_I32);
-    clv_attention_options options = {.causal = c->causal, .mask = a.mask, .offset = a.offset};
-    a.out = clv_attention(a.graph, a.q, a.kv, &options);
-    return a;
-}
-
-static bool attends(const attention_case *c, int64_t b, int64_t j)
-{
-    return !c->masked || (b + j) % 4 != 1;
-}
-
-static void set_attention(graph_eval *eval, void *context)
-{
-    const attention_graph *a = context;
-    for (int64_t i = 0; a->c->masked && i < a->c->b * a->c->sk; i++)
-        graph_eval_set(eval, a->mask, i, attends(a->c, i / a->c->sk, i % a->c->sk));
-    if (a->c->offset >= 0)
-        graph_eval_set(eval, a->offset, 0, a->c->offset);
-}
-
-/* One row of one head, as the formula says. */
-static void plain_attention_row(double *out, graph_eval *eval, const attention_graph *a, int64_t b, int64_t i,
-                                int64_t h)
-{
-    const attention_case *c = a->c;
-    int64_t head = h / (c->h / c->k), q0 = ((b * c->sq + i) * c->h + h) * c->d,
-            last = i + (c->offset > 0 ? c->offset : 0);
-    double p[16], sum = 0;
-    for (int64_t j = 0; j < c->sk; j++) {
-        int64_t k0 = ((b * c->sk + j) * 2 * c->k + head) * c->d;
-        double s = 0;
-        for (int64_t d = 0; d < c->d; d++)
-            s += graph_eval_get(eval, a->q, q0 + d) * graph_eval_get(eval, a->kv, k0 + d);
-        p[j] = attends(c, b, j) && (!c->causal || j <= last) ? exp(s / sqrt((double)c->d)) : 0;
-        sum += p[j];
-    }
-    for (int64_t d = 0; d < c->d; d++) {
-        out[d] = 0;
-        for (int64_t j = 0; j < c->sk && sum > 0; j++)
-            out[d] += p[j] / sum * graph_eval_get(eval, a->kv, ((b * c->sk + j) * 2 * c->k + c->k + head) * c->d + d);
-    }
-}
-
-static void attention_values(void **state)
-{
-    (void)state;
-    for (int n = 0; n < ATTENTION_CASES * DTYPES; n++) {
-        const attention_case *c = &attention_cases[n / DTYPES];
-        clv_dtype dtype = dtypes[n % DTYPES];
-        attention_graph a = attention_of(c, dtype);
-        graph_eval *eval = graph_eval_new(a.graph, SEED);
-        set_attention(eval, &a);
-        graph_eval_must_run(eval, -1);
-        for (int64_t row = 0; row < c->b * c->sq * c->h; row++) {
-            double want[8];
-            plain_attention_row(want, eval, &a, row / (c->sq * c->h), row / c->h % c->sq, row % c->h);
-            for (int64_t d = 0; d < c->d; d++) {
-                double got = graph_eval_get(eval, a.out, row * c->d + d);
-                if (!(fabs(got - want[d]) <= tolerance(dtype)))
-                    fail_msg("case %d, %s, row %lld, %lld: %.12g, expected %.12g", n / DTYPES, clv_dtype_name(dtype),
-                             (long long)row, (long long)d, got, want[d]);
-            }
-        }
-        assert_true(graph_eval_check_rules(eval) > 0);
-        graph_eval_free(eval);
-        clv_graph_free(a.graph);
-    }
-}
-
-static void attention_gradients(void **state)
-{
-    (void)state;
-    for (int n = 0; n < ATTENTION_CASES; n++) {
-        attention_graph a = attention_of(&attention_cases[n], CLV_F64);
-        check_gradient(a.graph, a.out, (clv_value[]){a.q, a.kv}, 2, set_attention, &a);
-        clv_graph_free(a.graph);
-    }
-}
-
-/* The f32 gradient, which is another kernel, against f64's on the same values; and its rules: dkv of the blocks of query
- * heads and of query rows add up. */
-static void attention_gradients_f32(void **state)
-{
-    (void)state;
-    for (int n = 0; n < ATTENTION_CASES; n++) {
-        attention_graph a[2];
-        clv_value seed[2], d[2][2];
-        graph_eval *eval[2];
-        for (int p = 0; p < 2; p++) {
-            a[p] = attention_of(&attention_cases[n], p == 0 ? CLV_F64 : CLV_F32);
-            clv_type type = clv_graph_type(a[p].graph, a[p].out);
-            seed[p] = clv_input(a[p].graph, "seed", type.dtype, type.rank, type.shape, NULL);
-            clv_gradients(a[p].graph, a[p].out, seed[p], (clv_value[]){a[p].q, a[p].kv}, 2, d[p]);
-            eval[p] = graph_eval_new(a[p].graph, SEED);
-            set_attention(eval[p], &a[p]);
-            graph_eval_must_run(eval[p], -1);
-        }
-        for (int w = 0; w < 2; w++) {
-            clv_type type = clv_graph_type(a[0].graph, d[0][w]);
-            int64_t elems = clv_type_elems(&type);
-            double *want = calloc((size_t)elems, sizeof *want);
-            copy_out(want, eval[0], d[0][w], elems);
-            assert_close(eval[1], d[1][w], want, elems, tolerance(CLV_F32));
-            free(want);
-        }
-        assert_true(graph_eval_check_rules(eval[1]) > 0);
-        for (int p = 0; p < 2; p++) {
-            graph_eval_free(eval[p]);
-            clv_graph_free(a[p].graph);
-        }
-    }
-}
-
-/* KV heads hand the blocks that they cannot take to the query heads of their groups. */
-static void attention_spills(void **state)
-{
-    (void)state;
-    attention_graph a = attention_of(&attention_cases[1], CLV_F32);
-    const clv_op *op = &a.graph->ops[0];
-    clv_type in[CLV_MAX_IN] = {clv_graph_type(a.graph, a.q), clv_graph_type(a.graph, a.kv)};
-    clv_type out[CLV_MAX_OUT] = {clv_graph_type(a.graph, a.out)};
-    clv_rule rule;
-    memset(&rule, 0, sizeof rule);
-    op->def->rule(op, in, out, &rule);
-    const clv_dim_factors *heads = &rule.in[0][2];
-    assert_int_equal(heads->n, 2);
-    assert_int_equal(rule.factor[heads->factor[0]].size, 2);
-    assert_int_equal(rule.factor[heads->factor[1]].size, 3);
-    assert_int_equal(rule.factor[heads->factor[0]].spill, heads->factor[1]);
-    clv_graph_free(a.graph);
-}
-
-static void attention_refuses(void **state)
-{
-    (void)state;
-    clv_graph *graph = new_graph();
-    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 5, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
-                  NULL);
-    assert_refused(graph, CLV_ESHAPE, "5 query heads (q is f32[1,4,5,8]) are not a multiple of 2 KV heads");
-    graph = new_graph();
-    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 4)),
-                  NULL);
-    assert_refused(graph, CLV_ESHAPE, "[B,Sk,2,K,D]");
-    graph = new_graph();
-    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)),
-                  input(graph, "kv", CLV_BF16, DIMS(1, 4, 2, 2, 8)), NULL);
-    assert_refused(graph, CLV_EDTYPE, "dtypes must be equal");
-    graph = new_graph();
-    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
-                  &(clv_attention_options){.mask = input(graph, "m", CLV_U8, DIMS(1, 5)), .offset = CLV_NONE_INIT});
-    assert_refused(graph, CLV_ESHAPE, "mask is u8[1,5]; [B,Sk] = [1,4]");
-    graph = new_graph();
-    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
-                  &(clv_attention_options){.mask = CLV_NONE_INIT, .offset = scalar(graph, "o", CLV_F32)});
-    assert_refused(graph, CLV_EDTYPE, "offset is f32[]; i32[]");
-    graph = new_graph();
-    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 1, 1, 1024)),
-                  input(graph, "kv", CLV_F32, DIMS(1, 1, 2, 1, 1024)), NULL);
-    assert_refused(graph, CLV_ELIMIT, "head_dim of 1024");
-}
-
-/* ---- rope ---- */
-
-typedef struct rope_case {
-    bool packed, interleaved;
-    int64_t dims;
-    int offset;
-} rope_case;
-
-static const rope_case rope_cases[] = {
-    {false, false, 0, -1}, {false, true, 0, 5}, {true, false, 4, 3}, {true, true, 0, -1}};
-enum { ROPE_CASES = 4, ROPE_B = 2, ROPE_S = 3, ROPE_H = 2, ROPE_D = 6 };
-
-typedef struct rope_graph {
-    const rope_case *c;
-    clv_graph *graph;
-    clv_value x, offset, out;
-} rope_graph;
-
-static rope_graph rope_of(const rope_case *c, clv_dtype dtype)
-{
-    rope_graph r = {.c = c, .graph = new_graph(), .offset = CLV_NONE};
-    r.x = c->packed ? input(r.graph, "x", dtype, DIMS(ROPE_B, ROPE_S, 2, ROPE_H, ROPE_D))
-                    : input(r.graph, "x", dtype, DIMS(ROPE_B, ROPE_S, ROPE_H, ROPE_D));
-    if (c->offset >= 0)
-        r.offset = scalar(r.graph, "offset", CLV_I32);
-    r.out = clv_rope(r.graph, r.x, r.offset, 100, c->dims, c->interleaved);
-    return r;
-}
-
-static void set_rope(graph_eval *eval, void *context)
-{
-    const rope_graph *r = context;
-    if (r->c->offset >= 0)
-        graph_eval_set(eval, r->offset, 0, r->c->offset);
-}
-
-/* Element d of a head whose elements start at x0, at a position. */
-static double plain_rope(graph_eval *eval, const rope_graph *r, int64_t x0, int64_t d, int64_t position)
-{
-    int64_t dims = r->c->dims ? r->c->dims : ROPE_D, half = dims / 2;
-    if (d >= dims)
-        return graph_eval_get(eval, r->x, x0 + d);
-    int64_t pair = r->c->interleaved ? d / 2 : d % half;
-    bool second = r->c->interleaved ? d % 2 : d >= half;
-    int64_t partner = r->c->interleaved ? (second ? d - 1 : d + 1) : (second ? d - half : d + half);
-    double angle = (double)position * pow(100, -2.0 * (double)pair / (double)dims);
-    double x = graph_eval_get(eval, r->x, x0 + d), y = graph_eval_get(eval, r->x, x0 + partner);
-    return x * cos(angle) + (second ? y : -y) * sin(angle);
-}
-
-static void rope_values(void **state)
-{
-    (void)state;
-    for (int n = 0; n < ROPE_CASES * DTYPES; n++) {
-        rope_graph r = rope_of(&rope_cases[n / DTYPES], dtypes[n % DTYPES]);
-        graph_eval *eval = graph_eval_new(r.graph, SEED);
-        int64_t kinds = r.c->packed ? 2 : 1, heads = ROPE_B * ROPE_S * kinds * ROPE_H;
-        set_rope(eval, &r);
-        graph_eval_must_run(eval, -1);
-        for (int64_t i = 0; i < heads * ROPE_D; i++) {
-            int64_t head = i / ROPE_D, row = head / (kinds * ROPE_H);
-            bool value = r.c->packed && head / ROPE_H % 2 == 1;
-            int64_t position = row % ROPE_S + (r.c->offset > 0 ? r.c->offset : 0);
-            double want =
-                value ? graph_eval_get(eval, r.x, i) : plain_rope(eval, &r, head * ROPE_D, i % ROPE_D, position);
-            if (!(fabs(graph_eval_get(eval, r.out, i) - want) <= tolerance(dtypes[n % DTYPES])))
-                fail_msg("case %d, element %lld: %.12g, expected %.12g", n, (long long)i,
-                         graph_eval_get(eval, r.out, i), want);
-        }
-        assert_true(graph_eval_check_rules(eval) > 0);
-        graph_eval_free(eval);
-        clv_graph_free(r.graph);
-    }
-}
-
-static void rope_gradients(void **state)
-{
-    (void)state;
-    for (int n = 0; n < ROPE_CASES; n++) {
-        rope_graph r = rope_of(&rope_cases[n], CLV_F64);
-        check_gradient(r.graph, r.out, &r.x, 1, set_rope, &r);
-        clv_graph_free(r.graph);
-    }
-}
-
-static void rope_refuses(void **state)
-{
-    (void)state;
-    clv_graph *graph = new_graph();
-    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 5)), CLV_NONE, 1e4, 0, false);
-    assert_refused(graph, CLV_EINVAL, "5 rotated dims of a head_dim of 5");
-    graph = new_graph();
-    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 3, 2, 4)), CLV_NONE, 1e4, 0, false);
-    assert_refused(graph, CLV_ESHAPE, "[B,S,2,K,D]");
-    graph = new_graph();
-    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 4)), CLV_NONE, 0, 0, false);
-    assert_refused(graph, CLV_EINVAL, "theta is 0");
-}
-
-/* ---- KV cache ---- */
-
-static void cache_values(void **state)
-{
-    enum { B = 2, ROOM = 5, S = 2, K = 3, D = 2, ROW = 2 * K * D };
-    (void)state;
-    clv_graph *graph = new_graph();
-    clv_value cache = input(graph, "cache", CLV_F32, DIMS(B, ROOM, 2, K, D));
-    clv_value rows = input(graph, "rows", CLV_F32, DIMS(B, S, 2, K, D)), offset = scalar(graph, "offset", CLV_I32);
-    clv_value out = clv_cache_update(graph, cache, rows, offset);
-    graph_eval *eval = graph_eval_new(graph, SEED);
-    clv_error err = {0};
-    for (int at = 0; at <= ROOM - S; at++) {
-        graph_eval_set(eval, offset, 0, at);
-        graph_eval_must_run(eval, -1);
-        for (int64_t i = 0; i < B * ROOM * ROW; i++) {
-            int64_t b = i / (ROOM * ROW), s = i / ROW % ROOM - at;
-            double want = s >= 0 && s < S ? graph_eval_get(eval, rows, (b * S + s) * ROW + i % ROW)
-                                          : graph_eval_get(eval, cache, i);
-            assert_true(graph_eval_get(eval, out, i) == want);
-        }
-    }
-    assert_true(graph_eval_check_rules(eval) > 0);
-    graph_eval_set(eval, offset, 0, ROOM - S + 1);
-    assert_int_equal(graph_eval_run(eval, -1, &err), CLV_ELIMIT);
-    assert_non_null(strstr(err.message, "context full: 2 rows from 4 on do not fit a cache of 5 rows"));
-    graph_eval_set(eval, offset, 0, -1);
-    assert_int_equal(graph_eval_run(eval, -1, NULL), CLV_ELIMIT);
-    graph_eval_free(eval);
-    clv_graph_free(graph);
-
-    graph = new_graph();
-    clv_cache_update(graph, input(graph, "c", CLV_F32, DIMS(2, 5, 3)), input(graph, "r", CLV_F32, DIMS(2, 6, 3)),
-                     scalar(graph, "o", CLV_I32));
-    assert_refused(graph, CLV_ESHAPE, "rows f32[2,6,3] do not fit cache f32[2,5,3]");
 }
 
 /* ---- softmax ---- */
@@ -773,6 +375,75 @@ static void adamw_refuses(void **state)
     assert_refused(graph, CLV_ESHAPE, "the gradient is f32[4] and the parameter is f32[3]");
 }
 
+/* ---- gradients in every dtype ---- */
+
+/* One op of x [2,3,2,6] -> y, and its other operands. */
+typedef clv_value build_op(clv_graph *graph, clv_value x, clv_dtype dtype);
+
+static clv_value build_rms(clv_graph *graph, clv_value x, clv_dtype dtype)
+{
+    return clv_rms_norm(graph, x, input(graph, "gain", dtype, DIMS(6)), 1e-2);
+}
+
+static clv_value build_layer(clv_graph *graph, clv_value x, clv_dtype dtype)
+{
+    return clv_layer_norm(graph, x, input(graph, "gain", dtype, DIMS(6)), input(graph, "bias", dtype, DIMS(6)), 1e-2);
+}
+
+static clv_value build_softmax(clv_graph *graph, clv_value x, clv_dtype dtype)
+{
+    (void)dtype;
+    return clv_softmax(graph, x);
+}
+
+static clv_value build_rope(clv_graph *graph, clv_value x, clv_dtype dtype)
+{
+    (void)dtype;
+    return clv_rope(graph, x, CLV_NONE, 100, 0, false);
+}
+
+static clv_value build_dropout(clv_graph *graph, clv_value x, clv_dtype dtype)
+{
+    (void)dtype;
+    return clv_dropout(graph, x, 0.5, clv_key_seed(5), CLV_NONE);
+}
+
+static clv_value build_cross_entropy(clv_graph *graph, clv_value x, clv_dtype dtype)
+{
+    (void)dtype;
+    return clv_cross_entropy(graph, x, input(graph, "labels", CLV_I32, DIMS(2, 3, 2)), -100);
+}
+
+static clv_value build_attention(clv_graph *graph, clv_value x, clv_dtype dtype)
+{
+    return clv_attention(graph, x, input(graph, "kv", dtype, DIMS(2, 3, 2, 1, 6)), NULL);
+}
+
+static void gradients_in_every_dtype(void **state)
+{
+    static build_op *const ops[] = {build_rms,     build_layer,         build_softmax,  build_rope,
+                                    build_dropout, build_cross_entropy, build_attention};
+    enum { OPS = sizeof ops / sizeof *ops, ELEMS = 2 * 3 * 2 * 6 };
+    (void)state;
+    for (int n = 0; n < OPS * DTYPES; n++) {
+        clv_dtype dtype = dtypes[n % DTYPES];
+        static double want[ELEMS]; /* f64's, which comes first of dtypes */
+        clv_graph *graph = new_graph();
+        clv_value x = input(graph, "x", dtype, DIMS(2, 3, 2, 6)), d;
+        clv_value y = ops[n / DTYPES](graph, x, dtype);
+        clv_type type = clv_graph_type(graph, y);
+        clv_gradients(graph, y, clv_input(graph, "seed", type.dtype, type.rank, type.shape, NULL), &x, 1, &d);
+        graph_eval *eval = graph_eval_new(graph, SEED);
+        graph_eval_must_run(eval, -1);
+        if (dtype == CLV_F64)
+            copy_out(want, eval, d, ELEMS);
+        assert_close(eval, d, want, ELEMS, 4 * tolerance(dtype)); /* operands are rounded too */
+        assert_true(graph_eval_check_rules(eval) > 0);
+        graph_eval_free(eval);
+        clv_graph_free(graph);
+    }
+}
+
 /* ---- no elements ---- */
 
 static void empty_shapes(void **state)
@@ -801,30 +472,14 @@ static void empty_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(norm_values),
-        cmocka_unit_test(norm_gradients),
-        cmocka_unit_test(norm_mixed_dtypes),
-        cmocka_unit_test(norm_refuses),
-        cmocka_unit_test(embedding_values),
-        cmocka_unit_test(embedding_gradients),
-        cmocka_unit_test(embedding_refuses),
-        cmocka_unit_test(attention_values),
-        cmocka_unit_test(attention_gradients),
-        cmocka_unit_test(attention_gradients_f32),
-        cmocka_unit_test(attention_spills),
-        cmocka_unit_test(attention_refuses),
-        cmocka_unit_test(rope_values),
-        cmocka_unit_test(rope_gradients),
-        cmocka_unit_test(rope_refuses),
-        cmocka_unit_test(cache_values),
-        cmocka_unit_test(softmax_values),
-        cmocka_unit_test(cross_entropy_values),
-        cmocka_unit_test(cross_entropy_gradients),
-        cmocka_unit_test(cross_entropy_refuses),
-        cmocka_unit_test(dropout_values),
-        cmocka_unit_test(dropout_gradients),
-        cmocka_unit_test(adamw_values),
-        cmocka_unit_test(adamw_refuses),
+        cmocka_unit_test(norm_values),           cmocka_unit_test(norm_gradients),
+        cmocka_unit_test(norm_mixed_dtypes),     cmocka_unit_test(norm_refuses),
+        cmocka_unit_test(embedding_values),      cmocka_unit_test(embedding_gradients),
+        cmocka_unit_test(embedding_refuses),     cmocka_unit_test(softmax_values),
+        cmocka_unit_test(cross_entropy_values),  cmocka_unit_test(cross_entropy_gradients),
+        cmocka_unit_test(cross_entropy_refuses), cmocka_unit_test(dropout_values),
+        cmocka_unit_test(dropout_gradients),     cmocka_unit_test(adamw_values),
+        cmocka_unit_test(adamw_refuses),         cmocka_unit_test(gradients_in_every_dtype),
         cmocka_unit_test(empty_shapes),
     };
     printf("seed %d\n", SEED);

@@ -1,0 +1,394 @@
+/* Attention, rope and the KV cache: values against plain formulas in f64, gradients against central differences, sharding
+ * rules by running them on cut views, what is refused, and costs. */
+#include "ops_check.h"
+
+/* ---- attention ---- */
+
+typedef struct attention_case {
+    int64_t b, sq, sk, h, k, d;
+    bool causal, masked;
+    int offset; /* -1: none given */
+} attention_case;
+
+static const attention_case attention_cases[] = {
+    {2, 5, 5, 4, 4, 4, true, false, -1},  /* MHA */
+    {1, 4, 4, 6, 2, 2, true, true, -1},   /* GQA */
+    {2, 3, 7, 4, 1, 3, false, true, -1},  /* MQA, cross */
+    {1, 2, 8, 6, 3, 4, true, false, 4},   /* chunk of a KV cache */
+    {1, 1, 6, 4, 2, 8, true, false, 3},   /* decode */
+    {1, 3, 4, 12, 6, 2, false, false, -1} /* more KV heads than blocks, and neither divides 8 */
+};
+enum { ATTENTION_CASES = sizeof attention_cases / sizeof *attention_cases };
+
+typedef struct attention_graph {
+    const attention_case *c;
+    clv_graph *graph;
+    clv_value q, kv, mask, offset, out;
+} attention_graph;
+
+static attention_graph attention_of(const attention_case *c, clv_dtype dtype)
+{
+    attention_graph a = {.c = c, .graph = new_graph(), .mask = CLV_NONE, .offset = CLV_NONE};
+    a.q = input(a.graph, "q", dtype, DIMS(c->b, c->sq, c->h, c->d));
+    a.kv = input(a.graph, "kv", dtype, DIMS(c->b, c->sk, 2, c->k, c->d));
+    if (c->masked)
+        a.mask = input(a.graph, "mask", c->b == 1 ? CLV_BOOL : CLV_U8, DIMS(c->b, c->sk));
+    if (c->offset >= 0)
+        a.offset = scalar(a.graph, "offset", CLV_I32);
+    clv_attention_options options = {.causal = c->causal, .mask = a.mask, .offset = a.offset};
+    a.out = clv_attention(a.graph, a.q, a.kv, &options);
+    return a;
+}
+
+static bool attends(const attention_case *c, int64_t b, int64_t j)
+{
+    return !c->masked || (b + j) % 4 != 1;
+}
+
+static void set_attention(graph_eval *eval, void *context)
+{
+    const attention_graph *a = context;
+    for (int64_t i = 0; a->c->masked && i < a->c->b * a->c->sk; i++)
+        graph_eval_set(eval, a->mask, i, attends(a->c, i / a->c->sk, i % a->c->sk));
+    if (a->c->offset >= 0)
+        graph_eval_set(eval, a->offset, 0, a->c->offset);
+}
+
+/* One row of one head, as the formula says. */
+static void plain_attention_row(double *out, graph_eval *eval, const attention_graph *a, int64_t b, int64_t i,
+                                int64_t h)
+{
+    const attention_case *c = a->c;
+    int64_t head = h / (c->h / c->k), q0 = ((b * c->sq + i) * c->h + h) * c->d,
+            last = i + (c->offset > 0 ? c->offset : 0);
+    double p[16], sum = 0;
+    for (int64_t j = 0; j < c->sk; j++) {
+        int64_t k0 = ((b * c->sk + j) * 2 * c->k + head) * c->d;
+        double s = 0;
+        for (int64_t d = 0; d < c->d; d++)
+            s += graph_eval_get(eval, a->q, q0 + d) * graph_eval_get(eval, a->kv, k0 + d);
+        p[j] = attends(c, b, j) && (!c->causal || j <= last) ? exp(s / sqrt((double)c->d)) : 0;
+        sum += p[j];
+    }
+    for (int64_t d = 0; d < c->d; d++) {
+        out[d] = 0;
+        for (int64_t j = 0; j < c->sk && sum > 0; j++)
+            out[d] += p[j] / sum * graph_eval_get(eval, a->kv, ((b * c->sk + j) * 2 * c->k + c->k + head) * c->d + d);
+    }
+}
+
+static void attention_values(void **state)
+{
+    (void)state;
+    for (int n = 0; n < ATTENTION_CASES * DTYPES; n++) {
+        const attention_case *c = &attention_cases[n / DTYPES];
+        clv_dtype dtype = dtypes[n % DTYPES];
+        attention_graph a = attention_of(c, dtype);
+        graph_eval *eval = graph_eval_new(a.graph, SEED);
+        set_attention(eval, &a);
+        graph_eval_must_run(eval, -1);
+        for (int64_t row = 0; row < c->b * c->sq * c->h; row++) {
+            double want[8];
+            plain_attention_row(want, eval, &a, row / (c->sq * c->h), row / c->h % c->sq, row % c->h);
+            for (int64_t d = 0; d < c->d; d++) {
+                double got = graph_eval_get(eval, a.out, row * c->d + d);
+                if (!(fabs(got - want[d]) <= tolerance(dtype)))
+                    fail_msg("case %d, %s, row %lld, %lld: %.12g, expected %.12g", n / DTYPES, clv_dtype_name(dtype),
+                             (long long)row, (long long)d, got, want[d]);
+            }
+        }
+        assert_true(graph_eval_check_rules(eval) > 0);
+        graph_eval_free(eval);
+        clv_graph_free(a.graph);
+    }
+}
+
+static void attention_gradients(void **state)
+{
+    (void)state;
+    for (int n = 0; n < ATTENTION_CASES; n++) {
+        attention_graph a = attention_of(&attention_cases[n], CLV_F64);
+        check_gradient(a.graph, a.out, (clv_value[]){a.q, a.kv}, 2, set_attention, &a);
+        clv_graph_free(a.graph);
+    }
+}
+
+/* The f32 gradient, which is another kernel, against f64's on the same values; and its rules: dkv of the blocks of query
+ * heads and of query rows add up. */
+static void attention_gradients_f32(void **state)
+{
+    (void)state;
+    for (int n = 0; n < ATTENTION_CASES; n++) {
+        attention_graph a[2];
+        clv_value seed[2], d[2][2];
+        graph_eval *eval[2];
+        for (int p = 0; p < 2; p++) {
+            a[p] = attention_of(&attention_cases[n], p == 0 ? CLV_F64 : CLV_F32);
+            clv_type type = clv_graph_type(a[p].graph, a[p].out);
+            seed[p] = clv_input(a[p].graph, "seed", type.dtype, type.rank, type.shape, NULL);
+            clv_gradients(a[p].graph, a[p].out, seed[p], (clv_value[]){a[p].q, a[p].kv}, 2, d[p]);
+            eval[p] = graph_eval_new(a[p].graph, SEED);
+            set_attention(eval[p], &a[p]);
+            graph_eval_must_run(eval[p], -1);
+        }
+        for (int w = 0; w < 2; w++) {
+            clv_type type = clv_graph_type(a[0].graph, d[0][w]);
+            int64_t elems = clv_type_elems(&type);
+            double *want = calloc((size_t)elems, sizeof *want);
+            copy_out(want, eval[0], d[0][w], elems);
+            assert_close(eval[1], d[1][w], want, elems, tolerance(CLV_F32));
+            free(want);
+        }
+        assert_true(graph_eval_check_rules(eval[1]) > 0);
+        for (int p = 0; p < 2; p++) {
+            graph_eval_free(eval[p]);
+            clv_graph_free(a[p].graph);
+        }
+    }
+}
+
+/* KV heads hand the blocks that they cannot take to the query heads of their groups. */
+static void attention_spills(void **state)
+{
+    (void)state;
+    attention_graph a = attention_of(&attention_cases[1], CLV_F32);
+    const clv_op *op = &a.graph->ops[0];
+    clv_type in[CLV_MAX_IN] = {clv_graph_type(a.graph, a.q), clv_graph_type(a.graph, a.kv)};
+    clv_type out[CLV_MAX_OUT] = {clv_graph_type(a.graph, a.out)};
+    clv_rule rule;
+    memset(&rule, 0, sizeof rule);
+    op->def->rule(op, in, out, &rule);
+    const clv_dim_factors *heads = &rule.in[0][2];
+    assert_int_equal(heads->n, 2);
+    assert_int_equal(rule.factor[heads->factor[0]].size, 2);
+    assert_int_equal(rule.factor[heads->factor[1]].size, 3);
+    assert_int_equal(rule.factor[heads->factor[0]].spill, heads->factor[1]);
+    clv_graph_free(a.graph);
+}
+
+static void attention_refuses(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 5, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
+                  NULL);
+    assert_refused(graph, CLV_ESHAPE, "5 query heads (q is f32[1,4,5,8]) are not a multiple of 2 KV heads");
+    graph = new_graph();
+    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 4)),
+                  NULL);
+    assert_refused(graph, CLV_ESHAPE, "[B,Sk,2,K,D]");
+    graph = new_graph();
+    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)),
+                  input(graph, "kv", CLV_BF16, DIMS(1, 4, 2, 2, 8)), NULL);
+    assert_refused(graph, CLV_EDTYPE, "dtypes must be equal");
+    graph = new_graph();
+    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
+                  &(clv_attention_options){.mask = input(graph, "m", CLV_U8, DIMS(1, 5)), .offset = CLV_NONE_INIT});
+    assert_refused(graph, CLV_ESHAPE, "mask is u8[1,5]; [B,Sk] = [1,4]");
+    graph = new_graph();
+    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
+                  &(clv_attention_options){.mask = CLV_NONE_INIT, .offset = scalar(graph, "o", CLV_F32)});
+    assert_refused(graph, CLV_EDTYPE, "offset is f32[]; i32[]");
+    graph = new_graph();
+    clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 1, 1, 1024)),
+                  input(graph, "kv", CLV_F32, DIMS(1, 1, 2, 1, 1024)), NULL);
+    assert_refused(graph, CLV_ELIMIT, "head_dim of 1024");
+}
+
+/* ---- rope ---- */
+
+typedef struct rope_case {
+    bool packed, interleaved;
+    int64_t dims;
+    int offset;
+} rope_case;
+
+static const rope_case rope_cases[] = {
+    {false, false, 0, -1}, {false, true, 0, 5}, {true, false, 4, 3}, {true, true, 0, -1}};
+enum { ROPE_CASES = 4, ROPE_B = 2, ROPE_S = 3, ROPE_H = 2, ROPE_D = 6 };
+
+typedef struct rope_graph {
+    const rope_case *c;
+    clv_graph *graph;
+    clv_value x, offset, out;
+} rope_graph;
+
+static rope_graph rope_of(const rope_case *c, clv_dtype dtype)
+{
+    rope_graph r = {.c = c, .graph = new_graph(), .offset = CLV_NONE};
+    r.x = c->packed ? input(r.graph, "x", dtype, DIMS(ROPE_B, ROPE_S, 2, ROPE_H, ROPE_D))
+                    : input(r.graph, "x", dtype, DIMS(ROPE_B, ROPE_S, ROPE_H, ROPE_D));
+    if (c->offset >= 0)
+        r.offset = scalar(r.graph, "offset", CLV_I32);
+    r.out = clv_rope(r.graph, r.x, r.offset, 100, c->dims, c->interleaved);
+    return r;
+}
+
+static void set_rope(graph_eval *eval, void *context)
+{
+    const rope_graph *r = context;
+    if (r->c->offset >= 0)
+        graph_eval_set(eval, r->offset, 0, r->c->offset);
+}
+
+/* Element d of a head whose elements start at x0, at a position. */
+static double plain_rope(graph_eval *eval, const rope_graph *r, int64_t x0, int64_t d, int64_t position)
+{
+    int64_t dims = r->c->dims ? r->c->dims : ROPE_D, half = dims / 2;
+    if (d >= dims)
+        return graph_eval_get(eval, r->x, x0 + d);
+    int64_t pair = r->c->interleaved ? d / 2 : d % half;
+    bool second = r->c->interleaved ? d % 2 : d >= half;
+    int64_t partner = r->c->interleaved ? (second ? d - 1 : d + 1) : (second ? d - half : d + half);
+    double angle = (double)position * pow(100, -2.0 * (double)pair / (double)dims);
+    double x = graph_eval_get(eval, r->x, x0 + d), y = graph_eval_get(eval, r->x, x0 + partner);
+    return x * cos(angle) + (second ? y : -y) * sin(angle);
+}
+
+static void rope_values(void **state)
+{
+    (void)state;
+    for (int n = 0; n < ROPE_CASES * DTYPES; n++) {
+        rope_graph r = rope_of(&rope_cases[n / DTYPES], dtypes[n % DTYPES]);
+        graph_eval *eval = graph_eval_new(r.graph, SEED);
+        int64_t kinds = r.c->packed ? 2 : 1, heads = ROPE_B * ROPE_S * kinds * ROPE_H;
+        set_rope(eval, &r);
+        graph_eval_must_run(eval, -1);
+        for (int64_t i = 0; i < heads * ROPE_D; i++) {
+            int64_t head = i / ROPE_D, row = head / (kinds * ROPE_H);
+            bool value = r.c->packed && head / ROPE_H % 2 == 1;
+            int64_t position = row % ROPE_S + (r.c->offset > 0 ? r.c->offset : 0);
+            double want =
+                value ? graph_eval_get(eval, r.x, i) : plain_rope(eval, &r, head * ROPE_D, i % ROPE_D, position);
+            if (!(fabs(graph_eval_get(eval, r.out, i) - want) <= tolerance(dtypes[n % DTYPES])))
+                fail_msg("case %d, element %lld: %.12g, expected %.12g", n, (long long)i,
+                         graph_eval_get(eval, r.out, i), want);
+        }
+        assert_true(graph_eval_check_rules(eval) > 0);
+        graph_eval_free(eval);
+        clv_graph_free(r.graph);
+    }
+}
+
+static void rope_gradients(void **state)
+{
+    (void)state;
+    for (int n = 0; n < ROPE_CASES; n++) {
+        rope_graph r = rope_of(&rope_cases[n], CLV_F64);
+        check_gradient(r.graph, r.out, &r.x, 1, set_rope, &r);
+        clv_graph_free(r.graph);
+    }
+}
+
+static void rope_refuses(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 5)), CLV_NONE, 1e4, 0, false);
+    assert_refused(graph, CLV_EINVAL, "5 rotated dims of a head_dim of 5");
+    graph = new_graph();
+    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 3, 2, 4)), CLV_NONE, 1e4, 0, false);
+    assert_refused(graph, CLV_ESHAPE, "[B,S,2,K,D]");
+    graph = new_graph();
+    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 4)), CLV_NONE, 0, 0, false);
+    assert_refused(graph, CLV_EINVAL, "theta is 0");
+}
+
+/* ---- KV cache ---- */
+
+static void cache_values(void **state)
+{
+    enum { B = 2, ROOM = 5, S = 2, K = 3, D = 2, ROW = 2 * K * D };
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value cache = input(graph, "cache", CLV_F32, DIMS(B, ROOM, 2, K, D));
+    clv_value rows = input(graph, "rows", CLV_F32, DIMS(B, S, 2, K, D)), offset = scalar(graph, "offset", CLV_I32);
+    clv_value out = clv_cache_update(graph, cache, rows, offset);
+    graph_eval *eval = graph_eval_new(graph, SEED);
+    clv_error err = {0};
+    for (int at = 0; at <= ROOM - S; at++) {
+        graph_eval_set(eval, offset, 0, at);
+        graph_eval_must_run(eval, -1);
+        for (int64_t i = 0; i < B * ROOM * ROW; i++) {
+            int64_t b = i / (ROOM * ROW), s = i / ROW % ROOM - at;
+            double want = s >= 0 && s < S ? graph_eval_get(eval, rows, (b * S + s) * ROW + i % ROW)
+                                          : graph_eval_get(eval, cache, i);
+            assert_true(graph_eval_get(eval, out, i) == want);
+        }
+    }
+    assert_true(graph_eval_check_rules(eval) > 0);
+    graph_eval_set(eval, offset, 0, ROOM - S + 1);
+    assert_int_equal(graph_eval_run(eval, -1, &err), CLV_ELIMIT);
+    assert_non_null(strstr(err.message, "context full: 2 rows from 4 on do not fit a cache of 5 rows"));
+    graph_eval_set(eval, offset, 0, -1);
+    assert_int_equal(graph_eval_run(eval, -1, NULL), CLV_ELIMIT);
+    graph_eval_free(eval);
+    clv_graph_free(graph);
+
+    graph = new_graph();
+    clv_cache_update(graph, input(graph, "c", CLV_F32, DIMS(2, 5, 3)), input(graph, "r", CLV_BF16, DIMS(2, 5, 3)),
+                     scalar(graph, "o", CLV_I32));
+    assert_refused(graph, CLV_EDTYPE, "rows are bf16[2,5,3], cache is f32[2,5,3]");
+    graph = new_graph();
+    clv_cache_update(graph, input(graph, "c", CLV_F32, DIMS(2, 5, 3)), input(graph, "r", CLV_F32, DIMS(2, 6, 3)),
+                     scalar(graph, "o", CLV_I32));
+    assert_refused(graph, CLV_ESHAPE, "rows f32[2,6,3] do not fit cache f32[2,5,3]");
+}
+
+/* ---- costs ---- */
+
+static clv_op_cost cost_of(const clv_graph *graph, const char *name)
+{
+    for (int o = 0; o < graph->n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+        for (int i = 0; i < op->n_in; i++)
+            in[i] = clv_graph_type(graph, clv_op_in(op, i));
+        for (int r = 0; r < op->n_out; r++)
+            out[r] = clv_graph_type(graph, clv_op_out(op, r));
+        if (strcmp(op->def->name, name) == 0)
+            return op->def->cost(op, in, out);
+    }
+    fail_msg("no op %s", name);
+    return (clv_op_cost){0};
+}
+
+static void costs(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value q = input(graph, "q", CLV_F32, DIMS(2, 16, 4, 8)), kv = input(graph, "kv", CLV_F32, DIMS(2, 16, 2, 4, 8));
+    clv_value out = clv_attention(graph, q, kv, &(clv_attention_options){true, 0, CLV_NONE_INIT, CLV_NONE_INIT}), d[2];
+    clv_gradients(graph, out, q, (clv_value[]){q, kv}, 2, d);
+    double products = 4.0 * 2 * 16 * 16 * 4 * 8 / 2, q_bytes = 4.0 * 2 * 16 * 4 * 8, lse = 4.0 * 2 * 4 * 16;
+    assert_true(cost_of(graph, "attention").flops == products);
+    assert_true(cost_of(graph, "attention").bytes == q_bytes * 4 + lse); /* q, keys, values, out */
+    assert_true(cost_of(graph, "attention_gradient").flops == 2.5 * products);
+
+    /* what a table or a cache holds beyond the rows in use costs nothing */
+    clv_value table = input(graph, "table", CLV_F32, DIMS(50000, 8)), picked = input(graph, "ids", CLV_I32, DIMS(3));
+    clv_embedding(graph, table, picked);
+    assert_true(cost_of(graph, "embedding").bytes == 3 * 4 + 2 * 3 * 8 * 4);
+    clv_cache_update(graph, input(graph, "cache", CLV_F32, DIMS(1, 4096, 8)),
+                     input(graph, "row", CLV_F32, DIMS(1, 1, 8)), scalar(graph, "offset", CLV_I32));
+    assert_true(cost_of(graph, "cache_update").bytes == 2 * 8 * 4);
+    clv_graph_free(graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_values),
+        cmocka_unit_test(attention_gradients),
+        cmocka_unit_test(attention_gradients_f32),
+        cmocka_unit_test(attention_spills),
+        cmocka_unit_test(attention_refuses),
+        cmocka_unit_test(rope_values),
+        cmocka_unit_test(rope_gradients),
+        cmocka_unit_test(rope_refuses),
+        cmocka_unit_test(cache_values),
+        cmocka_unit_test(costs),
+    };
+    printf("seed %d\n", SEED);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
