@@ -538,8 +538,8 @@ static void compare_with_differences(graph_eval *eval, clv_value f, clv_value se
     }
 }
 
-void check_gradient(clv_graph *graph, clv_value f, const clv_value *wrt, int n,
-                    void (*prepare)(graph_eval *eval, void *context), void *context)
+int check_gradient(clv_graph *graph, clv_value f, const clv_value *wrt, int n,
+                   void (*prepare)(graph_eval *eval, void *context), void *context)
 {
     enum { SEED = 20240607 };
     clv_value d[CLV_MAX_IN];
@@ -557,6 +557,7 @@ void check_gradient(clv_graph *graph, clv_value f, const clv_value *wrt, int n,
         compare_with_differences(eval, f, seed, n_ops, wrt[i], d[i]);
     }
     graph_eval_must_run(eval, -1);
-    assert_true(graph_eval_check_rules(eval) > 0);
+    int checks = graph_eval_check_rules(eval);
     graph_eval_free(eval);
+    return checks;
 }
