@@ -10,7 +10,7 @@ mkdir -p runs
 
 echo "== training: -tp 2 --sp, a byte a token, $(wc -c < data/corpus.txt) bytes of text"
 build/cleave train --text data/corpus.txt --out "$out" -tp 2 --sp \
-    --layers 4 --hidden 224 --heads 7 --seq 128 --batch 16 --steps 350 --lr 0.004 --seed 1
+    --layers 4 --hidden 224 --heads 7 --seq 352 --batch 6 --steps 350 --lr 0.004 --seed 1
 
 echo
 echo "== generating 300 bytes from $out: -tp 2"

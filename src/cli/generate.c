@@ -143,6 +143,7 @@ static clv_status generate(clv_generator *g, const generate_args *a, const int64
             CLV_TRY(clv_generator_feed(g, &token, 1, &logits, err));
     }
     putchar('\n');
+    fflush(stdout);
     double done = seconds_now();
     fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s\n", (double)n_prompt / (fed - start),
             (double)a->n / (done - fed));
