@@ -344,10 +344,15 @@ static void test_formula(void **state)
 
 static void test_names(void **state)
 {
-    static const char *const absent[] = {
-        "",        "layers.2.attention.q.weight", "layers.-1.attention.q.weight", "layers.0.", "layers.0.attention.qq",
-        "layers.00.attention.q.weight", "lm_head",
-        "embed.x", "layers"};
+    static const char *const absent[] = {"",
+                                         "layers.2.attention.q.weight",
+                                         "layers.-1.attention.q.weight",
+                                         "layers.0.",
+                                         "layers.0.attention.qq",
+                                         "layers.00.attention.q.weight",
+                                         "lm_head",
+                                         "embed.x",
+                                         "layers"};
     clv_llama_config tied = small;
     clv_llama_parameter p;
 
