@@ -258,16 +258,17 @@ static bool some_partial(const clv_problem *p)
     return false;
 }
 
-/* What an atom may do: none, each factor that can be split, pass. Returns the number of choices. */
+/* What an atom may do: pass, none, each factor that can be split. Equal prices go to the first, so that partial values
+ * stay partial for as long as that costs nothing. Returns the number of choices. */
 static int list_choices(int8_t *choices, const clv_problem *p)
 {
     int n = 0;
+    if (some_partial(p) && (p->rule.linearity != CLV_NOT_LINEAR || p->rule.passes_max))
+        choices[n++] = CLV_CHOICE_PARTIAL;
     choices[n++] = CLV_CHOICE_NONE;
     for (int f = 0; f < p->rule.n_factors; f++)
         if (!p->rule.factor[f].whole && p->rule.factor[f].size > 1)
             choices[n++] = (int8_t)f;
-    if (some_partial(p) && (p->rule.linearity != CLV_NOT_LINEAR || p->rule.passes_max))
-        choices[n++] = CLV_CHOICE_PARTIAL;
     return n;
 }
 
