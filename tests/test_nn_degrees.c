@@ -174,6 +174,7 @@ static const layer layers[] = {
     {"linear_gathered", linear_gathered, 11, 0},
     {"mlp_gelu", mlp_gelu, 12, 0},
     {"mlp_tanh", mlp_tanh, 12, 0},
+    {"mlp_wide", mlp_gelu, 512, 0}, /* past the size up to which every rank reduces the whole itself */
     {"mlp_silu", mlp_silu, 12, 0},
     {"norms", norms, 13, 0},
     {"attention_5", attention_5, 40, 0},

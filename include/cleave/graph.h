@@ -71,6 +71,8 @@ CLV_API clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype,
 CLV_API int clv_parameters(const clv_graph *graph, clv_value *out, int room);
 /** The name of an input or state; NULL for other values. */
 CLV_API const char *clv_value_name(const clv_graph *graph, clv_value value);
+/** The stated layout of an input or state; replicated for others. */
+CLV_API clv_layout clv_value_layout(const clv_graph *graph, clv_value value);
 /** At the end of the run `state` becomes `value` (same type). Done in place where the graph allows it. */
 CLV_API void clv_assign(clv_graph *graph, clv_value state, clv_value value);
 /** Returns `value` to the caller under a name. layout NULL: as the partitioner leaves it, never partial. */

@@ -9,6 +9,11 @@ const struct clv_command clv_bench_commands[] = {
      "sum; GB/s is the buffer's bytes by the median time. The result is checked.\n\n"
      "Example: cleave bench allreduce -tp 2 --bytes 16K,64M\n",
      bench_allreduce, NULL},
+    {"block", "time a stack of transformer blocks",
+     "Times blocks with RMSNorm, causal attention without rotary embedding and no biases; with --train the gradients\n"
+     "of the mean of y^2 for all weights and the input too. GF/s counts products, and attention by half.\n\n"
+     "Example: cleave bench block --hidden 512 --layers 4 --heads 8 --ffn 2048 --gated -tp 2 --train\n",
+     bench_block, NULL},
     {"gemm", "time one matrix product",
      "Times C = A B, A of m x k and B of k x n, on one rank: the median of the repetitions, and the rate\n"
      "2 m n k / time.\n\n"

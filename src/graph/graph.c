@@ -231,6 +231,14 @@ const char *clv_value_name(const clv_graph *graph, clv_value value)
     return clv_valid(value) ? graph->values[value.id].name : NULL;
 }
 
+clv_layout clv_value_layout(const clv_graph *graph, clv_value value)
+{
+    if (!clv_valid(value))
+        return clv_layout_replicated(0);
+    const clv_value_info *info = &graph->values[value.id];
+    return info->stated ? info->layout : clv_layout_replicated(info->type.rank);
+}
+
 void clv_assign(clv_graph *graph, clv_value state, clv_value value)
 {
     if (!clv_graph_ok(graph) || !clv_valid(state) || !clv_valid(value))

@@ -1,0 +1,219 @@
+/* bench_block.c - cleave bench block: a stack of transformer blocks, forward or forward and backward. The work is that of
+ * usual tensor-parallel benchmarks: RMSNorm, causal attention without rotary embedding, no biases; the loss is the mean
+ * of y^2, its gradients are taken for all weights and the input; there is no optimizer. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "cleave/nn.h"
+#include "cleave/session.h"
+#include "cli/command.h"
+#include "cli/mesh_option.h"
+#include "cli/options.h"
+#include "cli/table.h"
+
+typedef struct block_args {
+    int64_t hidden, layers, heads, kv_heads, ffn, batch, seq, threads, iterations;
+    clv_mesh_option mesh;
+    bool gated, sp, train, json, program;
+    const char *dtype;
+} block_args;
+
+static int parse(block_args *a, int argc, char **argv)
+{
+    const int64_t most = 1 << 20;
+    const clv_option options[] = {
+        {.names = "--hidden, --hidden-size", .kind = CLV_OPTION_INT, .out = &a->hidden, .min = 1, .max = most,
+         .value = "N", .help = "width (512)"},
+        {.names = "--layers, --num-layers", .kind = CLV_OPTION_INT, .out = &a->layers, .min = 1, .max = 10000,
+         .value = "N", .help = "blocks (4)"},
+        {.names = "--heads, --num-attention-heads", .kind = CLV_OPTION_INT, .out = &a->heads, .min = 1, .max = most,
+         .value = "N", .help = "query heads (8)"},
+        {.names = "--kv-heads, --num-query-groups", .kind = CLV_OPTION_INT, .out = &a->kv_heads, .min = 0,
+         .max = most, .value = "N", .help = "key and value heads; 0: as many as query heads"},
+        {.names = "--ffn, --ffn-hidden-size", .kind = CLV_OPTION_INT, .out = &a->ffn, .min = 1, .max = most,
+         .value = "N", .help = "feed-forward width (2048)"},
+        {.names = "--gated", .kind = CLV_OPTION_FLAG, .out = &a->gated, .help = "silu-gated MLP instead of gelu"},
+        {.names = "--batch, --global-batch-size", .kind = CLV_OPTION_INT, .out = &a->batch, .min = 1, .max = most,
+         .value = "N", .help = "sequences (4)"},
+        {.names = "--seq, --seq-length", .kind = CLV_OPTION_INT, .out = &a->seq, .min = 1, .max = most, .value = "N",
+         .help = "tokens a sequence (512)"},
+        {.names = "-tp, --tensor-parallel-size", .kind = CLV_OPTION_INT, .out = &a->mesh.tp, .min = 1, .max = 1024,
+         .value = "N", .help = "ranks that split each layer"},
+        {.names = "--mesh", .kind = CLV_OPTION_STRING, .out = &a->mesh.text, .value = "AXES",
+         .help = "e.g. data=2,model=2"},
+        {.names = "--sp, --sequence-parallel", .kind = CLV_OPTION_FLAG, .out = &a->sp,
+         .help = "split activations over the sequence between products"},
+        {.names = "--train", .kind = CLV_OPTION_FLAG, .out = &a->train, .help = "forward and backward"},
+        {.names = "--dtype", .kind = CLV_OPTION_CHOICE, .out = &a->dtype, .value = "f32|bf16",
+         .help = "of weights and activations (f32)"},
+        {.names = "-t, --threads", .kind = CLV_OPTION_INT, .out = &a->threads, .min = 1, .max = 1024, .value = "N",
+         .help = "threads a rank (1)"},
+        {.names = "--iterations", .kind = CLV_OPTION_INT, .out = &a->iterations, .min = 1, .max = most, .value = "N",
+         .help = "timed runs (7)"},
+        {.names = "--program", .kind = CLV_OPTION_FLAG, .out = &a->program,
+         .help = "print the compiled program instead of running it"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* The mean of y^2, in f32. */
+static clv_value mean_square(clv_graph *graph, clv_value y)
+{
+    clv_value wide = clv_cast(graph, y, CLV_F32);
+    return clv_reduce(graph, CLV_MEAN, clv_mul(graph, wide, wide), (int[]){0, 1, 2}, 3, false);
+}
+
+/* Of all state, x among it. Gradients become state, so that they are computed and stay where a training step would keep them. */
+static void add_gradients(clv_graph *graph, clv_value loss)
+{
+    int n = clv_parameters(graph, NULL, 0);
+    clv_value *wrt = calloc((size_t)n + 1, sizeof *wrt), *d = calloc((size_t)n + 1, sizeof *d);
+    if (wrt && d) {
+        clv_parameters(graph, wrt, n);
+        clv_gradients(graph, loss, CLV_NONE, wrt, n, d);
+        for (int i = 0; i < n; i++) {
+            char name[256];
+            clv_type type = clv_graph_type(graph, wrt[i]);
+            clv_layout layout = clv_value_layout(graph, wrt[i]);
+            snprintf(name, sizeof name, "d.%s", clv_value_name(graph, wrt[i]));
+            clv_assign(graph,
+                       clv_state(graph, name, type.dtype, type.rank, type.shape, &layout,
+                                 (clv_init){CLV_INIT_ZEROS, 0}),
+                       d[i]);
+        }
+    }
+    free(wrt);
+    free(d);
+}
+
+static clv_status compile(clv_program **out, const block_args *a, const clv_mesh *mesh, clv_error *err)
+{
+    clv_graph *graph;
+    clv_dtype dtype;
+    CLV_TRY(clv_dtype_parse(&dtype, a->dtype, err));
+    CLV_TRY(clv_graph_new(&graph, mesh, err));
+    clv_parallel parallel = {.axis = clv_mesh_has_axis(mesh, "model") ? "model" : NULL,
+                             .batch_axis = clv_mesh_has_axis(mesh, "data") ? "data" : NULL,
+                             .sequence_parallel = a->sp};
+    clv_layout layout = clv_residual_layout(graph, &parallel, 3);
+    clv_value x = clv_state(graph, "x", dtype, 3, (int64_t[]){a->batch, a->seq, a->hidden}, &layout,
+                            (clv_init){CLV_INIT_NORMAL, 1});
+    clv_value y = x;
+    clv_block_options block = clv_block_defaults(CLV_BLOCK_LLAMA, a->heads, a->kv_heads, a->ffn);
+    block.attention.rope_theta = 0;
+    block.mlp.gated = a->gated;
+    block.mlp.activation = a->gated ? CLV_SILU : CLV_GELU;
+    for (int64_t layer = 0; layer < a->layers; layer++) {
+        clv_graph_push(graph, "layers.%lld", (long long)layer);
+        y = clv_transformer_block(graph, y, &parallel, &block);
+        clv_graph_pop(graph);
+    }
+    clv_value loss = mean_square(graph, y);
+    if (a->train)
+        add_gradients(graph, loss);
+    clv_output(graph, "loss", loss, NULL);
+    clv_status status = clv_compile(out, graph, NULL, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+/* Products and causal attention (half of its square), times three with the backward pass. */
+static double work(const block_args *a)
+{
+    double rows = (double)(a->batch * a->seq), m = (double)a->hidden;
+    double kv = a->kv_heads ? (double)a->kv_heads / (double)a->heads : 1;
+    double products = 2 * rows * (2 * m * m * (1 + kv) + (a->gated ? 3 : 2) * m * (double)a->ffn);
+    double attention = 2 * rows * (double)a->seq * m;
+    return (double)a->layers * (products + attention) * (a->train ? 3 : 1);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static clv_status measure(clv_session *session, const clv_program *program, int64_t n, double *seconds,
+                          clv_session_stats *stats, clv_error *err)
+{
+    float loss;
+    clv_binding output = {"loss", &loss};
+    for (int warm_up = 0; warm_up < 2; warm_up++)
+        CLV_TRY(clv_session_run(session, program, NULL, 0, &output, 1, err));
+    clv_session_take_stats(session);
+    *stats = (clv_session_stats){0};
+    for (int64_t i = 0; i < n; i++) {
+        CLV_TRY(clv_session_run(session, program, NULL, 0, &output, 1, err));
+        clv_session_stats run = clv_session_take_stats(session);
+        seconds[i] = run.seconds;
+        stats->seconds += run.seconds;
+        stats->comm_seconds += run.comm_seconds;
+    }
+    if (!isfinite(loss))
+        return clv_fail(err, CLV_EINVAL, "the result is not a number");
+    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
+    return CLV_OK;
+}
+
+static int report(const block_args *a, const clv_program *program, const double *seconds,
+                  const clv_session_stats *stats)
+{
+    double median = seconds[a->iterations / 2];
+    clv_table *t = clv_table_new(NULL);
+    clv_table_real(t, "median_ms", 1e3 * median);
+    clv_table_real(t, "min_ms", 1e3 * seconds[0]);
+    clv_table_real(t, "gflops", 1e-9 * work(a) / median);
+    clv_table_real(t, "comm_share", stats->comm_seconds / stats->seconds);
+    clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq) / median);
+    clv_table_int(t, "region_bytes_per_rank", clv_program_region_bytes(program));
+    return clv_table_finish(t, a->json);
+}
+
+static int print_program(const clv_program *program)
+{
+    size_t n = clv_program_print(NULL, 0, program);
+    char *text = malloc(n + 1);
+    if (!text)
+        return CLV_EXIT_FAILED;
+    clv_program_print(text, n + 1, program);
+    fputs(text, stdout);
+    free(text);
+    return CLV_EXIT_OK;
+}
+
+int bench_block(int argc, char **argv)
+{
+    block_args a = {.hidden = 512, .layers = 4, .heads = 8, .ffn = 2048, .batch = 4, .seq = 512, .threads = 1,
+                    .iterations = 7, .mesh = {.tp = 1}, .dtype = "f32"};
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_program *program = NULL;
+    clv_session *session = NULL;
+    clv_session_stats stats;
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    double *seconds = calloc((size_t)a.iterations, sizeof *seconds);
+    clv_session_options options = {.threads_per_rank = (int)a.threads, .seed = 1};
+    clv_status status = seconds ? CLV_OK : clv_fail_memory(&err, "timings", sizeof *seconds);
+    if (status == CLV_OK)
+        status = clv_mesh_option_resolve(&mesh, &a.mesh, argv[0], &err);
+    if (status == CLV_OK)
+        status = compile(&program, &a, &mesh, &err);
+    if (status == CLV_OK && !a.program)
+        status = clv_session_new(&session, &mesh, &options, &err);
+    if (status == CLV_OK && !a.program)
+        status = measure(session, program, a.iterations, seconds, &stats, &err);
+    if (status != CLV_OK)
+        code = clv_command_report(argv[0], &err);
+    else
+        code = a.program ? print_program(program) : report(&a, program, seconds, &stats);
+    clv_session_free(session);
+    clv_program_free(program);
+    free(seconds);
+    return code;
+}
