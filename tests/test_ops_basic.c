@@ -139,7 +139,7 @@ static void test_product_refusals(void **state)
         {"ik,kj", "subscripts", CLV_ESYNTAX},        {"ik kj->ij", "subscripts", CLV_ESYNTAX},
         {"i1,kj->ij", "subscripts", CLV_ESYNTAX},    {"ii,kj->ij", "stands twice", CLV_EINVAL},
         {"ik,kj->ijq", "in no operand", CLV_EINVAL}, {"iz,kj->ikj", "one operand alone", CLV_EINVAL},
-        {"ikb,kj->ibj", "names 3", CLV_ESHAPE},       {"ik,ij->kj", "different sizes", CLV_ESHAPE},
+        {"ikb,kj->ibj", "names 3", CLV_ESHAPE},      {"ik,ij->kj", "different sizes", CLV_ESHAPE},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -335,8 +335,7 @@ static void load_layouts(clv_problem *problem, const partitioner *p, const clv_o
     for (int o = 0; o < op->n_out; o++) {
         const placement *at = &p->placements[op->out[o]];
         problem->fan_in[o] = at->fan_in;
-        problem->wanted[o] =
-            at->wanted || primal_layout(&problem->target[o], p, at->heir >= 0 ? at->heir : op->out[o]);
+        problem->wanted[o] = at->wanted || primal_layout(&problem->target[o], p, at->heir >= 0 ? at->heir : op->out[o]);
         if (at->wanted)
             problem->target[o] = at->target;
     }
