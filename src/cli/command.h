@@ -31,7 +31,9 @@ extern const struct clv_command clv_bench_commands[]; /* bench.c */
 int bench_allreduce(int argc, char **argv);
 int bench_block(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
+int command_einsum(int argc, char **argv);
 int command_generate(int argc, char **argv);
+int command_reshard(int argc, char **argv);
 int command_train(int argc, char **argv);
 int command_version(int argc, char **argv);
 

@@ -5,10 +5,21 @@
 
 static const struct clv_command commands[] = {
     {"bench", "time the parts and the whole", NULL, NULL, clv_bench_commands},
+    {"einsum", "show how a product with given layouts is partitioned",
+     "Lists the changes of layout of the operands, the product and those of its result, with the bytes that the\n"
+     "neediest rank receives. Layouts are chosen by bytes, then by the busiest rank's work.\n\n"
+     "Example:\n  cleave einsum 'ik,kj->ij' --shape i=512,k=256,j=1024 --mesh X=2,Y=4 --in '_,X' --in 'X,_' --out "
+     "'_,_'\n",
+     command_einsum, NULL},
     {"generate", "continue a prompt with a checkpoint",
      "Streams text to stdout: the prompt, then what the model makes of it. Greedy text is the same at every -tp.\n\n"
      "Example:\n  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n",
      command_generate, NULL},
+    {"reshard", "plan a change of layout and its bytes",
+     "Plans how a tensor gets from one layout to another: the steps, the bytes that the neediest rank receives in\n"
+     "each, and the lower bound (none when the tensor is partial). --run executes it and checks every rank.\n\n"
+     "Example:\n  cleave reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)' --run\n",
+     command_reshard, NULL},
     {"train", "train a byte-level transformer on text",
      "Trains a Llama-form model with AdamW and a cosine schedule, split over ranks, and writes a checkpoint that\n"
      "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding.\n\n"

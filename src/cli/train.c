@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
@@ -185,10 +186,8 @@ static clv_status make_out(const char *folder, clv_error *err)
 {
     if (mkdir(folder, 0777) == 0)
         return CLV_OK;
-    err->code = errno == EEXIST ? CLV_EEXIST : CLV_EIO;
-    snprintf(err->message, sizeof err->message, "--out %s: %s", folder,
-             errno == EEXIST ? "exists already; name a new folder" : strerror(errno));
-    return err->code;
+    return clv_fail(err, errno == EEXIST ? CLV_EEXIST : CLV_EIO, "--out %s: %s", folder,
+                    errno == EEXIST ? "exists already; name a new folder" : strerror(errno));
 }
 
 static clv_status run_steps(clv_trainer *trainer, const train_args *a, FILE *metrics, clv_train_step *total,
@@ -230,15 +229,11 @@ static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_tex
             1e-6 * (double)clv_trainer_parameters(*trainer), (long long)data->size, (long long)clv_mesh_ranks(mesh));
     snprintf(path, sizeof path, "%s/metrics.jsonl", a->out);
     FILE *metrics = fopen(path, "w");
-    if (!metrics) {
-        snprintf(err->message, sizeof err->message, "%s: %s", path, strerror(errno));
-        return err->code = CLV_EIO;
-    }
+    if (!metrics)
+        return clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
     status = run_steps(*trainer, a, metrics, total, err);
-    if (fclose(metrics) != 0 && status == CLV_OK) {
-        snprintf(err->message, sizeof err->message, "%s: %s", path, strerror(errno));
-        status = err->code = CLV_EIO;
-    }
+    if (fclose(metrics) != 0 && status == CLV_OK)
+        status = clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
     return status == CLV_OK ? clv_trainer_save(*trainer, a->out, err) : status;
 }
 

@@ -1,0 +1,167 @@
+#include "cli/reshard_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cleave/session.h"
+#include "program/program.h"
+#include "runtime/session.h"
+
+enum { PERIOD = 61 };
+
+/* Small whole numbers, exact in every dtype: what element i of the whole tensor is. */
+static double true_value(const clv_reshard_request *r, int64_t i)
+{
+    bool is_signed = r->dtype != CLV_U8 && r->dtype != CLV_BOOL;
+    return r->dtype == CLV_BOOL ? (double)(i % 2) : (double)(i % PERIOD) - (is_signed ? PERIOD / 2 : 0);
+}
+
+/* A rank's index among those that hold addends of the same elements, and their number. */
+static int64_t addend_of(const clv_layout *layout, const clv_mesh *mesh, int64_t rank, int64_t *n)
+{
+    const clv_subaxis *axes;
+    int n_axes = clv_layout_axes(&axes, layout, layout->rank);
+    int64_t index = 0;
+    *n = 1;
+    for (int a = 0; a < n_axes; a++) {
+        index = index * axes[a].size + clv_mesh_coordinate(mesh, axes[a], rank);
+        *n *= axes[a].size;
+    }
+    return index;
+}
+
+/* What addend k of n holds: addends vary in sign, so that one dropped or counted twice shows. */
+static double addend(const clv_reshard_request *r, clv_reduction reduction, int64_t i, int64_t k, int64_t n)
+{
+    double whole = true_value(r, i);
+    if (reduction == CLV_REDUCE_MAX)
+        return k == i % n ? whole : whole - (r->dtype == CLV_U8 || r->dtype == CLV_BOOL ? whole : 1 + (double)(k % 3));
+    if (n == 1 || r->dtype == CLV_BOOL || r->dtype == CLV_U8)
+        return k == 0 ? whole : 0;
+    double others = 0;
+    for (int64_t j = 1; j < n; j++)
+        others += (double)((i * 7 + j * 13) % 5 - 2);
+    return k == 0 ? whole - others : (double)((i * 7 + k * 13) % 5 - 2);
+}
+
+/* Flat index in the whole tensor of element i of a shard. */
+static int64_t whole_index(const clv_reshard_request *r, const clv_shard *shard, int64_t i)
+{
+    int64_t index[CLV_MAX_RANK], flat = 0;
+    for (int d = r->rank - 1; d >= 0; d--) {
+        int64_t size = shard->hi[d] - shard->lo[d];
+        index[d] = shard->lo[d] + i % size;
+        i /= size;
+    }
+    for (int d = 0; d < r->rank; d++)
+        flat = flat * r->shape[d] + index[d];
+    return flat;
+}
+
+/* A program of the plan's steps alone: state "in" -> buffers. */
+static clv_status build(clv_program **out, const clv_reshard_request *r, const clv_reshard_plan *plan, clv_error *err)
+{
+    clv_program *p = calloc(1, sizeof *p);
+    if (p)
+        p->arena = clv_arena_new();
+    if (!p || !p->arena) {
+        free(p);
+        return clv_fail_memory(err, "a program", sizeof *p);
+    }
+    size_t n = (size_t)plan->n_steps + 1;
+    p->mesh = r->mesh;
+    p->buffers = clv_arena_alloc(p->arena, n, sizeof *p->buffers);
+    p->instructions = clv_arena_alloc(p->arena, n, sizeof *p->instructions);
+    p->groups = clv_arena_alloc(p->arena, n, sizeof *p->groups);
+    p->outputs = clv_arena_alloc(p->arena, 1, sizeof *p->outputs);
+    if (!p->buffers || !p->instructions || !p->groups || !p->outputs) {
+        clv_program_free(p);
+        return clv_fail_memory(err, "a program", n * sizeof *p->instructions);
+    }
+    clv_type type = {.dtype = r->dtype, .rank = r->rank};
+    memcpy(type.shape, r->shape, (size_t)r->rank * sizeof *r->shape);
+    p->buffers[p->n_buffers++] =
+        (clv_buffer){.kind = CLV_BUFFER_STATE, .type = type, .layout = r->from, .name = "in", .shares = -1};
+    for (int i = 0; i < plan->n_steps; i++) {
+        const clv_reshard_step *step = &plan->steps[i];
+        clv_instruction *made = &p->instructions[p->n_instructions++];
+        *made = (clv_instruction){.step = *step, .group = -1, .n_in = 1, .n_out = 1, .name = clv_step_name(step->kind)};
+        made->in[0] = i;
+        made->out[0] = i + 1;
+        p->buffers[p->n_buffers++] =
+            (clv_buffer){.kind = CLV_BUFFER_TEMP, .type = type, .layout = step->to, .shares = -1};
+        if (clv_step_moves(step->kind)) {
+            made->group = p->n_groups;
+            p->groups[p->n_groups].n = step->n_axes;
+            memcpy(p->groups[p->n_groups++].axes, step->axes, sizeof step->axes);
+        }
+    }
+    p->outputs[p->n_outputs++] = (clv_program_output){.name = "out", .buffer = p->n_buffers - 1};
+    *out = p;
+    return clv_program_plan_memory(p, err);
+}
+
+static void fill(const clv_reshard_request *r, clv_session *session)
+{
+    for (int rank = 0; rank < session->n_ranks; rank++) {
+        clv_shard shard = clv_layout_shard(&r->from, &r->mesh, r->shape, rank);
+        int64_t n, k = addend_of(&r->from, &r->mesh, rank, &n);
+        for (int64_t i = 0; i < clv_shard_elems(&shard); i++)
+            clv_dtype_store(r->dtype, session->states[0].data[rank], i,
+                            addend(r, r->from.reduction, whole_index(r, &shard, i), k, n));
+    }
+}
+
+/* What the ranks that hold addends of `rank`'s elements make together of element i. */
+static double combined(const clv_reshard_request *r, const clv_loaded *loaded, int64_t rank, int64_t i, int64_t *group)
+{
+    const clv_subaxis *axes;
+    int n_axes = clv_layout_axes(&axes, &r->to, r->to.rank), last = loaded->program->n_buffers - 1;
+    int64_t n = clv_mesh_group(group, &r->mesh, axes, n_axes, rank);
+    double value = 0;
+    for (int64_t m = 0; m < n; m++) {
+        const clv_view *view = &loaded->views[group[m] * loaded->program->n_buffers + last];
+        double part = clv_dtype_load(r->dtype, view->data, i);
+        value = m == 0 ? part : r->to.reduction == CLV_REDUCE_MAX ? (part > value ? part : value) : value + part;
+    }
+    return value;
+}
+
+static clv_status check(const clv_reshard_request *r, const clv_session *session, clv_error *err)
+{
+    int64_t *group = malloc((size_t)session->n_ranks * sizeof *group);
+    clv_status status = group ? CLV_OK : clv_fail_memory(err, "a group", (size_t)session->n_ranks * sizeof *group);
+    for (int rank = 0; status == CLV_OK && rank < session->n_ranks; rank++) {
+        clv_shard shard = clv_layout_shard(&r->to, &r->mesh, r->shape, rank);
+        for (int64_t i = 0; status == CLV_OK && i < clv_shard_elems(&shard); i++) {
+            double want = true_value(r, whole_index(r, &shard, i));
+            double got = combined(r, session->loaded[0], rank, i, group);
+            if (!(got == want))
+                status =
+                    clv_fail(err, CLV_EINVAL, "rank %d, element %lld: %g, expected %g", rank, (long long)i, got, want);
+        }
+    }
+    free(group);
+    return status;
+}
+
+clv_status clv_reshard_run(const clv_reshard_request *r, const clv_reshard_plan *plan, clv_error *err)
+{
+    clv_program *program = NULL;
+    clv_session *session = NULL;
+    clv_status status = build(&program, r, plan, err);
+    if (status == CLV_OK)
+        status = clv_session_new(&session, &r->mesh, NULL, err);
+    if (status == CLV_OK)
+        status = clv_session_load(session, program, err);
+    if (status == CLV_OK) {
+        fill(r, session);
+        status = clv_session_run(session, program, NULL, 0, NULL, 0, err);
+    }
+    if (status == CLV_OK)
+        status = check(r, session, err);
+    clv_session_free(session);
+    clv_program_free(program);
+    return status;
+}

@@ -1,0 +1,62 @@
+#include "cli/steps.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { NAME_SIZE = CLV_AXIS_NAME_SIZE + 32 };
+
+clv_table *clv_steps_begin(void)
+{
+    return clv_table_new("steps");
+}
+
+/* Whole numbers as such: an all_reduce over an uneven shape may have a fraction. */
+static void add_bytes(clv_table *t, double bytes)
+{
+    if (bytes == (double)(int64_t)bytes)
+        clv_table_int(t, "bytes", (int64_t)bytes);
+    else
+        clv_table_real(t, "bytes", bytes);
+}
+
+void clv_steps_add(clv_table *t, const char *op, const clv_subaxis *axes, int n, double bytes, const clv_mesh *mesh)
+{
+    char names[CLV_MAX_SUBAXES][NAME_SIZE];
+    const char *list[CLV_MAX_SUBAXES];
+    for (int i = 0; i < n; i++) {
+        const clv_axis *axis = &mesh->axis[axes[i].axis];
+        int used = snprintf(names[i], NAME_SIZE, "%s", axis->name);
+        if (axes[i].size != axis->size)
+            snprintf(names[i] + used, (size_t)(NAME_SIZE - used), ":(%d)%d", (int)axes[i].pre, (int)axes[i].size);
+        list[i] = names[i];
+    }
+    clv_table_row(t);
+    clv_table_text(t, "op", op);
+    clv_table_texts(t, "axes", list, n);
+    add_bytes(t, bytes);
+}
+
+void clv_steps_total(clv_table *t, double bytes, int64_t lower_bound)
+{
+    clv_table_top(t);
+    add_bytes(t, bytes);
+    if (lower_bound < 0)
+        clv_table_null(t, "lower_bound");
+    else
+        clv_table_int(t, "lower_bound", lower_bound);
+}
+
+clv_status clv_layout_option(clv_layout *out, const char *option, const char *text, const clv_mesh *mesh, int rank,
+                             clv_error *err)
+{
+    clv_error why = {0};
+    if (clv_layout_parse(out, text, mesh, rank, &why) == CLV_OK)
+        return CLV_OK;
+    int column = 0;
+    const char *where = strstr(why.message, "', column ");
+    if (where && sscanf(where, "', column %d", &column) == 1)
+        fprintf(stderr, "  %s\n  %*s^\n", text, column - 1, "");
+    return clv_fail(err, why.code, "%s: %.400s", option, why.message);
+}

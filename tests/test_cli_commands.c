@@ -1,0 +1,264 @@
+/* test_cli_commands.c - reshard, einsum, train, generate and bench block through the built binary: the oracle table of
+ * changes of layout run on rank threads, a checkpoint trained and read back at every degree, and bad requests. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { OUTPUT_SIZE = 1 << 16 };
+
+static char binary[2048], folder[] = "/tmp/cleave_test_XXXXXX";
+
+/* Runs `cleave ARGUMENTS` with {d} in them as the temporary folder; out gets stdout, and stderr unless it is sent away. */
+static int run(char out[OUTPUT_SIZE], const char *arguments)
+{
+    char line[8192];
+    size_t n = (size_t)snprintf(line, sizeof line, "'%s' ", binary), got;
+    for (const char *p = arguments; *p && n < sizeof line - 64; p++)
+        if (strncmp(p, "{d}", 3) == 0) {
+            n += (size_t)snprintf(line + n, sizeof line - n, "%s", folder);
+            p += 2;
+        } else {
+            line[n++] = *p;
+        }
+    snprintf(line + n, sizeof line - n, "%s </dev/null", strstr(arguments, "2>/dev/null") ? "" : " 2>&1");
+    FILE *f = popen(line, "r");
+    assert_non_null(f);
+    n = 0;
+    while (n < OUTPUT_SIZE - 1 && (got = fread(out + n, 1, OUTPUT_SIZE - 1 - n, f)) > 0)
+        n += got;
+    out[n] = '\0';
+    int status = pclose(f);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static void expect(const char *arguments, int code, const char *part)
+{
+    static char out[OUTPUT_SIZE];
+    int got = run(out, arguments);
+    if (got != code || !strstr(out, part))
+        fail_msg("cleave %s\nexited with %d, expected %d with '%s':\n%s", arguments, got, code, part, out);
+}
+
+/* ---- changes of layout ---- */
+
+static void test_reshard_oracle(void **state)
+{
+    static const struct {
+        const char *mesh, *shape, *from, *to, *says;
+    } rows[] = {
+        {"x=2,y=4", "64x64", "_,_", "x,y", "\"bytes\": 0, \"lower_bound\": 0"},
+        {"x=2,y=4", "64x64", "x,_", "_,_", "\"bytes\": 8192, \"lower_bound\": 8192"},
+        {"x=2,y=4", "64x64", "x,y", "_,_", "\"bytes\": 14336, \"lower_bound\": 14336"},
+        {"x=2,y=4", "64x64", "(x,y),_", "x,_", "\"bytes\": 6144, \"lower_bound\": 6144"},
+        {"x=2,y=4", "64x64", "(y,x),_", "x,_", "\"bytes\": 8192, \"lower_bound\": 8192"},
+        {"x=2,y=4", "64x64", "x,_", "_,x", "\"bytes\": 4096, \"lower_bound\": 4096"},
+        {"x=2,y=4", "64x64", "(x,y),_", "_,(x,y)", "\"bytes\": 1792, \"lower_bound\": 1792"},
+        {"x=2,y=4", "64x64", "(x,y),_", "x,y", "\"bytes\": 1536, \"lower_bound\": 1536"},
+        {"x=2,y=4", "64x64", "x,y", "y,x", "\"bytes\": 2048, \"lower_bound\": 2048"},
+        {"x=2,y=2,z=2", "64x64", "x,z", "z,x", "\"bytes\": 4096, \"lower_bound\": 4096"},
+        {"x=2,y=2,z=2", "64x64", "x,_", "z,_", "\"bytes\": 8192, \"lower_bound\": 8192"},
+        {"x=2,y=2,z=2", "64x64", "x,_", "_,z", "\"bytes\": 4096, \"lower_bound\": 4096"},
+        {"x=2,y=2,z=2", "64x64", "_,x", "(x,z),_", "\"bytes\": 2048, \"lower_bound\": 2048"},
+        {"x=4,y=2", "16x16x16", "y,_,x", "_,(x,y),_", "\"bytes\": 1792, \"lower_bound\": 1792"},
+        {"x=2,y=4", "64x64", "x,_ + sum{y}", "x,_", "\"bytes\": 12288, \"lower_bound\": null"},
+        {"x=2,y=4", "64x64", "x,_ + sum{y}", "(x,y),_", "\"bytes\": 6144, \"lower_bound\": null"},
+        {"x=2,y=4", "64x64", "_,_ + sum{x,y}", "_,_", "\"bytes\": 28672, \"lower_bound\": null"},
+        {"x=2,y=4", "64x64", "_,_ + sum{x,y}", "x,_", "\"bytes\": 20480, \"lower_bound\": null"},
+        {"x=2,y=4", "64x64", "_,_ + sum{x}", "(y,x),_", "\"bytes\": 2048, \"lower_bound\": null"},
+        {"x=2,y=4,z=2", "64x64", "x,_ + sum{y}", "x,_", "\"bytes\": 10240, \"lower_bound\": null"},
+        /* uneven, empty shards, maxima, to partial */
+        {"x=3,y=5", "7x4", "(x,y),_", "_,(y,x)", "\"checked\": true"},
+        {"x=3", "5x2", "_,_ + max{x}", "_,x", "\"checked\": true"},
+        {"x=2,y=3", "7", "x", "_ + sum{y}", "\"checked\": true"},
+        {"model=8", "12x4", "model*2,_", "_,model:(2)2", "\"checked\": true"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "reshard --shape %s --mesh %s --from '%s' --to '%s' --run --json 2>/dev/null",
+                 rows[i].shape, rows[i].mesh, rows[i].from, rows[i].to);
+        expect(line, 0, rows[i].says);
+        expect(line, 0, "\"checked\": true");
+    }
+    expect("reshard --shape 64x64 --dtype bf16 --mesh x=2,y=4 --from '_,_ + sum{x,y}' --to 'x,_' --run --json", 0,
+           "\"bytes\": 10240");
+}
+
+static void test_reshard_refusals(void **state)
+{
+    (void)state;
+    expect("reshard --shape 64x64 --mesh x=2 --from 'x,q' --to '_,_'", 2, "    ^");
+    expect("reshard --shape 64x64 --mesh x=2 --from 'x,x' --to '_,_'", 2, "used twice");
+    expect("reshard --shape 64x64 --mesh x=2 --from 'x' --to '_,_'", 2, "--from");
+    expect("reshard --shape 64y --mesh x=2 --from '_' --to '_'", 2, "joined by x");
+    expect("reshard --shape 64 --mesh x=0 --from '_' --to '_'", 2, "x");
+    expect("reshard --shape 64 --mesh x=2 --from 'x*3' --to '_'", 2, "");
+    expect("reshard --shape 64 --mesh x=2 --from '_'", 2, "--to");
+    expect("reshard --shape 64 --dtype f99 --mesh x=2 --from '_' --to '_'", 2, "f32");
+}
+
+static void test_einsum(void **state)
+{
+    (void)state;
+    /* outer dimensions split: nothing moves */
+    expect("einsum 'ik,kj->ij' --shape i=64,k=32,j=48 --mesh X=2,Y=2 --in 'X,_' --in '_,Y' --out 'X,Y' --run --json", 0,
+           "\"bytes\": 0, \"lower_bound\": null, \"checked\": true");
+    /* contracted axes match, and operands larger than the result: partial sums, reduced */
+    expect("einsum 'ik,kj->ij' --shape i=8,k=512,j=8 --mesh X=2 --in '_,X' --in 'X,_' --out '_,_' --run --json", 0,
+           "{\"steps\": [{\"op\": \"dot_general\", \"axes\": [\"X\"], \"bytes\": 0}, {\"op\": \"all_reduce\", "
+           "\"axes\": [\"X\"], \"bytes\": 256}], \"bytes\": 256");
+    /* the same into a split result: reduce_scatter, half the bytes */
+    expect("einsum 'ik,kj->ij' --shape i=8,k=512,j=8 --mesh X=2 --in '_,X' --in 'X,_' --out 'X,_' --run --json", 0,
+           "reduce_scatter\", \"axes\": [\"X\"], \"bytes\": 128");
+    expect("einsum 'bik,bkj->bij' --shape b=3,i=5,k=7,j=4 --mesh X=2,Y=3 --in 'X,_,Y' --in '_,Y,X' --out '_,Y,_' --run "
+           "--json",
+           0, "\"checked\": true");
+    expect("einsum 'i,i->' --shape i=9 --mesh X=4 --in X --in _ --out '' --run --json", 0, "\"checked\": true");
+    expect("einsum 'ik,kj->ij' --shape i=5,k=6,j=7 --mesh X=3 --dtype bf16 --in 'X,_' --in '_,X' --out '_,_' --run", 0,
+           "checked");
+}
+
+static void test_einsum_refusals(void **state)
+{
+    (void)state;
+    expect("einsum 'ik;kj->ij' --shape i=1,k=1,j=1 --mesh X=2 --in '_,_' --in '_,_' --out '_,_'", 2, "ik,kj->ij");
+    expect("einsum 'ik,kj->ij' --shape i=1,k=1 --mesh X=2 --in '_,_' --in '_,_' --out '_,_'", 2, "no size for 'j'");
+    expect("einsum 'ik,kj->ij' --shape i=1,k=1,j=1 --mesh X=2 --in '_,_' --out '_,_'", 2, "give it twice");
+    expect("einsum 'ik,kj->ij' --shape i=1,k=1,j=1 --mesh X=2 --in '_,_' --in '_,Z' --out '_,_'", 2, "second");
+    expect("einsum 'ii,kj->ij' --shape i=1,k=1,j=1 --mesh X=2 --in '_,_' --in '_,_' --out '_,_'", 2, "twice");
+}
+
+/* ---- training and generating ---- */
+
+static void test_train_and_generate(void **state)
+{
+    static char first[OUTPUT_SIZE], other[OUTPUT_SIZE];
+    (void)state;
+    expect(
+        "train --text {d}/text --out {d}/one --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 --batch 3 --steps 12",
+        0, "checkpoint");
+    expect(
+        "train --text {d}/text --out {d}/two --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 --batch 3 --steps 12 "
+        "-tp 2 --sp --json",
+        0, "\"comm_share\"");
+    expect("train --text {d}/text --out {d}/mesh --layers 1 --hidden 24 --heads 6 --kv-heads 2 --seq 16 --batch 5 "
+           "--steps 2 --mesh data=2,model=3",
+           0, "all_reduce");
+    assert_int_equal(run(first, "generate -m {d}/one -p 'the layout' -n 24 --temp 0 2>/dev/null"), 0);
+    for (int tp = 2; tp <= 7; tp++) {
+        char line[256];
+        snprintf(line, sizeof line, "generate -m {d}/one -p 'the layout' -n 24 --temp 0 -tp %d 2>/dev/null", tp);
+        assert_int_equal(run(other, line), 0);
+        assert_string_equal(first, other);
+    }
+    assert_int_equal(run(other, "generate -m {d}/two -p 'the layout' -n 24 --temp 0 2>/dev/null"), 0);
+    expect("generate -m {d}/one -p 'x' -n 8 --temp 1 --top-k 5 --top-p 0.9 -s 3 -tp 2 --dtype bf16", 0, "tokens/s");
+    expect("generate -m {d}/one -p \"$(printf '\\377\\001')\" -n 2", 0, "tokens/s");
+}
+
+static void test_train_refusals(void **state)
+{
+    (void)state;
+    expect("train --text {d}/text --out {d} --steps 1", 1, "exists already");
+    expect("train --text {d}/nothing --out {d}/x --steps 1", 1, "nothing");
+    expect("train --text {d}/empty --out {d}/x --steps 1", 2, "empty");
+    expect("train --text {d}/short --out {d}/x --steps 1", 2, "");
+    expect("train --text {d}/text --out {d}/x --heads 7 --hidden 40", 2, "");
+    expect("train --text {d}/text --out {d}/x --heads 6 --kv-heads 4 --hidden 36", 2, "");
+    expect("train --text {d}/text --out {d}/x --steps 0", 2, "--steps");
+    expect("train --text {d}/text --out {d}/x -tp 2 --mesh model=2", 2, "either");
+    expect("train --text {d}/text --out {d}/no/such/folder --steps 1 --seq 8", 1, "No such file");
+    expect("train --out {d}/x", 2, "--text");
+}
+
+static void test_generate_refusals(void **state)
+{
+    (void)state;
+    expect("generate -m {d}/nothing -p x", 1, "nothing");
+    expect("generate -m {d}/one -p ''", 2, "empty");
+    expect("generate -m {d}/one -p x --temp -1", 2, "--temp");
+    expect("generate -m {d}/one -p x -c 1 -n 5", 2, "context");
+    expect("generate -m {d}/broken -p x", 1, "model.safetensors");
+}
+
+static void test_bench_block(void **state)
+{
+    (void)state;
+    expect("bench block --hidden 32 --layers 2 --heads 4 --ffn 64 --gated --batch 2 --seq 16 -tp 2 --train --json "
+           "--iterations 2",
+           0, "\"comm_share\"");
+    expect("bench block --hidden 30 --layers 1 --heads 3 --ffn 64 --batch 2 --seq 16 -tp 2 --sp --dtype bf16 "
+           "--iterations 2",
+           0, "gflops");
+    expect("bench block --hidden 32 --layers 1 --heads 4 --ffn 64 --batch 2 --seq 16 -tp 2 --program", 0,
+           "all_reduce{");
+    expect("bench block --hidden 30 --heads 4 --iterations 1", 2, "multiple of 4 heads");
+}
+
+static void write_file(const char *name, const char *content, int times)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    for (int i = 0; i < times; i++)
+        fputs(content, f);
+    fclose(f);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    const char *build = getenv("CLV_BUILD_DIR");
+    snprintf(binary, sizeof binary, "%s/cleave", build ? build : "build");
+    if (!mkdtemp(folder))
+        return -1;
+    write_file("text", "the layout of a tensor says where each part lives on the mesh; a partial one adds up. ", 40);
+    write_file("empty", "", 1);
+    write_file("short", "short", 1);
+    return 0;
+}
+
+/* A checkpoint whose weights are cut off. */
+static void test_corrupt_checkpoint(void **state)
+{
+    char line[4096];
+    (void)state;
+    snprintf(line, sizeof line,
+             "mkdir -p %s/broken && cp %s/one/config.json %s/broken/ && head -c 3000 %s/one/model.safetensors > "
+             "%s/broken/model.safetensors",
+             folder, folder, folder, folder, folder);
+    assert_int_equal(system(line), 0);
+}
+
+static int tear_down(void **state)
+{
+    char line[128];
+    (void)state;
+    snprintf(line, sizeof line, "rm -rf %s", folder);
+    return system(line);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reshard_oracle),
+        cmocka_unit_test(test_reshard_refusals),
+        cmocka_unit_test(test_einsum),
+        cmocka_unit_test(test_einsum_refusals),
+        cmocka_unit_test(test_train_and_generate),
+        cmocka_unit_test(test_corrupt_checkpoint),
+        cmocka_unit_test(test_train_refusals),
+        cmocka_unit_test(test_generate_refusals),
+        cmocka_unit_test(test_bench_block),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
