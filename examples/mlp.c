@@ -107,34 +107,41 @@ static matrix like(int64_t rows, int64_t cols)
     return (matrix){malloc((size_t)(rows * cols) * sizeof(double)), rows, cols};
 }
 
-int main(void)
+static int finish(request *r, matrix *z, matrix *da, matrix *db, json_t *root, int code)
 {
-    request r = {0};
-    example_error why = {""};
-    clv_error err = {0};
-    json_t *root = example_read(&why);
-    if (!root || !read_request(&r, root, &why)) {
-        fprintf(stderr, "mlp: %s\n", why.text);
-        json_decref(root);
-        return 2;
-    }
-    double loss = 0;
-    matrix z = like(r.x.rows, r.b.cols), da = like(r.a.rows, r.a.cols), db = like(r.b.rows, r.b.cols);
-    clv_status status = z.data && da.data && db.data ? run(&r, &z, &loss, &da, &db, &err) : CLV_ENOMEM;
-    if (status == CLV_OK) {
-        printf("{");
-        print_matrix("z", &z);
-        printf(", \"loss\": %.17g, ", loss);
-        print_matrix("da", &da);
-        printf(", ");
-        print_matrix("db", &db);
-        printf("}\n");
-    } else {
-        fprintf(stderr, "mlp: %s\n", err.message[0] ? err.message : clv_status_text(status));
-    }
-    double *all[] = {z.data, da.data, db.data, r.x.data, r.a.data, r.b.data, r.target.data};
+    double *all[] = {z->data, da->data, db->data, r->x.data, r->a.data, r->b.data, r->target.data};
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
         free(all[i]);
     json_decref(root);
-    return status == CLV_OK ? 0 : 1;
+    return code;
+}
+
+int main(void)
+{
+    request r = {0};
+    matrix z = {0}, da = {0}, db = {0};
+    example_error why = {""};
+    clv_error err = {0};
+    double loss = 0;
+    json_t *root = example_read(&why);
+    if (!root || !read_request(&r, root, &why)) {
+        fprintf(stderr, "mlp: %s\n", why.text);
+        return finish(&r, &z, &da, &db, root, 2);
+    }
+    z = like(r.x.rows, r.b.cols);
+    da = like(r.a.rows, r.a.cols);
+    db = like(r.b.rows, r.b.cols);
+    clv_status status = z.data && da.data && db.data ? run(&r, &z, &loss, &da, &db, &err) : CLV_ENOMEM;
+    if (status != CLV_OK) {
+        fprintf(stderr, "mlp: %s\n", err.message[0] ? err.message : clv_status_text(status));
+        return finish(&r, &z, &da, &db, root, 1);
+    }
+    printf("{");
+    print_matrix("z", &z);
+    printf(", \"loss\": %.17g, ", loss);
+    print_matrix("da", &da);
+    printf(", ");
+    print_matrix("db", &db);
+    printf("}\n");
+    return finish(&r, &z, &da, &db, root, 0);
 }

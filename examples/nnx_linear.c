@@ -95,6 +95,7 @@ int main(void)
     if (!root || !read_request(&r, root, &why)) {
         fprintf(stderr, "nnx_linear: %s\n", why.text);
         json_decref(root);
+        free(r.x);
         return 2;
     }
     int64_t n = r.rows * r.features;

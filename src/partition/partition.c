@@ -262,6 +262,20 @@ static clv_status emit_step(partitioner *p, const clv_reshard_step *step, int fr
     return add_instruction(p, &instruction, err);
 }
 
+/* The same elements on every rank under another layout (empty shards have other shapes): the same memory, seen so. */
+static clv_status see_as(int *out, partitioner *p, int from, const clv_layout *to, clv_error *err)
+{
+    clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = p->program->buffers[from].type, .layout = *to};
+    CLV_TRY(add_buffer(out, p, &buffer, err));
+    p->program->buffers[*out].shares = clv_program_root(p->program, from);
+    return CLV_OK;
+}
+
+static bool is_state(const partitioner *p, int buffer)
+{
+    return p->program->buffers[clv_program_root(p->program, buffer)].kind == CLV_BUFFER_STATE;
+}
+
 /* Brings a value to a layout and notes every layout passed on the way as at hand. */
 static clv_status bring(int *out, partitioner *p, int value, const clv_layout *to, const char *name, const char *cause,
                         clv_error *err)
@@ -283,6 +297,10 @@ static clv_status bring(int *out, partitioner *p, int value, const clv_layout *t
         CLV_TRY(emit_step(p, &best->steps[i], from, &next, name, cause, err));
         place(p, value, next);
         from = next;
+    }
+    if (!clv_layout_equal(layout_of(p, from), to)) {
+        CLV_TRY(see_as(&from, p, from, to, err));
+        place(p, value, from);
     }
     *out = from;
     return CLV_OK;
@@ -459,7 +477,7 @@ static clv_status emit_outputs(partitioner *p, clv_error *err)
         const char *name = clv_arena_string(program->arena, output->name);
         int buffer;
         CLV_TRY(bring(&buffer, p, output->value, &to, name, "it is an output", err));
-        if (program->buffers[buffer].kind == CLV_BUFFER_STATE) {
+        if (is_state(p, buffer)) {
             clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *layout_of(p, buffer), .to = to};
             int from = buffer;
             buffer = -1;
@@ -510,8 +528,7 @@ static clv_status emit_assignments(partitioner *p, clv_error *err)
         const clv_layout to = graph->values[v].layout;
         const char *name = program->buffers[p->placements[v].buffer[0]].name;
         CLV_TRY(bring(&source[v], p, graph->values[v].assigned, &to, name, "state is kept in this layout", err));
-        if (program->buffers[source[v]].kind ==
-            CLV_BUFFER_STATE) { /* its own state may be assigned before we read it */
+        if (is_state(p, source[v])) { /* its own state may be assigned before we read it */
             clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *layout_of(p, source[v]), .to = to};
             int from = source[v];
             source[v] = -1;

@@ -160,7 +160,7 @@ static bool cut_dim(clv_layout *layout, const clv_problem *p, const clv_splits *
         memcpy(axes + n, split->axes, (size_t)split->n * sizeof *axes);
         n += split->n;
         granule = split->granule;
-        open = split->blocks != factor_size(p, f);
+        open = split->granule != 1 || split->blocks != factor_size(p, f);
     }
     if (n == 0)
         return true;

@@ -37,6 +37,10 @@ static void find_lifetimes(clv_program *program)
     }
     for (int o = 0; o < program->n_outputs; o++)
         program->buffers[program->outputs[o].buffer].last = program->n_instructions;
+    for (int b = 0; b < program->n_buffers; b++) { /* memory lives as long as any view of it */
+        clv_buffer *root = &program->buffers[clv_program_root(program, b)];
+        root->last = program->buffers[b].last > root->last ? program->buffers[b].last : root->last;
+    }
 }
 
 static int64_t exact_bytes(const clv_buffer *buffer)
@@ -53,7 +57,7 @@ static bool may_take_over(const clv_program *program, int i, int k, int r)
     if (from < 0 || program->buffers[to].shares >= 0 || program->buffers[to].kind != CLV_BUFFER_TEMP)
         return false;
     const clv_buffer *root = &program->buffers[clv_program_root(program, from)];
-    if (root->kind != CLV_BUFFER_TEMP || root->last > i ||
+    if (root->kind != CLV_BUFFER_TEMP || exact_bytes(&program->buffers[to]) > root->bytes || root->last > i ||
         exact_bytes(&program->buffers[from]) != exact_bytes(&program->buffers[to]))
         return false;
     for (int other = 0; other < instruction->n_in; other++)

@@ -90,7 +90,7 @@ static clv_status check_instruction(const clv_program *program, int i, const boo
 {
     const clv_instruction *instruction = &program->instructions[i];
     for (int k = 0; k < instruction->n_in; k++)
-        if (instruction->in[k] >= 0 && !written[instruction->in[k]])
+        if (instruction->in[k] >= 0 && !written[clv_program_root(program, instruction->in[k])])
             return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d before it is written", i,
                             instruction->name, instruction->in[k]);
     if (instruction->op)
@@ -122,7 +122,7 @@ clv_status clv_program_check(const clv_program *program, clv_error *err)
     for (int i = 0; status == CLV_OK && i < program->n_instructions; i++) {
         status = check_instruction(program, i, written, err);
         for (int k = 0; k < program->instructions[i].n_out; k++)
-            written[program->instructions[i].out[k]] = true;
+            written[clv_program_root(program, program->instructions[i].out[k])] = true;
     }
     free(written);
     for (int a = 0; status == CLV_OK && a < program->n_buffers; a++)

@@ -25,7 +25,7 @@ typedef struct clv_buffer {
     clv_layout layout;
     const char *name; /* inputs and state */
     clv_init init;    /* state */
-    int shares;       /* the buffer whose memory this one takes over (in place), -1: memory of its own */
+    int shares;       /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
     int64_t bytes;    /* largest shard, rounded up to CLV_BUFFER_ALIGN */
     int64_t offset;   /* in the region; of the root for buffers that share */
     int first, last;  /* instructions that write it first and read it last */
