@@ -488,11 +488,13 @@ static clv_status emit_outputs(partitioner *p, clv_error *err)
     return CLV_OK;
 }
 
+/* Whether an instruction after this one reads the buffer, or a view of it. */
 static bool read_after(const clv_program *program, int buffer, int instruction)
 {
     for (int i = instruction + 1; i < program->n_instructions; i++)
         for (int k = 0; k < program->instructions[i].n_in; k++)
-            if (program->instructions[i].in[k] == buffer)
+            if (program->instructions[i].in[k] >= 0 &&
+                clv_program_root(program, program->instructions[i].in[k]) == buffer)
                 return true;
     return false;
 }

@@ -1,0 +1,243 @@
+/* test_session.c - sessions: bindings, state between programs and layouts, and what happens when a rank fails or is
+ * late in the middle of a run. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/error.h"
+#include "cleave/nn.h"
+#include "cleave/session.h"
+#include "graph/graph.h"
+
+enum { N = 12 };
+
+static void must(clv_status status, const clv_error *err)
+{
+    if (status != CLV_OK)
+        fail_msg("%s", err->message);
+}
+
+static clv_graph *new_graph(const char *mesh_text)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    return graph;
+}
+
+static clv_program *compile(clv_graph *graph)
+{
+    clv_error err = {0};
+    clv_program *program;
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_graph_free(graph);
+    return program;
+}
+
+static clv_session *new_session(const char *mesh_text, int64_t timeout_ms)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_session *session;
+    clv_session_options options = {.timeout_ms = timeout_ms};
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_session_new(&session, &mesh, &options, &err), &err);
+    return session;
+}
+
+/* w := w + x, w kept in `layout`; output "sum" of the new w. */
+static clv_program *adder(const char *mesh, const char *layout_text)
+{
+    clv_graph *graph = new_graph(mesh);
+    clv_layout layout = clv_graph_layout(graph, 1, layout_text);
+    clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){N}, NULL);
+    clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){N}, &layout, (clv_init){CLV_INIT_ONES, 0});
+    clv_value next = clv_add(graph, w, x);
+    clv_assign(graph, w, next);
+    clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, next, (int[]){0}, 1, false), NULL);
+    return compile(graph);
+}
+
+static void test_state_between_layouts(void **state)
+{
+    clv_error err = {0};
+    clv_program *whole = adder("x=3", "_"), *cut = adder("x=3", "x");
+    clv_session *session = new_session("x=3", 0);
+    float x[N], w[N], part[4], sum;
+    (void)state;
+    for (int i = 0; i < N; i++)
+        x[i] = (float)i;
+    clv_binding in = {"x", x}, out = {"sum", &sum};
+    const clv_program *order[] = {whole, cut, cut, whole, cut};
+    for (int run = 0; run < 5; run++) {
+        must(clv_session_run(session, order[run], &in, 1, &out, 1, &err), &err);
+        assert_true(sum == N + (float)(run + 1) * (N * (N - 1) / 2));
+    }
+    must(clv_session_read(session, "w", NULL, w, &err), &err);
+    for (int i = 0; i < N; i++)
+        assert_true(w[i] == 1 + 5 * (float)i);
+    clv_shard box = {.rank = 1, .lo = {3}, .hi = {7}};
+    must(clv_session_write(session, "w", &box, (float[]){-1, -2, -3, -4}, &err), &err);
+    must(clv_session_read(session, "w", &box, part, &err), &err);
+    assert_true(part[0] == -1 && part[3] == -4);
+    assert_string_equal(clv_session_state(session, 0).name, "w");
+    assert_null(clv_session_state(session, 1).name);
+    clv_session_free(session);
+    clv_program_free(whole);
+    clv_program_free(cut);
+}
+
+static void expect(clv_status got, clv_status want, clv_error *err, const char *part)
+{
+    if (got != want || !strstr(err->message, part))
+        fail_msg("expected %s with '%s', got %s: '%s'", clv_status_name(want), part, clv_status_name(got),
+                 err->message);
+    *err = (clv_error){0};
+}
+
+static void test_refusals(void **state)
+{
+    clv_error err = {0};
+    clv_program *program = adder("x=2", "x"), *other = adder("x=3", "x");
+    clv_session *session = new_session("x=2", 0);
+    float x[N] = {0};
+    clv_binding in[] = {{"x", x}, {"y", x}}, out = {"nothing", x};
+    clv_shard outside = {.rank = 1, .lo = {3}, .hi = {N + 1}};
+    (void)state;
+    expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ENOTFOUND, &err, "'x' is not bound");
+    expect(clv_session_run(session, program, in, 2, NULL, 0, &err), CLV_ENOTFOUND, &err, "no input 'y'");
+    expect(clv_session_run(session, program, in, 1, &out, 1, &err), CLV_ENOTFOUND, &err, "no output 'nothing'");
+    expect(clv_session_run(session, other, in, 1, NULL, 0, &err), CLV_EINVAL, &err, "x=3");
+    expect(clv_session_read(session, "v", NULL, x, &err), CLV_ENOTFOUND, &err, "'v'");
+    expect(clv_session_read(session, "w", &outside, x, &err), CLV_ESHAPE, &err, "not inside");
+    clv_graph *graph = new_graph("x=2");
+    clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){N + 1}, NULL, (clv_init){CLV_INIT_ONES, 0});
+    clv_output(graph, "w", w, NULL);
+    clv_program *larger = compile(graph);
+    expect(clv_session_load(session, larger, &err), CLV_ESHAPE, &err, "another shape");
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_program_free(other);
+    clv_program_free(larger);
+}
+
+/* ---- a rank that fails, or is late, in the middle of a run ---- */
+
+static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    (void)err;
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void pass_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+}
+
+/* The rank that holds the tensor's end. */
+static bool is_last(const clv_call *call)
+{
+    return call->in[0].lo[0] + call->in[0].shape[0] == call->in[0].global[0];
+}
+
+static clv_status fail_on_last(const clv_call *call, clv_error *err)
+{
+    return is_last(call) ? clv_fail(err, CLV_ELIMIT, "on purpose") : CLV_OK;
+}
+
+static clv_status late_on_last(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    struct timespec t = {.tv_nsec = 600 * 1000000L};
+    if (is_last(call))
+        nanosleep(&t, NULL);
+    return CLV_OK;
+}
+
+static const clv_op_def failing = {.name = "failing",
+                                   .min_in = 1,
+                                   .max_in = 1,
+                                   .n_out = 1,
+                                   .shape = same_shape,
+                                   .rule = pass_rule,
+                                   .run = {[CLV_CPU] = fail_on_last}};
+static const clv_op_def late = {.name = "late",
+                                .min_in = 1,
+                                .max_in = 1,
+                                .n_out = 1,
+                                .shape = same_shape,
+                                .rule = pass_rule,
+                                .run = {[CLV_CPU] = late_on_last}};
+
+/* The op, then a sum over all ranks that waits for it. */
+static clv_program *with_op(const clv_op_def *def)
+{
+    clv_graph *graph = new_graph("x=4");
+    clv_layout layout = clv_graph_layout(graph, 1, "x");
+    clv_value x = clv_state(graph, "x", CLV_F32, 1, (int64_t[]){N}, &layout, (clv_init){CLV_INIT_ONES, 0});
+    clv_graph_push(graph, "layers.%d", 3);
+    clv_value y = clv_graph_emit1(graph, def, NULL, &x, 1);
+    clv_graph_pop(graph);
+    clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), NULL);
+    return compile(graph);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void test_failing_rank(void **state)
+{
+    clv_error err = {0};
+    clv_program *program = with_op(&failing);
+    clv_session *session = new_session("x=4", 5000);
+    (void)state;
+    double start = now();
+    expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ELIMIT, &err,
+           "rank 3, layers.3.failing: on purpose");
+    assert_true(now() - start < 2);
+    /* Poisoned: the first failure again, at once. */
+    expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ELIMIT, &err, "on purpose");
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
+static void test_late_rank(void **state)
+{
+    clv_error err = {0};
+    clv_program *program = with_op(&late);
+    clv_session *session = new_session("x=4", 100);
+    (void)state;
+    clv_status status = clv_session_run(session, program, NULL, 0, NULL, 0, &err);
+    assert_int_equal(status, CLV_ETIMEOUT);
+    if (!strstr(err.message, "3") || !strstr(err.message, "layers.3.late"))
+        fail_msg("the late rank and its op are not named: '%s'", err.message);
+    struct timespec t = {.tv_nsec = 700 * 1000000L}; /* so that the late thread is back and nothing need be leaked */
+    nanosleep(&t, NULL);
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_state_between_layouts),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_failing_rank),
+        cmocka_unit_test(test_late_rank),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
