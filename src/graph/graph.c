@@ -46,7 +46,7 @@ const clv_mesh *clv_graph_mesh(const clv_graph *graph)
 
 clv_type clv_graph_type(const clv_graph *graph, clv_value value)
 {
-    return clv_valid(value) ? graph->values[value.id].type : (clv_type){0};
+    return clv_valid(value) && value.id < graph->n_values ? graph->values[value.id].type : (clv_type){0};
 }
 
 clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, ...)

@@ -1,0 +1,176 @@
+/* test_graph.c - what the builder of graphs refuses: the first failure is recorded, later builders pass it on, and
+ * clv_compile returns it. */
+#include "ops_check.h"
+
+#include "cleave/program.h"
+
+static clv_value vector(clv_graph *graph, const char *name, int64_t n)
+{
+    return input(graph, name, CLV_F32, DIMS(n));
+}
+
+static clv_value state_of(clv_graph *graph, const char *name, int64_t n)
+{
+    return clv_state(graph, name, CLV_F32, DIMS(n), NULL, (clv_init){CLV_INIT_ZEROS, 0});
+}
+
+static void test_first_failure_is_kept(void **state)
+{
+    clv_error err = {0};
+    clv_program *program = NULL;
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value bad = clv_add(graph, vector(graph, "a", 2), vector(graph, "b", 3));
+    assert_true(bad.id < 0);
+    clv_value later = clv_map(graph, CLV_TANH, bad);
+    assert_true(later.id < 0);
+    assert_true(clv_reduce(graph, CLV_SUM, vector(graph, "c", 2), (int[]){9}, 1, false).id < 0);
+    clv_output(graph, "y", later, NULL);
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_ESHAPE);
+    assert_non_null(strstr(err.message, "do not broadcast"));
+    assert_null(program);
+    clv_graph_free(graph);
+    clv_graph_free(NULL);
+}
+
+static void test_types(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_input(graph, "x", CLV_F32, 9, (int64_t[9]){1, 1, 1, 1, 1, 1, 1, 1, 1}, NULL);
+    assert_refused(graph, CLV_ELIMIT, "9 dimensions; valid: 0 to 8");
+    graph = new_graph();
+    input(graph, "x", CLV_F32, DIMS(2, -1));
+    assert_refused(graph, CLV_ESHAPE, "dimension 1 has size -1");
+    graph = new_graph();
+    clv_layout other = clv_layout_replicated(3);
+    clv_input(graph, "x", CLV_F32, DIMS(2), &other);
+    assert_refused(graph, CLV_ESHAPE, "its layout is for 3 dimensions");
+    graph = new_graph();
+    clv_layout partial = clv_graph_layout(graph, 1, "_ + sum{x}");
+    clv_input(graph, "x", CLV_F32, DIMS(2), &partial);
+    assert_refused(graph, CLV_EINVAL, "cannot be stated partial");
+    graph = new_graph();
+    clv_layout granule = clv_graph_layout(graph, 1, "x*2");
+    clv_input(graph, "x", CLV_F32, DIMS(3), &granule);
+    clv_error err = {0};
+    assert_int_not_equal(clv_graph_status(graph, &err), CLV_OK);
+    clv_graph_free(graph);
+    graph = new_graph();
+    clv_layout bad = clv_graph_layout(graph, 1, "q");
+    (void)bad;
+    assert_refused(graph, CLV_EAXIS, "no axis 'q'");
+}
+
+static void test_state_and_outputs(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_assign(graph, vector(graph, "x", 2), vector(graph, "y", 2));
+    assert_refused(graph, CLV_EINVAL, "the target is not state");
+    graph = new_graph();
+    clv_value w = state_of(graph, "w", 2), v = vector(graph, "v", 2);
+    clv_assign(graph, w, v);
+    clv_assign(graph, w, v);
+    assert_refused(graph, CLV_EINVAL, "'w' is assigned twice");
+    graph = new_graph();
+    clv_assign(graph, state_of(graph, "w", 2), vector(graph, "v", 3));
+    assert_refused(graph, CLV_ESHAPE, "another shape");
+    graph = new_graph();
+    clv_output(graph, "y", vector(graph, "a", 2), NULL);
+    clv_output(graph, "y", vector(graph, "b", 2), NULL);
+    assert_refused(graph, CLV_EEXIST, "output named 'y'");
+    graph = new_graph();
+    clv_layout wrong = clv_layout_replicated(2);
+    clv_output(graph, "y", vector(graph, "a", 2), &wrong);
+    assert_refused(graph, CLV_ESHAPE, "output 'y'");
+}
+
+static void test_scopes(void **state)
+{
+    char longest[300];
+    (void)state;
+    memset(longest, 'a', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    clv_graph *graph = new_graph();
+    clv_graph_push(graph, "%s", longest);
+    assert_refused(graph, CLV_ELIMIT, "longer than");
+    graph = new_graph();
+    for (int i = 0; i < 17; i++)
+        clv_graph_push(graph, "s");
+    for (int i = 0; i < 17; i++)
+        clv_graph_pop(graph);
+    assert_refused(graph, CLV_ELIMIT, "more than 16 scopes");
+}
+
+static void test_operands(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value nine[9];
+    for (int i = 0; i < 9; i++)
+        nine[i] = clv_fill(graph, CLV_F32, DIMS(1), i);
+    clv_concat(graph, nine, 9, 0);
+    assert_refused(graph, CLV_EINVAL, "at most 8 operands, 9 given");
+    graph = new_graph();
+    clv_concat(graph, NULL, 0, 0);
+    assert_refused(graph, CLV_EINVAL, "at least 1 operand");
+    graph = new_graph();
+    clv_map(graph, CLV_TANH, (clv_value){1000});
+    assert_int_not_equal(clv_graph_status(graph, NULL), CLV_OK);
+    clv_graph_free(graph);
+}
+
+static void test_gradients(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value x = vector(graph, "x", 3), d;
+    clv_value nearest = clv_cast(graph, clv_cast(graph, x, CLV_I32), CLV_F32);
+    clv_gradients(graph, clv_reduce(graph, CLV_SUM, nearest, (int[]){0}, 1, false), CLV_NONE, &x, 1, &d);
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_OK); /* a cast to integers has the gradient zero */
+    assert_int_equal(clv_graph_type(graph, d).rank, 1);
+    clv_graph_free(graph);
+    graph = new_graph();
+    x = vector(graph, "x", 3);
+    clv_gradients(graph, x, vector(graph, "seed", 2), &x, 1, &d);
+    assert_refused(graph, CLV_ESHAPE, "the seed must have");
+    graph = new_graph();
+    x = vector(graph, "x", 3);
+    clv_value twice = clv_map(graph, CLV_GELU, x), first, second;
+    clv_value one = clv_reduce(graph, CLV_SUM, twice, (int[]){0}, 1, false);
+    clv_gradients(graph, one, CLV_NONE, &x, 1, &first);
+    clv_gradients(graph, clv_reduce(graph, CLV_SUM, first, (int[]){0}, 1, false), CLV_NONE, &x, 1, &second);
+    assert_refused(graph, CLV_EUNSUPPORTED, "has no gradient");
+}
+
+static void test_parameters(void **state)
+{
+    clv_value two[2];
+    (void)state;
+    clv_graph *graph = new_graph();
+    for (int i = 0; i < 3; i++)
+        state_of(graph, (const char *[]){"a", "b", "c"}[i], 2);
+    clv_value count = clv_state(graph, "count", CLV_I32, 0, NULL, NULL, (clv_init){CLV_INIT_ZEROS, 0});
+    assert_int_equal(clv_parameters(graph, two, 2), 3);
+    assert_string_equal(clv_value_name(graph, two[1]), "b");
+    assert_null(clv_value_name(graph, clv_scale(graph, two[0], 2)));
+    assert_null(clv_value_name(graph, CLV_NONE));
+    assert_int_equal(clv_value_layout(graph, count).rank, 0);
+    clv_keep_in_place(graph, two[0], "nowhere");
+    assert_refused(graph, CLV_EAXIS, "nowhere");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first_failure_is_kept),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_state_and_outputs),
+        cmocka_unit_test(test_scopes),
+        cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_gradients),
+        cmocka_unit_test(test_parameters),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
