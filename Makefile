@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all setup run test test-all lint tidy format install clean
+.PHONY: all setup run test test-all coverage lint tidy format install clean
 
 all: build/CMakeCache.txt
 	@cmake --build build -j $(JOBS)
@@ -29,6 +29,10 @@ test-all: setup
 	@for preset in debug asan-ubsan tsan release; do \
 	    cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset || exit 1; \
 	done
+
+# Lines executed by the tests, by folder.
+coverage: setup
+	@scripts/coverage.sh
 
 lint:
 	@scripts/setup.sh lint
