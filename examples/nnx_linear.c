@@ -32,11 +32,11 @@ static clv_status compile(clv_program **out, const request *r, const clv_mesh *m
     clv_status status = clv_graph_new(&graph, mesh, err);
     if (status != CLV_OK)
         return status;
-    clv_parallel parallel = {.axis = "model"};
+    clv_axis_rules rules = clv_graph_rules(graph, "megatron");
     clv_linear_options linear = {
         .bias = true, .gather_output = true, .init = {CLV_INIT_LECUN_NORMAL, (double)r->width}};
     clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){r->rows, r->width}, NULL);
-    clv_output(graph, "y", clv_column_parallel_linear(graph, x, r->features, &parallel, &linear), NULL);
+    clv_output(graph, "y", clv_column_parallel_linear(graph, x, r->features, &rules, &linear), NULL);
     status = clv_compile(out, graph, NULL, err);
     clv_graph_free(graph);
     return status;

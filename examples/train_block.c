@@ -10,7 +10,7 @@ enum { B = 2, S = 16, M = 32, HEADS = 4, FFN = 64, STEPS = 50, MAX_PARAMETERS = 
 /* One training step as a graph: block, mean squared error, gradients, AdamW. */
 static void build(clv_graph *graph)
 {
-    clv_parallel parallel = {.axis = "model", .sequence_parallel = true};
+    clv_axis_rules rules = clv_graph_rules(graph, "megatron-sp");
     clv_block_options options = clv_block_defaults(CLV_BLOCK_LLAMA, HEADS, HEADS, FFN);
     clv_value parameters[MAX_PARAMETERS], gradients[MAX_PARAMETERS];
     int64_t shape[] = {B, S, M};
@@ -21,7 +21,7 @@ static void build(clv_graph *graph)
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL);
     clv_value step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
 
-    clv_value y = clv_transformer_block(graph, x, &parallel, &options);
+    clv_value y = clv_transformer_block(graph, x, &rules, &options);
     clv_value error = clv_sub(graph, y, target);
     clv_value loss = clv_reduce(graph, CLV_MEAN, clv_mul(graph, error, error), all, 3, false);
 

@@ -121,7 +121,7 @@ static void run_on(const reference *r, const char *name, int tp, bool sp)
     snprintf(where, sizeof where, "%s, tp %d%s", name, tp, sp ? " sp" : "");
     must(clv_mesh_parse(&mesh, text, &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
-    clv_llama_build build = {.batch = B, .seq = S, .parallel = {.axis = "model", .sequence_parallel = sp}};
+    clv_llama_build build = {.batch = B, .seq = S, .rules = clv_graph_rules(graph, sp ? "megatron-sp" : "megatron")};
     clv_value logits = clv_llama_forward(graph, &r->config, &build);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){B, S}, NULL);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, IGNORED);

@@ -87,14 +87,14 @@ static void add_gradients(clv_graph *graph, clv_value x, clv_value y)
     }
 }
 
-static tally block(const char *mesh, bool sp, clv_block_form form, bool backward, const char *batch_axis)
+static tally block(const char *mesh, bool sp, clv_block_form form, bool backward)
 {
     clv_graph *graph = new_graph(mesh);
-    clv_parallel parallel = {.axis = "model", .batch_axis = batch_axis, .sequence_parallel = sp};
-    clv_layout layout = clv_residual_layout(graph, &parallel, 3);
+    clv_axis_rules rules = clv_graph_rules(graph, sp ? "megatron-sp" : "megatron");
+    clv_layout layout = clv_residual_layout(graph, &rules, 3);
     clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){B, S, M}, &layout);
     clv_block_options options = clv_block_defaults(form, HEADS, HEADS, F);
-    clv_value y = clv_transformer_block(graph, x, &parallel, &options);
+    clv_value y = clv_transformer_block(graph, x, &rules, &options);
     if (backward)
         add_gradients(graph, x, y);
     clv_output(graph, "y", y, &layout);
@@ -124,7 +124,7 @@ static void test_tensor_parallel(void **state)
             char mesh[32];
             snprintf(mesh, sizeof mesh, "model=%d", ranks);
             for (int backward = 0; backward < 2; backward++) {
-                tally t = block(mesh, false, (clv_block_form)form, backward, NULL);
+                tally t = block(mesh, false, (clv_block_form)form, backward);
                 assert_int_equal(t.all_reduce, backward ? 4 : 2);
                 assert_int_equal(t.all_gather + t.reduce_scatter + t.other + t.vectors, 0);
                 assert_bytes(t.activation_bytes, (backward ? 4 : 2) * reduce_bytes(ranks));
@@ -141,7 +141,7 @@ static void test_sequence_parallel(void **state)
             char mesh[32];
             snprintf(mesh, sizeof mesh, "model=%d", ranks);
             for (int backward = 0; backward < 2; backward++) {
-                tally t = block(mesh, true, (clv_block_form)form, backward, NULL);
+                tally t = block(mesh, true, (clv_block_form)form, backward);
                 assert_int_equal(t.all_gather, backward ? 4 : 2);
                 assert_int_equal(t.reduce_scatter, backward ? 4 : 2);
                 assert_int_equal(t.all_reduce + t.other, 0);
@@ -157,7 +157,7 @@ static void test_sequence_parallel(void **state)
 static void test_one_rank(void **state)
 {
     (void)state;
-    tally t = block("model=1", true, CLV_BLOCK_GPT, true, NULL);
+    tally t = block("model=1", true, CLV_BLOCK_GPT, true);
     assert_int_equal(t.all_gather + t.reduce_scatter + t.all_reduce + t.other + t.vectors, 0);
 }
 
@@ -166,11 +166,11 @@ static void test_data_parallel(void **state)
 {
     (void)state;
     clv_graph *graph = new_graph("data=2");
-    clv_parallel parallel = {.batch_axis = "data"};
-    clv_layout layout = clv_residual_layout(graph, &parallel, 3);
+    clv_axis_rules rules = clv_graph_rules(graph, "dp");
+    clv_layout layout = clv_residual_layout(graph, &rules, 3);
     clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){B, S, M}, &layout);
     clv_block_options options = clv_block_defaults(CLV_BLOCK_GPT, HEADS, HEADS, F);
-    clv_value y = clv_transformer_block(graph, x, &parallel, &options);
+    clv_value y = clv_transformer_block(graph, x, &rules, &options);
     int parameters = clv_parameters(graph, NULL, 0);
     add_gradients(graph, x, y);
     clv_program *program = compile(graph);
@@ -217,13 +217,13 @@ static void test_linear_settings(void **state)
     (void)state;
     for (int setting = 0; setting < 4; setting++) {
         clv_graph *graph = new_graph("model=2");
-        clv_parallel parallel = {.axis = "model"};
+        clv_axis_rules rules = clv_graph_rules(graph, "megatron");
         clv_layout whole = clv_graph_layout(graph, 3, "_,_,_");
         clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){B, S, M}, &whole);
         clv_linear_options up = {.name = "up", .bias = true, .gather_output = setting & 1};
         clv_linear_options down = {.name = "down", .bias = true, .input_is_parallel = setting & 2};
-        clv_value y = clv_column_parallel_linear(graph, x, F, &parallel, &up);
-        clv_output(graph, "y", clv_row_parallel_linear(graph, y, M, &parallel, &down), NULL);
+        clv_value y = clv_column_parallel_linear(graph, x, F, &rules, &up);
+        clv_output(graph, "y", clv_row_parallel_linear(graph, y, M, &rules, &down), NULL);
         clv_program *program = compile(graph);
         tally t = count(program);
         assert_int_equal(t.all_reduce, 1);

@@ -17,7 +17,7 @@
 typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
-    bool gated, sp, train, json, program;
+    bool gated, train, json, program;
     const char *dtype;
 } block_args;
 
@@ -75,22 +75,8 @@ static int parse(block_args *a, int argc, char **argv)
          .max = most,
          .value = "N",
          .help = "tokens a sequence (512)"},
-        {.names = "-tp, --tensor-parallel-size",
-         .kind = CLV_OPTION_INT,
-         .out = &a->mesh.tp,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "ranks that split each layer"},
-        {.names = "--mesh",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->mesh.text,
-         .value = "AXES",
-         .help = "e.g. data=2,model=2"},
-        {.names = "--sp, --sequence-parallel",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->sp,
-         .help = "split activations over the sequence between products"},
+        CLV_MESH_OPTIONS(&a->mesh),
+        CLV_RULES_OPTIONS(&a->mesh),
         {.names = "--train", .kind = CLV_OPTION_FLAG, .out = &a->train, .help = "forward and backward"},
         {.names = "--dtype",
          .kind = CLV_OPTION_CHOICE,
@@ -150,16 +136,14 @@ static void add_gradients(clv_graph *graph, clv_value loss)
     free(d);
 }
 
-static clv_status compile(clv_program **out, const block_args *a, const clv_mesh *mesh, clv_error *err)
+static clv_status compile(clv_program **out, const block_args *a, const clv_mesh *mesh, const clv_axis_rules *rules,
+                          clv_error *err)
 {
     clv_graph *graph;
     clv_dtype dtype;
     CLV_TRY(clv_dtype_parse(&dtype, a->dtype, err));
     CLV_TRY(clv_graph_new(&graph, mesh, err));
-    clv_parallel parallel = {.axis = clv_mesh_has_axis(mesh, "model") ? "model" : NULL,
-                             .batch_axis = clv_mesh_has_axis(mesh, "data") ? "data" : NULL,
-                             .sequence_parallel = a->sp};
-    clv_layout layout = clv_residual_layout(graph, &parallel, 3);
+    clv_layout layout = clv_residual_layout(graph, rules, 3);
     clv_value x = clv_state(graph, "x", dtype, 3, (int64_t[]){a->batch, a->seq, a->hidden}, &layout,
                             (clv_init){CLV_INIT_NORMAL, 1});
     clv_value y = x;
@@ -169,7 +153,7 @@ static clv_status compile(clv_program **out, const block_args *a, const clv_mesh
     block.mlp.activation = a->gated ? CLV_SILU : CLV_GELU;
     for (int64_t layer = 0; layer < a->layers; layer++) {
         clv_graph_push(graph, "layers.%lld", (long long)layer);
-        y = clv_transformer_block(graph, y, &parallel, &block);
+        y = clv_transformer_block(graph, y, rules, &block);
         clv_graph_pop(graph);
     }
     clv_value loss = mean_square(graph, y);
@@ -259,6 +243,7 @@ int bench_block(int argc, char **argv)
                     .dtype = "f32"};
     clv_error err = {0};
     clv_mesh mesh;
+    clv_axis_rules rules;
     clv_program *program = NULL;
     clv_session *session = NULL;
     clv_session_stats stats;
@@ -271,7 +256,9 @@ int bench_block(int argc, char **argv)
     if (status == CLV_OK)
         status = clv_mesh_option_resolve(&mesh, &a.mesh, argv[0], &err);
     if (status == CLV_OK)
-        status = compile(&program, &a, &mesh, &err);
+        status = clv_mesh_option_rules(&rules, &a.mesh, &mesh, &err);
+    if (status == CLV_OK)
+        status = compile(&program, &a, &mesh, &rules, &err);
     if (status == CLV_OK && !a.program)
         status = clv_session_new(&session, &mesh, &options, &err);
     if (status == CLV_OK && !a.program)

@@ -39,13 +39,8 @@ static int parse(generate_args *a, int argc, char **argv)
          .max = 1 << 30,
          .value = "N",
          .help = "bytes to generate (128)"},
-        {.names = "-tp, --tensor-parallel-size",
-         .kind = CLV_OPTION_INT,
-         .out = &a->mesh.tp,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "ranks that split each layer"},
+        CLV_MESH_OPTIONS(&a->mesh),
+        CLV_RULES_OPTIONS(&a->mesh),
         {.names = "-c, --ctx-size",
          .kind = CLV_OPTION_INT,
          .out = &a->context,
@@ -117,8 +112,8 @@ static clv_status open_model(clv_generator **out, const generate_args *a, int64_
     int64_t context = a->context ? a->context : prompt + a->n;
     if (!a->context && context > config.max_positions)
         context = config.max_positions;
-    clv_generator_options options = {
-        .axis = a->mesh.tp > 1 ? "model" : NULL, .context = context, .threads_per_rank = (int)a->threads};
+    clv_generator_options options = {.context = context, .threads_per_rank = (int)a->threads};
+    CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     return clv_generator_new(out, a->model, &mesh, &options, err);
 }

@@ -1,19 +1,23 @@
 #include "cli/mesh_option.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
 
-clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option, const char *command, clv_error *err)
+clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, clv_error *err)
 {
     char text[64];
     snprintf(text, sizeof text, "model=%lld", (long long)option->tp);
     if (option->text && option->tp > 1)
         return clv_fail(err, CLV_EINVAL, "-tp %lld is the mesh '%s'; give either it or --mesh", (long long)option->tp,
                         text);
-    CLV_TRY(clv_mesh_parse(out, option->text ? option->text : text, err));
+    return clv_mesh_parse(out, option->text ? option->text : text, err);
+}
+
+clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option, const char *command, clv_error *err)
+{
+    CLV_TRY(clv_mesh_option_read(out, option, err));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     if (clv_mesh_ranks(out) > processors)
         fprintf(stderr, "%s: warning: %lld ranks share %ld processors; they will run slowly\n", command,
@@ -21,10 +25,12 @@ clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option,
     return CLV_OK;
 }
 
-bool clv_mesh_has_axis(const clv_mesh *mesh, const char *name)
+clv_status clv_mesh_option_rules(clv_axis_rules *out, const clv_mesh_option *option, const clv_mesh *mesh,
+                                 clv_error *err)
 {
-    for (int a = 0; a < mesh->n_axes; a++)
-        if (strcmp(mesh->axis[a].name, name) == 0)
-            return true;
-    return false;
+    if (option->sp && option->rules)
+        return clv_fail(err, CLV_EINVAL, "--sp is --rules megatron-sp; give either it or --rules %s", option->rules);
+    bool is_file = option->rules && access(option->rules, F_OK) == 0;
+    return is_file ? clv_axis_rules_read(out, option->rules, mesh, err)
+                   : clv_axis_rules_preset(out, option->sp ? "megatron-sp" : option->rules, mesh, err);
 }

@@ -1,19 +1,50 @@
-/* mesh_option.h - `-tp N` and `--mesh data=2,model=4`, as every command that runs ranks takes them. */
+/* mesh_option.h - `-tp N`, `--mesh data=2,model=4`, `--rules gspmd-2d` and `--sp`, as every command takes them. */
 #ifndef CLEAVE_CLI_MESH_OPTION_H
 #define CLEAVE_CLI_MESH_OPTION_H
 
 #include <stdbool.h>
 
 #include "cleave/mesh.h"
+#include "cleave/rules.h"
 
 typedef struct clv_mesh_option {
-    int64_t tp;       /* -tp; 1: not given */
-    const char *text; /* --mesh; NULL: not given */
+    int64_t tp;        /* -tp; 1: not given */
+    const char *text;  /* --mesh; NULL: not given */
+    const char *rules; /* --rules, a preset or a file; NULL: not given */
+    bool sp;           /* --sp: the same as --rules megatron-sp */
 } clv_mesh_option;
 
-/* -tp N is the mesh model=N. Refuses both together, and warns on stderr when there are more ranks than processors. */
-clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option, const char *command, clv_error *err);
+/* Rows of a command's option table: -tp, --mesh, and --rules and --sp. */
+#define CLV_MESH_OPTIONS(option)                                                                                       \
+    {.names = "-tp, --tensor-parallel-size",                                                                           \
+     .kind = CLV_OPTION_INT,                                                                                           \
+     .out = &(option)->tp,                                                                                             \
+     .min = 1,                                                                                                         \
+     .max = CLV_MAX_RANKS,                                                                                             \
+     .value = "N",                                                                                                     \
+     .help = "ranks that split each layer: the mesh model=N"},                                                         \
+    {                                                                                                                  \
+        .names = "--mesh", .kind = CLV_OPTION_STRING, .out = &(option)->text, .value = "AXES",                         \
+        .help = "named axes of ranks, e.g. data=2,model=2"                                                             \
+    }
+#define CLV_RULES_OPTIONS(option)                                                                                      \
+    {.names = "--rules",                                                                                               \
+     .kind = CLV_OPTION_STRING,                                                                                        \
+     .out = &(option)->rules,                                                                                          \
+     .value = "RULES",                                                                                                 \
+     .help = "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, or a file"},   \
+    {                                                                                                                  \
+        .names = "--sp, --sequence-parallel", .kind = CLV_OPTION_FLAG, .out = &(option)->sp,                           \
+        .help = "the same as --rules megatron-sp"                                                                      \
+    }
+enum { CLV_MAX_RANKS = 100000 };
 
-bool clv_mesh_has_axis(const clv_mesh *mesh, const char *name);
+/* -tp N is the mesh model=N. Refuses both together. */
+clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, clv_error *err);
+/* The same for commands that run ranks: warns on stderr when there are more of them than processors. */
+clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option, const char *command, clv_error *err);
+/* The rules for that mesh: a preset's name or a file. */
+clv_status clv_mesh_option_rules(clv_axis_rules *out, const clv_mesh_option *option, const clv_mesh *mesh,
+                                 clv_error *err);
 
 #endif

@@ -20,7 +20,7 @@ typedef struct train_args {
     clv_strings text;
     const char *out;
     clv_mesh_option mesh;
-    bool sp, json;
+    bool json;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, warmup, seed, threads;
     double lr, weight_decay;
 } train_args;
@@ -40,22 +40,8 @@ static int parse(train_args *a, int argc, char **argv)
          .value = "DIR",
          .required = true,
          .help = "new folder for the checkpoint (Hugging Face form) and metrics.jsonl"},
-        {.names = "-tp, --tensor-parallel-size",
-         .kind = CLV_OPTION_INT,
-         .out = &a->mesh.tp,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "ranks that split each layer"},
-        {.names = "--mesh",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->mesh.text,
-         .value = "AXES",
-         .help = "e.g. data=2,model=4: data splits the batch, model splits layers"},
-        {.names = "--sp, --sequence-parallel",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->sp,
-         .help = "split activations over the sequence between products"},
+        CLV_MESH_OPTIONS(&a->mesh),
+        CLV_RULES_OPTIONS(&a->mesh),
         {.names = "--layers, --num-layers",
          .kind = CLV_OPTION_INT,
          .out = &a->layers,
@@ -152,7 +138,7 @@ static int parse(train_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static clv_train_options options_of(const train_args *a, const clv_mesh *mesh)
+static clv_train_options options_of(const train_args *a, const clv_axis_rules *rules)
 {
     int64_t ffn = a->ffn ? a->ffn : (a->hidden * 8 / 3 + 31) / 32 * 32;
     int64_t warmup = a->warmup >= 0 ? a->warmup : a->steps / 20;
@@ -169,9 +155,7 @@ static clv_train_options options_of(const train_args *a, const clv_mesh *mesh)
                   .rope_theta = 10000,
                   .tie_word_embeddings = false,
                   .bos = -1},
-        .parallel = {.axis = clv_mesh_has_axis(mesh, "model") ? "model" : NULL,
-                     .batch_axis = clv_mesh_has_axis(mesh, "data") ? "data" : NULL,
-                     .sequence_parallel = a->sp},
+        .rules = *rules,
         .batch = a->batch,
         .seq = a->seq,
         .schedule = {.peak = a->lr, .floor = a->lr / 10, .warmup = warmup, .steps = a->steps},
@@ -218,8 +202,10 @@ static clv_status run_steps(clv_trainer *trainer, const train_args *a, FILE *met
 static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_text_data *data, clv_train_step *total,
                         clv_trainer **trainer, clv_error *err)
 {
-    clv_train_options options = options_of(a, mesh);
+    clv_axis_rules rules;
     char path[4096];
+    CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, mesh, err));
+    clv_train_options options = options_of(a, &rules);
     clv_status status = clv_trainer_new(trainer, mesh, &options, data, err);
     if (status == CLV_OK)
         status = make_out(a->out, err);

@@ -34,7 +34,7 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
     CLV_TRY(clv_graph_new(&graph, &g->mesh, err));
     clv_llama_build build = {.batch = 1,
                              .seq = INT64_C(1) << power,
-                             .parallel = {.axis = g->options.axis},
+                             .rules = clv_axis_rules_without(&g->options.rules, CLV_SEQ),
                              .dtype = g->options.dtype,
                              .context = g->options.context,
                              .last_logits = true};

@@ -7,8 +7,8 @@
 #include "models/llama.h"
 
 typedef struct clv_generator_options {
-    const char *axis; /* tensor-parallel axis of the mesh; NULL: none */
-    int64_t context;  /* positions of the KV cache; 0: the model's maximum */
+    clv_axis_rules rules; /* those for seq are left out: a decode step has one token */
+    int64_t context;      /* positions of the KV cache; 0: the model's maximum */
     clv_dtype dtype;
     int threads_per_rank;
 } clv_generator_options;

@@ -37,6 +37,36 @@ clv_json_extent clv_json_scan(const char *text, size_t size)
     return extent;
 }
 
+/* The end of the comment that begins at i, or i when none does. */
+static size_t comment_end(const char *text, size_t size, size_t i)
+{
+    if (i + 1 >= size || text[i] != '/' || (text[i + 1] != '/' && text[i + 1] != '*'))
+        return i;
+    bool line = text[i + 1] == '/';
+    size_t end = i + 2;
+    while (end < size && (line ? text[end] != '\n' : !(end > i + 3 && text[end - 2] == '*' && text[end - 1] == '/')))
+        end++;
+    return end;
+}
+
+void clv_json_blank_comments(char *text, size_t size)
+{
+    bool quoted = false;
+    for (size_t i = 0; i < size; i++) {
+        if (quoted && text[i] == '\\') {
+            i++;
+        } else if (text[i] == '"') {
+            quoted = !quoted;
+        } else if (!quoted) {
+            size_t end = comment_end(text, size, i);
+            for (size_t k = i; k < end; k++)
+                if (text[k] != '\n')
+                    text[k] = ' ';
+            i = end > i ? end - 1 : i;
+        }
+    }
+}
+
 clv_status clv_json_parse(json_t **out, const char *text, size_t size, const char *where, clv_error *err)
 {
     json_error_t fault;

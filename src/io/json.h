@@ -25,6 +25,10 @@ typedef struct clv_json_extent {
 
 clv_json_extent clv_json_scan(const char *text, size_t size);
 
+/* Overwrites comments, from two slashes to the end of the line and from slash-star to star-slash, by spaces, so that
+ * lines and columns stay what they are. JSON has none: for files that people write. */
+void clv_json_blank_comments(char *text, size_t size);
+
 /* Parses `size` bytes; the caller releases *out by json_decref. `where` names the source in messages. */
 clv_status clv_json_parse(json_t **out, const char *text, size_t size, const char *where, clv_error *err);
 /* Reads and parses a file of at most `limit` bytes. */

@@ -29,48 +29,46 @@ static clv_value last_row(clv_graph *graph, clv_value x)
 
 /* Logits split over the vocabulary; tied models multiply by the embedding's own table. */
 static clv_value head(clv_graph *graph, clv_value x, clv_value table, const clv_llama_config *config,
-                      const clv_parallel *parallel)
+                      const clv_axis_rules *rules)
 {
-    if (!config->tie_word_embeddings) {
-        clv_linear_options linear = {.name = "lm_head", .init = {CLV_INIT_NORMAL, 0.02}};
-        return clv_column_parallel_linear(graph, x, config->vocab, parallel, &linear);
-    }
-    clv_parallel whole = {.axis = NULL, .batch_axis = parallel->batch_axis};
-    clv_layout layout = clv_residual_layout(graph, &whole, 3);
-    return clv_einsum(graph, "bsm,vm->bsv", clv_constrain(graph, x, &layout), table);
+    clv_linear_options linear = {.name = "lm_head", .init = {CLV_INIT_NORMAL, 0.02}, .features = CLV_VOCAB};
+    return config->tie_word_embeddings ? clv_vocab_parallel_logits(graph, x, table, rules)
+                                       : clv_column_parallel_linear(graph, x, config->vocab, rules, &linear);
+}
+
+/* ids, or labels: rows are not split over the sequence, as they are small. */
+static clv_value token_input(clv_graph *graph, const char *name, const clv_llama_build *build)
+{
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
+    clv_layout layout = clv_named_layout(graph, &build->rules, 2, names);
+    return clv_input(graph, name, CLV_I32, 2, (int64_t[]){build->batch, build->seq}, &layout);
 }
 
 clv_value clv_llama_forward(clv_graph *graph, const clv_llama_config *config, const clv_llama_build *build)
 {
-    int64_t shape[] = {build->batch, build->seq};
-    clv_parallel rows = {.batch_axis = build->parallel.batch_axis};
-    clv_layout ids_layout = clv_residual_layout(graph, &rows, 2);
-    clv_value ids = clv_input(graph, "ids", CLV_I32, 2, shape, &ids_layout);
+    clv_value ids = token_input(graph, "ids", build);
     clv_value offset = build->context ? clv_input(graph, "offset", CLV_I32, 0, NULL, NULL) : CLV_NONE;
-    clv_value x = clv_vocab_parallel_embedding(graph, ids, config->vocab, config->hidden, build->dtype,
-                                               &build->parallel, "embed", (clv_init){CLV_INIT_NORMAL, 0.02});
+    clv_value x = clv_vocab_parallel_embedding(graph, ids, config->vocab, config->hidden, build->dtype, &build->rules,
+                                               "embed", (clv_init){CLV_INIT_NORMAL, 0.02});
     clv_value table;
     clv_parameters(graph, &table, 1);
     clv_block_options block = block_of(config, build, offset);
     for (int64_t layer = 0; layer < config->layers; layer++) {
         clv_graph_push(graph, "layers.%lld", (long long)layer);
-        x = clv_transformer_block(graph, x, &build->parallel, &block);
+        x = clv_transformer_block(graph, x, &build->rules, &block);
         clv_graph_pop(graph);
     }
-    x = clv_parallel_rms_norm(graph, x, "final_norm", config->rms_eps);
+    x = clv_parallel_rms_norm(graph, x, &build->rules, "final_norm", config->rms_eps);
     if (build->last_logits)
         x = last_row(graph, x);
-    return head(graph, x, table, config, &build->parallel);
+    return head(graph, x, table, config, &build->rules);
 }
 
 void clv_llama_train_step(clv_graph *graph, const clv_llama_config *config, const clv_llama_build *build,
                           const clv_llama_train_options *options)
 {
     clv_value logits = clv_llama_forward(graph, config, build);
-    int64_t shape[] = {build->batch, build->seq};
-    clv_parallel rows = {.batch_axis = build->parallel.batch_axis};
-    clv_layout layout = clv_residual_layout(graph, &rows, 2);
-    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, shape, &layout);
+    clv_value labels = token_input(graph, "labels", build);
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL);
     clv_value step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, -100);

@@ -9,7 +9,7 @@
 
 typedef struct clv_llama_build {
     int64_t batch, seq; /* of this graph's ids [B,S] */
-    clv_parallel parallel;
+    clv_axis_rules rules;
     clv_dtype dtype;  /* of weights and activations */
     int64_t context;  /* > 0: with a KV cache of this many positions; the graph gets an input "offset" */
     bool last_logits; /* only of the last row: [B,1,V] */

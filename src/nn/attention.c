@@ -1,4 +1,4 @@
-/* attention.c - multi-head attention with heads split: q, k, v column-parallel, the output product row-parallel. */
+/* attention.c - multi-head attention with heads split: q, k, v column-rules, the output product row-parallel. */
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
@@ -33,63 +33,74 @@ static clv_value add_bias(clv_graph *graph, clv_value y, const char *name, int r
     return clv_add(graph, y, clv_state(graph, name, dtype, rank, shape, layout, (clv_init){CLV_INIT_ZEROS, 0}));
 }
 
-static clv_value queries(clv_graph *graph, clv_value x, const clv_parallel *parallel,
-                         const clv_self_attention_options *o, const clv_head_cut *cut)
+static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
+                         const clv_self_attention_options *o)
 {
+    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_HEADS, CLV_HEAD_DIM};
     clv_type type = clv_graph_type(graph, x);
     int64_t shape[] = {type.shape[2], o->heads, o->head_dim};
-    clv_layout columns = clv_layout_replicated(3), part = clv_layout_replicated(2);
-    clv_layout split = clv_nn_activation(graph, parallel, 4, -1, 1);
-    clv_nn_cut(graph, &columns, 1, &cut->query, cut->n, cut->query_granule);
-    clv_nn_cut(graph, &part, 0, &cut->query, cut->n, cut->query_granule);
-    clv_nn_cut(graph, &split, 2, &cut->query, cut->n, cut->query_granule);
-    clv_value weight = clv_nn_weight_state(graph, parallel, "q.weight", type.dtype, 3, shape, &columns, o->init);
+    clv_layout kernel = clv_named_layout(graph, rules, 3, names), part = clv_named_layout(graph, rules, 2, names + 1);
+    clv_layout split = clv_nn_activation(graph, rules, 2, 2, names + 1);
+    clv_nn_cut_query_heads(graph, &kernel, 1, o->heads, o->kv_heads);
+    clv_nn_cut_query_heads(graph, &part, 0, o->heads, o->kv_heads);
+    clv_nn_cut_query_heads(graph, &split, 2, o->heads, o->kv_heads);
+    clv_value weight = clv_nn_weight(graph, rules, "q.weight", type.dtype, 3, shape, names, &kernel, o->init);
     clv_value q = clv_constrain(graph, clv_einsum(graph, "bsm,mhd->bshd", x, weight), &split);
     q = add_bias(graph, q, "q.bias", 2, shape + 1, &part, o->bias);
     return o->rope_theta > 0 ? clv_rope(graph, q, o->offset, o->rope_theta, 0, o->rope_interleaved) : q;
 }
 
-static clv_value keys_values(clv_graph *graph, clv_value x, const clv_parallel *parallel,
-                             const clv_self_attention_options *o, const clv_head_cut *cut)
+/* The cache is never split over positions: a decode step has one. */
+static clv_value keep_in_cache(clv_graph *graph, clv_value kv, const clv_axis_rules *rules,
+                               const clv_self_attention_options *o)
 {
-    clv_type type = clv_graph_type(graph, x);
-    int64_t shape[] = {type.shape[2], 2, o->kv_heads, o->head_dim};
-    clv_layout columns = clv_layout_replicated(4), part = clv_layout_replicated(3);
-    clv_layout split = clv_nn_activation(graph, parallel, 5, -1, 1);
-    clv_nn_cut(graph, &columns, 2, &cut->kv, cut->n_kv, 1);
-    clv_nn_cut(graph, &part, 1, &cut->kv, cut->n_kv, 1);
-    clv_nn_cut(graph, &split, 3, &cut->kv, cut->n_kv, 1);
-    clv_value weight = clv_nn_weight_state(graph, parallel, "kv.weight", type.dtype, 4, shape, &columns, o->init);
-    clv_value kv = clv_constrain(graph, clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight), &split);
-    kv = add_bias(graph, kv, "kv.bias", 3, shape + 1, &part, o->bias);
-    if (o->rope_theta > 0)
-        kv = clv_rope(graph, kv, o->offset, o->rope_theta, 0, o->rope_interleaved);
-    if (o->context == 0)
-        return kv;
-    int64_t kept[] = {type.shape[0], o->context, 2, o->kv_heads, o->head_dim};
-    clv_value cache = clv_state(graph, "cache", type.dtype, 5, kept, &split, (clv_init){CLV_INIT_ZEROS, 0});
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED, CLV_UNNAMED, CLV_KV_HEADS, CLV_UNNAMED};
+    clv_type type = clv_graph_type(graph, kv);
+    int64_t shape[] = {type.shape[0], o->context, 2, o->kv_heads, o->head_dim};
+    clv_layout layout = clv_named_layout(graph, rules, 5, names);
+    clv_nn_cut_kv_heads(graph, &layout, 3, o->heads, o->kv_heads);
+    clv_value cache = clv_state(graph, "cache", type.dtype, 5, shape, &layout, (clv_init){CLV_INIT_ZEROS, 0});
     clv_value updated = clv_cache_update(graph, cache, kv, o->offset);
     clv_assign(graph, cache, updated);
     return updated;
 }
 
-clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_parallel *parallel,
+static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
+                             const clv_self_attention_options *o)
+{
+    static const clv_logical_axis names[] = {CLV_EMBED_KERNEL, CLV_UNNAMED, CLV_KV_HEADS, CLV_HEAD_DIM};
+    clv_type type = clv_graph_type(graph, x);
+    int64_t shape[] = {type.shape[2], 2, o->kv_heads, o->head_dim};
+    clv_layout kernel = clv_named_layout(graph, rules, 4, names), part = clv_named_layout(graph, rules, 3, names + 1);
+    clv_layout split = clv_nn_activation(graph, rules, 2, 3, names + 1);
+    clv_nn_cut_kv_heads(graph, &kernel, 2, o->heads, o->kv_heads);
+    clv_nn_cut_kv_heads(graph, &part, 1, o->heads, o->kv_heads);
+    clv_nn_cut_kv_heads(graph, &split, 3, o->heads, o->kv_heads);
+    clv_value weight = clv_nn_weight(graph, rules, "kv.weight", type.dtype, 4, shape, names, &kernel, o->init);
+    clv_value kv = clv_constrain(graph, clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight), &split);
+    kv = add_bias(graph, kv, "kv.bias", 3, shape + 1, &part, o->bias);
+    if (o->rope_theta > 0)
+        kv = clv_rope(graph, kv, o->offset, o->rope_theta, 0, o->rope_interleaved);
+    return o->context ? keep_in_cache(graph, kv, rules, o) : kv;
+}
+
+clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                  const clv_self_attention_options *options)
 {
     clv_type type = clv_graph_type(graph, x);
     clv_self_attention_options o = *options;
     if (!clv_valid(x) || !complete(graph, &o, &type))
         return CLV_NONE;
-    clv_head_cut cut = clv_nn_head_cut(graph, parallel, o.heads, o.kv_heads);
-    clv_value inside = clv_nn_enter(graph, x, parallel);
-    clv_value q = queries(graph, inside, parallel, &o, &cut);
-    clv_value kv = keys_values(graph, inside, parallel, &o, &cut);
+    clv_value inside = clv_nn_enter(graph, x, rules, CLV_HEADS);
+    clv_value q = queries(graph, inside, rules, &o), kv = keys_values(graph, inside, rules, &o);
     clv_attention_options how = {.causal = !o.bidirectional, .mask = o.mask, .offset = o.context ? o.offset : CLV_NONE};
     clv_value y = clv_attention(graph, q, kv, &how);
+    static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};
-    clv_layout rows = clv_layout_replicated(3), whole = clv_layout_replicated(1);
-    clv_nn_cut(graph, &rows, 0, &cut.query, cut.n, cut.query_granule);
-    clv_value weight = clv_nn_weight_state(graph, parallel, "o.weight", type.dtype, 3, shape, &rows, o.output_init);
-    clv_value out = clv_nn_leave(graph, clv_einsum(graph, "bshd,hdm->bsm", y, weight), parallel);
+    clv_layout kernel = clv_named_layout(graph, rules, 3, names);
+    clv_nn_cut_query_heads(graph, &kernel, 0, o.heads, o.kv_heads);
+    clv_value weight = clv_nn_weight(graph, rules, "o.weight", type.dtype, 3, shape, names, &kernel, o.output_init);
+    clv_value out = clv_nn_leave(graph, clv_einsum(graph, "bshd,hdm->bsm", y, weight), rules);
+    clv_layout whole = clv_named_layout(graph, rules, 1, (clv_logical_axis[]){CLV_EMBED});
     return add_bias(graph, out, "o.bias", 1, shape + 2, &whole, o.bias);
 }

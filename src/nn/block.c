@@ -27,11 +27,12 @@ clv_block_options clv_block_defaults(clv_block_form form, int64_t heads, int64_t
     };
 }
 
-static clv_value norm(clv_graph *graph, clv_value x, const char *name, const clv_block_options *o)
+static clv_value norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
+                      const clv_block_options *o)
 {
     double eps = o->eps > 0 ? o->eps : 1e-5;
-    return o->form == CLV_BLOCK_LLAMA ? clv_parallel_rms_norm(graph, x, name, eps)
-                                      : clv_parallel_layer_norm(graph, x, name, eps, true);
+    return o->form == CLV_BLOCK_LLAMA ? clv_parallel_rms_norm(graph, x, rules, name, eps)
+                                      : clv_parallel_layer_norm(graph, x, rules, name, eps, true);
 }
 
 /* x + dropout(y); each dropout of a model draws from a key of its own. */
@@ -42,15 +43,15 @@ static clv_value residual(clv_graph *graph, clv_value x, clv_value y, const clv_
     return clv_add(graph, x, y);
 }
 
-clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_parallel *parallel, const clv_block_options *o)
+clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_block_options *o)
 {
-    x = clv_nn_leave(graph, x, parallel);
+    x = clv_nn_leave(graph, x, rules);
     clv_graph_push(graph, "attention");
-    clv_value y = clv_parallel_attention(graph, norm(graph, x, "norm", o), parallel, &o->attention);
+    clv_value y = clv_parallel_attention(graph, norm(graph, x, rules, "norm", o), rules, &o->attention);
     x = residual(graph, x, y, o, 0);
     clv_graph_pop(graph);
     clv_graph_push(graph, "mlp");
-    y = clv_parallel_mlp(graph, norm(graph, x, "norm", o), parallel, &o->mlp);
+    y = clv_parallel_mlp(graph, norm(graph, x, rules, "norm", o), rules, &o->mlp);
     x = residual(graph, x, y, o, 1);
     clv_graph_pop(graph);
     return x;

@@ -5,95 +5,165 @@
 
 #include "graph/graph.h"
 
-/* The whole of a named axis; n = 0 when there is none or it has one rank. */
-static int axis_of(clv_graph *graph, const char *name, clv_subaxis *out)
+clv_axis_rules clv_graph_rules(clv_graph *graph, const char *preset)
 {
-    int index;
-    if (!name || !clv_graph_ok(graph) || clv_mesh_find(&index, &graph->mesh, name, &graph->error) != CLV_OK)
-        return 0;
-    *out = clv_mesh_whole(&graph->mesh, index);
-    return out->size > 1;
+    clv_axis_rules rules = {0};
+    if (clv_graph_ok(graph))
+        clv_axis_rules_preset(&rules, preset, &graph->mesh, &graph->error);
+    return rules;
 }
 
-void clv_nn_cut(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t granule)
-{
-    if (n > 0 && clv_graph_ok(graph))
-        clv_layout_set_dim(layout, &graph->mesh, d, axes, n, granule, &graph->error);
-}
-
-clv_layout clv_nn_weight(clv_graph *graph, const clv_parallel *parallel, int rank, int split, int64_t granule)
+clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rules, int rank, const clv_logical_axis *names)
 {
     clv_layout layout = clv_layout_replicated(rank);
-    clv_subaxis axis;
-    if (split >= 0)
-        clv_nn_cut(graph, &layout, split, &axis, axis_of(graph, parallel->axis, &axis), granule);
+    if (clv_graph_ok(graph))
+        clv_axis_rules_layout(&layout, rules, &graph->mesh, rank, names, &graph->error);
     return layout;
 }
 
-clv_layout clv_nn_activation(clv_graph *graph, const clv_parallel *parallel, int rank, int split, int64_t granule)
+/* Replaces the cut of dimension d. */
+static void set_dim(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t granule)
 {
-    clv_layout layout = clv_nn_weight(graph, parallel, rank, split, granule);
-    clv_subaxis batch;
-    if (rank >= 2)
-        clv_nn_cut(graph, &layout, 0, &batch, axis_of(graph, parallel->batch_axis, &batch), 1);
+    if (clv_graph_ok(graph))
+        clv_layout_set_dim(layout, &graph->mesh, d, axes, n, n > 0 ? granule : 1, &graph->error);
+}
+
+/* Copies the cut of a dimension. */
+static void copy_dim(clv_graph *graph, clv_layout *to, int d, const clv_layout *from, int from_d)
+{
+    const clv_subaxis *axes;
+    int n = clv_layout_axes(&axes, from, from_d);
+    set_dim(graph, to, d, axes, n, from->granule[from_d]);
+}
+
+/* Rows that are batch and sequence at once are split by the axes of both. */
+static clv_layout flat_rows(clv_graph *graph, const clv_layout *apart)
+{
+    clv_layout layout = clv_layout_replicated(apart->rank - 1);
+    const clv_subaxis *batch, *seq;
+    clv_subaxis both[CLV_MAX_SUBAXES];
+    int n = clv_layout_axes(&batch, apart, 0), n_seq = clv_layout_axes(&seq, apart, 1);
+    memcpy(both, batch, (size_t)n * sizeof *both);
+    memcpy(both + n, seq, (size_t)n_seq * sizeof *both);
+    set_dim(graph, &layout, 0, both, n + n_seq, 1);
+    for (int d = 1; d < layout.rank; d++)
+        copy_dim(graph, &layout, d, apart, d + 1);
     return layout;
 }
 
-clv_layout clv_residual_layout(clv_graph *graph, const clv_parallel *parallel, int rank)
+clv_layout clv_nn_activation(clv_graph *graph, const clv_axis_rules *rules, int rows, int n,
+                             const clv_logical_axis *names)
 {
-    bool split = parallel->sequence_parallel && rank >= 2;
-    clv_layout layout = clv_nn_activation(graph, parallel, rank, split && rank > 2 ? rank - 2 : -1, 1);
-    clv_subaxis axes[2];
-    if (split && rank == 2) { /* [N,M]: rows are split by both */
-        int n = axis_of(graph, parallel->batch_axis, axes);
-        n += axis_of(graph, parallel->axis, axes + n);
-        clv_nn_cut(graph, &layout, 0, axes, n, 1);
+    clv_logical_axis all[CLV_MAX_RANK + 1] = {CLV_UNNAMED};
+    int leading = rows == 1 ? 2 : rows;
+    if (leading > 0) {
+        all[leading - 1] = CLV_SEQ;
+        all[0] = CLV_BATCH;
     }
-    return layout;
+    for (int i = 0; i < n; i++)
+        all[leading + i] = names[i];
+    clv_layout layout = clv_named_layout(graph, rules, leading + n, all);
+    return rows == 1 ? flat_rows(graph, &layout) : layout;
 }
+
+clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, int rank)
+{
+    clv_logical_axis width = CLV_EMBED;
+    return rank < 1 ? clv_layout_replicated(rank) : clv_nn_activation(graph, rules, rank - 1, 1, &width);
+}
+
+/* ---- heads ---- */
 
 static int64_t gcd(int64_t a, int64_t b)
 {
     return b ? gcd(b, a % b) : a;
 }
 
-clv_head_cut clv_nn_head_cut(clv_graph *graph, const clv_parallel *parallel, int64_t heads, int64_t kv_heads)
+void clv_nn_cut_query_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads)
 {
-    clv_head_cut cut = {.query_granule = 1};
-    clv_subaxis axis;
-    cut.n = cut.n_kv = axis_of(graph, parallel->axis, &axis);
-    if (cut.n == 0)
-        return cut;
-    cut.query = cut.kv = axis;
-    if (heads == kv_heads)
-        return cut;
-    if (axis.size <= kv_heads) {
-        cut.query_granule = heads / kv_heads;
-        return cut;
-    }
-    cut.kv.size = (int32_t)gcd(axis.size, kv_heads);
-    cut.n_kv = cut.kv.size > 1;
-    return cut;
+    const clv_subaxis *axes;
+    int n = clv_layout_axes(&axes, layout, d);
+    clv_subaxis kept[CLV_MAX_SUBAXES];
+    memcpy(kept, axes, (size_t)n * sizeof *kept);
+    set_dim(graph, layout, d, kept, n, clv_layout_blocks(layout, d) <= kv_heads ? heads / kv_heads : 1);
 }
 
-clv_value clv_nn_weight_state(clv_graph *graph, const clv_parallel *parallel, const char *name, clv_dtype dtype,
-                              int rank, const int64_t *shape, const clv_layout *layout, clv_init init)
+void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads)
 {
-    clv_value weight = clv_state(graph, name, dtype, rank, shape, layout, init);
-    if (parallel->axis)
-        clv_keep_in_place(graph, weight, parallel->axis);
+    const clv_subaxis *axes;
+    int n = clv_layout_axes(&axes, layout, d), n_kept = 0;
+    clv_subaxis kept[CLV_MAX_SUBAXES];
+    if (heads == kv_heads || clv_layout_blocks(layout, d) <= kv_heads)
+        return;
+    for (int64_t left = kv_heads; n_kept < n; n_kept++) {
+        kept[n_kept] = axes[n_kept];
+        kept[n_kept].size = (int32_t)gcd(axes[n_kept].size, left);
+        left /= kept[n_kept].size;
+        if (kept[n_kept].size < axes[n_kept].size) {
+            n_kept++;
+            break;
+        }
+    }
+    set_dim(graph, layout, d, kept, n_kept, 1);
+}
+
+/* ---- weights ---- */
+
+/* Products are split by these dimensions of a weight; over the others a weight may be gathered. */
+static bool splits_products(clv_logical_axis name)
+{
+    return name == CLV_HIDDEN || name == CLV_HEADS || name == CLV_KV_HEADS || name == CLV_VOCAB;
+}
+
+clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,
+                        const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout, clv_init init)
+{
+    clv_layout by_name = clv_named_layout(graph, rules, rank, names);
+    clv_value weight = clv_state(graph, name, dtype, rank, shape, layout ? layout : &by_name, init);
+    for (int d = 0; d < rank; d++) {
+        const clv_subaxis *axes;
+        int n = splits_products(names[d]) ? clv_layout_axes(&axes, &by_name, d) : 0;
+        for (int i = 0; i < n; i++)
+            clv_keep_in_place(graph, weight, graph->mesh.axis[axes[i].axis].name);
+    }
     return weight;
 }
 
-clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_parallel *parallel)
+/* ---- activations ---- */
+
+/* Whether features and the weight's contracted dimension are split alike: then the product takes them as they are, and its
+ * result is a sum. */
+static bool contracts_in_place(clv_graph *graph, const clv_axis_rules *rules, clv_logical_axis out,
+                               const clv_layout *features, int d)
 {
-    clv_layout layout = clv_nn_activation(graph, parallel, clv_graph_type(graph, x).rank, -1, 1);
-    return clv_constrain(graph, x, &layout);
+    clv_layout kernel = clv_named_layout(graph, rules, 2, (clv_logical_axis[]){CLV_EMBED_KERNEL, out});
+    const clv_subaxis *a, *b;
+    int n = clv_layout_axes(&a, features, d), n_kernel = clv_layout_axes(&b, &kernel, 0);
+    return n > 0 && n == n_kernel && memcmp(a, b, (size_t)n * sizeof *a) == 0;
 }
 
-clv_value clv_nn_leave(clv_graph *graph, clv_value x, const clv_parallel *parallel)
+clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_logical_axis out)
 {
-    clv_layout layout = clv_residual_layout(graph, parallel, clv_graph_type(graph, x).rank);
+    int last = clv_graph_type(graph, x).rank - 1;
+    if (last < 0)
+        return x;
+    clv_layout inside = clv_nn_activation(graph, rules, last, 1, &out);
+    clv_layout outside = clv_residual_layout(graph, rules, last + 1);
+    set_dim(graph, &inside, last, NULL, 0, 1);
+    if (contracts_in_place(graph, rules, out, &outside, last)) {
+        const clv_subaxis *axes;
+        int n = clv_layout_axes(&axes, &outside, last), free_axes = 0;
+        while (free_axes < n && !clv_layout_uses(&inside, axes[free_axes]))
+            free_axes++;
+        if (free_axes == n)
+            copy_dim(graph, &inside, last, &outside, last);
+    }
+    return clv_constrain(graph, x, &inside);
+}
+
+clv_value clv_nn_leave(clv_graph *graph, clv_value x, const clv_axis_rules *rules)
+{
+    clv_layout layout = clv_residual_layout(graph, rules, clv_graph_type(graph, x).rank);
     return clv_constrain(graph, x, &layout);
 }
 

@@ -1,37 +1,29 @@
-/* layouts.h - the layouts that layers state. */
+/* layouts.h - the layouts that layers state, by the names of dimensions. */
 #ifndef CLEAVE_NN_LAYOUTS_H
 #define CLEAVE_NN_LAYOUTS_H
 
 #include "cleave/nn.h"
 
-/* A layout of `rank` dimensions with the tensor-parallel axis on dimension split (-1: none), in granules. */
-clv_layout clv_nn_weight(clv_graph *graph, const clv_parallel *parallel, int rank, int split, int64_t granule);
+/* An activation of `rows` leading dimensions [batch, ..., seq] (one alone is both) and n more with these names. */
+clv_layout clv_nn_activation(clv_graph *graph, const clv_axis_rules *rules, int rows, int n,
+                             const clv_logical_axis *names);
 
-/* Activations [batch..., last...]: the batch axis on dimension 0 (rank >= 2), the tensor-parallel axis on `split` (-1: none). */
-clv_layout clv_nn_activation(clv_graph *graph, const clv_parallel *parallel, int rank, int split, int64_t granule);
+/* Cuts dimension d of a tensor of heads, laid out by rules over T ranks, so that no rank needs a KV head that it lacks:
+ * when T <= kv_heads (or every query head has its own) queries are cut by KV groups, along with keys and values; else
+ * queries over all T, keys and values gcd(T, kv_heads) ways, replicated over the rest. */
+void clv_nn_cut_query_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads);
+void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads);
 
-/* How heads are cut: with T ranks, all together by KV groups when T <= kv_heads or every query head has its own; else
- * queries over all T and keys and values gcd(T, kv_heads) ways, replicated over the rest. */
-typedef struct clv_head_cut {
-    int n; /* sub-axes of the query cut: 0 or 1 */
-    clv_subaxis query;
-    int64_t query_granule; /* heads */
-    int n_kv;
-    clv_subaxis kv;
-} clv_head_cut;
-clv_head_cut clv_nn_head_cut(clv_graph *graph, const clv_parallel *parallel, int64_t heads, int64_t kv_heads);
+/* A weight: state that products come to, so that it never moves over the axes that products are split by. layout NULL:
+ * by the names. */
+clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,
+                        const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout, clv_init init);
 
-/* Replaces the cut of dimension d. */
-void clv_nn_cut(clv_graph *graph, clv_layout *layout, int d, const clv_subaxis *axes, int n, int64_t granule);
-
-/* A weight: state that products come to, so that it never moves over the tensor-parallel axis. */
-clv_value clv_nn_weight_state(clv_graph *graph, const clv_parallel *parallel, const char *name, clv_dtype dtype,
-                              int rank, const int64_t *shape, const clv_layout *layout, clv_init init);
-
-/* x brought into a tensor-parallel region: whole over the axis (f, or g from sequence-parallel). */
-clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_parallel *parallel);
+/* x brought into a product whose result is split by `out` (f, or g from sequence-parallel): rows as the result will have them,
+ * features whole unless the weight is split alike over the contracted dimension. */
+clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_logical_axis out);
 /* x brought out of it: to the residual layout (f*, or g*). */
-clv_value clv_nn_leave(clv_graph *graph, clv_value x, const clv_parallel *parallel);
+clv_value clv_nn_leave(clv_graph *graph, clv_value x, const clv_axis_rules *rules);
 
 /* "bsm,mhd->bshd" for x with `rows` leading dimensions: letters a, b, ...; in and out are the letters of x's and the
  * result's trailing dimensions. */

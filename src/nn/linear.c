@@ -10,54 +10,64 @@ static const char *part_name(char *out, size_t size, const clv_linear_options *o
     return out;
 }
 
-static clv_value weight_of(clv_graph *graph, const clv_parallel *parallel, const clv_linear_options *options,
-                           clv_dtype dtype, const int64_t *shape, const clv_layout *layout)
+static clv_value weight_of(clv_graph *graph, const clv_axis_rules *rules, const clv_linear_options *options,
+                           clv_dtype dtype, const int64_t *shape, const clv_logical_axis *names)
 {
     char name[128];
-    return clv_nn_weight_state(graph, parallel, part_name(name, sizeof name, options, "weight"), dtype, 2, shape,
-                               layout, options->init);
+    return clv_nn_weight(graph, rules, part_name(name, sizeof name, options, "weight"), dtype, 2, shape, names, NULL,
+                         options->init);
+}
+
+/* The dimension that ranks split. */
+static clv_logical_axis features_of(const clv_linear_options *options)
+{
+    return options->features != CLV_UNNAMED ? options->features : CLV_HIDDEN;
 }
 
 static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_options *options, int64_t features,
-                          const clv_layout *layout)
+                          const clv_axis_rules *rules, clv_logical_axis axis)
 {
     char name[128];
+    clv_layout layout = clv_named_layout(graph, rules, 1, &axis);
     clv_init zeros = {CLV_INIT_ZEROS, 0};
     if (!options->bias)
         return y;
     return clv_add(graph, y,
                    clv_state(graph, part_name(name, sizeof name, options, "bias"), clv_graph_type(graph, y).dtype, 1,
-                             &features, layout, zeros));
+                             &features, &layout, zeros));
 }
 
-clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_parallel *parallel,
+clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                      const clv_linear_options *options)
 {
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
         return CLV_NONE;
+    clv_logical_axis names[] = {CLV_EMBED_KERNEL, features_of(options)};
     int64_t shape[] = {type.shape[type.rank - 1], features};
-    clv_layout columns = clv_nn_weight(graph, parallel, 2, 1, 1), part = clv_nn_weight(graph, parallel, 1, 0, 1);
-    clv_layout split = clv_nn_activation(graph, parallel, type.rank, type.rank - 1, 1);
-    clv_value weight = weight_of(graph, parallel, options, type.dtype, shape, &columns);
-    clv_value y = clv_nn_product(graph, clv_nn_enter(graph, x, parallel), weight, "m", "mf", "f");
-    y = clv_constrain(graph, y, &split);
-    y = add_bias(graph, y, options, features, &part);
-    return options->gather_output ? clv_nn_enter(graph, y, parallel) : y;
+    clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[1]);
+    clv_value weight = weight_of(graph, rules, options, type.dtype, shape, names);
+    clv_value y = clv_nn_product(graph, clv_nn_enter(graph, x, rules, names[1]), weight, "m", "mf", "f");
+    y = add_bias(graph, clv_constrain(graph, y, &split), options, features, rules, names[1]);
+    if (!options->gather_output)
+        return y;
+    clv_layout whole = split;
+    clv_layout_set_dim(&whole, &graph->mesh, type.rank - 1, NULL, 0, 1, NULL);
+    return clv_constrain(graph, y, &whole);
 }
 
-clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_parallel *parallel,
+clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                   const clv_linear_options *options)
 {
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
         return CLV_NONE;
+    clv_logical_axis names[] = {features_of(options), CLV_EMBED_KERNEL};
     int64_t shape[] = {type.shape[type.rank - 1], features};
-    clv_layout rows = clv_nn_weight(graph, parallel, 2, 0, 1), whole = clv_layout_replicated(1);
-    clv_layout split = clv_nn_activation(graph, parallel, type.rank, type.rank - 1, 1);
-    clv_value weight = weight_of(graph, parallel, options, type.dtype, shape, &rows);
+    clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[0]);
+    clv_value weight = weight_of(graph, rules, options, type.dtype, shape, names);
     if (!options->input_is_parallel)
         x = clv_constrain(graph, x, &split);
-    clv_value y = clv_nn_leave(graph, clv_nn_product(graph, x, weight, "f", "fm", "m"), parallel);
-    return add_bias(graph, y, options, features, &whole);
+    clv_value y = clv_nn_leave(graph, clv_nn_product(graph, x, weight, "f", "fm", "m"), rules);
+    return add_bias(graph, y, options, features, rules, CLV_EMBED);
 }

@@ -5,24 +5,27 @@
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
-static clv_value vector(clv_graph *graph, const char *name, const char *part, clv_value x, clv_init_kind kind)
+static clv_value vector(clv_graph *graph, const clv_axis_rules *rules, const char *name, const char *part, clv_value x,
+                        clv_init_kind kind)
 {
     char full[128];
     clv_type type = clv_graph_type(graph, x);
     if (type.rank < 1)
         return CLV_NONE;
-    clv_layout whole = clv_layout_replicated(1);
+    clv_layout layout = clv_named_layout(graph, rules, 1, (clv_logical_axis[]){CLV_EMBED});
     snprintf(full, sizeof full, "%s.%s", name, part);
-    return clv_state(graph, full, type.dtype, 1, &type.shape[type.rank - 1], &whole, (clv_init){kind, 0});
+    return clv_state(graph, full, type.dtype, 1, &type.shape[type.rank - 1], &layout, (clv_init){kind, 0});
 }
 
-clv_value clv_parallel_rms_norm(clv_graph *graph, clv_value x, const char *name, double eps)
+clv_value clv_parallel_rms_norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
+                                double eps)
 {
-    return clv_rms_norm(graph, x, vector(graph, name, "weight", x, CLV_INIT_ONES), eps);
+    return clv_rms_norm(graph, x, vector(graph, rules, name, "weight", x, CLV_INIT_ONES), eps);
 }
 
-clv_value clv_parallel_layer_norm(clv_graph *graph, clv_value x, const char *name, double eps, bool bias)
+clv_value clv_parallel_layer_norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
+                                  double eps, bool bias)
 {
-    clv_value gain = vector(graph, name, "weight", x, CLV_INIT_ONES);
-    return clv_layer_norm(graph, x, gain, bias ? vector(graph, name, "bias", x, CLV_INIT_ZEROS) : CLV_NONE, eps);
+    clv_value gain = vector(graph, rules, name, "weight", x, CLV_INIT_ONES);
+    return clv_layer_norm(graph, x, gain, bias ? vector(graph, rules, name, "bias", x, CLV_INIT_ZEROS) : CLV_NONE, eps);
 }

@@ -5,14 +5,19 @@
 #include "nn/layouts.h"
 
 clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, int64_t vocabulary, int64_t width,
-                                       clv_dtype dtype, const clv_parallel *parallel, const char *name, clv_init init)
+                                       clv_dtype dtype, const clv_axis_rules *rules, const char *name, clv_init init)
 {
     char full[128];
     snprintf(full, sizeof full, "%s.weight", name ? name : "embedding");
     int64_t shape[] = {vocabulary, width};
-    clv_layout rows = clv_nn_weight(graph, parallel, 2, 0, 1);
-    clv_value table = clv_nn_weight_state(graph, parallel, full, dtype, 2, shape, &rows, init);
-    return clv_nn_leave(graph, clv_embedding(graph, table, ids), parallel);
+    static const clv_logical_axis names[] = {CLV_VOCAB, CLV_EMBED_KERNEL};
+    clv_value table = clv_nn_weight(graph, rules, full, dtype, 2, shape, names, NULL, init);
+    return clv_nn_leave(graph, clv_embedding(graph, table, ids), rules);
+}
+
+clv_value clv_vocab_parallel_logits(clv_graph *graph, clv_value x, clv_value table, const clv_axis_rules *rules)
+{
+    return clv_nn_product(graph, clv_nn_enter(graph, x, rules, CLV_VOCAB), table, "m", "vm", "v");
 }
 
 clv_value clv_vocab_parallel_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored)

@@ -20,7 +20,7 @@ static clv_status compile(clv_trainer *t, const clv_mesh *mesh, clv_error *err)
     clv_graph *graph;
     CLV_TRY(clv_graph_new(&graph, mesh, err));
     clv_llama_build build = {
-        .batch = t->options.batch, .seq = t->options.seq, .parallel = t->options.parallel, .dtype = CLV_F32};
+        .batch = t->options.batch, .seq = t->options.seq, .rules = t->options.rules, .dtype = CLV_F32};
     clv_llama_train_options step = {.adamw = t->options.adamw};
     clv_llama_train_step(graph, &t->options.model, &build, &step);
     clv_status status = clv_compile(&t->program, graph, NULL, err);

@@ -8,7 +8,7 @@
 
 typedef struct clv_train_options {
     clv_llama_config model;
-    clv_parallel parallel;
+    clv_axis_rules rules;
     int64_t batch, seq;
     clv_schedule schedule; /* schedule.steps: how long to train */
     clv_adamw_options adamw;

@@ -1,0 +1,169 @@
+/* rules.c - logical axis rules: presets, and layouts by rule. */
+#include "cleave/rules.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "nn/presets.h"
+#include "tensor/text.h"
+
+const char *clv_logical_axis_name(clv_logical_axis name)
+{
+    static const char *const names[CLV_N_LOGICAL_AXES] = {[CLV_UNNAMED] = "_",
+#define CLV_LOGICAL_NAME(code, text) [code] = (text),
+                                                          CLV_LOGICAL_AXES(CLV_LOGICAL_NAME)
+#undef CLV_LOGICAL_NAME
+    };
+    return names[name];
+}
+
+/* ---- presets ---- */
+
+static void add_preset_rules(clv_axis_rules *rules, const clv_preset *preset, const clv_mesh *mesh)
+{
+    for (int i = 0; i < CLV_PRESET_RULES && preset->rule[i].axis; i++) {
+        int axis = clv_mesh_find_name(mesh, preset->rule[i].axis, (int)strlen(preset->rule[i].axis));
+        if (axis >= 0)
+            rules->rule[rules->n++] = (clv_axis_rule){preset->rule[i].name, 1, {axis}};
+    }
+    int data = preset->splits_optimizer ? clv_mesh_find_name(mesh, "data", 4) : -1;
+    if (data >= 0)
+        rules->optimizer[rules->n_optimizer++] = data;
+}
+
+static bool uses(const clv_axis_rules *rules, int axis)
+{
+    for (int r = 0; r < rules->n; r++)
+        for (int i = 0; i < rules->rule[r].n_axes; i++)
+            if (rules->rule[r].axis[i] == axis)
+                return true;
+    return false;
+}
+
+/* Whether the mesh has what the preset needs, and the preset uses every axis of the mesh. */
+static bool fits(const clv_preset *preset, const clv_mesh *mesh)
+{
+    clv_axis_rules rules = {0};
+    add_preset_rules(&rules, preset, mesh);
+    for (int a = 0; a < mesh->n_axes; a++)
+        if (!uses(&rules, a))
+            return false;
+    for (int i = 0; i < CLV_PRESET_NEEDS && preset->needs[i]; i++)
+        if (clv_mesh_find_name(mesh, preset->needs[i], (int)strlen(preset->needs[i])) < 0)
+            return false;
+    return true;
+}
+
+static clv_status refuse(const char *name, const clv_mesh *mesh, clv_error *err)
+{
+    char text[512], axes[256], fitting[256];
+    clv_text list = {.out = fitting, .size = sizeof fitting};
+    for (int p = 0; p < clv_n_presets; p++)
+        if (fits(&clv_presets[p], mesh))
+            clv_text_add(&list, "%s%s", list.length ? ", " : "", clv_presets[p].name);
+    clv_text_end(&list);
+    clv_mesh_print(text, sizeof text, mesh);
+    clv_mesh_names(axes, sizeof axes, mesh);
+    return clv_fail(err, CLV_EAXIS, "%s%s%s not fit the mesh '%s' (axes %s); %s%s", name ? "the rules '" : "",
+                    name ? name : "the default rules", name ? "' do" : " do", text, axes,
+                    list.length ? "presets that fit: " : "no preset fits: write a rules file",
+                    list.length ? fitting : "");
+}
+
+static clv_status find_preset(const clv_preset **out, const char *name, clv_error *err)
+{
+    char names[256];
+    clv_text list = {.out = names, .size = sizeof names};
+    for (int p = 0; p < clv_n_presets; p++) {
+        if (strcmp(clv_presets[p].name, name) == 0) {
+            *out = &clv_presets[p];
+            return CLV_OK;
+        }
+        clv_text_add(&list, "%s%s", p ? ", " : "", clv_presets[p].name);
+    }
+    clv_text_end(&list);
+    return clv_fail(err, CLV_EINVAL, "no preset is called '%s'; valid: %s, or a file of rules", name, names);
+}
+
+clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *name, const clv_mesh *mesh, clv_error *err)
+{
+    const clv_preset *preset = &clv_default_preset;
+    if (name)
+        CLV_TRY(find_preset(&preset, name, err));
+    if (!fits(preset, mesh))
+        return refuse(name, mesh, err);
+    *out = (clv_axis_rules){0};
+    add_preset_rules(out, preset, mesh);
+    return CLV_OK;
+}
+
+clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_axis name)
+{
+    clv_axis_rules kept = *rules;
+    kept.n = 0;
+    for (int r = 0; r < rules->n; r++)
+        if (rules->rule[r].name != name)
+            kept.rule[kept.n++] = rules->rule[r];
+    return kept;
+}
+
+/* ---- layouts ---- */
+
+static uint32_t axes_of(const clv_axis_rule *rule)
+{
+    uint32_t mask = 0;
+    for (int i = 0; i < rule->n_axes; i++)
+        mask |= 1u << rule->axis[i];
+    return mask;
+}
+
+static clv_status cut_by(clv_layout *layout, const clv_mesh *mesh, int d, const int *axis, int n, clv_error *err)
+{
+    clv_subaxis whole[CLV_MAX_RULE_AXES];
+    for (int i = 0; i < n; i++)
+        whole[i] = clv_mesh_whole(mesh, axis[i]);
+    return clv_layout_set_dim(layout, mesh, d, whole, n, 1, err);
+}
+
+clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh, int rank,
+                                 const clv_logical_axis *names, clv_error *err)
+{
+    bool settled[CLV_MAX_RANK] = {false};
+    uint32_t used = 0;
+    *out = clv_layout_replicated(rank);
+    for (int r = 0; rules && r < rules->n; r++) {
+        const clv_axis_rule *rule = &rules->rule[r];
+        int d = 0;
+        while (d < rank && (settled[d] || names[d] != rule->name))
+            d++;
+        if (d == rank || (axes_of(rule) & used))
+            continue;
+        settled[d] = true;
+        used |= axes_of(rule);
+        CLV_TRY(cut_by(out, mesh, d, rule->axis, rule->n_axes, err));
+    }
+    return CLV_OK;
+}
+
+clv_status clv_axis_rules_optimizer_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh,
+                                           const clv_layout *parameter, const int64_t *shape, clv_error *err)
+{
+    *out = *parameter;
+    for (int i = 0; rules && i < rules->n_optimizer; i++) {
+        clv_subaxis axis = clv_mesh_whole(mesh, rules->optimizer[i]);
+        int largest = -1;
+        int64_t most = 0;
+        for (int d = 0; d < out->rank; d++) {
+            int64_t granules = shape[d] / out->granule[d] / clv_layout_blocks(out, d);
+            if (granules > most) {
+                most = granules;
+                largest = d;
+            }
+        }
+        if (largest >= 0 && axis.size > 1 && !clv_layout_uses(out, axis))
+            CLV_TRY(clv_layout_cut(out, mesh, largest, axis, err));
+    }
+    return CLV_OK;
+}

@@ -1,0 +1,27 @@
+/* nn_layers.h - every layer on sizes that no degree divides, with outputs and gradients to compare with one rank's. The
+ * reference is the same graph in f64, run op by op on whole tensors without the partitioner; a result in f32 may differ by
+ * 1e-5 x max(the tensor's largest, 1e-3 x the largest gradient of its layer). */
+#ifndef CLEAVE_TESTS_NN_LAYERS_H
+#define CLEAVE_TESTS_NN_LAYERS_H
+
+#include "cleave/nn.h"
+
+typedef struct nn_layer {
+    const char *name;
+    /* Builds on x [B,S,width] (or ids and labels) and returns what is differentiated. */
+    clv_value (*build)(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype);
+    int64_t width; /* 0: the layer takes "ids" and "labels" [B,S] instead of x */
+    int64_t vocabulary;
+} nn_layer;
+
+extern const nn_layer nn_layers[];
+extern const int n_nn_layers;
+
+/* The reference that nn_run_on compares with; free it before the next layer's. */
+void nn_make_reference(const nn_layer *layer);
+void nn_free_reference(void);
+
+/* Runs the layer's forward and backward pass on rank threads and compares. rules: a preset's name, or JSON. */
+void nn_run_on(const nn_layer *layer, const char *mesh, const char *rules);
+
+#endif

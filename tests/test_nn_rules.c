@@ -1,0 +1,218 @@
+/* test_nn_rules.c - every layer under every preset and under random rules gives one rank's outputs and gradients, and
+ * rules that make no sense are refused. CLV_SEED and CLV_CASES choose other random rules. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "nn_layers.h"
+
+/* ---- layouts by rule ---- */
+
+static void layout_is(const char *mesh_text, const char *rules_text, int rank, const clv_logical_axis *names,
+                      const char *expected)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_layout layout;
+    char text[CLV_LAYOUT_TEXT];
+    assert_int_equal(clv_mesh_parse(&mesh, mesh_text, &err), CLV_OK);
+    if (clv_axis_rules_parse(&rules, rules_text, strlen(rules_text), &mesh, "rules", &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(clv_axis_rules_layout(&layout, &rules, &mesh, rank, names, &err), CLV_OK);
+    clv_layout_print(text, sizeof text, &layout, &mesh);
+    assert_string_equal(text, expected);
+}
+
+static void test_first_match_wins(void **state)
+{
+    static const clv_logical_axis product[] = {CLV_BATCH, CLV_SEQ, CLV_HEADS}, row[] = {CLV_BATCH, CLV_SEQ, CLV_EMBED};
+    const char *sp = "{\"rules\": [[\"batch\",\"a\"],[\"heads\",\"b\"],[\"seq\",\"b\"]]}";
+    (void)state;
+    layout_is("a=2,b=3", sp, 3, product, "a,_,b");
+    layout_is("a=2,b=3", sp, 3, row, "a,b,_");
+    /* The later rule is a fallback, unless the earlier says none. */
+    layout_is("a=2,b=3", "{\"rules\":[[\"seq\",\"a\"],[\"batch\",\"a\"],[\"batch\",\"b\"]]}", 3, row, "b,a,_");
+    layout_is("a=2,b=3", "{\"rules\":[[\"batch\",null],[\"batch\",\"b\"]]}", 3, row, "_,_,_");
+    /* All axes of a rule, or none. */
+    layout_is("a=2,b=3", "{\"rules\":[[\"seq\",\"a\"],[\"batch\",[\"a\",\"b\"]]]}", 3, row, "_,a,_");
+    layout_is("a=2,b=3", "{ // comment\n \"rules\": /* [ */ [[\"embed\",[\"b\",\"a\"]]]}", 3, row, "_,_,(b,a)");
+}
+
+static void test_optimizer_layout(void **state)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_layout parameter, moments;
+    char text[CLV_LAYOUT_TEXT];
+    (void)state;
+    assert_int_equal(clv_mesh_parse(&mesh, "data=4,model=2", &err), CLV_OK);
+    assert_int_equal(clv_axis_rules_preset(&rules, "zero1", &mesh, &err), CLV_OK);
+    assert_int_equal(clv_layout_parse(&parameter, "_,model", &mesh, 2, &err), CLV_OK);
+    assert_int_equal(clv_axis_rules_optimizer_layout(&moments, &rules, &mesh, &parameter, (int64_t[]){8, 12}, &err),
+                     CLV_OK);
+    clv_layout_print(text, sizeof text, &moments, &mesh);
+    assert_string_equal(text, "data,model");
+    assert_int_equal(clv_axis_rules_optimizer_layout(&moments, &rules, &mesh, &parameter, (int64_t[]){8, 20}, &err),
+                     CLV_OK);
+    clv_layout_print(text, sizeof text, &moments, &mesh);
+    assert_string_equal(text, "_,(model,data)");
+}
+
+/* ---- refusals ---- */
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *rules, *message;
+    } cases[] = {
+        {"{\"rules\":[[\"batch\",\"c\"]]}", "rules: rule 1: the mesh has no axis 'c'; valid: a, b"},
+        {"{\"rules\":[[\"btach\",\"a\"]]}",
+         "rules: rule 1: 'btach' is no logical axis; valid: batch, seq, embed, embed_kernel, hidden, heads, kv_heads, "
+         "head_dim, vocab, layers"},
+        {"{\"rules\":[[\"batch\",[\"a\",\"a\"]]]}", "rules: rule 1: axis 'a' twice; each splits a tensor once"},
+        {"{\"rules\":[[\"layers\",\"a\"]]}",
+         "rules: rule 1: layers are not stacked, so 'layers' takes no axis; valid: null"},
+        {"{\"rules\":[[\"batch\"]]}", "rules: rule 1: a rule is a pair, [\"heads\", \"model\"] or [\"seq\", null]"},
+        {"{\"rules\":[[\"batch\",7]]}", "rules: rule 1: a mesh axis is a string"},
+        {"{\"rules\":7}", "rules: \"rules\" must be a list of at most 32 pairs"},
+        {"{\"rule\":[]}", "rules: unknown key \"rule\"; valid: rules, optimizer"},
+        {"[]", "rules: not a JSON object"},
+    };
+    clv_error err;
+    clv_mesh mesh;
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        clv_axis_rules rules;
+        err = (clv_error){0};
+        assert_int_equal(clv_mesh_parse(&mesh, "a=2,b=3", &err), CLV_OK);
+        assert_int_not_equal(clv_axis_rules_parse(&rules, cases[i].rules, strlen(cases[i].rules), &mesh, "rules", &err),
+                             CLV_OK);
+        assert_string_equal(err.message, cases[i].message);
+    }
+}
+
+static void preset_is_refused(const char *preset, const char *mesh_text, const char *message)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    assert_int_equal(clv_mesh_parse(&mesh, mesh_text, &err), CLV_OK);
+    assert_int_not_equal(clv_axis_rules_preset(&rules, preset, &mesh, &err), CLV_OK);
+    assert_string_equal(err.message, message);
+}
+
+static void test_presets_that_do_not_fit(void **state)
+{
+    (void)state;
+    preset_is_refused(NULL, "X=2,Y=2",
+                      "the default rules do not fit the mesh 'X=2,Y=2' (axes X, Y); presets that fit: gspmd-2d");
+    preset_is_refused(
+        "megatron", "data=2",
+        "the rules 'megatron' do not fit the mesh 'data=2' (axes data); presets that fit: dp, fsdp, zero1");
+    preset_is_refused("dp", "data=2,pipe=2",
+                      "the rules 'dp' do not fit the mesh 'data=2,pipe=2' (axes data, pipe); no preset fits: write a "
+                      "rules file");
+    preset_is_refused("megatorn", "model=2",
+                      "no preset is called 'megatorn'; valid: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, "
+                      "gspmd-2d, zero1, or a file of rules");
+}
+
+/* ---- every layer by every preset ---- */
+
+static void test_presets(void **state)
+{
+    static const struct {
+        const char *rules, *mesh;
+    } cases[] = {
+        {"dp", "data=3"},
+        {"fsdp", "data=2"},
+        {"fsdp", "data=5"},
+        {"fsdp+megatron-sp", "data=2,model=3"},
+        {"fsdp+megatron-sp", "data=3,model=2"},
+        {"gspmd-2d", "X=2,Y=2"},
+        {"gspmd-2d", "X=2,Y=3"},
+        {"gspmd-2d", "X=1,Y=4"},
+        {"gspmd-2d", "Y=2,X=3"},
+        {"zero1", "data=2,model=2"},
+    };
+    (void)state;
+    for (int i = 0; i < n_nn_layers; i++) {
+        nn_make_reference(&nn_layers[i]);
+        for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+            nn_run_on(&nn_layers[i], cases[c].mesh, cases[c].rules);
+        nn_free_reference();
+    }
+}
+
+/* ---- random rules ---- */
+
+static unsigned long long random_state;
+
+static int below(int n)
+{
+    random_state = random_state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return (int)((random_state >> 33) % (unsigned)n);
+}
+
+static int number(const char *name, int fallback)
+{
+    const char *text = getenv(name);
+    return text ? atoi(text) : fallback;
+}
+
+static void random_rules(char *out, size_t size, const char *const *axes, int n_axes)
+{
+    size_t at = (size_t)snprintf(out, size, "{\"rules\":[");
+    int n = 1 + below(9);
+    for (int r = 0; r < n; r++) {
+        const char *name = clv_logical_axis_name((clv_logical_axis)(CLV_BATCH + below(CLV_LAYERS - CLV_BATCH)));
+        const char *axis = axes[below(n_axes)], *other = axes[below(n_axes)];
+        at += (size_t)snprintf(out + at, size - at, "%s[\"%s\",", r ? "," : "", name);
+        if (below(8) == 0)
+            at += (size_t)snprintf(out + at, size - at, "null]");
+        else if (below(4) == 0 && other != axis)
+            at += (size_t)snprintf(out + at, size - at, "[\"%s\",\"%s\"]]", axis, other);
+        else
+            at += (size_t)snprintf(out + at, size - at, "\"%s\"]", axis);
+    }
+    snprintf(out + at, size - at, "]}");
+}
+
+static void test_random_rules(void **state)
+{
+    static const char *const meshes[] = {"a=2", "a=2,b=2", "a=3,b=2", "a=2,b=2,c=2", "a=4,b=2", "a=5"};
+    static const int n_axes[] = {1, 2, 2, 3, 2, 1};
+    static const char *const axes[] = {"a", "b", "c"};
+    int cases = number("CLV_CASES", 6);
+    (void)state;
+    random_state = (unsigned long long)number("CLV_SEED", 1);
+    for (int i = 0; i < n_nn_layers; i++) {
+        nn_make_reference(&nn_layers[i]);
+        for (int c = 0; c < cases; c++) {
+            char rules[1024];
+            int mesh = below(6);
+            random_rules(rules, sizeof rules, axes, n_axes[mesh]);
+            if (getenv("CLV_PRINT"))
+                print_message("%s on %s by %s\n", nn_layers[i].name, meshes[mesh], rules);
+            nn_run_on(&nn_layers[i], meshes[mesh], rules);
+        }
+        nn_free_reference();
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_first_match_wins), cmocka_unit_test(test_optimizer_layout),
+        cmocka_unit_test(test_refused),          cmocka_unit_test(test_presets_that_do_not_fit),
+        cmocka_unit_test(test_presets),          cmocka_unit_test(test_random_rules),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
