@@ -190,9 +190,13 @@ CLV_API clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key k
 
 typedef struct clv_adamw_options {
     double beta1, beta2, eps, weight_decay; /**< zeros: 0.9, 0.999, 1e-8; weight_decay 0 */
+    const clv_layout
+        *state_layout; /**< of the moments; NULL: the parameter's. Cut further it is ZeRO stage 1: the gradient
+                                                 is reduce-scattered, the new parameter gathered */
 } clv_adamw_options;
-/** AdamW (Loshchilov & Hutter 2019, eps outside the root): makes the moments as state "<name>.m" and ".v" in the
- *  parameter's layout and assigns all three. lr: f32 scalar; step: i32 scalar, 1 at the first update. */
+/** AdamW (Loshchilov & Hutter 2019, eps outside the root): makes the moments as state "<name>.m" and ".v", f32 (f64 for f64), and
+ *  for a parameter of 16 bits an f32 copy ".master" that begins as it does; assigns all. lr: f32 scalar; step: i32 scalar, 1 at the
+ *  first update. */
 CLV_API void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, clv_value step,
                        const clv_adamw_options *options);
 

@@ -100,6 +100,7 @@ void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_v
     if (!clv_graph_ok(graph) || !valid)
         return;
     int n_values = graph->n_values, n_ops = graph->n_ops;
+    graph->differentiating = true;
     bool *depends = calloc((size_t)n_values, sizeof *depends);
     clv_value *cotangents = calloc((size_t)n_values, sizeof *cotangents);
     if (depends && cotangents) {
@@ -116,6 +117,7 @@ void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_v
     } else {
         clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the cotangents of %d values", n_values);
     }
+    graph->differentiating = false;
     free(depends);
     free(cotangents);
 }

@@ -200,8 +200,12 @@ clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int ran
 {
     clv_value_info info = {.type = {.dtype = dtype, .rank = rank}, .init = init};
     clv_value value = add_named(graph, CLV_FROM_STATE, name, &info, shape, layout);
-    if (clv_valid(value))
-        graph->values[value.id].stated = true;
+    if (!clv_valid(value))
+        return value;
+    clv_value_info *made = &graph->values[value.id];
+    made->stated = true;
+    made->init_name = made->name;
+    made->role = clv_dtype_is_float(dtype) ? CLV_ROLE_PARAMETER : CLV_ROLE_OTHER;
     return value;
 }
 
@@ -210,6 +214,14 @@ void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis)
     int index;
     if (clv_graph_ok(graph) && clv_valid(value) && clv_mesh_find(&index, &graph->mesh, axis, &graph->error) == CLV_OK)
         graph->values[value.id].kept |= 1u << index;
+}
+
+clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value)
+{
+    while (clv_valid(value) && graph->values[value.id].source == CLV_FROM_OP &&
+           graph->ops[graph->values[value.id].op].def->constraint)
+        value.id = graph->ops[graph->values[value.id].op].in[0];
+    return value;
 }
 
 int clv_parameters(const clv_graph *graph, clv_value *out, int room)
@@ -314,7 +326,7 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
     clv_type types[CLV_MAX_IN] = {0};
     if (!clv_graph_ok(graph) || !operand_types(graph, def, in, n_in, types))
         return;
-    clv_op op = {.id = graph->n_ops, .def = def, .n_in = n_in, .n_out = def->n_out};
+    clv_op op = {.id = graph->n_ops, .def = def, .backward = graph->differentiating, .n_in = n_in, .n_out = def->n_out};
     op.attrs = attrs ? clv_arena_copy(graph->arena, attrs, def->attrs_size) : NULL;
     op.name = clv_arena_format(graph->arena, "%s%s", graph->scope, def->name);
     if (!op.name || (attrs && !op.attrs) ||

@@ -11,14 +11,16 @@ typedef enum clv_source { CLV_FROM_OP, CLV_FROM_INPUT, CLV_FROM_STATE } clv_sour
 typedef struct clv_value_info {
     clv_type type;
     clv_source source;
-    int op;            /* the op that makes it; -1 for inputs and state */
-    const char *name;  /* inputs and state: full name; else NULL */
-    bool stated;       /* a layout was stated */
-    clv_layout layout; /* where stated */
-    clv_init init;     /* state */
-    int assigned;      /* state: the value it becomes; -1 */
-    int primal;        /* a cotangent's primal value; -1 */
-    uint32_t kept;     /* bit a: not to be moved over mesh axis a */
+    int op;                /* the op that makes it; -1 for inputs and state */
+    const char *name;      /* inputs and state: full name; else NULL */
+    bool stated;           /* a layout was stated */
+    clv_layout layout;     /* where stated */
+    clv_init init;         /* state */
+    const char *init_name; /* state: its random values are keyed by this name */
+    clv_state_role role;   /* state */
+    int assigned;          /* state: the value it becomes; -1 */
+    int primal;            /* a cotangent's primal value; -1 */
+    uint32_t kept;         /* bit a: not to be moved over mesh axis a */
 } clv_value_info;
 
 typedef struct clv_named_output {
@@ -38,7 +40,8 @@ struct clv_graph {
     clv_value_info *values;
     int n_outputs, output_capacity;
     clv_named_output *outputs;
-    char scope[256]; /* "layers.3.mlp." */
+    char scope[256];      /* "layers.3.mlp." */
+    bool differentiating; /* ops that are made belong to the backward pass */
     int depth;
     int outer[16]; /* length of the scope before each push */
 };
@@ -54,6 +57,9 @@ clv_value clv_graph_emit1(clv_graph *graph, const clv_op_def *def, const void *a
 /* Records a failure of a builder (the first is kept); returns CLV_NONE. */
 clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* The value before constraints on it. */
+clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value);
 
 static inline bool clv_graph_ok(const clv_graph *graph)
 {

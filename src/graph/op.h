@@ -16,12 +16,16 @@ enum {
 
 typedef struct clv_op_def clv_op_def;
 
+/* What state is for: how plans of memory sort it. */
+typedef enum clv_state_role { CLV_ROLE_OTHER, CLV_ROLE_PARAMETER, CLV_ROLE_OPTIMIZER, CLV_ROLE_CACHE } clv_state_role;
+
 /* An op of a graph. in[i] < 0: an optional operand that is absent. */
 typedef struct clv_op {
     int id;
     const clv_op_def *def;
     const void *attrs; /* def->attrs_size bytes */
     const char *name;  /* scope and op name: "layers.3.mlp.einsum" */
+    bool backward;     /* made by clv_gradients */
     int n_in, n_out;
     int in[CLV_MAX_IN];   /* value ids */
     int out[CLV_MAX_OUT]; /* value ids */

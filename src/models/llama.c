@@ -85,6 +85,13 @@ void clv_llama_train_step(clv_graph *graph, const clv_llama_config *config, cons
         clv_adamw_options o = options->adamw;
         if (clv_graph_type(graph, parameters[i]).rank < 2)
             o.weight_decay = 0;
+        clv_layout held = clv_value_layout(graph, parameters[i]), moments;
+        clv_type type = clv_graph_type(graph, parameters[i]);
+        if (clv_graph_ok(graph) &&
+            clv_axis_rules_optimizer_layout(&moments, &build->rules, &graph->mesh, &held, type.shape, &graph->error) ==
+                CLV_OK &&
+            build->rules.n_optimizer > 0)
+            o.state_layout = &moments;
         clv_adamw(graph, parameters[i], gradients[i], lr, step, &o);
     }
     clv_layout scalar = clv_layout_replicated(0);

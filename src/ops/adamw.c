@@ -6,7 +6,8 @@
  *   factors: every dimension passes, in place on p, m and v; not linear: a partial gradient is reduced first, straight
  *   into the parameter's layout (all-reduce when replicated, reduce-scatter when split: ZeRO)
  *
- * Source: Loshchilov & Hutter 2019, arXiv:1711.05101, as torch.optim.AdamW. m and v are f32 (f64 for f64). */
+ * Source: Loshchilov & Hutter 2019, arXiv:1711.05101, as torch.optim.AdamW. m and v are f32 (f64 for f64). A parameter of 16
+ * bits is the rounding of an f32 copy, which is what is updated: 12 bytes of state a parameter. */
 #include <math.h>
 #include <string.h>
 
@@ -108,8 +109,9 @@ const clv_op_def clv_op_adamw = {
 
 /* ---- builder ---- */
 
-/* State "<name of parameter><suffix>" of zeros like the parameter, in its layout. */
-static clv_value moment(clv_graph *graph, clv_value parameter, const char *suffix)
+/* State "<name of parameter><suffix>" of the parameter's shape. */
+static clv_value companion(clv_graph *graph, clv_value parameter, const char *suffix, const clv_layout *layout,
+                           clv_init init)
 {
     clv_value_info info = graph->values[parameter.id];
     char scope[sizeof graph->scope];
@@ -119,9 +121,23 @@ static clv_value moment(clv_graph *graph, clv_value parameter, const char *suffi
     memcpy(scope, graph->scope, sizeof scope);
     graph->scope[0] = '\0'; /* info.name holds the scope the parameter was made in */
     clv_value state = clv_state(graph, name, clv_stats_dtype(info.type.dtype), info.type.rank, info.type.shape,
-                                &info.layout, (clv_init){.kind = CLV_INIT_ZEROS});
+                                layout ? layout : &info.layout, init);
     memcpy(graph->scope, scope, sizeof scope);
+    if (clv_valid(state))
+        graph->values[state.id].role = CLV_ROLE_OPTIMIZER;
     return state;
+}
+
+/* What is updated: the parameter, or for 16-bit ones an f32 copy that begins as it does. */
+static clv_value updated_state(clv_graph *graph, clv_value parameter, const clv_layout *layout)
+{
+    clv_value_info info = graph->values[parameter.id];
+    if (clv_dtype_size(info.type.dtype) > 2)
+        return parameter;
+    clv_value master = companion(graph, parameter, ".master", layout, info.init);
+    if (clv_valid(master))
+        graph->values[master.id].init_name = info.init_name;
+    return master;
 }
 
 static bool fill_attrs(clv_graph *graph, adamw_attrs *attrs, const clv_adamw_options *options)
@@ -153,10 +169,18 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
         clv_graph_fail(graph, CLV_EINVAL, "clv_adamw: the parameter is not state");
         return;
     }
-    clv_value m = moment(graph, parameter, ".m"), v = moment(graph, parameter, ".v");
-    clv_value in[] = {parameter, m, v, gradient, lr, step};
+    const clv_layout *layout = options ? options->state_layout : NULL;
+    const clv_init zeros = {.kind = CLV_INIT_ZEROS};
+    clv_value p = updated_state(graph, parameter, layout);
+    clv_value m = companion(graph, parameter, ".m", layout, zeros),
+              v = companion(graph, parameter, ".v", layout, zeros);
+    if (layout) /* straight there, not by way of the parameter's layout */
+        gradient = clv_constrain(graph, clv_graph_unconstrained(graph, gradient), layout);
+    clv_value in[] = {p, m, v, gradient, lr, step};
     clv_graph_emit(graph, &clv_op_adamw, &attrs, in, OPERANDS, out);
-    clv_assign(graph, parameter, out[P]);
+    clv_assign(graph, p, out[P]);
     clv_assign(graph, m, out[M]);
     clv_assign(graph, v, out[V]);
+    if (p.id != parameter.id)
+        clv_assign(graph, parameter, clv_cast(graph, out[P], clv_graph_type(graph, parameter).dtype));
 }

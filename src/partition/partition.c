@@ -456,7 +456,10 @@ static clv_status place_named(partitioner *p, int value, clv_error *err)
                          .type = info->type,
                          .layout = info->stated || !at->wanted ? info->layout : at->target,
                          .init = info->init,
+                         .role = info->role,
                          .name = clv_arena_string(p->program->arena, info->name)};
+    if (info->init_name)
+        buffer.init_name = clv_arena_string(p->program->arena, info->init_name);
     int b;
     CLV_TRY(add_buffer(&b, p, &buffer, err));
     place(p, value, b);
@@ -488,10 +491,10 @@ static clv_status emit_outputs(partitioner *p, clv_error *err)
     return CLV_OK;
 }
 
-/* Whether an instruction after this one reads the buffer, or a view of it. */
-static bool read_after(const clv_program *program, int buffer, int instruction)
+/* Whether an instruction from this one on reads the buffer, or a view of it. */
+static bool read_from(const clv_program *program, int buffer, int instruction)
 {
-    for (int i = instruction + 1; i < program->n_instructions; i++)
+    for (int i = instruction; i < program->n_instructions; i++)
         for (int k = 0; k < program->instructions[i].n_in; k++)
             if (program->instructions[i].in[k] >= 0 &&
                 clv_program_root(program, program->instructions[i].in[k]) == buffer)
@@ -499,18 +502,20 @@ static bool read_after(const clv_program *program, int buffer, int instruction)
     return false;
 }
 
-/* The instruction that makes `value_buffer` in place of state s, when it may write straight into the state: it reads the state
- * where the op allows taking over, and nobody reads the old value later. -1: a copy is needed. */
+/* Whether what makes `value` may write it straight into the state: nobody reads the old one later, and the maker
+ * itself does not, or may take it over. Else a copy is needed. */
 static bool may_update_in_place(const clv_program *program, int state, int value)
 {
+    if (!clv_layout_equal(&program->buffers[state].layout, &program->buffers[value].layout))
+        return false;
     for (int i = program->n_instructions - 1; i >= 0; i--) {
         const clv_instruction *made = &program->instructions[i];
         for (int r = 0; r < made->n_out; r++) {
             if (made->out[r] != value)
                 continue;
             int k = made->op ? made->op->def->in_place[r] - 1 : -1;
-            return k >= 0 && k < made->n_in && made->in[k] == state && !read_after(program, state, i) &&
-                   clv_layout_equal(&program->buffers[state].layout, &program->buffers[value].layout);
+            bool takes_over = k >= 0 && k < made->n_in && made->in[k] == state;
+            return !read_from(program, state, takes_over ? i + 1 : i);
         }
     }
     return false;

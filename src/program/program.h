@@ -23,12 +23,14 @@ typedef struct clv_buffer {
     clv_buffer_kind kind;
     clv_type type;
     clv_layout layout;
-    const char *name; /* inputs and state */
-    clv_init init;    /* state */
-    int shares;       /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
-    int64_t bytes;    /* largest shard, rounded up to CLV_BUFFER_ALIGN */
-    int64_t offset;   /* in the region; of the root for buffers that share */
-    int first, last;  /* instructions that write it first and read it last */
+    const char *name;      /* inputs and state */
+    clv_init init;         /* state */
+    const char *init_name; /* state: what its random values are keyed by */
+    clv_state_role role;   /* state */
+    int shares;            /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
+    int64_t bytes;         /* largest shard, rounded up to CLV_BUFFER_ALIGN */
+    int64_t offset;        /* in the region; of the root for buffers that share */
+    int first, last;       /* instructions that write it first and read it last */
 } clv_buffer;
 
 typedef struct clv_instruction {

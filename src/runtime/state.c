@@ -142,7 +142,7 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
     init_job job = {.session = session,
                     .state = state,
                     .init = buffer->init,
-                    .key = clv_key_fold_in(clv_key_seed(session->seed), hash_name(buffer->name))};
+                    .key = clv_key_fold_in(clv_key_seed(session->seed), hash_name(buffer->init_name))};
     return clv_team_run(session->team, init_rank, &job, err);
 }
 
