@@ -17,6 +17,11 @@ typedef struct clv_program clv_program;
 typedef struct clv_compile_options {
     bool by_bytes;      /**< choose layouts by bytes moved, then work, instead of predicted seconds */
     bool use_idle_axes; /**< also consider splitting an op over axes that none of its operands uses */
+    int64_t
+        max_implicit_bytes; /**< > 0: a collective of more bytes that no statement asked for (an op needs its operand
+                                     otherwise) is an error that names the op and the statements; gathers of weights
+                                     over axes that they are not kept over are asked for */
+    bool regather; /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
 } clv_compile_options;
 
 /** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.
@@ -28,9 +33,12 @@ CLV_API void clv_program_free(clv_program *program);
 
 /** One collective (or slice, or mask: 0 bytes) of the program, in order of execution. Strings live with the program. */
 typedef struct clv_collective {
-    const char *kind;  /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
-    const char *op;    /**< the op that needs it: "layers.0.mlp.down.constraint" */
-    const char *cause; /**< why: the statement that asked for the layout */
+    const char *kind;   /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
+    const char *op;     /**< the op that needs it: "layers.0.mlp.down.constraint" */
+    const char *tensor; /**< what changes layout: state, input, or the op that made it */
+    const char *cause;  /**< why: the statement that asked for the layout */
+    bool implicit;      /**< nobody asked: an op needs its operand otherwise than it was stated */
+    bool backward;      /**< of the backward pass */
     int n_axes;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /**< the axes whose ranks talk */
     double bytes;                      /**< the most that a rank receives */
@@ -43,6 +51,27 @@ CLV_API clv_collective clv_program_collective(const clv_program *program, int i)
 
 /** Bytes of a rank's region of temporary buffers (the fullest rank; all ranks have the same). */
 CLV_API int64_t clv_program_region_bytes(const clv_program *program);
+
+/** Memory of the fullest rank in bytes, by what it is for. A session takes exactly this much for a rank (all ranks take the same):
+ *  state, the region, and staging of collectives; `region` = the eight kinds from gradients to fragments. */
+typedef struct clv_memory {
+    int64_t parameters, optimizer, cache, other_state; /**< state: outlives runs */
+    int64_t gradients;                                 /**< of parameters */
+    int64_t activations;                               /**< made by the forward pass, read by the backward pass */
+    int64_t gathered; /**< the same, of which collectives made copies: less with clv_compile_options.regather */
+    int64_t inputs;
+    int64_t communication; /**< other results of collectives */
+    int64_t temporaries;
+    int64_t workspace; /**< of the op that runs at the peak */
+    int64_t fragments; /**< between buffers */
+    int64_t region;    /**< what is not state */
+    int64_t staging;   /**< of collectives, outside the region */
+    int64_t total;
+    const char *peak; /**< the op at which the most is live; lives with the program */
+    int peak_instruction;
+} clv_memory;
+CLV_API clv_memory clv_program_memory(const clv_program *program);
+
 /** Instructions, compute and steps together. */
 CLV_API int clv_program_n_instructions(const clv_program *program);
 CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);

@@ -63,6 +63,10 @@ CLV_API clv_status clv_session_read(const clv_session *session, const char *name
 CLV_API clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                                      clv_error *err);
 
+/** Bytes that the session has allocated for one rank: state, regions of the programs loaded, staging of collectives. For one program
+ *  this is clv_program_memory's total. */
+CLV_API int64_t clv_session_rank_bytes(const clv_session *session);
+
 /** Where the time of runs since the last reset went: averages over ranks. */
 typedef struct clv_session_stats {
     int64_t runs;

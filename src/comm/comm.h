@@ -24,6 +24,9 @@
 
 typedef struct clv_comm clv_comm;
 
+/* What a rank's staging of small messages takes for each group set. */
+enum { CLV_COMM_STAGING_BYTES = 65536 };
+
 /* A group as one of its members sees it; owned by the world. */
 typedef struct clv_group {
     int set;          /* id of the group set, the same on every rank */

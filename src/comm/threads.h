@@ -27,8 +27,8 @@
 #include "comm/endpoint.h"
 
 enum {
-    CLV_LINE = 128,          /* two cache lines: the adjacent-line prefetcher takes pairs */
-    CLV_STAGE_BYTES = 32768, /* a stage: what fits takes one meeting, see clv_stage_limit */
+    CLV_LINE = 128,                               /* two cache lines: the adjacent-line prefetcher takes pairs */
+    CLV_STAGE_BYTES = CLV_COMM_STAGING_BYTES / 2, /* a stage: what fits takes one meeting, see clv_stage_limit */
 };
 
 typedef enum clv_thread_op {

@@ -72,7 +72,10 @@ static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
     clv_value_info info = graph->values[wrt.id];
     if (!clv_valid(d))
         d = clv_fill(graph, info.type.dtype, info.type.rank, info.type.shape, 0.0);
-    return info.stated ? clv_constrain(graph, d, &info.layout) : d;
+    d = info.stated ? clv_constrain(graph, d, &info.layout) : d;
+    if (clv_valid(d) && graph->values[d.id].primal < 0)
+        graph->values[d.id].primal = wrt.id;
+    return d;
 }
 
 static clv_value start(clv_graph *graph, clv_value loss, clv_value seed)

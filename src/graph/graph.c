@@ -204,7 +204,6 @@ clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int ran
         return value;
     clv_value_info *made = &graph->values[value.id];
     made->stated = true;
-    made->init_name = made->name;
     made->role = clv_dtype_is_float(dtype) ? CLV_ROLE_PARAMETER : CLV_ROLE_OTHER;
     return value;
 }

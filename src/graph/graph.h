@@ -16,7 +16,7 @@ typedef struct clv_value_info {
     bool stated;           /* a layout was stated */
     clv_layout layout;     /* where stated */
     clv_init init;         /* state */
-    const char *init_name; /* state: its random values are keyed by this name */
+    const char *init_name; /* state: its random values are keyed by this name; NULL: its own */
     clv_state_role role;   /* state */
     int assigned;          /* state: the value it becomes; -1 */
     int primal;            /* a cotangent's primal value; -1 */

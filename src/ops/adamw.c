@@ -136,7 +136,7 @@ static clv_value updated_state(clv_graph *graph, clv_value parameter, const clv_
         return parameter;
     clv_value master = companion(graph, parameter, ".master", layout, info.init);
     if (clv_valid(master))
-        graph->values[master.id].init_name = info.init_name;
+        graph->values[master.id].init_name = info.name;
     return master;
 }
 

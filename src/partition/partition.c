@@ -21,6 +21,7 @@
 typedef struct placement {
     int n;
     int buffer[CLV_MAX_AVAILABLE];
+    int n_forward; /* of those, made by the forward pass */
     bool wanted;
     clv_layout target;
     int fan_in; /* addends of the sum that the value goes into, see clv_problem */
@@ -36,6 +37,7 @@ typedef struct partitioner {
     const clv_compile_options *options;
     placement *placements; /* [n_values] */
     bool *live_op;         /* [n_ops] */
+    bool backward;         /* the op in hand is of the backward pass */
 } partitioner;
 
 /* ---- liveness and wanted layouts ---- */
@@ -240,6 +242,17 @@ static void place(partitioner *p, int value, int buffer)
             return;
     if (at->n < CLV_MAX_AVAILABLE)
         at->buffer[at->n++] = buffer;
+    if (!p->backward)
+        at->n_forward = at->n;
+    int primal = p->graph->values[value].primal;
+    p->program->buffers[buffer].is_gradient |= primal >= 0 && p->graph->values[primal].source == CLV_FROM_STATE &&
+                                               p->graph->values[primal].role == CLV_ROLE_PARAMETER;
+}
+
+/* Whether the value may be read from its k-th placement: not from a copy that the backward pass is to gather again. */
+static bool at_hand(const partitioner *p, const placement *at, int k)
+{
+    return k == 0 || k >= at->n_forward || !p->backward || !p->options->regather;
 }
 
 static const clv_layout *layout_of(const partitioner *p, int buffer)
@@ -247,15 +260,115 @@ static const clv_layout *layout_of(const partitioner *p, int buffer)
     return &p->program->buffers[buffer].layout;
 }
 
-/* A step from one buffer into another (or, with *to < 0, into a new one). */
-static clv_status emit_step(partitioner *p, const clv_reshard_step *step, int from, int *to, const char *name,
-                            const char *cause, clv_error *err)
+/* Why a value changes layout. */
+typedef struct reason {
+    const char *op;    /* that needs it, or the output or state that it becomes; lives with the program */
+    const char *cause; /* NULL: the operand of an op, described when a step is made */
+    const clv_op *reader;
+    const clv_strategy *strategy; /* of reader */
+    int operand;
+} reason;
+
+/* The name of a value: of the state or input, else of the op that makes it. */
+static const char *value_name(const partitioner *p, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    return info->source == CLV_FROM_OP ? p->graph->ops[info->op].name : info->name;
+}
+
+/* The statement that a value has its layout from: the nearest constraint, state or input on the way to its largest operands. */
+static int statement_of(const partitioner *p, int value)
+{
+    const clv_graph *graph = p->graph;
+    for (int hops = 0; hops < 64 && graph->values[value].source == CLV_FROM_OP; hops++) {
+        const clv_op *op = &graph->ops[graph->values[value].op];
+        int64_t most = -1;
+        if (op->def->constraint || op->n_in == 0)
+            break;
+        for (int i = 0; i < op->n_in; i++)
+            if (op->in[i] >= 0 && clv_type_elems(&graph->values[op->in[i]].type) > most) {
+                most = clv_type_elems(&graph->values[op->in[i]].type);
+                value = op->in[i];
+            }
+    }
+    return value;
+}
+
+static const char *layout_text(char *out, size_t size, const partitioner *p, int value)
+{
+    const placement *at = &p->placements[value];
+    clv_layout_print(out, size, layout_of(p, at->buffer[0]), &p->graph->mesh);
+    return out;
+}
+
+/* The operand that is not moved, where the op has one: its statement is the other half of the conflict. */
+static int other_operand(const clv_op *op, int moved)
+{
+    for (int i = 0; i < op->n_in; i++)
+        if (i != moved && op->in[i] >= 0)
+            return op->in[i];
+    return -1;
+}
+
+static const char *describe(const partitioner *p, const reason *why, int value)
+{
+    char split[512], mine[CLV_LAYOUT_TEXT], theirs[CLV_LAYOUT_TEXT];
+    if (why->cause)
+        return why->cause;
+    clv_strategy_print(split, sizeof split, why->strategy, &p->graph->mesh);
+    int statement = statement_of(p, value), other = other_operand(why->reader, why->operand);
+    if (other < 0)
+        return clv_arena_format(p->program->arena, "the op is split %s; %s states %s", split, value_name(p, statement),
+                                layout_text(mine, sizeof mine, p, statement));
+    int second = statement_of(p, other);
+    return clv_arena_format(p->program->arena, "the op is split %s; %s states %s, %s states %s", split,
+                            value_name(p, statement), layout_text(mine, sizeof mine, p, statement),
+                            value_name(p, second), layout_text(theirs, sizeof theirs, p, second));
+}
+
+/* Whether nobody asked for the step: an op's operand moves, and it is no weight that rules leave to be gathered. */
+static bool is_implicit(const partitioner *p, const reason *why, const clv_reshard_step *step, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    if (why->cause || !clv_step_moves(step->kind))
+        return false;
+    bool weight = info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
+    for (int a = 0; weight && a < step->n_axes; a++)
+        weight = !(info->kept >> step->axes[a].axis & 1);
+    return !weight;
+}
+
+static clv_status refuse_implicit(const partitioner *p, const clv_instruction *step, clv_error *err)
+{
+    return clv_fail(
+        err, CLV_ELIMIT,
+        "%s: a %s of %s moves %.0f bytes that nobody asked for (at most %lld are allowed): %s; state one of "
+        "the two layouts like the other, or constrain %s where it is cheap",
+        step->name, clv_step_name(step->step.kind), step->tensor, step->step.bytes,
+        (long long)p->options->max_implicit_bytes, step->cause, step->tensor);
+}
+
+/* A step of a value from one buffer into another (or, with *to < 0, into a new one). */
+static clv_status emit_step(partitioner *p, const clv_reshard_step *step, int value, int from, int *to,
+                            const reason *why, clv_error *err)
 {
     if (*to < 0) {
         clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = p->program->buffers[from].type, .layout = step->to};
         CLV_TRY(add_buffer(to, p, &buffer, err));
     }
-    clv_instruction instruction = {.step = *step, .n_in = 1, .n_out = 1, .name = name, .cause = cause};
+    clv_instruction instruction = {.step = *step,
+                                   .n_in = 1,
+                                   .n_out = 1,
+                                   .name = why->op,
+                                   .cause = describe(p, why, value),
+                                   .tensor = clv_arena_string(p->program->arena, value_name(p, value)),
+                                   .implicit = is_implicit(p, why, step, value),
+                                   .backward = p->backward};
+    if (!instruction.cause || !instruction.tensor)
+        return clv_fail_memory(err, "a step", sizeof instruction);
+    if (instruction.implicit && p->options->max_implicit_bytes > 0 &&
+        step->bytes > (double)p->options->max_implicit_bytes)
+        return refuse_implicit(p, &instruction, err);
     instruction.in[0] = from;
     instruction.out[0] = *to;
     CLV_TRY(find_group(&instruction.group, p, step, err));
@@ -277,8 +390,7 @@ static bool is_state(const partitioner *p, int buffer)
 }
 
 /* Brings a value to a layout and notes every layout passed on the way as at hand. */
-static clv_status bring(int *out, partitioner *p, int value, const clv_layout *to, const char *name, const char *cause,
-                        clv_error *err)
+static clv_status bring(int *out, partitioner *p, int value, const clv_layout *to, const reason *why, clv_error *err)
 {
     const clv_type *type = &p->graph->values[value].type;
     const placement *at = &p->placements[value];
@@ -286,6 +398,8 @@ static clv_status bring(int *out, partitioner *p, int value, const clv_layout *t
     int from = -1;
     for (int k = 0; k < at->n; k++) {
         const clv_reshard_plan *plan;
+        if (!at_hand(p, at, k))
+            continue;
         CLV_TRY(clv_reshard_cached(&plan, p->reshards, layout_of(p, at->buffer[k]), to, type->shape, type->dtype, err));
         if (!best || plan->bytes < best->bytes || (plan->bytes == best->bytes && plan->n_steps < best->n_steps)) {
             best = plan;
@@ -294,7 +408,7 @@ static clv_status bring(int *out, partitioner *p, int value, const clv_layout *t
     }
     for (int i = 0; best && i < best->n_steps; i++) {
         int next = -1;
-        CLV_TRY(emit_step(p, &best->steps[i], from, &next, name, cause, err));
+        CLV_TRY(emit_step(p, &best->steps[i], value, from, &next, why, err));
         place(p, value, next);
         from = next;
     }
@@ -345,10 +459,10 @@ static void load_layouts(clv_problem *problem, const partitioner *p, const clv_o
 {
     for (int i = 0; i < op->n_in; i++) {
         const placement *at = op->in[i] >= 0 ? &p->placements[op->in[i]] : NULL;
-        problem->n_available[i] = at ? at->n : 0;
         problem->kept[i] = at ? p->graph->values[op->in[i]].kept : 0;
         for (int k = 0; at && k < at->n; k++)
-            problem->available[i][k] = *layout_of(p, at->buffer[k]);
+            if (at_hand(p, at, k))
+                problem->available[i][problem->n_available[i]++] = *layout_of(p, at->buffer[k]);
     }
     for (int o = 0; o < op->n_out; o++) {
         const placement *at = &p->placements[op->out[o]];
@@ -414,13 +528,14 @@ static clv_status emit_op(partitioner *p, const clv_op *op, clv_error *err)
     if (!copy)
         return clv_fail_memory(err, "an op of the program", sizeof *op);
     CLV_TRY(record_decision(p, copy->name, strategy, err));
-    clv_instruction instruction = {.op = copy, .group = -1, .n_in = op->n_in, .n_out = op->n_out, .name = copy->name};
+    clv_instruction instruction = {
+        .op = copy, .group = -1, .n_in = op->n_in, .n_out = op->n_out, .name = copy->name, .backward = op->backward};
     for (int i = 0; i < op->n_in; i++) {
         instruction.in[i] = -1;
         if (op->in[i] < 0)
             continue;
-        const char *cause = clv_arena_format(p->program->arena, "operand %d of %s", i, copy->name);
-        CLV_TRY(bring(&instruction.in[i], p, op->in[i], &strategy->in[i], copy->name, cause, err));
+        reason why = {.op = copy->name, .reader = op, .strategy = strategy, .operand = i};
+        CLV_TRY(bring(&instruction.in[i], p, op->in[i], &strategy->in[i], &why, err));
     }
     for (int o = 0; o < op->n_out; o++) {
         clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = problem.out[o], .layout = strategy->out[o]};
@@ -438,10 +553,10 @@ static clv_status emit_constraint(partitioner *p, const clv_op *op, clv_error *e
         to = *op->def->constraint(op);
     else if (!primal_layout(&to, p, op->out[0]))
         to = clv_layout_without_partial(layout_of(p, p->placements[op->in[0]].buffer[0]));
-    const char *name = clv_arena_string(p->program->arena, op->name);
-    const char *cause = op->def->constraint ? "the layout is stated" : "a cotangent is laid out as its primal";
+    reason why = {.op = clv_arena_string(p->program->arena, op->name),
+                  .cause = op->def->constraint ? "the layout is stated" : "a gradient is laid out as what it is of"};
     int buffer;
-    CLV_TRY(bring(&buffer, p, op->in[0], &to, name, cause, err));
+    CLV_TRY(bring(&buffer, p, op->in[0], &to, &why, err));
     place(p, op->out[0], buffer);
     return CLV_OK;
 }
@@ -479,12 +594,14 @@ static clv_status emit_outputs(partitioner *p, clv_error *err)
         clv_layout to = output->stated ? output->layout : clv_layout_without_partial(layout_of(p, at->buffer[0]));
         const char *name = clv_arena_string(program->arena, output->name);
         int buffer;
-        CLV_TRY(bring(&buffer, p, output->value, &to, name, "it is an output", err));
+        reason why = {.op = name, .cause = "it is an output"};
+        CLV_TRY(bring(&buffer, p, output->value, &to, &why, err));
         if (is_state(p, buffer)) {
             clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *layout_of(p, buffer), .to = to};
             int from = buffer;
             buffer = -1;
-            CLV_TRY(emit_step(p, &copy, from, &buffer, name, "an output of state is a copy", err));
+            why.cause = "an output of state is a copy";
+            CLV_TRY(emit_step(p, &copy, output->value, from, &buffer, &why, err));
         }
         program->outputs[program->n_outputs++] = (clv_program_output){.name = name, .buffer = buffer};
     }
@@ -533,13 +650,15 @@ static clv_status emit_assignments(partitioner *p, clv_error *err)
         if (graph->values[v].assigned < 0)
             continue;
         const clv_layout to = graph->values[v].layout;
-        const char *name = program->buffers[p->placements[v].buffer[0]].name;
-        CLV_TRY(bring(&source[v], p, graph->values[v].assigned, &to, name, "state is kept in this layout", err));
+        int value = graph->values[v].assigned;
+        reason why = {.op = program->buffers[p->placements[v].buffer[0]].name, .cause = "state is kept in this layout"};
+        CLV_TRY(bring(&source[v], p, value, &to, &why, err));
         if (is_state(p, source[v])) { /* its own state may be assigned before we read it */
             clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *layout_of(p, source[v]), .to = to};
             int from = source[v];
             source[v] = -1;
-            CLV_TRY(emit_step(p, &copy, from, &source[v], name, "state is assigned from state", err));
+            why.cause = "state is assigned from state";
+            CLV_TRY(emit_step(p, &copy, value, from, &source[v], &why, err));
         }
     }
     for (int v = 0; v < graph->n_values; v++) {
@@ -551,7 +670,8 @@ static clv_status emit_assignments(partitioner *p, clv_error *err)
             continue;
         }
         clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *layout_of(p, source[v]), .to = *layout_of(p, state)};
-        CLV_TRY(emit_step(p, &copy, source[v], &state, program->buffers[state].name, "state is assigned", err));
+        reason why = {.op = program->buffers[state].name, .cause = "state is assigned"};
+        CLV_TRY(emit_step(p, &copy, graph->values[v].assigned, source[v], &state, &why, err));
     }
     return CLV_OK;
 }
@@ -576,9 +696,11 @@ static clv_status partition(partitioner *p, clv_error *err)
     for (int o = 0; o < graph->n_ops; o++) {
         const clv_op *op = &graph->ops[o];
         bool constraint = op->def->constraint || op->def->follows_primal;
+        p->backward = op->backward;
         if (p->live_op[o])
             CLV_TRY(constraint ? emit_constraint(p, op, err) : emit_op(p, op, err));
     }
+    p->backward = false;
     CLV_TRY(emit_outputs(p, err));
     CLV_TRY(emit_assignments(p, err));
     return clv_program_plan_memory(p->program, err);

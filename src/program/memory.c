@@ -14,6 +14,16 @@ static int64_t round_up(int64_t bytes)
     return (bytes + CLV_BUFFER_ALIGN - 1) / CLV_BUFFER_ALIGN * CLV_BUFFER_ALIGN;
 }
 
+static int64_t exact_bytes(const clv_type *type, const clv_layout *layout)
+{
+    return clv_layout_max_elems(layout, type->shape) * (int64_t)clv_dtype_size(type->dtype);
+}
+
+int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout)
+{
+    return round_up(exact_bytes(type, layout));
+}
+
 static void find_lifetimes(clv_program *program)
 {
     for (int b = 0; b < program->n_buffers; b++) {
@@ -21,8 +31,7 @@ static void find_lifetimes(clv_program *program)
         bool lasting = buffer->kind != CLV_BUFFER_TEMP;
         buffer->first = lasting ? -1 : program->n_instructions;
         buffer->last = buffer->kind == CLV_BUFFER_STATE ? program->n_instructions : -1;
-        buffer->bytes = round_up(clv_layout_max_elems(&buffer->layout, buffer->type.shape) *
-                                 (int64_t)clv_dtype_size(buffer->type.dtype));
+        buffer->bytes = clv_shard_bytes(&buffer->type, &buffer->layout);
     }
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
@@ -43,11 +52,6 @@ static void find_lifetimes(clv_program *program)
     }
 }
 
-static int64_t exact_bytes(const clv_buffer *buffer)
-{
-    return clv_layout_max_elems(&buffer->layout, buffer->type.shape) * (int64_t)clv_dtype_size(buffer->type.dtype);
-}
-
 /* Whether operand k of instruction i dies there and its memory fits result r. State is taken over only where the
  * result is what the state is assigned (marked beforehand by sharing). */
 static bool may_take_over(const clv_program *program, int i, int k, int r)
@@ -57,8 +61,9 @@ static bool may_take_over(const clv_program *program, int i, int k, int r)
     if (from < 0 || program->buffers[to].shares >= 0 || program->buffers[to].kind != CLV_BUFFER_TEMP)
         return false;
     const clv_buffer *root = &program->buffers[clv_program_root(program, from)];
-    if (root->kind != CLV_BUFFER_TEMP || exact_bytes(&program->buffers[to]) > root->bytes || root->last > i ||
-        exact_bytes(&program->buffers[from]) != exact_bytes(&program->buffers[to]))
+    int64_t to_bytes = exact_bytes(&program->buffers[to].type, &program->buffers[to].layout);
+    if (root->kind != CLV_BUFFER_TEMP || to_bytes > root->bytes || root->last > i ||
+        exact_bytes(&program->buffers[from].type, &program->buffers[from].layout) != to_bytes)
         return false;
     for (int other = 0; other < instruction->n_in; other++)
         if (other != k && instruction->in[other] >= 0 &&
@@ -164,6 +169,7 @@ clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
         int64_t end = pieces[i].offset + pieces[i].bytes;
         program->region_bytes = end > program->region_bytes ? end : program->region_bytes;
     }
+    program->region_bytes = (program->region_bytes + CLV_REGION_ALIGN - 1) / CLV_REGION_ALIGN * CLV_REGION_ALIGN;
     for (int b = 0; b < program->n_buffers; b++)
         program->buffers[b].offset = program->buffers[clv_program_root(program, b)].offset;
     free(pieces);

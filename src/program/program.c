@@ -47,7 +47,10 @@ clv_collective clv_program_collective(const clv_program *program, int i)
         const clv_reshard_step *step = &instruction->step;
         collective = (clv_collective){.kind = clv_step_name(step->kind),
                                       .op = instruction->name,
+                                      .tensor = instruction->tensor,
                                       .cause = instruction->cause,
+                                      .implicit = instruction->implicit,
+                                      .backward = instruction->backward,
                                       .n_axes = step->n_axes,
                                       .bytes = step->bytes,
                                       .from = step->from,

@@ -11,7 +11,7 @@
 #include "graph/op.h"
 #include "program/step.h"
 
-enum { CLV_BUFFER_ALIGN = 64 };
+enum { CLV_BUFFER_ALIGN = 64, CLV_REGION_ALIGN = 4096 };
 
 typedef enum clv_buffer_kind {
     CLV_BUFFER_TEMP,  /* lives in the rank's region, from its writer to its last reader */
@@ -24,8 +24,9 @@ typedef struct clv_buffer {
     clv_type type;
     clv_layout layout;
     const char *name;      /* inputs and state */
+    bool is_gradient;      /* of a parameter */
     clv_init init;         /* state */
-    const char *init_name; /* state: what its random values are keyed by */
+    const char *init_name; /* state: what its random values are keyed by; NULL: its name */
     clv_state_role role;   /* state */
     int shares;            /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
     int64_t bytes;         /* largest shard, rounded up to CLV_BUFFER_ALIGN */
@@ -40,8 +41,11 @@ typedef struct clv_instruction {
     int n_in, n_out;
     int in[CLV_MAX_IN]; /* buffers; -1: an absent operand */
     int out[CLV_MAX_OUT];
-    const char *name;  /* of the op it runs, or that needs the step */
-    const char *cause; /* step: why */
+    const char *name;   /* of the op it runs, or that needs the step */
+    const char *cause;  /* step: why */
+    const char *tensor; /* step: the state, input or op whose result changes layout */
+    bool implicit;      /* step: no statement asked for it */
+    bool backward;      /* of the backward pass */
     int64_t workspace_bytes, workspace_offset;
 } clv_instruction;
 
@@ -80,6 +84,9 @@ struct clv_program {
     clv_decision *decisions;
     int64_t region_bytes;
 };
+
+/* Bytes that hold the largest shard, as they are allocated. */
+int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout);
 
 /* The buffer that holds the memory of b. */
 int clv_program_root(const clv_program *program, int b);

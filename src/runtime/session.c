@@ -8,8 +8,6 @@
 #include "base/error.h"
 #include "tensor/view.h"
 
-enum { REGION_ALIGN = 4096 };
-
 /* ---- opening and closing ---- */
 
 clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options, clv_error *err)
@@ -63,6 +61,11 @@ void clv_session_free(clv_session *session)
     free(session);
 }
 
+int64_t clv_session_rank_bytes(const clv_session *session)
+{
+    return session->rank_bytes;
+}
+
 /* ---- loading ---- */
 
 /* Ranks that differ only on these axes form a group, ordered by their coordinates, first axis major. */
@@ -89,6 +92,10 @@ static clv_status add_group_set(int *set, clv_session *session, const clv_group_
     }
     if (status == CLV_OK)
         status = clv_world_add_groups(set, clv_team_world(session->team), group_of, order, err);
+    if (status == CLV_OK && *set >= session->n_group_sets) { /* sets that are equal are one */
+        session->n_group_sets = *set + 1;
+        session->rank_bytes += CLV_COMM_STAGING_BYTES;
+    }
     free(group_of);
     free(order);
     free(members);
@@ -106,9 +113,9 @@ static clv_status allocate(clv_loaded *loaded, const clv_program *program, int n
     loaded->peers = calloc((size_t)n_ranks * (size_t)n_ranks, sizeof *loaded->peers);
     if (!loaded->region || !loaded->views || !loaded->group_set || !loaded->peers)
         return clv_fail_memory(err, "a loaded program", n_views * sizeof *loaded->views);
-    size_t bytes = ((size_t)program->region_bytes / REGION_ALIGN + 1) * REGION_ALIGN;
+    size_t bytes = program->region_bytes > 0 ? (size_t)program->region_bytes : CLV_REGION_ALIGN;
     for (int r = 0; r < n_ranks; r++) { /* not touched here: pages go where the rank that writes them first runs */
-        loaded->region[r] = aligned_alloc(REGION_ALIGN, bytes);
+        loaded->region[r] = aligned_alloc(CLV_REGION_ALIGN, bytes);
         if (!loaded->region[r])
             return clv_fail_memory(err, "a rank's region of buffers", bytes);
     }
@@ -168,6 +175,7 @@ static clv_status load_new(clv_loaded **out, clv_session *session, const clv_pro
         return status;
     }
     session->loaded[session->n_loaded++] = loaded;
+    session->rank_bytes += program->region_bytes;
     *out = loaded;
     return CLV_OK;
 }

@@ -19,6 +19,8 @@ struct clv_session {
     int n_ranks;
     uint64_t seed;
     clv_team *team;
+    int64_t rank_bytes; /* allocated for each rank */
+    int n_group_sets;   /* distinct, of the programs loaded */
     int n_states;
     clv_named_state *states;
     int n_loaded;

@@ -56,8 +56,8 @@ void clv_session_free_states(clv_session *session)
 static clv_status allocate(void ***out, const clv_session *session, const clv_type *type, const clv_layout *layout,
                            clv_error *err)
 {
-    size_t bytes = (size_t)clv_layout_max_elems(layout, type->shape) * clv_dtype_size(type->dtype);
-    bytes = (bytes / CLV_BUFFER_ALIGN + 1) * CLV_BUFFER_ALIGN;
+    size_t bytes = (size_t)clv_shard_bytes(type, layout);
+    bytes = bytes > 0 ? bytes : CLV_BUFFER_ALIGN;
     void **data = calloc((size_t)session->n_ranks, sizeof *data);
     for (int r = 0; data && r < session->n_ranks; r++)
         if (!(data[r] = aligned_alloc(CLV_BUFFER_ALIGN, bytes))) {
@@ -139,10 +139,12 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
     }
     memcpy(state->name, buffer->name, strlen(buffer->name) + 1);
     session->n_states++;
+    session->rank_bytes += clv_shard_bytes(&state->type, &state->layout);
     init_job job = {.session = session,
                     .state = state,
                     .init = buffer->init,
-                    .key = clv_key_fold_in(clv_key_seed(session->seed), hash_name(buffer->init_name))};
+                    .key = clv_key_fold_in(clv_key_seed(session->seed),
+                                           hash_name(buffer->init_name ? buffer->init_name : buffer->name))};
     return clv_team_run(session->team, init_rank, &job, err);
 }
 
@@ -183,6 +185,7 @@ static clv_status move_state(clv_session *session, clv_named_state *state, const
     if (status != CLV_OK)
         return status; /* the team is poisoned and a rank may be late: the new buffers are left to the process */
     free_data(state->data, session->n_ranks);
+    session->rank_bytes += clv_shard_bytes(&state->type, to) - clv_shard_bytes(&state->type, &state->layout);
     state->data = data;
     state->layout = *to;
     return CLV_OK;

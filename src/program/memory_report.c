@@ -1,0 +1,100 @@
+/* memory_report.c - what a rank's memory is for, at the moment when the most of it is live. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "comm/comm.h"
+#include "program/program.h"
+
+/* Buffers of the region that are not views of others. */
+static bool holds_memory(const clv_buffer *buffer)
+{
+    return buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->bytes > 0;
+}
+
+static bool lives_at(const clv_buffer *buffer, int i)
+{
+    return buffer->first <= i && i <= buffer->last;
+}
+
+/* The instruction at which the most bytes of the region are in use: sums of what begins and what ends. */
+static int find_peak(const clv_program *program)
+{
+    int n = program->n_instructions, peak = 0;
+    int64_t *change = calloc((size_t)n + 2, sizeof *change), live = 0, most = -1;
+    if (!change)
+        return 0;
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        if (!holds_memory(buffer))
+            continue;
+        change[buffer->first < 0 ? 0 : buffer->first] += buffer->bytes;
+        if (buffer->last < n)
+            change[(buffer->last < 0 ? 0 : buffer->last) + 1] -= buffer->bytes;
+    }
+    for (int i = 0; i < n; i++) {
+        live += change[i];
+        if (live + program->instructions[i].workspace_bytes > most) {
+            most = live + program->instructions[i].workspace_bytes;
+            peak = i;
+        }
+    }
+    free(change);
+    return peak;
+}
+
+static bool made_by_collective(const clv_program *program, const clv_buffer *buffer)
+{
+    return buffer->first >= 0 && buffer->first < program->n_instructions && !program->instructions[buffer->first].op &&
+           clv_step_moves(program->instructions[buffer->first].step.kind);
+}
+
+static bool kept_for_backward(const clv_program *program, const clv_buffer *buffer)
+{
+    return buffer->first >= 0 && buffer->last < program->n_instructions && buffer->last >= 0 &&
+           !program->instructions[buffer->first].backward && program->instructions[buffer->last].backward;
+}
+
+/* The figure of the report that a buffer of the region counts in. */
+static int64_t *figure_of(clv_memory *m, const clv_program *program, const clv_buffer *buffer)
+{
+    bool moved = made_by_collective(program, buffer);
+    if (buffer->kind == CLV_BUFFER_INPUT)
+        return &m->inputs;
+    if (buffer->is_gradient)
+        return &m->gradients;
+    if (kept_for_backward(program, buffer))
+        return moved ? &m->gathered : &m->activations;
+    return moved ? &m->communication : &m->temporaries;
+}
+
+static void add_state(clv_memory *m, const clv_buffer *buffer)
+{
+    int64_t *const figures[] = {[CLV_ROLE_OTHER] = &m->other_state,
+                                [CLV_ROLE_PARAMETER] = &m->parameters,
+                                [CLV_ROLE_OPTIMIZER] = &m->optimizer,
+                                [CLV_ROLE_CACHE] = &m->cache};
+    *figures[buffer->role] += buffer->bytes;
+}
+
+clv_memory clv_program_memory(const clv_program *program)
+{
+    clv_memory m = {.region = program->region_bytes, .peak_instruction = find_peak(program)};
+    int64_t live = 0;
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        if (buffer->kind == CLV_BUFFER_STATE && buffer->shares < 0) {
+            add_state(&m, buffer);
+        } else if (holds_memory(buffer) && lives_at(buffer, m.peak_instruction)) {
+            *figure_of(&m, program, buffer) += buffer->bytes;
+            live += buffer->bytes;
+        }
+    }
+    if (program->n_instructions > 0) {
+        m.workspace = program->instructions[m.peak_instruction].workspace_bytes;
+        m.peak = program->instructions[m.peak_instruction].name;
+    }
+    m.fragments = m.region - live - m.workspace;
+    m.staging = (int64_t)program->n_groups * CLV_COMM_STAGING_BYTES;
+    m.total = m.parameters + m.optimizer + m.cache + m.other_state + m.region + m.staging;
+    return m;
+}
