@@ -281,6 +281,54 @@ static void test_scale_cast_fill(void **state)
     check(graph, y, &x, 1, true);
 }
 
+static void test_iota(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value offset = scalar(graph, "offset", CLV_I32), from = clv_iota(graph, 7, offset);
+    clv_value plain = clv_iota(graph, 7, CLV_NONE);
+    graph_eval *eval = graph_eval_new(graph, SEED);
+    graph_eval_set(eval, offset, 0, 30);
+    graph_eval_must_run(eval, -1);
+    assert_close(eval, plain, (double[]){0, 1, 2, 3, 4, 5, 6}, 7, 0);
+    assert_close(eval, from, (double[]){30, 31, 32, 33, 34, 35, 36}, 7, 0);
+    assert_true(graph_eval_check_rules(eval) > 0);
+    graph_eval_free(eval);
+    clv_graph_free(graph);
+
+    graph = new_graph();
+    clv_iota(graph, -1, CLV_NONE);
+    assert_refused(graph, CLV_EINVAL, "iota of -1");
+    graph = new_graph();
+    clv_iota(graph, 3, scalar(graph, "offset", CLV_I64));
+    assert_refused(graph, CLV_EDTYPE, "offset is i64[]; i32[] is needed");
+}
+
+static void test_equal(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value x = input(graph, "x", CLV_I32, DIMS(2, 3)), y = input(graph, "y", CLV_I32, DIMS(2, 1));
+    clv_value same = clv_equal(graph, x, y);
+    graph_eval *eval = graph_eval_new(graph, SEED);
+    for (int i = 0; i < 6; i++)
+        graph_eval_set(eval, x, i, i % 4); /* 0 1 2; 3 0 1 */
+    graph_eval_set(eval, y, 0, 2);
+    graph_eval_set(eval, y, 1, 0);
+    graph_eval_must_run(eval, -1);
+    assert_close(eval, same, (double[]){0, 0, 1, 0, 1, 0}, 6, 0);
+    assert_true(graph_eval_check_rules(eval) > 0);
+    graph_eval_free(eval);
+    clv_graph_free(graph);
+
+    graph = new_graph();
+    clv_equal(graph, input(graph, "x", CLV_I32, DIMS(2, 3)), input(graph, "y", CLV_I64, DIMS(2, 3)));
+    assert_refused(graph, CLV_ESHAPE, "x is i32[2,3], y is i64[2,3]");
+    graph = new_graph();
+    clv_equal(graph, input(graph, "x", CLV_I32, DIMS(2, 3)), input(graph, "y", CLV_I32, DIMS(3)));
+    assert_refused(graph, CLV_ESHAPE, "y is i32[3]");
+}
+
 /* ---- fused activations ---- */
 
 static void test_activations(void **state)
@@ -475,6 +523,8 @@ int main(void)
         cmocka_unit_test(test_combine_refusals),
         cmocka_unit_test(test_where),
         cmocka_unit_test(test_scale_cast_fill),
+        cmocka_unit_test(test_iota),
+        cmocka_unit_test(test_equal),
         cmocka_unit_test(test_activations),
         cmocka_unit_test(test_reduce),
         cmocka_unit_test(test_reshape),

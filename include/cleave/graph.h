@@ -124,6 +124,10 @@ CLV_API clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, 
 CLV_API clv_value clv_scale(clv_graph *graph, clv_value x, double factor);
 CLV_API clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype);
 CLV_API clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value);
+/** i32 [n]: offset + i. offset: i32 scalar or CLV_NONE: 0. */
+CLV_API clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset);
+/** 1 where x == y, else 0, in the dtype of x. y has x's dtype and dimensions, or 1 in their place. Not differentiable. */
+CLV_API clv_value clv_equal(clv_graph *graph, clv_value x, clv_value y);
 /** gelu(x + bias), bias [last dimension]; kind CLV_GELU or CLV_GELU_TANH. */
 CLV_API clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary kind);
 /** act(gate) * up for x [..., 2, F] = (gate, up) -> [..., F]; kind CLV_SILU, CLV_GELU, CLV_GELU_TANH or CLV_RELU. */

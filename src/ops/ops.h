@@ -14,6 +14,7 @@ extern const clv_op_def clv_op_choice_gradient;
 extern const clv_op_def clv_op_where;
 extern const clv_op_def clv_op_cast;
 extern const clv_op_def clv_op_fill;
+extern const clv_op_def clv_op_iota;
 extern const clv_op_def clv_op_bias_gelu;
 extern const clv_op_def clv_op_bias_gelu_gradient;
 extern const clv_op_def clv_op_gated;

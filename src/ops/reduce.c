@@ -226,11 +226,17 @@ const clv_op_def clv_op_broadcast = {
 static clv_status equal_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     (void)op;
-    for (int d = 0; d < in[0].rank; d++)
-        if (in[1].rank != in[0].rank || (in[1].shape[d] != 1 && in[1].shape[d] != in[0].shape[d]))
-            return clv_fail(err, CLV_ESHAPE, "the second operand does not broadcast to the first");
+    bool fits = in[0].rank == in[1].rank && in[0].dtype == in[1].dtype;
+    for (int d = 0; fits && d < in[0].rank; d++)
+        fits = in[1].shape[d] == 1 || in[1].shape[d] == in[0].shape[d];
     *out = in[0];
-    return CLV_OK;
+    if (fits)
+        return CLV_OK;
+    char x[256], y[256];
+    clv_type_print(x, sizeof x, &in[0]);
+    clv_type_print(y, sizeof y, &in[1]);
+    return clv_fail(err, CLV_ESHAPE, "x is %s, y is %s; y needs x's dtype and its dimensions, or 1 in their place", x,
+                    y);
 }
 
 static void equal_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -264,3 +270,9 @@ const clv_op_def clv_op_equal = {
     .rule = equal_rule,
     .run = {[CLV_CPU] = equal_run},
 };
+
+clv_value clv_equal(clv_graph *graph, clv_value x, clv_value y)
+{
+    clv_value in[] = {x, y};
+    return clv_graph_emit1(graph, &clv_op_equal, NULL, in, 2);
+}

@@ -14,6 +14,7 @@ const clv_op_def *const clv_op_table[] = {
     &clv_op_where,
     &clv_op_cast,
     &clv_op_fill,
+    &clv_op_iota,
     &clv_op_bias_gelu,
     &clv_op_bias_gelu_gradient,
     &clv_op_gated,

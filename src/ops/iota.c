@@ -1,0 +1,68 @@
+/* iota.c: the positions of a sequence's rows.
+ *
+ *   out[i] = offset + i, i < n                      offset i32 [] (absent: 0); out i32 [n]; factor: n passes
+ *
+ * No gradient. */
+#include <string.h>
+
+#include "graph/graph.h"
+#include "ops/check.h"
+#include "ops/ops.h"
+
+typedef struct iota_attrs {
+    int64_t n;
+} iota_attrs;
+
+static const clv_attr iota_fields[] = {{"n", CLV_ATTR_INT64, offsetof(iota_attrs, n), 1}, {0}};
+
+static clv_status iota_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    const iota_attrs *a = op->attrs;
+    out[0] = (clv_type){.dtype = CLV_I32, .rank = 1, .shape = {a->n}};
+    return clv_valid(clv_op_in(op, 0)) ? clv_check_scalar("offset", &in[0], CLV_I32, err) : CLV_OK;
+}
+
+static void iota_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op, (void)in;
+    clv_rule_out(rule, 0, 0, clv_rule_add(rule, out[0].shape[0], CLV_REDUCE_NONE));
+}
+
+static clv_status iota_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    const clv_view *view = &call->out[0];
+    int32_t *out = view->data, offset = call->op->n_in > 0 ? *(const int32_t *)call->in[0].data : 0;
+    for (int64_t i = 0; i < view->shape[0]; i++)
+        out[i] = offset + (int32_t)(view->lo[0] + i);
+    return CLV_OK;
+}
+
+static void iota_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    (void)graph, (void)op, (void)d_out, (void)d_in;
+}
+
+const clv_op_def clv_op_iota = {
+    .name = "iota",
+    .min_in = 0,
+    .max_in = 1,
+    .n_out = 1,
+    .attrs_size = sizeof(iota_attrs),
+    .attrs = iota_fields,
+    .shape = iota_shape,
+    .rule = iota_rule,
+    .gradient = iota_gradient,
+    .run = {[CLV_CPU] = iota_run},
+};
+
+clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset)
+{
+    if (n < 0 || n > INT32_MAX)
+        return clv_graph_fail(graph, CLV_EINVAL, "%siota of %lld; valid: 0 to %d", graph->scope, (long long)n,
+                              INT32_MAX);
+    iota_attrs a;
+    memset(&a, 0, sizeof a);
+    a.n = n;
+    return clv_graph_emit1(graph, &clv_op_iota, &a, &offset, clv_valid(offset) ? 1 : 0);
+}
