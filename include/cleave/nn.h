@@ -47,6 +47,11 @@ CLV_API clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, 
                                                clv_dtype dtype, const clv_axis_rules *rules, const char *name,
                                                clv_init init);
 
+/** x [B,S,M] + table[offset + s], table [positions,M], [_, embed_kernel], state "<name>.weight". offset: i32 scalar, the
+ *  position of the first row, or CLV_NONE: 0. */
+CLV_API clv_value clv_learned_positions(clv_graph *graph, clv_value x, clv_value offset, int64_t positions,
+                                        const clv_axis_rules *rules, const char *name, clv_init init);
+
 /** Logits x [...,M] table' -> [...,V] of a model whose output projection is its embedding's table [V,M]; split over V. */
 CLV_API clv_value clv_vocab_parallel_logits(clv_graph *graph, clv_value x, clv_value table,
                                             const clv_axis_rules *rules);

@@ -1,0 +1,23 @@
+/* positions.c - learned position embedding: a row of a table for each position, added to what stands there. */
+#include <stdio.h>
+
+#include "graph/graph.h"
+#include "nn/layouts.h"
+
+clv_value clv_learned_positions(clv_graph *graph, clv_value x, clv_value offset, int64_t positions,
+                                const clv_axis_rules *rules, const char *name, clv_init init)
+{
+    static const clv_logical_axis names[] = {CLV_UNNAMED, CLV_EMBED_KERNEL};
+    clv_type type = clv_graph_type(graph, x);
+    if (!clv_valid(x) || type.rank < 2)
+        return CLV_NONE;
+    char full[128];
+    int64_t seq = type.shape[type.rank - 2], shape[] = {positions, type.shape[type.rank - 1]};
+    if (seq > positions)
+        return clv_graph_fail(graph, CLV_ESHAPE, "%s%s: a sequence of %lld; the table has %lld positions", graph->scope,
+                              name, (long long)seq, (long long)positions);
+    snprintf(full, sizeof full, "%s.weight", name);
+    clv_value table = clv_nn_weight(graph, rules, full, type.dtype, 2, shape, names, NULL, init);
+    clv_value rows = clv_embedding(graph, table, clv_iota(graph, seq, offset));
+    return clv_nn_leave(graph, clv_add(graph, x, rows), rules);
+}
