@@ -12,9 +12,9 @@
 
 #include "cleave/session.h"
 #include "graph_eval.h"
-#include "models/llama.h"
+#include "models/model.h"
 
-enum { B = 3, S = 7, MAX_TENSORS = 48, IGNORED = -100 };
+enum { B = 3, S = 7, MAX_TENSORS = 48, MAX_INPUTS = 3, IGNORED = -100, MASK_TOKEN = 74 };
 
 /* ---- the layers ---- */
 
@@ -128,36 +128,84 @@ static clv_value block_gpt(clv_graph *graph, clv_value x, const clv_axis_rules *
 }
 
 /* A whole model with its loss; the vocabulary is split. */
-static clv_value model(clv_graph *graph, const clv_axis_rules *rules, clv_dtype dtype, bool tied)
+static clv_value loss_of(clv_graph *graph, const clv_model *model, const clv_axis_rules *rules, clv_dtype dtype,
+                         bool padded)
 {
-    clv_llama_config config = {.hidden = 24,
-                               .layers = 1,
-                               .heads = 6,
-                               .kv_heads = 2,
-                               .head_dim = 4,
-                               .ffn = 50,
-                               .vocab = 257,
-                               .max_positions = 64,
-                               .rms_eps = 1e-5,
-                               .rope_theta = 1e4,
-                               .tie_word_embeddings = tied,
-                               .bos = -1};
-    clv_llama_build build = {.batch = B, .seq = S, .rules = *rules, .dtype = dtype};
-    clv_value logits = clv_llama_forward(graph, &config, &build);
+    clv_model_build build = {.batch = B, .seq = S, .rules = *rules, .dtype = dtype, .padding_mask = padded};
+    clv_value logits = clv_model_forward(graph, model, &build, NULL);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){B, S}, NULL);
     return clv_vocab_parallel_cross_entropy(graph, logits, labels, IGNORED);
+}
+
+static clv_value llama(clv_graph *graph, const clv_axis_rules *rules, clv_dtype dtype, bool tied)
+{
+    clv_model model = {.family = &clv_family_llama,
+                       .hidden = 24,
+                       .layers = 1,
+                       .heads = 6,
+                       .kv_heads = 2,
+                       .head_dim = 4,
+                       .ffn = 50,
+                       .vocab = 257,
+                       .max_positions = 64,
+                       .norm_eps = 1e-5,
+                       .activation = CLV_SILU,
+                       .rope_theta = 1e4,
+                       .tie_word_embeddings = tied};
+    return loss_of(graph, &model, rules, dtype, false);
+}
+
+static clv_value model_gpt2(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
+{
+    (void)x;
+    clv_model model = {.family = &clv_family_gpt2,
+                       .hidden = 15,
+                       .layers = 1,
+                       .heads = 5,
+                       .kv_heads = 5,
+                       .head_dim = 3,
+                       .ffn = 33,
+                       .vocab = 257,
+                       .max_positions = 10,
+                       .norm_eps = 1e-5,
+                       .activation = CLV_GELU_TANH,
+                       .tie_word_embeddings = true};
+    return loss_of(graph, &model, rules, dtype, false);
+}
+
+static clv_value model_esm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
+{
+    (void)x;
+    clv_model model = {.family = &clv_family_esm,
+                       .hidden = 20,
+                       .layers = 1,
+                       .heads = 5,
+                       .kv_heads = 5,
+                       .head_dim = 4,
+                       .ffn = 33,
+                       .vocab = 257,
+                       .max_positions = 64,
+                       .norm_eps = 1e-5,
+                       .activation = CLV_GELU,
+                       .rope_theta = 1e4,
+                       .bidirectional = true,
+                       .tie_word_embeddings = true,
+                       .embedding_norm = true,
+                       .token_dropout = true,
+                       .mask = MASK_TOKEN};
+    return loss_of(graph, &model, rules, dtype, true);
 }
 
 static clv_value model_untied(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
     (void)x;
-    return model(graph, rules, dtype, false);
+    return llama(graph, rules, dtype, false);
 }
 
 static clv_value model_tied(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
     (void)x;
-    return model(graph, rules, dtype, true);
+    return llama(graph, rules, dtype, true);
 }
 
 const nn_layer nn_layers[] = {
@@ -175,6 +223,8 @@ const nn_layer nn_layers[] = {
     {"block_gpt", block_gpt, 96, 0},
     {"model", model_untied, 0, 257},
     {"model_tied", model_tied, 0, 257},
+    {"model_gpt2", model_gpt2, 0, 257},
+    {"model_esm", model_esm, 0, 257},
 };
 const int n_nn_layers = sizeof nn_layers / sizeof nn_layers[0];
 
@@ -250,12 +300,20 @@ static float *values_of(const clv_graph *graph, clv_value value, uint32_t salt)
     return values;
 }
 
-static void token_values(int32_t *ids, int32_t *labels)
+/* What models take, at [b,s] = i; the padding mask ends each sequence at another place. */
+static int32_t token_value(const char *input, int i)
 {
-    for (int i = 0; i < B * S; i++) {
-        ids[i] = i * 37 % 257;
-        labels[i] = i % 5 == 0 ? IGNORED : i * 91 % 257;
-    }
+    bool is_padding = i % S >= S - i / S;
+    if (strcmp(input, "mask") == 0)
+        return !is_padding;
+    if (strcmp(input, "ids") == 0)
+        return i * 37 % 257;
+    return i % 5 == 0 || is_padding ? IGNORED : i * 91 % 257;
+}
+
+static bool is_input(const clv_graph *graph, int value)
+{
+    return graph->values[value].source == CLV_FROM_INPUT;
 }
 
 /* ---- the reference ---- */
@@ -275,14 +333,9 @@ void nn_make_reference(const nn_layer *l)
             graph_eval_set(eval, value, k, values[k]);
         free(values);
     }
-    if (!l->width) {
-        int32_t ids[B * S], labels[B * S];
-        token_values(ids, labels);
-        for (int v = 0; v < b.graph->n_values; v++)
-            for (int i = 0; b.graph->values[v].name && b.graph->values[v].source == CLV_FROM_INPUT && i < B * S; i++)
-                graph_eval_set(eval, (clv_value){v}, i,
-                               strcmp(b.graph->values[v].name, "ids") == 0 ? ids[i] : labels[i]);
-    }
+    for (int v = 0; !l->width && v < b.graph->n_values; v++)
+        for (int i = 0; is_input(b.graph, v) && i < B * S; i++)
+            graph_eval_set(eval, (clv_value){v}, i, token_value(b.graph->values[v].name, i));
     graph_eval_must_run(eval, -1);
     for (int i = 0; i < b.n; i++) {
         int64_t n = elems_of(b.graph, b.tensor[i]);
@@ -331,6 +384,31 @@ static void compare(const nn_layer *l, const char *mesh, const char *rules, cons
     }
 }
 
+typedef union tokens {
+    int32_t wide[B * S];
+    uint8_t narrow[B * S];
+} tokens;
+
+/* The inputs of a model; returns how many they are. */
+static int bind_tokens(clv_binding *inputs, tokens *values, const clv_graph *graph)
+{
+    int n = 0;
+    for (int v = 0; v < graph->n_values; v++) {
+        if (!is_input(graph, v))
+            continue;
+        const char *name = graph->values[v].name;
+        for (int i = 0; i < B * S; i++) {
+            if (graph->values[v].type.dtype == CLV_U8)
+                values[n].narrow[i] = (uint8_t)token_value(name, i);
+            else
+                values[n].wide[i] = token_value(name, i);
+        }
+        inputs[n] = (clv_binding){name, &values[n]};
+        n++;
+    }
+    return n;
+}
+
 void nn_run_on(const nn_layer *l, const char *mesh_text, const char *rules_text)
 {
     clv_error err = {0};
@@ -347,21 +425,19 @@ void nn_run_on(const nn_layer *l, const char *mesh_text, const char *rules_text)
                          CLV_OK);
         free(values);
     }
-    int32_t ids[B * S], labels[B * S];
-    token_values(ids, labels);
     float *x = l->width ? values_of(b.graph, b.x, 5) : NULL, *got[MAX_TENSORS];
-    clv_binding inputs[2] = {{"x", x}}, outputs[MAX_TENSORS];
-    if (!l->width) {
-        inputs[0] = (clv_binding){"ids", ids};
-        inputs[1] = (clv_binding){"labels", labels};
-    }
+    clv_binding inputs[MAX_INPUTS], outputs[MAX_TENSORS];
+    tokens values[MAX_INPUTS];
+    int n_inputs = l->width ? 1 : bind_tokens(inputs, values, b.graph);
+    if (l->width)
+        inputs[0] = (clv_binding){"x", x};
     static char names[MAX_TENSORS][16];
     for (int i = 0; i < b.n; i++) {
         snprintf(names[i], sizeof names[i], "t%d", i);
         got[i] = malloc((size_t)elems_of(b.graph, b.tensor[i]) * sizeof(float) + 1);
         outputs[i] = (clv_binding){names[i], got[i]};
     }
-    if (clv_session_run(session, program, inputs, l->width ? 1 : 2, outputs, b.n, &err) != CLV_OK)
+    if (clv_session_run(session, program, inputs, n_inputs, outputs, b.n, &err) != CLV_OK)
         fail_msg("%s on %s: %s", l->name, mesh_text, err.message);
     compare(l, mesh_text, rules_text, &b, got);
     for (int i = 0; i < b.n; i++)

@@ -11,14 +11,15 @@
 #include <cmocka.h>
 
 #include "graph/graph.h"
-#include "models/llama.h"
+#include "models/model.h"
+#include "models/parameters.h"
 
 enum { B = 2, S = 11, V = 37, MAX_PARAMETERS = 32, IGNORED = -100 };
 
 static char golden[2048];
 
 typedef struct reference {
-    clv_llama_config config;
+    clv_model config;
     int32_t ids[B * S], labels[B * S];
     float logits[B * S * V], loss;
     clv_weights *gradients; /* named as the weights they belong to */
@@ -51,7 +52,7 @@ static void read_reference(reference *r, const char *name)
     clv_error err = {0};
     char path[4096];
     snprintf(path, sizeof path, "%s/%s", golden, name);
-    must(clv_llama_config_read(&r->config, path, &err), &err);
+    must(clv_model_read(&r->config, path, &err), &err);
     snprintf(path, sizeof path, "%s/%s_golden/values.safetensors", golden, name);
     read_values(r, path);
     for (int i = 0; i < B * S; i++)
@@ -90,13 +91,13 @@ static void compare_gradients(const char *where, const reference *r, char names[
     float *want[MAX_PARAMETERS];
     int64_t elems[MAX_PARAMETERS];
     for (int i = 0; i < n; i++) {
-        clv_llama_parameter parameter;
-        must(clv_llama_parameter_find(&parameter, &r->config, names[i], &err), &err);
+        clv_parameter parameter;
+        must(clv_model_parameter_find(&parameter, &r->config, names[i], &err), &err);
         elems[i] = 1;
         for (int d = 0; d < parameter.rank; d++)
             elems[i] *= parameter.shape[d];
         want[i] = malloc((size_t)elems[i] * sizeof *want[i]);
-        must(clv_llama_read_parameter(r->gradients, &r->config, names[i], NULL, want[i], &err), &err);
+        must(clv_model_read_parameter(r->gradients, &r->config, names[i], NULL, want[i], &err), &err);
     }
     for (int i = 0; i < n; i++) {
         double layer = 0;
@@ -121,8 +122,8 @@ static void run_on(const reference *r, const char *name, int tp, bool sp)
     snprintf(where, sizeof where, "%s, tp %d%s", name, tp, sp ? " sp" : "");
     must(clv_mesh_parse(&mesh, text, &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
-    clv_llama_build build = {.batch = B, .seq = S, .rules = clv_graph_rules(graph, sp ? "megatron-sp" : "megatron")};
-    clv_value logits = clv_llama_forward(graph, &r->config, &build);
+    clv_model_build build = {.batch = B, .seq = S, .rules = clv_graph_rules(graph, sp ? "megatron-sp" : "megatron")};
+    clv_value logits = clv_model_forward(graph, &r->config, &build, NULL);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){B, S}, NULL);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, IGNORED);
     clv_value parameters[MAX_PARAMETERS], gradients[MAX_PARAMETERS];
@@ -144,7 +145,7 @@ static void run_on(const reference *r, const char *name, int tp, bool sp)
     must(clv_session_new(&session, &mesh, NULL, &err), &err);
     must(clv_session_load(session, program, &err), &err);
     snprintf(folder, sizeof folder, "%s/%s", golden, name);
-    must(clv_llama_load(session, &r->config, folder, &err), &err);
+    must(clv_model_load(session, &r->config, folder, &err), &err);
     clv_binding inputs[] = {{"ids", (void *)r->ids}, {"labels", (void *)r->labels}};
     must(clv_session_run(session, program, inputs, 2, outputs, n + 2, &err), &err);
     compare(where, "logits", got_logits, r->logits, B * S * V, 0);

@@ -103,9 +103,9 @@ static clv_status open_model(clv_generator **out, const generate_args *a, int64_
                              clv_error *err)
 {
     clv_mesh mesh;
-    clv_llama_config config;
+    clv_model config;
     CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
-    CLV_TRY(clv_llama_config_read(&config, a->model, err));
+    CLV_TRY(clv_model_read(&config, a->model, err));
     if (config.vocab != 256)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s has a vocabulary of %lld; only byte-level models (256) are run yet",
                         a->model, (long long)config.vocab);

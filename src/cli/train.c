@@ -143,7 +143,8 @@ static clv_train_options options_of(const train_args *a, const clv_axis_rules *r
     int64_t ffn = a->ffn ? a->ffn : (a->hidden * 8 / 3 + 31) / 32 * 32;
     int64_t warmup = a->warmup >= 0 ? a->warmup : a->steps / 20;
     return (clv_train_options){
-        .model = {.hidden = a->hidden,
+        .model = {.family = &clv_family_llama,
+                  .hidden = a->hidden,
                   .layers = a->layers,
                   .heads = a->heads,
                   .kv_heads = a->kv_heads ? a->kv_heads : a->heads,
@@ -151,10 +152,12 @@ static clv_train_options options_of(const train_args *a, const clv_axis_rules *r
                   .ffn = ffn,
                   .vocab = VOCABULARY,
                   .max_positions = a->seq > 2048 ? a->seq : 2048,
-                  .rms_eps = 1e-5,
+                  .norm_eps = 1e-5,
                   .rope_theta = 10000,
-                  .tie_word_embeddings = false,
-                  .bos = -1},
+                  .activation = CLV_SILU,
+                  .bos = -1,
+                  .pad = -1,
+                  .mask = -1},
         .rules = *rules,
         .batch = a->batch,
         .seq = a->seq,

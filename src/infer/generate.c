@@ -9,7 +9,7 @@
 enum { CHUNK = 256, N_PROGRAMS = 9 };
 
 struct clv_generator {
-    clv_llama_config config;
+    clv_model config;
     clv_generator_options options;
     clv_mesh mesh;
     clv_session *session;
@@ -21,7 +21,7 @@ struct clv_generator {
     int32_t ids[CHUNK];
 };
 
-const clv_llama_config *clv_generator_config(const clv_generator *g)
+const clv_model *clv_generator_config(const clv_generator *g)
 {
     return &g->config;
 }
@@ -32,13 +32,13 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
         return CLV_OK;
     clv_graph *graph;
     CLV_TRY(clv_graph_new(&graph, &g->mesh, err));
-    clv_llama_build build = {.batch = 1,
+    clv_model_build build = {.batch = 1,
                              .seq = INT64_C(1) << power,
                              .rules = clv_axis_rules_without(&g->options.rules, CLV_SEQ),
                              .dtype = g->options.dtype,
                              .context = g->options.context,
                              .last_logits = true};
-    clv_llama_inference(graph, &g->config, &build);
+    clv_model_inference(graph, &g->config, &build);
     clv_status status = clv_compile(&g->program[power], graph, NULL, err);
     clv_graph_free(graph);
     return status == CLV_OK ? clv_session_load(g->session, g->program[power], err) : status;
@@ -46,7 +46,7 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
 
 static clv_status set_up(clv_generator *g, const char *folder, clv_error *err)
 {
-    CLV_TRY(clv_llama_config_read(&g->config, folder, err));
+    CLV_TRY(clv_model_read(&g->config, folder, err));
     int64_t most = g->config.max_positions;
     if (g->options.context == 0)
         g->options.context = most;
@@ -62,7 +62,7 @@ static clv_status set_up(clv_generator *g, const char *folder, clv_error *err)
     clv_session_options session = {.threads_per_rank = g->options.threads_per_rank};
     CLV_TRY(clv_session_new(&g->session, &g->mesh, &session, err));
     CLV_TRY(compile(g, 0, err));
-    return clv_llama_load(g->session, &g->config, folder, err);
+    return clv_model_load(g->session, &g->config, folder, err);
 }
 
 clv_status clv_generator_new(clv_generator **out, const char *folder, const clv_mesh *mesh,

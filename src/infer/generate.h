@@ -4,7 +4,7 @@
 #define CLEAVE_INFER_GENERATE_H
 
 #include "infer/sampling.h"
-#include "models/llama.h"
+#include "models/model.h"
 
 typedef struct clv_generator_options {
     clv_axis_rules rules; /* those for seq are left out: a decode step has one token */
@@ -19,7 +19,7 @@ typedef struct clv_generator clv_generator;
 clv_status clv_generator_new(clv_generator **out, const char *folder, const clv_mesh *mesh,
                              const clv_generator_options *options, clv_error *err);
 void clv_generator_free(clv_generator *generator);
-const clv_llama_config *clv_generator_config(const clv_generator *generator);
+const clv_model *clv_generator_config(const clv_generator *generator);
 
 /* Feeds n >= 1 tokens after those fed before and gives the logits [V] of the last, borrowed until the next call.
  * @return CLV_EINVAL for an id outside the vocabulary; CLV_ELIMIT when the context is full */

@@ -1,106 +1,89 @@
-/* llama.c - Llama's graph (Touvron et al. 2023, arXiv:2302.13971; Hugging Face LlamaForCausalLM). */
-#include "models/llama.h"
+/* llama.c - Llama (Touvron et al. 2023, arXiv:2302.13971; Hugging Face LlamaForCausalLM).
+ *
+ * Refused in config.json: rope scaling, biases, activations other than silu. */
+#include "base/error.h"
+#include "models/config.h"
+#include "models/family.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "graph/graph.h"
-
-static clv_block_options block_of(const clv_llama_config *config, const clv_llama_build *build, clv_value offset)
+static clv_status read_llama(clv_model *c, const json_t *o, const char *where, clv_error *err)
 {
-    clv_block_options o = clv_block_defaults(CLV_BLOCK_LLAMA, config->heads, config->kv_heads, config->ffn);
-    clv_init into_residual = {CLV_INIT_NORMAL, 0.02 / sqrt(2.0 * (double)config->layers)};
-    o.eps = config->rms_eps;
-    o.attention.head_dim = config->head_dim;
-    o.attention.rope_theta = config->rope_theta;
-    o.attention.context = build->context;
-    o.attention.offset = offset;
-    o.attention.output_init = o.mlp.output_init = into_residual;
-    return o;
+    static const char *const silu[] = {"silu", "swish", NULL};
+    const clv_config_size sizes[] = {
+        {"hidden_size", &c->hidden, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
+        {"num_hidden_layers", &c->layers, CLV_MAX_LAYERS, CLV_JSON_REQUIRED},
+        {"num_attention_heads", &c->heads, CLV_MAX_HEADS, CLV_JSON_REQUIRED},
+        {"num_key_value_heads", &c->kv_heads, CLV_MAX_HEADS, CLV_JSON_OPTIONAL},
+        {"head_dim", &c->head_dim, CLV_MAX_WIDTH, CLV_JSON_OPTIONAL},
+        {"intermediate_size", &c->ffn, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
+        {"vocab_size", &c->vocab, CLV_MAX_VOCAB, CLV_JSON_REQUIRED},
+        {"max_position_embeddings", &c->max_positions, CLV_MAX_POSITIONS, CLV_JSON_OPTIONAL},
+    };
+
+    c->max_positions = 2048; /* transformers' defaults */
+    c->norm_eps = 1e-6;
+    c->activation = CLV_SILU;
+    CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
+    if (c->kv_heads == 0)
+        c->kv_heads = c->heads;
+    if (c->head_dim == 0)
+        CLV_TRY(clv_config_head_dim(c, "hidden_size", "num_attention_heads", where, err));
+    CLV_TRY(clv_config_word(o, "hidden_act", silu, where, err));
+    CLV_TRY(clv_config_only(o, "attention_bias", false, where, err));
+    CLV_TRY(clv_config_only(o, "mlp_bias", false, where, err));
+    CLV_TRY(clv_json_real(&c->norm_eps, o, "rms_norm_eps", CLV_JSON_OPTIONAL, 1e-30, 1, where, err));
+    CLV_TRY(clv_json_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err));
+    return clv_config_rope(c, o, where, err);
 }
 
-/* The last row of each sequence. */
-static clv_value last_row(clv_graph *graph, clv_value x)
+/* Both spellings of the rotary base. */
+static json_t *write_llama(const clv_model *c)
 {
-    clv_type type = clv_graph_type(graph, x);
-    int64_t begin[3] = {0, type.shape[1] - 1, 0};
-    return type.shape[1] > 1 ? clv_slice(graph, x, begin, type.shape) : x;
+    return json_pack("{s:s, s:b, s:b, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:{s:f, s:s}}", "hidden_act",
+                     "silu", "attention_bias", 0, "mlp_bias", 0, "attention_dropout", 0.0, "hidden_size",
+                     (json_int_t)c->hidden, "num_hidden_layers", (json_int_t)c->layers, "num_attention_heads",
+                     (json_int_t)c->heads, "num_key_value_heads", (json_int_t)c->kv_heads, "head_dim",
+                     (json_int_t)c->head_dim, "intermediate_size", (json_int_t)c->ffn, "max_position_embeddings",
+                     (json_int_t)c->max_positions, "rms_norm_eps", c->norm_eps, "rope_theta", c->rope_theta,
+                     "rope_parameters", "rope_theta", c->rope_theta, "rope_type", "default");
 }
 
-/* Logits split over the vocabulary; tied models multiply by the embedding's own table. */
-static clv_value head(clv_graph *graph, clv_value x, clv_value table, const clv_llama_config *config,
-                      const clv_axis_rules *rules)
+static clv_value hidden(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+                        const clv_model_inputs *in)
 {
-    clv_linear_options linear = {.name = "lm_head", .init = {CLV_INIT_NORMAL, 0.02}, .features = CLV_VOCAB};
-    return config->tie_word_embeddings ? clv_vocab_parallel_logits(graph, x, table, rules)
-                                       : clv_column_parallel_linear(graph, x, config->vocab, rules, &linear);
+    clv_value x = clv_model_embedding(graph, model, build, in->ids);
+    x = clv_model_blocks(graph, model, build, in, x, CLV_BLOCK_LLAMA);
+    return clv_parallel_rms_norm(graph, x, &build->rules, "final_norm", model->norm_eps);
 }
 
-/* ids, or labels: rows are not split over the sequence, as they are small. */
-static clv_value token_input(clv_graph *graph, const char *name, const clv_llama_build *build)
-{
-    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
-    clv_layout layout = clv_named_layout(graph, &build->rules, 2, names);
-    return clv_input(graph, name, CLV_I32, 2, (int64_t[]){build->batch, build->seq}, &layout);
-}
+static const clv_parameter_row parameters[] = {
+    {"embed.weight", {"model.embed_tokens.weight"}, CLV_AS_IS, "", .out = "VM"},
+    {"layers.%.attention.norm.weight", {"model.layers.%.input_layernorm.weight"}, CLV_AS_IS, "", .out = "M"},
+    {"layers.%.attention.q.weight", {"model.layers.%.self_attn.q_proj.weight"}, CLV_LINEAR, "M", .out = "HD"},
+    {"layers.%.attention.kv.weight",
+     {"model.layers.%.self_attn.k_proj.weight", "model.layers.%.self_attn.v_proj.weight"},
+     CLV_LINEAR,
+     "M",
+     .out = "KD"},
+    {"layers.%.attention.o.weight", {"model.layers.%.self_attn.o_proj.weight"}, CLV_LINEAR, "HD", .out = "M"},
+    {"layers.%.mlp.norm.weight", {"model.layers.%.post_attention_layernorm.weight"}, CLV_AS_IS, "", .out = "M"},
+    {"layers.%.mlp.gate_up.weight",
+     {"model.layers.%.mlp.gate_proj.weight", "model.layers.%.mlp.up_proj.weight"},
+     CLV_LINEAR,
+     "M",
+     .out = "F"},
+    {"layers.%.mlp.down.weight", {"model.layers.%.mlp.down_proj.weight"}, CLV_LINEAR, "F", .out = "M"},
+    {"final_norm.weight", {"model.norm.weight"}, CLV_AS_IS, "", .out = "M"},
+    {"lm_head.weight", {"lm_head.weight"}, CLV_LINEAR, "M", .out = "V", .when = clv_model_is_untied},
+    {0},
+};
 
-clv_value clv_llama_forward(clv_graph *graph, const clv_llama_config *config, const clv_llama_build *build)
-{
-    clv_value ids = token_input(graph, "ids", build);
-    clv_value offset = build->context ? clv_input(graph, "offset", CLV_I32, 0, NULL, NULL) : CLV_NONE;
-    clv_value x = clv_vocab_parallel_embedding(graph, ids, config->vocab, config->hidden, build->dtype, &build->rules,
-                                               "embed", (clv_init){CLV_INIT_NORMAL, 0.02});
-    clv_value table;
-    clv_parameters(graph, &table, 1);
-    clv_block_options block = block_of(config, build, offset);
-    for (int64_t layer = 0; layer < config->layers; layer++) {
-        clv_graph_push(graph, "layers.%lld", (long long)layer);
-        x = clv_transformer_block(graph, x, &build->rules, &block);
-        clv_graph_pop(graph);
-    }
-    x = clv_parallel_rms_norm(graph, x, &build->rules, "final_norm", config->rms_eps);
-    if (build->last_logits)
-        x = last_row(graph, x);
-    return head(graph, x, table, config, &build->rules);
-}
-
-void clv_llama_train_step(clv_graph *graph, const clv_llama_config *config, const clv_llama_build *build,
-                          const clv_llama_train_options *options)
-{
-    clv_value logits = clv_llama_forward(graph, config, build);
-    clv_value labels = token_input(graph, "labels", build);
-    clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL);
-    clv_value step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, -100);
-    int n = clv_parameters(graph, NULL, 0);
-    clv_value *parameters = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *parameters);
-    clv_value *gradients = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *gradients);
-    if (!parameters || !gradients) {
-        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for %d gradients", n);
-        return;
-    }
-    clv_parameters(graph, parameters, n);
-    clv_gradients(graph, loss, CLV_NONE, parameters, n, gradients);
-    for (int i = 0; i < n; i++) {
-        clv_adamw_options o = options->adamw;
-        if (clv_graph_type(graph, parameters[i]).rank < 2)
-            o.weight_decay = 0;
-        clv_layout held = clv_value_layout(graph, parameters[i]), moments;
-        clv_type type = clv_graph_type(graph, parameters[i]);
-        if (clv_graph_ok(graph) &&
-            clv_axis_rules_optimizer_layout(&moments, &build->rules, &graph->mesh, &held, type.shape, &graph->error) ==
-                CLV_OK &&
-            build->rules.n_optimizer > 0)
-            o.state_layout = &moments;
-        clv_adamw(graph, parameters[i], gradients[i], lr, step, &o);
-    }
-    clv_layout scalar = clv_layout_replicated(0);
-    clv_output(graph, "loss", loss, &scalar);
-}
-
-void clv_llama_inference(clv_graph *graph, const clv_llama_config *config, const clv_llama_build *build)
-{
-    clv_value logits = clv_llama_forward(graph, config, build);
-    clv_layout whole = clv_layout_replicated(3);
-    clv_output(graph, "logits", logits, &whole);
-}
+const clv_model_family clv_family_llama = {
+    .model_type = "llama",
+    .architecture = "LlamaForCausalLM",
+    .base = "model.",
+    .read = read_llama,
+    .write = write_llama,
+    .hidden = hidden,
+    .head = clv_model_logits,
+    .parameters = parameters,
+};

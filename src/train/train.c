@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "models/parameters.h"
 
 struct clv_trainer {
     clv_train_options options;
@@ -19,10 +20,9 @@ static clv_status compile(clv_trainer *t, const clv_mesh *mesh, clv_error *err)
 {
     clv_graph *graph;
     CLV_TRY(clv_graph_new(&graph, mesh, err));
-    clv_llama_build build = {
+    clv_model_build build = {
         .batch = t->options.batch, .seq = t->options.seq, .rules = t->options.rules, .dtype = CLV_F32};
-    clv_llama_train_options step = {.adamw = t->options.adamw};
-    clv_llama_train_step(graph, &t->options.model, &build, &step);
+    clv_model_train_step(graph, &t->options.model, &build, &t->options.adamw);
     clv_status status = clv_compile(&t->program, graph, NULL, err);
     clv_graph_free(graph);
     return status;
@@ -46,7 +46,7 @@ static clv_status set_up(clv_trainer *t, const clv_mesh *mesh, clv_error *err)
     if (o->batch < 1 || o->seq < 1 || o->seq > o->model.max_positions)
         return clv_fail(err, CLV_EINVAL, "batch %lld, sequence %lld; valid: batch >= 1, sequence 1 to %lld",
                         (long long)o->batch, (long long)o->seq, (long long)o->model.max_positions);
-    CLV_TRY(clv_llama_config_check(&o->model, "the model", err));
+    CLV_TRY(clv_model_check(&o->model, "the model", err));
     CLV_TRY(clv_schedule_check(&o->schedule, err));
     CLV_TRY(make_buffers(t, err));
     CLV_TRY(compile(t, mesh, err));
@@ -116,17 +116,14 @@ const clv_program *clv_trainer_program(const clv_trainer *t)
 int64_t clv_trainer_parameters(const clv_trainer *t)
 {
     int64_t elems = 0;
-    for (int64_t i = 0; i < clv_llama_parameter_count(&t->options.model); i++) {
-        clv_llama_parameter parameter = clv_llama_parameter_at(&t->options.model, i);
-        int64_t size = 1;
-        for (int d = 0; d < parameter.rank; d++)
-            size *= parameter.shape[d];
-        elems += size;
+    for (int64_t i = 0; i < clv_model_parameter_count(&t->options.model); i++) {
+        clv_parameter parameter = clv_model_parameter_at(&t->options.model, i);
+        elems += clv_parameter_elems(&parameter);
     }
     return elems;
 }
 
 clv_status clv_trainer_save(const clv_trainer *t, const char *folder, clv_error *err)
 {
-    return clv_llama_save(t->session, &t->options.model, folder, err);
+    return clv_model_save(t->session, &t->options.model, folder, err);
 }

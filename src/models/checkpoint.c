@@ -1,4 +1,4 @@
-/* llama_checkpoint.c - a session's Llama state to and from a Hugging Face folder. */
+/* llama_checkpoint.c - a session's model state to and from a Hugging Face folder. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,15 +6,8 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "models/llama.h"
-
-static int64_t elems_of(const clv_llama_parameter *parameter)
-{
-    int64_t elems = 1;
-    for (int d = 0; d < parameter->rank; d++)
-        elems *= parameter->shape[d];
-    return elems;
-}
+#include "models/model.h"
+#include "models/parameters.h"
 
 static clv_status make_folder(const char *folder, clv_error *err)
 {
@@ -24,13 +17,13 @@ static clv_status make_folder(const char *folder, clv_error *err)
 }
 
 /* The parameter in f32, whatever the state's dtype. */
-static clv_status read_parameter(float *out, const clv_session *session, const clv_llama_parameter *parameter,
+static clv_status read_parameter(float *out, const clv_session *session, const clv_parameter *parameter,
                                  clv_dtype dtype, void *scratch, clv_error *err)
 {
     if (dtype == CLV_F32)
         return clv_session_read(session, parameter->name, NULL, out, err);
     CLV_TRY(clv_session_read(session, parameter->name, NULL, scratch, err));
-    clv_dtype_convert(CLV_F32, out, dtype, scratch, elems_of(parameter));
+    clv_dtype_convert(CLV_F32, out, dtype, scratch, clv_parameter_elems(parameter));
     return CLV_OK;
 }
 
@@ -47,12 +40,12 @@ static clv_status state_dtype(clv_dtype *out, const clv_session *session, const 
 }
 
 /* Room for the largest parameter in f32, and once more in any dtype. */
-static clv_status make_room(float **values, void **scratch, const clv_llama_config *config, clv_error *err)
+static clv_status make_room(float **values, void **scratch, const clv_model *config, clv_error *err)
 {
     int64_t most = 1;
-    for (int64_t i = 0; i < clv_llama_parameter_count(config); i++) {
-        clv_llama_parameter parameter = clv_llama_parameter_at(config, i);
-        int64_t elems = elems_of(&parameter);
+    for (int64_t i = 0; i < clv_model_parameter_count(config); i++) {
+        clv_parameter parameter = clv_model_parameter_at(config, i);
+        int64_t elems = clv_parameter_elems(&parameter);
         most = elems > most ? elems : most;
     }
     *values = malloc((size_t)most * sizeof **values);
@@ -64,20 +57,20 @@ static clv_status make_room(float **values, void **scratch, const clv_llama_conf
     return clv_fail_memory(err, "a parameter", (size_t)most * sizeof **values);
 }
 
-static clv_status save_weights(const clv_session *session, const clv_llama_config *config, const char *path,
-                               float *values, void *scratch, clv_error *err)
+static clv_status save_weights(const clv_session *session, const clv_model *config, const char *path, float *values,
+                               void *scratch, clv_error *err)
 {
     clv_safetensors_writer *writer;
-    CLV_TRY(clv_llama_create_weights(&writer, config, path, err));
+    CLV_TRY(clv_model_create_weights(&writer, config, path, err));
     clv_status status = CLV_OK;
-    for (int64_t i = 0; status == CLV_OK && i < clv_llama_parameter_count(config); i++) {
-        clv_llama_parameter parameter = clv_llama_parameter_at(config, i);
+    for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(config); i++) {
+        clv_parameter parameter = clv_model_parameter_at(config, i);
         clv_dtype dtype = CLV_F32;
         status = state_dtype(&dtype, session, parameter.name, err);
         if (status == CLV_OK)
             status = read_parameter(values, session, &parameter, dtype, scratch, err);
         if (status == CLV_OK)
-            status = clv_llama_write_parameter(writer, config, parameter.name, NULL, values, err);
+            status = clv_model_write_parameter(writer, config, parameter.name, NULL, values, err);
     }
     if (status == CLV_OK)
         return clv_safetensors_commit(writer, err);
@@ -85,8 +78,7 @@ static clv_status save_weights(const clv_session *session, const clv_llama_confi
     return status;
 }
 
-clv_status clv_llama_save(const clv_session *session, const clv_llama_config *config, const char *folder,
-                          clv_error *err)
+clv_status clv_model_save(const clv_session *session, const clv_model *config, const char *folder, clv_error *err)
 {
     char path[4096];
     float *values;
@@ -98,36 +90,36 @@ clv_status clv_llama_save(const clv_session *session, const clv_llama_config *co
     free(values);
     free(scratch);
     snprintf(path, sizeof path, "%s/config.json", folder);
-    return status == CLV_OK ? clv_llama_config_write(config, path, err) : status;
+    return status == CLV_OK ? clv_model_write(config, path, err) : status;
 }
 
-static clv_status load_parameter(clv_session *session, const clv_llama_config *config, const clv_weights *weights,
-                                 const clv_llama_parameter *parameter, float *values, void *scratch, clv_error *err)
+static clv_status load_parameter(clv_session *session, const clv_model *config, const clv_weights *weights,
+                                 const clv_parameter *parameter, float *values, void *scratch, clv_error *err)
 {
     clv_dtype dtype = CLV_F32;
     CLV_TRY(state_dtype(&dtype, session, parameter->name, err));
-    CLV_TRY(clv_llama_read_parameter(weights, config, parameter->name, NULL, values, err));
+    CLV_TRY(clv_model_read_parameter(weights, config, parameter->name, NULL, values, err));
     if (dtype == CLV_F32)
         return clv_session_write(session, parameter->name, NULL, values, err);
-    clv_dtype_convert(dtype, scratch, CLV_F32, values, elems_of(parameter));
+    clv_dtype_convert(dtype, scratch, CLV_F32, values, clv_parameter_elems(parameter));
     return clv_session_write(session, parameter->name, NULL, scratch, err);
 }
 
-clv_status clv_llama_load(clv_session *session, const clv_llama_config *config, const char *folder, clv_error *err)
+clv_status clv_model_load(clv_session *session, const clv_model *config, const char *folder, clv_error *err)
 {
     clv_weights *weights;
     float *values;
     void *scratch;
     CLV_TRY(clv_weights_open(&weights, folder, err));
-    clv_status status = clv_llama_check_weights(weights, config, err);
+    clv_status status = clv_model_check_weights(weights, config, err);
     if (status == CLV_OK)
         status = make_room(&values, &scratch, config, err);
     if (status != CLV_OK) {
         clv_weights_close(weights);
         return status;
     }
-    for (int64_t i = 0; status == CLV_OK && i < clv_llama_parameter_count(config); i++) {
-        clv_llama_parameter parameter = clv_llama_parameter_at(config, i);
+    for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(config); i++) {
+        clv_parameter parameter = clv_model_parameter_at(config, i);
         status = load_parameter(session, config, weights, &parameter, values, scratch, err);
     }
     free(values);

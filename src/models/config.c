@@ -1,0 +1,146 @@
+/* config.c - see config.h. */
+#include "models/config.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+clv_status clv_config_unsupported(const char *where, const char *key, const char *value, const char *valid,
+                                  clv_error *err)
+{
+    return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"%s\": %.64s is not supported yet (supported: %s)", where, key, value,
+                    valid);
+}
+
+clv_status clv_config_sizes(const clv_config_size *sizes, size_t n, const json_t *o, const char *where, clv_error *err)
+{
+    for (size_t i = 0; i < n; i++)
+        CLV_TRY(clv_json_int(sizes[i].out, o, sizes[i].key, sizes[i].need, 1, sizes[i].max, where, err));
+    return CLV_OK;
+}
+
+clv_status clv_config_head_dim(clv_model *model, const char *hidden, const char *heads, const char *where,
+                               clv_error *err)
+{
+    if (model->hidden % model->heads != 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" %lld is not a multiple of \"%s\" %lld", where, hidden,
+                        (long long)model->hidden, heads, (long long)model->heads);
+    model->head_dim = model->hidden / model->heads;
+    return CLV_OK;
+}
+
+/* An optional string that must be one of the words; `words` ends in NULL. */
+clv_status clv_config_word(const json_t *o, const char *key, const char *const *words, const char *where,
+                           clv_error *err)
+{
+    const char *text = NULL;
+
+    CLV_TRY(clv_json_string(&text, o, key, CLV_JSON_OPTIONAL, where, err));
+    if (text == NULL)
+        return CLV_OK;
+    for (const char *const *word = words; *word != NULL; word++)
+        if (strcmp(*word, text) == 0)
+            return CLV_OK;
+    return clv_config_unsupported(where, key, text, words[0], err);
+}
+
+clv_status clv_config_only(const json_t *o, const char *key, bool value, const char *where, clv_error *err)
+{
+    bool is = value;
+
+    CLV_TRY(clv_json_bool(&is, o, key, CLV_JSON_OPTIONAL, where, err));
+    if (is == value)
+        return CLV_OK;
+    return clv_config_unsupported(where, key, is ? "true" : "false", value ? "true" : "false", err);
+}
+
+/* gelu_new, gelu_fast and gelu_pytorch_tanh differ in the last bits only. The first name of a kind is written. */
+static const struct {
+    const char *name;
+    clv_unary kind;
+} activations[] = {
+    {"gelu", CLV_GELU},           {"gelu_new", CLV_GELU_TANH}, {"gelu_pytorch_tanh", CLV_GELU_TANH},
+    {"gelu_fast", CLV_GELU_TANH}, {"relu", CLV_RELU},          {"silu", CLV_SILU},
+    {"swish", CLV_SILU},          {"tanh", CLV_TANH},
+};
+
+clv_status clv_config_activation(clv_unary *out, const json_t *o, const char *key, const char *where, clv_error *err)
+{
+    const char *name = NULL;
+
+    CLV_TRY(clv_json_string(&name, o, key, CLV_JSON_OPTIONAL, where, err));
+    if (name == NULL)
+        return CLV_OK;
+    for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
+        if (strcmp(activations[i].name, name) == 0) {
+            *out = activations[i].kind;
+            return CLV_OK;
+        }
+    return clv_config_unsupported(where, key, name, "gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, silu, tanh",
+                                  err);
+}
+
+const char *clv_config_activation_name(clv_unary kind)
+{
+    for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
+        if (activations[i].kind == kind)
+            return activations[i].name;
+    return NULL;
+}
+
+/* One of the objects that describe rotary embedding: its kind (under either name), and its theta where it has one. */
+static clv_status read_rope(clv_model *c, const json_t *o, const char *key, const char *where, clv_error *err)
+{
+    static const char *const kinds[] = {"default", NULL};
+    const json_t *rope = json_object_get(o, key);
+    double share = 1;
+
+    if (rope == NULL || json_is_null(rope))
+        return CLV_OK;
+    if (!json_is_object(rope))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be an object", where, key);
+    CLV_TRY(clv_config_word(rope, "rope_type", kinds, where, err));
+    CLV_TRY(clv_config_word(rope, "type", kinds, where, err));
+    CLV_TRY(clv_json_real(&share, rope, "partial_rotary_factor", CLV_JSON_OPTIONAL, 0, 1, where, err));
+    if (share != 1)
+        return clv_config_unsupported(where, "partial_rotary_factor", "less than 1", "1", err);
+    return clv_json_real(&c->rope_theta, rope, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err);
+}
+
+clv_status clv_config_rope(clv_model *c, const json_t *o, const char *where, clv_error *err)
+{
+    c->rope_theta = 10000;
+    CLV_TRY(clv_json_real(&c->rope_theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err));
+    CLV_TRY(read_rope(c, o, "rope_scaling", where, err));
+    return read_rope(c, o, "rope_parameters", where, err);
+}
+
+clv_status clv_config_tokens(clv_model *c, const json_t *o, const char *where, clv_error *err)
+{
+    CLV_TRY(clv_json_int(&c->bos, o, "bos_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
+    CLV_TRY(clv_json_int(&c->pad, o, "pad_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
+    if (json_is_array(json_object_get(o, "eos_token_id")))
+        return clv_json_ints(c->eos, &c->n_eos, CLV_MAX_EOS, o, "eos_token_id", CLV_JSON_OPTIONAL, 0, c->vocab - 1,
+                             where, err);
+    c->eos[0] = -1;
+    CLV_TRY(clv_json_int(&c->eos[0], o, "eos_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
+    c->n_eos = c->eos[0] >= 0;
+    return CLV_OK;
+}
+
+json_t *clv_config_token(int64_t token)
+{
+    return token >= 0 ? json_integer(token) : json_null();
+}
+
+json_t *clv_config_eos(const clv_model *c)
+{
+    json_t *list;
+
+    if (c->n_eos <= 1)
+        return c->n_eos == 1 ? json_integer(c->eos[0]) : json_null();
+    list = json_array();
+    for (int i = 0; i < c->n_eos; i++)
+        json_array_append_new(list, json_integer(c->eos[i]));
+    return list;
+}

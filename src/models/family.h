@@ -1,0 +1,44 @@
+/* family.h - what a family of models is, for the files that define one: a row of the table in model.c. */
+#ifndef CLEAVE_MODELS_FAMILY_H
+#define CLEAVE_MODELS_FAMILY_H
+
+#include "io/json.h"
+#include "models/model.h"
+#include "models/parameters.h"
+
+/* Inputs of a graph; CLV_NONE where the build has none. */
+typedef struct clv_model_inputs {
+    clv_value ids;    /* i32 [B,S] */
+    clv_value mask;   /* u8 [B,S] */
+    clv_value offset; /* i32 [] */
+} clv_model_inputs;
+
+struct clv_model_family {
+    const char *model_type;   /* config.json's */
+    const char *architecture; /* the class of its checkpoints */
+    const char *base;         /* of names in checkpoints of the bare model, without a head, this is missing: "model." */
+    /* The keys of config.json that are the family's own; the model arrives with tokens -1 and all else zero. */
+    clv_status (*read)(clv_model *model, const json_t *object, const char *where, clv_error *err);
+    /* The same keys, a new reference; NULL when out of memory. */
+    json_t *(*write)(const clv_model *model);
+    /* From ids to [B,S,M] after the final norm. The embedding's table is the first parameter. */
+    clv_value (*hidden)(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+                        const clv_model_inputs *in);
+    /* From there to logits [B,S,V]; table: the embedding's. */
+    clv_value (*head)(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value hidden,
+                      clv_value table);
+    const clv_parameter_row *parameters; /* ended by a row without a name */
+};
+
+/* ---- what the families' graphs have in common (forward.c) ---- */
+
+/* The embedding "embed.weight" of ids. */
+clv_value clv_model_embedding(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value ids);
+/* The model's blocks under "layers.<i>". All but their form is the model's. */
+clv_value clv_model_blocks(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+                           const clv_model_inputs *in, clv_value x, clv_block_form form);
+/* x by the embedding's table or, where untied, by "lm_head.weight": split over the vocabulary. */
+clv_value clv_model_logits(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value x,
+                           clv_value table);
+
+#endif

@@ -1,0 +1,176 @@
+/* model.c - the table of families, and config.json. */
+#include "models/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "io/file.h"
+#include "models/config.h"
+#include "models/family.h"
+
+enum { CONFIG_LIMIT = 1 << 20, LIST_SIZE = 256 };
+
+/* Adding a family: a file that defines one, a line here. */
+static const clv_model_family *const families[] = {&clv_family_llama, &clv_family_gpt2, &clv_family_esm};
+enum { N_FAMILIES = sizeof families / sizeof families[0] };
+
+const char *clv_model_type(const clv_model *model)
+{
+    return model->family->model_type;
+}
+
+/* ---- reading ---- */
+
+static clv_status find_family(const clv_model_family **out, const json_t *o, const char *where, clv_error *err)
+{
+    const char *type = NULL;
+    char known[LIST_SIZE] = "";
+
+    CLV_TRY(clv_json_string(&type, o, "model_type", CLV_JSON_REQUIRED, where, err));
+    for (int i = 0; i < N_FAMILIES; i++) {
+        if (strcmp(families[i]->model_type, type) == 0) {
+            *out = families[i];
+            return CLV_OK;
+        }
+        strcat(known, i > 0 ? ", " : "");
+        strcat(known, families[i]->model_type);
+    }
+    return clv_config_unsupported(where, "model_type", type, known, err);
+}
+
+static clv_status check_architectures(const clv_model_family *family, const json_t *o, const char *where,
+                                      clv_error *err)
+{
+    const json_t *list = json_object_get(o, "architectures");
+
+    if (list == NULL || json_is_null(list))
+        return CLV_OK;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        if (name == NULL || strcmp(name, family->architecture) != 0)
+            return clv_config_unsupported(where, "architectures", name != NULL ? name : "?", family->architecture, err);
+    }
+    if (json_array_size(list) == 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"architectures\" must be a list of names", where);
+    return CLV_OK;
+}
+
+/* What holds for every family. */
+static clv_status check_common(const json_t *o, const char *where, clv_error *err)
+{
+    static const char *const dtypes[] = {"float32", "bfloat16", "float16", "float64", NULL};
+    const json_t *quantization = json_object_get(o, "quantization_config");
+
+    CLV_TRY(clv_config_word(o, "torch_dtype", dtypes, where, err));
+    CLV_TRY(clv_config_word(o, "dtype", dtypes, where, err));
+    CLV_TRY(clv_config_only(o, "is_encoder_decoder", false, where, err));
+    CLV_TRY(clv_config_only(o, "add_cross_attention", false, where, err));
+    if (quantization != NULL && !json_is_null(quantization))
+        return clv_config_unsupported(where, "quantization_config", "quantised weights", "none", err);
+    return CLV_OK;
+}
+
+/* What holds between the sizes; `code` tells a bad file from a bad request. */
+static clv_status check_sizes(const clv_model *c, clv_status code, const char *where, clv_error *err)
+{
+    const int64_t sizes[] = {c->hidden,   c->layers, c->heads, c->kv_heads,
+                             c->head_dim, c->ffn,    c->vocab, c->max_positions};
+
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i] < 1 || sizes[i] > CLV_MAX_POSITIONS)
+            return clv_fail(err, code, "%s: sizes of a model must be 1 to %d, not %lld", where, CLV_MAX_POSITIONS,
+                            (long long)sizes[i]);
+    if (c->kv_heads > c->heads || c->heads % c->kv_heads != 0)
+        return clv_fail(err, code, "%s: \"num_key_value_heads\" %lld must divide \"num_attention_heads\" %lld", where,
+                        (long long)c->kv_heads, (long long)c->heads);
+    if (c->rope_theta > 0 && c->head_dim % 2 != 0)
+        return clv_fail(err, code, "%s: \"head_dim\" %lld must be even: rotary embedding turns pairs", where,
+                        (long long)c->head_dim);
+    return CLV_OK;
+}
+
+clv_status clv_model_check(const clv_model *c, const char *where, clv_error *err)
+{
+    return check_sizes(c, CLV_EINVAL, where, err);
+}
+
+static clv_status read_object(clv_model *c, const json_t *o, const char *where, clv_error *err)
+{
+    CLV_TRY(clv_json_check_object(o, where, err));
+    CLV_TRY(find_family(&c->family, o, where, err));
+    CLV_TRY(check_architectures(c->family, o, where, err));
+    CLV_TRY(check_common(o, where, err));
+    c->bos = c->pad = c->mask = -1;
+    CLV_TRY(c->family->read(c, o, where, err));
+    CLV_TRY(clv_config_tokens(c, o, where, err));
+    return check_sizes(c, CLV_EFORMAT, where, err);
+}
+
+static clv_status read_file(clv_model *out, const char *path, clv_error *err)
+{
+    clv_model model = {0};
+    json_t *document = NULL;
+    clv_status status;
+
+    CLV_TRY(clv_json_load(&document, path, CONFIG_LIMIT, err));
+    status = read_object(&model, document, path, err);
+    json_decref(document);
+    if (status == CLV_OK)
+        *out = model;
+    return status;
+}
+
+clv_status clv_model_read(clv_model *out, const char *path, clv_error *err)
+{
+    struct stat info;
+    clv_status status;
+    char *file;
+
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return read_file(out, path, err);
+    file = clv_path_join(path, "config.json");
+    if (file == NULL)
+        return clv_fail_memory(err, path, strlen(path));
+    status = read_file(out, file, err);
+    free(file);
+    return status;
+}
+
+/* ---- writing ---- */
+
+/* The family's keys and those of every family; both spellings of what transformers 5 renamed, for 4 and 5. */
+static json_t *object_of(const clv_model *c)
+{
+    json_t *own = c->family->write(c);
+    json_t *common = json_pack("{s:[s], s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o}", "architectures",
+                               c->family->architecture, "model_type", c->family->model_type, "torch_dtype", "float32",
+                               "dtype", "float32", "vocab_size", (json_int_t)c->vocab, "tie_word_embeddings",
+                               (int)c->tie_word_embeddings, "bos_token_id", clv_config_token(c->bos), "pad_token_id",
+                               clv_config_token(c->pad), "eos_token_id", clv_config_eos(c));
+
+    if (own == NULL || common == NULL || json_object_update(common, own) != 0) {
+        json_decref(common);
+        common = NULL;
+    }
+    json_decref(own);
+    return common;
+}
+
+clv_status clv_model_write(const clv_model *model, const char *path, clv_error *err)
+{
+    json_t *document;
+    char *text;
+    clv_status status;
+
+    CLV_TRY(clv_model_check(model, path, err));
+    document = object_of(model);
+    text = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
+    json_decref(document);
+    if (text == NULL)
+        return clv_fail_memory(err, path, CONFIG_LIMIT);
+    status = clv_file_write(path, text, strlen(text), err);
+    free(text);
+    return status;
+}

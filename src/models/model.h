@@ -1,0 +1,87 @@
+/* model.h - a transformer as Hugging Face's config.json describes it: its sizes, its graph, its checkpoint.
+ *
+ * One struct serves every family; what a family does with it is a row of the table in model.c and a file of its own
+ * (llama.c, gpt2.c, esm.c): reading config.json, the graph, and the map between its parameters and the checkpoint's.
+ *
+ * config.json is read as transformers 4 and 5 write it. Unknown keys are ignored, among them auto_map: no file that it
+ * names is opened. Dropout rates are ignored: models are trained without. What would change the result and is not
+ * supported is refused by name.
+ */
+#ifndef CLEAVE_MODELS_MODEL_H
+#define CLEAVE_MODELS_MODEL_H
+
+#include "cleave/nn.h"
+#include "cleave/session.h"
+
+typedef struct clv_model_family clv_model_family;
+
+enum { CLV_MAX_EOS = 8 };
+
+typedef struct clv_model {
+    const clv_model_family *family;
+    int64_t hidden;        /* M */
+    int64_t layers;        /* L */
+    int64_t heads;         /* H, of queries */
+    int64_t kv_heads;      /* K, divides H */
+    int64_t head_dim;      /* D, even where rotary */
+    int64_t ffn;           /* F */
+    int64_t vocab;         /* V */
+    int64_t max_positions; /* P, the longest sequence */
+    double norm_eps;
+    double rope_theta;        /* of rotary embedding; 0: positions are learned, [P,M] */
+    clv_unary activation;     /* of the MLP */
+    bool bidirectional;       /* attention sees what follows, too: no text is generated */
+    bool tie_word_embeddings; /* the output projection is the embedding */
+    bool embedding_norm;      /* LayerNorm after the embedding */
+    bool token_dropout;       /* ESM: mask tokens are embedded as zeros, the rest is rescaled */
+    int64_t bos, pad, mask;   /* token ids; -1 for none */
+    int64_t eos[CLV_MAX_EOS]; /* any of them ends a text */
+    int n_eos;
+} clv_model;
+
+extern const clv_model_family clv_family_llama, clv_family_gpt2, clv_family_esm;
+
+/* config.json's name of the family: "llama". */
+const char *clv_model_type(const clv_model *model);
+
+/* A config.json, or the folder that holds one.
+ * @return CLV_EFORMAT, CLV_EUNSUPPORTED, both naming the key; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+clv_status clv_model_read(clv_model *out, const char *path, clv_error *err);
+
+/* Replaces a config.json; transformers loads the result, in float32. */
+clv_status clv_model_write(const clv_model *model, const char *path, clv_error *err);
+
+/* Verifies the constraints between the sizes (each >= 1, heads, parity), CLV_EINVAL; `where` begins messages. */
+clv_status clv_model_check(const clv_model *model, const char *where, clv_error *err);
+
+/* ---- graphs ---- */
+
+typedef struct clv_model_build {
+    int64_t batch, seq; /* of this graph's ids [B,S] */
+    clv_axis_rules rules;
+    clv_dtype dtype;   /* of weights and activations */
+    bool padding_mask; /* the graph gets an input "mask" u8 [B,S], 1 = a token, 0 = padding, which no row attends to */
+    int64_t context;   /* > 0: with a KV cache of this many positions; the graph gets an input "offset" */
+    bool last_logits;  /* only of the last row: [B,1,V] */
+} clv_model_build;
+
+/* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary. hidden, unless NULL, receives what
+ * the head is given: [B,S,M] after the final norm. Failures are recorded in the graph. */
+clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value *hidden);
+
+/* Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);
+ * output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. */
+void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+                          const clv_adamw_options *adamw);
+
+/* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole. */
+void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_build *build);
+
+/* ---- checkpoints ---- */
+
+/* Writes the model's state as a Hugging Face folder (config.json, model.safetensors), made if it is missing. */
+clv_status clv_model_save(const clv_session *session, const clv_model *model, const char *folder, clv_error *err);
+/* Fills the model's state, which must exist (a program is loaded), from such a folder; reads each element once. */
+clv_status clv_model_load(clv_session *session, const clv_model *model, const char *folder, clv_error *err);
+
+#endif

@@ -1,0 +1,545 @@
+/* parameters.c - see parameters.h.
+ *
+ * A linear layer's tensor in the file is [out, in]; seen with its dimensions apart, q_proj is [H,D,M]. A box of ours
+ * [in..., (part), out...] is the box [out..., in...] of that view, read in strips and transposed. Tensors of the other
+ * forms hold ours as a box of a view, in order.
+ */
+#include "models/parameters.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "io/box.h"
+#include "models/family.h"
+
+enum { STRIP_BYTES = 1 << 20, TENSOR_NAME_SIZE = 96, SHAPE_TEXT = 192, TILE = 16 };
+
+bool clv_model_is_untied(const clv_model *model)
+{
+    return !model->tie_word_embeddings;
+}
+
+/* Our parts: more than one are a dimension, between in and out. */
+static int parts_of(const clv_parameter_row *row)
+{
+    return row->theirs[1] ? 2 : row->take > 1 ? row->take : 1;
+}
+
+/* Their tensors, each for one of our parts, or one for all. */
+static int tensors_of(const clv_parameter_row *row)
+{
+    return row->theirs[1] ? 2 : 1;
+}
+
+/* Whether an earlier row has the same tensor. */
+static bool shares_tensor(const clv_parameter_row *row)
+{
+    return row->first > 0;
+}
+
+static bool is_present(const clv_parameter_row *row, const clv_model *c)
+{
+    return row->when == NULL || row->when(c);
+}
+
+static bool is_of_layer(const clv_parameter_row *row)
+{
+    return strchr(row->name, '%') != NULL;
+}
+
+static int64_t extent(const clv_model *c, char letter)
+{
+    const struct {
+        char letter;
+        int64_t size;
+    } sizes[] = {{'V', c->vocab},    {'M', c->hidden}, {'H', c->heads},        {'K', c->kv_heads},
+                 {'D', c->head_dim}, {'F', c->ffn},    {'P', c->max_positions}};
+    int i = 0;
+
+    while (sizes[i].letter != letter)
+        i++;
+    return sizes[i].size;
+}
+
+/* Appends the sizes of letters to a shape; returns the new rank. */
+static int append(int64_t *shape, int rank, const clv_model *c, const char *letters)
+{
+    for (; *letters != '\0'; letters++)
+        shape[rank++] = extent(c, *letters);
+    return rank;
+}
+
+static int64_t product(const clv_model *c, const char *letters)
+{
+    int64_t sizes[CLV_MAX_RANK];
+
+    return clv_box_elems(append(sizes, 0, c, letters), sizes);
+}
+
+/* ---- names ---- */
+
+/* The pattern with the layer in the place of %. */
+static void fill_name(char *name, size_t size, const char *pattern, int64_t layer)
+{
+    const char *mark = strchr(pattern, '%');
+
+    if (mark == NULL)
+        snprintf(name, size, "%s", pattern);
+    else
+        snprintf(name, size, "%.*s%lld%s", (int)(mark - pattern), pattern, (long long)layer, mark + 1);
+}
+
+static clv_parameter make(const clv_model *c, const clv_parameter_row *row, int64_t layer)
+{
+    clv_parameter p = {.row = row, .layer = layer};
+
+    fill_name(p.name, sizeof p.name, row->name, layer);
+    p.rank = append(p.shape, 0, c, row->in);
+    if (parts_of(row) > 1)
+        p.shape[p.rank++] = parts_of(row);
+    p.rank = append(p.shape, p.rank, c, row->out);
+    return p;
+}
+
+int64_t clv_model_parameter_count(const clv_model *c)
+{
+    int64_t n = 0;
+
+    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++)
+        if (is_present(row, c))
+            n += is_of_layer(row) ? c->layers : 1;
+    return n;
+}
+
+/* The rows of a layer from `row` on: the one after them, and how many of them the model has. */
+static const clv_parameter_row *layer_rows(int64_t *n, const clv_model *c, const clv_parameter_row *row)
+{
+    for (*n = 0; row->name != NULL && is_of_layer(row); row++)
+        *n += is_present(row, c);
+    return row;
+}
+
+static const clv_parameter_row *nth_present(const clv_model *c, const clv_parameter_row *row, int64_t n)
+{
+    while (!is_present(row, c) || n-- > 0)
+        row++;
+    return row;
+}
+
+clv_parameter clv_model_parameter_at(const clv_model *c, int64_t i)
+{
+    const clv_parameter_row *row = c->family->parameters;
+
+    for (;; row++) {
+        int64_t n;
+        const clv_parameter_row *end = layer_rows(&n, c, row);
+        if (i < n * c->layers)
+            return make(c, nth_present(c, row, i % n), i / n);
+        i -= n * c->layers;
+        row = end;
+        if (is_present(row, c) && i-- == 0)
+            return make(c, row, -1);
+    }
+}
+
+int64_t clv_parameter_elems(const clv_parameter *parameter)
+{
+    return clv_box_elems(parameter->rank, parameter->shape);
+}
+
+/* The layer that the name has where the row's pattern has %; 0 where it has none. */
+static int64_t layer_in(const clv_parameter_row *row, const char *name)
+{
+    const char *mark = strchr(row->name, '%');
+    size_t before = mark != NULL ? (size_t)(mark - row->name) : 0;
+
+    return mark != NULL && strlen(name) > before ? strtoll(name + before, NULL, 10) : 0;
+}
+
+clv_status clv_model_parameter_find(clv_parameter *out, const clv_model *c, const char *name, clv_error *err)
+{
+    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
+        int64_t layer = is_of_layer(row) ? layer_in(row, name) : -1;
+        clv_parameter p = make(c, row, layer);
+        bool exists = is_present(row, c) && (!is_of_layer(row) || (layer >= 0 && layer < c->layers));
+        if (exists && strcmp(p.name, name) == 0) {
+            *out = p;
+            return CLV_OK;
+        }
+    }
+    return clv_fail(err, CLV_ENOTFOUND, "the model has no parameter \"%.64s\" (%lld layers, %s embeddings)", name,
+                    (long long)c->layers, c->tie_word_embeddings ? "tied" : "untied");
+}
+
+static void their_name(char name[TENSOR_NAME_SIZE], const clv_parameter *p, int tensor)
+{
+    fill_name(name, TENSOR_NAME_SIZE, p->row->theirs[tensor], p->layer);
+}
+
+/* A checkpoint of the bare model lacks the base of names that the model with a head has. */
+static clv_status find_tensor(const clv_safetensor **out, const clv_weights *w, const clv_model *c, const char *name,
+                              clv_error *err)
+{
+    size_t base = strlen(c->family->base);
+
+    if (!clv_weights_has(w, name) && strncmp(name, c->family->base, base) == 0 && clv_weights_has(w, name + base))
+        name += base;
+    return clv_weights_find(out, w, name, err);
+}
+
+/* One dimension for all of `out`, one for all of `in`, in the form's order. */
+static int their_shape(int64_t *shape, const clv_model *c, const clv_parameter_row *row)
+{
+    int64_t out = product(c, row->out) * (row->of > 0 ? row->of : 1);
+    bool linear = row->form == CLV_LINEAR;
+
+    if (row->form == CLV_AS_IS)
+        return append(shape, 0, c, row->out);
+    if (row->in[0] == '\0') {
+        shape[0] = out;
+        return 1;
+    }
+    shape[0] = linear ? out : product(c, row->in);
+    shape[1] = linear ? product(c, row->in) : out;
+    return 2;
+}
+
+/* ---- checking ---- */
+
+static void shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int d = 0; d < rank; d++)
+        used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%lld", d > 0 ? "," : "", (long long)shape[d]);
+}
+
+static clv_status check_tensor(const clv_weights *w, const clv_model *c, const clv_parameter *p, int tensor,
+                               clv_error *err)
+{
+    char name[TENSOR_NAME_SIZE];
+    int64_t shape[CLV_MAX_RANK];
+    int rank = their_shape(shape, c, p->row);
+    const clv_safetensor *t = NULL;
+
+    their_name(name, p, tensor);
+    CLV_TRY(find_tensor(&t, w, c, name, err));
+    if (!t->readable || !clv_dtype_is_float(t->dtype))
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported", name, t->dtype_name);
+    if (t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0)
+        return CLV_OK;
+    char has[SHAPE_TEXT], wants[SHAPE_TEXT];
+    shape_text(has, t->rank, t->shape);
+    shape_text(wants, rank, shape);
+    return clv_fail(err, CLV_EFORMAT, "%s: has the shape [%s], config.json calls for [%s]", name, has, wants);
+}
+
+/* Every tensor of the layer after the last one must be absent. */
+static clv_status check_last_layer(const clv_weights *w, const clv_model *c, clv_error *err)
+{
+    const clv_safetensor *t = NULL;
+    char name[TENSOR_NAME_SIZE];
+
+    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
+        fill_name(name, sizeof name, row->theirs[0], c->layers);
+        if (is_of_layer(row) && find_tensor(&t, w, c, name, NULL) == CLV_OK)
+            return clv_fail(err, CLV_EFORMAT, "%s exists, but config.json calls for %lld layers", t->name,
+                            (long long)c->layers);
+    }
+    return CLV_OK;
+}
+
+clv_status clv_model_check_weights(const clv_weights *w, const clv_model *c, clv_error *err)
+{
+    for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
+        clv_parameter p = clv_model_parameter_at(c, i);
+        for (int tensor = 0; tensor < tensors_of(p.row); tensor++)
+            CLV_TRY(check_tensor(w, c, &p, tensor, err));
+    }
+    return check_last_layer(w, c, err);
+}
+
+/* ---- moving boxes ---- */
+
+/* Ours as a box of a view of theirs that needs no transposing: the fused part, if there is one, apart. */
+typedef struct window {
+    int rank;
+    int64_t view[CLV_MAX_RANK];
+    clv_shard box;
+} window;
+
+static window window_of(const clv_model *c, const clv_parameter_row *row, const clv_shard *box)
+{
+    int n_in = (int)strlen(row->in), has_part = parts_of(row) > 1, fused = row->of > 0;
+    window win = {.rank = append(win.view, 0, c, row->in)};
+
+    if (fused)
+        win.view[win.rank++] = row->of;
+    win.rank = append(win.view, win.rank, c, row->out);
+    win.box.rank = win.rank;
+    for (int d = 0; d < win.rank; d++) {
+        int ours = fused && d > n_in ? d - 1 + has_part : d;
+        bool part = fused && d == n_in;
+        win.box.lo[d] = part ? row->first + (has_part ? box->lo[d] : 0) : box->lo[ours];
+        win.box.hi[d] = part ? row->first + (has_part ? box->hi[d] : 1) : box->hi[ours];
+    }
+    return win;
+}
+
+/* One part of a box on its way: the view [out..., in...] of their tensor, and where its elements lie in ours. */
+typedef struct transfer {
+    int rank, n_out; /* dimensions of the view; those that come from `out` */
+    int64_t view[CLV_MAX_RANK];
+    clv_shard box;
+    int64_t in_elems, out_elems; /* of the box */
+    int64_t stride;              /* in ours, from one `in` index to the next */
+    int64_t first;               /* in ours, of this part's first element */
+    int64_t strip;               /* indices of the view's first dimension moved at a time */
+} transfer;
+
+static bool has_part(const clv_shard *box, const clv_parameter_row *row, int part)
+{
+    int at = (int)strlen(row->in);
+
+    return parts_of(row) == 1 || (part >= box->lo[at] && part < box->hi[at]);
+}
+
+static transfer plan(const clv_model *c, const clv_parameter_row *row, const clv_shard *box, int part)
+{
+    int n_in = (int)strlen(row->in), skip = parts_of(row) == 2, n_parts = 1;
+    transfer t = {.n_out = (int)strlen(row->out), .in_elems = 1, .out_elems = 1};
+
+    t.rank = append(t.view, append(t.view, 0, c, row->out), c, row->in);
+    t.box.rank = t.rank;
+    for (int d = 0; d < t.rank; d++) {
+        int ours = d < t.n_out ? n_in + skip + d : d - t.n_out;
+        t.box.lo[d] = box->lo[ours];
+        t.box.hi[d] = box->hi[ours];
+        *(d < t.n_out ? &t.out_elems : &t.in_elems) *= box->hi[ours] - box->lo[ours];
+    }
+    if (skip) {
+        n_parts = (int)(box->hi[n_in] - box->lo[n_in]);
+        t.first = (part - box->lo[n_in]) * t.out_elems;
+    }
+    t.stride = n_parts * t.out_elems;
+    int64_t rows = t.box.hi[0] - t.box.lo[0];
+    int64_t row_bytes = rows > 0 ? t.in_elems * t.out_elems / rows * (int64_t)sizeof(float) : 1;
+    t.strip = row_bytes > 0 && STRIP_BYTES / row_bytes > 0 ? STRIP_BYTES / row_bytes : 1;
+    return t;
+}
+
+/* to[j * to_stride + i] = from[i * from_stride + j] for i < rows, j < cols; in tiles, for the cache. */
+static void transpose(float *to, int64_t to_stride, const float *from, int64_t from_stride, int64_t rows, int64_t cols)
+{
+    for (int64_t i0 = 0; i0 < rows; i0 += TILE) {
+        int64_t i1 = i0 + TILE < rows ? i0 + TILE : rows;
+        for (int64_t j = 0; j < cols; j++)
+            for (int64_t i = i0; i < i1; i++)
+                to[j * to_stride + i] = from[i * from_stride + j];
+    }
+}
+
+/* The next strip of the transfer's box, and how many `out` elements come before it; false at the end. */
+static bool next_strip(clv_shard *strip, int64_t *before, const transfer *t, int64_t *at)
+{
+    int64_t rows = t->box.hi[0] - t->box.lo[0];
+
+    if (*at >= rows || t->in_elems == 0 || t->out_elems == 0)
+        return false;
+    *strip = t->box;
+    strip->lo[0] = t->box.lo[0] + *at;
+    if (*at + t->strip < rows)
+        strip->hi[0] = strip->lo[0] + t->strip;
+    *before = *at * (t->out_elems / rows);
+    *at += t->strip;
+    return true;
+}
+
+static clv_status read_part(const clv_safetensor *tensor, const transfer *t, float *out, float *buffer, clv_error *err)
+{
+    clv_shard strip;
+    int64_t at = 0, before = 0;
+
+    while (next_strip(&strip, &before, t, &at)) {
+        CLV_TRY(clv_safetensors_read_as(tensor, t->rank, t->view, &strip, CLV_F32, buffer, err));
+        transpose(out + t->first + before, t->stride, buffer, t->in_elems, clv_shard_elems(&strip) / t->in_elems,
+                  t->in_elems);
+    }
+    return CLV_OK;
+}
+
+static clv_status write_part(clv_safetensors_writer *w, int64_t index, const transfer *t, const float *data,
+                             float *buffer, clv_error *err)
+{
+    clv_shard strip;
+    int64_t at = 0, before = 0;
+
+    while (next_strip(&strip, &before, t, &at)) {
+        int64_t n_out = clv_shard_elems(&strip) / t->in_elems;
+        transpose(buffer, t->in_elems, data + t->first + before, t->stride, t->in_elems, n_out);
+        CLV_TRY(clv_safetensors_write_as(w, index, t->rank, t->view, &strip, buffer, err));
+    }
+    return CLV_OK;
+}
+
+/* A buffer for the largest strip of a box of this row. */
+static float *strip_buffer(const clv_model *c, const clv_parameter_row *row, const clv_shard *box)
+{
+    transfer t = plan(c, row, box, 0);
+    int64_t rows = t.box.hi[0] - t.box.lo[0];
+    int64_t row_elems = rows > 0 ? t.in_elems * t.out_elems / rows : 0;
+
+    return malloc((size_t)((t.strip < rows ? t.strip : rows) * row_elems + 1) * sizeof(float));
+}
+
+static clv_status check_box(const clv_parameter *p, const clv_shard *box, clv_error *err)
+{
+    if (!clv_box_within(box, p->rank, p->shape))
+        return clv_fail(err, CLV_ESHAPE, "%s: the box is not within the parameter", p->name);
+    return CLV_OK;
+}
+
+static clv_status read_transposed(const clv_weights *w, const clv_model *c, const clv_parameter *p,
+                                  const clv_shard *box, float *out, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    float *buffer = strip_buffer(c, p->row, box);
+
+    if (buffer == NULL)
+        return clv_fail_memory(err, p->name, STRIP_BYTES);
+    for (int part = 0; status == CLV_OK && part < parts_of(p->row); part++) {
+        char name[TENSOR_NAME_SIZE];
+        const clv_safetensor *tensor = NULL;
+        if (!has_part(box, p->row, part))
+            continue;
+        transfer t = plan(c, p->row, box, part);
+        their_name(name, p, part);
+        status = find_tensor(&tensor, w, c, name, err);
+        if (status == CLV_OK)
+            status = read_part(tensor, &t, out, buffer, err);
+    }
+    free(buffer);
+    return status;
+}
+
+static clv_status read_in_order(const clv_weights *w, const clv_model *c, const clv_parameter *p, const clv_shard *box,
+                                float *out, clv_error *err)
+{
+    window win = window_of(c, p->row, box);
+    char name[TENSOR_NAME_SIZE];
+    const clv_safetensor *tensor = NULL;
+
+    their_name(name, p, 0);
+    CLV_TRY(find_tensor(&tensor, w, c, name, err));
+    return clv_safetensors_read_as(tensor, win.rank, win.view, &win.box, CLV_F32, out, err);
+}
+
+clv_status clv_model_read_parameter(const clv_weights *w, const clv_model *c, const char *name, const clv_shard *box,
+                                    float *out, clv_error *err)
+{
+    clv_parameter p = {0};
+
+    CLV_TRY(clv_model_parameter_find(&p, c, name, err));
+    clv_shard whole = clv_box_whole(p.rank, p.shape);
+    if (box == NULL)
+        box = &whole;
+    CLV_TRY(check_box(&p, box, err));
+    return p.row->form == CLV_LINEAR ? read_transposed(w, c, &p, box, out, err)
+                                     : read_in_order(w, c, &p, box, out, err);
+}
+
+/* ---- writing ---- */
+
+/* The tensors that the row adds to a file. */
+static int64_t new_tensors(const clv_parameter_row *row, const clv_model *c)
+{
+    return is_present(row, c) && !shares_tensor(row) ? tensors_of(row) : 0;
+}
+
+/* The row that adds the tensor of a row that shares one. */
+static const clv_parameter_row *owner_of(const clv_parameter_row *row)
+{
+    const char *theirs = row->theirs[0];
+
+    while (shares_tensor(row) || strcmp(row->theirs[0], theirs) != 0)
+        row--;
+    return row;
+}
+
+/* The place of a parameter's first tensor in the file: tensors stand in the order of parameters. */
+static int64_t tensor_index(const clv_model *c, const clv_parameter *p)
+{
+    const clv_parameter_row *own = owner_of(p->row);
+    int64_t index = 0, of_layer = 0;
+
+    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
+        bool before = row < own;
+        of_layer += is_of_layer(row) ? new_tensors(row, c) : 0;
+        if (before)
+            index += new_tensors(row, c) * (is_of_layer(row) && p->layer < 0 ? c->layers : 1);
+    }
+    return p->layer >= 0 ? index + p->layer * of_layer : index;
+}
+
+static clv_status write_transposed(clv_safetensors_writer *w, const clv_model *c, const clv_parameter *p,
+                                   const clv_shard *box, const float *data, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    float *buffer = strip_buffer(c, p->row, box);
+
+    if (buffer == NULL)
+        return clv_fail_memory(err, p->name, STRIP_BYTES);
+    for (int part = 0; status == CLV_OK && part < parts_of(p->row); part++) {
+        if (!has_part(box, p->row, part))
+            continue;
+        transfer t = plan(c, p->row, box, part);
+        status = write_part(w, tensor_index(c, p) + part, &t, data, buffer, err);
+    }
+    free(buffer);
+    return status;
+}
+
+clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model *c, const char *name,
+                                     const clv_shard *box, const float *data, clv_error *err)
+{
+    clv_parameter p = {0};
+
+    CLV_TRY(clv_model_parameter_find(&p, c, name, err));
+    clv_shard whole = clv_box_whole(p.rank, p.shape);
+    if (box == NULL)
+        box = &whole;
+    CLV_TRY(check_box(&p, box, err));
+    if (p.row->form == CLV_LINEAR)
+        return write_transposed(w, c, &p, box, data, err);
+    window win = window_of(c, p.row, box);
+    return clv_safetensors_write_as(w, tensor_index(c, &p), win.rank, win.view, &win.box, data, err);
+}
+
+clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model *c, const char *path, clv_error *err)
+{
+    int64_t n_parameters = clv_model_parameter_count(c), n = 0;
+    clv_tensor_spec *specs = calloc((size_t)n_parameters * 2, sizeof *specs);
+    char(*names)[TENSOR_NAME_SIZE] = calloc((size_t)n_parameters * 2, sizeof *names);
+    clv_status status;
+
+    if (specs == NULL || names == NULL) {
+        free(specs);
+        free(names);
+        return clv_fail_memory(err, path, (size_t)n_parameters * 2 * sizeof *specs);
+    }
+    for (int64_t i = 0; i < n_parameters; i++) {
+        clv_parameter p = clv_model_parameter_at(c, i);
+        for (int tensor = 0; tensor < new_tensors(p.row, c); tensor++, n++) {
+            their_name(names[n], &p, tensor);
+            specs[n] = (clv_tensor_spec){.name = names[n], .dtype = CLV_F32};
+            specs[n].rank = their_shape(specs[n].shape, c, p.row);
+        }
+    }
+    status = clv_safetensors_create(out, path, specs, n, err);
+    free(specs);
+    free(names);
+    return status;
+}

@@ -1,0 +1,70 @@
+/* parameters.h - a model's parameters, ours and those of Hugging Face's checkpoints, by a table that a family states.
+ *
+ * A row says, with letters for dimensions (V vocabulary, M width, H heads, K KV heads, D head_dim, F feed-forward,
+ * P positions), how ours is made of theirs:
+ *
+ *   form        ours             theirs
+ *   CLV_AS_IS   [out]            [out], the same dimensions
+ *   CLV_LINEAR  [in, out]        [out, in], one dimension each: they multiply from the right; a bias, without in: [out]
+ *               [in, 2, out]     two such tensors
+ *   CLV_CONV1D  [in, out]        [in, out], one dimension each (GPT-2)
+ *               [in, n, out]     columns of a fused tensor of `of` parts, from part `first` on; n = 1 is no dimension
+ *
+ * Rotary embedding is the half-split form on both sides: heads are not permuted.
+ */
+#ifndef CLEAVE_MODELS_PARAMETERS_H
+#define CLEAVE_MODELS_PARAMETERS_H
+
+#include "cleave/layout.h"
+#include "io/weights.h"
+#include "models/model.h"
+
+enum { CLV_PARAMETER_NAME_SIZE = 64 };
+
+typedef enum clv_parameter_form { CLV_AS_IS, CLV_LINEAR, CLV_CONV1D } clv_parameter_form;
+
+typedef struct clv_parameter_row {
+    const char *name;      /* ours; % stands for the layer. Rows of layers stand together */
+    const char *theirs[2]; /* the second is NULL unless two tensors are packed */
+    clv_parameter_form form;
+    const char *in, *out;
+    int first, of, take;                  /* CLV_CONV1D: parts [first, first + take) of `of`; zeros: it is not fused */
+    bool (*when)(const clv_model *model); /* NULL: in every model of the family */
+} clv_parameter_row;
+
+/* For rows: models with an output projection of their own. */
+bool clv_model_is_untied(const clv_model *model);
+
+typedef struct clv_parameter {
+    char name[CLV_PARAMETER_NAME_SIZE];
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+    const clv_parameter_row *row;
+    int64_t layer; /* -1 outside of layers */
+} clv_parameter;
+
+/* Parameters in the order of the family's table, layer by layer. */
+int64_t clv_model_parameter_count(const clv_model *model);
+clv_parameter clv_model_parameter_at(const clv_model *model, int64_t i);
+int64_t clv_parameter_elems(const clv_parameter *parameter);
+/* By our name; CLV_ENOTFOUND when the model has no such parameter. */
+clv_status clv_model_parameter_find(clv_parameter *out, const clv_model *model, const char *name, clv_error *err);
+
+/* Verifies that the folder has every tensor of the model in its shape and a dtype that can be read, and no layer
+ * more: CLV_EFORMAT (CLV_ENOTFOUND) with the tensor. */
+clv_status clv_model_check_weights(const clv_weights *weights, const clv_model *model, clv_error *err);
+
+/* Reads a box (NULL for all) of our parameter `name` into out, row-major, f32. Only the box's bytes are read from the
+ * files, transposed ones in strips of about a MiB. Safe from several threads. */
+clv_status clv_model_read_parameter(const clv_weights *weights, const clv_model *model, const char *name,
+                                    const clv_shard *box, float *out, clv_error *err);
+
+/* Starts a model.safetensors at `path` that holds every parameter, in f32; commit or abandon it as any writer. */
+clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model *model, const char *path,
+                                    clv_error *err);
+/* Writes a box (NULL for all) of our parameter `name`. Boxes come in any order, from any thread; each element exactly
+ * once (one replica of each writes). */
+clv_status clv_model_write_parameter(clv_safetensors_writer *writer, const clv_model *model, const char *name,
+                                     const clv_shard *box, const float *data, clv_error *err);
+
+#endif
