@@ -98,6 +98,7 @@ typedef enum clv_block_form { CLV_BLOCK_LLAMA, CLV_BLOCK_GPT } clv_block_form;
 typedef struct clv_block_options {
     clv_block_form form; /**< LLAMA: RMSNorm, gated MLP; GPT: LayerNorm, plain MLP */
     double eps;          /**< 0: 1e-5 */
+    bool norm_bias;      /**< GPT: LayerNorms have a bias */
     double dropout;      /**< after attention and MLP; 0: none */
     clv_key dropout_key;
     clv_value dropout_step; /**< i32 scalar, or CLV_NONE */

@@ -15,6 +15,16 @@ static const struct clv_command commands[] = {
      "Streams text to stdout: the prompt, then what the model makes of it. Greedy text is the same at every -tp.\n\n"
      "Example:\n  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n",
      command_generate, NULL},
+    {"plan", "price a layout: memory, collectives, time",
+     "Compiles a model (config.json, no weights) or one block for a mesh of any size, allocates nothing, and prints "
+     "what\n"
+     "the fullest rank holds, every collective with the statement that caused it, and their bytes: the most that a "
+     "rank\n"
+     "receives. It walks the program that would run.\n\n"
+     "Examples:\n  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096 "
+     "--dtype bf16\n"
+     "  cleave plan --block gpt --hidden 256 --heads 8 --ffn 1024 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",
+     command_plan, NULL},
     {"reshard", "plan a change of layout and its bytes",
      "Plans how a tensor gets from one layout to another: the steps, the bytes that the neediest rank receives in\n"
      "each, and the lower bound (none when the tensor is partial). --run executes it and checks every rank.\n\n"

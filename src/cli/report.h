@@ -1,11 +1,17 @@
-/* report.h - what a program moves, as a table. */
+/* report.h - tables of a program's collectives. Slices and masks, which move nothing, are left out. */
 #ifndef CLEAVE_CLI_REPORT_H
 #define CLEAVE_CLI_REPORT_H
 
 #include "cleave/program.h"
 #include "cli/table.h"
 
-/* Collectives a run by kind and axes: how many, and bytes a rank. Steps that move nothing are left out. */
+/* By kind and axes: {"collectives_per_step": [{"op","axes","count","bytes"}]}. */
 clv_table *clv_report_collectives(const clv_program *program);
+/* By layer, those of repeated layers together: {"collectives": [{"layer","pass","op","kind","axes","count","bytes","cause"}]}. */
+clv_table *clv_report_by_layer(const clv_program *program);
+/* One by one: {"collectives": [{"op","layer","tensor","kind","axes","bytes","pass","implicit","cause"}]}. */
+clv_table *clv_report_each_collective(const clv_program *program);
+/* Of all of them. */
+double clv_report_total_bytes(const clv_program *program);
 
 #endif

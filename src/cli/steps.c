@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "tensor/text.h"
 
 enum { NAME_SIZE = CLV_AXIS_NAME_SIZE + 32 };
 
@@ -12,36 +13,26 @@ clv_table *clv_steps_begin(void)
     return clv_table_new("steps");
 }
 
-/* Whole numbers as such: an all_reduce over an uneven shape may have a fraction. */
-static void add_bytes(clv_table *t, double bytes)
-{
-    if (bytes == (double)(int64_t)bytes)
-        clv_table_int(t, "bytes", (int64_t)bytes);
-    else
-        clv_table_real(t, "bytes", bytes);
-}
-
 void clv_steps_add(clv_table *t, const char *op, const clv_subaxis *axes, int n, double bytes, const clv_mesh *mesh)
 {
     char names[CLV_MAX_SUBAXES][NAME_SIZE];
     const char *list[CLV_MAX_SUBAXES];
     for (int i = 0; i < n; i++) {
-        const clv_axis *axis = &mesh->axis[axes[i].axis];
-        int used = snprintf(names[i], NAME_SIZE, "%s", axis->name);
-        if (axes[i].size != axis->size)
-            snprintf(names[i] + used, (size_t)(NAME_SIZE - used), ":(%d)%d", (int)axes[i].pre, (int)axes[i].size);
+        clv_text name = {.out = names[i], .size = NAME_SIZE};
+        clv_text_add_subaxis(&name, axes[i], mesh);
+        clv_text_end(&name);
         list[i] = names[i];
     }
     clv_table_row(t);
     clv_table_text(t, "op", op);
     clv_table_texts(t, "axes", list, n);
-    add_bytes(t, bytes);
+    clv_table_bytes(t, "bytes", bytes);
 }
 
 void clv_steps_total(clv_table *t, double bytes, int64_t lower_bound)
 {
     clv_table_top(t);
-    add_bytes(t, bytes);
+    clv_table_bytes(t, "bytes", bytes);
     if (lower_bound < 0)
         clv_table_null(t, "lower_bound");
     else

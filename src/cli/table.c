@@ -51,6 +51,17 @@ void clv_table_top(clv_table *t)
         t->target = t->root;
 }
 
+void clv_table_object(clv_table *t, const char *key)
+{
+    if (t == NULL)
+        return;
+    json_t *object = json_object();
+    if (json_object_set_new(t->root, key, object) != 0)
+        t->failed = true;
+    else
+        t->target = object;
+}
+
 static void set(clv_table *t, const char *key, json_t *value)
 {
     if (t == NULL)
@@ -82,6 +93,14 @@ void clv_table_int(clv_table *t, const char *key, int64_t value)
 void clv_table_real(clv_table *t, const char *key, double value)
 {
     set(t, key, isfinite(value) ? json_real(value) : json_null());
+}
+
+void clv_table_bytes(clv_table *t, const char *key, double bytes)
+{
+    if (bytes == (double)(int64_t)bytes)
+        clv_table_int(t, key, (int64_t)bytes);
+    else
+        clv_table_real(t, key, bytes);
 }
 
 void clv_table_bool(clv_table *t, const char *key, bool value)
@@ -179,20 +198,27 @@ static void print_rows(const json_t *rows)
         }
 }
 
-static void print_fields(const clv_table *t)
+/* An object's fields stand below its key, indented. */
+static void print_fields(json_t *fields, const json_t *skip, int indent)
 {
     const char *key;
     json_t *value;
     int width = 0;
 
-    json_object_foreach(t->root, key, value) if (value != t->rows && (int)strlen(key) > width) width = (int)strlen(key);
-    json_object_foreach(t->root, key, value)
+    json_object_foreach(fields, key, value) if (value != skip && !json_is_object(value) && (int)strlen(key) > width)
+        width = (int)strlen(key);
+    json_object_foreach(fields, key, value)
     {
         char cell[CELL_SIZE];
-        if (value == t->rows)
+        if (value == skip)
             continue;
+        if (json_is_object(value)) {
+            printf("%*s%s\n", indent, "", key);
+            print_fields(value, skip, indent + 2);
+            continue;
+        }
         cell_text(cell, value);
-        printf("%-*s  %s\n", width, key, cell);
+        printf("%*s%-*s  %s\n", indent, "", width, key, cell);
     }
 }
 
@@ -211,7 +237,7 @@ int clv_table_finish(clv_table *t, bool json)
     } else {
         if (t->rows != NULL)
             print_rows(t->rows);
-        print_fields(t);
+        print_fields(t->root, t->rows, 0);
     }
     json_decref(t->root);
     free(t);

@@ -24,11 +24,15 @@ clv_table *clv_table_new(const char *rows);
 /* Values go to a new row from here on, or again to the fields beside the rows (where they go at first). */
 void clv_table_row(clv_table *t);
 void clv_table_top(clv_table *t);
+/* Or to the object under `key` beside the rows: {"memory": {"parameters": 1024}}. */
+void clv_table_object(clv_table *t, const char *key);
 
 void clv_table_text(clv_table *t, const char *key, const char *value);
 void clv_table_texts(clv_table *t, const char *key, const char *const *values, int n);
 void clv_table_int(clv_table *t, const char *key, int64_t value);
 /* Not-a-number and infinities have no JSON form: they become null. */
+/* Bytes: whole numbers as such; an all_reduce over an uneven shape may have a fraction. */
+void clv_table_bytes(clv_table *t, const char *key, double bytes);
 void clv_table_real(clv_table *t, const char *key, double value);
 void clv_table_bool(clv_table *t, const char *key, bool value);
 void clv_table_null(clv_table *t, const char *key);

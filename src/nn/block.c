@@ -9,6 +9,7 @@ clv_block_options clv_block_defaults(clv_block_form form, int64_t heads, int64_t
     return (clv_block_options){
         .form = form,
         .eps = 1e-5,
+        .norm_bias = !llama,
         .dropout_step = CLV_NONE,
         .attention = {.heads = heads,
                       .kv_heads = kv_heads,
@@ -32,7 +33,7 @@ static clv_value norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules
 {
     double eps = o->eps > 0 ? o->eps : 1e-5;
     return o->form == CLV_BLOCK_LLAMA ? clv_parallel_rms_norm(graph, x, rules, name, eps)
-                                      : clv_parallel_layer_norm(graph, x, rules, name, eps, true);
+                                      : clv_parallel_layer_norm(graph, x, rules, name, eps, o->norm_bias);
 }
 
 /* x + dropout(y); each dropout of a model draws from a key of its own. */

@@ -208,6 +208,12 @@ static clv_status add_instruction(partitioner *p, const clv_instruction *instruc
     if (clv_arena_grow(program->arena, &program->instructions, &program->instruction_capacity, program->n_instructions,
                        sizeof *instruction) != 0)
         return clv_fail_memory(err, "an instruction", sizeof *instruction);
+    if (!instruction->op) {
+        if (clv_arena_grow(program->arena, &program->steps, &program->step_capacity, program->n_steps,
+                           sizeof *program->steps) != 0)
+            return clv_fail_memory(err, "a step", sizeof *program->steps);
+        program->steps[program->n_steps++] = program->n_instructions;
+    }
     program->instructions[program->n_instructions++] = *instruction;
     return CLV_OK;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "tensor/text.h"
 #include "partition/split.h"
 
 /* Assignments tried one by one; beyond, atoms are improved in turn until none can be (stated limit, see docs). */
@@ -329,18 +330,18 @@ clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, cl
 
 int clv_strategy_print(char *out, size_t size, const clv_strategy *s, const clv_mesh *mesh)
 {
-    char text[CLV_MAX_ATOMS * (CLV_AXIS_NAME_SIZE + 48) + 8] = "";
-    int n = 0;
+    clv_text text = {.out = out, .size = size};
     for (int a = 0; a < s->n_atoms; a++) {
-        const clv_axis *axis = &mesh->axis[s->atom[a].axis];
         if (s->choice[a] == CLV_CHOICE_NONE)
             continue;
-        n += snprintf(text + n, sizeof text - (size_t)n, "%s%s", n ? ", " : "", axis->name);
-        if (s->atom[a].size != axis->size)
-            n += snprintf(text + n, sizeof text - (size_t)n, ":(%d)%d", (int)s->atom[a].pre, (int)s->atom[a].size);
-        n += s->choice[a] == CLV_CHOICE_PARTIAL
-                 ? snprintf(text + n, sizeof text - (size_t)n, " passes partial")
-                 : snprintf(text + n, sizeof text - (size_t)n, "->factor %d", s->choice[a]);
+        clv_text_add(&text, "%s", text.length ? ", " : "");
+        clv_text_add_subaxis(&text, s->atom[a], mesh);
+        if (s->choice[a] == CLV_CHOICE_PARTIAL)
+            clv_text_add(&text, " passes partial");
+        else
+            clv_text_add(&text, "->factor %d", s->choice[a]);
     }
-    return snprintf(out, size, "%s", n ? text : "repeated on every rank");
+    if (text.length == 0)
+        clv_text_add(&text, "repeated on every rank");
+    return clv_text_end(&text);
 }

@@ -31,34 +31,27 @@ int clv_program_n_instructions(const clv_program *program)
 
 int clv_program_n_collectives(const clv_program *program)
 {
-    int n = 0;
-    for (int i = 0; i < program->n_instructions; i++)
-        n += program->instructions[i].op == NULL;
-    return n;
+    return program->n_steps;
 }
 
 clv_collective clv_program_collective(const clv_program *program, int i)
 {
-    clv_collective collective = {0};
-    for (int at = 0; at < program->n_instructions; at++) {
-        const clv_instruction *instruction = &program->instructions[at];
-        if (instruction->op || i-- > 0)
-            continue;
-        const clv_reshard_step *step = &instruction->step;
-        collective = (clv_collective){.kind = clv_step_name(step->kind),
-                                      .op = instruction->name,
-                                      .tensor = instruction->tensor,
-                                      .cause = instruction->cause,
-                                      .implicit = instruction->implicit,
-                                      .backward = instruction->backward,
-                                      .n_axes = step->n_axes,
-                                      .bytes = step->bytes,
-                                      .from = step->from,
-                                      .to = step->to,
-                                      .type = program->buffers[instruction->in[0]].type};
-        memcpy(collective.axes, step->axes, sizeof collective.axes);
-        break;
-    }
+    if (i < 0 || i >= program->n_steps)
+        return (clv_collective){0};
+    const clv_instruction *instruction = &program->instructions[program->steps[i]];
+    const clv_reshard_step *step = &instruction->step;
+    clv_collective collective = {.kind = clv_step_name(step->kind),
+                                 .op = instruction->name,
+                                 .tensor = instruction->tensor,
+                                 .cause = instruction->cause,
+                                 .implicit = instruction->implicit,
+                                 .backward = instruction->backward,
+                                 .n_axes = step->n_axes,
+                                 .bytes = step->bytes,
+                                 .from = step->from,
+                                 .to = step->to,
+                                 .type = program->buffers[instruction->in[0]].type};
+    memcpy(collective.axes, step->axes, sizeof collective.axes);
     return collective;
 }
 

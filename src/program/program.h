@@ -76,6 +76,8 @@ struct clv_program {
     clv_buffer *buffers;
     int n_instructions, instruction_capacity;
     clv_instruction *instructions;
+    int n_steps, step_capacity;
+    int *steps; /* the instructions that are steps */
     int n_groups, group_capacity;
     clv_group_axes *groups;
     int n_outputs;

@@ -193,10 +193,8 @@ clv_status clv_layout_parse(clv_layout *out, const char *text, const clv_mesh *m
 static void print_subaxes(clv_text *text, const clv_subaxis *subs, int n, const clv_mesh *mesh)
 {
     for (int i = 0; i < n; i++) {
-        const clv_axis *axis = &mesh->axis[subs[i].axis];
-        clv_text_add(text, "%s%s", i > 0 ? "," : "", axis->name);
-        if (subs[i].size != axis->size)
-            clv_text_add(text, ":(%d)%d", (int)subs[i].pre, (int)subs[i].size);
+        clv_text_add(text, "%s", i > 0 ? "," : "");
+        clv_text_add_subaxis(text, subs[i], mesh);
     }
 }
 

@@ -60,6 +60,14 @@ void clv_text_add(clv_text *text, const char *format, ...)
     text->length += n > 0 ? (size_t)n : 0;
 }
 
+void clv_text_add_subaxis(clv_text *text, clv_subaxis sub, const clv_mesh *mesh)
+{
+    const clv_axis *axis = &mesh->axis[sub.axis];
+    clv_text_add(text, "%s", axis->name);
+    if (sub.size != axis->size)
+        clv_text_add(text, ":(%d)%d", (int)sub.pre, (int)sub.size);
+}
+
 int clv_text_end(clv_text *text)
 {
     if (text->length == 0 && text->size > 0)

@@ -1,0 +1,127 @@
+#include "cli/plan_graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "cleave/nn.h"
+#include "models/llama.h"
+
+const clv_plan_graph clv_plan_graph_defaults = {
+    .hidden = 256, .heads = 8, .batch = 8, .seq = 128, .dtype = "f32", .mesh = {.tp = 1}};
+
+/* ---- a block ---- */
+
+static clv_block_options block_options(const clv_plan_graph *g)
+{
+    bool llama = g->block[0] == 'l';
+    clv_block_options o = clv_block_defaults(llama ? CLV_BLOCK_LLAMA : CLV_BLOCK_GPT, g->heads,
+                                             g->kv_heads ? g->kv_heads : g->heads, g->ffn ? g->ffn : 4 * g->hidden);
+    o.norm_bias = false;
+    o.attention.bias = o.mlp.bias = g->bias;
+    o.mlp.activation = llama ? CLV_SILU : CLV_GELU;
+    return o;
+}
+
+static clv_value block(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_plan_graph *g)
+{
+    clv_block_options o = block_options(g);
+    if (g->block[0] == 'f')
+        return clv_parallel_mlp(graph, x, rules, &o.mlp);
+    if (g->block[0] == 'a')
+        return clv_parallel_attention(graph, x, rules, &o.attention);
+    return clv_transformer_block(graph, x, rules, &o);
+}
+
+/* Gradients of the weights and of x, each in its own layout, for a cotangent in the layout of the output. */
+static void add_block_gradients(clv_graph *graph, clv_value x, clv_value y, const clv_layout *layout)
+{
+    enum { MOST = 32 };
+    clv_value wrt[MOST + 1], d[MOST + 1];
+    clv_type type = clv_graph_type(graph, y);
+    clv_value seed = clv_input(graph, "dy", type.dtype, type.rank, type.shape, layout);
+    int n = clv_parameters(graph, wrt, MOST);
+    wrt[n] = x;
+    clv_gradients(graph, y, seed, wrt, n + 1, d);
+    for (int i = 0; i <= n; i++) {
+        char name[300];
+        snprintf(name, sizeof name, "d.%s", clv_value_name(graph, wrt[i]));
+        clv_output(graph, name, d[i], NULL);
+    }
+}
+
+static void build_block(clv_graph *graph, const clv_plan_graph *g, const clv_axis_rules *rules, clv_dtype dtype)
+{
+    clv_layout layout = clv_residual_layout(graph, rules, 3);
+    clv_value x = clv_input(graph, "x", dtype, 3, (int64_t[]){g->batch, g->seq, g->hidden}, &layout);
+    clv_value y = block(graph, x, rules, g);
+    if (g->gradient)
+        add_block_gradients(graph, x, y, &layout);
+    clv_output(graph, "y", y, &layout);
+}
+
+/* ---- a model ---- */
+
+static clv_status build_model(clv_graph *graph, const clv_plan_graph *g, const clv_axis_rules *rules, clv_dtype dtype,
+                              clv_error *err)
+{
+    clv_llama_config config;
+    CLV_TRY(clv_llama_config_read(&config, g->model, err));
+    if (g->seq > config.max_positions)
+        return clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld positions", (long long)g->seq,
+                        (long long)config.max_positions);
+    clv_llama_build build = {.batch = g->batch, .seq = g->seq, .rules = *rules, .dtype = dtype};
+    if (g->prefill || g->decode) {
+        build.rules = clv_axis_rules_without(rules, CLV_SEQ);
+        build.context = g->seq;
+        build.seq = g->decode ? 1 : g->seq;
+        build.last_logits = true;
+        clv_llama_inference(graph, &config, &build);
+    } else {
+        clv_llama_train_step(graph, &config, &build, &(clv_llama_train_options){0});
+    }
+    return clv_graph_status(graph, err);
+}
+
+/* ---- both ---- */
+
+static clv_status check(const clv_plan_graph *g, clv_error *err)
+{
+    if (!g->model == !g->block)
+        return clv_fail(err, CLV_EINVAL, "give either -m PATH or --block ffn|attention|gpt|llama");
+    if (g->forward + g->gradient > 1 || g->train + g->prefill + g->decode > 1)
+        return clv_fail(err, CLV_EINVAL, "give one of --forward and --grad, or one of --train, --prefill and --decode");
+    if (g->block && g->train + g->prefill + g->decode > 0)
+        return clv_fail(err, CLV_EINVAL,
+                        "--train, --prefill and --decode are for models; a block has --forward, --grad");
+    if (g->model && g->forward + g->gradient > 0)
+        return clv_fail(err, CLV_EINVAL,
+                        "--forward and --grad are for blocks; a model has --train, --prefill, --decode");
+    return CLV_OK;
+}
+
+clv_status clv_plan_graph_compile(clv_program **out, const clv_plan_graph *g, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_dtype dtype;
+    clv_graph *graph;
+    clv_compile_options options = {.regather = g->regather, .max_implicit_bytes = g->max_implicit_bytes};
+    CLV_TRY(check(g, err));
+    CLV_TRY(clv_mesh_option_read(&mesh, &g->mesh, err));
+    if (clv_mesh_ranks(&mesh) > CLV_MAX_RANKS)
+        return clv_fail(err, CLV_ELIMIT, "%lld ranks; valid: at most %d", (long long)clv_mesh_ranks(&mesh),
+                        CLV_MAX_RANKS);
+    CLV_TRY(clv_mesh_option_rules(&rules, &g->mesh, &mesh, err));
+    CLV_TRY(clv_dtype_parse(&dtype, g->dtype, err));
+    CLV_TRY(clv_graph_new(&graph, &mesh, err));
+    clv_status status = CLV_OK;
+    if (g->block)
+        build_block(graph, g, &rules, dtype);
+    else
+        status = build_model(graph, g, &rules, dtype, err);
+    if (status == CLV_OK)
+        status = clv_compile(out, graph, &options, err);
+    clv_graph_free(graph);
+    return status;
+}
