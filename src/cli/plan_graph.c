@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cleave/nn.h"
-#include "models/llama.h"
+#include "models/model.h"
 
 const clv_plan_graph clv_plan_graph_defaults = {
     .hidden = 256, .heads = 8, .batch = 8, .seq = 128, .dtype = "f32", .mesh = {.tp = 1}};
@@ -65,20 +65,26 @@ static void build_block(clv_graph *graph, const clv_plan_graph *g, const clv_axi
 static clv_status build_model(clv_graph *graph, const clv_plan_graph *g, const clv_axis_rules *rules, clv_dtype dtype,
                               clv_error *err)
 {
-    clv_llama_config config;
-    CLV_TRY(clv_llama_config_read(&config, g->model, err));
-    if (g->seq > config.max_positions)
+    clv_model model;
+    CLV_TRY(clv_model_read(&model, g->model, err));
+    if (g->seq > model.max_positions)
         return clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld positions", (long long)g->seq,
-                        (long long)config.max_positions);
-    clv_llama_build build = {.batch = g->batch, .seq = g->seq, .rules = *rules, .dtype = dtype};
-    if (g->prefill || g->decode) {
+                        (long long)model.max_positions);
+    if (g->decode && model.bidirectional)
+        return clv_fail(err, CLV_EINVAL,
+                        "--decode: %s attends both ways and generates nothing; valid: --train, --prefill",
+                        clv_model_type(&model));
+    clv_model_build build = {.batch = g->batch, .seq = g->seq, .rules = *rules, .dtype = dtype};
+    if (!g->prefill && !g->decode) {
+        clv_model_train_step(graph, &model, &build, &(clv_adamw_options){0});
+    } else if (model.bidirectional) {
+        clv_model_inference(graph, &model, &build);
+    } else {
         build.rules = clv_axis_rules_without(rules, CLV_SEQ);
         build.context = g->seq;
         build.seq = g->decode ? 1 : g->seq;
         build.last_logits = true;
-        clv_llama_inference(graph, &config, &build);
-    } else {
-        clv_llama_train_step(graph, &config, &build, &(clv_llama_train_options){0});
+        clv_model_inference(graph, &model, &build);
     }
     return clv_graph_status(graph, err);
 }

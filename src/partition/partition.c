@@ -255,15 +255,37 @@ static void place(partitioner *p, int value, int buffer)
                                                p->graph->values[primal].role == CLV_ROLE_PARAMETER;
 }
 
-/* Whether the value may be read from its k-th placement: not from a copy that the backward pass is to gather again. */
-static bool at_hand(const partitioner *p, const placement *at, int k)
-{
-    return k == 0 || k >= at->n_forward || !p->backward || !p->options->regather;
-}
-
 static const clv_layout *layout_of(const partitioner *p, int buffer)
 {
     return &p->program->buffers[buffer].layout;
+}
+
+/* What a constraint gathered: the value before it, when each rank holds more of the result; -1: not gathered. */
+static int before_gather(const partitioner *p, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    if (info->source != CLV_FROM_OP || !p->graph->ops[info->op].def->constraint)
+        return -1;
+    int before = p->graph->ops[info->op].in[0];
+    const clv_layout *from = layout_of(p, p->placements[before].buffer[0]);
+    const clv_layout *to = layout_of(p, p->placements[value].buffer[0]);
+    bool more = clv_layout_max_elems(to, info->type.shape) > clv_layout_max_elems(from, info->type.shape);
+    return more && !clv_layout_is_partial(from) ? before : -1;
+}
+
+/* The buffers that an op may read a value from. The backward pass, when it is to gather again, does not see what the forward
+ * pass made for its own use. */
+static int at_hand(int out[CLV_MAX_AVAILABLE], const partitioner *p, int value)
+{
+    const placement *at = &p->placements[value];
+    bool again = p->backward && p->options->regather;
+    int before = again ? before_gather(p, value) : -1, n = 0;
+    for (int k = 0; k < at->n; k++)
+        if (!again || k >= at->n_forward || (k == 0 && before < 0))
+            out[n++] = at->buffer[k];
+    if (before >= 0 && n < CLV_MAX_AVAILABLE)
+        out[n++] = p->placements[before].buffer[0];
+    return n;
 }
 
 /* Why a value changes layout. */
@@ -399,17 +421,14 @@ static bool is_state(const partitioner *p, int buffer)
 static clv_status bring(int *out, partitioner *p, int value, const clv_layout *to, const reason *why, clv_error *err)
 {
     const clv_type *type = &p->graph->values[value].type;
-    const placement *at = &p->placements[value];
     const clv_reshard_plan *best = NULL;
-    int from = -1;
-    for (int k = 0; k < at->n; k++) {
+    int from = -1, buffers[CLV_MAX_AVAILABLE], n = at_hand(buffers, p, value);
+    for (int k = 0; k < n; k++) {
         const clv_reshard_plan *plan;
-        if (!at_hand(p, at, k))
-            continue;
-        CLV_TRY(clv_reshard_cached(&plan, p->reshards, layout_of(p, at->buffer[k]), to, type->shape, type->dtype, err));
+        CLV_TRY(clv_reshard_cached(&plan, p->reshards, layout_of(p, buffers[k]), to, type->shape, type->dtype, err));
         if (!best || plan->bytes < best->bytes || (plan->bytes == best->bytes && plan->n_steps < best->n_steps)) {
             best = plan;
-            from = at->buffer[k];
+            from = buffers[k];
         }
     }
     for (int i = 0; best && i < best->n_steps; i++) {
@@ -464,11 +483,11 @@ static bool primal_layout(clv_layout *out, const partitioner *p, int value)
 static void load_layouts(clv_problem *problem, const partitioner *p, const clv_op *op)
 {
     for (int i = 0; i < op->n_in; i++) {
-        const placement *at = op->in[i] >= 0 ? &p->placements[op->in[i]] : NULL;
-        problem->kept[i] = at ? p->graph->values[op->in[i]].kept : 0;
-        for (int k = 0; at && k < at->n; k++)
-            if (at_hand(p, at, k))
-                problem->available[i][problem->n_available[i]++] = *layout_of(p, at->buffer[k]);
+        int buffers[CLV_MAX_AVAILABLE], n = op->in[i] >= 0 ? at_hand(buffers, p, op->in[i]) : 0;
+        problem->kept[i] = op->in[i] >= 0 ? p->graph->values[op->in[i]].kept : 0;
+        problem->n_available[i] = n;
+        for (int k = 0; k < n; k++)
+            problem->available[i][k] = *layout_of(p, buffers[k]);
     }
     for (int o = 0; o < op->n_out; o++) {
         const placement *at = &p->placements[op->out[o]];
