@@ -178,14 +178,37 @@ static void their_name(char name[TENSOR_NAME_SIZE], const clv_parameter *p, int 
     fill_name(name, TENSOR_NAME_SIZE, p->row->theirs[tensor], p->layer);
 }
 
+/* Norms of old checkpoints, and of transformers 5 where it writes as those did, have TensorFlow's names. */
+static const struct {
+    const char *now, *old;
+} endings[] = {{".weight", ".weight"}, {".bias", ".bias"}, {"Norm.weight", "Norm.gamma"}, {"Norm.bias", "Norm.beta"}};
+enum { N_ENDINGS = sizeof endings / sizeof endings[0] };
+
+/* The name with its ending replaced; false when it ends otherwise. */
+static bool respell(char out[TENSOR_NAME_SIZE], const char *name, const char *from, const char *to)
+{
+    size_t length = strlen(name), ending = strlen(from);
+
+    if (length < ending || strcmp(name + length - ending, from) != 0)
+        return false;
+    snprintf(out, TENSOR_NAME_SIZE, "%.*s%s", (int)(length - ending), name, to);
+    return true;
+}
+
 /* A checkpoint of the bare model lacks the base of names that the model with a head has. */
 static clv_status find_tensor(const clv_safetensor **out, const clv_weights *w, const clv_model *c, const char *name,
                               clv_error *err)
 {
     size_t base = strlen(c->family->base);
+    bool has_base = strncmp(name, c->family->base, base) == 0;
 
-    if (!clv_weights_has(w, name) && strncmp(name, c->family->base, base) == 0 && clv_weights_has(w, name + base))
-        name += base;
+    for (int i = 0; i < N_ENDINGS; i++)
+        for (int bare = 0; bare <= has_base; bare++) {
+            char spelled[TENSOR_NAME_SIZE];
+            if (respell(spelled, name + (bare ? base : 0), endings[i].now, endings[i].old) &&
+                clv_weights_has(w, spelled))
+                return clv_weights_find(out, w, spelled, err);
+        }
     return clv_weights_find(out, w, name, err);
 }
 

@@ -1,17 +1,12 @@
-"""Makes llama/, a tiny random Llama in Hugging Face's form, and llama_golden/: the gradients of all its weights as a
-checkpoint of the same names, with the ids, logits and loss they come from. For tests/test_llama_golden.c.
+"""Makes llama/ and llama_tied/ for tests/test_llama_golden.c; see golden.py.
 
     pip install -r tests/golden/requirements.txt && python tests/golden/make_llama.py
 """
 
-import os
-import shutil
-
 import torch
-from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM
 
-here = os.path.dirname(os.path.abspath(__file__))
+import golden
 
 
 def make(name, tie):
@@ -22,25 +17,10 @@ def make(name, tie):
         initializer_range=0.3, attn_implementation="eager", bos_token_id=1, eos_token_id=2,
     )
     model = LlamaForCausalLM(config).float().eval()
-    for parameter in model.parameters():
-        if parameter.dim() == 1:  # norms: not all ones
-            torch.nn.init.normal_(parameter, 1.0, 0.2)
-    folder, golden = os.path.join(here, name), os.path.join(here, name + "_golden")
-    for path in (folder, golden):
-        shutil.rmtree(path, ignore_errors=True)
-        os.makedirs(path)
-    model.save_pretrained(folder)
-    os.remove(os.path.join(folder, "generation_config.json"))
+    golden.randomise_vectors(model)
     ids = torch.randint(0, 37, (2, 11))
-    out = model(input_ids=ids, labels=ids)
-    out.loss.backward()
-    names = dict(model.named_parameters())
-    tensors = {key: value.grad.contiguous() for key, value in names.items()}
-    save_file(tensors, os.path.join(golden, "model.safetensors"))
-    save_file(
-        {"ids": ids.to(torch.int32), "logits": out.logits.detach().contiguous(), "loss": out.loss.detach().reshape(1)},
-        os.path.join(golden, "values.safetensors"),
-    )
+    out = model(input_ids=ids, labels=ids, output_hidden_states=True)
+    golden.save(name, model, out, {"ids": ids.to(torch.int32)})
 
 
 make("llama", tie=False)

@@ -1,0 +1,399 @@
+#include "model_golden.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "graph/graph.h"
+#include "models/model.h"
+#include "models/parameters.h"
+
+enum { MAX_PARAMETERS = 64, MAX_INPUTS = 3, IGNORED = -100 };
+
+struct golden {
+    char name[64];
+    clv_model model;
+    int64_t batch, seq;
+    int32_t *ids, *labels;
+    uint8_t *mask; /* NULL: nothing is padding */
+    float *logits, *hidden, loss;
+    clv_weights *gradients; /* named as the weights they belong to */
+};
+
+static void must(clv_status status, const clv_error *err)
+{
+    if (status != CLV_OK)
+        fail_msg("%s", err->message);
+}
+
+static const char *folder_of(char path[4096], const char *name, const char *what)
+{
+    const char *source = getenv("CLV_SOURCE_DIR");
+    snprintf(path, 4096, "%s/tests/golden/%s%s", source ? source : ".", name, what);
+    return path;
+}
+
+/* ---- the reference ---- */
+
+/* All of a tensor, in a buffer of its own; NULL when the file has none. */
+static void *values_of(const clv_safetensors *file, const char *name, clv_dtype dtype, clv_safetensor *info)
+{
+    clv_error err = {0};
+    const clv_safetensor *tensor;
+    if (clv_safetensors_find(&tensor, file, name, NULL) != CLV_OK)
+        return NULL;
+    clv_type type = {.rank = tensor->rank};
+    memcpy(type.shape, tensor->shape, sizeof type.shape);
+    void *values = malloc((size_t)clv_type_elems(&type) * clv_dtype_size(dtype));
+    must(clv_safetensors_read(tensor, NULL, dtype, values, &err), &err);
+    if (info)
+        *info = *tensor;
+    return values;
+}
+
+/* A decoder's labels are its ids shifted by one; the last of a row has none. */
+static void shift_labels(golden *g)
+{
+    int64_t n = g->batch * g->seq;
+    g->labels = malloc((size_t)n * sizeof *g->labels);
+    for (int64_t i = 0; i < n; i++)
+        g->labels[i] = i % g->seq == g->seq - 1 ? IGNORED : g->ids[i + 1];
+}
+
+static void read_values(golden *g, const char *path)
+{
+    clv_error err = {0};
+    clv_safetensors *file;
+    clv_safetensor ids;
+    must(clv_safetensors_open(&file, path, &err), &err);
+    g->ids = values_of(file, "ids", CLV_I32, &ids);
+    g->batch = ids.shape[0];
+    g->seq = ids.shape[1];
+    g->mask = values_of(file, "mask", CLV_U8, NULL);
+    g->labels = values_of(file, "labels", CLV_I32, NULL);
+    g->logits = values_of(file, "logits", CLV_F32, NULL);
+    g->hidden = values_of(file, "hidden", CLV_F32, NULL);
+    float *loss = values_of(file, "loss", CLV_F32, NULL);
+    assert_true(g->ids && g->logits && g->hidden && loss);
+    g->loss = *loss;
+    free(loss);
+    if (!g->labels)
+        shift_labels(g);
+    clv_safetensors_close(file);
+}
+
+golden *golden_open(const char *name)
+{
+    clv_error err = {0};
+    char path[4096];
+    golden *g = calloc(1, sizeof *g);
+    snprintf(g->name, sizeof g->name, "%s", name);
+    must(clv_model_read(&g->model, folder_of(path, name, ""), &err), &err);
+    read_values(g, folder_of(path, name, "_golden/values.safetensors"));
+    must(clv_weights_open(&g->gradients, folder_of(path, name, "_golden"), &err), &err);
+    return g;
+}
+
+void golden_close(golden *g)
+{
+    free(g->ids);
+    free(g->labels);
+    free(g->mask);
+    free(g->logits);
+    free(g->hidden);
+    clv_weights_close(g->gradients);
+    free(g);
+}
+
+/* ---- comparing ---- */
+
+static double largest(const float *values, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(values[i]));
+    return most;
+}
+
+static void compare(const char *where, const char *what, const float *got, const float *want, int64_t n, double layer)
+{
+    double tolerance = 2e-5 * fmax(largest(want, n), 1e-3 * layer);
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) <= tolerance))
+            fail_msg("%s, %s, element %lld: %.9g, expected %.9g (tolerance %.2g)", where, what, (long long)i, got[i],
+                     want[i], tolerance);
+}
+
+/* "layers.1" of "layers.1.mlp.down.weight": gradients are compared with the largest of their layer. */
+static bool same_layer(const char *a, const char *b)
+{
+    size_t n = strncmp(a, "layers.", 7) == 0 ? strcspn(a + 7, ".") + 7 : 0;
+    return n > 0 && strncmp(a, b, n + 1) == 0;
+}
+
+static void compare_gradients(const char *where, const golden *g, const char *const *names, float *const *got, int n)
+{
+    clv_error err = {0};
+    float *want[MAX_PARAMETERS];
+    int64_t elems[MAX_PARAMETERS];
+    for (int i = 0; i < n; i++) {
+        clv_parameter parameter;
+        must(clv_model_parameter_find(&parameter, &g->model, names[i], &err), &err);
+        elems[i] = clv_parameter_elems(&parameter);
+        want[i] = malloc((size_t)elems[i] * sizeof *want[i]);
+        must(clv_model_read_parameter(g->gradients, &g->model, names[i], NULL, want[i], &err), &err);
+    }
+    for (int i = 0; i < n; i++) {
+        double layer = 0;
+        for (int j = 0; j < n; j++)
+            if (same_layer(names[i], names[j]))
+                layer = fmax(layer, largest(want[j], elems[j]));
+        compare(where, names[i], got[i], want[i], elems[i], layer);
+    }
+    for (int i = 0; i < n; i++)
+        free(want[i]);
+}
+
+/* ---- running ---- */
+
+/* The model with everything that is compared as an output. */
+typedef struct built {
+    clv_graph *graph;
+    int n; /* parameters */
+    const char *names[MAX_PARAMETERS];
+    char outputs_named[MAX_PARAMETERS][16];
+    float *gradients[MAX_PARAMETERS], *logits, *hidden, loss;
+    clv_binding outputs[MAX_PARAMETERS + 3];
+} built;
+
+static float *output(clv_graph *graph, const char *name, clv_value value, clv_binding *binding)
+{
+    clv_type type = clv_graph_type(graph, value);
+    float *room = malloc((size_t)clv_type_elems(&type) * sizeof *room);
+    clv_output(graph, name, value, NULL);
+    *binding = (clv_binding){name, room};
+    return room;
+}
+
+static void build(built *b, const golden *g, const clv_mesh *mesh, const char *rules)
+{
+    clv_error err = {0};
+    clv_value hidden, parameters[MAX_PARAMETERS], gradients[MAX_PARAMETERS];
+    must(clv_graph_new(&b->graph, mesh, &err), &err);
+    clv_model_build how = {
+        .batch = g->batch, .seq = g->seq, .rules = clv_graph_rules(b->graph, rules), .padding_mask = g->mask};
+    clv_value logits = clv_model_forward(b->graph, &g->model, &how, &hidden);
+    clv_value labels = clv_input(b->graph, "labels", CLV_I32, 2, (int64_t[]){g->batch, g->seq}, NULL);
+    clv_value loss = clv_vocab_parallel_cross_entropy(b->graph, logits, labels, IGNORED);
+    b->n = clv_parameters(b->graph, parameters, MAX_PARAMETERS);
+    clv_gradients(b->graph, loss, CLV_NONE, parameters, b->n, gradients);
+    must(clv_graph_status(b->graph, &err), &err);
+    for (int i = 0; i < b->n; i++) {
+        b->names[i] = clv_value_name(b->graph, parameters[i]);
+        snprintf(b->outputs_named[i], sizeof b->outputs_named[i], "d%d", i);
+        b->gradients[i] = output(b->graph, b->outputs_named[i], gradients[i], &b->outputs[i]);
+    }
+    b->logits = output(b->graph, "logits", logits, &b->outputs[b->n]);
+    b->hidden = output(b->graph, "hidden", hidden, &b->outputs[b->n + 1]);
+    clv_output(b->graph, "loss", loss, NULL);
+    b->outputs[b->n + 2] = (clv_binding){"loss", &b->loss};
+}
+
+static void free_built(built *b)
+{
+    for (int i = 0; i < b->n; i++)
+        free(b->gradients[i]);
+    free(b->logits);
+    free(b->hidden);
+    clv_graph_free(b->graph);
+}
+
+static void run(built *b, const golden *g, const clv_mesh *mesh)
+{
+    clv_error err = {0};
+    clv_program *program;
+    clv_session *session;
+    char path[4096];
+    must(clv_compile(&program, b->graph, NULL, &err), &err);
+    must(clv_session_new(&session, mesh, NULL, &err), &err);
+    must(clv_session_load(session, program, &err), &err);
+    must(clv_model_load(session, &g->model, folder_of(path, g->name, ""), &err), &err);
+    clv_binding inputs[MAX_INPUTS] = {{"ids", g->ids}, {"labels", g->labels}, {"mask", g->mask}};
+    must(clv_session_run(session, program, inputs, g->mask ? 3 : 2, b->outputs, b->n + 3, &err), &err);
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
+void golden_run_on(const golden *g, const char *mesh_text, const char *rules)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    built b = {0};
+    char where[128];
+    int64_t rows = g->batch * g->seq;
+    snprintf(where, sizeof where, "%s on %s by %s", g->name, mesh_text, rules);
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    build(&b, g, &mesh, rules);
+    assert_int_equal(b.n, clv_model_parameter_count(&g->model));
+    run(&b, g, &mesh);
+    compare(where, "logits", b.logits, g->logits, rows * g->model.vocab, 0);
+    compare(where, "hidden", b.hidden, g->hidden, rows * g->model.hidden, 0);
+    compare(where, "loss", &b.loss, &g->loss, 1, 0);
+    compare_gradients(where, g, b.names, b.gradients, b.n);
+    free_built(&b);
+}
+
+void golden_run(const char *name)
+{
+    static const int degrees[] = {1, 2, 3, 4, 8};
+    golden *g = golden_open(name);
+    for (size_t i = 0; i < sizeof degrees / sizeof degrees[0]; i++) {
+        char mesh[16];
+        snprintf(mesh, sizeof mesh, "model=%d", degrees[i]);
+        golden_run_on(g, mesh, "megatron");
+        golden_run_on(g, mesh, "megatron-sp");
+    }
+    golden_run_on(g, "X=2,Y=2", "gspmd-2d");
+    golden_close(g);
+}
+
+/* ---- decoding ---- */
+
+enum { AT_ONCE = 4 };
+
+static clv_program *decoder(const golden *g, const clv_mesh *mesh, int64_t seq)
+{
+    clv_error err = {0};
+    clv_graph *graph;
+    clv_program *program;
+    must(clv_graph_new(&graph, mesh, &err), &err);
+    clv_model_build how = {.batch = g->batch,
+                           .seq = seq,
+                           .rules = clv_graph_rules(graph, "megatron"),
+                           .context = g->seq,
+                           .last_logits = true};
+    clv_model_inference(graph, &g->model, &how);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_graph_free(graph);
+    return program;
+}
+
+/* Rows [at, at + n) of each sequence. */
+static void feed(const golden *g, clv_session *session, clv_program *program, int64_t at, int64_t n, const char *where)
+{
+    clv_error err = {0};
+    int64_t vocab = g->model.vocab;
+    int32_t *ids = malloc((size_t)(g->batch * n) * sizeof *ids), offset = (int32_t)at;
+    float *got = malloc((size_t)(g->batch * vocab) * sizeof *got);
+    for (int64_t i = 0; i < g->batch * n; i++)
+        ids[i] = g->ids[i / n * g->seq + at + i % n];
+    clv_binding inputs[] = {{"ids", ids}, {"offset", &offset}}, outputs[] = {{"logits", got}};
+    must(clv_session_run(session, program, inputs, 2, outputs, 1, &err), &err);
+    for (int64_t b = 0; b < g->batch; b++)
+        compare(where, "a decoded row", got + b * vocab, g->logits + (b * g->seq + at + n - 1) * vocab, vocab, 0);
+    free(ids);
+    free(got);
+}
+
+static void decode_on(const golden *g, const char *mesh_text)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_session *session;
+    char path[4096];
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    clv_program *first = decoder(g, &mesh, AT_ONCE), *next = decoder(g, &mesh, 1);
+    must(clv_session_new(&session, &mesh, NULL, &err), &err);
+    must(clv_session_load(session, first, &err), &err);
+    must(clv_session_load(session, next, &err), &err);
+    must(clv_model_load(session, &g->model, folder_of(path, g->name, ""), &err), &err);
+    feed(g, session, first, 0, AT_ONCE, mesh_text);
+    for (int64_t at = AT_ONCE; at < g->seq; at++)
+        feed(g, session, next, at, 1, mesh_text);
+    clv_session_free(session);
+    clv_program_free(first);
+    clv_program_free(next);
+}
+
+void golden_decode(const char *name)
+{
+    golden *g = golden_open(name);
+    decode_on(g, "model=1");
+    decode_on(g, "model=2");
+    decode_on(g, "model=3");
+    decode_on(g, "model=4");
+    golden_close(g);
+}
+
+/* ---- training ---- */
+
+static float *state_of(const clv_session *session, const clv_parameter *parameter)
+{
+    clv_error err = {0};
+    float *values = malloc((size_t)clv_parameter_elems(parameter) * sizeof *values);
+    must(clv_session_read(session, parameter->name, NULL, values, &err), &err);
+    return values;
+}
+
+/* With rate 0.5 and decay 2 the first step leaves of a decayed weight the step alone, 0.5 at most. */
+static void check_update(const clv_parameter *p, const float *before, const float *after)
+{
+    bool decays = strstr(p->name, "norm") == NULL && strstr(p->name, "bias") == NULL;
+    for (int64_t i = 0; i < clv_parameter_elems(p); i++)
+        if (!(fabs(after[i] - (decays ? 0 : before[i])) <= 0.5001))
+            fail_msg("%s, element %lld: %g became %g", p->name, (long long)i, before[i], after[i]);
+}
+
+static void step(const golden *g, clv_session *session, clv_program *program)
+{
+    clv_error err = {0};
+    float lr = 0.5f, loss, *before[MAX_PARAMETERS];
+    int32_t number = 1;
+    int64_t n = clv_model_parameter_count(&g->model);
+    for (int64_t i = 0; i < n; i++) {
+        clv_parameter p = clv_model_parameter_at(&g->model, i);
+        before[i] = state_of(session, &p);
+    }
+    clv_binding outputs[] = {{"loss", &loss}};
+    clv_binding inputs[] = {{"ids", g->ids}, {"labels", g->labels}, {"lr", &lr}, {"step", &number}, {"mask", g->mask}};
+    must(clv_session_run(session, program, inputs, g->mask ? 5 : 4, outputs, 1, &err), &err);
+    compare(g->name, "the loss of a step", &loss, &g->loss, 1, 0);
+    for (int64_t i = 0; i < n; i++) {
+        clv_parameter p = clv_model_parameter_at(&g->model, i);
+        float *after = state_of(session, &p);
+        check_update(&p, before[i], after);
+        free(before[i]);
+        free(after);
+    }
+}
+
+void golden_train(const char *name)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program;
+    clv_session *session;
+    char path[4096];
+    golden *g = golden_open(name);
+    must(clv_mesh_parse(&mesh, "model=2", &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    clv_model_build how = {
+        .batch = g->batch, .seq = g->seq, .rules = clv_graph_rules(graph, "megatron-sp"), .padding_mask = g->mask};
+    clv_model_train_step(graph, &g->model, &how, &(clv_adamw_options){.weight_decay = 2});
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    must(clv_session_new(&session, &mesh, NULL, &err), &err);
+    must(clv_session_load(session, program, &err), &err);
+    must(clv_model_load(session, &g->model, folder_of(path, name, ""), &err), &err);
+    step(g, session, program);
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+    golden_close(g);
+}

@@ -1,0 +1,61 @@
+/* test_esm_golden.c - our ESM-2 against transformers' (model_golden.h). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "model_golden.h"
+#include "models/model.h"
+
+/* As published: token dropout; with padding and mask tokens. */
+static void test_esm(void **state)
+{
+    (void)state;
+    golden_run("esm");
+}
+
+/* A LayerNorm after the embedding, no token dropout. */
+static void test_esm_norm(void **state)
+{
+    (void)state;
+    golden_run("esm_norm");
+}
+
+/* Token dropout without padding. */
+static void test_esm_whole(void **state)
+{
+    (void)state;
+    golden_run("esm_whole");
+}
+
+static void test_no_cache(void **state)
+{
+    static const clv_model model = {.family = &clv_family_esm, .bidirectional = true};
+    clv_model_build build = {.batch = 1, .seq = 1, .context = 8};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_error err = {0};
+    (void)state;
+    assert_int_equal(clv_mesh_parse(&mesh, "model=1", NULL), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
+    clv_model_inference(graph, &model, &build);
+    assert_int_equal(clv_graph_status(graph, &err), CLV_EUNSUPPORTED);
+    assert_string_equal(err.message, "a KV cache for a model of the family esm, whose attention is not causal");
+    clv_graph_free(graph);
+}
+
+static void test_train(void **state)
+{
+    (void)state;
+    golden_train("esm");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_esm),      cmocka_unit_test(test_esm_norm), cmocka_unit_test(test_esm_whole),
+        cmocka_unit_test(test_no_cache), cmocka_unit_test(test_train),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,43 @@
+/* test_gpt2_golden.c - our GPT-2 against transformers' (model_golden.h): 5 heads of 3, tied; an exact gelu and a width of its own, untied. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#include "model_golden.h"
+
+static void test_gpt2(void **state)
+{
+    (void)state;
+    golden_run("gpt2");
+}
+
+static void test_gpt2_untied(void **state)
+{
+    (void)state;
+    golden_run("gpt2_untied");
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    golden_decode("gpt2");
+}
+
+static void test_train(void **state)
+{
+    (void)state;
+    golden_train("gpt2_untied");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpt2),
+        cmocka_unit_test(test_gpt2_untied),
+        cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_train),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
