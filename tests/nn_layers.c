@@ -81,6 +81,7 @@ static clv_value attention(clv_graph *graph, clv_value x, const clv_axis_rules *
                                     .bidirectional = bidirectional,
                                     .rope_theta = 1e4,
                                     .bias = true,
+                                    .output_bias = true,
                                     .mask = CLV_NONE,
                                     .offset = CLV_NONE,
                                     .init = init,
@@ -150,6 +151,9 @@ static clv_value llama(clv_graph *graph, const clv_axis_rules *rules, clv_dtype 
                        .max_positions = 64,
                        .norm_eps = 1e-5,
                        .activation = CLV_SILU,
+                       .qkv_bias = tied,
+                       .output_bias = tied,
+                       .mlp_bias = tied,
                        .rope_theta = 1e4,
                        .tie_word_embeddings = tied};
     return loss_of(graph, &model, rules, dtype, false);
@@ -169,6 +173,9 @@ static clv_value model_gpt2(clv_graph *graph, clv_value x, const clv_axis_rules 
                        .max_positions = 10,
                        .norm_eps = 1e-5,
                        .activation = CLV_GELU_TANH,
+                       .qkv_bias = true,
+                       .output_bias = true,
+                       .mlp_bias = true,
                        .tie_word_embeddings = true};
     return loss_of(graph, &model, rules, dtype, false);
 }
@@ -187,6 +194,9 @@ static clv_value model_esm(clv_graph *graph, clv_value x, const clv_axis_rules *
                        .max_positions = 64,
                        .norm_eps = 1e-5,
                        .activation = CLV_GELU,
+                       .qkv_bias = true,
+                       .output_bias = true,
+                       .mlp_bias = true,
                        .rope_theta = 1e4,
                        .bidirectional = true,
                        .tie_word_embeddings = true,

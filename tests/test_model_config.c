@@ -161,8 +161,8 @@ static void test_llama_refused(void **state)
         {"torch_dtype", "{" GOOD ",\"torch_dtype\":\"float8\"}"},
         {"dtype", "{" GOOD ",\"dtype\":\"int4\"}"},
         {"quantization_config", "{" GOOD ",\"quantization_config\":{}}"},
-        {"attention_bias", "{" GOOD ",\"attention_bias\":true}"},
-        {"mlp_bias", "{" GOOD ",\"mlp_bias\":true}"},
+        {"attention_bias", "{" GOOD ",\"attention_bias\":\"yes\"}"},
+        {"mlp_bias", "{" GOOD ",\"mlp_bias\":1}"},
         {"tie_word_embeddings", "{" GOOD ",\"tie_word_embeddings\":1}"},
         {"bos_token_id", "{" GOOD ",\"bos_token_id\":256}"},
         {"eos_token_id", "{" GOOD ",\"eos_token_id\":[0,256]}"},
@@ -195,6 +195,13 @@ static void test_llama_round_trip(void **state)
 
     (void)state;
     must_read(&c, "{" GOOD ",\"eos_token_id\":[1,2],\"bos_token_id\":3,\"rope_theta\":5e5}");
+    assert_false(c.qkv_bias || c.output_bias || c.mlp_bias);
+    round_trip(&c);
+    must_read(&c, "{" GOOD ",\"attention_bias\":true}");
+    assert_true(c.qkv_bias && c.output_bias && !c.mlp_bias);
+    round_trip(&c);
+    must_read(&c, "{" GOOD ",\"attention_bias\":false,\"mlp_bias\":true}");
+    assert_true(!c.qkv_bias && !c.output_bias && c.mlp_bias);
     round_trip(&c);
     c.kv_heads = 5;
     assert_int_equal(clv_model_write(&c, path_of("config.json"), NULL), CLV_EINVAL);

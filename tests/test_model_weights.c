@@ -201,6 +201,9 @@ static void test_round_trip(void **state)
     check_model(&tied);
     assert_int_equal(clv_model_parameter_count(&small), clv_model_parameter_count(&tied) + 1);
     check_model(&small);
+    tied.qkv_bias = tied.output_bias = tied.mlp_bias = true;
+    check_model(&tied);
+    assert_int_equal(clv_model_parameter_count(&tied), clv_model_parameter_count(&small) - 1 + 5 * small.layers);
 }
 
 static void test_round_trip_gpt2(void **state)

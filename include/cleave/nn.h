@@ -70,7 +70,7 @@ typedef struct clv_mlp_options {
     int64_t ffn;          /**< F */
     clv_unary activation; /**< CLV_GELU, CLV_GELU_TANH, CLV_SILU, CLV_RELU, CLV_TANH */
     bool gated;           /**< down(act(gate(x)) * up(x)), state "gate_up" [M,2,F]; not with CLV_TANH */
-    bool bias;            /**< not with gated */
+    bool bias;            /**< on both products: state "up.bias" [F] ("gate_up.bias" [2,F]), "down.bias" [M] */
     clv_init init, output_init;
 } clv_mlp_options;
 /** x [...,M] -> [...,M]: column-parallel "up" (or "gate_up"), activation, row-parallel "down". */
@@ -83,7 +83,8 @@ typedef struct clv_self_attention_options {
     bool bidirectional;      /**< not causal */
     double rope_theta;       /**< 0: no rotary embedding */
     bool rope_interleaved;
-    bool bias;        /**< on q, kv and o */
+    bool bias;        /**< on q and kv */
+    bool output_bias; /**< on o */
     clv_value mask;   /**< u8 [B,S], 1 = attend; set to CLV_NONE for none */
     int64_t context;  /**< > 0: keys and values are kept in state "cache" [B,context,2,K,D] */
     clv_value offset; /**< with context: i32 scalar, the position of the first row of x; else CLV_NONE */

@@ -18,7 +18,7 @@ static clv_block_options block_options(const clv_plan_graph *g)
     clv_block_options o = clv_block_defaults(llama ? CLV_BLOCK_LLAMA : CLV_BLOCK_GPT, g->heads,
                                              g->kv_heads ? g->kv_heads : g->heads, g->ffn ? g->ffn : 4 * g->hidden);
     o.norm_bias = false;
-    o.attention.bias = o.mlp.bias = g->bias;
+    o.attention.bias = o.attention.output_bias = o.mlp.bias = g->bias;
     o.mlp.activation = llama ? CLV_SILU : CLV_GELU;
     return o;
 }

@@ -40,6 +40,7 @@ static clv_status read_esm(clv_model *c, const json_t *o, const char *where, clv
     c->activation = CLV_GELU;
     c->bidirectional = true;
     c->tie_word_embeddings = true;
+    c->qkv_bias = c->output_bias = c->mlp_bias = true;
     CLV_TRY(check_kind(o, where, err));
     CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
     c->kv_heads = c->heads;

@@ -23,12 +23,15 @@ static clv_block_options block_of(const clv_model *model, const clv_model_build 
     clv_init into_residual = {CLV_INIT_NORMAL, 0.02 / sqrt(2.0 * (double)model->layers)};
     o.eps = model->norm_eps;
     o.attention.head_dim = model->head_dim;
+    o.attention.bias = model->qkv_bias;
+    o.attention.output_bias = model->output_bias;
     o.attention.rope_theta = model->rope_theta;
     o.attention.bidirectional = model->bidirectional;
     o.attention.mask = in->mask;
     o.attention.context = build->context;
     o.attention.offset = in->offset;
     o.mlp.activation = model->activation;
+    o.mlp.bias = model->mlp_bias;
     o.attention.output_init = o.mlp.output_init = into_residual;
     return o;
 }

@@ -21,6 +21,7 @@ static clv_status read_gpt2(clv_model *c, const json_t *o, const char *where, cl
     c->norm_eps = 1e-5;
     c->activation = CLV_GELU_TANH;
     c->tie_word_embeddings = true;
+    c->qkv_bias = c->output_bias = c->mlp_bias = true;
     CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
     c->kv_heads = c->heads;
     if (c->ffn == 0)

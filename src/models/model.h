@@ -28,8 +28,9 @@ typedef struct clv_model {
     int64_t vocab;         /* V */
     int64_t max_positions; /* P, the longest sequence */
     double norm_eps;
-    double rope_theta;        /* of rotary embedding; 0: positions are learned, [P,M] */
-    clv_unary activation;     /* of the MLP */
+    double rope_theta;    /* of rotary embedding; 0: positions are learned, [P,M] */
+    clv_unary activation; /* of the MLP */
+    bool qkv_bias, output_bias, mlp_bias;
     bool bidirectional;       /* attention sees what follows, too: no text is generated */
     bool tie_word_embeddings; /* the output projection is the embedding */
     bool embedding_norm;      /* LayerNorm after the embedding */

@@ -21,6 +21,21 @@ bool clv_model_is_untied(const clv_model *model)
     return !model->tie_word_embeddings;
 }
 
+bool clv_model_has_qkv_bias(const clv_model *model)
+{
+    return model->qkv_bias;
+}
+
+bool clv_model_has_output_bias(const clv_model *model)
+{
+    return model->output_bias;
+}
+
+bool clv_model_has_mlp_bias(const clv_model *model)
+{
+    return model->mlp_bias;
+}
+
 /* Our parts: more than one are a dimension, between in and out. */
 static int parts_of(const clv_parameter_row *row)
 {

@@ -32,8 +32,11 @@ typedef struct clv_parameter_row {
     bool (*when)(const clv_model *model); /* NULL: in every model of the family */
 } clv_parameter_row;
 
-/* For rows: models with an output projection of their own. */
+/* For rows: models with an output projection of their own, and with biases. */
 bool clv_model_is_untied(const clv_model *model);
+bool clv_model_has_qkv_bias(const clv_model *model);
+bool clv_model_has_output_bias(const clv_model *model);
+bool clv_model_has_mlp_bias(const clv_model *model);
 
 typedef struct clv_parameter {
     char name[CLV_PARAMETER_NAME_SIZE];

@@ -102,5 +102,5 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
     clv_value weight = clv_nn_weight(graph, rules, "o.weight", type.dtype, 3, shape, names, &kernel, o.output_init);
     clv_value out = clv_nn_leave(graph, clv_einsum(graph, "bshd,hdm->bsm", y, weight), rules);
     clv_layout whole = clv_named_layout(graph, rules, 1, (clv_logical_axis[]){CLV_EMBED});
-    return add_bias(graph, out, "o.bias", 1, shape + 2, &whole, o.bias);
+    return add_bias(graph, out, "o.bias", 1, shape + 2, &whole, o.output_bias);
 }

@@ -15,6 +15,7 @@ clv_block_options clv_block_defaults(clv_block_form form, int64_t heads, int64_t
                       .kv_heads = kv_heads,
                       .rope_theta = llama ? 10000.0 : 0.0,
                       .bias = !llama,
+                      .output_bias = !llama,
                       .mask = CLV_NONE,
                       .offset = CLV_NONE,
                       .init = normal,

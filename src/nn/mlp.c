@@ -2,6 +2,8 @@
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
+static const clv_init zeros = {CLV_INIT_ZEROS, 0};
+
 static clv_value gated(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_mlp_options *o)
 {
     clv_type type = clv_graph_type(graph, x);
@@ -10,7 +12,12 @@ static clv_value gated(clv_graph *graph, clv_value x, const clv_axis_rules *rule
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 2, names + 1);
     clv_value weight = clv_nn_weight(graph, rules, "gate_up.weight", type.dtype, 3, shape, names, NULL, o->init);
     clv_value both = clv_nn_product(graph, clv_nn_enter(graph, x, rules, CLV_HIDDEN), weight, "m", "mjf", "jf");
-    return clv_gated(graph, clv_constrain(graph, both, &split), o->activation);
+    both = clv_constrain(graph, both, &split);
+    if (o->bias) {
+        clv_layout part = clv_named_layout(graph, rules, 2, names + 1);
+        both = clv_add(graph, both, clv_state(graph, "gate_up.bias", type.dtype, 2, shape + 1, &part, zeros));
+    }
+    return clv_gated(graph, both, o->activation);
 }
 
 /* The bias joins the gelu in one kernel. */
@@ -22,8 +29,7 @@ static clv_value plain(clv_graph *graph, clv_value x, const clv_axis_rules *rule
     if (!fuse)
         return clv_map(graph, o->activation, y);
     clv_layout part = clv_named_layout(graph, rules, 1, (clv_logical_axis[]){CLV_HIDDEN});
-    clv_value bias =
-        clv_state(graph, "up.bias", clv_graph_type(graph, x).dtype, 1, &o->ffn, &part, (clv_init){CLV_INIT_ZEROS, 0});
+    clv_value bias = clv_state(graph, "up.bias", clv_graph_type(graph, x).dtype, 1, &o->ffn, &part, zeros);
     return clv_bias_gelu(graph, y, bias, o->activation);
 }
 
@@ -32,9 +38,9 @@ clv_value clv_parallel_mlp(clv_graph *graph, clv_value x, const clv_axis_rules *
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
         return CLV_NONE;
-    if (o->gated && (o->bias || o->activation == CLV_TANH))
-        return clv_graph_fail(graph, CLV_EUNSUPPORTED,
-                              "%smlp: a gated MLP has no biases and takes silu, gelu, gelu_tanh or relu", graph->scope);
+    if (o->gated && o->activation == CLV_TANH)
+        return clv_graph_fail(graph, CLV_EUNSUPPORTED, "%smlp: a gated MLP takes silu, gelu, gelu_tanh or relu",
+                              graph->scope);
     clv_value hidden = o->gated ? gated(graph, x, rules, o) : plain(graph, x, rules, o);
     clv_linear_options down = {.name = "down", .bias = o->bias, .input_is_parallel = true, .init = o->output_init};
     return clv_row_parallel_linear(graph, hidden, type.shape[type.rank - 1], rules, &down);
