@@ -373,7 +373,7 @@ static void step(const golden *g, clv_session *session, clv_program *program)
     }
 }
 
-void golden_train(const char *name)
+static void train_on(const golden *g, const char *mesh_text, const char *rules)
 {
     clv_error err = {0};
     clv_mesh mesh;
@@ -381,19 +381,27 @@ void golden_train(const char *name)
     clv_program *program;
     clv_session *session;
     char path[4096];
-    golden *g = golden_open(name);
-    must(clv_mesh_parse(&mesh, "model=2", &err), &err);
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_model_build how = {
-        .batch = g->batch, .seq = g->seq, .rules = clv_graph_rules(graph, "megatron-sp"), .padding_mask = g->mask};
+        .batch = g->batch, .seq = g->seq, .rules = clv_graph_rules(graph, rules), .padding_mask = g->mask};
     clv_model_train_step(graph, &g->model, &how, &(clv_adamw_options){.weight_decay = 2});
     must(clv_compile(&program, graph, NULL, &err), &err);
     must(clv_session_new(&session, &mesh, NULL, &err), &err);
     must(clv_session_load(session, program, &err), &err);
-    must(clv_model_load(session, &g->model, folder_of(path, name, ""), &err), &err);
+    must(clv_model_load(session, &g->model, folder_of(path, g->name, ""), &err), &err);
     step(g, session, program);
     clv_session_free(session);
     clv_program_free(program);
     clv_graph_free(graph);
+}
+
+void golden_train(const char *name)
+{
+    golden *g = golden_open(name);
+    train_on(g, "model=2", "megatron-sp");
+    train_on(g, "data=2", "fsdp");
+    train_on(g, "data=2,model=2", "zero1");
+    train_on(g, "X=2,Y=2", "gspmd-2d");
     golden_close(g);
 }

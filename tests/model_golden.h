@@ -15,7 +15,7 @@ void golden_run(const char *name);
 /* Feeds the ids to a decoder with a KV cache, some at once and then one by one, on tp = 1, 2, 3 and 4 ranks: the logits of the
  * last row of each are the reference's. */
 void golden_decode(const char *name);
-/* One training step on two ranks: the loss is the reference's, and the update decays weights but neither gains nor biases. */
+/* One training step by megatron-sp, fsdp, zero1 and gspmd-2d: the loss is the reference's, and the update decays weights but neither gains nor biases. */
 void golden_train(const char *name);
 
 #endif
