@@ -1,0 +1,57 @@
+#!/usr/bin/env python3
+"""The bytes of `cleave plan --block` beside XLA's (bench/xla_bytes.json), as a Markdown table.
+
+For each case the least that XLA needed over the ways of stating layouts that bench/xla_bytes.py tries. Exits with 1 when
+cleave moves more in any case (1 % is allowed: moments of norms travel as f64).
+
+    python bench/compare_bytes.py [--cleave build/cleave] [--xla bench/xla_bytes.json]
+"""
+import argparse
+import json
+import subprocess
+import sys
+
+RULES = {"2d": "gspmd-2d", "megatron": "megatron", "megatron-sp": "megatron-sp"}
+PASSES = {"forward": ["--forward"], "grad": ["--grad"], "regather": ["--grad", "--regather"]}
+
+
+def ours(cleave, case):
+    command = [cleave, "plan", "--block", case["block"], "--hidden", "256", "--heads", "8", "--ffn", "1024", "--batch", "8",
+               "--seq", "128", "--mesh", case["mesh"], "--rules", RULES[case["layouts"]], "--json"]
+    return json.loads(subprocess.run(command + PASSES[case["pass"]], check=True, capture_output=True).stdout)["bytes"]
+
+
+def least(cases):
+    """One row a case: XLA's best statement of it."""
+    best = {}
+    for case in cases:
+        key = (case["block"], case["layouts"], case["mesh"], case["pass"])
+        if key not in best or case["bytes"] < best[key]["bytes"]:
+            best[key] = case
+    return best.values()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cleave", default="build/cleave")
+    parser.add_argument("--xla", default="bench/xla_bytes.json")
+    options = parser.parse_args()
+    with open(options.xla) as file:
+        cases = least(json.load(file)["cases"])
+    worst = 0.0
+    print("| block | layouts | mesh | pass | XLA MB | cleave MB | ratio |")
+    print("|---|---|---|---|---|---|---|")
+    for case in cases:
+        bytes_ = ours(options.cleave, case)
+        ratio = bytes_ / case["bytes"] if case["bytes"] else float(bytes_ > 0)
+        worst = max(worst, ratio)
+        print(f"| {case['block']} | {case['layouts']} | {case['mesh']} | {case['pass']} | {case['bytes'] / 1e6:.3f} | "
+              f"{bytes_ / 1e6:.3f} | {ratio:.2f} |")
+    if worst > 1.01:
+        print(f"cleave moves more than XLA in a case: {worst:.3f}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
