@@ -143,6 +143,30 @@ size_t clv_arena_bytes(const clv_arena *arena)
     return arena->bytes;
 }
 
+/* Where the list points to the block that holds this object of `bytes` alone, as large ones do; NULL: it shares a block. */
+static block **own_block(clv_arena *arena, const void *object, size_t bytes)
+{
+    for (block **at = &arena->newest; *at != NULL; at = &(*at)->next)
+        if ((*at)->data == object)
+            return (*at)->used == round_up(bytes) && (*at)->size - (*at)->used < ALIGN ? at : NULL;
+    return NULL;
+}
+
+/* The object, moved to where it has room; NULL when it shares a block, or out of memory. */
+static void *regrow(clv_arena *arena, const void *object, size_t bytes, size_t larger)
+{
+    block **at = bytes >= BLOCK_MAX ? own_block(arena, object, bytes) : NULL;
+    block *b = at != NULL ? realloc(*at, sizeof(block) + round_up(larger)) : NULL;
+
+    if (b == NULL)
+        return NULL;
+    *at = b;
+    memset(b->data + bytes, 0, round_up(larger) - bytes);
+    b->size = b->used = round_up(larger);
+    arena->bytes += larger - bytes;
+    return b->data;
+}
+
 int clv_arena_grow(clv_arena *arena, void *items, int *capacity, int count, size_t size)
 {
     enum { FIRST = 8 };
@@ -154,12 +178,15 @@ int clv_arena_grow(clv_arena *arena, void *items, int *capacity, int count, size
         return -1;
 
     int larger = count < FIRST / 2 ? FIRST : 2 * (count + 1);
-    void *grown = clv_arena_alloc(arena, (size_t)larger, size);
-    if (grown == NULL)
-        return -1;
     memcpy(&old, items, sizeof old); /* items is a T **, whatever T is */
-    if (*capacity > 0)
-        memcpy(grown, old, (size_t)*capacity * size);
+    void *grown = *capacity > 0 ? regrow(arena, old, (size_t)*capacity * size, (size_t)larger * size) : NULL;
+    if (grown == NULL) {
+        grown = clv_arena_alloc(arena, (size_t)larger, size);
+        if (grown == NULL)
+            return -1;
+        if (*capacity > 0)
+            memcpy(grown, old, (size_t)*capacity * size);
+    }
     memcpy(items, &grown, sizeof grown);
     *capacity = larger;
     return 0;

@@ -157,7 +157,7 @@ static clv_table *list_steps(const clv_program *program)
     double bytes = 0;
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
-        const clv_reshard_step *step = &instruction->step;
+        const clv_reshard_step *step = instruction->step;
         clv_subaxis axes[CLV_MAX_SUBAXES];
         if (instruction->op) {
             int n = product_axes(axes, program, instruction);

@@ -86,7 +86,7 @@ static clv_status build(clv_program **out, const clv_reshard_request *r, const c
     for (int i = 0; i < plan->n_steps; i++) {
         const clv_reshard_step *step = &plan->steps[i];
         clv_instruction *made = &p->instructions[p->n_instructions++];
-        *made = (clv_instruction){.step = *step, .group = -1, .n_in = 1, .n_out = 1, .name = clv_step_name(step->kind)};
+        *made = (clv_instruction){.step = step, .group = -1, .n_in = 1, .n_out = 1, .name = clv_step_name(step->kind)};
         made->in[0] = i;
         made->out[0] = i + 1;
         p->buffers[p->n_buffers++] =

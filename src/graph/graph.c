@@ -157,6 +157,45 @@ static clv_value add_value(clv_graph *graph, const clv_value_info *info)
     return (clv_value){graph->n_values++};
 }
 
+/* ---- inputs and state by name ---- */
+
+/* FNV-1a. */
+static uint32_t hash_name(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return hash;
+}
+
+/* The slot of a name: where it is, or the empty one where it belongs. n_slots is a power of two. */
+static int *slot_of(const clv_graph *graph, const char *name)
+{
+    uint32_t mask = (uint32_t)graph->n_slots - 1;
+    for (uint32_t at = hash_name(name) & mask;; at = (at + 1) & mask)
+        if (graph->slots[at] < 0 || strcmp(graph->values[graph->slots[at]].name, name) == 0)
+            return &graph->slots[at];
+}
+
+/* Room for one more, at most half full. */
+static bool grow_names(clv_graph *graph)
+{
+    if (2 * (graph->n_names + 1) <= graph->n_slots)
+        return true;
+    int n = graph->n_slots ? 2 * graph->n_slots : 64, old_n = graph->n_slots;
+    int *slots = clv_arena_alloc(graph->arena, (size_t)n, sizeof *slots), *old = graph->slots;
+    if (!slots)
+        return false;
+    for (int i = 0; i < n; i++)
+        slots[i] = -1;
+    graph->slots = slots;
+    graph->n_slots = n;
+    for (int i = 0; i < old_n; i++)
+        if (old[i] >= 0)
+            *slot_of(graph, graph->values[old[i]].name) = old[i];
+    return true;
+}
+
 /* An input or state: a named value that no op makes. */
 static clv_value add_named(clv_graph *graph, clv_source source, const char *name, clv_value_info *info,
                            const int64_t *shape, const clv_layout *layout)
@@ -173,9 +212,10 @@ static clv_value add_named(clv_graph *graph, clv_source source, const char *name
     clv_error why = {0};
     if (check_type(&info->type, &why) != CLV_OK)
         return clv_graph_fail(graph, why.code, "%s: %s", info->name, why.message);
-    for (int i = 0; i < graph->n_values; i++)
-        if (graph->values[i].name && strcmp(graph->values[i].name, info->name) == 0)
-            return clv_graph_fail(graph, CLV_EEXIST, "an input or state named '%s' exists already", info->name);
+    if (!grow_names(graph))
+        return clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", info->name);
+    if (*slot_of(graph, info->name) >= 0)
+        return clv_graph_fail(graph, CLV_EEXIST, "an input or state named '%s' exists already", info->name);
     info->stated = layout != NULL;
     info->layout = layout ? *layout : clv_layout_replicated(info->type.rank);
     if (info->layout.rank != info->type.rank)
@@ -185,7 +225,13 @@ static clv_value add_named(clv_graph *graph, clv_source source, const char *name
         return clv_graph_fail(graph, why.code, "%s: %s", info->name, why.message);
     if (clv_layout_is_partial(&info->layout))
         return clv_graph_fail(graph, CLV_EINVAL, "%s: inputs and state cannot be stated partial", info->name);
-    return add_value(graph, info);
+    int *slot = slot_of(graph, info->name);
+    clv_value made = add_value(graph, info);
+    if (clv_valid(made)) {
+        *slot = made.id;
+        graph->n_names++;
+    }
+    return made;
 }
 
 clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,

@@ -38,6 +38,8 @@ struct clv_graph {
     clv_op *ops;
     int n_values, value_capacity;
     clv_value_info *values;
+    int n_names, n_slots; /* inputs and state by name: a hash table of value ids, -1 where empty */
+    int *slots;
     int n_outputs, output_capacity;
     clv_named_output *outputs;
     char scope[256];      /* "layers.3.mlp." */

@@ -372,7 +372,7 @@ static clv_status refuse_implicit(const partitioner *p, const clv_instruction *s
         err, CLV_ELIMIT,
         "%s: a %s of %s moves %.0f bytes that nobody asked for (at most %lld are allowed): %s; state one of "
         "the two layouts like the other, or constrain %s where it is cheap",
-        step->name, clv_step_name(step->step.kind), step->tensor, step->step.bytes,
+        step->name, clv_step_name(step->step->kind), step->tensor, step->step->bytes,
         (long long)p->options->max_implicit_bytes, step->cause, step->tensor);
 }
 
@@ -384,7 +384,7 @@ static clv_status emit_step(partitioner *p, const clv_reshard_step *step, int va
         clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = p->program->buffers[from].type, .layout = step->to};
         CLV_TRY(add_buffer(to, p, &buffer, err));
     }
-    clv_instruction instruction = {.step = *step,
+    clv_instruction instruction = {.step = clv_arena_copy(p->program->arena, step, sizeof *step),
                                    .n_in = 1,
                                    .n_out = 1,
                                    .name = why->op,
@@ -392,7 +392,7 @@ static clv_status emit_step(partitioner *p, const clv_reshard_step *step, int va
                                    .tensor = clv_arena_string(p->program->arena, value_name(p, value)),
                                    .implicit = is_implicit(p, why, step, value),
                                    .backward = p->backward};
-    if (!instruction.cause || !instruction.tensor)
+    if (!instruction.step || !instruction.cause || !instruction.tensor)
         return clv_fail_memory(err, "a step", sizeof instruction);
     if (instruction.implicit && p->options->max_implicit_bytes > 0 &&
         step->bytes > (double)p->options->max_implicit_bytes)
@@ -633,34 +633,47 @@ static clv_status emit_outputs(partitioner *p, clv_error *err)
     return CLV_OK;
 }
 
-/* Whether an instruction from this one on reads the buffer, or a view of it. */
-static bool read_from(const clv_program *program, int buffer, int instruction)
+/* Which instruction makes each buffer, and which reads its memory last; -1: none. */
+typedef struct uses {
+    int *writer;    /* [buffers] */
+    int *last_read; /* [buffers]: of roots */
+} uses;
+
+static clv_status find_uses(uses *out, partitioner *p, clv_error *err)
 {
-    for (int i = instruction; i < program->n_instructions; i++)
-        for (int k = 0; k < program->instructions[i].n_in; k++)
-            if (program->instructions[i].in[k] >= 0 &&
-                clv_program_root(program, program->instructions[i].in[k]) == buffer)
-                return true;
-    return false;
+    const clv_program *program = p->program;
+    size_t n = (size_t)program->n_buffers + 1;
+    out->writer = clv_arena_alloc(p->scratch, n, sizeof *out->writer);
+    out->last_read = clv_arena_alloc(p->scratch, n, sizeof *out->last_read);
+    if (!out->writer || !out->last_read)
+        return clv_fail_memory(err, "the uses of buffers", n * sizeof *out->writer);
+    for (size_t b = 0; b < n; b++)
+        out->writer[b] = out->last_read[b] = -1;
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0)
+                out->last_read[clv_program_root(program, instruction->in[k])] = i;
+        for (int r = 0; r < instruction->n_out; r++)
+            out->writer[instruction->out[r]] = i;
+    }
+    return CLV_OK;
 }
 
 /* Whether what makes `value` may write it straight into the state: nobody reads the old one later, and the maker
  * itself does not, or may take it over. Else a copy is needed. */
-static bool may_update_in_place(const clv_program *program, int state, int value)
+static bool may_update_in_place(const clv_program *program, const uses *u, int state, int value)
 {
-    if (!clv_layout_equal(&program->buffers[state].layout, &program->buffers[value].layout))
+    int writer = u->writer[value];
+    if (writer < 0 || !clv_layout_equal(&program->buffers[state].layout, &program->buffers[value].layout))
         return false;
-    for (int i = program->n_instructions - 1; i >= 0; i--) {
-        const clv_instruction *made = &program->instructions[i];
-        for (int r = 0; r < made->n_out; r++) {
-            if (made->out[r] != value)
-                continue;
-            int k = made->op ? made->op->def->in_place[r] - 1 : -1;
-            bool takes_over = k >= 0 && k < made->n_in && made->in[k] == state;
-            return !read_from(program, state, takes_over ? i + 1 : i);
-        }
+    const clv_instruction *made = &program->instructions[writer];
+    bool takes_over = false;
+    for (int r = 0; made->op && r < made->n_out; r++) {
+        int k = made->op->def->in_place[r] - 1;
+        takes_over = takes_over || (made->out[r] == value && k >= 0 && k < made->n_in && made->in[k] == state);
     }
-    return false;
+    return u->last_read[state] < writer + takes_over;
 }
 
 static clv_status emit_assignments(partitioner *p, clv_error *err)
@@ -686,11 +699,13 @@ static clv_status emit_assignments(partitioner *p, clv_error *err)
             CLV_TRY(emit_step(p, &copy, value, from, &source[v], &why, err));
         }
     }
+    uses u;
+    CLV_TRY(find_uses(&u, p, err));
     for (int v = 0; v < graph->n_values; v++) {
         if (source[v] < 0)
             continue;
         int state = p->placements[v].buffer[0];
-        if (program->buffers[source[v]].shares < 0 && may_update_in_place(program, state, source[v])) {
+        if (program->buffers[source[v]].shares < 0 && may_update_in_place(program, &u, state, source[v])) {
             program->buffers[source[v]].shares = state;
             continue;
         }

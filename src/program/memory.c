@@ -1,7 +1,8 @@
 /* memory.c - the memory plan of one rank: lifetimes, buffers taken over in place, offsets in one region.
  *
  * The plan is the same for every rank and is what the allocator uses, so what `plan` reports is exact. Offsets are
- * found first-fit over buffers in order of falling size (Pisarchyk & Lee 2020, arXiv:2001.03288, "greedy by size").
+ * found first-fit over buffers in order of falling size (Pisarchyk & Lee 2020, arXiv:2001.03288, "greedy by size"), whose
+ * time grows with the square of their number; programs of very many buffers are laid out in order of time, best-fit.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -129,6 +130,128 @@ static int64_t lowest_gap(const piece *pieces, int n, const piece *want, const p
     return offset;
 }
 
+/* In order of falling size, each into the lowest gap. */
+static clv_status place_by_size(piece *pieces, int n, clv_error *err)
+{
+    const piece **live = calloc((size_t)n + 1, sizeof *live);
+    if (!live)
+        return clv_fail_memory(err, "the memory plan", (size_t)n * sizeof *live);
+    qsort(pieces, (size_t)n, sizeof *pieces, by_falling_size);
+    for (int i = 0; i < n; i++)
+        pieces[i].offset = lowest_gap(pieces, i, &pieces[i], live);
+    free(live);
+    return CLV_OK;
+}
+
+/* ---- by time ---- */
+
+typedef struct gap {
+    int64_t offset, bytes;
+} gap;
+
+/* Free space below `end`, in order of offset; no two gaps touch. */
+typedef struct free_list {
+    int n;
+    gap *gap; /* [pieces + 1] */
+    int64_t end;
+} free_list;
+
+static void insert_gap(free_list *list, int at, gap g)
+{
+    memmove(list->gap + at + 1, list->gap + at, (size_t)(list->n - at) * sizeof g);
+    list->gap[at] = g;
+    list->n++;
+}
+
+static void remove_gap(free_list *list, int at)
+{
+    list->n--;
+    memmove(list->gap + at, list->gap + at + 1, (size_t)(list->n - at) * sizeof *list->gap);
+}
+
+/* From the smallest gap that is large enough, else from the end (and a gap that touches it). */
+static int64_t take(free_list *list, int64_t bytes)
+{
+    int best = -1;
+    for (int i = 0; i < list->n; i++)
+        if (list->gap[i].bytes >= bytes && (best < 0 || list->gap[i].bytes < list->gap[best].bytes))
+            best = i;
+    if (best < 0) {
+        int last = list->n - 1;
+        bool touches = last >= 0 && list->gap[last].offset + list->gap[last].bytes == list->end;
+        int64_t offset = touches ? list->gap[last].offset : list->end;
+        if (touches)
+            remove_gap(list, last);
+        list->end = offset + bytes;
+        return offset;
+    }
+    int64_t offset = list->gap[best].offset;
+    list->gap[best] = (gap){offset + bytes, list->gap[best].bytes - bytes};
+    if (list->gap[best].bytes == 0)
+        remove_gap(list, best);
+    return offset;
+}
+
+static void give(free_list *list, int64_t offset, int64_t bytes)
+{
+    int low = 0, high = list->n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (list->gap[middle].offset < offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    insert_gap(list, low, (gap){offset, bytes});
+    if (low + 1 < list->n && offset + bytes == list->gap[low + 1].offset) {
+        list->gap[low].bytes += list->gap[low + 1].bytes;
+        remove_gap(list, low + 1);
+    }
+    if (low > 0 && list->gap[low - 1].offset + list->gap[low - 1].bytes == offset) {
+        list->gap[low - 1].bytes += list->gap[low].bytes;
+        remove_gap(list, low);
+    }
+}
+
+static int by_first(const void *a, const void *b)
+{
+    const piece *x = a, *y = b;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return by_falling_size(a, b);
+}
+
+static int by_last(const void *a, const void *b)
+{
+    const piece *x = *(const piece *const *)a, *y = *(const piece *const *)b;
+    if (x->last != y->last)
+        return x->last < y->last ? -1 : 1;
+    return by_first(x, y);
+}
+
+static clv_status place_by_time(piece *pieces, int n, clv_error *err)
+{
+    free_list list = {.gap = calloc((size_t)n + 2, sizeof *list.gap)};
+    const piece **ending = calloc((size_t)n + 1, sizeof *ending);
+    if (!list.gap || !ending) {
+        free(list.gap);
+        free(ending);
+        return clv_fail_memory(err, "the memory plan", (size_t)n * sizeof *list.gap);
+    }
+    qsort(pieces, (size_t)n, sizeof *pieces, by_first);
+    for (int i = 0; i < n; i++)
+        ending[i] = &pieces[i];
+    qsort(ending, (size_t)n, sizeof *ending, by_last);
+    for (int i = 0, ended = 0; i < n; i++) {
+        for (; ended < n && ending[ended]->last < pieces[i].first; ended++)
+            give(&list, ending[ended]->offset, ending[ended]->bytes);
+        pieces[i].offset = take(&list, pieces[i].bytes);
+    }
+    free(list.gap);
+    free(ending);
+    return CLV_OK;
+}
+
 static int collect_pieces(clv_program *program, piece *pieces)
 {
     int n = 0;
@@ -152,27 +275,23 @@ clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
 {
     find_lifetimes(program);
     share_in_place(program);
+    enum { MANY = 4096 };
     size_t most = (size_t)program->n_buffers + (size_t)program->n_instructions + 1;
     piece *pieces = calloc(most, sizeof *pieces);
-    const piece **live = calloc(most, sizeof *live);
-    if (!pieces || !live) {
-        free(pieces);
-        free(live);
+    if (!pieces)
         return clv_fail_memory(err, "the memory plan", most * sizeof *pieces);
-    }
     int n = collect_pieces(program, pieces);
-    qsort(pieces, (size_t)n, sizeof *pieces, by_falling_size);
+    clv_status status = n > MANY ? place_by_time(pieces, n, err) : place_by_size(pieces, n, err);
     program->region_bytes = 0;
     for (int i = 0; i < n; i++) {
-        pieces[i].offset = lowest_gap(pieces, i, &pieces[i], live);
         *pieces[i].result = pieces[i].offset;
         int64_t end = pieces[i].offset + pieces[i].bytes;
         program->region_bytes = end > program->region_bytes ? end : program->region_bytes;
     }
+    free(pieces);
+    CLV_TRY(status);
     program->region_bytes = (program->region_bytes + CLV_REGION_ALIGN - 1) / CLV_REGION_ALIGN * CLV_REGION_ALIGN;
     for (int b = 0; b < program->n_buffers; b++)
         program->buffers[b].offset = program->buffers[clv_program_root(program, b)].offset;
-    free(pieces);
-    free(live);
     return CLV_OK;
 }

@@ -45,7 +45,7 @@ static int find_peak(const clv_program *program)
 static bool made_by_collective(const clv_program *program, const clv_buffer *buffer)
 {
     return buffer->first >= 0 && buffer->first < program->n_instructions && !program->instructions[buffer->first].op &&
-           clv_step_moves(program->instructions[buffer->first].step.kind);
+           clv_step_moves(program->instructions[buffer->first].step->kind);
 }
 
 static bool kept_for_backward(const clv_program *program, const clv_buffer *buffer)

@@ -39,7 +39,7 @@ clv_collective clv_program_collective(const clv_program *program, int i)
     if (i < 0 || i >= program->n_steps)
         return (clv_collective){0};
     const clv_instruction *instruction = &program->instructions[program->steps[i]];
-    const clv_reshard_step *step = &instruction->step;
+    const clv_reshard_step *step = instruction->step;
     clv_collective collective = {.kind = clv_step_name(step->kind),
                                  .op = instruction->name,
                                  .tensor = instruction->tensor,
@@ -91,7 +91,7 @@ static clv_status check_instruction(const clv_program *program, int i, const boo
                             instruction->name, instruction->in[k]);
     if (instruction->op)
         return CLV_OK;
-    const clv_reshard_step *step = &instruction->step;
+    const clv_reshard_step *step = instruction->step;
     if (!clv_layout_equal(&step->from, &program->buffers[instruction->in[0]].layout) ||
         !clv_layout_equal(&step->to, &program->buffers[instruction->out[0]].layout))
         return clv_fail(err, CLV_EINVAL, "instruction %d (%s): the step's layouts are not its buffers'", i,

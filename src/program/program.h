@@ -35,9 +35,9 @@ typedef struct clv_buffer {
 } clv_buffer;
 
 typedef struct clv_instruction {
-    const clv_op *op; /* a compute instruction; NULL: a step */
-    clv_reshard_step step;
-    int group; /* step that moves: index into clv_program.groups; else -1 */
+    const clv_op *op;             /* a compute instruction; NULL: a step */
+    const clv_reshard_step *step; /* NULL: a compute instruction */
+    int group;                    /* step that moves: index into clv_program.groups; else -1 */
     int n_in, n_out;
     int in[CLV_MAX_IN]; /* buffers; -1: an absent operand */
     int out[CLV_MAX_OUT];

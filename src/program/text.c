@@ -46,9 +46,9 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
     if (instruction->op) {
         clv_text_add(t, "%s", instruction->name);
     } else {
-        clv_text_add(t, "%s{", clv_step_name(instruction->step.kind));
-        put_axes(t, program, &instruction->step);
-        clv_text_add(t, "} %g B ", instruction->step.bytes);
+        clv_text_add(t, "%s{", clv_step_name(instruction->step->kind));
+        put_axes(t, program, instruction->step);
+        clv_text_add(t, "} %g B ", instruction->step->bytes);
     }
     clv_text_add(t, "(");
     for (int i = 0; i < instruction->n_in; i++)

@@ -75,7 +75,7 @@ static void reduce_scatter(const rank_state *r, const clv_instruction *instructi
 {
     const clv_view *out = view_of(r, r->rank, instruction->out[0]), *in = view_of(r, r->rank, instruction->in[0]);
     clv_shard to = shard_of(out), from = shard_of(in);
-    clv_box_reduce(out->data, &to, peers, n, &from, &to, out->dtype, instruction->step.from.reduction);
+    clv_box_reduce(out->data, &to, peers, n, &from, &to, out->dtype, instruction->step->from.reduction);
 }
 
 /* Each member sums one slice straight out of all inputs and writes it to every member's output. */
@@ -88,7 +88,7 @@ static void all_reduce(const rank_state *r, const clv_instruction *instruction, 
     if (!alone)
         clv_cut_block(elems, 1, group->n, group->me, &lo, &hi);
     char *mine = out->data;
-    clv_run_reduce(mine + lo * size, peers, group->n, lo, hi - lo, out->dtype, instruction->step.from.reduction);
+    clv_run_reduce(mine + lo * size, peers, group->n, lo, hi - lo, out->dtype, instruction->step->from.reduction);
     for (int i = 1; !alone && i < group->n && hi > lo; i++) {
         const clv_view *other = view_of(r, group->ranks[(group->me + i) % group->n], instruction->out[0]);
         memcpy((char *)other->data + lo * size, mine + lo * size, (size_t)((hi - lo) * size));
@@ -98,7 +98,7 @@ static void all_reduce(const rank_state *r, const clv_instruction *instruction, 
 static uint64_t tag_of(const rank_state *r, const clv_instruction *instruction)
 {
     uint64_t index = (uint64_t)(instruction - r->loaded->program->instructions);
-    return index << 8 | (uint64_t)instruction->step.kind;
+    return index << 8 | (uint64_t)instruction->step->kind;
 }
 
 static clv_status run_moving(const rank_state *r, const clv_instruction *instruction, clv_error *err)
@@ -109,9 +109,9 @@ static clv_status run_moving(const rank_state *r, const clv_instruction *instruc
     CLV_TRY(r->backend->open_views(r->comm, group, view_of(r, r->rank, instruction->in[0])->data,
                                    tag_of(r, instruction), peers, err));
     int64_t opened = now_ns();
-    if (instruction->step.kind == CLV_STEP_ALL_REDUCE)
+    if (instruction->step->kind == CLV_STEP_ALL_REDUCE)
         all_reduce(r, instruction, group, (const void *const *)peers);
-    else if (instruction->step.kind == CLV_STEP_REDUCE_SCATTER)
+    else if (instruction->step->kind == CLV_STEP_REDUCE_SCATTER)
         reduce_scatter(r, instruction, group->n, (const void *const *)peers);
     else
         copy_lacking(r, instruction, group);
@@ -125,7 +125,7 @@ static clv_status run_moving(const rank_state *r, const clv_instruction *instruc
 static void run_mask(const rank_state *r, const clv_instruction *instruction)
 {
     const clv_view *out = view_of(r, r->rank, instruction->out[0]);
-    const clv_reshard_step *step = &instruction->step;
+    const clv_reshard_step *step = instruction->step;
     bool keeps = true;
     for (int i = 0; i < step->n_axes; i++)
         keeps = keeps && clv_mesh_coordinate(&r->loaded->program->mesh, step->axes[i], r->rank) == 0;
@@ -141,7 +141,7 @@ static clv_status run_step(const rank_state *r, const clv_instruction *instructi
     clv_status status = CLV_OK;
     if (instruction->group >= 0)
         status = run_moving(r, instruction, err);
-    else if (instruction->step.kind == CLV_STEP_MASK)
+    else if (instruction->step->kind == CLV_STEP_MASK)
         run_mask(r, instruction);
     else
         copy_from(r, instruction, r->rank);
