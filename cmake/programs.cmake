@@ -4,6 +4,9 @@ if(cli_sources)
     add_executable(cleave_cli ${cli_sources})
     set_target_properties(cleave_cli PROPERTIES OUTPUT_NAME cleave RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
     target_include_directories(cleave_cli PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    # Hardware profiles are found by name where they were installed, and in the source tree.
+    target_compile_definitions(cleave_cli PRIVATE
+        CLV_DATA_INSTALLED="${CMAKE_INSTALL_FULL_DATADIR}/cleave" CLV_DATA_SOURCE="${PROJECT_SOURCE_DIR}/data")
     target_link_libraries(cleave_cli PRIVATE cleave_static clv_options clv::dnnl clv::hwloc clv::jansson
         Threads::Threads m)
 endif()

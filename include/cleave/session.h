@@ -24,6 +24,7 @@ typedef struct clv_session_options {
     int no_pinning;       /**< nonzero: ranks are not bound to cores */
     int64_t timeout_ms;   /**< deadline of one wait for other ranks; 0: 60000 */
     uint64_t seed;        /**< of the first values of state */
+    int trace;            /**< nonzero: each instruction is timed, see clv_session_instruction_seconds */
 } clv_session_options;
 
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
@@ -62,6 +63,10 @@ CLV_API clv_status clv_session_read(const clv_session *session, const char *name
                                     clv_error *err);
 CLV_API clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                                      clv_error *err);
+
+/** Seconds that the ranks spent in an instruction of a program loaded before, mean over ranks and over the runs since
+ *  clv_session_take_stats, waiting for others included; 0 without options.trace. */
+CLV_API double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction);
 
 /** Bytes that the session has allocated for one rank: state, regions of the programs loaded, staging of collectives. For one program
  *  this is clv_program_memory's total. */

@@ -16,6 +16,11 @@ int64_t clv_now_ns(void)
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+double clv_now_seconds(void)
+{
+    return 1e-9 * (double)clv_now_ns();
+}
+
 void clv_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns)
 {
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};

@@ -7,6 +7,7 @@
 
 /* A clock that never goes back, in nanoseconds. */
 int64_t clv_now_ns(void);
+double clv_now_seconds(void);
 
 /* Sleeps while *word == value, at most ns (>= 0). May return early; orders no memory. */
 void clv_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns);

@@ -19,5 +19,10 @@ const struct clv_command clv_bench_commands[] = {
      "2 m n k / time.\n\n"
      "Example: cleave bench gemm --m 2048 --n 2048 --k 512 --dtype bf16 --threads 2\n",
      bench_gemm, NULL},
+    {"profile", "measure what this host can do, for plan --hardware",
+     "Traces training steps of small blocks on one rank and on a rank a core, and writes the rates of every op and\n"
+     "collective by dtype and size as a hardware profile (JSON). Takes about half a minute; keep the host quiet.\n\n"
+     "Example: cleave bench profile --out host.json\n",
+     bench_profile, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -10,15 +10,17 @@
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "cli/command.h"
+#include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/table.h"
+#include "program/predict.h"
 
 typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
     bool gated, train, json, program;
-    const char *dtype;
+    const char *dtype, *hardware;
 } block_args;
 
 static int parse(block_args *a, int argc, char **argv)
@@ -101,6 +103,7 @@ static int parse(block_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->program,
          .help = "print the compiled program instead of running it"},
+        CLV_HARDWARE_OPTION(&a->hardware),
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -204,7 +207,7 @@ static clv_status measure(clv_session *session, const clv_program *program, int6
 }
 
 static int report(const block_args *a, const clv_program *program, const double *seconds,
-                  const clv_session_stats *stats)
+                  const clv_session_stats *stats, const clv_profile *profile)
 {
     double median = seconds[a->iterations / 2];
     clv_table *t = clv_table_new(NULL);
@@ -214,6 +217,11 @@ static int report(const block_args *a, const clv_program *program, const double 
     clv_table_real(t, "comm_share", stats->comm_seconds / stats->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq) / median);
     clv_table_int(t, "region_bytes_per_rank", clv_program_region_bytes(program));
+    if (a->hardware) {
+        double predicted = clv_predict(program, profile).seconds;
+        clv_table_real(t, "predicted_ms", 1e3 * predicted);
+        clv_table_real(t, "predicted_over_measured", predicted / median);
+    }
     return clv_table_finish(t, a->json);
 }
 
@@ -252,7 +260,10 @@ int bench_block(int argc, char **argv)
         return code;
     double *seconds = calloc((size_t)a.iterations, sizeof *seconds);
     clv_session_options options = {.threads_per_rank = (int)a.threads, .seed = 1};
-    clv_status status = seconds ? CLV_OK : clv_fail_memory(&err, "timings", sizeof *seconds);
+    clv_profile *profile = malloc(sizeof *profile);
+    clv_status status = seconds && profile ? CLV_OK : clv_fail_memory(&err, "timings", sizeof *seconds);
+    if (status == CLV_OK)
+        status = clv_hardware_option_read(profile, a.hardware, &err);
     if (status == CLV_OK)
         status = clv_mesh_option_resolve(&mesh, &a.mesh, argv[0], &err);
     if (status == CLV_OK)
@@ -266,9 +277,10 @@ int bench_block(int argc, char **argv)
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else
-        code = a.program ? print_program(program) : report(&a, program, seconds, &stats);
+        code = a.program ? print_program(program) : report(&a, program, seconds, &stats, profile);
     clv_session_free(session);
     clv_program_free(program);
     free(seconds);
+    free(profile);
     return code;
 }

@@ -2,9 +2,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/table.h"
@@ -16,13 +16,6 @@ typedef struct gemm_bench {
     const char *dtype;
     bool transposed, json;
 } gemm_bench;
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static int by_time(const void *x, const void *y)
 {
@@ -43,9 +36,9 @@ static clv_status time_products(int64_t *times, const gemm_bench *bench, const c
 {
     CLV_TRY(clv_gemm(args, err)); /* not counted: makes oneDNN's code and touches the memory */
     for (int64_t i = 0; i < bench->repeat; i++) {
-        int64_t start = now_ns();
+        int64_t start = clv_now_ns();
         CLV_TRY(clv_gemm(args, err));
-        times[i] = now_ns() - start;
+        times[i] = clv_now_ns() - start;
     }
     qsort(times, (size_t)bench->repeat, sizeof *times, by_time);
     return CLV_OK;

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
@@ -92,13 +92,6 @@ static int parse(generate_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static clv_status open_model(clv_generator **out, const generate_args *a, int64_t prompt, const char *command,
                              clv_error *err)
 {
@@ -125,9 +118,9 @@ static clv_status generate(clv_generator *g, const generate_args *a, const int64
         .temperature = a->temperature, .top_k = a->top_k, .top_p = a->top_p, .seed = (uint64_t)a->seed};
     const float *logits;
     CLV_TRY(clv_sampling_check(&sampling, err));
-    double start = seconds_now();
+    double start = clv_now_seconds();
     CLV_TRY(clv_generator_feed(g, prompt, n_prompt, &logits, err));
-    double fed = seconds_now();
+    double fed = clv_now_seconds();
     fwrite(a->prompt, 1, (size_t)n_prompt, stdout);
     for (int64_t i = 0; i < a->n; i++) {
         int64_t token;
@@ -139,7 +132,7 @@ static clv_status generate(clv_generator *g, const generate_args *a, const int64
     }
     putchar('\n');
     fflush(stdout);
-    double done = seconds_now();
+    double done = clv_now_seconds();
     fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s\n", (double)n_prompt / (fed - start),
             (double)a->n / (done - fed));
     return CLV_OK;

@@ -5,15 +5,18 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/hardware_option.h"
 #include "cli/options.h"
 #include "cli/plan_graph.h"
 #include "cli/report.h"
 #include "cli/steps.h"
 #include "cli/table.h"
+#include "program/predict.h"
 
 typedef struct plan_args {
     clv_plan_graph graph;
     clv_sizes memory_limit; /* one size */
+    const char *hardware;
     bool json;
 } plan_args;
 
@@ -27,6 +30,7 @@ static int parse(plan_args *a, int argc, char **argv)
          .out = &a->memory_limit,
          .value = "BYTES",
          .help = "fail when a rank needs more, e.g. 16G"},
+        CLV_HARDWARE_OPTION(&a->hardware),
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -68,13 +72,27 @@ static clv_status check_limit(const plan_args *a, const clv_program *program, cl
         (long long)a->memory_limit.item[0]);
 }
 
-static int report(const plan_args *a, const clv_program *program)
+static void add_prediction(clv_table *t, const plan_args *a, const clv_program *program, const clv_profile *profile)
 {
-    clv_table *t = a->json ? clv_report_each_collective(program) : clv_report_by_layer(program);
+    clv_prediction p = clv_predict(program, profile);
+    const clv_plan_graph *g = &a->graph;
+    clv_table_object(t, "predicted");
+    clv_table_text(t, "hardware", profile->name);
+    clv_table_real(t, "seconds", p.seconds);
+    clv_table_real(t, "tokens_per_s", (double)(g->batch * (g->decode ? 1 : g->seq)) / p.seconds);
+    clv_table_real(t, "comm_share", p.seconds > 0 ? p.communication / p.seconds : 0);
+    clv_table_real(t, "flops_per_rank", p.flops);
+    clv_table_real(t, "flops_utilisation", p.utilisation);
+}
+
+static int report(const plan_args *a, const clv_program *program, const clv_profile *profile)
+{
+    clv_table *t = a->json ? clv_report_each_collective(program, profile) : clv_report_by_layer(program, profile);
     clv_table_top(t);
     clv_table_bytes(t, "bytes", clv_report_total_bytes(program));
     clv_table_int(t, "ranks", clv_mesh_ranks(clv_program_mesh(program)));
     add_memory(t, program);
+    add_prediction(t, a, program, profile);
     return clv_table_finish(t, a->json);
 }
 
@@ -86,10 +104,15 @@ int command_plan(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_status status = clv_plan_graph_compile(&program, &a.graph, &err);
+    clv_profile *profile = malloc(sizeof *profile);
+    clv_status status = profile ? clv_hardware_option_read(profile, a.hardware, &err)
+                                : clv_fail_memory(&err, "a profile", sizeof *profile);
+    if (status == CLV_OK)
+        status = clv_plan_graph_compile(&program, &a.graph, &err);
     if (status == CLV_OK)
         status = check_limit(&a, program, &err);
-    code = status == CLV_OK ? report(&a, program) : clv_command_report(argv[0], &err);
+    code = status == CLV_OK ? report(&a, program, profile) : clv_command_report(argv[0], &err);
     clv_program_free(program);
+    free(profile);
     return code;
 }

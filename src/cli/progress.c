@@ -1,26 +1,18 @@
 /* progress.c - see progress.h. */
+#include "base/wait.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { BAR = 24 };
 
 static const int64_t second_ns = 1000000000;
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * second_ns + t.tv_nsec;
-}
-
 void clv_progress_begin(clv_progress *p, const char *what, int64_t total)
 {
     *p = (clv_progress){.what = what, .total = total > 0 ? total : 1, .terminal = isatty(STDERR_FILENO) != 0};
-    p->start_ns = now_ns();
+    p->start_ns = clv_now_ns();
     p->last_ns = p->start_ns;
 }
 
@@ -37,7 +29,7 @@ static void draw_bar(const clv_progress *p, int64_t done, const char *note, doub
 
 void clv_progress_update(clv_progress *p, int64_t done, const char *note)
 {
-    int64_t now = now_ns(), elapsed = now - p->start_ns, since = now - p->last_ns;
+    int64_t now = clv_now_ns(), elapsed = now - p->start_ns, since = now - p->last_ns;
     double left_s = done > 0 ? (double)elapsed / 1e9 * (double)(p->total - done) / (double)done : 0;
     bool due;
 

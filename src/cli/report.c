@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "program/predict.h"
 #include "tensor/text.h"
 
 enum { AXES_TEXT = 128, NAME_TEXT = 192, MAX_AXES_NAMES = CLV_MAX_SUBAXES };
@@ -32,7 +33,7 @@ typedef struct kind_total {
     char op[NAME_TEXT];
     clv_collective like; /* the first of them */
     int64_t count;
-    double bytes;
+    double bytes, seconds;
 } kind_total;
 
 typedef struct totals {
@@ -69,9 +70,9 @@ static bool grow(totals *t)
     return true;
 }
 
-static void add_total(totals *t, const clv_collective *c, const clv_mesh *mesh, bool by_op)
+static void add_total(totals *t, const clv_collective *c, double seconds, const clv_mesh *mesh, bool by_op)
 {
-    kind_total made = {.like = *c, .count = 1, .bytes = c->bytes};
+    kind_total made = {.like = *c, .count = 1, .bytes = c->bytes, .seconds = seconds};
     print_axes(made.axes, c, mesh);
     if (by_op)
         fold_layer(made.op, c->op);
@@ -81,6 +82,7 @@ static void add_total(totals *t, const clv_collective *c, const clv_mesh *mesh, 
             strcmp(have->op, made.op) == 0) {
             have->count++;
             have->bytes += c->bytes;
+            have->seconds += seconds;
             return;
         }
     }
@@ -88,20 +90,22 @@ static void add_total(totals *t, const clv_collective *c, const clv_mesh *mesh, 
         t->item[t->n++] = made;
 }
 
-static totals collect(const clv_program *program, bool by_op)
+/* profile NULL: no times. */
+static totals collect(const clv_program *program, const clv_profile *profile, bool by_op)
 {
     totals t = {0};
     for (int i = 0; i < clv_program_n_collectives(program); i++) {
         clv_collective c = clv_program_collective(program, i);
         if (moves(&c))
-            add_total(&t, &c, clv_program_mesh(program), by_op);
+            add_total(&t, &c, profile ? clv_predict_instruction(program, profile, program->steps[i]) : 0,
+                      clv_program_mesh(program), by_op);
     }
     return t;
 }
 
 clv_table *clv_report_collectives(const clv_program *program)
 {
-    totals all = collect(program, false);
+    totals all = collect(program, NULL, false);
     clv_table *t = clv_table_new("collectives_per_step");
     for (int i = 0; i < all.n; i++) {
         clv_table_row(t);
@@ -119,9 +123,9 @@ static const char *pass_of(const clv_collective *c)
     return c->backward ? "backward" : "forward";
 }
 
-clv_table *clv_report_by_layer(const clv_program *program)
+clv_table *clv_report_by_layer(const clv_program *program, const clv_profile *profile)
 {
-    totals all = collect(program, true);
+    totals all = collect(program, profile, true);
     clv_table *t = clv_table_new("collectives");
     for (int i = 0; i < all.n; i++) {
         clv_table_row(t);
@@ -131,6 +135,7 @@ clv_table *clv_report_by_layer(const clv_program *program)
         clv_table_text(t, "pass", pass_of(&all.item[i].like));
         clv_table_int(t, "count", all.item[i].count);
         clv_table_bytes(t, "bytes", all.item[i].bytes);
+        clv_table_real(t, "seconds", all.item[i].seconds);
         clv_table_text(t, "cause", all.item[i].like.cause);
     }
     free(all.item);
@@ -159,7 +164,7 @@ static void add_axes(clv_table *t, const clv_collective *c, const clv_mesh *mesh
     clv_table_texts(t, "axes", list, c->n_axes);
 }
 
-clv_table *clv_report_each_collective(const clv_program *program)
+clv_table *clv_report_each_collective(const clv_program *program, const clv_profile *profile)
 {
     clv_table *t = clv_table_new("collectives");
     for (int i = 0; i < clv_program_n_collectives(program); i++) {
@@ -175,6 +180,8 @@ clv_table *clv_report_each_collective(const clv_program *program)
         clv_table_text(t, "kind", c.kind);
         add_axes(t, &c, clv_program_mesh(program));
         clv_table_bytes(t, "bytes", c.bytes);
+        clv_table_real(t, "seconds", clv_predict_instruction(program, profile, program->steps[i]));
+        clv_table_bool(t, "hidden", false);
         clv_table_text(t, "pass", pass_of(&c));
         clv_table_bool(t, "implicit", c.implicit);
         clv_table_text(t, "cause", c.cause);

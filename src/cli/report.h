@@ -1,16 +1,18 @@
-/* report.h - tables of a program's collectives. Slices and masks, which move nothing, are left out. */
+/* report.h - tables of a program's collectives. Slices and masks, which move nothing, are left out. Nothing overlaps yet: all of
+ * them are on the critical path, none is hidden. */
 #ifndef CLEAVE_CLI_REPORT_H
 #define CLEAVE_CLI_REPORT_H
 
 #include "cleave/program.h"
 #include "cli/table.h"
+#include "program/profile.h"
 
 /* By kind and axes: {"collectives_per_step": [{"op","axes","count","bytes"}]}. */
 clv_table *clv_report_collectives(const clv_program *program);
-/* By layer, those of repeated layers together: {"collectives": [{"layer","pass","op","kind","axes","count","bytes","cause"}]}. */
-clv_table *clv_report_by_layer(const clv_program *program);
-/* One by one: {"collectives": [{"op","layer","tensor","kind","axes","bytes","pass","implicit","cause"}]}. */
-clv_table *clv_report_each_collective(const clv_program *program);
+/* By layer, those of repeated layers together: {"collectives": [{"layer","pass","op","kind","axes","count","bytes","seconds","cause"}]}. */
+clv_table *clv_report_by_layer(const clv_program *program, const clv_profile *profile);
+/* One by one: {"collectives": [{"op","layer","tensor","kind","axes","bytes","seconds","hidden","pass","implicit","cause"}]}. */
+clv_table *clv_report_each_collective(const clv_program *program, const clv_profile *profile);
 /* Of all of them. */
 double clv_report_total_bytes(const clv_program *program);
 

@@ -535,9 +535,9 @@ static size_t largest_workspace(const clv_problem *problem, const clv_strategy *
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] >= 0)
-            in[i] = clv_strategy_local_type(&problem->in[i], &strategy->in[i]);
+            in[i] = clv_local_type(&problem->in[i], &strategy->in[i]);
     for (int o = 0; o < op->n_out; o++)
-        out[o] = clv_strategy_local_type(&problem->out[o], &strategy->out[o]);
+        out[o] = clv_local_type(&problem->out[o], &strategy->out[o]);
     return op->def->workspace(op, in, out);
 }
 

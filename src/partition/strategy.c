@@ -5,8 +5,10 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/check.h"
 #include "tensor/text.h"
 #include "partition/split.h"
+#include "program/program.h"
 
 /* Assignments tried one by one; beyond, atoms are improved in turn until none can be (stated limit, see docs). */
 enum { MAX_EXHAUSTIVE = 20000 };
@@ -69,36 +71,18 @@ static int find_atoms(clv_subaxis *atoms, const clv_problem *p)
 
 /* ---- the price of one assignment ---- */
 
-clv_type clv_strategy_local_type(const clv_type *type, const clv_layout *layout)
-{
-    clv_type local = *type;
-    for (int d = 0; d < type->rank; d++) {
-        int64_t blocks = clv_layout_blocks(layout, d), granules = type->shape[d] / layout->granule[d];
-        local.shape[d] = (granules + blocks - 1) / blocks * layout->granule[d];
-    }
-    return local;
-}
-
-static double type_bytes(const clv_type *type)
-{
-    double elems = 1;
-    for (int d = 0; d < type->rank; d++)
-        elems *= (double)type->shape[d];
-    return elems * (double)clv_dtype_size(type->dtype);
-}
-
 static double work_seconds(const clv_problem *p, const clv_strategy *s)
 {
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     clv_op_cost cost = {0};
     for (int i = 0; i < p->op->n_in; i++)
         if (p->op->in[i] >= 0) {
-            in[i] = clv_strategy_local_type(&p->in[i], &s->in[i]);
-            cost.bytes += type_bytes(&in[i]);
+            in[i] = clv_local_type(&p->in[i], &s->in[i]);
+            cost.bytes += clv_type_bytes(&in[i]);
         }
     for (int o = 0; o < p->op->n_out; o++) {
-        out[o] = clv_strategy_local_type(&p->out[o], &s->out[o]);
-        cost.bytes += type_bytes(&out[o]);
+        out[o] = clv_local_type(&p->out[o], &s->out[o]);
+        cost.bytes += clv_type_bytes(&out[o]);
     }
     if (p->op->def->cost)
         cost = p->op->def->cost(p->op, in, out);

@@ -56,9 +56,6 @@ typedef struct clv_strategy {
 /* The cheapest strategy; ties by fewer bytes, then less work, then fewer moves, then the first in order. */
 clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, clv_error *err);
 
-/* The type of the largest shard of a tensor. */
-clv_type clv_strategy_local_type(const clv_type *type, const clv_layout *layout);
-
 /* "model->h, data->b" as snprintf does: the atoms and what they do. */
 int clv_strategy_print(char *out, size_t size, const clv_strategy *strategy, const clv_mesh *mesh);
 

@@ -55,6 +55,16 @@ clv_collective clv_program_collective(const clv_program *program, int i)
     return collective;
 }
 
+clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
+{
+    clv_type local = *type;
+    for (int d = 0; d < type->rank; d++) {
+        int64_t blocks = clv_layout_blocks(layout, d), granules = type->shape[d] / layout->granule[d];
+        local.shape[d] = (granules + blocks - 1) / blocks * layout->granule[d];
+    }
+    return local;
+}
+
 int clv_program_root(const clv_program *program, int b)
 {
     while (program->buffers[b].shares >= 0)

@@ -87,6 +87,9 @@ struct clv_program {
     int64_t region_bytes;
 };
 
+/* The type of the largest shard. */
+clv_type clv_local_type(const clv_type *type, const clv_layout *layout);
+
 /* Bytes that hold the largest shard, as they are allocated. */
 int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout);
 

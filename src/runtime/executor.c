@@ -3,9 +3,9 @@
 #include "runtime/executor.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 #include "tensor/view.h"
 
 /* Below this many bytes every rank reduces the whole tensor itself: one barrier less than sharing the work. */
@@ -18,13 +18,6 @@ typedef struct rank_state {
     const clv_comm_backend *backend;
     clv_rank_times *times;
 } rank_state;
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static const clv_view *view_of(const rank_state *r, int rank, int buffer)
 {
@@ -105,19 +98,19 @@ static clv_status run_moving(const rank_state *r, const clv_instruction *instruc
 {
     const clv_group *group = clv_comm_group(r->comm, r->loaded->group_set[instruction->group]);
     void **peers = r->loaded->peers + (int64_t)r->rank * r->loaded->n_ranks;
-    int64_t start = now_ns();
+    int64_t start = clv_now_ns();
     CLV_TRY(r->backend->open_views(r->comm, group, view_of(r, r->rank, instruction->in[0])->data,
                                    tag_of(r, instruction), peers, err));
-    int64_t opened = now_ns();
+    int64_t opened = clv_now_ns();
     if (instruction->step->kind == CLV_STEP_ALL_REDUCE)
         all_reduce(r, instruction, group, (const void *const *)peers);
     else if (instruction->step->kind == CLV_STEP_REDUCE_SCATTER)
         reduce_scatter(r, instruction, group->n, (const void *const *)peers);
     else
         copy_lacking(r, instruction, group);
-    int64_t moved = now_ns();
+    int64_t moved = clv_now_ns();
     CLV_TRY(r->backend->close_views(r->comm, group, err));
-    r->times->wait_ns += opened - start + (now_ns() - moved);
+    r->times->wait_ns += opened - start + (clv_now_ns() - moved);
     return CLV_OK;
 }
 
@@ -137,7 +130,7 @@ static void run_mask(const rank_state *r, const clv_instruction *instruction)
 
 static clv_status run_step(const rank_state *r, const clv_instruction *instruction, clv_error *err)
 {
-    int64_t start = now_ns();
+    int64_t start = clv_now_ns();
     clv_status status = CLV_OK;
     if (instruction->group >= 0)
         status = run_moving(r, instruction, err);
@@ -145,7 +138,7 @@ static clv_status run_step(const rank_state *r, const clv_instruction *instructi
         run_mask(r, instruction);
     else
         copy_from(r, instruction, r->rank);
-    r->times->comm_ns += now_ns() - start;
+    r->times->comm_ns += clv_now_ns() - start;
     return status;
 }
 
@@ -176,7 +169,10 @@ clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_r
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         clv_comm_note(comm, instruction->name);
+        int64_t start = loaded->instruction_ns ? clv_now_ns() : 0;
         CLV_TRY(instruction->op ? run_op(&r, instruction, err) : run_step(&r, instruction, err));
+        if (loaded->instruction_ns)
+            loaded->instruction_ns[(int64_t)rank * program->n_instructions + i] += clv_now_ns() - start;
     }
     return CLV_OK;
 }

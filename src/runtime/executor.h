@@ -9,10 +9,12 @@
 typedef struct clv_loaded {
     const clv_program *program;
     int n_ranks;
-    void **region;   /* [n_ranks] */
-    clv_view *views; /* [n_ranks * n_buffers] */
-    int *group_set;  /* [n_groups] the comm's group sets */
-    void **peers;    /* [n_ranks * n_ranks] a rank's scratch for its group's buffers */
+    void **region;           /* [n_ranks] */
+    clv_view *views;         /* [n_ranks * n_buffers] */
+    int *group_set;          /* [n_groups] the comm's group sets */
+    void **peers;            /* [n_ranks * n_ranks] a rank's scratch for its group's buffers */
+    int64_t *instruction_ns; /* [n_ranks * n_instructions] spent so far; NULL: not traced */
+    int64_t runs;
 } clv_loaded;
 
 /* Where a rank's time went, nanoseconds. */

@@ -3,9 +3,9 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 #include "tensor/view.h"
 
 /* ---- opening and closing ---- */
@@ -21,6 +21,7 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
     session->mesh = *mesh;
     session->n_ranks = (int)clv_mesh_ranks(mesh);
     session->seed = options->seed;
+    session->trace = options->trace != 0;
     session->times = calloc((size_t)session->n_ranks, sizeof *session->times);
     clv_team_options team = {.threads_per_rank = options->threads_per_rank > 0 ? options->threads_per_rank : 1,
                              .pin = options->no_pinning ? 0 : -1,
@@ -43,6 +44,7 @@ static void free_loaded(clv_loaded *loaded)
     free(loaded->views);
     free(loaded->group_set);
     free(loaded->peers);
+    free(loaded->instruction_ns);
     free(loaded);
 }
 
@@ -102,7 +104,7 @@ static clv_status add_group_set(int *set, clv_session *session, const clv_group_
     return status;
 }
 
-static clv_status allocate(clv_loaded *loaded, const clv_program *program, int n_ranks, clv_error *err)
+static clv_status allocate(clv_loaded *loaded, const clv_program *program, int n_ranks, bool trace, clv_error *err)
 {
     loaded->program = program;
     loaded->n_ranks = n_ranks;
@@ -111,7 +113,10 @@ static clv_status allocate(clv_loaded *loaded, const clv_program *program, int n
     loaded->views = calloc(n_views, sizeof *loaded->views);
     loaded->group_set = calloc((size_t)program->n_groups + 1, sizeof *loaded->group_set);
     loaded->peers = calloc((size_t)n_ranks * (size_t)n_ranks, sizeof *loaded->peers);
-    if (!loaded->region || !loaded->views || !loaded->group_set || !loaded->peers)
+    if (trace)
+        loaded->instruction_ns =
+            calloc((size_t)n_ranks * (size_t)program->n_instructions + 1, sizeof *loaded->instruction_ns);
+    if (!loaded->region || !loaded->views || !loaded->group_set || !loaded->peers || (trace && !loaded->instruction_ns))
         return clv_fail_memory(err, "a loaded program", n_views * sizeof *loaded->views);
     size_t bytes = program->region_bytes > 0 ? (size_t)program->region_bytes : CLV_REGION_ALIGN;
     for (int r = 0; r < n_ranks; r++) { /* not touched here: pages go where the rank that writes them first runs */
@@ -163,7 +168,7 @@ static clv_status load_new(clv_loaded **out, clv_session *session, const clv_pro
         free(loaded);
         return clv_fail_memory(err, "a loaded program", sizeof *loaded);
     }
-    clv_status status = allocate(loaded, program, session->n_ranks, err);
+    clv_status status = allocate(loaded, program, session->n_ranks, session->trace, err);
     for (int g = 0; status == CLV_OK && g < program->n_groups; g++)
         status = add_group_set(&loaded->group_set[g], session, &program->groups[g], err);
     if (status == CLV_OK)
@@ -289,13 +294,6 @@ static clv_status check_bindings(const clv_program *program, const clv_binding *
     return CLV_OK;
 }
 
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs, int n_inputs,
                            const clv_binding *outputs, int n_outputs, clv_error *err)
 {
@@ -308,15 +306,38 @@ clv_status clv_session_run(clv_session *session, const clv_program *program, con
                    .outputs = outputs,
                    .n_inputs = n_inputs,
                    .n_outputs = n_outputs};
-    double start = seconds_now();
+    double start = clv_now_seconds();
     CLV_TRY(clv_team_run(session->team, run_rank, &job, err));
-    session->stats.seconds += seconds_now() - start;
+    session->stats.seconds += clv_now_seconds() - start;
     session->stats.runs++;
+    loaded->runs++;
     return CLV_OK;
+}
+
+double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction)
+{
+    for (int l = 0; l < session->n_loaded; l++) {
+        const clv_loaded *loaded = session->loaded[l];
+        if (loaded->program != program || !loaded->instruction_ns || loaded->runs == 0 || instruction < 0 ||
+            instruction >= program->n_instructions)
+            continue;
+        int64_t ns = 0;
+        for (int r = 0; r < session->n_ranks; r++)
+            ns += loaded->instruction_ns[(int64_t)r * program->n_instructions + instruction];
+        return 1e-9 * (double)ns / (double)loaded->runs / session->n_ranks;
+    }
+    return 0;
 }
 
 clv_session_stats clv_session_take_stats(clv_session *session)
 {
+    for (int l = 0; l < session->n_loaded; l++) {
+        clv_loaded *loaded = session->loaded[l];
+        loaded->runs = 0;
+        if (loaded->instruction_ns)
+            memset(loaded->instruction_ns, 0,
+                   (size_t)loaded->n_ranks * (size_t)loaded->program->n_instructions * sizeof *loaded->instruction_ns);
+    }
     clv_session_stats stats = session->stats;
     for (int r = 0; r < session->n_ranks; r++) {
         stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->n_ranks;

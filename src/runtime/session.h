@@ -18,6 +18,7 @@ struct clv_session {
     clv_mesh mesh;
     int n_ranks;
     uint64_t seed;
+    bool trace;
     clv_team *team;
     int64_t rank_bytes; /* allocated for each rank */
     int n_group_sets;   /* distinct, of the programs loaded */

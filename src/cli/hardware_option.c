@@ -1,0 +1,27 @@
+#include "cli/hardware_option.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+static const char *const folders[] = {CLV_DATA_INSTALLED, CLV_DATA_SOURCE};
+
+clv_status clv_hardware_option_read(clv_profile *out, const char *text, clv_error *err)
+{
+    char path[4096];
+    if (!text) {
+        clv_profile_default(out);
+        return CLV_OK;
+    }
+    if (access(text, F_OK) == 0)
+        return clv_profile_read(out, text, err);
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(path, sizeof path, "%s/profiles/%s.json", folders[i], text);
+        if (access(path, F_OK) == 0)
+            return clv_profile_read(out, path, err);
+    }
+    return clv_fail(
+        err, CLV_EINVAL,
+        "--hardware %s: no such file; valid: a file that `cleave bench profile` wrote, tpu-v2-8, h100-nvlink-ib", text);
+}

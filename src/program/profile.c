@@ -1,0 +1,234 @@
+#include "program/profile.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "program/cost.h"
+
+enum { FILE_LIMIT = 4 << 20 };
+
+void clv_profile_default(clv_profile *out)
+{
+    *out = (clv_profile){.name = "default",
+                         .ranks_per_host = 1 << 20,
+                         .memory_bytes = INFINITY,
+                         .memory_bytes_per_s = clv_cost_default.memory_bytes_per_s,
+                         .efficiency = 1,
+                         .host = {clv_cost_default.alpha_s, clv_cost_default.bytes_per_s}};
+    out->network = out->host;
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++)
+        out->flops_per_s[d] = clv_cost_default.flops_per_s;
+}
+
+double clv_rate_at(const clv_rates *rates, const char *op, clv_dtype dtype, double work)
+{
+    for (int i = 0; i < rates->n; i++) {
+        const clv_rate *r = &rates->item[i];
+        if (r->dtype != dtype || strcmp(r->op, op) != 0)
+            continue;
+        int at = 0;
+        while (at < r->n && r->work[at] < work)
+            at++;
+        if (at == 0 || at == r->n)
+            return r->rate[at == 0 ? 0 : r->n - 1];
+        double part = log(work / r->work[at - 1]) / log(r->work[at] / r->work[at - 1]);
+        return r->rate[at - 1] * pow(r->rate[at] / r->rate[at - 1], part);
+    }
+    return 0;
+}
+
+/* ---- reading ---- */
+
+static clv_status check_keys(const json_t *document, const char *where, clv_error *err)
+{
+    static const char *const valid[] = {"name", "source",        "ranks_per_host", "hosts",      "memory_bytes",
+                                        "host", "flops_per_s",   "network",        "efficiency", "memory_bytes_per_s",
+                                        "ops",  "instruction_s", "ops_alone"};
+    const char *key;
+    json_t *value;
+    CLV_TRY(clv_json_check_object(document, where, err));
+    json_object_foreach((json_t *)document, key, value)
+    {
+        bool known = false;
+        for (size_t i = 0; i < sizeof valid / sizeof valid[0]; i++)
+            known = known || strcmp(key, valid[i]) == 0;
+        if (!known)
+            return clv_fail(err, CLV_EFORMAT,
+                            "%s: unknown key \"%s\"; valid: name, source, ranks_per_host, hosts, memory_bytes, "
+                            "flops_per_s, memory_bytes_per_s, efficiency, instruction_s, host, network, ops, ops_alone",
+                            where, key);
+    }
+    return CLV_OK;
+}
+
+static clv_status positive(double *out, const json_t *object, const char *key, clv_json_need need, const char *where,
+                           clv_error *err)
+{
+    return clv_json_real(out, object, key, need, 1e-12, 1e30, where, err);
+}
+
+static clv_status read_link(clv_link *out, const json_t *document, const char *key, const char *where, clv_error *err)
+{
+    char inside[320];
+    const json_t *link = json_object_get(document, key);
+    snprintf(inside, sizeof inside, "%.255s: \"%s\"", where, key);
+    if (!link)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" is missing", where, key);
+    CLV_TRY(positive(&out->alpha_s, link, "alpha_s", CLV_JSON_REQUIRED, inside, err));
+    return positive(&out->bytes_per_s, link, "bytes_per_s", CLV_JSON_REQUIRED, inside, err);
+}
+
+static clv_status read_flops(clv_profile *p, const json_t *document, const char *where, clv_error *err)
+{
+    char inside[320];
+    const json_t *flops = json_object_get(document, "flops_per_s");
+    snprintf(inside, sizeof inside, "%.255s: \"flops_per_s\"", where);
+    if (!flops)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"flops_per_s\" is missing", where);
+    CLV_TRY(positive(&p->flops_per_s[CLV_F32], flops, "f32", CLV_JSON_REQUIRED, inside, err));
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
+        p->flops_per_s[d] = p->flops_per_s[CLV_F32];
+        CLV_TRY(positive(&p->flops_per_s[d], flops, clv_dtype_name((clv_dtype)d), CLV_JSON_OPTIONAL, inside, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status read_points(clv_rate *rate, const json_t *list, const char *where, clv_error *err)
+{
+    size_t n = json_array_size(list);
+    if (n < 1 || n > CLV_MAX_RATE_POINTS)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a list of 1 to %d pairs [work, rate]", where, rate->op,
+                        CLV_MAX_RATE_POINTS);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *pair = json_array_get(list, i);
+        double work = json_number_value(json_array_get(pair, 0)), value = json_number_value(json_array_get(pair, 1));
+        if (json_array_size(pair) != 2 || !(work > 0) || !(value > 0) || (i > 0 && !(work > rate->work[i - 1])))
+            return clv_fail(err, CLV_EFORMAT, "%s: \"%s\": pair %zu must be [work, rate], both above 0, work growing",
+                            where, rate->op, i + 1);
+        rate->work[i] = work;
+        rate->rate[i] = value;
+    }
+    rate->n = (int)n;
+    return CLV_OK;
+}
+
+static clv_status read_rates(clv_rates *out, const json_t *ops, const char *where, clv_error *err)
+{
+    const char *op, *dtype;
+    json_t *by_dtype, *list;
+    if (ops)
+        CLV_TRY(clv_json_check_object(ops, where, err));
+    json_object_foreach((json_t *)ops, op, by_dtype)
+    {
+        json_object_foreach(by_dtype, dtype, list)
+        {
+            if (out->n == CLV_MAX_RATES)
+                return clv_fail(err, CLV_ELIMIT, "%s: more than %d measurements", where, CLV_MAX_RATES);
+            clv_rate *rate = &out->item[out->n++];
+            snprintf(rate->op, sizeof rate->op, "%s", op);
+            CLV_TRY(clv_dtype_parse(&rate->dtype, dtype, err));
+            CLV_TRY(read_points(rate, list, where, err));
+        }
+    }
+    return CLV_OK;
+}
+
+static clv_status from_json(clv_profile *p, const json_t *document, const char *where, clv_error *err)
+{
+    const char *name = NULL;
+    CLV_TRY(check_keys(document, where, err));
+    CLV_TRY(clv_json_string(&name, document, "name", CLV_JSON_REQUIRED, where, err));
+    snprintf(p->name, sizeof p->name, "%s", name);
+    CLV_TRY(clv_json_int(&p->ranks_per_host, document, "ranks_per_host", CLV_JSON_REQUIRED, 1, 1 << 20, where, err));
+    CLV_TRY(clv_json_int(&p->hosts, document, "hosts", CLV_JSON_OPTIONAL, 0, 1 << 20, where, err));
+    p->efficiency = 1;
+    CLV_TRY(clv_json_real(&p->efficiency, document, "efficiency", CLV_JSON_OPTIONAL, 1e-3, 1, where, err));
+    CLV_TRY(clv_json_real(&p->instruction_s, document, "instruction_s", CLV_JSON_OPTIONAL, 0, 1, where, err));
+    CLV_TRY(positive(&p->memory_bytes, document, "memory_bytes", CLV_JSON_REQUIRED, where, err));
+    CLV_TRY(positive(&p->memory_bytes_per_s, document, "memory_bytes_per_s", CLV_JSON_REQUIRED, where, err));
+    CLV_TRY(read_flops(p, document, where, err));
+    CLV_TRY(read_link(&p->host, document, "host", where, err));
+    p->network = p->host;
+    if (p->hosts != 1)
+        CLV_TRY(read_link(&p->network, document, "network", where, err));
+    CLV_TRY(read_rates(&p->busy, json_object_get(document, "ops"), where, err));
+    return read_rates(&p->alone, json_object_get(document, "ops_alone"), where, err);
+}
+
+clv_status clv_profile_parse(clv_profile *out, const char *json, size_t size, const char *where, clv_error *err)
+{
+    json_t *document;
+    clv_profile *p = calloc(1, sizeof *p);
+    if (!p)
+        return clv_fail_memory(err, where, sizeof *p);
+    clv_status status = clv_json_parse(&document, json, size, where, err);
+    if (status == CLV_OK) {
+        status = from_json(p, document, where, err);
+        json_decref(document);
+    }
+    if (status == CLV_OK)
+        *out = *p;
+    free(p);
+    return status;
+}
+
+clv_status clv_profile_read(clv_profile *out, const char *path, clv_error *err)
+{
+    char *text;
+    size_t size;
+    CLV_TRY(clv_file_read(&text, &size, path, FILE_LIMIT, err));
+    clv_status status = clv_profile_parse(out, text, size, path, err);
+    free(text);
+    return status;
+}
+
+/* ---- writing ---- */
+
+static json_t *link_json(const clv_link *link)
+{
+    return json_pack("{s:f, s:f}", "alpha_s", link->alpha_s, "bytes_per_s", link->bytes_per_s);
+}
+
+static json_t *rates_json(const clv_rates *rates)
+{
+    json_t *ops = json_object();
+    for (int i = 0; i < rates->n; i++) {
+        const clv_rate *r = &rates->item[i];
+        json_t *by_dtype = json_object_get(ops, r->op), *list = json_array();
+        if (!by_dtype) {
+            by_dtype = json_object();
+            json_object_set_new(ops, r->op, by_dtype);
+        }
+        for (int k = 0; k < r->n; k++)
+            json_array_append_new(list, json_pack("[f, f]", r->work[k], r->rate[k]));
+        json_object_set_new(by_dtype, clv_dtype_name(r->dtype), list);
+    }
+    return ops;
+}
+
+clv_status clv_profile_write(const clv_profile *p, const char *path, clv_error *err)
+{
+    json_t *flops = json_object();
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++)
+        if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)
+            json_object_set_new(flops, clv_dtype_name((clv_dtype)d), json_real(p->flops_per_s[d]));
+    json_t *document = json_pack(
+        "{s:s, s:I, s:I, s:f, s:o, s:f, s:f, s:f, s:o, s:o, s:o}", "name", p->name, "ranks_per_host",
+        (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes, "flops_per_s",
+        flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency, "instruction_s",
+        p->instruction_s, "host", link_json(&p->host), "ops", rates_json(&p->busy), "ops_alone", rates_json(&p->alone));
+    if (document && p->hosts != 1)
+        json_object_set_new(document, "network", link_json(&p->network));
+    char *text = document ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(5)) : NULL;
+    json_decref(document);
+    if (!text)
+        return clv_fail_memory(err, path, sizeof *p);
+    clv_status status = clv_file_write(path, text, strlen(text), err);
+    free(text);
+    return status;
+}
