@@ -109,6 +109,20 @@ static int parse(block_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
+/* Anonymous memory that the process holds (RssAnon of proc(5)), bytes; 0 where the system does not tell. */
+static int64_t resident_bytes(void)
+{
+    char line[256];
+    long long kib = 0;
+    FILE *status = fopen("/proc/self/status", "r");
+    while (status && fgets(line, sizeof line, status))
+        if (sscanf(line, "RssAnon: %lld kB", &kib) == 1)
+            break;
+    if (status)
+        fclose(status);
+    return kib * 1024;
+}
+
 /* The mean of y^2, in f32. */
 static clv_value mean_square(clv_graph *graph, clv_value y)
 {
@@ -207,7 +221,7 @@ static clv_status measure(clv_session *session, const clv_program *program, int6
 }
 
 static int report(const block_args *a, const clv_program *program, const double *seconds,
-                  const clv_session_stats *stats, const clv_profile *profile)
+                  const clv_session_stats *stats, const clv_profile *profile, int64_t resident)
 {
     double median = seconds[a->iterations / 2];
     clv_table *t = clv_table_new(NULL);
@@ -217,6 +231,8 @@ static int report(const block_args *a, const clv_program *program, const double 
     clv_table_real(t, "comm_share", stats->comm_seconds / stats->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq) / median);
     clv_table_int(t, "region_bytes_per_rank", clv_program_region_bytes(program));
+    clv_table_int(t, "planned_bytes_per_rank", clv_program_memory(program).total);
+    clv_table_int(t, "resident_bytes", resident);
     if (a->hardware) {
         double predicted = clv_predict(program, profile).seconds;
         clv_table_real(t, "predicted_ms", 1e3 * predicted);
@@ -270,14 +286,16 @@ int bench_block(int argc, char **argv)
         status = clv_mesh_option_rules(&rules, &a.mesh, &mesh, &err);
     if (status == CLV_OK)
         status = compile(&program, &a, &mesh, &rules, &err);
+    int64_t before = resident_bytes();
     if (status == CLV_OK && !a.program)
         status = clv_session_new(&session, &mesh, &options, &err);
     if (status == CLV_OK && !a.program)
         status = measure(session, program, a.iterations, seconds, &stats, &err);
+    int64_t resident = resident_bytes() - before;
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else
-        code = a.program ? print_program(program) : report(&a, program, seconds, &stats, profile);
+        code = a.program ? print_program(program) : report(&a, program, seconds, &stats, profile, resident);
     clv_session_free(session);
     clv_program_free(program);
     free(seconds);
