@@ -21,6 +21,9 @@ typedef struct clv_compile_options {
         max_implicit_bytes; /**< > 0: a collective of more bytes that no statement asked for (an op needs its operand
                                      otherwise) is an error that names the op and the statements; gathers of weights
                                      over axes that they are not kept over are asked for */
+    const char
+        *explain;  /**< keep every candidate considered for the ops that read state, or are themselves, named so or
+                              "<this>.…": clv_program_considered */
     bool regather; /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
 } clv_compile_options;
 
@@ -48,6 +51,20 @@ typedef struct clv_collective {
 
 CLV_API int clv_program_n_collectives(const clv_program *program);
 CLV_API clv_collective clv_program_collective(const clv_program *program, int i);
+
+/** A way of splitting an op that was considered, with its price as the partitioner saw it: the changes of layout of operands and
+ *  results, and the busiest rank's work. Strings live with the program. */
+typedef struct clv_considered {
+    const char *op;
+    const char
+        *split; /**< "model->factor 3", numbered as the op's rule lists factors; the layouts tell which dimensions */
+    const char *layouts; /**< "x {…}, w {…} -> {…}": operands and results */
+    double bytes, seconds, work_seconds;
+    bool chosen;
+} clv_considered;
+
+CLV_API int clv_program_n_considered(const clv_program *program);
+CLV_API clv_considered clv_program_considered(const clv_program *program, int i);
 
 /** Bytes of a rank's region of temporary buffers (the fullest rank; all ranks have the same). */
 CLV_API int64_t clv_program_region_bytes(const clv_program *program);

@@ -11,6 +11,16 @@ static const struct clv_command commands[] = {
      "Example:\n  cleave einsum 'ik,kj->ij' --shape i=512,k=256,j=1024 --mesh X=2,Y=4 --in '_,X' --in 'X,_' --out "
      "'_,_'\n",
      command_einsum, NULL},
+    {"explain", "why an op is split as it is",
+     "Lists what the partitioner considered for an op of a model or a block: the axis that goes on each factor, the "
+     "layouts\n"
+     "that follow for operands and results, the bytes that these cost, and the seconds by which it chose (its own "
+     "cost\n"
+     "model's: ratios count). Then the program around it, or as --dot a graph for Graphviz.\n\n"
+     "Examples:\n  cleave explain --block gpt --mesh model=4 --op mlp.down\n"
+     "  cleave explain -m llama-7b/ --mesh data=2,model=4 --op layers.3.mlp.down\n"
+     "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",
+     command_explain, NULL},
     {"generate", "continue a prompt with a checkpoint",
      "Streams text to stdout: the prompt, then what the model makes of it. Greedy text is the same at every -tp.\n\n"
      "Example:\n  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n",

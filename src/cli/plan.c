@@ -9,6 +9,7 @@
 #include "cli/options.h"
 #include "cli/plan_graph.h"
 #include "cli/report.h"
+#include "cli/show.h"
 #include "cli/steps.h"
 #include "cli/table.h"
 #include "program/predict.h"
@@ -16,7 +17,7 @@
 typedef struct plan_args {
     clv_plan_graph graph;
     clv_sizes memory_limit; /* one size */
-    const char *hardware;
+    const char *hardware, *show;
     bool json;
 } plan_args;
 
@@ -31,6 +32,11 @@ static int parse(plan_args *a, int argc, char **argv)
          .value = "BYTES",
          .help = "fail when a rank needs more, e.g. 16G"},
         CLV_HARDWARE_OPTION(&a->hardware),
+        {.names = "--show",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->show,
+         .value = "TENSOR",
+         .help = "draw which rank holds which block of a parameter or input instead"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -111,7 +117,12 @@ int command_plan(int argc, char **argv)
         status = clv_plan_graph_compile(&program, &a.graph, &err);
     if (status == CLV_OK)
         status = check_limit(&a, program, &err);
-    code = status == CLV_OK ? report(&a, program, profile) : clv_command_report(argv[0], &err);
+    if (status == CLV_OK && a.show)
+        status = clv_show_tensor(program, a.show, &err);
+    if (status == CLV_OK)
+        code = a.show ? CLV_EXIT_OK : report(&a, program, profile);
+    else
+        code = clv_command_report(argv[0], &err);
     clv_program_free(program);
     free(profile);
     return code;

@@ -19,6 +19,7 @@ typedef struct clv_plan_graph {
     clv_mesh_option mesh;
     bool regather;
     int64_t max_implicit_bytes; /* 0: any */
+    const char *explain;        /* NULL, or the ops whose candidates are kept */
 } clv_plan_graph;
 
 /* Their defaults. */

@@ -16,6 +16,7 @@
 #include "partition/memo.h"
 #include "partition/reshard.h"
 #include "program/program.h"
+#include "tensor/text.h"
 
 /* Where a value is at hand: buffers, each in its layout. The first is as it was made. */
 typedef struct placement {
@@ -541,6 +542,95 @@ static size_t largest_workspace(const clv_problem *problem, const clv_strategy *
     return op->def->workspace(op, in, out);
 }
 
+static bool is_named(const char *name, const char *wanted)
+{
+    size_t n = strlen(wanted);
+    return strncmp(name, wanted, n) == 0 && (name[n] == '\0' || name[n] == '.');
+}
+
+static bool is_explained(const partitioner *p, const clv_op *op)
+{
+    const char *wanted = p->options->explain;
+    if (!wanted)
+        return false;
+    bool found = is_named(op->name, wanted);
+    for (int i = 0; i < op->n_in; i++)
+        found = found || (op->in[i] >= 0 && p->graph->values[op->in[i]].source == CLV_FROM_STATE &&
+                          is_named(p->graph->values[op->in[i]].name, wanted));
+    return found;
+}
+
+/* What a search tells of its candidates. */
+typedef struct listener {
+    partitioner *p;
+    const clv_op *op;
+    const char *name;
+    const clv_strategy *chosen;
+    bool failed;
+} listener;
+
+static const char *layouts_text(const listener *l, const clv_strategy *s)
+{
+    char all[4 * CLV_LAYOUT_TEXT], layout[CLV_LAYOUT_TEXT];
+    clv_text text = {.out = all, .size = sizeof all};
+    for (int i = 0; i < l->op->n_in; i++) {
+        if (l->op->in[i] < 0)
+            continue;
+        clv_layout_print(layout, sizeof layout, &s->in[i], &l->p->graph->mesh);
+        clv_text_add(&text, "%s{%s}", text.length ? ", " : "", layout);
+    }
+    for (int o = 0; o < l->op->n_out; o++) {
+        clv_layout_print(layout, sizeof layout, &s->out[o], &l->p->graph->mesh);
+        clv_text_add(&text, "%s{%s}", o ? ", " : " -> ", layout);
+    }
+    clv_text_end(&text);
+    return clv_arena_string(l->p->program->arena, all);
+}
+
+static void note_candidate(void *arg, const clv_strategy *s)
+{
+    listener *l = arg;
+    clv_program *program = l->p->program;
+    char split[512];
+    clv_strategy_print(split, sizeof split, s, &l->p->graph->mesh);
+    clv_considered made = {.op = l->name,
+                           .split = clv_arena_string(program->arena, split),
+                           .layouts = layouts_text(l, s),
+                           .bytes = s->bytes,
+                           .seconds = s->seconds,
+                           .work_seconds = s->work_seconds,
+                           .chosen = s->n_atoms == l->chosen->n_atoms &&
+                                     memcmp(s->choice, l->chosen->choice, (size_t)s->n_atoms) == 0};
+    if (!made.split || !made.layouts ||
+        clv_arena_grow(program->arena, &program->candidates, &program->candidate_capacity, program->n_candidates,
+                       sizeof made) != 0)
+        l->failed = true;
+    else
+        program->candidates[program->n_candidates++] = made;
+}
+
+static int by_price(const void *a, const void *b)
+{
+    const clv_considered *x = a, *y = b;
+    return x->seconds < y->seconds ? -1 : x->seconds > y->seconds;
+}
+
+/* Searches again and keeps what was considered. */
+static clv_status explain_op(partitioner *p, const clv_op *op, clv_problem *problem, const clv_strategy *chosen,
+                             const char *name, clv_error *err)
+{
+    listener l = {.p = p, .op = op, .name = name, .chosen = chosen};
+    clv_strategy again;
+    int first = p->program->n_candidates;
+    problem->note = note_candidate;
+    problem->note_arg = &l;
+    CLV_TRY(clv_strategy_choose(&again, problem, err));
+    if (l.failed)
+        return clv_fail_memory(err, "candidates", sizeof(clv_considered));
+    qsort(p->program->candidates + first, (size_t)(p->program->n_candidates - first), sizeof(clv_considered), by_price);
+    return CLV_OK;
+}
+
 static clv_status emit_op(partitioner *p, const clv_op *op, clv_error *err)
 {
     clv_problem problem;
@@ -553,6 +643,8 @@ static clv_status emit_op(partitioner *p, const clv_op *op, clv_error *err)
     if (!copy)
         return clv_fail_memory(err, "an op of the program", sizeof *op);
     CLV_TRY(record_decision(p, copy->name, strategy, err));
+    if (is_explained(p, op))
+        CLV_TRY(explain_op(p, op, &problem, strategy, copy->name, err));
     clv_instruction instruction = {
         .op = copy, .group = -1, .n_in = op->n_in, .n_out = op->n_out, .name = copy->name, .backward = op->backward};
     for (int i = 0; i < op->n_in; i++) {

@@ -222,6 +222,8 @@ static clv_status try_trial(search *s, clv_error *err)
     if (!legal)
         return CLV_OK;
     s->considered++;
+    if (s->problem->note)
+        s->problem->note(s->problem->note_arg, &s->trial);
     if (s->found && !better(&s->trial, &s->best, s->problem->by_bytes)) {
         if (s->runner_up == 0 || s->trial.seconds < s->runner_up)
             s->runner_up = s->trial.seconds;

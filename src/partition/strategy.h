@@ -18,6 +18,8 @@ enum { CLV_MAX_ATOMS = 10, CLV_MAX_AVAILABLE = 6 };
 /* An atom's choice: a factor's index, or one of these. */
 enum { CLV_CHOICE_NONE = -1, CLV_CHOICE_PARTIAL = -2 };
 
+struct clv_strategy;
+
 /* What is known when an op's strategy is chosen. */
 typedef struct clv_problem {
     const clv_op *op;
@@ -36,6 +38,9 @@ typedef struct clv_problem {
     bool by_bytes;     /* bytes, then work; else seconds */
     const clv_cost_model *cost;
     clv_reshard_cache *reshards;
+    void (*note)(void *arg,
+                 const struct clv_strategy *candidate); /* told of every legal assignment priced; may be NULL */
+    void *note_arg;
 } clv_problem;
 
 typedef struct clv_strategy {

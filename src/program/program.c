@@ -29,6 +29,16 @@ int clv_program_n_instructions(const clv_program *program)
     return program->n_instructions;
 }
 
+int clv_program_n_considered(const clv_program *program)
+{
+    return program->n_candidates;
+}
+
+clv_considered clv_program_considered(const clv_program *program, int i)
+{
+    return i >= 0 && i < program->n_candidates ? program->candidates[i] : (clv_considered){0};
+}
+
 int clv_program_n_collectives(const clv_program *program)
 {
     return program->n_steps;

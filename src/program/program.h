@@ -82,6 +82,8 @@ struct clv_program {
     clv_group_axes *groups;
     int n_outputs;
     clv_program_output *outputs;
+    int n_candidates, candidate_capacity;
+    clv_considered *candidates; /* of the ops explained, each op's in order of price */
     int n_decisions, decision_capacity;
     clv_decision *decisions;
     int64_t region_bytes;

@@ -1,0 +1,157 @@
+/* explain.c - cleave explain: the candidates for an op, and why one won; the program as a Graphviz graph. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/plan_graph.h"
+#include "cli/table.h"
+#include "program/program.h"
+
+typedef struct explain_args {
+    clv_plan_graph graph;
+    const char *op;
+    int64_t most;
+    bool dot, json;
+} explain_args;
+
+static int parse(explain_args *a, int argc, char **argv)
+{
+    clv_plan_graph *g = &a->graph;
+    const clv_option options[] = {
+        CLV_PLAN_GRAPH_OPTIONS(g),
+        {.names = "--op",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->op,
+         .value = "NAME",
+         .help = "a parameter, an op, or a scope of them: layers.3.mlp.down"},
+        {.names = "--most",
+         .kind = CLV_OPTION_INT,
+         .out = &a->most,
+         .min = 1,
+         .max = 1 << 20,
+         .value = "N",
+         .help = "candidates listed for each op, the cheapest first (8)"},
+        {.names = "--dot", .kind = CLV_OPTION_FLAG, .out = &a->dot, .help = "write the program for Graphviz instead"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+static clv_status check(const explain_args *a, clv_error *err)
+{
+    if (!a->op == !a->dot)
+        return clv_fail(err, CLV_EINVAL, "give either --op NAME, e.g. layers.0.mlp.down, or --dot");
+    return CLV_OK;
+}
+
+/* ---- candidates ---- */
+
+static void add_row(clv_table *t, const clv_considered *c)
+{
+    clv_table_row(t);
+    clv_table_text(t, "op", c->op);
+    clv_table_text(t, "chosen", c->chosen ? "*" : "");
+    clv_table_text(t, "split", c->split);
+    clv_table_bytes(t, "bytes", c->bytes);
+    clv_table_real(t, "seconds", c->seconds);
+    clv_table_real(t, "work_seconds", c->work_seconds);
+    clv_table_text(t, "layouts", c->layouts);
+}
+
+static clv_status list_candidates(const explain_args *a, const clv_program *program, int *code, clv_error *err)
+{
+    int n = clv_program_n_considered(program);
+    int64_t listed = 0;
+    const char *op = NULL;
+    if (n == 0)
+        return clv_fail(err, CLV_EINVAL, "no op is named '%s' or reads it; names are listed by plan --json and --dot",
+                        a->op);
+    clv_table *t = clv_table_new("candidates");
+    for (int i = 0; i < n; i++) {
+        clv_considered c = clv_program_considered(program, i);
+        bool same =
+            op && strcmp(op, c.op) == 0 && !(i > 0 && clv_program_considered(program, i - 1).seconds > c.seconds);
+        listed = same ? listed + 1 : 1;
+        op = c.op;
+        if (listed <= a->most || c.chosen)
+            add_row(t, &c);
+    }
+    *code = clv_table_finish(t, a->json);
+    return CLV_OK;
+}
+
+/* ---- Graphviz ---- */
+
+static void quote(const char *text)
+{
+    putchar('"');
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            putchar('\\');
+        putchar(*text);
+    }
+    putchar('"');
+}
+
+static void print_buffer(const clv_program *program, int b)
+{
+    const clv_buffer *buffer = &program->buffers[b];
+    char layout[CLV_LAYOUT_TEXT], label[CLV_LAYOUT_TEXT + 128];
+    clv_layout_print(layout, sizeof layout, &buffer->layout, &program->mesh);
+    snprintf(label, sizeof label, "%s {%s}", buffer->name ? buffer->name : "", layout);
+    printf("  b%d [shape=%s, label=", b, buffer->kind == CLV_BUFFER_TEMP ? "plaintext" : "box");
+    quote(label);
+    printf("];\n");
+}
+
+/* Ops are ellipses; collectives are filled, with their bytes. */
+static void print_dot(const clv_program *program)
+{
+    printf("digraph program {\n  rankdir=TB; node [fontsize=10];\n");
+    for (int b = 0; b < program->n_buffers; b++)
+        print_buffer(program, b);
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        char label[512];
+        if (instruction->op)
+            snprintf(label, sizeof label, "%s", instruction->name);
+        else
+            snprintf(label, sizeof label, "%s %.0f B", clv_step_name(instruction->step->kind),
+                     instruction->step->bytes);
+        printf("  i%d [%s, label=", i,
+               instruction->op ? "shape=ellipse" : "shape=ellipse, style=filled, fillcolor=gold");
+        quote(label);
+        printf("];\n");
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0)
+                printf("  b%d -> i%d;\n", instruction->in[k], i);
+        for (int k = 0; k < instruction->n_out; k++)
+            printf("  i%d -> b%d;\n", i, instruction->out[k]);
+    }
+    printf("}\n");
+}
+
+int command_explain(int argc, char **argv)
+{
+    explain_args a = {.graph = clv_plan_graph_defaults, .most = 8};
+    clv_error err = {0};
+    clv_program *program = NULL;
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    code = CLV_EXIT_OK;
+    a.graph.explain = a.op;
+    clv_status status = check(&a, &err);
+    if (status == CLV_OK)
+        status = clv_plan_graph_compile(&program, &a.graph, &err);
+    if (status == CLV_OK && a.dot)
+        print_dot(program);
+    else if (status == CLV_OK)
+        status = list_candidates(&a, program, &code, &err);
+    if (status != CLV_OK)
+        code = clv_command_report(argv[0], &err);
+    clv_program_free(program);
+    return code;
+}

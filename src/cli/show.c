@@ -1,0 +1,124 @@
+#include "cli/show.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "program/program.h"
+#include "tensor/text.h"
+
+enum { MAX_ROWS = 24, MAX_COLUMNS = 12, CELL = 96 };
+
+static bool is_called(const char *have, const char *wanted)
+{
+    size_t n = strlen(wanted);
+    return strcmp(have, wanted) == 0 || (strncmp(have, wanted, n) == 0 && strcmp(have + n, ".weight") == 0);
+}
+
+static clv_status find(const clv_buffer **out, const clv_program *program, const char *name, clv_error *err)
+{
+    char names[200];
+    clv_text some = {.out = names, .size = sizeof names};
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        if (!buffer->name)
+            continue;
+        if (is_called(buffer->name, name)) {
+            *out = buffer;
+            return CLV_OK;
+        }
+        if (some.length < sizeof names / 2)
+            clv_text_add(&some, "%s%s", some.length ? ", " : "", buffer->name);
+    }
+    clv_text_end(&some);
+    return clv_fail(err, CLV_EINVAL, "no parameter or input is called '%s'; there are %s, ...", name, names);
+}
+
+/* The dimensions that are cut, at most two: rows and columns of the picture. -1: none. */
+static void pick_dims(int dims[2], const clv_layout *layout)
+{
+    int n = 0;
+    dims[0] = dims[1] = -1;
+    for (int d = 0; d < layout->rank && n < 2; d++)
+        if (clv_layout_blocks(layout, d) > 1)
+            dims[n++] = d;
+}
+
+/* The ranks of a block, "0,4" or "0,4,... (32)"; the first of them is what colours it. */
+static int64_t cell_text(char cell[CELL], const clv_layout *layout, const clv_mesh *mesh, const int dims[2],
+                         int64_t row, int64_t column)
+{
+    clv_text text = {.out = cell, .size = CELL};
+    int64_t first = -1, n = 0;
+    for (int64_t rank = 0; rank < clv_mesh_ranks(mesh); rank++) {
+        if ((dims[0] >= 0 && clv_layout_block(layout, mesh, dims[0], rank) != row) ||
+            (dims[1] >= 0 && clv_layout_block(layout, mesh, dims[1], rank) != column))
+            continue;
+        if (n < 4)
+            clv_text_add(&text, "%s%lld", n ? "," : "", (long long)rank);
+        first = first < 0 ? rank : first;
+        n++;
+    }
+    if (n > 4)
+        clv_text_add(&text, ",..(%lld)", (long long)n);
+    clv_text_end(&text);
+    return first;
+}
+
+static void print_cell(const char *cell, int64_t first, int width, bool colour)
+{
+    static const int palette[] = {24, 28, 94, 54, 130, 23, 89, 58, 17, 52, 22, 60};
+    if (colour)
+        printf("\033[48;5;%dm\033[97m", palette[first % (int64_t)(sizeof palette / sizeof palette[0])]);
+    printf(" %-*s ", width, cell);
+    printf(colour ? "\033[0m" : "|");
+}
+
+static void print_range(const clv_buffer *buffer, int d, int64_t block)
+{
+    int64_t lo, hi;
+    if (d < 0)
+        return;
+    clv_cut_block(buffer->type.shape[d], buffer->layout.granule[d], clv_layout_blocks(&buffer->layout, d), block, &lo,
+                  &hi);
+    printf("[%lld,%lld) ", (long long)lo, (long long)hi);
+}
+
+clv_status clv_show_tensor(const clv_program *program, const char *name, clv_error *err)
+{
+    const clv_buffer *buffer;
+    char type[128], layout[CLV_LAYOUT_TEXT], mesh[512];
+    int dims[2];
+    CLV_TRY(find(&buffer, program, name, err));
+    clv_type_print(type, sizeof type, &buffer->type);
+    clv_layout_print(layout, sizeof layout, &buffer->layout, &program->mesh);
+    clv_mesh_print(mesh, sizeof mesh, &program->mesh);
+    printf("%s %s laid out {%s} on %s; a cell is a block, with the ranks that hold it\n", buffer->name, type, layout,
+           mesh);
+    pick_dims(dims, &buffer->layout);
+    int64_t rows = dims[0] >= 0 ? clv_layout_blocks(&buffer->layout, dims[0]) : 1;
+    int64_t columns = dims[1] >= 0 ? clv_layout_blocks(&buffer->layout, dims[1]) : 1;
+    int64_t some_rows = rows < MAX_ROWS ? rows : MAX_ROWS, some_columns = columns < MAX_COLUMNS ? columns : MAX_COLUMNS;
+    bool colour = isatty(STDOUT_FILENO) == 1;
+    if (dims[0] >= 0)
+        printf("rows: dimension %d in %lld blocks", dims[0], (long long)rows);
+    if (dims[1] >= 0)
+        printf("; columns: dimension %d in %lld blocks", dims[1], (long long)columns);
+    printf(dims[0] >= 0 ? "\n" : "every rank holds it whole\n");
+    for (int64_t r = 0; r < some_rows; r++) {
+        for (int64_t c = 0; c < some_columns; c++) {
+            char cell[CELL];
+            int64_t first = cell_text(cell, &buffer->layout, &program->mesh, dims, r, c);
+            print_cell(cell, first, 12, colour);
+        }
+        printf("  ");
+        print_range(buffer, dims[0], r);
+        printf("\n");
+    }
+    if (some_rows < rows || some_columns < columns)
+        printf("... of %lld x %lld blocks\n", (long long)rows, (long long)columns);
+    return CLV_OK;
+}
