@@ -211,8 +211,6 @@ typedef struct search {
     clv_strategy best, trial;
     bool found;
     bool keep; /* operands stay in place where that is asked for */
-    int considered;
-    double runner_up;
 } search;
 
 static clv_status try_trial(search *s, clv_error *err)
@@ -221,16 +219,10 @@ static clv_status try_trial(search *s, clv_error *err)
     CLV_TRY(price_assignment(&s->trial, &legal, s->problem, &s->context, s->keep, err));
     if (!legal)
         return CLV_OK;
-    s->considered++;
     if (s->problem->note)
         s->problem->note(s->problem->note_arg, &s->trial);
-    if (s->found && !better(&s->trial, &s->best, s->problem->by_bytes)) {
-        if (s->runner_up == 0 || s->trial.seconds < s->runner_up)
-            s->runner_up = s->trial.seconds;
+    if (s->found && !better(&s->trial, &s->best, s->problem->by_bytes))
         return CLV_OK;
-    }
-    if (s->found)
-        s->runner_up = s->best.seconds;
     s->best = s->trial;
     s->found = true;
     return CLV_OK;
@@ -309,8 +301,6 @@ clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, cl
     if (!s.found)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: no layout of its operands is legal", problem->op->name);
     *out = s.best;
-    out->considered = s.considered;
-    out->runner_up = s.runner_up;
     return CLV_OK;
 }
 

@@ -54,8 +54,6 @@ typedef struct clv_strategy {
     int moves;              /* collectives for that */
     double seconds;         /* of moves and of the busiest rank's work */
     double work_seconds;
-    int considered;   /* legal assignments priced */
-    double runner_up; /* seconds of the second best; 0 when there was one only */
 } clv_strategy;
 
 /* The cheapest strategy; ties by fewer bytes, then less work, then fewer moves, then the first in order. */

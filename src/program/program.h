@@ -60,15 +60,6 @@ typedef struct clv_program_output {
     int buffer;
 } clv_program_output;
 
-/* Why an op is split as it is. */
-typedef struct clv_decision {
-    const char *op;
-    const char *strategy; /* "model->factor 3" */
-    int considered;       /* legal assignments priced */
-    double bytes, seconds;
-    double runner_up; /* seconds of the second best; 0: there was none */
-} clv_decision;
-
 struct clv_program {
     clv_arena *arena;
     clv_mesh mesh;
@@ -84,8 +75,6 @@ struct clv_program {
     clv_program_output *outputs;
     int n_candidates, candidate_capacity;
     clv_considered *candidates; /* of the ops explained, each op's in order of price */
-    int n_decisions, decision_capacity;
-    clv_decision *decisions;
     int64_t region_bytes;
 };
 

@@ -1,0 +1,175 @@
+/* emit.c - buffers, instructions and changes of layout of the program as it grows. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "partition/partitioner.h"
+
+clv_status clv_partition_add_buffer(int *out, clv_partitioner *p, const clv_buffer *buffer, clv_error *err)
+{
+    clv_program *program = p->program;
+    if (clv_arena_grow(program->arena, &program->buffers, &program->buffer_capacity, program->n_buffers,
+                       sizeof *buffer) != 0)
+        return clv_fail_memory(err, "a buffer", sizeof *buffer);
+    program->buffers[program->n_buffers] = *buffer;
+    program->buffers[program->n_buffers].shares = -1;
+    *out = program->n_buffers++;
+    return CLV_OK;
+}
+
+clv_status clv_partition_add_instruction(clv_partitioner *p, const clv_instruction *instruction, clv_error *err)
+{
+    clv_program *program = p->program;
+    if (clv_arena_grow(program->arena, &program->instructions, &program->instruction_capacity, program->n_instructions,
+                       sizeof *instruction) != 0)
+        return clv_fail_memory(err, "an instruction", sizeof *instruction);
+    if (!instruction->op) {
+        if (clv_arena_grow(program->arena, &program->steps, &program->step_capacity, program->n_steps,
+                           sizeof *program->steps) != 0)
+            return clv_fail_memory(err, "a step", sizeof *program->steps);
+        program->steps[program->n_steps++] = program->n_instructions;
+    }
+    program->instructions[program->n_instructions++] = *instruction;
+    return CLV_OK;
+}
+
+static clv_status find_group(int *out, clv_partitioner *p, const clv_reshard_step *step, clv_error *err)
+{
+    clv_program *program = p->program;
+    *out = -1;
+    if (!clv_step_moves(step->kind))
+        return CLV_OK;
+    size_t bytes = (size_t)step->n_axes * sizeof *step->axes;
+    for (int g = 0; g < program->n_groups; g++)
+        if (program->groups[g].n == step->n_axes && memcmp(program->groups[g].axes, step->axes, bytes) == 0) {
+            *out = g;
+            return CLV_OK;
+        }
+    if (clv_arena_grow(program->arena, &program->groups, &program->group_capacity, program->n_groups,
+                       sizeof *program->groups) != 0)
+        return clv_fail_memory(err, "a group", sizeof *program->groups);
+    clv_group_axes *group = &program->groups[program->n_groups];
+    *group = (clv_group_axes){.n = step->n_axes};
+    memcpy(group->axes, step->axes, bytes);
+    *out = program->n_groups++;
+    return CLV_OK;
+}
+
+void clv_partition_place(clv_partitioner *p, int value, int buffer)
+{
+    clv_placement *at = &p->placements[value];
+    for (int k = 0; k < at->n; k++)
+        if (at->buffer[k] == buffer)
+            return;
+    if (at->n < CLV_MAX_AVAILABLE)
+        at->buffer[at->n++] = buffer;
+    if (!p->backward)
+        at->n_forward = at->n;
+    int primal = p->graph->values[value].primal;
+    p->program->buffers[buffer].is_gradient |= primal >= 0 && p->graph->values[primal].source == CLV_FROM_STATE &&
+                                               p->graph->values[primal].role == CLV_ROLE_PARAMETER;
+}
+
+const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int buffer)
+{
+    return &p->program->buffers[buffer].layout;
+}
+
+/* What a constraint gathered: the value before it, when each rank holds more of the result; -1: not gathered. */
+static int before_gather(const clv_partitioner *p, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    if (info->source != CLV_FROM_OP || !p->graph->ops[info->op].def->constraint)
+        return -1;
+    int before = p->graph->ops[info->op].in[0];
+    const clv_layout *from = clv_partition_layout_of(p, p->placements[before].buffer[0]);
+    const clv_layout *to = clv_partition_layout_of(p, p->placements[value].buffer[0]);
+    bool more = clv_layout_max_elems(to, info->type.shape) > clv_layout_max_elems(from, info->type.shape);
+    return more && !clv_layout_is_partial(from) ? before : -1;
+}
+
+/* The buffers that an op may read a value from. The backward pass, when it is to gather again, does not see what the forward
+ * pass made for its own use. */
+int clv_partition_at_hand(int out[CLV_MAX_AVAILABLE], const clv_partitioner *p, int value)
+{
+    const clv_placement *at = &p->placements[value];
+    bool again = p->backward && p->options->regather;
+    int before = again ? before_gather(p, value) : -1, n = 0;
+    for (int k = 0; k < at->n; k++)
+        if (!again || k >= at->n_forward || (k == 0 && before < 0))
+            out[n++] = at->buffer[k];
+    if (before >= 0 && n < CLV_MAX_AVAILABLE)
+        out[n++] = p->placements[before].buffer[0];
+    return n;
+}
+
+/* A step of a value from one buffer into another (or, with *to < 0, into a new one). */
+clv_status clv_partition_emit_step(clv_partitioner *p, const clv_reshard_step *step, int value, int from, int *to,
+                                   const clv_reason *why, clv_error *err)
+{
+    if (*to < 0) {
+        clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = p->program->buffers[from].type, .layout = step->to};
+        CLV_TRY(clv_partition_add_buffer(to, p, &buffer, err));
+    }
+    clv_instruction instruction = {.step = clv_arena_copy(p->program->arena, step, sizeof *step),
+                                   .n_in = 1,
+                                   .n_out = 1,
+                                   .name = why->op,
+                                   .cause = clv_partition_describe(p, why, value),
+                                   .tensor = clv_arena_string(p->program->arena, clv_partition_value_name(p, value)),
+                                   .implicit = clv_partition_is_implicit(p, why, step, value),
+                                   .backward = p->backward};
+    if (!instruction.step || !instruction.cause || !instruction.tensor)
+        return clv_fail_memory(err, "a step", sizeof instruction);
+    if (instruction.implicit && p->options->max_implicit_bytes > 0 &&
+        step->bytes > (double)p->options->max_implicit_bytes)
+        return clv_partition_refuse_implicit(p, &instruction, err);
+    instruction.in[0] = from;
+    instruction.out[0] = *to;
+    CLV_TRY(find_group(&instruction.group, p, step, err));
+    return clv_partition_add_instruction(p, &instruction, err);
+}
+
+/* The same elements on every rank under another layout (empty shards have other shapes): the same memory, seen so. */
+static clv_status see_as(int *out, clv_partitioner *p, int from, const clv_layout *to, clv_error *err)
+{
+    clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = p->program->buffers[from].type, .layout = *to};
+    CLV_TRY(clv_partition_add_buffer(out, p, &buffer, err));
+    p->program->buffers[*out].shares = clv_program_root(p->program, from);
+    return CLV_OK;
+}
+
+bool clv_partition_is_state(const clv_partitioner *p, int buffer)
+{
+    return p->program->buffers[clv_program_root(p->program, buffer)].kind == CLV_BUFFER_STATE;
+}
+
+/* Brings a value to a layout and notes every layout passed on the way as at hand. */
+clv_status clv_partition_bring(int *out, clv_partitioner *p, int value, const clv_layout *to, const clv_reason *why,
+                               clv_error *err)
+{
+    const clv_type *type = &p->graph->values[value].type;
+    const clv_reshard_plan *best = NULL;
+    int from = -1, buffers[CLV_MAX_AVAILABLE], n = clv_partition_at_hand(buffers, p, value);
+    for (int k = 0; k < n; k++) {
+        const clv_reshard_plan *plan;
+        CLV_TRY(clv_reshard_cached(&plan, p->reshards, clv_partition_layout_of(p, buffers[k]), to, type->shape,
+                                   type->dtype, err));
+        if (!best || plan->bytes < best->bytes || (plan->bytes == best->bytes && plan->n_steps < best->n_steps)) {
+            best = plan;
+            from = buffers[k];
+        }
+    }
+    for (int i = 0; best && i < best->n_steps; i++) {
+        int next = -1;
+        CLV_TRY(clv_partition_emit_step(p, &best->steps[i], value, from, &next, why, err));
+        clv_partition_place(p, value, next);
+        from = next;
+    }
+    if (!clv_layout_equal(clv_partition_layout_of(p, from), to)) {
+        CLV_TRY(see_as(&from, p, from, to, err));
+        clv_partition_place(p, value, from);
+    }
+    *out = from;
+    return CLV_OK;
+}

@@ -1,0 +1,85 @@
+/* partitioner.h - what the parts of clv_compile share: where values are at hand, and why they move. */
+#ifndef CLEAVE_PARTITION_PARTITIONER_H
+#define CLEAVE_PARTITION_PARTITIONER_H
+
+#include "graph/graph.h"
+#include "partition/memo.h"
+#include "partition/reshard.h"
+#include "program/program.h"
+
+/* Where a value is at hand: buffers, each in its layout. The first is as it was made. */
+typedef struct clv_placement {
+    int n;
+    int buffer[CLV_MAX_AVAILABLE];
+    int n_forward; /* of those, made by the forward pass */
+    bool wanted;
+    clv_layout target;
+    int fan_in; /* addends of the sum that the value goes into, see clv_problem */
+    int heir;   /* the constrained cotangent that the value, or its sum, becomes; -1 */
+} clv_placement;
+
+typedef struct clv_partitioner {
+    const clv_graph *graph;
+    clv_program *program;
+    clv_arena *scratch;
+    clv_reshard_cache *reshards;
+    clv_memo *memo;
+    const clv_compile_options *options;
+    clv_placement *placements; /* [n_values] */
+    bool *live_op;             /* [n_ops] */
+    bool backward;             /* the op in hand is of the backward pass */
+} clv_partitioner;
+
+/* Why a value changes layout. */
+typedef struct clv_reason {
+    const char *op;    /* that needs it, or the output or state that it becomes; lives with the program */
+    const char *cause; /* NULL: the operand of an op, described when a step is made */
+    const clv_op *reader;
+    const clv_strategy *strategy; /* of reader */
+    int operand;
+} clv_reason;
+
+/* ---- wanted.c: what is asked of values before any op is split ---- */
+
+void clv_partition_mark_live(clv_partitioner *p);
+void clv_partition_find_wanted(clv_partitioner *p);
+/* Sizes of sums of sums whose inner results nobody else reads: gradients that fan in. */
+clv_status clv_partition_find_fan_in(clv_partitioner *p, clv_error *err);
+
+/* ---- partition.c ---- */
+
+/* The problem of an op, without layouts. types: room for its operands and results. */
+void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_partitioner *p, const clv_op *op);
+
+/* ---- emit.c: the program as it grows ---- */
+
+clv_status clv_partition_add_buffer(int *out, clv_partitioner *p, const clv_buffer *buffer, clv_error *err);
+clv_status clv_partition_add_instruction(clv_partitioner *p, const clv_instruction *instruction, clv_error *err);
+void clv_partition_place(clv_partitioner *p, int value, int buffer);
+const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int buffer);
+/* The buffers that an op may read a value from. The backward pass, when it is to gather again, does not see what the forward
+ * pass made for its own use. */
+int clv_partition_at_hand(int out[CLV_MAX_AVAILABLE], const clv_partitioner *p, int value);
+/* A step of a value from one buffer into another (or, with *to < 0, into a new one). */
+clv_status clv_partition_emit_step(clv_partitioner *p, const clv_reshard_step *step, int value, int from, int *to,
+                                   const clv_reason *why, clv_error *err);
+bool clv_partition_is_state(const clv_partitioner *p, int buffer);
+/* Brings a value to a layout and notes every layout passed on the way as at hand. */
+clv_status clv_partition_bring(int *out, clv_partitioner *p, int value, const clv_layout *to, const clv_reason *why,
+                               clv_error *err);
+
+/* ---- explain.c: names, causes, candidates ---- */
+
+/* The name of a value: of the state or input, else of the op that makes it. */
+const char *clv_partition_value_name(const clv_partitioner *p, int value);
+const char *clv_partition_describe(const clv_partitioner *p, const clv_reason *why, int value);
+/* Whether nobody asked for the step: an op's operand moves, and it is no weight that rules leave to be gathered. */
+bool clv_partition_is_implicit(const clv_partitioner *p, const clv_reason *why, const clv_reshard_step *step,
+                               int value);
+clv_status clv_partition_refuse_implicit(const clv_partitioner *p, const clv_instruction *step, clv_error *err);
+bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op);
+/* Searches again and keeps what was considered. */
+clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, clv_problem *problem,
+                                    const clv_strategy *chosen, const char *name, clv_error *err);
+
+#endif

@@ -1,0 +1,154 @@
+/* wanted.c - before ops are split: which are live, where their results are wanted, and which sums fan in.
+ *
+ * Where a result is wanted, if anywhere, is looked up in three places: what the user stated (constraint, output, assigned
+ * state), carried back through ops that only pass elements on; a cotangent is wanted like its primal.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "partition/partitioner.h"
+
+void clv_partition_mark_live(clv_partitioner *p)
+{
+    const clv_graph *graph = p->graph;
+    bool *live = clv_arena_alloc(p->scratch, (size_t)graph->n_values, sizeof *live);
+    if (!live)
+        return;
+    for (int o = 0; o < graph->n_outputs; o++)
+        live[graph->outputs[o].value] = true;
+    for (int v = 0; v < graph->n_values; v++)
+        if (graph->values[v].assigned >= 0)
+            live[graph->values[v].assigned] = true;
+    for (int o = graph->n_ops - 1; o >= 0; o--) {
+        const clv_op *op = &graph->ops[o];
+        for (int r = 0; r < op->n_out; r++)
+            p->live_op[o] = p->live_op[o] || live[op->out[r]];
+        for (int i = 0; p->live_op[o] && i < op->n_in; i++)
+            if (op->in[i] >= 0)
+                live[op->in[i]] = true;
+    }
+}
+
+static void want(clv_partitioner *p, int value, const clv_layout *layout)
+{
+    clv_placement *at = &p->placements[value];
+    if (at->wanted)
+        return;
+    at->wanted = true;
+    at->target = *layout;
+}
+
+static bool same_factors(const clv_dim_factors *a, const clv_dim_factors *b)
+{
+    return a->n == b->n && memcmp(a->factor, b->factor, (size_t)a->n) == 0;
+}
+
+/* The layout of operand i under which result 0 comes out in `target`, where each of its dimensions is one of the
+ * result's; false when the op does more than pass elements on. */
+static bool carry_back(clv_layout *out, const clv_problem *problem, int i, const clv_layout *target)
+{
+    const clv_rule *rule = &problem->rule;
+    *out = clv_layout_replicated(problem->in[i].rank);
+    for (int d = 0; d < out->rank; d++) {
+        int match = -1;
+        for (int r = 0; match < 0 && r < target->rank; r++)
+            if (rule->in[i][d].n > 0 && same_factors(&rule->in[i][d], &rule->out[0][r]))
+                match = r;
+        if (match < 0 && problem->in[i].shape[d] != 1)
+            return false;
+        const clv_subaxis *axes = NULL;
+        int n = match < 0 ? 0 : clv_layout_axes(&axes, target, match);
+        if (n > 0 && clv_layout_set_dim(out, problem->mesh, d, axes, n, target->granule[match], NULL) != CLV_OK)
+            return false;
+    }
+    return true;
+}
+
+void clv_partition_find_wanted(clv_partitioner *p)
+{
+    const clv_graph *graph = p->graph;
+    for (int o = 0; o < graph->n_outputs; o++)
+        if (graph->outputs[o].stated)
+            want(p, graph->outputs[o].value, &graph->outputs[o].layout);
+    for (int v = 0; v < graph->n_values; v++)
+        if (graph->values[v].assigned >= 0)
+            want(p, graph->values[v].assigned, &graph->values[v].layout);
+    for (int o = graph->n_ops - 1; o >= 0; o--) {
+        const clv_op *op = &graph->ops[o];
+        if (!p->live_op[o] || op->def->follows_primal)
+            continue;
+        if (op->def->constraint) {
+            want(p, op->in[0], op->def->constraint(op));
+            continue;
+        }
+        const clv_placement *result = &p->placements[op->out[0]];
+        if (!result->wanted || op->n_out != 1 || !op->def->rule)
+            continue;
+        clv_problem problem;
+        clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
+        clv_partition_load_op(&problem, types, p, op);
+        for (int i = 0; i < op->n_in; i++) {
+            clv_layout layout;
+            if (op->in[i] >= 0 && clv_type_elems(&problem.in[i]) == clv_type_elems(&problem.out[0]) &&
+                carry_back(&layout, &problem, i, &result->target))
+                want(p, op->in[i], &layout);
+        }
+    }
+}
+
+static bool is_sum(const clv_partitioner *p, int o)
+{
+    const clv_op *op = &p->graph->ops[o];
+    return p->live_op[o] && op->def->is_sum && op->def->is_sum(op) && op->in[0] != op->in[1];
+}
+
+/* What a sum, or a constrained cotangent, tells its operands that nobody else reads. */
+static void inherit(clv_partitioner *p, int o, const int *readers)
+{
+    const clv_op *op = &p->graph->ops[o];
+    bool sum = is_sum(p, o);
+    if (!sum && !(p->live_op[o] && op->def->follows_primal))
+        return;
+    const clv_placement *result = &p->placements[op->out[0]];
+    for (int i = 0; i < op->n_in; i++) {
+        clv_placement *operand = &p->placements[op->in[i]];
+        if (readers[op->in[i]] != 1)
+            continue;
+        operand->heir = sum ? result->heir : op->out[0];
+        if (sum)
+            operand->fan_in = result->fan_in;
+    }
+}
+
+/* Sizes of sums of sums whose inner results nobody else reads: gradients that fan in. */
+clv_status clv_partition_find_fan_in(clv_partitioner *p, clv_error *err)
+{
+    const clv_graph *graph = p->graph;
+    int *readers = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *readers);
+    if (!readers)
+        return clv_fail_memory(err, "readers", (size_t)graph->n_values * sizeof *readers);
+    for (int v = 0; v < graph->n_values; v++) {
+        p->placements[v].fan_in = 1;
+        p->placements[v].heir = -1;
+        readers[v] += graph->values[v].assigned >= 0;
+    }
+    for (int o = 0; o < graph->n_outputs; o++)
+        readers[graph->outputs[o].value]++;
+    for (int o = 0; o < graph->n_ops; o++)
+        for (int i = 0; p->live_op[o] && i < graph->ops[o].n_in; i++)
+            if (graph->ops[o].in[i] >= 0)
+                readers[graph->ops[o].in[i]]++;
+    for (int o = 0; o < graph->n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        if (!is_sum(p, o))
+            continue;
+        clv_placement *sum = &p->placements[op->out[0]];
+        sum->fan_in = 0;
+        for (int i = 0; i < 2; i++)
+            sum->fan_in += readers[op->in[i]] == 1 ? p->placements[op->in[i]].fan_in : 1;
+    }
+    for (int o = graph->n_ops - 1; o >= 0; o--)
+        inherit(p, o, readers);
+    return CLV_OK;
+}

@@ -1,0 +1,300 @@
+/* test_cli_plan.c - cleave plan and explain: bytes against formulas and against XLA's, what they refuse, meshes of any size. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+static const char *path_of(const char *variable)
+{
+    const char *path = getenv(variable);
+    assert_non_null(path);
+    return path;
+}
+
+/* The exit code; out receives what it printed. */
+static int run(char *out, size_t size, const char *format, ...)
+{
+    char arguments[1024], command[2048];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(arguments, sizeof arguments, format, args);
+    va_end(args);
+    snprintf(command, sizeof command, "%s/cleave %s 2>&1", path_of("CLV_BUILD_DIR"), arguments);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    size_t n = fread(out, 1, size - 1, pipe);
+    out[n] = '\0';
+    char rest[4096];
+    while (fread(rest, 1, sizeof rest, pipe) > 0)
+        ;
+    int status = pclose(pipe);
+    return status >> 8;
+}
+
+static json_t *plan(const char *format, ...)
+{
+    enum { ROOM = 1 << 20 };
+    char arguments[1024], *out = malloc(ROOM);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(arguments, sizeof arguments, format, args);
+    va_end(args);
+    assert_non_null(out);
+    if (run(out, ROOM, "plan %s --json", arguments) != 0)
+        fail_msg("plan %s: %s", arguments, out);
+    json_t *document = json_loads(out, 0, NULL);
+    assert_non_null(document);
+    free(out);
+    return document;
+}
+
+static double bytes_of(json_t *document)
+{
+    double bytes = json_number_value(json_object_get(document, "bytes")), sum = 0;
+    json_t *list = json_object_get(document, "collectives");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        sum += json_number_value(json_object_get(json_array_get(list, i), "bytes"));
+    json_decref(document);
+    assert_true(fabs(bytes - sum) <= 1e-9 * sum);
+    return bytes;
+}
+
+static void assert_bytes(double got, double want)
+{
+    if (!(fabs(got - want) <= 1e-9 * want))
+        fail_msg("%.1f bytes, expected %.1f", got, want);
+}
+
+/* ---- bytes ---- */
+
+/* GSPMD's 2-D feed-forward: 2A + 2W forward, at most 3A + 4W more backward, less when gathered operands are kept. */
+static void test_2d_feed_forward(void **state)
+{
+    static const struct {
+        int b, s, m, h, x, y;
+    } cases[] = {{8, 4, 16, 32, 4, 2}, {8, 128, 256, 1024, 2, 4}, {8, 128, 256, 1024, 4, 2}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[256];
+        snprintf(text, sizeof text,
+                 "--block ffn --batch %d --seq %d --hidden %d --ffn %d --mesh X=%d,Y=%d --rules gspmd-2d", cases[i].b,
+                 cases[i].s, cases[i].m, cases[i].h, cases[i].x, cases[i].y);
+        double a = 4.0 * cases[i].b * cases[i].s * cases[i].m / cases[i].x * (cases[i].y - 1) / cases[i].y;
+        double w = 4.0 * cases[i].m * cases[i].h / cases[i].y * (cases[i].x - 1) / cases[i].x;
+        double forward = bytes_of(plan("%s --forward", text)), kept = bytes_of(plan("%s --grad", text));
+        double again = bytes_of(plan("%s --grad --regather", text));
+        assert_bytes(forward, 2 * a + 2 * w);
+        assert_true(kept <= again && again <= forward + 3 * a + 4 * w);
+        assert_bytes(kept, forward + 2 * a + 2 * w);
+    }
+    assert_bytes(bytes_of(plan("--block ffn --batch 8 --seq 4 --hidden 16 --ffn 32 --mesh X=4,Y=2 --rules gspmd-2d")),
+                 2048);
+}
+
+/* Tensor parallelism with and without sequence parallelism moves equal bytes, as an all-reduce is a reduce-scatter and an
+ * all-gather: 2 (forward) and 4 (with gradients) reductions of the residual. */
+static void test_sequence_parallel_bytes(void **state)
+{
+    (void)state;
+    for (int t = 2; t <= 8; t *= 2) {
+        double reduction = 2.0 * (t - 1) / t * 8 * 128 * 256 * 4;
+        for (int gradient = 0; gradient < 2; gradient++) {
+            const char *pass = gradient ? "--grad" : "--forward";
+            double tp = bytes_of(plan("--block gpt --ffn 1024 --mesh model=%d --rules megatron %s", t, pass));
+            double sp = bytes_of(plan("--block gpt --ffn 1024 --mesh model=%d --rules megatron-sp %s", t, pass));
+            double norms = gradient ? 2 * 2.0 * (t - 1) / t * 256 * 4 : 0; /* the gains' gradients, summed over t */
+            assert_bytes(tp, (gradient ? 4 : 2) * reduction);
+            assert_bytes(sp, tp + norms);
+        }
+    }
+}
+
+/* Never more than XLA in any case of bench/xla_bytes.json, but for moments of norms (1 %). */
+static void test_never_more_than_xla(void **state)
+{
+    char path[4096];
+    (void)state;
+    snprintf(path, sizeof path, "%s/bench/xla_bytes.json", path_of("CLV_SOURCE_DIR"));
+    json_t *document = json_load_file(path, 0, NULL), *cases = json_object_get(document, "cases");
+    assert_true(json_array_size(cases) > 100);
+    for (size_t i = 0; i < json_array_size(cases); i++) {
+        json_t *c = json_array_get(cases, i);
+        const char *layouts = json_string_value(json_object_get(c, "layouts"));
+        const char *pass = json_string_value(json_object_get(c, "pass"));
+        const char *mesh = json_string_value(json_object_get(c, "mesh"));
+        const char *block = json_string_value(json_object_get(c, "block"));
+        double theirs = json_number_value(json_object_get(c, "bytes"));
+        double ours = bytes_of(plan("--block %s --ffn 1024 --mesh %s --rules %s %s", block, mesh,
+                                    strcmp(layouts, "2d") == 0 ? "gspmd-2d" : layouts,
+                                    strcmp(pass, "forward") == 0 ? "--forward"
+                                    : strcmp(pass, "grad") == 0  ? "--grad"
+                                                                 : "--grad --regather"));
+        if (!(ours <= 1.01 * theirs))
+            fail_msg("%s by %s on %s, %s: %.0f bytes, XLA %.0f", block, layouts, mesh, pass, ours, theirs);
+    }
+    json_decref(document);
+}
+
+/* ---- a model of any size on any mesh ---- */
+
+static void write_config(char *path, size_t size, int layers)
+{
+    snprintf(path, size, "%s/plan_config_%d.json", path_of("CLV_BUILD_DIR"), layers);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(
+        file,
+        "{\"model_type\":\"llama\",\"hidden_size\":512,\"num_hidden_layers\":%d,\"num_attention_heads\":8,"
+        "\"num_key_value_heads\":8,\"intermediate_size\":1408,\"vocab_size\":32000,\"max_position_embeddings\":4096,"
+        "\"rms_norm_eps\":1e-5,\"hidden_act\":\"silu\",\"rope_theta\":10000.0,\"tie_word_embeddings\":false}",
+        layers);
+    fclose(file);
+}
+
+static void test_models(void **state)
+{
+    static const char *const cases[] = {
+        "--mesh model=1 --train",
+        "--mesh data=256,model=12 --rules fsdp+megatron-sp --batch 512 --train --dtype bf16",
+        "--mesh data=1000,model=100 --batch 1000 --train",
+        "--mesh X=250,Y=400 --rules gspmd-2d --batch 1000 --prefill",
+        "--mesh data=4,model=7 --decode --seq 777 --dtype bf16",
+        "--mesh data=8 --rules zero1 --train --dtype bf16",
+    };
+    char config[4096];
+    (void)state;
+    write_config(config, sizeof config, 3);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        json_t *p = plan("-m %s %s", config, cases[i]), *memory = json_object_get(p, "memory");
+        assert_true(json_integer_value(json_object_get(memory, "parameters")) > 0);
+        assert_true(json_number_value(json_object_get(json_object_get(p, "predicted"), "seconds")) > 0);
+        assert_true((json_integer_value(json_object_get(memory, "optimizer")) > 0) ==
+                    (strstr(cases[i], "train") != NULL));
+        assert_true((json_integer_value(json_object_get(memory, "kv_cache")) > 0) ==
+                    (strstr(cases[i], "train") == NULL));
+        json_decref(p);
+    }
+}
+
+/* Repeated layers fold into one row of text. */
+static void test_layers_fold(void **state)
+{
+    char few[4096], many[4096], *out = malloc(1 << 16), *more = malloc(1 << 16);
+    (void)state;
+    write_config(few, sizeof few, 3);
+    write_config(many, sizeof many, 30);
+    assert_int_equal(run(out, 1 << 16, "plan -m %s --mesh data=2,model=2", few), 0);
+    assert_int_equal(run(more, 1 << 16, "plan -m %s --mesh data=2,model=2", many), 0);
+    int lines = 0, more_lines = 0;
+    for (const char *p = out; *p; p++)
+        lines += *p == '\n';
+    for (const char *p = more; *p; p++)
+        more_lines += *p == '\n';
+    assert_int_equal(lines, more_lines);
+    assert_non_null(strstr(more, "layers.*."));
+    free(out);
+    free(more);
+}
+
+/* ---- explain and show ---- */
+
+static void test_explain(void **state)
+{
+    char out[1 << 14];
+    (void)state;
+    assert_int_equal(run(out, sizeof out, "explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --op down --json"), 0);
+    json_t *document = json_loads(out, 0, NULL), *rows = json_object_get(document, "candidates");
+    int chosen = 0;
+    double best = INFINITY, price = 0;
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        json_t *row = json_array_get(rows, i);
+        double seconds = json_number_value(json_object_get(row, "seconds"));
+        best = fmin(best, seconds);
+        if (strcmp(json_string_value(json_object_get(row, "chosen")), "*") == 0) {
+            chosen++;
+            price = seconds;
+        }
+    }
+    assert_true(json_array_size(rows) > 1);
+    assert_int_equal(chosen, 1);
+    assert_true(price == best);
+    json_decref(document);
+    assert_int_equal(run(out, sizeof out, "explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot"), 0);
+    assert_non_null(strstr(out, "digraph program {"));
+    assert_non_null(strstr(out, "reduce_scatter"));
+    assert_int_equal(run(out, sizeof out, "plan --block ffn --mesh X=2,Y=4 --rules gspmd-2d --show down"), 0);
+    assert_non_null(strstr(out, " 3            | 7            |  [768,1024)"));
+}
+
+/* ---- refusals ---- */
+
+static void test_refused(void **state)
+{
+    static const struct {
+        const char *arguments, *message;
+        int code;
+    } cases[] = {
+        {"plan --mesh model=2", "give either -m PATH or --block ffn|attention|gpt|llama", 2},
+        {"plan --block gpt --grad --forward", "give one of --forward and --grad", 2},
+        {"plan --block gpt --train", "--train, --prefill and --decode are for models", 2},
+        {"plan --block gpt --mesh a=2", "the default rules do not fit the mesh 'a=2'", 2},
+        {"plan --block gpt --mesh model=0", "model", 2},
+        {"plan --block gpt --mesh model=200000", "200000 ranks; valid: at most 100000", 2},
+        {"plan --block gpt --mesh model=2 -tp 2", "give either it or --mesh", 2},
+        {"plan --block gpt -tp 2 --rules dp", "the rules 'dp' do not fit the mesh 'model=2'", 2},
+        {"plan --block gpt -tp 2 --sp --rules megatron", "--sp is --rules megatron-sp", 2},
+        {"plan --block gpt --batch 0", "--batch", 2},
+        {"plan --block gpt --memory-limit 1K", "--memory-limit allows 1024", 2},
+        {"plan --block gpt --hardware nowhere.json", "--hardware nowhere.json: no such file; valid: ", 2},
+        {"plan --block gpt --show nothing", "no parameter or input is called 'nothing'", 2},
+        {"plan -m nowhere", "nowhere", 1},
+        {"explain --block gpt --op nothing", "no op is named 'nothing' or reads it", 2},
+        {"explain --block gpt", "give either --op NAME", 2},
+    };
+    char out[8192];
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int code = run(out, sizeof out, "%s", cases[i].arguments);
+        if (code != cases[i].code || !strstr(out, cases[i].message) || strchr(out, '\n') != out + strlen(out) - 1)
+            fail_msg("%s: exit %d, %s", cases[i].arguments, code, out);
+    }
+}
+
+/* A collective that nobody asked for: the sequence split over an axis that attention's keys cannot keep. */
+static void test_implicit_collectives(void **state)
+{
+    char rules[4096], out[8192];
+    (void)state;
+    snprintf(rules, sizeof rules, "%s/context_parallel.json", path_of("CLV_BUILD_DIR"));
+    FILE *file = fopen(rules, "w");
+    fprintf(file, "{\"rules\": [[\"seq\", \"c\"]]}\n");
+    fclose(file);
+    assert_int_equal(run(out, sizeof out, "plan --block attention --mesh c=2 --rules %s", rules), 0);
+    assert_int_equal(
+        run(out, sizeof out, "plan --block attention --mesh c=2 --rules %s --max-implicit-bytes 1000", rules), 2);
+    assert_non_null(strstr(out, "that nobody asked for (at most 1000 are allowed)"));
+    assert_non_null(strstr(out, "attention"));
+    assert_non_null(strstr(out, "states"));
+    assert_int_equal(run(out, sizeof out, "plan --block gpt --mesh model=4 --sp --max-implicit-bytes 1000 --grad"), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_2d_feed_forward),
+        cmocka_unit_test(test_sequence_parallel_bytes),
+        cmocka_unit_test(test_never_more_than_xla),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_layers_fold),
+        cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_implicit_collectives),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,163 @@
+/* test_plan_memory.c - the memory that a plan states: what a session takes, and what textbooks say of activations. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/nn.h"
+#include "cleave/session.h"
+#include "program/program.h"
+
+static void must(clv_status status, const clv_error *err)
+{
+    if (status != CLV_OK)
+        fail_msg("%s", err->message);
+}
+
+typedef struct shape {
+    int64_t b, s, h, a, ffn;
+} shape;
+
+/* A GPT block without biases, forward and backward; gradients are outputs. */
+static clv_program *compile(const shape *z, const char *mesh_text, const char *preset, clv_dtype dtype, bool regather,
+                            bool update)
+{
+    enum { MOST = 32 };
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program;
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    clv_axis_rules rules = clv_graph_rules(graph, preset);
+    clv_layout layout = clv_residual_layout(graph, &rules, 3);
+    int64_t dims[] = {z->b, z->s, z->h};
+    clv_value x = clv_input(graph, "x", dtype, 3, dims, &layout), dy = clv_input(graph, "dy", dtype, 3, dims, &layout);
+    clv_block_options o = clv_block_defaults(CLV_BLOCK_GPT, z->a, z->a, z->ffn);
+    o.attention.bias = o.attention.output_bias = o.mlp.bias = o.norm_bias = false;
+    clv_value y = clv_transformer_block(graph, x, &rules, &o), wrt[MOST + 1], d[MOST + 1];
+    int n = clv_parameters(graph, wrt, MOST);
+    wrt[n] = x;
+    clv_gradients(graph, y, dy, wrt, n + 1, d);
+    clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
+              step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
+    for (int i = 0; i <= n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "d%d", i);
+        if (update && i < n)
+            clv_adamw(graph, wrt[i], d[i], lr, step, NULL);
+        else
+            clv_output(graph, name, d[i], NULL);
+    }
+    must(clv_compile(&program, graph, &(clv_compile_options){.regather = regather}, &err), &err);
+    clv_graph_free(graph);
+    return program;
+}
+
+/* ---- what is planned is what is taken ---- */
+
+static void test_session_takes_what_is_planned(void **state)
+{
+    static const struct {
+        const char *mesh, *rules;
+    } cases[] = {{"model=1", "megatron"},
+                 {"model=2", "megatron"},
+                 {"model=3", "megatron-sp"},
+                 {"X=2,Y=2", "gspmd-2d"},
+                 {"data=2,model=2", "fsdp+megatron-sp"},
+                 {"data=3", "fsdp"},
+                 {"data=2,model=2", "megatron"},
+                 {"data=2", "dp"}};
+    static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16};
+    const shape z = {2, 24, 40, 5, 72};
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++)
+        for (int t = 0; t < 2; t++) {
+            clv_error err = {0};
+            clv_session *session;
+            clv_program *program = compile(&z, cases[c].mesh, cases[c].rules, dtypes[t], false, true);
+            clv_memory m = clv_program_memory(program);
+            must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
+            must(clv_session_load(session, program, &err), &err);
+            assert_int_equal(clv_session_rank_bytes(session), m.total);
+            assert_int_equal(m.gradients + m.activations + m.gathered + m.inputs + m.communication + m.temporaries +
+                                 m.workspace + m.fragments,
+                             m.region);
+            assert_true(m.fragments >= 0);
+            clv_session_free(session);
+            clv_program_free(program);
+        }
+}
+
+/* AdamW on 16-bit parameters: 2 bytes of parameter, 12 of state each; 32-bit: 4 and 8. */
+static void test_optimizer_bytes(void **state)
+{
+    const shape z = {2, 16, 64, 4, 256};
+    const int64_t parameters = 4 * 64 * 64 + 2 * 64 * 256 + 2 * 64;
+    (void)state;
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        clv_program *program = compile(&z, "model=1", "megatron", bf16 ? CLV_BF16 : CLV_F32, false, true);
+        clv_memory m = clv_program_memory(program);
+        assert_int_equal(m.parameters, parameters * (bf16 ? 2 : 4));
+        assert_int_equal(m.optimizer, parameters * (bf16 ? 12 : 8));
+        clv_program_free(program);
+    }
+}
+
+/* ---- activations (Korthikanti et al. 2022, arXiv:2205.05198, section 4) ---- */
+
+/* What the forward pass leaves for the backward pass, the input of the block among it, its output (the next block's input)
+ * and the cotangent not. */
+static int64_t kept_bytes(const clv_program *program)
+{
+    int first = 0;
+    int64_t bytes = 0;
+    while (!program->instructions[first].backward)
+        first++;
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        bool is_x = buffer->kind == CLV_BUFFER_INPUT && strcmp(buffer->name, "x") == 0;
+        bool made = buffer->kind == CLV_BUFFER_TEMP && buffer->first >= 0 && buffer->first < first;
+        if ((made || is_x) && buffer->shares < 0 && buffer->last >= first)
+            bytes += buffer->bytes;
+    }
+    return bytes;
+}
+
+/* The paper's s b h (34 + 5 a s / h) a layer, in bytes of 16-bit training, less what our kernels do not keep: flash attention has no
+ * s x s matrices (5 a s / h), there is no dropout (masks: 2 of the 34); plus what they do: a row's moments (two f64
+ * for each LayerNorm) and attention's log-sum-exp (f32 a head and row). `whole` of the 32 are not split over t. */
+static int64_t formula(const shape *z, int64_t t, int64_t whole, bool rows_split)
+{
+    int64_t sbh = z->s * z->b * z->h, rows = z->s * z->b;
+    return sbh * whole + sbh * (32 - whole) / t + 2 * 16 * rows / (rows_split ? t : 1) + 4 * z->a * rows / t;
+}
+
+static void test_activation_formula(void **state)
+{
+    const shape z = {2, 64, 128, 8, 512};
+    (void)state;
+    for (int64_t t = 1; t <= 8; t *= 2) {
+        char mesh[32];
+        snprintf(mesh, sizeof mesh, "model=%d", (int)t);
+        clv_program *tp = compile(&z, mesh, "megatron", CLV_BF16, false, false);
+        clv_program *sp = compile(&z, mesh, "megatron-sp", CLV_BF16, true, false);
+        /* TP: 10 + 24/t, of the 10 the dropout masks are 2. TP + SP: all over t, when inputs are gathered again. */
+        assert_int_equal(kept_bytes(tp), formula(&z, t, 8, false));
+        assert_int_equal(kept_bytes(sp), formula(&z, t, 0, true));
+        clv_program_free(tp);
+        clv_program_free(sp);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_session_takes_what_is_planned),
+                                       cmocka_unit_test(test_optimizer_bytes),
+                                       cmocka_unit_test(test_activation_formula)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
