@@ -1,0 +1,234 @@
+/* test_out_of_memory.c - every allocation fails once: each call then says so (or does without), and leaves nothing behind. The
+ * allocator is wrapped at link time (tests/CMakeLists.txt); what libraries allocate inside themselves is not. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/nn.h"
+#include "cleave/session.h"
+#include "io/weights.h"
+#include "models/model.h"
+
+/* ---- the allocator ---- */
+
+void *__real_malloc(size_t size);
+void *__real_calloc(size_t n, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void __real_free(void *p);
+void *__wrap_malloc(size_t size);
+void *__wrap_calloc(size_t n, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+void __wrap_free(void *p);
+
+enum { SLOTS = 1 << 18 };
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void *slots[SLOTS]; /* live objects: open addressing; a freed one leaves a mark */
+static char freed;
+static int64_t live;
+static int64_t countdown = -1; /* allocations until one fails; -1: none does */
+static bool failed;
+
+static bool fails(void)
+{
+    bool now = false;
+    pthread_mutex_lock(&lock);
+    if (countdown >= 0 && countdown-- == 0)
+        now = failed = true;
+    pthread_mutex_unlock(&lock);
+    return now;
+}
+
+static void *note(void *p)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t at = (uintptr_t)p / 16 % SLOTS; p; at = (at + 1) % SLOTS)
+        if (!slots[at] || slots[at] == &freed) {
+            slots[at] = p;
+            live++;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    return p;
+}
+
+static void forget(void *p)
+{
+    pthread_mutex_lock(&lock);
+    for (size_t at = (uintptr_t)p / 16 % SLOTS; p && slots[at]; at = (at + 1) % SLOTS)
+        if (slots[at] == p) {
+            slots[at] = &freed;
+            live--;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+}
+
+void *__wrap_malloc(size_t size)
+{
+    return fails() ? NULL : note(__real_malloc(size));
+}
+
+void *__wrap_calloc(size_t n, size_t size)
+{
+    return fails() ? NULL : note(__real_calloc(n, size));
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    if (fails())
+        return NULL;
+    forget(old);
+    return note(__real_realloc(old, size));
+}
+
+void *__wrap_aligned_alloc(size_t alignment, size_t size)
+{
+    return fails() ? NULL : note(__real_aligned_alloc(alignment, size));
+}
+
+void __wrap_free(void *p)
+{
+    forget(p);
+    __real_free(p);
+}
+
+/* ---- what is tried ---- */
+
+static clv_status build(clv_program **out, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_status status = clv_mesh_parse(&mesh, "model=2", err);
+    if (status == CLV_OK)
+        status = clv_graph_new(&graph, &mesh, err);
+    if (status != CLV_OK)
+        return status;
+    clv_axis_rules rules = clv_graph_rules(graph, "megatron-sp");
+    clv_value x = clv_state(graph, "x", CLV_F32, 3, (int64_t[]){2, 4, 8}, NULL, (clv_init){CLV_INIT_NORMAL, 1});
+    clv_block_options o = clv_block_defaults(CLV_BLOCK_LLAMA, 2, 2, 12);
+    clv_value y = clv_transformer_block(graph, x, &rules, &o), wrt[32], d[32];
+    int n = clv_parameters(graph, wrt, 32);
+    clv_value lr = clv_fill(graph, CLV_F32, 0, NULL, 0.1), step = clv_cast(graph, clv_fill(graph, CLV_F32, 0, NULL, 1), CLV_I32);
+    clv_gradients(graph, y, y, wrt, n, d);
+    for (int i = 0; i < n; i++)
+        clv_adamw(graph, wrt[i], d[i], lr, step, NULL);
+    clv_output(graph, "y", y, NULL);
+    status = clv_compile(out, graph, NULL, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+static clv_status compile_only(clv_error *err)
+{
+    clv_program *program;
+    clv_status status = build(&program, err);
+    if (status == CLV_OK)
+        clv_program_free(program);
+    return status;
+}
+
+static clv_program *ready;
+
+static clv_status run_session(clv_error *err)
+{
+    static float y[2 * 4 * 8];
+    clv_session *session;
+    clv_binding output = {"y", y};
+    clv_status status = clv_session_new(&session, clv_program_mesh(ready), NULL, err);
+    if (status != CLV_OK)
+        return status;
+    status = clv_session_load(session, ready, err);
+    if (status == CLV_OK)
+        status = clv_session_run(session, ready, NULL, 0, &output, 1, err);
+    clv_session_free(session);
+    return status;
+}
+
+static clv_status parse_rules(clv_error *err)
+{
+    static const char text[] = "{\"rules\": [[\"batch\", \"data\"]] /* one */}";
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_status status = clv_mesh_parse(&mesh, "data=2", err);
+    return status == CLV_OK ? clv_axis_rules_parse(&rules, text, sizeof text - 1, &mesh, "rules", err) : status;
+}
+
+static clv_status open_weights(clv_error *err)
+{
+    char folder[4096];
+    clv_model model;
+    clv_weights *weights;
+    snprintf(folder, sizeof folder, "%s/tests/golden/llama", getenv("CLV_SOURCE_DIR"));
+    clv_status status = clv_model_read(&model, folder, err);
+    if (status == CLV_OK)
+        status = clv_weights_open(&weights, folder, err);
+    if (status == CLV_OK)
+        clv_weights_close(weights);
+    return status;
+}
+
+/* ---- each allocation in turn ---- */
+
+static void every_allocation(clv_status (*what)(clv_error *err), const char *name)
+{
+    int refused = 0;
+    clv_error err = {0};
+    assert_int_equal(what(&err), CLV_OK); /* once in peace: libraries keep what they make at first use */
+    for (int64_t n = 0;; n++) {
+        err = (clv_error){0};
+        failed = false;
+        int64_t before = live;
+        countdown = n;
+        clv_status status = what(&err);
+        countdown = -1;
+        if (status != CLV_OK && status != CLV_ENOMEM)
+            fail_msg("%s, allocation %lld: status %d, %s", name, (long long)n, (int)status, err.message);
+        if (status == CLV_ENOMEM && !strstr(err.message, "memory"))
+            fail_msg("%s, allocation %lld: the message is '%s'", name, (long long)n, err.message);
+        if (live != before)
+            fail_msg("%s, allocation %lld: %lld objects are left", name, (long long)n, (long long)(live - before));
+        if (!failed)
+            break;
+        refused += status == CLV_ENOMEM;
+    }
+    assert_true(refused > 0);
+}
+
+static void test_compile(void **state)
+{
+    (void)state;
+    every_allocation(compile_only, "compile");
+}
+
+static void test_session(void **state)
+{
+    clv_error err = {0};
+    (void)state;
+    assert_int_equal(build(&ready, &err), CLV_OK);
+    every_allocation(run_session, "session");
+    clv_program_free(ready);
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    every_allocation(parse_rules, "rules");
+    every_allocation(open_weights, "weights");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile), cmocka_unit_test(test_session),
+                                       cmocka_unit_test(test_files)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
