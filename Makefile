@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all setup run test test-all coverage lint tidy format install clean
+.PHONY: all setup run test test-all fuzz coverage lint tidy format install clean
 
 all: build/CMakeCache.txt
 	@cmake --build build -j $(JOBS)
@@ -28,6 +28,17 @@ test: setup
 test-all: setup
 	@for preset in debug asan-ubsan tsan release; do \
 	    cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset || exit 1; \
+	done
+
+# Each parser, fed by libFuzzer for FUZZ_SECONDS; what it finds is left in build-fuzz.
+FUZZ_SECONDS ?= 60
+fuzz: setup
+	@scripts/setup.sh fuzz
+	@cmake -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCLV_FUZZ=ON -DCLV_SANITIZE=address,undefined
+	@cmake --build build-fuzz -j $(JOBS) --target $(patsubst tests/fuzz/%.c,%,$(filter-out %/fuzz_file.c,$(wildcard tests/fuzz/fuzz_*.c)))
+	@for target in build-fuzz/tests/fuzz_*; do parser=$${target##*fuzz_}; mkdir -p build-fuzz/corpus/$$parser; \
+	    $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 -artifact_prefix=build-fuzz/ \
+	        build-fuzz/corpus/$$parser tests/fuzz/corpus/$$parser || exit 1; \
 	done
 
 # Lines executed by the tests, by folder.

@@ -23,6 +23,10 @@ if(CLV_OPENMP)
 else()
     target_compile_options(clv_options INTERFACE -Wno-unknown-pragmas)
 endif()
+if(CLV_FUZZ)
+    target_compile_options(clv_options INTERFACE -fsanitize=fuzzer-no-link
+        -Wno-pass-failed) # instrumented loops are not vectorized
+endif()
 if(CLV_SANITIZE)
     target_compile_options(clv_options INTERFACE
         -fsanitize=${CLV_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what cleave is built from and is missing here, through apt. With nothing missing it does nothing, quickly.
-# usage: scripts/setup.sh [lint|tidy]     also what `make lint` or `make tidy` needs
+# usage: scripts/setup.sh [lint|tidy|fuzz]     also what `make lint`, `make tidy` or `make fuzz` needs
 set -euo pipefail
 
 missing=()
@@ -25,6 +25,7 @@ if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
 fi
 case "${1:-}" in
 lint) need_command clang-format clang-format ;;
+fuzz) need_command clang clang; ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer* >/dev/null 2>&1 || missing+=(libclang-rt-14-dev) ;;
 tidy) need_command clang-format clang-format; need_command clang-tidy clang-tidy ;;
 esac
 [ ${#missing[@]} -eq 0 ] && exit 0

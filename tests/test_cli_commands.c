@@ -189,6 +189,58 @@ static void test_generate_refusals(void **state)
     expect("generate -m {d}/broken -p x", 1, "model.safetensors");
 }
 
+/* The last number after "loss": in the metrics of a run. */
+static double last_loss(const char *run)
+{
+    char path[4096], line[512];
+    double loss = -1;
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", folder, run);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f))
+        if (strstr(line, "\"loss\":"))
+            loss = atof(strstr(line, "\"loss\":") + 7);
+    fclose(f);
+    return loss;
+}
+
+/* Meshes of up to eight ranks, by every preset, train to one rank's losses; greedy text is the same on any of them. */
+static void test_meshes(void **state)
+{
+    static const char *const layouts[] = {"-tp 1",
+                                          "--mesh X=2,Y=2 --rules gspmd-2d",
+                                          "--mesh X=4,Y=2 --rules gspmd-2d",
+                                          "--mesh X=2,Y=4 --rules gspmd-2d",
+                                          "--mesh data=2,model=2",
+                                          "--mesh data=2,model=3 --rules fsdp+megatron-sp",
+                                          "--mesh data=3 --rules fsdp",
+                                          "--mesh data=2,model=2 --rules zero1"};
+    static char out[OUTPUT_SIZE], first[OUTPUT_SIZE];
+    double alone = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
+        char arguments[512], run_name[32];
+        snprintf(run_name, sizeof run_name, "mesh%zu", i);
+        snprintf(arguments, sizeof arguments,
+                 "train --text {d}/text --layers 2 --hidden 40 --heads 5 --seq 24 --batch 6 --steps 6 %s --out {d}/%s",
+                 layouts[i], run_name);
+        expect(arguments, 0, "checkpoint");
+        double loss = last_loss(run_name);
+        alone = i == 0 ? loss : alone;
+        if (!(loss > 0 && loss - alone < 2e-5 && alone - loss < 2e-5))
+            fail_msg("%s: loss %.6f, one rank's is %.6f", layouts[i], loss, alone);
+        if (strstr(layouts[i], "zero1"))
+            continue;
+        snprintf(arguments, sizeof arguments, "generate -m {d}/mesh0 -p 'the lay' -n 16 --temp 0 %s 2>/dev/null",
+                 layouts[i]);
+        assert_int_equal(run(i == 0 ? first : out, arguments), 0);
+        if (i > 0)
+            assert_string_equal(out, first);
+    }
+    expect("train --text {d}/text --out {d}/y --steps 1 --mesh rows=2", 2, "presets that fit");
+    expect("train --text {d}/text --out {d}/y --steps 1 -tp 2 --rules gspmd-2d", 2, "megatron");
+}
+
 static void test_bench_block(void **state)
 {
     (void)state;
@@ -258,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_corrupt_checkpoint),
         cmocka_unit_test(test_train_refusals),
         cmocka_unit_test(test_generate_refusals),
+        cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_bench_block),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

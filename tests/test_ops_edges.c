@@ -81,10 +81,10 @@ static clv_value make_dropout(clv_graph *graph, clv_value x)
 static const struct {
     const char *name;
     maker make;
-} makers[] = {{"map", make_map},           {"combine", make_combine}, {"where", make_where},
-              {"cast", make_cast},         {"sum", make_sum},         {"transpose", make_transpose},
-              {"slice", make_slice},       {"pad", make_pad},         {"concat", make_concat},
-              {"softmax", make_softmax},   {"rms_norm", make_rms_norm}, {"product", make_product},
+} makers[] = {{"map", make_map},         {"combine", make_combine},   {"where", make_where},
+              {"cast", make_cast},       {"sum", make_sum},           {"transpose", make_transpose},
+              {"slice", make_slice},     {"pad", make_pad},           {"concat", make_concat},
+              {"softmax", make_softmax}, {"rms_norm", make_rms_norm}, {"product", make_product},
               {"dropout", make_dropout}};
 
 /* Each dimension empty in turn: shapes follow, nothing is touched, sums of nothing are zero, gradients have the shape. */
@@ -106,7 +106,8 @@ static void test_empty(void **state)
             assert_true(clv_type_equal(&of_d, &of_x));
             graph_eval *eval = graph_eval_new(graph, SEED);
             graph_eval_must_run(eval, -1);
-            bool sums_nothing = makers[m].make == make_sum || makers[m].make == make_product || makers[m].make == make_pad;
+            bool sums_nothing =
+                makers[m].make == make_sum || makers[m].make == make_product || makers[m].make == make_pad;
             for (int64_t i = 0; sums_nothing && i < clv_type_elems(&type); i++)
                 assert_true(graph_eval_get(eval, y, i) == 0);
             graph_eval_free(eval);

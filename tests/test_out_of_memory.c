@@ -118,7 +118,8 @@ static clv_status build(clv_program **out, clv_error *err)
     clv_block_options o = clv_block_defaults(CLV_BLOCK_LLAMA, 2, 2, 12);
     clv_value y = clv_transformer_block(graph, x, &rules, &o), wrt[32], d[32];
     int n = clv_parameters(graph, wrt, 32);
-    clv_value lr = clv_fill(graph, CLV_F32, 0, NULL, 0.1), step = clv_cast(graph, clv_fill(graph, CLV_F32, 0, NULL, 1), CLV_I32);
+    clv_value lr = clv_fill(graph, CLV_F32, 0, NULL, 0.1),
+              step = clv_cast(graph, clv_fill(graph, CLV_F32, 0, NULL, 1), CLV_I32);
     clv_gradients(graph, y, y, wrt, n, d);
     for (int i = 0; i < n; i++)
         clv_adamw(graph, wrt[i], d[i], lr, step, NULL);
