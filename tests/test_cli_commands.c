@@ -237,7 +237,7 @@ static void test_meshes(void **state)
         if (i > 0)
             assert_string_equal(out, first);
     }
-    expect("train --text {d}/text --out {d}/y --steps 1 --mesh rows=2", 2, "presets that fit");
+    expect("train --text {d}/text --out {d}/y --steps 1 --mesh X=2,Y=2", 2, "presets that fit: gspmd-2d");
     expect("train --text {d}/text --out {d}/y --steps 1 -tp 2 --rules gspmd-2d", 2, "megatron");
 }
 
