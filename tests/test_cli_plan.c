@@ -266,6 +266,32 @@ static void test_refused(void **state)
     }
 }
 
+/* Files of the user's own that are wrong. */
+static void test_refused_files(void **state)
+{
+    static const struct {
+        const char *content, *option, *message;
+    } cases[] = {
+        {"{\"rules\": [[\"batch\", \"dta\"]]}", "rules", "rule 1: the mesh has no axis 'dta'; valid: model"},
+        {"{\"rules\": [[\"btch\", \"model\"]]}", "rules", "rule 1: 'btch' is no logical axis; valid: batch, seq"},
+        {"{\"rules\": [[\"batch\", [\"model\", \"model\"]]]}", "rules", "axis 'model' twice"},
+        {"{\"rules\": [", "rules", "not JSON"},
+        {"{\"name\": \"n\"}", "hardware", "\"ranks_per_host\" is missing"},
+        {"{\"name\": \"n\", \"rank\": 2}", "hardware", "unknown key \"rank\"; valid: name"},
+    };
+    char path[4096], out[8192];
+    (void)state;
+    snprintf(path, sizeof path, "%s/refused.json", path_of("CLV_BUILD_DIR"));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        FILE *file = fopen(path, "w");
+        fputs(cases[i].content, file);
+        fclose(file);
+        int code = run(out, sizeof out, "plan --block gpt --mesh model=2 --%s %s", cases[i].option, path);
+        if (code != 2 || !strstr(out, cases[i].message) || strchr(out, '\n') != out + strlen(out) - 1)
+            fail_msg("%s: exit %d, %s", cases[i].content, code, out);
+    }
+}
+
 /* A collective that nobody asked for: the sequence split over an axis that attention's keys cannot keep. */
 static void test_implicit_collectives(void **state)
 {
@@ -295,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_explain),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_implicit_collectives),
+        cmocka_unit_test(test_refused_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,9 @@
 
 #include <cmocka.h>
 
+#include "cleave/program.h"
+#include "cleave/session.h"
+#include "models/model.h"
 #include "nn_layers.h"
 
 /* ---- layouts by rule ---- */
@@ -182,7 +185,10 @@ static void random_rules(char *out, size_t size, const char *const *axes, int n_
         else
             at += (size_t)snprintf(out + at, size - at, "\"%s\"]", axis);
     }
-    snprintf(out + at, size - at, "]}");
+    at += (size_t)snprintf(out + at, size - at, "]");
+    if (below(2) == 0)
+        at += (size_t)snprintf(out + at, size - at, ",\"optimizer\":\"%s\"", axes[below(n_axes)]);
+    snprintf(out + at, size - at, "}");
 }
 
 static void test_random_rules(void **state)
@@ -207,12 +213,89 @@ static void test_random_rules(void **state)
     }
 }
 
+/* ---- whole training steps ---- */
+
+enum { B = 3, S = 5, STEPS = 3 };
+
+/* The losses of some steps of a small model: forward, backward and update. */
+static void train(double losses[STEPS], const char *mesh_text, const char *rules_text)
+{
+    const clv_model model = {.family = &clv_family_llama,
+                             .hidden = 24,
+                             .layers = 2,
+                             .heads = 6,
+                             .kv_heads = 2,
+                             .head_dim = 4,
+                             .ffn = 50,
+                             .vocab = 37,
+                             .max_positions = 64,
+                             .norm_eps = 1e-5,
+                             .rope_theta = 1e4,
+                             .activation = CLV_SILU,
+                             .bos = -1,
+                             .pad = -1,
+                             .mask = -1};
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program = NULL;
+    clv_session *session = NULL;
+    clv_model_build how = {.batch = B, .seq = S, .dtype = CLV_F32};
+    assert_int_equal(clv_mesh_parse(&mesh, mesh_text, &err), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+    if (rules_text)
+        assert_int_equal(clv_axis_rules_parse(&how.rules, rules_text, strlen(rules_text), &mesh, "rules", &err),
+                         CLV_OK);
+    clv_model_train_step(graph, &model, &how, &(clv_adamw_options){.weight_decay = 0.1});
+    if (clv_compile(&program, graph, NULL, &err) != CLV_OK ||
+        clv_session_new(&session, &mesh, &(clv_session_options){.seed = 2}, &err) != CLV_OK)
+        fail_msg("%s by %s: %s", mesh_text, rules_text ? rules_text : "no rules", err.message);
+    int32_t ids[B * S], labels[B * S];
+    for (int i = 0; i < B * S; i++) {
+        ids[i] = i * 17 % 37;
+        labels[i] = i % 4 == 0 ? -100 : i * 29 % 37;
+    }
+    for (int32_t step = 1; step <= STEPS; step++) {
+        float lr = 0.01f, loss = -1;
+        clv_binding inputs[] = {{"ids", ids}, {"labels", labels}, {"lr", &lr}, {"step", &step}},
+                    output = {"loss", &loss};
+        if (clv_session_run(session, program, inputs, 4, &output, 1, &err) != CLV_OK)
+            fail_msg("%s by %s: %s", mesh_text, rules_text ? rules_text : "no rules", err.message);
+        losses[step - 1] = loss;
+    }
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+static void test_random_updates(void **state)
+{
+    static const char *const meshes[] = {"a=2", "a=2,b=2", "a=3,b=2", "a=2,b=2,c=2", "a=5"};
+    static const int n_axes[] = {1, 2, 2, 3, 1};
+    static const char *const axes[] = {"a", "b", "c"};
+    double alone[STEPS], split[STEPS];
+    (void)state;
+    random_state = (unsigned long long)number("CLV_SEED", 1) + 99;
+    train(alone, "a=1", NULL);
+    assert_true(alone[STEPS - 1] < alone[0]);
+    for (int c = 0; c < 2 * number("CLV_CASES", 6); c++) {
+        char rules[1024];
+        int mesh = below(5);
+        random_rules(rules, sizeof rules, axes, n_axes[mesh]);
+        train(split, meshes[mesh], rules);
+        for (int i = 0; i < STEPS; i++)
+            if (!(split[i] - alone[i] < 1e-5 && alone[i] - split[i] < 1e-5))
+                fail_msg("%s by %s: loss %d is %.7f, one rank's is %.7f", meshes[mesh], rules, i, split[i], alone[i]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_match_wins), cmocka_unit_test(test_optimizer_layout),
         cmocka_unit_test(test_refused),          cmocka_unit_test(test_presets_that_do_not_fit),
         cmocka_unit_test(test_presets),          cmocka_unit_test(test_random_rules),
+        cmocka_unit_test(test_random_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

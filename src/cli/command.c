@@ -62,6 +62,14 @@ int clv_command_dispatch(const struct clv_command *commands, int argc, char **ar
     return unknown_command(commands, argv[0], argv[1]);
 }
 
+clv_status clv_command_as_usage(clv_status status, clv_error *err)
+{
+    if (status != CLV_EFORMAT)
+        return status;
+    err->code = CLV_EINVAL;
+    return CLV_EINVAL;
+}
+
 int clv_command_report(const char *command, const clv_error *err)
 {
     static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX, CLV_EAXIS, CLV_ELIMIT};

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cli/command.h"
 
 static const char *const folders[] = {CLV_DATA_INSTALLED, CLV_DATA_SOURCE};
 
@@ -15,11 +16,11 @@ clv_status clv_hardware_option_read(clv_profile *out, const char *text, clv_erro
         return CLV_OK;
     }
     if (access(text, F_OK) == 0)
-        return clv_profile_read(out, text, err);
+        return clv_command_as_usage(clv_profile_read(out, text, err), err);
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         snprintf(path, sizeof path, "%s/profiles/%s.json", folders[i], text);
         if (access(path, F_OK) == 0)
-            return clv_profile_read(out, path, err);
+            return clv_command_as_usage(clv_profile_read(out, path, err), err);
     }
     return clv_fail(
         err, CLV_EINVAL,

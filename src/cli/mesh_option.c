@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cli/command.h"
 
 clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, clv_error *err)
 {
@@ -31,6 +32,7 @@ clv_status clv_mesh_option_rules(clv_axis_rules *out, const clv_mesh_option *opt
     if (option->sp && option->rules)
         return clv_fail(err, CLV_EINVAL, "--sp is --rules megatron-sp; give either it or --rules %s", option->rules);
     bool is_file = option->rules && access(option->rules, F_OK) == 0;
-    return is_file ? clv_axis_rules_read(out, option->rules, mesh, err)
-                   : clv_axis_rules_preset(out, option->sp ? "megatron-sp" : option->rules, mesh, err);
+    clv_status status = is_file ? clv_axis_rules_read(out, option->rules, mesh, err)
+                                : clv_axis_rules_preset(out, option->sp ? "megatron-sp" : option->rules, mesh, err);
+    return clv_command_as_usage(status, err);
 }
