@@ -282,7 +282,7 @@ static clv_status partition(clv_partitioner *p, clv_error *err)
     p->memo = clv_memo_new(p->scratch);
     if (!p->placements || !p->live_op || !p->reshards || !p->memo)
         return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->placements);
-    clv_partition_mark_live(p);
+    CLV_TRY(clv_partition_mark_live(p, err));
     clv_partition_find_wanted(p);
     CLV_TRY(clv_partition_find_fan_in(p, err));
     for (int v = 0; v < graph->n_values; v++)

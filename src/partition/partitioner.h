@@ -41,7 +41,7 @@ typedef struct clv_reason {
 
 /* ---- wanted.c: what is asked of values before any op is split ---- */
 
-void clv_partition_mark_live(clv_partitioner *p);
+clv_status clv_partition_mark_live(clv_partitioner *p, clv_error *err);
 void clv_partition_find_wanted(clv_partitioner *p);
 /* Sizes of sums of sums whose inner results nobody else reads: gradients that fan in. */
 clv_status clv_partition_find_fan_in(clv_partitioner *p, clv_error *err);

@@ -9,12 +9,12 @@
 #include "base/error.h"
 #include "partition/partitioner.h"
 
-void clv_partition_mark_live(clv_partitioner *p)
+clv_status clv_partition_mark_live(clv_partitioner *p, clv_error *err)
 {
     const clv_graph *graph = p->graph;
     bool *live = clv_arena_alloc(p->scratch, (size_t)graph->n_values, sizeof *live);
     if (!live)
-        return;
+        return clv_fail_memory(err, "which values are used", (size_t)graph->n_values * sizeof *live);
     for (int o = 0; o < graph->n_outputs; o++)
         live[graph->outputs[o].value] = true;
     for (int v = 0; v < graph->n_values; v++)
@@ -28,6 +28,7 @@ void clv_partition_mark_live(clv_partitioner *p)
             if (op->in[i] >= 0)
                 live[op->in[i]] = true;
     }
+    return CLV_OK;
 }
 
 static void want(clv_partitioner *p, int value, const clv_layout *layout)
