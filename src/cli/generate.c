@@ -1,4 +1,4 @@
-/* generate.c - cleave generate: text from a byte-level checkpoint. */
+/* generate.c - cleave generate: text from a checkpoint. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
+#include "infer/codec.h"
 #include "infer/generate.h"
 
 typedef struct generate_args {
@@ -38,7 +39,7 @@ static int parse(generate_args *a, int argc, char **argv)
          .min = 0,
          .max = 1 << 30,
          .value = "N",
-         .help = "bytes to generate (128)"},
+         .help = "tokens to generate (128)"},
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
         {.names = "-c, --ctx-size",
@@ -92,50 +93,96 @@ static int parse(generate_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static clv_status open_model(clv_generator **out, const generate_args *a, int64_t prompt, const char *command,
-                             clv_error *err)
+static clv_status open_model(clv_generator **out, const generate_args *a, const clv_model *model, int64_t prompt,
+                             const char *command, clv_error *err)
 {
     clv_mesh mesh;
-    clv_model config;
-    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
-    CLV_TRY(clv_model_read(&config, a->model, err));
-    if (config.vocab != 256)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s has a vocabulary of %lld; only byte-level models (256) are run yet",
-                        a->model, (long long)config.vocab);
     int64_t context = a->context ? a->context : prompt + a->n;
-    if (!a->context && context > config.max_positions)
-        context = config.max_positions;
+    if (!a->context && context > model->max_positions)
+        context = model->max_positions;
     clv_generator_options options = {.context = context, .threads_per_rank = (int)a->threads};
+    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
     CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     return clv_generator_new(out, a->model, &mesh, &options, err);
 }
 
-static clv_status generate(clv_generator *g, const generate_args *a, const int64_t *prompt, int64_t n_prompt,
-                           clv_error *err)
+static clv_status print(clv_text_stream *stream, const clv_codec *codec, const int64_t *ids, int64_t n, bool last,
+                        clv_error *err)
+{
+    char *text;
+    size_t size;
+    CLV_TRY(clv_text_stream_add(stream, codec, ids, n, last, &text, &size, err));
+    fwrite(text, 1, size, stdout);
+    fflush(stdout);
+    free(text);
+    return CLV_OK;
+}
+
+static bool ends_text(const clv_model *model, int64_t token)
+{
+    bool ends = false;
+    for (int i = 0; i < model->n_eos; i++)
+        ends = ends || model->eos[i] == token;
+    return ends;
+}
+
+/* *n_made: tokens sampled, the one that ended the text among them. */
+static clv_status sample_all(clv_generator *g, const generate_args *a, const clv_sampling *sampling,
+                             const clv_codec *codec, clv_text_stream *stream, int64_t *n_made, clv_error *err)
+{
+    const float *logits;
+    for (int64_t i = 0; i < a->n; i++) {
+        int64_t token;
+        CLV_TRY(clv_generator_sample(g, sampling, &token, err));
+        *n_made = i + 1;
+        if (ends_text(clv_generator_config(g), token))
+            break;
+        CLV_TRY(print(stream, codec, &token, 1, false, err));
+        if (i + 1 < a->n)
+            CLV_TRY(clv_generator_feed(g, &token, 1, &logits, err));
+    }
+    return print(stream, codec, NULL, 0, true, err);
+}
+
+static clv_status generate(clv_generator *g, const generate_args *a, const clv_codec *codec, const int64_t *prompt,
+                           int64_t n_prompt, clv_error *err)
 {
     clv_sampling sampling = {
         .temperature = a->temperature, .top_k = a->top_k, .top_p = a->top_p, .seed = (uint64_t)a->seed};
+    clv_text_stream stream = {0};
     const float *logits;
+    int64_t n_made = 0;
     CLV_TRY(clv_sampling_check(&sampling, err));
     double start = clv_now_seconds();
     CLV_TRY(clv_generator_feed(g, prompt, n_prompt, &logits, err));
     double fed = clv_now_seconds();
-    fwrite(a->prompt, 1, (size_t)n_prompt, stdout);
-    for (int64_t i = 0; i < a->n; i++) {
-        int64_t token;
-        CLV_TRY(clv_generator_sample(g, &sampling, &token, err));
-        putchar((int)token);
-        fflush(stdout);
-        if (i + 1 < a->n)
-            CLV_TRY(clv_generator_feed(g, &token, 1, &logits, err));
-    }
+    clv_status status = print(&stream, codec, prompt, n_prompt, a->n == 0, err);
+    if (status == CLV_OK)
+        status = sample_all(g, a, &sampling, codec, &stream, &n_made, err);
+    clv_text_stream_free(&stream);
+    CLV_TRY(status);
     putchar('\n');
     fflush(stdout);
-    double done = clv_now_seconds();
     fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s\n", (double)n_prompt / (fed - start),
-            (double)a->n / (done - fed));
+            (double)n_made / (clv_now_seconds() - fed));
     return CLV_OK;
+}
+
+static clv_status run(const generate_args *a, const clv_codec *codec, const clv_model *model, const char *command,
+                      clv_error *err)
+{
+    int64_t *prompt, n;
+    clv_generator *g = NULL;
+    if (a->prompt[0] == '\0')
+        return clv_fail(err, CLV_EINVAL, "-p: the prompt is empty; give at least one byte");
+    CLV_TRY(clv_codec_encode(codec, a->prompt, strlen(a->prompt), &prompt, &n, err));
+    clv_status status = open_model(&g, a, model, n, command, err);
+    if (status == CLV_OK)
+        status = generate(g, a, codec, prompt, n, err);
+    clv_generator_free(g);
+    free(prompt);
+    return status;
 }
 
 int command_generate(int argc, char **argv)
@@ -149,22 +196,16 @@ int command_generate(int argc, char **argv)
                        .top_p = 0.95,
                        .mesh = {.tp = 1}};
     clv_error err = {0};
-    clv_generator *g = NULL;
+    clv_codec codec = {0};
+    clv_model model;
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    int64_t n = (int64_t)strlen(a.prompt), *prompt = malloc(((size_t)n + 1) * sizeof *prompt);
-    clv_status status = prompt ? CLV_OK : clv_fail_memory(&err, "the prompt", (size_t)n);
-    if (status == CLV_OK && n == 0)
-        status = clv_fail(&err, CLV_EINVAL, "-p: the prompt is empty; give at least one byte");
-    for (int64_t i = 0; status == CLV_OK && i < n; i++)
-        prompt[i] = (unsigned char)a.prompt[i];
+    clv_status status = clv_model_read(&model, a.model, &err);
     if (status == CLV_OK)
-        status = open_model(&g, &a, n, argv[0], &err);
+        status = clv_codec_open(&codec, a.model, model.vocab, &err);
     if (status == CLV_OK)
-        status = generate(g, &a, prompt, n, &err);
-    code = status == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);
-    clv_generator_free(g);
-    free(prompt);
-    return code;
+        status = run(&a, &codec, &model, argv[0], &err);
+    clv_codec_close(&codec);
+    return status == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);
 }

@@ -1,0 +1,100 @@
+#include "infer/codec.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "io/file.h"
+
+clv_status clv_codec_open(clv_codec *out, const char *folder, int64_t vocabulary, clv_error *err)
+{
+    char *path = clv_path_join(folder, "tokenizer.json");
+    *out = (clv_codec){0};
+    if (!path)
+        return clv_fail_memory(err, "a path", strlen(folder));
+    bool has_tokenizer = access(path, F_OK) == 0;
+    free(path);
+    if (has_tokenizer)
+        return clv_tokenizer_open(&out->tokenizer, folder, err);
+    if (vocabulary == 256)
+        return CLV_OK;
+    return clv_fail(err, CLV_ENOTFOUND,
+                    "%s has no tokenizer.json, and its vocabulary of %lld is not that of bytes (256)", folder,
+                    (long long)vocabulary);
+}
+
+void clv_codec_close(clv_codec *codec)
+{
+    clv_tokenizer_free(codec->tokenizer);
+    codec->tokenizer = NULL;
+}
+
+clv_status clv_codec_encode(const clv_codec *codec, const char *text, size_t size, int64_t **ids, int64_t *n,
+                            clv_error *err)
+{
+    if (codec->tokenizer)
+        return clv_tokenizer_encode(codec->tokenizer, text, size, true, ids, n, err);
+    int64_t *bytes = malloc((size + 1) * sizeof *bytes);
+    if (!bytes)
+        return clv_fail_memory(err, "the prompt", size * sizeof *bytes);
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (unsigned char)text[i];
+    *ids = bytes;
+    *n = (int64_t)size;
+    return CLV_OK;
+}
+
+/* ---- streaming ---- */
+
+static clv_status decode(const clv_codec *codec, const clv_text_stream *s, char **text, size_t *size, clv_error *err)
+{
+    if (codec->tokenizer)
+        return clv_tokenizer_decode(codec->tokenizer, s->ids, s->n, text, size, err);
+    char *bytes = malloc((size_t)s->n + 1);
+    if (!bytes)
+        return clv_fail_memory(err, "a text", (size_t)s->n);
+    for (int64_t i = 0; i < s->n; i++)
+        bytes[i] = (char)s->ids[i];
+    *text = bytes;
+    *size = (size_t)s->n;
+    return CLV_OK;
+}
+
+static clv_status take(clv_text_stream *s, const int64_t *ids, int64_t n, clv_error *err)
+{
+    if (s->n + n > s->capacity) {
+        int64_t capacity = 2 * (s->n + n) + 64;
+        int64_t *grown = realloc(s->ids, (size_t)capacity * sizeof *grown);
+        if (!grown)
+            return clv_fail_memory(err, "token ids", (size_t)capacity * sizeof *grown);
+        s->ids = grown;
+        s->capacity = capacity;
+    }
+    memcpy(s->ids + s->n, ids, (size_t)n * sizeof *ids);
+    s->n += n;
+    return CLV_OK;
+}
+
+clv_status clv_text_stream_add(clv_text_stream *s, const clv_codec *codec, const int64_t *ids, int64_t n, bool last,
+                               char **text, size_t *size, clv_error *err)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    CLV_TRY(take(s, ids, n, err));
+    CLV_TRY(decode(codec, s, text, size, err));
+    /* Bytes of a character that is not whole yet read as U+FFFD at the end. */
+    size_t ready = *size;
+    while (codec->tokenizer && !last && ready >= s->given + 3 && memcmp(*text + ready - 3, replacement, 3) == 0)
+        ready -= 3;
+    size_t given = s->given < ready ? s->given : ready;
+    memmove(*text, *text + given, ready - given);
+    *size = ready - given;
+    s->given = ready;
+    return CLV_OK;
+}
+
+void clv_text_stream_free(clv_text_stream *s)
+{
+    free(s->ids);
+    *s = (clv_text_stream){0};
+}

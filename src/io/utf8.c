@@ -1,0 +1,97 @@
+#include "io/utf8.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+/* The range of the second byte after a first one; n: bytes in all. */
+typedef struct lead {
+    unsigned char low, high; /* of the first byte */
+    unsigned char second_low, second_high;
+    unsigned char n;
+} lead;
+
+static const lead leads[] = {{0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
+                             {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
+                             {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
+
+static const lead *lead_of(unsigned char c)
+{
+    for (size_t i = 0; i < sizeof leads / sizeof leads[0]; i++)
+        if (leads[i].low <= c && c <= leads[i].high)
+            return &leads[i];
+    return NULL;
+}
+
+/* Bytes at p that begin a character: all of it, or as far as it is one. *whole: all. */
+static size_t part(const char *p, size_t size, bool *whole)
+{
+    const lead *l = size > 0 ? lead_of((unsigned char)p[0]) : NULL;
+    size_t n = 1;
+    *whole = false;
+    if (!l)
+        return 1;
+    while (n < l->n && n < size) {
+        unsigned char c = (unsigned char)p[n], low = n == 1 ? l->second_low : 0x80,
+                      high = n == 1 ? l->second_high : 0xbf;
+        if (c < low || c > high)
+            return n;
+        n++;
+    }
+    *whole = n == l->n;
+    return n;
+}
+
+size_t clv_utf8_character(const char *p, size_t size)
+{
+    bool whole;
+    size_t n = part(p, size, &whole);
+    return whole ? n : 0;
+}
+
+size_t clv_utf8_length(const char *p, size_t size)
+{
+    const lead *l = lead_of((unsigned char)p[0]);
+    size_t n = l ? l->n : 1;
+    return n < size ? n : size;
+}
+
+bool clv_utf8_valid(const char *text, size_t size)
+{
+    for (size_t at = 0, n; at < size; at += n)
+        if ((n = clv_utf8_character(text + at, size - at)) == 0)
+            return false;
+    return true;
+}
+
+bool clv_utf8_ends_open(const char *text, size_t size)
+{
+    for (size_t back = 1; back <= 3 && back <= size; back++) {
+        const lead *l = lead_of((unsigned char)text[size - back]);
+        bool whole;
+        if (l)
+            return l->n > back && part(text + size - back, back, &whole) == back;
+    }
+    return false;
+}
+
+clv_status clv_utf8_repair(char **out, size_t *out_size, const char *text, size_t size, clv_error *err)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    char *copy = malloc(3 * size + 1);
+    size_t used = 0;
+    if (!copy)
+        return clv_fail_memory(err, "a text", 3 * size + 1);
+    for (size_t at = 0; at < size;) {
+        bool whole;
+        size_t n = part(text + at, size - at, &whole);
+        memcpy(copy + used, whole ? text + at : replacement, whole ? n : 3);
+        used += whole ? n : 3;
+        at += n;
+    }
+    copy[used] = '\0';
+    *out = copy;
+    *out_size = used;
+    return CLV_OK;
+}

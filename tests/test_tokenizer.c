@@ -1,0 +1,224 @@
+/* test_tokenizer.c - tokenizers against the `tokenizers` library (tests/golden/make_tokenizer.py), UTF-8, what is refused, and a
+ * real model's greedy text at several degrees. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "infer/codec.h"
+#include "io/utf8.h"
+
+static const char *path_of(char *out, size_t size, const char *variable, const char *name)
+{
+    const char *root = getenv(variable);
+    assert_non_null(root);
+    snprintf(out, size, "%s/%s", root, name);
+    return out;
+}
+
+/* ---- goldens ---- */
+
+static void check_case(const clv_tokenizer *t, const char *name, const json_t *row)
+{
+    const json_t *text = json_object_get(row, "text"), *want = json_object_get(row, "ids");
+    const json_t *decoded = json_object_get(row, "decoded");
+    clv_error err = {0};
+    int64_t *ids, n;
+    char *back;
+    size_t size;
+    if (clv_tokenizer_encode(t, json_string_value(text), json_string_length(text), true, &ids, &n, &err) != CLV_OK)
+        fail_msg("%s: %s", name, err.message);
+    bool same = n == (int64_t)json_array_size(want);
+    for (int64_t i = 0; same && i < n; i++)
+        same = ids[i] == json_integer_value(json_array_get(want, (size_t)i));
+    if (!same)
+        fail_msg("%s: '%s' has other ids", name, json_string_value(text));
+    if (clv_tokenizer_decode(t, ids, n, &back, &size, &err) != CLV_OK)
+        fail_msg("%s: %s", name, err.message);
+    if (size != json_string_length(decoded) || memcmp(back, json_string_value(decoded), size) != 0)
+        fail_msg("%s: '%s' decodes to '%s', expected '%s'", name, json_string_value(text), back,
+                 json_string_value(decoded));
+    free(back);
+    free(ids);
+}
+
+static void test_goldens(void **state)
+{
+    static const char *const names[] = {"metaspace", "normalizer", "always"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        char folder[2048], file[4096], name[64];
+        clv_error err = {0};
+        clv_tokenizer *t;
+        snprintf(name, sizeof name, "tests/golden/tokenizer/%s", names[i]);
+        path_of(folder, sizeof folder, "CLV_SOURCE_DIR", name);
+        snprintf(file, sizeof file, "%s/cases.json", folder);
+        if (clv_tokenizer_open(&t, folder, &err) != CLV_OK)
+            fail_msg("%s", err.message);
+        json_t *cases = json_load_file(file, JSON_ALLOW_NUL, NULL);
+        assert_true(json_array_size(cases) > 90);
+        for (size_t c = 0; c < json_array_size(cases); c++)
+            check_case(t, names[i], json_array_get(cases, c));
+        json_decref(cases);
+        assert_int_equal(clv_tokenizer_decode(t, (int64_t[]){420}, 1, &(char *){NULL}, &(size_t){0}, &err), CLV_EINVAL);
+        clv_tokenizer_free(t);
+    }
+}
+
+/* ---- UTF-8 ---- */
+
+static void repairs_to(const char *text, size_t size, const char *want)
+{
+    clv_error err = {0};
+    char *out;
+    size_t n;
+    assert_int_equal(clv_utf8_repair(&out, &n, text, size, &err), CLV_OK);
+    assert_int_equal(n, strlen(want));
+    assert_memory_equal(out, want, n);
+    free(out);
+}
+
+#define BAD "\xef\xbf\xbd"
+
+/* As Python's bytes.decode("utf-8", "replace"). */
+static void test_utf8(void **state)
+{
+    (void)state;
+    repairs_to("a\x80z", 3, "a" BAD "z");
+    repairs_to("\xe2\x82", 2, BAD);
+    repairs_to("\xe2\x82\xac", 3, "\xe2\x82\xac");
+    repairs_to("\xe2(\xa1", 3, BAD "(" BAD);
+    repairs_to("\xed\xa0\x80", 3, BAD BAD BAD); /* a surrogate */
+    repairs_to("\xf0\x9f\x99", 3, BAD);
+    repairs_to("\xf0\x9f\x99\x82", 4, "\xf0\x9f\x99\x82");
+    repairs_to("\xc0\xaf", 2, BAD BAD);                 /* overlong */
+    repairs_to("\xf4\x90\x80\x80", 4, BAD BAD BAD BAD); /* above U+10FFFF */
+    assert_true(clv_utf8_valid("\xc3\xa9", 2));
+    assert_false(clv_utf8_valid("\xc3", 1));
+    assert_true(clv_utf8_ends_open("a\xf0\x9f\x99", 4));
+    assert_false(clv_utf8_ends_open("a\xf0\x9f\x99\x82", 5));
+    assert_false(clv_utf8_ends_open("a\x80", 2));
+}
+
+/* ---- refusals ---- */
+
+static const char *const whole =
+    "{\"added_tokens\":[{\"id\":0,\"content\":\"<u>\",\"special\":true}],\"normalizer\":null,\"pre_tokenizer\":null,"
+    "\"post_processor\":null,\"decoder\":null,"
+    "\"model\":{\"type\":\"BPE\",\"vocab\":{\"<u>\":0,\"a\":1,\"b\":2,\"ab\":3},\"merges\":[\"a b\"]}}";
+
+static void refused(const char *piece, const char *by, clv_status status, const char *message)
+{
+    char path[4096], text[2048];
+    clv_error err = {0};
+    clv_tokenizer *t;
+    const char *at = strstr(whole, piece);
+    assert_non_null(at);
+    path_of(path, sizeof path, "CLV_BUILD_DIR", "test_tokenizer.json");
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, by, at + strlen(piece));
+    FILE *file = fopen(path, "w");
+    fputs(text, file);
+    fclose(file);
+    clv_status got = clv_tokenizer_open(&t, path, &err);
+    if (got != status || (status != CLV_OK && !strstr(err.message, message)))
+        fail_msg("%s: status %d, '%s'", by, (int)got, err.message);
+    if (got == CLV_OK)
+        clv_tokenizer_free(t);
+    remove(path);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    refused("\"a b\"", "\"a b\"", CLV_OK, "");
+    refused("\"BPE\"", "\"WordPiece\"", CLV_EUNSUPPORTED, "the model 'WordPiece' is not supported; valid: BPE");
+    refused("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", CLV_EUNSUPPORTED,
+            "the normalizer 'NFC' is not supported; valid: Prepend, Replace, Sequence");
+    refused("\"pre_tokenizer\":null", "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}", CLV_EUNSUPPORTED,
+            "the pre-tokenizer 'ByteLevel' is not supported; valid: Metaspace");
+    refused("\"decoder\":null", "\"decoder\":{\"type\":\"WordPiece\"}", CLV_EUNSUPPORTED, "the decoder 'WordPiece'");
+    refused("\"post_processor\":null", "\"post_processor\":{\"type\":\"RobertaProcessing\"}", CLV_EUNSUPPORTED,
+            "the post-processor 'RobertaProcessing'");
+    refused("\"special\":true", "\"special\":true,\"lstrip\":true", CLV_EUNSUPPORTED,
+            "an added token that is 'lstrip'");
+    refused("\"a b\"", "\"a c\"", CLV_EFORMAT, "merge 1 is of tokens that the vocabulary lacks");
+    refused("\"a b\"", "7", CLV_EFORMAT, "a merge is");
+    refused("\"b\":2", "\"b\":-2", CLV_EFORMAT, "the id of 'b' must be 0 to");
+    refused("\"b\":2", "\"b\":99999999999", CLV_EFORMAT, "the id of 'b' must be 0 to");
+    refused("\"b\":2", "\"b\":2000", CLV_EFORMAT, "an id of 2000 among so few tokens");
+    refused("\"id\":0", "\"id\":-1", CLV_EFORMAT, "\"id\" is -1");
+    refused("\"vocab\":{\"<u>\":0,\"a\":1,\"b\":2,\"ab\":3}", "\"vocab\":{}", CLV_EFORMAT, "merge 1");
+    refused("\"merges\":[\"a b\"]}}", "\"merges\":[\"a b\"]}", CLV_EFORMAT, "not JSON");
+}
+
+/* ---- streaming ---- */
+
+/* A character that comes as bytes is given out whole, and all pieces make up the text. */
+static void test_streaming(void **state)
+{
+    static const char text[] = "the \xf0\x9f\x99\x82 of \xe6\x97\xa5\xe6\x9c\xac";
+    char folder[4096], joined[256] = "";
+    clv_error err = {0};
+    clv_codec codec;
+    clv_text_stream stream = {0};
+    int64_t *ids, n;
+    (void)state;
+    path_of(folder, sizeof folder, "CLV_SOURCE_DIR", "tests/golden/tokenizer/normalizer");
+    assert_int_equal(clv_codec_open(&codec, folder, 420, &err), CLV_OK);
+    assert_int_equal(clv_codec_encode(&codec, text, strlen(text), &ids, &n, &err), CLV_OK);
+    for (int64_t i = 0; i < n; i++) {
+        char *piece;
+        size_t size;
+        assert_int_equal(clv_text_stream_add(&stream, &codec, &ids[i], 1, i == n - 1, &piece, &size, &err), CLV_OK);
+        assert_true(clv_utf8_valid(piece, size));
+        strncat(joined, piece, size);
+        free(piece);
+    }
+    assert_string_equal(joined, text);
+    clv_text_stream_free(&stream);
+    free(ids);
+    clv_codec_close(&codec);
+}
+
+/* ---- a real model ---- */
+
+static void test_stories(void **state)
+{
+    static const char want[] =
+        "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw "
+        "a big, red ball. She wanted to play with it, but it was too high.";
+    static const int degrees[] = {1, 2, 3, 4, 8};
+    char model[4096], command[8192], first[4096] = "", out[4096];
+    (void)state;
+    if (!getenv("CLV_SHARED") || access(path_of(model, sizeof model, "CLV_SHARED", "models/stories260K"), R_OK) != 0) {
+        print_message("skipped: there is no shared/models/stories260K\n");
+        skip();
+    }
+    for (int i = 0; i < 5; i++) {
+        snprintf(command, sizeof command,
+                 "%s/cleave generate -m %s -p 'Once upon a time' --temp 0 -n 190 -tp %d 2>/dev/null",
+                 getenv("CLV_BUILD_DIR"), model, degrees[i]);
+        FILE *pipe = popen(command, "r");
+        size_t n = fread(out, 1, sizeof out - 1, pipe);
+        out[n] = '\0';
+        assert_int_equal(pclose(pipe), 0);
+        assert_memory_equal(out, want, strlen(want));
+        if (i > 0)
+            assert_string_equal(out, first);
+        strcpy(first, out);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_goldens), cmocka_unit_test(test_utf8),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_streaming),
+                                       cmocka_unit_test(test_stories)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
