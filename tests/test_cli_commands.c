@@ -204,6 +204,26 @@ static double last_loss(const char *run)
     return loss;
 }
 
+static void test_tokenize(void **state)
+{
+    static char ids[OUTPUT_SIZE];
+    char arguments[8192], model[2048];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    (void)state;
+    snprintf(model, sizeof model, "%s/tests/golden/tokenizer/llama3", source ? source : ".");
+    snprintf(arguments, sizeof arguments, "tokenize -m %s -p 'the layout of it' --json", model);
+    assert_int_equal(run(ids, arguments), 0);
+    assert_memory_equal(ids, "[0, ", 4); /* the template's first token */
+    ids[strlen(ids) - 1] = '\0';
+    snprintf(arguments, sizeof arguments, "tokenize -m %s -p '%.2000s' --decode", model, ids);
+    expect(arguments, 0, "the layout of it\n");
+    snprintf(arguments, sizeof arguments, "tokenize -m %s -p '1 x' --decode", model);
+    expect(arguments, 2, "'x' is no token id; valid: whole numbers");
+    snprintf(arguments, sizeof arguments, "tokenize -m %s -p '99999' --decode", model);
+    expect(arguments, 2, "there is no token 99999; valid: 0 to 419");
+    expect("tokenize -m {d}/nothing -p x", 1, "nothing");
+}
+
 /* Meshes of up to eight ranks, by every preset, train to one rank's losses; greedy text is the same on any of them. */
 static void test_meshes(void **state)
 {
@@ -311,6 +331,7 @@ int main(void)
         cmocka_unit_test(test_train_refusals),
         cmocka_unit_test(test_generate_refusals),
         cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_bench_block),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

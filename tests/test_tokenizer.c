@@ -50,9 +50,9 @@ static void check_case(const clv_tokenizer *t, const char *name, const json_t *r
 
 static void test_goldens(void **state)
 {
-    static const char *const names[] = {"metaspace", "normalizer", "always"};
+    static const char *const names[] = {"metaspace", "normalizer", "always", "gpt2", "gpt2_prefix", "llama3"};
     (void)state;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 6; i++) {
         char folder[2048], file[4096], name[64];
         clv_error err = {0};
         clv_tokenizer *t;
@@ -140,8 +140,17 @@ static void test_refused(void **state)
     refused("\"BPE\"", "\"WordPiece\"", CLV_EUNSUPPORTED, "the model 'WordPiece' is not supported; valid: BPE");
     refused("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFC\"}", CLV_EUNSUPPORTED,
             "the normalizer 'NFC' is not supported; valid: Prepend, Replace, Sequence");
-    refused("\"pre_tokenizer\":null", "\"pre_tokenizer\":{\"type\":\"ByteLevel\"}", CLV_EUNSUPPORTED,
-            "the pre-tokenizer 'ByteLevel' is not supported; valid: Metaspace");
+    refused("\"pre_tokenizer\":null", "\"pre_tokenizer\":{\"type\":\"Digits\"}", CLV_EUNSUPPORTED,
+            "the pre-tokenizer 'Digits' is not supported; valid: Metaspace, Split, ByteLevel, Sequence");
+    refused("\"pre_tokenizer\":null",
+            "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a\"},\"behavior\":\"Isolated\"}",
+            CLV_EUNSUPPORTED, "the pattern '(a' cannot be used");
+    refused("\"pre_tokenizer\":null",
+            "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Isolated\"}",
+            CLV_EUNSUPPORTED, "Split without ByteLevel");
+    refused("\"pre_tokenizer\":null",
+            "\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"Regex\":\"a\"},\"behavior\":\"Removed\"}",
+            CLV_EUNSUPPORTED, "the behavior of Split 'Removed'");
     refused("\"decoder\":null", "\"decoder\":{\"type\":\"WordPiece\"}", CLV_EUNSUPPORTED, "the decoder 'WordPiece'");
     refused("\"post_processor\":null", "\"post_processor\":{\"type\":\"RobertaProcessing\"}", CLV_EUNSUPPORTED,
             "the post-processor 'RobertaProcessing'");

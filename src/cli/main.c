@@ -40,6 +40,11 @@ static const struct clv_command commands[] = {
      "each, and the lower bound (none when the tensor is partial). --run executes it and checks every rank.\n\n"
      "Example:\n  cleave reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)' --run\n",
      command_reshard, NULL},
+    {"tokenize", "text to token ids, or back",
+     "Encodes by a model's tokenizer.json, with the tokens that its template adds; --decode does the reverse.\n\n"
+     "Examples:\n  cleave tokenize -m llama/ -p 'Once upon a time'\n"
+     "  cleave tokenize -m llama/ -p 'Once upon a time' | cleave tokenize -m llama/ --decode\n",
+     command_tokenize, NULL},
     {"train", "train a byte-level transformer on text",
      "Trains a Llama-form model with AdamW and a cosine schedule, split over ranks, and writes a checkpoint that\n"
      "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding.\n\n"

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "io/byte_level.h"
 #include "io/file.h"
 #include "io/tokenizer_parts.h"
 #include "io/utf8.h"
@@ -39,6 +40,7 @@ void clv_tokenizer_free(clv_tokenizer *t)
 {
     if (!t)
         return;
+    clv_pattern_free(t->byte_level.pattern);
     clv_arena_free(t->arena);
     free(t);
 }
@@ -132,6 +134,39 @@ static clv_status encode_pieces(const clv_tokenizer *t, const buffer *text, clv_
     return clv_bpe_encode(&t->bpe, text->text + begin, text->size - begin, ids, err);
 }
 
+static clv_status spell_bytes(buffer *out, const char *text, size_t size, clv_error *err)
+{
+    for (size_t i = 0; i < size; i++) {
+        char character[2];
+        size_t n = clv_byte_character(character, (unsigned char)text[i]);
+        CLV_TRY(append(out, character, n, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status encode_byte_level(const clv_tokenizer *t, const buffer *text, clv_ids *ids, clv_error *err)
+{
+    buffer whole = {0}, piece = {0};
+    bool prefix = t->byte_level.prefix_space && text->size > 0 && text->text[0] != ' ';
+    clv_status status = prefix ? append(&whole, " ", 1, err) : CLV_OK;
+    if (status == CLV_OK)
+        status = append(&whole, text->text, text->size, err);
+    for (size_t begin = 0; status == CLV_OK && begin < whole.size;) {
+        size_t end = whole.size;
+        piece.size = 0;
+        if (t->byte_level.pattern)
+            status = clv_pattern_piece(&end, t->byte_level.pattern, whole.text, whole.size, begin, err);
+        if (status == CLV_OK)
+            status = spell_bytes(&piece, whole.text + begin, end - begin, err);
+        if (status == CLV_OK)
+            status = clv_bpe_encode(&t->bpe, piece.text, piece.size, ids, err);
+        begin = end;
+    }
+    free(whole.text);
+    free(piece.text);
+    return status;
+}
+
 /* Text between added tokens. first: it begins the whole text. */
 static clv_status encode_plain(const clv_tokenizer *t, const char *text, size_t size, bool first, clv_ids *ids,
                                clv_error *err)
@@ -140,7 +175,9 @@ static clv_status encode_plain(const clv_tokenizer *t, const char *text, size_t 
     if (size == 0)
         return CLV_OK;
     clv_status status = normalize(&normal, t, text, size, err);
-    if (status == CLV_OK && !t->metaspace.present)
+    if (status == CLV_OK && t->byte_level.present)
+        status = encode_byte_level(t, &normal, ids, err);
+    else if (status == CLV_OK && !t->metaspace.present)
         status = clv_bpe_encode(&t->bpe, normal.text, normal.size, ids, err);
     else if (status == CLV_OK && (status = apply_metaspace(&marked, &t->metaspace, &normal, first, err)) == CLV_OK)
         status = encode_pieces(t, &marked, ids, err);
@@ -294,6 +331,31 @@ static clv_status replace(buffer *b, const clv_token_text *from, const clv_token
     return status;
 }
 
+/* All texts as one: the bytes that their characters stand for, what is not UTF-8 among them as U+FFFD. */
+static clv_status join_byte_level(texts *all, clv_error *err)
+{
+    buffer bytes = {0};
+    char *valid;
+    size_t size;
+    CLV_TRY(fuse(all, err));
+    if (all->n == 0)
+        return CLV_OK;
+    clv_status status = append(&bytes, "", 0, err);
+    for (size_t at = 0, n; status == CLV_OK && at < all->item[0].size; at += n) {
+        n = clv_utf8_length(all->item[0].text + at, all->item[0].size - at);
+        int byte = clv_character_byte(all->item[0].text + at, n);
+        char c = (char)byte;
+        status = byte >= 0 ? append(&bytes, &c, 1, err) : append(&bytes, all->item[0].text + at, n, err);
+    }
+    if (status == CLV_OK)
+        status = clv_utf8_repair(&valid, &size, bytes.text, bytes.size, err);
+    free(bytes.text);
+    CLV_TRY(status);
+    free(all->item[0].text);
+    all->item[0] = (buffer){.text = valid, .size = size, .capacity = size + 1};
+    return CLV_OK;
+}
+
 static clv_status decode_step(texts *all, const clv_text_step *step, clv_error *err)
 {
     static const clv_token_text space = {" ", 1};
@@ -301,6 +363,8 @@ static clv_status decode_step(texts *all, const clv_text_step *step, clv_error *
         return join_bytes(all, err);
     if (step->kind == CLV_TEXT_FUSE)
         return fuse(all, err);
+    if (step->kind == CLV_TEXT_BYTE_LEVEL)
+        return join_byte_level(all, err);
     for (int64_t i = 0; i < all->n; i++) {
         buffer *b = &all->item[i];
         if (step->kind == CLV_TEXT_STRIP)

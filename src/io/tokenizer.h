@@ -1,8 +1,9 @@
 /* tokenizer.h - text to token ids and back, as Hugging Face's tokenizer.json describes it.
  *
- * Supported: BPE with byte fallback; normalizers Prepend and Replace (of a string) and sequences of them; the Metaspace
- * pre-tokenizer; template post-processing; decoders Replace, ByteFallback, Fuse, Strip, Metaspace and sequences of them;
- * added and special tokens. That is Llama 2's and Mistral's kind of tokenizer. Any other component is refused by name.
+ * Supported: BPE, with byte fallback or byte-level; normalizers Prepend and Replace (of a string); pre-tokenizers Metaspace, and
+ * ByteLevel by its own pattern or a Split's; template post-processing; decoders Replace, ByteFallback, Fuse, Strip,
+ * Metaspace, ByteLevel; sequences of these; added and special tokens. That is the kind of GPT-2, Llama 2 and 3, Mistral. Any
+ * other component is refused by name.
  * Results equal those of the `tokenizers` library, bytes that are not UTF-8 being read as U+FFFD as Python does.
  */
 #ifndef CLEAVE_IO_TOKENIZER_H

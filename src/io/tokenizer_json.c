@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "io/byte_level.h"
 #include "io/tokenizer_parts.h"
 
 typedef struct reader {
@@ -96,14 +97,25 @@ static clv_status read_metaspace_decoder(clv_text_step *out, const reader *r, co
     return keep(&out->a, r, json_object_get(component, "replacement"));
 }
 
+static clv_status read_byte_level_decoder(clv_text_step *out, const reader *r, const json_t *component)
+{
+    (void)r, (void)component;
+    out->kind = CLV_TEXT_BYTE_LEVEL;
+    return CLV_OK;
+}
+
 static const struct {
     const char *type;
     bool normalizes, decodes;
     step_reader read;
 } step_types[] = {
-    {"Prepend", true, false, read_prepend},    {"Replace", true, true, read_replace},
-    {"ByteFallback", false, true, read_bytes}, {"Fuse", false, true, read_fuse},
-    {"Strip", false, true, read_strip},        {"Metaspace", false, true, read_metaspace_decoder},
+    {"Prepend", true, false, read_prepend},
+    {"Replace", true, true, read_replace},
+    {"ByteFallback", false, true, read_bytes},
+    {"Fuse", false, true, read_fuse},
+    {"Strip", false, true, read_strip},
+    {"Metaspace", false, true, read_metaspace_decoder},
+    {"ByteLevel", false, true, read_byte_level_decoder},
 };
 
 static clv_status add_step(clv_text_steps *steps, const reader *r, const json_t *component, bool decoder)
@@ -116,7 +128,8 @@ static clv_status add_step(clv_text_steps *steps, const reader *r, const json_t 
             return clv_fail(r->err, CLV_ELIMIT, "%s: more than %d steps", r->where, CLV_MAX_TOKENIZER_STEPS);
         return step_types[i].read(&steps->step[steps->n++], r, component);
     }
-    return decoder ? unsupported(r, "the decoder", type, "Replace, ByteFallback, Fuse, Strip, Metaspace, Sequence")
+    return decoder ? unsupported(r, "the decoder", type,
+                                 "Replace, ByteFallback, Fuse, Strip, Metaspace, ByteLevel, Sequence")
                    : unsupported(r, "the normalizer", type, "Prepend, Replace, Sequence");
 }
 
@@ -134,21 +147,78 @@ static clv_status read_steps(clv_text_steps *steps, const reader *r, const json_
 
 /* ---- pre-tokenizer ---- */
 
-static clv_status read_pre_tokenizer(clv_metaspace *out, const reader *r, const json_t *component)
+static clv_status read_metaspace(clv_tokenizer *t, const reader *r, const json_t *component)
 {
     const char *scheme;
-    out->split = true;
-    if (!component || json_is_null(component))
-        return CLV_OK;
-    if (strcmp(type_of(component), "Metaspace") != 0)
-        return unsupported(r, "the pre-tokenizer", type_of(component), "Metaspace");
-    out->present = true;
+    clv_metaspace *out = &t->metaspace;
+    out->present = out->split = true;
     CLV_TRY(read_prepend_scheme(&scheme, r, component));
     out->prepend = strcmp(scheme, "always") == 0  ? CLV_PREPEND_ALWAYS
                    : strcmp(scheme, "first") == 0 ? CLV_PREPEND_FIRST
                                                   : CLV_PREPEND_NEVER;
     CLV_TRY(clv_json_bool(&out->split, component, "split", CLV_JSON_OPTIONAL, r->where, r->err));
     return keep(&out->replacement, r, json_object_get(component, "replacement"));
+}
+
+static clv_status set_pattern(clv_tokenizer *t, const reader *r, const char *expression, size_t size)
+{
+    if (t->byte_level.pattern)
+        return unsupported(r, "a pre-tokenizer with", "two patterns", "one Split, or ByteLevel's own");
+    return clv_pattern_new(&t->byte_level.pattern, expression, size, r->err);
+}
+
+static clv_status read_split(clv_tokenizer *t, const reader *r, const json_t *component)
+{
+    const json_t *regex = json_object_get(json_object_get(component, "pattern"), "Regex");
+    const char *behavior = json_string_value(json_object_get(component, "behavior"));
+    if (!json_is_string(regex))
+        return unsupported(r, "the pattern of", "Split", "a Regex");
+    if (!behavior || strcmp(behavior, "Isolated") != 0 || json_is_true(json_object_get(component, "invert")))
+        return unsupported(r, "the behavior of Split", behavior ? behavior : "", "Isolated, not inverted");
+    return set_pattern(t, r, json_string_value(regex), json_string_length(regex));
+}
+
+static clv_status read_byte_level(clv_tokenizer *t, const reader *r, const json_t *component)
+{
+    bool own_pattern = true;
+    t->byte_level.present = t->byte_level.prefix_space = true;
+    CLV_TRY(clv_json_bool(&own_pattern, component, "use_regex", CLV_JSON_OPTIONAL, r->where, r->err));
+    CLV_TRY(
+        clv_json_bool(&t->byte_level.prefix_space, component, "add_prefix_space", CLV_JSON_OPTIONAL, r->where, r->err));
+    return own_pattern ? set_pattern(t, r, clv_gpt2_pattern, strlen(clv_gpt2_pattern)) : CLV_OK;
+}
+
+static clv_status read_pre_tokenizer(clv_tokenizer *t, const reader *r, const json_t *component)
+{
+    static const struct {
+        const char *type;
+        clv_status (*read)(clv_tokenizer *t, const reader *r, const json_t *component);
+    } types[] = {{"Metaspace", read_metaspace}, {"Split", read_split}, {"ByteLevel", read_byte_level}};
+    const char *type = type_of(component);
+    if (!component || json_is_null(component))
+        return CLV_OK;
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (strcmp(types[i].type, type) == 0)
+            return types[i].read(t, r, component);
+    if (strcmp(type, "Sequence") != 0)
+        return unsupported(r, "the pre-tokenizer", type, "Metaspace, Split, ByteLevel, Sequence");
+    const json_t *list = json_object_get(component, "pretokenizers");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        if (strcmp(type_of(json_array_get(list, i)), "Sequence") == 0)
+            return unsupported(r, "a Sequence in", "a Sequence", "Metaspace, Split, ByteLevel");
+        CLV_TRY(read_pre_tokenizer(t, r, json_array_get(list, i)));
+    }
+    return CLV_OK;
+}
+
+/* Splits and byte-level spelling go together, and without Metaspace. */
+static clv_status check_pre_tokenizer(const clv_tokenizer *t, const reader *r)
+{
+    if (t->byte_level.pattern && !t->byte_level.present)
+        return unsupported(r, "the pre-tokenizer", "Split without ByteLevel", "Split and ByteLevel in a Sequence");
+    if (t->byte_level.present && t->metaspace.present)
+        return unsupported(r, "the pre-tokenizer", "Metaspace with ByteLevel", "either");
+    return CLV_OK;
 }
 
 /* ---- template ---- */
@@ -173,8 +243,19 @@ static clv_status read_template(clv_tokenizer *t, const reader *r, const json_t 
     bool after = false;
     if (!processor || json_is_null(processor))
         return CLV_OK;
+    if (strcmp(type_of(processor), "ByteLevel") == 0) /* of offsets alone */
+        return CLV_OK;
+    if (strcmp(type_of(processor), "Sequence") == 0) {
+        const json_t *list = json_object_get(processor, "processors");
+        for (size_t i = 0; i < json_array_size(list); i++) {
+            if (strcmp(type_of(json_array_get(list, i)), "Sequence") == 0)
+                return unsupported(r, "a Sequence in", "a Sequence", "TemplateProcessing, ByteLevel");
+            CLV_TRY(read_template(t, r, json_array_get(list, i)));
+        }
+        return CLV_OK;
+    }
     if (strcmp(type_of(processor), "TemplateProcessing") != 0)
-        return unsupported(r, "the post-processor", type_of(processor), "TemplateProcessing");
+        return unsupported(r, "the post-processor", type_of(processor), "TemplateProcessing, ByteLevel, Sequence");
     const json_t *single = json_object_get(processor, "single");
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *item = json_array_get(single, i), *special = json_object_get(item, "SpecialToken");
@@ -327,7 +408,8 @@ static clv_status read_added(clv_tokenizer *t, const reader *r, const json_t *li
         for (size_t k = 0; k < sizeof refused / sizeof refused[0]; k++) {
             bool set = false;
             CLV_TRY(clv_json_bool(&set, token, refused[k], CLV_JSON_OPTIONAL, r->where, r->err));
-            if (set && added->text.size > 0)
+            bool same = strcmp(refused[k], "normalized") == 0 && t->normalizer.n == 0;
+            if (set && !same && added->text.size > 0)
                 return unsupported(r, "an added token that is", refused[k], "false");
         }
         t->token[added->id] = added->text;
@@ -352,9 +434,10 @@ clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, con
     if (!t->token || !t->special)
         return clv_fail_memory(err, where, (size_t)t->size * sizeof *t->token);
     CLV_TRY(read_model(t, &r, model));
-    CLV_TRY(read_added(t, &r, added));
     CLV_TRY(read_steps(&t->normalizer, &r, json_object_get(document, "normalizer"), false));
-    CLV_TRY(read_pre_tokenizer(&t->metaspace, &r, json_object_get(document, "pre_tokenizer")));
+    CLV_TRY(read_added(t, &r, added));
+    CLV_TRY(read_pre_tokenizer(t, &r, json_object_get(document, "pre_tokenizer")));
+    CLV_TRY(check_pre_tokenizer(t, &r));
     CLV_TRY(read_template(t, &r, json_object_get(document, "post_processor")));
     return read_steps(&t->decoder, &r, json_object_get(document, "decoder"), true);
 }

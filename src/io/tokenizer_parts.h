@@ -15,7 +15,15 @@ typedef struct clv_token_text {
 
 /* A step on text, or on the texts of tokens. */
 typedef struct clv_text_step {
-    enum { CLV_TEXT_PREPEND, CLV_TEXT_REPLACE, CLV_TEXT_BYTES, CLV_TEXT_FUSE, CLV_TEXT_STRIP, CLV_TEXT_METASPACE } kind;
+    enum {
+        CLV_TEXT_PREPEND,
+        CLV_TEXT_REPLACE,
+        CLV_TEXT_BYTES,
+        CLV_TEXT_FUSE,
+        CLV_TEXT_STRIP,
+        CLV_TEXT_METASPACE,
+        CLV_TEXT_BYTE_LEVEL
+    } kind;
     clv_token_text a, b;     /* PREPEND: a; REPLACE: a by b; STRIP: a; METASPACE: a is what stands for a space */
     int64_t start, stop;     /* STRIP: at most so many of a at each end */
     bool strips_first_space; /* METASPACE */
@@ -32,6 +40,12 @@ typedef struct clv_metaspace {
     enum { CLV_PREPEND_NEVER, CLV_PREPEND_FIRST, CLV_PREPEND_ALWAYS } prepend;
 } clv_metaspace;
 
+/* Pieces found by a pattern, their bytes written as characters of their own (GPT-2). */
+typedef struct clv_byte_level {
+    bool present, prefix_space;
+    struct clv_pattern *pattern; /* NULL: the text is one piece */
+} clv_byte_level;
+
 typedef struct clv_added_token {
     clv_token_text text;
     int64_t id;
@@ -46,6 +60,7 @@ struct clv_tokenizer {
     clv_added_token *added; /* the longest first */
     clv_text_steps normalizer, decoder;
     clv_metaspace metaspace;
+    clv_byte_level byte_level;
     int n_before, n_after; /* special ids around a text */
     int64_t before[CLV_MAX_TEMPLATE], after[CLV_MAX_TEMPLATE];
     clv_bpe bpe;

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""tests/golden/tokenizer: small BPE tokenizers in the manner of Llama 2 (byte fallback), trained on data/corpus.txt, and what the
+"""tests/golden/tokenizer: small BPE tokenizers in the manner of Llama 2 (byte fallback), GPT-2 and Llama 3 (byte-level), trained on data/corpus.txt, and what the
 `tokenizers` library makes of some hundred texts. usage: make_tokenizer.py (versions: requirements.txt)"""
 import json
 import pathlib
 import random
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 here = pathlib.Path(__file__).parent
 corpus = (here.parent.parent / "data/corpus.txt").read_text()[:60000]
@@ -33,10 +33,25 @@ def train(pre_tokenizer, normalizer, decoder, template):
     return tokenizer
 
 
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+
+
+def train_byte_level(pre_tokenizer, post_processor):
+    """In the manner of GPT-2 and Llama 3."""
+    tokenizer = Tokenizer(models.BPE(ignore_merges=post_processor is not None))
+    tokenizer.pre_tokenizer = pre_tokenizer
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=["<s>", "</s>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator([corpus], trainer)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = post_processor or processors.ByteLevel(trim_offsets=True)
+    return tokenizer
+
+
 def texts():
     random.seed(5)
     words = ["the", "layout", "tensor", "of a", "  ", "\n", "\t", "▁", "<s>", "</s>", "<unk>", "<0x41>", "é", "日本語", "🙂", "x" * 40,
-             "mesh,", "axis.", "e\u0301", "\u200d", "<", "s>"]
+             "mesh,", "axis.", "e\u0301", "\u200d", "<", "s>", "it's", "WE'LL", "12345", "\r\n", "\u00a0", "\u3000", "٣٤", "ǅ"]
     fixed = ["", " ", "a", " a", "a ", "  a  b ", "▁a", "<s>a", "a<s>", "<s><s>", "<s> a</s> b", "\U0001f469\u200d\U0001f52c", "\x00", "ÿ"]
     made = [random.choice(["", " "]).join(random.choice(words) for _ in range(random.randrange(1, 14))) for _ in range(90)]
     return fixed + made
@@ -49,6 +64,13 @@ def main():
                            decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="first")]), "<s> $A"),
         "normalizer": train(None, normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), llama,
                             "<s> $A </s>"),
+        "gpt2": train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False), None),
+        "gpt2_prefix": train_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True), None),
+        "llama3": train_byte_level(
+            pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(LLAMA3), "isolated"),
+                                     pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]),
+            processors.Sequence([processors.ByteLevel(trim_offsets=False),
+                                 processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])])),
         "always": train(pre_tokenizers.Metaspace(prepend_scheme="always", split=False), None, llama, None),
     }
     out = here / "tokenizer"

@@ -1,0 +1,125 @@
+/* tokenize.c - cleave tokenize: text to token ids, or back. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "io/tokenizer.h"
+
+typedef struct tokenize_args {
+    const char *model, *prompt;
+    bool plain, decode, json;
+} tokenize_args;
+
+static int parse(tokenize_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        {.names = "-m, --model",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->model,
+         .value = "PATH",
+         .required = true,
+         .help = "tokenizer.json, or the folder that holds it"},
+        {.names = "-p, --prompt",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->prompt,
+         .value = "TEXT",
+         .help = "the text (or, with --decode, ids); else standard input"},
+        {.names = "--no-special", .kind = CLV_OPTION_FLAG, .out = &a->plain, .help = "without the template's tokens"},
+        {.names = "--decode",
+         .kind = CLV_OPTION_FLAG,
+         .out = &a->decode,
+         .help = "ids, apart by spaces or commas, to text"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print a JSON list of ids"},
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* -p, or all of standard input; the caller frees. */
+static clv_status read_text(char **out, size_t *size, const char *given, clv_error *err)
+{
+    size_t room = given ? strlen(given) + 1 : 1 << 16, n = 0;
+    char *text = malloc(room);
+    if (text && given)
+        memcpy(text, given, n = room - 1);
+    while (text && !given) {
+        n += fread(text + n, 1, room - 1 - n, stdin);
+        if (n < room - 1)
+            break;
+        char *grown = realloc(text, room *= 2);
+        if (!grown)
+            free(text);
+        text = grown;
+    }
+    if (!text)
+        return clv_fail_memory(err, "the text", room);
+    text[n] = '\0';
+    *out = text;
+    *size = n;
+    return CLV_OK;
+}
+
+static clv_status encode(const tokenize_args *a, const clv_tokenizer *t, const char *text, size_t size, clv_error *err)
+{
+    int64_t *ids, n;
+    CLV_TRY(clv_tokenizer_encode(t, text, size, !a->plain, &ids, &n, err));
+    printf(a->json ? "[" : "");
+    for (int64_t i = 0; i < n; i++)
+        printf("%s%lld", i == 0 ? "" : a->json ? ", " : " ", (long long)ids[i]);
+    printf(a->json ? "]\n" : "\n");
+    free(ids);
+    return CLV_OK;
+}
+
+static clv_status read_ids(int64_t *ids, int64_t *n, char *text, clv_error *err)
+{
+    for (char *at = strtok(text, " ,\t\r\n[]"); at; at = strtok(NULL, " ,\t\r\n[]")) {
+        char *end;
+        errno = 0;
+        ids[*n] = strtoll(at, &end, 10);
+        if (*end != '\0' || errno != 0)
+            return clv_fail(err, CLV_EINVAL, "'%.40s' is no token id; valid: whole numbers", at);
+        ++*n;
+    }
+    return CLV_OK;
+}
+
+static clv_status decode(const clv_tokenizer *t, char *text, size_t size, clv_error *err)
+{
+    int64_t *ids = malloc((size / 2 + 1) * sizeof *ids), n = 0;
+    char *out = NULL;
+    size_t length = 0;
+    clv_status status = ids ? read_ids(ids, &n, text, err) : clv_fail_memory(err, "token ids", size);
+    if (status == CLV_OK)
+        status = clv_tokenizer_decode(t, ids, n, &out, &length, err);
+    if (status == CLV_OK) {
+        fwrite(out, 1, length, stdout);
+        putchar('\n');
+    }
+    free(out);
+    free(ids);
+    return status;
+}
+
+int command_tokenize(int argc, char **argv)
+{
+    tokenize_args a = {0};
+    clv_error err = {0};
+    clv_tokenizer *t = NULL;
+    char *text = NULL;
+    size_t size;
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    clv_status status = clv_tokenizer_open(&t, a.model, &err);
+    if (status == CLV_OK)
+        status = read_text(&text, &size, a.prompt, &err);
+    if (status == CLV_OK)
+        status = a.decode ? decode(t, text, size, &err) : encode(&a, t, text, size, &err);
+    free(text);
+    clv_tokenizer_free(t);
+    return status == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);
+}
