@@ -87,7 +87,8 @@ static clv_status measure(result *out, clv_team *team, int set, int64_t bytes, c
     qsort(m.took_ns, (size_t)m.repeats, sizeof m.took_ns[0], by_size);
     out->bytes = m.bytes;
     out->min_ns = (double)m.took_ns[0];
-    out->median_ns = 0.5 * (double)(m.took_ns[m.repeats / 2] + m.took_ns[(m.repeats - 1) / 2]);
+    int64_t above = m.repeats / 2, below = (m.repeats - 1) / 2;
+    out->median_ns = 0.5 * (double)(m.took_ns[above] + m.took_ns[below]);
     return CLV_OK;
 }
 

@@ -79,7 +79,8 @@ static clv_status measure(int64_t *times, const gemm_bench *bench, clv_error *er
 
 static int print(const gemm_bench *bench, const int64_t *times)
 {
-    double median_ns = (double)times[bench->repeat / 2];
+    int64_t middle = bench->repeat / 2;
+    double median_ns = (double)times[middle];
     clv_table *t = clv_table_new(NULL);
 
     clv_table_int(t, "m", bench->m);

@@ -38,6 +38,7 @@ int bench_gemm(int argc, char **argv);
 int command_einsum(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_explain(int argc, char **argv);
+int command_forward(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_reshard(int argc, char **argv);

@@ -21,6 +21,12 @@ static const struct clv_command commands[] = {
      "  cleave explain -m llama-7b/ --mesh data=2,model=4 --op layers.3.mlp.down\n"
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",
      command_explain, NULL},
+    {"forward", "a model's outputs and gradients for given ids, as a file",
+     "Reads ids (and a mask) and writes logits, the hidden states that the head is given, the mean loss of the next "
+     "token and,\n"
+     "with --grad, the gradient of every tensor of the checkpoint: for comparing with any other system.\n\n"
+     "Example:\n  cleave forward -m llama/ --ids ids.safetensors --grad --out ours.safetensors -tp 2 --sp\n",
+     command_forward, NULL},
     {"generate", "continue a prompt with a checkpoint",
      "Streams text to stdout: the prompt, then what the model makes of it. Greedy text is the same at every -tp.\n\n"
      "Example:\n  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n",

@@ -66,6 +66,7 @@ static clv_status check_limit(const plan_args *a, const clv_program *program, cl
     if (a->memory_limit.n == 0)
         return CLV_OK;
     clv_memory m = clv_program_memory(program);
+    int64_t state = m.parameters + m.optimizer + m.cache + m.other_state;
     if (a->memory_limit.n > 1)
         return clv_fail(err, CLV_EINVAL, "--memory-limit takes one size, e.g. 16G");
     if (m.total <= a->memory_limit.item[0])
@@ -74,8 +75,7 @@ static clv_status check_limit(const plan_args *a, const clv_program *program, cl
         err, CLV_ELIMIT,
         "a rank needs %lld bytes (%lld of them state), --memory-limit allows %lld; split further, or take a "
         "smaller batch",
-        (long long)m.total, (long long)(m.parameters + m.optimizer + m.cache + m.other_state),
-        (long long)a->memory_limit.item[0]);
+        (long long)m.total, (long long)state, (long long)a->memory_limit.item[0]);
 }
 
 static void add_prediction(clv_table *t, const plan_args *a, const clv_program *program, const clv_profile *profile)

@@ -1,4 +1,4 @@
-/* llama_checkpoint.c - a session's model state to and from a Hugging Face folder. */
+/* checkpoint.c - a session's model state to and from a Hugging Face folder. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -14,7 +14,13 @@
 #include "io/box.h"
 #include "models/family.h"
 
-enum { STRIP_BYTES = 1 << 20, TENSOR_NAME_SIZE = 96, SHAPE_TEXT = 192, TILE = 16 };
+enum {
+    STRIP_BYTES = 1 << 20,
+    TENSOR_NAME_SIZE = 96,
+    PREFIXED_NAME_SIZE = TENSOR_NAME_SIZE + 32,
+    SHAPE_TEXT = 192,
+    TILE = 16
+};
 
 bool clv_model_is_untied(const clv_model *model)
 {
@@ -556,28 +562,48 @@ clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model 
     return clv_safetensors_write_as(w, tensor_index(c, &p), win.rank, win.view, &win.box, data, err);
 }
 
-clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model *c, const char *path, clv_error *err)
+clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model *c, const char *path,
+                                    const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err)
 {
     int64_t n_parameters = clv_model_parameter_count(c), n = 0;
-    clv_tensor_spec *specs = calloc((size_t)n_parameters * 2, sizeof *specs);
-    char(*names)[TENSOR_NAME_SIZE] = calloc((size_t)n_parameters * 2, sizeof *names);
+    size_t room = (size_t)(2 * n_parameters + n_more);
+    clv_tensor_spec *specs = calloc(room, sizeof *specs);
+    char(*names)[PREFIXED_NAME_SIZE] = calloc(room, sizeof *names);
     clv_status status;
 
     if (specs == NULL || names == NULL) {
         free(specs);
         free(names);
-        return clv_fail_memory(err, path, (size_t)n_parameters * 2 * sizeof *specs);
+        return clv_fail_memory(err, path, room * sizeof *specs);
     }
     for (int64_t i = 0; i < n_parameters; i++) {
         clv_parameter p = clv_model_parameter_at(c, i);
         for (int tensor = 0; tensor < new_tensors(p.row, c); tensor++, n++) {
-            their_name(names[n], &p, tensor);
+            char name[TENSOR_NAME_SIZE];
+            their_name(name, &p, tensor);
+            snprintf(names[n], sizeof names[n], "%s%s", prefix, name);
             specs[n] = (clv_tensor_spec){.name = names[n], .dtype = CLV_F32};
             specs[n].rank = their_shape(specs[n].shape, c, p.row);
         }
     }
+    for (int64_t i = 0; i < n_more; i++)
+        specs[n++] = more[i];
     status = clv_safetensors_create(out, path, specs, n, err);
     free(specs);
     free(names);
     return status;
+}
+
+int64_t clv_model_tensor_count(const clv_model *c)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < clv_model_parameter_count(c); i++)
+        n += new_tensors(clv_model_parameter_at(c, i).row, c);
+    return n;
+}
+
+clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model *c, const char *path, clv_error *err)
+{
+    return clv_model_create_tensors(out, c, path, "", NULL, 0, err);
 }

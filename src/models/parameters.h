@@ -65,6 +65,11 @@ clv_status clv_model_read_parameter(const clv_weights *weights, const clv_model 
 /* Starts a model.safetensors at `path` that holds every parameter, in f32; commit or abandon it as any writer. */
 clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model *model, const char *path,
                                     clv_error *err);
+/* The same with a prefix of at most 31 bytes before the names ("grad."), and more tensors behind: tensor clv_model_tensor_count() of
+ * the writer is the first of them. */
+clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model *model, const char *path,
+                                    const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err);
+int64_t clv_model_tensor_count(const clv_model *model);
 /* Writes a box (NULL for all) of our parameter `name`. Boxes come in any order, from any thread; each element exactly
  * once (one replica of each writes). */
 clv_status clv_model_write_parameter(clv_safetensors_writer *writer, const clv_model *model, const char *name,

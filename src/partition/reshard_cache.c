@@ -70,7 +70,8 @@ static entry **find(const clv_reshard_cache *cache, const key *k, uint64_t hash)
 {
     size_t i = hash & (cache->capacity - 1);
     while (cache->entries[i] != NULL &&
-           (cache->entries[i]->hash != hash || memcmp(&cache->entries[i]->key, k, sizeof *k) != 0))
+           (cache->entries[i]->hash != hash || memcmp(&cache->entries[i]->key, k, sizeof *k) !=
+                                                   0)) /* NOLINT(bugprone-suspicious-memory-comparison): zeroed */
         i = (i + 1) & (cache->capacity - 1);
     return &cache->entries[i];
 }

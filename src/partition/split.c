@@ -39,7 +39,7 @@ static void learn_layout(clv_split_context *out, int *n_ordered, const clv_probl
         const clv_subaxis *axes;
         int n = clv_layout_axes(&axes, layout, d);
         for (int j = 0; n > 0 && j < dims[d].n; j++) {
-            int f = dims[d].factor[j];
+            int f = (unsigned char)dims[d].factor[j];
             for (int i = 0; i < n; i++)
                 for (int a = atom_index(atoms, n_atoms, axes[i], 0); a >= 0;
                      a = atom_index(atoms, n_atoms, axes[i], a + 1))
@@ -148,7 +148,7 @@ static bool cut_dim(clv_layout *layout, const clv_problem *p, const clv_splits *
     int64_t granule = 1;
     bool open = false; /* a more major factor is not cut down to its elements */
     for (int j = 0; j < dim->n; j++) {
-        int f = dim->factor[j];
+        int f = (unsigned char)dim->factor[j];
         const clv_factor_split *split = &splits->factor[f];
         if (split->n == 0) {
             granule *= factor_size(p, f);

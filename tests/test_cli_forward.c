@@ -1,0 +1,185 @@
+/* test_cli_forward.c - cleave forward against transformers' values and gradients, by file, at several degrees; and what it refuses. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "io/safetensors.h"
+
+static const char *source(void)
+{
+    const char *path = getenv("CLV_SOURCE_DIR");
+    return path ? path : ".";
+}
+
+static const char *build(void)
+{
+    const char *path = getenv("CLV_BUILD_DIR");
+    return path ? path : "build";
+}
+
+static int run(char *out, size_t size, const char *format, ...)
+{
+    char arguments[4096], command[8192];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(arguments, sizeof arguments, format, args);
+    va_end(args);
+    snprintf(command, sizeof command, "%s/cleave forward %s 2>&1", build(), arguments);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    out[fread(out, 1, size - 1, pipe)] = '\0';
+    return pclose(pipe) >> 8;
+}
+
+static clv_safetensors *open_file(const char *path)
+{
+    clv_error err = {0};
+    clv_safetensors *file;
+    if (clv_safetensors_open(&file, path, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    return file;
+}
+
+static double *values(const clv_safetensor *t, int64_t *n)
+{
+    clv_error err = {0};
+    *n = 1;
+    for (int d = 0; d < t->rank; d++)
+        *n *= t->shape[d];
+    double *out = malloc((size_t)*n * sizeof *out + 1);
+    if (clv_safetensors_read(t, NULL, CLV_F64, out, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    return out;
+}
+
+static double largest(const double *x, int64_t n)
+{
+    double most = 0;
+    for (int64_t i = 0; i < n; i++)
+        most = fmax(most, fabs(x[i]));
+    return most;
+}
+
+/* floor: what an error is measured against at least. mask: rows to look at, of n / rows elements; NULL: all. */
+static void compare(const clv_safetensors *ours, const char *name, const clv_safetensor *theirs, double floor,
+                    const double *mask, int64_t rows)
+{
+    const clv_safetensor *t;
+    int64_t n, m;
+    if (clv_safetensors_find(&t, ours, name, NULL) != CLV_OK)
+        fail_msg("%s is missing", name);
+    assert_int_equal(t->rank, theirs->rank);
+    assert_memory_equal(t->shape, theirs->shape, (size_t)t->rank * sizeof *t->shape);
+    double *a = values(t, &n), *b = values(theirs, &m);
+    double tolerance = 2e-5 * fmax(largest(b, n), floor);
+    for (int64_t i = 0; i < n; i++)
+        if ((!mask || mask[i / (n / rows)] != 0) && !(fabs(a[i] - b[i]) <= tolerance))
+            fail_msg("%s, element %lld: %.9g, expected %.9g", name, (long long)i, a[i], b[i]);
+    free(a);
+    free(b);
+}
+
+static void check(const char *model, bool gradients, const char *mesh)
+{
+    char out[4096], path[4096], result[4096];
+    int64_t rows = 0, n;
+    double *mask = NULL;
+    const clv_safetensor *t;
+    snprintf(result, sizeof result, "%s/forward.safetensors", build());
+    snprintf(path, sizeof path, "%s/tests/golden/%s_golden/values.safetensors", source(), model);
+    if (run(out, sizeof out, "-m %s/tests/golden/%s --ids %s --out %s %s %s", source(), model, path, result,
+            gradients ? "--grad" : "", mesh) != 0)
+        fail_msg("%s, %s: %s", model, mesh, out);
+    clv_safetensors *ours = open_file(result), *theirs = open_file(path);
+    if (clv_safetensors_find(&t, theirs, "mask", NULL) == CLV_OK)
+        mask = values(t, &rows);
+    assert_int_equal(clv_safetensors_find(&t, theirs, "logits", NULL), CLV_OK);
+    compare(ours, "logits", t, 0, mask, mask ? rows : 1);
+    assert_int_equal(clv_safetensors_find(&t, theirs, "hidden", NULL), CLV_OK);
+    compare(ours, "hidden.last", t, 0, mask, mask ? rows : 1);
+    if (gradients) {
+        assert_int_equal(clv_safetensors_find(&t, theirs, "loss", NULL), CLV_OK);
+        compare(ours, "loss", t, 0, NULL, 1);
+    }
+    clv_safetensors_close(theirs);
+    free(mask);
+    snprintf(path, sizeof path, "%s/tests/golden/%s_golden/model.safetensors", source(), model);
+    theirs = open_file(path);
+    double most = 0;
+    for (int64_t i = 0; gradients && i < clv_safetensors_count(theirs); i++) {
+        double *g = values(clv_safetensors_at(theirs, i), &n);
+        most = fmax(most, largest(g, n));
+        free(g);
+    }
+    for (int64_t i = 0; gradients && i < clv_safetensors_count(theirs); i++) {
+        char name[300];
+        snprintf(name, sizeof name, "grad.%s", clv_safetensors_at(theirs, i)->name);
+        compare(ours, name, clv_safetensors_at(theirs, i), 1e-3 * most, NULL, 1);
+    }
+    clv_safetensors_close(theirs);
+    clv_safetensors_close(ours);
+    remove(result);
+}
+
+static void test_against_transformers(void **state)
+{
+    static const char *const meshes[] = {"-tp 1", "-tp 2 --sp", "-tp 3", "--mesh X=2,Y=2 --rules gspmd-2d"};
+    (void)state;
+    for (int m = 0; m < 4; m++) {
+        check("llama", true, meshes[m]);
+        check("llama_tied", true, meshes[m]);
+        check("gpt2", true, meshes[m]);
+        check("esm", false, meshes[m]);
+    }
+}
+
+/* ---- refusals ---- */
+
+static void write_ids(const char *path, const char *name, int64_t rows, int64_t columns, int64_t id)
+{
+    clv_error err = {0};
+    clv_safetensors_writer *writer;
+    clv_tensor_spec spec = {.name = name, .dtype = CLV_I64, .rank = 2, .shape = {rows, columns}};
+    int64_t *ids = malloc((size_t)(rows * columns) * sizeof *ids);
+    for (int64_t i = 0; i < rows * columns; i++)
+        ids[i] = id;
+    assert_int_equal(clv_safetensors_create(&writer, path, &spec, 1, &err), CLV_OK);
+    assert_int_equal(clv_safetensors_write(writer, 0, NULL, ids, &err), CLV_OK);
+    assert_int_equal(clv_safetensors_commit(writer, &err), CLV_OK);
+    free(ids);
+}
+
+static void refused(const char *name, int64_t columns, int64_t id, const char *options, const char *message)
+{
+    char path[4096], out[4096];
+    snprintf(path, sizeof path, "%s/forward_ids.safetensors", build());
+    write_ids(path, name, 2, columns, id);
+    int code = run(out, sizeof out, "-m %s/tests/golden/%s --ids %s --out %s/never.safetensors %s", source(),
+                   strstr(options, "--grad") ? "esm" : "llama", path, build(), options);
+    if (code == 0 || !strstr(out, message) || strchr(out, '\n') != out + strlen(out) - 1)
+        fail_msg("exit %d: %s, expected '%s'", code, out, message);
+    remove(path);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    refused("ids", 4, 99, "", "id 99 at [0,0]; the vocabulary is 0 to 36");
+    refused("ids", 4, -1, "", "id -1 at [0,0]");
+    refused("tokens", 4, 1, "", "ids");
+    refused("ids", 4000, 1, "", "4000 tokens a sequence; the model takes 1 to");
+    refused("ids", 4, 1, "--grad", "esm has no next-token loss; valid for decoders");
+    refused("ids", 4, 1, "-tp 2 --rules dp", "the rules 'dp' do not fit");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_transformers), cmocka_unit_test(test_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
