@@ -224,6 +224,26 @@ static void test_tokenize(void **state)
     expect("tokenize -m {d}/nothing -p x", 1, "nothing");
 }
 
+/* Rounding alone tells meshes apart; asked for less than rounding, it names a tensor. */
+static void test_verify(void **state)
+{
+    char arguments[4096];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    (void)state;
+    source = source ? source : ".";
+    snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --tp 1,2,3,5 --seq 7 2>/dev/null", source);
+    expect(arguments, 0, "model=5");
+    snprintf(arguments, sizeof arguments,
+             "verify -m %s/tests/golden/gpt2 --mesh X=1,Y=1 --mesh X=2,Y=3 --rules gspmd-2d --seq 7 --json 2>/dev/null",
+             source);
+    expect(arguments, 0, "\"first_divergence\": \"none\"");
+    snprintf(arguments, sizeof arguments,
+             "verify -m %s/tests/golden/llama --tp 1,2 --tolerance 1e-12 --seq 7 2>/dev/null", source);
+    expect(arguments, 1, "#");
+    snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --seq 100000", source);
+    expect(arguments, 2, "the model takes 1 to");
+}
+
 /* Meshes of up to eight ranks, by every preset, train to one rank's losses; greedy text is the same on any of them. */
 static void test_meshes(void **state)
 {
@@ -332,6 +352,7 @@ int main(void)
         cmocka_unit_test(test_generate_refusals),
         cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_tokenize),
+        cmocka_unit_test(test_verify),
         cmocka_unit_test(test_bench_block),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

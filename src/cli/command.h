@@ -39,6 +39,7 @@ int command_einsum(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_explain(int argc, char **argv);
 int command_forward(int argc, char **argv);
+int command_verify(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_reshard(int argc, char **argv);

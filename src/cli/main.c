@@ -56,6 +56,14 @@ static const struct clv_command commands[] = {
      "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding.\n\n"
      "Example:\n  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n",
      command_train, NULL},
+    {"verify", "whether a model is split right: every tensor on several meshes",
+     "Runs the same random ids on several meshes, forward and backward, and compares every result of every op and "
+     "every gradient with\n"
+     "the first mesh's. Prints the largest error of each mesh and the first tensor that diverges; exit 1 when one "
+     "does.\n\n"
+     "Examples:\n  cleave verify -m llama/ --tp 1,2,3,4\n"
+     "  cleave verify -m llama/ --mesh X=1,Y=1 --mesh X=2,Y=2 --rules gspmd-2d\n",
+     command_verify, NULL},
     {"version", "print versions, CPU features and the ranks possible", "Example:\n  cleave version --json\n",
      command_version, NULL},
     {NULL, NULL, NULL, NULL, NULL},

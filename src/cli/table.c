@@ -222,6 +222,14 @@ static void print_fields(json_t *fields, const json_t *skip, int indent)
     }
 }
 
+void clv_table_free(clv_table *t)
+{
+    if (t == NULL)
+        return;
+    json_decref(t->root);
+    free(t);
+}
+
 int clv_table_finish(clv_table *t, bool json)
 {
     if (t == NULL || t->failed) {

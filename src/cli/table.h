@@ -37,6 +37,9 @@ void clv_table_real(clv_table *t, const char *key, double value);
 void clv_table_bool(clv_table *t, const char *key, bool value);
 void clv_table_null(clv_table *t, const char *key);
 
+/* Frees a table that is not to be printed. */
+void clv_table_free(clv_table *t);
+
 /* Prints the table on stdout, as JSON (one line) or as aligned text, and frees it. Returns the exit code. */
 int clv_table_finish(clv_table *t, bool json);
 

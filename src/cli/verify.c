@@ -1,0 +1,313 @@
+/* verify.c - cleave verify: the same input on several meshes; every result of every op of the forward pass, and every gradient,
+ * against those of the first. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "cleave/program.h"
+#include "cli/command.h"
+#include "cli/mesh_option.h"
+#include "cli/options.h"
+#include "cli/table.h"
+#include "graph/graph.h"
+#include "models/model.h"
+
+typedef struct verify_args {
+    const char *model, *rules;
+    clv_sizes degrees;
+    clv_strings meshes;
+    int64_t batch, seq, seed;
+    double tolerance;
+    bool json;
+} verify_args;
+
+static int parse(verify_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        {.names = "-m, --model",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->model,
+         .value = "DIR",
+         .required = true,
+         .help = "checkpoint: a folder with config.json and safetensors"},
+        {.names = "--tp", .kind = CLV_OPTION_SIZES, .out = &a->degrees, .value = "LIST", .help = "degrees (1,2,3,4)"},
+        {.names = "--mesh",
+         .kind = CLV_OPTION_STRINGS,
+         .out = &a->meshes,
+         .value = "AXES",
+         .help = "meshes instead of degrees; may be given again"},
+        {.names = "--rules", .kind = CLV_OPTION_STRING, .out = &a->rules, .value = "RULES", .help = "as for plan"},
+        {.names = "--batch",
+         .kind = CLV_OPTION_INT,
+         .out = &a->batch,
+         .min = 1,
+         .max = 1 << 16,
+         .value = "B",
+         .help = "sequences of random ids (2)"},
+        {.names = "--seq",
+         .kind = CLV_OPTION_INT,
+         .out = &a->seq,
+         .min = 1,
+         .max = 1 << 20,
+         .value = "S",
+         .help = "tokens a sequence (16)"},
+        {.names = "-s, --seed",
+         .kind = CLV_OPTION_INT,
+         .out = &a->seed,
+         .min = 0,
+         .max = INT64_MAX,
+         .value = "N",
+         .help = "of the ids (1)"},
+        {.names = "--tolerance",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->tolerance,
+         .real_min = 1e-12,
+         .real_max = 1,
+         .value = "T",
+         .help = "relative to a tensor's largest element, or a thousandth of all of its kind (2e-5)"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* ---- one mesh ---- */
+
+/* What a mesh gave: tensors in f32, in the order of the graph. */
+typedef struct outcome {
+    int n, n_forward;
+    clv_binding *output;
+    int64_t *elems;
+    char (*name)[300];
+} outcome;
+
+static void free_outcome(outcome *o)
+{
+    for (int i = 0; o->output && i < o->n; i++)
+        free(o->output[i].data);
+    free(o->output);
+    free(o->elems);
+    free(o->name);
+    *o = (outcome){0};
+}
+
+static clv_status add_tensor(outcome *o, clv_graph *graph, clv_value value, const char *name, clv_error *err)
+{
+    clv_type type = clv_graph_type(graph, value);
+    snprintf(o->name[o->n], sizeof o->name[0], "%s", name);
+    o->elems[o->n] = clv_type_elems(&type);
+    o->output[o->n] = (clv_binding){o->name[o->n], malloc((size_t)o->elems[o->n] * sizeof(float) + 1)};
+    if (!o->output[o->n++].data)
+        return clv_fail_memory(err, name, (size_t)o->elems[o->n - 1] * sizeof(float));
+    clv_output(graph, name, clv_cast(graph, value, CLV_F32), NULL);
+    return CLV_OK;
+}
+
+/* The results of the forward pass, each once: "layers.3.mlp.dot_general #41". */
+static clv_status add_forward(outcome *o, clv_graph *graph, int n_ops, clv_error *err)
+{
+    for (int i = 0; i < n_ops; i++) {
+        const clv_op op = graph->ops[i];
+        for (int r = 0; r < op.n_out; r++) {
+            char name[300];
+            snprintf(name, sizeof name, "%.250s #%d%s", op.name, i, r ? " (second)" : "");
+            if (clv_dtype_is_float(graph->values[op.out[r]].type.dtype) && r < 2)
+                CLV_TRY(add_tensor(o, graph, (clv_value){op.out[r]}, name, err));
+        }
+    }
+    o->n_forward = o->n;
+    return CLV_OK;
+}
+
+static clv_status add_gradients(outcome *o, clv_graph *graph, clv_value loss, clv_error *err)
+{
+    int n = clv_parameters(graph, NULL, 0);
+    clv_value *wrt = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *wrt);
+    clv_value *d = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *d);
+    if (!wrt || !d)
+        return clv_fail_memory(err, "gradients", (size_t)n * sizeof *wrt);
+    clv_parameters(graph, wrt, n);
+    clv_gradients(graph, loss, CLV_NONE, wrt, n, d);
+    for (int i = 0; i < n && clv_graph_ok(graph); i++) {
+        char name[300];
+        snprintf(name, sizeof name, "gradient of %.250s", clv_value_name(graph, wrt[i]));
+        CLV_TRY(add_tensor(o, graph, d[i], name, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status make_room(outcome *o, const clv_graph *graph, clv_error *err)
+{
+    size_t n = 2 * (size_t)graph->n_ops + (size_t)graph->n_values + 1;
+    o->output = calloc(n, sizeof *o->output);
+    o->elems = calloc(n, sizeof *o->elems);
+    o->name = calloc(n, sizeof *o->name);
+    return o->output && o->elems && o->name ? CLV_OK : clv_fail_memory(err, "results", n * sizeof *o->name);
+}
+
+static clv_status build(outcome *o, clv_graph *graph, const clv_model *model, const verify_args *a,
+                        const clv_axis_rules *rules, clv_error *err)
+{
+    clv_model_build how = {.batch = a->batch, .seq = a->seq, .rules = *rules, .dtype = CLV_F32};
+    clv_value logits = clv_model_forward(graph, model, &how, NULL);
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
+    clv_layout layout = clv_named_layout(graph, rules, 2, names);
+    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){a->batch, a->seq}, &layout);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, -100);
+    CLV_TRY(clv_graph_status(graph, err));
+    int n_ops = graph->n_ops;
+    CLV_TRY(make_room(o, graph, err));
+    CLV_TRY(add_forward(o, graph, n_ops, err));
+    CLV_TRY(add_gradients(o, graph, loss, err));
+    return clv_graph_status(graph, err);
+}
+
+/* The same ids on every mesh: each token's label is the one after it. */
+static void make_ids(int32_t *ids, int32_t *labels, const clv_model *model, const verify_args *a)
+{
+    int64_t n = a->batch * a->seq;
+    uint64_t state = (uint64_t)a->seed * 2 + 1;
+    for (int64_t i = 0; i < n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        ids[i] = (int32_t)((state >> 33) % (uint64_t)model->vocab);
+    }
+    for (int64_t i = 0; i < n; i++)
+        labels[i] = i % a->seq == a->seq - 1 ? -100 : ids[i + 1];
+}
+
+static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *model, const verify_args *a,
+                              clv_error *err)
+{
+    clv_program *program = NULL;
+    clv_session *session = NULL;
+    int32_t *ids = malloc((size_t)(a->batch * a->seq) * sizeof *ids);
+    int32_t *labels = malloc((size_t)(a->batch * a->seq) * sizeof *labels);
+    clv_status status = ids && labels ? CLV_OK : clv_fail_memory(err, "ids", (size_t)(a->batch * a->seq) * sizeof *ids);
+    if (status == CLV_OK)
+        status = clv_compile(&program, graph, NULL, err);
+    if (status == CLV_OK)
+        status = clv_session_new(&session, clv_graph_mesh(graph), NULL, err);
+    if (status == CLV_OK)
+        status = clv_session_load(session, program, err);
+    if (status == CLV_OK)
+        status = clv_model_load(session, model, a->model, err);
+    if (status == CLV_OK) {
+        make_ids(ids, labels, model, a);
+        clv_binding inputs[] = {{"ids", ids}, {"labels", labels}};
+        status = clv_session_run(session, program, inputs, 2, o->output, o->n, err);
+    }
+    clv_session_free(session);
+    clv_program_free(program);
+    free(ids);
+    free(labels);
+    return status;
+}
+
+static clv_status run_mesh(outcome *o, const char *mesh_text, const clv_model *model, const verify_args *a,
+                           const char *command, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_graph *graph;
+    clv_mesh_option option = {.tp = 1, .text = mesh_text, .rules = a->rules};
+    CLV_TRY(clv_mesh_option_resolve(&mesh, &option, command, err));
+    CLV_TRY(clv_mesh_option_rules(&rules, &option, &mesh, err));
+    CLV_TRY(clv_graph_new(&graph, &mesh, err));
+    clv_status status = build(o, graph, model, a, &rules, err);
+    if (status == CLV_OK)
+        status = run_program(o, graph, model, a, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+/* ---- comparing ---- */
+
+static double largest(const outcome *o, int i)
+{
+    const float *x = o->output[i].data;
+    double most = 0;
+    for (int64_t k = 0; k < o->elems[i]; k++)
+        most = isfinite(x[k]) ? fmax(most, fabs((double)x[k])) : most;
+    return most;
+}
+
+/* The largest error of a tensor, relative to its largest element or `floor`; infinite where only one is a number. */
+static double error_of(const outcome *a, const outcome *b, int i, double floor)
+{
+    const float *x = a->output[i].data, *y = b->output[i].data;
+    double scale = fmax(largest(a, i), floor), worst = 0;
+    for (int64_t k = 0; k < a->elems[i]; k++) {
+        if (x[k] == y[k] || (isnan(x[k]) && isnan(y[k])))
+            continue;
+        double off = fabs((double)x[k] - (double)y[k]) / (scale > 0 ? scale : 1);
+        worst = off <= worst ? worst : isfinite(off) ? off : INFINITY;
+    }
+    return worst;
+}
+
+/* One row a mesh: its largest error, and the first tensor beyond the tolerance. */
+static bool compare(clv_table *t, const outcome *first, const outcome *o, const char *mesh, double tolerance)
+{
+    double worst = 0, of_gradients = 0;
+    const char *diverges = "";
+    for (int i = first->n_forward; i < first->n; i++)
+        of_gradients = fmax(of_gradients, largest(first, i));
+    for (int i = 0; i < first->n; i++) {
+        double error = error_of(first, o, i, i < first->n_forward ? 0 : 1e-3 * of_gradients);
+        worst = fmax(worst, error);
+        if (error > tolerance && diverges[0] == '\0')
+            diverges = first->name[i];
+    }
+    clv_table_row(t);
+    clv_table_text(t, "mesh", mesh);
+    clv_table_int(t, "tensors", first->n);
+    clv_table_real(t, "largest_error", worst);
+    clv_table_text(t, "first_divergence", diverges[0] ? diverges : "none");
+    return diverges[0] == '\0';
+}
+
+static clv_status verify(const verify_args *a, const char *command, bool *same, clv_table *t, clv_error *err)
+{
+    static const int64_t defaults[] = {1, 2, 3, 4};
+    clv_model model;
+    outcome first = {0};
+    int n = a->meshes.n ? a->meshes.n : a->degrees.n ? a->degrees.n : 4;
+    clv_status status = clv_model_read(&model, a->model, err);
+    if (status == CLV_OK && a->seq > model.max_positions)
+        status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld", (long long)a->seq,
+                          (long long)model.max_positions);
+    *same = true;
+    for (int i = 0; status == CLV_OK && i < n; i++) {
+        char mesh[512];
+        outcome o = {0};
+        if (a->meshes.n)
+            snprintf(mesh, sizeof mesh, "%s", a->meshes.item[i]);
+        else
+            snprintf(mesh, sizeof mesh, "model=%lld", (long long)(a->degrees.n ? a->degrees.item[i] : defaults[i]));
+        status = run_mesh(i == 0 ? &first : &o, mesh, &model, a, command, err);
+        if (status == CLV_OK)
+            *same = compare(t, &first, i == 0 ? &first : &o, mesh, a->tolerance) && *same;
+        free_outcome(&o);
+    }
+    free_outcome(&first);
+    return status;
+}
+
+int command_verify(int argc, char **argv)
+{
+    verify_args a = {.batch = 2, .seq = 16, .seed = 1, .tolerance = 2e-5};
+    clv_error err = {0};
+    bool same = true;
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    clv_table *t = clv_table_new("meshes");
+    clv_status status = verify(&a, argv[0], &same, t, &err);
+    if (status != CLV_OK) {
+        clv_table_free(t);
+        return clv_command_report(argv[0], &err);
+    }
+    code = clv_table_finish(t, a.json);
+    return code == CLV_EXIT_OK && !same ? CLV_EXIT_FAILED : code;
+}
