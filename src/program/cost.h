@@ -1,7 +1,8 @@
 /* cost.h - the one cost model: seconds of a collective step (alpha-beta) and of an op (roofline) on one rank.
  *
- * The planner of layouts, the reshard planner and (later) `cleave plan` all price with it, so that what is chosen and
- * what is reported never disagree. */
+ * The planner of layouts and the reshard planner choose by it: ratios count. What a program takes on a machine is predict.h's,
+ * by a profile of that machine.
+ */
 #ifndef CLEAVE_PROGRAM_COST_H
 #define CLEAVE_PROGRAM_COST_H
 
