@@ -15,7 +15,8 @@ enum { OUTPUT_SIZE = 1 << 16 };
 
 static char binary[2048], folder[] = "/tmp/cleave_test_XXXXXX";
 
-/* Runs `cleave ARGUMENTS` with {d} in them as the temporary folder; out gets stdout, and stderr unless it is sent away. */
+/* Runs `cleave ARGUMENTS` with {d} in them as the temporary folder; out gets stdout, and stderr unless the arguments
+ * send it on ("2>&2") to the test's own, where it tells why a command failed. */
 static int run(char out[OUTPUT_SIZE], const char *arguments)
 {
     char line[8192];
@@ -27,7 +28,7 @@ static int run(char out[OUTPUT_SIZE], const char *arguments)
         } else {
             line[n++] = *p;
         }
-    snprintf(line + n, sizeof line - n, "%s </dev/null", strstr(arguments, "2>/dev/null") ? "" : " 2>&1");
+    snprintf(line + n, sizeof line - n, "%s </dev/null", strstr(arguments, "2>&2") ? "" : " 2>&1");
     FILE *f = popen(line, "r");
     assert_non_null(f);
     n = 0;
@@ -83,7 +84,7 @@ static void test_reshard_oracle(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char line[512];
-        snprintf(line, sizeof line, "reshard --shape %s --mesh %s --from '%s' --to '%s' --run --json 2>/dev/null",
+        snprintf(line, sizeof line, "reshard --shape %s --mesh %s --from '%s' --to '%s' --run --json 2>&2",
                  rows[i].shape, rows[i].mesh, rows[i].from, rows[i].to);
         expect(line, 0, rows[i].says);
         expect(line, 0, "\"checked\": true");
@@ -152,14 +153,14 @@ static void test_train_and_generate(void **state)
     expect("train --text {d}/text --out {d}/mesh --layers 1 --hidden 24 --heads 6 --kv-heads 2 --seq 16 --batch 5 "
            "--steps 2 --mesh data=2,model=3",
            0, "all_reduce");
-    assert_int_equal(run(first, "generate -m {d}/one -p 'the layout' -n 24 --temp 0 2>/dev/null"), 0);
+    assert_int_equal(run(first, "generate -m {d}/one -p 'the layout' -n 24 --temp 0 2>&2"), 0);
     for (int tp = 2; tp <= 7; tp++) {
         char line[256];
-        snprintf(line, sizeof line, "generate -m {d}/one -p 'the layout' -n 24 --temp 0 -tp %d 2>/dev/null", tp);
+        snprintf(line, sizeof line, "generate -m {d}/one -p 'the layout' -n 24 --temp 0 -tp %d 2>&2", tp);
         assert_int_equal(run(other, line), 0);
         assert_string_equal(first, other);
     }
-    assert_int_equal(run(other, "generate -m {d}/two -p 'the layout' -n 24 --temp 0 2>/dev/null"), 0);
+    assert_int_equal(run(other, "generate -m {d}/two -p 'the layout' -n 24 --temp 0 2>&2"), 0);
     expect("generate -m {d}/one -p 'x' -n 8 --temp 1 --top-k 5 --top-p 0.9 -s 3 -tp 2 --dtype bf16", 0, "tokens/s");
     expect("generate -m {d}/one -p \"$(printf '\\377\\001')\" -n 2", 0, "tokens/s");
 }
@@ -231,14 +232,14 @@ static void test_verify(void **state)
     const char *source = getenv("CLV_SOURCE_DIR");
     (void)state;
     source = source ? source : ".";
-    snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --tp 1,2,3,5 --seq 7 2>/dev/null", source);
+    snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --tp 1,2,3,5 --seq 7 2>&2", source);
     expect(arguments, 0, "model=5");
     snprintf(arguments, sizeof arguments,
-             "verify -m %s/tests/golden/gpt2 --mesh X=1,Y=1 --mesh X=2,Y=3 --rules gspmd-2d --seq 7 --json 2>/dev/null",
+             "verify -m %s/tests/golden/gpt2 --mesh X=1,Y=1 --mesh X=2,Y=3 --rules gspmd-2d --seq 7 --json 2>&2",
              source);
     expect(arguments, 0, "\"first_divergence\": \"none\"");
     snprintf(arguments, sizeof arguments,
-             "verify -m %s/tests/golden/llama --tp 1,2 --tolerance 1e-12 --seq 7 2>/dev/null", source);
+             "verify -m %s/tests/golden/llama --tp 1,2 --tolerance 1e-12 --seq 7 2>&2", source);
     expect(arguments, 1, "#");
     snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --seq 100000", source);
     expect(arguments, 2, "the model takes 1 to");
@@ -271,7 +272,7 @@ static void test_meshes(void **state)
             fail_msg("%s: loss %.6f, one rank's is %.6f", layouts[i], loss, alone);
         if (strstr(layouts[i], "zero1"))
             continue;
-        snprintf(arguments, sizeof arguments, "generate -m {d}/mesh0 -p 'the lay' -n 16 --temp 0 %s 2>/dev/null",
+        snprintf(arguments, sizeof arguments, "generate -m {d}/mesh0 -p 'the lay' -n 16 --temp 0 %s 2>&2",
                  layouts[i]);
         assert_int_equal(run(i == 0 ? first : out, arguments), 0);
         if (i > 0)

@@ -71,7 +71,8 @@ static clv_status take(clv_text_stream *s, const int64_t *ids, int64_t n, clv_er
         s->ids = grown;
         s->capacity = capacity;
     }
-    memcpy(s->ids + s->n, ids, (size_t)n * sizeof *ids);
+    if (n > 0)
+        memcpy(s->ids + s->n, ids, (size_t)n * sizeof *ids);
     s->n += n;
     return CLV_OK;
 }
