@@ -238,8 +238,8 @@ static void test_verify(void **state)
              "verify -m %s/tests/golden/gpt2 --mesh X=1,Y=1 --mesh X=2,Y=3 --rules gspmd-2d --seq 7 --json 2>&2",
              source);
     expect(arguments, 0, "\"first_divergence\": \"none\"");
-    snprintf(arguments, sizeof arguments,
-             "verify -m %s/tests/golden/llama --tp 1,2 --tolerance 1e-12 --seq 7 2>&2", source);
+    snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --tp 1,2 --tolerance 1e-12 --seq 7 2>&2",
+             source);
     expect(arguments, 1, "#");
     snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --seq 100000", source);
     expect(arguments, 2, "the model takes 1 to");
@@ -272,8 +272,7 @@ static void test_meshes(void **state)
             fail_msg("%s: loss %.6f, one rank's is %.6f", layouts[i], loss, alone);
         if (strstr(layouts[i], "zero1"))
             continue;
-        snprintf(arguments, sizeof arguments, "generate -m {d}/mesh0 -p 'the lay' -n 16 --temp 0 %s 2>&2",
-                 layouts[i]);
+        snprintf(arguments, sizeof arguments, "generate -m {d}/mesh0 -p 'the lay' -n 16 --temp 0 %s 2>&2", layouts[i]);
         assert_int_equal(run(i == 0 ? first : out, arguments), 0);
         if (i > 0)
             assert_string_equal(out, first);
