@@ -31,6 +31,12 @@ static const struct clv_command commands[] = {
      "Streams text to stdout: the prompt, then what the model makes of it. Greedy text is the same at every -tp.\n\n"
      "Example:\n  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n",
      command_generate, NULL},
+    {"info", "what a model is, what its checkpoint holds, and what splits it evenly",
+     "Reads config.json, and the headers of the weights where there are any. Every -tp works; the table says which of "
+     "them divide\n"
+     "heads, KV heads, the feed-forward width and the vocabulary, and how many parameters the fullest rank holds.\n\n"
+     "Examples:\n  cleave info -m llama/\n  cleave info -m llama/ --tensors --json\n",
+     command_info, NULL},
     {"plan", "price a layout: memory, collectives, time",
      "Compiles a model (config.json, no weights) or one block for a mesh of any size, allocates nothing, and prints "
      "what\n"

@@ -124,6 +124,19 @@ static clv_status open_folder(clv_weights *w, clv_error *err)
     return status;
 }
 
+bool clv_weights_exist(const char *folder)
+{
+    static const char *const names[] = {single_name, index_name};
+    bool exist = false;
+
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        char *path = clv_path_join(folder, names[i]);
+        exist = exist || (path != NULL && access(path, F_OK) == 0);
+        free(path);
+    }
+    return exist;
+}
+
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err)
 {
     clv_weights *w = calloc(1, sizeof *w);
@@ -172,6 +185,21 @@ bool clv_weights_has(const clv_weights *w, const char *name)
     const clv_safetensor *tensor;
 
     return clv_weights_find(&tensor, w, name, NULL) == CLV_OK;
+}
+
+int clv_weights_files(const clv_weights *w)
+{
+    return w->n_files;
+}
+
+const clv_safetensors *clv_weights_file(const clv_weights *w, int i)
+{
+    return w->files[i];
+}
+
+const char *clv_weights_file_name(const clv_weights *w, int i)
+{
+    return w->names[i];
 }
 
 int64_t clv_weights_count(const clv_weights *w)

@@ -10,6 +10,9 @@
 
 typedef struct clv_weights clv_weights;
 
+/* Whether the folder has weights in a form that can be opened; a path that is no folder has none. */
+bool clv_weights_exist(const char *folder);
+
 /* @return CLV_ENOTFOUND when the folder has neither file; clv_safetensors_open's; CLV_EFORMAT for an index that is
  *         malformed, leaves the folder, or names a tensor that its file lacks */
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);
@@ -18,6 +21,11 @@ void clv_weights_close(clv_weights *weights);
 /* Finds a tensor in any of the files; read it by clv_safetensors_read. */
 clv_status clv_weights_find(const clv_safetensor **out, const clv_weights *weights, const char *name, clv_error *err);
 bool clv_weights_has(const clv_weights *weights, const char *name);
+
+/* The checkpoint's files, and the name of each within the folder. */
+int clv_weights_files(const clv_weights *weights);
+const clv_safetensors *clv_weights_file(const clv_weights *weights, int i);
+const char *clv_weights_file_name(const clv_weights *weights, int i);
 
 /* Over all files. */
 int64_t clv_weights_count(const clv_weights *weights);

@@ -14,13 +14,7 @@
 #include "io/box.h"
 #include "models/family.h"
 
-enum {
-    STRIP_BYTES = 1 << 20,
-    TENSOR_NAME_SIZE = 96,
-    PREFIXED_NAME_SIZE = TENSOR_NAME_SIZE + 32,
-    SHAPE_TEXT = 192,
-    TILE = 16
-};
+enum { STRIP_BYTES = 1 << 20, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32, SHAPE_TEXT = 192, TILE = 16 };
 
 bool clv_model_is_untied(const clv_model *model)
 {
@@ -194,9 +188,9 @@ clv_status clv_model_parameter_find(clv_parameter *out, const clv_model *c, cons
                     (long long)c->layers, c->tie_word_embeddings ? "tied" : "untied");
 }
 
-static void their_name(char name[TENSOR_NAME_SIZE], const clv_parameter *p, int tensor)
+static void their_name(char name[CLV_TENSOR_NAME_SIZE], const clv_parameter *p, int tensor)
 {
-    fill_name(name, TENSOR_NAME_SIZE, p->row->theirs[tensor], p->layer);
+    fill_name(name, CLV_TENSOR_NAME_SIZE, p->row->theirs[tensor], p->layer);
 }
 
 /* Norms of old checkpoints, and of transformers 5 where it writes as those did, have TensorFlow's names. */
@@ -206,26 +200,26 @@ static const struct {
 enum { N_ENDINGS = sizeof endings / sizeof endings[0] };
 
 /* The name with its ending replaced; false when it ends otherwise. */
-static bool respell(char out[TENSOR_NAME_SIZE], const char *name, const char *from, const char *to)
+static bool respell(char out[CLV_TENSOR_NAME_SIZE], const char *name, const char *from, const char *to)
 {
     size_t length = strlen(name), ending = strlen(from);
 
     if (length < ending || strcmp(name + length - ending, from) != 0)
         return false;
-    snprintf(out, TENSOR_NAME_SIZE, "%.*s%s", (int)(length - ending), name, to);
+    snprintf(out, CLV_TENSOR_NAME_SIZE, "%.*s%s", (int)(length - ending), name, to);
     return true;
 }
 
 /* A checkpoint of the bare model lacks the base of names that the model with a head has. */
-static clv_status find_tensor(const clv_safetensor **out, const clv_weights *w, const clv_model *c, const char *name,
-                              clv_error *err)
+clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *w, const clv_model *c, const char *name,
+                                 clv_error *err)
 {
     size_t base = strlen(c->family->base);
     bool has_base = strncmp(name, c->family->base, base) == 0;
 
     for (int i = 0; i < N_ENDINGS; i++)
         for (int bare = 0; bare <= has_base; bare++) {
-            char spelled[TENSOR_NAME_SIZE];
+            char spelled[CLV_TENSOR_NAME_SIZE];
             if (respell(spelled, name + (bare ? base : 0), endings[i].now, endings[i].old) &&
                 clv_weights_has(w, spelled))
                 return clv_weights_find(out, w, spelled, err);
@@ -250,6 +244,54 @@ static int their_shape(int64_t *shape, const clv_model *c, const clv_parameter_r
     return 2;
 }
 
+/* ---- their tensors ---- */
+
+int clv_parameter_tensors(const clv_parameter *p)
+{
+    return shares_tensor(p->row) ? 0 : tensors_of(p->row);
+}
+
+clv_model_tensor clv_parameter_tensor(const clv_model *c, const clv_parameter *p, int i)
+{
+    clv_model_tensor tensor = {.parameter = *p};
+
+    their_name(tensor.name, p, i);
+    tensor.rank = their_shape(tensor.shape, c, p->row);
+    return tensor;
+}
+
+/* Our dimension behind dimension d of a view [out..., in...]. */
+static int ours_of_linear(const clv_parameter_row *row, int d)
+{
+    int n_in = (int)strlen(row->in), n_out = (int)strlen(row->out), parts = parts_of(row) > 1;
+
+    return d < n_out ? n_in + parts + d : d - n_out;
+}
+
+/* And of a view [in..., (of), out...]. */
+static int ours_in_order(const clv_parameter_row *row, int d)
+{
+    int n_in = (int)strlen(row->in), parts = parts_of(row) > 1, fused = row->of > 0;
+
+    if (fused && d == n_in)
+        return -1;
+    return d < n_in ? d : d - fused + parts;
+}
+
+int clv_model_tensor_view(int64_t *view, int *ours, const clv_model *c, const clv_model_tensor *tensor)
+{
+    const clv_parameter_row *row = tensor->parameter.row;
+    bool linear = row->form == CLV_LINEAR;
+    int rank = append(view, 0, c, linear ? row->out : row->in);
+
+    if (row->of > 0)
+        view[rank++] = row->of;
+    rank = append(view, rank, c, linear ? row->in : row->out);
+    for (int d = 0; d < rank; d++)
+        ours[d] = linear ? ours_of_linear(row, d) : ours_in_order(row, d);
+    return rank;
+}
+
 /* ---- checking ---- */
 
 static void shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
@@ -264,13 +306,13 @@ static void shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
 static clv_status check_tensor(const clv_weights *w, const clv_model *c, const clv_parameter *p, int tensor,
                                clv_error *err)
 {
-    char name[TENSOR_NAME_SIZE];
+    char name[CLV_TENSOR_NAME_SIZE];
     int64_t shape[CLV_MAX_RANK];
     int rank = their_shape(shape, c, p->row);
     const clv_safetensor *t = NULL;
 
     their_name(name, p, tensor);
-    CLV_TRY(find_tensor(&t, w, c, name, err));
+    CLV_TRY(clv_model_find_tensor(&t, w, c, name, err));
     if (!t->readable || !clv_dtype_is_float(t->dtype))
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported", name, t->dtype_name);
     if (t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0)
@@ -285,11 +327,11 @@ static clv_status check_tensor(const clv_weights *w, const clv_model *c, const c
 static clv_status check_last_layer(const clv_weights *w, const clv_model *c, clv_error *err)
 {
     const clv_safetensor *t = NULL;
-    char name[TENSOR_NAME_SIZE];
+    char name[CLV_TENSOR_NAME_SIZE];
 
     for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
         fill_name(name, sizeof name, row->theirs[0], c->layers);
-        if (is_of_layer(row) && find_tensor(&t, w, c, name, NULL) == CLV_OK)
+        if (is_of_layer(row) && clv_model_find_tensor(&t, w, c, name, NULL) == CLV_OK)
             return clv_fail(err, CLV_EFORMAT, "%s exists, but config.json calls for %lld layers", t->name,
                             (long long)c->layers);
     }
@@ -455,13 +497,13 @@ static clv_status read_transposed(const clv_weights *w, const clv_model *c, cons
     if (buffer == NULL)
         return clv_fail_memory(err, p->name, STRIP_BYTES);
     for (int part = 0; status == CLV_OK && part < parts_of(p->row); part++) {
-        char name[TENSOR_NAME_SIZE];
+        char name[CLV_TENSOR_NAME_SIZE];
         const clv_safetensor *tensor = NULL;
         if (!has_part(box, p->row, part))
             continue;
         transfer t = plan(c, p->row, box, part);
         their_name(name, p, part);
-        status = find_tensor(&tensor, w, c, name, err);
+        status = clv_model_find_tensor(&tensor, w, c, name, err);
         if (status == CLV_OK)
             status = read_part(tensor, &t, out, buffer, err);
     }
@@ -473,11 +515,11 @@ static clv_status read_in_order(const clv_weights *w, const clv_model *c, const 
                                 float *out, clv_error *err)
 {
     window win = window_of(c, p->row, box);
-    char name[TENSOR_NAME_SIZE];
+    char name[CLV_TENSOR_NAME_SIZE];
     const clv_safetensor *tensor = NULL;
 
     their_name(name, p, 0);
-    CLV_TRY(find_tensor(&tensor, w, c, name, err));
+    CLV_TRY(clv_model_find_tensor(&tensor, w, c, name, err));
     return clv_safetensors_read_as(tensor, win.rank, win.view, &win.box, CLV_F32, out, err);
 }
 
@@ -500,7 +542,7 @@ clv_status clv_model_read_parameter(const clv_weights *w, const clv_model *c, co
 /* The tensors that the row adds to a file. */
 static int64_t new_tensors(const clv_parameter_row *row, const clv_model *c)
 {
-    return is_present(row, c) && !shares_tensor(row) ? tensors_of(row) : 0;
+    return is_present(row, c) ? clv_parameter_tensors(&(clv_parameter){.row = row}) : 0;
 }
 
 /* The row that adds the tensor of a row that shares one. */
@@ -578,12 +620,11 @@ clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_mode
     }
     for (int64_t i = 0; i < n_parameters; i++) {
         clv_parameter p = clv_model_parameter_at(c, i);
-        for (int tensor = 0; tensor < new_tensors(p.row, c); tensor++, n++) {
-            char name[TENSOR_NAME_SIZE];
-            their_name(name, &p, tensor);
-            snprintf(names[n], sizeof names[n], "%s%s", prefix, name);
-            specs[n] = (clv_tensor_spec){.name = names[n], .dtype = CLV_F32};
-            specs[n].rank = their_shape(specs[n].shape, c, p.row);
+        for (int i_tensor = 0; i_tensor < clv_parameter_tensors(&p); i_tensor++, n++) {
+            clv_model_tensor t = clv_parameter_tensor(c, &p, i_tensor);
+            snprintf(names[n], sizeof names[n], "%s%s", prefix, t.name);
+            specs[n] = (clv_tensor_spec){.name = names[n], .dtype = CLV_F32, .rank = t.rank};
+            memcpy(specs[n].shape, t.shape, sizeof t.shape);
         }
     }
     for (int64_t i = 0; i < n_more; i++)

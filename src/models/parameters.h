@@ -19,7 +19,7 @@
 #include "io/weights.h"
 #include "models/model.h"
 
-enum { CLV_PARAMETER_NAME_SIZE = 64 };
+enum { CLV_PARAMETER_NAME_SIZE = 64, CLV_TENSOR_NAME_SIZE = 96 };
 
 typedef enum clv_parameter_form { CLV_AS_IS, CLV_LINEAR, CLV_CONV1D } clv_parameter_form;
 
@@ -52,6 +52,25 @@ clv_parameter clv_model_parameter_at(const clv_model *model, int64_t i);
 int64_t clv_parameter_elems(const clv_parameter *parameter);
 /* By our name; CLV_ENOTFOUND when the model has no such parameter. */
 clv_status clv_model_parameter_find(clv_parameter *out, const clv_model *model, const char *name, clv_error *err);
+
+/* A tensor of the checkpoint, as the family expects it. */
+typedef struct clv_model_tensor {
+    char name[CLV_TENSOR_NAME_SIZE]; /* theirs */
+    clv_parameter parameter;         /* ours that it holds: the first of them where it is fused */
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+} clv_model_tensor;
+
+/* How many tensors this parameter brings: none when an earlier one has brought it (parts of a fused tensor), two where it packs
+ * two. */
+int clv_parameter_tensors(const clv_parameter *parameter);
+clv_model_tensor clv_parameter_tensor(const clv_model *model, const clv_parameter *parameter, int i);
+/* The tensor's elements with the dimensions of ours apart, in the order of theirs: q_proj [H,D,M], GPT-2's c_attn [M,3,H,D]. ours[d]
+ * receives our dimension, or -1 for the parts of a fused tensor. Returns the rank. */
+int clv_model_tensor_view(int64_t *view, int *ours, const clv_model *model, const clv_model_tensor *tensor);
+/* Finds a tensor by the family's name for it, however the checkpoint spells that: without the base, norms as gamma and beta. */
+clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *weights, const clv_model *model,
+                                 const char *name, clv_error *err);
 
 /* Verifies that the folder has every tensor of the model in its shape and a dtype that can be read, and no layer
  * more: CLV_EFORMAT (CLV_ENOTFOUND) with the tensor. */

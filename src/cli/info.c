@@ -1,0 +1,371 @@
+/* info.c - cleave info: what a model is, what its checkpoint holds, and which degrees split it evenly. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/table.h"
+#include "io/file.h"
+#include "io/json.h"
+#include "models/placement.h"
+
+typedef struct info_args {
+    const char *model;
+    int64_t degrees;
+    bool tensors, json;
+} info_args;
+
+enum { MAX_DTYPES = 32, TOKENIZER_LIMIT = 1 << 28, TEXT = 512 };
+
+static int parse(info_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        {.names = "-m, --model",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->model,
+         .value = "PATH",
+         .required = true,
+         .help = "a folder with config.json, with or without weights; or a config.json"},
+        {.names = "--tensors",
+         .kind = CLV_OPTION_FLAG,
+         .out = &a->tensors,
+         .help = "list tensors and their shapes instead of degrees"},
+        {.names = "--degrees",
+         .kind = CLV_OPTION_INT,
+         .out = &a->degrees,
+         .min = 1,
+         .max = 256,
+         .value = "N",
+         .help = "list -tp 1 to N (16)"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* ---- the model ---- */
+
+static void add_sizes(clv_table *t, const clv_model *m)
+{
+    clv_table_top(t);
+    clv_table_text(t, "model_type", clv_model_type(m));
+    clv_table_int(t, "hidden", m->hidden);
+    clv_table_int(t, "layers", m->layers);
+    clv_table_int(t, "heads", m->heads);
+    clv_table_int(t, "kv_heads", m->kv_heads);
+    clv_table_int(t, "head_dim", m->head_dim);
+    clv_table_int(t, "ffn", m->ffn);
+    clv_table_int(t, "vocab", m->vocab);
+    clv_table_int(t, "context", m->max_positions);
+    clv_table_text(t, "positions", m->rope_theta > 0 ? "rotary" : "learned");
+    clv_table_bool(t, "bidirectional", m->bidirectional);
+    clv_table_bool(t, "tied_embeddings", m->tie_word_embeddings);
+}
+
+typedef enum part { EMBEDDING, LAYERS, HEAD, N_PARTS } part;
+
+static part part_of(const clv_parameter *p)
+{
+    if (p->layer >= 0)
+        return LAYERS;
+    return strncmp(p->name, "embed", 5) == 0 || strncmp(p->name, "positions", 9) == 0 ? EMBEDDING : HEAD;
+}
+
+static int64_t add_parameters(clv_table *t, const clv_model *m)
+{
+    int64_t elems[N_PARTS] = {0};
+
+    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
+        clv_parameter p = clv_model_parameter_at(m, i);
+        elems[part_of(&p)] += clv_parameter_elems(&p);
+    }
+    int64_t total = elems[EMBEDDING] + elems[LAYERS] + elems[HEAD];
+    clv_table_object(t, "parameters");
+    clv_table_int(t, "embedding", elems[EMBEDDING]);
+    clv_table_int(t, "layers", elems[LAYERS]);
+    clv_table_int(t, "head", elems[HEAD]);
+    clv_table_int(t, "total", total);
+    return total;
+}
+
+/* ---- degrees ---- */
+
+/* A row for -tp n: what n divides, and the parameters of the fullest rank, beside an n-th of them all. */
+static clv_status add_degree(clv_table *t, const clv_model *m, int64_t n, int64_t total, clv_error *err)
+{
+    char text[32];
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_placement *placement;
+    int64_t most = 0;
+
+    snprintf(text, sizeof text, "model=%lld", (long long)n);
+    CLV_TRY(clv_mesh_parse(&mesh, text, err));
+    CLV_TRY(clv_axis_rules_preset(&rules, NULL, &mesh, err));
+    CLV_TRY(clv_placement_new(&placement, m, &mesh, &rules, err));
+    clv_status status = clv_placement_most_elems(&most, placement, err);
+    clv_placement_free(placement);
+    CLV_TRY(status);
+    clv_table_row(t);
+    clv_table_int(t, "tp", n);
+    clv_table_bool(t, "heads", m->heads % n == 0);
+    clv_table_bool(t, "kv_heads", m->kv_heads % n == 0);
+    clv_table_bool(t, "ffn", m->ffn % n == 0);
+    clv_table_bool(t, "vocab", m->vocab % n == 0);
+    clv_table_int(t, "fullest_rank", most);
+    clv_table_real(t, "of_an_equal_share", (double)most * (double)n / (double)total);
+    return CLV_OK;
+}
+
+/* ---- the checkpoint ---- */
+
+static void shape_text(char out[TEXT], int rank, const int64_t *shape)
+{
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int d = 0; d < rank; d++)
+        used += (size_t)snprintf(out + used, TEXT - used, "%s%lld", d > 0 ? "x" : "", (long long)shape[d]);
+}
+
+static void add_tensor(clv_table *t, const char *name, const char *dtype, int rank, const int64_t *shape)
+{
+    char text[TEXT];
+
+    shape_text(text, rank, shape);
+    clv_table_row(t);
+    clv_table_text(t, "tensor", name);
+    clv_table_text(t, "dtype", dtype);
+    clv_table_text(t, "shape", text);
+}
+
+/* Tensors and bytes of each dtype. */
+typedef struct dtype_sums {
+    int n;
+    const char *name[MAX_DTYPES];
+    int64_t bytes[MAX_DTYPES];
+} dtype_sums;
+
+static void count_dtype(dtype_sums *sums, const clv_safetensor *tensor)
+{
+    int i = 0;
+
+    while (i < sums->n && strcmp(sums->name[i], tensor->dtype_name) != 0)
+        i++;
+    if (i == MAX_DTYPES)
+        return;
+    if (i == sums->n)
+        sums->name[sums->n++] = tensor->dtype_name;
+    sums->bytes[i] += (int64_t)(tensor->end - tensor->begin);
+}
+
+/* What the model expects, as the checkpoint has it. */
+typedef struct expected {
+    int64_t n, n_missing;
+    const clv_safetensor **found;                /* [n] those that are there, sorted by address */
+    char (*missing_names)[CLV_TENSOR_NAME_SIZE]; /* [n_missing] */
+} expected;
+
+static void free_expected(expected *e)
+{
+    free(e->found);
+    free(e->missing_names);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const clv_safetensor *x = *(const clv_safetensor *const *)a, *y = *(const clv_safetensor *const *)b;
+
+    return (x > y) - (x < y);
+}
+
+static clv_status find_expected(expected *e, const clv_weights *w, const clv_model *m, clv_error *err)
+{
+    size_t room = (size_t)clv_model_tensor_count(m) + 1;
+
+    e->found = calloc(room, sizeof(const clv_safetensor *));
+    e->missing_names = calloc(room, sizeof *e->missing_names);
+    if (!e->found || !e->missing_names)
+        return clv_fail_memory(err, "names of tensors", room * sizeof *e->missing_names);
+    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
+        clv_parameter p = clv_model_parameter_at(m, i);
+        for (int k = 0; k < clv_parameter_tensors(&p); k++) {
+            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
+            if (clv_model_find_tensor(&e->found[e->n], w, m, tensor.name, NULL) == CLV_OK)
+                e->n++;
+            else
+                memcpy(e->missing_names[e->n_missing++], tensor.name, sizeof tensor.name);
+        }
+    }
+    qsort(e->found, (size_t)e->n, sizeof(const clv_safetensor *), by_address);
+    return CLV_OK;
+}
+
+static bool is_expected(const expected *e, const clv_safetensor *tensor)
+{
+    return bsearch(&tensor, e->found, (size_t)e->n, sizeof(const clv_safetensor *), by_address) != NULL;
+}
+
+/* Every tensor of every file: sums, rows where asked for, and those that the model has no place for. */
+static int64_t add_file_tensors(clv_table *t, dtype_sums *sums, const clv_weights *w, const expected *e, bool rows,
+                                const char **extra)
+{
+    int64_t n_extra = 0;
+
+    for (int f = 0; f < clv_weights_files(w); f++) {
+        const clv_safetensors *file = clv_weights_file(w, f);
+        for (int64_t i = 0; i < clv_safetensors_count(file); i++) {
+            const clv_safetensor *tensor = clv_safetensors_at(file, i);
+            count_dtype(sums, tensor);
+            if (!is_expected(e, tensor))
+                extra[n_extra++] = tensor->name;
+            if (rows)
+                add_tensor(t, tensor->name, tensor->dtype_name, tensor->rank, tensor->shape);
+        }
+    }
+    return n_extra;
+}
+
+static void add_checkpoint(clv_table *t, const clv_weights *w, const expected *e, const dtype_sums *sums,
+                           int64_t tensors, const char *const *extra, int64_t n_extra)
+{
+    int64_t bytes = 0;
+
+    clv_table_object(t, "bytes");
+    for (int i = 0; i < sums->n; i++) {
+        clv_table_int(t, sums->name[i], sums->bytes[i]);
+        bytes += sums->bytes[i];
+    }
+    clv_table_int(t, "total", bytes);
+    clv_table_top(t);
+    clv_table_int(t, "files", clv_weights_files(w));
+    clv_table_int(t, "tensor_count", tensors);
+    const char **missing = calloc((size_t)e->n_missing + 1, sizeof(const char *));
+    for (int64_t i = 0; missing && i < e->n_missing; i++)
+        missing[i] = e->missing_names[i];
+    clv_table_texts(t, "missing", missing, missing ? (int)e->n_missing : 0);
+    clv_table_texts(t, "extra", extra, (int)n_extra);
+    free(missing);
+}
+
+static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_weights *w, const clv_model *m,
+                                  clv_error *err)
+{
+    expected e = {0};
+    dtype_sums sums = {0};
+    int64_t tensors = 0, n_extra;
+
+    for (int f = 0; f < clv_weights_files(w); f++)
+        tensors += clv_safetensors_count(clv_weights_file(w, f));
+    const char **extra = calloc((size_t)tensors + 1, sizeof(const char *));
+    clv_status status = extra ? find_expected(&e, w, m, err) : clv_fail_memory(err, "names", (size_t)tensors);
+    if (status == CLV_OK) {
+        n_extra = add_file_tensors(t, &sums, w, &e, a->tensors, extra);
+        add_checkpoint(t, w, &e, &sums, tensors, extra, n_extra);
+    }
+    free(extra);
+    free_expected(&e);
+    return status;
+}
+
+/* Without weights: the tensors that a checkpoint would have. */
+static void add_expected_tensors(clv_table *t, const clv_model *m)
+{
+    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
+        clv_parameter p = clv_model_parameter_at(m, i);
+        for (int k = 0; k < clv_parameter_tensors(&p); k++) {
+            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
+            add_tensor(t, tensor.name, "-", tensor.rank, tensor.shape);
+        }
+    }
+}
+
+static clv_status add_weights(clv_table *t, const info_args *a, const clv_model *m, clv_error *err)
+{
+    clv_weights *w;
+
+    if (!clv_weights_exist(a->model)) {
+        if (a->tensors)
+            add_expected_tensors(t, m);
+        return CLV_OK;
+    }
+    CLV_TRY(clv_weights_open(&w, a->model, err));
+    clv_status status = read_checkpoint(t, a, w, m, err);
+    clv_weights_close(w);
+    return status;
+}
+
+/* ---- the tokenizer ---- */
+
+static bool has_file(const char *folder, const char *name)
+{
+    char *path = clv_path_join(folder, name);
+    bool has = path && access(path, F_OK) == 0;
+
+    free(path);
+    return has;
+}
+
+/* tokenizer.json's own word for its kind ("BPE", "WordPiece", "Unigram"). */
+static clv_status read_kind(char kind[TEXT], const char *folder, clv_error *err)
+{
+    char *path = clv_path_join(folder, "tokenizer.json");
+    json_t *document = NULL;
+    const char *type = NULL;
+
+    if (!path)
+        return clv_fail_memory(err, "a path", strlen(folder));
+    clv_status status = clv_json_load(&document, path, TOKENIZER_LIMIT, err);
+    if (status == CLV_OK)
+        status = clv_json_string(&type, json_object_get(document, "model"), "type", CLV_JSON_OPTIONAL, path, err);
+    if (status == CLV_OK)
+        snprintf(kind, TEXT, "%s (tokenizer.json)", type ? type : "of no stated kind");
+    json_decref(document);
+    free(path);
+    return status;
+}
+
+static clv_status add_tokenizer(clv_table *t, const char *folder, clv_error *err)
+{
+    static const char *const others[] = {"vocab.txt", "tokenizer.model", "vocab.json"};
+    char kind[TEXT] = "none";
+
+    for (size_t i = sizeof others / sizeof others[0]; i-- > 0;)
+        if (has_file(folder, others[i]))
+            snprintf(kind, sizeof kind, "%s", others[i]);
+    if (has_file(folder, "tokenizer.json"))
+        CLV_TRY(read_kind(kind, folder, err));
+    clv_table_top(t);
+    clv_table_text(t, "tokenizer", kind);
+    return CLV_OK;
+}
+
+static clv_status describe(clv_table *t, const info_args *a, clv_error *err)
+{
+    clv_model model;
+
+    CLV_TRY(clv_model_read(&model, a->model, err));
+    add_sizes(t, &model);
+    int64_t total = add_parameters(t, &model);
+    for (int64_t n = 1; !a->tensors && n <= a->degrees; n++)
+        CLV_TRY(add_degree(t, &model, n, total, err));
+    CLV_TRY(add_tokenizer(t, a->model, err));
+    return add_weights(t, a, &model, err);
+}
+
+int command_info(int argc, char **argv)
+{
+    info_args a = {.degrees = 16};
+    clv_error err = {0};
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    clv_table *t = clv_table_new(a.tensors ? "tensors" : "degrees");
+    clv_status status = describe(t, &a, &err);
+    if (status == CLV_OK)
+        return clv_table_finish(t, a.json);
+    clv_table_free(t);
+    return clv_command_report(argv[0], &err);
+}

@@ -1,0 +1,121 @@
+/* placement.c - see placement.h. */
+#include "models/placement.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+typedef struct entry {
+    const char *name; /* the graph's */
+    clv_layout layout;
+} entry;
+
+struct clv_placement {
+    clv_model model;
+    clv_mesh mesh;
+    clv_graph *graph; /* owns the names */
+    int n;
+    entry *entries; /* by name */
+};
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
+}
+
+static clv_status collect(clv_placement *p, const clv_axis_rules *rules, clv_error *err)
+{
+    clv_model_build build = {.batch = 1, .seq = 1, .rules = *rules, .dtype = CLV_F32};
+    clv_model_forward(p->graph, &p->model, &build, NULL);
+    CLV_TRY(clv_graph_status(p->graph, err));
+    p->n = clv_parameters(p->graph, NULL, 0);
+    p->entries = calloc((size_t)p->n + 1, sizeof *p->entries);
+    clv_value *values = calloc((size_t)p->n + 1, sizeof *values);
+    if (!p->entries || !values) {
+        free(values);
+        return clv_fail_memory(err, "the model's layouts", (size_t)p->n * sizeof *p->entries);
+    }
+    clv_parameters(p->graph, values, p->n);
+    for (int i = 0; i < p->n; i++)
+        p->entries[i] = (entry){clv_value_name(p->graph, values[i]), clv_value_layout(p->graph, values[i])};
+    free(values);
+    qsort(p->entries, (size_t)p->n, sizeof *p->entries, by_name);
+    return CLV_OK;
+}
+
+clv_status clv_placement_new(clv_placement **out, const clv_model *model, const clv_mesh *mesh,
+                             const clv_axis_rules *rules, clv_error *err)
+{
+    clv_placement *p = calloc(1, sizeof *p);
+    if (!p)
+        return clv_fail_memory(err, "the model's layouts", sizeof *p);
+    p->model = *model;
+    p->mesh = *mesh;
+    clv_status status = clv_graph_new(&p->graph, mesh, err);
+    if (status == CLV_OK)
+        status = collect(p, rules, err);
+    if (status == CLV_OK)
+        *out = p;
+    else
+        clv_placement_free(p);
+    return status;
+}
+
+void clv_placement_free(clv_placement *p)
+{
+    if (!p)
+        return;
+    clv_graph_free(p->graph);
+    free(p->entries);
+    free(p);
+}
+
+clv_status clv_placement_parameter(clv_layout *out, const clv_placement *p, const char *name, clv_error *err)
+{
+    entry wanted = {.name = name};
+    const entry *found = bsearch(&wanted, p->entries, (size_t)p->n, sizeof *p->entries, by_name);
+    if (!found)
+        return clv_fail(err, CLV_ENOTFOUND, "the model's graph has no parameter \"%.64s\"", name);
+    *out = found->layout;
+    return CLV_OK;
+}
+
+clv_status clv_placement_tensor(clv_tensor_placement *out, const clv_placement *p, const clv_model_tensor *tensor,
+                                clv_error *err)
+{
+    clv_tensor_placement t = {0};
+    clv_layout layout;
+    int ours[CLV_MAX_RANK];
+    CLV_TRY(clv_placement_parameter(&layout, p, tensor->parameter.name, err));
+    t.rank = clv_model_tensor_view(t.view, ours, &p->model, tensor);
+    t.layout = clv_layout_replicated(t.rank);
+    for (int d = 0; d < t.rank; d++) {
+        const clv_subaxis *axes;
+        int n = ours[d] < 0 ? 0 : clv_layout_axes(&axes, &layout, ours[d]);
+        if (n > 0)
+            CLV_TRY(clv_layout_set_dim(&t.layout, &p->mesh, d, axes, n, layout.granule[ours[d]], err));
+    }
+    *out = t;
+    return CLV_OK;
+}
+
+clv_status clv_placement_most_elems(int64_t *out, const clv_placement *p, clv_error *err)
+{
+    int64_t ranks = clv_mesh_ranks(&p->mesh), n = clv_model_parameter_count(&p->model);
+    int64_t *held = calloc((size_t)ranks, sizeof *held);
+    clv_status status = held ? CLV_OK : clv_fail_memory(err, "the ranks' sizes", (size_t)ranks * sizeof *held);
+    for (int64_t i = 0; status == CLV_OK && i < n; i++) {
+        clv_parameter parameter = clv_model_parameter_at(&p->model, i);
+        clv_layout layout;
+        status = clv_placement_parameter(&layout, p, parameter.name, err);
+        for (int64_t rank = 0; status == CLV_OK && rank < ranks; rank++) {
+            clv_shard shard = clv_layout_shard(&layout, &p->mesh, parameter.shape, rank);
+            held[rank] += clv_shard_elems(&shard);
+        }
+    }
+    for (int64_t rank = 0; status == CLV_OK && rank < ranks; rank++)
+        *out = rank == 0 || held[rank] > *out ? held[rank] : *out;
+    free(held);
+    return status;
+}

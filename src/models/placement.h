@@ -1,0 +1,31 @@
+/* placement.h - where a model's parameters, and the tensors of its checkpoint, live on a mesh under rules: what the model's graph
+ * states, asked before anything is compiled or allocated. */
+#ifndef CLEAVE_MODELS_PLACEMENT_H
+#define CLEAVE_MODELS_PLACEMENT_H
+
+#include "models/parameters.h"
+
+typedef struct clv_placement clv_placement;
+
+/* @return what building the graph returns: CLV_EAXIS, CLV_ELIMIT, CLV_ENOMEM */
+clv_status clv_placement_new(clv_placement **out, const clv_model *model, const clv_mesh *mesh,
+                             const clv_axis_rules *rules, clv_error *err);
+void clv_placement_free(clv_placement *placement);
+
+/* The layout of our parameter `name`; CLV_ENOTFOUND. */
+clv_status clv_placement_parameter(clv_layout *out, const clv_placement *placement, const char *name, clv_error *err);
+
+/* A tensor of the checkpoint seen with the dimensions of ours apart, and the layout of that view: the boxes that ranks hold. */
+typedef struct clv_tensor_placement {
+    int rank;
+    int64_t view[CLV_MAX_RANK];
+    clv_layout layout;
+} clv_tensor_placement;
+
+clv_status clv_placement_tensor(clv_tensor_placement *out, const clv_placement *placement,
+                                const clv_model_tensor *tensor, clv_error *err);
+
+/* Elements of all parameters on the fullest rank. */
+clv_status clv_placement_most_elems(int64_t *out, const clv_placement *placement, clv_error *err);
+
+#endif

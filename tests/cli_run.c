@@ -1,0 +1,104 @@
+#include "cli_run.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include <cmocka.h>
+
+enum { LINE = 8192 };
+
+const char *cli_folder(void)
+{
+    static char folder[] = "/tmp/cleave_cli_XXXXXX";
+    static const char *made;
+    if (!made)
+        made = mkdtemp(folder);
+    assert_non_null(made);
+    return made;
+}
+
+const char *cli_golden(void)
+{
+    static char path[2048];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    snprintf(path, sizeof path, "%s/tests/golden", source ? source : ".");
+    return path;
+}
+
+void cli_remove_folder(void)
+{
+    cli_shell("rm -rf {d}");
+}
+
+static void fill(char line[LINE], const char *text)
+{
+    size_t n = 0;
+    for (; *text && n < LINE - 2048; text++) {
+        bool is_folder = strncmp(text, "{d}", 3) == 0, is_golden = strncmp(text, "{g}", 3) == 0;
+        if (is_folder || is_golden) {
+            n += (size_t)snprintf(line + n, LINE - n, "%s", is_folder ? cli_folder() : cli_golden());
+            text += 2;
+        } else {
+            line[n++] = *text;
+        }
+    }
+    line[n] = '\0';
+}
+
+static int run(char out[CLI_OUTPUT], const char *format, va_list args)
+{
+    char arguments[LINE / 2], line[LINE], command[2 * LINE];
+    const char *build = getenv("CLV_BUILD_DIR");
+    size_t n = 0, got;
+    vsnprintf(arguments, sizeof arguments, format, args);
+    fill(line, arguments);
+    snprintf(command, sizeof command, "'%s/cleave' %s </dev/null 2>&1", build ? build : "build", line);
+    FILE *pipe = popen(command, "r");
+    assert_non_null(pipe);
+    while (n < CLI_OUTPUT - 1 && (got = fread(out + n, 1, CLI_OUTPUT - 1 - n, pipe)) > 0)
+        n += got;
+    out[n] = '\0';
+    int status = pclose(pipe);
+    assert_true(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+int cli_run(char out[CLI_OUTPUT], const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    int code = run(out, format, args);
+    va_end(args);
+    return code;
+}
+
+void cli_expect(int code, const char *part, const char *format, ...)
+{
+    static char out[CLI_OUTPUT];
+    va_list args;
+    va_start(args, format);
+    int got = run(out, format, args);
+    va_end(args);
+    if (got != code || !strstr(out, part))
+        fail_msg("cleave %s\nexited with %d, expected %d with '%s':\n%s", format, got, code, part, out);
+}
+
+void cli_shell(const char *format, ...)
+{
+    char text[LINE / 2], line[LINE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fill(line, text);
+    int status = system(line);
+    if (status != 0)
+        fail_msg("%s: status %d", line, status);
+}

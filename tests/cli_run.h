@@ -1,0 +1,21 @@
+/* cli_run.h - running the built program from a test: `cleave ARGUMENTS` with folders put in, its exit code and output. */
+#ifndef CLEAVE_TESTS_CLI_RUN_H
+#define CLEAVE_TESTS_CLI_RUN_H
+
+enum { CLI_OUTPUT = 1 << 16 };
+
+/* The temporary folder of this test program, made at the first call; cli_remove_folder removes it. */
+const char *cli_folder(void);
+void cli_remove_folder(void);
+/* The models of tests/golden. */
+const char *cli_golden(void);
+
+/* Runs `cleave ...`, formatted as by printf, {d} in it being the temporary folder and {g} tests/golden; out gets stdout and
+ * stderr. Returns the exit code. */
+int cli_run(char out[CLI_OUTPUT], const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* Fails the test unless it exits with `code` and prints `part`. */
+void cli_expect(int code, const char *part, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* A shell command with the same folders, which must succeed. */
+void cli_shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+#endif
