@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "graph/graph.h"
-#include "models/model.h"
+#include "models/checkpoint.h"
 #include "models/parameters.h"
 
 enum { MAX_PARAMETERS = 64, MAX_INPUTS = 3, IGNORED = -100 };
@@ -23,6 +23,7 @@ struct golden {
     int32_t *ids, *labels;
     uint8_t *mask; /* NULL: nothing is padding */
     float *logits, *hidden, loss;
+    clv_checkpoint *weights;
     clv_weights *gradients; /* named as the weights they belong to */
 };
 
@@ -97,6 +98,7 @@ golden *golden_open(const char *name)
     must(clv_model_read(&g->model, folder_of(path, name, ""), &err), &err);
     read_values(g, folder_of(path, name, "_golden/values.safetensors"));
     must(clv_weights_open(&g->gradients, folder_of(path, name, "_golden"), &err), &err);
+    must(clv_checkpoint_open(&g->weights, &g->model, folder_of(path, name, ""), NULL, &err), &err);
     return g;
 }
 
@@ -108,7 +110,18 @@ void golden_close(golden *g)
     free(g->logits);
     free(g->hidden);
     clv_weights_close(g->gradients);
+    clv_checkpoint_close(g->weights);
     free(g);
+}
+
+/* A session whose state starts from the golden's weights. */
+static clv_session *new_session(const golden *g, const clv_mesh *mesh)
+{
+    clv_error err = {0};
+    clv_session *session;
+    clv_session_options options = {.source = clv_checkpoint_source, .source_arg = g->weights};
+    must(clv_session_new(&session, mesh, &options, &err), &err);
+    return session;
 }
 
 /* ---- comparing ---- */
@@ -147,7 +160,7 @@ static void compare_gradients(const char *where, const golden *g, const char *co
         must(clv_model_parameter_find(&parameter, &g->model, names[i], &err), &err);
         elems[i] = clv_parameter_elems(&parameter);
         want[i] = malloc((size_t)elems[i] * sizeof *want[i]);
-        must(clv_model_read_parameter(g->gradients, &g->model, names[i], NULL, want[i], &err), &err);
+        must(clv_model_read_parameter(g->gradients, &g->model, names[i], NULL, CLV_F32, want[i], &err), &err);
     }
     for (int i = 0; i < n; i++) {
         double layer = 0;
@@ -219,11 +232,8 @@ static void run(built *b, const golden *g, const clv_mesh *mesh)
     clv_error err = {0};
     clv_program *program;
     clv_session *session;
-    char path[4096];
     must(clv_compile(&program, b->graph, NULL, &err), &err);
-    must(clv_session_new(&session, mesh, NULL, &err), &err);
-    must(clv_session_load(session, program, &err), &err);
-    must(clv_model_load(session, &g->model, folder_of(path, g->name, ""), &err), &err);
+    session = new_session(g, mesh);
     clv_binding inputs[MAX_INPUTS] = {{"ids", g->ids}, {"labels", g->labels}, {"mask", g->mask}};
     must(clv_session_run(session, program, inputs, g->mask ? 3 : 2, b->outputs, b->n + 3, &err), &err);
     clv_session_free(session);
@@ -306,13 +316,9 @@ static void decode_on(const golden *g, const char *mesh_text)
     clv_error err = {0};
     clv_mesh mesh;
     clv_session *session;
-    char path[4096];
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     clv_program *first = decoder(g, &mesh, AT_ONCE), *next = decoder(g, &mesh, 1);
-    must(clv_session_new(&session, &mesh, NULL, &err), &err);
-    must(clv_session_load(session, first, &err), &err);
-    must(clv_session_load(session, next, &err), &err);
-    must(clv_model_load(session, &g->model, folder_of(path, g->name, ""), &err), &err);
+    session = new_session(g, &mesh);
     feed(g, session, first, 0, AT_ONCE, mesh_text);
     for (int64_t at = AT_ONCE; at < g->seq; at++)
         feed(g, session, next, at, 1, mesh_text);
@@ -380,16 +386,14 @@ static void train_on(const golden *g, const char *mesh_text, const char *rules)
     clv_graph *graph;
     clv_program *program;
     clv_session *session;
-    char path[4096];
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_model_build how = {
         .batch = g->batch, .seq = g->seq, .rules = clv_graph_rules(graph, rules), .padding_mask = g->mask};
     clv_model_train_step(graph, &g->model, &how, &(clv_adamw_options){.weight_decay = 2});
     must(clv_compile(&program, graph, NULL, &err), &err);
-    must(clv_session_new(&session, &mesh, NULL, &err), &err);
+    session = new_session(g, &mesh);
     must(clv_session_load(session, program, &err), &err);
-    must(clv_model_load(session, &g->model, folder_of(path, g->name, ""), &err), &err);
     step(g, session, program);
     clv_session_free(session);
     clv_program_free(program);

@@ -651,7 +651,7 @@ static void one_is_late(job *j, int rank, clv_comm *comm)
     snprintf(j->note[rank], sizeof j->note[rank], "layer %s", rank == 2 ? "3 attention" : "4 norm");
     clv_comm_note(comm, j->note[rank]);
     if (rank == 2)
-        nap_ms(400);
+        nap_ms(1200);
     j->status[rank] = backend->all_reduce(comm, group, &x, &x, 1, CLV_F64, CLV_REDUCE_SUM, &j->error[rank]);
     j->took_ns[rank] = clv_now_ns() - began;
 }
@@ -673,7 +673,8 @@ static void test_timeout(void **state)
             assert_null(strstr(j.error[r].message, "layer 4"));
             assert_non_null(strstr(j.error[r].message, "all_reduce"));
         }
-        assert_true(j.took_ns[0] >= 99000000 && j.took_ns[0] < 300000000);
+        /* the deadline, and what a loaded machine may add: rank 2 comes after 1.2 s */
+        assert_true(j.took_ns[0] >= 99000000 && j.took_ns[0] < 900000000);
         finish(&j);
     }
 }

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "models/checkpoint.h"
 #include "models/parameters.h"
 
 static char folder[] = "/tmp/cleave-test-XXXXXX";
@@ -65,6 +66,7 @@ static const clv_model gpt2 = {.family = &clv_family_gpt2,
                                .ffn = 11,
                                .vocab = 17,
                                .max_positions = 9,
+                               .norm_eps = 1e-5,
                                .tie_word_embeddings = true};
 
 static const clv_model esm = {.family = &clv_family_esm,
@@ -76,6 +78,7 @@ static const clv_model esm = {.family = &clv_family_esm,
                               .ffn = 11,
                               .vocab = 17,
                               .max_positions = 9,
+                              .norm_eps = 1e-5,
                               .rope_theta = 10000,
                               .tie_word_embeddings = true};
 
@@ -165,13 +168,20 @@ static void check_boxes(const clv_weights *w, const clv_model *c, const clv_para
         out[n] = 42;
         cut_out(expected, whole, p, &box);
         uint64_t before = clv_weights_bytes_read(w);
-        assert_int_equal(clv_model_read_parameter(w, c, p->name, &box, out, NULL), CLV_OK);
+        assert_int_equal(clv_model_read_parameter(w, c, p->name, &box, CLV_F32, out, NULL), CLV_OK);
         assert_int_equal(clv_weights_bytes_read(w) - before, n * elem_bytes);
         if (memcmp(out, expected, (size_t)n * sizeof *out) != 0 || out[n] != 42)
             fail_msg("%s: box %d differs", p->name, code);
         free(expected);
     }
     free(out);
+}
+
+static clv_status check_weights(const clv_weights *w, const clv_model *c, clv_error *err)
+{
+    const char *extra;
+    int64_t n_extra;
+    return clv_model_check_weights(w, c, &n_extra, &extra, err);
 }
 
 static void check_model(const clv_model *c)
@@ -181,7 +191,7 @@ static void check_model(const clv_model *c)
 
     put_model(c);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
-    if (clv_model_check_weights(w, c, &err) != CLV_OK)
+    if (check_weights(w, c, &err) != CLV_OK)
         fail_msg("%s", err.message);
     for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
         clv_parameter p = clv_model_parameter_at(c, i);
@@ -254,7 +264,8 @@ static void test_formula(void **state)
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
     assert_int_equal(clv_weights_find(&t, w, "model.layers.1.self_attn.v_proj.weight", NULL), CLV_OK);
     assert_int_equal(clv_safetensors_read(t, NULL, CLV_F32, theirs, NULL), CLV_OK);
-    assert_int_equal(clv_model_read_parameter(w, &small, "layers.1.attention.kv.weight", NULL, ours, NULL), CLV_OK);
+    assert_int_equal(clv_model_read_parameter(w, &small, "layers.1.attention.kv.weight", NULL, CLV_F32, ours, NULL),
+                     CLV_OK);
     for (int m = 0; m < 12; m++)
         for (int kd = 0; kd < 12; kd++)
             assert_true(ours[(m * 2 + 1) * 12 + kd] == theirs[kd * 12 + m]);
@@ -280,19 +291,22 @@ static void test_formula_gpt2(void **state)
     put_model(&gpt2);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
     read_theirs(w, "transformer.h.1.attn.c_attn.weight", theirs);
-    assert_int_equal(clv_model_read_parameter(w, &gpt2, "layers.1.attention.q.weight", NULL, ours, NULL), CLV_OK);
+    assert_int_equal(clv_model_read_parameter(w, &gpt2, "layers.1.attention.q.weight", NULL, CLV_F32, ours, NULL),
+                     CLV_OK);
     for (int m = 0; m < M; m++)
         for (int hd = 0; hd < M; hd++)
             assert_true(ours[m * M + hd] == theirs[m * 3 * M + hd]);
-    assert_int_equal(clv_model_read_parameter(w, &gpt2, "layers.1.attention.kv.weight", NULL, ours, NULL), CLV_OK);
+    assert_int_equal(clv_model_read_parameter(w, &gpt2, "layers.1.attention.kv.weight", NULL, CLV_F32, ours, NULL),
+                     CLV_OK);
     for (int m = 0; m < M; m++)
         for (int jkd = 0; jkd < 2 * M; jkd++)
             assert_true(ours[m * 2 * M + jkd] == theirs[m * 3 * M + M + jkd]);
     read_theirs(w, "transformer.h.1.attn.c_attn.bias", theirs);
-    assert_int_equal(clv_model_read_parameter(w, &gpt2, "layers.1.attention.kv.bias", NULL, ours, NULL), CLV_OK);
+    assert_int_equal(clv_model_read_parameter(w, &gpt2, "layers.1.attention.kv.bias", NULL, CLV_F32, ours, NULL),
+                     CLV_OK);
     assert_memory_equal(ours, theirs + M, 2 * M * sizeof *ours);
     read_theirs(w, "transformer.h.0.mlp.c_fc.weight", theirs);
-    assert_int_equal(clv_model_read_parameter(w, &gpt2, "layers.0.mlp.up.weight", NULL, ours, NULL), CLV_OK);
+    assert_int_equal(clv_model_read_parameter(w, &gpt2, "layers.0.mlp.up.weight", NULL, CLV_F32, ours, NULL), CLV_OK);
     assert_memory_equal(ours, theirs, M * F * sizeof *ours);
     clv_weights_close(w);
 }
@@ -307,12 +321,13 @@ static void test_formula_esm(void **state)
     (void)state;
     put_model(&esm);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
-    assert_int_equal(clv_model_read_parameter(w, &esm, "layers.1.attention.kv.bias", NULL, ours, NULL), CLV_OK);
+    assert_int_equal(clv_model_read_parameter(w, &esm, "layers.1.attention.kv.bias", NULL, CLV_F32, ours, NULL),
+                     CLV_OK);
     read_theirs(w, "esm.encoder.layer.1.attention.self.key.bias", theirs);
     assert_memory_equal(ours, theirs, M * sizeof *ours);
     read_theirs(w, "esm.encoder.layer.1.attention.self.value.bias", theirs);
     assert_memory_equal(ours + M, theirs, M * sizeof *ours);
-    assert_int_equal(clv_model_read_parameter(w, &esm, "lm_head.dense.weight", NULL, ours, NULL), CLV_OK);
+    assert_int_equal(clv_model_read_parameter(w, &esm, "lm_head.dense.weight", NULL, CLV_F32, ours, NULL), CLV_OK);
     read_theirs(w, "lm_head.dense.weight", theirs);
     for (int i = 0; i < M; i++)
         for (int o = 0; o < M; o++)
@@ -336,9 +351,9 @@ static void test_bare_names(void **state)
     assert_int_equal(clv_safetensors_write(writer, 0, NULL, theirs, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_commit(writer, NULL), CLV_OK);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
-    assert_int_equal(clv_model_read_parameter(w, &gpt2, "positions.weight", NULL, ours, NULL), CLV_OK);
+    assert_int_equal(clv_model_read_parameter(w, &gpt2, "positions.weight", NULL, CLV_F32, ours, NULL), CLV_OK);
     assert_memory_equal(ours, theirs, sizeof ours);
-    assert_int_equal(clv_model_read_parameter(w, &gpt2, "embed.weight", NULL, ours, &err), CLV_ENOTFOUND);
+    assert_int_equal(clv_model_read_parameter(w, &gpt2, "embed.weight", NULL, CLV_F32, ours, &err), CLV_ENOTFOUND);
     assert_non_null(strstr(err.message, "transformer.wte.weight"));
     clv_weights_close(w);
 }
@@ -383,18 +398,72 @@ static void test_mismatch(void **state)
     put_model(&small);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
     c.layers = 3;
-    assert_int_equal(clv_model_check_weights(w, &c, NULL), CLV_ENOTFOUND);
+    assert_int_equal(check_weights(w, &c, NULL), CLV_ENOTFOUND);
     c.layers = 1;
-    assert_int_equal(clv_model_check_weights(w, &c, NULL), CLV_EFORMAT);
+    assert_int_equal(check_weights(w, &c, NULL), CLV_EFORMAT);
     c = small;
     c.vocab = 18;
-    assert_int_equal(clv_model_check_weights(w, &c, &err), CLV_EFORMAT);
+    assert_int_equal(check_weights(w, &c, &err), CLV_EFORMAT);
     assert_non_null(strstr(err.message, "[17,12]"));
     assert_non_null(strstr(err.message, "[18,12]"));
     c = small;
     c.heads = 3;
-    assert_int_equal(clv_model_check_weights(w, &c, NULL), CLV_EFORMAT);
+    assert_int_equal(check_weights(w, &c, NULL), CLV_EFORMAT);
     clv_weights_close(w);
+}
+
+static void check_rank_bytes(const clv_model *c, clv_checkpoint *weights, const char *mesh_text, const char *preset)
+{
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_value parameter[256];
+    assert_int_equal(clv_mesh_parse(&mesh, mesh_text, NULL), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
+    clv_model_build build = {.batch = 1, .seq = 2, .rules = clv_graph_rules(graph, preset)};
+    clv_error err = {0};
+    clv_model_forward(graph, c, &build, NULL);
+    if (clv_graph_status(graph, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    int n = clv_parameters(graph, parameter, 256);
+    assert_in_range(n, 1, 256);
+    for (int r = 0; r < clv_mesh_ranks(&mesh); r++) {
+        uint64_t before = clv_checkpoint_bytes_read(weights), own = 0;
+        for (int i = 0; i < n; i++) {
+            clv_type type = clv_graph_type(graph, parameter[i]);
+            clv_layout layout = clv_value_layout(graph, parameter[i]);
+            clv_shard box = clv_layout_shard(&layout, &mesh, type.shape, r);
+            float *out = malloc((size_t)clv_shard_elems(&box) * sizeof *out + 1);
+            int known = 0;
+            assert_int_equal(
+                clv_checkpoint_source(weights, clv_value_name(graph, parameter[i]), &type, &box, out, &known, NULL),
+                CLV_OK);
+            assert_true(known);
+            own += (uint64_t)clv_shard_elems(&box) * sizeof(float);
+            free(out);
+        }
+        assert_int_equal(clv_checkpoint_bytes_read(weights) - before, own);
+    }
+    clv_graph_free(graph);
+}
+
+/* Each rank asks for the bytes of its own shards, no more: fused and transposed tensors, rows and columns. */
+static void test_bytes_of_a_rank(void **state)
+{
+    static const char *const meshes[][2] = {{"model=1", "megatron"}, {"model=2", "megatron"},
+                                            {"model=3", "megatron"}, {"model=7", "megatron"},
+                                            {"X=2,Y=3", "gspmd-2d"}, {"data=2,model=2", "fsdp+megatron-sp"}};
+    const clv_model *models[] = {&small, &gpt2, &esm};
+    (void)state;
+    for (int m = 0; m < 3; m++) {
+        clv_checkpoint *weights;
+        const char *extra;
+        put_model(models[m]);
+        assert_int_equal(clv_checkpoint_open(&weights, models[m], folder, NULL, NULL), CLV_OK);
+        assert_int_equal(clv_checkpoint_extra(weights, &extra), 0);
+        for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
+            check_rank_bytes(models[m], weights, meshes[i][0], meshes[i][1]);
+        clv_checkpoint_close(weights);
+    }
 }
 
 /* A published model: every parameter, whole and in boxes. */
@@ -416,7 +485,7 @@ static void test_stories(void **state)
     assert_int_equal(c.kv_heads, 4);
     assert_true(c.tie_word_embeddings);
     assert_int_equal(clv_weights_open(&w, path, NULL), CLV_OK);
-    if (clv_model_check_weights(w, &c, &err) != CLV_OK)
+    if (check_weights(w, &c, &err) != CLV_OK)
         fail_msg("%s", err.message);
     int64_t total = 0;
     for (int64_t i = 0; i < clv_model_parameter_count(&c); i++) {
@@ -424,7 +493,7 @@ static void test_stories(void **state)
         clv_shard whole = {.rank = p.rank};
         memcpy(whole.hi, p.shape, sizeof whole.hi);
         float *values = malloc((size_t)clv_shard_elems(&whole) * sizeof *values);
-        assert_int_equal(clv_model_read_parameter(w, &c, p.name, NULL, values, NULL), CLV_OK);
+        assert_int_equal(clv_model_read_parameter(w, &c, p.name, NULL, CLV_F32, values, NULL), CLV_OK);
         total += clv_shard_elems(&whole);
         check_boxes(w, &c, &p, values, sizeof(float));
         free(values);
@@ -436,12 +505,12 @@ static void test_stories(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_round_trip_gpt2),
-        cmocka_unit_test(test_round_trip_esm), cmocka_unit_test(test_strips),
-        cmocka_unit_test(test_formula),        cmocka_unit_test(test_formula_gpt2),
-        cmocka_unit_test(test_formula_esm),    cmocka_unit_test(test_bare_names),
-        cmocka_unit_test(test_names),          cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_round_trip_gpt2),
+        cmocka_unit_test(test_round_trip_esm),  cmocka_unit_test(test_strips),
+        cmocka_unit_test(test_formula),         cmocka_unit_test(test_formula_gpt2),
+        cmocka_unit_test(test_formula_esm),     cmocka_unit_test(test_bare_names),
+        cmocka_unit_test(test_names),           cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_bytes_of_a_rank), cmocka_unit_test(test_stories),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -18,13 +18,21 @@ extern "C" {
 
 typedef struct clv_session clv_session;
 
+/** Gives a rank the first values of its box of a state, row-major in the state's dtype, instead of the graph's initializer; *known = 0 leaves
+ *  them to the initializer. Called on the rank's own thread, on several ranks at once. `name` is the parameter that the
+ *  state begins as: for the f32 master copy of "w" it is "w". A failure fails clv_session_load. */
+typedef clv_status clv_state_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                                    int *known, clv_error *err);
+
 /** Zero-initialised = defaults. */
 typedef struct clv_session_options {
-    int threads_per_rank; /**< 0: 1 */
-    int no_pinning;       /**< nonzero: ranks are not bound to cores */
-    int64_t timeout_ms;   /**< deadline of one wait for other ranks; 0: 60000 */
-    uint64_t seed;        /**< of the first values of state */
-    int trace;            /**< nonzero: each instruction is timed, see clv_session_instruction_seconds */
+    int threads_per_rank;     /**< 0: 1 */
+    int no_pinning;           /**< nonzero: ranks are not bound to cores */
+    int64_t timeout_ms;       /**< deadline of one wait for other ranks; 0: 60000 */
+    uint64_t seed;            /**< of the first values of state */
+    clv_state_source *source; /**< where they come from otherwise; NULL: nowhere */
+    void *source_arg;         /**< borrowed until the session ends */
+    int trace;                /**< nonzero: each instruction is timed, see clv_session_instruction_seconds */
 } clv_session_options;
 
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,

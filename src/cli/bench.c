@@ -14,6 +14,12 @@ const struct clv_command clv_bench_commands[] = {
      "of the mean of y^2 for all weights and the input too. GF/s counts products, and attention by half.\n\n"
      "Example: cleave bench block --hidden 512 --layers 4 --heads 8 --ffn 2048 --gated -tp 2 --train\n",
      bench_block, NULL},
+    {"generate", "time loading, prefill and decoding of a model",
+     "Loads a model folder, feeds a prompt and decodes tokens one at a time through the KV cache: seconds to load,\n"
+     "(beside a memcpy of as many bytes into new memory), tokens/s of both (medians), and the most anonymous memory\n"
+     "that was held. Needs no tokenizer; bench/random_llama.py makes a model.\n\n"
+     "Example: cleave bench generate -m DIR -p 512 -n 64 -tp 2\n",
+     bench_generate, NULL},
     {"gemm", "time one matrix product",
      "Times C = A B, A of m x k and B of k x n, on one rank: the median of the repetitions, and the rate\n"
      "2 m n k / time.\n\n"

@@ -13,6 +13,7 @@
 #include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
+#include "cli/resident.h"
 #include "cli/table.h"
 #include "program/predict.h"
 
@@ -107,20 +108,6 @@ static int parse(block_args *a, int argc, char **argv)
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-}
-
-/* Anonymous memory that the process holds (RssAnon of proc(5)), bytes; 0 where the system does not tell. */
-static int64_t resident_bytes(void)
-{
-    char line[256];
-    long long kib = 0;
-    FILE *status = fopen("/proc/self/status", "r");
-    while (status && fgets(line, sizeof line, status))
-        if (sscanf(line, "RssAnon: %lld kB", &kib) == 1)
-            break;
-    if (status)
-        fclose(status);
-    return kib * 1024;
 }
 
 /* The mean of y^2, in f32. */
@@ -286,12 +273,12 @@ int bench_block(int argc, char **argv)
         status = clv_mesh_option_rules(&rules, &a.mesh, &mesh, &err);
     if (status == CLV_OK)
         status = compile(&program, &a, &mesh, &rules, &err);
-    int64_t before = resident_bytes();
+    int64_t before = clv_resident_bytes();
     if (status == CLV_OK && !a.program)
         status = clv_session_new(&session, &mesh, &options, &err);
     if (status == CLV_OK && !a.program)
         status = measure(session, program, a.iterations, seconds, &stats, &err);
-    int64_t resident = resident_bytes() - before;
+    int64_t resident = clv_resident_bytes() - before;
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else

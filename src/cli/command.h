@@ -33,6 +33,7 @@ int clv_command_report(const char *command, const clv_error *err);
 extern const struct clv_command clv_bench_commands[]; /* bench.c */
 int bench_allreduce(int argc, char **argv);
 int bench_block(int argc, char **argv);
+int bench_generate(int argc, char **argv);
 int bench_profile(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
 int command_einsum(int argc, char **argv);

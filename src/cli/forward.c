@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
+#include "cli/open_weights.h"
 #include "cli/options.h"
 #include "cleave/program.h"
 #include "io/safetensors.h"
@@ -266,12 +267,12 @@ static clv_status run(batch *b, const forward_args *a, const char *command, clv_
     results r = {0};
     CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
     CLV_TRY(compile(&program, b, a, &mesh, err));
-    clv_session_options options = {.threads_per_rank = (int)a->threads};
-    clv_status status = clv_session_new(&session, &mesh, &options, err);
+    clv_session_options options = {.threads_per_rank = (int)a->threads, .source = clv_checkpoint_source};
+    clv_checkpoint *weights = NULL;
+    clv_status status = clv_open_weights(&weights, &b->model, a->model, command, err);
+    options.source_arg = weights;
     if (status == CLV_OK)
-        status = clv_session_load(session, program, err);
-    if (status == CLV_OK)
-        status = clv_model_load(session, &b->model, a->model, err);
+        status = clv_session_new(&session, &mesh, &options, err);
     if (status == CLV_OK)
         status = make_results(&r, b, a, err);
     clv_binding inputs[3] = {{"ids", b->ids}};
@@ -286,6 +287,7 @@ static clv_status run(batch *b, const forward_args *a, const char *command, clv_
         status = write_results(&r, b, a, err);
     free_results(&r);
     clv_session_free(session);
+    clv_checkpoint_close(weights);
     clv_program_free(program);
     return status;
 }

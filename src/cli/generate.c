@@ -7,6 +7,7 @@
 #include "base/wait.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
+#include "cli/open_weights.h"
 #include "cli/options.h"
 #include "infer/codec.h"
 #include "infer/generate.h"
@@ -93,8 +94,8 @@ static int parse(generate_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static clv_status open_model(clv_generator **out, const generate_args *a, const clv_model *model, int64_t prompt,
-                             const char *command, clv_error *err)
+static clv_status open_model(clv_generator **out, const generate_args *a, const clv_model *model,
+                             clv_checkpoint *weights, int64_t prompt, const char *command, clv_error *err)
 {
     clv_mesh mesh;
     int64_t context = a->context ? a->context : prompt + a->n;
@@ -104,7 +105,7 @@ static clv_status open_model(clv_generator **out, const generate_args *a, const 
     CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
     CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
-    return clv_generator_new(out, a->model, &mesh, &options, err);
+    return clv_generator_new(out, model, weights, &mesh, &options, err);
 }
 
 static clv_status print(clv_text_stream *stream, const clv_codec *codec, const int64_t *ids, int64_t n, bool last,
@@ -128,15 +129,16 @@ static bool ends_text(const clv_model *model, int64_t token)
 }
 
 /* *n_made: tokens sampled, the one that ended the text among them. */
-static clv_status sample_all(clv_generator *g, const generate_args *a, const clv_sampling *sampling,
-                             const clv_codec *codec, clv_text_stream *stream, int64_t *n_made, clv_error *err)
+static clv_status sample_all(clv_generator *g, const generate_args *a, const clv_model *model,
+                             const clv_sampling *sampling, const clv_codec *codec, clv_text_stream *stream,
+                             int64_t *n_made, clv_error *err)
 {
     const float *logits;
     for (int64_t i = 0; i < a->n; i++) {
         int64_t token;
         CLV_TRY(clv_generator_sample(g, sampling, &token, err));
         *n_made = i + 1;
-        if (ends_text(clv_generator_config(g), token))
+        if (ends_text(model, token))
             break;
         CLV_TRY(print(stream, codec, &token, 1, false, err));
         if (i + 1 < a->n)
@@ -145,8 +147,8 @@ static clv_status sample_all(clv_generator *g, const generate_args *a, const clv
     return print(stream, codec, NULL, 0, true, err);
 }
 
-static clv_status generate(clv_generator *g, const generate_args *a, const clv_codec *codec, const int64_t *prompt,
-                           int64_t n_prompt, clv_error *err)
+static clv_status generate(clv_generator *g, const generate_args *a, const clv_model *model, const clv_codec *codec,
+                           const int64_t *prompt, int64_t n_prompt, clv_error *err)
 {
     clv_sampling sampling = {
         .temperature = a->temperature, .top_k = a->top_k, .top_p = a->top_p, .seed = (uint64_t)a->seed};
@@ -159,7 +161,7 @@ static clv_status generate(clv_generator *g, const generate_args *a, const clv_c
     double fed = clv_now_seconds();
     clv_status status = print(&stream, codec, prompt, n_prompt, a->n == 0, err);
     if (status == CLV_OK)
-        status = sample_all(g, a, &sampling, codec, &stream, &n_made, err);
+        status = sample_all(g, a, model, &sampling, codec, &stream, &n_made, err);
     clv_text_stream_free(&stream);
     CLV_TRY(status);
     putchar('\n');
@@ -174,13 +176,17 @@ static clv_status run(const generate_args *a, const clv_codec *codec, const clv_
 {
     int64_t *prompt, n;
     clv_generator *g = NULL;
+    clv_checkpoint *weights = NULL;
     if (a->prompt[0] == '\0')
         return clv_fail(err, CLV_EINVAL, "-p: the prompt is empty; give at least one byte");
     CLV_TRY(clv_codec_encode(codec, a->prompt, strlen(a->prompt), &prompt, &n, err));
-    clv_status status = open_model(&g, a, model, n, command, err);
+    clv_status status = clv_open_weights(&weights, model, a->model, command, err);
     if (status == CLV_OK)
-        status = generate(g, a, codec, prompt, n, err);
+        status = open_model(&g, a, model, weights, n, command, err);
+    if (status == CLV_OK)
+        status = generate(g, a, model, codec, prompt, n, err);
     clv_generator_free(g);
+    clv_checkpoint_close(weights);
     free(prompt);
     return status;
 }

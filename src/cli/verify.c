@@ -9,6 +9,7 @@
 #include "cleave/program.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
+#include "cli/open_weights.h"
 #include "cli/options.h"
 #include "cli/table.h"
 #include "graph/graph.h"
@@ -176,8 +177,8 @@ static void make_ids(int32_t *ids, int32_t *labels, const clv_model *model, cons
         labels[i] = i % a->seq == a->seq - 1 ? -100 : ids[i + 1];
 }
 
-static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *model, const verify_args *a,
-                              clv_error *err)
+static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *model, clv_checkpoint *weights,
+                              const verify_args *a, clv_error *err)
 {
     clv_program *program = NULL;
     clv_session *session = NULL;
@@ -186,12 +187,9 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *mod
     clv_status status = ids && labels ? CLV_OK : clv_fail_memory(err, "ids", (size_t)(a->batch * a->seq) * sizeof *ids);
     if (status == CLV_OK)
         status = clv_compile(&program, graph, NULL, err);
+    clv_session_options options = {.source = clv_checkpoint_source, .source_arg = weights};
     if (status == CLV_OK)
-        status = clv_session_new(&session, clv_graph_mesh(graph), NULL, err);
-    if (status == CLV_OK)
-        status = clv_session_load(session, program, err);
-    if (status == CLV_OK)
-        status = clv_model_load(session, model, a->model, err);
+        status = clv_session_new(&session, clv_graph_mesh(graph), &options, err);
     if (status == CLV_OK) {
         make_ids(ids, labels, model, a);
         clv_binding inputs[] = {{"ids", ids}, {"labels", labels}};
@@ -204,8 +202,8 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *mod
     return status;
 }
 
-static clv_status run_mesh(outcome *o, const char *mesh_text, const clv_model *model, const verify_args *a,
-                           const char *command, clv_error *err)
+static clv_status run_mesh(outcome *o, const char *mesh_text, const clv_model *model, clv_checkpoint *weights,
+                           const verify_args *a, const char *command, clv_error *err)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -216,7 +214,7 @@ static clv_status run_mesh(outcome *o, const char *mesh_text, const clv_model *m
     CLV_TRY(clv_graph_new(&graph, &mesh, err));
     clv_status status = build(o, graph, model, a, &rules, err);
     if (status == CLV_OK)
-        status = run_program(o, graph, model, a, err);
+        status = run_program(o, graph, model, weights, a, err);
     clv_graph_free(graph);
     return status;
 }
@@ -271,12 +269,15 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
 {
     static const int64_t defaults[] = {1, 2, 3, 4};
     clv_model model;
+    clv_checkpoint *weights = NULL;
     outcome first = {0};
     int n = a->meshes.n ? a->meshes.n : a->degrees.n ? a->degrees.n : 4;
     clv_status status = clv_model_read(&model, a->model, err);
     if (status == CLV_OK && a->seq > model.max_positions)
         status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld", (long long)a->seq,
                           (long long)model.max_positions);
+    if (status == CLV_OK)
+        status = clv_open_weights(&weights, &model, a->model, command, err);
     *same = true;
     for (int i = 0; status == CLV_OK && i < n; i++) {
         char mesh[512];
@@ -285,12 +286,13 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
             snprintf(mesh, sizeof mesh, "%s", a->meshes.item[i]);
         else
             snprintf(mesh, sizeof mesh, "model=%lld", (long long)(a->degrees.n ? a->degrees.item[i] : defaults[i]));
-        status = run_mesh(i == 0 ? &first : &o, mesh, &model, a, command, err);
+        status = run_mesh(i == 0 ? &first : &o, mesh, &model, weights, a, command, err);
         if (status == CLV_OK)
             *same = compare(t, &first, i == 0 ? &first : &o, mesh, a->tolerance) && *same;
         free_outcome(&o);
     }
     free_outcome(&first);
+    clv_checkpoint_close(weights);
     return status;
 }
 

@@ -6,10 +6,10 @@
 #include "base/error.h"
 
 /* Prompts are fed in chunks of CHUNK rows, the rest in powers of two: a handful of programs serves any length. */
-enum { CHUNK = 256, N_PROGRAMS = 9 };
+enum { CHUNK = 512, N_PROGRAMS = 10 };
 
 struct clv_generator {
-    clv_model config;
+    const clv_model *model;
     clv_generator_options options;
     clv_mesh mesh;
     clv_session *session;
@@ -20,11 +20,6 @@ struct clv_generator {
     clv_candidate *work; /* [V] */
     int32_t ids[CHUNK];
 };
-
-const clv_model *clv_generator_config(const clv_generator *g)
-{
-    return &g->config;
-}
 
 static clv_status compile(clv_generator *g, int power, clv_error *err)
 {
@@ -38,42 +33,42 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
                              .dtype = g->options.dtype,
                              .context = g->options.context,
                              .last_logits = true};
-    clv_model_inference(graph, &g->config, &build);
+    clv_model_inference(graph, g->model, &build);
     clv_status status = clv_compile(&g->program[power], graph, NULL, err);
     clv_graph_free(graph);
     return status == CLV_OK ? clv_session_load(g->session, g->program[power], err) : status;
 }
 
-static clv_status set_up(clv_generator *g, const char *folder, clv_error *err)
+static clv_status set_up(clv_generator *g, clv_checkpoint *weights, clv_error *err)
 {
-    CLV_TRY(clv_model_read(&g->config, folder, err));
-    int64_t most = g->config.max_positions;
+    int64_t most = g->model->max_positions;
     if (g->options.context == 0)
         g->options.context = most;
     if (g->options.context < 1 || g->options.context > most)
         return clv_fail(err, CLV_EINVAL, "a context of %lld; the model takes 1 to %lld positions",
                         (long long)g->options.context, (long long)most);
-    size_t vocab = (size_t)g->config.vocab;
+    size_t vocab = (size_t)g->model->vocab;
     g->logits = malloc(vocab * sizeof *g->logits);
     g->raw = malloc(vocab * sizeof(double));
     g->work = malloc(vocab * sizeof *g->work);
     if (!g->logits || !g->raw || !g->work)
         return clv_fail_memory(err, "logits", vocab * sizeof *g->logits);
-    clv_session_options session = {.threads_per_rank = g->options.threads_per_rank};
+    clv_session_options session = {
+        .threads_per_rank = g->options.threads_per_rank, .source = clv_checkpoint_source, .source_arg = weights};
     CLV_TRY(clv_session_new(&g->session, &g->mesh, &session, err));
-    CLV_TRY(compile(g, 0, err));
-    return clv_model_load(g->session, &g->config, folder, err);
+    return compile(g, 0, err);
 }
 
-clv_status clv_generator_new(clv_generator **out, const char *folder, const clv_mesh *mesh,
+clv_status clv_generator_new(clv_generator **out, const clv_model *model, clv_checkpoint *weights, const clv_mesh *mesh,
                              const clv_generator_options *options, clv_error *err)
 {
     clv_generator *g = calloc(1, sizeof *g);
     if (!g)
         return clv_fail_memory(err, "a generator", sizeof *g);
+    g->model = model;
     g->options = *options;
     g->mesh = *mesh;
-    clv_status status = set_up(g, folder, err);
+    clv_status status = set_up(g, weights, err);
     if (status != CLV_OK) {
         clv_generator_free(g);
         return status;
@@ -117,9 +112,9 @@ clv_status clv_generator_feed(clv_generator *g, const int64_t *ids, int64_t n, c
         return clv_fail(err, CLV_ELIMIT, "%lld tokens after %lld are more than the context of %lld holds", (long long)n,
                         (long long)g->position, (long long)g->options.context);
     for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= g->config.vocab)
+        if (ids[i] < 0 || ids[i] >= g->model->vocab)
             return clv_fail(err, CLV_EINVAL, "token %lld is outside the vocabulary of %lld", (long long)ids[i],
-                            (long long)g->config.vocab);
+                            (long long)g->model->vocab);
     for (int64_t done = 0; done < n;) {
         int power = N_PROGRAMS - 1;
         while ((INT64_C(1) << power) > n - done)
@@ -127,12 +122,17 @@ clv_status clv_generator_feed(clv_generator *g, const int64_t *ids, int64_t n, c
         CLV_TRY(feed_chunk(g, ids + done, power, err));
         done += INT64_C(1) << power;
     }
-    clv_dtype_convert(CLV_F32, g->logits, g->options.dtype, g->raw, g->config.vocab);
+    clv_dtype_convert(CLV_F32, g->logits, g->options.dtype, g->raw, g->model->vocab);
     *logits = g->logits;
     return CLV_OK;
 }
 
+void clv_generator_rewind(clv_generator *g)
+{
+    g->position = 0;
+}
+
 clv_status clv_generator_sample(clv_generator *g, const clv_sampling *sampling, int64_t *token, clv_error *err)
 {
-    return clv_sample(token, sampling, g->logits, g->config.vocab, g->position, g->work, err);
+    return clv_sample(token, sampling, g->logits, g->model->vocab, g->position, g->work, err);
 }

@@ -4,7 +4,7 @@
 #define CLEAVE_INFER_GENERATE_H
 
 #include "infer/sampling.h"
-#include "models/model.h"
+#include "models/checkpoint.h"
 
 typedef struct clv_generator_options {
     clv_axis_rules rules; /* those for seq are left out: a decode step has one token */
@@ -15,16 +15,17 @@ typedef struct clv_generator_options {
 
 typedef struct clv_generator clv_generator;
 
-/* Loads a Hugging Face folder (config.json, safetensors) onto the mesh. Free with clv_generator_free. */
-clv_status clv_generator_new(clv_generator **out, const char *folder, const clv_mesh *mesh,
+/* Loads a model's weights onto the mesh; model and checkpoint are borrowed. Free with clv_generator_free. */
+clv_status clv_generator_new(clv_generator **out, const clv_model *model, clv_checkpoint *weights, const clv_mesh *mesh,
                              const clv_generator_options *options, clv_error *err);
 void clv_generator_free(clv_generator *generator);
-const clv_model *clv_generator_config(const clv_generator *generator);
 
 /* Feeds n >= 1 tokens after those fed before and gives the logits [V] of the last, borrowed until the next call.
  * @return CLV_EINVAL for an id outside the vocabulary; CLV_ELIMIT when the context is full */
 clv_status clv_generator_feed(clv_generator *generator, const int64_t *ids, int64_t n, const float **logits,
                               clv_error *err);
+/* Forgets what was fed: the next token stands at position 0. */
+void clv_generator_rewind(clv_generator *generator);
 /* Chooses the token after the logits given last. */
 clv_status clv_generator_sample(clv_generator *generator, const clv_sampling *sampling, int64_t *token, clv_error *err);
 

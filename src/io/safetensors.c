@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -20,6 +21,7 @@ struct clv_safetensors {
     int fd;
     uint64_t size;                  /* of the file */
     uint64_t data;                  /* where tensor data begins */
+    const char *map;                /* the whole file; NULL: it is read by pread */
     json_t *header;                 /* owns the names */
     clv_safetensor *tensors;        /* by offset */
     const clv_safetensor **by_name; /* sorted */
@@ -280,6 +282,8 @@ void clv_safetensors_close(clv_safetensors *f)
 {
     if (f == NULL)
         return;
+    if (f->map != NULL)
+        munmap((void *)f->map, (size_t)f->size);
     if (f->fd >= 0)
         close(f->fd);
     json_decref(f->header);
@@ -287,6 +291,16 @@ void clv_safetensors_close(clv_safetensors *f)
     free(f->by_name);
     free(f->path);
     free(f);
+}
+
+clv_status clv_safetensors_map(clv_safetensors *f, clv_error *err)
+{
+    void *map = f->map == NULL ? mmap(NULL, (size_t)f->size, PROT_READ, MAP_SHARED, f->fd, 0) : (void *)f->map;
+
+    if (map == MAP_FAILED)
+        return clv_fail_errno(err, "map", f->path);
+    f->map = map;
+    return CLV_OK;
 }
 
 int64_t clv_safetensors_count(const clv_safetensors *f)
@@ -318,6 +332,14 @@ clv_status clv_safetensors_find(const clv_safetensor **out, const clv_safetensor
 
 /* ---- elements ---- */
 
+static clv_status read_bytes(const clv_safetensors *f, void *out, size_t size, uint64_t offset, clv_error *err)
+{
+    if (f->map == NULL)
+        return clv_file_read_at(f->fd, out, size, offset, f->path, err);
+    memcpy(out, f->map + offset, size);
+    return CLV_OK;
+}
+
 /* Reads count elements from `offset` of the file and converts them, a chunk at a time through `staging`; elements may
  * stand at any byte, so they are never read in place. */
 static clv_status read_run(const clv_safetensor *t, uint64_t offset, int64_t count, clv_dtype dtype, char *out,
@@ -327,11 +349,10 @@ static clv_status read_run(const clv_safetensor *t, uint64_t offset, int64_t cou
     int64_t chunk = CHUNK_BYTES / (int64_t)from;
 
     if (staging == NULL)
-        return clv_file_read_at(t->file->fd, out, (size_t)count * from, offset, t->file->path, err);
+        return read_bytes(t->file, out, (size_t)count * from, offset, err);
     for (int64_t done = 0; done < count; done += chunk) {
         int64_t n = count - done < chunk ? count - done : chunk;
-        CLV_TRY(clv_file_read_at(t->file->fd, staging, (size_t)n * from, offset + (uint64_t)done * from, t->file->path,
-                                 err));
+        CLV_TRY(read_bytes(t->file, staging, (size_t)n * from, offset + (uint64_t)done * from, err));
         clv_dtype_convert(dtype, out + (size_t)done * to, t->dtype, staging, n);
     }
     return CLV_OK;

@@ -36,6 +36,10 @@ typedef struct clv_safetensor {
 clv_status clv_safetensors_open(clv_safetensors **out, const char *path, clv_error *err);
 void clv_safetensors_close(clv_safetensors *file);
 
+/* Reads from here on copy from a mapping of the file (mmap) instead of by pread. Should the file become shorter in the
+ * meantime, touching what is gone raises SIGBUS: a program that maps files installs a handler for it (this library owns no signals). */
+clv_status clv_safetensors_map(clv_safetensors *file, clv_error *err);
+
 /* Tensors in the order of their data. */
 int64_t clv_safetensors_count(const clv_safetensors *file);
 const clv_safetensor *clv_safetensors_at(const clv_safetensors *file, int64_t i);

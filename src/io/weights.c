@@ -168,6 +168,13 @@ void clv_weights_close(clv_weights *w)
     free(w);
 }
 
+clv_status clv_weights_map(clv_weights *w, clv_error *err)
+{
+    for (int i = 0; i < w->n_files; i++)
+        CLV_TRY(clv_safetensors_map(w->files[i], err));
+    return CLV_OK;
+}
+
 clv_status clv_weights_find(const clv_safetensor **out, const clv_weights *w, const char *name, clv_error *err)
 {
     const char *file;
@@ -204,9 +211,20 @@ const char *clv_weights_file_name(const clv_weights *w, int i)
 
 int64_t clv_weights_count(const clv_weights *w)
 {
-    if (w->index != NULL)
-        return (int64_t)json_object_size(json_object_get(w->index, "weight_map"));
-    return clv_safetensors_count(w->files[0]);
+    int64_t n = 0;
+
+    for (int i = 0; i < w->n_files; i++)
+        n += clv_safetensors_count(w->files[i]);
+    return n;
+}
+
+const clv_safetensor *clv_weights_at(const clv_weights *w, int64_t i)
+{
+    int file = 0;
+
+    while (i >= clv_safetensors_count(w->files[file]))
+        i -= clv_safetensors_count(w->files[file++]);
+    return clv_safetensors_at(w->files[file], i);
 }
 
 uint64_t clv_weights_bytes_read(const clv_weights *w)

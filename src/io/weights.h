@@ -17,6 +17,8 @@ bool clv_weights_exist(const char *folder);
  *         malformed, leaves the folder, or names a tensor that its file lacks */
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);
 void clv_weights_close(clv_weights *weights);
+/* Reads from mappings of all files from here on: clv_safetensors_map. */
+clv_status clv_weights_map(clv_weights *weights, clv_error *err);
 
 /* Finds a tensor in any of the files; read it by clv_safetensors_read. */
 clv_status clv_weights_find(const clv_safetensor **out, const clv_weights *weights, const char *name, clv_error *err);
@@ -27,8 +29,9 @@ int clv_weights_files(const clv_weights *weights);
 const clv_safetensors *clv_weights_file(const clv_weights *weights, int i);
 const char *clv_weights_file_name(const clv_weights *weights, int i);
 
-/* Over all files. */
+/* Over all files, file by file. */
 int64_t clv_weights_count(const clv_weights *weights);
+const clv_safetensor *clv_weights_at(const clv_weights *weights, int64_t i);
 uint64_t clv_weights_bytes_read(const clv_weights *weights);
 
 #endif

@@ -1,4 +1,4 @@
-/* checkpoint.c - a session's model state to and from a Hugging Face folder. */
+/* checkpoint.c - see checkpoint.h. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,8 +6,10 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
-#include "models/model.h"
+#include "models/checkpoint.h"
 #include "models/parameters.h"
+
+/* ---- writing ---- */
 
 static clv_status make_folder(const char *folder, clv_error *err)
 {
@@ -93,37 +95,59 @@ clv_status clv_model_save(const clv_session *session, const clv_model *config, c
     return status == CLV_OK ? clv_model_write(config, path, err) : status;
 }
 
-static clv_status load_parameter(clv_session *session, const clv_model *config, const clv_weights *weights,
-                                 const clv_parameter *parameter, float *values, void *scratch, clv_error *err)
-{
-    clv_dtype dtype = CLV_F32;
-    CLV_TRY(state_dtype(&dtype, session, parameter->name, err));
-    CLV_TRY(clv_model_read_parameter(weights, config, parameter->name, NULL, values, err));
-    if (dtype == CLV_F32)
-        return clv_session_write(session, parameter->name, NULL, values, err);
-    clv_dtype_convert(dtype, scratch, CLV_F32, values, clv_parameter_elems(parameter));
-    return clv_session_write(session, parameter->name, NULL, scratch, err);
-}
+/* ---- reading ---- */
 
-clv_status clv_model_load(clv_session *session, const clv_model *config, const char *folder, clv_error *err)
-{
+struct clv_checkpoint {
+    clv_model model;
     clv_weights *weights;
-    float *values;
-    void *scratch;
-    CLV_TRY(clv_weights_open(&weights, folder, err));
-    clv_status status = clv_model_check_weights(weights, config, err);
+    int64_t n_extra;
+    const char *extra; /* the first, by name of file and order in it */
+};
+
+clv_status clv_checkpoint_open(clv_checkpoint **out, const clv_model *model, const char *folder,
+                               const clv_checkpoint_options *options, clv_error *err)
+{
+    clv_checkpoint *c = calloc(1, sizeof *c);
+    if (!c)
+        return clv_fail_memory(err, folder, sizeof *c);
+    c->model = *model;
+    clv_status status = clv_weights_open(&c->weights, folder, err);
     if (status == CLV_OK)
-        status = make_room(&values, &scratch, config, err);
+        status = clv_model_check_weights(c->weights, model, &c->n_extra, &c->extra, err);
+    if (status == CLV_OK && options && options->map)
+        status = clv_weights_map(c->weights, err);
     if (status != CLV_OK) {
-        clv_weights_close(weights);
+        clv_checkpoint_close(c);
         return status;
     }
-    for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(config); i++) {
-        clv_parameter parameter = clv_model_parameter_at(config, i);
-        status = load_parameter(session, config, weights, &parameter, values, scratch, err);
-    }
-    free(values);
-    free(scratch);
-    clv_weights_close(weights);
-    return status;
+    *out = c;
+    return CLV_OK;
+}
+
+void clv_checkpoint_close(clv_checkpoint *c)
+{
+    if (!c)
+        return;
+    clv_weights_close(c->weights);
+    free(c);
+}
+
+clv_status clv_checkpoint_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                                 int *known, clv_error *err)
+{
+    const clv_checkpoint *c = arg;
+    clv_parameter parameter;
+    *known = clv_model_parameter_find(&parameter, &c->model, name, NULL) == CLV_OK;
+    return *known ? clv_model_read_parameter(c->weights, &c->model, name, box, type->dtype, out, err) : CLV_OK;
+}
+
+uint64_t clv_checkpoint_bytes_read(const clv_checkpoint *c)
+{
+    return clv_weights_bytes_read(c->weights);
+}
+
+int64_t clv_checkpoint_extra(const clv_checkpoint *c, const char **first)
+{
+    *first = c->extra;
+    return c->n_extra;
 }

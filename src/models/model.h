@@ -78,11 +78,4 @@ void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_mo
 /* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole. */
 void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_build *build);
 
-/* ---- checkpoints ---- */
-
-/* Writes the model's state as a Hugging Face folder (config.json, model.safetensors), made if it is missing. */
-clv_status clv_model_save(const clv_session *session, const clv_model *model, const char *folder, clv_error *err);
-/* Fills the model's state, which must exist (a program is loaded), from such a folder; reads each element once. */
-clv_status clv_model_load(clv_session *session, const clv_model *model, const char *folder, clv_error *err);
-
 #endif

@@ -12,9 +12,10 @@
 
 #include "base/error.h"
 #include "io/box.h"
+#include "kernels/cpu/transpose.h"
 #include "models/family.h"
 
-enum { STRIP_BYTES = 1 << 20, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32, SHAPE_TEXT = 192, TILE = 16 };
+enum { STRIP_BYTES = 1 << 20, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32, SHAPE_TEXT = 192 };
 
 bool clv_model_is_untied(const clv_model *model)
 {
@@ -303,16 +304,12 @@ static void shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
         used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%lld", d > 0 ? "," : "", (long long)shape[d]);
 }
 
-static clv_status check_tensor(const clv_weights *w, const clv_model *c, const clv_parameter *p, int tensor,
+static clv_status check_tensor(const clv_safetensor *t, const char *name, const clv_model *c, const clv_parameter *p,
                                clv_error *err)
 {
-    char name[CLV_TENSOR_NAME_SIZE];
     int64_t shape[CLV_MAX_RANK];
     int rank = their_shape(shape, c, p->row);
-    const clv_safetensor *t = NULL;
 
-    their_name(name, p, tensor);
-    CLV_TRY(clv_model_find_tensor(&t, w, c, name, err));
     if (!t->readable || !clv_dtype_is_float(t->dtype))
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported", name, t->dtype_name);
     if (t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0)
@@ -338,14 +335,72 @@ static clv_status check_last_layer(const clv_weights *w, const clv_model *c, clv
     return CLV_OK;
 }
 
-clv_status clv_model_check_weights(const clv_weights *w, const clv_model *c, clv_error *err)
+/* What a look at all tensors found. */
+typedef struct census {
+    const clv_safetensor **found; /* the model's, some twice */
+    int64_t n_found, n_missing;
+    char first_missing[CLV_TENSOR_NAME_SIZE];
+} census;
+
+static clv_status look(census *seen, const clv_weights *w, const clv_model *c, const clv_parameter *p, int tensor,
+                       clv_error *err)
+{
+    char name[CLV_TENSOR_NAME_SIZE];
+    const clv_safetensor *t = NULL;
+
+    their_name(name, p, tensor);
+    if (clv_model_find_tensor(&t, w, c, name, NULL) == CLV_OK) {
+        seen->found[seen->n_found++] = t;
+        return check_tensor(t, name, c, p, err);
+    }
+    if (seen->n_missing++ == 0)
+        memcpy(seen->first_missing, name, sizeof name);
+    return CLV_OK;
+}
+
+static clv_status look_at_all(census *seen, const clv_weights *w, const clv_model *c, clv_error *err)
 {
     for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
         clv_parameter p = clv_model_parameter_at(c, i);
         for (int tensor = 0; tensor < tensors_of(p.row); tensor++)
-            CLV_TRY(check_tensor(w, c, &p, tensor, err));
+            CLV_TRY(look(seen, w, c, &p, tensor, err));
     }
+    if (seen->n_missing > 1)
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "no tensor named \"%.128s\", and %lld more are missing; the files have %lld",
+                        seen->first_missing, (long long)seen->n_missing - 1, (long long)clv_weights_count(w));
+    if (seen->n_missing == 1)
+        return clv_fail(err, CLV_ENOTFOUND, "no tensor named \"%.128s\"", seen->first_missing);
     return check_last_layer(w, c, err);
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const clv_safetensor *x = *(const clv_safetensor *const *)a, *y = *(const clv_safetensor *const *)b;
+
+    return (x > y) - (x < y);
+}
+
+clv_status clv_model_check_weights(const clv_weights *w, const clv_model *c, int64_t *n_extra, const char **extra,
+                                   clv_error *err)
+{
+    size_t room = 2 * (size_t)clv_model_parameter_count(c) + 1;
+    census seen = {.found = calloc(room, sizeof(const clv_safetensor *))};
+    clv_status status;
+
+    if (seen.found == NULL)
+        return clv_fail_memory(err, "a list of tensors", room * sizeof(const clv_safetensor *));
+    *n_extra = 0;
+    *extra = NULL;
+    status = look_at_all(&seen, w, c, err);
+    qsort(seen.found, (size_t)seen.n_found, sizeof *seen.found, by_address);
+    for (int64_t i = 0; status == CLV_OK && i < clv_weights_count(w); i++) {
+        const clv_safetensor *t = clv_weights_at(w, i);
+        if (bsearch(&t, seen.found, (size_t)seen.n_found, sizeof *seen.found, by_address) == NULL && (*n_extra)++ == 0)
+            *extra = t->name;
+    }
+    free(seen.found);
+    return status;
 }
 
 /* ---- moving boxes ---- */
@@ -417,17 +472,6 @@ static transfer plan(const clv_model *c, const clv_parameter_row *row, const clv
     return t;
 }
 
-/* to[j * to_stride + i] = from[i * from_stride + j] for i < rows, j < cols; in tiles, for the cache. */
-static void transpose(float *to, int64_t to_stride, const float *from, int64_t from_stride, int64_t rows, int64_t cols)
-{
-    for (int64_t i0 = 0; i0 < rows; i0 += TILE) {
-        int64_t i1 = i0 + TILE < rows ? i0 + TILE : rows;
-        for (int64_t j = 0; j < cols; j++)
-            for (int64_t i = i0; i < i1; i++)
-                to[j * to_stride + i] = from[i * from_stride + j];
-    }
-}
-
 /* The next strip of the transfer's box, and how many `out` elements come before it; false at the end. */
 static bool next_strip(clv_shard *strip, int64_t *before, const transfer *t, int64_t *at)
 {
@@ -444,15 +488,17 @@ static bool next_strip(clv_shard *strip, int64_t *before, const transfer *t, int
     return true;
 }
 
-static clv_status read_part(const clv_safetensor *tensor, const transfer *t, float *out, float *buffer, clv_error *err)
+static clv_status read_part(const clv_safetensor *tensor, const transfer *t, clv_dtype dtype, char *out, void *buffer,
+                            clv_error *err)
 {
+    size_t elem = clv_dtype_size(dtype);
     clv_shard strip;
     int64_t at = 0, before = 0;
 
     while (next_strip(&strip, &before, t, &at)) {
-        CLV_TRY(clv_safetensors_read_as(tensor, t->rank, t->view, &strip, CLV_F32, buffer, err));
-        transpose(out + t->first + before, t->stride, buffer, t->in_elems, clv_shard_elems(&strip) / t->in_elems,
-                  t->in_elems);
+        CLV_TRY(clv_safetensors_read_as(tensor, t->rank, t->view, &strip, dtype, buffer, err));
+        clv_transpose_matrix(elem, out + (size_t)(t->first + before) * elem, t->stride, buffer, t->in_elems,
+                             t->in_elems, clv_shard_elems(&strip) / t->in_elems);
     }
     return CLV_OK;
 }
@@ -465,20 +511,21 @@ static clv_status write_part(clv_safetensors_writer *w, int64_t index, const tra
 
     while (next_strip(&strip, &before, t, &at)) {
         int64_t n_out = clv_shard_elems(&strip) / t->in_elems;
-        transpose(buffer, t->in_elems, data + t->first + before, t->stride, t->in_elems, n_out);
+        clv_transpose_matrix(sizeof(float), buffer, t->in_elems, data + t->first + before, t->stride, n_out,
+                             t->in_elems);
         CLV_TRY(clv_safetensors_write_as(w, index, t->rank, t->view, &strip, buffer, err));
     }
     return CLV_OK;
 }
 
-/* A buffer for the largest strip of a box of this row. */
-static float *strip_buffer(const clv_model *c, const clv_parameter_row *row, const clv_shard *box)
+/* A buffer for the largest strip of a box of this row, of any dtype. */
+static void *strip_buffer(const clv_model *c, const clv_parameter_row *row, const clv_shard *box)
 {
     transfer t = plan(c, row, box, 0);
     int64_t rows = t.box.hi[0] - t.box.lo[0];
     int64_t row_elems = rows > 0 ? t.in_elems * t.out_elems / rows : 0;
 
-    return malloc((size_t)((t.strip < rows ? t.strip : rows) * row_elems + 1) * sizeof(float));
+    return malloc((size_t)((t.strip < rows ? t.strip : rows) * row_elems + 1) * sizeof(double));
 }
 
 static clv_status check_box(const clv_parameter *p, const clv_shard *box, clv_error *err)
@@ -489,10 +536,10 @@ static clv_status check_box(const clv_parameter *p, const clv_shard *box, clv_er
 }
 
 static clv_status read_transposed(const clv_weights *w, const clv_model *c, const clv_parameter *p,
-                                  const clv_shard *box, float *out, clv_error *err)
+                                  const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {
     clv_status status = CLV_OK;
-    float *buffer = strip_buffer(c, p->row, box);
+    void *buffer = strip_buffer(c, p->row, box);
 
     if (buffer == NULL)
         return clv_fail_memory(err, p->name, STRIP_BYTES);
@@ -505,14 +552,14 @@ static clv_status read_transposed(const clv_weights *w, const clv_model *c, cons
         their_name(name, p, part);
         status = clv_model_find_tensor(&tensor, w, c, name, err);
         if (status == CLV_OK)
-            status = read_part(tensor, &t, out, buffer, err);
+            status = read_part(tensor, &t, dtype, out, buffer, err);
     }
     free(buffer);
     return status;
 }
 
 static clv_status read_in_order(const clv_weights *w, const clv_model *c, const clv_parameter *p, const clv_shard *box,
-                                float *out, clv_error *err)
+                                clv_dtype dtype, void *out, clv_error *err)
 {
     window win = window_of(c, p->row, box);
     char name[CLV_TENSOR_NAME_SIZE];
@@ -520,11 +567,11 @@ static clv_status read_in_order(const clv_weights *w, const clv_model *c, const 
 
     their_name(name, p, 0);
     CLV_TRY(clv_model_find_tensor(&tensor, w, c, name, err));
-    return clv_safetensors_read_as(tensor, win.rank, win.view, &win.box, CLV_F32, out, err);
+    return clv_safetensors_read_as(tensor, win.rank, win.view, &win.box, dtype, out, err);
 }
 
 clv_status clv_model_read_parameter(const clv_weights *w, const clv_model *c, const char *name, const clv_shard *box,
-                                    float *out, clv_error *err)
+                                    clv_dtype dtype, void *out, clv_error *err)
 {
     clv_parameter p = {0};
 
@@ -533,8 +580,8 @@ clv_status clv_model_read_parameter(const clv_weights *w, const clv_model *c, co
     if (box == NULL)
         box = &whole;
     CLV_TRY(check_box(&p, box, err));
-    return p.row->form == CLV_LINEAR ? read_transposed(w, c, &p, box, out, err)
-                                     : read_in_order(w, c, &p, box, out, err);
+    return p.row->form == CLV_LINEAR ? read_transposed(w, c, &p, box, dtype, out, err)
+                                     : read_in_order(w, c, &p, box, dtype, out, err);
 }
 
 /* ---- writing ---- */

@@ -73,13 +73,15 @@ clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *
                                  const char *name, clv_error *err);
 
 /* Verifies that the folder has every tensor of the model in its shape and a dtype that can be read, and no layer
- * more: CLV_EFORMAT (CLV_ENOTFOUND) with the tensor. */
-clv_status clv_model_check_weights(const clv_weights *weights, const clv_model *model, clv_error *err);
+ * more: CLV_EFORMAT (CLV_ENOTFOUND) with the tensor, and how many more are missing. *n_extra, *extra: how many tensors it has besides, and
+ * the first's name, which lives with the weights. */
+clv_status clv_model_check_weights(const clv_weights *weights, const clv_model *model, int64_t *n_extra,
+                                   const char **extra, clv_error *err);
 
-/* Reads a box (NULL for all) of our parameter `name` into out, row-major, f32. Only the box's bytes are read from the
- * files, transposed ones in strips of about a MiB. Safe from several threads. */
+/* Reads a box (NULL for all) of our parameter `name` into out, row-major, converted to `dtype`. Only the box's bytes
+ * are read from the files, transposed ones in strips of about a MiB. Safe from several threads. */
 clv_status clv_model_read_parameter(const clv_weights *weights, const clv_model *model, const char *name,
-                                    const clv_shard *box, float *out, clv_error *err);
+                                    const clv_shard *box, clv_dtype dtype, void *out, clv_error *err);
 
 /* Starts a model.safetensors at `path` that holds every parameter, in f32; commit or abandon it as any writer. */
 clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model *model, const char *path,

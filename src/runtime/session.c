@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/pages.h"
 #include "base/wait.h"
 #include "tensor/view.h"
 
@@ -21,6 +22,8 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
     session->mesh = *mesh;
     session->n_ranks = (int)clv_mesh_ranks(mesh);
     session->seed = options->seed;
+    session->source = options->source;
+    session->source_arg = options->source_arg;
     session->trace = options->trace != 0;
     session->times = calloc((size_t)session->n_ranks, sizeof *session->times);
     clv_team_options team = {.threads_per_rank = options->threads_per_rank > 0 ? options->threads_per_rank : 1,
@@ -120,7 +123,7 @@ static clv_status allocate(clv_loaded *loaded, const clv_program *program, int n
         return clv_fail_memory(err, "a loaded program", n_views * sizeof *loaded->views);
     size_t bytes = program->region_bytes > 0 ? (size_t)program->region_bytes : CLV_REGION_ALIGN;
     for (int r = 0; r < n_ranks; r++) { /* not touched here: pages go where the rank that writes them first runs */
-        loaded->region[r] = aligned_alloc(CLV_REGION_ALIGN, bytes);
+        loaded->region[r] = clv_pages_alloc(CLV_REGION_ALIGN, bytes);
         if (!loaded->region[r])
             return clv_fail_memory(err, "a rank's region of buffers", bytes);
     }

@@ -18,6 +18,8 @@ struct clv_session {
     clv_mesh mesh;
     int n_ranks;
     uint64_t seed;
+    clv_state_source *source;
+    void *source_arg;
     bool trace;
     clv_team *team;
     int64_t rank_bytes; /* allocated for each rank */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/pages.h"
 #include "runtime/session.h"
 #include "tensor/view.h"
 
@@ -60,7 +61,7 @@ static clv_status allocate(void ***out, const clv_session *session, const clv_ty
     bytes = bytes > 0 ? bytes : CLV_BUFFER_ALIGN;
     void **data = calloc((size_t)session->n_ranks, sizeof *data);
     for (int r = 0; data && r < session->n_ranks; r++)
-        if (!(data[r] = aligned_alloc(CLV_BUFFER_ALIGN, bytes))) {
+        if (!(data[r] = clv_pages_alloc(CLV_BUFFER_ALIGN, bytes))) {
             free_data(data, session->n_ranks);
             data = NULL;
         }
@@ -75,8 +76,8 @@ static clv_status allocate(void ***out, const clv_session *session, const clv_ty
 typedef struct init_job {
     const clv_session *session;
     const clv_named_state *state;
+    const char *name; /* that first values go by */
     clv_init init;
-    clv_key key;
 } init_job;
 
 /* FNV-1a of a name: what its random values are keyed by. */
@@ -92,6 +93,7 @@ static uint32_t hash_name(const char *name)
 static void fill_shard(const init_job *job, const clv_shard *shard, void *data)
 {
     enum { CHUNK = 4096 };
+    clv_key key = clv_key_fold_in(clv_key_seed(job->session->seed), hash_name(job->name));
     const clv_type *type = &job->state->type;
     float values[CHUNK];
     int64_t index[CLV_MAX_RANK] = {0}, elems = clv_shard_elems(shard), done = 0;
@@ -103,7 +105,7 @@ static void fill_shard(const init_job *job, const clv_shard *shard, void *data)
             first = first * (uint64_t)type->shape[d] + (uint64_t)(shard->lo[d] + (d == last ? 0 : index[d]));
         for (int64_t at = 0; at < run; at += CHUNK) {
             int64_t n = run - at < CHUNK ? run - at : CHUNK;
-            clv_init_fill(values, job->init, job->key, first + (uint64_t)at, n);
+            clv_init_fill(values, job->init, key, first + (uint64_t)at, n);
             clv_dtype_convert(type->dtype, (char *)data + (done + at) * (int64_t)clv_dtype_size(type->dtype), CLV_F32,
                               values, n);
         }
@@ -116,10 +118,15 @@ static void fill_shard(const init_job *job, const clv_shard *shard, void *data)
 static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     (void)comm;
-    (void)err;
     const init_job *job = arg;
-    clv_shard shard = clv_layout_shard(&job->state->layout, &job->session->mesh, job->state->type.shape, rank);
-    fill_shard(job, &shard, job->state->data[rank]);
+    const clv_session *session = job->session;
+    clv_shard shard = clv_layout_shard(&job->state->layout, &session->mesh, job->state->type.shape, rank);
+    int known = 0;
+    if (session->source)
+        CLV_TRY(session->source(session->source_arg, job->name, &job->state->type, &shard, job->state->data[rank],
+                                &known, err));
+    if (!known)
+        fill_shard(job, &shard, job->state->data[rank]);
     return CLV_OK;
 }
 
@@ -142,9 +149,8 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
     session->rank_bytes += clv_shard_bytes(&state->type, &state->layout);
     init_job job = {.session = session,
                     .state = state,
-                    .init = buffer->init,
-                    .key = clv_key_fold_in(clv_key_seed(session->seed),
-                                           hash_name(buffer->init_name ? buffer->init_name : buffer->name))};
+                    .name = buffer->init_name ? buffer->init_name : buffer->name,
+                    .init = buffer->init};
     return clv_team_run(session->team, init_rank, &job, err);
 }
 

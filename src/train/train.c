@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "models/checkpoint.h"
 #include "models/parameters.h"
 
 struct clv_trainer {

@@ -103,10 +103,28 @@ static void copy_runs(size_t elem, char *out, const char *in, plan p)
     }
 }
 
+/* One strip of TILE rows of the result. */
+static void transpose_strip(size_t elem, char *out, int64_t out_stride, const char *in, int64_t in_stride, int64_t rows,
+                            int64_t cols)
+{
+    for (int64_t c = 0; c < cols; c += TILE)
+        tile_functions[elem](out + (size_t)c * elem, out_stride, in + (size_t)(c * in_stride) * elem, in_stride, rows,
+                             clv_min_i64(TILE, cols - c));
+}
+
+void clv_transpose_matrix(size_t elem_bytes, void *out, int64_t out_stride, const void *in, int64_t in_stride,
+                          int64_t rows, int64_t cols)
+{
+    assert(elem_bytes <= 8 && tile_functions[elem_bytes] != NULL);
+    CLV_PARALLEL_FOR(rows * cols)
+    for (int64_t r = 0; r < rows; r += TILE)
+        transpose_strip(elem_bytes, (char *)out + (size_t)(r * out_stride) * elem_bytes, out_stride,
+                        (const char *)in + (size_t)r * elem_bytes, in_stride, clv_min_i64(TILE, rows - r), cols);
+}
+
 /* The result's innermost dimension against in's: tiles of the two. */
 static void copy_tiles(size_t elem, char *out, const char *in, plan p)
 {
-    tile_fn *tile = tile_functions[elem];
     int across = 0; /* the result's dimension that is in's innermost */
     while (p.in_stride[across] != 1)
         across++;
@@ -120,10 +138,8 @@ static void copy_tiles(size_t elem, char *out, const char *in, plan p)
     for (int64_t part = 0; part < plan_count(&p) * strips; part++) {
         int64_t to, from, r = part % strips * TILE;
         offsets_at(&p, part / strips, &to, &from);
-        for (int64_t c = 0; c < cols; c += TILE)
-            tile(out + (size_t)(to + r * out_stride + c) * elem, out_stride,
-                 in + (size_t)(from + c * in_stride + r) * elem, in_stride, clv_min_i64(TILE, rows - r),
-                 clv_min_i64(TILE, cols - c));
+        transpose_strip(elem, out + (size_t)(to + r * out_stride) * elem, out_stride, in + (size_t)(from + r) * elem,
+                        in_stride, clv_min_i64(TILE, rows - r), cols);
     }
 }
 

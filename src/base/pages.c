@@ -1,0 +1,22 @@
+/* pages.c - see pages.h. */
+#include "base/pages.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* Of x86-64 and of arm64 with pages of 4 KiB. */
+static const size_t huge = (size_t)2 << 20;
+
+void *clv_pages_alloc(size_t align, size_t bytes)
+{
+    if (bytes < huge)
+        return aligned_alloc(align, bytes);
+    void *p = aligned_alloc(align > huge ? align : huge, bytes);
+    if (!p)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    /* Whole huge pages alone, so that nothing beyond the buffer becomes resident. Advice: a refusal is no failure. */
+    (void)madvise(p, bytes / huge * huge, MADV_HUGEPAGE);
+#endif
+    return p;
+}

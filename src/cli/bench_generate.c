@@ -1,0 +1,186 @@
+/* bench_generate.c - cleave bench generate: a model folder loaded, a prompt fed, tokens decoded one by one. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/pages.h"
+#include "base/wait.h"
+#include "cli/command.h"
+#include "cli/mesh_option.h"
+#include "cli/open_weights.h"
+#include "cli/options.h"
+#include "cli/resident.h"
+#include "cli/table.h"
+#include "infer/generate.h"
+
+typedef struct generate_args {
+    const char *model, *dtype;
+    clv_mesh_option mesh;
+    int64_t prompt, n, threads, repetitions;
+    bool json;
+} generate_args;
+
+typedef struct measured {
+    double load_seconds, prefill_seconds, decode_seconds; /* medians of repetitions, decode for all n */
+    double memcpy_seconds; /* of as many bytes as were loaded, into new memory as the weights are */
+    int64_t resident;      /* the peak, less what there was before */
+} measured;
+
+static int parse(generate_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        {.names = "-m, --model",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->model,
+         .value = "DIR",
+         .required = true,
+         .help = "a folder with config.json and safetensors"},
+        {.names = "-p, --n-prompt",
+         .kind = CLV_OPTION_INT,
+         .out = &a->prompt,
+         .min = 1,
+         .max = 1 << 20,
+         .value = "N",
+         .help = "tokens of the prompt (512)"},
+        {.names = "-n, --n-gen",
+         .kind = CLV_OPTION_INT,
+         .out = &a->n,
+         .min = 1,
+         .max = 1 << 20,
+         .value = "N",
+         .help = "tokens decoded after it (64)"},
+        {.names = "-r, --repetitions",
+         .kind = CLV_OPTION_INT,
+         .out = &a->repetitions,
+         .min = 1,
+         .max = 1000,
+         .value = "N",
+         .help = "the median counts (3)"},
+        CLV_MESH_OPTIONS(&a->mesh),
+        CLV_RULES_OPTIONS(&a->mesh),
+        {.names = "-t, --threads",
+         .kind = CLV_OPTION_INT,
+         .out = &a->threads,
+         .min = 1,
+         .max = 1024,
+         .value = "N",
+         .help = "threads a rank (1)"},
+        {.names = "--dtype",
+         .kind = CLV_OPTION_CHOICE,
+         .out = &a->dtype,
+         .value = "f32|bf16",
+         .help = "of weights and activations (f32)"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static clv_status once(clv_generator *g, const generate_args *a, const int64_t *ids, double *prefill, double *decode,
+                       clv_error *err)
+{
+    const float *logits;
+    clv_generator_rewind(g);
+    double start = clv_now_seconds();
+    CLV_TRY(clv_generator_feed(g, ids, a->prompt, &logits, err));
+    double fed = clv_now_seconds();
+    for (int64_t i = 0; i < a->n; i++)
+        CLV_TRY(clv_generator_feed(g, ids + i % a->prompt, 1, &logits, err));
+    *prefill = fed - start;
+    *decode = clv_now_seconds() - fed;
+    return CLV_OK;
+}
+
+/* Once to compile and to warm up, then the timed repetitions. */
+static clv_status repeat(measured *m, clv_generator *g, const generate_args *a, int64_t vocab, clv_error *err)
+{
+    int64_t *ids = malloc((size_t)a->prompt * sizeof *ids);
+    double *prefill = calloc((size_t)a->repetitions, sizeof *prefill);
+    double *decode = calloc((size_t)a->repetitions, sizeof *decode);
+    clv_status status = CLV_OK;
+    if (!ids || !prefill || !decode)
+        status = clv_fail_memory(err, "timings", (size_t)a->prompt * sizeof *ids);
+    for (int64_t i = 0; status == CLV_OK && i < a->prompt; i++)
+        ids[i] = (7919 * i + 1) % vocab;
+    for (int64_t i = -1; status == CLV_OK && i < a->repetitions; i++)
+        status = once(g, a, ids, &prefill[i < 0 ? 0 : i], &decode[i < 0 ? 0 : i], err);
+    if (status == CLV_OK) {
+        qsort(prefill, (size_t)a->repetitions, sizeof *prefill, by_value);
+        qsort(decode, (size_t)a->repetitions, sizeof *decode, by_value);
+        m->prefill_seconds = prefill[a->repetitions / 2];
+        m->decode_seconds = decode[a->repetitions / 2];
+    }
+    free(ids);
+    free(prefill);
+    free(decode);
+    return status;
+}
+
+/* One thread's memcpy into memory that was not touched before. */
+static clv_status time_memcpy(double *seconds, size_t bytes, clv_error *err)
+{
+    const size_t align = 64;
+    bytes = (bytes + align) / align * align;
+    char *from = clv_pages_alloc(align, bytes), *to = clv_pages_alloc(align, bytes);
+    if (from && to) {
+        memset(from, 1, bytes);
+        double start = clv_now_seconds();
+        memcpy(to, from, bytes);
+        *seconds = clv_now_seconds() - start;
+    }
+    free(from);
+    free(to);
+    return from && to ? CLV_OK : clv_fail_memory(err, "a copy", bytes);
+}
+
+static clv_status measure(measured *m, const generate_args *a, const char *command, clv_error *err)
+{
+    clv_generator_options options = {.context = a->prompt + a->n, .threads_per_rank = (int)a->threads};
+    clv_generator *g = NULL;
+    clv_checkpoint *weights = NULL;
+    clv_model model;
+    clv_mesh mesh;
+    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
+    CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
+    CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
+    CLV_TRY(clv_model_read(&model, a->model, err));
+    int64_t before = clv_resident_bytes();
+    clv_resident_watch *watch = clv_resident_watch_start();
+    double start = clv_now_seconds();
+    clv_status status = clv_open_weights(&weights, &model, a->model, command, err);
+    if (status == CLV_OK)
+        status = clv_generator_new(&g, &model, weights, &mesh, &options, err);
+    m->load_seconds = clv_now_seconds() - start;
+    if (status == CLV_OK)
+        status = repeat(m, g, a, model.vocab, err);
+    size_t bytes = weights ? (size_t)clv_checkpoint_bytes_read(weights) : 0;
+    clv_generator_free(g);
+    clv_checkpoint_close(weights);
+    m->resident = clv_resident_watch_peak(watch) - before;
+    return status == CLV_OK ? time_memcpy(&m->memcpy_seconds, bytes, err) : status;
+}
+
+int bench_generate(int argc, char **argv)
+{
+    generate_args a = {.dtype = "f32", .prompt = 512, .n = 64, .repetitions = 3, .threads = 1, .mesh = {.tp = 1}};
+    clv_error err = {0};
+    measured m = {0};
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    if (measure(&m, &a, argv[0], &err) != CLV_OK)
+        return clv_command_report(argv[0], &err);
+    clv_table *t = clv_table_new(NULL);
+    clv_table_real(t, "load_s", m.load_seconds);
+    clv_table_real(t, "memcpy_s", m.memcpy_seconds);
+    clv_table_real(t, "prefill_tokens_per_s", (double)a.prompt / m.prefill_seconds);
+    clv_table_real(t, "decode_tokens_per_s", (double)a.n / m.decode_seconds);
+    clv_table_int(t, "peak_resident_bytes", m.resident);
+    return clv_table_finish(t, a.json);
+}
