@@ -36,6 +36,51 @@ void clv_box_next(clv_box_runs *runs)
     runs->done = true;
 }
 
+/* The largest box that begins at element `first` of a tensor, ends by `last`, and is consecutive in it. */
+bool clv_box_next_of_range(clv_shard *box, int64_t *first, int64_t last, int rank, const int64_t *shape)
+{
+    int64_t at[CLV_MAX_RANK], left = *first, room = last - *first, elems = 1;
+    int d = rank;
+
+    if (room <= 0)
+        return false;
+    for (int i = rank - 1; i >= 0; i--) {
+        at[i] = left % shape[i];
+        left /= shape[i];
+    }
+    /* Dimensions are whole from the innermost out while the range begins at their start and holds all of them. */
+    while (d > 0 && at[d - 1] == 0 && elems * shape[d - 1] <= room)
+        elems *= shape[--d];
+    box->rank = rank;
+    for (int i = 0; i < rank; i++) {
+        box->lo[i] = i < d ? at[i] : 0;
+        box->hi[i] = i < d ? at[i] + 1 : shape[i];
+    }
+    if (d > 0) { /* then as many as fit of the dimension before */
+        int64_t n = room / elems, most = shape[d - 1] - at[d - 1];
+        n = n < most ? n : most;
+        box->hi[d - 1] = at[d - 1] + n;
+        elems *= n;
+    }
+    *first += elems;
+    return true;
+}
+
+bool clv_box_next_piece(clv_shard *piece, int64_t *done, const clv_shard *box, int64_t most)
+{
+    int64_t extent[CLV_MAX_RANK], total = clv_shard_elems(box);
+
+    for (int d = 0; d < box->rank; d++)
+        extent[d] = box->hi[d] - box->lo[d];
+    if (!clv_box_next_of_range(piece, done, total - *done < most ? total : *done + most, box->rank, extent))
+        return false;
+    for (int d = 0; d < box->rank; d++) {
+        piece->lo[d] += box->lo[d];
+        piece->hi[d] += box->lo[d];
+    }
+    return true;
+}
+
 bool clv_box_within(const clv_shard *box, int rank, const int64_t *shape)
 {
     bool within = box->rank == rank;

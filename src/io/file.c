@@ -148,23 +148,39 @@ clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_
     return CLV_OK;
 }
 
-/* A rename is on the disk only after its folder is. */
-static clv_status flush_folder(const char *path, clv_error *err)
+clv_status clv_folder_flush(const char *folder, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0 || fsync(fd) != 0)
+        status = clv_fail_errno(err, "flush", folder);
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+char *clv_path_folder(const char *path)
 {
     char *folder = strdup(path);
     char *slash = folder != NULL ? strrchr(folder, '/') : NULL;
-    clv_status status = CLV_OK;
 
     if (folder == NULL)
-        return clv_fail_memory(err, "a file name", strlen(path));
-    if (slash != NULL)
-        slash[slash == folder] = '\0';
-    const char *name = slash != NULL ? folder : ".";
-    int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0 || fsync(fd) != 0)
-        status = clv_fail_errno(err, "flush", name);
-    if (fd >= 0)
-        close(fd);
+        return NULL;
+    if (slash == NULL) {
+        free(folder);
+        return strdup(".");
+    }
+    slash[slash == folder] = '\0';
+    return folder;
+}
+
+static clv_status flush_folder_of(const char *path, clv_error *err)
+{
+    char *folder = clv_path_folder(path);
+    clv_status status =
+        folder != NULL ? clv_folder_flush(folder, err) : clv_fail_memory(err, "a file name", strlen(path));
+
     free(folder);
     return status;
 }
@@ -190,7 +206,7 @@ clv_status clv_new_file_commit(clv_new_file *file, clv_error *err)
         clv_new_file_abandon(file);
         return status;
     }
-    status = flush_folder(file->path, err);
+    status = flush_folder_of(file->path, err);
     forget(file);
     return status;
 }
@@ -214,6 +230,28 @@ clv_status clv_file_write(const char *path, const void *bytes, size_t size, clv_
         return status;
     }
     return clv_new_file_commit(&file, err);
+}
+
+bool clv_is_file_name(const char *name)
+{
+    return name[0] != '\0' && strchr(name, '/') == NULL && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+clv_status clv_file_check_inside(const char *folder, const char *path, clv_error *err)
+{
+    char *outer = realpath(folder, NULL), *file = realpath(path, NULL);
+    size_t length = outer != NULL ? strlen(outer) : 0;
+    bool inside = outer != NULL && file != NULL && strncmp(file, outer, length) == 0 &&
+                  (file[length] == '/' || (length > 0 && outer[length - 1] == '/'));
+    bool missing = file == NULL;
+
+    free(outer);
+    free(file);
+    if (missing)
+        return clv_fail_errno(err, "open", path);
+    if (!inside)
+        return clv_fail(err, CLV_EFORMAT, "%s: a link that leaves the folder", path);
+    return CLV_OK;
 }
 
 char *clv_path_join(const char *folder, const char *name)

@@ -6,6 +6,7 @@
 #ifndef CLEAVE_IO_FILE_H
 #define CLEAVE_IO_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,6 +43,16 @@ void clv_new_file_abandon(clv_new_file *file);
 
 /* Replaces a file's content at once. */
 clv_status clv_file_write(const char *path, const void *bytes, size_t size, clv_error *err);
+
+/* Flushes a folder's entries: a rename is on the disk only after its folder is. */
+clv_status clv_folder_flush(const char *folder, clv_error *err);
+/* The folder that holds path, "." where it names none; the caller frees it; NULL when out of memory. */
+char *clv_path_folder(const char *path);
+
+/* Whether a name from a file that is not trusted names something directly within a folder. */
+bool clv_is_file_name(const char *name);
+/* CLV_EFORMAT when path, with its links followed, lies outside of the folder; CLV_ENOTFOUND, CLV_EIO when it is not there. */
+clv_status clv_file_check_inside(const char *folder, const char *path, clv_error *err);
 
 /* "folder/name" in memory that the caller frees; NULL when out of memory. */
 char *clv_path_join(const char *folder, const char *name);

@@ -27,6 +27,9 @@ struct clv_safetensors {
     const clv_safetensor **by_name; /* sorted */
     int64_t n;
     _Atomic uint64_t bytes_read;
+    char *text; /* the header, and who reads the tensors, where there is no file of them */
+    clv_tensor_reader *reader;
+    const void *reader_arg;
 };
 
 /* The dtypes of the format, with their bits; those without one of ours are checked but cannot be read. */
@@ -278,6 +281,68 @@ clv_status clv_safetensors_open(clv_safetensors **out, const char *path, clv_err
     return status;
 }
 
+static clv_status take_header(clv_safetensors *f, const char *path, const char *text, size_t size, clv_error *err)
+{
+    f->path = strdup(path);
+    f->text = malloc(size + 1);
+    if (f->path == NULL || f->text == NULL)
+        return clv_fail_memory(err, path, size);
+    memcpy(f->text, text, size);
+    return parse_header(f, f->text, size, err);
+}
+
+clv_status clv_safetensors_open_header(clv_safetensors **out, const char *path, const char *text, size_t size,
+                                       uint64_t data_bytes, clv_tensor_reader *reader, const void *arg, clv_error *err)
+{
+    if (size > max_header || data_bytes > INT64_MAX / 2)
+        return clv_fail(err, CLV_EFORMAT, "%s: a header of %zu bytes for %llu of data is too large", path, size,
+                        (unsigned long long)data_bytes);
+    clv_safetensors *f = calloc(1, sizeof *f);
+    if (f == NULL)
+        return clv_fail_memory(err, path, sizeof *f);
+    f->fd = -1;
+    f->data = 8 + size;
+    f->size = f->data + data_bytes;
+    f->reader = reader;
+    f->reader_arg = arg;
+    clv_status status = take_header(f, path, text, size, err);
+    if (status != CLV_OK)
+        clv_safetensors_close(f);
+    else
+        *out = f;
+    return status;
+}
+
+clv_status clv_safetensors_header(char **text, size_t *size, const clv_safetensors *f, clv_error *err)
+{
+    size_t length = (size_t)(f->data - 8);
+    char *copy = malloc(length + 1);
+
+    if (copy == NULL)
+        return clv_fail_memory(err, f->path, length);
+    if (f->text != NULL)
+        memcpy(copy, f->text, length);
+    clv_status status = f->text != NULL ? CLV_OK : clv_file_read_at(f->fd, copy, length, 8, f->path, err);
+    if (status != CLV_OK) {
+        free(copy);
+        return status;
+    }
+    copy[length] = '\0';
+    *text = copy;
+    *size = length;
+    return CLV_OK;
+}
+
+uint64_t clv_safetensors_data_bytes(const clv_safetensors *f)
+{
+    return f->size - f->data;
+}
+
+uint64_t clv_safetensors_file_bytes(const clv_safetensors *f)
+{
+    return f->size;
+}
+
 void clv_safetensors_close(clv_safetensors *f)
 {
     if (f == NULL)
@@ -289,6 +354,7 @@ void clv_safetensors_close(clv_safetensors *f)
     json_decref(f->header);
     free(f->tensors);
     free(f->by_name);
+    free(f->text);
     free(f->path);
     free(f);
 }
@@ -386,6 +452,10 @@ clv_status clv_safetensors_read_as(const clv_safetensor *t, int rank, const int6
     if (!clv_box_within(box, rank, shape))
         return clv_fail(err, CLV_ESHAPE, "%s: %.128s: the box to read is not within the tensor", t->file->path,
                         t->name);
+    if (t->file->reader != NULL) {
+        atomic_fetch_add(&t->file->bytes_read, (uint64_t)clv_shard_elems(box) * clv_dtype_size(t->dtype));
+        return t->file->reader(t->file->reader_arg, t, rank, shape, box, dtype, out, err);
+    }
     if (t->dtype != dtype) {
         staging = malloc(CHUNK_BYTES);
         if (staging == NULL)
@@ -402,4 +472,19 @@ clv_status clv_safetensors_read(const clv_safetensor *t, const clv_shard *box, c
     clv_shard whole = clv_box_whole(t->rank, t->shape);
 
     return clv_safetensors_read_as(t, t->rank, t->shape, box != NULL ? box : &whole, dtype, out, err);
+}
+
+clv_status clv_safetensors_read_bytes(const clv_safetensor *t, uint64_t at, size_t size, void *out, clv_error *err)
+{
+    clv_dtype dtype = t->readable ? t->dtype : CLV_U8;
+    int64_t elem = (int64_t)clv_dtype_size(dtype), elems = (int64_t)(t->end - t->begin) / elem;
+    clv_shard box = {.rank = 1, .lo = {(int64_t)at / elem}, .hi = {(int64_t)(at + size) / elem}};
+
+    if (at > t->end - t->begin || size > t->end - t->begin - at)
+        return clv_fail(err, CLV_ESHAPE, "%s: %.128s: the bytes to read are not within the tensor", t->file->path,
+                        t->name);
+    atomic_fetch_add(&t->file->bytes_read, size);
+    if (t->file->reader == NULL)
+        return read_bytes(t->file, out, size, t->begin + at, err);
+    return t->file->reader(t->file->reader_arg, t, 1, &elems, &box, dtype, out, err);
 }

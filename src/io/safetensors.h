@@ -40,6 +40,20 @@ void clv_safetensors_close(clv_safetensors *file);
  * meantime, touching what is gone raises SIGBUS: a program that maps files installs a handler for it (this library owns no signals). */
 clv_status clv_safetensors_map(clv_safetensors *file, clv_error *err);
 
+/* Reads a box of a tensor, seen in `shape`, as clv_safetensors_read_as does, from wherever its elements are; from several threads. */
+typedef clv_status clv_tensor_reader(const void *arg, const clv_safetensor *tensor, int rank, const int64_t *shape,
+                                     const clv_shard *box, clv_dtype dtype, void *out, clv_error *err);
+
+/* A file of which only the header is at hand: its tensors are read by `reader`. `path` names it in messages; `data_bytes` is what
+ * would follow the header. A dtype that the library lacks is asked for as one dimension of u8. The text is copied. */
+clv_status clv_safetensors_open_header(clv_safetensors **out, const char *path, const char *text, size_t size,
+                                       uint64_t data_bytes, clv_tensor_reader *reader, const void *arg, clv_error *err);
+/* The header's JSON text as it stands in the file, with its padding; the caller frees it. */
+clv_status clv_safetensors_header(char **text, size_t *size, const clv_safetensors *file, clv_error *err);
+/* Bytes of tensor data, and of the file. */
+uint64_t clv_safetensors_data_bytes(const clv_safetensors *file);
+uint64_t clv_safetensors_file_bytes(const clv_safetensors *file);
+
 /* Tensors in the order of their data. */
 int64_t clv_safetensors_count(const clv_safetensors *file);
 const clv_safetensor *clv_safetensors_at(const clv_safetensors *file, int64_t i);
@@ -58,6 +72,10 @@ clv_status clv_safetensors_read(const clv_safetensor *tensor, const clv_shard *b
  * [heads, head_dim, width]. CLV_ESHAPE when the numbers of elements differ. */
 clv_status clv_safetensors_read_as(const clv_safetensor *tensor, int rank, const int64_t *shape, const clv_shard *box,
                                    clv_dtype dtype, void *out, clv_error *err);
+
+/* Reads bytes [at, at + size) of a tensor of any dtype as they are in the file: whole elements, where the library has the dtype. */
+clv_status clv_safetensors_read_bytes(const clv_safetensor *tensor, uint64_t at, size_t size, void *out,
+                                      clv_error *err);
 
 /* Bytes of tensor data that reads have asked for so far. */
 uint64_t clv_safetensors_bytes_read(const clv_safetensors *file);

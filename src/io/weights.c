@@ -11,40 +11,25 @@
 #include "io/json.h"
 
 static const char single_name[] = "model.safetensors";
-static const char index_name[] = "model.safetensors.index.json";
+const char clv_weights_index_name[] = "model.safetensors.index.json";
 enum { MAX_FILES = 4096, INDEX_LIMIT = 100000000 };
 
 struct clv_weights {
     char *folder;
     int n_files;
     clv_safetensors **files;
-    char **names;  /* of the files, within the folder */
-    json_t *index; /* NULL for a single file */
+    char **names;       /* of the files, within the folder */
+    json_t *index;      /* NULL for a single file */
+    clv_shards *shards; /* whose files these are; NULL: they are their own */
 };
 
 /* A plain file name, whose links, followed, stay within the folder. */
 static clv_status check_inside(const clv_weights *w, const char *name, const char *path, clv_error *err)
 {
-    char *folder, *file;
-    size_t length;
-    bool inside;
-
-    if (name[0] == '\0' || strchr(name, '/') != NULL || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+    if (!clv_is_file_name(name))
         return clv_fail(err, CLV_EFORMAT, "%s/%s: \"%.128s\" is not the name of a file in the folder", w->folder,
-                        index_name, name);
-    folder = realpath(w->folder, NULL);
-    file = realpath(path, NULL);
-    length = folder != NULL ? strlen(folder) : 0;
-    inside = folder != NULL && file != NULL && strncmp(file, folder, length) == 0 &&
-             (file[length] == '/' || (length > 0 && folder[length - 1] == '/'));
-    bool missing = file == NULL;
-    free(folder);
-    free(file);
-    if (missing)
-        return clv_fail_errno(err, "open", path);
-    if (!inside)
-        return clv_fail(err, CLV_EFORMAT, "%s: a link that leaves the folder", path);
-    return CLV_OK;
+                        clv_weights_index_name, name);
+    return clv_file_check_inside(w->folder, path, err);
 }
 
 static clv_status open_file(clv_weights *w, const char *name, bool untrusted, clv_error *err)
@@ -80,12 +65,12 @@ static clv_safetensors *file_named(const clv_weights *w, const char *name)
     return NULL;
 }
 
-static clv_status open_indexed(clv_weights *w, const char *path, clv_error *err)
+/* Every tensor of the index must be in the file that it names; files are opened as they are met. */
+static clv_status check_index(clv_weights *w, const char *path, clv_error *err)
 {
     const char *tensor;
     json_t *map, *file;
 
-    CLV_TRY(clv_json_load(&w->index, path, INDEX_LIMIT, err));
     CLV_TRY(clv_json_check_object(w->index, path, err));
     map = json_object_get(w->index, "weight_map");
     if (!json_is_object(map))
@@ -96,6 +81,9 @@ static clv_status open_indexed(clv_weights *w, const char *path, clv_error *err)
         if (!json_is_string(file))
             return clv_fail(err, CLV_EFORMAT, "%s: \"weight_map\": \"%.128s\" must be a file name", path, tensor);
         if (file_named(w, json_string_value(file)) == NULL) {
+            if (w->shards != NULL)
+                return clv_fail(err, CLV_EFORMAT, "%s: \"%.128s\" is in %.128s, which is not listed", path, tensor,
+                                json_string_value(file));
             if (w->n_files == MAX_FILES)
                 return clv_fail(err, CLV_ELIMIT, "%s: more than %d files", path, MAX_FILES);
             CLV_TRY(open_file(w, json_string_value(file), true, err));
@@ -105,20 +93,55 @@ static clv_status open_indexed(clv_weights *w, const char *path, clv_error *err)
     return CLV_OK;
 }
 
+static clv_status open_indexed(clv_weights *w, const char *path, clv_error *err)
+{
+    CLV_TRY(clv_json_load(&w->index, path, INDEX_LIMIT, err));
+    return check_index(w, path, err);
+}
+
+/* The files that a sharded checkpoint was made of; the shards keep their own. */
+static clv_status open_shards(clv_weights *w, clv_error *err)
+{
+    CLV_TRY(clv_shards_open(&w->shards, w->folder, err));
+    const clv_manifest *m = clv_shards_manifest(w->shards);
+    w->files = calloc((size_t)m->n_files + 1, sizeof *w->files);
+    w->names = calloc((size_t)m->n_files + 1, sizeof *w->names);
+    if (w->files == NULL || w->names == NULL)
+        return clv_fail_memory(err, w->folder, (size_t)m->n_files * sizeof *w->names);
+    for (; w->n_files < m->n_files; w->n_files++) {
+        w->files[w->n_files] = clv_shards_file(w->shards, w->n_files);
+        w->names[w->n_files] = strdup(m->files[w->n_files].name);
+        if (w->names[w->n_files] == NULL)
+            return clv_fail_memory(err, w->folder, strlen(m->files[w->n_files].name));
+    }
+    if (m->index == NULL && m->n_files != 1)
+        return clv_fail(err, CLV_EFORMAT, "%s/%s: %d files without an index; valid: one", w->folder, clv_manifest_name,
+                        m->n_files);
+    if (m->index == NULL)
+        return CLV_OK;
+    CLV_TRY(clv_json_parse(&w->index, m->index, strlen(m->index), clv_manifest_name, err));
+    return check_index(w, clv_manifest_name, err);
+}
+
 static clv_status open_folder(clv_weights *w, clv_error *err)
 {
-    char *single = clv_path_join(w->folder, single_name), *index = clv_path_join(w->folder, index_name);
+    char *single = clv_path_join(w->folder, single_name), *index = clv_path_join(w->folder, clv_weights_index_name);
     clv_status status;
 
     if (single == NULL || index == NULL)
         status = clv_fail_memory(err, w->folder, strlen(w->folder));
+    else if (clv_shards_exist(w->folder) && (access(single, F_OK) == 0 || access(index, F_OK) == 0))
+        status = clv_fail(err, CLV_EFORMAT, "%s: has both %s and %s (or its index); valid: either", w->folder,
+                          clv_manifest_name, single_name);
+    else if (clv_shards_exist(w->folder))
+        status = open_shards(w, err);
     else if (access(single, F_OK) == 0)
         status = open_file(w, single_name, false, err);
     else if (access(index, F_OK) == 0)
         status = open_indexed(w, index, err);
     else
-        status =
-            clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json) is needed", w->folder, single_name);
+        status = clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
+                          single_name, clv_manifest_name);
     free(single);
     free(index);
     return status;
@@ -126,7 +149,7 @@ static clv_status open_folder(clv_weights *w, clv_error *err)
 
 bool clv_weights_exist(const char *folder)
 {
-    static const char *const names[] = {single_name, index_name};
+    static const char *const names[] = {single_name, clv_weights_index_name, clv_manifest_name};
     bool exist = false;
 
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -158,9 +181,11 @@ void clv_weights_close(clv_weights *w)
     if (w == NULL)
         return;
     for (int i = 0; i < w->n_files; i++) {
-        clv_safetensors_close(w->files[i]);
+        if (w->shards == NULL)
+            clv_safetensors_close(w->files[i]);
         free(w->names[i]);
     }
+    clv_shards_close(w->shards);
     json_decref(w->index);
     free(w->files);
     free(w->names);
@@ -170,6 +195,8 @@ void clv_weights_close(clv_weights *w)
 
 clv_status clv_weights_map(clv_weights *w, clv_error *err)
 {
+    if (w->shards != NULL)
+        return clv_shards_map(w->shards, err);
     for (int i = 0; i < w->n_files; i++)
         CLV_TRY(clv_safetensors_map(w->files[i], err));
     return CLV_OK;
@@ -183,7 +210,8 @@ clv_status clv_weights_find(const clv_safetensor **out, const clv_weights *w, co
         return clv_safetensors_find(out, w->files[0], name, err);
     file = json_string_value(json_object_get(json_object_get(w->index, "weight_map"), name));
     if (file == NULL)
-        return clv_fail(err, CLV_ENOTFOUND, "%s/%s: no tensor named \"%.128s\"", w->folder, index_name, name);
+        return clv_fail(err, CLV_ENOTFOUND, "%s/%s: no tensor named \"%.128s\"", w->folder, clv_weights_index_name,
+                        name);
     return clv_safetensors_find(out, file_named(w, file), name, err);
 }
 
@@ -207,6 +235,44 @@ const clv_safetensors *clv_weights_file(const clv_weights *w, int i)
 const char *clv_weights_file_name(const clv_weights *w, int i)
 {
     return w->names[i];
+}
+
+const clv_manifest *clv_weights_manifest(const clv_weights *w)
+{
+    return w->shards != NULL ? clv_shards_manifest(w->shards) : NULL;
+}
+
+bool clv_weights_owns(const clv_weights *w, const char *name)
+{
+    const clv_manifest *m = clv_weights_manifest(w);
+    bool owns = strcmp(name, clv_weights_index_name) == 0 || strcmp(name, clv_manifest_name) == 0 ||
+                file_named(w, name) != NULL;
+
+    for (int64_t rank = 0; m != NULL && rank < m->n_ranks; rank++) {
+        char file[CLV_RANK_FILE_SIZE];
+        clv_rank_file_name(file, rank, m->n_ranks);
+        owns = owns || strcmp(name, file) == 0;
+    }
+    return owns;
+}
+
+clv_status clv_weights_index(char **text, const clv_weights *w, clv_error *err)
+{
+    const clv_manifest *m = clv_weights_manifest(w);
+    size_t size = 0;
+
+    *text = NULL;
+    if (w->index == NULL)
+        return CLV_OK;
+    if (m != NULL) {
+        *text = strdup(m->index);
+        return *text != NULL ? CLV_OK : clv_fail_memory(err, clv_weights_index_name, strlen(m->index));
+    }
+    char *path = clv_path_join(w->folder, clv_weights_index_name);
+    clv_status status = path != NULL ? clv_file_read(text, &size, path, INDEX_LIMIT, err)
+                                     : clv_fail_memory(err, clv_weights_index_name, strlen(w->folder));
+    free(path);
+    return status;
 }
 
 int64_t clv_weights_count(const clv_weights *w)

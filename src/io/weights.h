@@ -1,5 +1,6 @@
 /* weights.h - the tensors of a model folder: DIR/model.safetensors, or the files that
- * DIR/model.safetensors.index.json names (Hugging Face's form of a model in several files).
+ * DIR/model.safetensors.index.json names (Hugging Face's form of a model in several files), or a sharded checkpoint
+ * (shards.h), which is seen as the files that it was made of.
  *
  * The index may name only files directly within the folder; a path, or a link that leaves the folder, is refused.
  */
@@ -7,13 +8,16 @@
 #define CLEAVE_IO_WEIGHTS_H
 
 #include "io/safetensors.h"
+#include "io/shards.h"
 
 typedef struct clv_weights clv_weights;
+
+extern const char clv_weights_index_name[]; /* "model.safetensors.index.json" */
 
 /* Whether the folder has weights in a form that can be opened; a path that is no folder has none. */
 bool clv_weights_exist(const char *folder);
 
-/* @return CLV_ENOTFOUND when the folder has neither file; clv_safetensors_open's; CLV_EFORMAT for an index that is
+/* @return CLV_ENOTFOUND when the folder has none of them; clv_safetensors_open's, clv_shards_open's; CLV_EFORMAT for an index that is
  *         malformed, leaves the folder, or names a tensor that its file lacks */
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);
 void clv_weights_close(clv_weights *weights);
@@ -28,6 +32,22 @@ bool clv_weights_has(const clv_weights *weights, const char *name);
 int clv_weights_files(const clv_weights *weights);
 const clv_safetensors *clv_weights_file(const clv_weights *weights, int i);
 const char *clv_weights_file_name(const clv_weights *weights, int i);
+/* The manifest of a sharded checkpoint; NULL for another form. */
+const clv_manifest *clv_weights_manifest(const clv_weights *weights);
+/* Whether a file of the folder belongs to the weights, in the form that it has or would have when merged. */
+bool clv_weights_owns(const clv_weights *weights, const char *name);
+
+/* The text of model.safetensors.index.json, which the caller frees; NULL where there is none. */
+clv_status clv_weights_index(char **text, const clv_weights *weights, clv_error *err);
+
+/* ---- writing it in another form (weights_write.c) ---- */
+
+/* Writes the files that the checkpoint is, or was made of, byte for byte into a folder that is there. */
+clv_status clv_weights_merge(const clv_weights *weights, const char *folder, clv_shards_progress *progress,
+                             void *progress_arg, clv_error *err);
+/* Writes a sharded checkpoint into a folder that is there: clv_shards_write with this checkpoint's files and index. */
+clv_status clv_weights_shard(const clv_weights *weights, const char *folder, const clv_shards_options *options,
+                             clv_error *err);
 
 /* Over all files, file by file. */
 int64_t clv_weights_count(const clv_weights *weights);

@@ -100,6 +100,56 @@ clv_status clv_placement_tensor(clv_tensor_placement *out, const clv_placement *
     return CLV_OK;
 }
 
+/* ---- a checkpoint ---- */
+
+/* The place among all tensors of all files; -1 for one of a file that is not there. */
+static int64_t index_of(const clv_weights *w, const clv_safetensor *tensor)
+{
+    int64_t first = 0;
+    for (int f = 0; f < clv_weights_files(w); f++) {
+        const clv_safetensors *file = clv_weights_file(w, f);
+        if (tensor->file == file)
+            return first + (tensor - clv_safetensors_at(file, 0));
+        first += clv_safetensors_count(file);
+    }
+    return -1;
+}
+
+static clv_status place_parameter(clv_tensor_placement *all, const clv_placement *p, const clv_weights *w,
+                                  const clv_parameter *parameter, clv_error *err)
+{
+    for (int k = 0; k < clv_parameter_tensors(parameter); k++) {
+        clv_model_tensor tensor = clv_parameter_tensor(&p->model, parameter, k);
+        const clv_safetensor *found;
+        CLV_TRY(clv_model_find_tensor(&found, w, &p->model, tensor.name, err));
+        CLV_TRY(clv_placement_tensor(&all[index_of(w, found)], p, &tensor, err));
+    }
+    return CLV_OK;
+}
+
+clv_status clv_placement_weights(clv_tensor_placement **out, const clv_placement *p, const clv_weights *w,
+                                 clv_error *err)
+{
+    int64_t n = clv_weights_count(w), parameters = clv_model_parameter_count(&p->model), n_extra;
+    const char *extra;
+    CLV_TRY(clv_model_check_weights(w, &p->model, &n_extra, &extra, err));
+    clv_tensor_placement *all = calloc((size_t)n + 1, sizeof *all);
+    if (!all)
+        return clv_fail_memory(err, "the tensors' layouts", (size_t)n * sizeof *all);
+    for (int64_t i = 0; i < n; i++)
+        all[i] = clv_placement_whole(clv_weights_at(w, i));
+    clv_status status = CLV_OK;
+    for (int64_t i = 0; status == CLV_OK && i < parameters; i++) {
+        clv_parameter parameter = clv_model_parameter_at(&p->model, i);
+        status = place_parameter(all, p, w, &parameter, err);
+    }
+    if (status == CLV_OK)
+        *out = all;
+    else
+        free(all);
+    return status;
+}
+
 clv_status clv_placement_most_elems(int64_t *out, const clv_placement *p, clv_error *err)
 {
     int64_t ranks = clv_mesh_ranks(&p->mesh), n = clv_model_parameter_count(&p->model);

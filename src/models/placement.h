@@ -16,14 +16,13 @@ void clv_placement_free(clv_placement *placement);
 clv_status clv_placement_parameter(clv_layout *out, const clv_placement *placement, const char *name, clv_error *err);
 
 /* A tensor of the checkpoint seen with the dimensions of ours apart, and the layout of that view: the boxes that ranks hold. */
-typedef struct clv_tensor_placement {
-    int rank;
-    int64_t view[CLV_MAX_RANK];
-    clv_layout layout;
-} clv_tensor_placement;
-
 clv_status clv_placement_tensor(clv_tensor_placement *out, const clv_placement *placement,
                                 const clv_model_tensor *tensor, clv_error *err);
+
+/* The same for all tensors of a checkpoint, file by file, each in the order of its data; those that the model does not know are
+ * whole. The caller frees *out. */
+clv_status clv_placement_weights(clv_tensor_placement **out, const clv_placement *placement, const clv_weights *weights,
+                                 clv_error *err);
 
 /* Elements of all parameters on the fullest rank. */
 clv_status clv_placement_most_elems(int64_t *out, const clv_placement *placement, clv_error *err);

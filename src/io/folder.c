@@ -1,0 +1,164 @@
+#include "io/folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "io/file.h"
+
+enum { ATTEMPTS = 1000, CHUNK_BYTES = 1 << 20 };
+
+static void forget(clv_new_folder *folder)
+{
+    free(folder->path);
+    free(folder->temporary);
+    *folder = (clv_new_folder){0};
+}
+
+/* A process that was killed may have left a folder of the same number. */
+static clv_status make_temporary(clv_new_folder *folder, size_t size, clv_error *err)
+{
+    int made = -1;
+
+    for (int i = 0; i < ATTEMPTS && made != 0; i++) {
+        snprintf(folder->temporary, size, "%s.tmp-%ld-%d", folder->path, (long)getpid(), i);
+        made = mkdir(folder->temporary, 0777);
+        if (made != 0 && errno != EEXIST)
+            break;
+    }
+    return made == 0 ? CLV_OK : clv_fail_errno(err, "create", folder->temporary);
+}
+
+clv_status clv_new_folder_open(clv_new_folder *out, const char *path, clv_error *err)
+{
+    size_t length = strlen(path), size = length + 48;
+    clv_new_folder folder = {.path = strdup(path), .temporary = malloc(size)};
+    struct stat info;
+    clv_status status;
+
+    if (folder.path == NULL || folder.temporary == NULL) {
+        forget(&folder);
+        return clv_fail_memory(err, "the name of a folder", size);
+    }
+    while (length > 1 && folder.path[length - 1] == '/')
+        folder.path[--length] = '\0';
+    if (lstat(folder.path, &info) == 0)
+        status = clv_fail(err, CLV_EINVAL, "%s: exists already; valid: a folder that is still to be made", path);
+    else
+        status = make_temporary(&folder, size, err);
+    if (status == CLV_OK)
+        *out = folder;
+    else
+        forget(&folder);
+    return status;
+}
+
+static clv_status put_in_place(const clv_new_folder *folder, clv_error *err)
+{
+    char *parent = clv_path_folder(folder->path);
+    clv_status status = parent != NULL ? clv_folder_flush(folder->temporary, err)
+                                       : clv_fail_memory(err, "the name of a folder", strlen(folder->path));
+
+    if (status == CLV_OK && rename(folder->temporary, folder->path) != 0)
+        status = clv_fail_errno(err, "rename a temporary folder to", folder->path);
+    if (status == CLV_OK)
+        status = clv_folder_flush(parent, err);
+    free(parent);
+    return status;
+}
+
+clv_status clv_new_folder_commit(clv_new_folder *folder, clv_error *err)
+{
+    clv_status status = put_in_place(folder, err);
+
+    if (status == CLV_OK)
+        forget(folder);
+    else
+        clv_new_folder_abandon(folder);
+    return status;
+}
+
+void clv_new_folder_abandon(clv_new_folder *folder)
+{
+    DIR *dir = folder->temporary != NULL ? opendir(folder->temporary) : NULL;
+
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;)
+        unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir != NULL)
+        closedir(dir);
+    if (folder->temporary != NULL)
+        rmdir(folder->temporary);
+    forget(folder);
+}
+
+/* ---- copying ---- */
+
+static clv_status copy_bytes(const clv_new_file *to, int from, uint64_t size, const char *path, clv_error *err)
+{
+    char *buffer = malloc(CHUNK_BYTES);
+    clv_status status = buffer != NULL ? CLV_OK : clv_fail_memory(err, "a copy", CHUNK_BYTES);
+
+    for (uint64_t at = 0; status == CLV_OK && at < size; at += CHUNK_BYTES) {
+        size_t n = size - at < CHUNK_BYTES ? (size_t)(size - at) : CHUNK_BYTES;
+        status = clv_file_read_at(from, buffer, n, at, path, err);
+        if (status == CLV_OK)
+            status = clv_new_file_write(to, buffer, n, at, err);
+    }
+    free(buffer);
+    return status;
+}
+
+static clv_status copy_file(const char *from, const char *to, clv_error *err)
+{
+    clv_new_file file = {.fd = -1};
+    uint64_t size = 0;
+    int fd = -1;
+
+    CLV_TRY(clv_file_open(&fd, &size, from, err));
+    clv_status status = clv_new_file_open(&file, to, err);
+    if (status == CLV_OK) {
+        status = copy_bytes(&file, fd, size, from, err);
+        if (status == CLV_OK)
+            status = clv_new_file_commit(&file, err);
+        else
+            clv_new_file_abandon(&file);
+    }
+    close(fd);
+    return status;
+}
+
+static clv_status copy_named(const char *from, const char *to, const char *name, clv_error *err)
+{
+    char *source = clv_path_join(from, name), *target = clv_path_join(to, name);
+    clv_status status = CLV_OK;
+    struct stat info;
+
+    if (source == NULL || target == NULL)
+        status = clv_fail_memory(err, "a file name", strlen(name));
+    else if (stat(source, &info) == 0 && S_ISREG(info.st_mode))
+        status = copy_file(source, target, err);
+    free(source);
+    free(target);
+    return status;
+}
+
+clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const void *arg, const char *name),
+                           const void *arg, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    DIR *dir = opendir(from);
+
+    if (dir == NULL)
+        return clv_fail_errno(err, "list", from);
+    for (struct dirent *entry; status == CLV_OK && (entry = readdir(dir)) != NULL;)
+        if (!skip(arg, entry->d_name))
+            status = copy_named(from, to, entry->d_name, err);
+    closedir(dir);
+    return status;
+}

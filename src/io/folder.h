@@ -1,0 +1,26 @@
+/* folder.h - a folder that appears whole or not at all: filled beside its place under a temporary name, flushed, renamed. */
+#ifndef CLEAVE_IO_FOLDER_H
+#define CLEAVE_IO_FOLDER_H
+
+#include <stdbool.h>
+
+#include "cleave/status.h"
+
+typedef struct clv_new_folder {
+    char *path;      /* where it will be */
+    char *temporary; /* where it is: "path.tmp-<pid>-<n>" */
+} clv_new_folder;
+
+/* @return CLV_EINVAL when something is at path already; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+clv_status clv_new_folder_open(clv_new_folder *out, const char *path, clv_error *err);
+/* Puts the folder in its place; done with afterwards, also on failure: then nothing is left. */
+clv_status clv_new_folder_commit(clv_new_folder *folder, clv_error *err);
+/* Removes it and the files in it. */
+void clv_new_folder_abandon(clv_new_folder *folder);
+
+/* Copies the regular files of a folder, links followed, not what lies in folders within, to another one; all but those that
+ * `skip` names. */
+clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const void *arg, const char *name),
+                           const void *arg, clv_error *err);
+
+#endif

@@ -1,0 +1,46 @@
+/* shards.h - a sharded checkpoint: a folder of one safetensors file a rank, and cleave.json (manifest.h).
+ *
+ * The files that the checkpoint was made of are seen again, their tensors read box by box from the parts that hold them, whatever
+ * the degree of the reader. The first read of a part hashes all of it: damage is refused before an element is handed out.
+ */
+#ifndef CLEAVE_IO_SHARDS_H
+#define CLEAVE_IO_SHARDS_H
+
+#include "io/manifest.h"
+
+typedef struct clv_shards clv_shards;
+
+/* Whether the folder has a manifest. */
+bool clv_shards_exist(const char *folder);
+
+/* Opens every file and checks it against the manifest, but for the tensors' checksums.
+ * @return clv_manifest_read's, clv_safetensors_open's; CLV_EFORMAT with file and tensor */
+clv_status clv_shards_open(clv_shards **out, const char *folder, clv_error *err);
+void clv_shards_close(clv_shards *shards);
+
+/* Reads from mappings of the rank files from here on: clv_safetensors_map. */
+clv_status clv_shards_map(clv_shards *shards, clv_error *err);
+
+const clv_manifest *clv_shards_manifest(const clv_shards *shards);
+/* Original file i, manifest->n_files of them: its tensors are read by clv_safetensors_read and its like. The shards' own. */
+clv_safetensors *clv_shards_file(const clv_shards *shards, int i);
+
+/* Called now and then with the bytes written so far, of all. */
+typedef void clv_shards_progress(void *arg, int64_t done, int64_t total);
+
+typedef struct clv_shards_options {
+    clv_mesh mesh;
+    const char *rules;                      /* for people */
+    const char *index;                      /* the index file's text; NULL: there is none */
+    const clv_tensor_placement *placements; /* a tensor each, file by file, in the order of clv_safetensors_at */
+    clv_shards_progress *progress;          /* NULL: nobody asks */
+    void *progress_arg;
+} clv_shards_options;
+
+/* Writes rank files and the manifest of the tensors of n files, by strips of at most a few MiB, into a folder that is
+ * there. The folder's place is the caller's to make safe (folder.h).
+ * @return CLV_ELIMIT for too many ranks; CLV_EUNSUPPORTED for two tensors of one name; CLV_EIO, CLV_ENOMEM */
+clv_status clv_shards_write(const char *folder, const clv_safetensors *const *files, const char *const *names, int n,
+                            const clv_shards_options *options, clv_error *err);
+
+#endif
