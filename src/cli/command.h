@@ -43,8 +43,10 @@ int command_forward(int argc, char **argv);
 int command_verify(int argc, char **argv);
 int command_tokenize(int argc, char **argv);
 int command_info(int argc, char **argv);
+int command_merge(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_reshard(int argc, char **argv);
+int command_shard(int argc, char **argv);
 int command_train(int argc, char **argv);
 int command_version(int argc, char **argv);
 

@@ -209,21 +209,18 @@ static bool is_expected(const expected *e, const clv_safetensor *tensor)
 }
 
 /* Every tensor of every file: sums, rows where asked for, and those that the model has no place for. */
-static int64_t add_file_tensors(clv_table *t, dtype_sums *sums, const clv_weights *w, const expected *e, bool rows,
-                                const char **extra)
+static int64_t add_found_tensors(clv_table *t, dtype_sums *sums, const clv_weights *w, const expected *e, bool rows,
+                                 const char **extra)
 {
     int64_t n_extra = 0;
 
-    for (int f = 0; f < clv_weights_files(w); f++) {
-        const clv_safetensors *file = clv_weights_file(w, f);
-        for (int64_t i = 0; i < clv_safetensors_count(file); i++) {
-            const clv_safetensor *tensor = clv_safetensors_at(file, i);
-            count_dtype(sums, tensor);
-            if (!is_expected(e, tensor))
-                extra[n_extra++] = tensor->name;
-            if (rows)
-                add_tensor(t, tensor->name, tensor->dtype_name, tensor->rank, tensor->shape);
-        }
+    for (int64_t i = 0; i < clv_weights_count(w); i++) {
+        const clv_safetensor *tensor = clv_weights_at(w, i);
+        count_dtype(sums, tensor);
+        if (!is_expected(e, tensor))
+            extra[n_extra++] = tensor->name;
+        if (rows)
+            add_tensor(t, tensor->name, tensor->dtype_name, tensor->rank, tensor->shape);
     }
     return n_extra;
 }
@@ -255,14 +252,11 @@ static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_we
 {
     expected e = {0};
     dtype_sums sums = {0};
-    int64_t tensors = 0, n_extra;
-
-    for (int f = 0; f < clv_weights_files(w); f++)
-        tensors += clv_safetensors_count(clv_weights_file(w, f));
+    int64_t tensors = clv_weights_count(w), n_extra;
     const char **extra = calloc((size_t)tensors + 1, sizeof(const char *));
     clv_status status = extra ? find_expected(&e, w, m, err) : clv_fail_memory(err, "names", (size_t)tensors);
     if (status == CLV_OK) {
-        n_extra = add_file_tensors(t, &sums, w, &e, a->tensors, extra);
+        n_extra = add_found_tensors(t, &sums, w, &e, a->tensors, extra);
         add_checkpoint(t, w, &e, &sums, tensors, extra, n_extra);
     }
     free(extra);

@@ -37,6 +37,12 @@ static const struct clv_command commands[] = {
      "heads, KV heads, the feed-forward width and the vocabulary, and how many parameters the fullest rank holds.\n\n"
      "Examples:\n  cleave info -m llama/\n  cleave info -m llama/ --tensors --json\n",
      command_info, NULL},
+    {"merge", "a sharded checkpoint, as the files that it was made of",
+     "Undoes cleave shard: safetensors files byte for byte as they were, under their names, with their index, and the "
+     "other\n"
+     "files of the folder. Every checksum is verified.\n\n"
+     "Example:\n  cleave merge llama-tp4/ --out llama/\n",
+     command_merge, NULL},
     {"plan", "price a layout: memory, collectives, time",
      "Compiles a model (config.json, no weights) or one block for a mesh of any size, allocates nothing, and prints "
      "what\n"
@@ -52,6 +58,14 @@ static const struct clv_command commands[] = {
      "each, and the lower bound (none when the tensor is partial). --run executes it and checks every rank.\n\n"
      "Example:\n  cleave reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)' --run\n",
      command_reshard, NULL},
+    {"shard", "a checkpoint as one file a rank",
+     "Writes what each rank of a mesh holds of each tensor, and cleave.json, which says where everything is, with "
+     "checksums. The\n"
+     "result is a model as any other, at every degree, and can be sharded again; cleave merge undoes it "
+     "(docs/checkpoints.md).\n\n"
+     "Examples:\n  cleave shard -m llama/ -tp 4 --out llama-tp4/\n"
+     "  cleave shard -m llama-tp4/ --mesh X=2,Y=4 --rules gspmd-2d --out llama-2x4/\n",
+     command_shard, NULL},
     {"tokenize", "text to token ids, or back",
      "Encodes by a model's tokenizer.json, with the tokens that its template adds; --decode does the reverse.\n\n"
      "Examples:\n  cleave tokenize -m llama/ -p 'Once upon a time'\n"
