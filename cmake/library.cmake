@@ -3,7 +3,7 @@ file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.c ${PROJECT_SO
 list(FILTER sources EXCLUDE REGEX "/src/cli/")
 add_library(clv_objects OBJECT ${sources})
 target_include_directories(clv_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-target_link_libraries(clv_objects PRIVATE clv_options clv::dnnl clv::hwloc clv::jansson clv::pcre2-8 clv::xxhash Threads::Threads)
+target_link_libraries(clv_objects PRIVATE clv_options clv::dnnl clv::hwloc clv::jansson clv::utf8proc clv::xxhash Threads::Threads)
 set(clv_object_targets clv_objects)
 
 # The kernels under src/kernels/cpu/isa are compiled once an instruction set, with CLV_ISA naming it; which copy runs
@@ -43,12 +43,12 @@ foreach(target cleave_static cleave_shared)
     target_include_directories(${target} PUBLIC
         $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
     target_link_libraries(${target} PRIVATE
-        $<BUILD_INTERFACE:clv::dnnl> $<BUILD_INTERFACE:clv::hwloc> $<BUILD_INTERFACE:clv::jansson> $<BUILD_INTERFACE:clv::pcre2-8> $<BUILD_INTERFACE:clv::xxhash>
+        $<BUILD_INTERFACE:clv::dnnl> $<BUILD_INTERFACE:clv::hwloc> $<BUILD_INTERFACE:clv::jansson> $<BUILD_INTERFACE:clv::utf8proc> $<BUILD_INTERFACE:clv::xxhash>
         $<BUILD_INTERFACE:clv_options> $<BUILD_INTERFACE:m> Threads::Threads)
 endforeach()
 # Whoever links the installed static library needs what it calls.
 target_link_libraries(cleave_static INTERFACE
-    $<INSTALL_INTERFACE:dnnl> $<INSTALL_INTERFACE:hwloc> $<INSTALL_INTERFACE:jansson> $<INSTALL_INTERFACE:pcre2-8> $<INSTALL_INTERFACE:xxhash> $<INSTALL_INTERFACE:m>)
+    $<INSTALL_INTERFACE:dnnl> $<INSTALL_INTERFACE:hwloc> $<INSTALL_INTERFACE:jansson> $<INSTALL_INTERFACE:utf8proc> $<INSTALL_INTERFACE:xxhash> $<INSTALL_INTERFACE:m>)
 if(CLV_OPENMP)
     target_link_libraries(cleave_static INTERFACE $<INSTALL_INTERFACE:OpenMP::OpenMP_C>)
 endif()

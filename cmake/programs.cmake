@@ -7,7 +7,7 @@ if(cli_sources)
     # Hardware profiles are found by name where they were installed, and in the source tree.
     target_compile_definitions(cleave_cli PRIVATE
         CLV_DATA_INSTALLED="${CMAKE_INSTALL_FULL_DATADIR}/cleave" CLV_DATA_SOURCE="${PROJECT_SOURCE_DIR}/data")
-    target_link_libraries(cleave_cli PRIVATE cleave_static clv_options clv::dnnl clv::hwloc clv::jansson clv::pcre2-8 clv::xxhash
+    target_link_libraries(cleave_cli PRIVATE cleave_static clv_options clv::dnnl clv::hwloc clv::jansson clv::utf8proc clv::xxhash
         Threads::Threads m)
 endif()
 
@@ -18,5 +18,5 @@ foreach(source IN LISTS example_sources)
     add_executable(example_${name} ${source})
     set_target_properties(example_${name} PROPERTIES
         OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
-    target_link_libraries(example_${name} PRIVATE cleave_static clv_options clv::jansson clv::pcre2-8 clv::xxhash m)
+    target_link_libraries(example_${name} PRIVATE cleave_static clv_options clv::jansson clv::utf8proc clv::xxhash m)
 endforeach()

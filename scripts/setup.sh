@@ -10,7 +10,7 @@ need_header() { # header, Debian package: asks the compiler, so that a library f
 }
 # cmocka.h includes nothing itself
 all_headers='#include <stdarg.h>\n#include <stddef.h>\n#include <setjmp.h>\n#include <stdint.h>\n#include <cmocka.h>\n'
-all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#define PCRE2_CODE_UNIT_WIDTH 8\n#include <pcre2.h>\n#include <xxhash.h>\n'
+all_headers+='#include <dnnl.h>\n#include <hwloc.h>\n#include <jansson.h>\n#include <utf8proc.h>\n#include <xxhash.h>\n'
 
 need_command "${CC:-cc}" gcc
 need_command c++ g++
@@ -22,7 +22,7 @@ if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
     need_header hwloc.h libhwloc-dev
     need_header cmocka.h libcmocka-dev
     need_header jansson.h libjansson-dev
-    need_header pcre2posix.h libpcre2-dev
+    need_header utf8proc.h libutf8proc-dev
     need_header xxhash.h libxxhash-dev
 fi
 case "${1:-}" in

@@ -2,26 +2,34 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
-#include "io/file.h"
+
+static clv_status open_tokenizer(clv_codec *out, const char *folder, int64_t vocabulary, clv_error *err)
+{
+    CLV_TRY(clv_tokenizer_open(&out->tokenizer, folder, err));
+    int64_t size = clv_tokenizer_size(out->tokenizer);
+    if (size <= vocabulary)
+        return CLV_OK;
+    clv_codec_close(out);
+    return clv_fail(err, CLV_EFORMAT, "%s: the tokenizer has ids up to %lld, the model's vocab_size is %lld", folder,
+                    (long long)size - 1, (long long)vocabulary);
+}
 
 clv_status clv_codec_open(clv_codec *out, const char *folder, int64_t vocabulary, clv_error *err)
 {
-    char *path = clv_path_join(folder, "tokenizer.json");
+    char *path;
     *out = (clv_codec){0};
-    if (!path)
-        return clv_fail_memory(err, "a path", strlen(folder));
-    bool has_tokenizer = access(path, F_OK) == 0;
+    CLV_TRY(clv_tokenizer_find(&path, folder, err));
+    bool has_tokenizer = path != NULL;
     free(path);
     if (has_tokenizer)
-        return clv_tokenizer_open(&out->tokenizer, folder, err);
+        return open_tokenizer(out, folder, vocabulary, err);
     if (vocabulary == 256)
         return CLV_OK;
     return clv_fail(err, CLV_ENOTFOUND,
-                    "%s has no tokenizer.json, and its vocabulary of %lld is not that of bytes (256)", folder,
-                    (long long)vocabulary);
+                    "%s has no tokenizer.json or vocab.txt, and its vocabulary of %lld is not that of bytes (256)",
+                    folder, (long long)vocabulary);
 }
 
 void clv_codec_close(clv_codec *codec)

@@ -1,88 +1,36 @@
-#include "io/bpe.h"
-
+/* bpe.c - byte-pair encoding by merge ranks (Sennrich et al. 2016, arXiv:1508.07909, as the `tokenizers` library has it). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "io/tokenizer_parts.h"
 #include "io/utf8.h"
 
-/* ---- tables ---- */
+typedef struct merge {
+    int64_t left, right; /* ids; left < 0: empty */
+    int64_t rank, id;    /* of what they make */
+} merge;
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash_bytes(const void *bytes, size_t size)
-{
-    const unsigned char *p = bytes;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ p[i]) * 1099511628211u;
-    return hash ^ hash >> 32;
-}
+typedef struct bpe {
+    const clv_vocab *vocab;
+    int64_t n_slots;
+    merge *merge;         /* by (left, right), open addressing */
+    int64_t byte_id[256]; /* of "<0x00>" ...; -1 */
+    bool byte_fallback, fuse_unknown, ignore_merges;
+    int64_t unknown; /* -1: what is not known is left out */
+} bpe;
 
-static int64_t slots_for(int64_t n)
-{
-    int64_t slots = 64;
-    while (slots < 2 * n + 2)
-        slots *= 2;
-    return slots;
-}
-
-clv_status clv_vocab_reserve(clv_vocab *vocab, clv_arena *arena, int64_t n, clv_error *err)
-{
-    vocab->n_slots = slots_for(n);
-    vocab->slot = clv_arena_alloc(arena, (size_t)vocab->n_slots, sizeof *vocab->slot);
-    return vocab->slot ? CLV_OK : clv_fail_memory(err, "a vocabulary", (size_t)vocab->n_slots * sizeof *vocab->slot);
-}
-
-struct clv_vocab_entry *clv_vocab_slot(const clv_vocab *vocab, const char *text, size_t size)
-{
-    uint64_t mask = (uint64_t)vocab->n_slots - 1;
-    for (uint64_t at = hash_bytes(text, size) & mask;; at = (at + 1) & mask) {
-        struct clv_vocab_entry *e = &vocab->slot[at];
-        if (!e->text || (e->size == size && memcmp(e->text, text, size) == 0))
-            return e;
-    }
-}
-
-int64_t clv_vocab_find(const clv_vocab *vocab, const char *text, size_t size)
-{
-    const struct clv_vocab_entry *e = clv_vocab_slot(vocab, text, size);
-    return e->text ? e->id : -1;
-}
-
-clv_status clv_bpe_reserve_merges(clv_bpe *bpe, clv_arena *arena, int64_t n, clv_error *err)
-{
-    bpe->n_slots = slots_for(n);
-    bpe->merge = clv_arena_alloc(arena, (size_t)bpe->n_slots, sizeof *bpe->merge);
-    if (!bpe->merge)
-        return clv_fail_memory(err, "merges", (size_t)bpe->n_slots * sizeof *bpe->merge);
-    for (int64_t i = 0; i < bpe->n_slots; i++)
-        bpe->merge[i].left = -1;
-    return CLV_OK;
-}
-
-clv_merge *clv_bpe_merge_slot(const clv_bpe *bpe, int64_t left, int64_t right)
+/* The merge of two ids, or the empty slot where it belongs. */
+static merge *merge_slot(const bpe *model, int64_t left, int64_t right)
 {
     const int64_t key[] = {left, right};
-    uint64_t mask = (uint64_t)bpe->n_slots - 1;
-    for (uint64_t at = hash_bytes(key, sizeof key) & mask;; at = (at + 1) & mask) {
-        clv_merge *m = &bpe->merge[at];
+    uint64_t mask = (uint64_t)model->n_slots - 1;
+    for (uint64_t at = clv_hash(key, sizeof key) & mask;; at = (at + 1) & mask) {
+        merge *m = &model->merge[at];
         if (m->left < 0 || (m->left == left && m->right == right))
             return m;
     }
-}
-
-clv_status clv_ids_add(clv_ids *ids, int64_t id, clv_error *err)
-{
-    if (ids->n == ids->capacity) {
-        int64_t capacity = ids->capacity ? 2 * ids->capacity : 64;
-        int64_t *grown = realloc(ids->id, (size_t)capacity * sizeof *grown);
-        if (!grown)
-            return clv_fail_memory(err, "token ids", (size_t)capacity * sizeof *grown);
-        ids->id = grown;
-        ids->capacity = capacity;
-    }
-    ids->id[ids->n++] = id;
-    return CLV_OK;
 }
 
 /* ---- merging ---- */
@@ -134,20 +82,20 @@ static candidate pop(work *w)
     return top;
 }
 
-static void consider(work *w, const clv_bpe *bpe, int64_t at)
+static void consider(work *w, const bpe *model, int64_t at)
 {
     int64_t next = at >= 0 ? w->symbol[at].next : -1;
     if (next < 0)
         return;
-    const clv_merge *m = clv_bpe_merge_slot(bpe, w->symbol[at].id, w->symbol[next].id);
+    const merge *m = merge_slot(model, w->symbol[at].id, w->symbol[next].id);
     if (m->left >= 0)
         push(w, (candidate){m->rank, at, m->left, m->right, m->id});
 }
 
-static void merge_all(work *w, const clv_bpe *bpe)
+static void merge_all(work *w, const bpe *model)
 {
     for (int64_t i = 0; i + 1 < w->n; i++)
-        consider(w, bpe, i);
+        consider(w, model, i);
     while (w->n_heap > 0) {
         candidate c = pop(w);
         symbol *left = &w->symbol[c.at];
@@ -159,8 +107,8 @@ static void merge_all(work *w, const clv_bpe *bpe)
         w->symbol[next].id = -1;
         if (left->next >= 0)
             w->symbol[left->next].previous = c.at;
-        consider(w, bpe, left->previous);
-        consider(w, bpe, c.at);
+        consider(w, model, left->previous);
+        consider(w, model, c.at);
     }
 }
 
@@ -175,25 +123,28 @@ static void add_symbol(work *w, int64_t id)
 }
 
 /* A character's id, or its bytes', or that of unknown ones (one for a run of them where they are fused). */
-static void add_character(work *w, const clv_bpe *bpe, const char *c, size_t size)
+static void add_character(work *w, const bpe *model, const char *c, size_t size)
 {
-    int64_t id = clv_vocab_find(&bpe->vocab, c, size);
-    bool has_bytes = bpe->byte_fallback;
+    int64_t id = clv_vocab_find(model->vocab, clv_span(c, size));
+    bool has_bytes = model->byte_fallback;
     for (size_t i = 0; i < size; i++)
-        has_bytes = has_bytes && bpe->byte_id[(unsigned char)c[i]] >= 0;
+        has_bytes = has_bytes && model->byte_id[(unsigned char)c[i]] >= 0;
     if (id >= 0) {
         add_symbol(w, id);
     } else if (has_bytes) {
         for (size_t i = 0; i < size; i++)
-            add_symbol(w, bpe->byte_id[(unsigned char)c[i]]);
-    } else if (bpe->unknown >= 0 && !(bpe->fuse_unknown && w->n > 0 && w->symbol[w->n - 1].id == bpe->unknown)) {
-        add_symbol(w, bpe->unknown);
+            add_symbol(w, model->byte_id[(unsigned char)c[i]]);
+    } else if (model->unknown >= 0 && !(model->fuse_unknown && w->n > 0 && w->symbol[w->n - 1].id == model->unknown)) {
+        add_symbol(w, model->unknown);
     }
 }
 
-clv_status clv_bpe_encode(const clv_bpe *bpe, const char *piece, size_t size, clv_ids *out, clv_error *err)
+/* Time n log n in the piece's length. */
+static clv_status encode(const void *data, clv_text_span piece, clv_ids *out, clv_error *err)
 {
-    int64_t whole = bpe->ignore_merges ? clv_vocab_find(&bpe->vocab, piece, size) : -1;
+    const bpe *model = data;
+    size_t size = piece.size;
+    int64_t whole = model->ignore_merges ? clv_vocab_find(model->vocab, piece) : -1;
     if (whole >= 0)
         return clv_ids_add(out, whole, err);
     work w = {.symbol = malloc((size + 1) * sizeof *w.symbol), .heap = malloc(3 * (size + 1) * sizeof *w.heap)};
@@ -201,11 +152,11 @@ clv_status clv_bpe_encode(const clv_bpe *bpe, const char *piece, size_t size, cl
         w.symbol && w.heap ? CLV_OK : clv_fail_memory(err, "a piece of text", (size + 1) * sizeof *w.symbol);
     if (status == CLV_OK) {
         for (size_t at = 0; at < size;) {
-            size_t n = clv_utf8_length(piece + at, size - at);
-            add_character(&w, bpe, piece + at, n);
+            size_t n = clv_utf8_length(piece.text + at, size - at);
+            add_character(&w, model, piece.text + at, n);
             at += n;
         }
-        merge_all(&w, bpe);
+        merge_all(&w, model);
     }
     for (int64_t i = 0; status == CLV_OK && w.n > 0 && i >= 0; i = w.symbol[i].next)
         status = clv_ids_add(out, w.symbol[i].id, err);
@@ -213,3 +164,103 @@ clv_status clv_bpe_encode(const clv_bpe *bpe, const char *piece, size_t size, cl
     free(w.heap);
     return status;
 }
+
+/* ---- reading ---- */
+
+/* "a b", or ["a", "b"]. */
+static clv_status merge_halves(clv_text_span out[2], const clv_token_reader *r, const json_t *pair, size_t number)
+{
+    const char *text = json_string_value(pair), *space = text ? strchr(text, ' ') : NULL;
+    if (space && !strchr(space + 1, ' ')) {
+        out[0] = clv_span(text, (size_t)(space - text));
+        out[1] = clv_span(space + 1, json_string_length(pair) - (size_t)(space + 1 - text));
+        return CLV_OK;
+    }
+    bool pairs = json_array_size(pair) == 2;
+    for (size_t i = 0; i < 2 && pairs; i++) {
+        const json_t *half = json_array_get(pair, i);
+        pairs = json_is_string(half);
+        out[i] = clv_span(json_string_value(half), json_string_length(half));
+    }
+    if (!pairs)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: merge %zu is not \"a b\" or [\"a\", \"b\"]", r->where, number);
+    return CLV_OK;
+}
+
+/* Bytes of a text that fit a message. */
+static int shown(clv_text_span text)
+{
+    return text.size < 40 ? (int)text.size : 40;
+}
+
+static clv_status add_merge(bpe *model, const clv_token_reader *r, const clv_text_span half[2], size_t number)
+{
+    clv_text_buffer joined = {0};
+    clv_status status = clv_text_append(&joined, half[0].text, half[0].size, r->err);
+    if (status == CLV_OK)
+        status = clv_text_append(&joined, half[1].text, half[1].size, r->err);
+    int64_t made = status == CLV_OK ? clv_vocab_find(model->vocab, clv_text_all(&joined)) : -1;
+    clv_text_free(&joined);
+    CLV_TRY(status);
+    int64_t left = clv_vocab_find(model->vocab, half[0]), right = clv_vocab_find(model->vocab, half[1]);
+    if (left < 0 || right < 0 || made < 0)
+        return clv_fail(r->err, CLV_EFORMAT, "%s: merge %zu is of tokens that the vocabulary lacks: '%.*s' '%.*s'",
+                        r->where, number, shown(half[0]), half[0].text, shown(half[1]), half[1].text);
+    *merge_slot(model, left, right) = (merge){left, right, (int64_t)number - 1, made};
+    return CLV_OK;
+}
+
+static clv_status read_merges(bpe *model, const clv_token_reader *r, const json_t *merges)
+{
+    size_t n = json_array_size(merges);
+    if (!json_is_array(merges))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"merges\" must be a list", r->where);
+    model->n_slots = clv_hash_slots((int64_t)n);
+    model->merge = clv_arena_alloc(r->t->arena, (size_t)model->n_slots, sizeof *model->merge);
+    if (!model->merge)
+        return clv_fail_memory(r->err, "merges", (size_t)model->n_slots * sizeof *model->merge);
+    for (int64_t i = 0; i < model->n_slots; i++)
+        model->merge[i].left = -1;
+    for (size_t i = 0; i < n; i++) {
+        clv_text_span half[2];
+        CLV_TRY(merge_halves(half, r, json_array_get(merges, i), i + 1));
+        CLV_TRY(add_merge(model, r, half, i + 1));
+    }
+    return CLV_OK;
+}
+
+static clv_status refuse_variants(const clv_token_reader *r, const json_t *json)
+{
+    static const char *const refused[] = {"dropout", "continuing_subword_prefix", "end_of_word_suffix"};
+    for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
+        const json_t *value = json_object_get(json, refused[i]);
+        bool nothing = !value || json_is_null(value) || (json_is_string(value) && json_string_length(value) == 0);
+        if (!nothing)
+            return clv_reader_unsupported(r, "the option", refused[i], "null");
+    }
+    return CLV_OK;
+}
+
+static clv_status read(void **out, const clv_token_reader *r, const json_t *json)
+{
+    const json_t *unknown = json_object_get(json, "unk_token");
+    bpe *model;
+    CLV_TRY(refuse_variants(r, json));
+    CLV_TRY(clv_reader_options(out, r, sizeof *model));
+    model = *out;
+    model->vocab = &r->t->vocab;
+    model->unknown = -1;
+    CLV_TRY(clv_json_bool(&model->byte_fallback, json, "byte_fallback", CLV_JSON_OPTIONAL, r->where, r->err));
+    CLV_TRY(clv_json_bool(&model->fuse_unknown, json, "fuse_unk", CLV_JSON_OPTIONAL, r->where, r->err));
+    CLV_TRY(clv_json_bool(&model->ignore_merges, json, "ignore_merges", CLV_JSON_OPTIONAL, r->where, r->err));
+    if (unknown && !json_is_null(unknown))
+        CLV_TRY(clv_reader_token(&model->unknown, r, json, "unk_token"));
+    for (int b = 0; b < 256; b++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
+        model->byte_id[b] = clv_vocab_find(model->vocab, clv_span(name, strlen(name)));
+    }
+    return read_merges(model, r, json_object_get(json, "merges"));
+}
+
+const clv_token_model clv_model_bpe = {.type = "BPE", .read = read, .encode = encode};

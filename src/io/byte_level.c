@@ -1,102 +1,153 @@
+/* byte_level.c - see byte_level.h; and the pre-tokenizers ByteLevel and Split, and the decoder ByteLevel. */
 #include "io/byte_level.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "io/split_pattern.h"
+#include "io/tokenizer_parts.h"
+#include "io/utf8.h"
 
-const char clv_gpt2_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
+/* The bytes that do not stand for themselves, and where their characters begin. */
+static const struct {
+    unsigned low, high, character;
+} spelled[] = {{0x00, 0x20, 0x100}, {0x7f, 0xa0, 0x121}, {0xad, 0xad, 0x143}};
 
-/* ---- bytes as characters ---- */
-
-static bool stands_for_itself(unsigned c)
+uint32_t clv_byte_character(unsigned char byte)
 {
-    return (c >= 0x21 && c <= 0x7e) || (c >= 0xa1 && c <= 0xac) || (c >= 0xae && c <= 0xff);
+    for (size_t i = 0; i < 3; i++)
+        if (spelled[i].low <= byte && byte <= spelled[i].high)
+            return spelled[i].character + (byte - spelled[i].low);
+    return byte;
 }
 
-/* How many bytes below c do not stand for themselves. */
-static unsigned rank_of(unsigned c)
+int clv_character_byte(uint32_t c)
 {
-    unsigned rank = 0;
-    for (unsigned b = 0; b < c; b++)
-        rank += !stands_for_itself(b);
-    return rank;
-}
-
-size_t clv_byte_character(char out[2], unsigned char byte)
-{
-    unsigned c = stands_for_itself(byte) ? byte : 256 + rank_of(byte);
-    if (c < 0x80) {
-        out[0] = (char)c;
-        return 1;
+    for (size_t i = 0; i < 3; i++) {
+        if (spelled[i].character <= c && c <= spelled[i].character + (spelled[i].high - spelled[i].low))
+            return (int)(c - spelled[i].character + spelled[i].low);
+        if (spelled[i].low <= c && c <= spelled[i].high)
+            return -1;
     }
-    out[0] = (char)(0xc0 | c >> 6);
-    out[1] = (char)(0x80 | (c & 0x3f));
-    return 2;
+    return c < 0x100 ? (int)c : -1;
 }
 
-int clv_character_byte(const char *character, size_t size)
+/* ---- Split ---- */
+
+static clv_status split_by(clv_pieces *out, const clv_split_pattern *pattern, const clv_piece *piece, clv_error *err)
 {
-    for (unsigned byte = 0; byte < 256; byte++) {
-        char mine[2];
-        size_t n = clv_byte_character(mine, (unsigned char)byte);
-        if (n == size && mine[0] == character[0] && (n == 1 || mine[1] == character[1]))
-            return (int)byte;
+    for (size_t at = 0, end; at < piece->text.size; at = end) {
+        end = pattern->end(piece->text, at);
+        CLV_TRY(clv_pieces_add(out, piece, at, end, err));
     }
-    return -1;
-}
-
-/* ---- patterns ---- */
-
-struct clv_pattern {
-    pcre2_code *code;
-};
-
-clv_status clv_pattern_new(clv_pattern **out, const char *expression, size_t size, clv_error *err)
-{
-    int fault;
-    size_t at;
-    clv_pattern *pattern = calloc(1, sizeof *pattern);
-    if (!pattern)
-        return clv_fail_memory(err, "a pattern", sizeof *pattern);
-    pattern->code = pcre2_compile((PCRE2_SPTR)expression, size, PCRE2_UTF | PCRE2_UCP, &fault, &at, NULL);
-    if (!pattern->code) {
-        char why[256] = "";
-        pcre2_get_error_message(fault, (PCRE2_UCHAR *)why, sizeof why);
-        free(pattern);
-        return clv_fail(err, CLV_EUNSUPPORTED, "the pattern '%.200s' cannot be used: %s at %zu", expression, why, at);
-    }
-    pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE); /* where there is none, it is interpreted */
-    *out = pattern;
     return CLV_OK;
 }
 
-void clv_pattern_free(clv_pattern *pattern)
+/* The known patterns match all text, so that pieces between matches, which Removed and inverted would give, there are none. */
+static clv_status read_split(void **out, const clv_token_reader *r, const json_t *json)
 {
-    if (!pattern)
-        return;
-    pcre2_code_free(pattern->code);
-    free(pattern);
-}
-
-clv_status clv_pattern_piece(size_t *end, const clv_pattern *pattern, const char *text, size_t size, size_t from,
-                             clv_error *err)
-{
-    pcre2_match_data *match = pcre2_match_data_create(1, NULL);
-    if (!match)
-        return clv_fail_memory(err, "a match", sizeof match);
-    *end = size;
-    int found =
-        pcre2_match(pattern->code, (PCRE2_SPTR)text, size, from, PCRE2_NOTEMPTY | PCRE2_NO_UTF_CHECK, match, NULL);
-    if (found >= 0) {
-        const size_t *bounds = pcre2_get_ovector_pointer(match);
-        *end = bounds[0] > from ? bounds[0] : bounds[1];
-    }
-    pcre2_match_data_free(match);
-    if (found < 0 && found != PCRE2_ERROR_NOMATCH)
-        return clv_fail(err, CLV_ELIMIT,
-                        "splitting a text by its tokenizer's pattern failed (code %d); try a shorter text", found);
+    const json_t *pattern = json_object_get(json, "pattern");
+    const char *expression = NULL, *behavior = NULL;
+    bool invert = false;
+    if (json_object_get(pattern, "String"))
+        return clv_reader_unsupported(r, "the pattern", "String", clv_split_pattern_names);
+    CLV_TRY(clv_json_string(&expression, pattern, "Regex", CLV_JSON_REQUIRED, r->where, r->err));
+    CLV_TRY(clv_json_string(&behavior, json, "behavior", CLV_JSON_REQUIRED, r->where, r->err));
+    CLV_TRY(clv_json_bool(&invert, json, "invert", CLV_JSON_OPTIONAL, r->where, r->err));
+    const clv_split_pattern *known = clv_split_pattern_find(expression);
+    if (!known)
+        return clv_reader_unsupported(r, "the pattern", expression, clv_split_pattern_names);
+    if (strcmp(behavior, invert ? "Removed" : "Isolated") != 0)
+        return clv_reader_unsupported(r, invert ? "the inverted behavior" : "the behavior", behavior,
+                                      "Isolated, or Removed and inverted");
+    CLV_TRY(clv_reader_options(out, r, sizeof known));
+    *(const clv_split_pattern **)*out = known;
     return CLV_OK;
 }
+
+static clv_status run_split(clv_pieces *out, const void *options, const clv_piece *piece, clv_error *err)
+{
+    return split_by(out, *(const clv_split_pattern *const *)options, piece, err);
+}
+
+const clv_component clv_split_by_pattern = {.type = "Split", .read = read_split, .split = run_split};
+
+/* ---- ByteLevel ---- */
+
+typedef struct byte_level_options {
+    bool prefix_space, own_pattern;
+} byte_level_options;
+
+static clv_status read_byte_level(void **out, const clv_token_reader *r, const json_t *json)
+{
+    CLV_TRY(clv_reader_options(out, r, sizeof(byte_level_options)));
+    byte_level_options *o = *out;
+    o->prefix_space = o->own_pattern = true;
+    CLV_TRY(clv_json_bool(&o->own_pattern, json, "use_regex", CLV_JSON_OPTIONAL, r->where, r->err));
+    return clv_json_bool(&o->prefix_space, json, "add_prefix_space", CLV_JSON_OPTIONAL, r->where, r->err);
+}
+
+/* [begin, end) with bytes spelled as characters, as a piece. */
+static clv_status spell(clv_pieces *out, clv_text_span text, bool first, clv_error *err)
+{
+    for (size_t i = 0; i < text.size; i++)
+        CLV_TRY(clv_text_append_character(&out->text, clv_byte_character((unsigned char)text.text[i]), err));
+    return clv_pieces_end(out, first, err);
+}
+
+static clv_status run_byte_level(clv_pieces *out, const void *options, const clv_piece *piece, clv_error *err)
+{
+    const byte_level_options *o = options;
+    clv_text_buffer whole = {0};
+    clv_status status = o->prefix_space && piece->text.text[0] != ' ' ? clv_text_append(&whole, " ", 1, err) : CLV_OK;
+    if (status == CLV_OK)
+        status = clv_text_append(&whole, piece->text.text, piece->text.size, err);
+    clv_text_span text = clv_text_all(&whole);
+    for (size_t at = 0, end; status == CLV_OK && at < text.size; at = end) {
+        end = o->own_pattern ? clv_gpt2_pattern.end(text, at) : text.size;
+        status = spell(out, clv_span(text.text + at, end - at), piece->first && at == 0, err);
+    }
+    clv_text_free(&whole);
+    return status;
+}
+
+const clv_component clv_split_byte_level = {.type = "ByteLevel", .read = read_byte_level, .split = run_byte_level};
+
+/* ---- decoding ---- */
+
+/* All texts as one: the bytes that their characters stand for (a text with a character that stands for none: as it is), what is
+ * not UTF-8 among them as U+FFFD. */
+static clv_status decode_byte_level(clv_token_texts *all, const void *options, clv_error *err)
+{
+    clv_text_buffer bytes = {0};
+    char *valid;
+    size_t size;
+    (void)options;
+    clv_status status = clv_text_append(&bytes, "", 0, err);
+    for (int64_t i = 0; status == CLV_OK && i < all->n; i++) {
+        clv_text_span text = clv_text_all(&all->item[i]);
+        size_t begin = bytes.size;
+        bool spelled_out = true;
+        for (size_t at = 0, n; status == CLV_OK && spelled_out && at < text.size; at += n) {
+            int byte = clv_character_byte(clv_utf8_decode(&n, text.text + at, text.size - at));
+            char c = (char)byte;
+            spelled_out = byte >= 0;
+            status = spelled_out ? clv_text_append(&bytes, &c, 1, err) : CLV_OK;
+        }
+        if (status == CLV_OK && !spelled_out) {
+            bytes.size = begin;
+            status = clv_text_append(&bytes, text.text, text.size, err);
+        }
+    }
+    if (status == CLV_OK)
+        status = clv_utf8_repair(&valid, &size, bytes.text, bytes.size, err);
+    clv_text_free(&bytes);
+    CLV_TRY(status);
+    clv_token_texts_clear(all);
+    all->item[0] = (clv_text_buffer){.text = valid, .size = size, .capacity = size + 1};
+    all->n = 1;
+    return CLV_OK;
+}
+
+const clv_component clv_decode_byte_level = {.type = "ByteLevel", .decode = decode_byte_level};

@@ -1,10 +1,11 @@
 /* tokenizer.h - text to token ids and back, as Hugging Face's tokenizer.json describes it.
  *
- * Supported: BPE, with byte fallback or byte-level; normalizers Prepend and Replace (of a string); pre-tokenizers Metaspace, and
- * ByteLevel by its own pattern or a Split's; template post-processing; decoders Replace, ByteFallback, Fuse, Strip,
- * Metaspace, ByteLevel; sequences of these; added and special tokens. That is the kind of GPT-2, Llama 2 and 3, Mistral. Any
- * other component is refused by name.
- * Results equal those of the `tokenizers` library, bytes that are not UTF-8 being read as U+FFFD as Python does.
+ * Supported: the models BPE (with byte fallback or byte-level), WordPiece and WordLevel; of normalizers, pre-tokenizers,
+ * post-processors and decoders those in the tables of tokenizer_json.c: what GPT-2, Llama 2 and 3, Mistral, Qwen2, RoBERTa and BERT
+ * use. Any other component is refused by name, and a Split's pattern that is not one of the known ones.
+ * A folder without tokenizer.json may hold BERT's or ESM-2's vocab.txt.
+ * Results equal those of the `tokenizers` library (of transformers for vocab.txt), bytes that are not UTF-8 being read as U+FFFD as
+ * Python does.
  */
 #ifndef CLEAVE_IO_TOKENIZER_H
 #define CLEAVE_IO_TOKENIZER_H
@@ -17,7 +18,10 @@
 
 typedef struct clv_tokenizer clv_tokenizer;
 
-/* A tokenizer.json, or the folder that holds one. Free with clv_tokenizer_free. Immutable: threads may share it.
+/* The file that describes a folder's tokenizer, tokenizer.json or else vocab.txt, the caller's to free; NULL: there is none. */
+clv_status clv_tokenizer_find(char **out, const char *folder, clv_error *err);
+
+/* A tokenizer.json, or the folder that holds one, or a vocab.txt. Free with clv_tokenizer_free. Immutable: threads may share it.
  * @return CLV_EFORMAT, CLV_EUNSUPPORTED (naming the component); CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 clv_status clv_tokenizer_open(clv_tokenizer **out, const char *path, clv_error *err);
 void clv_tokenizer_free(clv_tokenizer *tokenizer);

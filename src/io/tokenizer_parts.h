@@ -1,72 +1,145 @@
-/* tokenizer_parts.h - the components of a tokenizer: read by tokenizer_json.c, run by tokenizer.c. */
+/* tokenizer_parts.h - the components of a tokenizer: what tokenizer_json.c reads and tokenizer.c runs.
+ *
+ * A component is a row of one of the tables of tokenizer_json.c: its "type", how its options are read, what it does. */
 #ifndef CLEAVE_IO_TOKENIZER_PARTS_H
 #define CLEAVE_IO_TOKENIZER_PARTS_H
 
-#include "io/bpe.h"
 #include "io/json.h"
+#include "io/text_buffer.h"
 #include "io/tokenizer.h"
+#include "io/vocabulary.h"
 
 enum { CLV_MAX_TOKENIZER_STEPS = 16, CLV_MAX_TEMPLATE = 16 };
 
-typedef struct clv_token_text {
-    const char *text;
-    size_t size;
-} clv_token_text;
+/* What is being read, and where: the file and the component, for messages. */
+typedef struct clv_token_reader {
+    clv_tokenizer *t;
+    const char *where;
+    clv_error *err;
+} clv_token_reader;
 
-/* A step on text, or on the texts of tokens. */
-typedef struct clv_text_step {
-    enum {
-        CLV_TEXT_PREPEND,
-        CLV_TEXT_REPLACE,
-        CLV_TEXT_BYTES,
-        CLV_TEXT_FUSE,
-        CLV_TEXT_STRIP,
-        CLV_TEXT_METASPACE,
-        CLV_TEXT_BYTE_LEVEL
-    } kind;
-    clv_token_text a, b;     /* PREPEND: a; REPLACE: a by b; STRIP: a; METASPACE: a is what stands for a space */
-    int64_t start, stop;     /* STRIP: at most so many of a at each end */
-    bool strips_first_space; /* METASPACE */
-} clv_text_step;
+/* Text in pieces, in the making. */
+typedef struct clv_pieces {
+    clv_text_buffer text;
+    int64_t n, capacity;
+    struct clv_piece_end {
+        size_t end;
+        bool first; /* the piece begins where the whole text does */
+    } * piece;
+} clv_pieces;
 
-typedef struct clv_text_steps {
+typedef struct clv_piece {
+    clv_text_span text;
+    bool first;
+} clv_piece;
+
+/* Ends a piece that begins where the one before ended, after what was appended to pieces->text since; nothing when that is nothing. */
+clv_status clv_pieces_end(clv_pieces *pieces, bool first, clv_error *err);
+/* Adds [begin, end) of a piece as one of its own. */
+clv_status clv_pieces_add(clv_pieces *pieces, const clv_piece *of, size_t begin, size_t end, clv_error *err);
+
+/* The texts of tokens, in the making. */
+typedef struct clv_token_texts {
+    int64_t n;
+    clv_text_buffer *item; /* [n], room for one at least */
+} clv_token_texts;
+
+/* Makes all texts one. */
+clv_status clv_token_texts_fuse(clv_token_texts *all, clv_error *err);
+/* Frees all texts: none is left. */
+void clv_token_texts_clear(clv_token_texts *all);
+
+/* A normalizer, pre-tokenizer or decoder: one of the three functions is set. Options are the arena's; NULL: there are none. */
+typedef struct clv_component {
+    const char *type;
+    clv_status (*read)(void **options, const clv_token_reader *r, const json_t *json);
+    clv_status (*normalize)(clv_text_buffer *out, const void *options, clv_text_span text, clv_error *err);
+    clv_status (*split)(clv_pieces *out, const void *options, const clv_piece *piece, clv_error *err);
+    clv_status (*decode)(clv_token_texts *all, const void *options, clv_error *err);
+} clv_component;
+
+extern const clv_component clv_normalize_prepend, clv_normalize_replace, clv_normalize_strip, clv_normalize_lowercase,
+    clv_normalize_nfc, clv_normalize_nfd, clv_normalize_nfkc, clv_normalize_nfkd, clv_normalize_strip_accents,
+    clv_normalize_bert;
+extern const clv_component clv_split_metaspace, clv_split_byte_level, clv_split_by_pattern, clv_split_bert,
+    clv_split_whitespace, clv_split_whitespace_alone, clv_split_punctuation, clv_split_digits;
+extern const clv_component clv_decode_replace, clv_decode_byte_fallback, clv_decode_fuse, clv_decode_strip,
+    clv_decode_metaspace, clv_decode_byte_level, clv_decode_word_piece;
+
+/* A model: ids of a piece, which is not empty and valid UTF-8, in time linear in its length (a logarithm apart). */
+typedef struct clv_token_model {
+    const char *type;
+    clv_status (*read)(void **model, const clv_token_reader *r, const json_t *json);
+    clv_status (*encode)(const void *model, clv_text_span piece, clv_ids *out, clv_error *err);
+} clv_token_model;
+
+extern const clv_token_model clv_model_bpe, clv_model_word_piece, clv_model_word_level;
+
+/* What puts special tokens around a text. */
+typedef struct clv_post_processor {
+    const char *type;
+    clv_status (*read)(const clv_token_reader *r, const json_t *json);
+} clv_post_processor;
+
+extern const clv_post_processor clv_process_template, clv_process_bert, clv_process_roberta, clv_process_byte_level;
+
+typedef struct clv_steps {
     int n;
-    clv_text_step step[CLV_MAX_TOKENIZER_STEPS];
-} clv_text_steps;
+    struct clv_step {
+        const clv_component *component;
+        void *options;
+    } step[CLV_MAX_TOKENIZER_STEPS];
+} clv_steps;
 
-typedef struct clv_metaspace {
-    bool present, split;
-    clv_token_text replacement;
-    enum { CLV_PREPEND_NEVER, CLV_PREPEND_FIRST, CLV_PREPEND_ALWAYS } prepend;
-} clv_metaspace;
-
-/* Pieces found by a pattern, their bytes written as characters of their own (GPT-2). */
-typedef struct clv_byte_level {
-    bool present, prefix_space;
-    struct clv_pattern *pattern; /* NULL: the text is one piece */
-} clv_byte_level;
-
+/* A token that is cut out of the text before all else. */
 typedef struct clv_added_token {
-    clv_token_text text;
+    clv_text_span text;
     int64_t id;
+    bool special;
+    bool single_word;    /* only where no word goes on to its left or right */
+    bool lstrip, rstrip; /* takes the white space beside it */
+    bool normalized;     /* looked for in normalized text, itself normalized */
 } clv_added_token;
+
+typedef struct clv_special_ids {
+    int n;
+    int64_t id[CLV_MAX_TEMPLATE];
+} clv_special_ids;
 
 struct clv_tokenizer {
     clv_arena *arena;
-    int64_t size;          /* one more than the largest id */
-    clv_token_text *token; /* [size]; text NULL: no such id */
-    bool *special;         /* [size] */
-    int n_added;
-    clv_added_token *added; /* the longest first */
-    clv_text_steps normalizer, decoder;
-    clv_metaspace metaspace;
-    clv_byte_level byte_level;
-    int n_before, n_after; /* special ids around a text */
-    int64_t before[CLV_MAX_TEMPLATE], after[CLV_MAX_TEMPLATE];
-    clv_bpe bpe;
+    int64_t size;         /* one more than the largest id */
+    clv_text_span *token; /* [size]; text NULL: no such id */
+    bool *special;        /* [size] */
+    int64_t n_added;
+    clv_added_token *added;
+    clv_trie raw, normalized; /* of added tokens, by their index */
+    clv_steps normalizer, pre_tokenizer, decoder;
+    clv_special_ids before, after; /* around a text */
+    clv_vocab vocab;               /* the model's */
+    const clv_token_model *model;
+    void *model_data;
 };
+
+/* ---- for readers ---- */
+
+/* A string kept in the arena. */
+clv_status clv_reader_text(clv_text_span *out, const clv_token_reader *r, const json_t *object, const char *key);
+/* Zeroed options from the arena. */
+clv_status clv_reader_options(void **out, const clv_token_reader *r, size_t size);
+/* CLV_EUNSUPPORTED: "where: what 'name' is not supported; valid: ..." */
+clv_status clv_reader_unsupported(const clv_token_reader *r, const char *what, const char *name, const char *valid);
+/* json's "type", or "". */
+const char *clv_component_type(const json_t *json);
+/* The id of a token that json names by `key`, which the vocabulary must have. */
+clv_status clv_reader_token(int64_t *id, const clv_token_reader *r, const json_t *json, const char *key);
+
+/* Text through all normalizers; *out, empty at first, is the caller's to free. */
+clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err);
 
 /* Fills an empty tokenizer, which has its arena, from a parsed tokenizer.json. */
 clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err);
+/* The tokenizer.json that says the same as a folder's vocab.txt; the caller releases it by json_decref. */
+clv_status clv_tokenizer_from_vocab(json_t **document, const char *folder, const char *where, clv_error *err);
 
 #endif

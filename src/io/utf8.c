@@ -57,6 +57,28 @@ size_t clv_utf8_length(const char *p, size_t size)
     return n < size ? n : size;
 }
 
+uint32_t clv_utf8_decode(size_t *n, const char *p, size_t size)
+{
+    static const unsigned char first_bits[] = {0, 0x7f, 0x1f, 0x0f, 0x07};
+    unsigned char first = (unsigned char)p[0];
+    *n = first < 0x80 ? 1 : clv_utf8_length(p, size);
+    uint32_t character = first & first_bits[*n];
+    for (size_t i = 1; i < *n; i++)
+        character = character << 6 | ((unsigned char)p[i] & 0x3f);
+    return character;
+}
+
+size_t clv_utf8_encode(char out[4], uint32_t character)
+{
+    size_t n = character < 0x80 ? 1 : character < 0x800 ? 2 : character < 0x10000 ? 3 : 4;
+    for (size_t i = n - 1; i > 0; i--) {
+        out[i] = (char)(0x80 | (character & 0x3f));
+        character >>= 6;
+    }
+    out[0] = (char)(n == 1 ? character : (0xf00u >> n & 0xf0) | character);
+    return n;
+}
+
 bool clv_utf8_valid(const char *text, size_t size)
 {
     for (size_t at = 0, n; at < size; at += n)

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -11,6 +12,10 @@
 size_t clv_utf8_character(const char *p, size_t size);
 /* The same for text known to be valid: from the first byte alone, within size. */
 size_t clv_utf8_length(const char *p, size_t size);
+/* The character of valid text at p, and its bytes. */
+uint32_t clv_utf8_decode(size_t *n, const char *p, size_t size);
+/* Writes a character, which is no surrogate, and returns its bytes. */
+size_t clv_utf8_encode(char out[4], uint32_t character);
 bool clv_utf8_valid(const char *text, size_t size);
 /* Whether the text ends within a character that further bytes may complete. */
 bool clv_utf8_ends_open(const char *text, size_t size);

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""tests/golden/tokenizer: small BPE tokenizers in the manner of Llama 2 (byte fallback), GPT-2 and Llama 3 (byte-level), trained on data/corpus.txt, and what the
-`tokenizers` library makes of some hundred texts. usage: make_tokenizer.py (versions: requirements.txt)"""
+"""tests/golden/tokenizer: small tokenizers trained on data/corpus.txt - BPE in the manner of Llama 2 (byte fallback), GPT-2, RoBERTa,
+Llama 3 and Qwen2 (byte-level), BERT's WordPiece, words - and the vocab.txt of BERT and ESM-2; and what the `tokenizers` library
+(transformers for vocab.txt) makes of some hundred texts. usage: make_tokenizer.py (versions: requirements.txt)"""
 import json
 import pathlib
 import random
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertTokenizer, EsmTokenizer
 
 here = pathlib.Path(__file__).parent
 corpus = (here.parent.parent / "data/corpus.txt").read_text()[:60000]
@@ -48,10 +50,99 @@ def train_byte_level(pre_tokenizer, post_processor):
     return tokenizer
 
 
-def texts():
+QWEN2 = LLAMA3.replace("{1,3}", "")
+
+
+def special(*names, **options):
+    return [AddedToken(name, special=True, normalized=False, **options) for name in names]
+
+
+def train_qwen2():
+    pattern = pre_tokenizers.Split(Regex(QWEN2), "isolated")
+    tokenizer = train_byte_level(pre_tokenizers.Sequence([pattern, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)]), None)
+    tokenizer.normalizer = normalizers.NFC()
+    return tokenizer
+
+
+def train_roberta():
+    """Added tokens of every kind too."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    trainer = trainers.BpeTrainer(vocab_size=420, special_tokens=["<s>", "<pad>", "</s>", "<unk>"], show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    tokenizer.train_from_iterator([corpus], trainer)
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
+    tokenizer.add_tokens([AddedToken("mesh", single_word=True), AddedToken("axis", rstrip=True)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return tokenizer
+
+
+BERT_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def train_bert(cased):
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", max_input_chars_per_word=30))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=not cased)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=420, special_tokens=special(*BERT_SPECIAL), show_progress=False)
+    tokenizer.train_from_iterator([corpus, "é e ＡＢ 日 本 語 ٣ ' ! ?"], trainer)
+    tokenizer.decoder = decoders.WordPiece(cleanup=not cased)
+    if cased:
+        tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    else:
+        tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return tokenizer
+
+
+def train_words(normalizer, pre_tokenizer):
+    tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer
+    trainer = trainers.WordLevelTrainer(vocab_size=420, special_tokens=special("<unk>", "<s>"), show_progress=False)
+    tokenizer.train_from_iterator([corpus, "é ｅ́ 日本語 ' ! ? 1 2 3 4 5 12345 fi ﬁ"], trainer)
+    tokenizer.add_tokens(["Tensor", AddedToken("LAYOUT", normalized=True), AddedToken("ÉTÉ", special=True, normalized=True)])
+    return tokenizer
+
+
+ESM_TOKENS = (["<cls>", "<pad>", "<eos>", "<unk>"] + list("LAGVSERTIDPKQNFYMHWCXBUZO") + [".", "-", "<null_1>", "<mask>"])
+
+
+def vocab_cases(out, tokens, config, cls, rows):
+    """A folder with vocab.txt, and what transformers makes of texts."""
+    out.mkdir(exist_ok=True)
+    (out / "vocab.txt").write_text("\n".join(tokens) + "\n")
+    for name, content in config.items():
+        (out / name).write_text(json.dumps(content) + "\n")
+    tokenizer = cls.from_pretrained(out)
+    cases = []
+    for text in rows:
+        ids = tokenizer(text)["input_ids"]
+        cases.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=True)})
+    write_cases(out, cases)
+
+
+def write_cases(out, rows):
+    (out / "cases.json").write_text(json.dumps(rows, ensure_ascii=True, indent=0))
+
+
+def sequences():
+    """Proteins, as ESM-2 reads them."""
+    random.seed(6)
+    alphabet = ESM_TOKENS + list("  \n\tabx") + ["\x1c", "\u3000", "é", "<cls", "mask>", "<null_"]
+    return ["", " ", "MKTVRQERLKSIVRILERSKEPVSGAQ", "M K T", "mkt"] + [
+        "".join(random.choice(alphabet) for _ in range(random.randrange(1, 30))) for _ in range(90)]
+
+
+MORE_WORDS = ["<mask>", " <mask>", "axis  ", "a mesh b", "[MASK]", "[SEP]", "Ünï", "ﬁne", "İ", "don't", "do not", "日本", "x,y.z!", "LAYOUT",
+              "été", "a\u0323\u0302", "\ufffd", "ſ", "'S"]
+
+
+def texts(more=()):
     random.seed(5)
     words = ["the", "layout", "tensor", "of a", "  ", "\n", "\t", "▁", "<s>", "</s>", "<unk>", "<0x41>", "é", "日本語", "🙂", "x" * 40,
              "mesh,", "axis.", "e\u0301", "\u200d", "<", "s>", "it's", "WE'LL", "12345", "\r\n", "\u00a0", "\u3000", "٣٤", "ǅ"]
+    words += more
     fixed = ["", " ", "a", " a", "a ", "  a  b ", "▁a", "<s>a", "a<s>", "<s><s>", "<s> a</s> b", "\U0001f469\u200d\U0001f52c", "\x00", "ÿ"]
     made = [random.choice(["", " "]).join(random.choice(words) for _ in range(random.randrange(1, 14))) for _ in range(90)]
     return fixed + made
@@ -73,16 +164,32 @@ def main():
                                  processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 0)])])),
         "always": train(pre_tokenizers.Metaspace(prepend_scheme="always", split=False), None, llama, None),
     }
+    newer = {
+        "qwen2": train_qwen2(),
+        "roberta": train_roberta(),
+        "bert": train_bert(cased=False),
+        "bert_cased": train_bert(cased=True),
+        "words": train_words(normalizers.Sequence([normalizers.NFKC(), normalizers.Strip(), normalizers.Lowercase()]),
+                             pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)])),
+        "words_split": train_words(normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
+                                   pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("merged_with_next"),
+                                                            pre_tokenizers.Digits(individual_digits=False)])),
+    }
     out = here / "tokenizer"
     out.mkdir(exist_ok=True)
-    for name, tokenizer in cases.items():
+    for name, tokenizer in (cases | newer).items():
         (out / name).mkdir(exist_ok=True)
         (out / name / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=0))
         rows = []
-        for text in texts():
+        for text in texts(MORE_WORDS if name in newer else ()):
             ids = tokenizer.encode(text).ids
             rows.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids)})
-        (out / name / "cases.json").write_text(json.dumps(rows, ensure_ascii=True, indent=0))
+        write_cases(out / name, rows)
+    bert_tokens = [token for token, _ in sorted(newer["bert"].get_vocab().items(), key=lambda item: item[1])]
+    vocab_cases(out / "bert_vocab", bert_tokens, {"config.json": {"model_type": "bert"}}, BertTokenizer, texts(MORE_WORDS))
+    vocab_cases(out / "bert_vocab_cased", bert_tokens, {"tokenizer_config.json": {
+        "tokenizer_class": "BertTokenizer", "do_lower_case": False, "tokenize_chinese_chars": False}}, BertTokenizer, texts(MORE_WORDS))
+    vocab_cases(out / "esm_vocab", ESM_TOKENS, {"config.json": {"model_type": "esm"}}, EsmTokenizer, sequences())
 
 
 main()

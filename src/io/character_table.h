@@ -1,0 +1,15 @@
+/* character_table.h - the data behind character.h. */
+#ifndef CLEAVE_IO_CHARACTER_TABLE_H
+#define CLEAVE_IO_CHARACTER_TABLE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Runs of characters of the same classes, rising: the first one, and the classes << 21. */
+extern const size_t clv_n_character_runs;
+extern const uint32_t clv_character_runs[];
+/* First and last of characters whose lower cases follow each other too, and the first of those. */
+extern const size_t clv_n_lower_runs;
+extern const uint32_t clv_lower_runs[][3];
+
+#endif

@@ -1,0 +1,17 @@
+/* unicode_form.h - Unicode's normalization forms (UAX 15). */
+#ifndef CLEAVE_IO_UNICODE_FORM_H
+#define CLEAVE_IO_UNICODE_FORM_H
+
+#include <stdbool.h>
+
+#include "io/text_buffer.h"
+
+typedef struct clv_unicode_form {
+    bool compatible; /* NFKC, NFKD: ligatures, widths and the like are taken apart */
+    bool composed;   /* NFC, NFKC */
+} clv_unicode_form;
+
+/* Appends valid UTF-8 in a form, in time linear in its length (a logarithm of the longest run of marks apart). */
+clv_status clv_unicode_normalize(clv_text_buffer *out, clv_unicode_form form, clv_text_span text, clv_error *err);
+
+#endif

@@ -1,0 +1,70 @@
+/* wordpiece.c - words as the longest known beginnings, from left to right (Wu et al. 2016, arXiv:1609.08144; BERT). A word that
+ * cannot be made of known parts, or is too long, is unknown as a whole. */
+#include "base/error.h"
+#include "io/tokenizer_parts.h"
+#include "io/utf8.h"
+
+typedef struct word_piece {
+    clv_trie trie;
+    int64_t inner;   /* the node from which the parts after the first begin; -1: there are none */
+    int64_t unknown; /* the id */
+    int64_t most;    /* characters of a word */
+} word_piece;
+
+static clv_status fill_trie(clv_trie *trie, const clv_token_reader *r)
+{
+    const clv_tokenizer *t = r->t;
+    size_t bytes = 0;
+    for (int64_t i = 0; i < t->vocab.n_slots; i++)
+        bytes += t->vocab.slot[i].text.size;
+    CLV_TRY(clv_trie_reserve(trie, t->arena, bytes, r->err));
+    for (int64_t i = 0; i < t->vocab.n_slots; i++)
+        if (t->vocab.slot[i].text.text)
+            *clv_trie_add(trie, t->vocab.slot[i].text) = t->vocab.slot[i].id;
+    return CLV_OK;
+}
+
+static clv_status read(void **out, const clv_token_reader *r, const json_t *json)
+{
+    clv_text_span prefix;
+    word_piece *model;
+    CLV_TRY(clv_reader_options(out, r, sizeof *model));
+    model = *out;
+    CLV_TRY(clv_reader_token(&model->unknown, r, json, "unk_token"));
+    CLV_TRY(clv_reader_text(&prefix, r, json, "continuing_subword_prefix"));
+    CLV_TRY(clv_json_int(&model->most, json, "max_input_chars_per_word", CLV_JSON_REQUIRED, 0, INT64_MAX, r->where,
+                         r->err));
+    CLV_TRY(fill_trie(&model->trie, r));
+    model->inner = clv_trie_node(&model->trie, prefix);
+    return CLV_OK;
+}
+
+static int64_t characters_of(clv_text_span text)
+{
+    int64_t n = 0;
+    for (size_t at = 0; at < text.size; at += clv_utf8_length(text.text + at, text.size - at))
+        n++;
+    return n;
+}
+
+static clv_status encode(const void *data, clv_text_span piece, clv_ids *out, clv_error *err)
+{
+    const word_piece *model = data;
+    int64_t before = out->n, id = -1;
+    size_t at = 0;
+    for (bool known = characters_of(piece) <= model->most; known && at < piece.size;) {
+        int64_t node = at == 0 ? 0 : model->inner;
+        clv_text_span rest = clv_span(piece.text + at, piece.size - at);
+        size_t n = node >= 0 ? clv_trie_longest(&id, &model->trie, node, rest) : 0;
+        known = n > 0;
+        at += n;
+        if (known)
+            CLV_TRY(clv_ids_add(out, id, err));
+    }
+    if (at == piece.size)
+        return CLV_OK;
+    out->n = before;
+    return clv_ids_add(out, model->unknown, err);
+}
+
+const clv_token_model clv_model_word_piece = {.type = "WordPiece", .read = read, .encode = encode};
