@@ -299,15 +299,19 @@ static void feed(const golden *g, clv_session *session, clv_program *program, in
 {
     clv_error err = {0};
     int64_t vocab = g->model.vocab;
-    int32_t *ids = malloc((size_t)(g->batch * n) * sizeof *ids), offset = (int32_t)at;
+    int32_t *ids = malloc((size_t)(g->batch * n) * sizeof *ids);
+    int32_t *offset = malloc((size_t)g->batch * sizeof *offset);
     float *got = malloc((size_t)(g->batch * vocab) * sizeof *got);
+    for (int64_t b = 0; b < g->batch; b++)
+        offset[b] = (int32_t)at;
     for (int64_t i = 0; i < g->batch * n; i++)
         ids[i] = g->ids[i / n * g->seq + at + i % n];
-    clv_binding inputs[] = {{"ids", ids}, {"offset", &offset}}, outputs[] = {{"logits", got}};
+    clv_binding inputs[] = {{"ids", ids}, {"offset", offset}}, outputs[] = {{"logits", got}};
     must(clv_session_run(session, program, inputs, 2, outputs, 1, &err), &err);
     for (int64_t b = 0; b < g->batch; b++)
         compare(where, "a decoded row", got + b * vocab, g->logits + (b * g->seq + at + n - 1) * vocab, vocab, 0);
     free(ids);
+    free(offset);
     free(got);
 }
 

@@ -79,7 +79,7 @@ static clv_value attention(clv_graph *graph, clv_value x, const clv_axis_rules *
     clv_self_attention_options o = {.heads = heads,
                                     .kv_heads = kv_heads,
                                     .bidirectional = bidirectional,
-                                    .rope_theta = 1e4,
+                                    .rope.theta = 1e4,
                                     .bias = true,
                                     .output_bias = true,
                                     .mask = CLV_NONE,
@@ -154,7 +154,7 @@ static clv_value llama(clv_graph *graph, const clv_axis_rules *rules, clv_dtype 
                        .qkv_bias = tied,
                        .output_bias = tied,
                        .mlp_bias = tied,
-                       .rope_theta = 1e4,
+                       .rope.theta = 1e4,
                        .tie_word_embeddings = tied};
     return loss_of(graph, &model, rules, dtype, false);
 }
@@ -197,7 +197,7 @@ static clv_value model_esm(clv_graph *graph, clv_value x, const clv_axis_rules *
                        .qkv_bias = true,
                        .output_bias = true,
                        .mlp_bias = true,
-                       .rope_theta = 1e4,
+                       .rope.theta = 1e4,
                        .bidirectional = true,
                        .tie_word_embeddings = true,
                        .embedding_norm = true,

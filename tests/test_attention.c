@@ -27,8 +27,8 @@ static double uniform(void)
 }
 
 typedef struct shape {
-    int64_t b, sq, sk, h, k, d, group, head_offset, kv_offset, q_offset;
-    bool causal, mask, length, fused;
+    int64_t b, sq, sk, h, k, d, group, head_offset, kv_offset, q_offset, window;
+    bool causal, mask, length, fused, own_offsets;
 } shape;
 
 static const shape shapes[] = {
@@ -55,6 +55,22 @@ static const shape shapes[] = {
     {.b = 1, .sq = 40, .sk = 20, .h = 1, .k = 1, .d = 8, .group = 1, .q_offset = -10, .causal = true},
     {.b = 1, .sq = 3, .sk = 70, .h = 2, .k = 2, .d = 128, .group = 1, .causal = true, .q_offset = 66},
     {.b = 1, .sq = 2, .sk = 9, .h = 1, .k = 1, .d = 8, .group = 1, .causal = true, .q_offset = 3},
+    /* windows, and offsets of each batch row */
+    {.b = 2, .sq = 200, .sk = 200, .h = 2, .k = 1, .d = 16, .group = 2, .causal = true, .window = 70},
+    {.b = 1, .sq = 150, .sk = 150, .h = 1, .k = 1, .d = 24, .group = 1, .causal = true, .window = 2},
+    {.b = 1, .sq = 90, .sk = 140, .h = 1, .k = 1, .d = 8, .group = 1, .mask = true, .window = 20},
+    {.b = 3,
+     .sq = 7,
+     .sk = 200,
+     .h = 2,
+     .k = 2,
+     .d = 8,
+     .group = 1,
+     .causal = true,
+     .own_offsets = true,
+     .q_offset = 3},
+    {.b = 3, .sq = 9, .sk = 200, .h = 2, .k = 1, .d = 8, .group = 2, .causal = true, .own_offsets = true, .window = 33},
+    {.b = 3, .sq = 1, .sk = 200, .h = 4, .k = 2, .d = 8, .group = 2, .causal = true, .own_offsets = true, .window = 65},
     /* one query row: decoding */
     {.b = 2, .sq = 1, .sk = 131, .h = 3, .k = 3, .d = 64, .group = 1, .length = true},
     {.b = 2,
@@ -85,6 +101,7 @@ typedef struct problem {
     int64_t q_elems, kv_elems;
     uint8_t *mask;
     int64_t *length;
+    int32_t offsets[3];
 } problem;
 
 static void *buffer(int64_t elems, clv_dtype dtype)
@@ -127,6 +144,8 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
     p->dkv = buffer(p->kv_elems, dtype);
     p->mask = calloc((size_t)(s->b * s->sk) + 1, 1);
     p->length = calloc((size_t)s->b + 1, sizeof *p->length);
+    for (int i = 0; i < 3; i++)
+        p->offsets[i] = 7 + 64 * i;
     p->args = (clv_attention_args){.q = dense(p->q, s->sq, s->h, s->d),
                                    .out = dense(p->out, s->sq, s->h, s->d),
                                    .d_out = dense(p->d_out, s->sq, s->h, s->d),
@@ -148,6 +167,8 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
                                    .head_offset = s->head_offset,
                                    .kv_offset = s->kv_offset,
                                    .q_offset = s->q_offset,
+                                   .offsets = s->own_offsets ? p->offsets : NULL,
+                                   .window = s->window,
                                    .causal = s->causal,
                                    .scale = (float)(1 / sqrt((double)s->d)),
                                    .dtype = dtype,

@@ -673,8 +673,9 @@ static void test_timeout(void **state)
             assert_null(strstr(j.error[r].message, "layer 4"));
             assert_non_null(strstr(j.error[r].message, "all_reduce"));
         }
-        /* the deadline, and what a loaded machine may add: rank 2 comes after 1.2 s */
-        assert_true(j.took_ns[0] >= 99000000 && j.took_ns[0] < 900000000);
+        /* 100 ms from the first rank that waits, and what a loaded machine may add: rank 2 comes after 1.2 s */
+        if (j.took_ns[0] < 50000000 || j.took_ns[0] > 900000000)
+            fail_msg("waited %lld ns of 100 ms", (long long)j.took_ns[0]);
         finish(&j);
     }
 }

@@ -1,4 +1,4 @@
-/* test_kernels_rope.c - rotary embedding against the formula, its inverse, packed rows and explicit positions. */
+/* test_kernels_rope.c - rotary embedding against the formula, its inverse, packed rows and rows with offsets of their own. */
 #include "kernel_check.h"
 #include "kernels/cpu/rope.h"
 
@@ -14,8 +14,7 @@ static void formula(const clv_rope_args *r, double *out, const double *x, int64_
             for (int64_t i = r->rotary; i < r->head_dim; i++)
                 to[i] = from[i];
             for (int64_t i = 0; i < half; i++) {
-                double freq = r->inv_freq ? (double)r->inv_freq[i] : pow(r->base, -2.0 * (double)i / (double)r->rotary);
-                double angle = (r->inverse ? -1 : 1) * positions[row] * freq;
+                double angle = (r->inverse ? -1 : 1) * positions[row] * r->inv_freq[i];
                 int64_t a = r->interleaved ? 2 * i : i, b = r->interleaved ? 2 * i + 1 : i + half;
                 to[a] = from[a] * cos(angle) - from[b] * sin(angle);
                 to[b] = from[b] * cos(angle) + from[a] * sin(angle);
@@ -25,7 +24,7 @@ static void formula(const clv_rope_args *r, double *out, const double *x, int64_
 
 typedef struct rope_case {
     int64_t batch, seq, heads, head_dim, rotary, offset;
-    bool packed, explicit_positions, table;
+    bool packed, own_offsets, table;
 } rope_case;
 
 static const rope_case cases[] = {
@@ -41,14 +40,14 @@ static void rope_one(clv_dtype dtype, const rope_case *c, bool interleaved, bool
     int64_t rows = c->batch * c->seq, dense = c->heads * c->head_dim, stride = c->packed ? 2 * dense : dense;
     operand x = operand_random(dtype, rows * stride, -1, 1), out = operand_blank(dtype, rows * stride);
     double *positions = check_alloc(rows, sizeof *positions);
-    int32_t *typed = check_alloc(rows, sizeof *typed);
-    float inv_freq[64];
+    int32_t *offsets = check_alloc(c->batch, sizeof *offsets);
+    double inv_freq[64];
     for (int i = 0; i < 64; i++)
-        inv_freq[i] = 1.0f / (float)(1 + i);
-    for (int64_t row = 0; row < rows; row++) {
-        typed[row] = (int32_t)(check_next() % 1000);
-        positions[row] = c->explicit_positions ? typed[row] : (double)(c->offset + row % c->seq);
-    }
+        inv_freq[i] = c->table ? 1.0 / (1 + i) : pow(10000, -2.0 * i / (double)c->rotary);
+    for (int64_t b = 0; b < c->batch; b++)
+        offsets[b] = c->own_offsets ? (int32_t)(check_next() % 1000) : 0;
+    for (int64_t row = 0; row < rows; row++)
+        positions[row] = (double)(c->offset + offsets[row / c->seq] + row % c->seq);
     clv_rope_args r = {.dtype = dtype,
                        .interleaved = interleaved,
                        .inverse = inverse,
@@ -57,19 +56,17 @@ static void rope_one(clv_dtype dtype, const rope_case *c, bool interleaved, bool
                        .heads = c->heads,
                        .head_dim = c->head_dim,
                        .rotary = c->rotary,
-                       .base = 10000,
-                       .position_offset = c->offset,
-                       .position_dtype = CLV_I32};
+                       .inv_freq = inv_freq,
+                       .position_offset = c->offset};
     r.x_stride = r.out_stride = c->packed ? stride : 0;
-    r.positions = c->explicit_positions ? typed : NULL;
-    r.inv_freq = c->table ? inv_freq : NULL;
+    r.offsets = c->own_offsets ? offsets : NULL;
     operand_copy(out, x); /* between packed rows nothing is written */
     formula(&r, out.exact, x.exact, stride, stride, positions);
     clv_rope_rotate(&r, out.data, x.data);
     check_close("rope", dtype, out.data, out.exact, out.n, 8, 1);
     clv_rope_rotate(&r, x.data, x.data);
     check_close("in place", dtype, x.data, out.exact, out.n, 8, 1);
-    free(positions), free(typed);
+    free(positions), free(offsets);
     operand_free(x), operand_free(out);
 }
 
@@ -93,7 +90,9 @@ static void inverse_is_the_gradient(void **state)
     (void)state;
     for (int interleaved = 0; interleaved <= 1; interleaved++) {
         operand x = operand_random(CLV_F64, N, -1, 1), d = operand_random(CLV_F64, N, -1, 1);
-        double rotated[N], d_x[N], left = 0, right = 0;
+        double rotated[N], d_x[N], inv_freq[D / 2], left = 0, right = 0;
+        for (int i = 0; i < D / 2; i++)
+            inv_freq[i] = pow(100, -2.0 * i / D);
         clv_rope_args r = {.dtype = CLV_F64,
                            .interleaved = interleaved,
                            .batch = 1,
@@ -101,7 +100,7 @@ static void inverse_is_the_gradient(void **state)
                            .heads = 1,
                            .head_dim = D,
                            .rotary = D,
-                           .base = 100};
+                           .inv_freq = inv_freq};
         clv_rope_rotate(&r, rotated, x.data);
         r.inverse = true;
         clv_rope_rotate(&r, d_x, d.data);

@@ -1,4 +1,5 @@
-/* test_llama_golden.c - our Llama against transformers' (model_golden.h), untied, tied, and with biases. */
+/* test_llama_golden.c - Llama, Mistral and Qwen2 against transformers' (model_golden.h): untied, tied, biases, rope
+ * scaling, windows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -25,10 +26,33 @@ static void test_llama_bias(void **state)
     golden_run("llama_bias");
 }
 
-static void test_decode(void **state)
+static void test_llama_scaled(void **state)
 {
     (void)state;
-    golden_decode("llama_tied");
+    golden_run("llama_scaled");
+    golden_run("llama_linear");
+}
+
+static void test_mistral(void **state)
+{
+    (void)state;
+    golden_run("mistral");
+    golden_run("mistral_whole");
+}
+
+static void test_qwen2(void **state)
+{
+    (void)state;
+    golden_run("qwen2");
+    golden_run("qwen2_window");
+}
+
+static void test_decode(void **state)
+{
+    static const char *const names[] = {"llama_tied", "llama_scaled", "mistral", "qwen2", "qwen2_window"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        golden_decode(names[i]);
 }
 
 static void test_train(void **state)
@@ -40,8 +64,9 @@ static void test_train(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),  cmocka_unit_test(test_llama_tied), cmocka_unit_test(test_llama_bias),
-        cmocka_unit_test(test_decode), cmocka_unit_test(test_train),
+        cmocka_unit_test(test_llama),        cmocka_unit_test(test_llama_tied), cmocka_unit_test(test_llama_bias),
+        cmocka_unit_test(test_llama_scaled), cmocka_unit_test(test_mistral),    cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_decode),       cmocka_unit_test(test_train),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

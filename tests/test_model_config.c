@@ -101,7 +101,7 @@ static void test_llama_spellings(void **state)
     assert_int_equal(read_text(&c, "{" GOOD "}", NULL), CLV_OK);
     assert_int_equal(c.head_dim, 8);
     assert_int_equal(c.kv_heads, 8);
-    assert_true(c.rope_theta == 10000 && c.norm_eps == 1e-6);
+    assert_true(c.rope.theta == 10000 && c.norm_eps == 1e-6);
     assert_int_equal(c.bos, -1);
     assert_int_equal(c.n_eos, 0);
     assert_int_equal(read_text(&c,
@@ -110,7 +110,7 @@ static void test_llama_spellings(void **state)
                                "\"auto_map\":{\"AutoModel\":\"x.py\"},\"unknown\":[{}]}",
                                NULL),
                      CLV_OK);
-    assert_true(c.rope_theta == 500000);
+    assert_true(c.rope.theta == 500000);
     assert_int_equal(c.n_eos, 2);
     assert_int_equal(c.eos[1], 2);
     assert_int_equal(c.kv_heads, 2);
@@ -120,7 +120,7 @@ static void test_llama_spellings(void **state)
                                "\"dtype\":\"float32\",\"eos_token_id\":3}",
                                NULL),
                      CLV_OK);
-    assert_true(c.rope_theta == 2e6);
+    assert_true(c.rope.theta == 2e6);
     assert_int_equal(c.n_eos, 1);
     assert_int_equal(c.eos[0], 3);
     assert_int_equal(clv_model_read(&c, folder, NULL), CLV_OK);
@@ -132,7 +132,7 @@ static void test_llama_refused(void **state)
         {"object", "[]"},
         {"duplicate", "{" GOOD ",\"hidden_size\":64}"},
         {"model_type", "{\"hidden_size\":64}"},
-        {"supported: llama, gpt2, esm", "{\"model_type\":\"mamba\"}"},
+        {"supported: llama, mistral, qwen2, gpt2, esm", "{\"model_type\":\"mamba\"}"},
         {"architectures", "{" GOOD ",\"architectures\":[\"GPT2LMHeadModel\"]}"},
         {"architectures", "{" GOOD ",\"architectures\":[]}"},
         {"num_attention_heads", "{" SIZES "\"num_attention_heads\":0}"},
@@ -154,8 +154,14 @@ static void test_llama_refused(void **state)
         {"not JSON", "{" GOOD ",\"rms_norm_eps\":1e400}"},
         {"rope_theta", "{" GOOD ",\"rope_theta\":0}"},
         {"rope_theta", "{" GOOD ",\"rope_parameters\":{\"rope_theta\":-1}}"},
-        {"rope_type", "{" GOOD ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}"},
-        {"\"type\"", "{" GOOD ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}"},
+        {"rope_type", "{" GOOD ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":8}}"},
+        {"supported: default, linear, llama3", "{" GOOD ",\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":8}}"},
+        {"low_freq_factor", "{" GOOD ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8}}"},
+        {"original_max_position_embeddings", "{" GOOD ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,"
+                                             "\"low_freq_factor\":1,\"high_freq_factor\":4}}"},
+        {"must be below", "{" GOOD ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
+                          "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}"},
+        {"\"factor\"", "{" GOOD ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}"},
         {"partial_rotary_factor", "{" GOOD ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}"},
         {"hidden_act", "{" GOOD ",\"hidden_act\":\"gelu_new\"}"},
         {"torch_dtype", "{" GOOD ",\"torch_dtype\":\"float8\"}"},
@@ -203,8 +209,52 @@ static void test_llama_round_trip(void **state)
     must_read(&c, "{" GOOD ",\"attention_bias\":false,\"mlp_bias\":true}");
     assert_true(!c.qkv_bias && !c.output_bias && c.mlp_bias);
     round_trip(&c);
+    must_read(&c, "{" GOOD ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}");
+    assert_true(c.rope.factor == 2.5 && c.rope.high_frequency == 0);
+    round_trip(&c);
+    must_read(&c, "{" GOOD ",\"rope_parameters\":{\"rope_type\":\"llama3\",\"rope_theta\":5e5,\"factor\":8,"
+                  "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}");
+    assert_true(c.rope.theta == 5e5 && c.rope.factor == 8 && c.rope.original_positions == 8192);
+    round_trip(&c);
     c.kv_heads = 5;
     assert_int_equal(clv_model_write(&c, path_of("config.json"), NULL), CLV_EINVAL);
+}
+
+/* ---- mistral, qwen2 ---- */
+
+#define FORM                                                                                                           \
+    "\"hidden_size\":64,\"num_hidden_layers\":4,\"num_attention_heads\":8,\"num_key_value_heads\":8,"                  \
+    "\"intermediate_size\":96,\"vocab_size\":256"
+#define MISTRAL "\"model_type\":\"mistral\"," FORM
+#define QWEN2   "\"model_type\":\"qwen2\"," FORM
+
+static void test_windows(void **state)
+{
+    static const bad_config cases[] = {
+        {"sliding_window", "{" MISTRAL ",\"sliding_window\":0}"},
+        {"layer_types", "{" QWEN2 ",\"use_sliding_window\":true,\"layer_types\":[\"full_attention\"]}"},
+        {"layer_types", "{" QWEN2 ",\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\","
+                        "\"full_attention\",\"full_attention\",\"full_attention\"]}"},
+        {"chunked_attention", "{" MISTRAL ",\"layer_types\":[\"chunked_attention\",1,1,1]}"},
+    };
+    clv_model c = {0};
+
+    (void)state;
+    must_read(&c, "{" MISTRAL "}");
+    assert_int_equal(c.window, 4096);
+    assert_false(c.qkv_bias);
+    round_trip(&c);
+    must_read(&c, "{" MISTRAL ",\"sliding_window\":null}");
+    assert_int_equal(c.window, 0);
+    round_trip(&c);
+    must_read(&c, "{" QWEN2 ",\"sliding_window\":7}");
+    assert_int_equal(c.window, 0);
+    assert_true(c.qkv_bias && !c.output_bias && !c.mlp_bias);
+    round_trip(&c);
+    must_read(&c, "{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":7,\"max_window_layers\":3}");
+    assert_true(c.window == 7 && c.first_windowed == 3);
+    round_trip(&c);
+    all_refused(cases, sizeof cases / sizeof cases[0]);
 }
 
 /* ---- gpt2 ---- */
@@ -224,7 +274,7 @@ static void test_gpt2_spellings(void **state)
     assert_int_equal(c.head_dim, 12);
     assert_int_equal(c.kv_heads, 5);
     assert_int_equal(c.max_positions, 1024);
-    assert_true(c.norm_eps == 1e-5 && c.rope_theta == 0);
+    assert_true(c.norm_eps == 1e-5 && c.rope.theta == 0);
     assert_true(c.tie_word_embeddings && !c.bidirectional);
     assert_int_equal(c.activation, CLV_GELU_TANH);
     must_read(&c, "{" GPT2 ",\"activation_function\":\"gelu_new\",\"architectures\":[\"GPT2LMHeadModel\"],"
@@ -287,7 +337,7 @@ static void test_esm_spellings(void **state)
     (void)state;
     must_read(&c, "{" ESM "}");
     assert_string_equal(clv_model_type(&c), "esm");
-    assert_true(c.norm_eps == 1e-12 && c.rope_theta == 10000);
+    assert_true(c.norm_eps == 1e-12 && c.rope.theta == 10000);
     assert_true(c.bidirectional && c.tie_word_embeddings && !c.token_dropout && !c.embedding_norm);
     assert_int_equal(c.activation, CLV_GELU);
     assert_int_equal(c.head_dim, 12);
@@ -304,7 +354,7 @@ static void test_esm_spellings(void **state)
     must_read(&c, "{" ESM ",\"add_cross_attention\":false,\"bos_token_id\":null,\"dtype\":\"float32\","
                   "\"emb_layer_norm_before\":true,\"eos_token_id\":2,\"is_decoder\":false,\"mask_token_id\":null,"
                   "\"rope_theta\":500.0,\"tie_word_embeddings\":true,\"token_dropout\":null}");
-    assert_true(c.embedding_norm && !c.token_dropout && c.rope_theta == 500);
+    assert_true(c.embedding_norm && !c.token_dropout && c.rope.theta == 500);
     assert_int_equal(c.eos[0], 2);
     round_trip(&c);
 }
@@ -341,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_llama_round_trip), cmocka_unit_test(test_size_and_depth),
         cmocka_unit_test(test_gpt2_spellings),   cmocka_unit_test(test_gpt2_refused),
         cmocka_unit_test(test_esm_spellings),    cmocka_unit_test(test_esm_refused),
+        cmocka_unit_test(test_windows),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -51,7 +51,7 @@ static const clv_model small = {.family = &clv_family_llama,
                                 .max_positions = 32,
                                 .norm_eps = 1e-5,
                                 .activation = CLV_SILU,
-                                .rope_theta = 10000,
+                                .rope.theta = 10000,
                                 .bos = -1,
                                 .pad = -1,
                                 .mask = -1,
@@ -79,7 +79,7 @@ static const clv_model esm = {.family = &clv_family_esm,
                               .vocab = 17,
                               .max_positions = 9,
                               .norm_eps = 1e-5,
-                              .rope_theta = 10000,
+                              .rope.theta = 10000,
                               .tie_word_embeddings = true};
 
 /* ---- parameters ---- */

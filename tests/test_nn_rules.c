@@ -230,7 +230,7 @@ static void train(double losses[STEPS], const char *mesh_text, const char *rules
                              .vocab = 37,
                              .max_positions = 64,
                              .norm_eps = 1e-5,
-                             .rope_theta = 1e4,
+                             .rope.theta = 1e4,
                              .activation = CLV_SILU,
                              .bos = -1,
                              .pad = -1,

@@ -7,16 +7,23 @@
 typedef struct attention_case {
     int64_t b, sq, sk, h, k, d;
     bool causal, masked;
-    int offset; /* -1: none given */
+    int offset; /* -1: none given; OWN: one for each batch row, which is its number */
+    int64_t window;
 } attention_case;
 
+enum { OWN = 100 };
+
 static const attention_case attention_cases[] = {
-    {2, 5, 5, 4, 4, 4, true, false, -1},  /* MHA */
-    {1, 4, 4, 6, 2, 2, true, true, -1},   /* GQA */
-    {2, 3, 7, 4, 1, 3, false, true, -1},  /* MQA, cross */
-    {1, 2, 8, 6, 3, 4, true, false, 4},   /* chunk of a KV cache */
-    {1, 1, 6, 4, 2, 8, true, false, 3},   /* decode */
-    {1, 3, 4, 12, 6, 2, false, false, -1} /* more KV heads than blocks, and neither divides 8 */
+    {2, 5, 5, 4, 4, 4, true, false, -1, 0},   /* MHA */
+    {1, 4, 4, 6, 2, 2, true, true, -1, 0},    /* GQA */
+    {2, 3, 7, 4, 1, 3, false, true, -1, 0},   /* MQA, cross */
+    {1, 2, 8, 6, 3, 4, true, false, 4, 0},    /* chunk of a KV cache */
+    {1, 1, 6, 4, 2, 8, true, false, 3, 0},    /* decode */
+    {1, 3, 4, 12, 6, 2, false, false, -1, 0}, /* more KV heads than blocks, and neither divides 8 */
+    {2, 6, 6, 4, 2, 4, true, false, -1, 3},   /* window */
+    {1, 2, 8, 2, 2, 4, true, true, 5, 4},     /* window over a cache */
+    {3, 2, 6, 2, 1, 4, true, false, OWN, 0},  /* a cache with rows of their own length */
+    {3, 1, 6, 2, 1, 4, true, false, OWN, 2},  /* the same, decoding by a window */
 };
 enum { ATTENTION_CASES = sizeof attention_cases / sizeof *attention_cases };
 
@@ -33,9 +40,11 @@ static attention_graph attention_of(const attention_case *c, clv_dtype dtype)
     a.kv = input(a.graph, "kv", dtype, DIMS(c->b, c->sk, 2, c->k, c->d));
     if (c->masked)
         a.mask = input(a.graph, "mask", c->b == 1 ? CLV_BOOL : CLV_U8, DIMS(c->b, c->sk));
-    if (c->offset >= 0)
+    if (c->offset == OWN)
+        a.offset = input(a.graph, "offset", CLV_I32, DIMS(c->b));
+    else if (c->offset >= 0)
         a.offset = scalar(a.graph, "offset", CLV_I32);
-    clv_attention_options options = {.causal = c->causal, .mask = a.mask, .offset = a.offset};
+    clv_attention_options options = {.causal = c->causal, .mask = a.mask, .offset = a.offset, .window = c->window};
     a.out = clv_attention(a.graph, a.q, a.kv, &options);
     return a;
 }
@@ -50,7 +59,10 @@ static void set_attention(graph_eval *eval, void *context)
     const attention_graph *a = context;
     for (int64_t i = 0; a->c->masked && i < a->c->b * a->c->sk; i++)
         graph_eval_set(eval, a->mask, i, attends(a->c, i / a->c->sk, i % a->c->sk));
-    if (a->c->offset >= 0)
+    if (a->c->offset == OWN)
+        for (int64_t b = 0; b < a->c->b; b++)
+            graph_eval_set(eval, a->offset, b, (double)b);
+    else if (a->c->offset >= 0)
         graph_eval_set(eval, a->offset, 0, a->c->offset);
 }
 
@@ -60,14 +72,17 @@ static void plain_attention_row(double *out, graph_eval *eval, const attention_g
 {
     const attention_case *c = a->c;
     int64_t head = h / (c->h / c->k), q0 = ((b * c->sq + i) * c->h + h) * c->d,
-            last = i + (c->offset > 0 ? c->offset : 0);
+            last = i + (c->offset == OWN ? b
+                        : c->offset > 0  ? c->offset
+                                         : 0);
     double p[16], sum = 0;
     for (int64_t j = 0; j < c->sk; j++) {
         int64_t k0 = ((b * c->sk + j) * 2 * c->k + head) * c->d;
         double s = 0;
         for (int64_t d = 0; d < c->d; d++)
             s += graph_eval_get(eval, a->q, q0 + d) * graph_eval_get(eval, a->kv, k0 + d);
-        p[j] = attends(c, b, j) && (!c->causal || j <= last) ? exp(s / sqrt((double)c->d)) : 0;
+        bool near = c->window == 0 || j > last - c->window;
+        p[j] = attends(c, b, j) && near && (!c->causal || j <= last) ? exp(s / sqrt((double)c->d)) : 0;
         sum += p[j];
     }
     for (int64_t d = 0; d < c->d; d++) {
@@ -188,7 +203,7 @@ static void attention_refuses(void **state)
     graph = new_graph();
     clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
                   &(clv_attention_options){.mask = CLV_NONE_INIT, .offset = scalar(graph, "o", CLV_F32)});
-    assert_refused(graph, CLV_EDTYPE, "offset is f32[]; i32[]");
+    assert_refused(graph, CLV_EDTYPE, "offset is f32[]; i32 is needed");
     graph = new_graph();
     clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 1, 1, 1024)),
                   input(graph, "kv", CLV_F32, DIMS(1, 1, 2, 1, 1024)), NULL);
@@ -201,11 +216,22 @@ typedef struct rope_case {
     bool packed, interleaved;
     int64_t dims;
     int offset;
+    double factor, low, high; /* scaling */
 } rope_case;
 
-static const rope_case rope_cases[] = {
-    {false, false, 0, -1}, {false, true, 0, 5}, {true, false, 4, 3}, {true, true, 0, -1}};
-enum { ROPE_CASES = 4, ROPE_B = 2, ROPE_S = 3, ROPE_H = 2, ROPE_D = 6 };
+/* Pairs turn by 1, 0.22, 0.05 radians a position: 16, 3.4 and 0.7 turns in 100 positions. */
+static const rope_case rope_cases[] = {{false, false, 0, -1, 0, 0, 0}, {false, true, 0, 5, 0, 0, 0},
+                                       {true, false, 4, 3, 0, 0, 0},   {true, true, 0, -1, 0, 0, 0},
+                                       {false, false, 0, 2, 4, 0, 0},  {false, false, 0, 2, 8, 1, 5},
+                                       {true, true, 0, OWN, 0, 0, 0}};
+enum {
+    ROPE_CASES = sizeof rope_cases / sizeof *rope_cases,
+    ORIGINAL = 100,
+    ROPE_B = 2,
+    ROPE_S = 3,
+    ROPE_H = 2,
+    ROPE_D = 6
+};
 
 typedef struct rope_graph {
     const rope_case *c;
@@ -218,17 +244,43 @@ static rope_graph rope_of(const rope_case *c, clv_dtype dtype)
     rope_graph r = {.c = c, .graph = new_graph(), .offset = CLV_NONE};
     r.x = c->packed ? input(r.graph, "x", dtype, DIMS(ROPE_B, ROPE_S, 2, ROPE_H, ROPE_D))
                     : input(r.graph, "x", dtype, DIMS(ROPE_B, ROPE_S, ROPE_H, ROPE_D));
-    if (c->offset >= 0)
+    if (c->offset == OWN)
+        r.offset = input(r.graph, "offset", CLV_I32, DIMS(ROPE_B));
+    else if (c->offset >= 0)
         r.offset = scalar(r.graph, "offset", CLV_I32);
-    r.out = clv_rope(r.graph, r.x, r.offset, 100, c->dims, c->interleaved);
+    clv_rope_options how = {.theta = 100,
+                            .dims = c->dims,
+                            .interleaved = c->interleaved,
+                            .factor = c->factor,
+                            .low_frequency = c->low,
+                            .high_frequency = c->high,
+                            .original_positions = c->high > 0 ? ORIGINAL : 0};
+    r.out = clv_rope(r.graph, r.x, r.offset, &how);
     return r;
 }
 
 static void set_rope(graph_eval *eval, void *context)
 {
     const rope_graph *r = context;
-    if (r->c->offset >= 0)
+    if (r->c->offset == OWN)
+        for (int64_t b = 0; b < ROPE_B; b++)
+            graph_eval_set(eval, r->offset, b, (double)b);
+    else if (r->c->offset >= 0)
         graph_eval_set(eval, r->offset, 0, r->c->offset);
+}
+
+/* Radians a position, scaled as transformers' _compute_llama3_parameters does it, by wavelengths. */
+static double plain_frequency(const rope_case *c, int64_t pair, int64_t dims)
+{
+    double f = pow(100, -2.0 * (double)pair / (double)dims), wavelength = 2 * acos(-1.0) / f;
+    if (c->high == 0)
+        return c->factor > 0 ? f / c->factor : f;
+    if (wavelength > ORIGINAL / c->low)
+        return f / c->factor;
+    if (wavelength < ORIGINAL / c->high)
+        return f;
+    double smooth = (ORIGINAL / wavelength - c->low) / (c->high - c->low);
+    return (1 - smooth) * f / c->factor + smooth * f;
 }
 
 /* Element d of a head whose elements start at x0, at a position. */
@@ -240,7 +292,7 @@ static double plain_rope(graph_eval *eval, const rope_graph *r, int64_t x0, int6
     int64_t pair = r->c->interleaved ? d / 2 : d % half;
     bool second = r->c->interleaved ? d % 2 : d >= half;
     int64_t partner = r->c->interleaved ? (second ? d - 1 : d + 1) : (second ? d - half : d + half);
-    double angle = (double)position * pow(100, -2.0 * (double)pair / (double)dims);
+    double angle = (double)position * plain_frequency(r->c, pair, dims);
     double x = graph_eval_get(eval, r->x, x0 + d), y = graph_eval_get(eval, r->x, x0 + partner);
     return x * cos(angle) + (second ? y : -y) * sin(angle);
 }
@@ -257,7 +309,7 @@ static void rope_values(void **state)
         for (int64_t i = 0; i < heads * ROPE_D; i++) {
             int64_t head = i / ROPE_D, row = head / (kinds * ROPE_H);
             bool value = r.c->packed && head / ROPE_H % 2 == 1;
-            int64_t position = row % ROPE_S + (r.c->offset > 0 ? r.c->offset : 0);
+            int64_t position = row % ROPE_S + (r.c->offset == OWN ? row / ROPE_S : r.c->offset > 0 ? r.c->offset : 0);
             double want =
                 value ? graph_eval_get(eval, r.x, i) : plain_rope(eval, &r, head * ROPE_D, i % ROPE_D, position);
             if (!(fabs(graph_eval_get(eval, r.out, i) - want) <= tolerance(dtypes[n % DTYPES])))
@@ -284,17 +336,61 @@ static void rope_refuses(void **state)
 {
     (void)state;
     clv_graph *graph = new_graph();
-    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 5)), CLV_NONE, 1e4, 0, false);
+    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 5)), CLV_NONE, &(clv_rope_options){.theta = 1e4});
     assert_refused(graph, CLV_EINVAL, "5 rotated dims of a head_dim of 5");
     graph = new_graph();
-    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 3, 2, 4)), CLV_NONE, 1e4, 0, false);
+    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 3, 2, 4)), CLV_NONE, &(clv_rope_options){.theta = 1e4});
     assert_refused(graph, CLV_ESHAPE, "[B,S,2,K,D]");
     graph = new_graph();
-    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 4)), CLV_NONE, 0, 0, false);
-    assert_refused(graph, CLV_EINVAL, "theta is 0");
+    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 4)), CLV_NONE, &(clv_rope_options){.theta = 0});
+    assert_refused(graph, CLV_EINVAL, "theta must be above 0");
+    graph = new_graph();
+    clv_rope(graph, input(graph, "x", CLV_F32, DIMS(2, 2, 2, 4)), input(graph, "o", CLV_I32, DIMS(3)),
+             &(clv_rope_options){.theta = 1});
+    assert_refused(graph, CLV_ESHAPE, "i32[] or i32[2], one for each row");
+    static const struct {
+        clv_rope_options how;
+        const char *fault;
+    } faults[] = {{{.theta = 1, .factor = -1}, "factor"},
+                  {{.theta = 1, .factor = 1.0 / 0.0}, "factor"},
+                  {{.theta = 1, .factor = 8, .high_frequency = -1}, "high_frequency"},
+                  {{.theta = 1, .factor = 8, .high_frequency = 4, .original_positions = 8}, "low_frequency"},
+                  {{.theta = 1, .factor = 8, .low_frequency = 4, .high_frequency = 4, .original_positions = 8}, "low"},
+                  {{.theta = 1, .factor = 8, .low_frequency = 1, .high_frequency = 4}, "original_positions"}};
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        graph = new_graph();
+        clv_rope(graph, input(graph, "x", CLV_F32, DIMS(1, 2, 2, 4)), CLV_NONE, &faults[i].how);
+        assert_refused(graph, CLV_EINVAL, faults[i].fault);
+    }
 }
 
 /* ---- KV cache ---- */
+
+/* Each row of the batch at a place of its own. */
+static void cache_of_own_rows(void **state)
+{
+    enum { B = 3, ROOM = 6, S = 2, ROW = 4 };
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value cache = input(graph, "cache", CLV_F32, DIMS(B, ROOM, ROW));
+    clv_value rows = input(graph, "rows", CLV_F32, DIMS(B, S, ROW)), offset = input(graph, "offset", CLV_I32, DIMS(B));
+    clv_value out = clv_cache_update(graph, cache, rows, offset);
+    graph_eval *eval = graph_eval_new(graph, SEED);
+    for (int64_t b = 0; b < B; b++)
+        graph_eval_set(eval, offset, b, (double)(2 * b));
+    graph_eval_must_run(eval, -1);
+    for (int64_t i = 0; i < B * ROOM * ROW; i++) {
+        int64_t b = i / (ROOM * ROW), s = i / ROW % ROOM - 2 * b;
+        double want =
+            s >= 0 && s < S ? graph_eval_get(eval, rows, (b * S + s) * ROW + i % ROW) : graph_eval_get(eval, cache, i);
+        assert_true(graph_eval_get(eval, out, i) == want);
+    }
+    assert_true(graph_eval_check_rules(eval) > 0);
+    graph_eval_set(eval, offset, 1, ROOM - S + 1);
+    assert_int_equal(graph_eval_run(eval, -1, NULL), CLV_ELIMIT);
+    graph_eval_free(eval);
+    clv_graph_free(graph);
+}
 
 static void cache_values(void **state)
 {
@@ -358,12 +454,19 @@ static void costs(void **state)
     (void)state;
     clv_graph *graph = new_graph();
     clv_value q = input(graph, "q", CLV_F32, DIMS(2, 16, 4, 8)), kv = input(graph, "kv", CLV_F32, DIMS(2, 16, 2, 4, 8));
-    clv_value out = clv_attention(graph, q, kv, &(clv_attention_options){true, 0, CLV_NONE_INIT, CLV_NONE_INIT}), d[2];
+    clv_value out = clv_attention(graph, q, kv, &(clv_attention_options){true, 0, CLV_NONE_INIT, CLV_NONE_INIT, 0}),
+              d[2];
     clv_gradients(graph, out, q, (clv_value[]){q, kv}, 2, d);
     double products = 4.0 * 2 * 16 * 16 * 4 * 8 / 2, q_bytes = 4.0 * 2 * 16 * 4 * 8, lse = 4.0 * 2 * 4 * 16;
     assert_true(cost_of(graph, "attention").flops == products);
     assert_true(cost_of(graph, "attention").bytes == q_bytes * 4 + lse); /* q, keys, values, out */
     assert_true(cost_of(graph, "attention_gradient").flops == 2.5 * products);
+    clv_graph *windowed = new_graph();
+    clv_attention(windowed, input(windowed, "q", CLV_F32, DIMS(2, 16, 4, 8)),
+                  input(windowed, "kv", CLV_F32, DIMS(2, 16, 2, 4, 8)),
+                  &(clv_attention_options){true, 0, CLV_NONE_INIT, CLV_NONE_INIT, 2});
+    assert_true(cost_of(windowed, "attention").flops == products / 4); /* 2 keys instead of 8 */
+    clv_graph_free(windowed);
 
     /* what a table or a cache holds beyond the rows in use costs nothing */
     clv_value table = input(graph, "table", CLV_F32, DIMS(50000, 8)), picked = input(graph, "ids", CLV_I32, DIMS(3));
@@ -386,6 +489,7 @@ int main(void)
         cmocka_unit_test(rope_values),
         cmocka_unit_test(rope_gradients),
         cmocka_unit_test(rope_refuses),
+        cmocka_unit_test(cache_of_own_rows),
         cmocka_unit_test(cache_values),
         cmocka_unit_test(costs),
     };

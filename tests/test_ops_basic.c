@@ -297,11 +297,23 @@ static void test_iota(void **state)
     clv_graph_free(graph);
 
     graph = new_graph();
+    offset = input(graph, "offset", CLV_I32, DIMS(2));
+    from = clv_iota(graph, 3, offset);
+    eval = graph_eval_new(graph, SEED);
+    graph_eval_set(eval, offset, 0, 5);
+    graph_eval_set(eval, offset, 1, 9);
+    graph_eval_must_run(eval, -1);
+    assert_close(eval, from, (double[]){5, 6, 7, 9, 10, 11}, 6, 0);
+    assert_true(graph_eval_check_rules(eval) > 0);
+    graph_eval_free(eval);
+    clv_graph_free(graph);
+
+    graph = new_graph();
     clv_iota(graph, -1, CLV_NONE);
     assert_refused(graph, CLV_EINVAL, "iota of -1");
     graph = new_graph();
     clv_iota(graph, 3, scalar(graph, "offset", CLV_I64));
-    assert_refused(graph, CLV_EDTYPE, "offset is i64[]; i32[] is needed");
+    assert_refused(graph, CLV_EDTYPE, "offset is i64[]; i32 is needed");
 }
 
 static void test_equal(void **state)

@@ -399,7 +399,7 @@ static clv_value build_softmax(clv_graph *graph, clv_value x, clv_dtype dtype)
 static clv_value build_rope(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
     (void)dtype;
-    return clv_rope(graph, x, CLV_NONE, 100, 0, false);
+    return clv_rope(graph, x, CLV_NONE, &(clv_rope_options){.theta = 100});
 }
 
 static clv_value build_dropout(clv_graph *graph, clv_value x, clv_dtype dtype)
@@ -454,7 +454,7 @@ static void empty_shapes(void **state)
     clv_value q = input(graph, "q", CLV_F32, DIMS(2, 0, 4, 8)), kv = input(graph, "kv", CLV_F32, DIMS(2, 3, 2, 2, 8));
     clv_value y = clv_softmax(
         graph, clv_dropout(graph, clv_layer_norm(graph, x, gain, CLV_NONE, 1e-5), 0.5, clv_key_seed(1), CLV_NONE));
-    clv_value out = clv_attention(graph, clv_rope(graph, q, CLV_NONE, 1e4, 0, false), kv, NULL);
+    clv_value out = clv_attention(graph, clv_rope(graph, q, CLV_NONE, &(clv_rope_options){.theta = 1e4}), kv, NULL);
     clv_value loss = clv_cross_entropy(graph, y, input(graph, "labels", CLV_I32, DIMS(0, 3)), -100);
     clv_gradients(graph, out, input(graph, "seed", CLV_F32, DIMS(2, 0, 4, 8)), (clv_value[]){q, kv}, 2, d);
     clv_gradients(graph, loss, input(graph, "seed2", CLV_F32, DIMS(0, 3)), &gain, 1, d + 2);

@@ -124,7 +124,7 @@ CLV_API clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, 
 CLV_API clv_value clv_scale(clv_graph *graph, clv_value x, double factor);
 CLV_API clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype);
 CLV_API clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value);
-/** i32 [n]: offset + i. offset: i32 scalar or CLV_NONE: 0. */
+/** i32 [n]: offset + i; with an offset i32 [B] for each row of a batch, [B,n]. offset: i32 [] or [B], or CLV_NONE: 0. */
 CLV_API clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset);
 /** 1 where x == y, else 0, in the dtype of x. y has x's dtype and dimensions, or 1 in their place. Not differentiable. */
 CLV_API clv_value clv_equal(clv_graph *graph, clv_value x, clv_value y);
@@ -159,12 +159,13 @@ typedef struct clv_attention_options {
     double scale;   /**< 0: 1/sqrt(D) */
     clv_value mask; /**< u8 or bool [B, Sk], 1 = attend; CLV_NONE: none. A zeroed struct has id 0: set it */
     clv_value
-        offset; /**< i32 scalar []: global index of query row 0 among the keys, and with causal = true the keys after
-                           the last query are not seen (KV cache); CLV_NONE: 0 */
+        offset;     /**< i32 [], or [B] for each row of the batch: global index of query row 0 among the keys, and with
+                           causal = true the keys after the last query are not seen (KV cache); CLV_NONE: 0 */
+    int64_t window; /**< > 0: a query sees the keys at its own place and the window - 1 before it; 0: all */
 } clv_attention_options;
 #define CLV_ATTENTION_DEFAULT                                                                                          \
     {                                                                                                                  \
-        true, 0, CLV_NONE_INIT, CLV_NONE_INIT                                                                          \
+        true, 0, CLV_NONE_INIT, CLV_NONE_INIT, 0                                                                       \
     }
 #define CLV_NONE_INIT                                                                                                  \
     {                                                                                                                  \
@@ -173,12 +174,23 @@ typedef struct clv_attention_options {
 /** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D]. */
 CLV_API clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options);
 
+/** How rotary embedding turns: pair i of `dims` by theta^(-2i/dims) a position, scaled for contexts longer than those of
+ *  training. Zero-initialised but for theta = the plain one. */
+typedef struct clv_rope_options {
+    double theta;     /**< > 0 */
+    int64_t dims;     /**< rotated leading part of D, even; 0: all */
+    bool interleaved; /**< pairs (2i, 2i+1); else half-split pairs (i, i + dims/2) */
+    double factor;    /**< > 0: angles are divided by it (linear scaling); 0: 1 */
+    /** Llama 3's scaling, where high > 0: pairs whose wavelength is below original_positions / high_frequency are not scaled, those above
+     *  original_positions / low_frequency are, those between are blended (low < high). */
+    double low_frequency, high_frequency;
+    int64_t original_positions; /**< of the training; with high_frequency > 0 */
+} clv_rope_options;
 /** Rotary position embedding of x [B,S,H,D] (or [B,S,2,K,D]: only [:,:,0]); position of row s is offset + s.
- *  offset: i32 scalar or CLV_NONE. interleaved: pairs (2i, 2i+1); else half-split pairs (i, i + dims/2).
- *  dims: rotated leading part of D (0: all). */
-CLV_API clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, double theta, int64_t dims,
-                           bool interleaved);
-/** Writes rows [B,S,...] of `rows` into cache [B,Smax,...] from row `offset` (i32 scalar) on; returns the new cache. */
+ *  offset: i32 [], or [B] for each row of the batch, or CLV_NONE. */
+CLV_API clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_rope_options *options);
+/** Writes rows [B,S,...] of `rows` into cache [B,Smax,...] from row `offset` (i32 [], or [B] for each row of the batch) on; returns the
+ *  new cache. */
 CLV_API clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset);
 
 CLV_API clv_value clv_softmax(clv_graph *graph, clv_value x);

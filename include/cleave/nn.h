@@ -47,7 +47,7 @@ CLV_API clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, 
                                                clv_dtype dtype, const clv_axis_rules *rules, const char *name,
                                                clv_init init);
 
-/** x [B,S,M] + table[offset + s], table [positions,M], [_, embed_kernel], state "<name>.weight". offset: i32 scalar, the
+/** x [B,S,M] + table[offset + s], table [positions,M], [_, embed_kernel], state "<name>.weight". offset: i32 [] or [B], the
  *  position of the first row, or CLV_NONE: 0. */
 CLV_API clv_value clv_learned_positions(clv_graph *graph, clv_value x, clv_value offset, int64_t positions,
                                         const clv_axis_rules *rules, const char *name, clv_init init);
@@ -81,13 +81,13 @@ typedef struct clv_self_attention_options {
     int64_t heads, kv_heads; /**< kv_heads 0: heads; it divides heads */
     int64_t head_dim;        /**< 0: M / heads, which must divide */
     bool bidirectional;      /**< not causal */
-    double rope_theta;       /**< 0: no rotary embedding */
-    bool rope_interleaved;
-    bool bias;        /**< on q and kv */
-    bool output_bias; /**< on o */
-    clv_value mask;   /**< u8 [B,S], 1 = attend; set to CLV_NONE for none */
-    int64_t context;  /**< > 0: keys and values are kept in state "cache" [B,context,2,K,D] */
-    clv_value offset; /**< with context: i32 scalar, the position of the first row of x; else CLV_NONE */
+    clv_rope_options rope;   /**< theta 0: no rotary embedding */
+    int64_t window;          /**< > 0: a query sees the keys at its own place and the window - 1 before it; 0: all */
+    bool bias;               /**< on q and kv */
+    bool output_bias;        /**< on o */
+    clv_value mask;          /**< u8 [B,S], 1 = attend; set to CLV_NONE for none */
+    int64_t context;         /**< > 0: keys and values are kept in state "cache" [B,context,2,K,D] */
+    clv_value offset;        /**< with context: i32 [] or [B], the position of the first row of x; else CLV_NONE */
     clv_init init, output_init;
 } clv_self_attention_options;
 /** x [B,S,M] -> [B,S,M]. State "q.weight" [M,H,D], "kv.weight" [M,2,K,D], "o.weight" [H,D,M]. Heads are split; with more ranks than KV heads

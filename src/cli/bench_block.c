@@ -152,7 +152,7 @@ static clv_status compile(clv_program **out, const block_args *a, const clv_mesh
                             (clv_init){CLV_INIT_NORMAL, 1});
     clv_value y = x;
     clv_block_options block = clv_block_defaults(CLV_BLOCK_LLAMA, a->heads, a->kv_heads, a->ffn);
-    block.attention.rope_theta = 0;
+    block.attention.rope.theta = 0;
     block.mlp.gated = a->gated;
     block.mlp.activation = a->gated ? CLV_SILU : CLV_GELU;
     for (int64_t layer = 0; layer < a->layers; layer++) {

@@ -59,7 +59,7 @@ static void add_sizes(clv_table *t, const clv_model *m)
     clv_table_int(t, "ffn", m->ffn);
     clv_table_int(t, "vocab", m->vocab);
     clv_table_int(t, "context", m->max_positions);
-    clv_table_text(t, "positions", m->rope_theta > 0 ? "rotary" : "learned");
+    clv_table_text(t, "positions", m->rope.theta > 0 ? "rotary" : "learned");
     clv_table_bool(t, "bidirectional", m->bidirectional);
     clv_table_bool(t, "tied_embeddings", m->tie_word_embeddings);
 }

@@ -153,7 +153,7 @@ static clv_train_options options_of(const train_args *a, const clv_axis_rules *r
                   .vocab = VOCABULARY,
                   .max_positions = a->seq > 2048 ? a->seq : 2048,
                   .norm_eps = 1e-5,
-                  .rope_theta = 10000,
+                  .rope.theta = 10000,
                   .activation = CLV_SILU,
                   .bos = -1,
                   .pad = -1,

@@ -88,31 +88,73 @@ const char *clv_config_activation_name(clv_unary kind)
     return NULL;
 }
 
-/* One of the objects that describe rotary embedding: its kind (under either name), and its theta where it has one. */
-static clv_status read_rope(clv_model *c, const json_t *o, const char *key, const char *where, clv_error *err)
+/* Llama 3's scaling: all of it is stated. */
+static clv_status read_llama3(clv_rope_options *rope, const json_t *o, const char *where, clv_error *err)
 {
-    static const char *const kinds[] = {"default", NULL};
-    const json_t *rope = json_object_get(o, key);
-    double share = 1;
-
-    if (rope == NULL || json_is_null(rope))
-        return CLV_OK;
-    if (!json_is_object(rope))
-        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be an object", where, key);
-    CLV_TRY(clv_config_word(rope, "rope_type", kinds, where, err));
-    CLV_TRY(clv_config_word(rope, "type", kinds, where, err));
-    CLV_TRY(clv_json_real(&share, rope, "partial_rotary_factor", CLV_JSON_OPTIONAL, 0, 1, where, err));
-    if (share != 1)
-        return clv_config_unsupported(where, "partial_rotary_factor", "less than 1", "1", err);
-    return clv_json_real(&c->rope_theta, rope, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err);
+    CLV_TRY(clv_json_real(&rope->low_frequency, o, "low_freq_factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
+    CLV_TRY(clv_json_real(&rope->high_frequency, o, "high_freq_factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
+    CLV_TRY(clv_json_int(&rope->original_positions, o, "original_max_position_embeddings", CLV_JSON_REQUIRED, 1,
+                         CLV_MAX_POSITIONS, where, err));
+    if (rope->low_frequency >= rope->high_frequency)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"low_freq_factor\" %g must be below \"high_freq_factor\" %g", where,
+                        rope->low_frequency, rope->high_frequency);
+    return CLV_OK;
 }
 
-clv_status clv_config_rope(clv_model *c, const json_t *o, const char *where, clv_error *err)
+/* "type" is the old name of "rope_type". */
+static clv_status read_scaling(clv_rope_options *rope, const json_t *o, bool scaled, const char *where, clv_error *err)
 {
-    c->rope_theta = 10000;
-    CLV_TRY(clv_json_real(&c->rope_theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err));
-    CLV_TRY(read_rope(c, o, "rope_scaling", where, err));
-    return read_rope(c, o, "rope_parameters", where, err);
+    static const char known[] = "default, linear, llama3";
+    const char *kind = NULL;
+
+    CLV_TRY(clv_json_string(&kind, o, "type", CLV_JSON_OPTIONAL, where, err));
+    CLV_TRY(clv_json_string(&kind, o, "rope_type", CLV_JSON_OPTIONAL, where, err));
+    if (kind == NULL || strcmp(kind, "default") == 0)
+        return CLV_OK;
+    bool llama3 = strcmp(kind, "llama3") == 0;
+    if (!scaled || (!llama3 && strcmp(kind, "linear") != 0))
+        return clv_config_unsupported(where, "rope_type", kind, scaled ? known : "default", err);
+    CLV_TRY(clv_json_real(&rope->factor, o, "factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
+    return llama3 ? read_llama3(rope, o, where, err) : CLV_OK;
+}
+
+/* One of the objects that describe rotary embedding: its scaling, and its theta where it has one. */
+static clv_status read_rope(clv_rope_options *rope, const json_t *parent, const char *key, bool scaled,
+                            const char *where, clv_error *err)
+{
+    const json_t *o = json_object_get(parent, key);
+    double share = 1;
+
+    if (o == NULL || json_is_null(o))
+        return CLV_OK;
+    if (!json_is_object(o))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be an object", where, key);
+    CLV_TRY(read_scaling(rope, o, scaled, where, err));
+    CLV_TRY(clv_json_real(&share, o, "partial_rotary_factor", CLV_JSON_OPTIONAL, 0, 1, where, err));
+    if (share != 1)
+        return clv_config_unsupported(where, "partial_rotary_factor", "less than 1", "1", err);
+    return clv_json_real(&rope->theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err);
+}
+
+clv_status clv_config_rope(clv_model *c, const json_t *o, bool scaled, const char *where, clv_error *err)
+{
+    c->rope.theta = 10000;
+    CLV_TRY(clv_json_real(&c->rope.theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err));
+    CLV_TRY(read_rope(&c->rope, o, "rope_scaling", scaled, where, err));
+    return read_rope(&c->rope, o, "rope_parameters", scaled, where, err);
+}
+
+json_t *clv_config_write_rope(const clv_model *c)
+{
+    const clv_rope_options *rope = &c->rope;
+
+    if (rope->factor == 0)
+        return json_pack("{s:f, s:s}", "rope_theta", rope->theta, "rope_type", "default");
+    if (rope->high_frequency == 0)
+        return json_pack("{s:f, s:s, s:f}", "rope_theta", rope->theta, "rope_type", "linear", "factor", rope->factor);
+    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:I}", "rope_theta", rope->theta, "rope_type", "llama3", "factor",
+                     rope->factor, "low_freq_factor", rope->low_frequency, "high_freq_factor", rope->high_frequency,
+                     "original_max_position_embeddings", (json_int_t)rope->original_positions);
 }
 
 clv_status clv_config_tokens(clv_model *c, const json_t *o, const char *where, clv_error *err)

@@ -42,8 +42,11 @@ clv_status clv_config_activation(clv_unary *out, const json_t *object, const cha
                                  clv_error *err);
 /* The name that is read as `kind`. */
 const char *clv_config_activation_name(clv_unary kind);
-/* The base of rotary embedding, in any spelling: rope_theta, rope_scaling, rope_parameters. Scaling is refused. */
-clv_status clv_config_rope(clv_model *model, const json_t *object, const char *where, clv_error *err);
+/* Rotary embedding, in any spelling: rope_theta, rope_scaling, rope_parameters. Scaling is refused unless the family has it, and then any but
+ * linear and llama3. */
+clv_status clv_config_rope(clv_model *model, const json_t *object, bool scaled, const char *where, clv_error *err);
+/* "rope_parameters", as it is read; NULL when out of memory. */
+json_t *clv_config_write_rope(const clv_model *model);
 /* bos_token_id, pad_token_id, and eos_token_id, which may be a list; within the vocabulary. */
 clv_status clv_config_tokens(clv_model *model, const json_t *object, const char *where, clv_error *err);
 

@@ -51,7 +51,7 @@ static clv_status read_esm(clv_model *c, const json_t *o, const char *where, clv
     CLV_TRY(clv_json_int(&c->mask, o, "mask_token_id", c->token_dropout ? CLV_JSON_REQUIRED : CLV_JSON_OPTIONAL, 0,
                          c->vocab - 1, where, err));
     CLV_TRY(clv_config_only(o, "tie_word_embeddings", true, where, err));
-    return clv_config_rope(c, o, where, err);
+    return clv_config_rope(c, o, false, where, err);
 }
 
 static json_t *write_esm(const clv_model *c)
@@ -62,7 +62,7 @@ static json_t *write_esm(const clv_model *c)
                      clv_config_token(c->mask), "hidden_size", (json_int_t)c->hidden, "num_hidden_layers",
                      (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads, "intermediate_size",
                      (json_int_t)c->ffn, "max_position_embeddings", (json_int_t)c->max_positions, "layer_norm_eps",
-                     c->norm_eps, "rope_theta", c->rope_theta, "hidden_dropout_prob", 0.0,
+                     c->norm_eps, "rope_theta", c->rope.theta, "hidden_dropout_prob", 0.0,
                      "attention_probs_dropout_prob", 0.0);
 }
 

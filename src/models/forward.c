@@ -25,7 +25,7 @@ static clv_block_options block_of(const clv_model *model, const clv_model_build 
     o.attention.head_dim = model->head_dim;
     o.attention.bias = model->qkv_bias;
     o.attention.output_bias = model->output_bias;
-    o.attention.rope_theta = model->rope_theta;
+    o.attention.rope = model->rope;
     o.attention.bidirectional = model->bidirectional;
     o.attention.mask = in->mask;
     o.attention.context = build->context;
@@ -41,6 +41,7 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model *model, const clv_m
 {
     clv_block_options block = block_of(model, build, in, form);
     for (int64_t layer = 0; layer < model->layers; layer++) {
+        block.attention.window = layer >= model->first_windowed ? model->window : 0;
         clv_graph_push(graph, "layers.%lld", (long long)layer);
         x = clv_transformer_block(graph, x, &build->rules, &block);
         clv_graph_pop(graph);
@@ -66,6 +67,14 @@ static clv_value token_input(clv_graph *graph, const char *name, clv_dtype dtype
     return clv_input(graph, name, dtype, 2, (int64_t[]){build->batch, build->seq}, &layout);
 }
 
+/* One position for the whole batch, or one for each of its rows. */
+static clv_value offset_input(clv_graph *graph, const clv_model_build *build)
+{
+    clv_layout layout = clv_named_layout(graph, &build->rules, 1, (clv_logical_axis[]){CLV_BATCH});
+    return build->batch == 1 ? clv_input(graph, "offset", CLV_I32, 0, NULL, NULL)
+                             : clv_input(graph, "offset", CLV_I32, 1, &build->batch, &layout);
+}
+
 /* The last row of each sequence. */
 static clv_value last_row(clv_graph *graph, clv_value x)
 {
@@ -84,7 +93,7 @@ clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_
     if (build->padding_mask)
         in.mask = token_input(graph, "mask", CLV_U8, build);
     if (build->context)
-        in.offset = clv_input(graph, "offset", CLV_I32, 0, NULL, NULL);
+        in.offset = offset_input(graph, build);
     clv_value x = model->family->hidden(graph, model, build, &in);
     if (build->last_logits && clv_valid(x))
         x = last_row(graph, x);

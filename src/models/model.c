@@ -13,7 +13,8 @@
 enum { CONFIG_LIMIT = 1 << 20, LIST_SIZE = 256 };
 
 /* Adding a family: a file that defines one, a line here. */
-static const clv_model_family *const families[] = {&clv_family_llama, &clv_family_gpt2, &clv_family_esm};
+static const clv_model_family *const families[] = {&clv_family_llama, &clv_family_mistral, &clv_family_qwen2,
+                                                   &clv_family_gpt2, &clv_family_esm};
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 const char *clv_model_type(const clv_model *model)
@@ -85,7 +86,7 @@ static clv_status check_sizes(const clv_model *c, clv_status code, const char *w
     if (c->kv_heads > c->heads || c->heads % c->kv_heads != 0)
         return clv_fail(err, code, "%s: \"num_key_value_heads\" %lld must divide \"num_attention_heads\" %lld", where,
                         (long long)c->kv_heads, (long long)c->heads);
-    if (c->rope_theta > 0 && c->head_dim % 2 != 0)
+    if (c->rope.theta > 0 && c->head_dim % 2 != 0)
         return clv_fail(err, code, "%s: \"head_dim\" %lld must be even: rotary embedding turns pairs", where,
                         (long long)c->head_dim);
     return CLV_OK;

@@ -28,8 +28,10 @@ typedef struct clv_model {
     int64_t vocab;         /* V */
     int64_t max_positions; /* P, the longest sequence */
     double norm_eps;
-    double rope_theta;    /* of rotary embedding; 0: positions are learned, [P,M] */
-    clv_unary activation; /* of the MLP */
+    clv_rope_options rope;  /* theta 0: positions are learned, [P,M] */
+    int64_t window;         /* of attention in windowed layers; 0: none */
+    int64_t first_windowed; /* layers before it see everything */
+    clv_unary activation;   /* of the MLP */
     bool qkv_bias, output_bias, mlp_bias;
     bool bidirectional;       /* attention sees what follows, too: no text is generated */
     bool tie_word_embeddings; /* the output projection is the embedding */
@@ -40,7 +42,7 @@ typedef struct clv_model {
     int n_eos;
 } clv_model;
 
-extern const clv_model_family clv_family_llama, clv_family_gpt2, clv_family_esm;
+extern const clv_model_family clv_family_llama, clv_family_mistral, clv_family_qwen2, clv_family_gpt2, clv_family_esm;
 
 /* config.json's name of the family: "llama". */
 const char *clv_model_type(const clv_model *model);
@@ -62,8 +64,9 @@ typedef struct clv_model_build {
     clv_axis_rules rules;
     clv_dtype dtype;   /* of weights and activations */
     bool padding_mask; /* the graph gets an input "mask" u8 [B,S], 1 = a token, 0 = padding, which no row attends to */
-    int64_t context;   /* > 0: with a KV cache of this many positions; the graph gets an input "offset" */
-    bool last_logits;  /* only of the last row: [B,1,V] */
+    int64_t
+        context; /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence): where each stands */
+    bool last_logits; /* only of the last row: [B,1,V] */
 } clv_model_build;
 
 /* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary. hidden, unless NULL, receives what

@@ -47,7 +47,7 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     clv_value weight = clv_nn_weight(graph, rules, "q.weight", type.dtype, 3, shape, names, &kernel, o->init);
     clv_value q = clv_constrain(graph, clv_einsum(graph, "bsm,mhd->bshd", x, weight), &split);
     q = add_bias(graph, q, "q.bias", 2, shape + 1, &part, o->bias);
-    return o->rope_theta > 0 ? clv_rope(graph, q, o->offset, o->rope_theta, 0, o->rope_interleaved) : q;
+    return o->rope.theta > 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
 }
 
 /* The cache is never split over positions: a decode step has one. */
@@ -79,8 +79,8 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     clv_value weight = clv_nn_weight(graph, rules, "kv.weight", type.dtype, 4, shape, names, &kernel, o->init);
     clv_value kv = clv_constrain(graph, clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight), &split);
     kv = add_bias(graph, kv, "kv.bias", 3, shape + 1, &part, o->bias);
-    if (o->rope_theta > 0)
-        kv = clv_rope(graph, kv, o->offset, o->rope_theta, 0, o->rope_interleaved);
+    if (o->rope.theta > 0)
+        kv = clv_rope(graph, kv, o->offset, &o->rope);
     return o->context ? keep_in_cache(graph, kv, rules, o) : kv;
 }
 
@@ -93,7 +93,8 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
         return CLV_NONE;
     clv_value inside = clv_nn_enter(graph, x, rules, CLV_HEADS);
     clv_value q = queries(graph, inside, rules, &o), kv = keys_values(graph, inside, rules, &o);
-    clv_attention_options how = {.causal = !o.bidirectional, .mask = o.mask, .offset = o.context ? o.offset : CLV_NONE};
+    clv_attention_options how = {
+        .causal = !o.bidirectional, .mask = o.mask, .offset = o.context ? o.offset : CLV_NONE, .window = o.window};
     clv_value y = clv_attention(graph, q, kv, &how);
     static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};

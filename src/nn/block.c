@@ -13,7 +13,7 @@ clv_block_options clv_block_defaults(clv_block_form form, int64_t heads, int64_t
         .dropout_step = CLV_NONE,
         .attention = {.heads = heads,
                       .kv_heads = kv_heads,
-                      .rope_theta = llama ? 10000.0 : 0.0,
+                      .rope.theta = llama ? 10000.0 : 0.0,
                       .bias = !llama,
                       .output_bias = !llama,
                       .mask = CLV_NONE,

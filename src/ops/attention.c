@@ -3,8 +3,8 @@
  *   s[i,j] = scale * q[b,i,h,:] . kv[b,j,0,c,:],   c = h / (H / K);   -inf where query i does not see key j
  *   out[b,i,h,:] = sum_j softmax_j(s)[i,j] * kv[b,j,1,c,:],   lse[b,h,i] = log sum_j exp s[i,j]
  *
- *   q [B,Sq,H,D], kv [B,Sk,2,K,D], mask? [B,Sk], offset? [] -> out like q, lse f32 [B,H,Sq]
- *   Query i sees key j unless mask[b,j] == 0, or causal and j > offset + i.
+ *   q [B,Sq,H,D], kv [B,Sk,2,K,D], mask? [B,Sk], offset? [] or [B] -> out like q, lse f32 [B,H,Sq]
+ *   Query i, at place p = offset + i, sees key j unless mask[b,j] == 0, or causal and j > p, or j <= p - window.
  *
  *   factors: b, query rows s, KV heads k and the query heads g of a group pass; H is (k, g). Key rows, the 2 and D
  *   whole. More blocks than KV heads: k spills over to g, so that Q is cut further and K and V are replicated over the
@@ -28,10 +28,12 @@
 typedef struct attention_attrs {
     bool causal;
     double scale;
+    int64_t window;
 } attention_attrs;
 
 static const clv_attr attention_fields[] = {{"causal", CLV_ATTR_BOOL, offsetof(attention_attrs, causal), 1},
                                             {"scale", CLV_ATTR_DOUBLE, offsetof(attention_attrs, scale), 1},
+                                            {"window", CLV_ATTR_INT64, offsetof(attention_attrs, window), 1},
                                             {0}};
 
 /* Operands of the forward op; the gradient's begin with d_out and have out and lse before the mask. */
@@ -78,7 +80,7 @@ static clv_status check_options(const clv_op *op, const clv_type *in, int mask, 
             return clv_fail(err, CLV_EDTYPE, "mask is %s; u8 or bool is needed", text);
     }
     if (clv_valid(clv_op_in(op, mask + 1)))
-        return clv_check_scalar("offset", &in[mask + 1], CLV_I32, err);
+        return clv_check_offset(&in[mask + 1], kv->shape[0], err);
     return CLV_OK;
 }
 
@@ -118,6 +120,13 @@ static void like_kv(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
 {
     side(rule, i, 0, f.b);
     side(rule, i, 3, f.k);
+}
+
+/* An offset for each batch row. */
+static void like_offset(clv_rule *rule, const clv_op *op, const clv_type *in, int i, head_factors f)
+{
+    if (clv_valid(clv_op_in(op, i)) && in[i].rank == 1)
+        clv_rule_in(rule, i, 0, f.b);
 }
 
 static void like_lse(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
@@ -175,7 +184,10 @@ static clv_attention_args args_of(const clv_call *call, const clv_view *q, const
     args.group = q->global[2] / kv->global[3];
     args.head_offset = q->lo[2];
     args.kv_offset = kv->lo[3];
-    args.q_offset = q->lo[1] + (offset ? *offset : 0);
+    bool by_row = offset && call->in[mask + 1].rank == 1;
+    args.q_offset = q->lo[1] + (offset && !by_row ? *offset : 0);
+    args.offsets = by_row ? offset : NULL;
+    args.window = attrs->window;
     args.causal = attrs->causal;
     args.scale = attrs->scale;
     args.workspace = call->workspace;
@@ -194,11 +206,14 @@ static double sum_bytes(const clv_op *op, const clv_type *in, const clv_type *ou
     return bytes;
 }
 
-/* Two products forward; causal: about half of the scores. */
+/* Two products forward; causal: about half of the scores, and no more keys than the window has. */
 static double forward_flops(const clv_op *op, const clv_type *q, const clv_type *kv)
 {
     const attention_attrs *attrs = op->attrs;
-    return (attrs->causal ? 2.0 : 4.0) * (double)clv_type_elems(q) * (double)kv->shape[1];
+    double keys = (double)kv->shape[1] * (attrs->causal ? 0.5 : 1.0);
+    if (attrs->window && (double)attrs->window < keys)
+        keys = (double)attrs->window;
+    return 4.0 * (double)clv_type_elems(q) * keys;
 }
 
 /* ---- attention_gradient: d_out, q, kv, out, lse, mask?, offset? -> dq, dkv ---- */
@@ -227,6 +242,7 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
     like_lse(clv_rule_in, rule, GLSE, f);
     if (clv_valid(clv_op_in(op, GMASK)))
         clv_rule_in(rule, GMASK, 0, f.b);
+    like_offset(rule, op, in, GOFFSET, f);
     like_q(clv_rule_out, rule, 0, f);
     like_kv(clv_rule_out, rule, 1, f);
     rule->linearity = CLV_MULTILINEAR;
@@ -291,6 +307,7 @@ static void attention_rule(const clv_op *op, const clv_type *in, const clv_type 
     like_kv(clv_rule_in, rule, KV, f);
     if (clv_valid(clv_op_in(op, MASK)))
         clv_rule_in(rule, MASK, 0, f.b);
+    like_offset(rule, op, in, OFFSET, f);
     like_q(clv_rule_out, rule, 0, f);
     like_lse(clv_rule_out, rule, 1, f);
 }
@@ -348,10 +365,14 @@ clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_a
     memset(&attrs, 0, sizeof attrs);
     attrs.causal = given.causal;
     attrs.scale = given.scale;
+    attrs.window = given.window;
     if (given.scale == 0 && type.rank == 4 && type.shape[3] > 0)
         attrs.scale = 1 / sqrt((double)type.shape[3]);
     if (!isfinite(given.scale))
         return clv_graph_fail(graph, CLV_EINVAL, "clv_attention: scale is %g; it must be finite", given.scale);
+    if (given.window < 0)
+        return clv_graph_fail(graph, CLV_EINVAL, "clv_attention: a window of %lld; 0 (none) or more is needed",
+                              (long long)given.window);
     clv_value in[FORWARD_IN] = {q, kv, given.mask, given.offset}, out[CLV_MAX_OUT];
     int n_in = clv_valid(given.offset) ? FORWARD_IN : clv_valid(given.mask) ? OFFSET : MASK;
     clv_graph_emit(graph, &clv_op_attention, &attrs, in, n_in, out);

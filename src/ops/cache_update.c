@@ -2,7 +2,7 @@
  *
  *   out[b, offset + s, ...] = rows[b, s, ...]; elsewhere out = cache
  *
- *   cache [B,Smax,...], rows [B,S,...], offset i32 []      factors: b and what follows the rows pass; rows whole
+ *   cache [B,Smax,...], rows [B,S,...], offset i32 [] or [B]      factors: b and what follows the rows pass; rows whole
  *
  * Runs in place on the cache: what is touched is the new rows. No gradient: caches serve inference. */
 #include <string.h>
@@ -26,7 +26,7 @@ static clv_status update_shape(const clv_op *op, const clv_type *in, clv_type *o
                         "rows %s do not fit cache %s; [B,S,...] into [B,Smax,...], S <= Smax, is needed", rows, cache);
     if (in[0].dtype != in[1].dtype)
         return clv_fail(err, CLV_EDTYPE, "rows are %s, cache is %s; their dtypes must be equal", rows, cache);
-    CLV_TRY(clv_check_scalar("offset", &in[2], CLV_I32, err));
+    CLV_TRY(clv_check_offset(&in[2], in[0].shape[0], err));
     out[0] = in[0];
     return CLV_OK;
 }
@@ -40,6 +40,8 @@ static void update_rule(const clv_op *op, const clv_type *in, const clv_type *ou
         int factor = clv_rule_add(rule, in[0].shape[d], CLV_REDUCE_NONE);
         clv_rule_in(rule, 0, d, factor);
         clv_rule_in(rule, 1, d, factor);
+        if (d == 0 && in[2].rank == 1)
+            clv_rule_in(rule, 2, 0, factor);
         clv_rule_out(rule, 0, d, factor);
     }
 }
@@ -53,18 +55,20 @@ static clv_op_cost update_cost(const clv_op *op, const clv_type *in, const clv_t
 static clv_status update_run(const clv_call *call, clv_error *err)
 {
     const clv_view *rows = &call->in[1], *out = &call->out[0];
-    int64_t offset = *(const int32_t *)call->in[2].data, count = rows->shape[1], room = out->shape[1];
-    if (offset < 0 || offset + count > room)
-        return clv_fail(err, CLV_ELIMIT, "context full: %lld rows from %lld on do not fit a cache of %lld rows",
-                        (long long)count, (long long)offset, (long long)room);
+    const int32_t *offset = call->in[2].data;
+    int64_t step = call->in[2].rank, count = rows->shape[1], room = out->shape[1];
+    for (int64_t b = 0; b < out->shape[0]; b++)
+        if (offset[b * step] < 0 || offset[b * step] + count > room)
+            return clv_fail(err, CLV_ELIMIT, "context full: %lld rows from %d on do not fit a cache of %lld rows",
+                            (long long)count, offset[b * step], (long long)room);
     clv_view_take(out, &call->in[0]);
     size_t row_bytes = clv_dtype_size(out->dtype);
     for (int d = 2; d < out->rank; d++)
         row_bytes *= (size_t)out->shape[d];
     size_t run = (size_t)count * row_bytes;
     for (int64_t b = 0; run > 0 && b < out->shape[0]; b++)
-        memcpy((char *)out->data + (size_t)(b * room + offset) * row_bytes, (const char *)rows->data + (size_t)b * run,
-               run);
+        memcpy((char *)out->data + (size_t)(b * room + offset[b * step]) * row_bytes,
+               (const char *)rows->data + (size_t)b * run, run);
     return CLV_OK;
 }
 

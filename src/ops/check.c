@@ -33,6 +33,18 @@ clv_status clv_check_scalar(const char *what, const clv_type *type, clv_dtype dt
     return CLV_OK;
 }
 
+clv_status clv_check_offset(const clv_type *type, int64_t batch, clv_error *err)
+{
+    char text[TEXT];
+    clv_type_print(text, sizeof text, type);
+    if (type->rank > 1 || (type->rank == 1 && type->shape[0] != batch))
+        return clv_fail(err, CLV_ESHAPE, "offset is %s; i32[] or i32[%lld], one for each row of the batch, is needed",
+                        text, (long long)batch);
+    if (type->dtype != CLV_I32)
+        return clv_fail(err, CLV_EDTYPE, "offset is %s; i32 is needed", text);
+    return CLV_OK;
+}
+
 clv_status clv_check_rank_from(const char *what, const clv_type *type, int rank, const char *letters, clv_error *err)
 {
     char text[TEXT];

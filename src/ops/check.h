@@ -11,6 +11,8 @@ clv_status clv_check_float(const char *what, const clv_type *type, clv_error *er
 clv_status clv_check_index(const char *what, const clv_type *type, clv_error *err);
 /* CLV_ESHAPE or CLV_EDTYPE unless `dtype`[]. */
 clv_status clv_check_scalar(const char *what, const clv_type *type, clv_dtype dtype, clv_error *err);
+/* CLV_ESHAPE or CLV_EDTYPE unless i32[] or i32[batch]: an "offset" of all rows of a batch, or of each. */
+clv_status clv_check_offset(const clv_type *type, int64_t batch, clv_error *err);
 /* CLV_ESHAPE unless it has `rank` dimensions or more; `letters` names them: "[...,V]". */
 clv_status clv_check_rank_from(const char *what, const clv_type *type, int rank, const char *letters, clv_error *err);
 /* CLV_ESHAPE unless both have the same shape; dtypes may differ. */

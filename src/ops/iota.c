@@ -1,6 +1,7 @@
 /* iota.c: the positions of a sequence's rows.
  *
  *   out[i] = offset + i, i < n                      offset i32 [] (absent: 0); out i32 [n]; factor: n passes
+ *   out[b,i] = offset[b] + i                        offset i32 [B]; out i32 [B,n]; factors: b and n pass
  *
  * No gradient. */
 #include <string.h>
@@ -19,22 +20,33 @@ static clv_status iota_shape(const clv_op *op, const clv_type *in, clv_type *out
 {
     const iota_attrs *a = op->attrs;
     out[0] = (clv_type){.dtype = CLV_I32, .rank = 1, .shape = {a->n}};
-    return clv_valid(clv_op_in(op, 0)) ? clv_check_scalar("offset", &in[0], CLV_I32, err) : CLV_OK;
+    if (!clv_valid(clv_op_in(op, 0)))
+        return CLV_OK;
+    if (in[0].rank == 1)
+        out[0] = (clv_type){.dtype = CLV_I32, .rank = 2, .shape = {in[0].shape[0], a->n}};
+    return clv_check_offset(&in[0], in[0].shape[0], err);
 }
 
 static void iota_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     (void)op, (void)in;
-    clv_rule_out(rule, 0, 0, clv_rule_add(rule, out[0].shape[0], CLV_REDUCE_NONE));
+    clv_rule_dims(rule, &out[0], out[0].rank);
+    clv_rule_out_dims(rule, 0, out[0].rank);
+    if (out[0].rank == 2)
+        clv_rule_in(rule, 0, 0, 0);
 }
 
 static clv_status iota_run(const clv_call *call, clv_error *err)
 {
     (void)err;
     const clv_view *view = &call->out[0];
-    int32_t *out = view->data, offset = call->op->n_in > 0 ? *(const int32_t *)call->in[0].data : 0;
-    for (int64_t i = 0; i < view->shape[0]; i++)
-        out[i] = offset + (int32_t)(view->lo[0] + i);
+    const int32_t *offset = call->op->n_in > 0 ? call->in[0].data : NULL;
+    int32_t *out = view->data;
+    int last = view->rank - 1;
+    int64_t n = view->shape[last], rows = view->rank == 2 ? view->shape[0] : 1;
+    for (int64_t b = 0; b < rows; b++)
+        for (int64_t i = 0; i < n; i++)
+            out[b * n + i] = (offset ? offset[b] : 0) + (int32_t)(view->lo[last] + i);
     return CLV_OK;
 }
 

@@ -1,13 +1,14 @@
 /* rope.c: rotary position embedding.
  *
- *   angle(s, i) = (offset + s) * theta^(-2i / dims), i < dims / 2
+ *   angle(s, i) = (offset + s) * f(i), f(i) = theta^(-2i / dims), i < dims / 2, scaled where options say so
  *   (a, b) -> (a cos - b sin, b cos + a sin) for the pairs (x[i], x[i + dims/2]), or (x[2i], x[2i+1]) if interleaved
  *
  *   x [B,S,H,D]; or packed keys and values [B,S,2,K,D], of which only the keys, [:,:,0], are rotated
+ *   offset: i32 [] or [B]
  *   factors: b, s, heads pass (s from the shard's first global row on); the 2 and D whole; linear in x
  *
  * The gradient is the inverse rotation of d_out: the same op with the angles negated.
- * Source: Su et al. 2021, arXiv:2104.09864. */
+ * Sources: Su et al. 2021, arXiv:2104.09864; scaling as transformers' modeling_rope_utils, "linear" and "llama3". */
 #include <math.h>
 #include <string.h>
 
@@ -18,15 +19,18 @@
 #include "ops/ops.h"
 
 typedef struct rope_attrs {
-    double theta;
-    int64_t dims;
-    bool interleaved, inverse;
+    clv_rope_options how;
+    bool inverse;
 } rope_attrs;
 
 static const clv_attr rope_attr_table[] = {
-    {"theta", CLV_ATTR_DOUBLE, offsetof(rope_attrs, theta), 1},
-    {"dims", CLV_ATTR_INT64, offsetof(rope_attrs, dims), 1},
-    {"interleaved", CLV_ATTR_BOOL, offsetof(rope_attrs, interleaved), 1},
+    {"theta", CLV_ATTR_DOUBLE, offsetof(rope_attrs, how.theta), 1},
+    {"dims", CLV_ATTR_INT64, offsetof(rope_attrs, how.dims), 1},
+    {"interleaved", CLV_ATTR_BOOL, offsetof(rope_attrs, how.interleaved), 1},
+    {"factor", CLV_ATTR_DOUBLE, offsetof(rope_attrs, how.factor), 1},
+    {"low_frequency", CLV_ATTR_DOUBLE, offsetof(rope_attrs, how.low_frequency), 1},
+    {"high_frequency", CLV_ATTR_DOUBLE, offsetof(rope_attrs, how.high_frequency), 1},
+    {"original_positions", CLV_ATTR_INT64, offsetof(rope_attrs, how.original_positions), 1},
     {"inverse", CLV_ATTR_BOOL, offsetof(rope_attrs, inverse), 1},
     {0},
 };
@@ -35,7 +39,7 @@ enum { PACKED_RANK = 5 };
 
 static clv_status rope_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
-    const rope_attrs *attrs = op->attrs;
+    const clv_rope_options *how = &((const rope_attrs *)op->attrs)->how;
     char text[256];
     CLV_TRY(clv_check_float("x", &in[0], err));
     if (in[0].rank != 4 && !(in[0].rank == PACKED_RANK && in[0].shape[2] == 2)) {
@@ -43,25 +47,27 @@ static clv_status rope_shape(const clv_op *op, const clv_type *in, clv_type *out
         return clv_fail(err, CLV_ESHAPE, "x is %s; [B,S,H,D] or [B,S,2,K,D] is needed", text);
     }
     int64_t head_dim = in[0].shape[in[0].rank - 1];
-    if (attrs->dims < 0 || attrs->dims % 2 != 0 || attrs->dims > head_dim || attrs->dims > CLV_ROPE_MAX_ROTARY)
+    if (how->dims < 0 || how->dims % 2 != 0 || how->dims > head_dim || how->dims > CLV_ROPE_MAX_ROTARY)
         return clv_fail(err, CLV_EINVAL,
                         "%lld rotated dims of a head_dim of %lld; an even number up to it and %d is needed",
-                        (long long)attrs->dims, (long long)head_dim, CLV_ROPE_MAX_ROTARY);
+                        (long long)how->dims, (long long)head_dim, CLV_ROPE_MAX_ROTARY);
     if (clv_valid(clv_op_in(op, 1)))
-        CLV_TRY(clv_check_scalar("offset", &in[1], CLV_I32, err));
+        CLV_TRY(clv_check_offset(&in[1], in[0].shape[0], err));
     out[0] = in[0];
     return CLV_OK;
 }
 
 static void rope_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
-    (void)op, (void)out;
+    (void)out;
     int heads_dim = in[0].rank - 2, dims[3] = {0, 1, heads_dim};
     for (int i = 0; i < 3; i++) {
         int factor = clv_rule_add(rule, in[0].shape[dims[i]], CLV_REDUCE_NONE);
         clv_rule_in(rule, 0, dims[i], factor);
         clv_rule_out(rule, 0, dims[i], factor);
     }
+    if (clv_valid(clv_op_in(op, 1)) && in[1].rank == 1)
+        clv_rule_in(rule, 1, 0, 0);
     rule->linearity = CLV_MULTILINEAR;
     rule->linear = 1u << 0;
 }
@@ -78,27 +84,46 @@ static void copy_values(const clv_view *out, const clv_view *x)
                half);
 }
 
+/* Radians a position of pair i. */
+static double frequency(const clv_rope_options *how, int64_t i)
+{
+    double plain = pow(how->theta, -2.0 * (double)i / (double)how->dims);
+    double scaled = how->factor > 0 ? plain / how->factor : plain;
+    if (how->high_frequency <= 0)
+        return scaled;
+    double turns = (double)how->original_positions * plain / (2 * acos(-1.0)); /* in the original context */
+    double share = (turns - how->low_frequency) / (how->high_frequency - how->low_frequency);
+    share = share < 0 ? 0 : share > 1 ? 1 : share;
+    return (1 - share) * scaled + share * plain;
+}
+
 static clv_status rope_run(const clv_call *call, clv_error *err)
 {
     (void)err;
     const rope_attrs *attrs = call->op->attrs;
+    const clv_rope_options *how = &attrs->how;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     const int32_t *offset = call->op->n_in > 1 ? call->in[1].data : NULL;
     bool packed = x->rank == PACKED_RANK;
     int64_t heads = x->shape[x->rank - 2], head_dim = x->shape[x->rank - 1];
     int64_t stride = (packed ? 2 : 1) * heads * head_dim;
+    bool by_row = offset && call->in[1].rank == 1;
+    double inv_freq[CLV_ROPE_MAX_ROTARY / 2];
+    for (int64_t i = 0; i < how->dims / 2; i++)
+        inv_freq[i] = frequency(how, i);
     clv_rope_args args = {.dtype = x->dtype,
-                          .interleaved = attrs->interleaved,
+                          .interleaved = how->interleaved,
                           .inverse = attrs->inverse,
                           .batch = x->shape[0],
                           .seq = x->shape[1],
                           .heads = heads,
                           .head_dim = head_dim,
-                          .rotary = attrs->dims,
+                          .rotary = how->dims,
                           .x_stride = stride,
                           .out_stride = stride,
-                          .base = attrs->theta,
-                          .position_offset = x->lo[1] + (offset ? *offset : 0)};
+                          .inv_freq = inv_freq,
+                          .position_offset = x->lo[1] + (offset && !by_row ? *offset : 0),
+                          .offsets = by_row ? offset : NULL};
     if (packed)
         copy_values(out, x);
     clv_rope_rotate(&args, out->data, x->data);
@@ -135,16 +160,36 @@ const clv_op_def clv_op_rope = {
     .run = {[CLV_CPU] = rope_run},
 };
 
-clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, double theta, int64_t dims, bool interleaved)
+static const char *fault_of(const clv_rope_options *how)
 {
-    if (!(theta > 0) || !isfinite(theta))
-        return clv_graph_fail(graph, CLV_EINVAL, "clv_rope: theta is %g; it must be above 0 and finite", theta);
+    if (!(how->theta > 0) || !isfinite(how->theta))
+        return "theta must be above 0 and finite";
+    if (!(how->factor >= 0) || !isfinite(how->factor))
+        return "factor must be above 0 and finite, or 0 for none";
+    if (!(how->high_frequency >= 0) || !isfinite(how->high_frequency))
+        return "high_frequency must be above 0 and finite, or 0 for none";
+    if (how->high_frequency > 0 && !(how->low_frequency > 0 && how->low_frequency < how->high_frequency))
+        return "low_frequency must be above 0 and below high_frequency";
+    if (how->high_frequency > 0 && how->original_positions < 1)
+        return "original_positions must be above 0";
+    return NULL;
+}
+
+clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_rope_options *options)
+{
+    const char *fault = fault_of(options);
+    if (fault)
+        return clv_graph_fail(graph, CLV_EINVAL, "clv_rope: %s", fault);
     clv_type type = clv_graph_type(graph, x);
     rope_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
-    attrs.theta = theta;
-    attrs.dims = dims == 0 && type.rank > 0 ? type.shape[type.rank - 1] : dims;
-    attrs.interleaved = interleaved;
+    attrs.how.theta = options->theta; /* field by field: bytes between them stay 0, attributes are compared whole */
+    attrs.how.dims = options->dims == 0 && type.rank > 0 ? type.shape[type.rank - 1] : options->dims;
+    attrs.how.interleaved = options->interleaved;
+    attrs.how.factor = options->factor;
+    attrs.how.low_frequency = options->low_frequency;
+    attrs.how.high_frequency = options->high_frequency;
+    attrs.how.original_positions = options->original_positions;
     clv_value in[] = {x, offset};
     return clv_graph_emit1(graph, &clv_op_rope, &attrs, in, clv_valid(offset) ? 2 : 1);
 }

@@ -1,6 +1,9 @@
 """What the make_*.py of models share: a tiny random model NAME/ in Hugging Face's form, and NAME_golden/: the gradients of
-all its weights as a checkpoint of the same names, with the inputs, logits, hidden states and loss that they come from."""
+all its weights as a checkpoint of the same names, with the inputs, logits, hidden states and loss that they come from.
+Beside them: how far bf16 is from f32 (the root of the mean square of the logits' differences), and of decoders the 40
+tokens that greedy decoding gives after a prompt."""
 
+import copy
 import os
 import shutil
 
@@ -8,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 here = os.path.dirname(os.path.abspath(__file__))
+GREEDY = 40
 
 
 def randomise_vectors(model):
@@ -17,8 +21,22 @@ def randomise_vectors(model):
             torch.nn.init.normal_(parameter, 0.0 if name.endswith("bias") else 1.0, 0.2)
 
 
-def save(name, model, out, inputs):
-    """out: the model's output for inputs (as saved), with a loss; hidden, if there, is what its head was given."""
+def bf16_distance(model, run, logits, inputs):
+    with torch.no_grad():
+        off = run(copy.deepcopy(model).bfloat16()).logits.float() - logits
+    if "mask" in inputs:
+        off = off[inputs["mask"].bool()]
+    return off.double().pow(2).mean().sqrt().float().reshape(1)
+
+
+def greedy(model, ids):
+    prompt = ids[:1, :5].long()
+    out = model.generate(prompt, max_new_tokens=GREEDY, do_sample=False, eos_token_id=None, pad_token_id=0)
+    return {"greedy.prompt": prompt.to(torch.int32), "greedy.tokens": out[:, 5:].to(torch.int32)}
+
+
+def save(name, model, run, inputs):
+    """run(model): its output for inputs (as saved), with a loss; hidden_states[-1], if there, is what its head was given."""
     folder, golden = os.path.join(here, name), os.path.join(here, name + "_golden")
     for path in (folder, golden):
         shutil.rmtree(path, ignore_errors=True)
@@ -27,10 +45,22 @@ def save(name, model, out, inputs):
     generation = os.path.join(folder, "generation_config.json")
     if os.path.exists(generation):
         os.remove(generation)
+    out = run(model)
     out.loss.backward()
     gradients = {k: p.grad.contiguous() for k, p in model.named_parameters() if p.grad is not None}
     save_file(gradients, os.path.join(golden, "model.safetensors"))
     values = {"logits": out.logits, "loss": out.loss.reshape(1), **inputs}
+    values["bf16.rms"] = bf16_distance(model, run, out.logits, inputs)
     if out.hidden_states is not None:
         values["hidden"] = out.hidden_states[-1]
+    if model.can_generate():
+        values |= greedy(model, inputs["ids"])
     save_file({k: v.detach().contiguous() for k, v in values.items()}, os.path.join(golden, "values.safetensors"))
+
+
+def save_decoder(name, model, ids):
+    def run(model):
+        return model(input_ids=ids, labels=ids, output_hidden_states=True)
+
+    randomise_vectors(model)
+    save(name, model, run, {"ids": ids.to(torch.int32)})

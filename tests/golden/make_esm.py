@@ -33,13 +33,16 @@ def make(name, padded, **options):
     inputs = {"ids": ids.to(torch.int32), "labels": labels.to(torch.int32)}
     if padded:
         inputs["mask"] = mask.to(torch.uint8)
-    out = model(input_ids=ids, attention_mask=mask if padded else None, labels=labels)
-    head = {}
-    model.lm_head.register_forward_pre_hook(lambda _, args: head.update(hidden=args[0]))
-    with torch.no_grad():
-        model(input_ids=ids, attention_mask=mask if padded else None)
-    out.hidden_states = (head["hidden"],)
-    golden.save(name, model, out, inputs)
+
+    def run(model):
+        head = {}
+        hook = model.lm_head.register_forward_pre_hook(lambda _, args: head.update(hidden=args[0]))
+        out = model(input_ids=ids, attention_mask=mask if padded else None, labels=labels)
+        hook.remove()
+        out.hidden_states = (head["hidden"],)
+        return out
+
+    golden.save(name, model, run, inputs)
 
 
 make("esm", padded=True, token_dropout=True, emb_layer_norm_before=False)

@@ -61,8 +61,8 @@ static clv_status check(const clv_attention_args *a, clv_error *err)
     if (a->head_dim < 1 || a->head_dim > CLV_ATTENTION_MAX_DIM)
         return clv_fail(err, CLV_EINVAL, "attention: head_dim %lld is not in 1..%d", (long long)a->head_dim,
                         CLV_ATTENTION_MAX_DIM);
-    if (a->group < 1 || a->head_offset < 0 || a->kv_offset < 0)
-        return clv_fail(err, CLV_EINVAL, "attention: group must be >= 1 and the offsets >= 0");
+    if (a->group < 1 || a->head_offset < 0 || a->kv_offset < 0 || a->window < 0)
+        return clv_fail(err, CLV_EINVAL, "attention: group must be >= 1, the offsets and the window >= 0");
     if (a->heads > 0 && (a->head_offset / a->group < a->kv_offset ||
                          (a->head_offset + a->heads - 1) / a->group >= a->kv_offset + a->kv_heads))
         return clv_fail(err, CLV_EINVAL,
@@ -180,7 +180,8 @@ static double dot(const clv_attention_args *a, const void *x, int64_t i, const v
 /* As the header says it, apart from what the fast kernels use. */
 static bool visible(const clv_attention_args *a, int64_t b, int64_t i, int64_t j)
 {
-    if (a->causal && j > a->q_offset + i)
+    int64_t place = clv_attention_place(a, b, i);
+    if ((a->causal && j > place) || (a->window && j <= place - a->window))
         return false;
     if (a->key_length && j >= a->key_length[b])
         return false;

@@ -5,7 +5,8 @@
  *   lse[b,h,i] = log(sum_j exp(s[i,j]));   p[i,j] = exp(s[i,j] - lse);   out[b,i,h,:] = sum_j p[i,j] * v[b,j,c,:]
  *
  * Key j is visible to query i when all of these hold:
- *   causal:      j <= q_offset + i   (q_offset: the global index of the first query row; key rows are always whole)
+ *   causal:      j <= q_offset + offsets[b] + i   (the global index of query row i; key rows are always whole)
+ *   window:      j > q_offset + offsets[b] + i - window
  *   key_mask:    key_mask[b,j] != 0
  *   key_length:  j < key_length[b]
  * A query that sees nothing has out = 0, lse = -inf, and passes no gradient.
@@ -61,7 +62,9 @@ typedef struct clv_attention_args {
     int64_t group;             /* query heads a KV head, >= 1                                            */
     int64_t head_offset;       /* global index of query head 0 here                                      */
     int64_t kv_offset;         /* global index of KV head 0 here                                         */
-    int64_t q_offset;          /* global index of query row 0; used when causal                          */
+    int64_t q_offset;          /* global index of query row 0; used when causal, and with a window       */
+    const int32_t *offsets;    /* [B] added to q_offset; NULL: zeros                                     */
+    int64_t window;            /* >= 0: keys that a query sees up to its own place; 0: all               */
     bool causal;
     double scale;    /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
     clv_dtype dtype; /* of everything but lse                                                  */

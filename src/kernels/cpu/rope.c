@@ -9,25 +9,17 @@
 
 static double position_of(const clv_rope_args *rope, int64_t row)
 {
-    return (double)(rope->positions != NULL ? clv_load_index(rope->position_dtype, rope->positions, row)
-                                            : rope->position_offset + row % rope->seq);
-}
-
-static void inverse_frequencies(const clv_rope_args *rope, double *inv_freq)
-{
-    for (int64_t i = 0; i < rope->rotary / 2; i++)
-        inv_freq[i] = rope->inv_freq != NULL ? (double)rope->inv_freq[i]
-                                             : pow(rope->base, -2.0 * (double)i / (double)rope->rotary);
+    return (double)(rope->position_offset + (rope->offsets ? rope->offsets[row / rope->seq] : 0) + row % rope->seq);
 }
 
 /* The reference: one head, in f64. from, to: index of its first element. */
 static void rotate_head_reference(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from,
-                                  const double *inv_freq, double position)
+                                  double position)
 {
     int64_t half = rope->rotary / 2;
     for (int64_t i = 0; i < half; i++) {
         int64_t first = rope->interleaved ? 2 * i : i, second = rope->interleaved ? 2 * i + 1 : i + half;
-        double angle = (rope->inverse ? -position : position) * inv_freq[i];
+        double angle = (rope->inverse ? -position : position) * rope->inv_freq[i];
         double a = clv_dtype_load(rope->dtype, x, from + first), b = clv_dtype_load(rope->dtype, x, from + second);
         clv_dtype_store(rope->dtype, out, to + first, a * cos(angle) - b * sin(angle));
         clv_dtype_store(rope->dtype, out, to + second, b * cos(angle) + a * sin(angle));
@@ -54,19 +46,18 @@ static void copy_rest(const clv_rope_args *rope, void *out, int64_t to, const vo
 }
 
 /* All heads of one row. */
-static void rotate_row(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from,
-                       const double *inv_freq, double position)
+static void rotate_row(const clv_rope_args *rope, void *out, int64_t to, const void *x, int64_t from, double position)
 {
     float cos[CLV_ROPE_MAX_ROTARY / 2], sin[CLV_ROPE_MAX_ROTARY / 2];
     bool fast = clv_computes_in_f32(rope->dtype);
 
     if (fast)
-        clv_updates()->angles(cos, sin, inv_freq, rope->inverse ? -position : position, rope->rotary / 2);
+        clv_updates()->angles(cos, sin, rope->inv_freq, rope->inverse ? -position : position, rope->rotary / 2);
     for (int64_t h = 0; h < rope->heads; h++, to += rope->head_dim, from += rope->head_dim) {
         if (fast)
             rotate_head(rope, out, to, x, from, cos, sin);
         else
-            rotate_head_reference(rope, out, to, x, from, inv_freq, position);
+            rotate_head_reference(rope, out, to, x, from, position);
         if (rope->head_dim > rope->rotary)
             copy_rest(rope, out, to, x, from);
     }
@@ -74,14 +65,12 @@ static void rotate_row(const clv_rope_args *rope, void *out, int64_t to, const v
 
 void clv_rope_rotate(const clv_rope_args *rope, void *out, const void *x)
 {
-    double inv_freq[CLV_ROPE_MAX_ROTARY / 2];
     int64_t dense = rope->heads * rope->head_dim, rows = rope->batch * rope->seq;
     int64_t x_stride = rope->x_stride != 0 ? rope->x_stride : dense;
     int64_t out_stride = rope->out_stride != 0 ? rope->out_stride : dense;
 
     assert(rope->rotary % 2 == 0 && rope->rotary <= rope->head_dim && rope->rotary <= CLV_ROPE_MAX_ROTARY);
-    inverse_frequencies(rope, inv_freq);
     CLV_PARALLEL_FOR(rows * dense)
     for (int64_t row = 0; row < rows; row++)
-        rotate_row(rope, out, row * out_stride, x, row * x_stride, inv_freq, position_of(rope, row));
+        rotate_row(rope, out, row * out_stride, x, row * x_stride, position_of(rope, row));
 }

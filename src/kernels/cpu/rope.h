@@ -1,6 +1,6 @@
 /* rope.h - rotary position embedding of queries or keys, forward and inverse.
  *
- *   angle(p, i) = p * inv_freq[i],   inv_freq[i] = base^(-2i/R) unless given,   i < R/2
+ *   angle(p, i) = p * inv_freq[i],   i < R/2
  *   (a, b) -> (a cos - b sin, b cos + a sin)
  *   half-split (GPT-NeoX, Llama):  a = x[i], b = x[i + R/2];   interleaved (GPT-J):  a = x[2i], b = x[2i + 1]
  *
@@ -20,18 +20,16 @@ enum { CLV_ROPE_MAX_ROTARY = 1024 };
 
 typedef struct clv_rope_args {
     clv_dtype dtype;
-    bool interleaved;         /* false: half-split                                                         */
-    bool inverse;             /* true: rotates by -angle (the gradient)                                    */
-    int64_t batch, seq;       /* rows: batch * seq                                                         */
-    int64_t heads, head_dim;  /* H, D                                                                      */
-    int64_t rotary;           /* R: even, 0 <= R <= D, <= CLV_ROPE_MAX_ROTARY                              */
-    int64_t x_stride;         /* elements from a row of x to the next; 0: heads * head_dim. Packed keys    */
-    int64_t out_stride;       /*   and values [B,S,2,K,D]: 2 * K * D. out_stride likewise                  */
-    double base;              /* theta, > 0; unused with inv_freq                                          */
-    const float *inv_freq;    /* [R/2], or NULL                                                            */
-    int64_t position_offset;  /* position of row s is position_offset + s                                  */
-    const void *positions;    /* [batch, seq], used instead of position_offset + s; or NULL                */
-    clv_dtype position_dtype; /* i32 or i64, of positions                                                  */
+    bool interleaved;        /* false: half-split                                                         */
+    bool inverse;            /* true: rotates by -angle (the gradient)                                    */
+    int64_t batch, seq;      /* rows: batch * seq                                                         */
+    int64_t heads, head_dim; /* H, D                                                                      */
+    int64_t rotary;          /* R: even, 0 <= R <= D, <= CLV_ROPE_MAX_ROTARY                              */
+    int64_t x_stride;        /* elements from a row of x to the next; 0: heads * head_dim. Packed keys    */
+    int64_t out_stride;      /*   and values [B,S,2,K,D]: 2 * K * D. out_stride likewise                  */
+    const double *inv_freq;  /* [R/2]                                                                     */
+    int64_t position_offset; /* position of row s of batch row b is position_offset + offsets[b] + s      */
+    const int32_t *offsets;  /* [batch]; NULL: zeros                                                      */
 } clv_rope_args;
 
 /* x, out [batch, seq, heads, head_dim] with the given row strides; out may be x (same stride). */

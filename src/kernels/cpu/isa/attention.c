@@ -155,13 +155,18 @@ static void load_keys(float *k, float *v, const clv_attention_args *a, int64_t b
 /* st [n, ROWS]: -inf where key `key + j` is not visible to query row `row + lane`. */
 static void hide(float *st, const clv_attention_args *a, int64_t b, int64_t key, int64_t n, int64_t row, int64_t lanes)
 {
-    if (!a->key_mask && !(a->causal && key + n - 1 > a->q_offset + row))
+    int64_t place = clv_attention_place(a, b, row);
+    bool all_past = !a->causal || key + n - 1 <= place, all_near = !a->window || key > place + lanes - 1 - a->window;
+    if (!a->key_mask && all_past && all_near)
         return;
     for (int64_t j = 0; j < n; j++) {
-        int64_t hidden = a->causal ? min_of(key + j - a->q_offset - row, lanes) : 0;
+        int64_t hidden = a->causal ? min_of(key + j - place, lanes) : 0; /* rows before the key */
+        int64_t far = a->window ? key + j + a->window - place : lanes;   /* the first row that is too far behind it */
         if (!attended(a, b, key + j))
             hidden = lanes;
         for (int64_t i = 0; i < hidden; i++)
+            st[j * ROWS + i] = -INFINITY;
+        for (int64_t i = far > 0 ? far : 0; i < lanes; i++)
             st[j * ROWS + i] = -INFINITY;
     }
 }
@@ -243,7 +248,7 @@ void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, floa
         w.max[i] = -INFINITY;
         w.sum[i] = 0.0f;
     }
-    for (int64_t key = 0; key < keys; key += KEYS) {
+    for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
         int64_t n = min_of(KEYS, keys - key);
         load_keys(w.k, w.v, a, b, key, c, n);
         product(w.st, ROWS, w.k, width, 1, w.qt, ROWS, n, lanes, a->head_dim, false);
@@ -328,6 +333,12 @@ static void decode_step(const decode_space *w, int64_t g, int64_t width)
     w->max[g] = max;
 }
 
+/* Whether the window of the one query row ends after the key. */
+static bool is_far(const clv_attention_args *a, int64_t b, int64_t key)
+{
+    return a->window && key <= clv_attention_place(a, b, 0) - a->window;
+}
+
 void CLV_ISA_NAME(clv_attention_decode)(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t n)
 {
     decode_space w = decode_layout(workspace, a->head_dim);
@@ -344,13 +355,13 @@ void CLV_ISA_NAME(clv_attention_decode)(const clv_attention_args *a, float *work
         w.max[g] = -INFINITY;
         w.sum[g] = 0.0f;
     }
-    for (int64_t key = 0; key < keys; key += KEYS) {
+    for (int64_t key = clv_attention_first(a, b, 0); key < keys; key += KEYS) {
         int64_t count = min_of(KEYS, keys - key);
         load_keys(w.k, w.v, a, b, key, c, count);
         for (int64_t g = 0; g < n; g++) {
             dots(w.p + g * KEYS, w.q + g * width, w.k, count, width);
-            for (int64_t j = 0; a->key_mask && j < count; j++)
-                if (!attended(a, b, key + j))
+            for (int64_t j = 0; (a->key_mask || a->window) && j < count; j++)
+                if (!attended(a, b, key + j) || is_far(a, b, key + j))
                     w.p[g * KEYS + j] = -INFINITY;
             decode_step(&w, g, width);
         }
@@ -439,7 +450,7 @@ static void backward_block(const backward_space *w, const clv_attention_args *a,
     transpose(w->d_ot, ROWS, w->d_out, width, lanes, width);
     row_terms(w, a, b, h, row, rows);
     memset(w->dqt, 0, (size_t)(width * ROWS) * sizeof *w->dqt);
-    for (int64_t key = 0; key < keys; key += KEYS) {
+    for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
         int64_t n = min_of(KEYS, keys - key);
         load_keys(w->k, w->v, a, b, key, c, n);
         product(w->pt, ROWS, w->k, width, 1, w->qt, ROWS, n, lanes, a->head_dim, false);

@@ -15,14 +15,27 @@ static inline int64_t clv_attention_padded(int64_t n)
     return (n + CLV_ATTENTION_PAD - 1) / CLV_ATTENTION_PAD * CLV_ATTENTION_PAD;
 }
 
+/* The global index of query row `row` of batch row b. */
+static inline int64_t clv_attention_place(const clv_attention_args *a, int64_t b, int64_t row)
+{
+    return a->q_offset + (a->offsets ? a->offsets[b] : 0) + row;
+}
+
+/* The first key that query rows from `row` on can see, at the start of its block. */
+static inline int64_t clv_attention_first(const clv_attention_args *a, int64_t b, int64_t row)
+{
+    int64_t first = a->window ? clv_attention_place(a, b, row) - a->window + 1 : 0;
+    return first > 0 ? first / CLV_ATTENTION_KEYS * CLV_ATTENTION_KEYS : 0;
+}
+
 /* How many of the first keys query rows up to `row` (exclusive, local) of batch row b can see at most. */
 static inline int64_t clv_attention_visible(const clv_attention_args *a, int64_t b, int64_t row)
 {
     int64_t n = a->k_rows;
     if (a->key_length && a->key_length[b] < n)
         n = a->key_length[b];
-    if (a->causal && a->q_offset + row < n)
-        n = a->q_offset + row;
+    if (a->causal && clv_attention_place(a, b, row) < n)
+        n = clv_attention_place(a, b, row);
     return n > 0 ? n : 0;
 }
 

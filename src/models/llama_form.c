@@ -1,0 +1,149 @@
+/* llama_form.c - see llama_form.h. */
+#include "models/llama_form.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "models/config.h"
+
+clv_status clv_llama_form_read(clv_model *c, const json_t *o, int64_t kv_heads, const char *where, clv_error *err)
+{
+    static const char *const silu[] = {"silu", "swish", NULL};
+    const clv_config_size sizes[] = {
+        {"hidden_size", &c->hidden, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
+        {"num_hidden_layers", &c->layers, CLV_MAX_LAYERS, CLV_JSON_REQUIRED},
+        {"num_attention_heads", &c->heads, CLV_MAX_HEADS, CLV_JSON_REQUIRED},
+        {"num_key_value_heads", &c->kv_heads, CLV_MAX_HEADS, CLV_JSON_OPTIONAL},
+        {"head_dim", &c->head_dim, CLV_MAX_WIDTH, CLV_JSON_OPTIONAL},
+        {"intermediate_size", &c->ffn, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
+        {"vocab_size", &c->vocab, CLV_MAX_VOCAB, CLV_JSON_REQUIRED},
+        {"max_position_embeddings", &c->max_positions, CLV_MAX_POSITIONS, CLV_JSON_OPTIONAL},
+    };
+
+    if (c->max_positions == 0) /* transformers' defaults */
+        c->max_positions = 2048;
+    c->norm_eps = 1e-6;
+    c->activation = CLV_SILU;
+    CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
+    if (c->kv_heads == 0)
+        c->kv_heads = kv_heads > 0 ? kv_heads : c->heads;
+    if (c->head_dim == 0)
+        CLV_TRY(clv_config_head_dim(c, "hidden_size", "num_attention_heads", where, err));
+    CLV_TRY(clv_config_word(o, "hidden_act", silu, where, err));
+    CLV_TRY(clv_json_real(&c->norm_eps, o, "rms_norm_eps", CLV_JSON_OPTIONAL, 1e-30, 1, where, err));
+    CLV_TRY(clv_json_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err));
+    return clv_config_rope(c, o, true, where, err);
+}
+
+json_t *clv_llama_form_write(const clv_model *c)
+{
+    json_t *o = json_pack("{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "hidden_act", "silu",
+                          "attention_dropout", 0.0, "hidden_size", (json_int_t)c->hidden, "num_hidden_layers",
+                          (json_int_t)c->layers, "num_attention_heads", (json_int_t)c->heads, "num_key_value_heads",
+                          (json_int_t)c->kv_heads, "head_dim", (json_int_t)c->head_dim, "intermediate_size",
+                          (json_int_t)c->ffn, "max_position_embeddings", (json_int_t)c->max_positions, "rms_norm_eps",
+                          c->norm_eps, "rope_theta", c->rope.theta);
+    if (o && json_object_set_new(o, "rope_parameters", clv_config_write_rope(c)) != 0) {
+        json_decref(o);
+        return NULL;
+    }
+    return o;
+}
+
+/* "layer_types", transformers 5's way to say which layers are windowed: the later ones, and no other kind. */
+static clv_status read_layer_types(clv_model *c, const json_t *o, const char *where, clv_error *err)
+{
+    const json_t *types = json_object_get(o, "layer_types"), *type;
+    size_t i;
+
+    if (types == NULL || json_is_null(types))
+        return CLV_OK;
+    if (!json_is_array(types) || json_array_size(types) != (size_t)c->layers)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"layer_types\" must be a list of %lld names, one a layer", where,
+                        (long long)c->layers);
+    c->first_windowed = c->layers;
+    json_array_foreach(types, i, type)
+    {
+        const char *name = json_string_value(type);
+        bool windowed = name && strcmp(name, "sliding_attention") == 0;
+        if (!name || (!windowed && strcmp(name, "full_attention") != 0))
+            return clv_config_unsupported(where, "layer_types", name ? name : "not a name",
+                                          "full_attention, sliding_attention", err);
+        if (windowed && c->first_windowed == c->layers)
+            c->first_windowed = (int64_t)i;
+        if (!windowed && c->first_windowed < (int64_t)i)
+            return clv_config_unsupported(where, "layer_types", "full_attention after sliding_attention",
+                                          "windowed layers behind all others", err);
+    }
+    return CLV_OK;
+}
+
+clv_status clv_llama_form_read_window(clv_model *c, const json_t *o, const char *where, clv_error *err)
+{
+    if (!json_is_null(json_object_get(o, "sliding_window")))
+        CLV_TRY(clv_json_int(&c->window, o, "sliding_window", CLV_JSON_OPTIONAL, 1, CLV_MAX_POSITIONS, where, err));
+    CLV_TRY(read_layer_types(c, o, where, err));
+    if (c->first_windowed >= c->layers)
+        c->window = 0;
+    return CLV_OK;
+}
+
+clv_value clv_llama_form_hidden(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+                                const clv_model_inputs *in)
+{
+    clv_value x = clv_model_embedding(graph, model, build, in->ids);
+    x = clv_model_blocks(graph, model, build, in, x, CLV_BLOCK_LLAMA);
+    return clv_parallel_rms_norm(graph, x, &build->rules, "final_norm", model->norm_eps);
+}
+
+const clv_parameter_row clv_llama_form_parameters[] = {
+    {"embed.weight", {"model.embed_tokens.weight"}, CLV_AS_IS, "", .out = "VM"},
+    {"layers.%.attention.norm.weight", {"model.layers.%.input_layernorm.weight"}, CLV_AS_IS, "", .out = "M"},
+    {"layers.%.attention.q.weight", {"model.layers.%.self_attn.q_proj.weight"}, CLV_LINEAR, "M", .out = "HD"},
+    {"layers.%.attention.kv.weight",
+     {"model.layers.%.self_attn.k_proj.weight", "model.layers.%.self_attn.v_proj.weight"},
+     CLV_LINEAR,
+     "M",
+     .out = "KD"},
+    {"layers.%.attention.q.bias",
+     {"model.layers.%.self_attn.q_proj.bias"},
+     CLV_LINEAR,
+     "",
+     .out = "HD",
+     .when = clv_model_has_qkv_bias},
+    {"layers.%.attention.kv.bias",
+     {"model.layers.%.self_attn.k_proj.bias", "model.layers.%.self_attn.v_proj.bias"},
+     CLV_LINEAR,
+     "",
+     .out = "KD",
+     .when = clv_model_has_qkv_bias},
+    {"layers.%.attention.o.bias",
+     {"model.layers.%.self_attn.o_proj.bias"},
+     CLV_AS_IS,
+     "",
+     .out = "M",
+     .when = clv_model_has_output_bias},
+    {"layers.%.attention.o.weight", {"model.layers.%.self_attn.o_proj.weight"}, CLV_LINEAR, "HD", .out = "M"},
+    {"layers.%.mlp.norm.weight", {"model.layers.%.post_attention_layernorm.weight"}, CLV_AS_IS, "", .out = "M"},
+    {"layers.%.mlp.gate_up.weight",
+     {"model.layers.%.mlp.gate_proj.weight", "model.layers.%.mlp.up_proj.weight"},
+     CLV_LINEAR,
+     "M",
+     .out = "F"},
+    {"layers.%.mlp.gate_up.bias",
+     {"model.layers.%.mlp.gate_proj.bias", "model.layers.%.mlp.up_proj.bias"},
+     CLV_LINEAR,
+     "",
+     .out = "F",
+     .when = clv_model_has_mlp_bias},
+    {"layers.%.mlp.down.bias",
+     {"model.layers.%.mlp.down_proj.bias"},
+     CLV_AS_IS,
+     "",
+     .out = "M",
+     .when = clv_model_has_mlp_bias},
+    {"layers.%.mlp.down.weight", {"model.layers.%.mlp.down_proj.weight"}, CLV_LINEAR, "F", .out = "M"},
+    {"final_norm.weight", {"model.norm.weight"}, CLV_AS_IS, "", .out = "M"},
+    {"lm_head.weight", {"lm_head.weight"}, CLV_LINEAR, "M", .out = "V", .when = clv_model_is_untied},
+    {0},
+};

@@ -1,0 +1,33 @@
+/* mistral.c - Mistral (Jiang et al. 2023, arXiv:2310.06825; Hugging Face MistralForCausalLM): Llama's form without biases; a
+ * query sees the last `sliding_window` keys. The KV cache keeps all of them. */
+#include "base/error.h"
+#include "models/llama_form.h"
+
+static clv_status read_mistral(clv_model *c, const json_t *o, const char *where, clv_error *err)
+{
+    c->max_positions = 4096 * 32; /* transformers' defaults */
+    c->window = 4096;
+    CLV_TRY(clv_llama_form_read(c, o, 8, where, err));
+    if (json_object_get(o, "sliding_window") && json_is_null(json_object_get(o, "sliding_window")))
+        c->window = 0;
+    return clv_llama_form_read_window(c, o, where, err);
+}
+
+static json_t *write_mistral(const clv_model *c)
+{
+    json_t *o = clv_llama_form_write(c);
+    if (o)
+        json_object_set_new(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
+    return o;
+}
+
+const clv_model_family clv_family_mistral = {
+    .model_type = "mistral",
+    .architecture = "MistralForCausalLM",
+    .base = "model.",
+    .read = read_mistral,
+    .write = write_mistral,
+    .hidden = clv_llama_form_hidden,
+    .head = clv_model_logits,
+    .parameters = clv_llama_form_parameters,
+};
