@@ -71,14 +71,21 @@ def main():
         split_off(pre_tokenizers.Punctuation()), split_off(pre_tokenizers.Digits()), removed(bert(strip_accents=True)),
         removed(normalizers.StripAccents()), words(), matched(r"\p{L}"), matched(r"\p{N}"), unknown_to_normalizers(),
     ]
+    def bits_of(c):
+        return sum(1 << i for i, members in enumerate(classes) if c in members)
+
     runs, last = [], -1
     for c in range(0x110000):
-        bits = sum(1 << i for i, members in enumerate(classes) if c in members)
+        bits = bits_of(c)
         if bits != last:
             runs.append(c | bits << 21)
             last = bits
     print("/* character_table.c - made by scripts/make_character_table.py; see character.h. */")
     print('#include "io/character_table.h"\n\n/* clang-format off */')
+    print("const uint16_t clv_ascii_classes[128] = {")
+    for i in range(0, 128, 16):
+        print("    " + " ".join(f"0x{bits_of(c):x}," for c in range(i, i + 16)))
+    print("};\n")
     print(f"const size_t clv_n_character_runs = {len(runs)};\nconst uint32_t clv_character_runs[] = {{")
     for i in range(0, len(runs), 10):
         print("    " + " ".join(f"0x{run:x}," for run in runs[i:i + 10]))

@@ -11,6 +11,8 @@ enum { CHARACTER_BITS = 21, FIRST_MASK = (1 << CHARACTER_BITS) - 1 };
 unsigned clv_character_classes(uint32_t character)
 {
     size_t low = 0, high = clv_n_character_runs;
+    if (character < 128)
+        return clv_ascii_classes[character];
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
         if ((clv_character_runs[middle] & FIRST_MASK) <= character)

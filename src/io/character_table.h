@@ -5,6 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The classes of ASCII's characters. */
+extern const uint16_t clv_ascii_classes[128];
 /* Runs of characters of the same classes, rising: the first one, and the classes << 21. */
 extern const size_t clv_n_character_runs;
 extern const uint32_t clv_character_runs[];
