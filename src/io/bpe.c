@@ -7,26 +7,27 @@
 #include "io/tokenizer_parts.h"
 #include "io/utf8.h"
 
+/* Ids and ranks fit 32 bits: tokenizer_json.c bounds ids, and a file's size its merges. */
 typedef struct merge {
-    int64_t left, right; /* ids; left < 0: empty */
-    int64_t rank, id;    /* of what they make */
+    int32_t left, right; /* ids; left < 0: empty */
+    int32_t rank, id;    /* of what they make */
 } merge;
 
 typedef struct bpe {
     const clv_vocab *vocab;
     int64_t n_slots;
     merge *merge;         /* by (left, right), open addressing */
-    int64_t byte_id[256]; /* of "<0x00>" ...; -1 */
+    int32_t byte_id[256]; /* of "<0x00>" ...; -1 */
     bool byte_fallback, fuse_unknown, ignore_merges;
-    int64_t unknown; /* -1: what is not known is left out */
+    int32_t unknown; /* -1: what is not known is left out */
 } bpe;
 
 /* The merge of two ids, or the empty slot where it belongs. */
-static merge *merge_slot(const bpe *model, int64_t left, int64_t right)
+static merge *merge_slot(const bpe *model, int32_t left, int32_t right)
 {
-    const int64_t key[] = {left, right};
     uint64_t mask = (uint64_t)model->n_slots - 1;
-    for (uint64_t at = clv_hash(key, sizeof key) & mask;; at = (at + 1) & mask) {
+    uint64_t hash = ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) * 0x9e3779b97f4a7c15u;
+    for (uint64_t at = (hash >> 32) & mask;; at = (at + 1) & mask) {
         merge *m = &model->merge[at];
         if (m->left < 0 || (m->left == left && m->right == right))
             return m;
@@ -37,13 +38,14 @@ static merge *merge_slot(const bpe *model, int64_t left, int64_t right)
 
 /* A symbol of a piece; those merged away have id -1. */
 typedef struct symbol {
-    int64_t id;
     int64_t previous, next; /* -1: none */
+    int32_t id;
 } symbol;
 
 /* Two neighbours that may be merged: lower ranks first, then from left to right. */
 typedef struct candidate {
-    int64_t rank, at, left, right, made;
+    int64_t at;
+    int32_t rank, left, right, made;
 } candidate;
 
 typedef struct work {
@@ -89,7 +91,7 @@ static void consider(work *w, const bpe *model, int64_t at)
         return;
     const merge *m = merge_slot(model, w->symbol[at].id, w->symbol[next].id);
     if (m->left >= 0)
-        push(w, (candidate){m->rank, at, m->left, m->right, m->id});
+        push(w, (candidate){at, m->rank, m->left, m->right, m->id});
 }
 
 static void merge_all(work *w, const bpe *model)
@@ -114,7 +116,7 @@ static void merge_all(work *w, const bpe *model)
 
 /* ---- a piece ---- */
 
-static void add_symbol(work *w, int64_t id)
+static void add_symbol(work *w, int32_t id)
 {
     w->symbol[w->n] = (symbol){.id = id, .previous = w->n - 1, .next = -1};
     if (w->n > 0)
@@ -125,7 +127,7 @@ static void add_symbol(work *w, int64_t id)
 /* A character's id, or its bytes', or that of unknown ones (one for a run of them where they are fused). */
 static void add_character(work *w, const bpe *model, const char *c, size_t size)
 {
-    int64_t id = clv_vocab_find(model->vocab, clv_span(c, size));
+    int32_t id = (int32_t)clv_vocab_find(model->vocab, clv_span(c, size));
     bool has_bytes = model->byte_fallback;
     for (size_t i = 0; i < size; i++)
         has_bytes = has_bytes && model->byte_id[(unsigned char)c[i]] >= 0;
@@ -202,11 +204,12 @@ static clv_status add_merge(bpe *model, const clv_token_reader *r, const clv_tex
     int64_t made = status == CLV_OK ? clv_vocab_find(model->vocab, clv_text_all(&joined)) : -1;
     clv_text_free(&joined);
     CLV_TRY(status);
-    int64_t left = clv_vocab_find(model->vocab, half[0]), right = clv_vocab_find(model->vocab, half[1]);
+    int32_t left = (int32_t)clv_vocab_find(model->vocab, half[0]);
+    int32_t right = (int32_t)clv_vocab_find(model->vocab, half[1]);
     if (left < 0 || right < 0 || made < 0)
         return clv_fail(r->err, CLV_EFORMAT, "%s: merge %zu is of tokens that the vocabulary lacks: '%.*s' '%.*s'",
                         r->where, number, shown(half[0]), half[0].text, shown(half[1]), half[1].text);
-    *merge_slot(model, left, right) = (merge){left, right, (int64_t)number - 1, made};
+    *merge_slot(model, left, right) = (merge){left, right, (int32_t)number - 1, (int32_t)made};
     return CLV_OK;
 }
 
@@ -244,21 +247,22 @@ static clv_status refuse_variants(const clv_token_reader *r, const json_t *json)
 static clv_status read(void **out, const clv_token_reader *r, const json_t *json)
 {
     const json_t *unknown = json_object_get(json, "unk_token");
+    int64_t unknown_id = -1;
     bpe *model;
     CLV_TRY(refuse_variants(r, json));
     CLV_TRY(clv_reader_options(out, r, sizeof *model));
     model = *out;
     model->vocab = &r->t->vocab;
-    model->unknown = -1;
     CLV_TRY(clv_json_bool(&model->byte_fallback, json, "byte_fallback", CLV_JSON_OPTIONAL, r->where, r->err));
     CLV_TRY(clv_json_bool(&model->fuse_unknown, json, "fuse_unk", CLV_JSON_OPTIONAL, r->where, r->err));
     CLV_TRY(clv_json_bool(&model->ignore_merges, json, "ignore_merges", CLV_JSON_OPTIONAL, r->where, r->err));
     if (unknown && !json_is_null(unknown))
-        CLV_TRY(clv_reader_token(&model->unknown, r, json, "unk_token"));
+        CLV_TRY(clv_reader_token(&unknown_id, r, json, "unk_token"));
+    model->unknown = (int32_t)unknown_id;
     for (int b = 0; b < 256; b++) {
         char name[8];
         snprintf(name, sizeof name, "<0x%02X>", (unsigned)b);
-        model->byte_id[b] = clv_vocab_find(model->vocab, clv_span(name, strlen(name)));
+        model->byte_id[b] = (int32_t)clv_vocab_find(model->vocab, clv_span(name, strlen(name)));
     }
     return read_merges(model, r, json_object_get(json, "merges"));
 }
