@@ -11,8 +11,10 @@
 
 #include <cmocka.h>
 
+#include "base/error.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
+#include "io/tokenizer.h"
 #include "io/weights.h"
 #include "models/model.h"
 
@@ -178,6 +180,26 @@ static clv_status open_weights(clv_error *err)
     return status;
 }
 
+static const char *tokenizer; /* of the sources */
+
+static clv_status use_tokenizer(clv_error *err)
+{
+    static const char text[] = "A test, <m> \xc3\x89t\xc3\xa9 e\xcc\x81\xcc\xa3 \xe6\x97\xa5 MKT ab\xff";
+    char path[4096], *back = NULL;
+    clv_tokenizer *t;
+    int64_t *ids = NULL, n;
+    size_t size;
+    snprintf(path, sizeof path, "%s/tests/%s", getenv("CLV_SOURCE_DIR"), tokenizer);
+    CLV_TRY(clv_tokenizer_open(&t, path, err));
+    clv_status status = clv_tokenizer_encode(t, text, sizeof text - 1, true, &ids, &n, err);
+    if (status == CLV_OK)
+        status = clv_tokenizer_decode(t, ids, n, &back, &size, err);
+    free(ids);
+    free(back);
+    clv_tokenizer_free(t);
+    return status;
+}
+
 /* ---- each allocation in turn ---- */
 
 static void every_allocation(clv_status (*what)(clv_error *err), const char *name)
@@ -227,9 +249,22 @@ static void test_files(void **state)
     every_allocation(open_weights, "weights");
 }
 
+static void test_tokenizers(void **state)
+{
+    static const char *const names[] = {"fuzz/corpus/tokenizer/bert",    "fuzz/corpus/tokenizer/words",
+                                        "fuzz/corpus/tokenizer/accents", "fuzz/corpus/tokenizer/qwen2",
+                                        "fuzz/corpus/tokenizer/roberta", "fuzz/corpus/tokenizer/small",
+                                        "golden/tokenizer/esm_vocab",    "golden/tokenizer/bert_vocab_cased"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        tokenizer = names[i];
+        every_allocation(use_tokenizer, tokenizer);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile), cmocka_unit_test(test_session),
-                                       cmocka_unit_test(test_files)};
+                                       cmocka_unit_test(test_files), cmocka_unit_test(test_tokenizers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
