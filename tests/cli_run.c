@@ -16,10 +16,13 @@ enum { LINE = 8192 };
 
 const char *cli_folder(void)
 {
-    static char folder[] = "/tmp/cleave_cli_XXXXXX";
+    /* In memory, where flushing files costs nothing; else on the disk. */
+    static char in_memory[] = "/dev/shm/cleave_cli_XXXXXX", on_disk[] = "/tmp/cleave_cli_XXXXXX";
     static const char *made;
     if (!made)
-        made = mkdtemp(folder);
+        made = mkdtemp(in_memory);
+    if (!made)
+        made = mkdtemp(on_disk);
     assert_non_null(made);
     return made;
 }

@@ -124,6 +124,63 @@ static void test_boxes(void **state)
     cli_shell("rm -r {d}/llama2 {d}/gpt2");
 }
 
+/* A box of any view of a tensor, in any dtype, reads as it does from the file. */
+static void check_view(const clv_safetensor *sharded, const clv_safetensor *whole, int rank, const int64_t *view,
+                       uint64_t *seed)
+{
+    static double expected[1024], got[1024];
+    static float narrow[1024], narrow_expected[1024];
+    clv_error err = {0};
+    for (int i = 0; i < 40; i++) {
+        clv_shard box = {.rank = rank};
+        for (int d = 0; d < rank; d++) {
+            *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+            box.lo[d] = (int64_t)(*seed >> 33) % view[d];
+            box.hi[d] = box.lo[d] + 1 + (int64_t)(*seed >> 40) % (view[d] - box.lo[d]);
+        }
+        size_t n = (size_t)clv_shard_elems(&box);
+        assert_int_equal(clv_safetensors_read_as(whole, rank, view, &box, CLV_F64, expected, &err), CLV_OK);
+        assert_int_equal(clv_safetensors_read_as(sharded, rank, view, &box, CLV_F64, got, &err), CLV_OK);
+        assert_memory_equal(got, expected, n * sizeof *got);
+        assert_int_equal(clv_safetensors_read_as(whole, rank, view, &box, CLV_F32, narrow_expected, &err), CLV_OK);
+        assert_int_equal(clv_safetensors_read_as(sharded, rank, view, &box, CLV_F32, narrow, &err), CLV_OK);
+        assert_memory_equal(narrow, narrow_expected, n * sizeof *narrow);
+    }
+    clv_shard beyond = {.rank = rank, .hi = {view[0] + 1}};
+    assert_int_equal(clv_safetensors_read_as(sharded, rank, view, &beyond, CLV_F32, narrow, NULL), CLV_ESHAPE);
+}
+
+static void test_views(void **state)
+{
+    static const struct {
+        int rank;
+        int64_t view[4];
+    } views[] = {{3, {6, 4, 24}}, {3, {4, 6, 24}}, {3, {24, 6, 4}},   {2, {24, 24}},
+                 {2, {9, 64}},    {1, {576}},      {4, {2, 3, 4, 24}}};
+    static const char *const names[] = {"model.layers.0.self_attn.q_proj.weight",
+                                        "model.layers.0.self_attn.o_proj.weight"};
+    clv_weights *sharded, *plain;
+    char path[1024];
+    uint64_t seed = 1;
+    (void)state;
+    snprintf(path, sizeof path, "%s/llama", cli_golden());
+    assert_int_equal(clv_weights_open(&plain, path, NULL), CLV_OK);
+    for (int i = 0; i < N_MESHES; i++) {
+        cli_expect(0, "", "shard -m {g}/llama %s --out {d}/viewed", meshes[i]);
+        assert_int_equal(clv_weights_open(&sharded, path_of("viewed"), NULL), CLV_OK);
+        for (int n = 0; n < 2; n++)
+            for (size_t v = 0; v < sizeof views / sizeof views[0]; v++) {
+                const clv_safetensor *a, *b;
+                assert_int_equal(clv_weights_find(&a, sharded, names[n], NULL), CLV_OK);
+                assert_int_equal(clv_weights_find(&b, plain, names[n], NULL), CLV_OK);
+                check_view(a, b, views[v].rank, views[v].view, &seed);
+            }
+        clv_weights_close(sharded);
+        cli_shell("rm -r {d}/viewed");
+    }
+    clv_weights_close(plain);
+}
+
 /* ---- as a model ---- */
 
 static void forward_alike(const char *model, const char *sharded_by, const char *mesh)
@@ -447,6 +504,48 @@ static void test_nothing_is_left(void **state)
     cli_shell("diff -r {g}/llama {d}/again && ! ls {d} {d}/full {d}/again | grep tmp- && rm -r {d}/full {d}/again");
 }
 
+/* Each call that changes the disk fails once, or is the last that the process makes: afterwards there is the new folder, whole, or
+ * none. The command runs under strace, which makes it so; without strace the test is skipped. */
+static int run_with_fault(const char *call, const char *fault, int n)
+{
+    char line[4096];
+    const char *build = getenv("CLV_BUILD_DIR");
+    snprintf(line, sizeof line,
+             "ASAN_OPTIONS=detect_leaks=0 exec strace -qq -o /dev/null -e trace=%s -e inject=%s:%s:when=%d '%s/cleave' "
+             "shard -m %s/tiny -tp 2 --out "
+             "%s/new >%s/said 2>&1",
+             call, call, fault, n, build ? build : "build", cli_folder(), cli_folder(), cli_folder());
+    return system(line);
+}
+
+static void test_faults(void **state)
+{
+    static const char *const calls[] = {"mkdir", "pwrite64", "fsync", "rename"};
+    static const char *const faults[] = {"error=EIO", "signal=KILL"};
+    int refused = 0;
+    (void)state;
+    if (system("strace -qq -o /dev/null true 2>/dev/null") != 0)
+        skip();
+    for (int c = 0; c < 4; c++)
+        for (int f = 0; f < 2; f++)
+            for (int n = 1;; n++) {
+                int status = run_with_fault(calls[c], faults[f], n);
+                refused += status != 0;
+                assert_true(n < 1000);
+                if (access(path_of("new"), F_OK) == 0) {
+                    cli_shell("diff -r {d}/small {d}/new && rm -r {d}/new");
+                    if (status == 0)
+                        break;
+                } else if (status == 0) {
+                    fail_msg("%s, %s, %d: done, and nothing is there", calls[c], faults[f], n);
+                }
+                if (f == 0)
+                    cli_shell("! ls {d} | grep tmp-");
+                cli_shell("rm -rf {d}/new.tmp-*");
+            }
+    assert_true(refused > 2 * 32); /* at least every part's write, by both faults */
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -464,11 +563,12 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_reshard),
-        cmocka_unit_test(test_boxes),         cmocka_unit_test(test_as_model),
-        cmocka_unit_test(test_several_files), cmocka_unit_test(test_flipped_bits),
-        cmocka_unit_test(test_damage),        cmocka_unit_test(test_contradictions),
-        cmocka_unit_test(test_refused),       cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_reshard),
+        cmocka_unit_test(test_boxes),           cmocka_unit_test(test_views),
+        cmocka_unit_test(test_as_model),        cmocka_unit_test(test_several_files),
+        cmocka_unit_test(test_flipped_bits),    cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_contradictions),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_nothing_is_left), cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

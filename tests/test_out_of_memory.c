@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 
 #include "base/error.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
+#include "io/folder.h"
 #include "io/tokenizer.h"
 #include "io/weights.h"
 #include "models/model.h"
@@ -200,6 +202,66 @@ static clv_status use_tokenizer(clv_error *err)
     return status;
 }
 
+/* ---- a checkpoint from one form to another ---- */
+
+static char folder[] = "/tmp/cleave_memory_XXXXXX";
+
+static const char *golden(void)
+{
+    static char path[4096];
+    snprintf(path, sizeof path, "%s/tests/golden/gpt2_untied", getenv("CLV_SOURCE_DIR"));
+    return path;
+}
+
+/* Cuts every tensor's first dimension. */
+static clv_status shard_into(const char *to, const clv_weights *weights, clv_error *err)
+{
+    clv_shards_options options = {.rules = "none"};
+    clv_tensor_placement placements[64];
+    CLV_TRY(clv_mesh_parse(&options.mesh, "model=2", err));
+    for (int64_t i = 0; i < clv_weights_count(weights); i++) {
+        clv_subaxis axis = clv_mesh_whole(&options.mesh, 0);
+        placements[i] = clv_placement_whole(clv_weights_at(weights, i));
+        CLV_TRY(clv_layout_set_dim(&placements[i].layout, &options.mesh, 0, &axis, 1, 1, err));
+    }
+    options.placements = placements;
+    return clv_weights_shard(weights, to, &options, err);
+}
+
+static clv_status shard(clv_error *err)
+{
+    clv_weights *weights;
+    clv_new_folder made;
+    char to[64];
+    snprintf(to, sizeof to, "%s/sharded", folder);
+    CLV_TRY(clv_weights_open(&weights, golden(), err));
+    clv_status status = clv_new_folder_open(&made, to, err);
+    if (status == CLV_OK) {
+        status = shard_into(made.temporary, weights, err);
+        clv_new_folder_abandon(&made);
+    }
+    clv_weights_close(weights);
+    return status;
+}
+
+/* Of what stands at "sharded". */
+static clv_status merge(clv_error *err)
+{
+    clv_weights *weights;
+    clv_new_folder made;
+    char from[64], to[64];
+    snprintf(from, sizeof from, "%s/sharded", folder);
+    snprintf(to, sizeof to, "%s/merged", folder);
+    CLV_TRY(clv_weights_open(&weights, from, err));
+    clv_status status = clv_new_folder_open(&made, to, err);
+    if (status == CLV_OK) {
+        status = clv_weights_merge(weights, made.temporary, NULL, NULL, err);
+        clv_new_folder_abandon(&made);
+    }
+    clv_weights_close(weights);
+    return status;
+}
+
 /* ---- each allocation in turn ---- */
 
 static void every_allocation(clv_status (*what)(clv_error *err), const char *name)
@@ -262,9 +324,28 @@ static void test_tokenizers(void **state)
     }
 }
 
+static void test_checkpoints(void **state)
+{
+    clv_error err = {0};
+    clv_weights *weights;
+    char to[64], line[128];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(to, sizeof to, "%s/sharded", folder);
+    every_allocation(shard, "shard");
+    assert_int_equal(clv_weights_open(&weights, golden(), &err), CLV_OK);
+    assert_int_equal(mkdir(to, 0700), 0);
+    assert_int_equal(shard_into(to, weights, &err), CLV_OK);
+    clv_weights_close(weights);
+    every_allocation(merge, "merge");
+    snprintf(line, sizeof line, "! ls %s | grep -v '^sharded$' && rm -r %s", folder, folder);
+    assert_int_equal(system(line), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile), cmocka_unit_test(test_session),
-                                       cmocka_unit_test(test_files), cmocka_unit_test(test_tokenizers)};
+                                       cmocka_unit_test(test_files), cmocka_unit_test(test_tokenizers),
+                                       cmocka_unit_test(test_checkpoints)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -539,6 +539,10 @@ static void test_refuse_indexes(void **state)
         "{\"weight_map\":{\"a\":\"../t\"}}",
         "{\"weight_map\":{\"a\":\"/etc/passwd\"}}",
         "{\"weight_map\":{\"a\":\"link\"}}",
+        "{\"weight_map\":{\"a\":\".\"}}",
+        "{\"weight_map\":{\"a\":\"sub/one\"}}",
+        "{\"weight_map\":{\"a\":\"./one\"}}",
+        "{\"weight_map\":{\"a\":\"one\"},\"weight_map\":{\"a\":\"one\"}}",
         "{\"weight_map\":{\"a\":\"one\",\"a\":\"one\"}}",
         "{\"weight_map\":{\"a\":\"one\"}}x",
     };
@@ -556,10 +560,25 @@ static void test_refuse_indexes(void **state)
     assert_int_equal(open_folder(NULL), CLV_ENOTFOUND);
     put_text(index_file, "{\"weight_map\":{\"a\":\"absent\"}}");
     assert_int_equal(open_folder(NULL), CLV_ENOTFOUND);
+    put_text(index_file, "{\"weight_map\":{\"a\":\"sub\"}}");
+    assert_int_equal(mkdir(path_of("model/sub"), 0700), 0);
+    assert_int_equal(open_folder(NULL), CLV_EIO);
     /* A link that stays within is fine. */
     assert_int_equal(symlink("one", path_of("model/inner")), 0);
     put_text(index_file, "{\"weight_map\":{\"a\":\"inner\"}}");
     assert_int_equal(open_folder(NULL), CLV_OK);
+}
+
+/* Beyond its limit an index is refused before it is read. */
+static void test_index_limit(void **state)
+{
+    clv_error err = {0};
+
+    (void)state;
+    put_text(index_file, "{}");
+    assert_int_equal(truncate(path_of(index_file), 100000001), 0);
+    assert_int_equal(open_folder(&err), CLV_ELIMIT);
+    assert_non_null(strstr(err.message, "model.safetensors.index.json: 100000001 bytes, at most 100000000"));
 }
 
 /* ---- JSON getters ---- */
@@ -626,6 +645,7 @@ int main(void)
         cmocka_unit_test(test_bad_specs),
         cmocka_unit_test(test_sharded_folder),
         cmocka_unit_test(test_refuse_indexes),
+        cmocka_unit_test(test_index_limit),
         cmocka_unit_test(test_json),
     };
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "io/box.h"
@@ -34,15 +33,6 @@ struct clv_shards {
     original *originals;
     held_part **parts; /* [tensor][part] */
 };
-
-bool clv_shards_exist(const char *folder)
-{
-    char *path = clv_path_join(folder, clv_manifest_name);
-    bool exist = path != NULL && access(path, F_OK) == 0;
-
-    free(path);
-    return exist;
-}
 
 clv_status clv_shards_map(clv_shards *s, clv_error *err)
 {

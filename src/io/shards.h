@@ -10,9 +10,6 @@
 
 typedef struct clv_shards clv_shards;
 
-/* Whether the folder has a manifest. */
-bool clv_shards_exist(const char *folder);
-
 /* Opens every file and checks it against the manifest, but for the tensors' checksums.
  * @return clv_manifest_read's, clv_safetensors_open's; CLV_EFORMAT with file and tensor */
 clv_status clv_shards_open(clv_shards **out, const char *folder, clv_error *err);

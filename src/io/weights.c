@@ -123,27 +123,35 @@ static clv_status open_shards(clv_weights *w, clv_error *err)
     return check_index(w, clv_manifest_name, err);
 }
 
+/* The form that the folder has; two of them are one too many. */
+static clv_status open_form(clv_weights *w, const char *single, const char *index, const char *manifest, clv_error *err)
+{
+    bool is_single = access(single, F_OK) == 0, is_indexed = access(index, F_OK) == 0;
+
+    if (access(manifest, F_OK) == 0 && (is_single || is_indexed))
+        return clv_fail(err, CLV_EFORMAT, "%s: has both %s and %s (or its index); valid: either", w->folder,
+                        clv_manifest_name, single_name);
+    if (access(manifest, F_OK) == 0)
+        return open_shards(w, err);
+    if (is_single)
+        return open_file(w, single_name, false, err);
+    if (is_indexed)
+        return open_indexed(w, index, err);
+    return clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
+                    single_name, clv_manifest_name);
+}
+
 static clv_status open_folder(clv_weights *w, clv_error *err)
 {
     char *single = clv_path_join(w->folder, single_name), *index = clv_path_join(w->folder, clv_weights_index_name);
-    clv_status status;
+    char *manifest = clv_path_join(w->folder, clv_manifest_name);
+    clv_status status = single != NULL && index != NULL && manifest != NULL
+                            ? open_form(w, single, index, manifest, err)
+                            : clv_fail_memory(err, w->folder, strlen(w->folder));
 
-    if (single == NULL || index == NULL)
-        status = clv_fail_memory(err, w->folder, strlen(w->folder));
-    else if (clv_shards_exist(w->folder) && (access(single, F_OK) == 0 || access(index, F_OK) == 0))
-        status = clv_fail(err, CLV_EFORMAT, "%s: has both %s and %s (or its index); valid: either", w->folder,
-                          clv_manifest_name, single_name);
-    else if (clv_shards_exist(w->folder))
-        status = open_shards(w, err);
-    else if (access(single, F_OK) == 0)
-        status = open_file(w, single_name, false, err);
-    else if (access(index, F_OK) == 0)
-        status = open_indexed(w, index, err);
-    else
-        status = clv_fail(err, CLV_ENOTFOUND, "%s: a folder with %s (or its .index.json, or %s) is needed", w->folder,
-                          single_name, clv_manifest_name);
     free(single);
     free(index);
+    free(manifest);
     return status;
 }
 
