@@ -92,53 +92,108 @@ static clv_status add_token(json_t *list, const vocab_reader *r, const char *tex
     for (size_t i = 0; i < json_array_size(list); i++)
         if (strcmp(json_string_value(json_object_get(json_array_get(list, i), "content")), text) == 0)
             return CLV_OK;
-    json_t *token = json_pack("{s:s, s:O, s:b}", "content", text, "id", json_object_get(r->vocab, text), "special",
-                              special ? 1 : 0);
+    json_t *token =
+        json_pack("{s:s, s:O, s:b, s:b, s:b, s:b, s:b}", "content", text, "id", json_object_get(r->vocab, text),
+                  "special", special ? 1 : 0, "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 0);
     return token && json_array_append_new(list, token) == 0 ? CLV_OK : clv_fail_memory(r->err, r->where, strlen(text));
+}
+
+enum { SPECIALS = 5 };
+
+/* The list of added tokens, with the special ones: a key of tokenizer_config.json each, and what it usually is. */
+static clv_status read_specials(json_t **added, const char *text[SPECIALS], const vocab_reader *r,
+                                const char *const specials[SPECIALS][2])
+{
+    *added = json_array();
+    clv_status status = *added ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof *added);
+    for (int i = 0; status == CLV_OK && i < SPECIALS; i++) {
+        status = special_text(&text[i], r, specials[i][0], specials[i][1]);
+        if (status == CLV_OK)
+            status = add_token(*added, r, text[i], true);
+    }
+    if (status != CLV_OK)
+        json_decref(*added);
+    return status;
+}
+
+/* ---- decoders ---- */
+
+/* What transformers' clean_up_tokenization_spaces does to decoded text, as steps. NULL: out of memory. */
+static json_t *cleaned(json_t *decoder)
+{
+    static const char *const rules[][2] = {{" .", "."},     {" ?", "?"},     {" !", "!"},   {" ,", ","},
+                                           {" ' ", "'"},    {" n't", "n't"}, {" 'm", "'m"}, {" 's", "'s"},
+                                           {" 've", "'ve"}, {" 're", "'re"}};
+    json_t *steps = json_pack("[o, {s:s}]", decoder, "type", "Fuse");
+    for (size_t i = 0; steps && i < sizeof rules / sizeof rules[0]; i++) {
+        json_t *step = json_pack("{s:s, s:{s:s}, s:s}", "type", "Replace", "pattern", "String", rules[i][0], "content",
+                                 rules[i][1]);
+        if (json_array_append_new(steps, step) != 0) {
+            json_decref(steps);
+            steps = NULL;
+        }
+    }
+    return steps ? json_pack("{s:s, s:o}", "type", "Sequence", "decoders", steps) : NULL;
+}
+
+/* Tokens with spaces between, but for those with the prefix. */
+static clv_status word_decoder(json_t **out, const vocab_reader *r, const char *prefix, bool cleanup)
+{
+    bool clean = false;
+    CLV_TRY(clv_json_bool(&clean, r->config, "clean_up_tokenization_spaces", CLV_JSON_OPTIONAL, r->settings, r->err));
+    *out = json_pack("{s:s, s:s, s:b}", "type", "WordPiece", "prefix", prefix, "cleanup", (int)cleanup);
+    if (*out && clean)
+        *out = cleaned(*out);
+    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof *out);
 }
 
 /* ---- families ---- */
 
-/* A template of one token before the text and one behind it. */
+/* A token before the text and one behind it. */
 static json_t *around(const vocab_reader *r, const char *before, const char *after)
 {
     return json_pack("{s:s, s:[s, O], s:[s, O]}", "type", "BertProcessing", "cls", before,
                      json_object_get(r->vocab, before), "sep", after, json_object_get(r->vocab, after));
 }
 
+static clv_status bert_normalizer(json_t **out, const vocab_reader *r)
+{
+    bool lower = true, chinese = true;
+    CLV_TRY(clv_json_bool(&lower, r->config, "do_lower_case", CLV_JSON_OPTIONAL, r->settings, r->err));
+    CLV_TRY(clv_json_bool(&chinese, r->config, "tokenize_chinese_chars", CLV_JSON_OPTIONAL, r->settings, r->err));
+    bool accents = lower;
+    CLV_TRY(clv_json_bool(&accents, r->config, "strip_accents", CLV_JSON_OPTIONAL, r->settings, r->err));
+    *out = json_pack("{s:s, s:b, s:b, s:b, s:b}", "type", "BertNormalizer", "clean_text", 1, "handle_chinese_chars",
+                     (int)chinese, "strip_accents", (int)accents, "lowercase", (int)lower);
+    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof *out);
+}
+
 /* transformers' BertTokenizer. */
 static clv_status bert(json_t **out, const vocab_reader *r)
 {
-    static const char *const specials[][2] = {{"unk_token", "[UNK]"},
-                                              {"sep_token", "[SEP]"},
-                                              {"pad_token", "[PAD]"},
-                                              {"cls_token", "[CLS]"},
-                                              {"mask_token", "[MASK]"}};
-    const char *text[5];
-    bool lower = true, chinese = true, accents = true;
+    static const char *const specials[SPECIALS][2] = {{"unk_token", "[UNK]"},
+                                                      {"cls_token", "[CLS]"},
+                                                      {"sep_token", "[SEP]"},
+                                                      {"pad_token", "[PAD]"},
+                                                      {"mask_token", "[MASK]"}};
+    const char *text[SPECIALS];
+    json_t *added = NULL, *normalizer = NULL, *decoder = NULL;
     CLV_TRY(read_lines(r, false));
-    CLV_TRY(clv_json_bool(&lower, r->config, "do_lower_case", CLV_JSON_OPTIONAL, r->settings, r->err));
-    CLV_TRY(clv_json_bool(&chinese, r->config, "tokenize_chinese_chars", CLV_JSON_OPTIONAL, r->settings, r->err));
-    accents = lower;
-    CLV_TRY(clv_json_bool(&accents, r->config, "strip_accents", CLV_JSON_OPTIONAL, r->settings, r->err));
-    json_t *added = json_array();
-    clv_status status = added ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof added);
-    for (int i = 0; status == CLV_OK && i < 5; i++) {
-        status = special_text(&text[i], r, specials[i][0], specials[i][1]);
-        if (status == CLV_OK)
-            status = add_token(added, r, text[i], true);
+    CLV_TRY(read_specials(&added, text, r, specials));
+    clv_status status = bert_normalizer(&normalizer, r);
+    if (status == CLV_OK)
+        status = word_decoder(&decoder, r, "##", true);
+    if (status == CLV_OK) {
+        *out = json_pack("{s:{s:s, s:s, s:s, s:i, s:O}, s:O, s:{s:s}, s:O, s:o, s:O}", "model", "type", "WordPiece",
+                         "unk_token", text[0], "continuing_subword_prefix", "##", "max_input_chars_per_word", 100,
+                         "vocab", r->vocab, "normalizer", normalizer, "pre_tokenizer", "type", "BertPreTokenizer",
+                         "decoder", decoder, "post_processor", around(r, text[1], text[2]), "added_tokens", added);
+        status = *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
     }
-    if (status != CLV_OK) {
-        json_decref(added);
-        return status;
-    }
-    *out = json_pack("{s:{s:s, s:s, s:s, s:i, s:O}, s:{s:s, s:b, s:b, s:b, s:b}, s:{s:s}, s:{s:s, s:s, s:b}, s:o, s:o}",
-                     "model", "type", "WordPiece", "unk_token", text[0], "continuing_subword_prefix", "##",
-                     "max_input_chars_per_word", 100, "vocab", r->vocab, "normalizer", "type", "BertNormalizer",
-                     "clean_text", 1, "handle_chinese_chars", (int)chinese, "strip_accents", (int)accents, "lowercase",
-                     (int)lower, "pre_tokenizer", "type", "BertPreTokenizer", "decoder", "type", "WordPiece", "prefix",
-                     "##", "cleanup", 1, "post_processor", around(r, text[3], text[1]), "added_tokens", added);
-    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
+    json_decref(added);
+    json_decref(normalizer);
+    json_decref(decoder);
+    return status;
 }
 
 /* The separators of Python's str.split that are no white space to Unicode, as spaces. */
@@ -155,34 +210,31 @@ static json_t *python_spaces(void)
 /* transformers' EsmTokenizer: each token of the vocabulary is cut out wherever it stands; what is left is unknown, word by word. */
 static clv_status esm(json_t **out, const vocab_reader *r)
 {
-    static const char *const specials[][2] = {{"unk_token", "<unk>"},
-                                              {"cls_token", "<cls>"},
-                                              {"eos_token", "<eos>"},
-                                              {"pad_token", "<pad>"},
-                                              {"mask_token", "<mask>"}};
-    const char *text[5], *token;
-    json_t *id;
+    static const char *const specials[SPECIALS][2] = {{"unk_token", "<unk>"},
+                                                      {"cls_token", "<cls>"},
+                                                      {"eos_token", "<eos>"},
+                                                      {"pad_token", "<pad>"},
+                                                      {"mask_token", "<mask>"}};
+    const char *text[SPECIALS], *token;
+    json_t *added = NULL, *decoder = NULL, *id;
     CLV_TRY(read_lines(r, true));
-    json_t *added = json_array();
-    clv_status status = added ? CLV_OK : clv_fail_memory(r->err, r->where, sizeof added);
-    for (int i = 0; status == CLV_OK && i < 5; i++) {
-        status = special_text(&text[i], r, specials[i][0], specials[i][1]);
-        if (status == CLV_OK)
-            status = add_token(added, r, text[i], true);
-    }
+    CLV_TRY(read_specials(&added, text, r, specials));
+    clv_status status = word_decoder(&decoder, r, "\n", false); /* no token has a line's end in it */
     json_object_foreach(r->vocab, token, id)
     {
         if (status == CLV_OK)
             status = add_token(added, r, token, false);
     }
-    if (status != CLV_OK) {
-        json_decref(added);
-        return status;
+    if (status == CLV_OK) {
+        *out = json_pack("{s:{s:s, s:s, s:O}, s:o, s:{s:s}, s:O, s:o, s:O}", "model", "type", "WordLevel", "unk_token",
+                         text[0], "vocab", r->vocab, "normalizer", python_spaces(), "pre_tokenizer", "type",
+                         "WhitespaceSplit", "decoder", decoder, "post_processor", around(r, text[1], text[2]),
+                         "added_tokens", added);
+        status = *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
     }
-    *out = json_pack("{s:{s:s, s:s, s:O}, s:o, s:{s:s}, s:o, s:o}", "model", "type", "WordLevel", "unk_token", text[0],
-                     "vocab", r->vocab, "normalizer", python_spaces(), "pre_tokenizer", "type", "WhitespaceSplit",
-                     "post_processor", around(r, text[1], text[2]), "added_tokens", added);
-    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, json_object_size(r->vocab));
+    json_decref(added);
+    json_decref(decoder);
+    return status;
 }
 
 /* ---- which ---- */

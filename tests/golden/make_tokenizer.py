@@ -188,8 +188,11 @@ def main():
     bert_tokens = [token for token, _ in sorted(newer["bert"].get_vocab().items(), key=lambda item: item[1])]
     vocab_cases(out / "bert_vocab", bert_tokens, {"config.json": {"model_type": "bert"}}, BertTokenizer, texts(MORE_WORDS))
     vocab_cases(out / "bert_vocab_cased", bert_tokens, {"tokenizer_config.json": {
-        "tokenizer_class": "BertTokenizer", "do_lower_case": False, "tokenize_chinese_chars": False}}, BertTokenizer, texts(MORE_WORDS))
+        "tokenizer_class": "BertTokenizer", "do_lower_case": False, "tokenize_chinese_chars": False,
+        "clean_up_tokenization_spaces": True}}, BertTokenizer, texts(MORE_WORDS))
     vocab_cases(out / "esm_vocab", ESM_TOKENS, {"config.json": {"model_type": "esm"}}, EsmTokenizer, sequences())
+    vocab_cases(out / "esm_vocab_clean", ESM_TOKENS, {"tokenizer_config.json": {
+        "tokenizer_class": "EsmTokenizer", "clean_up_tokenization_spaces": True}}, EsmTokenizer, sequences())
 
 
 main()
