@@ -34,7 +34,8 @@ static const char *in_build(char *out, size_t size, const char *name)
 #define FILE_NAME "test_tokenizer_refused.json"
 
 static const char whole[] =
-    "{\"added_tokens\":[{\"id\":0,\"content\":\"<u>\",\"special\":true}],\"normalizer\":null,\"pre_tokenizer\":null,"
+    "{\"added_tokens\":[{\"id\":0,\"content\":\"<u>\",\"special\":true,\"lstrip\":false,\"rstrip\":false,"
+    "\"single_word\":false,\"normalized\":false}],\"normalizer\":null,\"pre_tokenizer\":null,"
     "\"post_processor\":null,\"decoder\":null,"
     "\"model\":{\"type\":\"BPE\",\"vocab\":{\"<u>\":0,\"a\":1,\"b\":2,\"ab\":3},\"merges\":[\"a b\"]}}";
 
@@ -114,6 +115,8 @@ static void test_file(void **state)
     open_text("[]", 2, CLV_EFORMAT, "not a JSON object");
     open_text("{}", 2, CLV_EFORMAT, "\"model\" must be an object");
     open_text("{\"model\":{}}", 12, CLV_EFORMAT, "\"vocab\" must be an object");
+    refused("\"normalizer\":null", "\"version\":\"2.0\"", CLV_EUNSUPPORTED, "the version '2.0'");
+    refused("\"normalizer\":null", "\"truncation\":7", CLV_EFORMAT, "\"truncation\" must be an object or null");
     refused("\"type\":\"BPE\",", "", CLV_EUNSUPPORTED,
             "the model '' is not supported; valid: BPE, WordPiece, WordLevel");
     refused("\"BPE\"", "\"Unigram\"", CLV_EUNSUPPORTED,
@@ -191,14 +194,17 @@ static void test_added(void **state)
     refused("\"<u>\",\"special\"", "\"\",\"special\"", CLV_EFORMAT, "the added token 1: \"content\" is empty");
     refused("\"content\":\"<u>\",", "", CLV_EFORMAT, "\"content\" must be a string");
     refused("\"special\":true", "\"special\":1", CLV_EFORMAT, "\"special\" must be true or false");
-    refused("\"special\":true}", "\"special\":true},{\"id\":0,\"content\":\"<u>\"}", CLV_EFORMAT,
-            "two added tokens are '<u>'");
-    refused(
-        "\"special\":true}],\"normalizer\":null",
-        "\"normalized\":true}],\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"<u>\"},\"content\":\"\"}",
-        CLV_EFORMAT, "nothing is left of an added token");
-    refused("\"added_tokens\":[{\"id\":0,\"content\":\"<u>\",\"special\":true}]", "\"added_tokens\":7", CLV_EFORMAT,
-            "\"added_tokens\" must be a list");
+    refused("\"lstrip\":false", "\"lstrip\":null", CLV_EFORMAT, "\"lstrip\" must be true or false");
+    refused("\"rstrip\":false,", "", CLV_EFORMAT, "\"rstrip\" is missing");
+    refused("\"normalized\":false}",
+            "\"normalized\":false},{\"id\":0,\"content\":\"<u>\",\"special\":true,\"lstrip\":false,\"rstrip\":false,"
+            "\"single_word\":false,\"normalized\":false}",
+            CLV_EFORMAT, "two added tokens are '<u>'");
+    refused("\"normalized\":false}],\"normalizer\":null",
+            "\"normalized\":true}],\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":\"<u>\"},"
+            "\"content\":\"\"}",
+            CLV_EFORMAT, "nothing is left of an added token");
+    refused("\"added_tokens\":[", "\"added_tokens\":7,\"more\":[", CLV_EFORMAT, "\"added_tokens\" must be a list");
 }
 
 static void test_normalizer(void **state)
@@ -234,19 +240,25 @@ static void test_pre_tokenizer(void **state)
     pre_tokenizer("{\"type\":\"UnicodeScripts\"}", CLV_EUNSUPPORTED,
                   "the pre-tokenizer 'UnicodeScripts' is not supported; valid: Metaspace, ByteLevel, Split, "
                   "BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation, Digits, Sequence");
-    pre_tokenizer("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a+)+$\"},\"behavior\":\"Isolated\"}", CLV_EUNSUPPORTED,
+    pre_tokenizer("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(a+)+$\"},\"behavior\":\"Isolated\",\"invert\":false}",
+                  CLV_EUNSUPPORTED,
                   "the pre-tokenizer Split: the pattern '(a+)+$' is not supported; valid: those of GPT-2, Llama 3, "
                   "Qwen2");
-    pre_tokenizer("{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"Isolated\"}", CLV_EUNSUPPORTED,
-                  "the pattern 'String'");
-    pre_tokenizer("{\"type\":\"Split\",\"behavior\":\"Isolated\"}", CLV_EFORMAT, "the pre-tokenizer Split:");
+    pre_tokenizer("{\"type\":\"Split\",\"pattern\":{\"String\":\" \"},\"behavior\":\"Isolated\",\"invert\":false}",
+                  CLV_EUNSUPPORTED, "the pattern 'String'");
+    pre_tokenizer("{\"type\":\"Split\",\"behavior\":\"Isolated\",\"invert\":false}", CLV_EFORMAT,
+                  "the pre-tokenizer Split:");
     pre_tokenizer("{\"type\":\"Split\",\"pattern\":{\"Regex\":\"'s|'t|'re|'ve|'m|'ll|'d| ?\\\\p{L}+| ?\\\\p{N}+| "
-                  "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Removed\"}",
+                  "?[^\\\\s\\\\p{L}\\\\p{N}]+|\\\\s+(?!\\\\S)|\\\\s+\"},\"behavior\":\"Removed\",\"invert\":false}",
                   CLV_EUNSUPPORTED, "the behavior 'Removed' is not supported; valid: Isolated");
     pre_tokenizer("{\"type\":\"Punctuation\",\"behavior\":\"Gone\"}", CLV_EUNSUPPORTED,
                   "the pre-tokenizer Punctuation: the behavior 'Gone'");
     pre_tokenizer("{\"type\":\"Digits\"}", CLV_EFORMAT, "\"individual_digits\" is missing");
-    pre_tokenizer("{\"type\":\"ByteLevel\",\"use_regex\":7}", CLV_EFORMAT, "\"use_regex\" must be true or false");
+    pre_tokenizer("{\"type\":\"ByteLevel\",\"add_prefix_space\":true}", CLV_EFORMAT, "\"trim_offsets\" is missing");
+    pre_tokenizer("{\"type\":\"ByteLevel\",\"add_prefix_space\":true,\"trim_offsets\":true,\"use_regex\":null}",
+                  CLV_EFORMAT, "\"use_regex\" must be true or false");
+    pre_tokenizer("{\"type\":\"Sequence\",\"pretokenizers\":[null]}", CLV_EUNSUPPORTED,
+                  "the pre-tokenizer 'null' is not supported");
     pre_tokenizer("{\"type\":\"Metaspace\",\"replacement\":\"ab\"}", CLV_EFORMAT,
                   "\"replacement\" must be one character");
     pre_tokenizer("{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"last\"}", CLV_EUNSUPPORTED,
@@ -265,17 +277,34 @@ static void test_post_processor(void **state)
     (void)state;
     post_processor("{\"type\":\"Other\"}", CLV_EUNSUPPORTED, "the post-processor 'Other' is not supported; valid:");
     post_processor("{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
-                   "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{}}",
+                   "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{},\"pair\":[]}",
                    CLV_EFORMAT, "the post-processor TemplateProcessing: '<s>' is not among its special_tokens");
     post_processor("{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
-                   "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<s>\":{\"ids\":[9]}}}",
+                   "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<s>\":{\"ids\":[9],\"tokens\":["
+                   "\"<s>\"]}},\"pair\":[]}",
                    CLV_EFORMAT, "names a token of an id (9) that there is not; valid: 0 to 3");
-    post_processor("{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\"}}]}", CLV_EUNSUPPORTED,
-                   "the sequence 'B'");
-    post_processor("{\"type\":\"TemplateProcessing\"}", CLV_EUNSUPPORTED, "has the text 0 times; valid: once");
-    post_processor("{\"type\":\"RobertaProcessing\",\"cls\":[\"<u>\",0],\"sep\":[\"<s>\",7]}", CLV_EFORMAT,
-                   "the post-processor RobertaProcessing: names a token of an id (7)");
-    post_processor("{\"type\":\"BertProcessing\"}", CLV_EFORMAT, "names a token of an id (-1)");
+    post_processor(
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"B\",\"type_id\":0}}],\"pair\":[]}",
+        CLV_EUNSUPPORTED, "the sequence 'B'");
+    post_processor(
+        "{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
+        "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{\"<s>\":{\"ids\":[0],\"tokens\":[]}},"
+        "\"pair\":[]}",
+        CLV_EFORMAT, "'<s>' must have as many \"ids\" as \"tokens\", one at least");
+    post_processor("{\"type\":\"TemplateProcessing\",\"pair\":[]}", CLV_EFORMAT, "\"single\" must be a list");
+    post_processor("{\"type\":\"TemplateProcessing\",\"single\":[]}", CLV_EFORMAT, "\"pair\" must be a list");
+    post_processor("{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}}],\"pair\":[]}",
+                   CLV_EFORMAT, "\"single\", item 1 must be a Sequence or a SpecialToken with \"id\" and \"type_id\"");
+    post_processor("{\"type\":\"TemplateProcessing\",\"single\":[],\"pair\":[]}", CLV_EUNSUPPORTED,
+                   "has the text 0 times; valid: once");
+    post_processor("{\"type\":\"RobertaProcessing\",\"cls\":[\"<u>\",0],\"sep\":[\"<s>\",7],\"trim_offsets\":true,"
+                   "\"add_prefix_space\":true}",
+                   CLV_EFORMAT, "the post-processor RobertaProcessing: names a token of an id (7)");
+    post_processor("{\"type\":\"RobertaProcessing\",\"cls\":[\"<u>\",0],\"sep\":[\"<u>\",0]}", CLV_EFORMAT,
+                   "\"trim_offsets\" is missing");
+    post_processor("{\"type\":\"BertProcessing\"}", CLV_EFORMAT, "\"cls\" must be [\"token\", id]");
+    post_processor("{\"type\":\"ByteLevel\"}", CLV_EFORMAT, "\"add_prefix_space\" is missing");
+    post_processor("{\"type\":\"Sequence\",\"processors\":7}", CLV_EFORMAT, "\"processors\" must be a list");
 }
 
 static void test_decoder(void **state)

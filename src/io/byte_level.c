@@ -54,7 +54,7 @@ static clv_status read_split(void **out, const clv_token_reader *r, const json_t
         return clv_reader_unsupported(r, "the pattern", "String", clv_split_pattern_names);
     CLV_TRY(clv_json_string(&expression, pattern, "Regex", CLV_JSON_REQUIRED, r->where, r->err));
     CLV_TRY(clv_json_string(&behavior, json, "behavior", CLV_JSON_REQUIRED, r->where, r->err));
-    CLV_TRY(clv_json_bool(&invert, json, "invert", CLV_JSON_OPTIONAL, r->where, r->err));
+    CLV_TRY(clv_json_bool(&invert, json, "invert", CLV_JSON_REQUIRED, r->where, r->err));
     const clv_split_pattern *known = clv_split_pattern_find(expression);
     if (!known)
         return clv_reader_unsupported(r, "the pattern", expression, clv_split_pattern_names);
@@ -75,6 +75,15 @@ const clv_component clv_split_by_pattern = {.type = "Split", .read = read_split,
 
 /* ---- ByteLevel ---- */
 
+clv_status clv_reader_byte_level(bool *prefix_space, bool *own_pattern, const clv_token_reader *r, const json_t *json)
+{
+    bool trim_offsets;
+    *own_pattern = true;
+    CLV_TRY(clv_json_bool(prefix_space, json, "add_prefix_space", CLV_JSON_REQUIRED, r->where, r->err));
+    CLV_TRY(clv_json_bool(&trim_offsets, json, "trim_offsets", CLV_JSON_REQUIRED, r->where, r->err));
+    return clv_reader_flag(own_pattern, r, json, "use_regex");
+}
+
 typedef struct byte_level_options {
     bool prefix_space, own_pattern;
 } byte_level_options;
@@ -83,9 +92,7 @@ static clv_status read_byte_level(void **out, const clv_token_reader *r, const j
 {
     CLV_TRY(clv_reader_options(out, r, sizeof(byte_level_options)));
     byte_level_options *o = *out;
-    o->prefix_space = o->own_pattern = true;
-    CLV_TRY(clv_json_bool(&o->own_pattern, json, "use_regex", CLV_JSON_OPTIONAL, r->where, r->err));
-    return clv_json_bool(&o->prefix_space, json, "add_prefix_space", CLV_JSON_OPTIONAL, r->where, r->err);
+    return clv_reader_byte_level(&o->prefix_space, &o->own_pattern, r, json);
 }
 
 /* [begin, end) with bytes spelled as characters, as a piece. */
@@ -115,6 +122,14 @@ static clv_status run_byte_level(clv_pieces *out, const void *options, const clv
 const clv_component clv_split_byte_level = {.type = "ByteLevel", .read = read_byte_level, .split = run_byte_level};
 
 /* ---- decoding ---- */
+
+/* As its fields say nothing here, they are checked alone. */
+static clv_status read_decoder(void **out, const clv_token_reader *r, const json_t *json)
+{
+    bool prefix_space, own_pattern;
+    (void)out;
+    return clv_reader_byte_level(&prefix_space, &own_pattern, r, json);
+}
 
 /* All texts as one: the bytes that their characters stand for (a text with a character that stands for none: as it is), what is
  * not UTF-8 among them as U+FFFD. */
@@ -150,4 +165,4 @@ static clv_status decode_byte_level(clv_token_texts *all, const void *options, c
     return CLV_OK;
 }
 
-const clv_component clv_decode_byte_level = {.type = "ByteLevel", .decode = decode_byte_level};
+const clv_component clv_decode_byte_level = {.type = "ByteLevel", .read = read_decoder, .decode = decode_byte_level};

@@ -24,11 +24,34 @@ static clv_status insert(clv_special_ids *ids, int at, const clv_token_reader *r
 
 static clv_status special_ids(const json_t **ids, const clv_token_reader *r, const json_t *json, const json_t *special)
 {
-    const char *name = NULL;
-    CLV_TRY(clv_json_string(&name, special, "id", CLV_JSON_REQUIRED, r->where, r->err));
-    *ids = json_object_get(json_object_get(json_object_get(json, "special_tokens"), name), "ids");
-    if (json_array_size(*ids) == 0)
+    const char *name = json_string_value(json_object_get(special, "id"));
+    const json_t *token = json_object_get(json_object_get(json, "special_tokens"), name);
+    const json_t *names = json_object_get(token, "tokens");
+    *ids = json_object_get(token, "ids");
+    if (!token)
         return clv_fail(r->err, CLV_EFORMAT, "%s: '%s' is not among its special_tokens", r->where, name);
+    bool listed = json_array_size(*ids) > 0 && json_array_size(names) == json_array_size(*ids);
+    for (size_t i = 0; i < json_array_size(names); i++)
+        listed = listed && json_is_string(json_array_get(names, i));
+    return listed ? CLV_OK
+                  : clv_fail(r->err, CLV_EFORMAT, "%s: '%s' must have as many \"ids\" as \"tokens\", one at least",
+                             r->where, name);
+}
+
+/* A list of {"Sequence": {"id": "A", "type_id": 0}} and {"SpecialToken": ...}. */
+static clv_status check_items(const clv_token_reader *r, const json_t *json, const char *key)
+{
+    const json_t *list = json_object_get(json, key);
+    if (!json_is_array(list))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a list", r->where, key);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i), *special = json_object_get(item, "SpecialToken");
+        const json_t *piece = special ? special : json_object_get(item, "Sequence");
+        if (!json_is_string(json_object_get(piece, "id")) || !json_is_integer(json_object_get(piece, "type_id")))
+            return clv_fail(r->err, CLV_EFORMAT,
+                            "%s: \"%s\", item %zu must be a Sequence or a SpecialToken with \"id\" and \"type_id\"",
+                            r->where, key, i + 1);
+    }
     return CLV_OK;
 }
 
@@ -38,11 +61,13 @@ static clv_status read_template(const clv_token_reader *r, const json_t *json)
     const json_t *single = json_object_get(json, "single"), *ids;
     clv_special_ids *before = &r->t->before, *after = &r->t->after;
     int in_front = 0, texts = 0;
+    CLV_TRY(check_items(r, json, "single"));
+    CLV_TRY(check_items(r, json, "pair"));
     for (size_t i = 0; i < json_array_size(single); i++) {
         const json_t *item = json_array_get(single, i), *special = json_object_get(item, "SpecialToken");
         const char *sequence = json_string_value(json_object_get(json_object_get(item, "Sequence"), "id"));
-        if (!special && (!sequence || strcmp(sequence, "A") != 0))
-            return clv_reader_unsupported(r, "in \"single\", the sequence", sequence ? sequence : "", "A");
+        if (!special && strcmp(sequence, "A") != 0)
+            return clv_reader_unsupported(r, "in \"single\", the sequence", sequence, "A");
         texts += !special;
         if (!special)
             continue;
@@ -60,21 +85,42 @@ const clv_post_processor clv_process_template = {"TemplateProcessing", read_temp
 
 /* ---- BertProcessing and RobertaProcessing: cls, the text, sep ---- */
 
-static clv_status read_pair(const clv_token_reader *r, const json_t *json)
+/* The id of a ["token", id]. */
+static clv_status pair_id(const json_t **id, const clv_token_reader *r, const json_t *json, const char *key)
 {
-    CLV_TRY(insert(&r->t->before, 0, r, json_array_get(json_object_get(json, "cls"), 1)));
-    return insert(&r->t->after, r->t->after.n, r, json_array_get(json_object_get(json, "sep"), 1));
+    const json_t *pair = json_object_get(json, key);
+    *id = json_array_get(pair, 1);
+    if (json_array_size(pair) == 2 && json_is_string(json_array_get(pair, 0)) && json_is_integer(*id))
+        return CLV_OK;
+    return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be [\"token\", id]", r->where, key);
 }
 
-const clv_post_processor clv_process_bert = {"BertProcessing", read_pair};
-const clv_post_processor clv_process_roberta = {"RobertaProcessing", read_pair};
+static clv_status read_bert(const clv_token_reader *r, const json_t *json)
+{
+    const json_t *before, *after;
+    CLV_TRY(pair_id(&before, r, json, "cls"));
+    CLV_TRY(pair_id(&after, r, json, "sep"));
+    CLV_TRY(insert(&r->t->before, 0, r, before));
+    return insert(&r->t->after, r->t->after.n, r, after);
+}
+
+static clv_status read_roberta(const clv_token_reader *r, const json_t *json)
+{
+    bool of_offsets;
+    CLV_TRY(clv_json_bool(&of_offsets, json, "trim_offsets", CLV_JSON_REQUIRED, r->where, r->err));
+    CLV_TRY(clv_json_bool(&of_offsets, json, "add_prefix_space", CLV_JSON_REQUIRED, r->where, r->err));
+    return read_bert(r, json);
+}
+
+const clv_post_processor clv_process_bert = {"BertProcessing", read_bert};
+const clv_post_processor clv_process_roberta = {"RobertaProcessing", read_roberta};
 
 /* ---- ByteLevel: of offsets alone ---- */
 
-static clv_status read_nothing(const clv_token_reader *r, const json_t *json)
+static clv_status read_byte_level(const clv_token_reader *r, const json_t *json)
 {
-    (void)r, (void)json;
-    return CLV_OK;
+    bool prefix_space, own_pattern;
+    return clv_reader_byte_level(&prefix_space, &own_pattern, r, json);
 }
 
-const clv_post_processor clv_process_byte_level = {"ByteLevel", read_nothing};
+const clv_post_processor clv_process_byte_level = {"ByteLevel", read_byte_level};

@@ -49,7 +49,8 @@ static clv_status read_punctuation(void **out, const clv_token_reader *r, const 
     static const char *const names[] = {"Isolated", "Removed", "Contiguous", "MergedWithPrevious", "MergedWithNext"};
     const char *name = names[0];
     CLV_TRY(clv_reader_options(out, r, sizeof(behavior)));
-    CLV_TRY(clv_json_string(&name, json, "behavior", CLV_JSON_OPTIONAL, r->where, r->err));
+    if (json_object_get(json, "behavior"))
+        CLV_TRY(clv_json_string(&name, json, "behavior", CLV_JSON_REQUIRED, r->where, r->err));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(names[i], name) == 0) {
             *(behavior *)*out = (behavior)i;

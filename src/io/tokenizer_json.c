@@ -46,6 +46,13 @@ clv_status clv_reader_text(clv_text_span *out, const clv_token_reader *r, const 
     return out->text ? CLV_OK : clv_fail_memory(r->err, r->where, out->size);
 }
 
+clv_status clv_reader_flag(bool *out, const clv_token_reader *r, const json_t *json, const char *key)
+{
+    /* null is what an optional value may be, and a flag may not */
+    clv_json_need need = json_object_get(json, key) ? CLV_JSON_REQUIRED : CLV_JSON_OPTIONAL;
+    return clv_json_bool(out, json, key, need, r->where, r->err);
+}
+
 clv_status clv_reader_options(void **out, const clv_token_reader *r, size_t size)
 {
     *out = clv_arena_alloc(r->t->arena, 1, size);
@@ -132,7 +139,8 @@ static clv_status read_steps(clv_steps *steps, const clv_token_reader *r, const 
         return clv_fail(r->err, CLV_EFORMAT, "%s: the %s Sequence: \"%s\" must be a list", r->where, p->name,
                         p->sequence);
     for (size_t i = 0; i < json_array_size(list); i++)
-        CLV_TRY(read_steps(steps, r, p, json_array_get(list, i)));
+        CLV_TRY(json_is_null(json_array_get(list, i)) ? unknown_type(r, p, "null")
+                                                      : read_steps(steps, r, p, json_array_get(list, i)));
     return CLV_OK;
 }
 
@@ -151,6 +159,9 @@ static clv_status read_post_processor(const clv_token_reader *r, const json_t *j
         return clv_reader_unsupported(r, "the post-processor", type,
                                       "TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel, Sequence");
     const json_t *list = json_object_get(json, "processors");
+    if (!json_is_array(list))
+        return clv_fail(r->err, CLV_EFORMAT, "%s: the post-processor Sequence: \"processors\" must be a list",
+                        r->where);
     for (size_t i = 0; i < json_array_size(list); i++)
         CLV_TRY(read_post_processor(r, json_array_get(list, i)));
     return CLV_OK;
@@ -219,7 +230,7 @@ static clv_status reserve_ids(const clv_token_reader *r, const json_t *vocab, co
     int64_t largest = -1;
     if (!json_is_object(vocab))
         return clv_fail(r->err, CLV_EFORMAT, "%s: the model's \"vocab\" must be an object", r->where);
-    if (added && !json_is_null(added) && !json_is_array(added))
+    if (added && !json_is_array(added))
         return clv_fail(r->err, CLV_EFORMAT, "%s: \"added_tokens\" must be a list", r->where);
     CLV_TRY(largest_id(&largest, r, vocab, added));
     if (largest < 0)
@@ -260,7 +271,7 @@ static clv_status read_added_token(clv_added_token *out, const clv_token_reader 
     CLV_TRY(clv_reader_text(&out->text, r, json, "content"));
     CLV_TRY(clv_json_int(&out->id, json, "id", CLV_JSON_REQUIRED, 0, t->size - 1, r->where, r->err));
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
-        CLV_TRY(clv_json_bool(flags[i].set, json, flags[i].key, CLV_JSON_OPTIONAL, r->where, r->err));
+        CLV_TRY(clv_json_bool(flags[i].set, json, flags[i].key, CLV_JSON_REQUIRED, r->where, r->err));
     if (out->text.size == 0)
         return clv_fail(r->err, CLV_EFORMAT, "%s: \"content\" is empty", r->where);
     int64_t known = clv_vocab_find(&t->vocab, out->text);
@@ -330,16 +341,34 @@ static clv_status read_added(const clv_token_reader *r, const json_t *list)
     return fill_trie(&t->normalized, r, true);
 }
 
+/* Truncation and padding are for batches, which callers make themselves. */
+static clv_status check_head(const clv_token_reader *r, const json_t *document)
+{
+    static const char *const ignored[] = {"truncation", "padding"};
+    const char *version = "1.0";
+    CLV_TRY(clv_json_check_object(document, r->where, r->err));
+    if (json_object_get(document, "version"))
+        CLV_TRY(clv_json_string(&version, document, "version", CLV_JSON_REQUIRED, r->where, r->err));
+    if (strcmp(version, "1.0") != 0)
+        return clv_reader_unsupported(r, "the version", version, "1.0");
+    for (size_t i = 0; i < 2; i++) {
+        const json_t *value = json_object_get(document, ignored[i]);
+        if (value && !json_is_null(value) && !json_is_object(value))
+            return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be an object or null", r->where, ignored[i]);
+    }
+    return json_is_object(json_object_get(document, "model"))
+               ? CLV_OK
+               : clv_fail(r->err, CLV_EFORMAT, "%s: \"model\" must be an object", r->where);
+}
+
 clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err)
 {
     static const part normalizer = {"normalizer", "normalizers", normalizers},
                       pre_tokenizer = {"pre-tokenizer", "pretokenizers", pre_tokenizers},
                       decoder = {"decoder", "decoders", decoders};
     clv_token_reader r = {.t = t, .where = where, .err = err};
-    CLV_TRY(clv_json_check_object(document, where, err));
+    CLV_TRY(check_head(&r, document));
     const json_t *model = json_object_get(document, "model"), *added = json_object_get(document, "added_tokens");
-    if (!json_is_object(model))
-        return clv_fail(err, CLV_EFORMAT, "%s: \"model\" must be an object", where);
     CLV_TRY(reserve_ids(&r, json_object_get(model, "vocab"), added));
     CLV_TRY(read_model(&r, model));
     CLV_TRY(read_steps(&t->normalizer, &r, &normalizer, json_object_get(document, "normalizer")));

@@ -125,12 +125,16 @@ struct clv_tokenizer {
 
 /* A string kept in the arena. */
 clv_status clv_reader_text(clv_text_span *out, const clv_token_reader *r, const json_t *object, const char *key);
+/* A boolean that may be absent. */
+clv_status clv_reader_flag(bool *out, const clv_token_reader *r, const json_t *json, const char *key);
 /* Zeroed options from the arena. */
 clv_status clv_reader_options(void **out, const clv_token_reader *r, size_t size);
 /* CLV_EUNSUPPORTED: "where: what 'name' is not supported; valid: ..." */
 clv_status clv_reader_unsupported(const clv_token_reader *r, const char *what, const char *name, const char *valid);
 /* json's "type", or "". */
 const char *clv_component_type(const json_t *json);
+/* The fields of a ByteLevel component. */
+clv_status clv_reader_byte_level(bool *prefix_space, bool *own_pattern, const clv_token_reader *r, const json_t *json);
 /* The id of a token that json names by `key`, which the vocabulary must have. */
 clv_status clv_reader_token(int64_t *id, const clv_token_reader *r, const json_t *json, const char *key);
 
