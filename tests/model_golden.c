@@ -11,18 +11,24 @@
 #include <cmocka.h>
 
 #include "graph/graph.h"
+#include "infer/generate.h"
 #include "models/checkpoint.h"
 #include "models/parameters.h"
 
-enum { MAX_PARAMETERS = 64, MAX_INPUTS = 3, IGNORED = -100 };
+enum { MAX_PARAMETERS = 64, MAX_INPUTS = 4, IGNORED = -100, GREEDY = 40 };
 
 struct golden {
     char name[64];
     clv_model model;
     int64_t batch, seq;
     int32_t *ids, *labels;
-    uint8_t *mask; /* NULL: nothing is padding */
-    float *logits, *hidden, loss;
+    int32_t *token_types; /* NULL: all are 0 */
+    uint8_t *mask;        /* NULL: nothing is padding */
+    float *logits; /* NULL: the model has no head, and its loss is the mean of the squares of its hidden states */
+    float *hidden, loss;
+    float bf16_rms; /* distance of the reference's bf16 logits from its f32 */
+    int64_t n_prompt;
+    int32_t *prompt, *greedy; /* [n_prompt], [GREEDY] tokens after it; NULL for encoders */
     clv_checkpoint *weights;
     clv_weights *gradients; /* named as the weights they belong to */
 };
@@ -80,10 +86,16 @@ static void read_values(golden *g, const char *path)
     g->labels = values_of(file, "labels", CLV_I32, NULL);
     g->logits = values_of(file, "logits", CLV_F32, NULL);
     g->hidden = values_of(file, "hidden", CLV_F32, NULL);
-    float *loss = values_of(file, "loss", CLV_F32, NULL);
-    assert_true(g->ids && g->logits && g->hidden && loss);
+    g->token_types = values_of(file, "token_types", CLV_I32, NULL);
+    g->prompt = values_of(file, "greedy.prompt", CLV_I32, &ids);
+    g->n_prompt = g->prompt ? ids.shape[1] : 0;
+    g->greedy = values_of(file, "greedy.tokens", CLV_I32, NULL);
+    float *loss = values_of(file, "loss", CLV_F32, NULL), *rms = values_of(file, "bf16.rms", CLV_F32, NULL);
+    assert_true(g->ids && g->hidden && loss && (g->logits != NULL) == !g->model.headless && (rms || !g->logits));
     g->loss = *loss;
+    g->bf16_rms = rms ? *rms : 0;
     free(loss);
+    free(rms);
     if (!g->labels)
         shift_labels(g);
     clv_safetensors_close(file);
@@ -107,8 +119,11 @@ void golden_close(golden *g)
     free(g->ids);
     free(g->labels);
     free(g->mask);
+    free(g->token_types);
     free(g->logits);
     free(g->hidden);
+    free(g->prompt);
+    free(g->greedy);
     clv_weights_close(g->gradients);
     clv_checkpoint_close(g->weights);
     free(g);
@@ -178,7 +193,7 @@ static void compare_gradients(const char *where, const golden *g, const char *co
 /* The model with everything that is compared as an output. */
 typedef struct built {
     clv_graph *graph;
-    int n; /* parameters */
+    int n, n_outputs; /* parameters; those, hidden, loss and logits */
     const char *names[MAX_PARAMETERS];
     char outputs_named[MAX_PARAMETERS][16];
     float *gradients[MAX_PARAMETERS], *logits, *hidden, loss;
@@ -194,16 +209,40 @@ static float *output(clv_graph *graph, const char *name, clv_value value, clv_bi
     return room;
 }
 
+static clv_value loss_of(clv_graph *graph, const golden *g, clv_value logits, clv_value hidden)
+{
+    if (!g->logits)
+        return clv_reduce(graph, CLV_MEAN, clv_mul(graph, hidden, hidden), (int[]){0, 1, 2}, 3, false);
+    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){g->batch, g->seq}, NULL);
+    return clv_vocab_parallel_cross_entropy(graph, logits, labels, IGNORED);
+}
+
+/* What the graph of loss_of and the model take. */
+static int bind_inputs(clv_binding *inputs, const golden *g)
+{
+    int n = 0;
+    inputs[n++] = (clv_binding){"ids", g->ids};
+    if (g->logits)
+        inputs[n++] = (clv_binding){"labels", g->labels};
+    if (g->mask)
+        inputs[n++] = (clv_binding){"mask", g->mask};
+    if (g->token_types)
+        inputs[n++] = (clv_binding){"token_types", g->token_types};
+    return n;
+}
+
 static void build(built *b, const golden *g, const clv_mesh *mesh, const char *rules)
 {
     clv_error err = {0};
     clv_value hidden, parameters[MAX_PARAMETERS], gradients[MAX_PARAMETERS];
     must(clv_graph_new(&b->graph, mesh, &err), &err);
-    clv_model_build how = {
-        .batch = g->batch, .seq = g->seq, .rules = clv_graph_rules(b->graph, rules), .padding_mask = g->mask};
+    clv_model_build how = {.batch = g->batch,
+                           .seq = g->seq,
+                           .rules = clv_graph_rules(b->graph, rules),
+                           .padding_mask = g->mask,
+                           .token_types = g->token_types};
     clv_value logits = clv_model_forward(b->graph, &g->model, &how, &hidden);
-    clv_value labels = clv_input(b->graph, "labels", CLV_I32, 2, (int64_t[]){g->batch, g->seq}, NULL);
-    clv_value loss = clv_vocab_parallel_cross_entropy(b->graph, logits, labels, IGNORED);
+    clv_value loss = loss_of(b->graph, g, logits, hidden);
     b->n = clv_parameters(b->graph, parameters, MAX_PARAMETERS);
     clv_gradients(b->graph, loss, CLV_NONE, parameters, b->n, gradients);
     must(clv_graph_status(b->graph, &err), &err);
@@ -212,10 +251,12 @@ static void build(built *b, const golden *g, const clv_mesh *mesh, const char *r
         snprintf(b->outputs_named[i], sizeof b->outputs_named[i], "d%d", i);
         b->gradients[i] = output(b->graph, b->outputs_named[i], gradients[i], &b->outputs[i]);
     }
-    b->logits = output(b->graph, "logits", logits, &b->outputs[b->n]);
-    b->hidden = output(b->graph, "hidden", hidden, &b->outputs[b->n + 1]);
+    b->hidden = output(b->graph, "hidden", hidden, &b->outputs[b->n]);
     clv_output(b->graph, "loss", loss, NULL);
-    b->outputs[b->n + 2] = (clv_binding){"loss", &b->loss};
+    b->outputs[b->n + 1] = (clv_binding){"loss", &b->loss};
+    b->n_outputs = b->n + 2;
+    if (g->logits)
+        b->logits = output(b->graph, "logits", logits, &b->outputs[b->n_outputs++]);
 }
 
 static void free_built(built *b)
@@ -234,8 +275,9 @@ static void run(built *b, const golden *g, const clv_mesh *mesh)
     clv_session *session;
     must(clv_compile(&program, b->graph, NULL, &err), &err);
     session = new_session(g, mesh);
-    clv_binding inputs[MAX_INPUTS] = {{"ids", g->ids}, {"labels", g->labels}, {"mask", g->mask}};
-    must(clv_session_run(session, program, inputs, g->mask ? 3 : 2, b->outputs, b->n + 3, &err), &err);
+    clv_binding inputs[MAX_INPUTS];
+    int n_inputs = bind_inputs(inputs, g);
+    must(clv_session_run(session, program, inputs, n_inputs, b->outputs, b->n_outputs, &err), &err);
     clv_session_free(session);
     clv_program_free(program);
 }
@@ -252,7 +294,8 @@ void golden_run_on(const golden *g, const char *mesh_text, const char *rules)
     build(&b, g, &mesh, rules);
     assert_int_equal(b.n, clv_model_parameter_count(&g->model));
     run(&b, g, &mesh);
-    compare(where, "logits", b.logits, g->logits, rows * g->model.vocab, 0);
+    if (g->logits)
+        compare(where, "logits", b.logits, g->logits, rows * g->model.vocab, 0);
     compare(where, "hidden", b.hidden, g->hidden, rows * g->model.hidden, 0);
     compare(where, "loss", &b.loss, &g->loss, 1, 0);
     compare_gradients(where, g, b.names, b.gradients, b.n);
@@ -270,6 +313,105 @@ void golden_run(const char *name)
         golden_run_on(g, mesh, "megatron-sp");
     }
     golden_run_on(g, "X=2,Y=2", "gspmd-2d");
+    golden_close(g);
+}
+
+/* ---- bf16 ---- */
+
+static clv_program *bf16_program(const golden *g, const clv_mesh *mesh)
+{
+    clv_error err = {0};
+    clv_graph *graph;
+    clv_program *program;
+    must(clv_graph_new(&graph, mesh, &err), &err);
+    clv_model_build how = {.batch = g->batch,
+                           .seq = g->seq,
+                           .rules = clv_graph_rules(graph, "megatron-sp"),
+                           .dtype = CLV_BF16,
+                           .padding_mask = g->mask,
+                           .token_types = g->token_types};
+    clv_value logits = clv_model_forward(graph, &g->model, &how, NULL);
+    clv_output(graph, "logits", clv_cast(graph, logits, CLV_F32), NULL);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_graph_free(graph);
+    return program;
+}
+
+/* The root of the mean square of the logits' errors, padding apart. */
+static double distance(const golden *g, const float *logits)
+{
+    double sum = 0;
+    int64_t vocab = g->model.vocab, n = 0;
+    for (int64_t i = 0; i < g->batch * g->seq * vocab; i++) {
+        if (g->mask && !g->mask[i / vocab])
+            continue;
+        sum += ((double)logits[i] - g->logits[i]) * ((double)logits[i] - g->logits[i]);
+        n++;
+    }
+    return sqrt(sum / (double)n);
+}
+
+void golden_bf16(const char *name)
+{
+    static const char *const meshes[] = {"model=1", "model=2", "model=3"};
+    golden *g = golden_open(name);
+    float *logits = malloc((size_t)(g->batch * g->seq * g->model.vocab) * sizeof *logits);
+    for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++) {
+        clv_error err = {0};
+        clv_mesh mesh;
+        must(clv_mesh_parse(&mesh, meshes[i], &err), &err);
+        clv_program *program = bf16_program(g, &mesh);
+        clv_session *session = new_session(g, &mesh);
+        clv_binding inputs[MAX_INPUTS] = {{"ids", g->ids}}, outputs[] = {{"logits", logits}};
+        int n = 1;
+        if (g->mask)
+            inputs[n++] = (clv_binding){"mask", g->mask};
+        if (g->token_types)
+            inputs[n++] = (clv_binding){"token_types", g->token_types};
+        must(clv_session_run(session, program, inputs, n, outputs, 1, &err), &err);
+        double off = distance(g, logits);
+        if (!(off > 0 && off <= 1.5 * g->bf16_rms))
+            fail_msg("%s on %s: bf16 is %.3g off, the reference's %.3g", name, meshes[i], off, g->bf16_rms);
+        clv_session_free(session);
+        clv_program_free(program);
+    }
+    free(logits);
+    golden_close(g);
+}
+
+/* ---- greedy ---- */
+
+static void greedy_on(const golden *g, const char *mesh_text)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_generator *generator;
+    const float *logits;
+    int64_t prompt[16], token;
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    clv_generator_options options = {.context = g->n_prompt + GREEDY};
+    must(clv_axis_rules_preset(&options.rules, "megatron", &mesh, &err), &err);
+    must(clv_generator_new(&generator, &g->model, g->weights, &mesh, &options, &err), &err);
+    for (int64_t i = 0; i < g->n_prompt; i++)
+        prompt[i] = g->prompt[i];
+    must(clv_generator_feed(generator, prompt, g->n_prompt, &logits, &err), &err);
+    for (int i = 0; i < GREEDY; i++) {
+        must(clv_generator_sample(generator, &(clv_sampling){0}, &token, &err), &err);
+        if (token != g->greedy[i])
+            fail_msg("%s on %s: token %d is %lld, not %d", g->name, mesh_text, i, (long long)token, g->greedy[i]);
+        if (i + 1 < GREEDY)
+            must(clv_generator_feed(generator, &token, 1, &logits, &err), &err);
+    }
+    clv_generator_free(generator);
+}
+
+void golden_greedy(const char *name)
+{
+    static const char *const meshes[] = {"model=1", "model=2", "model=3", "model=4", "model=8"};
+    golden *g = golden_open(name);
+    assert_non_null(g->greedy);
+    for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
+        greedy_on(g, meshes[i]);
     golden_close(g);
 }
 

@@ -243,6 +243,33 @@ static void test_verify(void **state)
     expect(arguments, 1, "#");
     snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --seq 100000", source);
     expect(arguments, 2, "the model takes 1 to");
+    snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/bert_bare --tp 1,3 --seq 7 2>&2", source);
+    expect(arguments, 0, "model=3");
+}
+
+/* Against what transformers gave, and against another model's. */
+static void test_verify_against(void **state)
+{
+    static const char *const models[] = {"llama", "gpt2", "esm", "bert", "qwen2_window"};
+    char arguments[4096];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    (void)state;
+    source = source ? source : ".";
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        snprintf(arguments, sizeof arguments,
+                 "verify -m %s/tests/golden/%s --tp 1,2,3 --against %s/tests/golden/%s_golden/values.safetensors 2>&2",
+                 source, models[i], source, models[i]);
+        expect(arguments, 0, "model=3");
+    }
+    snprintf(arguments, sizeof arguments,
+             "verify -m %s/tests/golden/llama --tp 2 --against %s/tests/golden/llama_bias_golden/values.safetensors "
+             "--json 2>&2",
+             source, source);
+    expect(arguments, 1, "\"first_divergence\": \"lo");
+    snprintf(arguments, sizeof arguments,
+             "verify -m %s/tests/golden/llama --tp 1 --against %s/tests/golden/llama/model.safetensors", source,
+             source);
+    expect(arguments, 1, "no tensor named \"ids\"");
 }
 
 /* Meshes of up to eight ranks, by every preset, train to one rank's losses; greedy text is the same on any of them. */
@@ -353,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_verify_against),
         cmocka_unit_test(test_bench_block),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

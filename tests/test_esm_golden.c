@@ -45,6 +45,14 @@ static void test_no_cache(void **state)
     clv_graph_free(graph);
 }
 
+static void test_bf16(void **state)
+{
+    (void)state;
+    golden_bf16("esm");
+    golden_bf16("esm_norm");
+    golden_bf16("esm_whole");
+}
+
 static void test_train(void **state)
 {
     (void)state;
@@ -55,7 +63,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_esm),      cmocka_unit_test(test_esm_norm), cmocka_unit_test(test_esm_whole),
-        cmocka_unit_test(test_no_cache), cmocka_unit_test(test_train),
+        cmocka_unit_test(test_no_cache), cmocka_unit_test(test_bf16),     cmocka_unit_test(test_train),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,20 @@ static void test_decode(void **state)
     golden_decode("gpt2");
 }
 
+static void test_bf16(void **state)
+{
+    (void)state;
+    golden_bf16("gpt2");
+    golden_bf16("gpt2_untied");
+}
+
+static void test_greedy(void **state)
+{
+    (void)state;
+    golden_greedy("gpt2");
+    golden_greedy("gpt2_untied");
+}
+
 static void test_train(void **state)
 {
     (void)state;
@@ -34,10 +48,8 @@ static void test_train(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),
-        cmocka_unit_test(test_gpt2_untied),
-        cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_train),
+        cmocka_unit_test(test_gpt2), cmocka_unit_test(test_gpt2_untied), cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_bf16), cmocka_unit_test(test_greedy),      cmocka_unit_test(test_train),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

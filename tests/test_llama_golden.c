@@ -55,6 +55,23 @@ static void test_decode(void **state)
         golden_decode(names[i]);
 }
 
+static void test_bf16(void **state)
+{
+    static const char *const names[] = {"llama", "llama_scaled", "mistral", "qwen2_window"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        golden_bf16(names[i]);
+}
+
+static void test_greedy(void **state)
+{
+    static const char *const names[] = {"llama",   "llama_tied",    "llama_scaled", "llama_linear",
+                                        "mistral", "mistral_whole", "qwen2",        "qwen2_window"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        golden_greedy(names[i]);
+}
+
 static void test_train(void **state)
 {
     (void)state;
@@ -66,7 +83,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),        cmocka_unit_test(test_llama_tied), cmocka_unit_test(test_llama_bias),
         cmocka_unit_test(test_llama_scaled), cmocka_unit_test(test_mistral),    cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_decode),       cmocka_unit_test(test_train),
+        cmocka_unit_test(test_bf16),         cmocka_unit_test(test_greedy),     cmocka_unit_test(test_decode),
+        cmocka_unit_test(test_train),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

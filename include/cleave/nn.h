@@ -95,11 +95,11 @@ typedef struct clv_self_attention_options {
 CLV_API clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                          const clv_self_attention_options *options);
 
-typedef enum clv_block_form { CLV_BLOCK_LLAMA, CLV_BLOCK_GPT } clv_block_form;
+typedef enum clv_block_form { CLV_BLOCK_LLAMA, CLV_BLOCK_GPT, CLV_BLOCK_BERT } clv_block_form;
 typedef struct clv_block_options {
-    clv_block_form form; /**< LLAMA: RMSNorm, gated MLP; GPT: LayerNorm, plain MLP */
+    clv_block_form form; /**< LLAMA: RMSNorm, gated MLP; GPT: LayerNorm, plain MLP; BERT: the same, norms behind */
     double eps;          /**< 0: 1e-5 */
-    bool norm_bias;      /**< GPT: LayerNorms have a bias */
+    bool norm_bias;      /**< GPT, BERT: LayerNorms have a bias */
     double dropout;      /**< after attention and MLP; 0: none */
     clv_key dropout_key;
     clv_value dropout_step; /**< i32 scalar, or CLV_NONE */
@@ -108,7 +108,8 @@ typedef struct clv_block_options {
 } clv_block_options;
 /** Defaults for a width: heads given, F = 4M (Llama: gated), normal(0.02) weights, eps 1e-5. */
 CLV_API clv_block_options clv_block_defaults(clv_block_form form, int64_t heads, int64_t kv_heads, int64_t ffn);
-/** Pre-norm transformer block: x + attention(norm(x)), then x + mlp(norm(x)). State "attention.norm.weight", "mlp.norm.weight", and
+/** Transformer block. LLAMA and GPT are pre-norm: x + attention(norm(x)), then x + mlp(norm(x)); BERT is post-norm: norm(x +
+ *  attention(x)), then norm(x + mlp(x)), bidirectional by default. State "attention.norm.weight", "mlp.norm.weight", and
  *  those of its parts under "attention." and "mlp.". */
 CLV_API clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                         const clv_block_options *options);

@@ -22,7 +22,8 @@ static const struct clv_command commands[] = {
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",
      command_explain, NULL},
     {"forward", "a model's outputs and gradients for given ids, as a file",
-     "Reads ids (and a mask) and writes logits, the hidden states that the head is given, the mean loss of the next "
+     "Reads ids (a mask, token types) and writes logits, the hidden states that the head is given, the mean loss of "
+     "the next "
      "token and,\n"
      "with --grad, the gradient of every tensor of the checkpoint: for comparing with any other system.\n\n"
      "Example:\n  cleave forward -m llama/ --ids ids.safetensors --grad --out ours.safetensors -tp 2 --sp\n",
@@ -80,8 +81,10 @@ static const struct clv_command commands[] = {
      "Runs the same random ids on several meshes, forward and backward, and compares every result of every op and "
      "every gradient with\n"
      "the first mesh's. Prints the largest error of each mesh and the first tensor that diverges; exit 1 when one "
-     "does.\n\n"
+     "does. With --against, the results that another system (or forward) wrote for the ids in that file are the "
+     "measure.\n\n"
      "Examples:\n  cleave verify -m llama/ --tp 1,2,3,4\n"
+     "  cleave verify -m llama/ --tp 1,2 --against golden.safetensors\n"
      "  cleave verify -m llama/ --mesh X=1,Y=1 --mesh X=2,Y=2 --rules gspmd-2d\n",
      command_verify, NULL},
     {"version", "print versions, CPU features and the ranks possible", "Example:\n  cleave version --json\n",

@@ -12,11 +12,12 @@
 #include "cli/open_weights.h"
 #include "cli/options.h"
 #include "cli/table.h"
+#include "cli/verify_against.h"
 #include "graph/graph.h"
 #include "models/model.h"
 
 typedef struct verify_args {
-    const char *model, *rules;
+    const char *model, *rules, *against;
     clv_sizes degrees;
     clv_strings meshes;
     int64_t batch, seq, seed;
@@ -40,6 +41,11 @@ static int parse(verify_args *a, int argc, char **argv)
          .value = "AXES",
          .help = "meshes instead of degrees; may be given again"},
         {.names = "--rules", .kind = CLV_OPTION_STRING, .out = &a->rules, .value = "RULES", .help = "as for plan"},
+        {.names = "--against",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->against,
+         .value = "FILE",
+         .help = "compare with these results instead: safetensors with ids, and what forward writes for them"},
         {.names = "--batch",
          .kind = CLV_OPTION_INT,
          .out = &a->batch,
@@ -151,11 +157,15 @@ static clv_status build(outcome *o, clv_graph *graph, const clv_model *model, co
                         const clv_axis_rules *rules, clv_error *err)
 {
     clv_model_build how = {.batch = a->batch, .seq = a->seq, .rules = *rules, .dtype = CLV_F32};
-    clv_value logits = clv_model_forward(graph, model, &how, NULL);
-    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
-    clv_layout layout = clv_named_layout(graph, rules, 2, names);
-    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){a->batch, a->seq}, &layout);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, -100);
+    clv_value hidden, logits = clv_model_forward(graph, model, &how, &hidden), loss;
+    if (model->headless) {
+        loss = clv_reduce(graph, CLV_MEAN, clv_mul(graph, hidden, hidden), (int[]){0, 1, 2}, 3, false);
+    } else {
+        static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
+        clv_layout layout = clv_named_layout(graph, rules, 2, names);
+        clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){a->batch, a->seq}, &layout);
+        loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, -100);
+    }
     CLV_TRY(clv_graph_status(graph, err));
     int n_ops = graph->n_ops;
     CLV_TRY(make_room(o, graph, err));
@@ -193,7 +203,7 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *mod
     if (status == CLV_OK) {
         make_ids(ids, labels, model, a);
         clv_binding inputs[] = {{"ids", ids}, {"labels", labels}};
-        status = clv_session_run(session, program, inputs, 2, o->output, o->n, err);
+        status = clv_session_run(session, program, inputs, model->headless ? 1 : 2, o->output, o->n, err);
     }
     clv_session_free(session);
     clv_program_free(program);
@@ -276,7 +286,7 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
     if (status == CLV_OK && a->seq > model.max_positions)
         status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld", (long long)a->seq,
                           (long long)model.max_positions);
-    if (status == CLV_OK)
+    if (status == CLV_OK && !a->against)
         status = clv_open_weights(&weights, &model, a->model, command, err);
     *same = true;
     for (int i = 0; status == CLV_OK && i < n; i++) {
@@ -286,6 +296,10 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
             snprintf(mesh, sizeof mesh, "%s", a->meshes.item[i]);
         else
             snprintf(mesh, sizeof mesh, "model=%lld", (long long)(a->degrees.n ? a->degrees.item[i] : defaults[i]));
+        if (a->against) {
+            status = clv_verify_against(t, same, a->model, a->against, mesh, a->rules, a->tolerance, command, err);
+            continue;
+        }
         status = run_mesh(i == 0 ? &first : &o, mesh, &model, weights, a, command, err);
         if (status == CLV_OK)
             *same = compare(t, &first, i == 0 ? &first : &o, mesh, a->tolerance) && *same;

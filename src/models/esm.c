@@ -109,21 +109,6 @@ static clv_value hidden(clv_graph *graph, const clv_model *model, const clv_mode
     return clv_parallel_layer_norm(graph, x, &build->rules, "final_norm", model->norm_eps, true);
 }
 
-/* dense, gelu, LayerNorm, the embedding's table, a bias a token. The dense product has no split of its own: activations
- * keep the layout that they have between layers. */
-static clv_value head(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value x,
-                      clv_value table)
-{
-    clv_linear_options dense = {.name = "dense", .bias = true, .init = {CLV_INIT_NORMAL, 0.02}, .features = CLV_EMBED};
-    clv_layout by_token = clv_named_layout(graph, &build->rules, 1, (clv_logical_axis[]){CLV_VOCAB});
-    clv_graph_push(graph, "lm_head");
-    x = clv_column_parallel_linear(graph, x, model->hidden, &build->rules, &dense);
-    x = clv_parallel_layer_norm(graph, clv_map(graph, CLV_GELU, x), &build->rules, "norm", model->norm_eps, true);
-    clv_value bias = clv_state(graph, "bias", build->dtype, 1, &model->vocab, &by_token, (clv_init){CLV_INIT_ZEROS, 0});
-    clv_graph_pop(graph);
-    return clv_add(graph, clv_model_logits(graph, model, build, x, table), bias);
-}
-
 /* ---- the checkpoint ---- */
 
 static bool has_embedding_norm(const clv_model *model)
@@ -161,21 +146,22 @@ static const clv_parameter_row parameters[] = {
     {"layers.%.mlp.down.bias", {LAYER "output.dense.bias"}, CLV_AS_IS, "", .out = "M"},
     {"final_norm.weight", {"esm.encoder.emb_layer_norm_after.weight"}, CLV_AS_IS, "", .out = "M"},
     {"final_norm.bias", {"esm.encoder.emb_layer_norm_after.bias"}, CLV_AS_IS, "", .out = "M"},
-    {"lm_head.dense.weight", {"lm_head.dense.weight"}, CLV_LINEAR, "M", .out = "M"},
-    {"lm_head.dense.bias", {"lm_head.dense.bias"}, CLV_AS_IS, "", .out = "M"},
-    {"lm_head.norm.weight", {"lm_head.layer_norm.weight"}, CLV_AS_IS, "", .out = "M"},
-    {"lm_head.norm.bias", {"lm_head.layer_norm.bias"}, CLV_AS_IS, "", .out = "M"},
-    {"lm_head.bias", {"lm_head.bias"}, CLV_AS_IS, "", .out = "V"},
+    {"lm_head.dense.weight", {"lm_head.dense.weight"}, CLV_LINEAR, "M", .out = "M", .when = clv_model_has_head},
+    {"lm_head.dense.bias", {"lm_head.dense.bias"}, CLV_AS_IS, "", .out = "M", .when = clv_model_has_head},
+    {"lm_head.norm.weight", {"lm_head.layer_norm.weight"}, CLV_AS_IS, "", .out = "M", .when = clv_model_has_head},
+    {"lm_head.norm.bias", {"lm_head.layer_norm.bias"}, CLV_AS_IS, "", .out = "M", .when = clv_model_has_head},
+    {"lm_head.bias", {"lm_head.bias"}, CLV_AS_IS, "", .out = "V", .when = clv_model_has_head},
     {0},
 };
 
 const clv_model_family clv_family_esm = {
     .model_type = "esm",
     .architecture = "EsmForMaskedLM",
+    .bare = "EsmModel",
     .base = "esm.",
     .read = read_esm,
     .write = write_esm,
     .hidden = hidden,
-    .head = head,
+    .head = clv_model_masked_lm_head,
     .parameters = parameters,
 };

@@ -8,14 +8,17 @@
 
 /* Inputs of a graph; CLV_NONE where the build has none. */
 typedef struct clv_model_inputs {
-    clv_value ids;    /* i32 [B,S] */
-    clv_value mask;   /* u8 [B,S] */
-    clv_value offset; /* i32 [] */
+    clv_value ids;         /* i32 [B,S] */
+    clv_value mask;        /* u8 [B,S] */
+    clv_value offset;      /* i32 [B], or [] for one sequence */
+    clv_value token_types; /* i32 [B,S] */
 } clv_model_inputs;
 
 struct clv_model_family {
     const char *model_type;   /* config.json's */
-    const char *architecture; /* the class of its checkpoints */
+    const char *architecture; /* the class of its checkpoints ... */
+    const char *like;         /* ... and another with the same head, or NULL */
+    const char *bare;         /* the class of those without a head */
     const char *base;         /* of names in checkpoints of the bare model, without a head, this is missing: "model." */
     /* The keys of config.json that are the family's own; the model arrives with tokens -1 and all else zero. */
     clv_status (*read)(clv_model *model, const json_t *object, const char *where, clv_error *err);
@@ -24,7 +27,7 @@ struct clv_model_family {
     /* From ids to [B,S,M] after the final norm. The embedding's table is the first parameter. */
     clv_value (*hidden)(clv_graph *graph, const clv_model *model, const clv_model_build *build,
                         const clv_model_inputs *in);
-    /* From there to logits [B,S,V]; table: the embedding's. */
+    /* From there to logits [B,S,V]; table: the embedding's. Not called for a model without a head. */
     clv_value (*head)(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value hidden,
                       clv_value table);
     const clv_parameter_row *parameters; /* ended by a row without a name */
@@ -40,5 +43,10 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model *model, const clv_m
 /* x by the embedding's table or, where untied, by "lm_head.weight": split over the vocabulary. */
 clv_value clv_model_logits(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value x,
                            clv_value table);
+
+/* The head of masked language models, state under "lm_head": dense, activation, LayerNorm, the embedding's table, a bias a
+ * token. */
+clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value x,
+                                   clv_value table);
 
 #endif

@@ -57,6 +57,21 @@ clv_value clv_model_logits(clv_graph *graph, const clv_model *model, const clv_m
                                       : clv_column_parallel_linear(graph, x, model->vocab, &build->rules, &linear);
 }
 
+/* The dense product has no split of its own: activations keep the layout that they have between layers. */
+clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value x,
+                                   clv_value table)
+{
+    clv_linear_options dense = {.name = "dense", .bias = true, .init = weight_init, .features = CLV_EMBED};
+    clv_layout by_token = clv_named_layout(graph, &build->rules, 1, (clv_logical_axis[]){CLV_VOCAB});
+    clv_graph_push(graph, "lm_head");
+    x = clv_column_parallel_linear(graph, x, model->hidden, &build->rules, &dense);
+    x = clv_map(graph, model->activation, x);
+    x = clv_parallel_layer_norm(graph, x, &build->rules, "norm", model->norm_eps, true);
+    clv_value bias = clv_state(graph, "bias", build->dtype, 1, &model->vocab, &by_token, (clv_init){CLV_INIT_ZEROS, 0});
+    clv_graph_pop(graph);
+    return clv_add(graph, clv_model_logits(graph, model, build, x, table), bias);
+}
+
 /* ---- whole models ---- */
 
 /* ids, labels, mask: rows are not split over the sequence, as they are small. */
@@ -89,7 +104,12 @@ clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "a KV cache for a model of the family %s, whose attention is not causal",
                               clv_model_type(model));
-    clv_model_inputs in = {.ids = token_input(graph, "ids", CLV_I32, build), .mask = CLV_NONE, .offset = CLV_NONE};
+    clv_model_inputs in = {.ids = token_input(graph, "ids", CLV_I32, build),
+                           .mask = CLV_NONE,
+                           .offset = CLV_NONE,
+                           .token_types = CLV_NONE};
+    if (build->token_types)
+        in.token_types = token_input(graph, "token_types", CLV_I32, build);
     if (build->padding_mask)
         in.mask = token_input(graph, "mask", CLV_U8, build);
     if (build->context)
@@ -99,6 +119,8 @@ clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_
         x = last_row(graph, x);
     if (hidden)
         *hidden = x;
+    if (model->headless)
+        return CLV_NONE;
     clv_value table = CLV_NONE;
     clv_parameters(graph, &table, 1);
     return model->family->head(graph, model, build, x, table);
@@ -126,9 +148,20 @@ static void update(clv_graph *graph, const clv_model_build *build, clv_value par
     clv_adamw(graph, parameter, gradient, lr, step, &o);
 }
 
+/* Whether there are logits to work with; a failure is recorded. */
+static bool has_logits(clv_graph *graph, const clv_model *model, const char *what)
+{
+    if (model->headless)
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s of a %s, which has no head; a checkpoint of %s is needed", what,
+                       model->family->bare, model->family->architecture);
+    return !model->headless;
+}
+
 void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_build *build,
                           const clv_adamw_options *adamw)
 {
+    if (!has_logits(graph, model, "a training step"))
+        return;
     clv_value logits = clv_model_forward(graph, model, build, NULL);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL);
@@ -151,6 +184,8 @@ void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_mo
 
 void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_build *build)
 {
+    if (!has_logits(graph, model, "inference"))
+        return;
     clv_value logits = clv_model_forward(graph, model, build, NULL);
     clv_layout whole = clv_layout_replicated(3);
     clv_output(graph, "logits", logits, &whole);

@@ -106,6 +106,7 @@ static const clv_parameter_row parameters[] = {
 const clv_model_family clv_family_gpt2 = {
     .model_type = "gpt2",
     .architecture = "GPT2LMHeadModel",
+    .bare = "GPT2Model",
     .base = "transformer.",
     .read = read_gpt2,
     .write = write_gpt2,

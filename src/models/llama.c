@@ -27,6 +27,7 @@ static json_t *write_llama(const clv_model *c)
 const clv_model_family clv_family_llama = {
     .model_type = "llama",
     .architecture = "LlamaForCausalLM",
+    .bare = "LlamaModel",
     .base = "model.",
     .read = read_llama,
     .write = write_llama,

@@ -24,6 +24,7 @@ static json_t *write_mistral(const clv_model *c)
 const clv_model_family clv_family_mistral = {
     .model_type = "mistral",
     .architecture = "MistralForCausalLM",
+    .bare = "MistralModel",
     .base = "model.",
     .read = read_mistral,
     .write = write_mistral,

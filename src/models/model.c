@@ -1,6 +1,7 @@
 /* model.c - the table of families, and config.json. */
 #include "models/model.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,7 +15,7 @@ enum { CONFIG_LIMIT = 1 << 20, LIST_SIZE = 256 };
 
 /* Adding a family: a file that defines one, a line here. */
 static const clv_model_family *const families[] = {&clv_family_llama, &clv_family_mistral, &clv_family_qwen2,
-                                                   &clv_family_gpt2, &clv_family_esm};
+                                                   &clv_family_gpt2,  &clv_family_esm,     &clv_family_bert};
 enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 const char *clv_model_type(const clv_model *model)
@@ -41,17 +42,24 @@ static clv_status find_family(const clv_model_family **out, const json_t *o, con
     return clv_config_unsupported(where, "model_type", type, known, err);
 }
 
-static clv_status check_architectures(const clv_model_family *family, const json_t *o, const char *where,
-                                      clv_error *err)
+static clv_status read_architectures(clv_model *c, const json_t *o, const char *where, clv_error *err)
 {
+    const clv_model_family *family = c->family;
     const json_t *list = json_object_get(o, "architectures");
 
     if (list == NULL || json_is_null(list))
         return CLV_OK;
     for (size_t i = 0; i < json_array_size(list); i++) {
         const char *name = json_string_value(json_array_get(list, i));
-        if (name == NULL || strcmp(name, family->architecture) != 0)
-            return clv_config_unsupported(where, "architectures", name != NULL ? name : "?", family->architecture, err);
+        bool whole = name != NULL && (strcmp(name, family->architecture) == 0 ||
+                                      (family->like != NULL && strcmp(name, family->like) == 0));
+        c->headless = name != NULL && strcmp(name, family->bare) == 0;
+        if (!whole && !c->headless) {
+            char known[LIST_SIZE];
+            snprintf(known, sizeof known, "%s%s%s, %s", family->architecture, family->like ? ", " : "",
+                     family->like ? family->like : "", family->bare);
+            return clv_config_unsupported(where, "architectures", name != NULL ? name : "?", known, err);
+        }
     }
     if (json_array_size(list) == 0)
         return clv_fail(err, CLV_EFORMAT, "%s: \"architectures\" must be a list of names", where);
@@ -101,7 +109,7 @@ static clv_status read_object(clv_model *c, const json_t *o, const char *where, 
 {
     CLV_TRY(clv_json_check_object(o, where, err));
     CLV_TRY(find_family(&c->family, o, where, err));
-    CLV_TRY(check_architectures(c->family, o, where, err));
+    CLV_TRY(read_architectures(c, o, where, err));
     CLV_TRY(check_common(o, where, err));
     c->bos = c->pad = c->mask = -1;
     CLV_TRY(c->family->read(c, o, where, err));
@@ -145,11 +153,12 @@ clv_status clv_model_read(clv_model *out, const char *path, clv_error *err)
 static json_t *object_of(const clv_model *c)
 {
     json_t *own = c->family->write(c);
-    json_t *common = json_pack("{s:[s], s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o}", "architectures",
-                               c->family->architecture, "model_type", c->family->model_type, "torch_dtype", "float32",
-                               "dtype", "float32", "vocab_size", (json_int_t)c->vocab, "tie_word_embeddings",
-                               (int)c->tie_word_embeddings, "bos_token_id", clv_config_token(c->bos), "pad_token_id",
-                               clv_config_token(c->pad), "eos_token_id", clv_config_eos(c));
+    json_t *common =
+        json_pack("{s:[s], s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o}", "architectures",
+                  c->headless ? c->family->bare : c->family->architecture, "model_type", c->family->model_type,
+                  "torch_dtype", "float32", "dtype", "float32", "vocab_size", (json_int_t)c->vocab,
+                  "tie_word_embeddings", (int)c->tie_word_embeddings, "bos_token_id", clv_config_token(c->bos),
+                  "pad_token_id", clv_config_token(c->pad), "eos_token_id", clv_config_eos(c));
 
     if (own == NULL || common == NULL || json_object_update(common, own) != 0) {
         json_decref(common);

@@ -34,6 +34,8 @@ typedef struct clv_model {
     clv_unary activation;   /* of the MLP */
     bool qkv_bias, output_bias, mlp_bias;
     bool bidirectional;       /* attention sees what follows, too: no text is generated */
+    bool headless;            /* a bare model: hidden states, no logits */
+    int64_t token_types;      /* BERT: rows of the table of token types */
     bool tie_word_embeddings; /* the output projection is the embedding */
     bool embedding_norm;      /* LayerNorm after the embedding */
     bool token_dropout;       /* ESM: mask tokens are embedded as zeros, the rest is rescaled */
@@ -42,7 +44,8 @@ typedef struct clv_model {
     int n_eos;
 } clv_model;
 
-extern const clv_model_family clv_family_llama, clv_family_mistral, clv_family_qwen2, clv_family_gpt2, clv_family_esm;
+extern const clv_model_family clv_family_llama, clv_family_mistral, clv_family_qwen2, clv_family_gpt2, clv_family_esm,
+    clv_family_bert;
 
 /* config.json's name of the family: "llama". */
 const char *clv_model_type(const clv_model *model);
@@ -64,13 +67,15 @@ typedef struct clv_model_build {
     clv_axis_rules rules;
     clv_dtype dtype;   /* of weights and activations */
     bool padding_mask; /* the graph gets an input "mask" u8 [B,S], 1 = a token, 0 = padding, which no row attends to */
-    int64_t
-        context; /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence): where each stands */
+    bool token_types; /* the graph gets an input "token_types" i32 [B,S]; else all are 0. For families that have them */
+    /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence): where
+     * each stands. */
+    int64_t context;
     bool last_logits; /* only of the last row: [B,1,V] */
 } clv_model_build;
 
 /* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary. hidden, unless NULL, receives what
- * the head is given: [B,S,M] after the final norm. Failures are recorded in the graph. */
+ * the head is given: [B,S,M] after the final norm. CLV_NONE for a model without a head. Failures are recorded in the graph. */
 clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value *hidden);
 
 /* Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);

@@ -19,7 +19,12 @@ enum { STRIP_BYTES = 1 << 20, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32, SH
 
 bool clv_model_is_untied(const clv_model *model)
 {
-    return !model->tie_word_embeddings;
+    return !model->tie_word_embeddings && !model->headless;
+}
+
+bool clv_model_has_head(const clv_model *model)
+{
+    return !model->headless;
 }
 
 bool clv_model_has_qkv_bias(const clv_model *model)
@@ -70,8 +75,8 @@ static int64_t extent(const clv_model *c, char letter)
     const struct {
         char letter;
         int64_t size;
-    } sizes[] = {{'V', c->vocab},    {'M', c->hidden}, {'H', c->heads},        {'K', c->kv_heads},
-                 {'D', c->head_dim}, {'F', c->ffn},    {'P', c->max_positions}};
+    } sizes[] = {{'V', c->vocab},    {'M', c->hidden}, {'H', c->heads},         {'K', c->kv_heads},
+                 {'D', c->head_dim}, {'F', c->ffn},    {'P', c->max_positions}, {'T', c->token_types}};
     int i = 0;
 
     while (sizes[i].letter != letter)

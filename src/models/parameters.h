@@ -1,7 +1,7 @@
 /* parameters.h - a model's parameters, ours and those of Hugging Face's checkpoints, by a table that a family states.
  *
  * A row says, with letters for dimensions (V vocabulary, M width, H heads, K KV heads, D head_dim, F feed-forward,
- * P positions), how ours is made of theirs:
+ * P positions, T token types), how ours is made of theirs:
  *
  *   form        ours             theirs
  *   CLV_AS_IS   [out]            [out], the same dimensions
@@ -34,6 +34,7 @@ typedef struct clv_parameter_row {
 
 /* For rows: models with an output projection of their own, and with biases. */
 bool clv_model_is_untied(const clv_model *model);
+bool clv_model_has_head(const clv_model *model);
 bool clv_model_has_qkv_bias(const clv_model *model);
 bool clv_model_has_output_bias(const clv_model *model);
 bool clv_model_has_mlp_bias(const clv_model *model);

@@ -35,6 +35,7 @@ static json_t *write_qwen2(const clv_model *c)
 const clv_model_family clv_family_qwen2 = {
     .model_type = "qwen2",
     .architecture = "Qwen2ForCausalLM",
+    .bare = "Qwen2Model",
     .base = "model.",
     .read = read_qwen2,
     .write = write_qwen2,

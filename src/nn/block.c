@@ -1,4 +1,4 @@
-/* block.c - the pre-norm transformer block, Llama's form and GPT's. */
+/* block.c - the transformer block: pre-norm as Llama's and GPT's, post-norm as BERT's. */
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
@@ -14,6 +14,7 @@ clv_block_options clv_block_defaults(clv_block_form form, int64_t heads, int64_t
         .attention = {.heads = heads,
                       .kv_heads = kv_heads,
                       .rope.theta = llama ? 10000.0 : 0.0,
+                      .bidirectional = form == CLV_BLOCK_BERT,
                       .bias = !llama,
                       .output_bias = !llama,
                       .mask = CLV_NONE,
@@ -21,7 +22,9 @@ clv_block_options clv_block_defaults(clv_block_form form, int64_t heads, int64_t
                       .init = normal,
                       .output_init = normal},
         .mlp = {.ffn = ffn,
-                .activation = llama ? CLV_SILU : CLV_GELU_TANH,
+                .activation = llama                   ? CLV_SILU
+                              : form == CLV_BLOCK_GPT ? CLV_GELU_TANH
+                                                      : CLV_GELU,
                 .gated = llama,
                 .bias = !llama,
                 .init = normal,
@@ -45,16 +48,23 @@ static clv_value residual(clv_graph *graph, clv_value x, clv_value y, const clv_
     return clv_add(graph, x, y);
 }
 
-clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_block_options *o)
+/* What the part does to the residual stream; `which` of the block's two it is. */
+static clv_value add_part(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_block_options *o,
+                          uint32_t which)
 {
-    x = clv_nn_leave(graph, x, rules);
-    clv_graph_push(graph, "attention");
-    clv_value y = clv_parallel_attention(graph, norm(graph, x, rules, "norm", o), rules, &o->attention);
-    x = residual(graph, x, y, o, 0);
-    clv_graph_pop(graph);
-    clv_graph_push(graph, "mlp");
-    y = clv_parallel_mlp(graph, norm(graph, x, rules, "norm", o), rules, &o->mlp);
-    x = residual(graph, x, y, o, 1);
+    bool post = o->form == CLV_BLOCK_BERT;
+    clv_graph_push(graph, which == 0 ? "attention" : "mlp");
+    clv_value in = post ? x : norm(graph, x, rules, "norm", o);
+    clv_value y = which == 0 ? clv_parallel_attention(graph, in, rules, &o->attention)
+                             : clv_parallel_mlp(graph, in, rules, &o->mlp);
+    x = residual(graph, x, y, o, which);
+    x = post ? norm(graph, x, rules, "norm", o) : x;
     clv_graph_pop(graph);
     return x;
+}
+
+clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_block_options *o)
+{
+    x = add_part(graph, clv_nn_leave(graph, x, rules), rules, o, 0);
+    return add_part(graph, x, rules, o, 1);
 }

@@ -31,7 +31,7 @@ def bf16_distance(model, run, logits, inputs):
 
 def greedy(model, ids):
     prompt = ids[:1, :5].long()
-    out = model.generate(prompt, max_new_tokens=GREEDY, do_sample=False, eos_token_id=None, pad_token_id=0)
+    out = model.generate(prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=GREEDY, do_sample=False, eos_token_id=None, pad_token_id=0)
     return {"greedy.prompt": prompt.to(torch.int32), "greedy.tokens": out[:, 5:].to(torch.int32)}
 
 
@@ -49,8 +49,9 @@ def save(name, model, run, inputs):
     out.loss.backward()
     gradients = {k: p.grad.contiguous() for k, p in model.named_parameters() if p.grad is not None}
     save_file(gradients, os.path.join(golden, "model.safetensors"))
-    values = {"logits": out.logits, "loss": out.loss.reshape(1), **inputs}
-    values["bf16.rms"] = bf16_distance(model, run, out.logits, inputs)
+    values = {"loss": out.loss.reshape(1), **inputs}
+    if out.logits is not None:
+        values |= {"logits": out.logits, "bf16.rms": bf16_distance(model, run, out.logits, inputs)}
     if out.hidden_states is not None:
         values["hidden"] = out.hidden_states[-1]
     if model.can_generate():

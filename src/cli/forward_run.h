@@ -1,0 +1,22 @@
+/* forward_run.h - a model run on the ids of a file, its results written to another: what forward does, and verify --against. */
+#ifndef CLEAVE_CLI_FORWARD_RUN_H
+#define CLEAVE_CLI_FORWARD_RUN_H
+
+#include "cli/mesh_option.h"
+#include "models/model.h"
+
+typedef struct clv_forward_job {
+    const char *model; /* the folder */
+    /* safetensors with ids [B,S] and, optionally, mask [B,S] (0 = padding) and token_types [B,S], integers. */
+    const char *ids;
+    /* safetensors for hidden.last [B,S,M], logits [B,S,V] (with a head), of decoders loss [1] and, with gradients, grad.<name>. */
+    const char *out;
+    const char *dtype;
+    const clv_mesh_option *mesh;
+    int64_t threads;
+    bool gradients;
+} clv_forward_job;
+
+clv_status clv_forward_run(const clv_forward_job *job, const char *command, clv_error *err);
+
+#endif
