@@ -62,7 +62,8 @@ static int run(char out[CLI_OUTPUT], const char *format, va_list args)
     size_t n = 0, got;
     vsnprintf(arguments, sizeof arguments, format, args);
     fill(line, arguments);
-    snprintf(command, sizeof command, "'%s/cleave' %s </dev/null 2>&1", build ? build : "build", line);
+    snprintf(command, sizeof command, "'%s/cleave' %s </dev/null %s", build ? build : "build", line,
+             strstr(line, "2>") ? "" : "2>&1");
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     while (n < CLI_OUTPUT - 1 && (got = fread(out + n, 1, CLI_OUTPUT - 1 - n, pipe)) > 0)

@@ -203,7 +203,26 @@ static void test_as_model(void **state)
     cli_expect(0, "\"first_divergence\": \"none\"", "verify -m {d}/sharded --tp 1,2,4 --seq 5 --json");
     cli_expect(0, "\"bytes\": {\"F32\": 42912, \"total\": 42912}, \"files\": 1, \"tensor_count\": 21, \"missing\": []",
                "info -m {d}/sharded --json");
+    cli_expect(0, "sharded_for      model=3", "info -m {d}/sharded");
     cli_shell("rm -r {d}/sharded");
+}
+
+/* A model that cleave trained, in bytes: greedy text is the same from any form at any degree. */
+static void test_generate(void **state)
+{
+    static char expected[CLI_OUTPUT], got[CLI_OUTPUT];
+    (void)state;
+    cli_shell("yes 'the layout of it' | head -n 200 > {d}/text");
+    cli_expect(0, "checkpoint",
+               "train --text {d}/text --out {d}/run --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 "
+               "--batch 3 --steps 4");
+    assert_int_equal(cli_run(expected, "generate -m {d}/run -p 'the' -n 16 --temp 0 2>/dev/null"), 0);
+    cli_expect(0, "", "shard -m {d}/run -tp 3 --out {d}/run3");
+    for (int tp = 1; tp <= 4; tp++) {
+        assert_int_equal(cli_run(got, "generate -m {d}/run3 -p 'the' -n 16 --temp 0 -tp %d 2>/dev/null", tp), 0);
+        assert_string_equal(got, expected);
+    }
+    cli_shell("rm -r {d}/text {d}/run {d}/run3");
 }
 
 /* ---- several files, and tensors of every kind ---- */
@@ -379,6 +398,23 @@ static void test_flipped_bits(void **state)
     refuse_flips("small/rank-00001-of-00002.safetensors", 1);
 }
 
+/* Of "bad", whose rank 1 is damaged: rank 0's half is its own file's matter, the other half is not read. */
+static void check_reach(void)
+{
+    clv_weights *w;
+    clv_error err = {0};
+    const clv_safetensor *t;
+    float values[8 * 24];
+    static const int64_t view[] = {2, 4, 24};
+    clv_shard mine = {3, {0, 0, 0}, {1, 4, 24}}, theirs = {3, {1, 3, 23}, {2, 4, 24}};
+    assert_int_equal(clv_weights_open(&w, path_of("bad"), &err), CLV_OK);
+    assert_int_equal(clv_weights_find(&t, w, "model.layers.1.self_attn.v_proj.weight", &err), CLV_OK);
+    assert_int_equal(clv_safetensors_read_as(t, 3, view, &mine, CLV_F32, values, &err), CLV_OK);
+    assert_int_equal(clv_weights_bytes_read(w), sizeof values / 2);
+    assert_int_equal(clv_safetensors_read_as(t, 3, view, &theirs, CLV_F32, values, &err), CLV_EFORMAT);
+    clv_weights_close(w);
+}
+
 /* By the commands: the message names file and tensor, and nothing is left. */
 static void test_damage(void **state)
 {
@@ -387,6 +423,7 @@ static void test_damage(void **state)
     cli_shell("printf x | dd of={d}/bad/rank-00001-of-00002.safetensors bs=1 seek=22900 conv=notrunc 2>/dev/null");
     cli_expect(1, "rank-00001-of-00002.safetensors: model.layers.1.self_attn.v_proj.weight: its checksum differs",
                "merge {d}/bad --out {d}/never");
+    check_reach();
     cli_expect(1, "its checksum differs", "shard -m {d}/bad -tp 3 --out {d}/never");
     cli_expect(1, "its checksum differs",
                "forward -m {d}/bad --ids {g}/llama_golden/values.safetensors --out {d}/never -tp 2");
@@ -563,12 +600,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_reshard),
-        cmocka_unit_test(test_boxes),           cmocka_unit_test(test_views),
-        cmocka_unit_test(test_as_model),        cmocka_unit_test(test_several_files),
-        cmocka_unit_test(test_flipped_bits),    cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_contradictions),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_nothing_is_left), cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_reshard),
+        cmocka_unit_test(test_boxes),         cmocka_unit_test(test_views),
+        cmocka_unit_test(test_as_model),      cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_several_files), cmocka_unit_test(test_flipped_bits),
+        cmocka_unit_test(test_damage),        cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_nothing_is_left),
+        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

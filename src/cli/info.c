@@ -264,6 +264,18 @@ static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_we
     return status;
 }
 
+/* The mesh that a sharded checkpoint was written for. */
+static void add_mesh(clv_table *t, const clv_weights *w)
+{
+    char mesh[TEXT];
+
+    if (clv_weights_manifest(w) == NULL)
+        return;
+    clv_mesh_print(mesh, sizeof mesh, &clv_weights_manifest(w)->mesh);
+    clv_table_top(t);
+    clv_table_text(t, "sharded_for", mesh);
+}
+
 /* Without weights: the tensors that a checkpoint would have. */
 static void add_expected_tensors(clv_table *t, const clv_model *m)
 {
@@ -287,6 +299,8 @@ static clv_status add_weights(clv_table *t, const info_args *a, const clv_model 
     }
     CLV_TRY(clv_weights_open(&w, a->model, err));
     clv_status status = read_checkpoint(t, a, w, m, err);
+    if (status == CLV_OK)
+        add_mesh(t, w);
     clv_weights_close(w);
     return status;
 }

@@ -83,23 +83,22 @@ static clv_status place(clv_tensor_placement **out, const shard_args *a, const c
 /* The files that were made, and the bytes of each. */
 static clv_status report(clv_table *t, const char *folder, clv_error *err)
 {
-    clv_shards *shards;
+    clv_manifest m;
     uint64_t total = 0;
 
-    CLV_TRY(clv_shards_open(&shards, folder, err));
-    const clv_manifest *m = clv_shards_manifest(shards);
-    for (int64_t rank = 0; rank < m->n_ranks; rank++) {
+    CLV_TRY(clv_manifest_read(&m, folder, err));
+    for (int64_t rank = 0; rank < m.n_ranks; rank++) {
         char name[CLV_RANK_FILE_SIZE];
-        clv_rank_file_name(name, rank, m->n_ranks);
+        clv_rank_file_name(name, rank, m.n_ranks);
         clv_table_row(t);
         clv_table_text(t, "file", name);
-        clv_table_int(t, "bytes", (int64_t)m->ranks[rank].bytes);
-        total += m->ranks[rank].bytes;
+        clv_table_int(t, "bytes", (int64_t)m.ranks[rank].bytes);
+        total += m.ranks[rank].bytes;
     }
     clv_table_top(t);
-    clv_table_int(t, "tensors", m->n_tensors);
+    clv_table_int(t, "tensors", m.n_tensors);
     clv_table_int(t, "bytes", (int64_t)total);
-    clv_shards_close(shards);
+    clv_manifest_free(&m);
     return CLV_OK;
 }
 

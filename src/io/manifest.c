@@ -417,9 +417,20 @@ static clv_status parse(clv_manifest *m, const char *text, size_t size, const ch
     return read_tensors(m, path, err);
 }
 
-clv_status clv_manifest_read(clv_manifest *out, const char *folder, clv_error *err)
+clv_status clv_manifest_parse(clv_manifest *out, const char *text, size_t size, const char *path, clv_error *err)
 {
     clv_manifest m = {0};
+    clv_status status = parse(&m, text, size, path, err);
+
+    if (status == CLV_OK)
+        *out = m;
+    else
+        clv_manifest_free(&m);
+    return status;
+}
+
+clv_status clv_manifest_read(clv_manifest *out, const char *folder, clv_error *err)
+{
     char *path = clv_path_join(folder, clv_manifest_name), *text = NULL;
     size_t size = 0;
 
@@ -427,12 +438,8 @@ clv_status clv_manifest_read(clv_manifest *out, const char *folder, clv_error *e
         return clv_fail_memory(err, folder, strlen(folder));
     clv_status status = clv_file_read(&text, &size, path, MANIFEST_LIMIT, err);
     if (status == CLV_OK)
-        status = parse(&m, text, size, path, err);
+        status = clv_manifest_parse(out, text, size, path, err);
     free(text);
     free(path);
-    if (status == CLV_OK)
-        *out = m;
-    else
-        clv_manifest_free(&m);
     return status;
 }

@@ -78,8 +78,10 @@ clv_status clv_manifest_place(clv_manifest_tensor *tensor, const clv_mesh *mesh,
 /* The shape of a part in its file: the tensor's dimensions, as far as the box has them. Returns the rank. */
 int clv_manifest_part_shape(int64_t *shape, const clv_manifest_tensor *tensor, const clv_manifest_part *part);
 
-/* Reads and checks folder/cleave.json as far as it goes by itself.
+/* Parses a manifest and checks it as far as it goes by itself; `path` names it in messages.
  * @return CLV_EFORMAT (damage, a contradiction), CLV_EUNSUPPORTED (another version); CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+clv_status clv_manifest_parse(clv_manifest *out, const char *text, size_t size, const char *path, clv_error *err);
+/* The same of folder/cleave.json. */
 clv_status clv_manifest_read(clv_manifest *out, const char *folder, clv_error *err);
 clv_status clv_manifest_write(const clv_manifest *manifest, const char *folder, clv_error *err);
 /* Frees the arrays, and the document. */

@@ -132,13 +132,17 @@ static clv_status write_part(writing *w, clv_safetensors_writer *writer, int64_t
     return CLV_OK;
 }
 
+static int by_rank(const void *a, const void *b)
+{
+    const clv_manifest_part *x = a, *y = b;
+
+    return (x->rank > y->rank) - (x->rank < y->rank);
+}
+
 /* The rank's part of a tensor, or NULL. */
 static clv_manifest_part *part_of(clv_manifest_tensor *t, int64_t rank)
 {
-    for (int64_t i = 0; i < t->n_parts; i++)
-        if (t->parts[i].rank == rank)
-            return &t->parts[i];
-    return NULL;
+    return bsearch(&(clv_manifest_part){.rank = rank}, t->parts, (size_t)t->n_parts, sizeof *t->parts, by_rank);
 }
 
 static int64_t specs_of(clv_tensor_spec *specs, writing *w, int64_t rank)
