@@ -283,7 +283,7 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
     outcome first = {0};
     int n = a->meshes.n ? a->meshes.n : a->degrees.n ? a->degrees.n : 4;
     clv_status status = clv_model_read(&model, a->model, err);
-    if (status == CLV_OK && a->seq > model.max_positions)
+    if (status == CLV_OK && !a->against && a->seq > model.max_positions)
         status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld", (long long)a->seq,
                           (long long)model.max_positions);
     if (status == CLV_OK && !a->against)
