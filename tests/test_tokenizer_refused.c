@@ -266,6 +266,10 @@ static void test_pre_tokenizer(void **state)
     pre_tokenizer(
         "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"first\",\"add_prefix_space\":false}",
         CLV_EFORMAT, "\"add_prefix_space\" is false");
+    refused("\"normalizer\":null,\"pre_tokenizer\":null",
+            "\"normalizer\":{\"type\":\"NFC\"},\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\","
+            "\"prepend_scheme\":\"first\"}",
+            CLV_EUNSUPPORTED, "behind a normalizer, the prepend_scheme 'first'");
     for (int i = 0; i < 16; i++)
         strcat(many, ",{\"type\":\"Whitespace\"}");
     strcat(many, "]}");

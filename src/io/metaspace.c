@@ -44,6 +44,16 @@ static clv_status read_metaspace(void **out, const clv_token_reader *r, const js
     return CLV_OK;
 }
 
+/* Which pieces are first depends on where their characters stood in the text as it was, which normalizers may change. */
+static clv_status read_pre_tokenizer(void **out, const clv_token_reader *r, const json_t *json)
+{
+    CLV_TRY(read_metaspace(out, r, json));
+    const metaspace *o = *out;
+    if (o->prepend == PREPEND_FIRST && r->t->normalizer.n > 0)
+        return clv_reader_unsupported(r, "behind a normalizer, the prepend_scheme", "first", "always, never");
+    return CLV_OK;
+}
+
 /* Spaces become the replacement, and one is put before the text where the scheme says so. */
 static clv_status mark_spaces(clv_text_buffer *out, const metaspace *o, const clv_piece *piece, clv_error *err)
 {
@@ -87,5 +97,5 @@ static clv_status decode_metaspace(clv_token_texts *all, const void *options, cl
     return CLV_OK;
 }
 
-const clv_component clv_split_metaspace = {.type = "Metaspace", .read = read_metaspace, .split = run_metaspace};
+const clv_component clv_split_metaspace = {.type = "Metaspace", .read = read_pre_tokenizer, .split = run_metaspace};
 const clv_component clv_decode_metaspace = {.type = "Metaspace", .read = read_metaspace, .decode = decode_metaspace};
