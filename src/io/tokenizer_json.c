@@ -148,8 +148,6 @@ static clv_status read_post_processor(const clv_token_reader *r, const json_t *j
 {
     const char *type = clv_component_type(json);
     clv_token_reader mine;
-    if (!json || json_is_null(json))
-        return CLV_OK;
     for (size_t i = 0; i < sizeof post_processors / sizeof post_processors[0]; i++)
         if (strcmp(post_processors[i]->type, type) == 0) {
             CLV_TRY(reader_of(&mine, r, "post-processor", type));
@@ -374,6 +372,8 @@ clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, con
     CLV_TRY(read_steps(&t->normalizer, &r, &normalizer, json_object_get(document, "normalizer")));
     CLV_TRY(read_added(&r, added));
     CLV_TRY(read_steps(&t->pre_tokenizer, &r, &pre_tokenizer, json_object_get(document, "pre_tokenizer")));
-    CLV_TRY(read_post_processor(&r, json_object_get(document, "post_processor")));
+    const json_t *processor = json_object_get(document, "post_processor");
+    if (processor && !json_is_null(processor))
+        CLV_TRY(read_post_processor(&r, processor));
     return read_steps(&t->decoder, &r, &decoder, json_object_get(document, "decoder"));
 }
