@@ -57,7 +57,7 @@ static void open_text(const char *text, size_t size, clv_status status, const ch
 /* `whole` with a piece of it replaced. */
 static void refused(const char *piece, const char *by, clv_status status, const char *message)
 {
-    char text[2048];
+    char text[4096];
     const char *at = strstr(whole, piece);
     assert_non_null(at);
     int size = snprintf(text, sizeof text, "%.*s%s%s", (int)(at - whole), whole, by, at + strlen(piece));
@@ -67,35 +67,35 @@ static void refused(const char *piece, const char *by, clv_status status, const 
 
 static void normalizer(const char *json, clv_status status, const char *message)
 {
-    char by[512];
+    char by[2048];
     snprintf(by, sizeof by, "\"normalizer\":%s", json);
     refused("\"normalizer\":null", by, status, message);
 }
 
 static void pre_tokenizer(const char *json, clv_status status, const char *message)
 {
-    char by[512];
+    char by[2048];
     snprintf(by, sizeof by, "\"pre_tokenizer\":%s", json);
     refused("\"pre_tokenizer\":null", by, status, message);
 }
 
 static void post_processor(const char *json, clv_status status, const char *message)
 {
-    char by[512];
+    char by[2048];
     snprintf(by, sizeof by, "\"post_processor\":%s", json);
     refused("\"post_processor\":null", by, status, message);
 }
 
 static void decoder(const char *json, clv_status status, const char *message)
 {
-    char by[512];
+    char by[2048];
     snprintf(by, sizeof by, "\"decoder\":%s", json);
     refused("\"decoder\":null", by, status, message);
 }
 
 static void model(const char *json, clv_status status, const char *message)
 {
-    char by[512];
+    char by[2048];
     snprintf(by, sizeof by, "\"model\":%s}", json);
     refused(strstr(whole, "\"model\":"), by, status, message);
 }
@@ -278,7 +278,13 @@ static void test_pre_tokenizer(void **state)
 
 static void test_post_processor(void **state)
 {
+    char many[2048] = "{\"type\":\"Sequence\",\"processors\":[";
     (void)state;
+    for (int i = 0; i < 17; i++) {
+        strcat(many, i > 0 ? "," : "");
+        strcat(many, "{\"type\":\"BertProcessing\",\"cls\":[\"<u>\",0],\"sep\":[\"<u>\",0]}");
+    }
+    strcat(many, "]}");
     post_processor("{\"type\":\"Other\"}", CLV_EUNSUPPORTED, "the post-processor 'Other' is not supported; valid:");
     post_processor("{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\",\"type_id\":0}},"
                    "{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"special_tokens\":{},\"pair\":[]}",
@@ -306,8 +312,10 @@ static void test_post_processor(void **state)
                    CLV_EFORMAT, "the post-processor RobertaProcessing: names a token of an id (7)");
     post_processor("{\"type\":\"RobertaProcessing\",\"cls\":[\"<u>\",0],\"sep\":[\"<u>\",0]}", CLV_EFORMAT,
                    "\"trim_offsets\" is missing");
+    post_processor(many, CLV_ELIMIT, "the post-processor BertProcessing: more than 16 tokens");
     post_processor("{\"type\":\"BertProcessing\"}", CLV_EFORMAT, "\"cls\" must be [\"token\", id]");
     post_processor("{\"type\":\"ByteLevel\"}", CLV_EFORMAT, "\"add_prefix_space\" is missing");
+    post_processor("{\"type\":\"Sequence\",\"processors\":[null]}", CLV_EUNSUPPORTED, "the post-processor ''");
     post_processor("{\"type\":\"Sequence\",\"processors\":7}", CLV_EFORMAT, "\"processors\" must be a list");
 }
 
@@ -397,6 +405,22 @@ static void test_vocab(void **state)
     vocab("a\nb\0c\n", 6, esm, "{}", CLV_EFORMAT, "line 2 is not UTF-8 text");
 }
 
+static void test_nothing_there(void **state)
+{
+    char folder[2048];
+    clv_error err = {0};
+    clv_tokenizer *t;
+    (void)state;
+    in_build(folder, sizeof folder, "test_tokenizer_nothing");
+    mkdir(folder, 0777);
+    assert_int_equal(clv_tokenizer_open(&t, folder, &err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, "holds no tokenizer.json and no vocab.txt"));
+    rmdir(folder);
+    err = (clv_error){0};
+    assert_int_equal(clv_tokenizer_open(&t, folder, &err), CLV_ENOTFOUND);
+    clv_tokenizer_free(NULL);
+}
+
 /* Ids that the model's embedding lacks. */
 static void test_codec(void **state)
 {
@@ -420,6 +444,7 @@ int main(void)
                                        cmocka_unit_test(test_added),         cmocka_unit_test(test_normalizer),
                                        cmocka_unit_test(test_pre_tokenizer), cmocka_unit_test(test_post_processor),
                                        cmocka_unit_test(test_decoder),       cmocka_unit_test(test_literals),
-                                       cmocka_unit_test(test_vocab),         cmocka_unit_test(test_codec)};
+                                       cmocka_unit_test(test_vocab),         cmocka_unit_test(test_nothing_there),
+                                       cmocka_unit_test(test_codec)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ def train_roberta():
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator([corpus], trainer)
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
-    tokenizer.add_tokens([AddedToken("mesh", single_word=True), AddedToken("axis", rstrip=True)])
+    tokenizer.add_tokens([AddedToken("mesh", single_word=True), AddedToken("axis", rstrip=True), "日本"])
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
     return tokenizer
@@ -95,12 +95,13 @@ def train_bert(cased):
     return tokenizer
 
 
-def train_words(normalizer, pre_tokenizer):
+def train_words(normalizer, pre_tokenizer, decoder=None):
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))
     tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizer
     trainer = trainers.WordLevelTrainer(vocab_size=420, special_tokens=special("<unk>", "<s>"), show_progress=False)
     tokenizer.train_from_iterator([corpus, "é ｅ́ 日本語 ' ! ? 1 2 3 4 5 12345 fi ﬁ"], trainer)
+    tokenizer.decoder = decoder
     tokenizer.add_tokens(["Tensor", AddedToken("LAYOUT", normalized=True), AddedToken("ÉTÉ", special=True, normalized=True)])
     return tokenizer
 
@@ -135,7 +136,7 @@ def sequences():
 
 
 MORE_WORDS = ["<mask>", " <mask>", "axis  ", "a mesh b", "[MASK]", "[SEP]", "Ünï", "ﬁne", "İ", "don't", "do not", "日本", "x,y.z!", "LAYOUT",
-              "été", "a\u0323\u0302", "\ufffd", "ſ", "'S"]
+              "été", "a\u0323\u0302", "\ufffd", "ſ", "'S", "a\u0898\u0334", "\ua7cb", "\U00011935\U00011930", "\u212b\u0323"]
 
 
 def texts(more=()):
@@ -173,19 +174,24 @@ def main():
                              pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(individual_digits=True)])),
         "words_split": train_words(normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents()]),
                                    pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation("merged_with_next"),
-                                                            pre_tokenizers.Digits(individual_digits=False)])),
+                                                            pre_tokenizers.Digits(individual_digits=False)]),
+                                   decoders.Sequence([decoders.Replace("e", "E"), decoders.Strip("t", 1, 1)])),
     }
-    out = here / "tokenizer"
+    out, trained = here / "tokenizer", {}
     out.mkdir(exist_ok=True)
     for name, tokenizer in (cases | newer).items():
         (out / name).mkdir(exist_ok=True)
-        (out / name / "tokenizer.json").write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=0))
+        file = out / name / "tokenizer.json"
+        if isinstance(tokenizer.model, models.WordPiece) and file.exists():  # each training of these gives another: keep the first
+            tokenizer = Tokenizer.from_file(str(file))
+        file.write_text(json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False, indent=0))
+        trained[name] = tokenizer
         rows = []
         for text in texts(MORE_WORDS if name in newer else ()):
             ids = tokenizer.encode(text).ids
             rows.append({"text": text, "ids": ids, "decoded": tokenizer.decode(ids)})
         write_cases(out / name, rows)
-    bert_tokens = [token for token, _ in sorted(newer["bert"].get_vocab().items(), key=lambda item: item[1])]
+    bert_tokens = [token for token, _ in sorted(trained["bert"].get_vocab().items(), key=lambda item: item[1])]
     vocab_cases(out / "bert_vocab", bert_tokens, {"config.json": {"model_type": "bert"}}, BertTokenizer, texts(MORE_WORDS))
     vocab_cases(out / "bert_vocab_cased", bert_tokens, {"tokenizer_config.json": {
         "tokenizer_class": "BertTokenizer", "do_lower_case": False, "tokenize_chinese_chars": False,
