@@ -39,7 +39,7 @@ void clv_box_next(clv_box_runs *runs)
 /* The largest box that begins at element `first` of a tensor, ends by `last`, and is consecutive in it. */
 bool clv_box_next_of_range(clv_shard *box, int64_t *first, int64_t last, int rank, const int64_t *shape)
 {
-    int64_t at[CLV_MAX_RANK], left = *first, room = last - *first, elems = 1;
+    int64_t at[CLV_MAX_RANK] = {0}, left = *first, room = last - *first, elems = 1;
     int d = rank;
 
     if (room <= 0)
@@ -68,7 +68,7 @@ bool clv_box_next_of_range(clv_shard *box, int64_t *first, int64_t last, int ran
 
 bool clv_box_next_piece(clv_shard *piece, int64_t *done, const clv_shard *box, int64_t most)
 {
-    int64_t extent[CLV_MAX_RANK], total = clv_shard_elems(box);
+    int64_t extent[CLV_MAX_RANK] = {0}, total = clv_shard_elems(box);
 
     for (int d = 0; d < box->rank; d++)
         extent[d] = box->hi[d] - box->lo[d];

@@ -107,15 +107,14 @@ clv_status clv_weights_shard(const clv_weights *w, const char *folder, const clv
     const char **names = calloc(n + 1, sizeof(const char *));
     clv_shards_options with_index = *options;
     char *index = NULL;
-    clv_status status =
-        files != NULL && names != NULL ? CLV_OK : clv_fail_memory(err, "the files", n * sizeof(const char *));
+    clv_status status = clv_weights_index(&index, w, err);
 
-    for (size_t i = 0; status == CLV_OK && i < n; i++) {
+    if (status == CLV_OK && (files == NULL || names == NULL))
+        status = clv_fail_memory(err, "the files", n * sizeof(const char *));
+    for (size_t i = 0; files != NULL && names != NULL && i < n; i++) {
         files[i] = clv_weights_file(w, (int)i);
         names[i] = clv_weights_file_name(w, (int)i);
     }
-    if (status == CLV_OK)
-        status = clv_weights_index(&index, w, err);
     with_index.index = index;
     if (status == CLV_OK)
         status = clv_shards_write(folder, files, names, (int)n, &with_index, err);
