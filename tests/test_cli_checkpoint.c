@@ -486,7 +486,7 @@ static void test_contradictions(void **state)
     refused("model=2", "model", "mesh");
     refused("[[0,1],[0,2]]", "[[0,2],[0,2]]", "is not the one that mesh and layout give");
     refused("\"layout\":\"model,_\"", "\"layout\":\"_,model\"", "is not the one that mesh and layout give");
-    refused("\"layout\":\"model,_\"", "\"layout\":\"_,_\"", "2 parts, mesh and layout give 1");
+    refused("\"layout\":\"model,_\"", "\"layout\":\"_,_\"", "\"copies\" is 1, mesh and layout give 2");
     refused("\"view\":[3,2]", "\"view\":[3,4611686018427387904]", "product overflows");
     refused("\"view\":[3,2]", "\"view\":[3,3]", "");
     refused("\"shape\":[3,2]", "\"shape\":[2,3]", "does not agree with the header");
@@ -495,7 +495,9 @@ static void test_contradictions(void **state)
     refused("\"name\":\"model.safetensors\"", "\"name\":\"../escaped\"", "is not the name of a file in the folder");
     refused("rank-00001-of-00002", "rank-00000-of-00002", "valid is rank-00001-of-00002.safetensors");
     refused("\"data_bytes\":", "\"data_bytes\":1", "the header describes");
+    refused("\"parts\":[{", "\"parts\":[{},{", "3 parts, mesh and layout give 2");
     refused("\"file\":0", "\"file\":1", "\"file\" is 1, valid are 0 to 0");
+    refused("\"copies\":1", "\"copies\":2", "\"copies\" is 2, mesh and layout give 1");
     refused("\"parts\":[{\"rank\":0", "\"parts\":[{\"rank\":1", "the part of rank 1 is not the one");
     refused("\"tensors\":[", "\"tensors\":[],\"t\":[", "");
     refused("\"mesh\":", "\"mesh\":\"\",\"mesh\":", "duplicate");

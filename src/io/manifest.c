@@ -74,14 +74,22 @@ static clv_status check_placement(int64_t *elems, const clv_tensor_placement *p,
     return clv_layout_check(&p->layout, mesh, p->view, err);
 }
 
+static int64_t blocks_of(const clv_layout *layout)
+{
+    int64_t blocks = 1;
+
+    for (int d = 0; d < layout->rank; d++)
+        blocks *= clv_layout_blocks(layout, d);
+    return blocks;
+}
+
 clv_status clv_manifest_place(clv_manifest_tensor *t, const clv_mesh *mesh, const char *where, clv_error *err)
 {
     const clv_tensor_placement *p = &t->placement;
-    int64_t ranks = clv_mesh_ranks(mesh), elems = 0, blocks = 1;
+    int64_t ranks = clv_mesh_ranks(mesh), elems = 0;
 
     CLV_TRY(check_placement(&elems, p, mesh, where, err));
-    for (int d = 0; d < p->rank; d++)
-        blocks *= clv_layout_blocks(&p->layout, d);
+    int64_t blocks = blocks_of(&p->layout);
     t->n_parts = 0;
     t->parts = calloc((size_t)blocks, sizeof *t->parts);
     if (t->parts == NULL)
@@ -143,16 +151,13 @@ static json_t *tensor_object(const clv_manifest_tensor *t, const clv_mesh *mesh)
     char layout[CLV_LAYOUT_TEXT];
     const clv_tensor_placement *p = &t->placement;
     json_t *parts = json_array();
-    int64_t blocks = 1;
 
     for (int64_t i = 0; i < t->n_parts; i++)
         json_array_append_new(parts, part_object(&t->parts[i]));
-    for (int d = 0; d < p->rank; d++)
-        blocks *= clv_layout_blocks(&p->layout, d);
     clv_layout_print(layout, sizeof layout, &p->layout, mesh);
     return json_pack("{s:s, s:i, s:s, s:o, s:o, s:s, s:I, s:o}", "name", t->name, "file", t->file, "dtype", t->dtype,
                      "shape", ints(t->rank, t->shape), "view", ints(p->rank, p->view), "layout", layout, "copies",
-                     (json_int_t)(clv_mesh_ranks(mesh) / blocks), "parts", parts);
+                     (json_int_t)(clv_mesh_ranks(mesh) / blocks_of(&p->layout)), "parts", parts);
 }
 
 static json_t *document_of(const clv_manifest *m)
@@ -361,9 +366,10 @@ static clv_status read_tensor(clv_manifest_tensor *t, const clv_manifest *m, con
 {
     const json_t *parts = NULL;
     clv_error fault = {0};
-    int64_t file = 0;
+    int64_t file = 0, copies = 0;
 
     CLV_TRY(clv_json_int(&file, o, "file", CLV_JSON_REQUIRED, 0, m->n_files - 1, where, err));
+    CLV_TRY(clv_json_int(&copies, o, "copies", CLV_JSON_REQUIRED, 1, CLV_MAX_SHARD_RANKS, where, err));
     CLV_TRY(clv_json_string(&t->dtype, o, "dtype", CLV_JSON_REQUIRED, where, err));
     CLV_TRY(clv_json_ints(t->shape, &t->rank, CLV_MAX_RANK, o, "shape", CLV_JSON_REQUIRED, 0, INT64_MAX, where, err));
     CLV_TRY(read_placement(&t->placement, o, &m->mesh, where, err));
@@ -372,6 +378,9 @@ static clv_status read_tensor(clv_manifest_tensor *t, const clv_manifest *m, con
     clv_status status = clv_manifest_place(t, &m->mesh, where, &fault);
     if (status != CLV_OK)
         return clv_fail(err, status == CLV_ENOMEM ? status : CLV_EFORMAT, "%s: %.256s", where, fault.message);
+    if (copies != m->n_ranks / blocks_of(&t->placement.layout))
+        return clv_fail(err, CLV_EFORMAT, "%s: \"copies\" is %lld, mesh and layout give %lld", where, (long long)copies,
+                        (long long)(m->n_ranks / blocks_of(&t->placement.layout)));
     if (json_array_size(parts) != (size_t)t->n_parts)
         return clv_fail(err, CLV_EFORMAT, "%s: %zu parts, mesh and layout give %lld", where, json_array_size(parts),
                         (long long)t->n_parts);
