@@ -386,7 +386,6 @@ static void greedy_on(const golden *g, const char *mesh_text)
     clv_error err = {0};
     clv_mesh mesh;
     clv_generator *generator;
-    const float *logits;
     int64_t prompt[16], token;
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     clv_generator_options options = {.context = g->n_prompt + GREEDY};
@@ -394,13 +393,14 @@ static void greedy_on(const golden *g, const char *mesh_text)
     must(clv_generator_new(&generator, &g->model, g->weights, &mesh, &options, &err), &err);
     for (int64_t i = 0; i < g->n_prompt; i++)
         prompt[i] = g->prompt[i];
-    must(clv_generator_feed(generator, prompt, g->n_prompt, &logits, &err), &err);
+    must(clv_generator_feed(generator, 0, prompt, g->n_prompt, &err), &err);
     for (int i = 0; i < GREEDY; i++) {
-        must(clv_generator_sample(generator, &(clv_sampling){0}, &token, &err), &err);
+        must(clv_generator_run(generator, &err), &err);
+        must(clv_generator_sample(generator, 0, &(clv_sampling){0}, &token, &err), &err);
         if (token != g->greedy[i])
             fail_msg("%s on %s: token %d is %lld, not %d", g->name, mesh_text, i, (long long)token, g->greedy[i]);
         if (i + 1 < GREEDY)
-            must(clv_generator_feed(generator, &token, 1, &logits, &err), &err);
+            must(clv_generator_feed(generator, 0, &token, 1, &err), &err);
     }
     clv_generator_free(generator);
 }

@@ -186,7 +186,12 @@ static void test_generate_refusals(void **state)
     expect("generate -m {d}/nothing -p x", 1, "nothing");
     expect("generate -m {d}/one -p ''", 2, "empty");
     expect("generate -m {d}/one -p x --temp -1", 2, "--temp");
-    expect("generate -m {d}/one -p x -c 1 -n 5", 2, "context");
+    expect("generate -m {d}/one -p xyz -c 2 -n 5", 2, "a prompt of 3 tokens; the context holds 2");
+    expect("generate -m {d}/one -p x -c 3 -n 50", 0, "the context is full");
+    expect("generate -m {d}/one -n 5", 2, "-f FILE");
+    expect("generate -m {d}/one -p x -f {d}/text -n 5", 2, "-f FILE");
+    expect("generate -m {d}/one -p x --stop '' -n 5", 2, "--stop");
+    expect("generate -m {d}/one -p x --min-p 2 -n 5", 2, "--min-p");
     expect("generate -m {d}/broken -p x", 1, "model.safetensors");
 }
 
@@ -347,6 +352,68 @@ static int set_up(void **state)
 }
 
 /* A checkpoint whose weights are cut off. */
+static void write_text(const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Prompts side by side give what each gives alone, in their order, however many share a batch; sampled ones too. */
+static void test_batches(void **state)
+{
+    static const char *const prompts[] = {"the layout of a tensor", "a", "each rank holds", "of the mesh, by rules",
+                                          "xy"};
+    enum { N = sizeof prompts / sizeof *prompts };
+    static char whole[OUTPUT_SIZE], other[OUTPUT_SIZE], alone[OUTPUT_SIZE];
+    char lines[512] = "";
+    (void)state;
+    expect("train --text {d}/text --out {d}/b --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 48 --batch 3 --steps 12",
+           0, "checkpoint");
+    for (int i = 0; i < N; i++)
+        snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "%s%s", i > 0 ? "\n" : "", prompts[i]);
+    write_text("prompts", lines);
+    assert_int_equal(run(whole, "generate -m {d}/b -f {d}/prompts -n 20 --temp 0 -b 3 2>&2"), 0);
+    const char *at = whole;
+    for (int i = 0; i < N; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "generate -m {d}/b -p '%s' -n 20 --temp 0 2>&2", prompts[i]);
+        assert_int_equal(run(alone, line), 0);
+        assert_memory_equal(at, alone, strlen(alone));
+        at += strlen(alone);
+    }
+    assert_int_equal(*at, '\0');
+    assert_int_equal(run(other, "generate -m {d}/b -f {d}/prompts -n 20 --temp 0 -b 5 -tp 3 2>&2"), 0);
+    assert_string_equal(other, whole);
+    assert_int_equal(run(whole, "generate -m {d}/b -f {d}/prompts -n 20 --temp 1 --min-p 0.01 -s 3 -b 1 2>&2"), 0);
+    assert_int_equal(run(other, "generate -m {d}/b -f {d}/prompts -n 20 --temp 1 --min-p 0.01 -s 3 -b 4 -tp 2 2>&2"),
+                     0);
+    assert_string_equal(other, whole);
+    assert_int_equal(run(other, "generate -m {d}/b -f {d}/prompts -n 20 --temp 0 --repeat-penalty 1.5 2>&2"), 0);
+    assert_string_not_equal(other, whole);
+    expect("generate -m {d}/b -f {d}/prompts -n 3 --temp 0 --json 2>&2", 0, "\"prompt\": \"a\", \"text\": \"");
+    expect("generate -m {d}/b -f {d}/prompts -n 3 --temp 0 -c 8", 2, "a prompt of 22 tokens; the context holds 8");
+}
+
+/* A text ends before --stop, wherever that begins in it. */
+static void test_stop(void **state)
+{
+    static char whole[OUTPUT_SIZE], cut[OUTPUT_SIZE];
+    char line[256], stop[4];
+    (void)state;
+    assert_int_equal(run(whole, "generate -m {d}/b -p ab -n 20 --temp 0 2>&2"), 0);
+    snprintf(stop, sizeof stop, "%.3s", whole + 8);
+    assert_true(strlen(whole) > 12 && !strpbrk(stop, "'\n"));
+    snprintf(line, sizeof line, "generate -m {d}/b -p ab -n 20 --temp 0 --stop '%s' --stop 'no such text' 2>&2", stop);
+    assert_int_equal(run(cut, line), 0);
+    *strstr(whole + 2, stop) = '\0';
+    cut[strlen(cut) - 1] = '\0';
+    assert_string_equal(cut, whole);
+}
+
 static void test_corrupt_checkpoint(void **state)
 {
     char line[4096];
@@ -374,6 +441,8 @@ int main(void)
         cmocka_unit_test(test_einsum),
         cmocka_unit_test(test_einsum_refusals),
         cmocka_unit_test(test_train_and_generate),
+        cmocka_unit_test(test_batches),
+        cmocka_unit_test(test_stop),
         cmocka_unit_test(test_corrupt_checkpoint),
         cmocka_unit_test(test_train_refusals),
         cmocka_unit_test(test_generate_refusals),

@@ -12,6 +12,7 @@
 
 #include "cleave/rng.h"
 #include "infer/sampling.h"
+#include "infer/stop.h"
 #include "train/schedule.h"
 
 enum { VOCAB = 50 };
@@ -68,6 +69,11 @@ static reference reference_of(const clv_sampling *s, const float *logits, int n)
     int last = 0;
     while (last < kept && (s->top_p == 0 || s->top_p == 1 || sum < s->top_p * total))
         sum += weight[last++];
+    while (last > 1 && weight[last - 1] < s->min_p)
+        last--;
+    sum = 0;
+    for (int rank = 0; rank < last; rank++)
+        sum += weight[rank];
     for (int rank = 0; rank < last; rank++)
         r.probability[order[rank]] = weight[rank] / sum;
     return r;
@@ -92,7 +98,7 @@ static void check_frequencies(const clv_sampling *s, const float *logits, int n)
 
 static void test_distribution(void **state)
 {
-    static const double temperatures[] = {0.3, 1, 2}, shares[] = {0, 0.3, 0.9, 1};
+    static const double temperatures[] = {0.3, 1, 2}, shares[] = {0, 0.3, 0.9, 1}, least[] = {0, 0.05, 0.4};
     static const int64_t ks[] = {0, 2, 7, VOCAB, 1000};
     const uint64_t seed = 11;
     float logits[VOCAB];
@@ -106,32 +112,104 @@ static void test_distribution(void **state)
     for (int t = 0; t < 3; t++)
         for (int k = 0; k < 5; k++)
             for (int p = 0; p < 4; p++)
-                check_frequencies(&(clv_sampling){temperatures[t], ks[k], shares[p], seed}, logits, VOCAB);
+                for (int m = 0; m < 3; m++)
+                    check_frequencies(&(clv_sampling){.temperature = temperatures[t],
+                                                      .top_k = ks[k],
+                                                      .top_p = shares[p],
+                                                      .min_p = least[m],
+                                                      .seed = seed},
+                                      logits, VOCAB);
 }
 
 static void test_key(void **state)
 {
     static const float even[VOCAB];
     clv_sampling s = {.temperature = 1, .seed = 1}, other = {.temperature = 1, .seed = 1 + (UINT64_C(1) << 32)};
-    int differ_by_position = 0, differ_by_seed = 0;
+    clv_sampling beside = {.temperature = 1, .seed = 1, .sequence = 1};
+    int differ_by_position = 0, differ_by_seed = 0, differ_by_sequence = 0;
 
     (void)state;
     for (int position = 0; position < 100; position++) {
         int64_t token = sample(&s, even, VOCAB, position);
         assert_int_equal(token, sample(&s, even, VOCAB, position));
         differ_by_position += token != sample(&s, even, VOCAB, position + 1);
+        differ_by_sequence += token != sample(&beside, even, VOCAB, position);
         differ_by_seed += token != sample(&other, even, VOCAB, position);
     }
     assert_true(differ_by_position > 80);
     assert_true(differ_by_seed > 80);
+    assert_true(differ_by_sequence > 80);
+}
+
+static void test_penalty(void **state)
+{
+    static const bool seen[] = {true, false, true, true};
+    static const float before[] = {2, 2, -2, 0}, after[] = {1, 2, -4, 0};
+    float logits[4];
+
+    (void)state;
+    memcpy(logits, before, sizeof logits);
+    clv_penalise(logits, 4, seen, 1);
+    clv_penalise(logits, 4, seen, 0);
+    assert_memory_equal(logits, before, sizeof logits);
+    clv_penalise(logits, 4, seen, 2);
+    assert_memory_equal(logits, after, sizeof logits);
+}
+
+/* ---- stopping ---- */
+
+/* The text in pieces of `step` bytes: what is shown is the same for any. */
+static void stop_at(const char *text, const char *const *stops, int n, const char *want)
+{
+    for (size_t step = 1; step <= strlen(text) + 1; step++) {
+        clv_stop stop = {.texts = stops, .n = n};
+        char got[256] = "";
+        bool stopped = false;
+        for (size_t at = 0; at < strlen(text) && !stopped; at += step) {
+            size_t size = strlen(text) - at < step ? strlen(text) - at : step, n_shown;
+            const char *shown;
+            assert_int_equal(
+                clv_stop_add(&stop, text + at, size, at + step >= strlen(text), &shown, &n_shown, &stopped, NULL),
+                CLV_OK);
+            strncat(got, shown, n_shown);
+        }
+        assert_string_equal(got, want);
+        clv_stop_free(&stop);
+    }
+}
+
+static void test_stop(void **state)
+{
+    static const char *const stops[] = {"END", "ENDS", "\n\n", "aab"};
+
+    (void)state;
+    stop_at("no such thing", stops, 4, "no such thing");
+    stop_at("to the END of it", stops, 4, "to the ");
+    stop_at("E EN END", stops, 4, "E EN ");
+    stop_at("EN", stops, 4, "EN");
+    stop_at("one\ntwo\n\nthree", stops, 4, "one\ntwo");
+    stop_at("aaaab", stops, 4, "aa");
+    stop_at("ENDS", stops + 1, 1, "");
+    stop_at("anything", NULL, 0, "anything");
 }
 
 static void test_refused(void **state)
 {
     static const float nan_logit[] = {0, NAN}, infinite[] = {INFINITY, 0}, none[] = {-INFINITY, -INFINITY};
     static const float good[] = {0, 1};
-    static const clv_sampling bad[] = {{-1, 0, 0, 0}, {NAN, 0, 0, 0}, {INFINITY, 0, 0, 0}, {1, -1, 0, 0},
-                                       {1, 0, -1, 0}, {1, 0, 1.1, 0}, {1, 0, NAN, 0}};
+    static const clv_sampling bad[] = {
+        {.temperature = -1},
+        {.temperature = NAN},
+        {.temperature = INFINITY},
+        {.temperature = 1, .top_k = -1},
+        {.temperature = 1, .top_p = -1},
+        {.temperature = 1, .top_p = 1.1},
+        {.temperature = 1, .top_p = NAN},
+        {.temperature = 1, .min_p = 1.1},
+        {.temperature = 1, .min_p = NAN},
+        {.temperature = 1, .repetition_penalty = -1},
+        {.temperature = 1, .repetition_penalty = NAN},
+    };
     const clv_sampling greedy = {0}, hot = {.temperature = 1};
     int64_t token = 77;
     clv_error err = {0};
@@ -187,8 +265,9 @@ static void test_schedule_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy),  cmocka_unit_test(test_distribution), cmocka_unit_test(test_key),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_schedule),     cmocka_unit_test(test_schedule_refused),
+        cmocka_unit_test(test_greedy),   cmocka_unit_test(test_distribution),     cmocka_unit_test(test_key),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_penalty),          cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_schedule), cmocka_unit_test(test_schedule_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

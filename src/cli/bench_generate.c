@@ -17,7 +17,7 @@
 typedef struct generate_args {
     const char *model, *dtype;
     clv_mesh_option mesh;
-    int64_t prompt, n, threads, repetitions;
+    int64_t prompt, n, batch, threads, repetitions;
     bool json;
 } generate_args;
 
@@ -50,6 +50,13 @@ static int parse(generate_args *a, int argc, char **argv)
          .max = 1 << 20,
          .value = "N",
          .help = "tokens decoded after it (64)"},
+        {.names = "-b, --batch",
+         .kind = CLV_OPTION_INT,
+         .out = &a->batch,
+         .min = 1,
+         .max = 1 << 16,
+         .value = "N",
+         .help = "sequences side by side (1)"},
         {.names = "-r, --repetitions",
          .kind = CLV_OPTION_INT,
          .out = &a->repetitions,
@@ -85,13 +92,17 @@ static int by_value(const void *a, const void *b)
 static clv_status once(clv_generator *g, const generate_args *a, const int64_t *ids, double *prefill, double *decode,
                        clv_error *err)
 {
-    const float *logits;
     clv_generator_rewind(g);
     double start = clv_now_seconds();
-    CLV_TRY(clv_generator_feed(g, ids, a->prompt, &logits, err));
+    for (int64_t b = 0; b < a->batch; b++)
+        CLV_TRY(clv_generator_feed(g, b, ids, a->prompt, err));
+    CLV_TRY(clv_generator_run(g, err));
     double fed = clv_now_seconds();
-    for (int64_t i = 0; i < a->n; i++)
-        CLV_TRY(clv_generator_feed(g, ids + i % a->prompt, 1, &logits, err));
+    for (int64_t i = 0; i < a->n; i++) {
+        for (int64_t b = 0; b < a->batch; b++)
+            CLV_TRY(clv_generator_feed(g, b, ids + i % a->prompt, 1, err));
+        CLV_TRY(clv_generator_run(g, err));
+    }
     *prefill = fed - start;
     *decode = clv_now_seconds() - fed;
     return CLV_OK;
@@ -141,7 +152,8 @@ static clv_status time_memcpy(double *seconds, size_t bytes, clv_error *err)
 
 static clv_status measure(measured *m, const generate_args *a, const char *command, clv_error *err)
 {
-    clv_generator_options options = {.context = a->prompt + a->n, .threads_per_rank = (int)a->threads};
+    clv_generator_options options = {
+        .batch = a->batch, .context = a->prompt + a->n, .threads_per_rank = (int)a->threads};
     clv_generator *g = NULL;
     clv_checkpoint *weights = NULL;
     clv_model model;
@@ -168,7 +180,8 @@ static clv_status measure(measured *m, const generate_args *a, const char *comma
 
 int bench_generate(int argc, char **argv)
 {
-    generate_args a = {.dtype = "f32", .prompt = 512, .n = 64, .repetitions = 3, .threads = 1, .mesh = {.tp = 1}};
+    generate_args a = {
+        .dtype = "f32", .prompt = 512, .n = 64, .batch = 1, .repetitions = 3, .threads = 1, .mesh = {.tp = 1}};
     clv_error err = {0};
     measured m = {0};
     int code = parse(&a, argc, argv);
@@ -179,8 +192,8 @@ int bench_generate(int argc, char **argv)
     clv_table *t = clv_table_new(NULL);
     clv_table_real(t, "load_s", m.load_seconds);
     clv_table_real(t, "memcpy_s", m.memcpy_seconds);
-    clv_table_real(t, "prefill_tokens_per_s", (double)a.prompt / m.prefill_seconds);
-    clv_table_real(t, "decode_tokens_per_s", (double)a.n / m.decode_seconds);
+    clv_table_real(t, "prefill_tokens_per_s", (double)(a.batch * a.prompt) / m.prefill_seconds);
+    clv_table_real(t, "decode_tokens_per_s", (double)(a.batch * a.n) / m.decode_seconds);
     clv_table_int(t, "peak_resident_bytes", m.resident);
     return clv_table_finish(t, a.json);
 }

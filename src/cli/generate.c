@@ -4,20 +4,26 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/wait.h"
 #include "cli/command.h"
+#include "cli/generate_run.h"
 #include "cli/mesh_option.h"
 #include "cli/open_weights.h"
 #include "cli/options.h"
-#include "infer/codec.h"
-#include "infer/generate.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "io/file.h"
+#include "io/utf8.h"
 
 typedef struct generate_args {
-    const char *model, *prompt, *dtype;
+    const char *model, *prompt, *file, *dtype;
     clv_mesh_option mesh;
-    int64_t n, context, seed, threads, top_k;
-    double temperature, top_p;
+    clv_strings stops;
+    int64_t n, context, seed, threads, top_k, batch;
+    double temperature, top_p, min_p, penalty;
+    bool json;
 } generate_args;
+
+enum { FILE_LIMIT = 1 << 30 };
 
 static int parse(generate_args *a, int argc, char **argv)
 {
@@ -32,8 +38,19 @@ static int parse(generate_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->prompt,
          .value = "TEXT",
-         .required = true,
          .help = "text to continue; any bytes, at least one"},
+        {.names = "-f, --file",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->file,
+         .value = "FILE",
+         .help = "prompts, one a line, instead of -p; texts come in their order"},
+        {.names = "-b, --batch-size",
+         .kind = CLV_OPTION_INT,
+         .out = &a->batch,
+         .min = 1,
+         .max = 1 << 16,
+         .value = "N",
+         .help = "prompts of a file that are continued side by side (8)"},
         {.names = "-n, --n-predict",
          .kind = CLV_OPTION_INT,
          .out = &a->n,
@@ -71,6 +88,25 @@ static int parse(generate_args *a, int argc, char **argv)
          .real_max = 1,
          .value = "P",
          .help = "sample among the likeliest that make up P (0.95)"},
+        {.names = "--min-p",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->min_p,
+         .real_min = 0,
+         .real_max = 1,
+         .value = "P",
+         .help = "sample among those at least P times as likely as the likeliest (0)"},
+        {.names = "--repeat-penalty, --repetition-penalty",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->penalty,
+         .real_min = 0.01,
+         .real_max = 100,
+         .value = "X",
+         .help = "makes tokens that occurred less likely; 1 is none (1)"},
+        {.names = "--stop",
+         .kind = CLV_OPTION_STRINGS,
+         .out = &a->stops,
+         .value = "TEXT",
+         .help = "end before this text; may be given again"},
         {.names = "-s, --seed",
          .kind = CLV_OPTION_INT,
          .out = &a->seed,
@@ -90,104 +126,216 @@ static int parse(generate_args *a, int argc, char **argv)
          .out = &a->dtype,
          .value = "f32|bf16",
          .help = "of weights and activations (f32)"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON, at the end"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
+/* ---- prompts ---- */
+
+typedef struct prompts {
+    int64_t n;
+    const char **text; /* [n], in the order given */
+    clv_continuation *list;
+    clv_continuation **by_length;
+    char *content; /* of the file */
+} prompts;
+
+static void free_prompts(prompts *p)
+{
+    for (int64_t i = 0; p->list && i < p->n; i++) {
+        free(p->list[i].prompt);
+        free(p->list[i].text);
+    }
+    free(p->text);
+    free(p->list);
+    free(p->by_length);
+    free(p->content);
+}
+
+static clv_status make_room(prompts *p, int64_t n, clv_error *err)
+{
+    p->text = calloc((size_t)n, sizeof *p->text);
+    p->list = calloc((size_t)n, sizeof *p->list);
+    p->by_length = calloc((size_t)n, sizeof *p->by_length);
+    return p->text && p->list && p->by_length ? CLV_OK : clv_fail_memory(err, "prompts", (size_t)n * sizeof *p->list);
+}
+
+/* Lines of the file; the last may lack its end. */
+static clv_status read_lines(prompts *p, const char *path, clv_error *err)
+{
+    size_t size;
+    int64_t lines = 1;
+    CLV_TRY(clv_file_read(&p->content, &size, path, FILE_LIMIT, err));
+    for (size_t i = 0; i < size; i++)
+        lines += p->content[i] == '\n';
+    CLV_TRY(make_room(p, lines, err));
+    for (char *line = p->content, *end = p->content + size; line < end; p->n++) {
+        char *stop = memchr(line, '\n', (size_t)(end - line));
+        p->text[p->n] = line;
+        line = stop ? stop + 1 : end;
+        if (stop)
+            *stop = '\0';
+    }
+    return p->n > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed", path);
+}
+
+static int by_length(const void *a, const void *b)
+{
+    const clv_continuation *x = *(clv_continuation *const *)a, *y = *(clv_continuation *const *)b;
+    int longer = (x->n_prompt < y->n_prompt) - (x->n_prompt > y->n_prompt);
+    return longer ? longer : (x->number > y->number) - (x->number < y->number);
+}
+
+/* The longest first: what does not fit fails at once. */
+static clv_status read_prompts(prompts *p, const generate_args *a, const clv_codec *codec, clv_error *err)
+{
+    if ((a->prompt == NULL) == (a->file == NULL))
+        return clv_fail(err, CLV_EINVAL, "a prompt is needed: -p TEXT, or -f FILE with one a line");
+    if (a->file) {
+        CLV_TRY(read_lines(p, a->file, err));
+    } else {
+        CLV_TRY(make_room(p, 1, err));
+        p->text[p->n++] = a->prompt;
+    }
+    for (int64_t i = 0; i < p->n; i++) {
+        clv_continuation *c = &p->list[i];
+        c->number = (uint64_t)i;
+        p->by_length[i] = c;
+        CLV_TRY(clv_codec_encode(codec, p->text[i], strlen(p->text[i]), &c->prompt, &c->n_prompt, err));
+        if (p->text[i][0] == '\0' || c->n_prompt == 0)
+            return clv_fail(err, CLV_EINVAL, "%s%s: prompt %lld is empty; give at least one byte",
+                            a->file ? "-f " : "-p", a->file ? a->file : "", (long long)i + 1);
+    }
+    qsort(p->by_length, (size_t)p->n, sizeof(clv_continuation *), by_length);
+    return CLV_OK;
+}
+
+/* ---- running ---- */
+
 static clv_status open_model(clv_generator **out, const generate_args *a, const clv_model *model,
-                             clv_checkpoint *weights, int64_t prompt, const char *command, clv_error *err)
+                             clv_checkpoint *weights, const prompts *p, const char *command, clv_error *err)
 {
     clv_mesh mesh;
-    int64_t context = a->context ? a->context : prompt + a->n;
+    int64_t longest = p->by_length[0]->n_prompt, context = a->context ? a->context : longest + a->n;
     if (!a->context && context > model->max_positions)
         context = model->max_positions;
-    clv_generator_options options = {.context = context, .threads_per_rank = (int)a->threads};
+    if (longest > context)
+        return clv_fail(err, CLV_ELIMIT, "a prompt of %lld tokens; the context holds %lld (the model takes up to %lld)",
+                        (long long)longest, (long long)context, (long long)model->max_positions);
+    clv_generator_options options = {
+        .batch = a->batch < p->n ? a->batch : p->n, .context = context, .threads_per_rank = (int)a->threads};
     CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
     CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     return clv_generator_new(out, model, weights, &mesh, &options, err);
 }
 
-static clv_status print(clv_text_stream *stream, const clv_codec *codec, const int64_t *ids, int64_t n, bool last,
-                        clv_error *err)
+static clv_status run_all(clv_generator *g, const clv_generate_how *how, prompts *p, clv_generate_seconds *seconds,
+                          clv_error *err)
 {
-    char *text;
-    size_t size;
-    CLV_TRY(clv_text_stream_add(stream, codec, ids, n, last, &text, &size, err));
-    fwrite(text, 1, size, stdout);
-    fflush(stdout);
-    free(text);
-    return CLV_OK;
-}
-
-static bool ends_text(const clv_model *model, int64_t token)
-{
-    bool ends = false;
-    for (int i = 0; i < model->n_eos; i++)
-        ends = ends || model->eos[i] == token;
-    return ends;
-}
-
-/* *n_made: tokens sampled, the one that ended the text among them. */
-static clv_status sample_all(clv_generator *g, const generate_args *a, const clv_model *model,
-                             const clv_sampling *sampling, const clv_codec *codec, clv_text_stream *stream,
-                             int64_t *n_made, clv_error *err)
-{
-    const float *logits;
-    for (int64_t i = 0; i < a->n; i++) {
-        int64_t token;
-        CLV_TRY(clv_generator_sample(g, sampling, &token, err));
-        *n_made = i + 1;
-        if (ends_text(model, token))
-            break;
-        CLV_TRY(print(stream, codec, &token, 1, false, err));
-        if (i + 1 < a->n)
-            CLV_TRY(clv_generator_feed(g, &token, 1, &logits, err));
+    clv_progress progress;
+    int64_t batch = clv_generator_batch(g), done = 0;
+    if (!how->stream)
+        clv_progress_begin(&progress, "generate", p->n);
+    clv_status status = CLV_OK;
+    while (status == CLV_OK && done < p->n) {
+        int64_t n = p->n - done < batch ? p->n - done : batch;
+        status = clv_generate_run(g, how, p->by_length + done, n, seconds, err);
+        done += n;
+        if (!how->stream)
+            clv_progress_update(&progress, done, "");
     }
-    return print(stream, codec, NULL, 0, true, err);
+    if (!how->stream)
+        clv_progress_end(&progress);
+    return status;
 }
 
-static clv_status generate(clv_generator *g, const generate_args *a, const clv_model *model, const clv_codec *codec,
-                           const int64_t *prompt, int64_t n_prompt, clv_error *err)
+/* JSON has no bytes that are not UTF-8: they become U+FFFD. */
+static void add_text(clv_table *t, const char *key, const char *text)
 {
-    clv_sampling sampling = {
-        .temperature = a->temperature, .top_k = a->top_k, .top_p = a->top_p, .seed = (uint64_t)a->seed};
-    clv_text_stream stream = {0};
-    const float *logits;
-    int64_t n_made = 0;
-    CLV_TRY(clv_sampling_check(&sampling, err));
-    double start = clv_now_seconds();
-    CLV_TRY(clv_generator_feed(g, prompt, n_prompt, &logits, err));
-    double fed = clv_now_seconds();
-    clv_status status = print(&stream, codec, prompt, n_prompt, a->n == 0, err);
-    if (status == CLV_OK)
-        status = sample_all(g, a, model, &sampling, codec, &stream, &n_made, err);
-    clv_text_stream_free(&stream);
-    CLV_TRY(status);
-    putchar('\n');
+    char *repaired;
+    size_t size;
+    if (clv_utf8_repair(&repaired, &size, text, strlen(text), NULL) != CLV_OK)
+        return;
+    clv_table_text(t, key, repaired);
+    free(repaired);
+}
+
+static int print_json(const prompts *p)
+{
+    clv_table *t = clv_table_new("texts");
+    for (int64_t i = 0; i < p->n; i++) {
+        clv_table_row(t);
+        add_text(t, "prompt", p->text[i]);
+        add_text(t, "text", p->list[i].text ? p->list[i].text : "");
+        clv_table_int(t, "prompt_tokens", p->list[i].n_prompt);
+        clv_table_int(t, "tokens", p->list[i].n_made);
+    }
+    return clv_table_finish(t, true);
+}
+
+/* What was not streamed, and on stderr how fast it was. */
+static int report(const prompts *p, const generate_args *a, const clv_generate_seconds *s)
+{
+    int64_t read = 0, made = 0;
+    int code = CLV_EXIT_OK;
+    for (int64_t i = 0; i < p->n; i++) {
+        read += p->list[i].n_prompt;
+        made += p->list[i].n_made;
+        if (a->file && !a->json)
+            printf("%s%s", p->text[i], p->list[i].text ? p->list[i].text : "");
+        if (!a->json)
+            putchar('\n');
+    }
+    if (a->json)
+        code = print_json(p);
     fflush(stdout);
-    fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s\n", (double)n_prompt / (fed - start),
-            (double)n_made / (clv_now_seconds() - fed));
-    return CLV_OK;
+    int64_t full = 0;
+    for (int64_t i = 0; i < p->n; i++)
+        full += p->list[i].full;
+    if (full > 0)
+        fprintf(stderr, "note: %lld texts end because the context is full (-c)\n", (long long)full);
+    double all = s->prompt + s->decode;
+    fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s, %.0f %% of the time in sync\n",
+            (double)read / s->prompt, s->decode > 0 ? (double)made / s->decode : 0, 100 * s->sync / all);
+    return code;
 }
 
 static clv_status run(const generate_args *a, const clv_codec *codec, const clv_model *model, const char *command,
-                      clv_error *err)
+                      int *code, clv_error *err)
 {
-    int64_t *prompt, n;
+    prompts p = {0};
     clv_generator *g = NULL;
     clv_checkpoint *weights = NULL;
-    if (a->prompt[0] == '\0')
-        return clv_fail(err, CLV_EINVAL, "-p: the prompt is empty; give at least one byte");
-    CLV_TRY(clv_codec_encode(codec, a->prompt, strlen(a->prompt), &prompt, &n, err));
-    clv_status status = clv_open_weights(&weights, model, a->model, command, err);
+    clv_generate_seconds seconds = {0};
+    clv_generate_how how = {.model = model,
+                            .codec = codec,
+                            .sampling = {.temperature = a->temperature,
+                                         .top_k = a->top_k,
+                                         .top_p = a->top_p,
+                                         .min_p = a->min_p,
+                                         .repetition_penalty = a->penalty,
+                                         .seed = (uint64_t)a->seed},
+                            .stops = a->stops.item,
+                            .n_stops = a->stops.n,
+                            .n = a->n,
+                            .stream = !a->file && !a->json};
+    for (int i = 0; i < a->stops.n; i++)
+        if (a->stops.item[i][0] == '\0')
+            return clv_fail(err, CLV_EINVAL, "--stop: the text is empty; give at least one byte");
+    clv_status status = read_prompts(&p, a, codec, err);
     if (status == CLV_OK)
-        status = open_model(&g, a, model, weights, n, command, err);
+        status = clv_open_weights(&weights, model, a->model, command, err);
     if (status == CLV_OK)
-        status = generate(g, a, model, codec, prompt, n, err);
+        status = open_model(&g, a, model, weights, &p, command, err);
+    if (status == CLV_OK)
+        status = run_all(g, &how, &p, &seconds, err);
+    if (status == CLV_OK)
+        *code = report(&p, a, &seconds);
     clv_generator_free(g);
     clv_checkpoint_close(weights);
-    free(prompt);
+    free_prompts(&p);
     return status;
 }
 
@@ -197,9 +345,11 @@ int command_generate(int argc, char **argv)
                        .n = 128,
                        .seed = 1,
                        .threads = 1,
+                       .batch = 8,
                        .temperature = 0.8,
                        .top_k = 40,
                        .top_p = 0.95,
+                       .penalty = 1,
                        .mesh = {.tp = 1}};
     clv_error err = {0};
     clv_codec codec = {0};
@@ -211,7 +361,7 @@ int command_generate(int argc, char **argv)
     if (status == CLV_OK)
         status = clv_codec_open(&codec, a.model, model.vocab, &err);
     if (status == CLV_OK)
-        status = run(&a, &codec, &model, argv[0], &err);
+        status = run(&a, &codec, &model, argv[0], &code, &err);
     clv_codec_close(&codec);
-    return status == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);
+    return status == CLV_OK ? code : clv_command_report(argv[0], &err);
 }

@@ -55,17 +55,20 @@ clv_status clv_codec_encode(const clv_codec *codec, const char *text, size_t siz
 
 /* ---- streaming ---- */
 
-static clv_status decode(const clv_codec *codec, const clv_text_stream *s, char **text, size_t *size, clv_error *err)
+/* Text of tokens [from, to) of the stream. */
+static clv_status decode(const clv_codec *codec, const clv_text_stream *s, int64_t from, int64_t to, char **text,
+                         size_t *size, clv_error *err)
 {
     if (codec->tokenizer)
-        return clv_tokenizer_decode(codec->tokenizer, s->ids, s->n, text, size, err);
-    char *bytes = malloc((size_t)s->n + 1);
+        return clv_tokenizer_decode(codec->tokenizer, s->ids + from, to - from, text, size, err);
+    char *bytes = malloc((size_t)(to - from) + 1);
     if (!bytes)
-        return clv_fail_memory(err, "a text", (size_t)s->n);
-    for (int64_t i = 0; i < s->n; i++)
-        bytes[i] = (char)s->ids[i];
+        return clv_fail_memory(err, "a text", (size_t)(to - from));
+    for (int64_t i = from; i < to; i++)
+        bytes[i - from] = (char)s->ids[i];
+    bytes[to - from] = '\0';
     *text = bytes;
-    *size = (size_t)s->n;
+    *size = (size_t)(to - from);
     return CLV_OK;
 }
 
@@ -85,20 +88,33 @@ static clv_status take(clv_text_stream *s, const int64_t *ids, int64_t n, clv_er
     return CLV_OK;
 }
 
+/* Bytes of a character that is not whole yet read as U+FFFD at the end. */
+static bool is_whole(const clv_codec *codec, const char *text, size_t size)
+{
+    static const char replacement[] = "\xef\xbf\xbd";
+    return !codec->tokenizer || size < 3 || memcmp(text + size - 3, replacement, 3) != 0;
+}
+
+/* The window's text less that of its first part: what a token spells may depend on the one before it. */
 clv_status clv_text_stream_add(clv_text_stream *s, const clv_codec *codec, const int64_t *ids, int64_t n, bool last,
                                char **text, size_t *size, clv_error *err)
 {
-    static const char replacement[] = "\xef\xbf\xbd";
+    char *before;
+    size_t given;
     CLV_TRY(take(s, ids, n, err));
-    CLV_TRY(decode(codec, s, text, size, err));
-    /* Bytes of a character that is not whole yet read as U+FFFD at the end. */
-    size_t ready = *size;
-    while (codec->tokenizer && !last && ready >= s->given + 3 && memcmp(*text + ready - 3, replacement, 3) == 0)
-        ready -= 3;
-    size_t given = s->given < ready ? s->given : ready;
-    memmove(*text, *text + given, ready - given);
-    *size = ready - given;
-    s->given = ready;
+    CLV_TRY(decode(codec, s, s->from, s->shown, &before, &given, err));
+    free(before);
+    CLV_TRY(decode(codec, s, s->from, s->n, text, size, err));
+    if (!last && !is_whole(codec, *text, *size))
+        *size = given;
+    given = given < *size ? given : *size;
+    memmove(*text, *text + given, *size - given);
+    *size -= given;
+    (*text)[*size] = '\0';
+    if (*size > 0) {
+        s->from = s->shown;
+        s->shown = s->n;
+    }
     return CLV_OK;
 }
 

@@ -16,11 +16,12 @@ void clv_codec_close(clv_codec *codec);
 clv_status clv_codec_encode(const clv_codec *codec, const char *text, size_t size, int64_t **ids, int64_t *n,
                             clv_error *err);
 
-/* What tokens spell so far and how much of it was given out. Zero-initialised: nothing yet. */
+/* What tokens spell, as they come. A window of the last ones is decoded: those from `from` on, of which the ones before `shown`
+ * were given out. Zero-initialised: nothing yet. */
 typedef struct clv_text_stream {
     int64_t n, capacity;
     int64_t *ids;
-    size_t given;
+    int64_t from, shown;
 } clv_text_stream;
 
 /* Takes a token, and gives the text that is new and will not change with the next token: a character's bytes are held

@@ -5,20 +5,27 @@
 
 #include "base/error.h"
 
-/* Prompts are fed in chunks of CHUNK rows, the rest in powers of two: a handful of programs serves any length. */
+/* Chunks are powers of two up to CHUNK: a handful of programs serves any length. */
 enum { CHUNK = 512, N_PROGRAMS = 10 };
+
+/* Tokens of a sequence: those computed, and those that wait. */
+typedef struct sequence {
+    int32_t *ids; /* [context] */
+    bool *seen;   /* [V] */
+    int64_t done, length;
+} sequence;
 
 struct clv_generator {
     const clv_model *model;
     clv_generator_options options;
     clv_mesh mesh;
     clv_session *session;
-    clv_program *program[N_PROGRAMS]; /* of 2^i rows; made when first needed */
-    int64_t position;
-    float *logits;       /* [V] */
-    void *raw;           /* the same in the weights' dtype */
-    clv_candidate *work; /* [V] */
-    int32_t ids[CHUNK];
+    clv_program *program[N_PROGRAMS]; /* of 2^i tokens a sequence; made when first needed */
+    sequence *sequences;              /* [B] */
+    float *logits;                    /* [B,V] */
+    void *raw;                        /* the same in the weights' dtype */
+    clv_candidate *work;              /* [V] */
+    int32_t *ids, *offsets;           /* [B,CHUNK], [B]: what a run is given */
 };
 
 static clv_status compile(clv_generator *g, int power, clv_error *err)
@@ -27,7 +34,7 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
         return CLV_OK;
     clv_graph *graph;
     CLV_TRY(clv_graph_new(&graph, &g->mesh, err));
-    clv_model_build build = {.batch = 1,
+    clv_model_build build = {.batch = g->options.batch,
                              .seq = INT64_C(1) << power,
                              .rules = clv_axis_rules_without(&g->options.rules, CLV_SEQ),
                              .dtype = g->options.dtype,
@@ -39,20 +46,31 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
     return status == CLV_OK ? clv_session_load(g->session, g->program[power], err) : status;
 }
 
+static clv_status make_room(clv_generator *g, clv_error *err)
+{
+    size_t vocab = (size_t)g->model->vocab, batch = (size_t)g->options.batch, context = (size_t)g->options.context;
+    g->logits = malloc(batch * vocab * sizeof *g->logits);
+    g->raw = malloc(batch * vocab * clv_dtype_size(g->options.dtype));
+    g->work = malloc(vocab * sizeof *g->work);
+    g->ids = malloc(batch * CHUNK * sizeof *g->ids);
+    g->offsets = malloc(batch * sizeof *g->offsets);
+    g->sequences = calloc(batch, sizeof *g->sequences);
+    bool made = g->logits && g->raw && g->work && g->ids && g->offsets && g->sequences;
+    for (size_t b = 0; made && b < batch; b++)
+        made = (g->sequences[b].ids = malloc(context * sizeof *g->ids)) != NULL &&
+               (g->sequences[b].seen = calloc(vocab, sizeof(bool))) != NULL;
+    return made ? CLV_OK : clv_fail_memory(err, "logits and tokens", batch * (vocab * sizeof *g->logits + context));
+}
+
 static clv_status set_up(clv_generator *g, clv_checkpoint *weights, clv_error *err)
 {
     int64_t most = g->model->max_positions;
-    if (g->options.context == 0)
-        g->options.context = most;
+    g->options.batch = g->options.batch ? g->options.batch : 1;
+    g->options.context = g->options.context ? g->options.context : most;
     if (g->options.context < 1 || g->options.context > most)
         return clv_fail(err, CLV_EINVAL, "a context of %lld; the model takes 1 to %lld positions",
                         (long long)g->options.context, (long long)most);
-    size_t vocab = (size_t)g->model->vocab;
-    g->logits = malloc(vocab * sizeof *g->logits);
-    g->raw = malloc(vocab * sizeof(double));
-    g->work = malloc(vocab * sizeof *g->work);
-    if (!g->logits || !g->raw || !g->work)
-        return clv_fail_memory(err, "logits", vocab * sizeof *g->logits);
+    CLV_TRY(make_room(g, err));
     clv_session_options session = {
         .threads_per_rank = g->options.threads_per_rank, .source = clv_checkpoint_source, .source_arg = weights};
     CLV_TRY(clv_session_new(&g->session, &g->mesh, &session, err));
@@ -84,55 +102,114 @@ void clv_generator_free(clv_generator *g)
     clv_session_free(g->session);
     for (int i = 0; i < N_PROGRAMS; i++)
         clv_program_free(g->program[i]);
+    for (int64_t b = 0; g->sequences && b < g->options.batch; b++) {
+        free(g->sequences[b].ids);
+        free(g->sequences[b].seen);
+    }
+    free(g->sequences);
     free(g->logits);
     free(g->raw);
     free(g->work);
+    free(g->ids);
+    free(g->offsets);
     free(g);
 }
 
-static clv_status feed_chunk(clv_generator *g, const int64_t *ids, int power, clv_error *err)
+clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *ids, int64_t n, clv_error *err)
 {
-    CLV_TRY(compile(g, power, err));
-    int64_t n = INT64_C(1) << power;
-    int32_t offset = (int32_t)g->position;
-    for (int64_t i = 0; i < n; i++)
-        g->ids[i] = (int32_t)ids[i];
-    clv_binding inputs[] = {{"ids", g->ids}, {"offset", &offset}};
-    clv_binding outputs[] = {{"logits", g->raw}};
-    CLV_TRY(clv_session_run(g->session, g->program[power], inputs, 2, outputs, 1, err));
-    g->position += n;
-    return CLV_OK;
-}
-
-clv_status clv_generator_feed(clv_generator *g, const int64_t *ids, int64_t n, const float **logits, clv_error *err)
-{
-    if (n < 1)
-        return clv_fail(err, CLV_EINVAL, "no token to feed; valid: 1 or more");
-    if (n > g->options.context - g->position)
+    if (index < 0 || index >= g->options.batch)
+        return clv_fail(err, CLV_EINVAL, "sequence %lld of %lld", (long long)index, (long long)g->options.batch);
+    sequence *s = &g->sequences[index];
+    if (n > g->options.context - s->length)
         return clv_fail(err, CLV_ELIMIT, "%lld tokens after %lld are more than the context of %lld holds", (long long)n,
-                        (long long)g->position, (long long)g->options.context);
+                        (long long)s->length, (long long)g->options.context);
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= g->model->vocab)
             return clv_fail(err, CLV_EINVAL, "token %lld is outside the vocabulary of %lld", (long long)ids[i],
                             (long long)g->model->vocab);
-    for (int64_t done = 0; done < n;) {
-        int power = N_PROGRAMS - 1;
-        while ((INT64_C(1) << power) > n - done)
-            power--;
-        CLV_TRY(feed_chunk(g, ids + done, power, err));
-        done += INT64_C(1) << power;
+    for (int64_t i = 0; i < n; i++) {
+        s->ids[s->length++] = (int32_t)ids[i];
+        s->seen[ids[i]] = true;
     }
-    clv_dtype_convert(CLV_F32, g->logits, g->options.dtype, g->raw, g->model->vocab);
-    *logits = g->logits;
     return CLV_OK;
+}
+
+/* The next chunk: as long as the longest rest, or the power of two above it where every sequence is that long. */
+static int next_power(const clv_generator *g)
+{
+    int64_t rest = 0, shortest = INT64_MAX;
+    for (int64_t b = 0; b < g->options.batch; b++) {
+        const sequence *s = &g->sequences[b];
+        rest = s->length - s->done > rest ? s->length - s->done : rest;
+        shortest = s->length < shortest ? s->length : shortest;
+    }
+    int power = 0;
+    while (power + 1 < N_PROGRAMS && (INT64_C(1) << power) < rest && (INT64_C(2) << power) <= shortest)
+        power++;
+    return rest > 0 ? power : -1;
+}
+
+static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
+{
+    int64_t n = INT64_C(1) << power;
+    CLV_TRY(compile(g, power, err));
+    for (int64_t b = 0; b < g->options.batch; b++) {
+        const sequence *s = &g->sequences[b];
+        int64_t first = s->done + n > s->length ? s->length - n : s->done;
+        g->offsets[b] = (int32_t)first;
+        memcpy(g->ids + b * n, s->ids + first, (size_t)n * sizeof *g->ids);
+    }
+    clv_binding inputs[] = {{"ids", g->ids}, {"offset", g->offsets}}, outputs[] = {{"logits", g->raw}};
+    CLV_TRY(clv_session_run(g->session, g->program[power], inputs, 2, outputs, 1, err));
+    for (int64_t b = 0; b < g->options.batch; b++)
+        g->sequences[b].done = g->offsets[b] + n;
+    return CLV_OK;
+}
+
+clv_status clv_generator_run(clv_generator *g, clv_error *err)
+{
+    for (int64_t b = 0; b < g->options.batch; b++)
+        if (g->sequences[b].length == 0)
+            return clv_fail(err, CLV_EINVAL, "sequence %lld has no token; at least one is needed", (long long)b);
+    for (int power = next_power(g); power >= 0; power = next_power(g))
+        CLV_TRY(run_chunk(g, power, err));
+    clv_dtype_convert(CLV_F32, g->logits, g->options.dtype, g->raw, g->options.batch * g->model->vocab);
+    return CLV_OK;
+}
+
+const float *clv_generator_logits(const clv_generator *g, int64_t index)
+{
+    return g->logits + index * g->model->vocab;
+}
+
+clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampling *sampling, int64_t *token,
+                                clv_error *err)
+{
+    const sequence *s = &g->sequences[index];
+    float *logits = g->logits + index * g->model->vocab;
+    clv_penalise(logits, g->model->vocab, s->seen, sampling->repetition_penalty);
+    return clv_sample(token, sampling, logits, g->model->vocab, s->length, g->work, err);
+}
+
+int64_t clv_generator_room(const clv_generator *g, int64_t index)
+{
+    return g->options.context - g->sequences[index].length;
+}
+
+int64_t clv_generator_batch(const clv_generator *g)
+{
+    return g->options.batch;
 }
 
 void clv_generator_rewind(clv_generator *g)
 {
-    g->position = 0;
+    for (int64_t b = 0; b < g->options.batch; b++) {
+        g->sequences[b].done = g->sequences[b].length = 0;
+        memset(g->sequences[b].seen, 0, (size_t)g->model->vocab * sizeof(bool));
+    }
 }
 
-clv_status clv_generator_sample(clv_generator *g, const clv_sampling *sampling, int64_t *token, clv_error *err)
+clv_session_stats clv_generator_take_stats(clv_generator *g)
 {
-    return clv_sample(token, sampling, g->logits, g->model->vocab, g->position, g->work, err);
+    return clv_session_take_stats(g->session);
 }

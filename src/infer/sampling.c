@@ -17,7 +17,21 @@ clv_status clv_sampling_check(const clv_sampling *s, clv_error *err)
         return clv_fail(err, CLV_EINVAL, "top_k %lld: valid are 0 (all) and above", (long long)s->top_k);
     if (!(s->top_p >= 0 && s->top_p <= 1))
         return clv_fail(err, CLV_EINVAL, "top_p %g: valid are 0 (all) to 1", s->top_p);
+    if (!(s->min_p >= 0 && s->min_p <= 1))
+        return clv_fail(err, CLV_EINVAL, "min_p %g: valid are 0 (all) to 1", s->min_p);
+    if (!(s->repetition_penalty >= 0) || !isfinite(s->repetition_penalty))
+        return clv_fail(err, CLV_EINVAL, "a repetition penalty of %g: valid are 0 or 1 (none) and above",
+                        s->repetition_penalty);
     return CLV_OK;
+}
+
+void clv_penalise(float *logits, int64_t vocab, const bool *seen, double penalty)
+{
+    if (penalty == 0 || penalty == 1)
+        return;
+    for (int64_t i = 0; i < vocab; i++)
+        if (seen[i])
+            logits[i] = (float)(logits[i] > 0 ? logits[i] / penalty : logits[i] * penalty);
 }
 
 static bool ranks_before(clv_candidate a, clv_candidate b)
@@ -69,14 +83,25 @@ static clv_status find_largest(int64_t *out, const float *logits, int64_t vocab,
     return CLV_OK;
 }
 
-/* In [0, 1), 53 bits of (seed, position). */
-static double draw(uint64_t seed, int64_t position)
+/* In [0, 1), 53 bits of (seed, sequence, position). */
+static double draw(uint64_t seed, uint64_t sequence, int64_t position)
 {
     clv_key key = clv_key_fold_in(clv_key_seed(seed), (uint32_t)(seed >> 32));
+    if (sequence > 0)
+        key = clv_key_fold_in(key, (uint32_t)sequence);
     uint32_t bits[2];
 
     clv_random_bits(bits, key, 2 * (uint64_t)position, 2);
     return (double)(((uint64_t)bits[0] << 32 | bits[1]) >> 11) * 0x1p-53;
+}
+
+/* Of n candidates, best last at the end of work, those at least min_p times as likely as the best. */
+static int64_t likely_enough(const clv_candidate *work, int64_t vocab, int64_t n, const clv_sampling *s)
+{
+    const clv_candidate *best = &work[vocab - 1];
+    while (n > 1 && exp(((double)work[vocab - n].logit - (double)best->logit) / s->temperature) < s->min_p)
+        n--;
+    return n;
 }
 
 /* Keeps candidates by rank until `keep` are there or their weight reaches share of the whole; they end up at the end
@@ -104,7 +129,7 @@ clv_status clv_sample(int64_t *token, const clv_sampling *s, const float *logits
                       clv_candidate *work, clv_error *err)
 {
     int64_t largest = 0, n = vocab, keep = s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
-    bool all = keep == vocab && (s->top_p == 0 || s->top_p == 1);
+    bool all = keep == vocab && (s->top_p == 0 || s->top_p == 1) && s->min_p == 0;
     double total = 0, sum = 0, target;
 
     CLV_TRY(clv_sampling_check(s, err));
@@ -119,12 +144,13 @@ clv_status clv_sample(int64_t *token, const clv_sampling *s, const float *logits
         for (int64_t i = vocab / 2 - 1; i >= 0; i--)
             sift_down(work, vocab, i);
         n = keep_best(work, vocab, keep, s->top_p == 0 ? 1 : s->top_p, s);
+        n = likely_enough(work, vocab, n, s);
     }
     /* The kept ones stand at the end; their order is fixed, so the sums are. */
     const clv_candidate *kept = work + (vocab - n);
     for (int64_t i = 0; i < n; i++)
         total += exp(((double)kept[i].logit - (double)logits[largest]) / s->temperature);
-    target = draw(s->seed, position) * total;
+    target = draw(s->seed, s->sequence, position) * total;
     for (int64_t i = n - 1; i >= 0; i--) {
         double weight = exp(((double)kept[i].logit - (double)logits[largest]) / s->temperature);
         sum += weight;
