@@ -42,9 +42,12 @@ CLV_API void clv_session_free(clv_session *session);
 
 /** Makes ready to run a program: its memory, and the state that it names and the session does not have yet (filled with its
  *  first values). State that exists in another layout is brought to this program's. The program is borrowed until
- *  the session ends. Done by the first run when it was not done before.
+ *  it is unloaded or the session ends. Done by the first run when it was not done before.
  *  @return CLV_ESHAPE when state exists with another shape or dtype; CLV_EINVAL for a program of another mesh */
 CLV_API clv_status clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
+
+/** Gives back the memory of a program that was loaded, if it was; its state stays. The program may be freed then. */
+CLV_API void clv_session_unload(clv_session *session, const clv_program *program);
 
 /** A whole tensor of the caller's, row-major, in the dtype and shape that the graph stated. */
 typedef struct clv_binding {

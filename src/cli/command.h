@@ -38,6 +38,8 @@ int bench_profile(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
 int command_einsum(int argc, char **argv);
 int command_generate(int argc, char **argv);
+int command_embed(int argc, char **argv);
+int command_score(int argc, char **argv);
 int command_explain(int argc, char **argv);
 int command_forward(int argc, char **argv);
 int command_verify(int argc, char **argv);

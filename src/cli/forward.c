@@ -1,4 +1,6 @@
 /* forward.c - cleave forward: a model's outputs and gradients for given ids, as a file: to compare with any other system. */
+#include <stdio.h>
+
 #include "cli/command.h"
 #include "cli/forward_run.h"
 #include "cli/options.h"
@@ -58,6 +60,11 @@ int command_forward(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
+    double seconds;
     a.job.mesh = &a.mesh;
-    return clv_forward_run(&a.job, argv[0], &err) == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);
+    a.job.seconds = &seconds;
+    if (clv_forward_run(&a.job, argv[0], &err) != CLV_OK)
+        return clv_command_report(argv[0], &err);
+    fprintf(stderr, "ran in %.3f s\n", seconds);
+    return CLV_EXIT_OK;
 }

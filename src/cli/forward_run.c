@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/wait.h"
 #include "cleave/program.h"
 #include "cli/open_weights.h"
 #include "io/safetensors.h"
@@ -266,7 +267,12 @@ static clv_status run(batch *b, const clv_forward_job *a, const char *command, c
     if (b->mask)
         inputs[n++] = (clv_binding){"mask", b->mask};
     if (status == CLV_OK)
+        status = clv_session_load(session, program, err);
+    double start = clv_now_seconds();
+    if (status == CLV_OK)
         status = clv_session_run(session, program, inputs, n, r.output, r.n, err);
+    if (a->seconds)
+        *a->seconds = clv_now_seconds() - start;
     if (status == CLV_OK)
         status = write_results(&r, b, a, err);
     free_results(&r);

@@ -11,6 +11,15 @@ static const struct clv_command commands[] = {
      "Example:\n  cleave einsum 'ik,kj->ij' --shape i=512,k=256,j=1024 --mesh X=2,Y=4 --in '_,X' --in 'X,_' --out "
      "'_,_'\n",
      command_einsum, NULL},
+    {"embed", "a vector for each sequence of a file",
+     "Runs a model over lines of text or FASTA records and writes the last hidden states, pooled, as safetensors: mean "
+     "over all "
+     "tokens\n"
+     "(special ones, too, as sentence-transformers), the first or the last token, or none. Sequences run in batches of "
+     "nearly the same length;\n"
+     "the order is the input's.\n\n"
+     "Example:\n  cleave embed -m esm2/ --input proteins.fasta --pool mean --out embeddings.safetensors -tp 2\n",
+     command_embed, NULL},
     {"explain", "why an op is split as it is",
      "Lists what the partitioner considered for an op of a model or a block: the axis that goes on each factor, the "
      "layouts\n"
@@ -63,6 +72,18 @@ static const struct clv_command commands[] = {
      "each, and the lower bound (none when the tensor is partial). --run executes it and checks every rank.\n\n"
      "Example:\n  cleave reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)' --run\n",
      command_reshard, NULL},
+    {"score", "how likely a model finds texts, proteins or mutations",
+     "Decoders: the perplexity of a text, in windows of -c tokens that begin --stride apart; each token is scored "
+     "once, in the first "
+     "window\n"
+     "that has it. Encoders (ESM-2, BERT): the pseudo-perplexity of each sequence, every token masked in turn; with "
+     "--mutations the masked\n"
+     "marginals of mutations of one protein: the sum of log p(mutant) - log p(wild type) over places, each masked "
+     "alone.\n\n"
+     "Examples:\n  cleave score -m llama/ --input text.txt -tp 2\n"
+     "  cleave score -m esm2/ --input proteins.fasta --csv\n"
+     "  cleave score -m esm2/ --input wild.fasta --mutations A24G,K30R:L31V --json\n",
+     command_score, NULL},
     {"shard", "a checkpoint as one file a rank",
      "Writes what each rank of a mesh holds of each tensor, and cleave.json, which says where everything is, with "
      "checksums. The\n"

@@ -230,15 +230,67 @@ void clv_table_free(clv_table *t)
     free(t);
 }
 
+/* Quoted where it has what would end a field. */
+static void print_csv_cell(const json_t *value)
+{
+    const char *text = json_string_value(value);
+
+    if (json_is_integer(value))
+        printf("%lld", (long long)json_integer_value(value));
+    else if (json_is_real(value))
+        printf("%.10g", json_real_value(value));
+    else if (text != NULL && strpbrk(text, ",\"\r\n") == NULL)
+        printf("%s", text);
+    else if (text != NULL) {
+        putchar('"');
+        for (; *text != '\0'; text++)
+            printf(*text == '"' ? "\"\"" : "%c", *text);
+        putchar('"');
+    }
+}
+
+static void print_csv(const json_t *rows)
+{
+    const char *keys[MAX_COLUMNS];
+    int width[MAX_COLUMNS];
+    int n = collect_columns(keys, width, rows);
+
+    for (int c = 0; c < n; c++)
+        printf("%s%s", c > 0 ? "," : "", keys[c]);
+    printf("\n");
+    for (size_t r = 0; r < json_array_size(rows); r++) {
+        for (int c = 0; c < n; c++) {
+            printf(c > 0 ? "," : "");
+            print_csv_cell(json_object_get(json_array_get(rows, r), keys[c]));
+        }
+        printf("\n");
+    }
+}
+
+/* Whether there is something to print; what there is not is freed. */
+static bool is_complete(clv_table *t)
+{
+    if (t != NULL && !t->failed)
+        return true;
+    fprintf(stderr, "cleave: a table could not be printed: out of memory, or a text that is not UTF-8\n");
+    clv_table_free(t);
+    return false;
+}
+
+int clv_table_finish_csv(clv_table *t)
+{
+    if (!is_complete(t))
+        return CLV_EXIT_FAILED;
+    if (t->rows != NULL)
+        print_csv(t->rows);
+    clv_table_free(t);
+    return CLV_EXIT_OK;
+}
+
 int clv_table_finish(clv_table *t, bool json)
 {
-    if (t == NULL || t->failed) {
-        fprintf(stderr, "cleave: a table could not be printed: out of memory, or a text that is not UTF-8\n");
-        if (t != NULL)
-            json_decref(t->root);
-        free(t);
+    if (!is_complete(t))
         return CLV_EXIT_FAILED;
-    }
     if (json) {
         json_dumpf(t->root, stdout, JSON_REAL_PRECISION(10));
         printf("\n");
@@ -247,7 +299,6 @@ int clv_table_finish(clv_table *t, bool json)
             print_rows(t->rows);
         print_fields(t->root, t->rows, 0);
     }
-    json_decref(t->root);
-    free(t);
+    clv_table_free(t);
     return CLV_EXIT_OK;
 }

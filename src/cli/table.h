@@ -42,5 +42,7 @@ void clv_table_free(clv_table *t);
 
 /* Prints the table on stdout, as JSON (one line) or as aligned text, and frees it. Returns the exit code. */
 int clv_table_finish(clv_table *t, bool json);
+/* The rows alone, as CSV (RFC 4180) with a line of keys before them. */
+int clv_table_finish_csv(clv_table *t);
 
 #endif

@@ -204,6 +204,20 @@ clv_status clv_session_load(clv_session *session, const clv_program *program, cl
     return find_loaded(&loaded, session, program, err);
 }
 
+void clv_session_unload(clv_session *session, const clv_program *program)
+{
+    int kept = 0;
+    for (int i = 0; i < session->n_loaded; i++) {
+        if (session->loaded[i]->program != program) {
+            session->loaded[kept++] = session->loaded[i];
+            continue;
+        }
+        session->rank_bytes -= program->region_bytes;
+        free_loaded(session->loaded[i]);
+    }
+    session->n_loaded = kept;
+}
+
 /* ---- running ---- */
 
 typedef struct run_job {

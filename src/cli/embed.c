@@ -1,0 +1,217 @@
+/* embed.c - cleave embed: a vector for each sequence of a file, or all of its hidden states. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/wait.h"
+#include "cli/command.h"
+#include "cli/mesh_option.h"
+#include "cli/open_weights.h"
+#include "cli/options.h"
+#include "cli/progress.h"
+#include "cli/sequences.h"
+#include "infer/forwarder.h"
+#include "io/safetensors.h"
+
+typedef struct embed_args {
+    const char *model, *input, *out, *pool, *dtype;
+    clv_mesh_option mesh;
+    int64_t tokens, threads;
+} embed_args;
+
+static int parse(embed_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        {.names = "-m, --model",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->model,
+         .value = "DIR",
+         .required = true,
+         .help = "a folder with config.json, safetensors and a tokenizer"},
+        {.names = "--input",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->input,
+         .value = "FILE",
+         .required = true,
+         .help = "sequences: .fasta, .fa or .faa, or a text, one a line"},
+        {.names = "--out",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->out,
+         .value = "FILE",
+         .required = true,
+         .help =
+             "safetensors for embeddings [N,M] f32 in the order of the input; with --pool none, hidden.<i> [tokens,M]"},
+        {.names = "--pool",
+         .kind = CLV_OPTION_CHOICE,
+         .out = &a->pool,
+         .value = "mean|cls|last|none",
+         .help = "of the last hidden states: the mean over all tokens, the first, the last, or none (mean)"},
+        {.names = "--batch-tokens",
+         .kind = CLV_OPTION_INT,
+         .out = &a->tokens,
+         .min = 1,
+         .max = 1 << 24,
+         .value = "N",
+         .help = "tokens that run side by side, about (4096)"},
+        CLV_MESH_OPTIONS(&a->mesh),
+        CLV_RULES_OPTIONS(&a->mesh),
+        {.names = "-t, --threads",
+         .kind = CLV_OPTION_INT,
+         .out = &a->threads,
+         .min = 1,
+         .max = 1024,
+         .value = "N",
+         .help = "threads a rank (1)"},
+        {.names = "--dtype",
+         .kind = CLV_OPTION_CHOICE,
+         .out = &a->dtype,
+         .value = "f32|bf16",
+         .help = "of weights and activations (f32)"},
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* ---- the file ---- */
+
+/* A tensor for all, or one for each sequence. */
+static clv_status create(clv_safetensors_writer **out, const embed_args *a, const clv_sequences *all, int64_t width,
+                         clv_error *err)
+{
+    if (strcmp(a->pool, "none") != 0)
+        return clv_safetensors_create(
+            out, a->out,
+            &(clv_tensor_spec){.name = "embeddings", .dtype = CLV_F32, .rank = 2, .shape = {all->n, width}}, 1, err);
+    clv_tensor_spec *specs = calloc((size_t)all->n, sizeof *specs);
+    char(*names)[32] = calloc((size_t)all->n, sizeof *names);
+    clv_status status = specs && names ? CLV_OK : clv_fail_memory(err, "names", (size_t)all->n * sizeof *specs);
+    for (int64_t i = 0; status == CLV_OK && i < all->n; i++) {
+        snprintf(names[i], sizeof names[i], "hidden.%lld", (long long)i);
+        specs[i] = (clv_tensor_spec){.name = names[i], .dtype = CLV_F32, .rank = 2, .shape = {all->item[i].n, width}};
+    }
+    if (status == CLV_OK)
+        status = clv_safetensors_create(out, a->out, specs, all->n, err);
+    free(specs);
+    free(names);
+    return status;
+}
+
+/* hidden [n, width] -> vector [width] */
+static void pool(float *vector, const char *how, const float *hidden, int64_t n, int64_t width)
+{
+    bool mean = strcmp(how, "mean") == 0;
+    int64_t only = strcmp(how, "last") == 0 ? n - 1 : 0;
+    for (int64_t d = 0; d < width; d++) {
+        double sum = 0;
+        for (int64_t i = 0; mean && i < n; i++)
+            sum += hidden[i * width + d];
+        vector[d] = mean ? (float)(sum / (double)n) : hidden[only * width + d];
+    }
+}
+
+static clv_status write_batch(clv_safetensors_writer *w, const embed_args *a, const clv_sequences *all,
+                              const clv_batch *batch, const float *hidden, float *vector, int64_t width, clv_error *err)
+{
+    for (int64_t r = 0; r < batch->rows; r++) {
+        int64_t i = batch->index[r];
+        const float *rows = hidden + r * batch->seq * width;
+        if (i < 0)
+            continue;
+        if (strcmp(a->pool, "none") == 0) {
+            CLV_TRY(clv_safetensors_write(w, i, NULL, rows, err));
+            continue;
+        }
+        pool(vector, a->pool, rows, all->item[i].n, width);
+        clv_shard box = {.rank = 2, .lo = {i, 0}, .hi = {i + 1, width}};
+        CLV_TRY(clv_safetensors_write(w, 0, &box, vector, err));
+    }
+    return CLV_OK;
+}
+
+/* ---- running ---- */
+
+static clv_status run_batches(clv_forwarder *f, clv_safetensors_writer *w, const embed_args *a,
+                              const clv_sequences *all, const clv_model *model, clv_error *err)
+{
+    clv_batches b;
+    clv_progress progress;
+    int64_t done = 0, room = a->tokens > model->max_positions ? a->tokens : model->max_positions;
+    CLV_TRY(clv_batches_begin(&b, all, a->tokens, model->max_positions, err));
+    float *hidden = malloc((size_t)(room * model->hidden) * sizeof *hidden);
+    float *vector = malloc((size_t)model->hidden * sizeof *vector);
+    clv_status status =
+        hidden && vector ? CLV_OK : clv_fail_memory(err, "hidden states", (size_t)(room * model->hidden) * 4);
+    clv_progress_begin(&progress, "embed", all->n);
+    while (status == CLV_OK && clv_batches_next(&b, model->pad >= 0 ? model->pad : 0)) {
+        const clv_batch *batch = &b.batch;
+        status = clv_forwarder_run(f, batch->rows, batch->seq, batch->ids, batch->mask, NULL, hidden, err);
+        if (status == CLV_OK)
+            status = write_batch(w, a, all, batch, hidden, vector, model->hidden, err);
+        for (int64_t r = 0; r < batch->rows; r++)
+            done += batch->index[r] >= 0;
+        clv_progress_update(&progress, done, "");
+    }
+    clv_progress_end(&progress);
+    free(hidden);
+    free(vector);
+    clv_batches_end(&b);
+    return status;
+}
+
+static clv_status open_forwarder(clv_forwarder **out, const embed_args *a, const clv_model *model,
+                                 clv_checkpoint *weights, const char *command, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_forwarder_options options = {.threads_per_rank = (int)a->threads, .result = CLV_FORWARD_HIDDEN};
+    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
+    CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
+    CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
+    return clv_forwarder_new(out, model, weights, &mesh, &options, err);
+}
+
+static clv_status embed(const embed_args *a, const clv_model *model, const clv_sequences *all, const char *command,
+                        clv_error *err)
+{
+    clv_checkpoint *weights = NULL;
+    clv_forwarder *f = NULL;
+    clv_safetensors_writer *w = NULL;
+    double start = clv_now_seconds();
+    clv_status status = clv_open_weights(&weights, model, a->model, command, err);
+    if (status == CLV_OK)
+        status = open_forwarder(&f, a, model, weights, command, err);
+    if (status == CLV_OK)
+        status = create(&w, a, all, model->hidden, err);
+    if (status == CLV_OK)
+        status = run_batches(f, w, a, all, model, err);
+    if (status == CLV_OK)
+        status = clv_safetensors_commit(w, err);
+    else
+        clv_safetensors_abandon(w);
+    clv_forwarder_free(f);
+    clv_checkpoint_close(weights);
+    if (status == CLV_OK)
+        fprintf(stderr, "%lld sequences in %.1f s\n", (long long)all->n, clv_now_seconds() - start);
+    return status;
+}
+
+int command_embed(int argc, char **argv)
+{
+    embed_args a = {.pool = "mean", .dtype = "f32", .tokens = 4096, .threads = 1, .mesh = {.tp = 1}};
+    clv_error err = {0};
+    clv_codec codec = {0};
+    clv_sequences all = {0};
+    clv_model model;
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    clv_status status = clv_model_read(&model, a.model, &err);
+    if (status == CLV_OK)
+        status = clv_codec_open(&codec, a.model, model.vocab, &err);
+    if (status == CLV_OK)
+        status = clv_sequences_read(&all, a.input, &codec, &model, &err);
+    if (status == CLV_OK)
+        status = embed(&a, &model, &all, argv[0], &err);
+    clv_sequences_free(&all);
+    clv_codec_close(&codec);
+    return status == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);
+}

@@ -1,0 +1,138 @@
+/* score.c - cleave score: how likely a model finds texts, proteins, mutations. */
+#include "cli/score.h"
+
+#include "base/error.h"
+#include "cli/command.h"
+#include "cli/open_weights.h"
+#include "cli/options.h"
+
+static int parse(clv_score_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        {.names = "-m, --model",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->model,
+         .value = "DIR",
+         .required = true,
+         .help = "a folder with config.json, safetensors and a tokenizer"},
+        {.names = "--input",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->input,
+         .value = "FILE",
+         .required = true,
+         .help = "of decoders: a text; of encoders: .fasta, .fa or .faa, or a text, one sequence a line"},
+        {.names = "--mutations",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->mutations,
+         .value = "LIST",
+         .help = "A24G,K30R:L31V: score these of the one protein in FILE"},
+        {.names = "-c, --ctx-size",
+         .kind = CLV_OPTION_INT,
+         .out = &a->context,
+         .min = 0,
+         .max = 1 << 30,
+         .value = "N",
+         .help = "tokens of a window; 0: what the model takes, at most 1024 (0)"},
+        {.names = "--stride",
+         .kind = CLV_OPTION_INT,
+         .out = &a->stride,
+         .min = 0,
+         .max = 1 << 30,
+         .value = "N",
+         .help = "tokens from a window to the next; 0: half a window (0)"},
+        {.names = "--batch-tokens",
+         .kind = CLV_OPTION_INT,
+         .out = &a->tokens,
+         .min = 1,
+         .max = 1 << 24,
+         .value = "N",
+         .help = "tokens that run side by side, about (4096)"},
+        CLV_MESH_OPTIONS(&a->mesh),
+        CLV_RULES_OPTIONS(&a->mesh),
+        {.names = "-t, --threads",
+         .kind = CLV_OPTION_INT,
+         .out = &a->threads,
+         .min = 1,
+         .max = 1024,
+         .value = "N",
+         .help = "threads a rank (1)"},
+        {.names = "--dtype",
+         .kind = CLV_OPTION_CHOICE,
+         .out = &a->dtype,
+         .value = "f32|bf16",
+         .help = "of weights and activations (f32)"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        {.names = "--csv", .kind = CLV_OPTION_FLAG, .out = &a->csv, .help = "print CSV"},
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+static clv_status check(clv_score_args *a, const clv_model *model, clv_error *err)
+{
+    enum { USUAL = 1024 };
+    if (a->json && a->csv)
+        return clv_fail(err, CLV_EINVAL, "--json or --csv, not both");
+    if (a->mutations && !model->bidirectional)
+        return clv_fail(err, CLV_EINVAL, "--mutations: masked marginals need a masked language model; %s is a decoder",
+                        clv_model_type(model));
+    if (a->context == 0)
+        a->context = model->max_positions < USUAL ? model->max_positions : USUAL;
+    if (a->context < 2 || a->context > model->max_positions)
+        return clv_fail(err, CLV_EINVAL, "-c %lld; the model takes 2 to %lld", (long long)a->context,
+                        (long long)model->max_positions);
+    if (a->stride == 0)
+        a->stride = a->context / 2;
+    if (a->stride >= a->context)
+        return clv_fail(err, CLV_EINVAL, "--stride %lld; valid: 1 to %lld, less than a window", (long long)a->stride,
+                        (long long)a->context - 1);
+    return CLV_OK;
+}
+
+static clv_status open_forwarder(clv_forwarder **out, const clv_score_args *a, const clv_model *model,
+                                 clv_checkpoint *weights, const char *command, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_forwarder_options options = {.threads_per_rank = (int)a->threads,
+                                     .result = a->mutations ? CLV_FORWARD_LOGITS : CLV_FORWARD_NLL};
+    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
+    CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
+    CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
+    return clv_forwarder_new(out, model, weights, &mesh, &options, err);
+}
+
+static clv_status score(clv_table *t, clv_score_args *a, const char *command, clv_error *err)
+{
+    clv_model model;
+    clv_codec codec;
+    clv_checkpoint *weights = NULL;
+    clv_scorer s = {.args = a, .model = &model, .codec = &codec};
+    CLV_TRY(clv_model_read(&model, a->model, err));
+    CLV_TRY(check(a, &model, err));
+    CLV_TRY(clv_codec_open(&codec, a->model, model.vocab, err));
+    clv_status status = clv_open_weights(&weights, &model, a->model, command, err);
+    if (status == CLV_OK)
+        status = open_forwarder(&s.forwarder, a, &model, weights, command, err);
+    if (status == CLV_OK)
+        status = a->mutations          ? clv_score_mutations(t, &s, err)
+                 : model.bidirectional ? clv_score_masked(t, &s, err)
+                                       : clv_score_text(t, &s, err);
+    clv_forwarder_free(s.forwarder);
+    clv_checkpoint_close(weights);
+    clv_codec_close(&codec);
+    return status;
+}
+
+int command_score(int argc, char **argv)
+{
+    clv_score_args a = {.dtype = "f32", .tokens = 4096, .threads = 1, .mesh = {.tp = 1}};
+    clv_error err = {0};
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    clv_table *t = clv_table_new("scores");
+    if (score(t, &a, argv[0], &err) != CLV_OK) {
+        clv_table_free(t);
+        return clv_command_report(argv[0], &err);
+    }
+    return a.csv ? clv_table_finish_csv(t) : clv_table_finish(t, a.json);
+}

@@ -1,0 +1,274 @@
+/* test_cli_scores.c - embed and score against transformers' values (tests/golden/make_scores.py), at several degrees and batch
+ * sizes; and what they refuse. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <jansson.h>
+
+#include "cli_run.h"
+#include "io/safetensors.h"
+
+static char out[CLI_OUTPUT];
+
+/* ---- embed ---- */
+
+static float *values(const char *path, const char *name, int64_t *n)
+{
+    clv_error err = {0};
+    clv_safetensors *file;
+    const clv_safetensor *t;
+    if (clv_safetensors_open(&file, path, &err) != CLV_OK || clv_safetensors_find(&t, file, name, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    *n = 1;
+    for (int d = 0; d < t->rank; d++)
+        *n *= t->shape[d];
+    float *x = malloc((size_t)*n * sizeof *x);
+    assert_int_equal(clv_safetensors_read(t, NULL, CLV_F32, x, NULL), CLV_OK);
+    clv_safetensors_close(file);
+    return x;
+}
+
+static void same(const char *got_path, const char *got_name, const char *want_path, const char *want_name)
+{
+    int64_t n, m;
+    float *got = values(got_path, got_name, &n), *want = values(want_path, want_name, &m), most = 0;
+    assert_int_equal(n, m);
+    for (int64_t i = 0; i < n; i++)
+        most = fmaxf(most, fabsf(want[i]));
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabsf(got[i] - want[i]) <= 2e-5f * most))
+            fail_msg("%s, element %lld: %.9g, expected %.9g", want_name, (long long)i, got[i], want[i]);
+    free(got);
+    free(want);
+}
+
+static void embed(const char *model, const char *input, const char *prefix)
+{
+    static const char *const pools[] = {"mean", "cls", "last"};
+    static const char *const how[] = {"", "-tp 2 --batch-tokens 1", "-tp 3 --sp --batch-tokens 40",
+                                      "--mesh X=2,Y=2 --rules gspmd-2d"};
+    char got[512], want[512], name[64];
+    snprintf(want, sizeof want, "%s/scores/embeddings.safetensors", cli_golden());
+    for (int p = 0; p < 3; p++)
+        for (int h = 0; h < 4; h++) {
+            snprintf(got, sizeof got, "%s/%s%d%d", cli_folder(), prefix, p, h);
+            cli_expect(0, "sequences in", "embed -m {d}/%s --input {g}/scores/%s --pool %s --out %s %s", model, input,
+                       pools[p], got, how[h]);
+            snprintf(name, sizeof name, "%s%s", prefix, pools[p]);
+            same(got, "embeddings", want, name);
+        }
+}
+
+static void test_embed_proteins(void **state)
+{
+    (void)state;
+    cli_shell("mkdir {d}/esm && cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/esm");
+    embed("esm", "proteins.fasta", "protein.");
+}
+
+static void test_embed_sentences(void **state)
+{
+    (void)state;
+    cli_shell("mkdir {d}/bert && cp {g}/bert_bare/* {g}/scores/vocab.txt {d}/bert");
+    embed("bert", "sentences.txt", "sentence.");
+}
+
+/* Without pooling, the first rows are what "cls" keeps. */
+static void test_embed_all(void **state)
+{
+    int64_t n, m;
+    char path[512];
+    (void)state;
+    cli_expect(0, "sequences", "embed -m {d}/esm --input {g}/scores/proteins.fasta --pool none --out {d}/all");
+    cli_expect(0, "sequences", "embed -m {d}/esm --input {g}/scores/proteins.fasta --pool cls --out {d}/cls");
+    snprintf(path, sizeof path, "%s/cls", cli_folder());
+    float *cls = values(path, "embeddings", &n);
+    snprintf(path, sizeof path, "%s/all", cli_folder());
+    for (int i = 0; i < 4; i++) {
+        static const int tokens[] = {18, 23, 5, 44};
+        char name[32];
+        snprintf(name, sizeof name, "hidden.%d", i);
+        float *all = values(path, name, &m);
+        assert_int_equal(m, tokens[i] * n / 4);
+        assert_memory_equal(all, cls + i * n / 4, (size_t)(n / 4) * sizeof *all);
+        free(all);
+    }
+    free(cls);
+}
+
+static void write_file(const char *name, const char *text)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s", cli_folder(), name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void test_embed_refused(void **state)
+{
+    static const char *const bad[][3] = {
+        {"empty.fasta", "", "no sequence"},
+        {"record.fasta", ">a\nMKV\n>b\n>c\nMK\n", "b: the record is empty"},
+        {"last.fasta", ">a\nMKV\n>b\n", "b: the record is empty"},
+        {"letter.fasta", ">a\nMKV\n>b\nMJ*\n", "b: 'J' is no residue; valid: ACDEFGHIKLMNPQRSTVWYXBZUO.-"},
+        {"within.fasta", ">a\nMK>V\n", "'>' is no residue"},
+        {"head.fasta", "MKV\n", "must begin with '>'"},
+        {"line.txt", "MKV\n\nMK\n", "line 2 is empty"},
+        {"long.fasta", ">a\nMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKV\n",
+         "68 tokens; the model takes 1 to 64"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_file(bad[i][0], bad[i][1]);
+        cli_expect(2, bad[i][2], "embed -m {d}/esm --input {d}/%s --out {d}/none", bad[i][0]);
+    }
+    cli_expect(1, "absent", "embed -m {d}/esm --input {d}/absent.fasta --out {d}/none");
+    cli_expect(1, "tokenizer.json or vocab.txt", "embed -m {g}/esm --input {g}/scores/proteins.fasta --out {d}/none");
+    cli_shell("test ! -e {d}/none");
+}
+
+/* ---- score ---- */
+
+static json_t *expected(void)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/scores/scores.json", cli_golden());
+    json_t *all = json_load_file(path, 0, NULL);
+    assert_non_null(all);
+    return all;
+}
+
+/* What --json prints, after notes on stderr were sent away. */
+static json_t *rows_of(const char *arguments)
+{
+    assert_int_equal(cli_run(out, "%s --json 2>&2", arguments), 0);
+    json_t *root = json_loads(out, 0, NULL);
+    assert_non_null(root);
+    json_t *rows = json_incref(json_object_get(root, "scores"));
+    json_decref(root);
+    return rows;
+}
+
+static void near(const json_t *row, const char *key, double want)
+{
+    double got = json_number_value(json_object_get(row, key));
+    if (!(fabs(got - want) <= 2e-5 * fmax(fabs(want), 1)))
+        fail_msg("%s: %.9g, expected %.9g", key, got, want);
+}
+
+static void test_pseudo_perplexity(void **state)
+{
+    static const char *const how[] = {"", "-tp 2 --batch-tokens 1", "-tp 3 --sp --batch-tokens 50"};
+    json_t *all = expected(), *want = json_object_get(all, "pseudo_perplexity");
+    (void)state;
+    for (int h = 0; h < 3; h++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "score -m {d}/esm --input {g}/scores/proteins.fasta %s", how[h]);
+        json_t *rows = rows_of(arguments);
+        assert_int_equal(json_array_size(rows), json_array_size(want));
+        for (size_t i = 0; i < json_array_size(rows); i++)
+            near(json_array_get(rows, i), "pseudo_perplexity", json_real_value(json_array_get(want, i)));
+        assert_string_equal(json_string_value(json_object_get(json_array_get(rows, 1), "name")), "two");
+        json_decref(rows);
+    }
+    json_decref(all);
+}
+
+static void test_mutations(void **state)
+{
+    static const char *const how[] = {"", "-tp 2 --batch-tokens 1", "-tp 3"};
+    json_t *all = expected(), *want = json_object_get(all, "mutations"), *score;
+    const char *name;
+    char list[256] = "", arguments[1024];
+    (void)state;
+    json_object_foreach(want, name, score)
+        snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", list[0] ? "," : "", name);
+    for (int h = 0; h < 3; h++) {
+        size_t i = 0;
+        snprintf(arguments, sizeof arguments, "score -m {d}/esm --input {g}/scores/wild.fasta --mutations %s %s", list,
+                 how[h]);
+        json_t *rows = rows_of(arguments);
+        json_object_foreach(want, name, score)
+        {
+            const json_t *row = json_array_get(rows, i++);
+            assert_string_equal(json_string_value(json_object_get(row, "mutation")), name);
+            near(row, "score", json_number_value(score));
+        }
+        json_decref(rows);
+    }
+    json_decref(all);
+}
+
+static void test_perplexity(void **state)
+{
+    static const char *const how[] = {"", "-tp 2 --batch-tokens 1", "-tp 3 --sp --batch-tokens 25"};
+    json_t *all = expected();
+    (void)state;
+    cli_shell("mkdir {d}/llama && cp {g}/llama/* {g}/scores/tokenizer.json {d}/llama");
+    for (int h = 0; h < 3; h++) {
+        char arguments[512];
+        snprintf(arguments, sizeof arguments, "score -m {d}/llama --input {g}/scores/text.txt -c 12 --stride 5 %s",
+                 how[h]);
+        json_t *rows = rows_of(arguments);
+        near(json_array_get(rows, 0), "perplexity", json_real_value(json_object_get(all, "perplexity")));
+        near(json_array_get(rows, 0), "tokens", 40);
+        json_decref(rows);
+    }
+    cli_expect(0, "perplexity", "score -m {d}/llama --input {g}/scores/text.txt");
+    json_decref(all);
+}
+
+static void test_csv(void **state)
+{
+    (void)state;
+    cli_expect(0, "mutation,score\nA4G,0.8097", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4G --csv");
+    cli_expect(0, "mutation,score\nK2R:T3V,0.651",
+               "score -m {d}/esm --input {g}/scores/wild.fasta --mutations K2R:T3V --csv");
+}
+
+static void test_score_refused(void **state)
+{
+    (void)state;
+    cli_expect(2, "residue 4 is A", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations G4A");
+    cli_expect(2, "residues 1 to 16", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A99G");
+    cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4");
+    cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4G,,K2R");
+    cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations J4G");
+    cli_expect(2, "one record", "score -m {d}/esm --input {g}/scores/proteins.fasta --mutations M1K");
+    cli_expect(2, "decoder", "score -m {d}/llama --input {g}/scores/wild.fasta --mutations M1K");
+    cli_expect(1, "no head", "score -m {d}/bert --input {g}/scores/sentences.txt");
+    cli_expect(2, "-c 100", "score -m {d}/llama --input {g}/scores/text.txt -c 100");
+    cli_expect(2, "--stride 12", "score -m {d}/llama --input {g}/scores/text.txt -c 12 --stride 12");
+    cli_expect(2, "not both", "score -m {d}/llama --input {g}/scores/text.txt --json --csv");
+    write_file("one.txt", "t1");
+    cli_expect(2, "two or more", "score -m {d}/llama --input {d}/one.txt");
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    cli_remove_folder();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_embed_proteins),    cmocka_unit_test(test_embed_sentences),
+        cmocka_unit_test(test_embed_all),         cmocka_unit_test(test_embed_refused),
+        cmocka_unit_test(test_pseudo_perplexity), cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_perplexity),        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_score_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, tear_down);
+}
