@@ -14,6 +14,13 @@ static void test_bert(void **state)
     golden_bf16("bert");
 }
 
+static void test_odd(void **state)
+{
+    (void)state;
+    golden_run("bert_odd");
+    golden_bf16("bert_odd");
+}
+
 static void test_bare(void **state)
 {
     (void)state;
@@ -24,6 +31,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bert),
+        cmocka_unit_test(test_odd),
         cmocka_unit_test(test_bare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -33,6 +33,21 @@ static void test_llama_scaled(void **state)
     golden_run("llama_linear");
 }
 
+static void test_llama_padded(void **state)
+{
+    (void)state;
+    golden_run("llama_padded");
+    golden_bf16("llama_padded");
+}
+
+static void test_llama_odd(void **state)
+{
+    (void)state;
+    golden_run("llama_odd");
+    golden_bf16("llama_odd");
+    golden_greedy("llama_odd");
+}
+
 static void test_mistral(void **state)
 {
     (void)state;
@@ -82,7 +97,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama),        cmocka_unit_test(test_llama_tied), cmocka_unit_test(test_llama_bias),
-        cmocka_unit_test(test_llama_scaled), cmocka_unit_test(test_mistral),    cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_llama_scaled), cmocka_unit_test(test_llama_padded), cmocka_unit_test(test_llama_odd), cmocka_unit_test(test_mistral),    cmocka_unit_test(test_qwen2),
         cmocka_unit_test(test_bf16),         cmocka_unit_test(test_greedy),     cmocka_unit_test(test_decode),
         cmocka_unit_test(test_train),
     };

@@ -59,6 +59,25 @@ def save(name, model, run, inputs):
     save_file({k: v.detach().contiguous() for k, v in values.items()}, os.path.join(golden, "values.safetensors"))
 
 
+def save_padded_decoder(name, model, ids):
+    """Rows whole, padded on the right and on the left; positions are columns. Labels stand where they are predicted."""
+    mask = torch.ones_like(ids)
+    mask[1, 7:] = 0
+    mask[2, :4] = 0
+    labels = torch.full_like(ids, -100)
+    both = (mask[:, :-1] * mask[:, 1:]).bool()
+    labels[:, :-1][both] = ids[:, 1:][both]
+
+    def run(model):
+        out = model(input_ids=ids, attention_mask=mask, position_ids=torch.arange(ids.shape[1])[None],
+                    output_hidden_states=True)
+        out.loss = torch.nn.functional.cross_entropy(out.logits.flatten(0, 1).float(), labels.flatten())
+        return out
+
+    randomise_vectors(model)
+    save(name, model, run, {"ids": ids.to(torch.int32), "labels": labels.to(torch.int32), "mask": mask.to(torch.uint8)})
+
+
 def save_decoder(name, model, ids):
     def run(model):
         return model(input_ids=ids, labels=ids, output_hidden_states=True)

@@ -1,4 +1,4 @@
-"""Makes bert/ (padding, token types, the head of masked language models) and bert_bare/ (BertModel, without one: hidden
+"""Makes bert/ (padding, token types, the head of masked language models), bert_odd/ and bert_bare/ (BertModel, without one: hidden
 states alone; its loss is the mean of their squares) for tests/test_bert_golden.c; see golden.py.
 
     pip install -r tests/golden/requirements.txt && python tests/golden/make_bert.py
@@ -14,11 +14,15 @@ import golden
 PAD, MASK = 0, 4
 
 
-def make(name, model_class, typed, **options):
+SMALL = dict(hidden_size=20, intermediate_size=33, num_hidden_layers=2, num_attention_heads=5, vocab_size=35)
+ODD = dict(hidden_size=33, intermediate_size=50, num_hidden_layers=3, num_attention_heads=3, vocab_size=67,
+           hidden_act="relu")
+
+
+def make(name, model_class, typed, sizes=SMALL, **options):
     torch.manual_seed(7)
-    config = BertConfig(vocab_size=35, hidden_size=20, intermediate_size=33, num_hidden_layers=2, num_attention_heads=5,
-                        max_position_embeddings=12, type_vocab_size=3, initializer_range=0.3, pad_token_id=PAD,
-                        attn_implementation="eager")
+    config = BertConfig(max_position_embeddings=12, type_vocab_size=3, initializer_range=0.3, pad_token_id=PAD,
+                        attn_implementation="eager", **sizes)
     model = model_class(config, **options).float().eval()
     golden.randomise_vectors(model)
     labels = torch.randint(5, 35, (3, 9))
@@ -52,4 +56,5 @@ def make(name, model_class, typed, **options):
 
 
 make("bert", BertForMaskedLM, typed=True)
+make("bert_odd", BertForMaskedLM, typed=False, sizes=ODD)
 make("bert_bare", BertModel, typed=False, add_pooling_layer=False)

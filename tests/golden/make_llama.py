@@ -13,11 +13,12 @@ COMMON = dict(initializer_range=0.3, attn_implementation="eager", bos_token_id=1
               max_position_embeddings=64)
 
 
-def make(name, config_class, model_class, shape=(2, 11), **options):
+def make(name, config_class, model_class, shape=(2, 11), padded=False, **options):
     torch.manual_seed(7)
     config = config_class(**(COMMON | options))
     model = model_class(config).float().eval()
-    golden.save_decoder(name, model, torch.randint(0, config.vocab_size, shape))
+    save = golden.save_padded_decoder if padded else golden.save_decoder
+    save(name, model, torch.randint(0, config.vocab_size, shape))
 
 
 def llama(name, **options):
@@ -43,6 +44,9 @@ llama("llama_scaled", head_dim=8, shape=(2, 24), rope_parameters={
     "rope_type": "llama3", "rope_theta": 100.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
     "original_max_position_embeddings": 16})
 llama("llama_linear", rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0})
+llama("llama_padded", shape=(3, 11), padded=True)
+llama("llama_odd", vocab_size=101, hidden_size=21, intermediate_size=29, num_hidden_layers=3, num_attention_heads=7,
+      num_key_value_heads=7, head_dim=6)
 mistral("mistral", head_dim=6, sliding_window=4)
 mistral("mistral_whole", head_dim=4, sliding_window=None)
 qwen2("qwen2", tie_word_embeddings=True)
