@@ -96,10 +96,10 @@ static void test_train(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama),        cmocka_unit_test(test_llama_tied), cmocka_unit_test(test_llama_bias),
-        cmocka_unit_test(test_llama_scaled), cmocka_unit_test(test_llama_padded), cmocka_unit_test(test_llama_odd), cmocka_unit_test(test_mistral),    cmocka_unit_test(test_qwen2),
-        cmocka_unit_test(test_bf16),         cmocka_unit_test(test_greedy),     cmocka_unit_test(test_decode),
-        cmocka_unit_test(test_train),
+        cmocka_unit_test(test_llama),        cmocka_unit_test(test_llama_tied),   cmocka_unit_test(test_llama_bias),
+        cmocka_unit_test(test_llama_scaled), cmocka_unit_test(test_llama_padded), cmocka_unit_test(test_llama_odd),
+        cmocka_unit_test(test_mistral),      cmocka_unit_test(test_qwen2),        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_greedy),       cmocka_unit_test(test_decode),       cmocka_unit_test(test_train),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -304,6 +304,7 @@ static void test_gpt2_refused(void **state)
         {"n_head", "{" GPT2_SIZES "\"n_head\":0}"},
         {"\"n_embd\" 60 is not a multiple of \"n_head\" 7", "{" GPT2_SIZES "\"n_head\":7}"},
         {"n_embd", "{\"model_type\":\"gpt2\",\"hidden_size\":60}"},
+        {"hidden_size", "{" GPT2 ",\"hidden_size\":64}"},
         {"n_inner", "{" GPT2 ",\"n_inner\":0}"},
         {"n_positions", "{" GPT2 ",\"n_positions\":-1}"},
         {"architectures", "{" GPT2 ",\"architectures\":[\"GPT2DoubleHeadsModel\"]}"},
@@ -384,6 +385,53 @@ static void test_esm_refused(void **state)
     all_refused(cases, sizeof cases / sizeof cases[0]);
 }
 
+/* ---- bert ---- */
+
+#define BERT_SIZES                                                                                                     \
+    "\"model_type\":\"bert\",\"hidden_size\":60,\"num_hidden_layers\":2,\"intermediate_size\":96,\"vocab_size\":256,"
+#define BERT BERT_SIZES "\"num_attention_heads\":5"
+
+static void test_bert_spellings(void **state)
+{
+    clv_model c = {0};
+
+    (void)state;
+    must_read(&c, "{" BERT "}");
+    assert_true(c.bidirectional && c.qkv_bias && c.output_bias && c.mlp_bias && c.tie_word_embeddings && !c.headless);
+    assert_true(c.max_positions == 512 && c.token_types == 2 && c.norm_eps == 1e-12 && c.activation == CLV_GELU);
+    round_trip(&c);
+    must_read(&c, "{" BERT ",\"architectures\":[\"BertModel\"],\"hidden_act\":\"relu\",\"type_vocab_size\":3}");
+    assert_true(c.headless && c.token_types == 3 && c.activation == CLV_RELU);
+    round_trip(&c);
+    must_read(&c, "{" BERT ",\"architectures\":[\"BertForPreTraining\"],\"position_embedding_type\":\"absolute\"}");
+    assert_false(c.headless);
+    must_read(&c, "{" GOOD ",\"architectures\":[\"LlamaModel\"]}");
+    assert_true(c.headless);
+    round_trip(&c);
+}
+
+static void test_bert_refused(void **state)
+{
+    static const bad_config cases[] = {
+        {"BertForMaskedLM, BertForPreTraining, BertModel",
+         "{" BERT ",\"architectures\":[\"BertForQuestionAnswering\"]}"},
+        {"position_embedding_type", "{" BERT ",\"position_embedding_type\":\"relative_key\"}"},
+        {"is_decoder", "{" BERT ",\"is_decoder\":true}"},
+        {"add_cross_attention", "{" BERT ",\"add_cross_attention\":true}"},
+        {"tie_word_embeddings", "{" BERT ",\"tie_word_embeddings\":false}"},
+        {"type_vocab_size", "{" BERT ",\"type_vocab_size\":0}"},
+        {"hidden_act", "{" BERT ",\"hidden_act\":\"mish\"}"},
+        {"hidden_size", "{" BERT_SIZES "\"num_attention_heads\":7}"},
+        {"layer_norm_eps", "{" BERT ",\"layer_norm_eps\":0}"},
+        {"vocab_size", "{\"model_type\":\"bert\",\"hidden_size\":60,\"num_hidden_layers\":2,\"num_attention_heads\":5,"
+                       "\"intermediate_size\":96}"},
+        {"pad_token_id", "{" BERT ",\"pad_token_id\":256}"},
+    };
+
+    (void)state;
+    all_refused(cases, sizeof cases / sizeof cases[0]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -391,7 +439,8 @@ int main(void)
         cmocka_unit_test(test_llama_round_trip), cmocka_unit_test(test_size_and_depth),
         cmocka_unit_test(test_gpt2_spellings),   cmocka_unit_test(test_gpt2_refused),
         cmocka_unit_test(test_esm_spellings),    cmocka_unit_test(test_esm_refused),
-        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_windows),          cmocka_unit_test(test_bert_spellings),
+        cmocka_unit_test(test_bert_refused),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -6,6 +6,27 @@
 #include "models/config.h"
 #include "models/family.h"
 
+/* Other families' names for the sizes may stand beside GPT-2's own, with the same values. */
+static clv_status check_aliases(const clv_model *c, const json_t *o, const char *where, clv_error *err)
+{
+    const struct {
+        const char *name, *alias;
+        int64_t value;
+    } aliases[] = {{"n_embd", "hidden_size", c->hidden},
+                   {"n_layer", "num_hidden_layers", c->layers},
+                   {"n_head", "num_attention_heads", c->heads},
+                   {"n_positions", "max_position_embeddings", c->max_positions}};
+
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++) {
+        int64_t value = aliases[i].value;
+        CLV_TRY(clv_json_int(&value, o, aliases[i].alias, CLV_JSON_OPTIONAL, 1, CLV_MAX_POSITIONS, where, err));
+        if (value != aliases[i].value)
+            return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" %lld and \"%s\" %lld differ", where, aliases[i].alias,
+                            (long long)value, aliases[i].name, (long long)aliases[i].value);
+    }
+    return CLV_OK;
+}
+
 static clv_status read_gpt2(clv_model *c, const json_t *o, const char *where, clv_error *err)
 {
     const clv_config_size sizes[] = {
@@ -23,6 +44,7 @@ static clv_status read_gpt2(clv_model *c, const json_t *o, const char *where, cl
     c->tie_word_embeddings = true;
     c->qkv_bias = c->output_bias = c->mlp_bias = true;
     CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
+    CLV_TRY(check_aliases(c, o, where, err));
     c->kv_heads = c->heads;
     if (c->ffn == 0)
         c->ffn = 4 * c->hidden;
