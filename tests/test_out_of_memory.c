@@ -1,5 +1,6 @@
 /* test_out_of_memory.c - every allocation fails once: each call then says so (or does without), and leaves nothing behind. The
  * allocator is wrapped at link time (tests/CMakeLists.txt); what libraries allocate inside themselves is not. */
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,11 +27,13 @@ void *__real_malloc(size_t size);
 void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *old, size_t size);
 void *__real_aligned_alloc(size_t alignment, size_t size);
+int __real_posix_memalign(void **out, size_t alignment, size_t size);
 void __real_free(void *p);
 void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *old, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t size);
 void __wrap_free(void *p);
 
 enum { SLOTS = 1 << 18 };
@@ -98,6 +101,14 @@ void *__wrap_realloc(void *old, size_t size)
 void *__wrap_aligned_alloc(size_t alignment, size_t size)
 {
     return fails() ? NULL : note(__real_aligned_alloc(alignment, size));
+}
+
+int __wrap_posix_memalign(void **out, size_t alignment, size_t size)
+{
+    int code = fails() ? ENOMEM : __real_posix_memalign(out, alignment, size);
+    if (code == 0)
+        note(*out);
+    return code;
 }
 
 void __wrap_free(void *p)

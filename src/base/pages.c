@@ -11,8 +11,8 @@ void *clv_pages_alloc(size_t align, size_t bytes)
 {
     if (bytes < huge)
         return aligned_alloc(align, bytes);
-    void *p = aligned_alloc(align > huge ? align : huge, bytes);
-    if (!p)
+    void *p;
+    if (posix_memalign(&p, align > huge ? align : huge, bytes) != 0) /* aligned_alloc wants whole multiples */
         return NULL;
 #ifdef MADV_HUGEPAGE
     /* Whole huge pages alone, so that nothing beyond the buffer becomes resident. Advice: a refusal is no failure. */
