@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "models/census.h"
 #include "models/checkpoint.h"
 #include "models/parameters.h"
 
@@ -177,13 +178,6 @@ static void check_boxes(const clv_weights *w, const clv_model *c, const clv_para
     free(out);
 }
 
-static clv_status check_weights(const clv_weights *w, const clv_model *c, clv_error *err)
-{
-    const char *extra;
-    int64_t n_extra;
-    return clv_model_check_weights(w, c, &n_extra, &extra, err);
-}
-
 static void check_model(const clv_model *c)
 {
     clv_weights *w = NULL;
@@ -191,7 +185,7 @@ static void check_model(const clv_model *c)
 
     put_model(c);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
-    if (check_weights(w, c, &err) != CLV_OK)
+    if (clv_model_check_weights(w, c, &err) != CLV_OK)
         fail_msg("%s", err.message);
     for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
         clv_parameter p = clv_model_parameter_at(c, i);
@@ -398,17 +392,17 @@ static void test_mismatch(void **state)
     put_model(&small);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
     c.layers = 3;
-    assert_int_equal(check_weights(w, &c, NULL), CLV_ENOTFOUND);
+    assert_int_equal(clv_model_check_weights(w, &c, NULL), CLV_ENOTFOUND);
     c.layers = 1;
-    assert_int_equal(check_weights(w, &c, NULL), CLV_EFORMAT);
+    assert_int_equal(clv_model_check_weights(w, &c, NULL), CLV_EFORMAT);
     c = small;
     c.vocab = 18;
-    assert_int_equal(check_weights(w, &c, &err), CLV_EFORMAT);
+    assert_int_equal(clv_model_check_weights(w, &c, &err), CLV_EFORMAT);
     assert_non_null(strstr(err.message, "[17,12]"));
     assert_non_null(strstr(err.message, "[18,12]"));
     c = small;
     c.heads = 3;
-    assert_int_equal(check_weights(w, &c, NULL), CLV_EFORMAT);
+    assert_int_equal(clv_model_check_weights(w, &c, NULL), CLV_EFORMAT);
     clv_weights_close(w);
 }
 
@@ -485,7 +479,7 @@ static void test_stories(void **state)
     assert_int_equal(c.kv_heads, 4);
     assert_true(c.tie_word_embeddings);
     assert_int_equal(clv_weights_open(&w, path, NULL), CLV_OK);
-    if (check_weights(w, &c, &err) != CLV_OK)
+    if (clv_model_check_weights(w, &c, &err) != CLV_OK)
         fail_msg("%s", err.message);
     int64_t total = 0;
     for (int64_t i = 0; i < clv_model_parameter_count(&c); i++) {

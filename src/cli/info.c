@@ -10,6 +10,7 @@
 #include "cli/table.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "models/census.h"
 #include "models/placement.h"
 
 typedef struct info_args {
@@ -161,72 +162,37 @@ static void count_dtype(dtype_sums *sums, const clv_safetensor *tensor)
     sums->bytes[i] += (int64_t)(tensor->end - tensor->begin);
 }
 
-/* What the model expects, as the checkpoint has it. */
-typedef struct expected {
-    int64_t n, n_missing;
-    const clv_safetensor **found;                /* [n] those that are there, sorted by address */
-    char (*missing_names)[CLV_TENSOR_NAME_SIZE]; /* [n_missing] */
-} expected;
-
-static void free_expected(expected *e)
+/* Every tensor of every file: sums, and rows where asked for. */
+static void add_found_tensors(clv_table *t, dtype_sums *sums, const clv_weights *w, bool rows)
 {
-    free(e->found);
-    free(e->missing_names);
-}
-
-static int by_address(const void *a, const void *b)
-{
-    const clv_safetensor *x = *(const clv_safetensor *const *)a, *y = *(const clv_safetensor *const *)b;
-
-    return (x > y) - (x < y);
-}
-
-static clv_status find_expected(expected *e, const clv_weights *w, const clv_model *m, clv_error *err)
-{
-    size_t room = (size_t)clv_model_tensor_count(m) + 1;
-
-    e->found = calloc(room, sizeof(const clv_safetensor *));
-    e->missing_names = calloc(room, sizeof *e->missing_names);
-    if (!e->found || !e->missing_names)
-        return clv_fail_memory(err, "names of tensors", room * sizeof *e->missing_names);
-    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
-        clv_parameter p = clv_model_parameter_at(m, i);
-        for (int k = 0; k < clv_parameter_tensors(&p); k++) {
-            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
-            if (clv_model_find_tensor(&e->found[e->n], w, m, tensor.name, NULL) == CLV_OK)
-                e->n++;
-            else
-                memcpy(e->missing_names[e->n_missing++], tensor.name, sizeof tensor.name);
-        }
-    }
-    qsort(e->found, (size_t)e->n, sizeof(const clv_safetensor *), by_address);
-    return CLV_OK;
-}
-
-static bool is_expected(const expected *e, const clv_safetensor *tensor)
-{
-    return bsearch(&tensor, e->found, (size_t)e->n, sizeof(const clv_safetensor *), by_address) != NULL;
-}
-
-/* Every tensor of every file: sums, rows where asked for, and those that the model has no place for. */
-static int64_t add_found_tensors(clv_table *t, dtype_sums *sums, const clv_weights *w, const expected *e, bool rows,
-                                 const char **extra)
-{
-    int64_t n_extra = 0;
-
     for (int64_t i = 0; i < clv_weights_count(w); i++) {
         const clv_safetensor *tensor = clv_weights_at(w, i);
         count_dtype(sums, tensor);
-        if (!is_expected(e, tensor))
-            extra[n_extra++] = tensor->name;
         if (rows)
             add_tensor(t, tensor->name, tensor->dtype_name, tensor->rank, tensor->shape);
     }
-    return n_extra;
 }
 
-static void add_checkpoint(clv_table *t, const clv_weights *w, const expected *e, const dtype_sums *sums,
-                           int64_t tensors, const char *const *extra, int64_t n_extra)
+/* Lists of names beside the rows. */
+static clv_status add_differences(clv_table *t, const clv_census *census, clv_error *err)
+{
+    size_t room = (size_t)(census->n_missing > census->n_extra ? census->n_missing : census->n_extra) + 1;
+    const char **names = calloc(room, sizeof(const char *));
+
+    if (!names)
+        return clv_fail_memory(err, "names of tensors", room * sizeof(const char *));
+    for (int64_t i = 0; i < census->n_missing; i++)
+        names[i] = census->missing[i];
+    clv_table_texts(t, "missing", names, (int)census->n_missing);
+    for (int64_t i = 0; i < census->n_extra; i++)
+        names[i] = census->extra[i]->name;
+    clv_table_texts(t, "extra", names, (int)census->n_extra);
+    free(names);
+    return CLV_OK;
+}
+
+static clv_status add_checkpoint(clv_table *t, const clv_weights *w, const clv_census *census, const dtype_sums *sums,
+                                 clv_error *err)
 {
     int64_t bytes = 0;
 
@@ -238,29 +204,19 @@ static void add_checkpoint(clv_table *t, const clv_weights *w, const expected *e
     clv_table_int(t, "total", bytes);
     clv_table_top(t);
     clv_table_int(t, "files", clv_weights_files(w));
-    clv_table_int(t, "tensor_count", tensors);
-    const char **missing = calloc((size_t)e->n_missing + 1, sizeof(const char *));
-    for (int64_t i = 0; missing && i < e->n_missing; i++)
-        missing[i] = e->missing_names[i];
-    clv_table_texts(t, "missing", missing, missing ? (int)e->n_missing : 0);
-    clv_table_texts(t, "extra", extra, (int)n_extra);
-    free(missing);
+    clv_table_int(t, "tensor_count", clv_weights_count(w));
+    return add_differences(t, census, err);
 }
 
 static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_weights *w, const clv_model *m,
                                   clv_error *err)
 {
-    expected e = {0};
+    clv_census census;
     dtype_sums sums = {0};
-    int64_t tensors = clv_weights_count(w), n_extra;
-    const char **extra = calloc((size_t)tensors + 1, sizeof(const char *));
-    clv_status status = extra ? find_expected(&e, w, m, err) : clv_fail_memory(err, "names", (size_t)tensors);
-    if (status == CLV_OK) {
-        n_extra = add_found_tensors(t, &sums, w, &e, a->tensors, extra);
-        add_checkpoint(t, w, &e, &sums, tensors, extra, n_extra);
-    }
-    free(extra);
-    free_expected(&e);
+    CLV_TRY(clv_census_take(&census, w, m, err));
+    add_found_tensors(t, &sums, w, a->tensors);
+    clv_status status = add_checkpoint(t, w, &census, &sums, err);
+    clv_census_free(&census);
     return status;
 }
 

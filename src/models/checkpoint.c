@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "models/checkpoint.h"
-#include "models/parameters.h"
+#include "models/census.h"
 
 /* ---- writing ---- */
 
@@ -100,8 +100,7 @@ clv_status clv_model_save(const clv_session *session, const clv_model *config, c
 struct clv_checkpoint {
     clv_model model;
     clv_weights *weights;
-    int64_t n_extra;
-    const char *extra; /* the first, by name of file and order in it */
+    clv_census census;
 };
 
 clv_status clv_checkpoint_open(clv_checkpoint **out, const clv_model *model, const char *folder,
@@ -113,7 +112,9 @@ clv_status clv_checkpoint_open(clv_checkpoint **out, const clv_model *model, con
     c->model = *model;
     clv_status status = clv_weights_open(&c->weights, folder, err);
     if (status == CLV_OK)
-        status = clv_model_check_weights(c->weights, model, &c->n_extra, &c->extra, err);
+        status = clv_census_take(&c->census, c->weights, model, err);
+    if (status == CLV_OK)
+        status = clv_census_check(&c->census, c->weights, model, err);
     if (status == CLV_OK && options && options->map)
         status = clv_weights_map(c->weights, err);
     if (status != CLV_OK) {
@@ -128,6 +129,7 @@ void clv_checkpoint_close(clv_checkpoint *c)
 {
     if (!c)
         return;
+    clv_census_free(&c->census);
     clv_weights_close(c->weights);
     free(c);
 }
@@ -148,6 +150,6 @@ uint64_t clv_checkpoint_bytes_read(const clv_checkpoint *c)
 
 int64_t clv_checkpoint_extra(const clv_checkpoint *c, const char **first)
 {
-    *first = c->extra;
-    return c->n_extra;
+    *first = c->census.n_extra > 0 ? c->census.extra[0]->name : NULL;
+    return c->census.n_extra;
 }

@@ -15,7 +15,7 @@
 #include "kernels/cpu/transpose.h"
 #include "models/family.h"
 
-enum { STRIP_BYTES = 1 << 20, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32, SHAPE_TEXT = 192 };
+enum { STRIP_BYTES = 1 << 20, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32 };
 
 bool clv_model_is_untied(const clv_model *model)
 {
@@ -296,116 +296,6 @@ int clv_model_tensor_view(int64_t *view, int *ours, const clv_model *c, const cl
     for (int d = 0; d < rank; d++)
         ours[d] = linear ? ours_of_linear(row, d) : ours_in_order(row, d);
     return rank;
-}
-
-/* ---- checking ---- */
-
-static void shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (int d = 0; d < rank; d++)
-        used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%lld", d > 0 ? "," : "", (long long)shape[d]);
-}
-
-static clv_status check_tensor(const clv_safetensor *t, const char *name, const clv_model *c, const clv_parameter *p,
-                               clv_error *err)
-{
-    int64_t shape[CLV_MAX_RANK];
-    int rank = their_shape(shape, c, p->row);
-
-    if (!t->readable || !clv_dtype_is_float(t->dtype))
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported", name, t->dtype_name);
-    if (t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0)
-        return CLV_OK;
-    char has[SHAPE_TEXT], wants[SHAPE_TEXT];
-    shape_text(has, t->rank, t->shape);
-    shape_text(wants, rank, shape);
-    return clv_fail(err, CLV_EFORMAT, "%s: has the shape [%s], config.json calls for [%s]", name, has, wants);
-}
-
-/* Every tensor of the layer after the last one must be absent. */
-static clv_status check_last_layer(const clv_weights *w, const clv_model *c, clv_error *err)
-{
-    const clv_safetensor *t = NULL;
-    char name[CLV_TENSOR_NAME_SIZE];
-
-    for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
-        fill_name(name, sizeof name, row->theirs[0], c->layers);
-        if (is_of_layer(row) && clv_model_find_tensor(&t, w, c, name, NULL) == CLV_OK)
-            return clv_fail(err, CLV_EFORMAT, "%s exists, but config.json calls for %lld layers", t->name,
-                            (long long)c->layers);
-    }
-    return CLV_OK;
-}
-
-/* What a look at all tensors found. */
-typedef struct census {
-    const clv_safetensor **found; /* the model's, some twice */
-    int64_t n_found, n_missing;
-    char first_missing[CLV_TENSOR_NAME_SIZE];
-} census;
-
-static clv_status look(census *seen, const clv_weights *w, const clv_model *c, const clv_parameter *p, int tensor,
-                       clv_error *err)
-{
-    char name[CLV_TENSOR_NAME_SIZE];
-    const clv_safetensor *t = NULL;
-
-    their_name(name, p, tensor);
-    if (clv_model_find_tensor(&t, w, c, name, NULL) == CLV_OK) {
-        seen->found[seen->n_found++] = t;
-        return check_tensor(t, name, c, p, err);
-    }
-    if (seen->n_missing++ == 0)
-        memcpy(seen->first_missing, name, sizeof name);
-    return CLV_OK;
-}
-
-static clv_status look_at_all(census *seen, const clv_weights *w, const clv_model *c, clv_error *err)
-{
-    for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
-        clv_parameter p = clv_model_parameter_at(c, i);
-        for (int tensor = 0; tensor < tensors_of(p.row); tensor++)
-            CLV_TRY(look(seen, w, c, &p, tensor, err));
-    }
-    if (seen->n_missing > 1)
-        return clv_fail(err, CLV_ENOTFOUND,
-                        "no tensor named \"%.128s\", and %lld more are missing; the files have %lld",
-                        seen->first_missing, (long long)seen->n_missing - 1, (long long)clv_weights_count(w));
-    if (seen->n_missing == 1)
-        return clv_fail(err, CLV_ENOTFOUND, "no tensor named \"%.128s\"", seen->first_missing);
-    return check_last_layer(w, c, err);
-}
-
-static int by_address(const void *a, const void *b)
-{
-    const clv_safetensor *x = *(const clv_safetensor *const *)a, *y = *(const clv_safetensor *const *)b;
-
-    return (x > y) - (x < y);
-}
-
-clv_status clv_model_check_weights(const clv_weights *w, const clv_model *c, int64_t *n_extra, const char **extra,
-                                   clv_error *err)
-{
-    size_t room = 2 * (size_t)clv_model_parameter_count(c) + 1;
-    census seen = {.found = calloc(room, sizeof(const clv_safetensor *))};
-    clv_status status;
-
-    if (seen.found == NULL)
-        return clv_fail_memory(err, "a list of tensors", room * sizeof(const clv_safetensor *));
-    *n_extra = 0;
-    *extra = NULL;
-    status = look_at_all(&seen, w, c, err);
-    qsort(seen.found, (size_t)seen.n_found, sizeof *seen.found, by_address);
-    for (int64_t i = 0; status == CLV_OK && i < clv_weights_count(w); i++) {
-        const clv_safetensor *t = clv_weights_at(w, i);
-        if (bsearch(&t, seen.found, (size_t)seen.n_found, sizeof *seen.found, by_address) == NULL && (*n_extra)++ == 0)
-            *extra = t->name;
-    }
-    free(seen.found);
-    return status;
 }
 
 /* ---- moving boxes ---- */

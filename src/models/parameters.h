@@ -73,12 +73,6 @@ int clv_model_tensor_view(int64_t *view, int *ours, const clv_model *model, cons
 clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *weights, const clv_model *model,
                                  const char *name, clv_error *err);
 
-/* Verifies that the folder has every tensor of the model in its shape and a dtype that can be read, and no layer
- * more: CLV_EFORMAT (CLV_ENOTFOUND) with the tensor, and how many more are missing. *n_extra, *extra: how many tensors it has besides, and
- * the first's name, which lives with the weights. */
-clv_status clv_model_check_weights(const clv_weights *weights, const clv_model *model, int64_t *n_extra,
-                                   const char **extra, clv_error *err);
-
 /* Reads a box (NULL for all) of our parameter `name` into out, row-major, converted to `dtype`. Only the box's bytes
  * are read from the files, transposed ones in strips of about a MiB. Safe from several threads. */
 clv_status clv_model_read_parameter(const clv_weights *weights, const clv_model *model, const char *name,

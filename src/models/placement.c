@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "models/census.h"
 
 typedef struct entry {
     const char *name; /* the graph's */
@@ -130,9 +131,8 @@ static clv_status place_parameter(clv_tensor_placement *all, const clv_placement
 clv_status clv_placement_weights(clv_tensor_placement **out, const clv_placement *p, const clv_weights *w,
                                  clv_error *err)
 {
-    int64_t n = clv_weights_count(w), parameters = clv_model_parameter_count(&p->model), n_extra;
-    const char *extra;
-    CLV_TRY(clv_model_check_weights(w, &p->model, &n_extra, &extra, err));
+    int64_t n = clv_weights_count(w), parameters = clv_model_parameter_count(&p->model);
+    CLV_TRY(clv_model_check_weights(w, &p->model, err));
     clv_tensor_placement *all = calloc((size_t)n + 1, sizeof *all);
     if (!all)
         return clv_fail_memory(err, "the tensors' layouts", (size_t)n * sizeof *all);

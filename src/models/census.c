@@ -1,0 +1,139 @@
+/* census.c - see census.h. */
+#include "models/census.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { SHAPE_TEXT = 192 };
+
+static int by_address(const void *a, const void *b)
+{
+    const clv_safetensor *x = *(const clv_safetensor *const *)a, *y = *(const clv_safetensor *const *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* found receives the model's tensors that are there. */
+static int64_t look(clv_census *c, const clv_safetensor **found, const clv_weights *w, const clv_model *m)
+{
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
+        clv_parameter p = clv_model_parameter_at(m, i);
+        for (int k = 0; k < clv_parameter_tensors(&p); k++) {
+            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
+            if (clv_model_find_tensor(&found[n], w, m, tensor.name, NULL) == CLV_OK)
+                n++;
+            else
+                memcpy(c->missing[c->n_missing++], tensor.name, sizeof tensor.name);
+        }
+    }
+    return n;
+}
+
+clv_status clv_census_take(clv_census *out, const clv_weights *w, const clv_model *m, clv_error *err)
+{
+    size_t expected = (size_t)clv_model_tensor_count(m) + 1, there = (size_t)clv_weights_count(w) + 1;
+    const clv_safetensor **found = calloc(expected, sizeof(const clv_safetensor *));
+    clv_census c = {.missing = calloc(expected, sizeof *c.missing),
+                    .extra = calloc(there, sizeof(const clv_safetensor *))};
+
+    if (found == NULL || c.missing == NULL || c.extra == NULL) {
+        free(found);
+        clv_census_free(&c);
+        return clv_fail_memory(err, "names of tensors", expected * sizeof *c.missing);
+    }
+    int64_t n = look(&c, found, w, m);
+    qsort(found, (size_t)n, sizeof(const clv_safetensor *), by_address);
+    for (int64_t i = 0; i < clv_weights_count(w); i++) {
+        const clv_safetensor *t = clv_weights_at(w, i);
+        if (bsearch(&t, found, (size_t)n, sizeof(const clv_safetensor *), by_address) == NULL)
+            c.extra[c.n_extra++] = t;
+    }
+    free(found);
+    *out = c;
+    return CLV_OK;
+}
+
+void clv_census_free(clv_census *c)
+{
+    free(c->missing);
+    free(c->extra);
+    *c = (clv_census){0};
+}
+
+/* ---- checking ---- */
+
+static void shape_text(char text[SHAPE_TEXT], int rank, const int64_t *shape)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int d = 0; d < rank; d++)
+        used += (size_t)snprintf(text + used, SHAPE_TEXT - used, "%s%lld", d > 0 ? "," : "", (long long)shape[d]);
+}
+
+static clv_status check_tensor(const clv_safetensor *t, const clv_model_tensor *expected, clv_error *err)
+{
+    char has[SHAPE_TEXT], wants[SHAPE_TEXT];
+
+    if (!t->readable || !clv_dtype_is_float(t->dtype))
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: dtype %s is not supported", expected->name, t->dtype_name);
+    if (t->rank == expected->rank && memcmp(t->shape, expected->shape, (size_t)t->rank * sizeof *t->shape) == 0)
+        return CLV_OK;
+    shape_text(has, t->rank, t->shape);
+    shape_text(wants, expected->rank, expected->shape);
+    return clv_fail(err, CLV_EFORMAT, "%s: has the shape [%s], config.json calls for [%s]", expected->name, has, wants);
+}
+
+/* Every tensor of the layer after the last one must be absent. */
+static clv_status check_last_layer(const clv_weights *w, const clv_model *m, clv_error *err)
+{
+    clv_model longer = *m;
+    longer.layers++;
+
+    for (int64_t i = 0; i < clv_model_parameter_count(&longer); i++) {
+        clv_parameter p = clv_model_parameter_at(&longer, i);
+        for (int k = 0; p.layer == m->layers && k < clv_parameter_tensors(&p); k++) {
+            const clv_safetensor *t = NULL;
+            clv_model_tensor tensor = clv_parameter_tensor(&longer, &p, k);
+            if (clv_model_find_tensor(&t, w, m, tensor.name, NULL) == CLV_OK)
+                return clv_fail(err, CLV_EFORMAT, "%s exists, but config.json calls for %lld layers", t->name,
+                                (long long)m->layers);
+        }
+    }
+    return CLV_OK;
+}
+
+clv_status clv_census_check(const clv_census *c, const clv_weights *w, const clv_model *m, clv_error *err)
+{
+    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
+        clv_parameter p = clv_model_parameter_at(m, i);
+        for (int k = 0; k < clv_parameter_tensors(&p); k++) {
+            const clv_safetensor *t = NULL;
+            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
+            if (clv_model_find_tensor(&t, w, m, tensor.name, NULL) == CLV_OK)
+                CLV_TRY(check_tensor(t, &tensor, err));
+        }
+    }
+    if (c->n_missing > 1)
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "no tensor named \"%.128s\", and %lld more are missing; the files have %lld", c->missing[0],
+                        (long long)c->n_missing - 1, (long long)clv_weights_count(w));
+    if (c->n_missing == 1)
+        return clv_fail(err, CLV_ENOTFOUND, "no tensor named \"%.128s\"", c->missing[0]);
+    return check_last_layer(w, m, err);
+}
+
+clv_status clv_model_check_weights(const clv_weights *w, const clv_model *m, clv_error *err)
+{
+    clv_census census;
+
+    CLV_TRY(clv_census_take(&census, w, m, err));
+    clv_status status = clv_census_check(&census, w, m, err);
+    clv_census_free(&census);
+    return status;
+}
