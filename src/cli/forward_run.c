@@ -40,7 +40,7 @@ static clv_status read_rows(int64_t **out, batch *b, const clv_safetensors *file
                 b->columns > 0;
     if (!fits || !tensor->readable || (tensor->dtype != CLV_I64 && tensor->dtype != CLV_I32 && tensor->dtype != CLV_U8))
         return clv_fail(err, CLV_ESHAPE, "%s: %s must be integers [B,S], B and S at least 1", where, name);
-    *out = malloc((size_t)(b->rows * b->columns) * sizeof **out);
+    *out = calloc((size_t)(b->rows * b->columns), sizeof **out);
     if (!*out)
         return clv_fail_memory(err, name, (size_t)(b->rows * b->columns) * sizeof **out);
     return clv_safetensors_read(tensor, NULL, CLV_I64, *out, err);

@@ -161,23 +161,37 @@ static clv_status make_room(prompts *p, int64_t n, clv_error *err)
     return p->text && p->list && p->by_length ? CLV_OK : clv_fail_memory(err, "prompts", (size_t)n * sizeof *p->list);
 }
 
+static clv_status add_prompt(prompts *p, const char *text, const generate_args *a, const clv_codec *codec,
+                             clv_error *err)
+{
+    clv_continuation *c = &p->list[p->n];
+    p->text[p->n] = text;
+    p->by_length[p->n] = c;
+    c->number = (uint64_t)p->n++;
+    CLV_TRY(clv_codec_encode(codec, text, strlen(text), &c->prompt, &c->n_prompt, err));
+    if (text[0] == '\0' || c->n_prompt == 0)
+        return clv_fail(err, CLV_EINVAL, "%s%s: prompt %lld is empty; give at least one byte", a->file ? "-f " : "-p",
+                        a->file ? a->file : "", (long long)p->n);
+    return CLV_OK;
+}
+
 /* Lines of the file; the last may lack its end. */
-static clv_status read_lines(prompts *p, const char *path, clv_error *err)
+static clv_status read_lines(prompts *p, const generate_args *a, const clv_codec *codec, clv_error *err)
 {
     size_t size;
     int64_t lines = 1;
-    CLV_TRY(clv_file_read(&p->content, &size, path, FILE_LIMIT, err));
+    CLV_TRY(clv_file_read(&p->content, &size, a->file, FILE_LIMIT, err));
     for (size_t i = 0; i < size; i++)
         lines += p->content[i] == '\n';
     CLV_TRY(make_room(p, lines, err));
-    for (char *line = p->content, *end = p->content + size; line < end; p->n++) {
+    for (char *line = p->content, *end = p->content + size; line < end;) {
         char *stop = memchr(line, '\n', (size_t)(end - line));
-        p->text[p->n] = line;
-        line = stop ? stop + 1 : end;
         if (stop)
             *stop = '\0';
+        CLV_TRY(add_prompt(p, line, a, codec, err));
+        line = stop ? stop + 1 : end;
     }
-    return p->n > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed", path);
+    return p->n > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed", a->file);
 }
 
 static int by_length(const void *a, const void *b)
@@ -193,19 +207,10 @@ static clv_status read_prompts(prompts *p, const generate_args *a, const clv_cod
     if ((a->prompt == NULL) == (a->file == NULL))
         return clv_fail(err, CLV_EINVAL, "a prompt is needed: -p TEXT, or -f FILE with one a line");
     if (a->file) {
-        CLV_TRY(read_lines(p, a->file, err));
+        CLV_TRY(read_lines(p, a, codec, err));
     } else {
         CLV_TRY(make_room(p, 1, err));
-        p->text[p->n++] = a->prompt;
-    }
-    for (int64_t i = 0; i < p->n; i++) {
-        clv_continuation *c = &p->list[i];
-        c->number = (uint64_t)i;
-        p->by_length[i] = c;
-        CLV_TRY(clv_codec_encode(codec, p->text[i], strlen(p->text[i]), &c->prompt, &c->n_prompt, err));
-        if (p->text[i][0] == '\0' || c->n_prompt == 0)
-            return clv_fail(err, CLV_EINVAL, "%s%s: prompt %lld is empty; give at least one byte",
-                            a->file ? "-f " : "-p", a->file ? a->file : "", (long long)i + 1);
+        CLV_TRY(add_prompt(p, a->prompt, a, codec, err));
     }
     qsort(p->by_length, (size_t)p->n, sizeof(clv_continuation *), by_length);
     return CLV_OK;

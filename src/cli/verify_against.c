@@ -28,8 +28,10 @@ static clv_status read_values(float **out, int64_t *n, const clv_safetensor *ten
     if (!*out)
         return clv_fail_memory(err, tensor->name, (size_t)*n * sizeof **out);
     clv_status status = clv_safetensors_read(tensor, NULL, CLV_F32, *out, err);
-    if (status != CLV_OK)
+    if (status != CLV_OK) {
         free(*out);
+        *out = NULL;
+    }
     return status;
 }
 
