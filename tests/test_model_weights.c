@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "io/file.h"
 #include "models/census.h"
 #include "models/checkpoint.h"
 #include "models/parameters.h"
@@ -381,6 +382,96 @@ static void test_names(void **state)
     assert_int_equal(p.shape[2], 3);
 }
 
+/* ---- dtypes of files ---- */
+
+/* Every tensor of the folder's file in another dtype, in place of it. */
+static void convert_file(clv_dtype dtype)
+{
+    clv_weights *w;
+    clv_safetensors_writer *writer;
+    clv_tensor_spec specs[64];
+    assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
+    int64_t n = clv_weights_count(w);
+    assert_in_range(n, 1, 64);
+    for (int64_t i = 0; i < n; i++) {
+        const clv_safetensor *t = clv_weights_at(w, i);
+        specs[i] = (clv_tensor_spec){.name = t->name, .dtype = dtype, .rank = t->rank};
+        memcpy(specs[i].shape, t->shape, sizeof specs[i].shape);
+    }
+    assert_int_equal(clv_safetensors_create(&writer, path_of("model.safetensors"), specs, n, NULL), CLV_OK);
+    for (int64_t i = 0; i < n; i++) {
+        static double values[1 << 12];
+        assert_int_equal(clv_safetensors_read(clv_weights_at(w, i), NULL, dtype, values, NULL), CLV_OK);
+        assert_int_equal(clv_safetensors_write(writer, i, NULL, values, NULL), CLV_OK);
+    }
+    assert_int_equal(clv_safetensors_commit(writer, NULL), CLV_OK);
+    clv_weights_close(w);
+}
+
+/* f16, bf16 and f64 are read as what they are worth; f32 and bf16 memory take any of them. */
+static void test_dtypes(void **state)
+{
+    static const clv_dtype dtypes[] = {CLV_F16, CLV_BF16, CLV_F64};
+    (void)state;
+    for (int d = 0; d < 3; d++)
+        for (int narrow = 0; narrow < 2; narrow++) {
+            clv_weights *w;
+            clv_dtype to = narrow ? CLV_BF16 : CLV_F32;
+            put_model(&small);
+            convert_file(dtypes[d]);
+            assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
+            assert_int_equal(clv_model_check_weights(w, &small, NULL), CLV_OK);
+            for (int64_t i = 0; i < clv_model_parameter_count(&small); i++) {
+                clv_parameter p = clv_model_parameter_at(&small, i);
+                int64_t n = clv_parameter_elems(&p);
+                float *whole = whole_values(&p, i);
+                void *got = malloc((size_t)n * sizeof *whole);
+                assert_int_equal(clv_model_read_parameter(w, &small, p.name, NULL, to, got, NULL), CLV_OK);
+                for (int64_t k = 0; k < n; k++) {
+                    double want = whole[k];
+                    clv_dtype_store(dtypes[d], &want, 0, whole[k]);
+                    want = clv_dtype_load(dtypes[d], &want, 0);
+                    if (narrow) {
+                        uint16_t half;
+                        clv_dtype_store(CLV_BF16, &half, 0, want);
+                        want = clv_dtype_load(CLV_BF16, &half, 0);
+                    }
+                    assert_true(clv_dtype_load(to, got, k) == want);
+                }
+                free(whole);
+                free(got);
+            }
+            clv_weights_close(w);
+        }
+}
+
+/* What is no float that we have is refused by its name, before anything else that is wrong. */
+static void test_dtypes_refused(void **state)
+{
+    static const struct {
+        const char *dtype;
+        int bytes;
+    } refused[] = {{"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I32", 4}, {"U8", 1}};
+    (void)state;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        char header[256], file[512] = {0};
+        clv_weights *w;
+        clv_error err = {0};
+        int bytes = (int)small.hidden * refused[i].bytes;
+        int n = snprintf(header, sizeof header,
+                         "{\"model.norm.weight\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[0,%d]}}",
+                         refused[i].dtype, (int)small.hidden, bytes);
+        file[0] = (char)n;
+        memcpy(file + 8, header, (size_t)n);
+        assert_int_equal(clv_file_write(path_of("model.safetensors"), file, (size_t)(8 + n + bytes), NULL), CLV_OK);
+        assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
+        assert_int_equal(clv_model_check_weights(w, &small, &err), CLV_EUNSUPPORTED);
+        assert_non_null(strstr(err.message, refused[i].dtype));
+        assert_non_null(strstr(err.message, "model.norm.weight"));
+        clv_weights_close(w);
+    }
+}
+
 /* A config that does not fit its weights is named before anything is read. */
 static void test_mismatch(void **state)
 {
@@ -504,6 +595,7 @@ int main(void)
         cmocka_unit_test(test_formula),         cmocka_unit_test(test_formula_gpt2),
         cmocka_unit_test(test_formula_esm),     cmocka_unit_test(test_bare_names),
         cmocka_unit_test(test_names),           cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_dtypes),          cmocka_unit_test(test_dtypes_refused),
         cmocka_unit_test(test_bytes_of_a_rank), cmocka_unit_test(test_stories),
     };
 
