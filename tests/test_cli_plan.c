@@ -310,6 +310,23 @@ static void test_implicit_collectives(void **state)
     assert_int_equal(run(out, sizeof out, "plan --block gpt --mesh model=4 --sp --max-implicit-bytes 1000 --grad"), 0);
 }
 
+/* Encoders and bare models are planned as any other; a bare one cannot be trained. */
+static void test_encoders(void **state)
+{
+    static char out[1 << 16];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    (void)state;
+    source = source ? source : ".";
+    assert_int_equal(
+        run(out, sizeof out, "plan -m %s/tests/golden/bert_bare --mesh model=2 --batch 2 --seq 8 --prefill", source),
+        0);
+    assert_int_equal(
+        run(out, sizeof out, "plan -m %s/tests/golden/bert --mesh model=2 --batch 2 --seq 8 --train", source), 0);
+    assert_int_equal(
+        run(out, sizeof out, "plan -m %s/tests/golden/bert_bare --mesh model=2 --batch 2 --seq 8 --train", source), 1);
+    assert_non_null(strstr(out, "which has no head"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_sequence_parallel_bytes),
         cmocka_unit_test(test_never_more_than_xla),
         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_encoders),
         cmocka_unit_test(test_layers_fold),
         cmocka_unit_test(test_explain),
         cmocka_unit_test(test_refused),

@@ -65,6 +65,8 @@ static clv_status make_room(clv_generator *g, clv_error *err)
 static clv_status set_up(clv_generator *g, clv_checkpoint *weights, clv_error *err)
 {
     int64_t most = g->model->max_positions;
+    if (g->model->headless)
+        return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no next token", clv_model_type(g->model));
     g->options.batch = g->options.batch ? g->options.batch : 1;
     g->options.context = g->options.context ? g->options.context : most;
     if (g->options.context < 1 || g->options.context > most)

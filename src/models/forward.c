@@ -148,20 +148,14 @@ static void update(clv_graph *graph, const clv_model_build *build, clv_value par
     clv_adamw(graph, parameter, gradient, lr, step, &o);
 }
 
-/* Whether there are logits to work with; a failure is recorded. */
-static bool has_logits(clv_graph *graph, const clv_model *model, const char *what)
-{
-    if (model->headless)
-        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s of a %s, which has no head; a checkpoint of %s is needed", what,
-                       model->family->bare, model->family->architecture);
-    return !model->headless;
-}
-
 void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_build *build,
                           const clv_adamw_options *adamw)
 {
-    if (!has_logits(graph, model, "a training step"))
+    if (model->headless) {
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "a training step of a %s, which has no head; that of %s is needed",
+                       model->family->bare, model->family->architecture);
         return;
+    }
     clv_value logits = clv_model_forward(graph, model, build, NULL);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL);
@@ -184,9 +178,7 @@ void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_mo
 
 void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_build *build)
 {
-    if (!has_logits(graph, model, "inference"))
-        return;
-    clv_value logits = clv_model_forward(graph, model, build, NULL);
+    clv_value hidden, logits = clv_model_forward(graph, model, build, &hidden);
     clv_layout whole = clv_layout_replicated(3);
-    clv_output(graph, "logits", logits, &whole);
+    clv_output(graph, model->headless ? "hidden.last" : "logits", model->headless ? hidden : logits, &whole);
 }

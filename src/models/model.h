@@ -83,7 +83,7 @@ clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_
 void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_build *build,
                           const clv_adamw_options *adamw);
 
-/* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole. */
+/* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole; of a model without a head "hidden.last" [B,S,M] (or [B,1,M]). */
 void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_build *build);
 
 #endif
