@@ -19,7 +19,11 @@ clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes);
 
 #ifdef __clang_analyzer__
 /* What the analyzer cannot see from another file: a failure is never CLV_OK. */
-#define clv_fail(err, code, ...)          ((void)(err), (code))
+static inline void clv_fail_uses(const char *format, ...)
+{
+    (void)format;
+}
+#define clv_fail(err, code, ...)          ((void)(err), clv_fail_uses(__VA_ARGS__), (code))
 #define clv_fail_memory(err, what, bytes) ((void)(err), (void)(what), (void)(bytes), CLV_ENOMEM)
 #endif
 

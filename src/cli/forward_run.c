@@ -99,7 +99,7 @@ static clv_status read_batch(batch *b, const clv_forward_job *a, clv_error *err)
         status = take_token_types(b, types, a->ids, err);
     size_t n = (size_t)(b->rows * b->columns) + 1;
     if (status == CLV_OK) {
-        b->ids = malloc(n * sizeof *b->ids);
+        b->ids = calloc(n, sizeof *b->ids);
         b->labels = malloc(n * sizeof *b->labels);
         b->mask = mask ? malloc(n) : NULL;
         if (!b->ids || !b->labels || (mask && !b->mask))
@@ -147,7 +147,7 @@ static clv_status compile(clv_program **out, const batch *b, const clv_forward_j
                           clv_error *err)
 {
     clv_graph *graph;
-    clv_value hidden;
+    clv_value hidden = CLV_NONE;
     clv_model_build build = {.batch = b->rows,
                              .seq = b->columns,
                              .dtype = b->dtype,

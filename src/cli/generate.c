@@ -261,6 +261,7 @@ static void add_text(clv_table *t, const char *key, const char *text)
 {
     char *repaired;
     size_t size;
+    text = text ? text : "";
     if (clv_utf8_repair(&repaired, &size, text, strlen(text), NULL) != CLV_OK)
         return;
     clv_table_text(t, key, repaired);
@@ -273,7 +274,7 @@ static int print_json(const prompts *p)
     for (int64_t i = 0; i < p->n; i++) {
         clv_table_row(t);
         add_text(t, "prompt", p->text[i]);
-        add_text(t, "text", p->list[i].text ? p->list[i].text : "");
+        add_text(t, "text", p->list[i].text);
         clv_table_int(t, "prompt_tokens", p->list[i].n_prompt);
         clv_table_int(t, "tokens", p->list[i].n_made);
     }

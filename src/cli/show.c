@@ -72,7 +72,7 @@ static void print_cell(const char *cell, int64_t first, int width, bool colour)
 {
     static const int palette[] = {24, 28, 94, 54, 130, 23, 89, 58, 17, 52, 22, 60};
     if (colour)
-        printf("\033[48;5;%dm\033[97m", palette[first % (int64_t)(sizeof palette / sizeof palette[0])]);
+        printf("\033[48;5;%dm\033[97m", palette[(uint64_t)first % (sizeof palette / sizeof palette[0])]);
     printf(" %-*s ", width, cell);
     printf(colour ? "\033[0m" : "|");
 }

@@ -157,7 +157,7 @@ static clv_status build(outcome *o, clv_graph *graph, const clv_model *model, co
                         const clv_axis_rules *rules, clv_error *err)
 {
     clv_model_build how = {.batch = a->batch, .seq = a->seq, .rules = *rules, .dtype = CLV_F32};
-    clv_value hidden, logits = clv_model_forward(graph, model, &how, &hidden), loss;
+    clv_value hidden = CLV_NONE, logits = clv_model_forward(graph, model, &how, &hidden), loss;
     if (model->headless) {
         loss = clv_reduce(graph, CLV_MEAN, clv_mul(graph, hidden, hidden), (int[]){0, 1, 2}, 3, false);
     } else {

@@ -46,7 +46,7 @@ void clv_forwarder_free(clv_forwarder *f)
 
 static clv_value result_of(clv_graph *graph, const clv_forwarder *f, const clv_model_build *build)
 {
-    clv_value hidden, logits = clv_model_forward(graph, f->model, build, &hidden);
+    clv_value hidden = CLV_NONE, logits = clv_model_forward(graph, f->model, build, &hidden);
     if (f->options.result == CLV_FORWARD_HIDDEN)
         return hidden;
     if (f->options.result == CLV_FORWARD_LOGITS)

@@ -44,8 +44,8 @@ bool clv_box_next_of_range(clv_shard *box, int64_t *first, int64_t last, int ran
 
     if (room <= 0)
         return false;
-    for (int i = rank - 1; i >= 0; i--) {
-        at[i] = left % shape[i];
+    for (int i = rank - 1; i >= 0; i--) { /* there is room, so no dimension is 0 */
+        at[i] = left % shape[i];          /* NOLINT(clang-analyzer-core.DivideZero) */
         left /= shape[i];
     }
     /* Dimensions are whole from the innermost out while the range begins at their start and holds all of them. */

@@ -142,6 +142,8 @@ static int by_rank(const void *a, const void *b)
 /* The rank's part of a tensor, or NULL. */
 static clv_manifest_part *part_of(clv_manifest_tensor *t, int64_t rank)
 {
+    if (t->n_parts == 0)
+        return NULL;
     return bsearch(&(clv_manifest_part){.rank = rank}, t->parts, (size_t)t->n_parts, sizeof *t->parts, by_rank);
 }
 

@@ -100,6 +100,8 @@ static clv_value last_row(clv_graph *graph, clv_value x)
 
 clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value *hidden)
 {
+    if (hidden)
+        *hidden = CLV_NONE;
     if (build->context && model->bidirectional)
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "a KV cache for a model of the family %s, whose attention is not causal",
@@ -178,7 +180,7 @@ void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_mo
 
 void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_build *build)
 {
-    clv_value hidden, logits = clv_model_forward(graph, model, build, &hidden);
+    clv_value hidden = CLV_NONE, logits = clv_model_forward(graph, model, build, &hidden);
     clv_layout whole = clv_layout_replicated(3);
     clv_output(graph, model->headless ? "hidden.last" : "logits", model->headless ? hidden : logits, &whole);
 }

@@ -156,7 +156,7 @@ clv_parameter clv_model_parameter_at(const clv_model *c, int64_t i)
     for (;; row++) {
         int64_t n;
         const clv_parameter_row *end = layer_rows(&n, c, row);
-        if (i < n * c->layers)
+        if (n > 0 && i < n * c->layers)
             return make(c, nth_present(c, row, i % n), i / n);
         i -= n * c->layers;
         row = end;
@@ -550,7 +550,7 @@ clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_mode
                                     const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err)
 {
     int64_t n_parameters = clv_model_parameter_count(c), n = 0;
-    size_t room = (size_t)(2 * n_parameters + n_more);
+    size_t room = (size_t)(2 * n_parameters + n_more) + 1;
     clv_tensor_spec *specs = calloc(room, sizeof *specs);
     char(*names)[PREFIXED_NAME_SIZE] = calloc(room, sizeof *names);
     clv_status status;

@@ -65,13 +65,17 @@ static uint64_t hash_bytes(const void *bytes, size_t size) /* FNV-1a over words 
 
 _Static_assert(sizeof(key) % sizeof(uint64_t) == 0, "hash_bytes reads whole words");
 
+/* Keys are zeroed before they are filled: bytes between their fields are equal, too. */
+static bool same_key(const key *a, const key *b)
+{
+    return memcmp(a, b, sizeof *a) == 0; /* NOLINT(bugprone-suspicious-memory-comparison) */
+}
+
 /* The slot that holds the key, or the free one where it belongs. */
 static entry **find(const clv_reshard_cache *cache, const key *k, uint64_t hash)
 {
     size_t i = hash & (cache->capacity - 1);
-    while (cache->entries[i] != NULL &&
-           (cache->entries[i]->hash != hash || memcmp(&cache->entries[i]->key, k, sizeof *k) !=
-                                                   0)) /* NOLINT(bugprone-suspicious-memory-comparison): zeroed */
+    while (cache->entries[i] != NULL && (cache->entries[i]->hash != hash || !same_key(&cache->entries[i]->key, k)))
         i = (i + 1) & (cache->capacity - 1);
     return &cache->entries[i];
 }
