@@ -14,7 +14,8 @@ scripts/check_headers.sh || bad=1
 clang-format --dry-run -Werror $files || { echo "lint: run 'make format'"; bad=1; }
 if [ "${1:-}" = --tidy ]; then
     cmake --preset release >/dev/null
-    clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p build $(find src -name '*.c') || bad=1
+    find src -name '*.c' -print0 |
+        xargs -0 -n 4 -P "$(nproc)" clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p build || bad=1
 fi
 [ $bad -eq 0 ] && echo "lint: clean"
 exit $bad

@@ -192,7 +192,7 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *mod
 {
     clv_program *program = NULL;
     clv_session *session = NULL;
-    int32_t *ids = malloc((size_t)(a->batch * a->seq) * sizeof *ids);
+    int32_t *ids = calloc((size_t)(a->batch * a->seq), sizeof *ids);
     int32_t *labels = malloc((size_t)(a->batch * a->seq) * sizeof *labels);
     clv_status status = ids && labels ? CLV_OK : clv_fail_memory(err, "ids", (size_t)(a->batch * a->seq) * sizeof *ids);
     if (status == CLV_OK)
