@@ -60,11 +60,13 @@ static void test_qwen2(void **state)
     (void)state;
     golden_run("qwen2");
     golden_run("qwen2_window");
+    golden_run("qwen2_mixed");
 }
 
 static void test_decode(void **state)
 {
-    static const char *const names[] = {"llama_tied", "llama_scaled", "mistral", "qwen2", "qwen2_window"};
+    static const char *const names[] = {"llama_tied", "llama_scaled", "mistral",
+                                        "qwen2",      "qwen2_window", "qwen2_mixed"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         golden_decode(names[i]);
@@ -72,7 +74,7 @@ static void test_decode(void **state)
 
 static void test_bf16(void **state)
 {
-    static const char *const names[] = {"llama", "llama_scaled", "mistral", "qwen2_window"};
+    static const char *const names[] = {"llama", "llama_scaled", "mistral", "qwen2_window", "qwen2_mixed"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         golden_bf16(names[i]);
@@ -80,8 +82,8 @@ static void test_bf16(void **state)
 
 static void test_greedy(void **state)
 {
-    static const char *const names[] = {"llama",   "llama_tied",    "llama_scaled", "llama_linear",
-                                        "mistral", "mistral_whole", "qwen2",        "qwen2_window"};
+    static const char *const names[] = {"llama",         "llama_tied", "llama_scaled", "llama_linear", "mistral",
+                                        "mistral_whole", "qwen2",      "qwen2_window", "qwen2_mixed"};
     (void)state;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         golden_greedy(names[i]);

@@ -163,6 +163,13 @@ static void test_llama_refused(void **state)
                           "\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}"},
         {"\"factor\"", "{" GOOD ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":0}}"},
         {"partial_rotary_factor", "{" GOOD ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}"},
+        {"partial_rotary_factor", "{" GOOD ",\"partial_rotary_factor\":0.5}"},
+        {"full_attention", "{" GOOD ",\"rope_parameters\":{\"full_attention\":{\"rope_theta\":1e6}}}"},
+        {"rope_scaling", "{" GOOD ",\"rope_scaling\":\"linear\"}"},
+        {"must be equal",
+         "{" GOOD ",\"original_max_position_embeddings\":4096,\"rope_scaling\":{\"rope_type\":\"llama3\","
+         "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4,"
+         "\"original_max_position_embeddings\":8192}}"},
         {"hidden_act", "{" GOOD ",\"hidden_act\":\"gelu_new\"}"},
         {"torch_dtype", "{" GOOD ",\"torch_dtype\":\"float8\"}"},
         {"dtype", "{" GOOD ",\"dtype\":\"int4\"}"},
@@ -216,6 +223,15 @@ static void test_llama_round_trip(void **state)
                   "\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":8192}}");
     assert_true(c.rope.theta == 5e5 && c.rope.factor == 8 && c.rope.original_positions == 8192);
     round_trip(&c);
+    must_read(&c, "{" GOOD ",\"original_max_position_embeddings\":4096,\"rope_scaling\":{\"rope_type\":\"llama3\","
+                  "\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}");
+    assert_int_equal(c.rope.original_positions, 4096);
+    round_trip(&c);
+    must_read(&c, "{" GOOD ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2},\"rope_theta\":5e5,"
+                  "\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":3,\"rope_theta\":7}}");
+    assert_true(c.rope.factor == 2 && c.rope.theta == 5e5); /* as in transformers, the old key counts */
+    must_read(&c, "{" GOOD ",\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":3}}");
+    assert_true(c.rope.factor == 3);
     c.kv_heads = 5;
     assert_int_equal(clv_model_write(&c, path_of("config.json"), NULL), CLV_EINVAL);
 }
@@ -228,31 +244,71 @@ static void test_llama_round_trip(void **state)
 #define MISTRAL "\"model_type\":\"mistral\"," FORM
 #define QWEN2   "\"model_type\":\"qwen2\"," FORM
 
+#define MIXED "[\"sliding_attention\",\"full_attention\",\"sliding_attention\",\"full_attention\"]"
+
+#define HEADS                                                                                                          \
+    "\"hidden_size\":64,\"num_hidden_layers\":1,\"num_attention_heads\":32,\"intermediate_size\":96,\"vocab_size\":"   \
+    "256"
+
+/* The default of num_key_value_heads is a number of their own; null is as many as query heads. */
+static void test_kv_heads(void **state)
+{
+    clv_model c = {0};
+
+    (void)state;
+    must_read(&c, "{\"model_type\":\"mistral\"," HEADS "}");
+    assert_int_equal(c.kv_heads, 8);
+    must_read(&c, "{\"model_type\":\"mistral\"," HEADS ",\"num_key_value_heads\":null}");
+    assert_int_equal(c.kv_heads, 32);
+}
+
+/* shape: a digit a layer, 1 for those with a window. */
+static void windows_are(const clv_model *c, int64_t window, const char *shape)
+{
+    assert_int_equal(c->window, window);
+    for (int64_t i = 0; i < c->layers; i++)
+        assert_int_equal(clv_model_window(c, i), shape[i] == '1' ? window : 0);
+}
+
 static void test_windows(void **state)
 {
     static const bad_config cases[] = {
         {"sliding_window", "{" MISTRAL ",\"sliding_window\":0}"},
         {"layer_types", "{" QWEN2 ",\"use_sliding_window\":true,\"layer_types\":[\"full_attention\"]}"},
-        {"layer_types", "{" QWEN2 ",\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\","
-                        "\"full_attention\",\"full_attention\",\"full_attention\"]}"},
+        {"must be a list of 4 names", "{" QWEN2 ",\"layer_types\":\"full_attention\"}"},
+        {"without \"sliding_window\"", "{" QWEN2 ",\"layer_types\":" MIXED "}"},
+        {"without \"sliding_window\"", "{" MISTRAL ",\"sliding_window\":null,\"layer_types\":" MIXED "}"},
+        {"not a name", "{" MISTRAL ",\"layer_types\":[1,1,1,1]}"},
+        {"max_window_layers", "{" QWEN2 ",\"max_window_layers\":-1}"},
         {"chunked_attention", "{" MISTRAL ",\"layer_types\":[\"chunked_attention\",1,1,1]}"},
     };
     clv_model c = {0};
 
     (void)state;
     must_read(&c, "{" MISTRAL "}");
-    assert_int_equal(c.window, 4096);
+    windows_are(&c, 4096, "1111");
     assert_false(c.qkv_bias);
     round_trip(&c);
     must_read(&c, "{" MISTRAL ",\"sliding_window\":null}");
-    assert_int_equal(c.window, 0);
+    windows_are(&c, 0, "0000");
     round_trip(&c);
     must_read(&c, "{" QWEN2 ",\"sliding_window\":7}");
-    assert_int_equal(c.window, 0);
+    windows_are(&c, 0, "0000");
     assert_true(c.qkv_bias && !c.output_bias && !c.mlp_bias);
     round_trip(&c);
     must_read(&c, "{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":7,\"max_window_layers\":3}");
-    assert_true(c.window == 7 && c.first_windowed == 3);
+    windows_are(&c, 7, "0001");
+    round_trip(&c);
+    must_read(&c, "{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":null,\"max_window_layers\":3}");
+    windows_are(&c, 0, "0000");
+    must_read(&c, "{" QWEN2 ",\"use_sliding_window\":true,\"max_window_layers\":4}");
+    windows_are(&c, 0, "0000");
+    must_read(&c, "{" QWEN2 ",\"use_sliding_window\":true,\"sliding_window\":7,\"max_window_layers\":3,"
+                  "\"layer_types\":" MIXED "}");
+    windows_are(&c, 7, "1010");
+    round_trip(&c);
+    must_read(&c, "{" MISTRAL ",\"layer_types\":" MIXED "}");
+    windows_are(&c, 4096, "1010");
     round_trip(&c);
     all_refused(cases, sizeof cases / sizeof cases[0]);
 }
@@ -439,8 +495,8 @@ int main(void)
         cmocka_unit_test(test_llama_round_trip), cmocka_unit_test(test_size_and_depth),
         cmocka_unit_test(test_gpt2_spellings),   cmocka_unit_test(test_gpt2_refused),
         cmocka_unit_test(test_esm_spellings),    cmocka_unit_test(test_esm_refused),
-        cmocka_unit_test(test_windows),          cmocka_unit_test(test_bert_spellings),
-        cmocka_unit_test(test_bert_refused),
+        cmocka_unit_test(test_windows),          cmocka_unit_test(test_kv_heads),
+        cmocka_unit_test(test_bert_spellings),   cmocka_unit_test(test_bert_refused),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -88,13 +88,24 @@ const char *clv_config_activation_name(clv_unary kind)
     return NULL;
 }
 
-/* Llama 3's scaling: all of it is stated. */
-static clv_status read_llama3(clv_rope_options *rope, const json_t *o, const char *where, clv_error *err)
+/* Llama 3's scaling: all of it is stated. The original context may also be a key of the model's own, which transformers
+ * 5 prefers and 4 does not read. */
+static clv_status read_llama3(clv_rope_options *rope, const json_t *model, const json_t *o, const char *where,
+                              clv_error *err)
 {
+    static const char original[] = "original_max_position_embeddings";
+    int64_t outer = 0;
+
     CLV_TRY(clv_json_real(&rope->low_frequency, o, "low_freq_factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
     CLV_TRY(clv_json_real(&rope->high_frequency, o, "high_freq_factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
-    CLV_TRY(clv_json_int(&rope->original_positions, o, "original_max_position_embeddings", CLV_JSON_REQUIRED, 1,
+    CLV_TRY(clv_json_int(&outer, model, original, CLV_JSON_OPTIONAL, 1, CLV_MAX_POSITIONS, where, err));
+    rope->original_positions = outer;
+    CLV_TRY(clv_json_int(&rope->original_positions, o, original, outer ? CLV_JSON_OPTIONAL : CLV_JSON_REQUIRED, 1,
                          CLV_MAX_POSITIONS, where, err));
+    if (outer && outer != rope->original_positions)
+        return clv_fail(err, CLV_EFORMAT,
+                        "%s: \"%s\" is %lld, and %lld in the scaling of rotary embedding; they must be equal", where,
+                        original, (long long)outer, (long long)rope->original_positions);
     if (rope->low_frequency >= rope->high_frequency)
         return clv_fail(err, CLV_EFORMAT, "%s: \"low_freq_factor\" %g must be below \"high_freq_factor\" %g", where,
                         rope->low_frequency, rope->high_frequency);
@@ -102,7 +113,8 @@ static clv_status read_llama3(clv_rope_options *rope, const json_t *o, const cha
 }
 
 /* "type" is the old name of "rope_type". */
-static clv_status read_scaling(clv_rope_options *rope, const json_t *o, bool scaled, const char *where, clv_error *err)
+static clv_status read_scaling(clv_rope_options *rope, const json_t *model, const json_t *o, bool scaled,
+                               const char *where, clv_error *err)
 {
     static const char known[] = "default, linear, llama3";
     const char *kind = NULL;
@@ -115,33 +127,50 @@ static clv_status read_scaling(clv_rope_options *rope, const json_t *o, bool sca
     if (!scaled || (!llama3 && strcmp(kind, "linear") != 0))
         return clv_config_unsupported(where, "rope_type", kind, scaled ? known : "default", err);
     CLV_TRY(clv_json_real(&rope->factor, o, "factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
-    return llama3 ? read_llama3(rope, o, where, err) : CLV_OK;
+    return llama3 ? read_llama3(rope, model, o, where, err) : CLV_OK;
 }
 
-/* One of the objects that describe rotary embedding: its scaling, and its theta where it has one. */
-static clv_status read_rope(clv_rope_options *rope, const json_t *parent, const char *key, bool scaled,
+/* Heads are rotated whole. */
+static clv_status check_share(const json_t *o, const char *where, clv_error *err)
+{
+    double share = 1;
+
+    CLV_TRY(clv_json_real(&share, o, "partial_rotary_factor", CLV_JSON_OPTIONAL, 0, 1, where, err));
+    if (share != 1)
+        return clv_config_unsupported(where, "partial_rotary_factor", "less than 1", "1", err);
+    return CLV_OK;
+}
+
+/* The object that describes rotary embedding: its scaling, and its theta where it has one. */
+static clv_status read_rope(clv_rope_options *rope, const json_t *model, const char *key, bool scaled,
                             const char *where, clv_error *err)
 {
-    const json_t *o = json_object_get(parent, key);
-    double share = 1;
+    json_t *o = json_object_get(model, key), *value;
+    const char *name;
 
     if (o == NULL || json_is_null(o))
         return CLV_OK;
     if (!json_is_object(o))
         return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be an object", where, key);
-    CLV_TRY(read_scaling(rope, o, scaled, where, err));
-    CLV_TRY(clv_json_real(&share, o, "partial_rotary_factor", CLV_JSON_OPTIONAL, 0, 1, where, err));
-    if (share != 1)
-        return clv_config_unsupported(where, "partial_rotary_factor", "less than 1", "1", err);
+    json_object_foreach(o, name, value)
+    {
+        if (json_is_object(value))
+            return clv_config_unsupported(where, key, name, "one for layers of all kinds", err);
+    }
+    CLV_TRY(read_scaling(rope, model, o, scaled, where, err));
+    CLV_TRY(check_share(o, where, err));
     return clv_json_real(&rope->theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err);
 }
 
 clv_status clv_config_rope(clv_model *c, const json_t *o, bool scaled, const char *where, clv_error *err)
 {
+    json_t *old = json_object_get(o, "rope_scaling");
+    bool empty = old == NULL || json_is_null(old) || (json_is_object(old) && json_object_size(old) == 0);
+
     c->rope.theta = 10000;
     CLV_TRY(clv_json_real(&c->rope.theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err));
-    CLV_TRY(read_rope(&c->rope, o, "rope_scaling", scaled, where, err));
-    return read_rope(&c->rope, o, "rope_parameters", scaled, where, err);
+    CLV_TRY(check_share(o, where, err));
+    return read_rope(&c->rope, o, empty ? "rope_parameters" : "rope_scaling", scaled, where, err);
 }
 
 json_t *clv_config_write_rope(const clv_model *c)

@@ -6,13 +6,7 @@
 #include "models/model.h"
 
 /* Far beyond any model, small enough that products of two stay within int64_t. */
-enum {
-    CLV_MAX_LAYERS = 10000,
-    CLV_MAX_HEADS = 1 << 16,
-    CLV_MAX_WIDTH = 1 << 24,
-    CLV_MAX_VOCAB = 1 << 24,
-    CLV_MAX_POSITIONS = 1 << 26
-};
+enum { CLV_MAX_HEADS = 1 << 16, CLV_MAX_WIDTH = 1 << 24, CLV_MAX_VOCAB = 1 << 24, CLV_MAX_POSITIONS = 1 << 26 };
 
 /* "FILE: "KEY": VALUE is not supported yet (supported: VALID)". */
 clv_status clv_config_unsupported(const char *where, const char *key, const char *value, const char *valid,
@@ -42,7 +36,7 @@ clv_status clv_config_activation(clv_unary *out, const json_t *object, const cha
                                  clv_error *err);
 /* The name that is read as `kind`. */
 const char *clv_config_activation_name(clv_unary kind);
-/* Rotary embedding, in any spelling: rope_theta, rope_scaling, rope_parameters. Scaling is refused unless the family has it, and then any but
+/* Rotary embedding, in any spelling: rope_theta, and rope_scaling or, where that says nothing, rope_parameters. Scaling is refused unless the family has it, and then any but
  * linear and llama3. */
 clv_status clv_config_rope(clv_model *model, const json_t *object, bool scaled, const char *where, clv_error *err);
 /* "rope_parameters", as it is read; NULL when out of memory. */

@@ -41,7 +41,7 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model *model, const clv_m
 {
     clv_block_options block = block_of(model, build, in, form);
     for (int64_t layer = 0; layer < model->layers; layer++) {
-        block.attention.window = layer >= model->first_windowed ? model->window : 0;
+        block.attention.window = clv_model_window(model, layer);
         clv_graph_push(graph, "layers.%lld", (long long)layer);
         x = clv_transformer_block(graph, x, &build->rules, &block);
         clv_graph_pop(graph);

@@ -6,6 +6,10 @@
 #include "base/error.h"
 #include "models/config.h"
 
+/* What "layer_types" calls them. */
+#define WHOLE    "full_attention"
+#define WINDOWED "sliding_attention"
+
 clv_status clv_llama_form_read(clv_model *c, const json_t *o, int64_t kv_heads, const char *where, clv_error *err)
 {
     static const char *const silu[] = {"silu", "swish", NULL};
@@ -25,8 +29,8 @@ clv_status clv_llama_form_read(clv_model *c, const json_t *o, int64_t kv_heads, 
     c->norm_eps = 1e-6;
     c->activation = CLV_SILU;
     CLV_TRY(clv_config_sizes(sizes, sizeof sizes / sizeof sizes[0], o, where, err));
-    if (c->kv_heads == 0)
-        c->kv_heads = kv_heads > 0 ? kv_heads : c->heads;
+    if (c->kv_heads == 0) /* null is as many as query heads even where the default is another */
+        c->kv_heads = kv_heads > 0 && json_object_get(o, "num_key_value_heads") == NULL ? kv_heads : c->heads;
     if (c->head_dim == 0)
         CLV_TRY(clv_config_head_dim(c, "hidden_size", "num_attention_heads", where, err));
     CLV_TRY(clv_config_word(o, "hidden_act", silu, where, err));
@@ -50,43 +54,77 @@ json_t *clv_llama_form_write(const clv_model *c)
     return o;
 }
 
-/* "layer_types", transformers 5's way to say which layers are windowed: the later ones, and no other kind. */
-static clv_status read_layer_types(clv_model *c, const json_t *o, const char *where, clv_error *err)
+/* ---- windows ---- */
+
+/* "layer_types" names a kind for each layer, or is NULL. */
+static clv_status check_layer_types(const clv_model *c, const json_t *types, const char *where, clv_error *err)
 {
-    const json_t *types = json_object_get(o, "layer_types"), *type;
+    const json_t *type;
     size_t i;
 
-    if (types == NULL || json_is_null(types))
-        return CLV_OK;
-    if (!json_is_array(types) || json_array_size(types) != (size_t)c->layers)
+    if (types != NULL && (!json_is_array(types) || json_array_size(types) != (size_t)c->layers))
         return clv_fail(err, CLV_EFORMAT, "%s: \"layer_types\" must be a list of %lld names, one a layer", where,
                         (long long)c->layers);
-    c->first_windowed = c->layers;
     json_array_foreach(types, i, type)
     {
         const char *name = json_string_value(type);
-        bool windowed = name && strcmp(name, "sliding_attention") == 0;
-        if (!name || (!windowed && strcmp(name, "full_attention") != 0))
-            return clv_config_unsupported(where, "layer_types", name ? name : "not a name",
-                                          "full_attention, sliding_attention", err);
-        if (windowed && c->first_windowed == c->layers)
-            c->first_windowed = (int64_t)i;
-        if (!windowed && c->first_windowed < (int64_t)i)
-            return clv_config_unsupported(where, "layer_types", "full_attention after sliding_attention",
-                                          "windowed layers behind all others", err);
+        bool windowed = name != NULL && strcmp(name, WINDOWED) == 0;
+        if (!windowed && (name == NULL || strcmp(name, WHOLE) != 0))
+            return clv_config_unsupported(where, "layer_types", name ? name : "not a name", WHOLE ", " WINDOWED, err);
+        if (windowed && c->window == 0)
+            return clv_fail(err, CLV_EFORMAT, "%s: \"layer_types\" has " WINDOWED " without \"sliding_window\"", where);
     }
     return CLV_OK;
 }
 
 clv_status clv_llama_form_read_window(clv_model *c, const json_t *o, const char *where, clv_error *err)
 {
-    if (!json_is_null(json_object_get(o, "sliding_window")))
-        CLV_TRY(clv_json_int(&c->window, o, "sliding_window", CLV_JSON_OPTIONAL, 1, CLV_MAX_POSITIONS, where, err));
-    CLV_TRY(read_layer_types(c, o, where, err));
-    if (c->first_windowed >= c->layers)
+    const json_t *window = json_object_get(o, "sliding_window");
+
+    if (json_is_null(window))
+        c->window = 0;
+    return clv_json_int(&c->window, o, "sliding_window", CLV_JSON_OPTIONAL, 1, CLV_MAX_POSITIONS, where, err);
+}
+
+clv_status clv_llama_form_read_layers(clv_model *c, int64_t first, const json_t *o, const char *where, clv_error *err)
+{
+    const json_t *types = json_object_get(o, "layer_types");
+    bool any = false;
+
+    if (json_is_null(types))
+        types = NULL;
+    CLV_TRY(check_layer_types(c, types, where, err));
+    for (int64_t i = 0; c->window > 0 && i < c->layers; i++) {
+        const char *name = json_string_value(json_array_get(types, (size_t)i));
+        bool windowed = types != NULL ? strcmp(name, WINDOWED) == 0 : i >= first;
+        c->windowed[i / 8] |= (uint8_t)(windowed << i % 8);
+        any |= windowed;
+    }
+    if (!any)
         c->window = 0;
     return CLV_OK;
 }
+
+void clv_llama_form_write_windows(json_t *o, const clv_model *c)
+{
+    json_t *types = json_array();
+    int64_t first = c->layers, windowed = 0;
+
+    for (int64_t i = c->layers - 1; i >= 0; i--)
+        if (clv_model_window(c, i)) {
+            first = i;
+            windowed++;
+        }
+    for (int64_t i = 0; i < c->layers; i++)
+        json_array_append_new(types, json_string(clv_model_window(c, i) ? WINDOWED : WHOLE));
+    json_object_set_new(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
+    json_object_set_new(o, "max_window_layers", json_integer(first));
+    if (windowed > 0 && windowed < c->layers)
+        json_object_set(o, "layer_types", types);
+    json_decref(types);
+}
+
+/* ---- the graph ---- */
 
 clv_value clv_llama_form_hidden(clv_graph *graph, const clv_model *model, const clv_model_build *build,
                                 const clv_model_inputs *in)

@@ -11,8 +11,13 @@ clv_status clv_llama_form_read(clv_model *model, const json_t *object, int64_t k
 /* The same keys, and those of the biases. */
 json_t *clv_llama_form_write(const clv_model *model);
 
-/* "sliding_window" and which layers have it: those from model->first_windowed on. */
+/* "sliding_window": null is none, absent leaves model->window. */
 clv_status clv_llama_form_read_window(clv_model *model, const json_t *object, const char *where, clv_error *err);
+/* Which layers have the window: "layer_types" says it, or else those from `first` on have. */
+clv_status clv_llama_form_read_layers(clv_model *model, int64_t first, const json_t *object, const char *where,
+                                      clv_error *err);
+/* Adds what both of these read; "layer_types" where layers differ. */
+void clv_llama_form_write_windows(json_t *object, const clv_model *model);
 
 clv_value clv_llama_form_hidden(clv_graph *graph, const clv_model *model, const clv_model_build *build,
                                 const clv_model_inputs *in);

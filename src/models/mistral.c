@@ -8,16 +8,15 @@ static clv_status read_mistral(clv_model *c, const json_t *o, const char *where,
     c->max_positions = 4096 * 32; /* transformers' defaults */
     c->window = 4096;
     CLV_TRY(clv_llama_form_read(c, o, 8, where, err));
-    if (json_object_get(o, "sliding_window") && json_is_null(json_object_get(o, "sliding_window")))
-        c->window = 0;
-    return clv_llama_form_read_window(c, o, where, err);
+    CLV_TRY(clv_llama_form_read_window(c, o, where, err));
+    return clv_llama_form_read_layers(c, 0, o, where, err);
 }
 
 static json_t *write_mistral(const clv_model *c)
 {
     json_t *o = clv_llama_form_write(c);
     if (o)
-        json_object_set_new(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
+        clv_llama_form_write_windows(o, c);
     return o;
 }
 

@@ -23,6 +23,11 @@ const char *clv_model_type(const clv_model *model)
     return model->family->model_type;
 }
 
+int64_t clv_model_window(const clv_model *model, int64_t layer)
+{
+    return model->windowed[layer / 8] >> layer % 8 & 1 ? model->window : 0;
+}
+
 /* ---- reading ---- */
 
 static clv_status find_family(const clv_model_family **out, const json_t *o, const char *where, clv_error *err)

@@ -15,7 +15,8 @@
 
 typedef struct clv_model_family clv_model_family;
 
-enum { CLV_MAX_EOS = 8 };
+/* CLV_MAX_LAYERS is far beyond any model. */
+enum { CLV_MAX_EOS = 8, CLV_MAX_LAYERS = 10000 };
 
 typedef struct clv_model {
     const clv_model_family *family;
@@ -28,10 +29,10 @@ typedef struct clv_model {
     int64_t vocab;         /* V */
     int64_t max_positions; /* P, the longest sequence */
     double norm_eps;
-    clv_rope_options rope;  /* theta 0: positions are learned, [P,M] */
-    int64_t window;         /* of attention in windowed layers; 0: none */
-    int64_t first_windowed; /* layers before it see everything */
-    clv_unary activation;   /* of the MLP */
+    clv_rope_options rope;                      /* theta 0: positions are learned, [P,M] */
+    int64_t window;                             /* of attention in windowed layers; 0 where there are none */
+    uint8_t windowed[(CLV_MAX_LAYERS + 7) / 8]; /* bit i % 8 of byte i / 8: whether layer i is one (clv_model_window) */
+    clv_unary activation;                       /* of the MLP */
     bool qkv_bias, output_bias, mlp_bias;
     bool bidirectional;       /* attention sees what follows, too: no text is generated */
     bool headless;            /* a bare model: hidden states, no logits */
@@ -49,6 +50,9 @@ extern const clv_model_family clv_family_llama, clv_family_mistral, clv_family_q
 
 /* config.json's name of the family: "llama". */
 const char *clv_model_type(const clv_model *model);
+
+/* How many keys up to its own place a query of this layer sees; 0: all. */
+int64_t clv_model_window(const clv_model *model, int64_t layer);
 
 /* A config.json, or the folder that holds one.
  * @return CLV_EFORMAT, CLV_EUNSUPPORTED, both naming the key; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */

@@ -1,5 +1,5 @@
 /* qwen2.c - Qwen2 (Yang et al. 2024, arXiv:2407.10671; Hugging Face Qwen2ForCausalLM): Llama's form with biases on queries, keys
- * and values; with use_sliding_window, layers from max_window_layers on see a window. */
+ * and values; with use_sliding_window, the layers that layer_types says, or those from max_window_layers on, see a window. */
 #include "base/error.h"
 #include "models/config.h"
 #include "models/llama_form.h"
@@ -13,12 +13,12 @@ static clv_status read_qwen2(clv_model *c, const json_t *o, const char *where, c
     CLV_TRY(clv_llama_form_read(c, o, 32, where, err));
     c->qkv_bias = true;
     CLV_TRY(clv_json_bool(&windowed, o, "use_sliding_window", CLV_JSON_OPTIONAL, where, err));
-    if (!windowed)
-        return CLV_OK;
     CLV_TRY(clv_json_int(&first, o, "max_window_layers", CLV_JSON_OPTIONAL, 0, CLV_MAX_LAYERS, where, err));
-    c->first_windowed = first < c->layers ? first : c->layers;
-    c->window = 4096;
-    return clv_llama_form_read_window(c, o, where, err);
+    if (windowed) {
+        c->window = 4096;
+        CLV_TRY(clv_llama_form_read_window(c, o, where, err));
+    }
+    return clv_llama_form_read_layers(c, first, o, where, err);
 }
 
 static json_t *write_qwen2(const clv_model *c)
@@ -26,8 +26,7 @@ static json_t *write_qwen2(const clv_model *c)
     json_t *o = clv_llama_form_write(c);
     if (o) {
         json_object_set_new(o, "use_sliding_window", json_boolean(c->window > 0));
-        json_object_set_new(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
-        json_object_set_new(o, "max_window_layers", json_integer(c->window ? c->first_windowed : c->layers));
+        clv_llama_form_write_windows(o, c);
     }
     return o;
 }

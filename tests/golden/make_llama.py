@@ -51,3 +51,5 @@ mistral("mistral", head_dim=6, sliding_window=4)
 mistral("mistral_whole", head_dim=4, sliding_window=None)
 qwen2("qwen2", tie_word_embeddings=True)
 qwen2("qwen2_window", use_sliding_window=True, sliding_window=3, max_window_layers=1, tie_word_embeddings=False)
+qwen2("qwen2_mixed", use_sliding_window=True, sliding_window=2,
+      layer_types=["sliding_attention", "full_attention", "sliding_attention"])
