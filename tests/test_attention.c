@@ -336,6 +336,8 @@ static void test_finite_differences(void **unused)
          .causal = true,
          .fused = true},
         {.b = 2, .sq = 3, .sk = 6, .h = 2, .k = 2, .d = 2, .group = 1, .mask = true, .length = true},
+        {.b = 2, .sq = 6, .sk = 8, .h = 2, .k = 1, .d = 2, .group = 2, .q_offset = 2, .causal = true, .window = 3},
+        {.b = 1, .sq = 5, .sk = 5, .h = 1, .k = 1, .d = 2, .group = 1, .window = 2},
     };
     (void)unused;
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
@@ -351,21 +353,21 @@ static void test_finite_differences(void **unused)
 }
 
 /* Query rows computed in two calls, and with any number of threads, have the bits of one call. */
-static void test_division_changes_no_bit(void **unused)
+static void divide(int64_t window)
 {
-    static const shape whole = {.b = 2,
-                                .sq = 150,
-                                .sk = 180,
-                                .h = 4,
-                                .k = 2,
-                                .d = 24,
-                                .group = 2,
-                                .q_offset = 30,
-                                .causal = true,
-                                .mask = true};
+    const shape whole = {.b = 2,
+                         .sq = 150,
+                         .sk = 180,
+                         .h = 4,
+                         .k = 2,
+                         .d = 24,
+                         .group = 2,
+                         .q_offset = 30,
+                         .causal = true,
+                         .window = window,
+                         .mask = true};
     static const int64_t cuts[] = {2, 64, 77};
     problem p, one;
-    (void)unused;
     problem_make(&p, &whole, CLV_F32);
     problem_fill(&p);
     p.args.threads = 1;
@@ -400,6 +402,42 @@ static void test_division_changes_no_bit(void **unused)
         one.args = all;
     }
     problem_free(&one);
+    problem_free(&p);
+}
+
+static void test_division_changes_no_bit(void **unused)
+{
+    (void)unused;
+    divide(0);
+    divide(50);
+}
+
+/* Blocks of keys that the windows of a block of queries have left behind are not read, in either direction. */
+static void test_what_is_far_is_not_read(void **unused)
+{
+    static const shape s = {
+        .b = 1, .sq = 320, .sk = 320, .h = 2, .k = 1, .d = 8, .group = 2, .causal = true, .window = 60};
+    enum { FAR = 64, FIRST = 2 * CLV_ATTENTION_KEYS }; /* query rows from FIRST on see keys from FIRST - 59 on */
+    problem p;
+    (void)unused;
+    problem_make(&p, &s, CLV_F32);
+    problem_fill(&p);
+    run_forward(&p);
+    for (int64_t i = 0; i < FAR * s.d; i++)
+        ((float *)p.args.k.data)[i] = ((float *)p.args.v.data)[i] = NAN;
+    p.args.q_offset = FIRST;
+    p.args.q_rows = s.sq - FIRST;
+    p.args.q.data = (float *)p.q + FIRST * s.h * s.d;
+    run_forward(&p);
+    run_backward(&p);
+    for (int64_t i = 0; i < p.args.q_rows * s.h * s.d; i++)
+        assert_true(isfinite(((float *)p.out)[i]) && isfinite(((float *)p.dq)[i]));
+    for (int64_t i = 0; i < FAR * s.d; i++)
+        assert_true(((float *)p.args.dk.data)[i] == 0 && ((float *)p.args.dv.data)[i] == 0);
+    p.args.q_rows = 1; /* decoding */
+    run_forward(&p);
+    for (int64_t i = 0; i < s.h * s.d; i++)
+        assert_true(isfinite(((float *)p.out)[i]));
     problem_free(&p);
 }
 
@@ -448,11 +486,9 @@ static void test_errors(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_reference),
-        cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_division_changes_no_bit),
-        cmocka_unit_test(test_nan_goes_where_it_must),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_against_reference),       cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_division_changes_no_bit), cmocka_unit_test(test_what_is_far_is_not_read),
+        cmocka_unit_test(test_nan_goes_where_it_must),  cmocka_unit_test(test_errors),
     };
     print_message("seed %d\n", SEED);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -206,14 +206,16 @@ static double sum_bytes(const clv_op *op, const clv_type *in, const clv_type *ou
     return bytes;
 }
 
-/* Two products forward; causal: about half of the scores, and no more keys than the window has. */
+/* Two products forward, over the keys that a query sees, by the mean over places 0 to Sk: causal, half of them; a window
+ * of W hides (p - W)+ from a query at p, (Sk - W)^2 / 2 Sk on average. */
 static double forward_flops(const clv_op *op, const clv_type *q, const clv_type *kv)
 {
     const attention_attrs *attrs = op->attrs;
-    double keys = (double)kv->shape[1] * (attrs->causal ? 0.5 : 1.0);
-    if (attrs->window && (double)attrs->window < keys)
-        keys = (double)attrs->window;
-    return 4.0 * (double)clv_type_elems(q) * keys;
+    double all = (double)kv->shape[1], window = (double)attrs->window;
+    double seen = attrs->causal ? all / 2 : all;
+    if (window > 0 && window < all)
+        seen -= (all - window) * (all - window) / (2 * all);
+    return 4.0 * (double)clv_type_elems(q) * seen;
 }
 
 /* ---- attention_gradient: d_out, q, kv, out, lse, mask?, offset? -> dq, dkv ---- */
