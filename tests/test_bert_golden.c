@@ -1,11 +1,15 @@
-/* test_bert_golden.c - our BERT against transformers' (model_golden.h): padding, token types; a bare model. */
+/* test_bert_golden.c - our BERT against transformers' (model_golden.h): padding, token types; checkpoints as they were published;
+ * a bare model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 #include <cmocka.h>
 
 #include "model_golden.h"
+#include "models/checkpoint.h"
 
 static void test_bert(void **state)
 {
@@ -21,6 +25,28 @@ static void test_odd(void **state)
     golden_bf16("bert_odd");
 }
 
+/* The pooler, the head for next sentences, position ids and the tied projection are left over. */
+static void test_published(void **state)
+{
+    const char *source = getenv("CLV_SOURCE_DIR"), *extra;
+    char path[512];
+    clv_model model = {0};
+    clv_checkpoint *weights;
+    (void)state;
+    golden_run("bert_published");
+    snprintf(path, sizeof path, "%s/tests/golden/bert_published", source ? source : ".");
+    assert_int_equal(clv_model_read(&model, path, NULL), CLV_OK);
+    assert_int_equal(clv_checkpoint_open(&weights, &model, path, NULL, NULL), CLV_OK);
+    assert_int_equal(clv_checkpoint_extra(weights, &extra), 6);
+    clv_checkpoint_close(weights);
+}
+
+static void test_train(void **state)
+{
+    (void)state;
+    golden_train("bert_odd");
+}
+
 static void test_bare(void **state)
 {
     (void)state;
@@ -30,9 +56,8 @@ static void test_bare(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bert),
-        cmocka_unit_test(test_odd),
-        cmocka_unit_test(test_bare),
+        cmocka_unit_test(test_bert),  cmocka_unit_test(test_odd),  cmocka_unit_test(test_published),
+        cmocka_unit_test(test_train), cmocka_unit_test(test_bare),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

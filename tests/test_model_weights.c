@@ -84,6 +84,19 @@ static const clv_model esm = {.family = &clv_family_esm,
                               .rope.theta = 10000,
                               .tie_word_embeddings = true};
 
+static const clv_model bert = {.family = &clv_family_bert,
+                               .hidden = 12,
+                               .layers = 2,
+                               .heads = 3,
+                               .kv_heads = 3,
+                               .head_dim = 4,
+                               .ffn = 11,
+                               .vocab = 17,
+                               .max_positions = 9,
+                               .norm_eps = 1e-12,
+                               .token_types = 2,
+                               .tie_word_embeddings = true};
+
 /* ---- parameters ---- */
 
 /* A value that tells parameters and elements apart. */
@@ -233,6 +246,18 @@ static void test_round_trip_esm(void **state)
     check_model(&normed);
     assert_int_equal(clv_model_parameter_count(&esm), 8 + 2 * 14);
     assert_int_equal(clv_model_parameter_count(&normed), 10 + 2 * 14);
+}
+
+static void test_round_trip_bert(void **state)
+{
+    clv_model bare = bert;
+
+    (void)state;
+    bare.headless = true;
+    check_model(&bert);
+    check_model(&bare);
+    assert_int_equal(clv_model_parameter_count(&bert), 10 + 2 * 14);
+    assert_int_equal(clv_model_parameter_count(&bare), 5 + 2 * 14);
 }
 
 /* Products of more than a MiB are moved in several strips. */
@@ -590,13 +615,14 @@ static void test_stories(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_round_trip_gpt2),
-        cmocka_unit_test(test_round_trip_esm),  cmocka_unit_test(test_strips),
-        cmocka_unit_test(test_formula),         cmocka_unit_test(test_formula_gpt2),
-        cmocka_unit_test(test_formula_esm),     cmocka_unit_test(test_bare_names),
-        cmocka_unit_test(test_names),           cmocka_unit_test(test_mismatch),
-        cmocka_unit_test(test_dtypes),          cmocka_unit_test(test_dtypes_refused),
-        cmocka_unit_test(test_bytes_of_a_rank), cmocka_unit_test(test_stories),
+        cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_round_trip_gpt2),
+        cmocka_unit_test(test_round_trip_esm), cmocka_unit_test(test_round_trip_bert),
+        cmocka_unit_test(test_strips),         cmocka_unit_test(test_formula),
+        cmocka_unit_test(test_formula_gpt2),   cmocka_unit_test(test_formula_esm),
+        cmocka_unit_test(test_bare_names),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_mismatch),       cmocka_unit_test(test_dtypes),
+        cmocka_unit_test(test_dtypes_refused), cmocka_unit_test(test_bytes_of_a_rank),
+        cmocka_unit_test(test_stories),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -1,12 +1,16 @@
-"""Makes bert/ (padding, token types, the head of masked language models), bert_odd/ and bert_bare/ (BertModel, without one: hidden
+"""Makes bert/ (padding, token types, the head of masked language models), bert_odd/, bert_published/ (a checkpoint as Google's
+are: norms' gamma and beta, a pooler, a head for next sentences, position ids) and bert_bare/ (BertModel, without a head: hidden
 states alone; its loss is the mean of their squares) for tests/test_bert_golden.c; see golden.py.
 
     pip install -r tests/golden/requirements.txt && python tests/golden/make_bert.py
 """
 
+import json
+import os
 from types import SimpleNamespace
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, BertModel
 
 import golden
@@ -55,6 +59,32 @@ def make(name, model_class, typed, sizes=SMALL, **options):
     golden.save(name, model, bare if model_class is BertModel else masked_lm, inputs)
 
 
+def publish(name):
+    """transformers 4's form of what BertForPreTraining holds, from that of BertForMaskedLM."""
+    folder = os.path.join(golden.here, name)
+    path, config = os.path.join(folder, "model.safetensors"), os.path.join(folder, "config.json")
+    old = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+    tensors = {}
+    for key, value in load_file(path).items():
+        for new in old:
+            key = key.replace(new, old[new])
+        tensors[key] = value
+    width = SMALL["hidden_size"]
+    tensors["bert.pooler.dense.weight"], tensors["bert.pooler.dense.bias"] = torch.eye(width), torch.zeros(width)
+    tensors["bert.embeddings.position_ids"] = torch.arange(12)[None]
+    tensors["cls.seq_relationship.weight"] = torch.zeros(2, width)
+    tensors["cls.seq_relationship.bias"] = torch.zeros(2)
+    tensors["cls.predictions.decoder.weight"] = tensors["bert.embeddings.word_embeddings.weight"].clone()
+    save_file(tensors, path)
+    with open(config) as file:
+        keys = json.load(file)
+    with open(config, "w") as file:
+        json.dump(keys | {"architectures": ["BertForPreTraining"]}, file, indent=2, sort_keys=True)
+        file.write("\n")
+
+
 make("bert", BertForMaskedLM, typed=True)
 make("bert_odd", BertForMaskedLM, typed=False, sizes=ODD)
+make("bert_published", BertForMaskedLM, typed=False, sizes=SMALL | {"num_hidden_layers": 1})
+publish("bert_published")
 make("bert_bare", BertModel, typed=False, add_pooling_layer=False)
