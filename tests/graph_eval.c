@@ -54,7 +54,7 @@ graph_eval *graph_eval_new(const clv_graph *graph, uint64_t seed)
         fail_msg("the graph: %s", err.message);
     graph_eval *eval = take(sizeof *eval);
     *eval = (graph_eval){.graph = graph, .data = take((size_t)graph->n_values * sizeof(void *)), .random = seed};
-    for (int v = 0; v < graph->n_values; v++) {
+    for (int v = 1; v < graph->n_values; v++) {
         const clv_type *type = type_of(eval, v);
         int64_t elems = clv_type_elems(type);
         eval->data[v] = take((size_t)elems * clv_dtype_size(type->dtype));
@@ -66,7 +66,7 @@ graph_eval *graph_eval_new(const clv_graph *graph, uint64_t seed)
 
 void graph_eval_free(graph_eval *eval)
 {
-    for (int v = 0; v < eval->graph->n_values; v++)
+    for (int v = 1; v < eval->graph->n_values; v++)
         free(eval->data[v]);
     free(eval->data);
     free(eval);
@@ -132,7 +132,7 @@ static op_call whole_call(graph_eval *eval, const clv_op *op)
 {
     op_call call = {.op = op};
     for (int i = 0; i < op->n_in; i++)
-        if (op->in[i] >= 0)
+        if (op->in[i] > 0)
             call.in[i] = whole_view(type_of(eval, op->in[i]), eval->data[op->in[i]]);
     for (int o = 0; o < op->n_out; o++)
         call.out[o] = whole_view(type_of(eval, op->out[o]), eval->data[op->out[o]]);
@@ -148,7 +148,7 @@ static clv_status run_call(const op_call *c, clv_error *err)
     }
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     for (int i = 0; i < c->op->n_in; i++)
-        if (c->op->in[i] >= 0)
+        if (c->op->in[i] > 0)
             in[i] = local_type(&c->in[i]);
     for (int o = 0; o < c->op->n_out; o++)
         out[o] = local_type(&c->out[o]);
@@ -220,7 +220,7 @@ static op_call own_call(graph_eval *eval, const op_call *parts)
 {
     op_call call = *parts;
     for (int i = 0; i < call.op->n_in; i++)
-        if (call.op->in[i] >= 0)
+        if (call.op->in[i] > 0)
             own(&call.in[i], eval->data[call.op->in[i]]);
     for (int o = 0; o < call.op->n_out; o++)
         own(&call.out[o], NULL);
@@ -263,7 +263,7 @@ static double unit_of(const graph_eval *eval, const clv_op *op, clv_dtype result
 {
     double unit = result == CLV_F64 ? 1e-12 : result == CLV_F32 ? 2e-6 : 3e-2;
     for (int i = 0; i < op->n_in; i++) {
-        clv_dtype dtype = op->in[i] >= 0 ? type_of(eval, op->in[i])->dtype : CLV_F64;
+        clv_dtype dtype = op->in[i] > 0 ? type_of(eval, op->in[i])->dtype : CLV_F64;
         if (clv_dtype_is_float(dtype) && dtype != CLV_F64)
             unit = fmax(unit, 2e-6);
     }
@@ -365,7 +365,7 @@ static int check_cut(graph_eval *eval, const clv_op *op, const factor_cut *cut)
     for (int64_t block = 0; block < cut->blocks; block++) {
         op_call parts = whole;
         for (int i = 0; i < op->n_in; i++)
-            contiguous = contiguous && (op->in[i] < 0 || narrow(&parts.in[i], cut->rule->in[i], cut, block));
+            contiguous = contiguous && (op->in[i] == 0 || narrow(&parts.in[i], cut->rule->in[i], cut, block));
         for (int o = 0; o < op->n_out; o++)
             contiguous = contiguous && narrow(&parts.out[o], cut->rule->out[o], cut, block);
         if (!contiguous)
@@ -488,7 +488,7 @@ int graph_eval_check_rules(graph_eval *eval)
         clv_rule rule;
         memset(&rule, 0, sizeof rule);
         for (int i = 0; i < op->n_in; i++)
-            if (op->in[i] >= 0)
+            if (op->in[i] > 0)
                 in[i] = *type_of(eval, op->in[i]);
         for (int r = 0; r < op->n_out; r++)
             out[r] = *type_of(eval, op->out[r]);

@@ -82,8 +82,6 @@ static clv_value attention(clv_graph *graph, clv_value x, const clv_axis_rules *
                                     .rope.theta = 1e4,
                                     .bias = true,
                                     .output_bias = true,
-                                    .mask = CLV_NONE,
-                                    .offset = CLV_NONE,
                                     .init = init,
                                     .output_init = init};
     return clv_parallel_attention(graph, x, rules, &o);
@@ -336,14 +334,14 @@ void nn_make_reference(const nn_layer *l)
     graph_eval *eval = graph_eval_new(b.graph, 1);
     for (int i = 0; i <= b.n_parameters; i++) {
         clv_value value = i < b.n_parameters ? b.parameter[i] : b.x;
-        if (value.id < 0)
+        if (value.id == 0)
             continue;
         float *values = values_of(b.graph, value, 5);
         for (int64_t k = 0; k < elems_of(b.graph, value); k++)
             graph_eval_set(eval, value, k, values[k]);
         free(values);
     }
-    for (int v = 0; !l->width && v < b.graph->n_values; v++)
+    for (int v = 1; !l->width && v < b.graph->n_values; v++)
         for (int i = 0; is_input(b.graph, v) && i < B * S; i++)
             graph_eval_set(eval, (clv_value){v}, i, token_value(b.graph->values[v].name, i));
     graph_eval_must_run(eval, -1);
@@ -403,7 +401,7 @@ typedef union tokens {
 static int bind_tokens(clv_binding *inputs, tokens *values, const clv_graph *graph)
 {
     int n = 0;
-    for (int v = 0; v < graph->n_values; v++) {
+    for (int v = 1; v < graph->n_values; v++) {
         if (!is_input(graph, v))
             continue;
         const char *name = graph->values[v].name;

@@ -21,10 +21,10 @@ static void test_first_failure_is_kept(void **state)
     (void)state;
     clv_graph *graph = new_graph();
     clv_value bad = clv_add(graph, vector(graph, "a", 2), vector(graph, "b", 3));
-    assert_true(bad.id < 0);
+    assert_true(bad.id == 0);
     clv_value later = clv_map(graph, CLV_TANH, bad);
-    assert_true(later.id < 0);
-    assert_true(clv_reduce(graph, CLV_SUM, vector(graph, "c", 2), (int[]){9}, 1, false).id < 0);
+    assert_true(later.id == 0);
+    assert_true(clv_reduce(graph, CLV_SUM, vector(graph, "c", 2), (int[]){9}, 1, false).id == 0);
     clv_output(graph, "y", later, NULL);
     assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_ESHAPE);
     assert_non_null(strstr(err.message, "do not broadcast"));
@@ -161,6 +161,42 @@ static void test_parameters(void **state)
     assert_refused(graph, CLV_EAXIS, "nowhere");
 }
 
+/* A zeroed value, or one in a zeroed struct, names no tensor: not even the first one that was made. */
+static void test_zero_is_no_value(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value first = input(graph, "mask", CLV_U8, DIMS(1, 4));
+    assert_int_not_equal(first.id, CLV_NONE.id);
+    clv_value q = input(graph, "q", CLV_F32, DIMS(1, 4, 2, 8)), kv = input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8));
+    clv_value y = clv_attention(graph, q, kv, &(clv_attention_options){0});
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_OK);
+    const clv_op *op = &graph->ops[graph->values[y.id].op];
+    for (int i = 2; i < op->n_in; i++)
+        assert_int_equal(op->in[i], CLV_NONE.id);
+    assert_int_equal(clv_graph_type(graph, (clv_value){0}).rank, 0);
+    assert_null(clv_value_name(graph, (clv_value){0}));
+    clv_add(graph, q, (clv_value){0});
+    assert_refused(graph, CLV_EINVAL, "operand 1 is missing");
+}
+
+/* One rank's addend is not the value: a result cannot be stated partial. */
+static void test_partial_outputs_are_refused(void **state)
+{
+    (void)state;
+    clv_mesh mesh;
+    clv_graph *graph = NULL;
+    assert_int_equal(clv_mesh_parse(&mesh, "x=2", NULL), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
+    clv_layout partial = clv_graph_layout(graph, 1, "_ + sum{x}"), most = clv_graph_layout(graph, 1, "_ + max{x}");
+    clv_value a = vector(graph, "a", 4);
+    clv_output(graph, "y", a, &partial);
+    assert_refused(graph, CLV_EINVAL, "output 'y' cannot be stated partial");
+    assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
+    clv_output(graph, "z", vector(graph, "a", 4), &most);
+    assert_refused(graph, CLV_EINVAL, "output 'z' cannot be stated partial");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -171,6 +207,8 @@ int main(void)
         cmocka_unit_test(test_operands),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_zero_is_no_value),
+        cmocka_unit_test(test_partial_outputs_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,7 +35,7 @@ typedef struct attention_graph {
 
 static attention_graph attention_of(const attention_case *c, clv_dtype dtype)
 {
-    attention_graph a = {.c = c, .graph = new_graph(), .mask = CLV_NONE, .offset = CLV_NONE};
+    attention_graph a = {.c = c, .graph = new_graph()};
     a.q = input(a.graph, "q", dtype, DIMS(c->b, c->sq, c->h, c->d));
     a.kv = input(a.graph, "kv", dtype, DIMS(c->b, c->sk, 2, c->k, c->d));
     if (c->masked)
@@ -198,11 +198,11 @@ static void attention_refuses(void **state)
     assert_refused(graph, CLV_EDTYPE, "dtypes must be equal");
     graph = new_graph();
     clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
-                  &(clv_attention_options){.mask = input(graph, "m", CLV_U8, DIMS(1, 5)), .offset = CLV_NONE_INIT});
+                  &(clv_attention_options){.mask = input(graph, "m", CLV_U8, DIMS(1, 5))});
     assert_refused(graph, CLV_ESHAPE, "mask is u8[1,5]; [B,Sk] = [1,4]");
     graph = new_graph();
     clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
-                  &(clv_attention_options){.mask = CLV_NONE_INIT, .offset = scalar(graph, "o", CLV_F32)});
+                  &(clv_attention_options){.offset = scalar(graph, "o", CLV_F32)});
     assert_refused(graph, CLV_EDTYPE, "offset is f32[]; i32 is needed");
     graph = new_graph();
     clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 1, 1, 1024)),
@@ -462,10 +462,8 @@ static void costs_of_windows(void **state)
         clv_graph *graph = new_graph();
         clv_value q = input(graph, "q", CLV_F32, DIMS(2, 16, 4, 8)),
                   kv = input(graph, "kv", CLV_F32, DIMS(2, 16, 2, 4, 8)), d[2];
-        clv_value out = clv_attention(
-            graph, q, kv,
-            &(clv_attention_options){
-                .causal = cases[i].causal, .mask = CLV_NONE, .offset = CLV_NONE, .window = cases[i].window});
+        clv_value out =
+            clv_attention(graph, q, kv, &(clv_attention_options){.causal = cases[i].causal, .window = cases[i].window});
         clv_gradients(graph, out, q, (clv_value[]){q, kv}, 2, d);
         assert_true(cost_of(graph, "attention").flops == 4 * 2 * 16 * 4 * 8 * cases[i].keys);
         assert_true(cost_of(graph, "attention_gradient").flops == 2.5 * 4 * 2 * 16 * 4 * 8 * cases[i].keys);
@@ -478,8 +476,7 @@ static void costs(void **state)
     (void)state;
     clv_graph *graph = new_graph();
     clv_value q = input(graph, "q", CLV_F32, DIMS(2, 16, 4, 8)), kv = input(graph, "kv", CLV_F32, DIMS(2, 16, 2, 4, 8));
-    clv_value out = clv_attention(graph, q, kv, &(clv_attention_options){true, 0, CLV_NONE_INIT, CLV_NONE_INIT, 0}),
-              d[2];
+    clv_value out = clv_attention(graph, q, kv, &(clv_attention_options){.causal = true}), d[2];
     clv_gradients(graph, out, q, (clv_value[]){q, kv}, 2, d);
     double products = 4.0 * 2 * 16 * 16 * 4 * 8 / 2, q_bytes = 4.0 * 2 * 16 * 4 * 8, lse = 4.0 * 2 * 4 * 16;
     assert_true(cost_of(graph, "attention").flops == products);

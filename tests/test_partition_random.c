@@ -77,7 +77,7 @@ static clv_type type_of(const maker *m, clv_value value)
 static void keep(maker *m, clv_value value)
 {
     clv_type type = type_of(m, value);
-    if (value.id >= 0 && m->n_values < MAX_VALUES && clv_type_elems(&type) <= MAX_ELEMS)
+    if (value.id > 0 && m->n_values < MAX_VALUES && clv_type_elems(&type) <= MAX_ELEMS)
         m->value[m->n_values++] = value;
 }
 
@@ -242,7 +242,7 @@ static clv_value loss_of(maker *m)
             dims[d] = d;
         clv_value part = clv_map(m->graph, CLV_TANH, m->value[i]);
         part = rank ? clv_reduce(m->graph, CLV_SUM, part, dims, rank, false) : part;
-        loss = loss.id < 0 ? part : clv_add(m->graph, loss, part);
+        loss = loss.id == 0 ? part : clv_add(m->graph, loss, part);
     }
     return loss;
 }

@@ -27,14 +27,14 @@ extern "C" {
 
 typedef struct clv_graph clv_graph;
 
-/** A tensor of a graph; id < 0 is no value. */
+/** A tensor of a graph; id 0 is no value, so a zeroed struct of options names none. */
 typedef struct clv_value {
     int id;
 } clv_value;
 #ifdef __cplusplus
-#define CLV_NONE (clv_value{-1})
+#define CLV_NONE (clv_value{0})
 #else
-#define CLV_NONE ((clv_value){-1})
+#define CLV_NONE ((clv_value){0})
 #endif
 
 /** Dtype and whole shape of a tensor. */
@@ -75,7 +75,8 @@ CLV_API const char *clv_value_name(const clv_graph *graph, clv_value value);
 CLV_API clv_layout clv_value_layout(const clv_graph *graph, clv_value value);
 /** At the end of the run `state` becomes `value` (same type). Done in place where the graph allows it. */
 CLV_API void clv_assign(clv_graph *graph, clv_value state, clv_value value);
-/** Returns `value` to the caller under a name. layout NULL: as the partitioner leaves it, never partial. */
+/** Returns `value` to the caller under a name. layout NULL: as the partitioner leaves it; never partial, stated or
+ *  not. */
 CLV_API void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_layout *layout);
 
 /** States that the partitioner is never to move `value` (a weight) over a mesh axis: products come to it (Pope et al.
@@ -157,21 +158,14 @@ CLV_API clv_value clv_layer_norm(clv_graph *graph, clv_value x, clv_value gain, 
 typedef struct clv_attention_options {
     bool causal;
     double scale;   /**< 0: 1/sqrt(D) */
-    clv_value mask; /**< u8 or bool [B, Sk], 1 = attend; CLV_NONE: none. A zeroed struct has id 0: set it */
+    clv_value mask; /**< u8 or bool [B, Sk], 1 = attend; CLV_NONE: none */
     clv_value
         offset;     /**< i32 [], or [B] for each row of the batch: global index of query row 0 among the keys, and with
                            causal = true the keys after the last query are not seen (KV cache); CLV_NONE: 0 */
     int64_t window; /**< > 0: a query sees the keys at its own place and the window - 1 before it; 0: all */
 } clv_attention_options;
-#define CLV_ATTENTION_DEFAULT                                                                                          \
-    {                                                                                                                  \
-        true, 0, CLV_NONE_INIT, CLV_NONE_INIT, 0                                                                       \
-    }
-#define CLV_NONE_INIT                                                                                                  \
-    {                                                                                                                  \
-        -1                                                                                                             \
-    }
-/** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D]. */
+/** Flash attention: q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K -> [B,Sq,H,D].
+ *  options NULL: causal, all else zero. */
 CLV_API clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options);
 
 /** How rotary embedding turns: pair i of `dims` by theta^(-2i/dims) a position, scaled for contexts longer than those of

@@ -85,7 +85,7 @@ typedef struct clv_self_attention_options {
     int64_t window;          /**< > 0: a query sees the keys at its own place and the window - 1 before it; 0: all */
     bool bias;               /**< on q and kv */
     bool output_bias;        /**< on o */
-    clv_value mask;          /**< u8 [B,S], 1 = attend; set to CLV_NONE for none */
+    clv_value mask;          /**< u8 [B,S], 1 = attend; CLV_NONE: none */
     int64_t context;         /**< > 0: keys and values are kept in state "cache" [B,context,2,K,D] */
     clv_value offset;        /**< with context: i32 [] or [B], the position of the first row of x; else CLV_NONE */
     clv_init init, output_init;

@@ -15,7 +15,7 @@ static void mark_dependents(const clv_graph *graph, const clv_value *wrt, int n,
         const clv_op *op = &graph->ops[o];
         bool any = false;
         for (int i = 0; i < op->n_in; i++)
-            any = any || (op->in[i] >= 0 && depends[op->in[i]]);
+            any = any || (op->in[i] > 0 && depends[op->in[i]]);
         for (int r = 0; any && r < op->n_out; r++)
             depends[op->out[r]] = true;
     }
@@ -30,7 +30,7 @@ static void add_cotangent(clv_graph *graph, clv_value *cotangents, int primal, c
         return;
     }
     *sum = clv_valid(*sum) ? clv_add(graph, *sum, d) : d;
-    if (clv_valid(*sum) && graph->values[sum->id].primal < 0)
+    if (clv_valid(*sum) && graph->values[sum->id].primal == 0)
         graph->values[sum->id].primal = primal;
 }
 
@@ -46,7 +46,7 @@ static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value 
     }
     for (int i = 0; i < op.n_in; i++) {
         d_in[i] = CLV_NONE;
-        wanted = wanted || (op.in[i] >= 0 && depends[op.in[i]]);
+        wanted = wanted || (op.in[i] > 0 && depends[op.in[i]]);
     }
     if (!reached || !wanted)
         return;
@@ -60,7 +60,7 @@ static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value 
     clv_graph_push(graph, "%s.grad", op.name);
     op.def->gradient(graph, &op, d_out, d_in);
     for (int i = 0; i < op.n_in; i++)
-        if (op.in[i] >= 0 && depends[op.in[i]] && clv_valid(d_in[i]))
+        if (op.in[i] > 0 && depends[op.in[i]] && clv_valid(d_in[i]))
             add_cotangent(graph, cotangents, op.in[i], d_in[i]);
     clv_graph_pop(graph);
     memcpy(graph->scope, saved, sizeof saved);
@@ -73,7 +73,7 @@ static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
     if (!clv_valid(d))
         d = clv_fill(graph, info.type.dtype, info.type.rank, info.type.shape, 0.0);
     d = info.stated ? clv_constrain(graph, d, &info.layout) : d;
-    if (clv_valid(d) && graph->values[d.id].primal < 0)
+    if (clv_valid(d) && graph->values[d.id].primal == 0)
         graph->values[d.id].primal = wrt.id;
     return d;
 }
@@ -107,8 +107,6 @@ void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_v
     bool *depends = calloc((size_t)n_values, sizeof *depends);
     clv_value *cotangents = calloc((size_t)n_values, sizeof *cotangents);
     if (depends && cotangents) {
-        for (int v = 0; v < n_values; v++)
-            cotangents[v] = CLV_NONE;
         mark_dependents(graph, wrt, n, n_ops, depends);
         clv_value first = start(graph, loss, seed);
         if (clv_valid(first))

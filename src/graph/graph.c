@@ -20,6 +20,7 @@ clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
     }
     graph->arena = arena;
     graph->mesh = *mesh;
+    graph->n_values = 1;
     *out = graph;
     return CLV_OK;
 }
@@ -173,7 +174,7 @@ static int *slot_of(const clv_graph *graph, const char *name)
 {
     uint32_t mask = (uint32_t)graph->n_slots - 1;
     for (uint32_t at = hash_name(name) & mask;; at = (at + 1) & mask)
-        if (graph->slots[at] < 0 || strcmp(graph->values[graph->slots[at]].name, name) == 0)
+        if (graph->slots[at] == 0 || strcmp(graph->values[graph->slots[at]].name, name) == 0)
             return &graph->slots[at];
 }
 
@@ -186,12 +187,10 @@ static bool grow_names(clv_graph *graph)
     int *slots = clv_arena_alloc(graph->arena, (size_t)n, sizeof *slots), *old = graph->slots;
     if (!slots)
         return false;
-    for (int i = 0; i < n; i++)
-        slots[i] = -1;
     graph->slots = slots;
     graph->n_slots = n;
     for (int i = 0; i < old_n; i++)
-        if (old[i] >= 0)
+        if (old[i] > 0)
             *slot_of(graph, graph->values[old[i]].name) = old[i];
     return true;
 }
@@ -203,7 +202,7 @@ static clv_value add_named(clv_graph *graph, clv_source source, const char *name
     if (!clv_graph_ok(graph))
         return CLV_NONE;
     info->source = source;
-    info->op = info->assigned = info->primal = -1;
+    info->op = -1;
     if (info->type.rank >= 0 && info->type.rank <= CLV_MAX_RANK && info->type.rank > 0)
         memcpy(info->type.shape, shape, (size_t)info->type.rank * sizeof *shape);
     info->name = clv_arena_format(graph->arena, "%s%s", source == CLV_FROM_STATE ? graph->scope : "", name);
@@ -214,7 +213,7 @@ static clv_value add_named(clv_graph *graph, clv_source source, const char *name
         return clv_graph_fail(graph, why.code, "%s: %s", info->name, why.message);
     if (!grow_names(graph))
         return clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", info->name);
-    if (*slot_of(graph, info->name) >= 0)
+    if (*slot_of(graph, info->name) > 0)
         return clv_graph_fail(graph, CLV_EEXIST, "an input or state named '%s' exists already", info->name);
     info->stated = layout != NULL;
     info->layout = layout ? *layout : clv_layout_replicated(info->type.rank);
@@ -272,9 +271,9 @@ clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value)
 int clv_parameters(const clv_graph *graph, clv_value *out, int room)
 {
     int n = 0;
-    for (int v = 0; v < graph->n_values; v++) {
+    for (int v = 1; v < graph->n_values; v++) {
         const clv_value_info *info = &graph->values[v];
-        if (info->source != CLV_FROM_STATE || info->assigned >= 0 || !clv_dtype_is_float(info->type.dtype))
+        if (info->source != CLV_FROM_STATE || info->assigned > 0 || !clv_dtype_is_float(info->type.dtype))
             continue;
         if (n < room)
             out[n] = (clv_value){v};
@@ -303,7 +302,7 @@ void clv_assign(clv_graph *graph, clv_value state, clv_value value)
     clv_value_info *info = &graph->values[state.id];
     if (info->source != CLV_FROM_STATE)
         clv_graph_fail(graph, CLV_EINVAL, "clv_assign: the target is not state");
-    else if (info->assigned >= 0)
+    else if (info->assigned > 0)
         clv_graph_fail(graph, CLV_EINVAL, "state '%s' is assigned twice", info->name);
     else if (!clv_type_equal(&info->type, &graph->values[value.id].type))
         clv_graph_fail(graph, CLV_ESHAPE, "state '%s' is assigned a value of another shape or dtype", info->name);
@@ -328,6 +327,14 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
     if (layout && (layout->rank != graph->values[value.id].type.rank ||
                    clv_layout_check(layout, &graph->mesh, graph->values[value.id].type.shape, &why) != CLV_OK)) {
         clv_graph_fail(graph, CLV_ESHAPE, "output '%s': its layout does not fit the tensor %s", name, why.message);
+        return;
+    }
+    if (layout && clv_layout_is_partial(layout)) {
+        clv_graph_fail(
+            graph, CLV_EINVAL,
+            "output '%s' cannot be stated partial: a rank would give its addend, not the value; state a layout "
+            "without '+ sum' or '+ max'",
+            name);
         return;
     }
     if (!output.name ||
@@ -391,7 +398,7 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
         return;
     }
     for (int o = 0; o < def->n_out; o++) {
-        clv_value_info info = {.type = results[o], .source = CLV_FROM_OP, .op = op.id, .assigned = -1, .primal = -1};
+        clv_value_info info = {.type = results[o], .source = CLV_FROM_OP, .op = op.id};
         out[o] = add_value(graph, &info);
         op.out[o] = out[o].id;
     }

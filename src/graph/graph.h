@@ -18,8 +18,8 @@ typedef struct clv_value_info {
     clv_init init;         /* state */
     const char *init_name; /* state: its random values are keyed by this name; NULL: its own */
     clv_state_role role;   /* state */
-    int assigned;          /* state: the value it becomes; -1 */
-    int primal;            /* a cotangent's primal value; -1 */
+    int assigned;          /* state: the value it becomes; 0 */
+    int primal;            /* a cotangent's primal value; 0 */
     uint32_t kept;         /* bit a: not to be moved over mesh axis a */
 } clv_value_info;
 
@@ -37,8 +37,8 @@ struct clv_graph {
     int n_ops, op_capacity;
     clv_op *ops;
     int n_values, value_capacity;
-    clv_value_info *values;
-    int n_names, n_slots; /* inputs and state by name: a hash table of value ids, -1 where empty */
+    clv_value_info *values; /* from 1 on: values[0] is CLV_NONE */
+    int n_names, n_slots;   /* inputs and state by name: a hash table of value ids, 0 where empty */
     int *slots;
     int n_outputs, output_capacity;
     clv_named_output *outputs;
@@ -69,11 +69,11 @@ static inline bool clv_graph_ok(const clv_graph *graph)
 }
 static inline bool clv_valid(clv_value value)
 {
-    return value.id >= 0;
+    return value.id > 0;
 }
 static inline clv_value clv_op_in(const clv_op *op, int i)
 {
-    return (clv_value){i < op->n_in ? op->in[i] : -1};
+    return (clv_value){i < op->n_in ? op->in[i] : 0};
 }
 static inline clv_value clv_op_out(const clv_op *op, int i)
 {

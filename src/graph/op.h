@@ -19,7 +19,7 @@ typedef struct clv_op_def clv_op_def;
 /* What state is for: how plans of memory sort it. */
 typedef enum clv_state_role { CLV_ROLE_OTHER, CLV_ROLE_PARAMETER, CLV_ROLE_OPTIMIZER, CLV_ROLE_CACHE } clv_state_role;
 
-/* An op of a graph. in[i] < 0: an optional operand that is absent. */
+/* An op of a graph. in[i] == 0: an optional operand that is absent. */
 typedef struct clv_op {
     int id;
     const clv_op_def *def;
@@ -130,7 +130,7 @@ struct clv_op_def {
     int min_in, max_in, n_out;
     size_t attrs_size;
     const clv_attr *attrs; /* ended by a NULL name; NULL: none */
-    /* Types of the results; refuses operands that do not fit, naming shapes. in[i] is zeroed where op->in[i] < 0. */
+    /* Types of the results; refuses operands that do not fit, naming shapes. in[i] is zeroed where op->in[i] == 0. */
     clv_status (*shape)(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);
     void (*rule)(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
     /* Cotangents of the operands from those of the results (CLV_NONE: none flows). d_in arrives as CLV_NONE; left so

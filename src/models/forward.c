@@ -106,10 +106,7 @@ clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "a KV cache for a model of the family %s, whose attention is not causal",
                               clv_model_type(model));
-    clv_model_inputs in = {.ids = token_input(graph, "ids", CLV_I32, build),
-                           .mask = CLV_NONE,
-                           .offset = CLV_NONE,
-                           .token_types = CLV_NONE};
+    clv_model_inputs in = {.ids = token_input(graph, "ids", CLV_I32, build)};
     if (build->token_types)
         in.token_types = token_input(graph, "token_types", CLV_I32, build);
     if (build->padding_mask)

@@ -200,7 +200,7 @@ static double sum_bytes(const clv_op *op, const clv_type *in, const clv_type *ou
 {
     double bytes = 0;
     for (int i = 0; i < op->n_in; i++)
-        bytes += op->in[i] >= 0 ? clv_type_bytes(&in[i]) : 0;
+        bytes += op->in[i] > 0 ? clv_type_bytes(&in[i]) : 0;
     for (int o = 0; o < op->n_out; o++)
         bytes += clv_type_bytes(&out[o]);
     return bytes;
@@ -361,7 +361,7 @@ const clv_op_def clv_op_attention = {
 
 clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)
 {
-    clv_attention_options given = options ? *options : (clv_attention_options)CLV_ATTENTION_DEFAULT;
+    clv_attention_options given = options ? *options : (clv_attention_options){.causal = true};
     clv_type type = clv_graph_type(graph, q);
     attention_attrs attrs;
     memset(&attrs, 0, sizeof attrs);

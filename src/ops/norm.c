@@ -340,7 +340,7 @@ static void normalize_gradient(clv_graph *graph, const clv_op *op, const clv_val
     clv_value for_dx[] = {d_out[0], x, moments, sums, gain};
     d_in[0] = clv_graph_emit1(graph, &clv_op_normalize_dx, &attrs, for_dx, 5);
 
-    clv_value weights[CLV_MAX_OUT] = {CLV_NONE, CLV_NONE};
+    clv_value weights[CLV_MAX_OUT] = {CLV_NONE};
     attrs.weight_dtype = clv_graph_type(graph, gain).dtype;
     clv_graph_emit(graph, clv_valid(bias) ? &clv_op_normalize_dweights : &clv_op_normalize_dgain, &attrs, for_sums, 3,
                    weights);

@@ -34,7 +34,7 @@ void clv_rule_elementwise(clv_rule *rule, const clv_op *op, const clv_type *in, 
             clv_rule_out(rule, o, d, factor);
         for (int i = 0; i < op->n_in; i++) {
             int at = d - (out[0].rank - in[i].rank);
-            if (op->in[i] >= 0 && at >= 0 && in[i].shape[at] == out[0].shape[d])
+            if (op->in[i] > 0 && at >= 0 && in[i].shape[at] == out[0].shape[d])
                 clv_rule_in(rule, i, at, factor);
         }
     }

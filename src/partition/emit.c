@@ -66,7 +66,7 @@ void clv_partition_place(clv_partitioner *p, int value, int buffer)
     if (!p->backward)
         at->n_forward = at->n;
     int primal = p->graph->values[value].primal;
-    p->program->buffers[buffer].is_gradient |= primal >= 0 && p->graph->values[primal].source == CLV_FROM_STATE &&
+    p->program->buffers[buffer].is_gradient |= primal > 0 && p->graph->values[primal].source == CLV_FROM_STATE &&
                                                p->graph->values[primal].role == CLV_ROLE_PARAMETER;
 }
 

@@ -23,7 +23,7 @@ static int statement_of(const clv_partitioner *p, int value)
         if (op->def->constraint || op->n_in == 0)
             break;
         for (int i = 0; i < op->n_in; i++)
-            if (op->in[i] >= 0 && clv_type_elems(&graph->values[op->in[i]].type) > most) {
+            if (op->in[i] > 0 && clv_type_elems(&graph->values[op->in[i]].type) > most) {
                 most = clv_type_elems(&graph->values[op->in[i]].type);
                 value = op->in[i];
             }
@@ -42,9 +42,9 @@ static const char *layout_text(char *out, size_t size, const clv_partitioner *p,
 static int other_operand(const clv_op *op, int moved)
 {
     for (int i = 0; i < op->n_in; i++)
-        if (i != moved && op->in[i] >= 0)
+        if (i != moved && op->in[i] > 0)
             return op->in[i];
-    return -1;
+    return 0;
 }
 
 const char *clv_partition_describe(const clv_partitioner *p, const clv_reason *why, int value)
@@ -54,7 +54,7 @@ const char *clv_partition_describe(const clv_partitioner *p, const clv_reason *w
         return why->cause;
     clv_strategy_print(split, sizeof split, why->strategy, &p->graph->mesh);
     int statement = statement_of(p, value), other = other_operand(why->reader, why->operand);
-    if (other < 0)
+    if (other == 0)
         return clv_arena_format(p->program->arena, "the op is split %s; %s states %s", split,
                                 clv_partition_value_name(p, statement), layout_text(mine, sizeof mine, p, statement));
     int second = statement_of(p, other);
@@ -98,7 +98,7 @@ bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op)
         return false;
     bool found = is_named(op->name, wanted);
     for (int i = 0; i < op->n_in; i++)
-        found = found || (op->in[i] >= 0 && p->graph->values[op->in[i]].source == CLV_FROM_STATE &&
+        found = found || (op->in[i] > 0 && p->graph->values[op->in[i]].source == CLV_FROM_STATE &&
                           is_named(p->graph->values[op->in[i]].name, wanted));
     return found;
 }
@@ -117,7 +117,7 @@ static const char *layouts_text(const listener *l, const clv_strategy *s)
     char all[4 * CLV_LAYOUT_TEXT], layout[CLV_LAYOUT_TEXT];
     clv_text text = {.out = all, .size = sizeof all};
     for (int i = 0; i < l->op->n_in; i++) {
-        if (l->op->in[i] < 0)
+        if (l->op->in[i] == 0)
             continue;
         clv_layout_print(layout, sizeof layout, &s->in[i], &l->p->graph->mesh);
         clv_text_add(&text, "%s{%s}", text.length ? ", " : "", layout);

@@ -28,7 +28,7 @@ void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_part
     problem->by_bytes = p->options->by_bytes;
     problem->idle_axes = p->options->use_idle_axes;
     for (int i = 0; i < op->n_in; i++)
-        if (op->in[i] >= 0)
+        if (op->in[i] > 0)
             types[i] = graph->values[op->in[i]].type;
     for (int o = 0; o < op->n_out; o++)
         types[CLV_MAX_IN + o] = graph->values[op->out[o]].type;
@@ -41,7 +41,7 @@ void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_part
 static bool primal_layout(clv_layout *out, const clv_partitioner *p, int value)
 {
     int primal = p->graph->values[value].primal;
-    if (primal < 0 || p->placements[primal].n == 0)
+    if (primal == 0 || p->placements[primal].n == 0)
         return false;
     *out = clv_layout_without_partial(clv_partition_layout_of(p, p->placements[primal].buffer[0]));
     return true;
@@ -50,8 +50,8 @@ static bool primal_layout(clv_layout *out, const clv_partitioner *p, int value)
 static void load_layouts(clv_problem *problem, const clv_partitioner *p, const clv_op *op)
 {
     for (int i = 0; i < op->n_in; i++) {
-        int buffers[CLV_MAX_AVAILABLE], n = op->in[i] >= 0 ? clv_partition_at_hand(buffers, p, op->in[i]) : 0;
-        problem->kept[i] = op->in[i] >= 0 ? p->graph->values[op->in[i]].kept : 0;
+        int buffers[CLV_MAX_AVAILABLE], n = op->in[i] > 0 ? clv_partition_at_hand(buffers, p, op->in[i]) : 0;
+        problem->kept[i] = op->in[i] > 0 ? p->graph->values[op->in[i]].kept : 0;
         problem->n_available[i] = n;
         for (int k = 0; k < n; k++)
             problem->available[i][k] = *clv_partition_layout_of(p, buffers[k]);
@@ -59,7 +59,7 @@ static void load_layouts(clv_problem *problem, const clv_partitioner *p, const c
     for (int o = 0; o < op->n_out; o++) {
         const clv_placement *at = &p->placements[op->out[o]];
         problem->fan_in[o] = at->fan_in;
-        problem->wanted[o] = at->wanted || primal_layout(&problem->target[o], p, at->heir >= 0 ? at->heir : op->out[o]);
+        problem->wanted[o] = at->wanted || primal_layout(&problem->target[o], p, at->heir > 0 ? at->heir : op->out[o]);
         if (at->wanted)
             problem->target[o] = at->target;
     }
@@ -83,7 +83,7 @@ static size_t largest_workspace(const clv_problem *problem, const clv_strategy *
         return 0;
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     for (int i = 0; i < op->n_in; i++)
-        if (op->in[i] >= 0)
+        if (op->in[i] > 0)
             in[i] = clv_local_type(&problem->in[i], &strategy->in[i]);
     for (int o = 0; o < op->n_out; o++)
         out[o] = clv_local_type(&problem->out[o], &strategy->out[o]);
@@ -107,7 +107,7 @@ static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
         .op = copy, .group = -1, .n_in = op->n_in, .n_out = op->n_out, .name = copy->name, .backward = op->backward};
     for (int i = 0; i < op->n_in; i++) {
         instruction.in[i] = -1;
-        if (op->in[i] < 0)
+        if (op->in[i] == 0)
             continue;
         clv_reason why = {.op = copy->name, .reader = op, .strategy = strategy, .operand = i};
         CLV_TRY(clv_partition_bring(&instruction.in[i], p, op->in[i], &strategy->in[i], &why, err));
@@ -235,9 +235,9 @@ static clv_status emit_assignments(clv_partitioner *p, clv_error *err)
     int *source = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *source);
     if (!source)
         return clv_fail_memory(err, "assignments", (size_t)graph->n_values * sizeof *source);
-    for (int v = 0; v < graph->n_values; v++) {
+    for (int v = 1; v < graph->n_values; v++) {
         source[v] = -1;
-        if (graph->values[v].assigned < 0)
+        if (graph->values[v].assigned == 0)
             continue;
         const clv_layout to = graph->values[v].layout;
         int value = graph->values[v].assigned;
@@ -254,7 +254,7 @@ static clv_status emit_assignments(clv_partitioner *p, clv_error *err)
     }
     uses u;
     CLV_TRY(find_uses(&u, p, err));
-    for (int v = 0; v < graph->n_values; v++) {
+    for (int v = 1; v < graph->n_values; v++) {
         if (source[v] < 0)
             continue;
         int state = p->placements[v].buffer[0];
@@ -285,7 +285,7 @@ static clv_status partition(clv_partitioner *p, clv_error *err)
     CLV_TRY(clv_partition_mark_live(p, err));
     clv_partition_find_wanted(p);
     CLV_TRY(clv_partition_find_fan_in(p, err));
-    for (int v = 0; v < graph->n_values; v++)
+    for (int v = 1; v < graph->n_values; v++)
         if (graph->values[v].source != CLV_FROM_OP)
             CLV_TRY(place_named(p, v, err));
     for (int o = 0; o < graph->n_ops; o++) {

@@ -15,7 +15,7 @@ typedef struct clv_placement {
     bool wanted;
     clv_layout target;
     int fan_in; /* addends of the sum that the value goes into, see clv_problem */
-    int heir;   /* the constrained cotangent that the value, or its sum, becomes; -1 */
+    int heir;   /* the constrained cotangent that the value, or its sum, becomes; 0 */
 } clv_placement;
 
 typedef struct clv_partitioner {

@@ -208,7 +208,7 @@ static clv_reduction passing(const clv_problem *p, clv_subaxis atom)
     if (!p->rule.passes_max)
         return CLV_REDUCE_NONE;
     for (int i = 0; i < p->op->n_in; i++)
-        if (p->op->in[i] >= 0 && !available_partial(p, i, atom, CLV_REDUCE_MAX))
+        if (p->op->in[i] > 0 && !available_partial(p, i, atom, CLV_REDUCE_MAX))
             return CLV_REDUCE_NONE;
     return CLV_REDUCE_MAX;
 }

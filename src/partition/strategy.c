@@ -76,7 +76,7 @@ static double work_seconds(const clv_problem *p, const clv_strategy *s)
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     clv_op_cost cost = {0};
     for (int i = 0; i < p->op->n_in; i++)
-        if (p->op->in[i] >= 0) {
+        if (p->op->in[i] > 0) {
             in[i] = clv_local_type(&p->in[i], &s->in[i]);
             cost.bytes += clv_type_bytes(&in[i]);
         }
@@ -160,7 +160,7 @@ static clv_status price_assignment(clv_strategy *s, bool *legal, const clv_probl
     clv_splits splits;
     *legal = clv_splits_make(&splits, p, context, s->atom, s->choice, s->n_atoms);
     for (int i = 0; *legal && i < p->op->n_in; i++)
-        *legal = p->op->in[i] < 0 || clv_split_operand(&s->in[i], p, &splits, i);
+        *legal = p->op->in[i] == 0 || clv_split_operand(&s->in[i], p, &splits, i);
     for (int o = 0; *legal && o < p->op->n_out; o++)
         *legal = clv_split_result(&s->out[o], p, &splits, o);
     *legal = *legal && (!keep || keeps_in_place(s, p));
@@ -171,7 +171,7 @@ static clv_status price_assignment(clv_strategy *s, bool *legal, const clv_probl
     s->seconds = s->work_seconds = work_seconds(p, s);
     for (int i = 0; i < p->op->n_in; i++) {
         s->source[i] = -1;
-        if (p->op->in[i] >= 0)
+        if (p->op->in[i] > 0)
             CLV_TRY(add_operand(s, p, i, err));
     }
     for (int o = 0; o < p->op->n_out; o++) {

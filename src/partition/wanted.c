@@ -17,15 +17,15 @@ clv_status clv_partition_mark_live(clv_partitioner *p, clv_error *err)
         return clv_fail_memory(err, "which values are used", (size_t)graph->n_values * sizeof *live);
     for (int o = 0; o < graph->n_outputs; o++)
         live[graph->outputs[o].value] = true;
-    for (int v = 0; v < graph->n_values; v++)
-        if (graph->values[v].assigned >= 0)
+    for (int v = 1; v < graph->n_values; v++)
+        if (graph->values[v].assigned > 0)
             live[graph->values[v].assigned] = true;
     for (int o = graph->n_ops - 1; o >= 0; o--) {
         const clv_op *op = &graph->ops[o];
         for (int r = 0; r < op->n_out; r++)
             p->live_op[o] = p->live_op[o] || live[op->out[r]];
         for (int i = 0; p->live_op[o] && i < op->n_in; i++)
-            if (op->in[i] >= 0)
+            if (op->in[i] > 0)
                 live[op->in[i]] = true;
     }
     return CLV_OK;
@@ -72,8 +72,8 @@ void clv_partition_find_wanted(clv_partitioner *p)
     for (int o = 0; o < graph->n_outputs; o++)
         if (graph->outputs[o].stated)
             want(p, graph->outputs[o].value, &graph->outputs[o].layout);
-    for (int v = 0; v < graph->n_values; v++)
-        if (graph->values[v].assigned >= 0)
+    for (int v = 1; v < graph->n_values; v++)
+        if (graph->values[v].assigned > 0)
             want(p, graph->values[v].assigned, &graph->values[v].layout);
     for (int o = graph->n_ops - 1; o >= 0; o--) {
         const clv_op *op = &graph->ops[o];
@@ -91,7 +91,7 @@ void clv_partition_find_wanted(clv_partitioner *p)
         clv_partition_load_op(&problem, types, p, op);
         for (int i = 0; i < op->n_in; i++) {
             clv_layout layout;
-            if (op->in[i] >= 0 && clv_type_elems(&problem.in[i]) == clv_type_elems(&problem.out[0]) &&
+            if (op->in[i] > 0 && clv_type_elems(&problem.in[i]) == clv_type_elems(&problem.out[0]) &&
                 carry_back(&layout, &problem, i, &result->target))
                 want(p, op->in[i], &layout);
         }
@@ -129,16 +129,15 @@ clv_status clv_partition_find_fan_in(clv_partitioner *p, clv_error *err)
     int *readers = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *readers);
     if (!readers)
         return clv_fail_memory(err, "readers", (size_t)graph->n_values * sizeof *readers);
-    for (int v = 0; v < graph->n_values; v++) {
+    for (int v = 1; v < graph->n_values; v++) {
         p->placements[v].fan_in = 1;
-        p->placements[v].heir = -1;
-        readers[v] += graph->values[v].assigned >= 0;
+        readers[v] += graph->values[v].assigned > 0;
     }
     for (int o = 0; o < graph->n_outputs; o++)
         readers[graph->outputs[o].value]++;
     for (int o = 0; o < graph->n_ops; o++)
         for (int i = 0; p->live_op[o] && i < graph->ops[o].n_in; i++)
-            if (graph->ops[o].in[i] >= 0)
+            if (graph->ops[o].in[i] > 0)
                 readers[graph->ops[o].in[i]]++;
     for (int o = 0; o < graph->n_ops; o++) {
         const clv_op *op = &graph->ops[o];
