@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "partition/candidates.h"
 #include "partition/partitioner.h"
 #include "tensor/text.h"
 
@@ -103,13 +104,12 @@ bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op)
     return found;
 }
 
-/* What a search tells of its candidates. */
+/* Whose candidates are noted. */
 typedef struct listener {
     clv_partitioner *p;
     const clv_op *op;
     const char *name;
     const clv_strategy *chosen;
-    bool failed;
 } listener;
 
 static const char *layouts_text(const listener *l, const clv_strategy *s)
@@ -130,11 +130,13 @@ static const char *layouts_text(const listener *l, const clv_strategy *s)
     return clv_arena_string(l->p->program->arena, all);
 }
 
-static void note_candidate(void *arg, const clv_strategy *s)
+static clv_status note_candidate(void *arg, const clv_strategy *s, const clv_refusal *refusal, clv_error *err)
 {
     listener *l = arg;
     clv_program *program = l->p->program;
     char split[512];
+    if (refusal->kind != CLV_REFUSED_NOT)
+        return CLV_OK;
     clv_strategy_print(split, sizeof split, s, &l->p->graph->mesh);
     clv_considered made = {.op = l->name,
                            .split = clv_arena_string(program->arena, split),
@@ -147,9 +149,9 @@ static void note_candidate(void *arg, const clv_strategy *s)
     if (!made.split || !made.layouts ||
         clv_arena_grow(program->arena, &program->candidates, &program->candidate_capacity, program->n_candidates,
                        sizeof made) != 0)
-        l->failed = true;
-    else
-        program->candidates[program->n_candidates++] = made;
+        return clv_fail_memory(err, "candidates", sizeof made);
+    program->candidates[program->n_candidates++] = made;
+    return CLV_OK;
 }
 
 static int by_price(const void *a, const void *b)
@@ -158,18 +160,12 @@ static int by_price(const void *a, const void *b)
     return x->seconds < y->seconds ? -1 : x->seconds > y->seconds;
 }
 
-/* Searches again and keeps what was considered. */
-clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, clv_problem *problem,
+clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const clv_problem *problem,
                                     const clv_strategy *chosen, const char *name, clv_error *err)
 {
     listener l = {.p = p, .op = op, .name = name, .chosen = chosen};
-    clv_strategy again;
     int first = p->program->n_candidates;
-    problem->note = note_candidate;
-    problem->note_arg = &l;
-    CLV_TRY(clv_strategy_choose(&again, problem, err));
-    if (l.failed)
-        return clv_fail_memory(err, "candidates", sizeof(clv_considered));
+    CLV_TRY(clv_candidates_visit(problem, chosen, note_candidate, &l, err));
     qsort(p->program->candidates + first, (size_t)(p->program->n_candidates - first), sizeof(clv_considered), by_price);
     return CLV_OK;
 }

@@ -78,8 +78,8 @@ bool clv_partition_is_implicit(const clv_partitioner *p, const clv_reason *why, 
                                int value);
 clv_status clv_partition_refuse_implicit(const clv_partitioner *p, const clv_instruction *step, clv_error *err);
 bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op);
-/* Searches again and keeps what was considered. */
-clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, clv_problem *problem,
+/* Keeps what can be done with the op, with prices. */
+clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const clv_problem *problem,
                                     const clv_strategy *chosen, const char *name, clv_error *err);
 
 #endif

@@ -75,6 +75,17 @@ void clv_split_context_make(clv_split_context *out, const clv_problem *p, const 
 
 /* ---- one assignment ---- */
 
+static bool refuse(const clv_problem *p, clv_refusal_kind kind, int factor)
+{
+    return clv_strategy_refuse(p, (clv_refusal){.kind = kind, .factor = factor, .operand = -1});
+}
+
+static bool refuse_partial(const clv_problem *p, clv_subaxis axis)
+{
+    return clv_strategy_refuse(p,
+                               (clv_refusal){.kind = CLV_REFUSED_PARTIAL, .factor = -1, .operand = -1, .axis = axis});
+}
+
 /* More blocks than the factor has elements: gcd(blocks, size) of them cut it, major atoms first (an atom is split where
  * it must be), and the rest cuts the spill factor. False when the atoms do not divide so. */
 static bool spill(clv_splits *out, const clv_factor *factor, int f)
@@ -117,16 +128,16 @@ bool clv_splits_make(clv_splits *out, const clv_problem *p, const clv_split_cont
             split->blocks *= atoms[a].size;
         }
         if (split->n > 0 && p->rule.factor[f].whole)
-            return false;
+            return refuse(p, CLV_REFUSED_WHOLE, f);
     }
     for (int f = 0; f < p->rule.n_factors; f++) {
         const clv_factor *factor = &p->rule.factor[f];
         if (factor->spill < 0)
             continue;
         if (out->factor[factor->spill].n > 0)
-            return false;
+            return refuse(p, CLV_REFUSED_SPILL, factor->spill);
         if (out->factor[f].blocks > factor->size && p->rule.factor[factor->spill].size > 1 && !spill(out, factor, f))
-            return false;
+            return refuse(p, CLV_REFUSED_SPILL, f);
     }
     for (int a = 0; a < n_atoms; a++)
         if (choice[a] == CLV_CHOICE_PARTIAL)
@@ -155,8 +166,10 @@ static bool cut_dim(clv_layout *layout, const clv_problem *p, const clv_splits *
             open = open || factor_size(p, f) != 1;
             continue;
         }
-        if ((open && !split->remainder) || n + split->n > CLV_MAX_SUBAXES)
-            return false;
+        if (open && !split->remainder)
+            return refuse(p, CLV_REFUSED_MINOR, f);
+        if (n + split->n > CLV_MAX_SUBAXES)
+            return refuse(p, CLV_REFUSED_LAYOUT, f);
         memcpy(axes + n, split->axes, (size_t)split->n * sizeof *axes);
         n += split->n;
         granule = split->granule;
@@ -166,7 +179,8 @@ static bool cut_dim(clv_layout *layout, const clv_problem *p, const clv_splits *
         return true;
     if (granule < 1)
         granule = 1; /* a minor factor of size 0: nothing to keep together */
-    return clv_layout_set_dim(layout, p->mesh, d, axes, n, granule, NULL) == CLV_OK;
+    return clv_layout_set_dim(layout, p->mesh, d, axes, n, granule, NULL) == CLV_OK ||
+           refuse(p, CLV_REFUSED_LAYOUT, -1);
 }
 
 static bool add_partials(clv_layout *layout, const clv_problem *p, const clv_subaxis *axes, int n, clv_reduction how)
@@ -237,9 +251,9 @@ bool clv_split_operand(clv_layout *out, const clv_problem *p, const clv_splits *
     for (int a = 0; a < splits->n_partial; a++) {
         clv_reduction how = passing(p, splits->partial[a]);
         if (how == CLV_REDUCE_NONE)
-            return false;
+            return refuse_partial(p, splits->partial[a]);
         if (carries_partial(p, i, splits->partial[a], how) && !add_partials(out, p, &splits->partial[a], 1, how))
-            return false;
+            return refuse_partial(p, splits->partial[a]);
     }
     return true;
 }
@@ -265,10 +279,10 @@ bool clv_split_result(clv_layout *out, const clv_problem *p, const clv_splits *s
             continue;
         if (p->rule.factor[f].reduction == CLV_REDUCE_NONE ||
             !add_partials(out, p, split->axes, split->n, p->rule.factor[f].reduction))
-            return false;
+            return refuse(p, CLV_REFUSED_REDUCTION, f);
     }
     for (int a = 0; a < splits->n_partial; a++)
         if (!add_partials(out, p, &splits->partial[a], 1, passing(p, splits->partial[a])))
-            return false;
+            return refuse_partial(p, splits->partial[a]);
     return true;
 }

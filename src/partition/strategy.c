@@ -44,8 +44,7 @@ static void add_layout(breaks *axes, const clv_layout *layout)
     }
 }
 
-/* Atoms in mesh order, major to minor; -1 when there are more than CLV_MAX_ATOMS, or an axis' sub-axes do not nest. */
-static int find_atoms(clv_subaxis *atoms, const clv_problem *p)
+int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *p)
 {
     breaks axes[CLV_MAX_AXES] = {0};
     for (int i = 0; i < p->op->n_in; i++)
@@ -142,6 +141,13 @@ static int dim_of(const clv_layout *layout, clv_subaxis atom)
     return -1;
 }
 
+bool clv_strategy_refuse(const clv_problem *p, clv_refusal why)
+{
+    if (p->refusal)
+        *p->refusal = why;
+    return false;
+}
+
 /* Whether operands that are to stay in place do. */
 static bool keeps_in_place(const clv_strategy *s, const clv_problem *p)
 {
@@ -149,13 +155,13 @@ static bool keeps_in_place(const clv_strategy *s, const clv_problem *p)
         for (int a = 0; p->kept[i] && a < s->n_atoms; a++)
             if ((p->kept[i] >> s->atom[a].axis & 1) &&
                 dim_of(&s->in[i], s->atom[a]) != dim_of(&p->available[i][0], s->atom[a]))
-                return false;
+                return clv_strategy_refuse(
+                    p, (clv_refusal){.kind = CLV_REFUSED_KEPT, .operand = i, .axis = s->atom[a], .factor = -1});
     return true;
 }
 
-/* Fills layouts and price; *legal = false when the assignment has none. */
-static clv_status price_assignment(clv_strategy *s, bool *legal, const clv_problem *p, const clv_split_context *context,
-                                   bool keep, clv_error *err)
+clv_status clv_strategy_price(clv_strategy *s, bool *legal, const clv_problem *p, const clv_split_context *context,
+                              bool keep, clv_error *err)
 {
     clv_splits splits;
     *legal = clv_splits_make(&splits, p, context, s->atom, s->choice, s->n_atoms);
@@ -216,12 +222,8 @@ typedef struct search {
 static clv_status try_trial(search *s, clv_error *err)
 {
     bool legal;
-    CLV_TRY(price_assignment(&s->trial, &legal, s->problem, &s->context, s->keep, err));
-    if (!legal)
-        return CLV_OK;
-    if (s->problem->note)
-        s->problem->note(s->problem->note_arg, &s->trial);
-    if (s->found && !better(&s->trial, &s->best, s->problem->by_bytes))
+    CLV_TRY(clv_strategy_price(&s->trial, &legal, s->problem, &s->context, s->keep, err));
+    if (!legal || (s->found && !better(&s->trial, &s->best, s->problem->by_bytes)))
         return CLV_OK;
     s->best = s->trial;
     s->found = true;
@@ -237,9 +239,9 @@ static bool some_partial(const clv_problem *p)
     return false;
 }
 
-/* What an atom may do: pass, none, each factor that can be split. Equal prices go to the first, so that partial values
- * stay partial for as long as that costs nothing. Returns the number of choices. */
-static int list_choices(int8_t *choices, const clv_problem *p)
+/* Pass, none, each factor that can be split. Equal prices go to the first, so that partial values stay partial for as long
+ * as that costs nothing. */
+int clv_strategy_choices(int8_t *choices, const clv_problem *p)
 {
     int n = 0;
     if (some_partial(p) && (p->rule.linearity != CLV_NOT_LINEAR || p->rule.passes_max))
@@ -284,13 +286,13 @@ static clv_status try_in_turn(search *s, const int8_t *choices, int n_choices, c
 clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, clv_error *err)
 {
     search s = {.problem = problem};
-    s.trial.n_atoms = find_atoms(s.trial.atom, problem);
+    s.trial.n_atoms = clv_strategy_atoms(s.trial.atom, problem);
     if (s.trial.n_atoms < 0)
         return clv_fail(err, CLV_ELIMIT, "%s: its operands split mesh axes into more than %d parts", problem->op->name,
                         CLV_MAX_ATOMS);
     clv_split_context_make(&s.context, problem, s.trial.atom, s.trial.n_atoms);
     int8_t choices[CLV_MAX_FACTORS + 2];
-    int n_choices = list_choices(choices, problem);
+    int n_choices = clv_strategy_choices(choices, problem);
     double all = pow(n_choices, s.trial.n_atoms);
     for (s.keep = true; !s.found; s.keep = false) {
         CLV_TRY(all <= MAX_EXHAUSTIVE ? try_all(&s, choices, n_choices, err)

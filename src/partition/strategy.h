@@ -18,7 +18,23 @@ enum { CLV_MAX_ATOMS = 10, CLV_MAX_AVAILABLE = 6 };
 /* An atom's choice: a factor's index, or one of these. */
 enum { CLV_CHOICE_NONE = -1, CLV_CHOICE_PARTIAL = -2 };
 
-struct clv_strategy;
+/* Why an assignment is not taken, whatever its price. */
+typedef enum clv_refusal_kind {
+    CLV_REFUSED_NOT,
+    CLV_REFUSED_WHOLE, /* `factor` must be whole */
+    CLV_REFUSED_SPILL, /* `factor` is cut by what spills from another factor alone, or the spilt blocks do not divide */
+    CLV_REFUSED_MINOR, /* `factor` is cut, and a more major one of its dimension is not cut down to its elements */
+    CLV_REFUSED_REDUCTION, /* a result lacks `factor`, and its parts cannot be combined (or not beside other sums) */
+    CLV_REFUSED_PARTIAL,   /* partial operands do not pass over the axis */
+    CLV_REFUSED_LAYOUT,    /* a dimension would need more sub-axes than a layout has */
+    CLV_REFUSED_KEPT       /* `operand` is to stay in place over the axis */
+} clv_refusal_kind;
+
+typedef struct clv_refusal {
+    clv_refusal_kind kind;
+    int factor, operand;
+    clv_subaxis axis;
+} clv_refusal;
 
 /* What is known when an op's strategy is chosen. */
 typedef struct clv_problem {
@@ -38,9 +54,7 @@ typedef struct clv_problem {
     bool by_bytes;     /* bytes, then work; else seconds */
     const clv_cost_model *cost;
     clv_reshard_cache *reshards;
-    void (*note)(void *arg,
-                 const struct clv_strategy *candidate); /* told of every legal assignment priced; may be NULL */
-    void *note_arg;
+    clv_refusal *refusal; /* told why an assignment is illegal; NULL: nobody asks */
 } clv_problem;
 
 typedef struct clv_strategy {
@@ -58,6 +72,21 @@ typedef struct clv_strategy {
 
 /* The cheapest strategy; ties by fewer bytes, then less work, then fewer moves, then the first in order. */
 clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, clv_error *err);
+
+/* ---- assignments one by one: the search's, and explain's ---- */
+
+struct clv_split_context;
+
+/* Atoms in mesh order, major to minor, [CLV_MAX_ATOMS]; -1 when there are more, or an axis' sub-axes do not nest. */
+int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *problem);
+/* What an atom may do, [CLV_MAX_FACTORS + 2]; returns how many. */
+int clv_strategy_choices(int8_t *choices, const clv_problem *problem);
+/* Fills layouts and price of the assignment that s holds (n_atoms, atom, choice); *legal = false when it has none, or (keep)
+ * moves an operand that is to stay in place. */
+clv_status clv_strategy_price(clv_strategy *s, bool *legal, const clv_problem *problem,
+                              const struct clv_split_context *context, bool keep, clv_error *err);
+/* Notes why an assignment is not taken, for who asks; returns false. */
+bool clv_strategy_refuse(const clv_problem *problem, clv_refusal why);
 
 /* "model->h, data->b" as snprintf does: the atoms and what they do. */
 int clv_strategy_print(char *out, size_t size, const clv_strategy *strategy, const clv_mesh *mesh);
