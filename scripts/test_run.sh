@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# run.sh writes in a folder of its own, does it again over what it made, and touches nothing that it did not make. A
+# stand-in for the program takes the place of training.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+mkdir "$work/bin"
+cat >"$work/bin/cleave" <<'C'
+#!/bin/sh
+[ "$1" = train ] || exit 0
+while [ "$1" != --out ]; do shift; done
+mkdir "$2" && echo weights >"$2/model.safetensors"
+C
+chmod +x "$work/bin/cleave"
+run() { CLV_BUILD_DIR=$work/bin CLV_RUN_OUT=$1 "$here/run.sh" >"$work/log" 2>&1; }
+refused() { # what stands there, its place
+    if run "$2"; then echo "$1 was not refused"; exit 1; fi
+    grep -q "did not make it" "$work/log" || { echo "$1: no reason is given:"; cat "$work/log"; exit 1; }
+}
+
+run "$work/demo" || { cat "$work/log"; exit 1; }
+echo mine >"$work/demo/notes"
+run "$work/demo" || { echo "not twice:"; cat "$work/log"; exit 1; }
+[ "$(cat "$work/demo/notes")" = mine ] || { echo "a file beside the model is gone"; exit 1; }
+[ -f "$work/demo/model/model.safetensors" ] || { echo "no checkpoint was written"; exit 1; }
+
+mkdir -p "$work/first/model"
+echo mine >"$work/first/model/model.safetensors"
+refused "a folder of the user's" "$work/first"
+[ "$(cat "$work/first/model/model.safetensors")" = mine ] || { echo "a model of the user's is gone"; exit 1; }
+ln -s demo "$work/link"
+refused "a link" "$work/link"
+if grep -n 'runs/first' "$here/run.sh"; then echo "run.sh uses the name that --help gives to users"; exit 1; fi
