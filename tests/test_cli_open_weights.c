@@ -14,6 +14,7 @@
 #include "cli/open_weights.c"
 
 #include "models/parameters.h"
+#include "runtime/team.h"
 
 static char folder[] = "/tmp/cleave_test_XXXXXX";
 
@@ -25,69 +26,87 @@ static void copy_model(const char *name)
     assert_int_equal(system(command), 0);
 }
 
-static void read_all(clv_checkpoint *weights, const clv_model *model)
+typedef struct reading {
+    clv_checkpoint *weights;
+    const clv_model *model;
+} reading;
+
+/* What each rank does: read every tensor. */
+static clv_status read_all(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    for (int64_t i = 0; i < clv_model_parameter_count(model); i++) {
-        clv_parameter p = clv_model_parameter_at(model, i);
+    const reading *r = arg;
+    clv_status status = CLV_OK;
+    (void)rank, (void)comm;
+    for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(r->model); i++) {
+        clv_parameter p = clv_model_parameter_at(r->model, i);
         clv_type type = {.dtype = CLV_F32, .rank = p.rank};
         clv_shard box = {.rank = p.rank};
+        int known = 0;
         memcpy(type.shape, p.shape, sizeof type.shape);
         memcpy(box.hi, p.shape, sizeof box.hi);
         float *out = malloc((size_t)clv_shard_elems(&box) * sizeof *out);
-        int known;
-        assert_int_equal(clv_checkpoint_source(weights, p.name, &type, &box, out, &known, NULL), CLV_OK);
-        assert_true(known);
+        status = clv_checkpoint_source(r->weights, p.name, &type, &box, out, &known, err);
+        if (status == CLV_OK && !known)
+            status = CLV_ENOTFOUND;
         free(out);
     }
+    return status;
 }
 
-/* What the child does: open, lose the file's end, read. Standard error goes to a file. */
-static void read_cut_file(bool cut)
+static clv_status read_on_ranks(const reading *r, clv_error *err)
+{
+    clv_team *team = NULL;
+    assert_int_equal(clv_team_new(&team, 2, NULL, NULL), CLV_OK);
+    clv_status status = clv_team_run(team, read_all, (void *)r, err);
+    assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+    return status;
+}
+
+/* Rank threads read mapped files, and one that ends before it should is a failure that names it. */
+static void test_cut_while_mapped(void **state)
 {
     char path[512];
     clv_model model;
-    clv_checkpoint *weights;
-    snprintf(path, sizeof path, "%s/stderr", folder);
-    if (!freopen(path, "w", stderr) || clv_model_read(&model, folder, NULL) != CLV_OK ||
-        clv_open_weights(&weights, &model, folder, "cleave test", NULL) != CLV_OK)
-        _exit(99);
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    if (cut && truncate(path, 4096) != 0)
-        _exit(98);
-    read_all(weights, &model);
-    clv_checkpoint_close(weights);
-    fclose(stderr);
-    _exit(0);
-}
-
-static int run_child(char *said, size_t size, bool cut)
-{
-    char path[512];
-    int status;
-    pid_t child = fork();
-    if (child == 0)
-        read_cut_file(cut);
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    snprintf(path, sizeof path, "%s/stderr", folder);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    said[fread(said, 1, size - 1, f)] = '\0';
-    fclose(f);
-    return WEXITSTATUS(status);
-}
-
-static void test_cut_while_mapped(void **state)
-{
-    char said[1024];
+    clv_error err = {0};
+    reading r = {.model = &model};
     (void)state;
     copy_model("llama");
-    assert_int_equal(run_child(said, sizeof said, false), 0);
-    assert_string_equal(said, "");
-    assert_int_equal(run_child(said, sizeof said, true), CLV_EXIT_FAILED);
-    assert_non_null(strstr(said, "cleave test: "));
-    assert_non_null(strstr(said, folder));
-    assert_non_null(strstr(said, "cut while open"));
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    assert_int_equal(clv_model_read(&model, folder, NULL), CLV_OK);
+    assert_int_equal(clv_open_weights(&r.weights, &model, folder, "cleave test", NULL), CLV_OK);
+    assert_int_equal(read_on_ranks(&r, NULL), CLV_OK);
+    assert_int_equal(truncate(path, 4096), 0);
+    for (int i = 0; i < 2; i++, err = (clv_error){0}) { /* twice: the handler serves again */
+        assert_int_equal(read_on_ranks(&r, &err), CLV_EIO);
+        assert_non_null(strstr(err.message, path));
+        assert_non_null(strstr(err.message, "cut while open"));
+    }
+    clv_checkpoint_close(r.weights);
+}
+
+/* Anywhere else a lost page ends the program, which says so. */
+static void test_lost_elsewhere(void **state)
+{
+    char path[512], said[256] = "";
+    int status;
+    (void)state;
+    snprintf(path, sizeof path, "%s/stderr", folder);
+    pid_t child = fork();
+    if (child == 0) {
+        if (!freopen(path, "w", stderr))
+            _exit(99);
+        handle_lost_pages();
+        raise(SIGBUS);
+        _exit(98);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), CLV_EXIT_FAILED);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    assert_true(fread(said, 1, sizeof said - 1, f) > 0);
+    fclose(f);
+    assert_non_null(strstr(said, "SIGBUS"));
 }
 
 /* An untied checkpoint read as a tied model: its output projection is left over. */
@@ -138,6 +157,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cut_while_mapped),
+        cmocka_unit_test(test_lost_elsewhere),
         cmocka_unit_test(test_extra),
         cmocka_unit_test(test_missing),
     };

@@ -1,12 +1,15 @@
 /* test_team.c - rank threads: every rank runs, failures come back named, nothing hangs, stuck ranks are said. */
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -22,6 +25,7 @@ typedef struct record {
     double sum[64];
     int set;
     int failing;
+    int words;           /* a pipe */
     _Atomic int release; /* lets a stuck rank go */
 } record;
 
@@ -165,6 +169,44 @@ static void test_a_stuck_rank_is_leaked(void **state)
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
 }
 
+/* Rank 0 waits for a word from outside, the others for rank 0. */
+static clv_status await_word(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    record *r = arg;
+    char word;
+
+    if (rank == 0 && read(r->words, &word, 1) != 1)
+        return clv_fail(err, CLV_EIO, "no word");
+    return clv_comm_get_backend(comm)->barrier(comm, clv_comm_group(comm, r->set), err);
+}
+
+/* A process stopped for longer than its deadline, as by Ctrl-Z, goes on when it is continued. */
+static void test_stopped_process(void **state)
+{
+    enum { DEADLINE_MS = 700, STOPPED_MS = 900 };
+    int words[2], status;
+
+    (void)state;
+    assert_int_equal(pipe(words), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        static record r;
+        clv_team *team = new_team(&r, 2, DEADLINE_MS);
+        r.words = words[0];
+        _exit(clv_team_run(team, await_word, &r, NULL) == CLV_OK ? 0 : 1);
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    kill(child, SIGSTOP);
+    nanosleep(&(struct timespec){.tv_nsec = STOPPED_MS * 1000000}, NULL);
+    kill(child, SIGCONT);
+    nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    assert_int_equal(write(words[1], "w", 1), 1);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    close(words[0]);
+    close(words[1]);
+}
+
 static clv_status count_cores(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     record *r = arg;
@@ -226,7 +268,7 @@ int main(void)
         cmocka_unit_test(test_arguments),       cmocka_unit_test(test_every_rank_runs),
         cmocka_unit_test(test_a_rank_fails),    cmocka_unit_test(test_a_failure_without_words),
         cmocka_unit_test(test_a_rank_is_stuck), cmocka_unit_test(test_a_stuck_rank_is_leaked),
-        cmocka_unit_test(test_pinning),
+        cmocka_unit_test(test_pinning),         cmocka_unit_test(test_stopped_process),
     };
 
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);

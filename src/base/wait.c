@@ -21,6 +21,22 @@ double clv_now_seconds(void)
     return 1e-9 * (double)clv_now_ns();
 }
 
+clv_deadline clv_deadline_in(int64_t ns)
+{
+    return (clv_deadline){.looked_ns = clv_now_ns(), .rest_ns = ns};
+}
+
+int64_t clv_deadline_look(clv_deadline *deadline)
+{
+    int64_t now = clv_now_ns(), passed = now - deadline->looked_ns;
+
+    deadline->looked_ns = now;
+    deadline->rest_ns -= passed < CLV_LOOK_MAX_NS ? passed : CLV_LOOK_MAX_NS;
+    if (deadline->rest_ns < 0)
+        deadline->rest_ns = 0;
+    return deadline->rest_ns;
+}
+
 void clv_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns)
 {
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};

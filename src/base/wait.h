@@ -9,6 +9,18 @@
 int64_t clv_now_ns(void);
 double clv_now_seconds(void);
 
+/* A deadline that counts time in which this process ran. Each look at it adds at most CLV_LOOK_MAX_NS, whatever the clock says: a process
+ * that was stopped (Ctrl-Z, a debugger, a laptop's lid) finds as much time left as it had. So look far more often than that. */
+enum { CLV_LOOK_MAX_NS = 100000000 };
+typedef struct clv_deadline {
+    int64_t looked_ns; /* at the clock, last */
+    int64_t rest_ns;
+} clv_deadline;
+
+clv_deadline clv_deadline_in(int64_t ns);
+/* What is left of it; 0 when it has passed. */
+int64_t clv_deadline_look(clv_deadline *deadline);
+
 /* Sleeps while *word == value, at most ns (>= 0). May return early; orders no memory. */
 void clv_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns);
 void clv_futex_wake_all(_Atomic uint32_t *word);

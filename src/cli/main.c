@@ -1,4 +1,5 @@
 /* main.c - cleave: the table of commands. */
+#include <signal.h>
 #include <stdio.h>
 
 #include "cli/command.h"
@@ -124,6 +125,7 @@ int main(int argc, char **argv)
 
     if (argc > 0)
         argv[0] = name;
+    signal(SIGXFSZ, SIG_IGN); /* a file at the limit of its size is the failure of a write, as a full disk is */
     code = clv_command_dispatch(commands, argc, argv);
     /* A full disk or a closed pipe shows only here. */
     if (fflush(stdout) != 0 || ferror(stdout)) {

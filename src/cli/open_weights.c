@@ -3,28 +3,26 @@
 
 #include <signal.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "io/file.h"
 
-/* What the handler says: written here before, for it may call next to nothing. */
-static char message[4096];
-
-static void end_on_lost_page(int signal)
+/* In a read of weights this becomes that read's failure; elsewhere nothing can go on. */
+static void on_lost_page(int signal)
 {
+    static const char message[] = "cleave: a page of memory or of a mapped file is gone (SIGBUS)\n";
     (void)signal;
-    ssize_t ignored = write(STDERR_FILENO, message, strlen(message));
+    clv_file_lost_page();
+    ssize_t ignored = write(STDERR_FILENO, message, sizeof message - 1);
     (void)ignored;
     _exit(CLV_EXIT_FAILED);
 }
 
-static void handle_lost_pages(const char *folder, const char *command)
+static void handle_lost_pages(void)
 {
-    struct sigaction action = {.sa_handler = end_on_lost_page};
-    snprintf(message, sizeof message,
-             "%s: %.3800s: a weight file could not be read to its end (was it cut while open?)\n", command, folder);
+    struct sigaction action = {.sa_handler = on_lost_page, .sa_flags = SA_NODEFER};
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
 }
@@ -33,7 +31,7 @@ clv_status clv_open_weights(clv_checkpoint **out, const clv_model *model, const 
                             clv_error *err)
 {
     const char *first;
-    handle_lost_pages(folder, command);
+    handle_lost_pages();
     CLV_TRY(clv_checkpoint_open(out, model, folder, &(clv_checkpoint_options){.map = true}, err));
     int64_t extra = clv_checkpoint_extra(*out, &first);
     if (extra > 0)

@@ -4,8 +4,8 @@
 
 #include "models/checkpoint.h"
 
-/* clv_checkpoint_open with mapped files. A file that becomes shorter while it is read ends the process with an error and exit
- * code 1 instead of SIGBUS. Tensors that the model does not use are noted on stderr. */
+/* clv_checkpoint_open with mapped files, and a handler of SIGBUS: a file that becomes shorter while it is read is CLV_EIO. Tensors
+ * that the model does not use are noted on stderr. */
 clv_status clv_open_weights(clv_checkpoint **out, const clv_model *model, const char *folder, const char *command,
                             clv_error *err);
 

@@ -221,7 +221,8 @@ static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_tex
     if (!metrics)
         return clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
     status = run_steps(*trainer, a, metrics, total, err);
-    if (fclose(metrics) != 0 && status == CLV_OK)
+    bool written = ferror(metrics) == 0;
+    if ((fclose(metrics) != 0 || !written) && status == CLV_OK)
         status = clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
     return status == CLV_OK ? clv_trainer_save(*trainer, a->out, err) : status;
 }

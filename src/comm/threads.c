@@ -105,10 +105,10 @@ void clv_world_free(clv_world *world)
 {
     if (!world)
         return;
-    int64_t until = clv_now_ns() + world->timeout_ns;
+    clv_deadline deadline = clv_deadline_in(world->timeout_ns);
 
     while (busy(world)) {
-        if (clv_now_ns() > until)
+        if (clv_deadline_look(&deadline) == 0)
             return; /* leaked: a late rank still has it in its hands */
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }

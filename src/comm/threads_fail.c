@@ -84,7 +84,7 @@ static int peers_inside(const clv_thread_comm *comm)
 clv_status clv_threads_give_up(clv_thread_comm *comm, clv_error *err)
 {
     clv_world *world = comm->world;
-    int64_t until = clv_now_ns() + QUIESCE_NS;
+    clv_deadline deadline = clv_deadline_in(QUIESCE_NS);
 
     for (int s = 0; s < world->n_sets; s++) {
         clv_slot *slot = &world->sets[s]->slots[comm->base.rank];
@@ -92,7 +92,7 @@ clv_status clv_threads_give_up(clv_thread_comm *comm, clv_error *err)
         slot->views = 0;
         atomic_store_explicit(&slot->left, slot->stamp, memory_order_release);
     }
-    while (peers_inside(comm) && clv_now_ns() < until)
+    while (peers_inside(comm) && clv_deadline_look(&deadline) > 0)
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     if (err && err->code == CLV_OK)
         *err = world->error;

@@ -1,6 +1,7 @@
 /* threads_meet.c - how the members of a group meet: stamps, sleep, and the check that all came for the same thing. */
 #include "comm/threads.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,18 +18,20 @@ typedef enum wait_result { WAIT_OK, WAIT_FAILED, WAIT_LATE } wait_result;
 typedef struct patience {
     clv_world *world;
     int spins;
-    int64_t deadline_ns; /* 0 until the clock is first read, when spinning was not enough */
+    bool timed; /* whether the deadline runs: from when spinning was not enough */
+    clv_deadline deadline;
 } patience;
 
 static wait_result sleep_on(patience *p, _Atomic uint32_t *word, uint32_t stamp)
 {
-    if (p->deadline_ns == 0)
-        p->deadline_ns = clv_now_ns() + p->world->timeout_ns;
+    if (!p->timed)
+        p->deadline = clv_deadline_in(p->world->timeout_ns);
+    p->timed = true;
     for (;;) {
         if (atomic_load_explicit(&p->world->failed, memory_order_acquire))
             return WAIT_FAILED;
-        int64_t rest = p->deadline_ns - clv_now_ns();
-        if (rest <= 0)
+        int64_t rest = clv_deadline_look(&p->deadline);
+        if (rest == 0)
             return WAIT_LATE;
         if (clv_stamp_sleep(word, stamp, rest < SLEEP_SLICE_NS ? rest : SLEEP_SLICE_NS))
             return WAIT_OK;

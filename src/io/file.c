@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +56,29 @@ clv_status clv_file_read_at(int fd, void *out, size_t size, uint64_t offset, con
         size -= (size_t)n;
     }
     return CLV_OK;
+}
+
+/* Where the copy that this thread is in goes on without the page; NULL: it is in none. What a handler can reach is global. */
+static _Thread_local sigjmp_buf *volatile without_page;
+
+clv_status clv_file_copy_mapped(void *out, const void *from, size_t size, const char *path, clv_error *err)
+{
+    sigjmp_buf here;
+
+    if (sigsetjmp(here, 0) != 0) {
+        without_page = NULL;
+        return clv_fail(err, CLV_EIO, "%s: a mapped page is gone (was the file cut while open?)", path);
+    }
+    without_page = &here;
+    memcpy(out, from, size);
+    without_page = NULL;
+    return CLV_OK;
+}
+
+void clv_file_lost_page(void)
+{
+    if (without_page != NULL)
+        siglongjmp(*without_page, 1);
 }
 
 static clv_status read_all(char **out, int fd, uint64_t size, const char *path, clv_error *err)

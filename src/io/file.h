@@ -21,6 +21,13 @@ clv_status clv_file_open(int *fd, uint64_t *size, const char *path, clv_error *e
 /* Reads exactly `size` bytes at `offset`; CLV_EIO when the file ends before. Safe from several threads. */
 clv_status clv_file_read_at(int fd, void *out, size_t size, uint64_t offset, const char *path, clv_error *err);
 
+/* Copies from a mapping of the file. A page that is gone (the file was cut meanwhile, its disk fails) raises SIGBUS: it is CLV_EIO
+ * where the program's handler calls clv_file_lost_page, else the end of the process. The library owns no signals. */
+clv_status clv_file_copy_mapped(void *out, const void *from, size_t size, const char *path, clv_error *err);
+/* For a program's handler of SIGBUS, set with SA_NODEFER: ends the copy from a mapping that this thread is in, and does not
+ * return then. */
+void clv_file_lost_page(void);
+
 /* Reads a whole file of at most `limit` bytes into memory that the caller frees; a zero byte follows the content.
  * CLV_ELIMIT when it is larger. */
 clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limit, clv_error *err);
@@ -33,7 +40,8 @@ typedef struct clv_new_file {
 } clv_new_file;
 
 clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err);
-/* Writes all bytes at `offset`. Safe from several threads. */
+/* Writes all bytes at `offset`. Safe from several threads. A limit on the size of files (ulimit -f) is CLV_EIO where the program
+ * ignores SIGXFSZ, which would else end it. */
 clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_t size, uint64_t offset,
                               clv_error *err);
 /* Puts the file in its place. The object is done with afterwards, also on failure: then the old file is whole. */

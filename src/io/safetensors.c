@@ -402,8 +402,7 @@ static clv_status read_bytes(const clv_safetensors *f, void *out, size_t size, u
 {
     if (f->map == NULL)
         return clv_file_read_at(f->fd, out, size, offset, f->path, err);
-    memcpy(out, f->map + offset, size);
-    return CLV_OK;
+    return clv_file_copy_mapped(out, f->map + offset, size, f->path, err);
 }
 
 /* Reads count elements from `offset` of the file and converts them, a chunk at a time through `staging`; elements may

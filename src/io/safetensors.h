@@ -37,7 +37,7 @@ clv_status clv_safetensors_open(clv_safetensors **out, const char *path, clv_err
 void clv_safetensors_close(clv_safetensors *file);
 
 /* Reads from here on copy from a mapping of the file (mmap) instead of by pread. Should the file become shorter in the
- * meantime, touching what is gone raises SIGBUS: a program that maps files installs a handler for it (this library owns no signals). */
+ * meantime, reading what is gone raises SIGBUS, and is CLV_EIO where the program's handler calls clv_file_lost_page. */
 clv_status clv_safetensors_map(clv_safetensors *file, clv_error *err);
 
 /* Reads a box of a tensor, seen in `shape`, as clv_safetensors_read_as does, from wherever its elements are; from several threads. */

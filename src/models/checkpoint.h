@@ -8,7 +8,7 @@
 typedef struct clv_checkpoint clv_checkpoint;
 
 typedef struct clv_checkpoint_options {
-    bool map; /* read through mappings of the files; the program then handles SIGBUS: clv_safetensors_map */
+    bool map; /* read through mappings of the files; the program then handles SIGBUS: clv_file_lost_page */
 } clv_checkpoint_options;
 
 /* Opens a folder's weights and verifies that every tensor of the model is there in its shape and a dtype that can be

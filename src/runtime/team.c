@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdalign.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,16 +126,17 @@ static void dispatch(clv_team *team, clv_team_fn *fn, void *arg)
 /* Until all ranks have ended the work; once the world has failed, no longer than the deadline. */
 static int wait_done(clv_team *team)
 {
-    int64_t until = INT64_MAX;
+    clv_deadline deadline = {0};
+    bool timed = false;
 
     if (team->spare_cores > 0 && spin(team, &team->done, team->stamp))
         return 1;
     while (!clv_stamp_sleep(&team->done, team->stamp, SLICE_NS)) {
-        int64_t now = clv_now_ns();
-
-        if (until == INT64_MAX && clv_world_failed(team->world, NULL))
-            until = now + team->timeout_ns;
-        if (now > until)
+        if (!timed && clv_world_failed(team->world, NULL)) {
+            deadline = clv_deadline_in(team->timeout_ns);
+            timed = true;
+        }
+        if (timed && clv_deadline_look(&deadline) == 0)
             return 0;
     }
     return 1;
@@ -196,13 +198,17 @@ clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *e
 
 /* ---- making and ending ---- */
 
-/* Signals are the program's own affair: ranks, and the OpenMP threads that they start, take none. */
+/* Signals are the program's own affair: ranks, and the OpenMP threads that they start, take none that come from outside. Those
+ * that a thread raises by what it does reach the program's handlers: blocked, they would end the process without them. */
 static int start_threads(clv_team *team)
 {
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigset_t all, before;
     int code = 0;
 
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     while (code == 0 && team->started < team->ranks) {
         member *m = &team->members[team->started];
