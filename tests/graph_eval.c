@@ -146,14 +146,8 @@ static clv_status run_call(const op_call *c, clv_error *err)
         memcpy(c->out[0].data, c->in[0].data, bytes_of(&c->in[0]));
         return CLV_OK;
     }
-    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
-    for (int i = 0; i < c->op->n_in; i++)
-        if (c->op->in[i] > 0)
-            in[i] = local_type(&c->in[i]);
-    for (int o = 0; o < c->op->n_out; o++)
-        out[o] = local_type(&c->out[o]);
     clv_call call = {.op = c->op, .in = c->in, .out = c->out};
-    call.workspace = take(def->workspace ? def->workspace(c->op, in, out) : 0);
+    call.workspace = take(def->workspace ? def->workspace(c->op, c->in, c->out) : 0);
     clv_status status = def->run[CLV_CPU](&call, err);
     free(call.workspace);
     return status;

@@ -125,6 +125,13 @@ static void test_einsum(void **state)
     expect("einsum 'i,i->' --shape i=9 --mesh X=4 --in X --in _ --out '' --run --json", 0, "\"checked\": true");
     expect("einsum 'ik,kj->ij' --shape i=5,k=6,j=7 --mesh X=3 --dtype bf16 --in 'X,_' --in '_,X' --out '_,_' --run", 0,
            "checked");
+    /* uneven cuts: extents of 1 and of 0 on some ranks only, where an operand is packed */
+    expect("einsum 'abcd,pcqba->pqd' --shape a=3,b=3,c=4,d=5,p=4,q=9 --mesh y=5,z=3 --in '_,_,_,_' --in 'z,_,y,_,_' "
+           "--out 'z,y,_' --dtype f64 --run",
+           0, "checked");
+    expect("einsum 'bqkgd,bkgqt->btkd' --shape b=16,q=64,k=1,g=64,d=64,t=3 --mesh x=2 --in '_,_,_,_,_' --in "
+           "'_,_,_,_,x' --out '_,x,_,_' --run",
+           0, "checked");
 }
 
 static void test_einsum_refusals(void **state)

@@ -139,8 +139,10 @@ struct clv_op_def {
     void (*gradient)(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);
     /* NULL: no flops, every operand and result moved once. */
     clv_op_cost (*cost)(const clv_op *op, const clv_type *in, const clv_type *out);
-    /* Bytes of workspace for the largest local shapes; NULL: none. */
-    size_t (*workspace)(const clv_op *op, const clv_type *in, const clv_type *out);
+    /* Bytes of workspace for views of these shapes (data is NULL); NULL: none. Planned once, for the largest shards, and
+     * used by every rank: it must not fall when a local extent grows, from 0 on. So whether something is needed at all is
+     * decided from whole shapes (`global`) and attributes, and only how much of it from local ones. */
+    size_t (*workspace)(const clv_op *op, const clv_view *in, const clv_view *out);
     int8_t in_place[CLV_MAX_OUT]; /* 1 + the operand whose buffer result i may take over; 0: none */
     clv_status (*run[CLV_DEVICE_COUNT])(const clv_call *call, clv_error *err);
     /* The layout a constraint states, from its attrs. Such an op is emitted as a reshard and never run; NULL: none. */

@@ -257,7 +257,7 @@ static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv
     return (clv_op_cost){2.5 * forward_flops(op, &in[GQ], &in[GKV]), sum_bytes(op, in, out)};
 }
 
-static size_t gradient_workspace(const clv_op *op, const clv_type *in, const clv_type *out)
+static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     (void)op, (void)out;
     clv_attention_args args = sizes_of(in[GQ].shape, in[GKV].shape, in[GQ].dtype, TEAM);
@@ -319,7 +319,7 @@ static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const cl
     return (clv_op_cost){forward_flops(op, &in[Q], &in[KV]), sum_bytes(op, in, out)};
 }
 
-static size_t attention_workspace(const clv_op *op, const clv_type *in, const clv_type *out)
+static size_t attention_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     (void)op, (void)out;
     clv_attention_args args = sizes_of(in[Q].shape, in[KV].shape, in[Q].dtype, TEAM);

@@ -7,7 +7,8 @@
  * gradient: d_a = einsum(d_out, b), d_b = einsum(a, d_out), by swapping subscripts.
  *
  * On a rank it is one (strided batch) matrix product where letters fall into groups: operands whose letters do not are
- * transposed into the workspace first, a result whose letters do not is transposed out of it. */
+ * transposed into the workspace first, a result whose letters do not is transposed out of it. Which these are follows from
+ * the whole shapes, so that all ranks, whatever their shards, use the workspace alike. */
 #include <stdio.h>
 #include <string.h>
 
@@ -102,7 +103,8 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 
 /* ---- from letters to a matrix product ---- */
 
-/* An operand or result: its letters with extents, those of extent 1 dropped. */
+/* An operand or result: its letters with local extents. Letters of extent 1 in the whole tensor are dropped, so they say
+ * nothing about order; where such a letter is empty on a rank, there is nothing to multiply (einsum_run). */
 typedef struct lettered {
     char letter[LETTERS];
     int64_t extent[CLV_MAX_RANK];
@@ -118,14 +120,14 @@ typedef struct product {
     clv_gemm_args gemm;
 } product;
 
-static lettered letter_view(const char *letters, const int64_t *shape)
+static lettered letter_view(const char *letters, const clv_view *view)
 {
     lettered l = {0};
     int n = 0;
     for (int d = 0; letters[d]; d++)
-        if (shape[d] != 1) {
+        if (view->global[d] != 1) {
             l.letter[n] = letters[d];
-            l.extent[n++] = shape[d];
+            l.extent[n++] = view->shape[d];
         }
     return l;
 }
@@ -165,7 +167,7 @@ static void fit(product *p, const char *k)
     p->pack_y = !p->trans_y && !is_order(p->y.letter, p->batch, k, p->cols);
 }
 
-static product plan_product(const einsum_attrs *e, const int64_t *a, const int64_t *b, const int64_t *c)
+static product plan_product(const einsum_attrs *e, const clv_view *a, const clv_view *b, const clv_view *c)
 {
     product p = {.x = letter_view(e->a, a), .y = letter_view(e->b, b), .out = letter_view(e->c, c)};
     select_letters(p.batch, p.out.letter, p.x.letter, true, p.y.letter, true);
@@ -215,9 +217,9 @@ static size_t aligned(int64_t elems, clv_dtype dtype)
     return ((size_t)elems * clv_dtype_size(dtype) + ALIGN - 1) / ALIGN * ALIGN;
 }
 
-static size_t einsum_workspace(const clv_op *op, const clv_type *in, const clv_type *out)
+static size_t einsum_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    product p = plan_product(op->attrs, in[0].shape, in[1].shape, out[0].shape);
+    product p = plan_product(op->attrs, &in[0], &in[1], &out[0]);
     fill_gemm(&p, in[0].dtype);
     const clv_gemm_args *g = &p.gemm;
     return (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN +
@@ -255,7 +257,14 @@ static clv_status einsum_run(const clv_call *call, clv_error *err)
 {
     const clv_view *a = &call->in[0], *b = &call->in[1], *c = &call->out[0];
     clv_dtype dtype = a->dtype;
-    product p = plan_product(call->op->attrs, a->shape, b->shape, c->shape);
+    int64_t made = clv_view_elems(c);
+    if (made == 0)
+        return CLV_OK;
+    if (clv_view_elems(a) == 0 || clv_view_elems(b) == 0) { /* the sum over nothing */
+        memset(c->data, 0, (size_t)made * clv_dtype_size(dtype));
+        return CLV_OK;
+    }
+    product p = plan_product(call->op->attrs, a, b, c);
     fill_gemm(&p, dtype);
     clv_gemm_args *g = &p.gemm;
     char *next = (char *)call->workspace + (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN;
@@ -281,8 +290,8 @@ static clv_status einsum_run(const clv_call *call, clv_error *err)
     g->c = next;
     CLV_TRY(clv_gemm(g, err));
     join(order, p.batch, p.rows, p.cols);
-    lettered made = packed_result(&p, order);
-    rearrange(c->data, p.out.letter, next, &made, dtype);
+    lettered packed = packed_result(&p, order);
+    rearrange(c->data, p.out.letter, next, &packed, dtype);
     return CLV_OK;
 }
 

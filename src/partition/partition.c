@@ -76,17 +76,27 @@ static clv_op *copy_op(clv_partitioner *p, const clv_op *op)
     return copy->name && (copy->attrs || !op->attrs) ? copy : NULL;
 }
 
+/* Of the largest shard, without data. */
+static clv_view largest_view(const clv_type *type, const clv_layout *layout)
+{
+    clv_view view = {.dtype = type->dtype, .rank = type->rank};
+    clv_type local = clv_local_type(type, layout);
+    memcpy(view.shape, local.shape, sizeof view.shape);
+    memcpy(view.global, type->shape, sizeof view.global);
+    return view;
+}
+
 static size_t largest_workspace(const clv_problem *problem, const clv_strategy *strategy)
 {
     const clv_op *op = problem->op;
     if (!op->def->workspace)
         return 0;
-    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    clv_view in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0)
-            in[i] = clv_local_type(&problem->in[i], &strategy->in[i]);
+            in[i] = largest_view(&problem->in[i], &strategy->in[i]);
     for (int o = 0; o < op->n_out; o++)
-        out[o] = clv_local_type(&problem->out[o], &strategy->out[o]);
+        out[o] = largest_view(&problem->out[o], &strategy->out[o]);
     return op->def->workspace(op, in, out);
 }
 

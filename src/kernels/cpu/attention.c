@@ -16,7 +16,7 @@ enum { ROWS = CLV_ATTENTION_ROWS, KEYS = CLV_ATTENTION_KEYS };
 static int64_t forward_floats(const clv_attention_args *a)
 {
     int64_t width = clv_attention_padded(a->head_dim);
-    if (a->q_rows == 1)
+    if (a->q_rows <= 1) /* decoding; no more for no row than for one: it is planned for a rank that may hold one */
         return 2 * CLV_ATTENTION_HEADS * width + 2 * KEYS * width + CLV_ATTENTION_HEADS * (KEYS + 2);
     return 2 * width * ROWS + 2 * KEYS * width + KEYS * ROWS + 2 * ROWS;
 }
