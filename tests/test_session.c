@@ -14,6 +14,7 @@
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
+#include "program/program.h"
 
 enum { N = 12 };
 
@@ -215,6 +216,27 @@ static void test_failing_rank(void **state)
     clv_program_free(program);
 }
 
+/* w := w + w: the second operand lies in the same memory, which the result must not take over while it is read. */
+static void test_state_read_twice(void **state)
+{
+    (void)state;
+    for (int twice = 0; twice < 2; twice++) {
+        clv_graph *graph = new_graph("x=2");
+        clv_layout layout = clv_graph_layout(graph, 1, "x");
+        clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){N}, &layout, (clv_init){CLV_INIT_ONES, 0}),
+                  x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){N}, &layout);
+        clv_assign(graph, w, clv_add(graph, w, twice ? w : x));
+        clv_program *program = compile(graph);
+        int made = -1;
+        for (int i = 0; i < program->n_instructions; i++)
+            if (program->instructions[i].op)
+                made = program->instructions[i].out[0];
+        int root = clv_program_root(program, made);
+        assert_int_equal(program->buffers[root].kind, twice ? CLV_BUFFER_TEMP : CLV_BUFFER_STATE);
+        clv_program_free(program);
+    }
+}
+
 static void test_late_rank(void **state)
 {
     clv_error err = {0};
@@ -237,6 +259,7 @@ int main(void)
         cmocka_unit_test(test_state_between_layouts),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_failing_rank),
+        cmocka_unit_test(test_state_read_twice),
         cmocka_unit_test(test_late_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,15 +88,26 @@ static int before_gather(const clv_partitioner *p, int value)
     return more && !clv_layout_is_partial(from) ? before : -1;
 }
 
+/* The first whole copy of a value, which serves all readers from then on; while there is none, the first. A partial value
+ * is reduced once: a second reduction may add in another order, and what was compared with the first (a maximum) would
+ * equal nothing any more. */
+static int first_copy(const clv_partitioner *p, const clv_placement *at)
+{
+    for (int k = 0; k < at->n; k++)
+        if (!clv_layout_is_partial(clv_partition_layout_of(p, at->buffer[k])))
+            return k;
+    return 0;
+}
+
 /* The buffers that an op may read a value from. The backward pass, when it is to gather again, does not see what the forward
  * pass made for its own use. */
 int clv_partition_at_hand(int out[CLV_MAX_AVAILABLE], const clv_partitioner *p, int value)
 {
     const clv_placement *at = &p->placements[value];
     bool again = p->backward && p->options->regather;
-    int before = again ? before_gather(p, value) : -1, n = 0;
-    for (int k = 0; k < at->n; k++)
-        if (!again || k >= at->n_forward || (k == 0 && before < 0))
+    int before = again ? before_gather(p, value) : -1, first = first_copy(p, at), n = 0;
+    for (int k = first; k < at->n; k++)
+        if (!again || k >= at->n_forward || (k == first && before < 0))
             out[n++] = at->buffer[k];
     if (before >= 0 && n < CLV_MAX_AVAILABLE)
         out[n++] = p->placements[before].buffer[0];

@@ -233,7 +233,8 @@ static bool may_update_in_place(const clv_program *program, const uses *u, int s
     bool takes_over = false;
     for (int r = 0; made->op && r < made->n_out; r++) {
         int k = made->op->def->in_place[r] - 1;
-        takes_over = takes_over || (made->out[r] == value && k >= 0 && k < made->n_in && made->in[k] == state);
+        takes_over = takes_over || (made->out[r] == value && k >= 0 && k < made->n_in && made->in[k] == state &&
+                                    clv_program_sole_reader(program, made, k));
     }
     return u->last_read[state] < writer + takes_over;
 }

@@ -66,11 +66,7 @@ static bool may_take_over(const clv_program *program, int i, int k, int r)
     if (root->kind != CLV_BUFFER_TEMP || to_bytes > root->bytes || root->last > i ||
         exact_bytes(&program->buffers[from].type, &program->buffers[from].layout) != to_bytes)
         return false;
-    for (int other = 0; other < instruction->n_in; other++)
-        if (other != k && instruction->in[other] >= 0 &&
-            clv_program_root(program, instruction->in[other]) == clv_program_root(program, from))
-            return false;
-    return true;
+    return clv_program_sole_reader(program, instruction, k);
 }
 
 static void share_in_place(clv_program *program)

@@ -82,6 +82,15 @@ int clv_program_root(const clv_program *program, int b)
     return b;
 }
 
+bool clv_program_sole_reader(const clv_program *program, const clv_instruction *instruction, int k)
+{
+    int root = clv_program_root(program, instruction->in[k]);
+    for (int other = 0; other < instruction->n_in; other++)
+        if (other != k && instruction->in[other] >= 0 && clv_program_root(program, instruction->in[other]) == root)
+            return false;
+    return true;
+}
+
 int64_t clv_view_elems(const clv_view *view)
 {
     int64_t elems = 1;

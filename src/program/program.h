@@ -86,6 +86,8 @@ int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout);
 
 /* The buffer that holds the memory of b. */
 int clv_program_root(const clv_program *program, int b);
+/* Whether no other operand of the instruction lies in the memory of operand k: only then may a result take it over. */
+bool clv_program_sole_reader(const clv_program *program, const clv_instruction *instruction, int k);
 
 /* Lays out the region: lifetimes, sharing in place where the op allows it, offsets. Called once, by clv_compile. */
 clv_status clv_program_plan_memory(clv_program *program, clv_error *err);
