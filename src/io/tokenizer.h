@@ -37,4 +37,8 @@ clv_status clv_tokenizer_encode(const clv_tokenizer *tokenizer, const char *text
 clv_status clv_tokenizer_decode(const clv_tokenizer *tokenizer, const int64_t *ids, int64_t n, char **text,
                                 size_t *size, clv_error *err);
 
+/* Writes the tokenizer of models whose tokens are the 256 bytes: tokenizer.json, and the tokenizer_config.json with which
+ * transformers' AutoTokenizer loads it. Both give a text's UTF-8 bytes as ids. */
+clv_status clv_tokenizer_write_bytes(const char *folder, clv_error *err);
+
 #endif

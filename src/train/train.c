@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "io/tokenizer.h"
 #include "models/checkpoint.h"
 #include "models/parameters.h"
 
@@ -126,5 +127,6 @@ int64_t clv_trainer_parameters(const clv_trainer *t)
 
 clv_status clv_trainer_save(const clv_trainer *t, const char *folder, clv_error *err)
 {
-    return clv_model_save(t->session, &t->options.model, folder, err);
+    CLV_TRY(clv_model_save(t->session, &t->options.model, folder, err));
+    return clv_tokenizer_write_bytes(folder, err);
 }

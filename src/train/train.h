@@ -34,7 +34,7 @@ clv_status clv_trainer_step(clv_trainer *trainer, clv_train_step *result, clv_er
 /* What the steps run: for reports. */
 const clv_program *clv_trainer_program(const clv_trainer *trainer);
 int64_t clv_trainer_parameters(const clv_trainer *trainer);
-/* A Hugging Face folder of the weights as they are. */
+/* A Hugging Face folder of the weights as they are, with the tokenizer of bytes. */
 clv_status clv_trainer_save(const clv_trainer *trainer, const char *folder, clv_error *err);
 
 #endif
