@@ -44,6 +44,20 @@ static void add_layout(breaks *axes, const clv_layout *layout)
     }
 }
 
+/* Whether a layout at hand or a target has the atom: the rest of an axis that is used in part is as idle as a whole axis
+ * that is not. */
+static bool in_use(const clv_problem *p, clv_subaxis atom)
+{
+    for (int i = 0; i < p->op->n_in; i++)
+        for (int k = 0; k < p->n_available[i]; k++)
+            if (clv_layout_uses(&p->available[i][k], atom))
+                return true;
+    for (int o = 0; o < p->op->n_out; o++)
+        if (p->wanted[o] && clv_layout_uses(&p->target[o], atom))
+            return true;
+    return false;
+}
+
 int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *p)
 {
     breaks axes[CLV_MAX_AXES] = {0};
@@ -60,9 +74,14 @@ int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *p)
         add_break(&axes[a], 1);
         add_break(&axes[a], p->mesh->axis[a].size);
         for (int i = 0; i + 1 < axes[a].n; i++) {
-            if (n == CLV_MAX_ATOMS || axes[a].at[i + 1] % axes[a].at[i] != 0)
+            clv_subaxis atom = {a, (int32_t)axes[a].at[i], (int32_t)(axes[a].at[i + 1] / axes[a].at[i])};
+            if (axes[a].at[i + 1] % axes[a].at[i] != 0)
                 return -1;
-            atoms[n++] = (clv_subaxis){a, (int32_t)axes[a].at[i], (int32_t)(axes[a].at[i + 1] / axes[a].at[i])};
+            if (!p->idle_axes && !in_use(p, atom))
+                continue;
+            if (n == CLV_MAX_ATOMS)
+                return -1;
+            atoms[n++] = atom;
         }
     }
     return n;
@@ -239,6 +258,13 @@ static bool some_partial(const clv_problem *p)
     return false;
 }
 
+/* The blocks that a factor takes, with what spills over. */
+static int64_t cuttable_size(const clv_rule *rule, int f)
+{
+    int spill = rule->factor[f].spill;
+    return rule->factor[f].size * (spill < 0 ? 1 : rule->factor[spill].size);
+}
+
 /* Pass, none, each factor that can be split. Equal prices go to the first, so that partial values stay partial for as long
  * as that costs nothing. */
 int clv_strategy_choices(int8_t *choices, const clv_problem *p)
@@ -248,7 +274,7 @@ int clv_strategy_choices(int8_t *choices, const clv_problem *p)
         choices[n++] = CLV_CHOICE_PARTIAL;
     choices[n++] = CLV_CHOICE_NONE;
     for (int f = 0; f < p->rule.n_factors; f++)
-        if (!p->rule.factor[f].whole && p->rule.factor[f].size > 1)
+        if (!p->rule.factor[f].whole && cuttable_size(&p->rule, f) > 1)
             choices[n++] = (int8_t)f;
     return n;
 }

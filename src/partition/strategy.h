@@ -50,7 +50,7 @@ typedef struct clv_problem {
     int fan_in
         [CLV_MAX_OUT]; /* addends of the sum that result o goes into, itself among them: while they stay partial one
                                 reduction serves all, so each bears its part of the price; >= 1 */
-    bool idle_axes;    /* consider axes that no operand or target uses */
+    bool idle_axes;    /* consider axes, and parts of axes, that no operand or target uses */
     bool by_bytes;     /* bytes, then work; else seconds */
     const clv_cost_model *cost;
     clv_reshard_cache *reshards;

@@ -1,0 +1,120 @@
+/* test_partition_heads.c - multi-query and grouped-query attention at more ranks than KV heads, read off the program: what
+ * Megatron's block communicates and nothing more, by kind, count and bytes. The ranks that share a KV head make it each for
+ * itself. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/nn.h"
+#include "cleave/program.h"
+#include "program/program.h"
+
+enum { B = 4, S = 48, D = 8, CONTEXT = 64 };
+
+typedef struct heads_case {
+    int heads, kv_heads, ranks;
+} heads_case;
+
+static const heads_case cases[] = {{16, 1, 4}, {16, 1, 8}, {16, 2, 4}, {16, 2, 8}, {32, 8, 16},
+                                   {12, 3, 6}, {12, 4, 6}, {5, 1, 3},  {7, 7, 3}};
+enum { N_CASES = sizeof cases / sizeof cases[0] };
+
+typedef enum pass { FORWARD, PREFILL, DECODE } pass;
+static const char *const pass_names[] = {"forward", "prefill", "decode"};
+
+static void must(clv_status status, const clv_error *err)
+{
+    if (status != CLV_OK)
+        fail_msg("%s", err->message);
+}
+
+static clv_program *compile_block(const heads_case *c, pass how, bool sp)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph = NULL;
+    clv_program *program = NULL;
+    char axes[32];
+    snprintf(axes, sizeof axes, "model=%d", c->ranks);
+    must(clv_mesh_parse(&mesh, axes, &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    clv_axis_rules rules = clv_graph_rules(graph, sp ? "megatron-sp" : "megatron");
+    clv_layout layout = clv_residual_layout(graph, &rules, 3);
+    clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){B, how == DECODE ? 1 : S, c->heads * D}, &layout);
+    clv_block_options options = clv_block_defaults(CLV_BLOCK_LLAMA, c->heads, c->kv_heads, 4 * c->heads * D);
+    if (how != FORWARD) {
+        options.attention.context = CONTEXT;
+        options.attention.offset = clv_input(graph, "offset", CLV_I32, 0, NULL, NULL);
+    }
+    clv_output(graph, "y", clv_transformer_block(graph, x, &rules, &options), &layout);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    must(clv_program_check(program, &err), &err);
+    clv_graph_free(graph);
+    return program;
+}
+
+/* What a kind of collective does in a program, or is to do. */
+typedef struct traffic {
+    const char *kind;
+    int count;
+    double bytes;
+} traffic;
+
+/* Every step that moves anything is of an expected kind; counts and bytes are exact. */
+static void assert_traffic(const clv_program *program, const traffic *expected, int n, const char *what)
+{
+    for (int i = 0; i < clv_program_n_collectives(program); i++) {
+        clv_collective c = clv_program_collective(program, i);
+        bool known = strcmp(c.kind, "slice") == 0 || strcmp(c.kind, "mask") == 0;
+        for (int k = 0; k < n; k++)
+            known = known || strcmp(c.kind, expected[k].kind) == 0;
+        if (!known)
+            fail_msg("%s: %s makes an %s of %s, %g bytes", what, c.op, c.kind, c.tensor, c.bytes);
+    }
+    for (int k = 0; k < n; k++) {
+        traffic got = {expected[k].kind, 0, 0};
+        for (int i = 0; i < clv_program_n_collectives(program); i++) {
+            clv_collective c = clv_program_collective(program, i);
+            got.count += strcmp(c.kind, got.kind) == 0;
+            got.bytes += strcmp(c.kind, got.kind) == 0 ? c.bytes : 0;
+        }
+        if (got.count != expected[k].count || !(fabs(got.bytes - expected[k].bytes) <= 1e-9 * expected[k].bytes))
+            fail_msg("%s: %d %s of %.17g bytes, expected %d of %.17g", what, got.count, got.kind, got.bytes,
+                     expected[k].count, expected[k].bytes);
+    }
+}
+
+/* f* after attention and MLP, whether or not keys and values are kept in a cache; with sequence parallelism g and g*. */
+static void test_inference(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_CASES; i++)
+        for (int how = FORWARD; how <= DECODE; how++)
+            for (int sp = 0; sp < (how == DECODE ? 1 : 2); sp++) {
+                const heads_case *c = &cases[i];
+                char what[96];
+                snprintf(what, sizeof what, "%d/%d heads on %d ranks, %s%s", c->heads, c->kv_heads, c->ranks,
+                         pass_names[how], sp ? ", sequence-parallel" : "");
+                clv_program *program = compile_block(c, (pass)how, sp);
+                double residual = (how == DECODE ? 1 : S) * B * c->heads * D * 4;
+                double half = 2 * residual * (c->ranks - 1) / c->ranks; /* of two all_reduces */
+                traffic tp[] = {{"all_reduce", 2, 2 * half}};
+                traffic by_rows[] = {{"all_gather", 2, half}, {"reduce_scatter", 2, half}};
+                assert_traffic(program, sp ? by_rows : tp, sp ? 2 : 1, what);
+                clv_program_free(program);
+            }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_inference),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
