@@ -115,7 +115,7 @@ static int print(const result *results, int n, bool json)
 
     for (int i = 0; i < n; i++) {
         clv_table_row(table);
-        clv_table_int(table, "bytes", results[i].bytes);
+        clv_table_bytes(table, "bytes", (double)results[i].bytes);
         clv_table_real(table, "median_us", results[i].median_ns / 1e3);
         clv_table_real(table, "min_us", results[i].min_ns / 1e3);
         clv_table_real(table, "gb_per_s", (double)results[i].bytes / results[i].median_ns);

@@ -217,9 +217,9 @@ static int report(const block_args *a, const clv_program *program, const double 
     clv_table_real(t, "gflops", 1e-9 * work(a) / median);
     clv_table_real(t, "comm_share", stats->comm_seconds / stats->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq) / median);
-    clv_table_int(t, "region_bytes_per_rank", clv_program_region_bytes(program));
-    clv_table_int(t, "planned_bytes_per_rank", clv_program_memory(program).total);
-    clv_table_int(t, "resident_bytes", resident);
+    clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
+    clv_table_bytes(t, "planned_bytes_per_rank", (double)clv_program_memory(program).total);
+    clv_table_bytes(t, "resident_bytes", (double)resident);
     if (a->hardware) {
         double predicted = clv_predict(program, profile).seconds;
         clv_table_real(t, "predicted_ms", 1e3 * predicted);

@@ -194,6 +194,6 @@ int bench_generate(int argc, char **argv)
     clv_table_real(t, "memcpy_s", m.memcpy_seconds);
     clv_table_real(t, "prefill_tokens_per_s", (double)(a.batch * a.prompt) / m.prefill_seconds);
     clv_table_real(t, "decode_tokens_per_s", (double)(a.batch * a.n) / m.decode_seconds);
-    clv_table_int(t, "peak_resident_bytes", m.resident);
+    clv_table_bytes(t, "peak_resident_bytes", (double)m.resident);
     return clv_table_finish(t, a.json);
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/plan_graph.h"
@@ -55,8 +56,8 @@ static void add_row(clv_table *t, const clv_considered *c)
     clv_table_text(t, "chosen", c->chosen ? "*" : "");
     clv_table_text(t, "split", c->split);
     clv_table_bytes(t, "bytes", c->bytes);
-    clv_table_real(t, "seconds", c->seconds);
-    clv_table_real(t, "work_seconds", c->work_seconds);
+    clv_table_seconds(t, "seconds", c->seconds);
+    clv_table_seconds(t, "work_seconds", c->work_seconds);
     clv_table_text(t, "layouts", c->layouts);
 }
 
@@ -114,12 +115,13 @@ static void print_dot(const clv_program *program)
         print_buffer(program, b);
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
-        char label[512];
-        if (instruction->op)
+        char label[512], bytes[CLV_QUANTITY_TEXT];
+        if (instruction->op) {
             snprintf(label, sizeof label, "%s", instruction->name);
-        else
-            snprintf(label, sizeof label, "%s %.0f B", clv_step_name(instruction->step->kind),
-                     instruction->step->bytes);
+        } else {
+            clv_print_bytes_exactly(bytes, sizeof bytes, instruction->step->bytes);
+            snprintf(label, sizeof label, "%s %s", clv_step_name(instruction->step->kind), bytes);
+        }
         printf("  i%d [%s, label=", i,
                instruction->op ? "shape=ellipse" : "shape=ellipse, style=filled, fillcolor=gold");
         quote(label);

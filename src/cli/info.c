@@ -198,10 +198,10 @@ static clv_status add_checkpoint(clv_table *t, const clv_weights *w, const clv_c
 
     clv_table_object(t, "bytes");
     for (int i = 0; i < sums->n; i++) {
-        clv_table_int(t, sums->name[i], sums->bytes[i]);
+        clv_table_bytes(t, sums->name[i], (double)sums->bytes[i]);
         bytes += sums->bytes[i];
     }
-    clv_table_int(t, "total", bytes);
+    clv_table_bytes(t, "total", (double)bytes);
     clv_table_top(t);
     clv_table_int(t, "files", clv_weights_files(w));
     clv_table_int(t, "tensor_count", clv_weights_count(w));

@@ -52,7 +52,7 @@ static clv_status merge(clv_table *t, const merge_args *a, clv_error *err)
     for (int i = 0; status == CLV_OK && i < clv_weights_files(weights); i++) {
         clv_table_row(t);
         clv_table_text(t, "file", clv_weights_file_name(weights, i));
-        clv_table_int(t, "bytes", (int64_t)clv_safetensors_file_bytes(clv_weights_file(weights, i)));
+        clv_table_bytes(t, "bytes", (double)clv_safetensors_file_bytes(clv_weights_file(weights, i)));
     }
     clv_weights_close(weights);
     return status;

@@ -57,7 +57,7 @@ static void add_memory(clv_table *t, const clv_program *program)
     };
     clv_table_object(t, "memory");
     for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-        clv_table_int(t, figures[i].name, figures[i].bytes);
+        clv_table_bytes(t, figures[i].name, (double)figures[i].bytes);
     clv_table_text(t, "peak_at", m.peak ? m.peak : "");
 }
 
@@ -84,10 +84,10 @@ static void add_prediction(clv_table *t, const plan_args *a, const clv_program *
     const clv_plan_graph *g = &a->graph;
     clv_table_object(t, "predicted");
     clv_table_text(t, "hardware", profile->name);
-    clv_table_real(t, "seconds", p.seconds);
+    clv_table_seconds(t, "seconds", p.seconds);
     clv_table_real(t, "tokens_per_s", (double)(g->batch * (g->decode ? 1 : g->seq)) / p.seconds);
     clv_table_real(t, "comm_share", p.seconds > 0 ? p.communication / p.seconds : 0);
-    clv_table_real(t, "flops_per_rank", p.flops);
+    clv_table_count(t, "flops_per_rank", p.flops);
     clv_table_real(t, "flops_utilisation", p.utilisation);
 }
 

@@ -135,7 +135,7 @@ clv_table *clv_report_by_layer(const clv_program *program, const clv_profile *pr
         clv_table_text(t, "pass", pass_of(&all.item[i].like));
         clv_table_int(t, "count", all.item[i].count);
         clv_table_bytes(t, "bytes", all.item[i].bytes);
-        clv_table_real(t, "seconds", all.item[i].seconds);
+        clv_table_seconds(t, "seconds", all.item[i].seconds);
         clv_table_text(t, "cause", all.item[i].like.cause);
     }
     free(all.item);
@@ -180,7 +180,7 @@ clv_table *clv_report_each_collective(const clv_program *program, const clv_prof
         clv_table_text(t, "kind", c.kind);
         add_axes(t, &c, clv_program_mesh(program));
         clv_table_bytes(t, "bytes", c.bytes);
-        clv_table_real(t, "seconds", clv_predict_instruction(program, profile, program->steps[i]));
+        clv_table_seconds(t, "seconds", clv_predict_instruction(program, profile, program->steps[i]));
         clv_table_bool(t, "hidden", false);
         clv_table_text(t, "pass", pass_of(&c));
         clv_table_bool(t, "implicit", c.implicit);

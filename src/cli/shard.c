@@ -92,12 +92,12 @@ static clv_status report(clv_table *t, const char *folder, clv_error *err)
         clv_rank_file_name(name, rank, m.n_ranks);
         clv_table_row(t);
         clv_table_text(t, "file", name);
-        clv_table_int(t, "bytes", (int64_t)m.ranks[rank].bytes);
+        clv_table_bytes(t, "bytes", (double)m.ranks[rank].bytes);
         total += m.ranks[rank].bytes;
     }
     clv_table_top(t);
     clv_table_int(t, "tensors", m.n_tensors);
-    clv_table_int(t, "bytes", (int64_t)total);
+    clv_table_bytes(t, "bytes", (double)total);
     clv_manifest_free(&m);
     return CLV_OK;
 }

@@ -36,7 +36,7 @@ void clv_steps_total(clv_table *t, double bytes, int64_t lower_bound)
     if (lower_bound < 0)
         clv_table_null(t, "lower_bound");
     else
-        clv_table_int(t, "lower_bound", lower_bound);
+        clv_table_bytes(t, "lower_bound", (double)lower_bound);
 }
 
 clv_status clv_layout_option(clv_layout *out, const char *option, const char *text, const clv_mesh *mesh, int rank,

@@ -7,16 +7,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/quantity.h"
 #include "cli/command.h"
 
-enum { MAX_COLUMNS = 32, CELL_SIZE = 256 };
+enum { MAX_COLUMNS = 32, CELL_SIZE = 2048 };
+
+/* How a number reads in text. */
+typedef enum unit { PLAIN, BYTES, SECONDS, COUNT } unit;
 
 struct clv_table {
     json_t *root;
-    json_t *rows;   /* borrowed from root; NULL without rows */
-    json_t *target; /* where values go: root or the newest row */
+    json_t *rows;      /* borrowed from root; NULL without rows */
+    json_t *target;    /* where values go: root, an object in it, or the newest row */
+    json_t *units;     /* {scope: {key: unit}} of values that are no plain numbers */
+    const char *scope; /* of target: ROWS, TOP, or the object's key */
     bool failed;
 };
+
+#define ROWS "[]"
+#define TOP  ""
 
 clv_table *clv_table_new(const char *rows)
 {
@@ -26,6 +35,8 @@ clv_table *clv_table_new(const char *rows)
         return NULL;
     t->root = json_object();
     t->target = t->root;
+    t->units = json_object();
+    t->scope = TOP;
     if (rows != NULL) {
         t->rows = json_array();
         t->failed = json_object_set_new(t->root, rows, t->rows) != 0;
@@ -43,12 +54,15 @@ void clv_table_row(clv_table *t)
         t->failed = true;
     else
         t->target = row;
+    t->scope = ROWS;
 }
 
 void clv_table_top(clv_table *t)
 {
-    if (t != NULL)
-        t->target = t->root;
+    if (t == NULL)
+        return;
+    t->target = t->root;
+    t->scope = TOP;
 }
 
 void clv_table_object(clv_table *t, const char *key)
@@ -60,6 +74,7 @@ void clv_table_object(clv_table *t, const char *key)
         t->failed = true;
     else
         t->target = object;
+    t->scope = key;
 }
 
 static void set(clv_table *t, const char *key, json_t *value)
@@ -95,12 +110,42 @@ void clv_table_real(clv_table *t, const char *key, double value)
     set(t, key, isfinite(value) ? json_real(value) : json_null());
 }
 
+static void set_unit(clv_table *t, const char *key, unit u)
+{
+    if (t == NULL)
+        return;
+    json_t *scope = json_object_get(t->units, t->scope);
+    if (scope == NULL) {
+        scope = json_object();
+        t->failed |= json_object_set_new(t->units, t->scope, scope) != 0;
+    }
+    t->failed |= json_object_set_new(scope, key, json_integer(u)) != 0;
+}
+
+static unit unit_of(const clv_table *t, const char *scope, const char *key)
+{
+    return (unit)json_integer_value(json_object_get(json_object_get(t->units, scope), key));
+}
+
 void clv_table_bytes(clv_table *t, const char *key, double bytes)
 {
+    set_unit(t, key, BYTES);
     if (bytes == (double)(int64_t)bytes)
         clv_table_int(t, key, (int64_t)bytes);
     else
         clv_table_real(t, key, bytes);
+}
+
+void clv_table_seconds(clv_table *t, const char *key, double seconds)
+{
+    set_unit(t, key, SECONDS);
+    clv_table_real(t, key, seconds);
+}
+
+void clv_table_count(clv_table *t, const char *key, double count)
+{
+    set_unit(t, key, COUNT);
+    clv_table_real(t, key, count);
 }
 
 void clv_table_bool(clv_table *t, const char *key, bool value)
@@ -125,52 +170,120 @@ static void cell_of_list(char cell[CELL_SIZE], const json_t *list)
                                  json_string_value(json_array_get(list, i)));
 }
 
-static void cell_text(char cell[CELL_SIZE], const json_t *value)
+/* Room for the two halves of bytes, "16.3 MiB" and "(17039616)", so that both stand below one another. */
+typedef struct halves {
+    int human, exact;
+} halves;
+
+static void measure_bytes(halves *room, const json_t *value)
+{
+    char text[CLV_QUANTITY_TEXT];
+    double bytes = json_number_value(value);
+    int human = clv_print_bytes(text, sizeof text, bytes);
+    int exact = clv_print_bytes_exactly(text, sizeof text, bytes) - human;
+
+    room->human = human > room->human ? human : room->human;
+    room->exact = exact > room->exact ? exact : room->exact;
+}
+
+static void cell_of_bytes(char cell[CELL_SIZE], const json_t *value, halves room)
+{
+    char human[CLV_QUANTITY_TEXT], both[CLV_QUANTITY_TEXT];
+    int n = clv_print_bytes(human, sizeof human, json_number_value(value));
+
+    clv_print_bytes_exactly(both, sizeof both, json_number_value(value));
+    snprintf(cell, CELL_SIZE, "%*s%*s", room.human, human, room.exact, both + n);
+}
+
+/* Large numbers have all their digits: no exponent. */
+static void cell_of_real(char cell[CELL_SIZE], double value)
+{
+    bool large = fabs(value) >= 1e6 && fabs(value) < 1e15;
+
+    snprintf(cell, CELL_SIZE, large ? "%.0f" : "%.6g", value);
+}
+
+static void cell_text(char cell[CELL_SIZE], const json_t *value, unit u, halves room)
 {
     if (json_is_array(value))
         cell_of_list(cell, value);
     else if (json_is_string(value))
         snprintf(cell, CELL_SIZE, "%s", json_string_value(value));
+    else if (json_is_number(value) && u == BYTES)
+        cell_of_bytes(cell, value, room);
+    else if (json_is_number(value) && u == SECONDS)
+        clv_print_seconds(cell, CELL_SIZE, json_number_value(value));
+    else if (json_is_number(value) && u == COUNT)
+        clv_print_count(cell, CELL_SIZE, json_number_value(value));
     else if (json_is_integer(value))
         snprintf(cell, CELL_SIZE, "%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
-        snprintf(cell, CELL_SIZE, "%.6g", json_real_value(value));
+        cell_of_real(cell, json_real_value(value));
     else
         snprintf(cell, CELL_SIZE, "%s", json_is_true(value) ? "yes" : json_is_false(value) ? "no" : "-");
 }
 
+typedef struct column {
+    const char *key;
+    unit unit;
+    halves room;
+    int width;
+} column;
+
 /* The keys of all rows in order of first use. */
-static int collect_columns(const char *keys[MAX_COLUMNS], int width[MAX_COLUMNS], const json_t *rows)
+static int collect_columns(column columns[MAX_COLUMNS], const clv_table *t)
 {
     int n = 0;
 
-    for (size_t r = 0; r < json_array_size(rows); r++) {
-        json_t *row = json_array_get(rows, r), *value;
+    for (size_t r = 0; r < json_array_size(t->rows); r++) {
+        json_t *row = json_array_get(t->rows, r), *value;
         const char *key;
         json_object_foreach(row, key, value)
         {
-            char cell[CELL_SIZE];
             int c = 0;
-            while (c < n && strcmp(keys[c], key) != 0)
+            while (c < n && strcmp(columns[c].key, key) != 0)
                 c++;
             if (c == MAX_COLUMNS)
                 continue;
-            if (c == n) {
-                keys[n] = key;
-                width[n++] = (int)strlen(key);
-            }
-            cell_text(cell, value);
-            if ((int)strlen(cell) > width[c])
-                width[c] = (int)strlen(cell);
+            if (c == n)
+                columns[n++] = (column){key, unit_of(t, ROWS, key), {0, 0}, (int)strlen(key)};
+            if (columns[c].unit == BYTES)
+                measure_bytes(&columns[c].room, value);
         }
     }
     return n;
 }
 
+static void measure_columns(column *columns, int n, const json_t *rows)
+{
+    for (size_t r = 0; r < json_array_size(rows); r++)
+        for (int c = 0; c < n; c++) {
+            const json_t *value = json_object_get(json_array_get(rows, r), columns[c].key);
+            char cell[CELL_SIZE];
+            if (value == NULL)
+                continue;
+            cell_text(cell, value, columns[c].unit, columns[c].room);
+            if ((int)strlen(cell) > columns[c].width)
+                columns[c].width = (int)strlen(cell);
+        }
+}
+
+/* Bytes below 1 KiB leave the room for exact ones blank. */
+static int length_without_spaces(const char *text)
+{
+    size_t n = strlen(text);
+
+    while (n > 0 && text[n - 1] == ' ')
+        n--;
+    return (int)n;
+}
+
 /* Numbers stand to the right of their column, words to the left. */
 static void print_cell(const char *text, int width, bool number, bool last)
 {
-    if (number)
+    if (number && last)
+        printf("%*s%.*s", width - (int)strlen(text), "", length_without_spaces(text), text);
+    else if (number)
         printf("%*s", width, text);
     else if (last)
         printf("%s", text);
@@ -179,46 +292,55 @@ static void print_cell(const char *text, int width, bool number, bool last)
     printf(last ? "\n" : "  ");
 }
 
-static void print_rows(const json_t *rows)
+static void print_rows(const clv_table *t)
 {
-    const char *keys[MAX_COLUMNS];
-    int width[MAX_COLUMNS];
-    int n = collect_columns(keys, width, rows);
-    const json_t *first = json_array_get(rows, 0);
+    column columns[MAX_COLUMNS];
+    int n = collect_columns(columns, t);
+    const json_t *first = json_array_get(t->rows, 0);
 
+    measure_columns(columns, n, t->rows);
     for (int c = 0; c < n; c++)
-        print_cell(keys[c], width[c], json_is_number(json_object_get(first, keys[c])), c == n - 1);
-    for (size_t r = 0; r < json_array_size(rows); r++)
+        print_cell(columns[c].key, columns[c].width, json_is_number(json_object_get(first, columns[c].key)),
+                   c == n - 1);
+    for (size_t r = 0; r < json_array_size(t->rows); r++)
         for (int c = 0; c < n; c++) {
-            const json_t *value = json_object_get(json_array_get(rows, r), keys[c]);
+            const json_t *value = json_object_get(json_array_get(t->rows, r), columns[c].key);
             char cell[CELL_SIZE] = "";
             if (value != NULL)
-                cell_text(cell, value);
-            print_cell(cell, width[c], json_is_number(value), c == n - 1);
+                cell_text(cell, value, columns[c].unit, columns[c].room);
+            print_cell(cell, columns[c].width, json_is_number(value), c == n - 1);
         }
 }
 
 /* An object's fields stand below its key, indented. */
-static void print_fields(json_t *fields, const json_t *skip, int indent)
+static void print_fields(const clv_table *t, json_t *fields, const char *scope, int indent)
 {
     const char *key;
     json_t *value;
     int width = 0;
+    halves room = {0, 0};
 
-    json_object_foreach(fields, key, value) if (value != skip && !json_is_object(value) && (int)strlen(key) > width)
-        width = (int)strlen(key);
+    json_object_foreach(fields, key, value)
+    {
+        if (value == t->rows || json_is_object(value))
+            continue;
+        if ((int)strlen(key) > width)
+            width = (int)strlen(key);
+        if (unit_of(t, scope, key) == BYTES)
+            measure_bytes(&room, value);
+    }
     json_object_foreach(fields, key, value)
     {
         char cell[CELL_SIZE];
-        if (value == skip)
+        if (value == t->rows)
             continue;
         if (json_is_object(value)) {
             printf("%*s%s\n", indent, "", key);
-            print_fields(value, skip, indent + 2);
+            print_fields(t, value, key, indent + 2);
             continue;
         }
-        cell_text(cell, value);
-        printf("%*s%-*s  %s\n", indent, "", width, key, cell);
+        cell_text(cell, value, unit_of(t, scope, key), room);
+        printf("%*s%-*s  %.*s\n", indent, "", width, key, length_without_spaces(cell), cell);
     }
 }
 
@@ -227,6 +349,7 @@ void clv_table_free(clv_table *t)
     if (t == NULL)
         return;
     json_decref(t->root);
+    json_decref(t->units);
     free(t);
 }
 
@@ -249,19 +372,18 @@ static void print_csv_cell(const json_t *value)
     }
 }
 
-static void print_csv(const json_t *rows)
+static void print_csv(const clv_table *t)
 {
-    const char *keys[MAX_COLUMNS];
-    int width[MAX_COLUMNS];
-    int n = collect_columns(keys, width, rows);
+    column columns[MAX_COLUMNS];
+    int n = collect_columns(columns, t);
 
     for (int c = 0; c < n; c++)
-        printf("%s%s", c > 0 ? "," : "", keys[c]);
+        printf("%s%s", c > 0 ? "," : "", columns[c].key);
     printf("\n");
-    for (size_t r = 0; r < json_array_size(rows); r++) {
+    for (size_t r = 0; r < json_array_size(t->rows); r++) {
         for (int c = 0; c < n; c++) {
             printf(c > 0 ? "," : "");
-            print_csv_cell(json_object_get(json_array_get(rows, r), keys[c]));
+            print_csv_cell(json_object_get(json_array_get(t->rows, r), columns[c].key));
         }
         printf("\n");
     }
@@ -282,7 +404,7 @@ int clv_table_finish_csv(clv_table *t)
     if (!is_complete(t))
         return CLV_EXIT_FAILED;
     if (t->rows != NULL)
-        print_csv(t->rows);
+        print_csv(t);
     clv_table_free(t);
     return CLV_EXIT_OK;
 }
@@ -296,8 +418,8 @@ int clv_table_finish(clv_table *t, bool json)
         printf("\n");
     } else {
         if (t->rows != NULL)
-            print_rows(t->rows);
-        print_fields(t->root, t->rows, 0);
+            print_rows(t);
+        print_fields(t, t->root, TOP, 0);
     }
     clv_table_free(t);
     return CLV_EXIT_OK;

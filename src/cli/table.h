@@ -30,9 +30,12 @@ void clv_table_object(clv_table *t, const char *key);
 void clv_table_text(clv_table *t, const char *key, const char *value);
 void clv_table_texts(clv_table *t, const char *key, const char *const *values, int n);
 void clv_table_int(clv_table *t, const char *key, int64_t value);
-/* Not-a-number and infinities have no JSON form: they become null. */
-/* Bytes: whole numbers as such; an all_reduce over an uneven shape may have a fraction. */
+/* Amounts: exact in JSON and CSV, in text as people read them: bytes as "16.3 MiB (17039616)", seconds as "8.07 us", counts
+ * (of flops) as "633 M". Bytes are whole numbers, but for those of an all_reduce over an uneven shape. */
 void clv_table_bytes(clv_table *t, const char *key, double bytes);
+void clv_table_seconds(clv_table *t, const char *key, double seconds);
+void clv_table_count(clv_table *t, const char *key, double count);
+/* Not-a-number and infinities have no JSON form: they become null. */
 void clv_table_real(clv_table *t, const char *key, double value);
 void clv_table_bool(clv_table *t, const char *key, bool value);
 void clv_table_null(clv_table *t, const char *key);

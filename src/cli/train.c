@@ -232,10 +232,10 @@ static int report(const train_args *a, const clv_trainer *trainer, const clv_tra
     clv_table *t = clv_report_collectives(clv_trainer_program(trainer));
     clv_table_top(t);
     clv_table_real(t, "loss", total->loss);
-    clv_table_real(t, "seconds", total->seconds);
+    clv_table_seconds(t, "seconds", total->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * a->steps) / total->seconds);
     clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
-    clv_table_int(t, "region_bytes_per_rank", clv_program_region_bytes(clv_trainer_program(trainer)));
+    clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(clv_trainer_program(trainer)));
     clv_table_text(t, "checkpoint", a->out);
     return clv_table_finish(t, a->json);
 }

@@ -6,6 +6,7 @@
  * @ is the offset in the region (or = %n: in place of another buffer), + the workspace. */
 #include <stdio.h>
 
+#include "base/quantity.h"
 #include "graph/graph.h"
 #include "program/program.h"
 #include "tensor/text.h"
@@ -38,6 +39,7 @@ static void put_axes(clv_text *t, const clv_program *program, const clv_reshard_
 
 static void put_instruction(clv_text *t, const clv_program *program, const clv_instruction *instruction)
 {
+    char bytes[CLV_QUANTITY_TEXT];
     for (int o = 0; o < instruction->n_out; o++) {
         clv_text_add(t, o ? ", " : "  ");
         put_buffer(t, program, instruction->out[o]);
@@ -48,7 +50,8 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
     } else {
         clv_text_add(t, "%s{", clv_step_name(instruction->step->kind));
         put_axes(t, program, instruction->step);
-        clv_text_add(t, "} %g B ", instruction->step->bytes);
+        clv_print_bytes_exactly(bytes, sizeof bytes, instruction->step->bytes);
+        clv_text_add(t, "} %s ", bytes);
     }
     clv_text_add(t, "(");
     for (int i = 0; i < instruction->n_in; i++)
@@ -67,9 +70,10 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
 size_t clv_program_print(char *out, size_t size, const clv_program *program)
 {
     clv_text t = {.out = out, .size = size};
-    char mesh[512];
+    char mesh[512], region[CLV_QUANTITY_TEXT];
     clv_mesh_print(mesh, sizeof mesh, &program->mesh);
-    clv_text_add(&t, "program on %s, region %lld B\n", mesh, (long long)program->region_bytes);
+    clv_print_bytes_exactly(region, sizeof region, (double)program->region_bytes);
+    clv_text_add(&t, "program on %s, region %s\n", mesh, region);
     for (int b = 0; b < program->n_buffers; b++) {
         if (program->buffers[b].kind == CLV_BUFFER_TEMP)
             continue;

@@ -1,0 +1,103 @@
+/* test_docs.c - what README.md and docs say that a command prints is what it prints. Blocks that begin with "$ cleave" and one of
+ * the commands below are run; "..." stands for the rest of the output. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Commands whose output is the same everywhere: no times of this machine, no files. */
+static const char *const checked[] = {"$ cleave einsum ", "$ cleave reshard ", "$ cleave plan --block ",
+                                      "$ cleave explain --block "};
+
+static const char *path_of(const char *variable)
+{
+    const char *path = getenv(variable);
+    assert_non_null(path);
+    return path;
+}
+
+static bool is_checked(const char *line)
+{
+    for (size_t i = 0; i < sizeof checked / sizeof checked[0]; i++)
+        if (strncmp(line, checked[i], strlen(checked[i])) == 0)
+            return true;
+    return strncmp(line, "$ cleave bench block ", 21) == 0 && strstr(line, " --program") != NULL;
+}
+
+/* Compares the lines up to the closing fence with those of the command. */
+static void check_block(FILE *doc, const char *where, const char *command)
+{
+    char with_path[8192], want[8192], got[8192];
+    snprintf(with_path, sizeof with_path, "PATH='%s':\"$PATH\"; %s", path_of("CLV_BUILD_DIR"), command);
+    FILE *pipe = popen(with_path, "r");
+    assert_non_null(pipe);
+    bool rest = false;
+    while (fgets(want, sizeof want, doc) && strncmp(want, "```", 3) != 0 && !rest) {
+        rest = strcmp(want, "...\n") == 0;
+        if (rest)
+            continue;
+        if (!fgets(got, sizeof got, pipe))
+            fail_msg("%s: %s prints nothing where '%s' is documented", where, command, want);
+        else if (strcmp(got, want) != 0)
+            fail_msg("%s: %s prints\n%sbut documented is\n%s", where, command, got, want);
+    }
+    if (!rest && fgets(got, sizeof got, pipe))
+        fail_msg("%s: %s prints more than is documented: %s", where, command, got);
+    while (fgets(got, sizeof got, pipe))
+        ;
+    pclose(pipe);
+}
+
+/* Returns how many blocks were checked. */
+static int check_file(const char *path)
+{
+    char line[8192];
+    int n = 0;
+    FILE *doc = fopen(path, "r");
+    if (!doc)
+        fail_msg("%s cannot be read", path);
+    while (doc && fgets(line, sizeof line, doc)) {
+        line[strcspn(line, "\n")] = '\0';
+        if (!is_checked(line))
+            continue;
+        check_block(doc, path, line + 2);
+        n++;
+    }
+    fclose(doc);
+    return n;
+}
+
+static void test_outputs(void **state)
+{
+    char path[4096];
+    int n = 0;
+    (void)state;
+    snprintf(path, sizeof path, "%s/README.md", path_of("CLV_SOURCE_DIR"));
+    n += check_file(path);
+    snprintf(path, sizeof path, "%s/docs", path_of("CLV_SOURCE_DIR"));
+    DIR *folder = opendir(path);
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        size_t length = strlen(entry->d_name);
+        if (length < 4 || strcmp(entry->d_name + length - 3, ".md") != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/docs/%s", path_of("CLV_SOURCE_DIR"), entry->d_name);
+        n += check_file(path);
+    }
+    closedir(folder);
+    assert_true(n >= 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_outputs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
