@@ -190,28 +190,34 @@ static bool visible(const clv_attention_args *a, int64_t b, int64_t i, int64_t j
 
 static double score(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j)
 {
-    if (!visible(a, b, i, j))
-        return -INFINITY;
     return (double)a->scale * dot(a, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, j, c));
 }
 
-/* log(sum_j exp(score)), -inf when nothing is visible. */
+/* log(sum_j exp(score)) over what is visible; -inf when nothing is, NaN where a score is, or the largest is infinite. */
 static double log_sum_exp(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i)
 {
     double max = -INFINITY, sum = 0;
-    for (int64_t j = 0; j < a->k_rows; j++)
-        max = fmax(max, score(a, b, h, c, i, j));
-    if (max == -INFINITY)
+    bool any = false;
+    for (int64_t j = 0; j < a->k_rows; j++) {
+        if (!visible(a, b, i, j))
+            continue;
+        double s = score(a, b, h, c, i, j);
+        max = s > max || isnan(s) ? s : max; /* a NaN stays: nothing is greater */
+        any = true;
+    }
+    if (!any)
         return max;
     for (int64_t j = 0; j < a->k_rows; j++)
-        sum += exp(score(a, b, h, c, i, j) - max);
+        if (visible(a, b, i, j))
+            sum += exp(score(a, b, h, c, i, j) - max);
     return max + log(sum);
 }
 
+/* Of a visible key. */
 static double probability(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j,
                           double lse)
 {
-    return lse == -INFINITY ? 0.0 : exp(score(a, b, h, c, i, j) - lse);
+    return exp(score(a, b, h, c, i, j) - lse);
 }
 
 static void reference_row(const clv_attention_args *a, int64_t b, int64_t h, int64_t i)
@@ -221,8 +227,10 @@ static void reference_row(const clv_attention_args *a, int64_t b, int64_t h, int
     double out[CLV_ATTENTION_MAX_DIM] = {0};
 
     for (int64_t j = 0; j < a->k_rows; j++) {
+        if (!visible(a, b, i, j))
+            continue;
         double p = probability(a, b, h, c, i, j, lse);
-        for (int64_t d = 0; p != 0 && d < a->head_dim; d++)
+        for (int64_t d = 0; d < a->head_dim; d++)
             out[d] += p * clv_dtype_load(a->dtype, a->v.data, at(&a->v, b, j, c) + d);
     }
     for (int64_t d = 0; d < a->head_dim; d++)
@@ -248,8 +256,11 @@ static void reference_dq(const clv_attention_args *a, int64_t b, int64_t h, int6
     double dq[CLV_ATTENTION_MAX_DIM] = {0};
 
     for (int64_t j = 0; j < a->k_rows; j++)
-        delta += probability(a, b, h, c, i, j, lse) * dot(a, a->d_out.data, row, a->v.data, at(&a->v, b, j, c));
+        if (visible(a, b, i, j))
+            delta += probability(a, b, h, c, i, j, lse) * dot(a, a->d_out.data, row, a->v.data, at(&a->v, b, j, c));
     for (int64_t j = 0; j < a->k_rows; j++) {
+        if (!visible(a, b, i, j))
+            continue;
         double dp = dot(a, a->d_out.data, row, a->v.data, at(&a->v, b, j, c));
         double ds = probability(a, b, h, c, i, j, lse) * (dp - delta);
         for (int64_t d = 0; d < a->head_dim; d++)
@@ -270,10 +281,12 @@ static void reference_dkv(const clv_attention_args *a, int64_t b, int64_t c, int
 
     for (int64_t h = first; h < first + n; h++)
         for (int64_t i = 0; i < a->q_rows; i++) {
+            if (!visible(a, b, i, j))
+                continue;
             const double *term = terms + 2 * ((b * a->heads + h) * a->q_rows + i);
             double p = probability(a, b, h, c, i, j, term[0]);
             double dp = dot(a, a->d_out.data, at(&a->d_out, b, i, h), a->v.data, at(&a->v, b, j, c));
-            for (int64_t d = 0; p != 0 && d < a->head_dim; d++) {
+            for (int64_t d = 0; d < a->head_dim; d++) {
                 dk[d] += a->scale * p * (dp - term[1]) * clv_dtype_load(a->dtype, a->q.data, at(&a->q, b, i, h) + d);
                 dv[d] += p * clv_dtype_load(a->dtype, a->d_out.data, at(&a->d_out, b, i, h) + d);
             }

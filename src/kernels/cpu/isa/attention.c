@@ -133,42 +133,126 @@ static void store_block(const clv_attention_args *a, const clv_attention_view *v
                a->head_dim, scale);
 }
 
-static bool attended(const clv_attention_args *a, int64_t b, int64_t key)
+/* ---------------------------------------------------------------------------------------- who sees which key */
+
+/* Keys [key, key + n) and `lanes` query rows from `row` on, of batch row b. Lanes [from[j], to[j]) see key j. */
+typedef struct pairs {
+    const clv_attention_args *a;
+    int64_t b, row, lanes, key, n;
+    bool hidden; /* some of these keys from some of these rows; else from and to are not set */
+    int32_t from[KEYS], to[KEYS];
+} pairs;
+
+static int64_t clamp(int64_t n, int64_t hi)
 {
-    return !a->key_mask || a->key_mask[b * a->k_rows + key];
+    n = n < hi ? n : hi;
+    return n > 0 ? n : 0;
 }
 
-/* Rows [key, key + n) of k and v. Those that the mask hides read as zeros, whatever a cache holds there: their p is 0,
- * but 0 * NaN is not. */
-static void load_keys(float *k, float *v, const clv_attention_args *a, int64_t b, int64_t key, int64_t c, int64_t n)
+static void find_lanes(pairs *x)
 {
-    size_t row = (size_t)clv_attention_padded(a->head_dim);
-    load_block(k, a, &a->k, b, key, c, n, round_up(n, DOTS), 1.0f);
-    load_block(v, a, &a->v, b, key, c, n, n, 1.0f);
-    for (int64_t j = 0; a->key_mask && j < n; j++)
-        if (!attended(a, b, key + j)) {
-            memset(k + (size_t)j * row, 0, row * sizeof *k);
-            memset(v + (size_t)j * row, 0, row * sizeof *v);
+    const clv_attention_args *a = x->a;
+    const uint8_t *mask = a->key_mask ? a->key_mask + x->b * a->k_rows + x->key : NULL;
+    int64_t ahead = x->key - clv_attention_place(a, x->b, x->row); /* of the first row */
+    int64_t reach = a->window ? min_of(a->window, INT64_MAX / 2) : INT64_MAX / 2;
+    for (int64_t j = 0; j < x->n; j++) {
+        int64_t from = a->causal ? clamp(ahead + j, x->lanes) : 0;
+        int64_t to = clamp(ahead + j + reach, x->lanes);
+        x->from[j] = (int32_t)from;
+        x->to[j] = (int32_t)(to > from && (!mask || mask[j]) ? to : from);
+    }
+}
+
+/* As many of keys [key, keys) as a block has. */
+static void pairs_find(pairs *x, const clv_attention_args *a, int64_t b, int64_t row, int64_t lanes, int64_t key,
+                       int64_t keys)
+{
+    int64_t place = clv_attention_place(a, b, row);
+    x->a = a;
+    x->b = b;
+    x->row = row;
+    x->lanes = lanes;
+    x->key = key;
+    x->n = min_of(KEYS, keys - key);
+    x->hidden = (a->causal && key + x->n - 1 > place) || (a->window && key <= place + lanes - 1 - a->window) ||
+                (a->key_mask && memchr(a->key_mask + b * a->k_rows + key, 0, (size_t)x->n));
+    if (x->hidden)
+        find_lanes(x);
+}
+
+/* st [n, ROWS] = value where the row of a lane does not see the key. */
+static void hide(float *st, float value, const pairs *x)
+{
+    for (int64_t j = 0; x->hidden && j < x->n; j++) {
+        for (int64_t i = 0; i < x->from[j]; i++)
+            st[j * ROWS + i] = value;
+        for (int64_t i = x->to[j]; i < x->lanes; i++)
+            st[j * ROWS + i] = value;
+    }
+}
+
+/* The block's rows of k and v. Those that none of the queries sees read as zeros, whatever a cache holds there: their p
+ * is 0, but 0 * NaN is not. */
+static void load_keys(float *k, float *v, const pairs *x, int64_t c)
+{
+    size_t width = (size_t)clv_attention_padded(x->a->head_dim);
+    load_block(k, x->a, &x->a->k, x->b, x->key, c, x->n, round_up(x->n, DOTS), 1.0f);
+    load_block(v, x->a, &x->a->v, x->b, x->key, c, x->n, x->n, 1.0f);
+    for (int64_t j = 0; x->hidden && j < x->n; j++)
+        if (x->from[j] == x->to[j]) {
+            memset(k + (size_t)j * width, 0, width * sizeof *k);
+            memset(v + (size_t)j * width, 0, width * sizeof *v);
         }
 }
 
-/* st [n, ROWS]: -inf where key `key + j` is not visible to query row `row + lane`. */
-static void hide(float *st, const clv_attention_args *a, int64_t b, int64_t key, int64_t n, int64_t row, int64_t lanes)
+/* Whether n floats, a multiple of CLV_ATTENTION_PAD, are neither NaN nor infinite: 0 * x is 0 for such alone. */
+static bool all_finite(const float *block, int64_t n)
 {
-    int64_t place = clv_attention_place(a, b, row);
-    bool all_past = !a->causal || key + n - 1 <= place, all_near = !a->window || key > place + lanes - 1 - a->window;
-    if (!a->key_mask && all_past && all_near)
+    enum { SIDE_BY_SIDE = CLV_ATTENTION_PAD / VF_LANES };
+    vf sum[2 * SIDE_BY_SIDE];
+    int64_t i = 0;
+    CLV_UNROLL for (int s = 0; s < 2 * SIDE_BY_SIDE; s++) sum[s] = vf_set1(0.0f);
+    for (; n - i >= 2 * CLV_ATTENTION_PAD; i += 2 * CLV_ATTENTION_PAD)
+        CLV_UNROLL for (int s = 0; s < 2 * SIDE_BY_SIDE; s++) sum[s] =
+            vf_fma(vf_load(block + i + s * VF_LANES), vf_set1(0.0f), sum[s]);
+    for (; i < n; i += VF_LANES)
+        sum[0] = vf_fma(vf_load(block + i), vf_set1(0.0f), sum[0]);
+    CLV_UNROLL for (int s = 1; s < 2 * SIDE_BY_SIDE; s++) sum[0] = vf_add(sum[0], sum[s]);
+    return vf_sum(sum[0]) == 0.0f;
+}
+
+/* The zeros that P^T and dS^T have for hidden pairs keep finite factors out of a product, but not NaN and infinity. Where a
+ * block has both, each key takes the rows that see it alone; every sum has the order that `product` gives it. */
+
+/* ct [D, ROWS] += sum over keys of k^T [D, n] st [n, ROWS]. */
+static void sum_keys(float *ct, const float *k, const float *st, const pairs *x)
+{
+    int64_t width = clv_attention_padded(x->a->head_dim);
+    if (!x->hidden || all_finite(k, x->n * width)) {
+        product(ct, ROWS, k, 1, width, st, ROWS, x->a->head_dim, x->lanes, x->n, true);
         return;
-    for (int64_t j = 0; j < n; j++) {
-        int64_t hidden = a->causal ? min_of(key + j - place, lanes) : 0; /* rows before the key */
-        int64_t far = a->window ? key + j + a->window - place : lanes;   /* the first row that is too far behind it */
-        if (!attended(a, b, key + j))
-            hidden = lanes;
-        for (int64_t i = 0; i < hidden; i++)
-            st[j * ROWS + i] = -INFINITY;
-        for (int64_t i = far > 0 ? far : 0; i < lanes; i++)
-            st[j * ROWS + i] = -INFINITY;
     }
+    for (int64_t j = 0; j < x->n; j++) {
+        for (int64_t d = 0; x->from[j] < x->to[j] && d < x->a->head_dim; d++) {
+            float sum[ROWS], *to = ct + d * ROWS;
+            for (int64_t l = 0; l < x->lanes; l += VF_LANES)
+                vf_store(sum + l, vf_fma(vf_set1(k[j * width + d]), vf_load(st + j * ROWS + l), vf_load(to + l)));
+            memcpy(to + x->from[j], sum + x->from[j], (size_t)(x->to[j] - x->from[j]) * sizeof *sum);
+        }
+    }
+}
+
+/* c [n, Dp] += sum over rows of st [n, rows] q [rows, Dp]. */
+static void sum_rows(float *c, const float *st, const float *q, int64_t rows, bool finite, const pairs *x)
+{
+    int64_t width = clv_attention_padded(x->a->head_dim);
+    if (!x->hidden || finite) {
+        product(c, width, st, ROWS, 1, q, width, x->n, width, rows, true);
+        return;
+    }
+    for (int64_t j = 0; j < x->n; j++)
+        product(c + j * width, width, st + j * ROWS + x->from[j], ROWS, 1, q + x->from[j] * width, width, 1, width,
+                min_of(x->to[j], rows) - x->from[j], true);
 }
 
 /* ------------------------------------------------------------------------------------------------ forward */
@@ -221,6 +305,20 @@ static void softmax_step(const forward_space *w, int64_t n, int64_t lanes, int64
     }
 }
 
+/* The sum of exp(score - max) is 0 where a row sees nothing, and where all that it sees scores -inf: there p is 0 / 0. */
+static float sum_of(float sum, const clv_attention_args *a, int64_t b, int64_t row)
+{
+    pairs x;
+    int64_t keys = sum == 0.0f ? clv_attention_visible(a, b, row + 1) : 0;
+    for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
+        pairs_find(&x, a, b, row, 1, key, keys);
+        for (int64_t j = 0; j < x.n; j++)
+            if (!x.hidden || x.from[j] < x.to[j])
+                return NAN;
+    }
+    return sum;
+}
+
 static float log_sum(float max, float sum)
 {
     return sum == 0.0f ? -INFINITY : max + logf(sum);
@@ -234,6 +332,7 @@ static float inverse(float sum)
 void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, float *workspace, int64_t b, int64_t h,
                                                int64_t row)
 {
+    pairs x;
     forward_space w = forward_layout(workspace, a->head_dim);
     int64_t width = clv_attention_padded(a->head_dim);
     int64_t rows = min_of(ROWS, a->q_rows - row);
@@ -249,14 +348,15 @@ void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, floa
         w.sum[i] = 0.0f;
     }
     for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
-        int64_t n = min_of(KEYS, keys - key);
-        load_keys(w.k, w.v, a, b, key, c, n);
-        product(w.st, ROWS, w.k, width, 1, w.qt, ROWS, n, lanes, a->head_dim, false);
-        hide(w.st, a, b, key, n, row, lanes);
-        softmax_step(&w, n, lanes, width);
-        product(w.ot, ROWS, w.v, 1, width, w.st, ROWS, a->head_dim, lanes, n, true);
+        pairs_find(&x, a, b, row, lanes, key, keys);
+        load_keys(w.k, w.v, &x, c);
+        product(w.st, ROWS, w.k, width, 1, w.qt, ROWS, x.n, lanes, a->head_dim, false);
+        hide(w.st, -INFINITY, &x);
+        softmax_step(&w, x.n, lanes, width);
+        sum_keys(w.ot, w.v, w.st, &x);
     }
     for (int64_t i = 0; i < rows; i++) {
+        w.sum[i] = sum_of(w.sum[i], a, b, row + i);
         if (a->lse)
             a->lse[(b * a->heads + h) * a->q_rows + row + i] = log_sum(w.max[i], w.sum[i]);
         w.sum[i] = inverse(w.sum[i]);
@@ -333,14 +433,9 @@ static void decode_step(const decode_space *w, int64_t g, int64_t width)
     w->max[g] = max;
 }
 
-/* Whether the window of the one query row ends after the key. */
-static bool is_far(const clv_attention_args *a, int64_t b, int64_t key)
-{
-    return a->window && key <= clv_attention_place(a, b, 0) - a->window;
-}
-
 void CLV_ISA_NAME(clv_attention_decode)(const clv_attention_args *a, float *workspace, int64_t b, int64_t h, int64_t n)
 {
+    pairs x;
     decode_space w = decode_layout(workspace, a->head_dim);
     int64_t width = clv_attention_padded(a->head_dim);
     int64_t c = (a->head_offset + h) / a->group - a->kv_offset;
@@ -356,18 +451,19 @@ void CLV_ISA_NAME(clv_attention_decode)(const clv_attention_args *a, float *work
         w.sum[g] = 0.0f;
     }
     for (int64_t key = clv_attention_first(a, b, 0); key < keys; key += KEYS) {
-        int64_t count = min_of(KEYS, keys - key);
-        load_keys(w.k, w.v, a, b, key, c, count);
+        pairs_find(&x, a, b, 0, 1, key, keys);
+        load_keys(w.k, w.v, &x, c);
         for (int64_t g = 0; g < n; g++) {
-            dots(w.p + g * KEYS, w.q + g * width, w.k, count, width);
-            for (int64_t j = 0; (a->key_mask || a->window) && j < count; j++)
-                if (!attended(a, b, key + j) || is_far(a, b, key + j))
+            dots(w.p + g * KEYS, w.q + g * width, w.k, x.n, width);
+            for (int64_t j = 0; x.hidden && j < x.n; j++)
+                if (x.from[j] == x.to[j])
                     w.p[g * KEYS + j] = -INFINITY;
             decode_step(&w, g, width);
         }
-        product(w.o, width, w.p, KEYS, 1, w.v, width, n, width, count, true);
+        product(w.o, width, w.p, KEYS, 1, w.v, width, n, width, x.n, true);
     }
     for (int64_t g = 0; g < n; g++) {
+        w.sum[g] = sum_of(w.sum[g], a, b, 0);
         if (a->lse)
             a->lse[b * a->heads + h + g] = log_sum(w.max[g], w.sum[g]);
         store_block(a, &a->out, b, 0, h + g, 1, w.o + g * width, inverse(w.sum[g]));
@@ -439,6 +535,7 @@ static void probability_step(const backward_space *w, int64_t n, int64_t lanes)
 static void backward_block(const backward_space *w, const clv_attention_args *a, int64_t b, int64_t c, int64_t h,
                            int64_t row)
 {
+    pairs x;
     int64_t width = clv_attention_padded(a->head_dim);
     int64_t rows = min_of(ROWS, a->q_rows - row);
     int64_t lanes = round_up(rows, VF_LANES);
@@ -450,16 +547,18 @@ static void backward_block(const backward_space *w, const clv_attention_args *a,
     transpose(w->d_ot, ROWS, w->d_out, width, lanes, width);
     row_terms(w, a, b, h, row, rows);
     memset(w->dqt, 0, (size_t)(width * ROWS) * sizeof *w->dqt);
+    bool finite = all_finite(w->q, rows * width) && all_finite(w->d_out, rows * width);
     for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
-        int64_t n = min_of(KEYS, keys - key);
-        load_keys(w->k, w->v, a, b, key, c, n);
-        product(w->pt, ROWS, w->k, width, 1, w->qt, ROWS, n, lanes, a->head_dim, false);
-        product(w->dst, ROWS, w->v, width, 1, w->d_ot, ROWS, n, lanes, a->head_dim, false);
-        hide(w->pt, a, b, key, n, row, lanes);
-        probability_step(w, n, lanes);
-        product(w->dv + key * width, width, w->pt, ROWS, 1, w->d_out, width, n, width, rows, true);
-        product(w->dk + key * width, width, w->dst, ROWS, 1, w->q, width, n, width, rows, true);
-        product(w->dqt, ROWS, w->k, 1, width, w->dst, ROWS, a->head_dim, lanes, n, true);
+        pairs_find(&x, a, b, row, lanes, key, keys);
+        load_keys(w->k, w->v, &x, c);
+        product(w->pt, ROWS, w->k, width, 1, w->qt, ROWS, x.n, lanes, a->head_dim, false);
+        product(w->dst, ROWS, w->v, width, 1, w->d_ot, ROWS, x.n, lanes, a->head_dim, false);
+        probability_step(w, x.n, lanes);
+        hide(w->pt, 0.0f, &x); /* exp(-inf - NaN) and 0 * (NaN - delta) would be NaN */
+        hide(w->dst, 0.0f, &x);
+        sum_rows(w->dv + key * width, w->pt, w->d_out, rows, finite, &x);
+        sum_rows(w->dk + key * width, w->dst, w->q, rows, finite, &x);
+        sum_keys(w->dqt, w->k, w->dst, &x);
     }
     transpose(w->qt, width, w->dqt, ROWS, width, lanes);
     store_block(a, &a->dq, b, row, h, rows, w->qt, a->scale);
