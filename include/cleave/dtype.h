@@ -49,6 +49,9 @@ CLV_API void clv_dtype_store(clv_dtype dtype, void *buffer, int64_t i, double va
 /** Converts count elements; ranges do not overlap. Float to integer truncates; anything to bool is != 0. */
 CLV_API void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t count);
 
+/** The first of count elements that is infinite or NaN; -1 when there is none (integers are finite). */
+CLV_API int64_t clv_dtype_first_nonfinite(clv_dtype dtype, const void *buffer, int64_t count);
+
 #ifdef __cplusplus
 }
 #endif

@@ -33,6 +33,11 @@ typedef struct clv_session_options {
     clv_state_source *source; /**< where they come from otherwise; NULL: nowhere */
     void *source_arg;         /**< borrowed until the session ends */
     int trace;                /**< nonzero: each instruction is timed, see clv_session_instruction_seconds */
+    int find_nonfinite;       /**< nonzero: a run fails (CLV_ENONFINITE) after the first instruction whose result is
+                                   infinite or NaN, naming op, tensor, rank and global index; or the input or state that
+                                   held such a value before. Minus infinity is no finding where it stands for "none":
+                                   partial maxima, attention's log-sum of rows that see no key. Reads each result once
+                                   more. */
 } clv_session_options;
 
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,

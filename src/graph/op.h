@@ -145,6 +145,7 @@ struct clv_op_def {
     size_t (*workspace)(const clv_op *op, const clv_view *in, const clv_view *out);
     int8_t in_place[CLV_MAX_OUT]; /* 1 + the operand whose buffer result i may take over; 0: none */
     clv_status (*run[CLV_DEVICE_COUNT])(const clv_call *call, clv_error *err);
+    uint32_t may_be_lowest; /* bit i: result i is minus infinity where there is nothing (a row that sees no key) */
     /* The layout a constraint states, from its attrs. Such an op is emitted as a reshard and never run; NULL: none. */
     const clv_layout *(*constraint)(const clv_op *op);
     /* Whether the op is the sum of its two operands; NULL: never. */

@@ -356,6 +356,7 @@ const clv_op_def clv_op_attention = {
     .gradient = attention_gradient,
     .cost = attention_cost,
     .workspace = attention_workspace,
+    .may_be_lowest = 1u << 1,
     .run = {[CLV_CPU] = attention_run},
 };
 

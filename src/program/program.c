@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "tensor/text.h"
 
 void clv_program_free(clv_program *program)
 {
@@ -89,6 +90,35 @@ bool clv_program_sole_reader(const clv_program *program, const clv_instruction *
         if (other != k && instruction->in[other] >= 0 && clv_program_root(program, instruction->in[other]) == root)
             return false;
     return true;
+}
+
+/* "the all_gather of x", "result 1 of layers.0.attention.attention". */
+static void describe_result(clv_text *t, const clv_instruction *made, int result)
+{
+    if (!made->op)
+        clv_text_add(t, "the %s of %s", clv_step_name(made->step->kind), made->tensor);
+    else if (made->n_out > 1)
+        clv_text_add(t, "result %d of %s", result, made->name);
+    else
+        clv_text_add(t, "the result of %s", made->name);
+}
+
+void clv_buffer_describe(char *out, size_t size, const clv_program *program, int b)
+{
+    const clv_buffer *buffer = &program->buffers[b], *root = &program->buffers[clv_program_root(program, b)];
+    clv_text t = {.out = out, .size = size};
+    if (buffer->kind != CLV_BUFFER_TEMP)
+        clv_text_add(&t, "%s '%s'", buffer->kind == CLV_BUFFER_STATE ? "state" : "input", buffer->name);
+    for (int i = 0; buffer->kind == CLV_BUFFER_TEMP && i < program->n_instructions; i++)
+        for (int o = 0; o < program->instructions[i].n_out; o++)
+            if (program->instructions[i].out[o] == b)
+                describe_result(&t, &program->instructions[i], o);
+    if (root != buffer && root->kind == CLV_BUFFER_STATE)
+        clv_text_add(&t, " (kept as state '%s')", root->name);
+    for (int o = 0; o < program->n_outputs; o++)
+        if (program->outputs[o].buffer == b)
+            clv_text_add(&t, " (output '%s')", program->outputs[o].name);
+    clv_text_end(&t);
 }
 
 int64_t clv_view_elems(const clv_view *view)

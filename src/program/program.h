@@ -84,6 +84,9 @@ clv_type clv_local_type(const clv_type *type, const clv_layout *layout);
 /* Bytes that hold the largest shard, as they are allocated. */
 int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout);
 
+/* Names a buffer for a message: "state 'w'", "result 1 of layers.0.attention.attention (output 'lse')"; truncates. */
+void clv_buffer_describe(char *out, size_t size, const clv_program *program, int b);
+
 /* The buffer that holds the memory of b. */
 int clv_program_root(const clv_program *program, int b);
 /* Whether no other operand of the instruction lies in the memory of operand k: only then may a result take it over. */

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/wait.h"
+#include "runtime/finite.h"
 #include "tensor/view.h"
 
 /* Below this many bytes every rank reduces the whole tensor itself: one barrier less than sharing the work. */
@@ -19,9 +20,14 @@ typedef struct rank_state {
     clv_rank_times *times;
 } rank_state;
 
+const clv_view *clv_loaded_view(const clv_loaded *loaded, int rank, int b)
+{
+    return &loaded->views[(int64_t)rank * loaded->program->n_buffers + b];
+}
+
 static const clv_view *view_of(const rank_state *r, int rank, int buffer)
 {
-    return &r->loaded->views[(int64_t)rank * r->loaded->program->n_buffers + buffer];
+    return clv_loaded_view(r->loaded, rank, buffer);
 }
 
 static clv_shard shard_of(const clv_view *view)
@@ -168,11 +174,16 @@ clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_r
         .loaded = loaded, .rank = rank, .comm = comm, .backend = clv_comm_get_backend(comm), .times = times};
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
+        clv_nonfinite before = {.buffer = -1};
         clv_comm_note(comm, instruction->name);
+        if (loaded->lowest)
+            CLV_TRY(clv_finite_before(&before, loaded, rank, i, err));
         int64_t start = loaded->instruction_ns ? clv_now_ns() : 0;
         CLV_TRY(instruction->op ? run_op(&r, instruction, err) : run_step(&r, instruction, err));
         if (loaded->instruction_ns)
             loaded->instruction_ns[(int64_t)rank * program->n_instructions + i] += clv_now_ns() - start;
+        if (loaded->lowest)
+            CLV_TRY(clv_finite_after(&before, loaded, rank, i, err));
     }
     return CLV_OK;
 }

@@ -14,8 +14,12 @@ typedef struct clv_loaded {
     int *group_set;          /* [n_groups] the comm's group sets */
     void **peers;            /* [n_ranks * n_ranks] a rank's scratch for its group's buffers */
     int64_t *instruction_ns; /* [n_ranks * n_instructions] spent so far; NULL: not traced */
+    bool *lowest;            /* [n_buffers] as finite.h says; NULL: results may be infinite or NaN */
     int64_t runs;
 } clv_loaded;
+
+/* Buffer b on a rank. */
+const clv_view *clv_loaded_view(const clv_loaded *loaded, int rank, int b);
 
 /* Where a rank's time went, nanoseconds. */
 typedef struct clv_rank_times {

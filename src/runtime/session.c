@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/pages.h"
 #include "base/wait.h"
+#include "runtime/finite.h"
 #include "tensor/view.h"
 
 /* ---- opening and closing ---- */
@@ -25,6 +26,7 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
     session->source = options->source;
     session->source_arg = options->source_arg;
     session->trace = options->trace != 0;
+    session->find_nonfinite = options->find_nonfinite != 0;
     session->times = calloc((size_t)session->n_ranks, sizeof *session->times);
     clv_team_options team = {.threads_per_rank = options->threads_per_rank > 0 ? options->threads_per_rank : 1,
                              .pin = options->no_pinning ? 0 : -1,
@@ -48,6 +50,7 @@ static void free_loaded(clv_loaded *loaded)
     free(loaded->group_set);
     free(loaded->peers);
     free(loaded->instruction_ns);
+    free(loaded->lowest);
     free(loaded);
 }
 
@@ -107,8 +110,9 @@ static clv_status add_group_set(int *set, clv_session *session, const clv_group_
     return status;
 }
 
-static clv_status allocate(clv_loaded *loaded, const clv_program *program, int n_ranks, bool trace, clv_error *err)
+static clv_status allocate(clv_loaded *loaded, const clv_session *session, const clv_program *program, clv_error *err)
 {
+    int n_ranks = session->n_ranks;
     loaded->program = program;
     loaded->n_ranks = n_ranks;
     size_t n_views = (size_t)n_ranks * (size_t)program->n_buffers + 1;
@@ -116,10 +120,13 @@ static clv_status allocate(clv_loaded *loaded, const clv_program *program, int n
     loaded->views = calloc(n_views, sizeof *loaded->views);
     loaded->group_set = calloc((size_t)program->n_groups + 1, sizeof *loaded->group_set);
     loaded->peers = calloc((size_t)n_ranks * (size_t)n_ranks, sizeof *loaded->peers);
-    if (trace)
+    if (session->trace)
         loaded->instruction_ns =
             calloc((size_t)n_ranks * (size_t)program->n_instructions + 1, sizeof *loaded->instruction_ns);
-    if (!loaded->region || !loaded->views || !loaded->group_set || !loaded->peers || (trace && !loaded->instruction_ns))
+    if (session->find_nonfinite)
+        loaded->lowest = clv_finite_lowest(program);
+    if (!loaded->region || !loaded->views || !loaded->group_set || !loaded->peers ||
+        (session->trace && !loaded->instruction_ns) || (session->find_nonfinite && !loaded->lowest))
         return clv_fail_memory(err, "a loaded program", n_views * sizeof *loaded->views);
     size_t bytes = program->region_bytes > 0 ? (size_t)program->region_bytes : CLV_REGION_ALIGN;
     for (int r = 0; r < n_ranks; r++) { /* not touched here: pages go where the rank that writes them first runs */
@@ -171,7 +178,7 @@ static clv_status load_new(clv_loaded **out, clv_session *session, const clv_pro
         free(loaded);
         return clv_fail_memory(err, "a loaded program", sizeof *loaded);
     }
-    clv_status status = allocate(loaded, program, session->n_ranks, session->trace, err);
+    clv_status status = allocate(loaded, session, program, err);
     for (int g = 0; status == CLV_OK && g < program->n_groups; g++)
         status = add_group_set(&loaded->group_set[g], session, &program->groups[g], err);
     if (status == CLV_OK)
@@ -243,11 +250,6 @@ static clv_shard whole_of(const clv_type *type)
     return whole;
 }
 
-static const clv_view *rank_view(const clv_loaded *loaded, int rank, int buffer)
-{
-    return &loaded->views[(int64_t)rank * loaded->program->n_buffers + buffer];
-}
-
 static void bind_inputs(const run_job *job, int rank)
 {
     const clv_program *program = job->loaded->program;
@@ -257,8 +259,9 @@ static void bind_inputs(const run_job *job, int rank)
             continue;
         clv_shard whole = whole_of(&buffer->type);
         clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
-        clv_box_copy(rank_view(job->loaded, rank, b)->data, &shard, bound(job->inputs, job->n_inputs, buffer->name),
-                     &whole, &shard, clv_dtype_size(buffer->type.dtype));
+        clv_box_copy(clv_loaded_view(job->loaded, rank, b)->data, &shard,
+                     bound(job->inputs, job->n_inputs, buffer->name), &whole, &shard,
+                     clv_dtype_size(buffer->type.dtype));
     }
 }
 
@@ -273,7 +276,7 @@ static void copy_outputs(const run_job *job, int rank)
             continue;
         clv_shard whole = whole_of(&buffer->type);
         clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
-        clv_box_copy(data, &whole, rank_view(job->loaded, rank, program->outputs[o].buffer)->data, &shard, &shard,
+        clv_box_copy(data, &whole, clv_loaded_view(job->loaded, rank, program->outputs[o].buffer)->data, &shard, &shard,
                      clv_dtype_size(buffer->type.dtype));
     }
 }

@@ -159,3 +159,41 @@ void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, 
         for (int64_t i = 0; i < count; i++)
             b->store(out, i, a->load(in, i));
 }
+
+/* Whether any element's exponent is all ones, which says infinite or NaN; a loop that vectorises. */
+#define ANY_NONFINITE(dtype, type, exponent)                                                                           \
+    static int any_nonfinite_##dtype(const void *buffer, int64_t count)                                                \
+    {                                                                                                                  \
+        type any = 0;                                                                                                  \
+        for (int64_t i = 0; i < count; i++) {                                                                          \
+            type x;                                                                                                    \
+            memcpy(&x, (const char *)buffer + i * (int64_t)sizeof x, sizeof x);                                        \
+            any |= (type)((x & (exponent)) == (exponent));                                                             \
+        }                                                                                                              \
+        return any != 0;                                                                                               \
+    }
+
+ANY_NONFINITE(f32, uint32_t, UINT32_C(0x7f800000))
+ANY_NONFINITE(bf16, uint16_t, 0x7f80)
+ANY_NONFINITE(f64, uint64_t, UINT64_C(0x7ff0000000000000))
+ANY_NONFINITE(f16, uint16_t, 0x7c00)
+
+int64_t clv_dtype_first_nonfinite(clv_dtype dtype, const void *buffer, int64_t count)
+{
+    enum { CHUNK = 1024 };
+    static int (*const any[CLV_DTYPE_COUNT])(const void *, int64_t) = {[CLV_F32] = any_nonfinite_f32,
+                                                                       [CLV_BF16] = any_nonfinite_bf16,
+                                                                       [CLV_F64] = any_nonfinite_f64,
+                                                                       [CLV_F16] = any_nonfinite_f16};
+    if (!any[dtype])
+        return -1;
+    for (int64_t at = 0; at < count; at += CHUNK) {
+        int64_t n = count - at < CHUNK ? count - at : CHUNK;
+        if (!any[dtype]((const char *)buffer + at * (int64_t)rows[dtype].bytes, n))
+            continue;
+        while (isfinite(clv_dtype_load(dtype, buffer, at)))
+            at++;
+        return at;
+    }
+    return -1;
+}
