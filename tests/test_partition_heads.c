@@ -15,7 +15,12 @@
 #include "cleave/program.h"
 #include "program/program.h"
 
-enum { B = 4, S = 48, D = 8, CONTEXT = 64 };
+typedef struct sizes {
+    int batch, seq, head_dim, context;
+    clv_dtype dtype;
+} sizes;
+
+static const sizes small = {4, 48, 8, 64, CLV_F32};
 
 typedef struct heads_case {
     int heads, kv_heads, ranks;
@@ -34,7 +39,7 @@ static void must(clv_status status, const clv_error *err)
         fail_msg("%s", err->message);
 }
 
-static clv_program *compile_block(const heads_case *c, pass how, bool sp)
+static clv_program *compile_block(const heads_case *c, const sizes *s, pass how, bool sp)
 {
     clv_error err = {0};
     clv_mesh mesh;
@@ -46,10 +51,11 @@ static clv_program *compile_block(const heads_case *c, pass how, bool sp)
     must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_axis_rules rules = clv_graph_rules(graph, sp ? "megatron-sp" : "megatron");
     clv_layout layout = clv_residual_layout(graph, &rules, 3);
-    clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){B, how == DECODE ? 1 : S, c->heads * D}, &layout);
-    clv_block_options options = clv_block_defaults(CLV_BLOCK_LLAMA, c->heads, c->kv_heads, 4 * c->heads * D);
+    int64_t width = (int64_t)c->heads * s->head_dim, shape[] = {s->batch, how == DECODE ? 1 : s->seq, width};
+    clv_value x = clv_input(graph, "x", s->dtype, 3, shape, &layout);
+    clv_block_options options = clv_block_defaults(CLV_BLOCK_LLAMA, c->heads, c->kv_heads, 4 * width);
     if (how != FORWARD) {
-        options.attention.context = CONTEXT;
+        options.attention.context = s->context;
         options.attention.offset = clv_input(graph, "offset", CLV_I32, 0, NULL, NULL);
     }
     clv_output(graph, "y", clv_transformer_block(graph, x, &rules, &options), &layout);
@@ -91,30 +97,48 @@ static void assert_traffic(const clv_program *program, const traffic *expected, 
 }
 
 /* f* after attention and MLP, whether or not keys and values are kept in a cache; with sequence parallelism g and g*. */
+static void check_inference(const heads_case *c, const sizes *s, pass how, bool sp)
+{
+    char what[96];
+    snprintf(what, sizeof what, "%d/%d heads on %d ranks, %s%s", c->heads, c->kv_heads, c->ranks, pass_names[how],
+             sp ? ", sequence-parallel" : "");
+    clv_program *program = compile_block(c, s, how, sp);
+    double rows = (double)s->batch * (how == DECODE ? 1 : s->seq);
+    double residual = rows * c->heads * s->head_dim * (double)clv_dtype_size(s->dtype);
+    double half = 2 * residual * (c->ranks - 1) / c->ranks; /* of two all_reduces */
+    traffic tp[] = {{"all_reduce", 2, 2 * half}};
+    traffic by_rows[] = {{"all_gather", 2, half}, {"reduce_scatter", 2, half}};
+    assert_traffic(program, sp ? by_rows : tp, sp ? 2 : 1, what);
+    clv_program_free(program);
+}
+
 static void test_inference(void **state)
 {
     (void)state;
     for (int i = 0; i < N_CASES; i++)
         for (int how = FORWARD; how <= DECODE; how++)
-            for (int sp = 0; sp < (how == DECODE ? 1 : 2); sp++) {
-                const heads_case *c = &cases[i];
-                char what[96];
-                snprintf(what, sizeof what, "%d/%d heads on %d ranks, %s%s", c->heads, c->kv_heads, c->ranks,
-                         pass_names[how], sp ? ", sequence-parallel" : "");
-                clv_program *program = compile_block(c, (pass)how, sp);
-                double residual = (how == DECODE ? 1 : S) * B * c->heads * D * 4;
-                double half = 2 * residual * (c->ranks - 1) / c->ranks; /* of two all_reduces */
-                traffic tp[] = {{"all_reduce", 2, 2 * half}};
-                traffic by_rows[] = {{"all_gather", 2, half}, {"reduce_scatter", 2, half}};
-                assert_traffic(program, sp ? by_rows : tp, sp ? 2 : 1, what);
-                clv_program_free(program);
-            }
+            for (int sp = 0; sp < (how == DECODE ? 1 : 2); sp++)
+                check_inference(&cases[i], &small, (pass)how, sp);
+}
+
+/* A large cache makes it tempting to split its batch over the ranks that share a head, and to send queries there and back:
+ * the cache stays in place, and so do the weights behind it, whose blocks are of single heads. */
+static void test_large_cache(void **state)
+{
+    (void)state;
+    const heads_case c = {32, 8, 16};
+    for (int context = 128; context <= 8192; context *= 8) {
+        sizes s = {8, 64, 128, context, CLV_BF16};
+        check_inference(&c, &s, DECODE, false);
+        check_inference(&c, &s, PREFILL, false);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_large_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -50,7 +50,7 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     return o->rope.theta > 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
 }
 
-/* The cache is never split over positions: a decode step has one. */
+/* The cache is never split over positions: a decode step has one. It stays where it is: queries come to it. */
 static clv_value keep_in_cache(clv_graph *graph, clv_value kv, const clv_axis_rules *rules,
                                const clv_self_attention_options *o)
 {
@@ -58,8 +58,10 @@ static clv_value keep_in_cache(clv_graph *graph, clv_value kv, const clv_axis_ru
     clv_type type = clv_graph_type(graph, kv);
     int64_t shape[] = {type.shape[0], o->context, 2, o->kv_heads, o->head_dim};
     clv_layout layout = clv_named_layout(graph, rules, 5, names);
+    clv_layout by_name = layout;
     clv_nn_cut_kv_heads(graph, &layout, 3, o->heads, o->kv_heads);
     clv_value cache = clv_state(graph, "cache", type.dtype, 5, shape, &layout, (clv_init){CLV_INIT_ZEROS, 0});
+    clv_nn_keep(graph, cache, &by_name, names);
     clv_value updated = clv_cache_update(graph, cache, kv, o->offset);
     clv_assign(graph, cache, updated);
     return updated;

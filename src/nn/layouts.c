@@ -115,17 +115,22 @@ static bool splits_products(clv_logical_axis name)
     return name == CLV_HIDDEN || name == CLV_HEADS || name == CLV_KV_HEADS || name == CLV_VOCAB;
 }
 
+void clv_nn_keep(clv_graph *graph, clv_value state, const clv_layout *layout, const clv_logical_axis *names)
+{
+    for (int d = 0; d < layout->rank; d++) {
+        const clv_subaxis *axes;
+        int n = splits_products(names[d]) ? clv_layout_axes(&axes, layout, d) : 0;
+        for (int i = 0; i < n; i++)
+            clv_keep_in_place(graph, state, graph->mesh.axis[axes[i].axis].name);
+    }
+}
+
 clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,
                         const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout, clv_init init)
 {
     clv_layout by_name = clv_named_layout(graph, rules, rank, names);
     clv_value weight = clv_state(graph, name, dtype, rank, shape, layout ? layout : &by_name, init);
-    for (int d = 0; d < rank; d++) {
-        const clv_subaxis *axes;
-        int n = splits_products(names[d]) ? clv_layout_axes(&axes, &by_name, d) : 0;
-        for (int i = 0; i < n; i++)
-            clv_keep_in_place(graph, weight, graph->mesh.axis[axes[i].axis].name);
-    }
+    clv_nn_keep(graph, weight, &by_name, names);
     return weight;
 }
 

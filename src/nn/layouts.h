@@ -14,6 +14,8 @@ clv_layout clv_nn_activation(clv_graph *graph, const clv_axis_rules *rules, int 
 void clv_nn_cut_query_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads);
 void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads);
 
+/* States that `state`, laid out so by names, never moves over the axes that products are split by. */
+void clv_nn_keep(clv_graph *graph, clv_value state, const clv_layout *layout, const clv_logical_axis *names);
 /* A weight: state that products come to, so that it never moves over the axes that products are split by. layout NULL:
  * by the names. */
 clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,

@@ -51,7 +51,7 @@ static void load_layouts(clv_problem *problem, const clv_partitioner *p, const c
 {
     for (int i = 0; i < op->n_in; i++) {
         int buffers[CLV_MAX_AVAILABLE], n = op->in[i] > 0 ? clv_partition_at_hand(buffers, p, op->in[i]) : 0;
-        problem->kept[i] = op->in[i] > 0 ? p->graph->values[op->in[i]].kept : 0;
+        problem->kept[i] = op->in[i] > 0 ? p->placements[op->in[i]].kept : 0;
         problem->n_available[i] = n;
         for (int k = 0; k < n; k++)
             problem->available[i][k] = *clv_partition_layout_of(p, buffers[k]);

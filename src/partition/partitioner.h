@@ -12,6 +12,7 @@ typedef struct clv_placement {
     int n;
     int buffer[CLV_MAX_AVAILABLE];
     int n_forward; /* of those, made by the forward pass */
+    uint32_t kept; /* bit a: not to be moved over mesh axis a, as stated of it or of the state that it becomes */
     bool wanted;
     clv_layout target;
     int fan_in; /* addends of the sum that the value goes into, see clv_problem */

@@ -31,10 +31,18 @@ static void append_once(int *order, int *n, int atom)
     order[(*n)++] = atom;
 }
 
+/* What a context is made of. */
+typedef struct lesson {
+    clv_split_context *context;
+    int n_ordered[CLV_MAX_FACTORS];
+    bool settled[CLV_MAX_FACTORS]; /* the granule is that of an operand that stays in place */
+} lesson;
+
 /* Notes the order of atoms and the granule that a layout has on the factors of its dimensions. */
-static void learn_layout(clv_split_context *out, int *n_ordered, const clv_problem *p, const clv_layout *layout,
-                         const clv_dim_factors *dims, const clv_subaxis *atoms, int n_atoms)
+static void learn_layout(lesson *l, const clv_problem *p, const clv_layout *layout, const clv_dim_factors *dims,
+                         const clv_subaxis *atoms, int n_atoms)
 {
+    clv_split_context *out = l->context;
     for (int d = 0; d < layout->rank; d++) {
         const clv_subaxis *axes;
         int n = clv_layout_axes(&axes, layout, d);
@@ -43,11 +51,11 @@ static void learn_layout(clv_split_context *out, int *n_ordered, const clv_probl
             for (int i = 0; i < n; i++)
                 for (int a = atom_index(atoms, n_atoms, axes[i], 0); a >= 0;
                      a = atom_index(atoms, n_atoms, axes[i], a + 1))
-                    append_once(out->order[f], &n_ordered[f], a);
+                    append_once(out->order[f], &l->n_ordered[f], a);
             int64_t minor = 1;
             for (int k = j + 1; k < dims[d].n; k++)
                 minor *= p->rule.factor[dims[d].factor[k]].size;
-            if (minor == 0 || layout->granule[d] % minor != 0)
+            if (l->settled[f] || minor == 0 || layout->granule[d] % minor != 0)
                 continue;
             int64_t granule = layout->granule[d] / minor;
             int64_t joint = out->granule[f] / gcd(out->granule[f], granule) * granule;
@@ -57,20 +65,39 @@ static void learn_layout(clv_split_context *out, int *n_ordered, const clv_probl
     }
 }
 
+/* An operand that stays in place keeps its blocks, too: what others have for granules must not move its borders. */
+static void learn_kept(lesson *l, const clv_problem *p, int i, const clv_subaxis *atoms, int n_atoms)
+{
+    const clv_layout *layout = &p->available[i][0];
+    learn_layout(l, p, layout, p->rule.in[i], atoms, n_atoms);
+    for (int d = 0; d < layout->rank; d++) {
+        const clv_subaxis *axes;
+        bool kept = false;
+        int n = clv_layout_axes(&axes, layout, d);
+        for (int k = 0; k < n; k++)
+            kept = kept || (p->kept[i] >> axes[k].axis & 1);
+        for (int j = 0; kept && j < p->rule.in[i][d].n; j++)
+            l->settled[p->rule.in[i][d].factor[j]] = true;
+    }
+}
+
 void clv_split_context_make(clv_split_context *out, const clv_problem *p, const clv_subaxis *atoms, int n_atoms)
 {
-    int n_ordered[CLV_MAX_FACTORS] = {0};
+    lesson l = {.context = out};
     for (int f = 0; f < p->rule.n_factors; f++)
         out->granule[f] = 1;
     for (int i = 0; i < p->op->n_in; i++)
+        if (p->kept[i] && p->n_available[i] > 0)
+            learn_kept(&l, p, i, atoms, n_atoms);
+    for (int i = 0; i < p->op->n_in; i++)
         for (int k = 0; k < p->n_available[i]; k++)
-            learn_layout(out, n_ordered, p, &p->available[i][k], p->rule.in[i], atoms, n_atoms);
+            learn_layout(&l, p, &p->available[i][k], p->rule.in[i], atoms, n_atoms);
     for (int o = 0; o < p->op->n_out; o++)
         if (p->wanted[o])
-            learn_layout(out, n_ordered, p, &p->target[o], p->rule.out[o], atoms, n_atoms);
+            learn_layout(&l, p, &p->target[o], p->rule.out[o], atoms, n_atoms);
     for (int f = 0; f < p->rule.n_factors; f++)
         for (int a = 0; a < n_atoms; a++)
-            append_once(out->order[f], &n_ordered[f], a);
+            append_once(out->order[f], &l.n_ordered[f], a);
 }
 
 /* ---- one assignment ---- */

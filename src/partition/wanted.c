@@ -72,9 +72,14 @@ void clv_partition_find_wanted(clv_partitioner *p)
     for (int o = 0; o < graph->n_outputs; o++)
         if (graph->outputs[o].stated)
             want(p, graph->outputs[o].value, &graph->outputs[o].layout);
-    for (int v = 1; v < graph->n_values; v++)
-        if (graph->values[v].assigned > 0)
-            want(p, graph->values[v].assigned, &graph->values[v].layout);
+    for (int v = 1; v < graph->n_values; v++) {
+        const clv_value_info *info = &graph->values[v];
+        p->placements[v].kept |= info->kept;
+        if (info->assigned <= 0)
+            continue;
+        want(p, info->assigned, &info->layout);
+        p->placements[info->assigned].kept |= info->kept;
+    }
     for (int o = graph->n_ops - 1; o >= 0; o--) {
         const clv_op *op = &graph->ops[o];
         if (!p->live_op[o] || op->def->follows_primal)
