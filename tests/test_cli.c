@@ -228,7 +228,7 @@ static void test_lists(void **state)
     assert_int_equal(v.text.n, 4);
     assert_string_equal(v.text.item[3], "d");
     assert_null(v.equation);
-    assert_int_equal(PARSE(&v, "--bytes", "7,16K,2M,1G"), CLV_OPTIONS_RUN);
+    assert_int_equal(PARSE(&v, "--bytes", "7,16K,2MiB,1G"), CLV_OPTIONS_RUN);
     assert_int_equal(v.sizes.n, 4);
     assert_int_equal(v.sizes.item[0], 7);
     assert_int_equal(v.sizes.item[1], 16384);
@@ -260,7 +260,10 @@ static void test_refusals(void **state)
         {"--dtype", ""},
         {"--bytes", "0"},
         {"--bytes", "1,,2"},
-        {"--bytes", "1T"},
+        {"--bytes", "1P"},
+        {"--bytes", "1GB"},
+        {"--bytes", "1iB"},
+        {"--bytes", "9000000T"},
         {"--bytes", "-4"},
         {"--bytes", "1,"},
         {"--bytes", "9999999999G"},

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -202,6 +204,91 @@ static void test_layers_fold(void **state)
     free(more);
 }
 
+/* ---- whether it fits ---- */
+
+static int64_t figure(json_t *document, const char *object, const char *key)
+{
+    return json_integer_value(json_object_get(json_object_get(document, object), key));
+}
+
+/* A limit that holds exactly the total fits; one byte less fails, lists the kinds that fill most of it, and what planning again
+ * with one option changed needs. */
+static void test_memory_limit(void **state)
+{
+    const char *block = "--block gpt --hidden 256 --mesh data=2,model=2 --batch 64 --grad";
+    static char out[1 << 20];
+    (void)state;
+    json_t *p = plan("%s", block);
+    int64_t total = figure(p, "memory", "total");
+    assert_null(json_object_get(p, "fit")); /* no limit is known */
+    json_decref(p);
+    p = plan("%s --memory-limit %lld", block, (long long)total);
+    assert_true(json_is_true(json_object_get(json_object_get(p, "fit"), "fits")));
+    assert_int_equal(figure(p, "fit", "spare"), 0);
+    assert_int_equal(figure(p, "fit", "limit"), total);
+    assert_null(json_object_get(p, "largest"));
+    json_decref(p);
+
+    assert_int_equal(run(out, sizeof out, "plan %s --memory-limit %lld --json", block, (long long)total - 1), 1);
+    char *message = strstr(out, "cleave plan: a rank needs ");
+    assert_non_null(message);
+    assert_non_null(strstr(message, "--memory-limit allows "));
+    memset(message, ' ', strcspn(message, "\n")); /* on stderr, beside the JSON */
+    p = json_loads(out, 0, NULL);
+    assert_true(json_is_false(json_object_get(json_object_get(p, "fit"), "fits")));
+    assert_int_equal(figure(p, "fit", "lacking"), 1);
+    json_t *largest = json_object_get(p, "largest"), *options = json_object_get(p, "would_need"), *bytes;
+    int64_t before = INT64_MAX;
+    const char *key;
+    assert_true(json_object_size(largest) >= 1 && json_object_size(options) >= 4);
+    json_object_foreach(largest, key, bytes)
+    {
+        assert_int_equal(json_integer_value(bytes), figure(p, "memory", key));
+        assert_true(json_integer_value(bytes) <= before);
+        assert_true(json_array_size(json_object_get(json_object_get(p, "smaller_by"), key)) > 0);
+        before = json_integer_value(bytes);
+    }
+    json_object_foreach(options, key, bytes)
+    {
+        bool mesh = strncmp(key, "--mesh", 6) == 0, batch = strncmp(key, "--batch", 7) == 0;
+        json_t *again = plan("--block gpt --hidden 256 --grad %s %s %s", mesh ? "" : "--mesh data=2,model=2",
+                             batch ? "" : "--batch 64", key);
+        assert_int_equal(figure(again, "memory", "total"), json_integer_value(bytes));
+        assert_true(json_integer_value(bytes) < total);
+        json_decref(again);
+    }
+    json_decref(p);
+}
+
+/* A profile's memory is reported and does not fail; ranks beyond its places share it. */
+static void test_profile_memory(void **state)
+{
+    char path[4096];
+    (void)state;
+    snprintf(path, sizeof path, "%s/small_host.json", path_of("CLV_BUILD_DIR"));
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fprintf(file, "{\"name\": \"small host\", \"ranks_per_host\": 2, \"hosts\": 1, \"memory_bytes\": 1000000, "
+                  "\"flops_per_s\": {\"f32\": 1e11}, \"memory_bytes_per_s\": 1e10, \"efficiency\": 0.8, "
+                  "\"instruction_s\": 1e-6, \"host\": {\"alpha_s\": 1e-6, \"bytes_per_s\": 1e9}}");
+    fclose(file);
+    for (int ranks = 2; ranks <= 8; ranks *= 2) {
+        json_t *p = plan("--block gpt --mesh model=%d --hardware %s", ranks, path), *fit = json_object_get(p, "fit");
+        assert_true(json_is_false(json_object_get(fit, "fits")));
+        assert_int_equal(figure(p, "fit", "limit"), 2000000 / ranks);
+        assert_int_equal(figure(p, "fit", "lacking"), figure(p, "memory", "total") - 2000000 / ranks);
+        assert_string_equal(json_string_value(json_object_get(fit, "limit_from")), "small host");
+        json_decref(p);
+    }
+    json_t *p = plan("--block gpt --mesh model=2 --hardware %s --memory-limit 24GiB", path);
+    assert_int_equal(figure(p, "fit", "limit"), 24ll << 30);
+    json_decref(p);
+    p = plan("--block gpt --mesh model=2 --hardware tpu-v2-8");
+    assert_int_equal(figure(p, "fit", "limit"), 8590000000);
+    assert_int_equal(figure(p, "fit", "spare"), 8590000000 - figure(p, "memory", "total"));
+    json_decref(p);
+}
+
 /* ---- explain and show ---- */
 
 static void test_explain(void **state)
@@ -250,7 +337,8 @@ static void test_refused(void **state)
         {"plan --block gpt -tp 2 --rules dp", "the rules 'dp' do not fit the mesh 'model=2'", 2},
         {"plan --block gpt -tp 2 --sp --rules megatron", "--sp is --rules megatron-sp", 2},
         {"plan --block gpt --batch 0", "--batch", 2},
-        {"plan --block gpt --memory-limit 1K", "--memory-limit allows 1024", 2},
+        {"plan --block gpt --memory-limit 1K,2K", "--memory-limit takes one size", 2},
+        {"plan --block gpt --memory-limit 1GB", "--memory-limit wants", 2},
         {"plan --block gpt --hardware nowhere.json", "--hardware nowhere.json: no such file; valid: ", 2},
         {"plan --block gpt --show nothing", "no parameter or input is called 'nothing'", 2},
         {"plan -m nowhere", "nowhere", 1},
@@ -336,6 +424,8 @@ int main(void)
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_encoders),
         cmocka_unit_test(test_layers_fold),
+        cmocka_unit_test(test_memory_limit),
+        cmocka_unit_test(test_profile_memory),
         cmocka_unit_test(test_explain),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_implicit_collectives),

@@ -63,7 +63,9 @@ static const struct clv_command commands[] = {
      "what\n"
      "the fullest rank holds, every collective with the statement that caused it, and their bytes: the most that a "
      "rank\n"
-     "receives. It walks the program that would run.\n\n"
+     "receives. It walks the program that would run. With --memory-limit or --hardware it says whether the plan fits, "
+     "and if "
+     "not,\nwhat would make it smaller; exit 1 when it exceeds --memory-limit.\n\n"
      "Examples:\n  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096 "
      "--dtype bf16\n"
      "  cleave plan --block gpt --hidden 256 --heads 8 --ffn 1024 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",

@@ -224,10 +224,10 @@ static int set_strings(const parser *p, const clv_option *o, const char *name, c
     return CLV_OPTIONS_RUN;
 }
 
-/* Reads "16K" at *text and moves past it; false unless it is a positive integer that fits. */
+/* Reads "16K" or "16KiB" at *text and moves past it; false unless it is a positive integer that fits. */
 static bool read_size(const char **text, int64_t *out)
 {
-    static const char units[] = "KMG";
+    static const char units[] = "KMGT";
     char *end;
 
     errno = 0;
@@ -239,6 +239,8 @@ static bool read_size(const char **text, int64_t *out)
         return false;
     *out = (int64_t)v << shift;
     *text = end + (unit != NULL);
+    if (unit != NULL && strncmp(*text, "iB", 2) == 0)
+        *text += 2;
     return true;
 }
 

@@ -4,10 +4,12 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "cli/command.h"
 #include "cli/hardware_option.h"
 #include "cli/options.h"
 #include "cli/plan_graph.h"
+#include "cli/plan_memory.h"
 #include "cli/report.h"
 #include "cli/show.h"
 #include "cli/steps.h"
@@ -30,7 +32,7 @@ static int parse(plan_args *a, int argc, char **argv)
          .kind = CLV_OPTION_SIZES,
          .out = &a->memory_limit,
          .value = "BYTES",
-         .help = "fail when a rank needs more, e.g. 16G"},
+         .help = "exit 1 when a rank needs more, e.g. 24GiB"},
         CLV_HARDWARE_OPTION(&a->hardware),
         {.names = "--show",
          .kind = CLV_OPTION_STRING,
@@ -39,43 +41,37 @@ static int parse(plan_args *a, int argc, char **argv)
          .help = "draw which rank holds which block of a parameter or input instead"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };
-    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+    if (code == CLV_OPTIONS_RUN && a->memory_limit.n > 1) {
+        clv_error err = {0};
+        clv_fail(&err, CLV_EINVAL, "--memory-limit takes one size, e.g. 24GiB");
+        return clv_command_report(argv[0], &err);
+    }
+    return code;
 }
 
-static void add_memory(clv_table *t, const clv_program *program)
+/* --memory-limit, else the profile's memory where one was named: the default profile describes no machine. */
+static clv_memory_limit memory_limit(const plan_args *a, const clv_program *program, const clv_profile *profile)
 {
-    clv_memory m = clv_program_memory(program);
-    const struct {
-        const char *name;
-        int64_t bytes;
-    } figures[] = {
-        {"parameters", m.parameters},   {"optimizer", m.optimizer}, {"kv_cache", m.cache},
-        {"other_state", m.other_state}, {"gradients", m.gradients}, {"activations", m.activations},
-        {"gathered", m.gathered},       {"inputs", m.inputs},       {"communication", m.communication},
-        {"temporaries", m.temporaries}, {"workspace", m.workspace}, {"fragments", m.fragments},
-        {"staging", m.staging},         {"total", m.total},
-    };
-    clv_table_object(t, "memory");
-    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++)
-        clv_table_bytes(t, figures[i].name, (double)figures[i].bytes);
-    clv_table_text(t, "peak_at", m.peak ? m.peak : "");
+    if (a->memory_limit.n > 0)
+        return (clv_memory_limit){(double)a->memory_limit.item[0], "--memory-limit"};
+    if (!a->hardware)
+        return (clv_memory_limit){0, NULL};
+    return (clv_memory_limit){clv_predict_memory(program, profile), profile->name};
 }
 
-static clv_status check_limit(const plan_args *a, const clv_program *program, clv_error *err)
+/* A limit that was given is kept, or the command fails; a profile's is only reported. */
+static int check_limit(const plan_args *a, const clv_program *program, const char *command)
 {
-    if (a->memory_limit.n == 0)
-        return CLV_OK;
-    clv_memory m = clv_program_memory(program);
-    int64_t state = m.parameters + m.optimizer + m.cache + m.other_state;
-    if (a->memory_limit.n > 1)
-        return clv_fail(err, CLV_EINVAL, "--memory-limit takes one size, e.g. 16G");
-    if (m.total <= a->memory_limit.item[0])
-        return CLV_OK;
-    return clv_fail(
-        err, CLV_ELIMIT,
-        "a rank needs %lld bytes (%lld of them state), --memory-limit allows %lld; split further, or take a "
-        "smaller batch",
-        (long long)m.total, (long long)state, (long long)a->memory_limit.item[0]);
+    char needs[CLV_QUANTITY_TEXT], allowed[CLV_QUANTITY_TEXT];
+    int64_t total = clv_program_memory(program).total;
+    if (a->memory_limit.n == 0 || total <= a->memory_limit.item[0])
+        return CLV_EXIT_OK;
+    clv_print_bytes_exactly(needs, sizeof needs, (double)total);
+    clv_print_bytes_exactly(allowed, sizeof allowed, (double)a->memory_limit.item[0]);
+    fflush(stdout); /* the table comes first where both go to one place */
+    fprintf(stderr, "%s: a rank needs %s, --memory-limit allows %s\n", command, needs, allowed);
+    return CLV_EXIT_FAILED;
 }
 
 static void add_prediction(clv_table *t, const plan_args *a, const clv_program *program, const clv_profile *profile)
@@ -97,7 +93,8 @@ static int report(const plan_args *a, const clv_program *program, const clv_prof
     clv_table_top(t);
     clv_table_bytes(t, "bytes", clv_report_total_bytes(program));
     clv_table_int(t, "ranks", clv_mesh_ranks(clv_program_mesh(program)));
-    add_memory(t, program);
+    clv_plan_memory_add(t, program);
+    clv_plan_fit_add(t, program, &a->graph, memory_limit(a, program, profile));
     add_prediction(t, a, program, profile);
     return clv_table_finish(t, a->json);
 }
@@ -115,14 +112,14 @@ int command_plan(int argc, char **argv)
                                 : clv_fail_memory(&err, "a profile", sizeof *profile);
     if (status == CLV_OK)
         status = clv_plan_graph_compile(&program, &a.graph, &err);
-    if (status == CLV_OK)
-        status = check_limit(&a, program, &err);
     if (status == CLV_OK && a.show)
         status = clv_show_tensor(program, a.show, &err);
-    if (status == CLV_OK)
-        code = a.show ? CLV_EXIT_OK : report(&a, program, profile);
-    else
+    if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
+    else
+        code = a.show ? CLV_EXIT_OK : report(&a, program, profile);
+    if (code == CLV_EXIT_OK)
+        code = check_limit(&a, program, argv[0]);
     clv_program_free(program);
     free(profile);
     return code;

@@ -160,13 +160,18 @@ void clv_table_null(clv_table *t, const char *key)
 
 /* ---- text ---- */
 
+/* "x,y"; texts that hold commas themselves are set apart by "; ". */
 static void cell_of_list(char cell[CELL_SIZE], const json_t *list)
 {
+    const char *between = ",";
     size_t used = 0;
 
     cell[0] = '\0';
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strchr(json_string_value(json_array_get(list, i)), ',') != NULL)
+            between = "; ";
     for (size_t i = 0; i < json_array_size(list) && used < CELL_SIZE; i++)
-        used += (size_t)snprintf(cell + used, CELL_SIZE - used, "%s%s", i > 0 ? "," : "",
+        used += (size_t)snprintf(cell + used, CELL_SIZE - used, "%s%s", i > 0 ? between : "",
                                  json_string_value(json_array_get(list, i)));
 }
 

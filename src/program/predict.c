@@ -1,5 +1,6 @@
 #include "program/predict.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ops/check.h"
@@ -134,4 +135,9 @@ clv_prediction clv_predict(const clv_program *program, const clv_profile *p)
     }
     all.utilisation = all.seconds > 0 ? at_peak / all.seconds : 0;
     return all;
+}
+
+double clv_predict_memory(const clv_program *program, const clv_profile *profile)
+{
+    return floor(profile->memory_bytes / crowding(program, profile));
 }

@@ -30,5 +30,7 @@ clv_dtype clv_instruction_dtype(const clv_program *program, int i);
 
 double clv_predict_instruction(const clv_program *program, const clv_profile *profile, int i);
 clv_prediction clv_predict(const clv_program *program, const clv_profile *profile);
+/* Bytes that a rank may take: the profile's, less where ranks outnumber the places. */
+double clv_predict_memory(const clv_program *program, const clv_profile *profile);
 
 #endif
