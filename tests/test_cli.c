@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "cli/options.c"
+#include "cli/same_file.c"
 
 enum { OUTPUT_SIZE = 32768 };
 
@@ -236,6 +237,20 @@ static void test_lists(void **state)
     assert_int_equal(v.sizes.item[3], 1073741824);
 }
 
+/* A second value is refused, under each of an option's names; lists take it, and a flag says the same again. */
+static void test_given_twice(void **state)
+{
+    values v = {0};
+
+    (void)state;
+    assert_int_equal(PARSE(&v, "-n", "3", "--count=4"), 2);
+    assert_int_equal(PARSE(&v, "--temp", "1", "--temp", "1"), 2);
+    assert_int_equal(PARSE(&v, "-m", "a", "-model", "b"), 2);
+    assert_int_equal(PARSE(&v, "--dtype", "f32", "--dtype", "f32"), 2);
+    assert_int_equal(PARSE(&v, "--bytes", "1", "--bytes", "2"), 2);
+    assert_int_equal(PARSE(&v, "--flag", "--flag", "--in", "a", "--in", "b"), CLV_OPTIONS_RUN);
+}
+
 /* Each must be refused with exit code 2, and leave no value behind. */
 static void test_refusals(void **state)
 {
@@ -317,8 +332,8 @@ int main(void)
 {
     const char *build = getenv("CLV_BUILD_DIR");
     const struct CMUnitTest parser_tests[] = {
-        cmocka_unit_test(test_values),   cmocka_unit_test(test_lists),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_required), cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_values),      cmocka_unit_test(test_lists),    cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_given_twice), cmocka_unit_test(test_required), cmocka_unit_test(test_nearest),
     };
     const struct CMUnitTest binary_tests[] = {
         cmocka_unit_test(test_help_of_every_command),

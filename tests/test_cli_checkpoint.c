@@ -580,9 +580,9 @@ static void test_faults(void **state)
                 }
                 if (f == 0)
                     cli_shell("! ls {d} | grep tmp-");
-                cli_shell("rm -rf {d}/new.tmp-*");
             }
-    assert_true(refused > 2 * 32); /* at least every part's write, by both faults */
+    cli_shell("! ls {d} | grep tmp-"); /* killed runs left some; the next one removed them */
+    assert_true(refused > 2 * 32);     /* at least every part's write, by both faults */
 }
 
 static int set_up(void **state)

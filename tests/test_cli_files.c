@@ -38,6 +38,44 @@ static void test_tokenizer_of_bytes(void **state)
     cli_shell("grep -q '\"tokens\": 8' {d}/said.0 && cmp {d}/said.0 {d}/said.1");
 }
 
+static const char forward[] = "-m {g}/llama --ids {g}/llama_golden/values.safetensors --out";
+
+/* A pipe and a device get the file's bytes; a link's file is replaced, and the link stays; the rest is refused. */
+static void test_what_stands_at_out(void **state)
+{
+    (void)state;
+    cli_expect(0, "", "forward %s {d}/plain.safetensors", forward);
+    cli_shell("mkfifo {d}/pipe; (cat {d}/pipe >{d}/piped &) ; $CLV_BUILD_DIR/cleave forward %s {d}/pipe 2>{d}/said && "
+              "sleep 0.1 && "
+              "test -p {d}/pipe && cmp {d}/piped {d}/plain.safetensors",
+              forward);
+    cli_shell("$CLV_BUILD_DIR/cleave forward %s /proc/self/fd/3 3>&1 >{d}/said | cat >{d}/piped; "
+              "cmp {d}/piped {d}/plain.safetensors",
+              forward);
+    cli_shell("echo old >{d}/target; chmod 600 {d}/target; ln -s target {d}/link");
+    cli_expect(0, "", "forward %s {d}/link", forward);
+    cli_shell("test -L {d}/link && cmp {d}/target {d}/plain.safetensors && test $(stat -c %%a {d}/target) = 600");
+    cli_shell("ln -s nowhere {d}/lost; mkdir {d}/here");
+    cli_expect(2, "leads nowhere", "forward %s {d}/lost", forward);
+    cli_expect(2, "a folder", "forward %s {d}/here", forward);
+    cli_shell("test -L {d}/lost && test ! -e {d}/nowhere && ! ls {d} | grep -F .tmp-");
+}
+
+/* Nothing that is read is written to, under whatever name. */
+static void test_inputs_are_kept(void **state)
+{
+    (void)state;
+    cli_shell("cp -r {g}/llama {d}/model && cp {g}/llama_golden/values.safetensors {d}/ids && ln {d}/ids {d}/other && "
+              "ln -s model/config.json {d}/config && echo '{}' >{d}/rules");
+    const char *const outs[] = {"ids", "other", "model/model.safetensors", "config"};
+    for (int i = 0; i < 4; i++)
+        cli_expect(2, "name another file", "forward -m {d}/model --ids {d}/ids --out {d}/%s", outs[i]);
+    cli_expect(2, "what --rules reads", "forward -m {d}/model --ids {d}/ids --rules {d}/rules --out {d}/rules");
+    cli_expect(2, "what --input reads", "embed -m {d}/model --input {d}/ids --out {d}/ids");
+    cli_shell("diff -r {g}/llama {d}/model && cmp {d}/ids {g}/llama_golden/values.safetensors");
+    cli_expect(0, "", "forward -m {d}/model --ids {d}/ids --out {d}/model/new.safetensors");
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -50,6 +88,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_limit_on_sizes),
         cmocka_unit_test(test_tokenizer_of_bytes),
+        cmocka_unit_test(test_what_stands_at_out),
+        cmocka_unit_test(test_inputs_are_kept),
     };
     return cmocka_run_group_tests_name("cli_files", tests, NULL, tear_down);
 }

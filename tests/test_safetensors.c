@@ -466,6 +466,44 @@ static void test_disk_full(void **state)
     free(data);
 }
 
+static void put_empty(const char *name)
+{
+    FILE *f = fopen(path_of(name), "wb");
+
+    assert_non_null(f);
+    fclose(f);
+}
+
+static void write_one(clv_safetensors_writer *w, float value)
+{
+    assert_int_equal(clv_safetensors_write(w, 0, NULL, &value, NULL), CLV_OK);
+}
+
+/* What killed writers left is removed by the next; what another writes meanwhile, here or elsewhere, is not. */
+static void test_temporaries(void **state)
+{
+    static const clv_tensor_spec one = {"a", CLV_F32, 1, {1}};
+    clv_safetensors_writer *first = NULL, *second = NULL;
+
+    (void)state;
+    put_tensors("old");
+    put_empty("old.tmp-0");
+    put_empty("old.tmp-5");
+    assert_int_equal(clv_safetensors_create(&first, path_of("old"), &one, 1, NULL), CLV_OK);
+    assert_int_not_equal(access(path_of("old.tmp-5"), F_OK), 0);
+    write_one(first, 1);
+    assert_int_equal(clv_safetensors_create(&second, path_of("old"), &one, 1, NULL), CLV_OK);
+    write_one(second, 2);
+    assert_int_equal(access(path_of("old.tmp-0"), F_OK), 0);
+    assert_int_equal(access(path_of("old.tmp-1"), F_OK), 0);
+    assert_int_equal(clv_safetensors_commit(second, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_commit(first, NULL), CLV_OK);
+    check_old_file_whole();
+    put_empty("old.tmp-x"); /* not a name of ours */
+    put_tensors("old");
+    assert_int_equal(remove(path_of("old.tmp-x")), 0);
+}
+
 static void test_bad_specs(void **state)
 {
     static const clv_tensor_spec twice[] = {{"a", CLV_F32, 1, {1}}, {"a", CLV_F32, 1, {1}}};
@@ -642,6 +680,7 @@ int main(void)
         cmocka_unit_test(test_cut_while_open),
         cmocka_unit_test(test_incomplete),
         cmocka_unit_test(test_disk_full),
+        cmocka_unit_test(test_temporaries),
         cmocka_unit_test(test_bad_specs),
         cmocka_unit_test(test_sharded_folder),
         cmocka_unit_test(test_refuse_indexes),

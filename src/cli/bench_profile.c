@@ -238,6 +238,7 @@ static int parse(profile_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->out,
          .value = "FILE",
+         .use = CLV_OPTION_WRITES,
          .help = "where the profile goes (profile.json)"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print the summary as JSON"},
     };

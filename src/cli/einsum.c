@@ -8,6 +8,7 @@
 #include "cleave/graph.h"
 #include "cleave/session.h"
 #include "cli/command.h"
+#include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/shape_option.h"
 #include "cli/steps.h"
@@ -106,7 +107,7 @@ static clv_status resolve(request *r, const einsum_args *a, clv_error *err)
     CLV_TRY(split_equation(r, a->equation, err));
     CLV_TRY(clv_letters_option(size, "--shape", a->shape, err));
     CLV_TRY(clv_dtype_parse(&r->dtype, a->dtype, err));
-    CLV_TRY(clv_mesh_parse(&r->mesh, a->mesh, err));
+    CLV_TRY(clv_mesh_option_parse(&r->mesh, a->mesh, err));
     for (int i = 0; i < 3; i++) {
         r->type[i] = (clv_type){.dtype = r->dtype, .rank = (int)strlen(r->letters[i])};
         for (int d = 0; d < r->type[i].rank; d++) {

@@ -6,6 +6,14 @@
 #include "base/error.h"
 #include "cli/command.h"
 
+clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err)
+{
+    CLV_TRY(clv_mesh_parse(out, text, err));
+    if (out->n_axes == 0)
+        return clv_fail(err, CLV_ESYNTAX, "--mesh is empty; give axes with sizes, e.g. data=2,model=4");
+    return CLV_OK;
+}
+
 clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, clv_error *err)
 {
     char text[64];
@@ -13,7 +21,7 @@ clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, cl
     if (option->text && option->tp > 1)
         return clv_fail(err, CLV_EINVAL, "-tp %lld is the mesh '%s'; give either it or --mesh", (long long)option->tp,
                         text);
-    return clv_mesh_parse(out, option->text ? option->text : text, err);
+    return clv_mesh_option_parse(out, option->text ? option->text : text, err);
 }
 
 clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option, const char *command, clv_error *err)

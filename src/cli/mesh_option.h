@@ -32,6 +32,7 @@ typedef struct clv_mesh_option {
      .kind = CLV_OPTION_STRING,                                                                                        \
      .out = &(option)->rules,                                                                                          \
      .value = "RULES",                                                                                                 \
+     .use = CLV_OPTION_READS,                                                                                          \
      .help = "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, or a file"},   \
     {                                                                                                                  \
         .names = "--sp, --sequence-parallel", .kind = CLV_OPTION_FLAG, .out = &(option)->sp,                           \
@@ -39,6 +40,8 @@ typedef struct clv_mesh_option {
     }
 enum { CLV_MAX_RANKS = 100000 };
 
+/* --mesh AXES. CLV_ESYNTAX where there are none. */
+clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err);
 /* -tp N is the mesh model=N. Refuses both together. */
 clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, clv_error *err);
 /* The same for commands that run ranks: warns on stderr when there are more of them than processors. */

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/same_file.h"
+
 enum { NAME_SIZE = 64, MAX_NAMES = 128, MAX_OPTIONS = 64, EXIT_USAGE = 2 };
 
 typedef struct parser {
@@ -263,6 +265,12 @@ static int (*const set_value[])(const parser *, const clv_option *, const char *
     [CLV_OPTION_SIZES] = set_sizes,
 };
 
+/* Whether a second value would take the place of the first. */
+static bool holds_one(const clv_option *o)
+{
+    return o->kind != CLV_OPTION_FLAG && o->kind != CLV_OPTION_STRINGS && o->kind != CLV_OPTION_FILES;
+}
+
 /* Whether the next argument can be a value: anything but an option's own name. */
 static bool value_follows(const parser *p)
 {
@@ -310,8 +318,47 @@ static int read_argument(parser *p)
     i = find(p, arg);
     if (i < 0)
         return unknown_option(p, arg);
+    if (p->seen[i] && holds_one(&p->options[i]))
+        return complain(p, "%.*s is given twice; it takes one value", (int)strcspn(arg, "="), arg);
     p->seen[i] = true;
     return read_named(p, &p->options[i], arg);
+}
+
+/* ---- files ---- */
+
+/* The values of an option that names files, one after the other; NULL: no more. */
+static const char *file_of(const parser *p, int i, int k)
+{
+    const clv_option *o = &p->options[i];
+
+    if (!p->seen[i])
+        return NULL;
+    if (o->kind == CLV_OPTION_STRING)
+        return k == 0 ? *(const char **)o->out : NULL;
+    const clv_strings *list = o->out;
+    return k < list->n ? list->item[k] : NULL;
+}
+
+static int check_files(const parser *p, int writes, int reads)
+{
+    const char *out = file_of(p, writes, 0), *in;
+
+    for (int k = 0; out != NULL && (in = file_of(p, reads, k)) != NULL; k++)
+        if (clv_is_read(out, in))
+            return complain(p, "%s %s is what %s reads; name another file", p->options[writes].names, out,
+                            p->options[reads].names);
+    return CLV_OPTIONS_RUN;
+}
+
+static int check_all_files(const parser *p)
+{
+    for (int w = 0; w < p->n; w++)
+        for (int r = 0; p->options[w].use == CLV_OPTION_WRITES && r < p->n; r++) {
+            int code = p->options[r].use == CLV_OPTION_READS ? check_files(p, w, r) : CLV_OPTIONS_RUN;
+            if (code != CLV_OPTIONS_RUN)
+                return code;
+        }
+    return CLV_OPTIONS_RUN;
 }
 
 /* ---- help ---- */
@@ -354,5 +401,5 @@ int clv_options_parse(const clv_option *options, int n_options, int argc, char *
         if (options[i].required && !p.seen[i])
             return complain(&p, "%s is missing: %s (%s)", options[i].names, options[i].help,
                             options[i].value != NULL ? options[i].value : options[i].names);
-    return CLV_OPTIONS_RUN;
+    return check_all_files(&p);
 }

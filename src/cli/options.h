@@ -12,8 +12,8 @@
  *       return code;
  *
  * Accepted: `--name value` and `--name=value`; a name may be written with one dash or two. A value may start with a
- * dash unless it is itself an option's name. The last of a repeated option counts, except for lists. Defaults are
- * what *out holds before.
+ * dash unless it is itself an option's name. Only flags and lists may be given again. Defaults are what *out holds before.
+ * A file that an option reads is not what another one writes to, under any name.
  */
 #ifndef CLEAVE_CLI_OPTIONS_H
 #define CLEAVE_CLI_OPTIONS_H
@@ -45,6 +45,9 @@ typedef struct clv_sizes {
     int64_t item[CLV_SIZES_MAX];
 } clv_sizes;
 
+/* What a command does with the file or folder that a value names. */
+typedef enum clv_option_use { CLV_OPTION_NO_FILE, CLV_OPTION_READS, CLV_OPTION_WRITES } clv_option_use;
+
 typedef struct clv_option {
     const char *names; /* "-n, --n-predict": any of them; without a dash ("EQUATION") it is the next bare argument */
     clv_option_kind kind;
@@ -54,6 +57,7 @@ typedef struct clv_option {
     const char *value; /* what help calls the value: "N", "DIR"; a CHOICE's words */
     const char *help;
     bool required;
+    clv_option_use use; /* of a STRING, STRINGS or FILES */
 } clv_option;
 
 /* clv_options_parse's answer for "go on"; other values are the exit code to return. */

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/reshard_run.h"
 #include "cli/shape_option.h"
@@ -61,7 +62,7 @@ static clv_status resolve(clv_reshard_request *r, const reshard_args *a, clv_err
 {
     CLV_TRY(clv_shape_option(r->shape, &r->rank, "--shape", a->shape, err));
     CLV_TRY(clv_dtype_parse(&r->dtype, a->dtype, err));
-    CLV_TRY(clv_mesh_parse(&r->mesh, a->mesh, err));
+    CLV_TRY(clv_mesh_option_parse(&r->mesh, a->mesh, err));
     CLV_TRY(clv_layout_option(&r->from, "--from", a->from, &r->mesh, r->rank, err));
     CLV_TRY(clv_layout_option(&r->to, "--to", a->to, &r->mesh, r->rank, err));
     CLV_TRY(clv_layout_check(&r->from, &r->mesh, r->shape, err));

@@ -36,6 +36,7 @@ clv_status clv_shape_option(int64_t *shape, int *rank, const char *option, const
 
 clv_status clv_letters_option(int64_t size[128], const char *option, const char *text, clv_error *err)
 {
+    bool seen[128] = {false};
     for (const char *at = text; *at;) {
         unsigned char letter = (unsigned char)*at;
         bool named = ((letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z')) && at[1] == '=';
@@ -43,6 +44,9 @@ clv_status clv_letters_option(int64_t size[128], const char *option, const char 
         if (!next || (*next && *next != ',') || (*next == ',' && !next[1]))
             return clv_fail(err, CLV_ESYNTAX, "%s %s: valid are letters with sizes, e.g. i=512,k=256,j=1024", option,
                             text);
+        if (seen[letter])
+            return clv_fail(err, CLV_ESYNTAX, "%s %s: '%c' has two sizes; give each letter once", option, text, letter);
+        seen[letter] = true;
         at = *next ? next + 1 : next;
     }
     return CLV_OK;

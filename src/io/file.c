@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "io/temporary.h"
 
 clv_status clv_fail_errno(clv_error *err, const char *what, const char *path)
 {
@@ -118,41 +119,73 @@ clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limi
 
 /* ---- writing ---- */
 
-enum { ATTEMPTS = 1000 };
+enum { POURED_BYTES = 1 << 20 };
 
 static void forget(clv_new_file *file)
 {
     if (file->fd >= 0)
         close(file->fd);
+    if (file->through >= 0)
+        close(file->through);
     free(file->path);
     free(file->temporary);
-    *file = (clv_new_file){.fd = -1};
+    *file = (clv_new_file){.fd = -1, .through = -1};
+}
+
+/* Elements come in any order, which a pipe cannot take: they wait in a file without a name. */
+static clv_status open_through(clv_new_file *file, const char *path, clv_error *err)
+{
+    FILE *waiting = tmpfile();
+
+    file->fd = waiting != NULL ? fcntl(fileno(waiting), F_DUPFD_CLOEXEC, 0) : -1;
+    if (waiting != NULL)
+        fclose(waiting);
+    if (file->fd < 0)
+        return clv_fail_errno(err, "make a temporary file for", path);
+    file->path = strdup(path);
+    if (file->path == NULL)
+        return clv_fail_memory(err, "a file name", strlen(path));
+    file->through = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    return file->through >= 0 ? CLV_OK : clv_fail_errno(err, "write to", path);
+}
+
+/* The new file may be read by whom the old one might. */
+static clv_status open_beside(clv_new_file *file, const struct stat *old, clv_error *err)
+{
+    CLV_TRY(clv_temporary_open(&file->temporary, &file->fd, file->path, false, err));
+    if (old != NULL && fchmod(file->fd, old->st_mode & 07777) != 0)
+        return clv_fail_errno(err, "give its permissions to", file->temporary);
+    return CLV_OK;
+}
+
+static clv_status open_new(clv_new_file *file, const char *path, clv_error *err)
+{
+    struct stat info;
+    bool is_link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode), exists = stat(path, &info) == 0;
+
+    if (is_link && !exists)
+        return clv_fail(err, CLV_EINVAL, "%s: a link that leads nowhere; remove it, or name a file", path);
+    if (exists && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
+        return open_through(file, path, err);
+    if (exists && !S_ISREG(info.st_mode))
+        return clv_fail(err, CLV_EINVAL, "%s: %s; valid: a file, new or to be replaced, a pipe, a character device",
+                        path, S_ISDIR(info.st_mode) ? "a folder" : "neither a file nor a pipe");
+    file->path = is_link ? realpath(path, NULL) : strdup(path);
+    if (file->path == NULL)
+        return is_link ? clv_fail_errno(err, "follow", path) : clv_fail_memory(err, "a file name", strlen(path));
+    return open_beside(file, exists ? &info : NULL, err);
 }
 
 clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err)
 {
-    size_t size = strlen(path) + 48;
-    clv_new_file file = {.fd = -1, .path = strdup(path), .temporary = malloc(size)};
-    clv_status status;
+    clv_new_file file = {.fd = -1, .through = -1};
+    clv_status status = open_new(&file, path, err);
 
-    if (file.path == NULL || file.temporary == NULL) {
-        forget(&file);
-        return clv_fail_memory(err, "a file name", size);
-    }
-    /* A process that was killed may have left a file of the same number. mkstemp would ignore the umask. */
-    for (int i = 0; i < ATTEMPTS && file.fd < 0; i++) {
-        snprintf(file.temporary, size, "%s.tmp-%ld-%d", path, (long)getpid(), i);
-        file.fd = open(file.temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file.fd < 0 && errno != EEXIST)
-            break;
-    }
-    if (file.fd < 0) {
-        status = clv_fail_errno(err, "create", file.temporary);
-        forget(&file);
-        return status;
-    }
-    *out = file;
-    return CLV_OK;
+    if (status == CLV_OK)
+        *out = file;
+    else
+        clv_new_file_abandon(&file);
+    return status;
 }
 
 clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_t size, uint64_t offset, clv_error *err)
@@ -164,7 +197,7 @@ clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return clv_fail_errno(err, "write", file->temporary);
+            return clv_fail_errno(err, "write", file->temporary != NULL ? file->temporary : "a temporary file");
         at += n;
         offset += (uint64_t)n;
         size -= (size_t)n;
@@ -209,12 +242,14 @@ static clv_status flush_folder_of(const char *path, clv_error *err)
     return status;
 }
 
+/* The lock on the temporary file lasts until it has its new name; yet that the file is closed well is known before. */
 static clv_status close_and_rename(clv_new_file *file, clv_error *err)
 {
     if (fsync(file->fd) != 0)
         return clv_fail_errno(err, "flush", file->temporary);
-    int closed = close(file->fd);
-    file->fd = -1;
+    int locked = fcntl(file->fd, F_DUPFD_CLOEXEC, 0), closed = locked >= 0 ? close(file->fd) : -1;
+    if (locked >= 0)
+        file->fd = locked;
     if (closed != 0)
         return clv_fail_errno(err, "close", file->temporary);
     if (rename(file->temporary, file->path) != 0)
@@ -222,7 +257,7 @@ static clv_status close_and_rename(clv_new_file *file, clv_error *err)
     return CLV_OK;
 }
 
-clv_status clv_new_file_commit(clv_new_file *file, clv_error *err)
+static clv_status put_in_place(clv_new_file *file, clv_error *err)
 {
     clv_status status = close_and_rename(file, err);
 
@@ -235,10 +270,58 @@ clv_status clv_new_file_commit(clv_new_file *file, clv_error *err)
     return status;
 }
 
+static clv_status write_all(int fd, const char *bytes, size_t size, const char *path, clv_error *err)
+{
+    while (size > 0) {
+        ssize_t n = write(fd, bytes, size);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return clv_fail_errno(err, "write to", path);
+        bytes += n;
+        size -= (size_t)n;
+    }
+    return CLV_OK;
+}
+
+static clv_status pour(const clv_new_file *file, char *buffer, clv_error *err)
+{
+    struct stat info;
+
+    if (fstat(file->fd, &info) != 0)
+        return clv_fail_errno(err, "read a temporary file for", file->path);
+    for (uint64_t at = 0, size = (uint64_t)info.st_size; at < size; at += POURED_BYTES) {
+        size_t n = size - at < POURED_BYTES ? (size_t)(size - at) : POURED_BYTES;
+        CLV_TRY(clv_file_read_at(file->fd, buffer, n, at, "a temporary file", err));
+        CLV_TRY(write_all(file->through, buffer, n, file->path, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status write_through(clv_new_file *file, clv_error *err)
+{
+    char *buffer = malloc(POURED_BYTES);
+    clv_status status =
+        buffer != NULL ? pour(file, buffer, err) : clv_fail_memory(err, "a pipe's buffer", POURED_BYTES);
+    int closed = close(file->through);
+
+    file->through = -1;
+    if (status == CLV_OK && closed != 0)
+        status = clv_fail_errno(err, "close", file->path);
+    free(buffer);
+    forget(file);
+    return status;
+}
+
+clv_status clv_new_file_commit(clv_new_file *file, clv_error *err)
+{
+    return file->through >= 0 ? write_through(file, err) : put_in_place(file, err);
+}
+
 void clv_new_file_abandon(clv_new_file *file)
 {
     if (file->temporary != NULL)
-        unlink(file->temporary);
+        clv_temporary_remove(file->temporary, false);
     forget(file);
 }
 

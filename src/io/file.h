@@ -1,7 +1,9 @@
 /* file.h - whole files in, whole files out.
  *
- * A file is replaced by writing a temporary one beside it, flushing it to the disk, renaming it over the old one and
- * flushing the folder: whatever happens in between, a reader finds the old file or the new one, never a mix.
+ * A file is replaced by writing a temporary one beside it (temporary.h), flushing it to the disk, renaming it over the old one and
+ * flushing the folder: whatever happens in between, a reader finds the old file or the new one, never a mix. Where a link stands, the
+ * file that it leads to is replaced, and the link stays. What is no file is not replaced: a pipe or a character device (/dev/null,
+ * /dev/stdout) is written to, once all is known; anything else, and a link that leads nowhere, is refused.
  */
 #ifndef CLEAVE_IO_FILE_H
 #define CLEAVE_IO_FILE_H
@@ -35,10 +37,13 @@ clv_status clv_file_read(char **out, size_t *size, const char *path, size_t limi
 /* A file in the making. */
 typedef struct clv_new_file {
     int fd;
+    int through;     /* the pipe or device that is written to at the end; -1: the file is put in its place */
     char *path;      /* where it will be */
-    char *temporary; /* where it is */
+    char *temporary; /* where it is; NULL: it has no name */
 } clv_new_file;
 
+/* @return CLV_EINVAL for what is neither a file nor can be written through; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM. Waits for a pipe's
+ *         reader. */
 clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err);
 /* Writes all bytes at `offset`. Safe from several threads. A limit on the size of files (ulimit -f) is CLV_EIO where the program
  * ignores SIGXFSZ, which would else end it. */

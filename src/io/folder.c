@@ -11,47 +11,34 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "io/temporary.h"
 
-enum { ATTEMPTS = 1000, CHUNK_BYTES = 1 << 20 };
+enum { CHUNK_BYTES = 1 << 20 };
 
 static void forget(clv_new_folder *folder)
 {
+    if (folder->lock >= 0)
+        close(folder->lock);
     free(folder->path);
     free(folder->temporary);
-    *folder = (clv_new_folder){0};
-}
-
-/* A process that was killed may have left a folder of the same number. */
-static clv_status make_temporary(clv_new_folder *folder, size_t size, clv_error *err)
-{
-    int made = -1;
-
-    for (int i = 0; i < ATTEMPTS && made != 0; i++) {
-        snprintf(folder->temporary, size, "%s.tmp-%ld-%d", folder->path, (long)getpid(), i);
-        made = mkdir(folder->temporary, 0777);
-        if (made != 0 && errno != EEXIST)
-            break;
-    }
-    return made == 0 ? CLV_OK : clv_fail_errno(err, "create", folder->temporary);
+    *folder = (clv_new_folder){.lock = -1};
 }
 
 clv_status clv_new_folder_open(clv_new_folder *out, const char *path, clv_error *err)
 {
-    size_t length = strlen(path), size = length + 48;
-    clv_new_folder folder = {.path = strdup(path), .temporary = malloc(size)};
+    size_t length = strlen(path);
+    clv_new_folder folder = {.path = strdup(path), .lock = -1};
     struct stat info;
     clv_status status;
 
-    if (folder.path == NULL || folder.temporary == NULL) {
-        forget(&folder);
-        return clv_fail_memory(err, "the name of a folder", size);
-    }
+    if (folder.path == NULL)
+        return clv_fail_memory(err, "the name of a folder", length);
     while (length > 1 && folder.path[length - 1] == '/')
         folder.path[--length] = '\0';
     if (lstat(folder.path, &info) == 0)
         status = clv_fail(err, CLV_EINVAL, "%s: exists already; valid: a folder that is still to be made", path);
     else
-        status = make_temporary(&folder, size, err);
+        status = clv_temporary_open(&folder.temporary, &folder.lock, folder.path, true, err);
     if (status == CLV_OK)
         *out = folder;
     else
@@ -86,14 +73,8 @@ clv_status clv_new_folder_commit(clv_new_folder *folder, clv_error *err)
 
 void clv_new_folder_abandon(clv_new_folder *folder)
 {
-    DIR *dir = folder->temporary != NULL ? opendir(folder->temporary) : NULL;
-
-    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;)
-        unlinkat(dirfd(dir), entry->d_name, 0);
-    if (dir != NULL)
-        closedir(dir);
     if (folder->temporary != NULL)
-        rmdir(folder->temporary);
+        clv_temporary_remove(folder->temporary, true);
     forget(folder);
 }
 

@@ -8,7 +8,8 @@
 
 typedef struct clv_new_folder {
     char *path;      /* where it will be */
-    char *temporary; /* where it is: "path.tmp-<pid>-<n>" */
+    char *temporary; /* where it is: temporary.h */
+    int lock;        /* on it */
 } clv_new_folder;
 
 /* @return CLV_EINVAL when something is at path already; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */

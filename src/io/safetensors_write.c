@@ -120,7 +120,7 @@ clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path
 
     if (w == NULL)
         return clv_fail_memory(err, path, sizeof *w);
-    w->file.fd = -1;
+    w->file = (clv_new_file){.fd = -1, .through = -1};
     w->n = n;
     w->specs = calloc((size_t)n + 1, sizeof *w->specs);
     w->begin = calloc((size_t)n + 1, sizeof *w->begin);

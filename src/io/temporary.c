@@ -1,0 +1,104 @@
+/* temporary.c - see temporary.h. A name is only ever unlinked, or moved to its place, by who holds the lock of what it names. */
+#include "io/temporary.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "io/file.h"
+
+enum {
+    ATTEMPTS = 1000, /* writers of one path at a time */
+    SWEPT = 16,      /* names that are looked at beyond the one taken */
+};
+
+/* Whether the name is still that of what is open: it may have been moved, or removed, meanwhile. */
+static bool names(const char *name, int fd)
+{
+    struct stat named, opened;
+
+    return lstat(name, &named) == 0 && fstat(fd, &opened) == 0 && named.st_dev == opened.st_dev &&
+           named.st_ino == opened.st_ino;
+}
+
+/* Removes what is under a name, if it is ours to remove and nobody makes it. */
+static void sweep(const char *name, bool folder)
+{
+    int fd = open(name, (folder ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat info;
+
+    if (fd < 0)
+        return;
+    if (fstat(fd, &info) == 0 && info.st_uid == geteuid() && (folder || S_ISREG(info.st_mode)) &&
+        flock(fd, LOCK_EX | LOCK_NB) == 0 && names(name, fd))
+        clv_temporary_remove(name, folder);
+    close(fd);
+}
+
+/* -1 with errno, EEXIST where the name is taken: by another's, or by a sweeper that came before the lock. */
+static int make(const char *name, bool folder)
+{
+    int fd = folder ? mkdir(name, 0777) : 0;
+
+    if (fd == 0)
+        fd = folder ? open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                    : open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666); /* mkstemp would ignore the umask */
+    if (fd < 0)
+        return -1;
+    bool taken = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!taken && names(name, fd))
+        return fd;
+    close(fd);
+    errno = EEXIST;
+    return -1;
+}
+
+clv_status clv_temporary_open(char **out, int *out_fd, const char *path, bool folder, clv_error *err)
+{
+    size_t size = strlen(path) + 24;
+    char *name = malloc(size);
+    int fd = -1, i = 0;
+
+    if (name == NULL)
+        return clv_fail_memory(err, "a file name", size);
+    errno = EEXIST;
+    for (; i < ATTEMPTS && fd < 0 && errno == EEXIST; i++) {
+        snprintf(name, size, "%s.tmp-%d", path, i);
+        sweep(name, folder);
+        fd = make(name, folder);
+    }
+    if (fd < 0) {
+        clv_status status = clv_fail_errno(err, "create", name);
+        free(name);
+        return status;
+    }
+    for (int k = i; k < SWEPT; k++) {
+        snprintf(name, size, "%s.tmp-%d", path, k);
+        sweep(name, folder);
+    }
+    snprintf(name, size, "%s.tmp-%d", path, i - 1);
+    *out = name;
+    *out_fd = fd;
+    return CLV_OK;
+}
+
+void clv_temporary_remove(const char *name, bool folder)
+{
+    DIR *dir = folder ? opendir(name) : NULL;
+
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;)
+        unlinkat(dirfd(dir), entry->d_name, 0);
+    if (dir != NULL)
+        closedir(dir);
+    if (folder)
+        rmdir(name);
+    else
+        unlink(name);
+}
