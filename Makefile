@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all setup run test test-all fuzz coverage lint tidy format install clean
+.PHONY: all setup run test test-all soak fuzz coverage lint tidy format install clean
 
 all: build/CMakeCache.txt
 	@cmake --build build -j $(JOBS)
@@ -29,6 +29,12 @@ test-all: setup
 	@for preset in debug asan-ubsan tsan release; do \
 	    cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset || exit 1; \
 	done
+
+# Random graphs on random meshes for SOAK_SECONDS, from a seed that it prints (or SOAK_SEED).
+SOAK_SECONDS ?= 3600
+soak: setup
+	@$(MAKE) all
+	@build/tests/soak $(SOAK_SECONDS) $(SOAK_SEED)
 
 # Each parser, fed by libFuzzer for FUZZ_SECONDS; what it finds is left in build-fuzz.
 FUZZ_SECONDS ?= 60

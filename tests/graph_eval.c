@@ -16,7 +16,8 @@
 struct graph_eval {
     const clv_graph *graph;
     void **data; /* a value */
-    uint64_t random;
+    uint64_t random, nudge;
+    bool inf_is_nan;
 };
 
 static uint64_t next(graph_eval *eval) /* splitmix64 */
@@ -160,12 +161,55 @@ static void must_run(const op_call *call, const char *how)
         fail_msg("%s (%s): %s", call->op->name, how, err.message);
 }
 
+/* ---- rounding, put off ---- */
+
+/* The lowest bits of a float by a hash of the others: the same value is always put off alike, and no further when it is
+ * put off again (when an op passes it on). */
+static void nudge(graph_eval *eval, int value)
+{
+    static const struct {
+        uint64_t low, exponent;
+    } layout[CLV_DTYPE_COUNT] = {[CLV_F64] = {3, 0x7ff0000000000000u},
+                                 [CLV_F32] = {3, 0x7f800000},
+                                 [CLV_BF16] = {1, 0x7f80},
+                                 [CLV_F16] = {1, 0x7c00}};
+    const clv_type *type = type_of(eval, value);
+    size_t size = clv_dtype_size(type->dtype);
+    uint64_t low = layout[type->dtype].low, exponent = layout[type->dtype].exponent;
+    int64_t elems = clv_type_elems(type);
+    for (int64_t i = 0; exponent && i < elems; i++) {
+        char *at = (char *)eval->data[value] + (size_t)i * size;
+        uint64_t bits = 0;
+        memcpy(&bits, at, size);
+        graph_eval hash = {.random = eval->nudge + (bits & ~low)};
+        bool is_inf = bits << (64 - 8 * size + 1) == exponent << (64 - 8 * size + 1);
+        if (is_inf && eval->inf_is_nan)
+            bits = exponent | exponent >> 1;
+        else if ((bits & exponent) == exponent || bits << (64 - 8 * size + 1) == 0)
+            continue;
+        else
+            bits = (bits & ~low) | (next(&hash) & low);
+        memcpy(at, &bits, size);
+    }
+}
+
+void graph_eval_nudge(graph_eval *eval, uint64_t seed, bool inf_is_nan)
+{
+    eval->nudge = seed;
+    eval->inf_is_nan = inf_is_nan;
+    for (int v = 1; v < eval->graph->n_values; v++)
+        if (eval->graph->values[v].source != CLV_FROM_OP)
+            nudge(eval, v);
+}
+
 clv_status graph_eval_run(graph_eval *eval, int n_ops, clv_error *err)
 {
     clv_status status = CLV_OK;
     for (int o = 0; o < (n_ops < 0 ? eval->graph->n_ops : n_ops) && status == CLV_OK; o++) {
         op_call call = whole_call(eval, &eval->graph->ops[o]);
         status = run_call(&call, err);
+        for (int r = 0; eval->nudge && r < call.op->n_out; r++)
+            nudge(eval, call.op->out[r]);
     }
     return status;
 }
