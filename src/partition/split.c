@@ -254,6 +254,11 @@ static clv_reduction passing(const clv_problem *p, clv_subaxis atom)
     return CLV_REDUCE_MAX;
 }
 
+bool clv_split_may_pass(const clv_problem *p, clv_subaxis atom)
+{
+    return passing(p, atom) != CLV_REDUCE_NONE;
+}
+
 /* Whether operand i is to be partial over an atom that passes. */
 static bool carries_partial(const clv_problem *p, int i, clv_subaxis atom, clv_reduction how)
 {
@@ -285,13 +290,13 @@ bool clv_split_operand(clv_layout *out, const clv_problem *p, const clv_splits *
     return true;
 }
 
-static bool holds_factor(const clv_dim_factors *dims, int rank, int f)
+int clv_split_dim_of(const clv_dim_factors *dims, int rank, int f)
 {
     for (int d = 0; d < rank; d++)
         for (int j = 0; j < dims[d].n; j++)
             if (dims[d].factor[j] == f)
-                return true;
-    return false;
+                return d;
+    return -1;
 }
 
 bool clv_split_result(clv_layout *out, const clv_problem *p, const clv_splits *splits, int o)
@@ -302,7 +307,7 @@ bool clv_split_result(clv_layout *out, const clv_problem *p, const clv_splits *s
             return false;
     for (int f = 0; f < p->rule.n_factors; f++) {
         const clv_factor_split *split = &splits->factor[f];
-        if (split->n == 0 || holds_factor(p->rule.out[o], out->rank, f))
+        if (split->n == 0 || clv_split_dim_of(p->rule.out[o], out->rank, f) >= 0)
             continue;
         if (p->rule.factor[f].reduction == CLV_REDUCE_NONE ||
             !add_partials(out, p, split->axes, split->n, p->rule.factor[f].reduction))

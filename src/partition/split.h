@@ -36,4 +36,10 @@ bool clv_splits_make(clv_splits *out, const clv_problem *problem, const clv_spli
 bool clv_split_operand(clv_layout *out, const clv_problem *problem, const clv_splits *splits, int i);
 bool clv_split_result(clv_layout *out, const clv_problem *problem, const clv_splits *splits, int o);
 
+/* Whether partial operands may pass over the atom. */
+bool clv_split_may_pass(const clv_problem *problem, clv_subaxis atom);
+
+/* The dimension that holds factor f; -1: none. */
+int clv_split_dim_of(const clv_dim_factors *dims, int rank, int f);
+
 #endif

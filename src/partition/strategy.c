@@ -7,11 +7,8 @@
 #include "base/error.h"
 #include "ops/check.h"
 #include "tensor/text.h"
-#include "partition/split.h"
+#include "partition/search.h"
 #include "program/program.h"
-
-/* Assignments tried one by one; beyond, atoms are improved in turn until none can be (stated limit, see docs). */
-enum { MAX_EXHAUSTIVE = 20000 };
 
 /* ---- atoms ---- */
 
@@ -89,22 +86,27 @@ int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *p)
 
 /* ---- the price of one assignment ---- */
 
-static double work_seconds(const clv_problem *p, const clv_strategy *s)
+double clv_strategy_work(const clv_problem *p, const clv_type *in, const clv_type *out)
 {
-    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
     clv_op_cost cost = {0};
     for (int i = 0; i < p->op->n_in; i++)
-        if (p->op->in[i] > 0) {
-            in[i] = clv_local_type(&p->in[i], &s->in[i]);
-            cost.bytes += clv_type_bytes(&in[i]);
-        }
-    for (int o = 0; o < p->op->n_out; o++) {
-        out[o] = clv_local_type(&p->out[o], &s->out[o]);
+        cost.bytes += p->op->in[i] > 0 ? clv_type_bytes(&in[i]) : 0;
+    for (int o = 0; o < p->op->n_out; o++)
         cost.bytes += clv_type_bytes(&out[o]);
-    }
     if (p->op->def->cost)
         cost = p->op->def->cost(p->op, in, out);
     return clv_cost_compute(p->cost, cost.flops, cost.bytes);
+}
+
+static double work_seconds(const clv_problem *p, const clv_strategy *s)
+{
+    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int i = 0; i < p->op->n_in; i++)
+        if (p->op->in[i] > 0)
+            in[i] = clv_local_type(&p->in[i], &s->in[i]);
+    for (int o = 0; o < p->op->n_out; o++)
+        out[o] = clv_local_type(&p->out[o], &s->out[o]);
+    return clv_strategy_work(p, in, out);
 }
 
 /* A change of layout as the search sees it. */
@@ -131,19 +133,34 @@ static void add_price(clv_strategy *s, const price *change, const clv_problem *p
     s->seconds += clv_cost_step(p->cost, change->bytes, change->moves);
 }
 
-/* Adds the change from whichever available layout reaches `to` with the fewest bytes, then moves. */
-static clv_status add_operand(clv_strategy *s, const clv_problem *p, int i, clv_error *err)
+clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *p, int i, clv_error *err)
 {
     price best = {.bytes = INFINITY};
-    for (int k = 0; k < p->n_available[i]; k++) {
+    s->source[i] = -1;
+    for (int k = 0; k < p->n_available[i] && best.bytes + best.moves > 0; k++) {
         price change;
-        CLV_TRY(price_change(&change, p, &p->available[i][k], &s->in[i], &p->in[i], err));
+        const clv_layout *from = &p->available[i][k];
+        if ((double)clv_reshard_lower_bound(p->mesh, from, &s->in[i], p->in[i].shape, p->in[i].dtype) > best.bytes)
+            continue;
+        CLV_TRY(price_change(&change, p, from, &s->in[i], &p->in[i], err));
         if (change.bytes < best.bytes || (change.bytes == best.bytes && change.moves < best.moves)) {
             best = change;
             s->source[i] = k;
         }
     }
-    add_price(s, &best, p);
+    if (s->source[i] >= 0)
+        add_price(s, &best, p);
+    return CLV_OK;
+}
+
+clv_status clv_strategy_add_result(clv_strategy *s, const clv_problem *p, int o, clv_error *err)
+{
+    clv_layout whole = clv_layout_without_partial(&s->out[o]);
+    price change;
+    CLV_TRY(price_change(&change, p, &s->out[o], p->wanted[o] ? &p->target[o] : &whole, &p->out[o], err));
+    if (clv_layout_is_partial(&s->out[o]))
+        change.bytes /= p->fan_in[o];
+    add_price(s, &change, p);
     return CLV_OK;
 }
 
@@ -179,34 +196,30 @@ static bool keeps_in_place(const clv_strategy *s, const clv_problem *p)
     return true;
 }
 
-clv_status clv_strategy_price(clv_strategy *s, bool *legal, const clv_problem *p, const clv_split_context *context,
-                              bool keep, clv_error *err)
+bool clv_strategy_lay_out(clv_strategy *s, const clv_problem *p, const clv_split_context *context, bool keep)
 {
     clv_splits splits;
-    *legal = clv_splits_make(&splits, p, context, s->atom, s->choice, s->n_atoms);
-    for (int i = 0; *legal && i < p->op->n_in; i++)
-        *legal = p->op->in[i] == 0 || clv_split_operand(&s->in[i], p, &splits, i);
-    for (int o = 0; *legal && o < p->op->n_out; o++)
-        *legal = clv_split_result(&s->out[o], p, &splits, o);
-    *legal = *legal && (!keep || keeps_in_place(s, p));
-    if (!*legal)
-        return CLV_OK;
+    bool legal = clv_splits_make(&splits, p, context, s->atom, s->choice, s->n_atoms);
+    for (int i = 0; legal && i < p->op->n_in; i++)
+        legal = p->op->in[i] == 0 || clv_split_operand(&s->in[i], p, &splits, i);
+    for (int o = 0; legal && o < p->op->n_out; o++)
+        legal = clv_split_result(&s->out[o], p, &splits, o);
+    if (!legal || (keep && !keeps_in_place(s, p)))
+        return false;
     s->bytes = 0;
     s->moves = 0;
     s->seconds = s->work_seconds = work_seconds(p, s);
-    for (int i = 0; i < p->op->n_in; i++) {
-        s->source[i] = -1;
-        if (p->op->in[i] > 0)
-            CLV_TRY(add_operand(s, p, i, err));
-    }
-    for (int o = 0; o < p->op->n_out; o++) {
-        clv_layout whole = clv_layout_without_partial(&s->out[o]);
-        price change;
-        CLV_TRY(price_change(&change, p, &s->out[o], p->wanted[o] ? &p->target[o] : &whole, &p->out[o], err));
-        if (clv_layout_is_partial(&s->out[o]))
-            change.bytes /= p->fan_in[o];
-        add_price(s, &change, p);
-    }
+    return true;
+}
+
+clv_status clv_strategy_price(clv_strategy *s, bool *legal, const clv_problem *p, const clv_split_context *context,
+                              bool keep, clv_error *err)
+{
+    *legal = clv_strategy_lay_out(s, p, context, keep);
+    for (int i = 0; *legal && i < p->op->n_in; i++)
+        CLV_TRY(clv_strategy_add_operand(s, p, i, err));
+    for (int o = 0; *legal && o < p->op->n_out; o++)
+        CLV_TRY(clv_strategy_add_result(s, p, o, err));
     return CLV_OK;
 }
 
@@ -217,37 +230,22 @@ static int compare(double a, double b)
     return a < b - slack ? -1 : a > b + slack;
 }
 
-static bool better(const clv_strategy *a, const clv_strategy *b, bool by_bytes)
+int clv_price_order(const clv_price *a, const clv_price *b, bool by_bytes)
 {
-    if (!by_bytes && compare(a->seconds, b->seconds) != 0)
-        return a->seconds < b->seconds;
-    if (a->bytes != b->bytes)
-        return a->bytes < b->bytes;
-    if (compare(a->work_seconds, b->work_seconds) != 0)
-        return a->work_seconds < b->work_seconds;
-    return a->moves < b->moves;
+    int order = by_bytes ? 0 : compare(a->seconds, b->seconds);
+    if (order == 0)
+        order = compare(a->bytes, b->bytes);
+    if (order == 0)
+        order = compare(a->work_seconds, b->work_seconds);
+    return order != 0 ? order : (a->moves > b->moves) - (a->moves < b->moves);
 }
 
-/* ---- search ---- */
-
-typedef struct search {
-    const clv_problem *problem;
-    clv_split_context context;
-    clv_strategy best, trial;
-    bool found;
-    bool keep; /* operands stay in place where that is asked for */
-} search;
-
-static clv_status try_trial(search *s, clv_error *err)
+clv_price clv_price_of(const clv_strategy *s)
 {
-    bool legal;
-    CLV_TRY(clv_strategy_price(&s->trial, &legal, s->problem, &s->context, s->keep, err));
-    if (!legal || (s->found && !better(&s->trial, &s->best, s->problem->by_bytes)))
-        return CLV_OK;
-    s->best = s->trial;
-    s->found = true;
-    return CLV_OK;
+    return (clv_price){s->seconds, s->bytes, s->work_seconds, s->moves};
 }
+
+/* ---- what is searched ---- */
 
 static bool some_partial(const clv_problem *p)
 {
@@ -279,56 +277,53 @@ int clv_strategy_choices(int8_t *choices, const clv_problem *p)
     return n;
 }
 
-static clv_status try_all(search *s, const int8_t *choices, int n_choices, clv_error *err)
+/* Whether operands can stay in place where they are to, whatever the other atoms do, if the atom has this choice. */
+static bool may_stay(const clv_problem *p, clv_subaxis atom, int choice)
 {
-    int digit[CLV_MAX_ATOMS] = {0};
-    for (;;) {
-        for (int a = 0; a < s->trial.n_atoms; a++)
-            s->trial.choice[a] = choices[digit[a]];
-        CLV_TRY(try_trial(s, err));
-        int a = s->trial.n_atoms - 1;
-        while (a >= 0 && ++digit[a] == n_choices)
-            digit[a--] = 0;
-        if (a < 0)
-            return CLV_OK;
-    }
+    if (choice >= 0 && p->rule.factor[choice].spill >= 0)
+        return true;
+    for (int i = 0; i < p->op->n_in; i++)
+        if ((p->kept[i] >> atom.axis & 1u) &&
+            clv_split_dim_of(p->rule.in[i], p->in[i].rank, choice) != dim_of(&p->available[i][0], atom))
+            return false;
+    return true;
 }
 
-/* One atom at a time from "none", twice round: for meshes with many axes. */
-static clv_status try_in_turn(search *s, const int8_t *choices, int n_choices, clv_error *err)
+static bool may_choose(const clv_space *space, clv_subaxis atom, int choice)
 {
-    memset(s->trial.choice, CLV_CHOICE_NONE, sizeof s->trial.choice);
-    CLV_TRY(try_trial(s, err));
-    for (int round = 0; round < 2; round++)
-        for (int a = 0; a < s->trial.n_atoms; a++)
-            for (int c = 0; c < n_choices; c++) {
-                memcpy(s->trial.choice, s->best.choice, sizeof s->trial.choice);
-                s->trial.choice[a] = choices[c];
-                CLV_TRY(try_trial(s, err));
-            }
-    return CLV_OK;
+    return (choice != CLV_CHOICE_PARTIAL || clv_split_may_pass(space->problem, atom)) &&
+           (!space->keep || may_stay(space->problem, atom, choice));
+}
+
+static void list_space(clv_space *space, const clv_problem *p, bool keep)
+{
+    int8_t choices[CLV_MAX_FACTORS + 2];
+    int n = clv_strategy_choices(choices, p);
+    space->problem = p;
+    space->keep = keep;
+    clv_split_context_make(&space->context, p, space->atom, space->n_atoms);
+    for (int a = 0; a < space->n_atoms; a++) {
+        space->n_choices[a] = 0;
+        for (int c = 0; c < n; c++)
+            if (may_choose(space, space->atom[a], choices[c]))
+                space->choice[a][space->n_choices[a]++] = choices[c];
+    }
 }
 
 clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, clv_error *err)
 {
-    search s = {.problem = problem};
-    s.trial.n_atoms = clv_strategy_atoms(s.trial.atom, problem);
-    if (s.trial.n_atoms < 0)
+    clv_space space;
+    bool found = false;
+    space.n_atoms = clv_strategy_atoms(space.atom, problem);
+    if (space.n_atoms < 0)
         return clv_fail(err, CLV_ELIMIT, "%s: its operands split mesh axes into more than %d parts", problem->op->name,
                         CLV_MAX_ATOMS);
-    clv_split_context_make(&s.context, problem, s.trial.atom, s.trial.n_atoms);
-    int8_t choices[CLV_MAX_FACTORS + 2];
-    int n_choices = clv_strategy_choices(choices, problem);
-    double all = pow(n_choices, s.trial.n_atoms);
-    for (s.keep = true; !s.found; s.keep = false) {
-        CLV_TRY(all <= MAX_EXHAUSTIVE ? try_all(&s, choices, n_choices, err)
-                                      : try_in_turn(&s, choices, n_choices, err));
-        if (!s.keep)
-            break;
+    for (int keep = 1; keep >= 0 && !found; keep--) {
+        list_space(&space, problem, keep);
+        CLV_TRY(clv_search_space(out, &found, &space, err));
     }
-    if (!s.found)
+    if (!found)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: no layout of its operands is legal", problem->op->name);
-    *out = s.best;
     return CLV_OK;
 }
 

@@ -85,6 +85,25 @@ int clv_strategy_choices(int8_t *choices, const clv_problem *problem);
  * moves an operand that is to stay in place. */
 clv_status clv_strategy_price(clv_strategy *s, bool *legal, const clv_problem *problem,
                               const struct clv_split_context *context, bool keep, clv_error *err);
+/* The same in parts: layouts and work, false when there are none; then the change of layout of each operand, and the way of
+ * each result to where it is wanted. */
+bool clv_strategy_lay_out(clv_strategy *s, const clv_problem *problem, const struct clv_split_context *context,
+                          bool keep);
+clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *problem, int i, clv_error *err);
+clv_status clv_strategy_add_result(clv_strategy *s, const clv_problem *problem, int o, clv_error *err);
+/* Seconds that the op takes on shards of these types. */
+double clv_strategy_work(const clv_problem *problem, const clv_type *in, const clv_type *out);
+
+/* What a strategy costs, or costs at the least. */
+typedef struct clv_price {
+    double seconds, bytes, work_seconds;
+    int moves;
+} clv_price;
+
+clv_price clv_price_of(const clv_strategy *strategy);
+/* < 0: a is cheaper: by seconds (unless by_bytes), bytes, work, moves. Sums that differ by rounding are equal. */
+int clv_price_order(const clv_price *a, const clv_price *b, bool by_bytes);
+
 /* Notes why an assignment is not taken, for who asks; returns false. */
 bool clv_strategy_refuse(const clv_problem *problem, clv_refusal why);
 

@@ -1,0 +1,122 @@
+#include "partition/search.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "partition/bound.h"
+
+typedef struct search {
+    const clv_space *space;
+    clv_bound bound;
+    clv_strategy trial;
+    int8_t digit[CLV_MAX_ATOMS], best_digit[CLV_MAX_ATOMS]; /* of trial and best: choices by their place in the lists */
+    clv_strategy *best;
+    bool *found;
+    bool own; /* best is of this space */
+    clv_price best_price;
+} search;
+
+static clv_price sum(clv_price a, clv_price b)
+{
+    return (clv_price){a.seconds + b.seconds, a.bytes + b.bytes, a.work_seconds + b.work_seconds, a.moves + b.moves};
+}
+
+/* Whether an assignment that costs at least `least`, and whose first n digits are those of trial, may yet be the best: it
+ * is cheaper, or as cheap and before the best in order. */
+static bool may_win(const search *s, const clv_price *least, int n)
+{
+    if (!*s->found)
+        return true;
+    int order = clv_price_order(least, &s->best_price, s->space->problem->by_bytes);
+    return order < 0 || (order == 0 && s->own && memcmp(s->digit, s->best_digit, (size_t)n) <= 0);
+}
+
+static void take_trial(search *s)
+{
+    *s->best = s->trial;
+    *s->found = s->own = true;
+    s->best_price = clv_price_of(&s->trial);
+    memcpy(s->best_digit, s->digit, sizeof s->digit);
+}
+
+/* All atoms are decided: prices one change of layout after another, until it is clear that the trial does not win. */
+static clv_status price_leaf(search *s, clv_error *err)
+{
+    const clv_problem *p = s->space->problem;
+    int term = 0, n = s->space->n_atoms;
+    if (!clv_strategy_lay_out(&s->trial, p, &s->space->context, s->space->keep))
+        return CLV_OK;
+    for (int i = 0; i < p->op->n_in + p->op->n_out; i++) {
+        bool operand = i < p->op->n_in;
+        if (operand && p->op->in[i] == 0)
+            continue;
+        clv_price least = sum(clv_price_of(&s->trial), clv_bound_changes(&s->bound, s->trial.choice, n, term++));
+        if (!may_win(s, &least, n))
+            return CLV_OK;
+        CLV_TRY(operand ? clv_strategy_add_operand(&s->trial, p, i, err)
+                        : clv_strategy_add_result(&s->trial, p, i - p->op->n_in, err));
+    }
+    clv_price price = clv_price_of(&s->trial);
+    if (may_win(s, &price, n))
+        take_trial(s);
+    return CLV_OK;
+}
+
+typedef struct branch {
+    int8_t digit;
+    clv_price least;
+} branch;
+
+/* What the next atom may do, the most promising first; equals in order. Returns how many there are. */
+static int list_branches(branch *branches, search *s, int atom)
+{
+    int n = 0;
+    for (int c = 0; c < s->space->n_choices[atom]; c++) {
+        branch b = {.digit = (int8_t)c};
+        s->digit[atom] = (int8_t)c;
+        s->trial.choice[atom] = s->space->choice[atom][c];
+        b.least = sum(clv_bound_work(&s->bound, s->trial.choice, atom + 1),
+                      clv_bound_changes(&s->bound, s->trial.choice, atom + 1, 0));
+        if (!may_win(s, &b.least, atom + 1))
+            continue;
+        int i = n++;
+        for (; i > 0 && clv_price_order(&b.least, &branches[i - 1].least, s->space->problem->by_bytes) < 0; i--)
+            branches[i] = branches[i - 1];
+        branches[i] = b;
+    }
+    return n;
+}
+
+static clv_status decide(search *s, int atom, clv_error *err)
+{
+    branch branches[CLV_MAX_FACTORS + 2];
+    if (atom == s->space->n_atoms)
+        return price_leaf(s, err);
+    int n = list_branches(branches, s, atom);
+    for (int i = 0; i < n; i++) {
+        s->digit[atom] = branches[i].digit;
+        s->trial.choice[atom] = s->space->choice[atom][branches[i].digit];
+        if (may_win(s, &branches[i].least, atom + 1))
+            CLV_TRY(decide(s, atom + 1, err));
+    }
+    return CLV_OK;
+}
+
+static search begin(clv_strategy *best, bool *found, const clv_space *space)
+{
+    search s = {.space = space, .best = best, .found = found};
+    s.trial.n_atoms = space->n_atoms;
+    memcpy(s.trial.atom, space->atom, sizeof space->atom);
+    if (*found)
+        s.best_price = clv_price_of(best);
+    return s;
+}
+
+clv_status clv_search_space(clv_strategy *best, bool *found, const clv_space *space, clv_error *err)
+{
+    search s = begin(best, found, space);
+    CLV_TRY(clv_bound_make(&s.bound, space, err));
+    clv_status status = decide(&s, 0, err);
+    clv_bound_free(&s.bound);
+    return status;
+}

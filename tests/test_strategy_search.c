@@ -1,0 +1,249 @@
+/* test_strategy_search.c - branch and bound against the plain search that prices every assignment in order: every op and its
+ * gradient, on random shapes, meshes, layouts at hand, targets and weights that stay in place. CLV_SEED runs one case,
+ * CLV_CASES that many. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "partition/partitioner.h"
+#include "partition/split.h"
+
+enum { CASES = 40, OPS_A_CASE = 6, MOST_ASSIGNMENTS = 700 };
+
+typedef struct maker {
+    uint64_t state;
+    clv_mesh mesh;
+    clv_graph *graph;
+} maker;
+
+static int pick(maker *m, int n)
+{
+    m->state = m->state * 6364136223846793005u + 1442695040888963407u;
+    return (int)((m->state >> 33) % (uint64_t)n);
+}
+
+/* ---- a graph of every kind of op ---- */
+
+static void random_mesh(maker *m)
+{
+    static const int64_t sizes[] = {2, 2, 2, 3, 4, 6};
+    m->mesh.n_axes = 1 + pick(m, 3);
+    for (int a = 0; a < m->mesh.n_axes; a++) {
+        m->mesh.axis[a].name[0] = (char)('x' + a);
+        m->mesh.axis[a].size = sizes[pick(m, 6)];
+    }
+}
+
+static clv_value weight(maker *m, const char *name, int rank, const int64_t *shape)
+{
+    return clv_state(m->graph, name, CLV_F32, rank, shape, NULL, (clv_init){CLV_INIT_NORMAL, 1});
+}
+
+/* Dimensions of a few elements or of many, even or not. */
+static int64_t size(maker *m)
+{
+    static const int64_t sizes[] = {1, 2, 3, 4, 6, 8, 16, 64, 7, 5};
+    return sizes[pick(m, 10)] * (pick(m, 3) ? 1 : 64);
+}
+
+static void build(maker *m)
+{
+    clv_graph *g = m->graph;
+    int64_t b = size(m), s = size(m), k = 1 + pick(m, 4), h = k * (1 + pick(m, 4)), d = 2 * (1 + pick(m, 4)),
+            w = size(m), v = size(m);
+    clv_value ids = clv_input(g, "ids", CLV_I64, 2, (int64_t[]){b, s}, NULL);
+    clv_value x = clv_embedding(g, weight(m, "table", 2, (int64_t[]){v, w}), ids);
+    clv_value n = pick(m, 2) ? clv_rms_norm(g, x, weight(m, "gain", 1, &w), 1e-5) : clv_map(g, CLV_TANH, x);
+    clv_value q = clv_einsum(g, "bsm,mhd->bshd", n, weight(m, "q", 3, (int64_t[]){w, h, d}));
+    clv_value kv = clv_einsum(g, "bsm,mjkd->bsjkd", n, weight(m, "kv", 4, (int64_t[]){w, 2, k, d}));
+    clv_value a = clv_attention(g, q, kv, NULL);
+    clv_value o = clv_einsum(g, "bshd,hdm->bsm", a, weight(m, "o", 3, (int64_t[]){h, d, w}));
+    x = clv_add(g, x, clv_add(g, o, weight(m, "bias", 1, &w)));
+    clv_value flat = clv_reshape(g, x, 2, (int64_t[]){b * s, w});
+    flat = clv_concat(g, (clv_value[]){flat, clv_transpose(g, clv_transpose(g, flat, (int[]){1, 0}), (int[]){1, 0})}, 2,
+                      1);
+    flat = clv_slice(g, flat, (int64_t[]){0, w}, (int64_t[]){b * s, 2 * w});
+    clv_value most = clv_reduce(g, CLV_REDUCE_MAXIMUM, flat, (int[]){1}, 1, true);
+    flat = clv_softmax(g, clv_sub(g, flat, most));
+    clv_value logits = clv_einsum(g, "sm,vm->sv", flat, weight(m, "head", 2, (int64_t[]){v, w}));
+    clv_value labels = clv_reshape(g, ids, 1, (int64_t[]){b * s});
+    clv_value loss = clv_reduce(g, CLV_SUM, clv_cross_entropy(g, logits, labels, -100), (int[]){0}, 1, false);
+    clv_value wrt[8], grads[8];
+    int n_wrt = clv_parameters(g, wrt, 8);
+    clv_gradients(g, loss, CLV_NONE, wrt, n_wrt, grads);
+}
+
+/* ---- random problems ---- */
+
+static clv_layout random_layout(maker *m, const clv_type *type, bool partial)
+{
+    clv_layout layout = clv_layout_replicated(type->rank);
+    clv_reduction how = pick(m, 4) ? CLV_REDUCE_SUM : CLV_REDUCE_MAX;
+    for (int a = 0; a < m->mesh.n_axes; a++) {
+        clv_subaxis sub = clv_mesh_whole(&m->mesh, a);
+        int d = pick(m, type->rank + 2);
+        if (sub.size == 4 && pick(m, 2))
+            sub = pick(m, 2) ? (clv_subaxis){a, 2, 2} : (clv_subaxis){a, 1, 2};
+        if (d < type->rank)
+            clv_layout_cut(&layout, &m->mesh, d, sub, NULL);
+        else if (d == type->rank && partial)
+            clv_layout_add_partial(&layout, &m->mesh, how, sub, NULL);
+    }
+    for (int d = 0; d < type->rank; d++)
+        if (clv_layout_blocks(&layout, d) > 1 && type->shape[d] % 2 == 0 && pick(m, 5) == 0)
+            layout.granule[d] = 2;
+    return layout;
+}
+
+static void random_problem(clv_problem *p, maker *m)
+{
+    for (int i = 0; i < p->op->n_in; i++) {
+        p->n_available[i] = p->op->in[i] > 0 ? 1 + (pick(m, 3) == 0) : 0;
+        for (int k = 0; k < p->n_available[i]; k++)
+            p->available[i][k] = random_layout(m, &p->in[i], pick(m, 3) == 0);
+        p->kept[i] = p->op->in[i] > 0 && pick(m, 4) == 0 ? (uint32_t)pick(m, 8) : 0;
+    }
+    for (int o = 0; o < p->op->n_out; o++) {
+        p->fan_in[o] = 1 + pick(m, 3);
+        p->wanted[o] = pick(m, 2);
+        p->target[o] = random_layout(m, &p->out[o], pick(m, 8) == 0);
+    }
+    p->by_bytes = pick(m, 3) == 0;
+    p->idle_axes = pick(m, 3) == 0;
+}
+
+/* ---- the plain search ---- */
+
+typedef struct plain {
+    const clv_problem *problem;
+    clv_split_context context;
+    clv_strategy best, trial;
+    int n_choices;
+    int8_t choices[CLV_MAX_FACTORS + 2];
+    bool keep, found;
+} plain;
+
+static void try_each(plain *s, int atom)
+{
+    clv_error err = {0};
+    bool legal;
+    for (int c = 0; atom < s->trial.n_atoms && c < s->n_choices; c++) {
+        s->trial.choice[atom] = s->choices[c];
+        try_each(s, atom + 1);
+    }
+    if (atom < s->trial.n_atoms)
+        return;
+    assert_int_equal(clv_strategy_price(&s->trial, &legal, s->problem, &s->context, s->keep, &err), CLV_OK);
+    clv_price price = clv_price_of(&s->trial), best = clv_price_of(&s->best);
+    if (!legal || (s->found && clv_price_order(&price, &best, s->problem->by_bytes) >= 0))
+        return;
+    s->best = s->trial;
+    s->found = true;
+}
+
+/* False when there are too many assignments to try. */
+static bool choose_plainly(plain *s, const clv_problem *problem)
+{
+    double all = 1;
+    *s = (plain){.problem = problem};
+    s->trial.n_atoms = clv_strategy_atoms(s->trial.atom, problem);
+    s->n_choices = clv_strategy_choices(s->choices, problem);
+    for (int a = 0; a < s->trial.n_atoms; a++)
+        all *= s->n_choices;
+    if (s->trial.n_atoms < 0 || all > MOST_ASSIGNMENTS)
+        return false;
+    clv_split_context_make(&s->context, problem, s->trial.atom, s->trial.n_atoms);
+    for (int keep = 1; keep >= 0 && !s->found; keep--) {
+        s->keep = keep;
+        try_each(s, 0);
+    }
+    return true;
+}
+
+static int compare(uint64_t seed, const clv_problem *problem)
+{
+    clv_error err = {0};
+    clv_strategy got;
+    plain s;
+    if (!choose_plainly(&s, problem))
+        return 0;
+    clv_status status = clv_strategy_choose(&got, problem, &err);
+    if (!s.found) {
+        assert_int_equal(status, CLV_EUNSUPPORTED);
+        return 1;
+    }
+    if (status != CLV_OK)
+        fail_msg("seed %llu, %s: %s", (unsigned long long)seed, problem->op->name, err.message);
+    char want_text[512], got_text[512];
+    clv_strategy_print(want_text, sizeof want_text, &s.best, problem->mesh);
+    clv_strategy_print(got_text, sizeof got_text, &got, problem->mesh);
+    if (memcmp(got.choice, s.best.choice, (size_t)got.n_atoms) != 0 || got.n_atoms != s.best.n_atoms ||
+        got.bytes != s.best.bytes || got.moves != s.best.moves)
+        fail_msg("seed %llu, %s: %s (%.17g s, %.17g bytes, %d moves); priced one by one: %s (%.17g s, %.17g bytes, %d "
+                 "moves)",
+                 (unsigned long long)seed, problem->op->name, got_text, got.seconds, got.bytes, got.moves, want_text,
+                 s.best.seconds, s.best.bytes, s.best.moves);
+    for (int i = 0; i < problem->op->n_in; i++)
+        if (problem->op->in[i] > 0) {
+            assert_int_equal(got.source[i], s.best.source[i]);
+            assert_true(clv_layout_equal(&got.in[i], &s.best.in[i]));
+        }
+    for (int o = 0; o < problem->op->n_out; o++)
+        assert_true(clv_layout_equal(&got.out[o], &s.best.out[o]));
+    return 1;
+}
+
+static int run_case(uint64_t seed)
+{
+    clv_error err = {0};
+    maker m = {.state = seed * 7919 + 1};
+    int compared = 0;
+    random_mesh(&m);
+    assert_int_equal(clv_graph_new(&m.graph, &m.mesh, &err), CLV_OK);
+    build(&m);
+    if (clv_graph_status(m.graph, &err) != CLV_OK)
+        fail_msg("seed %llu: %s", (unsigned long long)seed, err.message);
+    clv_arena *arena = clv_arena_new();
+    clv_compile_options options = {0};
+    clv_partitioner p = {
+        .graph = m.graph, .options = &options, .reshards = clv_reshard_cache_new(arena, &m.mesh, NULL)};
+    for (int i = 0; i < OPS_A_CASE; i++) {
+        clv_problem problem;
+        clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
+        const clv_op *op = &m.graph->ops[pick(&m, m.graph->n_ops)];
+        if (!op->def->rule)
+            continue;
+        clv_partition_load_op(&problem, types, &p, op);
+        random_problem(&problem, &m);
+        compared += compare(seed, &problem);
+    }
+    clv_arena_free(arena);
+    clv_graph_free(m.graph);
+    return compared;
+}
+
+static void test_chooses_as_one_by_one(void **state)
+{
+    const char *seed = getenv("CLV_SEED"), *cases = getenv("CLV_CASES");
+    int compared = 0;
+    (void)state;
+    if (seed) {
+        run_case(strtoull(seed, NULL, 10));
+        return;
+    }
+    uint64_t n = cases ? strtoull(cases, NULL, 10) : CASES;
+    for (uint64_t i = 0; i < n; i++)
+        compared += run_case(i);
+    assert_true((uint64_t)compared > 2 * n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chooses_as_one_by_one)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
