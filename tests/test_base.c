@@ -10,6 +10,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
+#include "base/printable.h"
 #include "cleave/status.h"
 
 static void status_has_a_name_and_text(void **state)
@@ -174,12 +175,59 @@ static void arena_arrays_grow(void **state)
     clv_arena_free(arena);
 }
 
+static void check_printable(const char *text, const char *wanted)
+{
+    char out[256];
+
+    assert_int_equal(clv_printable(out, sizeof out, text, strlen(text)), strlen(wanted));
+    assert_string_equal(out, wanted);
+    assert_int_equal(clv_printable(out, sizeof out, wanted, strlen(wanted)), strlen(wanted));
+    assert_string_equal(out, wanted); /* once is enough */
+}
+
+static void text_from_outside_is_made_printable(void **state)
+{
+    char out[6];
+
+    (void)state;
+    check_printable("", "");
+    check_printable("layers.0, Z\xc3\xbcrich \xe6\x97\xa5 \xf0\x9f\x99\x82 \\x1b",
+                    "layers.0, Z\xc3\xbcrich \xe6\x97\xa5 \xf0\x9f\x99\x82 \\x1b");
+    check_printable("a\n\t\r\x1b[31m\x7f", "a\\n\\t\\r\\x1b[31m\\x7f");
+    check_printable("\xc2\x9b"
+                    "31m\xe2\x80\xae"
+                    "cba\xef\xbb\xbf\xf3\xa0\x80\x81",
+                    "\\u009b31m\\u202ecba\\ufeff\\U000e0001");
+    check_printable("\xff\xc3(\xe6\x97", "\\xff\\xc3(\\xe6\\x97");
+    assert_int_equal(clv_printable(out, 2, "a\0b", 3), 6);
+    assert_string_equal(out, "a");
+    assert_int_equal(clv_printable(out, sizeof out, "abc\xc3\xbc\xc3\xbc", 7), 7); /* nothing is cut in two */
+    assert_string_equal(out, "abc\xc3\xbc");
+    assert_int_equal(clv_printable(NULL, 0, "\n", 1), 2);
+}
+
+/* Whatever it names: no message has a second line, or speaks to a terminal. */
+static void messages_are_printable(void **state)
+{
+    (void)state;
+    clv_error err = {0}, filled = {.code = CLV_EPEER, .op = "\x1b]", .message = "\n"};
+
+    clv_fail_at(&err, CLV_EPEER, 1, "op\x1b[2J", "%s: no such\nfile", "\x1b[31m/tmp/x");
+    assert_string_equal(err.op, "op\\x1b[2J");
+    assert_string_equal(err.message, "\\x1b[31m/tmp/x: no such\\nfile");
+    clv_error_make_printable(&filled);
+    assert_string_equal(filled.op, "\\x1b]");
+    assert_string_equal(filled.message, "\\n");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(status_has_a_name_and_text),
         cmocka_unit_test(error_keeps_the_first_failure),
         cmocka_unit_test(error_names_rank_and_op),
+        cmocka_unit_test(text_from_outside_is_made_printable),
+        cmocka_unit_test(messages_are_printable),
         cmocka_unit_test(error_is_optional_and_cut_to_fit),
         cmocka_unit_test(try_returns_at_the_first_failure),
         cmocka_unit_test(arena_objects_are_aligned_zero_and_disjoint),

@@ -14,6 +14,7 @@
 
 #include "cli/options.c"
 #include "cli/same_file.c"
+#include "cli/say.c"
 
 enum { OUTPUT_SIZE = 32768 };
 

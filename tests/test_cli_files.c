@@ -3,10 +3,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "cli_run.h"
+#include "io/safetensors.h"
 
 static const char tiny[] = "--layers 1 --hidden 8 --heads 1 --seq 8 --batch 1 --steps 1";
 
@@ -76,6 +79,67 @@ static void test_inputs_are_kept(void **state)
     cli_expect(0, "", "forward -m {d}/model --ids {d}/ids --out {d}/model/new.safetensors");
 }
 
+static void check_quiet(const char *command, const char *arguments)
+{
+    static char out[CLI_OUTPUT];
+    int lines = 0;
+    cli_run(out, "%s %s", command, arguments);
+    for (const char *at = out; *at; at++)
+        lines += *at == '\n';
+    if (strchr(out, '\x1b') || strstr(out, "\xc2\x9b") || lines > 3)
+        fail_msg("cleave %s %s printed\n%s", command, arguments, out);
+}
+
+/* No argument reaches the terminal as it is: talk keeps to its lines, and holds no escape. */
+static void test_foreign_arguments(void **state)
+{
+    static const char *const commands[] = {
+        "",     "bench gemm", "bench profile", "bench generate", "einsum", "embed", "explain",  "forward", "generate",
+        "info", "merge",      "plan",          "reshard",        "score",  "shard", "tokenize", "train",   "verify"};
+    static const char *const arguments[] = {
+        "'\x1b[31m\n\n\n'",
+        "'--\x1b[31m\n\n\n\xc2\x9b'",
+        "-m '\x1b[31m\n\n\n' --out {d}/x --input x --ids x --op x -p x --text '\x1b\n\n\n'",
+        "--mesh '\x1b=\n\n\n2' --from x --to x --shape 1 --out {d}/x -m {g}/llama --ids x --input x --op x",
+        "--rules '\x1b\n\n\n' -m {g}/llama --ids {g}/llama_golden/values.safetensors --out {d}/x --op x --input x",
+        "'\x1b\n\n\n,a->b' --shape a=1 --from '\x1b\n\n\n' --to _ --mesh x=2 --in '\x1b\n\n\n' --in _ --out _"};
+    (void)state;
+    for (size_t c = 0; c < sizeof commands / sizeof *commands; c++)
+        for (size_t a = 0; a < sizeof arguments / sizeof *arguments; a++)
+            check_quiet(commands[c], arguments[a]);
+}
+
+/* Nor does a name in a file. */
+static void test_foreign_names(void **state)
+{
+    static const clv_tensor_spec odd = {"\x1b[31m\n\n\n\xc2\x9b", CLV_F32, 1, {1}};
+    static const char *const commands[] = {"info", "verify", "shard --out {d}/x", "plan", "generate -p x"};
+    static char out[CLI_OUTPUT];
+    clv_safetensors_writer *w = NULL;
+    char path[512];
+    (void)state;
+    cli_shell("mkdir {d}/odd && cp {g}/llama/config.json {d}/odd");
+    snprintf(path, sizeof path, "%s/odd/model.safetensors", cli_folder());
+    assert_int_equal(clv_safetensors_create(&w, path, &odd, 1, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_write(w, 0, NULL, &(float){1}, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_commit(w, NULL), CLV_OK);
+    assert_int_equal(cli_run(out, "info --tensors -m {d}/odd"), 0);
+    assert_non_null(strstr(out, "\\x1b[31m\\n\\n\\n\\u009b"));
+    for (size_t c = 0; c < sizeof commands / sizeof *commands; c++) {
+        cli_run(out, "%s -m {d}/odd", commands[c]);
+        assert_null(strchr(out, '\x1b'));
+        assert_null(strstr(out, "\n\n\n"));
+    }
+    cli_shell("cp {d}/odd/model.safetensors {d}/odd.ids");
+    check_quiet("forward", "-m {g}/llama --out {d}/x --ids {d}/odd.ids");
+    cli_shell("printf '{\"model_type\": \"\\\\u001b[31m\\\\n\\\\n\\\\n\"}' >{d}/odd/config.json");
+    check_quiet("info", "-m {d}/odd");
+    cli_shell("printf '>\\033[31mname\\nAC\\033\\n' >{d}/odd.fasta");
+    check_quiet("embed", "-m {g}/esm --out {d}/x --input {d}/odd.fasta");
+    check_quiet("score", "-m {g}/esm --input {d}/odd.fasta");
+    check_quiet("score", "-m {g}/esm --csv --input {d}/odd.fasta");
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -86,10 +150,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_limit_on_sizes),
-        cmocka_unit_test(test_tokenizer_of_bytes),
-        cmocka_unit_test(test_what_stands_at_out),
-        cmocka_unit_test(test_inputs_are_kept),
+        cmocka_unit_test(test_limit_on_sizes),     cmocka_unit_test(test_tokenizer_of_bytes),
+        cmocka_unit_test(test_what_stands_at_out), cmocka_unit_test(test_inputs_are_kept),
+        cmocka_unit_test(test_foreign_arguments),  cmocka_unit_test(test_foreign_names),
     };
     return cmocka_run_group_tests_name("cli_files", tests, NULL, tear_down);
 }

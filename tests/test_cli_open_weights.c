@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cli/open_weights.c"
+#include "cli/say.c"
 
 #include "models/parameters.h"
 #include "runtime/team.h"

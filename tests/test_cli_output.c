@@ -97,18 +97,33 @@ static void test_text(void **state)
                              "share        -\n");
 }
 
-static void test_not_utf8(void **state)
+/* What has no place in JSON, or would speak to a terminal, is spelled. */
+static void test_foreign_text(void **state)
 {
-    char out[256];
-    clv_table *t = clv_table_new(NULL);
+    static const char *const names[] = {"x\x1b[31m", "\xff"};
+    char out[512];
 
     (void)state;
-    clv_table_text(t, "prompt", "\xff");
-    capture c = capture_begin(STDERR_FILENO);
-    int code = clv_table_finish(t, true);
-    capture_end(&c, out, sizeof out);
-    assert_int_equal(code, 1);
-    assert_non_null(strstr(out, "UTF-8"));
+    for (int form = 0; form < 3; form++) {
+        clv_table *t = clv_table_new("rows");
+        clv_table_row(t);
+        clv_table_text(t, "name", "a\n\x1b[2J\"");
+        clv_table_texts(t, "names", names, 2);
+        clv_table_top(t);
+        clv_table_text(t, "path", "\xff\x1b");
+        capture c = capture_begin(STDOUT_FILENO);
+        int code = form == 2 ? clv_table_finish_csv(t) : clv_table_finish(t, form == 1);
+        capture_end(&c, out, sizeof out);
+        assert_int_equal(code, 0);
+        assert_null(strchr(out, '\x1b'));
+        assert_non_null(strstr(out, form == 0   ? "a\\n\\x1b[2J\""
+                                    : form == 1 ? "a\\n\\u001B[2J\\\""
+                                                : "\"a\\n\\x1b[2J\"\"\""));
+        if (form < 2) {
+            assert_non_null(strstr(out, form == 0 ? "x\\x1b[31m,\\xff" : "\"\\\\xff\""));
+            assert_non_null(strstr(out, form == 0 ? "\\xff\\x1b\n" : "\"\\\\xff\\\\x1b\""));
+        }
+    }
 }
 
 /* Runs 20 steps as if each had taken `step_ns`; returns what was printed. */
@@ -160,7 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_text),
-        cmocka_unit_test(test_not_utf8),
+        cmocka_unit_test(test_foreign_text),
         cmocka_unit_test(test_progress),
     };
 

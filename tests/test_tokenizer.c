@@ -11,7 +11,7 @@
 #include <jansson.h>
 
 #include "infer/codec.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 static const char *path_of(char *out, size_t size, const char *variable, const char *name)
 {

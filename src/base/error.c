@@ -1,9 +1,12 @@
-/* error.c - filling a clv_error: the first failure is kept, whatever follows it on the way up. */
+/* error.c - filling a clv_error: the first failure is kept, whatever follows it on the way up. Every message holds text from outside
+ * somewhere, a name or a path: all of them are made printable here. */
 #include "base/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "base/printable.h"
 
 #undef clv_fail /* what the analyzer is given instead */
 #undef clv_fail_memory
@@ -12,11 +15,13 @@ static void record(clv_error *err, clv_status code, int rank, const char *op, co
 {
     if (err == NULL || err->code != CLV_OK)
         return;
+    char message[2 * sizeof err->message];
     err->code = code;
     err->rank = rank;
-    snprintf(err->op, sizeof err->op, "%s", op != NULL ? op : "");
-    if (vsnprintf(err->message, sizeof err->message, format, args) < 0)
-        snprintf(err->message, sizeof err->message, "%s", clv_status_text(code));
+    clv_printable(err->op, sizeof err->op, op, strlen(op));
+    if (vsnprintf(message, sizeof message, format, args) < 0)
+        snprintf(message, sizeof message, "%s", clv_status_text(code));
+    clv_printable(err->message, sizeof err->message, message, strlen(message));
 }
 
 clv_status clv_fail(clv_error *err, clv_status code, const char *format, ...)
@@ -34,9 +39,17 @@ clv_status clv_fail_at(clv_error *err, clv_status code, int rank, const char *op
     va_list args;
 
     va_start(args, format);
-    record(err, code, rank, op, format, args);
+    record(err, code, rank, op != NULL ? op : "", format, args);
     va_end(args);
     return code;
+}
+
+void clv_error_make_printable(clv_error *err)
+{
+    clv_error raw = *err;
+
+    clv_printable(err->op, sizeof err->op, raw.op, strlen(raw.op));
+    clv_printable(err->message, sizeof err->message, raw.message, strlen(raw.message));
 }
 
 clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes)

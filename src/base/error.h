@@ -14,6 +14,9 @@ clv_status clv_fail(clv_error *err, clv_status code, const char *format, ...) __
 clv_status clv_fail_at(clv_error *err, clv_status code, int rank, const char *op, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* For an error that is filled by hand: op and message as clv_fail would have them (printable.h). */
+void clv_error_make_printable(clv_error *err);
+
 /* Out of memory while allocating `bytes` for `what`. */
 clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes);
 

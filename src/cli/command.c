@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/options.h"
+#include "cli/say.h"
 
 static void print_commands(FILE *to, const char *path, const struct clv_command *commands)
 {
@@ -23,13 +24,15 @@ static int unknown_command(const struct clv_command *commands, const char *path,
         names[n++] = c->name;
 
     const char *nearest = clv_nearest(name, names, n);
-    fprintf(stderr, "%s: unknown command '%s'", path, name);
+    char valid[512] = "";
+    for (int i = 0; i < n; i++) {
+        size_t used = strlen(valid);
+        snprintf(valid + used, sizeof valid - used, " %s", names[i]);
+    }
     if (nearest != NULL)
-        fprintf(stderr, "; did you mean '%s'?", nearest);
-    fprintf(stderr, " Valid:");
-    for (int i = 0; i < n; i++)
-        fprintf(stderr, " %s", names[i]);
-    fprintf(stderr, "\n");
+        clv_say("%s: unknown command '%s'; did you mean '%s'? Valid:%s", path, name, nearest, valid);
+    else
+        clv_say("%s: unknown command '%s' Valid:%s", path, name, valid);
     return CLV_EXIT_USAGE;
 }
 
@@ -74,12 +77,11 @@ int clv_command_report(const char *command, const clv_error *err)
 {
     static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX, CLV_EAXIS, CLV_ELIMIT};
 
-    fprintf(stderr, "%s: %s", command, err->message[0] != '\0' ? err->message : clv_status_text(err->code));
-    if (err->op[0] != '\0')
-        fprintf(stderr, " (op %s)", err->op);
+    char rank[32] = "";
     if (err->rank >= 0)
-        fprintf(stderr, " (rank %d)", err->rank);
-    fprintf(stderr, "\n");
+        snprintf(rank, sizeof rank, " (rank %d)", err->rank);
+    clv_say("%s: %s%s%s%s%s", command, err->message[0] != '\0' ? err->message : clv_status_text(err->code),
+            err->op[0] != '\0' ? " (op " : "", err->op, err->op[0] != '\0' ? ")" : "", rank);
     for (size_t i = 0; i < sizeof usage / sizeof usage[0]; i++)
         if (err->code == usage[i])
             return CLV_EXIT_USAGE;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/printable.h"
 #include "base/quantity.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -87,11 +88,13 @@ static clv_status list_candidates(const explain_args *a, const clv_program *prog
 
 static void quote(const char *text)
 {
+    char printable[2048];
+    clv_printable(printable, sizeof printable, text, strlen(text));
     putchar('"');
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
+    for (const char *at = printable; *at; at++) {
+        if (*at == '"' || *at == '\\')
             putchar('\\');
-        putchar(*text);
+        putchar(*at);
     }
     putchar('"');
 }

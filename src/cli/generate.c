@@ -12,7 +12,7 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "io/file.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 typedef struct generate_args {
     const char *model, *prompt, *file, *dtype;

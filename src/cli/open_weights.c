@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "cli/command.h"
+#include "cli/say.h"
 #include "io/file.h"
 
 /* In a read of weights this becomes that read's failure; elsewhere nothing can go on. */
@@ -35,7 +36,6 @@ clv_status clv_open_weights(clv_checkpoint **out, const clv_model *model, const 
     CLV_TRY(clv_checkpoint_open(out, model, folder, &(clv_checkpoint_options){.map = true}, err));
     int64_t extra = clv_checkpoint_extra(*out, &first);
     if (extra > 0)
-        fprintf(stderr, "%s: note: %lld tensors of %s are not used, the first is %s\n", command, (long long)extra,
-                folder, first);
+        clv_say("%s: note: %lld tensors of %s are not used, the first is %s", command, (long long)extra, folder, first);
     return CLV_OK;
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "cli/same_file.h"
+#include "cli/say.h"
 
 enum { NAME_SIZE = 64, MAX_NAMES = 128, MAX_OPTIONS = 64, EXIT_USAGE = 2 };
 
@@ -124,13 +125,13 @@ static int complain(const parser *p, const char *format, ...) __attribute__((for
 
 static int complain(const parser *p, const char *format, ...)
 {
+    char what[4096];
     va_list args;
 
     va_start(args, format);
-    fprintf(stderr, "%s: ", p->command);
-    vfprintf(stderr, format, args);
-    fprintf(stderr, "\n");
+    vsnprintf(what, sizeof what, format, args);
     va_end(args);
+    clv_say("%s: %s", p->command, what);
     return EXIT_USAGE;
 }
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cli/say.h"
 #include "graph/graph.h"
 #include "program/program.h"
 #include "tensor/text.h"
@@ -96,8 +97,8 @@ clv_status clv_show_tensor(const clv_program *program, const char *name, clv_err
     clv_type_print(type, sizeof type, &buffer->type);
     clv_layout_print(layout, sizeof layout, &buffer->layout, &program->mesh);
     clv_mesh_print(mesh, sizeof mesh, &program->mesh);
-    printf("%s %s laid out {%s} on %s; a cell is a block, with the ranks that hold it\n", buffer->name, type, layout,
-           mesh);
+    clv_print_name(buffer->name);
+    printf(" %s laid out {%s} on %s; a cell is a block, with the ranks that hold it\n", type, layout, mesh);
     pick_dims(dims, &buffer->layout);
     int64_t rows = dims[0] >= 0 ? clv_layout_blocks(&buffer->layout, dims[0]) : 1;
     int64_t columns = dims[1] >= 0 ? clv_layout_blocks(&buffer->layout, dims[1]) : 1;

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/printable.h"
+#include "cli/say.h"
 #include "tensor/text.h"
 
 enum { NAME_SIZE = CLV_AXIS_NAME_SIZE + 32 };
@@ -47,7 +49,10 @@ clv_status clv_layout_option(clv_layout *out, const char *option, const char *te
         return CLV_OK;
     int column = 0;
     const char *where = strstr(why.message, "', column ");
-    if (where && sscanf(where, "', column %d", &column) == 1)
-        fprintf(stderr, "  %s\n  %*s^\n", text, column - 1, "");
+    if (where && sscanf(where, "', column %d", &column) == 1) {
+        size_t before = (size_t)column - 1 < strlen(text) ? (size_t)column - 1 : strlen(text);
+        clv_say("  %s", text);
+        clv_say("  %*s^", (int)clv_printable(NULL, 0, text, before), "");
+    }
     return clv_fail(err, why.code, "%s: %.400s", option, why.message);
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/printable.h"
 #include "base/quantity.h"
 #include "cli/command.h"
 
@@ -85,9 +86,21 @@ static void set(clv_table *t, const char *key, json_t *value)
         t->failed = true;
 }
 
+/* JSON has no bytes that are not UTF-8: a path or a prompt with such stands there as people see it. */
+static json_t *text_value(const char *text)
+{
+    json_t *value = json_string(text);
+    char *printable = value == NULL ? clv_printable_copy(text) : NULL;
+
+    if (printable != NULL)
+        value = json_string(printable);
+    free(printable);
+    return value;
+}
+
 void clv_table_text(clv_table *t, const char *key, const char *value)
 {
-    set(t, key, json_string(value));
+    set(t, key, text_value(value));
 }
 
 void clv_table_texts(clv_table *t, const char *key, const char *const *values, int n)
@@ -95,7 +108,7 @@ void clv_table_texts(clv_table *t, const char *key, const char *const *values, i
     json_t *list = json_array();
 
     for (int i = 0; i < n; i++)
-        if (json_array_append_new(list, json_string(values[i])) != 0 && t != NULL)
+        if (json_array_append_new(list, text_value(values[i])) != 0 && t != NULL)
             t->failed = true;
     set(t, key, list);
 }
@@ -170,9 +183,12 @@ static void cell_of_list(char cell[CELL_SIZE], const json_t *list)
     for (size_t i = 0; i < json_array_size(list); i++)
         if (strchr(json_string_value(json_array_get(list, i)), ',') != NULL)
             between = "; ";
-    for (size_t i = 0; i < json_array_size(list) && used < CELL_SIZE; i++)
-        used += (size_t)snprintf(cell + used, CELL_SIZE - used, "%s%s", i > 0 ? between : "",
-                                 json_string_value(json_array_get(list, i)));
+    for (size_t i = 0; i < json_array_size(list) && used < CELL_SIZE; i++) {
+        const char *text = json_string_value(json_array_get(list, i));
+        used += (size_t)snprintf(cell + used, CELL_SIZE - used, "%s", i > 0 ? between : "");
+        if (used < CELL_SIZE)
+            used += clv_printable(cell + used, CELL_SIZE - used, text, strlen(text));
+    }
 }
 
 /* Room for the two halves of bytes, "16.3 MiB" and "(17039616)", so that both stand below one another. */
@@ -213,7 +229,7 @@ static void cell_text(char cell[CELL_SIZE], const json_t *value, unit u, halves 
     if (json_is_array(value))
         cell_of_list(cell, value);
     else if (json_is_string(value))
-        snprintf(cell, CELL_SIZE, "%s", json_string_value(value));
+        clv_printable(cell, CELL_SIZE, json_string_value(value), json_string_length(value));
     else if (json_is_number(value) && u == BYTES)
         cell_of_bytes(cell, value, room);
     else if (json_is_number(value) && u == SECONDS)
@@ -359,22 +375,26 @@ void clv_table_free(clv_table *t)
 }
 
 /* Quoted where it has what would end a field. */
+static void print_csv_text(const char *text)
+{
+    char *printable = clv_printable_copy(text);
+    bool quoted = strpbrk(text, ",\"") != NULL;
+
+    printf(quoted ? "\"" : "");
+    for (const char *at = printable; at != NULL && *at != '\0'; at++)
+        printf(*at == '"' ? "\"\"" : "%c", *at);
+    printf(quoted ? "\"" : "");
+    free(printable);
+}
+
 static void print_csv_cell(const json_t *value)
 {
-    const char *text = json_string_value(value);
-
     if (json_is_integer(value))
         printf("%lld", (long long)json_integer_value(value));
     else if (json_is_real(value))
         printf("%.10g", json_real_value(value));
-    else if (text != NULL && strpbrk(text, ",\"\r\n") == NULL)
-        printf("%s", text);
-    else if (text != NULL) {
-        putchar('"');
-        for (; *text != '\0'; text++)
-            printf(*text == '"' ? "\"\"" : "%c", *text);
-        putchar('"');
-    }
+    else if (json_is_string(value))
+        print_csv_text(json_string_value(value));
 }
 
 static void print_csv(const clv_table *t)
@@ -399,7 +419,7 @@ static bool is_complete(clv_table *t)
 {
     if (t != NULL && !t->failed)
         return true;
-    fprintf(stderr, "cleave: a table could not be printed: out of memory, or a text that is not UTF-8\n");
+    fprintf(stderr, "cleave: a table could not be printed: out of memory\n");
     clv_table_free(t);
     return false;
 }

@@ -45,6 +45,7 @@ void clv_threads_fail(clv_world *world, const clv_error *error)
     pthread_mutex_lock(&world->lock);
     if (!atomic_load_explicit(&world->failed, memory_order_relaxed)) {
         world->error = *error;
+        clv_error_make_printable(&world->error);
         atomic_store_explicit(&world->failed, 1, memory_order_seq_cst);
     }
     pthread_mutex_unlock(&world->lock);

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "io/tokenizer_parts.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 /* Ids and ranks fit 32 bits: tokenizer_json.c bounds ids, and a file's size its merges. */
 typedef struct merge {

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "io/split_pattern.h"
 #include "io/tokenizer_parts.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 /* The bytes that do not stand for themselves, and where their characters begin. */
 static const struct {

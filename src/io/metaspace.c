@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "io/tokenizer_parts.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 typedef struct metaspace {
     clv_text_span replacement;

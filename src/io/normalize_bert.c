@@ -4,7 +4,7 @@
 #include "io/character.h"
 #include "io/tokenizer_parts.h"
 #include "io/unicode_form.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 typedef struct bert_options {
     bool clean, chinese, accents, lower;

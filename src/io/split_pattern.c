@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "io/character.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 enum { ANY_NUMBER = 1 << 30 };
 

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "io/character.h"
 #include "io/tokenizer_parts.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 /* What a cut does with the characters it is made at. */
 typedef enum behavior { ISOLATED, REMOVED, CONTIGUOUS, MERGED_WITH_PREVIOUS, MERGED_WITH_NEXT } behavior;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 bool clv_span_starts(clv_text_span text, clv_text_span with)
 {

@@ -8,7 +8,7 @@
 #include "io/character.h"
 #include "io/file.h"
 #include "io/tokenizer_parts.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 enum { FILE_LIMIT = 256 << 20 };
 

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "io/file.h"
 #include "io/tokenizer_parts.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 enum { VOCAB_LIMIT = 64 << 20, CONFIG_LIMIT = 1 << 20 };
 

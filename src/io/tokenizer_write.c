@@ -7,7 +7,7 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "io/tokenizer.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 /* Each byte's printable character and the byte itself as its id. */
 static json_t *byte_vocabulary(void)

@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "io/character.h"
 #include "io/tokenizer_parts.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 typedef struct characters {
     size_t n, capacity;

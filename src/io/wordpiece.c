@@ -2,7 +2,7 @@
  * cannot be made of known parts, or is too long, is unknown as a whole. */
 #include "base/error.h"
 #include "io/tokenizer_parts.h"
-#include "io/utf8.h"
+#include "base/utf8.h"
 
 typedef struct word_piece {
     clv_trie trie;

@@ -46,7 +46,7 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
     }
     clv_text_add(t, " = ");
     if (instruction->op) {
-        clv_text_add(t, "%s", instruction->name);
+        clv_text_add_name(t, instruction->name);
     } else {
         clv_text_add(t, "%s{", clv_step_name(instruction->step->kind));
         put_axes(t, program, instruction->step);
@@ -62,8 +62,12 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
         put_place(t, program, instruction->out[o]);
     if (instruction->workspace_bytes)
         clv_text_add(t, " +%lld", (long long)instruction->workspace_bytes);
-    if (!instruction->op)
-        clv_text_add(t, "  <- %s: %s", instruction->name, instruction->cause);
+    if (!instruction->op) {
+        clv_text_add(t, "  <- ");
+        clv_text_add_name(t, instruction->name);
+        clv_text_add(t, ": ");
+        clv_text_add_name(t, instruction->cause);
+    }
     clv_text_add(t, "\n");
 }
 
@@ -79,12 +83,16 @@ size_t clv_program_print(char *out, size_t size, const clv_program *program)
             continue;
         clv_text_add(&t, "  ");
         put_buffer(&t, program, b);
-        clv_text_add(&t, " = %s %s\n", program->buffers[b].kind == CLV_BUFFER_STATE ? "state" : "input",
-                     program->buffers[b].name);
+        clv_text_add(&t, program->buffers[b].kind == CLV_BUFFER_STATE ? " = state " : " = input ");
+        clv_text_add_name(&t, program->buffers[b].name);
+        clv_text_add(&t, "\n");
     }
     for (int i = 0; i < program->n_instructions; i++)
         put_instruction(&t, program, &program->instructions[i]);
-    for (int o = 0; o < program->n_outputs; o++)
-        clv_text_add(&t, "  output %s = %%%d\n", program->outputs[o].name, program->outputs[o].buffer);
+    for (int o = 0; o < program->n_outputs; o++) {
+        clv_text_add(&t, "  output ");
+        clv_text_add_name(&t, program->outputs[o].name);
+        clv_text_add(&t, " = %%%d\n", program->outputs[o].buffer);
+    }
     return t.length;
 }

@@ -4,8 +4,10 @@
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "base/printable.h"
 
 void clv_scan_skip_spaces(clv_scan *scan)
 {
@@ -58,6 +60,13 @@ void clv_text_add(clv_text *text, const char *format, ...)
     int n = vsnprintf(fits ? text->out + text->length : NULL, fits ? text->size - text->length : 0, format, args);
     va_end(args);
     text->length += n > 0 ? (size_t)n : 0;
+}
+
+void clv_text_add_name(clv_text *text, const char *name)
+{
+    bool fits = text->length < text->size;
+    text->length +=
+        clv_printable(fits ? text->out + text->length : NULL, fits ? text->size - text->length : 0, name, strlen(name));
 }
 
 void clv_text_add_subaxis(clv_text *text, clv_subaxis sub, const clv_mesh *mesh)

@@ -33,6 +33,8 @@ typedef struct clv_text {
 } clv_text;
 
 void clv_text_add(clv_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* A name that is the caller's or a file's, printable. */
+void clv_text_add_name(clv_text *text, const char *name);
 /* "model", or "model:(2)2" for a part of the axis. */
 void clv_text_add_subaxis(clv_text *text, clv_subaxis sub, const clv_mesh *mesh);
 /* The length of the whole text without its end. */

@@ -1,6 +1,6 @@
 /* utf8.h - characters of UTF-8 (RFC 3629). */
-#ifndef CLEAVE_IO_UTF8_H
-#define CLEAVE_IO_UTF8_H
+#ifndef CLEAVE_BASE_UTF8_H
+#define CLEAVE_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
