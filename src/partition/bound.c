@@ -25,7 +25,7 @@ static void read_layout(clv_bound_layout *out, const clv_layout *layout, const c
 {
     memset(out, 0, sizeof *out);
     memset(out->dim, CUTS_NOTHING, sizeof out->dim);
-    out->blocks = 1;
+    out->rank = layout->rank;
     for (int d = 0; d <= layout->rank; d++) {
         const clv_subaxis *axes;
         int n = clv_layout_axes(&axes, layout, d);
@@ -39,8 +39,9 @@ static void read_layout(clv_bound_layout *out, const clv_layout *layout, const c
         if (d == layout->rank)
             continue;
         int64_t blocks = clv_layout_blocks(layout, d);
-        out->blocks *= (double)blocks;
-        out->even |= (uint32_t)(type->shape[d] / layout->granule[d] % blocks == 0) << d;
+        out->blocks[d] = (double)blocks;
+        int64_t granules = type->shape[d] / layout->granule[d];
+        out->excess[d] = granules > 0 ? (double)((granules + blocks - 1) / blocks * blocks) / (double)granules : 1;
     }
 }
 
@@ -91,7 +92,7 @@ clv_status clv_bound_make(clv_bound *out, const clv_space *space, clv_error *err
         if (p->op->in[i] == 0)
             continue;
         clv_bound_term *term = &out->term[out->n_terms++];
-        *term = (clv_bound_term){.bytes = clv_type_bytes(&p->in[i]), .fan_in = 1, .first = (int)n};
+        *term = (clv_bound_term){.id = i, .first = (int)n};
         read_choices(term, space, p->rule.in[i], p->in[i].rank);
         if (!passes_through(p, i))
             term->may_pass = 0;
@@ -100,11 +101,7 @@ clv_status clv_bound_make(clv_bound *out, const clv_space *space, clv_error *err
     }
     for (int o = 0; o < p->op->n_out; o++) {
         clv_bound_term *term = &out->term[out->n_terms++];
-        *term = (clv_bound_term){.result = true,
-                                 .bytes = clv_type_bytes(&p->out[o]),
-                                 .fan_in = p->fan_in[o],
-                                 .first = (int)n,
-                                 .n = p->wanted[o]};
+        *term = (clv_bound_term){.result = true, .id = o, .first = (int)n, .n = p->wanted[o]};
         read_choices(term, space, p->rule.out[o], p->out[o].rank);
         if (p->wanted[o])
             read_layout(&out->layouts[n++], &p->target[o], &p->out[o], space);
@@ -119,93 +116,141 @@ void clv_bound_free(clv_bound *bound)
 
 /* ---- bytes ---- */
 
-static double most(double a, double b)
-{
-    return a > b ? a : b;
-}
-
 /* What the atoms say of a change of layout: sizes of those that ... */
 typedef struct tally {
-    double cut;     /* cut the layout that is to be had, or may */
-    double lost;    /* cut only the layout that is at hand */
-    double moved;   /* cut another dimension than before: the largest */
-    double reduced; /* leave by a reduction */
-    double kept;    /* stay partial, or could */
+    double cut;                 /* cut the layout that is to be had, or may */
+    double lost;                /* cut only the layout that is at hand */
+    double reduced;             /* leave by a reduction */
+    double kept;                /* stay partial, or could */
+    double moved[CLV_MAX_RANK]; /* cut another dimension in the one layout than this one in the other */
+    double along[CLV_MAX_RANK]; /* cut this dimension of the layout that is to be had */
 } tally;
 
-/* While partial over n ranks each element is on n of them at least; reducing and what follows cost the least when no axis
- * holds copies besides. */
-static double least_bytes(const tally *t, double bytes, double ranks)
+static const tally nothing = {1, 1, 1, 1, {1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
+
+/* At most 1/this of the elements lie where both layouts have them, for atoms that cut another dimension in each. However the
+ * one layout places an element by its other dimensions, the dimension d of the other has it in one of all blocks. */
+static double moved_apart(const tally *t, const clv_bound_layout *layout)
 {
-    double share = bytes / t->cut, least = share - share / (t->lost * t->moved), part = bytes / ranks * t->kept;
-    if (t->reduced > 1)
-        least = most(least, part * (t->reduced - 1) + most(0, share - part));
-    return least;
+    double most = 1;
+    for (int d = 0; layout && d < layout->rank; d++)
+        if (t->moved[d] > most * layout->excess[d])
+            most = t->moved[d] / layout->excess[d];
+    return most;
 }
 
-static double operand_bytes(const clv_bound *b, const clv_bound_term *term, const clv_bound_layout *at,
-                            const int8_t *choice, int n)
+/* How much more a rank holds than the mean, of those ranks that hold anything: blocks beyond the elements of a dimension are
+ * empty. */
+static double crowding(const tally *t, const clv_type *type)
 {
-    tally t = {1, 1, 1, 1, 1};
-    for (int a = 0; a < b->space->n_atoms; a++) {
-        double size = b->space->atom[a].size;
-        bool decided = a < n, partial = at->partial >> a & 1u;
+    double times = 1;
+    for (int d = 0; d < type->rank; d++)
+        if (type->shape[d] > 0 && t->along[d] > (double)type->shape[d])
+            times *= t->along[d] / (double)type->shape[d];
+    return times;
+}
+
+/* Of the ranks that are to hold an element, all but those that have it receive it. If it is reduced first, all but one
+ * receive it reduced, and all if none of them had it before. `missing`: bytes that the neediest rank lacks, if known. */
+static double least_bytes(const tally *t, const clv_bound_layout *layout, const clv_type *type, double ranks,
+                          double missing)
+{
+    double bytes = clv_type_bytes(type), moved = moved_apart(t, layout);
+    double share = bytes / t->cut, part = bytes / ranks * t->kept;
+    double least = t->reduced > 1 ? share - part / moved : (share - share / (t->lost * moved)) * crowding(t, type);
+    return part * (t->reduced - 1) + (missing > least ? missing : least);
+}
+
+static double missing_bytes(const clv_problem *p, const clv_layout *to, const clv_layout *from, const clv_type *type)
+{
+    return (double)(clv_layout_missing_elems(to, from, p->mesh, type->shape) * (int64_t)clv_dtype_size(type->dtype));
+}
+
+static tally operand_tally(const clv_space *space, const clv_bound_term *term, const clv_bound_layout *at,
+                           const int8_t *choice, int n)
+{
+    tally t = nothing;
+    for (int a = 0; a < space->n_atoms; a++) {
+        double size = space->atom[a].size;
+        bool decided = a < n;
         int to = decided ? term->cuts[choice[a] + 2] : term->may_cut >> a & 1u ? CUTS_UNKNOWN : CUTS_NOTHING;
         if (to == CUTS_NOTHING)
             t.lost *= at->dim[a] >= 0 ? size : 1;
         else
             t.cut *= size;
-        if (to >= 0 && at->dim[a] >= 0 && at->dim[a] != to && (at->even >> at->dim[a] & 1u))
-            t.moved = most(t.moved, size);
+        if (to >= 0)
+            t.along[to] *= size;
+        if (to >= 0 && at->dim[a] >= 0 && at->dim[a] != to)
+            t.moved[at->dim[a]] *= size;
         bool passes = (term->may_pass >> a & 1u) && (!decided || choice[a] == CLV_CHOICE_PARTIAL);
-        if (partial && !passes)
+        if ((at->partial >> a & 1u) && !passes)
             t.reduced *= size;
-        if (partial && passes && decided)
+        else if ((at->partial >> a & 1u) && decided)
             t.kept *= size;
     }
-    return least_bytes(&t, term->bytes, b->ranks);
+    return t;
+}
+
+static double operand_bytes(const clv_bound *b, const clv_bound_term *term, const int8_t *choice, int n,
+                            const clv_strategy *s)
+{
+    const clv_problem *p = b->space->problem;
+    const clv_type *type = &p->in[term->id];
+    double least = 0;
+    for (int k = 0; k < term->n && (k == 0 || least > 0); k++) {
+        const clv_bound_layout *at = &b->layouts[term->first + k];
+        tally t = operand_tally(b->space, term, at, choice, n);
+        double bytes = least_bytes(&t, at, type, b->ranks, 0);
+        if (s && (k == 0 || bytes < least))
+            bytes = least_bytes(&t, at, type, b->ranks,
+                                missing_bytes(p, &s->in[term->id], &p->available[term->id][k], type));
+        least = k == 0 || bytes < least ? bytes : least;
+    }
+    return least;
 }
 
 /* `to`: where the result is wanted; NULL: as it comes, but reduced. */
-static double result_bytes(const clv_bound *b, const clv_bound_term *term, const clv_bound_layout *to,
-                           const int8_t *choice, int n)
+static tally result_tally(const clv_space *space, const clv_bound_term *term, const clv_bound_layout *to,
+                          const int8_t *choice, int n)
 {
-    tally t = {to ? to->blocks : 1, 1, 1, 1, 1};
-    for (int a = 0; a < b->space->n_atoms; a++) {
-        double size = b->space->atom[a].size;
+    tally t = nothing;
+    for (int d = 0; to && d < to->rank; d++) {
+        t.along[d] = to->blocks[d];
+        t.cut *= to->blocks[d];
+    }
+    for (int a = 0; a < space->n_atoms; a++) {
+        double size = space->atom[a].size;
         int from = a < n ? term->cuts[choice[a] + 2] : CUTS_UNKNOWN;
         if (!to && (from >= 0 || (from == CUTS_UNKNOWN && (term->may_cut >> a & 1u))))
             t.cut *= size;
         if (to && from >= 0 && to->dim[a] == CUTS_NOTHING)
             t.lost *= size;
-        if (to && from >= 0 && to->dim[a] >= 0 && to->dim[a] != from && (to->even >> to->dim[a] & 1u))
-            t.moved = most(t.moved, size);
+        if (to && from >= 0 && to->dim[a] >= 0 && to->dim[a] != from)
+            t.moved[to->dim[a]] *= size;
         if (from == MAKES_PARTIAL)
             *(to && (to->partial >> a & 1u) ? &t.kept : &t.reduced) *= size;
     }
-    return least_bytes(&t, term->bytes, b->ranks) / term->fan_in;
+    return t;
 }
 
-clv_price clv_bound_changes(const clv_bound *b, const int8_t *choice, int n, int first)
+static double result_bytes(const clv_bound *b, const clv_bound_term *term, const int8_t *choice, int n,
+                           const clv_strategy *s)
 {
-    clv_price price = {0};
-    for (int i = first; i < b->n_terms; i++) {
-        const clv_bound_term *term = &b->term[i];
-        const clv_bound_layout *layouts = b->layouts + term->first;
-        double least = 0;
-        if (term->result)
-            least = result_bytes(b, term, term->n > 0 ? layouts : NULL, choice, n);
-        for (int k = 0; !term->result && k < term->n; k++) {
-            double bytes = operand_bytes(b, term, &layouts[k], choice, n);
-            least = k == 0 || bytes < least ? bytes : least;
-            if (least == 0)
-                break;
-        }
-        price.bytes += least;
-        price.moves += least > 0;
-    }
-    price.seconds = clv_cost_step(b->space->problem->cost, price.bytes, price.moves);
-    return price;
+    const clv_problem *p = b->space->problem;
+    const clv_type *type = &p->out[term->id];
+    const clv_bound_layout *to = term->n > 0 ? &b->layouts[term->first] : NULL;
+    tally t = result_tally(b->space, term, to, choice, n);
+    double missing = s && to ? missing_bytes(p, &p->target[term->id], &s->out[term->id], type) : 0;
+    bool shared = !s || clv_layout_is_partial(&s->out[term->id]);
+    return least_bytes(&t, to, type, b->ranks, missing) / (shared ? p->fan_in[term->id] : 1);
+}
+
+clv_price clv_bound_change(const clv_bound *b, int term, const int8_t *choice, int n, const clv_strategy *s)
+{
+    const clv_bound_term *t = &b->term[term];
+    double bytes = t->result ? result_bytes(b, t, choice, n, s) : operand_bytes(b, t, choice, n, s);
+    return (clv_price){
+        .bytes = bytes, .moves = bytes > 0, .seconds = clv_cost_step(b->space->problem->cost, bytes, bytes > 0)};
 }
 
 /* ---- work ---- */

@@ -39,25 +39,44 @@ static void take_trial(search *s)
     memcpy(s->best_digit, s->digit, sizeof s->digit);
 }
 
-/* All atoms are decided: prices one change of layout after another, until it is clear that the trial does not win. */
+static clv_price least_price(const search *s, int n)
+{
+    clv_price price = clv_bound_work(&s->bound, s->trial.choice, n);
+    for (int t = 0; t < s->bound.n_terms; t++)
+        price = sum(price, clv_bound_change(&s->bound, t, s->trial.choice, n, NULL));
+    return price;
+}
+
+/* Whether the trial may win that is priced up to term t, the other terms costing at least this. */
+static bool leaf_may_win(const search *s, const clv_price *least, int t)
+{
+    clv_price price = clv_price_of(&s->trial);
+    for (; t < s->bound.n_terms; t++)
+        price = sum(price, least[t]);
+    return may_win(s, &price, s->space->n_atoms);
+}
+
+/* All atoms are decided. Counts, and then plans, one change of layout after another, until it is clear that the trial does
+ * not win. */
 static clv_status price_leaf(search *s, clv_error *err)
 {
     const clv_problem *p = s->space->problem;
-    int term = 0, n = s->space->n_atoms;
+    const clv_bound *bound = &s->bound;
+    clv_price least[CLV_MAX_IN + CLV_MAX_OUT];
     if (!clv_strategy_lay_out(&s->trial, p, &s->space->context, s->space->keep))
         return CLV_OK;
-    for (int i = 0; i < p->op->n_in + p->op->n_out; i++) {
-        bool operand = i < p->op->n_in;
-        if (operand && p->op->in[i] == 0)
-            continue;
-        clv_price least = sum(clv_price_of(&s->trial), clv_bound_changes(&s->bound, s->trial.choice, n, term++));
-        if (!may_win(s, &least, n))
+    for (int t = 0; t < bound->n_terms; t++)
+        least[t] = clv_bound_change(bound, t, s->trial.choice, s->space->n_atoms, NULL);
+    for (int t = 0; leaf_may_win(s, least, 0) && t < bound->n_terms; t++)
+        least[t] = clv_bound_change(bound, t, s->trial.choice, s->space->n_atoms, &s->trial);
+    for (int t = 0; t < bound->n_terms; t++) {
+        if (!leaf_may_win(s, least, t))
             return CLV_OK;
-        CLV_TRY(operand ? clv_strategy_add_operand(&s->trial, p, i, err)
-                        : clv_strategy_add_result(&s->trial, p, i - p->op->n_in, err));
+        int id = bound->term[t].id;
+        CLV_TRY(bound->term[t].result ? clv_strategy_add_result(&s->trial, p, id, err)
+                                      : clv_strategy_add_operand(&s->trial, p, id, err));
     }
-    clv_price price = clv_price_of(&s->trial);
-    if (may_win(s, &price, n))
+    if (leaf_may_win(s, least, bound->n_terms))
         take_trial(s);
     return CLV_OK;
 }
@@ -75,8 +94,7 @@ static int list_branches(branch *branches, search *s, int atom)
         branch b = {.digit = (int8_t)c};
         s->digit[atom] = (int8_t)c;
         s->trial.choice[atom] = s->space->choice[atom][c];
-        b.least = sum(clv_bound_work(&s->bound, s->trial.choice, atom + 1),
-                      clv_bound_changes(&s->bound, s->trial.choice, atom + 1, 0));
+        b.least = least_price(s, atom + 1);
         if (!may_win(s, &b.least, atom + 1))
             continue;
         int i = n++;
