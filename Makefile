@@ -41,8 +41,8 @@ FUZZ_SECONDS ?= 60
 fuzz: setup
 	@scripts/setup.sh fuzz
 	@cmake -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCLV_FUZZ=ON -DCLV_SANITIZE=address,undefined
-	@cmake --build build-fuzz -j $(JOBS) --target $(patsubst tests/fuzz/%.c,%,$(filter-out %/fuzz_file.c,$(wildcard tests/fuzz/fuzz_*.c)))
-	@for target in build-fuzz/tests/fuzz_*; do parser=$${target##*fuzz_}; mkdir -p build-fuzz/corpus/$$parser; \
+	@cmake --build build-fuzz -j $(JOBS) --target fuzzers
+	@for target in $$(find build-fuzz/tests -maxdepth 1 -name "fuzz_*" -executable -type f | sort); do parser=$${target##*fuzz_}; mkdir -p build-fuzz/corpus/$$parser; \
 	    $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 -artifact_prefix=build-fuzz/ \
 	        build-fuzz/corpus/$$parser tests/fuzz/corpus/$$parser || exit 1; \
 	done

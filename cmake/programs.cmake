@@ -1,14 +1,18 @@
 # build/cleave, and one program a file of examples/.
 file(GLOB cli_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/*.c)
+list(FILTER cli_sources EXCLUDE REGEX "/main.c$")
 if(cli_sources)
-    add_executable(cleave_cli ${cli_sources})
-    set_target_properties(cleave_cli PROPERTIES OUTPUT_NAME cleave RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
-    target_include_directories(cleave_cli PRIVATE ${PROJECT_SOURCE_DIR}/src)
+    # Commands apart from main, for the tests that call them.
+    add_library(clv_cli STATIC ${cli_sources})
+    target_include_directories(clv_cli PUBLIC ${PROJECT_SOURCE_DIR}/src)
     # Hardware profiles are found by name where they were installed, and in the source tree.
-    target_compile_definitions(cleave_cli PRIVATE
+    target_compile_definitions(clv_cli PRIVATE
         CLV_DATA_INSTALLED="${CMAKE_INSTALL_FULL_DATADIR}/cleave" CLV_DATA_SOURCE="${PROJECT_SOURCE_DIR}/data")
-    target_link_libraries(cleave_cli PRIVATE cleave_static clv_options clv::dnnl clv::hwloc clv::jansson clv::utf8proc clv::xxhash
+    target_link_libraries(clv_cli PUBLIC cleave_static clv_options clv::dnnl clv::hwloc clv::jansson clv::utf8proc clv::xxhash
         Threads::Threads m)
+    add_executable(cleave_cli ${PROJECT_SOURCE_DIR}/src/cli/main.c)
+    set_target_properties(cleave_cli PROPERTIES OUTPUT_NAME cleave RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+    target_link_libraries(cleave_cli PRIVATE clv_cli)
 endif()
 
 # Examples are a user's programs: they see the public headers alone.

@@ -244,6 +244,7 @@ static void test_score_refused(void **state)
     cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4");
     cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4G,,K2R");
     cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations J4G");
+    cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A+4G");
     cli_expect(2, "one record", "score -m {d}/esm --input {g}/scores/proteins.fasta --mutations M1K");
     cli_expect(2, "decoder", "score -m {d}/llama --input {g}/scores/wild.fasta --mutations M1K");
     cli_expect(1, "no head", "score -m {d}/bert --input {g}/scores/sentences.txt");

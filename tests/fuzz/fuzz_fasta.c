@@ -1,0 +1,76 @@
+/* fuzz_fasta.c - sequences: the input as FASTA and as lines, with a token a byte. What is read has names and residues, and batches hold
+ * each sequence once. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/sequences.h"
+#include "fuzz.h"
+
+enum { MOST = 256, TOKENS = 64, PAD = 0 };
+
+static char folder[] = "/dev/shm/fuzz_fasta.XXXXXX";
+
+static void remove_folder(void)
+{
+    rmdir(folder);
+}
+
+static void check_sequences(const clv_sequences *all)
+{
+    for (int64_t i = 0; i < all->n; i++) {
+        const clv_sequence *s = &all->item[i];
+        if (!s->name || s->n != (int64_t)strlen(s->text) || s->n < 1 || s->n > MOST ||
+            (all->fasta && s->text[strspn(s->text, clv_residues)] != '\0'))
+            abort();
+    }
+}
+
+static void check_batches(const clv_sequences *all)
+{
+    clv_batches b;
+    int64_t seen = 0, tokens = 0, whole = 0;
+    if (clv_batches_begin(&b, all, TOKENS, MOST, NULL) != CLV_OK)
+        return;
+    while (clv_batches_next(&b, PAD))
+        for (int64_t r = 0; r < b.batch.rows; r++) {
+            seen += b.batch.index[r] >= 0;
+            for (int64_t i = 0; b.batch.index[r] >= 0 && i < b.batch.seq; i++)
+                tokens += b.batch.mask[r * b.batch.seq + i];
+        }
+    for (int64_t i = 0; i < all->n; i++)
+        whole += all->item[i].n;
+    clv_batches_end(&b);
+    if (seen != all->n || tokens != whole)
+        abort();
+}
+
+static void try(const char *name, const uint8_t *data, size_t size)
+{
+    const clv_codec bytes = {0};
+    const clv_model model = {.vocab = 256, .max_positions = MOST};
+    clv_sequences all;
+    char path[64];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
+        abort();
+    if (clv_sequences_read(&all, path, &bytes, &model, NULL) == CLV_OK) {
+        check_sequences(&all);
+        check_batches(&all);
+        clv_sequences_free(&all);
+    }
+    remove(path);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int made;
+    if (!made && (!mkdtemp(folder) || atexit(remove_folder) != 0))
+        abort();
+    made = 1;
+    try("input.fasta", data, size);
+    try("input.txt", data, size);
+    return 0;
+}
