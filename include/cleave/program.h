@@ -21,9 +21,9 @@ typedef struct clv_compile_options {
         max_implicit_bytes; /**< > 0: a collective of more bytes that no statement asked for (an op needs its operand
                                      otherwise) is an error that names the op and the statements; gathers of weights
                                      over axes that they are not kept over are asked for */
-    const char
-        *explain;  /**< keep every candidate considered for the ops that read state, or are themselves, named so or
-                              "<this>.…": clv_program_considered */
+    const char *
+        explain; /**< keep what can be done with the ops that read state, or are themselves, named so or "<this>.…", and
+                              with the ops of their gradients: clv_program_considered */
     bool regather; /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
 } clv_compile_options;
 
@@ -39,9 +39,13 @@ typedef struct clv_collective {
     const char *kind;   /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
     const char *op;     /**< the op that needs it: "layers.0.mlp.down.constraint" */
     const char *tensor; /**< what changes layout: state, input, or the op that made it */
-    const char *cause;  /**< why: the statement that asked for the layout */
-    bool implicit;      /**< nobody asked: an op needs its operand otherwise than it was stated */
-    bool backward;      /**< of the backward pass */
+    const char *cause;  /**< why, a sentence: the statement that asked for the layout, or what the op needs */
+    const char *
+        reason; /**< operand (an op needs it so), constraint, gradient (laid out as what it is of), output, state, copy */
+    const char *statement; /**< the state, input or op whose statement is behind it; NULL: none */
+    const char *rules;     /**< the rules by which that was stated: "megatron-sp"; NULL: stated by hand */
+    bool implicit;         /**< nobody asked: an op needs its operand otherwise than it was stated */
+    bool backward;         /**< of the backward pass */
     int n_axes;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /**< the axes whose ranks talk */
     double bytes;                      /**< the most that a rank receives */
@@ -52,15 +56,29 @@ typedef struct clv_collective {
 CLV_API int clv_program_n_collectives(const clv_program *program);
 CLV_API clv_collective clv_program_collective(const clv_program *program, int i);
 
-/** A way of splitting an op that was considered, with its price as the partitioner saw it: the changes of layout of operands and
- *  results, and the busiest rank's work. Strings live with the program. */
+/** What became of a way of splitting an op. */
+typedef enum clv_verdict {
+    CLV_VERDICT_CHOSEN,
+    CLV_VERDICT_PRICE,         /**< legal, but it costs more */
+    CLV_VERDICT_KEPT_IN_PLACE, /**< it would move a weight that is to stay (clv_keep_in_place) */
+    CLV_VERDICT_ILLEGAL        /**< the op's rule, or layouts as such, do not allow it */
+} clv_verdict;
+
+/** "chosen", "price", "kept_in_place", "illegal". */
+CLV_API const char *clv_verdict_name(clv_verdict verdict);
+
+/** A way of splitting an op, with its price as the partitioner saw it: the changes of layout of operands and results, and the
+ *  busiest rank's work (zeros for illegal ones). An op's candidates follow one another, by verdict, then price. All of them are listed
+ *  where there are few; else those that differ from the chosen one in few axes. Strings live with the program. */
 typedef struct clv_considered {
     const char *op;
-    const char
-        *split; /**< "model->factor 3", numbered as the op's rule lists factors; the layouts tell which dimensions */
-    const char *layouts; /**< "x {…}, w {…} -> {…}": operands and results */
+    const char *makes;   /**< "result", or "gradient of mlp.down.weight" */
+    const char *split;   /**< "heads over model": which dimensions the ranks of which axes split */
+    const char *layouts; /**< "{…}, {…} -> {…}": operands and results; empty for illegal ones */
+    const char *why;     /**< a sentence: "kept in place: mlp.down.weight stays as it is over model" */
+    clv_verdict verdict;
     double bytes, seconds, work_seconds;
-    bool chosen;
+    int changes; /**< axes whose use differs from the chosen candidate's */
 } clv_considered;
 
 CLV_API int clv_program_n_considered(const clv_program *program);

@@ -58,7 +58,7 @@ typedef enum clv_logical_axis {
 /** "batch"; "_" for CLV_UNNAMED. */
 CLV_API const char *clv_logical_axis_name(clv_logical_axis name);
 
-enum { CLV_MAX_RULES = 32, CLV_MAX_RULE_AXES = CLV_MAX_AXES };
+enum { CLV_MAX_RULES = 32, CLV_MAX_RULE_AXES = CLV_MAX_AXES, CLV_RULES_NAME_SIZE = 64 };
 
 typedef struct clv_axis_rule {
     clv_logical_axis name;
@@ -68,6 +68,8 @@ typedef struct clv_axis_rule {
 
 /** A plain value; zero-initialised: nothing is split. */
 typedef struct clv_axis_rules {
+    char name
+        [CLV_RULES_NAME_SIZE]; /**< the preset's, or the file's without its folder; what causes call them; "": none */
     int n;
     clv_axis_rule rule[CLV_MAX_RULES];
     int n_optimizer; /**< axes that optimizer state is split over beyond its parameter (ZeRO stage 1) */

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/printable.h"
 #include "base/quantity.h"
+#include "cli/candidates.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/plan_graph.h"
@@ -34,7 +35,7 @@ static int parse(explain_args *a, int argc, char **argv)
          .min = 1,
          .max = 1 << 20,
          .value = "N",
-         .help = "candidates listed for each op, the cheapest first (8)"},
+         .help = "candidates listed of each op and verdict, the cheapest first (8)"},
         {.names = "--dot", .kind = CLV_OPTION_FLAG, .out = &a->dot, .help = "write the program for Graphviz instead"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };
@@ -50,36 +51,13 @@ static clv_status check(const explain_args *a, clv_error *err)
 
 /* ---- candidates ---- */
 
-static void add_row(clv_table *t, const clv_considered *c)
-{
-    clv_table_row(t);
-    clv_table_text(t, "op", c->op);
-    clv_table_text(t, "chosen", c->chosen ? "*" : "");
-    clv_table_text(t, "split", c->split);
-    clv_table_bytes(t, "bytes", c->bytes);
-    clv_table_seconds(t, "seconds", c->seconds);
-    clv_table_seconds(t, "work_seconds", c->work_seconds);
-    clv_table_text(t, "layouts", c->layouts);
-}
-
 static clv_status list_candidates(const explain_args *a, const clv_program *program, int *code, clv_error *err)
 {
-    int n = clv_program_n_considered(program);
-    int64_t listed = 0;
-    const char *op = NULL;
-    if (n == 0)
+    if (clv_program_n_considered(program) == 0)
         return clv_fail(err, CLV_EINVAL, "no op is named '%s' or reads it; names are listed by plan --json and --dot",
                         a->op);
     clv_table *t = clv_table_new("candidates");
-    for (int i = 0; i < n; i++) {
-        clv_considered c = clv_program_considered(program, i);
-        bool same =
-            op && strcmp(op, c.op) == 0 && !(i > 0 && clv_program_considered(program, i - 1).seconds > c.seconds);
-        listed = same ? listed + 1 : 1;
-        op = c.op;
-        if (listed <= a->most || c.chosen)
-            add_row(t, &c);
-    }
+    clv_candidates_add(t, program, a->most, a->json);
     *code = clv_table_finish(t, a->json);
     return CLV_OK;
 }

@@ -22,11 +22,15 @@ static const struct clv_command commands[] = {
      "Example:\n  cleave embed -m esm2/ --input proteins.fasta --pool mean --out embeddings.safetensors -tp 2\n",
      command_embed, NULL},
     {"explain", "why an op is split as it is",
-     "Lists what the partitioner considered for an op of a model or a block: the axis that goes on each factor, the "
-     "layouts\n"
-     "that follow for operands and results, the bytes that these cost, and the seconds by which it chose (its own "
-     "cost\n"
-     "model's: ratios count). Then the program around it, or as --dot a graph for Graphviz.\n\n"
+     "Lists what was considered for an op of a model or a block, and for the ops of its gradients: which dimension is "
+     "split over "
+     "which\n"
+     "axis, the layouts that follow for operands and results, the bytes and seconds that these cost (its own cost "
+     "model's: ratios\n"
+     "count), and why it was not taken: its price, a weight that is to stay in place, or a rule of the op. --dot "
+     "writes the program "
+     "as\n"
+     "a graph for Graphviz instead.\n\n"
      "Examples:\n  cleave explain --block gpt --mesh model=4 --op mlp.down\n"
      "  cleave explain -m llama-7b/ --mesh data=2,model=4 --op layers.3.mlp.down\n"
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",

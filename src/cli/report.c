@@ -8,7 +8,7 @@
 #include "program/predict.h"
 #include "tensor/text.h"
 
-enum { AXES_TEXT = 128, NAME_TEXT = 192, MAX_AXES_NAMES = CLV_MAX_SUBAXES };
+enum { AXES_TEXT = 128, NAME_TEXT = 192, CAUSE_TEXT = 1024, MAX_AXES_NAMES = CLV_MAX_SUBAXES };
 
 static bool moves(const clv_collective *c)
 {
@@ -30,8 +30,8 @@ static void print_axes(char *out, const clv_collective *c, const clv_mesh *mesh)
 
 typedef struct kind_total {
     char axes[AXES_TEXT];
-    char op[NAME_TEXT];
-    clv_collective like; /* the first of them */
+    char op[NAME_TEXT], cause[CAUSE_TEXT]; /* "" where collectives of different ops are counted together */
+    clv_collective like;                   /* the first of them */
     int64_t count;
     double bytes, seconds;
 } kind_total;
@@ -42,10 +42,10 @@ typedef struct totals {
 } totals;
 
 /* "layers.17.mlp.einsum" -> "layers.*.mlp.einsum". */
-static void fold_layer(char *out, const char *name)
+static void fold_layer(char *out, size_t size, const char *name)
 {
     size_t n = 0;
-    for (const char *p = name; *p && n + 1 < NAME_TEXT; p++) {
+    for (const char *p = name; *p && n + 1 < size; p++) {
         if (isdigit((unsigned char)*p) && p > name && p[-1] == '.') {
             out[n++] = '*';
             while (isdigit((unsigned char)p[1]))
@@ -74,12 +74,14 @@ static void add_total(totals *t, const clv_collective *c, double seconds, const 
 {
     kind_total made = {.like = *c, .count = 1, .bytes = c->bytes, .seconds = seconds};
     print_axes(made.axes, c, mesh);
-    if (by_op)
-        fold_layer(made.op, c->op);
+    if (by_op) {
+        fold_layer(made.op, sizeof made.op, c->op);
+        fold_layer(made.cause, sizeof made.cause, c->cause);
+    }
     for (int i = 0; i < t->n; i++) {
         kind_total *have = &t->item[i];
         if (strcmp(have->like.kind, c->kind) == 0 && strcmp(have->axes, made.axes) == 0 &&
-            strcmp(have->op, made.op) == 0) {
+            strcmp(have->op, made.op) == 0 && strcmp(have->cause, made.cause) == 0) {
             have->count++;
             have->bytes += c->bytes;
             have->seconds += seconds;
@@ -136,7 +138,7 @@ clv_table *clv_report_by_layer(const clv_program *program, const clv_profile *pr
         clv_table_int(t, "count", all.item[i].count);
         clv_table_bytes(t, "bytes", all.item[i].bytes);
         clv_table_seconds(t, "seconds", all.item[i].seconds);
-        clv_table_text(t, "cause", all.item[i].like.cause);
+        clv_table_text(t, "cause", all.item[i].cause);
     }
     free(all.item);
     return t;
@@ -164,6 +166,18 @@ static void add_axes(clv_table *t, const clv_collective *c, const clv_mesh *mesh
     clv_table_texts(t, "axes", list, c->n_axes);
 }
 
+static void add_optional_text(clv_table *t, const char *key, const char *text)
+{
+    text ? clv_table_text(t, key, text) : clv_table_null(t, key);
+}
+
+static void add_layout(clv_table *t, const char *key, const clv_layout *layout, const clv_mesh *mesh)
+{
+    char text[CLV_LAYOUT_TEXT];
+    clv_layout_print(text, sizeof text, layout, mesh);
+    clv_table_text(t, key, text);
+}
+
 clv_table *clv_report_each_collective(const clv_program *program, const clv_profile *profile)
 {
     clv_table *t = clv_table_new("collectives");
@@ -184,6 +198,11 @@ clv_table *clv_report_each_collective(const clv_program *program, const clv_prof
         clv_table_bool(t, "hidden", false);
         clv_table_text(t, "pass", pass_of(&c));
         clv_table_bool(t, "implicit", c.implicit);
+        clv_table_text(t, "reason", c.reason);
+        add_optional_text(t, "statement", c.statement);
+        add_optional_text(t, "rules", c.rules);
+        add_layout(t, "from", &c.from, clv_program_mesh(program));
+        add_layout(t, "to", &c.to, clv_program_mesh(program));
         clv_table_text(t, "cause", c.cause);
     }
     return t;

@@ -11,7 +11,8 @@
 clv_table *clv_report_collectives(const clv_program *program);
 /* By layer, those of repeated layers together: {"collectives": [{"layer","pass","op","kind","axes","count","bytes","seconds","cause"}]}. */
 clv_table *clv_report_by_layer(const clv_program *program, const clv_profile *profile);
-/* One by one: {"collectives": [{"op","layer","tensor","kind","axes","bytes","seconds","hidden","pass","implicit","cause"}]}. */
+/* One by one: {"collectives": [{"op","layer","tensor","kind","axes","bytes","seconds","hidden","pass","implicit","reason",
+ * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs. */
 clv_table *clv_report_each_collective(const clv_program *program, const clv_profile *profile);
 /* Of all of them. */
 double clv_report_total_bytes(const clv_program *program);

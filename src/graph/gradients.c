@@ -58,10 +58,12 @@ static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value 
     memcpy(saved, graph->scope, sizeof saved);
     graph->scope[0] = '\0';
     clv_graph_push(graph, "%s.grad", op.name);
+    graph->gradient_of = o;
     op.def->gradient(graph, &op, d_out, d_in);
     for (int i = 0; i < op.n_in; i++)
         if (op.in[i] > 0 && depends[op.in[i]] && clv_valid(d_in[i]))
             add_cotangent(graph, cotangents, op.in[i], d_in[i]);
+    graph->gradient_of = -1;
     clv_graph_pop(graph);
     memcpy(graph->scope, saved, sizeof saved);
 }
@@ -72,7 +74,9 @@ static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
     clv_value_info info = graph->values[wrt.id];
     if (!clv_valid(d))
         d = clv_fill(graph, info.type.dtype, info.type.rank, info.type.shape, 0.0);
+    clv_graph_push(graph, "%s.grad", info.name ? info.name : graph->ops[info.op].name);
     d = info.stated ? clv_constrain(graph, d, &info.layout) : d;
+    clv_graph_pop(graph);
     if (clv_valid(d) && graph->values[d.id].primal == 0)
         graph->values[d.id].primal = wrt.id;
     return d;

@@ -21,6 +21,7 @@ clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
     graph->arena = arena;
     graph->mesh = *mesh;
     graph->n_values = 1;
+    graph->gradient_of = -1;
     *out = graph;
     return CLV_OK;
 }
@@ -260,6 +261,49 @@ void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis)
         graph->values[value.id].kept |= 1u << index;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool same_origin(const clv_origin *a, const clv_origin *b)
+{
+    bool same = a && same_text(a->what, b->what) && same_text(a->rules, b->rules);
+    for (int d = 0; same && d < CLV_MAX_RANK; d++)
+        same = same_text(a->dim[d], b->dim[d]);
+    return same;
+}
+
+static bool keep_text(clv_graph *graph, const char **text)
+{
+    if (*text)
+        *text = clv_arena_string(graph->arena, *text);
+    return *text != NULL;
+}
+
+/* Equal ones in a row are kept once: a layer says the same of many values. */
+static const clv_origin *keep_origin(clv_graph *graph, const clv_origin *origin)
+{
+    if (same_origin(graph->last_origin, origin))
+        return graph->last_origin;
+    clv_origin *kept = clv_arena_copy(graph->arena, origin, sizeof *origin);
+    bool ok =
+        kept && (!kept->what || keep_text(graph, &kept->what)) && (!kept->rules || keep_text(graph, &kept->rules));
+    for (int d = 0; ok && d < CLV_MAX_RANK; d++)
+        ok = !kept->dim[d] || keep_text(graph, &kept->dim[d]);
+    if (!ok)
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the names of dimensions");
+    else
+        graph->last_origin = kept;
+    return ok ? kept : NULL;
+}
+
+void clv_graph_set_origin(clv_graph *graph, clv_value value, const clv_origin *origin)
+{
+    if (clv_graph_ok(graph) && clv_valid(value))
+        graph->values[value.id].origin = keep_origin(graph, origin);
+}
+
 clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value)
 {
     while (clv_valid(value) && graph->values[value.id].source == CLV_FROM_OP &&
@@ -378,7 +422,12 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
     clv_type types[CLV_MAX_IN] = {0};
     if (!clv_graph_ok(graph) || !operand_types(graph, def, in, n_in, types))
         return;
-    clv_op op = {.id = graph->n_ops, .def = def, .backward = graph->differentiating, .n_in = n_in, .n_out = def->n_out};
+    clv_op op = {.id = graph->n_ops,
+                 .def = def,
+                 .backward = graph->differentiating,
+                 .gradient_of = graph->gradient_of,
+                 .n_in = n_in,
+                 .n_out = def->n_out};
     op.attrs = attrs ? clv_arena_copy(graph->arena, attrs, def->attrs_size) : NULL;
     op.name = clv_arena_format(graph->arena, "%s%s", graph->scope, def->name);
     if (!op.name || (attrs && !op.attrs) ||

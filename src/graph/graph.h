@@ -8,19 +8,27 @@
 
 typedef enum clv_source { CLV_FROM_OP, CLV_FROM_INPUT, CLV_FROM_STATE } clv_source;
 
+/* What a statement says of a value beside its layout, for causes that people read. Names live as long as the graph. */
+typedef struct clv_origin {
+    const char *what;              /* "the residual stream"; NULL: it goes by its own name */
+    const char *rules;             /* the rules that the layout is by: "megatron-sp"; NULL: stated by hand */
+    const char *dim[CLV_MAX_RANK]; /* "batch", "heads"; NULL: no name */
+} clv_origin;
+
 typedef struct clv_value_info {
     clv_type type;
     clv_source source;
-    int op;                /* the op that makes it; -1 for inputs and state */
-    const char *name;      /* inputs and state: full name; else NULL */
-    bool stated;           /* a layout was stated */
-    clv_layout layout;     /* where stated */
-    clv_init init;         /* state */
-    const char *init_name; /* state: its random values are keyed by this name; NULL: its own */
-    clv_state_role role;   /* state */
-    int assigned;          /* state: the value it becomes; 0 */
-    int primal;            /* a cotangent's primal value; 0 */
-    uint32_t kept;         /* bit a: not to be moved over mesh axis a */
+    int op;                   /* the op that makes it; -1 for inputs and state */
+    const char *name;         /* inputs and state: full name; else NULL */
+    bool stated;              /* a layout was stated */
+    clv_layout layout;        /* where stated */
+    clv_init init;            /* state */
+    const char *init_name;    /* state: its random values are keyed by this name; NULL: its own */
+    clv_state_role role;      /* state */
+    int assigned;             /* state: the value it becomes; 0 */
+    int primal;               /* a cotangent's primal value; 0 */
+    const clv_origin *origin; /* NULL: nothing is said */
+    uint32_t kept;            /* bit a: not to be moved over mesh axis a */
 } clv_value_info;
 
 typedef struct clv_named_output {
@@ -44,6 +52,8 @@ struct clv_graph {
     clv_named_output *outputs;
     char scope[256];      /* "layers.3.mlp." */
     bool differentiating; /* ops that are made belong to the backward pass */
+    int gradient_of;      /* the op whose gradient is being made, while one is; else -1 */
+    const clv_origin *last_origin;
     int depth;
     int outer[16]; /* length of the scope before each push */
 };
@@ -59,6 +69,9 @@ clv_value clv_graph_emit1(clv_graph *graph, const clv_op_def *def, const void *a
 /* Records a failure of a builder (the first is kept); returns CLV_NONE. */
 clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* Says more about a value whose layout is stated. Copies what `origin` points to. */
+void clv_graph_set_origin(clv_graph *graph, clv_value value, const clv_origin *origin);
 
 /* The value before constraints on it. */
 clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value);

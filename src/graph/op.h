@@ -26,6 +26,7 @@ typedef struct clv_op {
     const void *attrs; /* def->attrs_size bytes */
     const char *name;  /* scope and op name: "layers.3.mlp.einsum" */
     bool backward;     /* made by clv_gradients */
+    int gradient_of;   /* the op whose gradient it is part of; -1 */
     int n_in, n_out;
     int in[CLV_MAX_IN];   /* value ids */
     int out[CLV_MAX_OUT]; /* value ids */
@@ -36,6 +37,7 @@ typedef struct clv_op {
 /* A factor: an index that dimensions of operands and results share. Splitting it over an axis splits every dimension
  * that holds it; a result that does not hold it becomes partial (`reduction`), which must then not be NONE. */
 typedef struct clv_factor {
+    const char *name; /* what the op calls it: "query groups"; NULL: as its dimensions are called */
     int64_t size;
     clv_reduction reduction; /* how results without the factor combine; NONE: every result holds it */
     bool whole;              /* must not be split */

@@ -4,6 +4,7 @@
 
 #include "graph/graph.h"
 #include "models/family.h"
+#include "nn/layouts.h"
 
 static const clv_init weight_init = {CLV_INIT_NORMAL, 0.02};
 
@@ -62,12 +63,12 @@ clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model *model, con
                                    clv_value table)
 {
     clv_linear_options dense = {.name = "dense", .bias = true, .init = weight_init, .features = CLV_EMBED};
-    clv_layout by_token = clv_named_layout(graph, &build->rules, 1, (clv_logical_axis[]){CLV_VOCAB});
     clv_graph_push(graph, "lm_head");
     x = clv_column_parallel_linear(graph, x, model->hidden, &build->rules, &dense);
     x = clv_map(graph, model->activation, x);
     x = clv_parallel_layer_norm(graph, x, &build->rules, "norm", model->norm_eps, true);
-    clv_value bias = clv_state(graph, "bias", build->dtype, 1, &model->vocab, &by_token, (clv_init){CLV_INIT_ZEROS, 0});
+    clv_value bias = clv_nn_parameter(graph, &build->rules, "bias", build->dtype, 1, &model->vocab,
+                                      (clv_logical_axis[]){CLV_VOCAB}, NULL, (clv_init){CLV_INIT_ZEROS, 0});
     clv_graph_pop(graph);
     return clv_add(graph, clv_model_logits(graph, model, build, x, table), bias);
 }
@@ -79,7 +80,9 @@ static clv_value token_input(clv_graph *graph, const char *name, clv_dtype dtype
 {
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
     clv_layout layout = clv_named_layout(graph, &build->rules, 2, names);
-    return clv_input(graph, name, dtype, 2, (int64_t[]){build->batch, build->seq}, &layout);
+    clv_value input = clv_input(graph, name, dtype, 2, (int64_t[]){build->batch, build->seq}, &layout);
+    clv_nn_say_activation(graph, input, &build->rules, NULL, 0, NULL);
+    return input;
 }
 
 /* One position for the whole batch, or one for each of its rows. */

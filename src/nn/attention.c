@@ -24,13 +24,12 @@ static bool complete(clv_graph *graph, clv_self_attention_options *o, const clv_
     return true;
 }
 
-static clv_value add_bias(clv_graph *graph, clv_value y, const char *name, int rank, const int64_t *shape,
-                          const clv_layout *layout, bool bias)
+static clv_value add_bias(clv_graph *graph, clv_value y, const clv_axis_rules *rules, const char *name, int rank,
+                          const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout)
 {
-    if (!bias)
-        return y;
     clv_dtype dtype = clv_graph_type(graph, y).dtype;
-    return clv_add(graph, y, clv_state(graph, name, dtype, rank, shape, layout, (clv_init){CLV_INIT_ZEROS, 0}));
+    clv_init zeros = {CLV_INIT_ZEROS, 0};
+    return clv_add(graph, y, clv_nn_parameter(graph, rules, name, dtype, rank, shape, names, layout, zeros));
 }
 
 static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
@@ -45,8 +44,10 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     clv_nn_cut_query_heads(graph, &part, 0, o->heads, o->kv_heads);
     clv_nn_cut_query_heads(graph, &split, 2, o->heads, o->kv_heads);
     clv_value weight = clv_nn_weight(graph, rules, "q.weight", type.dtype, 3, shape, names, &kernel, o->init);
-    clv_value q = clv_constrain(graph, clv_einsum(graph, "bsm,mhd->bshd", x, weight), &split);
-    q = add_bias(graph, q, "q.bias", 2, shape + 1, &part, o->bias);
+    clv_value q = clv_einsum(graph, "bsm,mhd->bshd", x, weight);
+    q = clv_nn_constrain(graph, q, &split, rules, "the tensor of queries", 2, names + 1);
+    if (o->bias)
+        q = add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
     return o->rope.theta > 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
 }
 
@@ -61,6 +62,7 @@ static clv_value keep_in_cache(clv_graph *graph, clv_value kv, const clv_axis_ru
     clv_layout by_name = layout;
     clv_nn_cut_kv_heads(graph, &layout, 3, o->heads, o->kv_heads);
     clv_value cache = clv_state(graph, "cache", type.dtype, 5, shape, &layout, (clv_init){CLV_INIT_ZEROS, 0});
+    clv_nn_say(graph, cache, rules, NULL, names);
     clv_nn_keep(graph, cache, &by_name, names);
     clv_value updated = clv_cache_update(graph, cache, kv, o->offset);
     clv_assign(graph, cache, updated);
@@ -79,8 +81,10 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     clv_nn_cut_kv_heads(graph, &part, 1, o->heads, o->kv_heads);
     clv_nn_cut_kv_heads(graph, &split, 3, o->heads, o->kv_heads);
     clv_value weight = clv_nn_weight(graph, rules, "kv.weight", type.dtype, 4, shape, names, &kernel, o->init);
-    clv_value kv = clv_constrain(graph, clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight), &split);
-    kv = add_bias(graph, kv, "kv.bias", 3, shape + 1, &part, o->bias);
+    clv_value kv = clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight);
+    kv = clv_nn_constrain(graph, kv, &split, rules, "the tensor of keys and values", 3, names + 1);
+    if (o->bias)
+        kv = add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
     if (o->rope.theta > 0)
         kv = clv_rope(graph, kv, o->offset, &o->rope);
     return o->context ? keep_in_cache(graph, kv, rules, o) : kv;
@@ -104,6 +108,7 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
     clv_nn_cut_query_heads(graph, &kernel, 0, o.heads, o.kv_heads);
     clv_value weight = clv_nn_weight(graph, rules, "o.weight", type.dtype, 3, shape, names, &kernel, o.output_init);
     clv_value out = clv_nn_leave(graph, clv_einsum(graph, "bshd,hdm->bsm", y, weight), rules);
-    clv_layout whole = clv_named_layout(graph, rules, 1, (clv_logical_axis[]){CLV_EMBED});
-    return add_bias(graph, out, "o.bias", 1, shape + 2, &whole, o.output_bias);
+    if (!o.output_bias)
+        return out;
+    return add_bias(graph, out, rules, "o.bias", 1, shape + 2, (clv_logical_axis[]){CLV_EMBED}, NULL);
 }

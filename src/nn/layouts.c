@@ -107,6 +107,49 @@ void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t he
     set_dim(graph, layout, d, kept, n_kept, 1);
 }
 
+/* ---- what causes say ---- */
+
+const char *clv_nn_dim_name(clv_logical_axis name)
+{
+    static const char *const names[CLV_N_LOGICAL_AXES] = {
+        [CLV_BATCH] = "batch",        [CLV_SEQ] = "sequence",       [CLV_EMBED] = "width",
+        [CLV_EMBED_KERNEL] = "width", [CLV_HIDDEN] = "ffn",         [CLV_HEADS] = "heads",
+        [CLV_KV_HEADS] = "KV heads",  [CLV_HEAD_DIM] = "head size", [CLV_VOCAB] = "vocabulary"};
+    return names[name];
+}
+
+void clv_nn_say(clv_graph *graph, clv_value value, const clv_axis_rules *rules, const char *what,
+                const clv_logical_axis *names)
+{
+    clv_origin origin = {.what = what, .rules = rules && rules->name[0] ? rules->name : NULL};
+    int rank = clv_graph_type(graph, value).rank;
+    for (int d = 0; d < rank; d++)
+        origin.dim[d] = clv_nn_dim_name(names[d]);
+    clv_graph_set_origin(graph, value, &origin);
+}
+
+void clv_nn_say_activation(clv_graph *graph, clv_value value, const clv_axis_rules *rules, const char *what, int n,
+                           const clv_logical_axis *names)
+{
+    clv_logical_axis all[CLV_MAX_RANK] = {CLV_UNNAMED};
+    int rows = clv_graph_type(graph, value).rank - n;
+    if (rows > 1)
+        all[rows - 1] = CLV_SEQ;
+    if (rows > 0)
+        all[0] = CLV_BATCH;
+    for (int i = 0; i < n && rows >= 0; i++)
+        all[rows + i] = names[i];
+    clv_nn_say(graph, value, rules, what, all);
+}
+
+clv_value clv_nn_constrain(clv_graph *graph, clv_value x, const clv_layout *layout, const clv_axis_rules *rules,
+                           const char *what, int n, const clv_logical_axis *names)
+{
+    clv_value stated = clv_constrain(graph, x, layout);
+    clv_nn_say_activation(graph, stated, rules, what, n, names);
+    return stated;
+}
+
 /* ---- weights ---- */
 
 /* Products are split by these dimensions of a weight; over the others a weight may be gathered. */
@@ -125,11 +168,20 @@ void clv_nn_keep(clv_graph *graph, clv_value state, const clv_layout *layout, co
     }
 }
 
+clv_value clv_nn_parameter(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,
+                           const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout, clv_init init)
+{
+    clv_layout by_name = clv_named_layout(graph, rules, rank, names);
+    clv_value made = clv_state(graph, name, dtype, rank, shape, layout ? layout : &by_name, init);
+    clv_nn_say(graph, made, rules, NULL, names);
+    return made;
+}
+
 clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,
                         const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout, clv_init init)
 {
     clv_layout by_name = clv_named_layout(graph, rules, rank, names);
-    clv_value weight = clv_state(graph, name, dtype, rank, shape, layout ? layout : &by_name, init);
+    clv_value weight = clv_nn_parameter(graph, rules, name, dtype, rank, shape, names, layout, init);
     clv_nn_keep(graph, weight, &by_name, names);
     return weight;
 }
@@ -163,13 +215,14 @@ clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_axis_rules *rule
         if (free_axes == n)
             copy_dim(graph, &inside, last, &outside, last);
     }
-    return clv_constrain(graph, x, &inside);
+    return clv_nn_constrain(graph, x, &inside, rules, "the input of the product", 1, (clv_logical_axis[]){CLV_EMBED});
 }
 
 clv_value clv_nn_leave(clv_graph *graph, clv_value x, const clv_axis_rules *rules)
 {
-    clv_layout layout = clv_residual_layout(graph, rules, clv_graph_type(graph, x).rank);
-    return clv_constrain(graph, x, &layout);
+    int rank = clv_graph_type(graph, x).rank;
+    clv_layout layout = clv_residual_layout(graph, rules, rank);
+    return clv_nn_constrain(graph, x, &layout, rules, "the residual stream", rank > 0, (clv_logical_axis[]){CLV_EMBED});
 }
 
 clv_value clv_nn_product(clv_graph *graph, clv_value x, clv_value weight, const char *in, const char *kernel,

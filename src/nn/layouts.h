@@ -16,6 +16,22 @@ void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t he
 
 /* States that `state`, laid out so by names, never moves over the axes that products are split by. */
 void clv_nn_keep(clv_graph *graph, clv_value state, const clv_layout *layout, const clv_logical_axis *names);
+/* "sequence", "KV heads": as people call the dimensions of that name; NULL: none. */
+const char *clv_nn_dim_name(clv_logical_axis name);
+/* Says of a value, whose layout is by rules, what it is (NULL: it goes by its own name) and what its dimensions are. */
+void clv_nn_say(clv_graph *graph, clv_value value, const clv_axis_rules *rules, const char *what,
+                const clv_logical_axis *names);
+/* The same of an activation: rows, then n dimensions of these names. */
+void clv_nn_say_activation(clv_graph *graph, clv_value value, const clv_axis_rules *rules, const char *what, int n,
+                           const clv_logical_axis *names);
+/* States the layout of an activation, and says so. */
+clv_value clv_nn_constrain(clv_graph *graph, clv_value x, const clv_layout *layout, const clv_axis_rules *rules,
+                           const char *what, int n, const clv_logical_axis *names);
+
+/* Parameters: state laid out by the names of its dimensions, or as `layout` says. */
+clv_value clv_nn_parameter(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,
+                           const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout,
+                           clv_init init);
 /* A weight: state that products come to, so that it never moves over the axes that products are split by. layout NULL:
  * by the names. */
 clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,

@@ -28,13 +28,13 @@ static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_option
                           const clv_axis_rules *rules, clv_logical_axis axis)
 {
     char name[128];
-    clv_layout layout = clv_named_layout(graph, rules, 1, &axis);
     clv_init zeros = {CLV_INIT_ZEROS, 0};
     if (!options->bias)
         return y;
-    return clv_add(graph, y,
-                   clv_state(graph, part_name(name, sizeof name, options, "bias"), clv_graph_type(graph, y).dtype, 1,
-                             &features, &layout, zeros));
+    part_name(name, sizeof name, options, "bias");
+    return clv_add(
+        graph, y,
+        clv_nn_parameter(graph, rules, name, clv_graph_type(graph, y).dtype, 1, &features, &axis, NULL, zeros));
 }
 
 clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
@@ -48,12 +48,13 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[1]);
     clv_value weight = weight_of(graph, rules, options, type.dtype, shape, names);
     clv_value y = clv_nn_product(graph, clv_nn_enter(graph, x, rules, names[1]), weight, "m", "mf", "f");
-    y = add_bias(graph, clv_constrain(graph, y, &split), options, features, rules, names[1]);
+    y = clv_nn_constrain(graph, y, &split, rules, "the output of the product", 1, &names[1]);
+    y = add_bias(graph, y, options, features, rules, names[1]);
     if (!options->gather_output)
         return y;
     clv_layout whole = split;
     clv_layout_set_dim(&whole, &graph->mesh, type.rank - 1, NULL, 0, 1, NULL);
-    return clv_constrain(graph, y, &whole);
+    return clv_nn_constrain(graph, y, &whole, rules, "the gathered output", 1, &names[1]);
 }
 
 clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
@@ -67,7 +68,7 @@ clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t feature
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[0]);
     clv_value weight = weight_of(graph, rules, options, type.dtype, shape, names);
     if (!options->input_is_parallel)
-        x = clv_constrain(graph, x, &split);
+        x = clv_nn_constrain(graph, x, &split, rules, "the input of the product", 1, &names[0]);
     clv_value y = clv_nn_leave(graph, clv_nn_product(graph, x, weight, "f", "fm", "m"), rules);
     return add_bias(graph, y, options, features, rules, CLV_EMBED);
 }

@@ -12,11 +12,11 @@ static clv_value gated(clv_graph *graph, clv_value x, const clv_axis_rules *rule
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 2, names + 1);
     clv_value weight = clv_nn_weight(graph, rules, "gate_up.weight", type.dtype, 3, shape, names, NULL, o->init);
     clv_value both = clv_nn_product(graph, clv_nn_enter(graph, x, rules, CLV_HIDDEN), weight, "m", "mjf", "jf");
-    both = clv_constrain(graph, both, &split);
-    if (o->bias) {
-        clv_layout part = clv_named_layout(graph, rules, 2, names + 1);
-        both = clv_add(graph, both, clv_state(graph, "gate_up.bias", type.dtype, 2, shape + 1, &part, zeros));
-    }
+    both = clv_nn_constrain(graph, both, &split, rules, "the output of the product", 2, names + 1);
+    if (o->bias)
+        both =
+            clv_add(graph, both,
+                    clv_nn_parameter(graph, rules, "gate_up.bias", type.dtype, 2, shape + 1, names + 1, NULL, zeros));
     return clv_gated(graph, both, o->activation);
 }
 
@@ -28,8 +28,8 @@ static clv_value plain(clv_graph *graph, clv_value x, const clv_axis_rules *rule
     clv_value y = clv_column_parallel_linear(graph, x, o->ffn, rules, &up);
     if (!fuse)
         return clv_map(graph, o->activation, y);
-    clv_layout part = clv_named_layout(graph, rules, 1, (clv_logical_axis[]){CLV_HIDDEN});
-    clv_value bias = clv_state(graph, "up.bias", clv_graph_type(graph, x).dtype, 1, &o->ffn, &part, zeros);
+    clv_value bias = clv_nn_parameter(graph, rules, "up.bias", clv_graph_type(graph, x).dtype, 1, &o->ffn,
+                                      (clv_logical_axis[]){CLV_HIDDEN}, NULL, zeros);
     return clv_bias_gelu(graph, y, bias, o->activation);
 }
 

@@ -12,9 +12,9 @@ static clv_value vector(clv_graph *graph, const clv_axis_rules *rules, const cha
     clv_type type = clv_graph_type(graph, x);
     if (type.rank < 1)
         return CLV_NONE;
-    clv_layout layout = clv_named_layout(graph, rules, 1, (clv_logical_axis[]){CLV_EMBED});
     snprintf(full, sizeof full, "%s.%s", name, part);
-    return clv_state(graph, full, type.dtype, 1, &type.shape[type.rank - 1], &layout, (clv_init){kind, 0});
+    return clv_nn_parameter(graph, rules, full, type.dtype, 1, &type.shape[type.rank - 1],
+                            (clv_logical_axis[]){CLV_EMBED}, NULL, (clv_init){kind, 0});
 }
 
 clv_value clv_parallel_rms_norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,

@@ -6,7 +6,7 @@
         CLV_VOCAB, "model"                                                                                             \
     }
 
-const clv_preset clv_default_preset = {.name = "default", .rule = {MEGATRON}};
+const clv_preset clv_default_preset = {.name = "megatron", .rule = {MEGATRON}};
 
 const clv_preset clv_presets[] = {
     {.name = "dp", .needs = {"data"}, .rule = {{CLV_BATCH, "data"}}},

@@ -95,6 +95,7 @@ clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *name, const cl
     if (!fits(preset, mesh))
         return refuse(name, mesh, err);
     *out = (clv_axis_rules){0};
+    snprintf(out->name, sizeof out->name, "%s", preset->name);
     add_preset_rules(out, preset, mesh);
     return CLV_OK;
 }

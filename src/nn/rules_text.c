@@ -119,6 +119,8 @@ clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t si
     clv_status status = clv_json_parse(&document, text, size, where, err);
     free(text);
     CLV_TRY(status);
+    const char *folder = strrchr(where, '/');
+    snprintf(rules.name, sizeof rules.name, "%s", folder ? folder + 1 : where);
     status = from_json(&rules, document, mesh, where, err);
     json_decref(document);
     if (status == CLV_OK)

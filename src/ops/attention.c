@@ -102,6 +102,10 @@ static head_factors add_factors(clv_rule *rule, const clv_type *q, const clv_typ
     f.s = clv_rule_add(rule, q->shape[1], beyond_kv);
     f.k = clv_rule_add(rule, kv->shape[3], CLV_REDUCE_NONE);
     f.g = clv_rule_add(rule, q->shape[2] / kv->shape[3], beyond_kv);
+    rule->factor[f.b].name = "batch";
+    rule->factor[f.s].name = "sequence";
+    rule->factor[f.k].name = q->shape[2] == kv->shape[3] ? "heads" : "KV heads";
+    rule->factor[f.g].name = "query groups";
     rule->factor[f.k].spill = f.g;
     return f;
 }

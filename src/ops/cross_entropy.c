@@ -102,7 +102,9 @@ static void logits_rule(clv_rule *rule, const clv_op *op, const clv_type *logits
 {
     int rows = logits->rank - 1;
     rows_rule(rule, op, logits, rows);
-    clv_rule_in(rule, 0, rows, clv_rule_add(rule, logits->shape[rows], how));
+    int v = clv_rule_add(rule, logits->shape[rows], how);
+    rule->factor[v].name = "vocabulary";
+    clv_rule_in(rule, 0, rows, v);
 }
 
 /* ---- xent_max: logits -> [rows] ---- */

@@ -79,11 +79,20 @@ static clv_status einsum_shape(const clv_op *op, const clv_type *in, clv_type *o
     return CLV_OK;
 }
 
+/* A letter as a name that lives as long as the program. */
+static const char *letter_name(char letter)
+{
+    static const char names[] = "a\0b\0c\0d\0e\0f\0g\0h\0i\0j\0k\0l\0m\0n\0o\0p\0q\0r\0s\0t\0u\0v\0w\0x\0y\0z\0"
+                                "A\0B\0C\0D\0E\0F\0G\0H\0I\0J\0K\0L\0M\0N\0O\0P\0Q\0R\0S\0T\0U\0V\0W\0X\0Y\0Z";
+    return names + 2 * (letter >= 'a' ? letter - 'a' : 26 + letter - 'A');
+}
+
 static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     const einsum_attrs *e = op->attrs;
     for (int d = 0; d < out->rank; d++) {
         int factor = clv_rule_add(rule, out->shape[d], CLV_REDUCE_NONE);
+        rule->factor[factor].name = letter_name(e->c[d]);
         clv_rule_out(rule, 0, d, factor);
         if (has(e->a, e->c[d]))
             clv_rule_in(rule, 0, (int)(strchr(e->a, e->c[d]) - e->a), factor);
@@ -94,6 +103,7 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
         if (has(e->c, e->a[d]))
             continue;
         int factor = clv_rule_add(rule, in[0].shape[d], CLV_REDUCE_SUM);
+        rule->factor[factor].name = letter_name(e->a[d]);
         clv_rule_in(rule, 0, d, factor);
         clv_rule_in(rule, 1, (int)(strchr(e->b, e->a[d]) - e->b), factor);
     }

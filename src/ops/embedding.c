@@ -42,6 +42,8 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
         clv_rule_add(rule, in[1].shape[d], CLV_REDUCE_SUM);
     int v = clv_rule_add(rule, out[0].shape[0], CLV_REDUCE_NONE);
     int m = clv_rule_add(rule, out[0].shape[1], CLV_REDUCE_NONE);
+    rule->factor[v].name = "vocabulary";
+    rule->factor[m].name = "width";
     clv_rule_in_dims(rule, 0, rows);
     clv_rule_in(rule, 0, rows, m);
     clv_rule_in_dims(rule, 1, rows);
@@ -112,6 +114,8 @@ static void embedding_rule(const clv_op *op, const clv_type *in, const clv_type 
     int rows = in[1].rank;
     clv_rule_dims(rule, &out[0], rows + 1); /* m is factor `rows` */
     int v = clv_rule_add(rule, in[0].shape[0], CLV_REDUCE_SUM);
+    rule->factor[v].name = "vocabulary";
+    rule->factor[rows].name = "width";
     clv_rule_in(rule, 0, 0, v);
     clv_rule_in(rule, 0, 1, rows);
     clv_rule_in_dims(rule, 1, rows);

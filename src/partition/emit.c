@@ -126,12 +126,12 @@ clv_status clv_partition_emit_step(clv_partitioner *p, const clv_reshard_step *s
                                    .n_in = 1,
                                    .n_out = 1,
                                    .name = why->op,
-                                   .cause = clv_partition_describe(p, why, value),
                                    .tensor = clv_arena_string(p->program->arena, clv_partition_value_name(p, value)),
                                    .implicit = clv_partition_is_implicit(p, why, step, value),
                                    .backward = p->backward};
-    if (!instruction.step || !instruction.cause || !instruction.tensor)
+    if (!instruction.step || !instruction.tensor)
         return clv_fail_memory(err, "a step", sizeof instruction);
+    CLV_TRY(clv_partition_describe(&instruction, p, why, step, value, err));
     if (instruction.implicit && p->options->max_implicit_bytes > 0 &&
         step->bytes > (double)p->options->max_implicit_bytes)
         return clv_partition_refuse_implicit(p, &instruction, err);

@@ -1,90 +1,13 @@
-/* explain.c - why a value changes layout, by the statements behind it, and what was considered for an op. */
+/* explain.c - what was considered for an op, and why each candidate but one was not taken. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/quantity.h"
 #include "partition/candidates.h"
 #include "partition/partitioner.h"
 #include "tensor/text.h"
-
-/* The name of a value: of the state or input, else of the op that makes it. */
-const char *clv_partition_value_name(const clv_partitioner *p, int value)
-{
-    const clv_value_info *info = &p->graph->values[value];
-    return info->source == CLV_FROM_OP ? p->graph->ops[info->op].name : info->name;
-}
-
-/* The statement that a value has its layout from: the nearest constraint, state or input on the way to its largest operands. */
-static int statement_of(const clv_partitioner *p, int value)
-{
-    const clv_graph *graph = p->graph;
-    for (int hops = 0; hops < 64 && graph->values[value].source == CLV_FROM_OP; hops++) {
-        const clv_op *op = &graph->ops[graph->values[value].op];
-        int64_t most = -1;
-        if (op->def->constraint || op->n_in == 0)
-            break;
-        for (int i = 0; i < op->n_in; i++)
-            if (op->in[i] > 0 && clv_type_elems(&graph->values[op->in[i]].type) > most) {
-                most = clv_type_elems(&graph->values[op->in[i]].type);
-                value = op->in[i];
-            }
-    }
-    return value;
-}
-
-static const char *layout_text(char *out, size_t size, const clv_partitioner *p, int value)
-{
-    const clv_placement *at = &p->placements[value];
-    clv_layout_print(out, size, clv_partition_layout_of(p, at->buffer[0]), &p->graph->mesh);
-    return out;
-}
-
-/* The operand that is not moved, where the op has one: its statement is the other half of the conflict. */
-static int other_operand(const clv_op *op, int moved)
-{
-    for (int i = 0; i < op->n_in; i++)
-        if (i != moved && op->in[i] > 0)
-            return op->in[i];
-    return 0;
-}
-
-const char *clv_partition_describe(const clv_partitioner *p, const clv_reason *why, int value)
-{
-    char split[512], mine[CLV_LAYOUT_TEXT], theirs[CLV_LAYOUT_TEXT];
-    if (why->cause)
-        return why->cause;
-    clv_strategy_print(split, sizeof split, why->strategy, &p->graph->mesh);
-    int statement = statement_of(p, value), other = other_operand(why->reader, why->operand);
-    if (other == 0)
-        return clv_arena_format(p->program->arena, "the op is split %s; %s states %s", split,
-                                clv_partition_value_name(p, statement), layout_text(mine, sizeof mine, p, statement));
-    int second = statement_of(p, other);
-    return clv_arena_format(p->program->arena, "the op is split %s; %s states %s, %s states %s", split,
-                            clv_partition_value_name(p, statement), layout_text(mine, sizeof mine, p, statement),
-                            clv_partition_value_name(p, second), layout_text(theirs, sizeof theirs, p, second));
-}
-
-/* Whether nobody asked for the step: an op's operand moves, and it is no weight that rules leave to be gathered. */
-bool clv_partition_is_implicit(const clv_partitioner *p, const clv_reason *why, const clv_reshard_step *step, int value)
-{
-    const clv_value_info *info = &p->graph->values[value];
-    if (why->cause || !clv_step_moves(step->kind))
-        return false;
-    bool weight = info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
-    for (int a = 0; weight && a < step->n_axes; a++)
-        weight = !(info->kept >> step->axes[a].axis & 1);
-    return !weight;
-}
-
-clv_status clv_partition_refuse_implicit(const clv_partitioner *p, const clv_instruction *step, clv_error *err)
-{
-    return clv_fail(
-        err, CLV_ELIMIT,
-        "%s: a %s of %s moves %.0f bytes that nobody asked for (at most %lld are allowed): %s; state one of "
-        "the two layouts like the other, or constrain %s where it is cheap",
-        step->name, clv_step_name(step->step->kind), step->tensor, step->step->bytes,
-        (long long)p->options->max_implicit_bytes, step->cause, step->tensor);
-}
 
 static bool is_named(const char *name, const char *wanted)
 {
@@ -92,11 +15,9 @@ static bool is_named(const char *name, const char *wanted)
     return strncmp(name, wanted, n) == 0 && (name[n] == '\0' || name[n] == '.');
 }
 
-bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op)
+static bool is_asked_for(const clv_partitioner *p, const clv_op *op)
 {
     const char *wanted = p->options->explain;
-    if (!wanted)
-        return false;
     bool found = is_named(op->name, wanted);
     for (int i = 0; i < op->n_in; i++)
         found = found || (op->in[i] > 0 && p->graph->values[op->in[i]].source == CLV_FROM_STATE &&
@@ -104,49 +25,186 @@ bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op)
     return found;
 }
 
+/* Gradients belong to the op that they are of: that of a weight does not read the weight. */
+bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op)
+{
+    return p->options->explain &&
+           (is_asked_for(p, op) || (op->gradient_of >= 0 && is_asked_for(p, &p->graph->ops[op->gradient_of])));
+}
+
 /* Whose candidates are noted. */
 typedef struct listener {
     clv_partitioner *p;
     const clv_op *op;
-    const char *name;
+    const clv_problem *problem;
+    const char *name, *makes;
     const clv_strategy *chosen;
 } listener;
 
-static const char *layouts_text(const listener *l, const clv_strategy *s)
+static void put_layouts(clv_text *t, const listener *l, const clv_strategy *s)
 {
-    char all[4 * CLV_LAYOUT_TEXT], layout[CLV_LAYOUT_TEXT];
-    clv_text text = {.out = all, .size = sizeof all};
-    for (int i = 0; i < l->op->n_in; i++) {
-        if (l->op->in[i] == 0)
+    char layout[CLV_LAYOUT_TEXT];
+    for (int i = 0, n = 0; i < l->op->n_in; i++) {
+        if (l->op->in[i] <= 0)
             continue;
         clv_layout_print(layout, sizeof layout, &s->in[i], &l->p->graph->mesh);
-        clv_text_add(&text, "%s{%s}", text.length ? ", " : "", layout);
+        clv_text_add(t, "%s{%s}", n++ ? ", " : "", layout);
     }
     for (int o = 0; o < l->op->n_out; o++) {
         clv_layout_print(layout, sizeof layout, &s->out[o], &l->p->graph->mesh);
-        clv_text_add(&text, "%s{%s}", o ? ", " : " -> ", layout);
+        clv_text_add(t, "%s{%s}", o ? ", " : " -> ", layout);
     }
-    clv_text_end(&text);
-    return clv_arena_string(l->p->program->arena, all);
+}
+
+/* ---- why not ---- */
+
+static void put_axis(clv_text *t, const listener *l, clv_subaxis axis)
+{
+    clv_text_add_subaxis(t, axis, &l->p->graph->mesh);
+}
+
+/* Of the refusals that name a factor: what is said after it. */
+static const char *const about_factor[] = {
+    [CLV_REFUSED_WHOLE] = " must be whole for %s",
+    [CLV_REFUSED_SPILL] = " cannot be split so: it takes the ranks that the heads leave over, and no others",
+    [CLV_REFUSED_MINOR] =
+        " lies within a dimension whose outer part is not split down to single elements, so parts of it "
+        "are not contiguous",
+    [CLV_REFUSED_REDUCTION] = " is missing in a result, and %s cannot combine what its parts give",
+    [CLV_REFUSED_LAYOUT] = " would be split by more axes than a layout has",
+};
+
+static void put_refusal(clv_text *t, const listener *l, const clv_refusal *refusal)
+{
+    if (refusal->kind == CLV_REFUSED_KEPT) {
+        clv_text_add(t, "kept in place: %s stays as it is over ",
+                     clv_partition_value_name(l->p, l->op->in[refusal->operand]));
+        put_axis(t, l, refusal->axis);
+        return;
+    }
+    clv_text_add(t, "illegal: ");
+    if (refusal->kind == CLV_REFUSED_PARTIAL) {
+        clv_text_add(t, "%s has no unfinished sum over ", l->op->def->name);
+        put_axis(t, l, refusal->axis);
+        clv_text_add(t, " that it could pass on");
+        return;
+    }
+    if (refusal->factor >= 0)
+        clv_partition_put_factor(t, l->p, l->op, &l->problem->rule, refusal->factor);
+    else
+        clv_text_add(t, "a dimension");
+    clv_text_add(t, about_factor[refusal->kind], l->op->def->name);
+}
+
+static void put_difference(clv_text *t, int *n, double more, const char *amount, const char *what)
+{
+    clv_text_add(t, "%s%s %s%s", (*n)++ ? ", " : ": ", amount, more > 0 ? "more" : "less", what);
+}
+
+/* What makes the price, beside the chosen one's. */
+static void put_price(clv_text *t, const listener *l, const clv_strategy *s)
+{
+    char amount[CLV_QUANTITY_TEXT];
+    double seconds = s->seconds - l->chosen->seconds, bytes = s->bytes - l->chosen->bytes;
+    double work = s->work_seconds - l->chosen->work_seconds;
+    bool same = fabs(seconds) <= 1e-9 * l->chosen->seconds;
+    int n = 0;
+    clv_print_seconds(amount, sizeof amount, fabs(seconds));
+    if (same)
+        clv_text_add(t, "price: the same");
+    else
+        clv_text_add(t, "price: %s %s (%.0f %%)", amount, seconds > 0 ? "more" : "less by itself",
+                     100 * fabs(seconds) / l->chosen->seconds);
+    clv_print_bytes(amount, sizeof amount, fabs(bytes));
+    if (bytes != 0)
+        put_difference(t, &n, bytes, amount, " moved");
+    clv_print_seconds(amount, sizeof amount, fabs(work));
+    if (fabs(work) > 1e-9 * l->chosen->work_seconds)
+        put_difference(t, &n, work, amount, " work");
+    if (s->moves != l->chosen->moves) {
+        clv_text_add(t, "%s%d %s step%s", n++ ? ", " : ": ", abs(s->moves - l->chosen->moves),
+                     s->moves > l->chosen->moves ? "more" : "fewer", abs(s->moves - l->chosen->moves) > 1 ? "s" : "");
+    }
+    if (same && n == 0)
+        clv_text_add(t, "; the first in order is taken");
+}
+
+/* ---- keeping candidates ---- */
+
+/* What `put` writes, kept with the program; NULL: out of memory. */
+typedef void writer(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal);
+
+static const char *keep(writer *write, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+{
+    clv_text t = {0};
+    write(&t, l, s, refusal);
+    t = (clv_text){.out = clv_arena_alloc(l->p->program->arena, t.length + 1, 1), .size = t.length + 1};
+    if (t.out)
+        write(&t, l, s, refusal);
+    return t.out;
+}
+
+static void write_split(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+{
+    (void)refusal;
+    clv_partition_put_split(t, l->p, l->op, &l->problem->rule, s);
+}
+
+static void write_layouts(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+{
+    if (refusal->kind == CLV_REFUSED_NOT || refusal->kind == CLV_REFUSED_KEPT)
+        put_layouts(t, l, s);
+    clv_text_add(t, "%s", "");
+}
+
+static bool is_chosen(const listener *l, const clv_strategy *s)
+{
+    return memcmp(s->choice, l->chosen->choice, (size_t)s->n_atoms) == 0;
+}
+
+static void write_why(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+{
+    if (is_chosen(l, s))
+        clv_text_add(t, "chosen");
+    else if (refusal->kind == CLV_REFUSED_NOT)
+        put_price(t, l, s);
+    else
+        put_refusal(t, l, refusal);
+}
+
+static void write_makes(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+{
+    (void)s, (void)refusal;
+    clv_partition_put_made(t, l->p, l->op);
+}
+
+static int changes_from_chosen(const listener *l, const clv_strategy *s)
+{
+    int n = 0;
+    for (int a = 0; a < s->n_atoms; a++)
+        n += s->choice[a] != l->chosen->choice[a];
+    return n;
 }
 
 static clv_status note_candidate(void *arg, const clv_strategy *s, const clv_refusal *refusal, clv_error *err)
 {
-    listener *l = arg;
+    const listener *l = arg;
     clv_program *program = l->p->program;
-    char split[512];
-    if (refusal->kind != CLV_REFUSED_NOT)
-        return CLV_OK;
-    clv_strategy_print(split, sizeof split, s, &l->p->graph->mesh);
+    bool priced = refusal->kind == CLV_REFUSED_NOT || refusal->kind == CLV_REFUSED_KEPT;
     clv_considered made = {.op = l->name,
-                           .split = clv_arena_string(program->arena, split),
-                           .layouts = layouts_text(l, s),
-                           .bytes = s->bytes,
-                           .seconds = s->seconds,
-                           .work_seconds = s->work_seconds,
-                           .chosen = s->n_atoms == l->chosen->n_atoms &&
-                                     memcmp(s->choice, l->chosen->choice, (size_t)s->n_atoms) == 0};
-    if (!made.split || !made.layouts ||
+                           .makes = l->makes,
+                           .split = keep(write_split, l, s, refusal),
+                           .layouts = keep(write_layouts, l, s, refusal),
+                           .why = keep(write_why, l, s, refusal),
+                           .verdict = is_chosen(l, s)                     ? CLV_VERDICT_CHOSEN
+                                      : refusal->kind == CLV_REFUSED_NOT  ? CLV_VERDICT_PRICE
+                                      : refusal->kind == CLV_REFUSED_KEPT ? CLV_VERDICT_KEPT_IN_PLACE
+                                                                          : CLV_VERDICT_ILLEGAL,
+                           .bytes = priced ? s->bytes : 0,
+                           .seconds = priced ? s->seconds : 0,
+                           .work_seconds = priced ? s->work_seconds : 0,
+                           .changes = changes_from_chosen(l, s)};
+    if (!made.split || !made.layouts || !made.why ||
         clv_arena_grow(program->arena, &program->candidates, &program->candidate_capacity, program->n_candidates,
                        sizeof made) != 0)
         return clv_fail_memory(err, "candidates", sizeof made);
@@ -154,18 +212,26 @@ static clv_status note_candidate(void *arg, const clv_strategy *s, const clv_ref
     return CLV_OK;
 }
 
-static int by_price(const void *a, const void *b)
+/* By verdict; those with a price by price, illegal ones by how much they differ from the chosen one. */
+static int compare(const void *a, const void *b)
 {
     const clv_considered *x = a, *y = b;
-    return x->seconds < y->seconds ? -1 : x->seconds > y->seconds;
+    if (x->verdict != y->verdict)
+        return x->verdict < y->verdict ? -1 : 1;
+    if (x->seconds != y->seconds)
+        return x->seconds < y->seconds ? -1 : 1;
+    return x->changes - y->changes;
 }
 
 clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const clv_problem *problem,
                                     const clv_strategy *chosen, const char *name, clv_error *err)
 {
-    listener l = {.p = p, .op = op, .name = name, .chosen = chosen};
+    listener l = {.p = p, .op = op, .problem = problem, .name = name, .chosen = chosen};
     int first = p->program->n_candidates;
+    l.makes = keep(write_makes, &l, chosen, NULL);
+    if (!l.makes)
+        return clv_fail_memory(err, "candidates", sizeof(clv_considered));
     CLV_TRY(clv_candidates_visit(problem, chosen, note_candidate, &l, err));
-    qsort(p->program->candidates + first, (size_t)(p->program->n_candidates - first), sizeof(clv_considered), by_price);
+    qsort(p->program->candidates + first, (size_t)(p->program->n_candidates - first), sizeof(clv_considered), compare);
     return CLV_OK;
 }

@@ -111,6 +111,7 @@ static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
     clv_op *copy = copy_op(p, op);
     if (!copy)
         return clv_fail_memory(err, "an op of the program", sizeof *op);
+    clv_partition_name_factors(p, op, &problem.rule);
     if (clv_partition_is_explained(p, op))
         CLV_TRY(clv_partition_explain_op(p, op, &problem, strategy, copy->name, err));
     clv_instruction instruction = {
@@ -119,7 +120,12 @@ static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
         instruction.in[i] = -1;
         if (op->in[i] == 0)
             continue;
-        clv_reason why = {.op = copy->name, .reader = op, .strategy = strategy, .operand = i};
+        clv_reason why = {.kind = CLV_NEEDED_BY_OP,
+                          .op = copy->name,
+                          .reader = op,
+                          .rule = &problem.rule,
+                          .strategy = strategy,
+                          .operand = i};
         CLV_TRY(clv_partition_bring(&instruction.in[i], p, op->in[i], &strategy->in[i], &why, err));
     }
     for (int o = 0; o < op->n_out; o++) {
@@ -127,6 +133,7 @@ static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
         CLV_TRY(clv_partition_add_buffer(&instruction.out[o], p, &buffer, err));
         clv_partition_place(p, op->out[o], instruction.out[o]);
     }
+    clv_partition_name_results(p, op, &problem.rule);
     instruction.workspace_bytes = (int64_t)largest_workspace(&problem, strategy);
     return clv_partition_add_instruction(p, &instruction, err);
 }
@@ -138,10 +145,12 @@ static clv_status emit_constraint(clv_partitioner *p, const clv_op *op, clv_erro
         to = *op->def->constraint(op);
     else if (!primal_layout(&to, p, op->out[0]))
         to = clv_layout_without_partial(clv_partition_layout_of(p, p->placements[op->in[0]].buffer[0]));
-    clv_reason why = {.op = clv_arena_string(p->program->arena, op->name),
-                      .cause =
-                          op->def->constraint ? "the layout is stated" : "a gradient is laid out as what it is of"};
+    clv_reason why = {.kind = op->def->constraint ? CLV_NEEDED_BY_CONSTRAINT : CLV_NEEDED_BY_GRADIENT,
+                      .op = clv_arena_string(p->program->arena, op->name),
+                      .reader = op,
+                      .to = &to};
     int buffer;
+    clv_partition_name_as_stated(p, op->out[0], op->in[0]);
     CLV_TRY(clv_partition_bring(&buffer, p, op->in[0], &to, &why, err));
     clv_partition_place(p, op->out[0], buffer);
     return CLV_OK;
@@ -164,6 +173,7 @@ static clv_status place_named(clv_partitioner *p, int value, clv_error *err)
     int b;
     CLV_TRY(clv_partition_add_buffer(&b, p, &buffer, err));
     clv_partition_place(p, value, b);
+    clv_partition_name_as_stated(p, value, 0);
     return CLV_OK;
 }
 
@@ -181,13 +191,13 @@ static clv_status emit_outputs(clv_partitioner *p, clv_error *err)
             output->stated ? output->layout : clv_layout_without_partial(clv_partition_layout_of(p, at->buffer[0]));
         const char *name = clv_arena_string(program->arena, output->name);
         int buffer;
-        clv_reason why = {.op = name, .cause = "it is an output"};
+        clv_reason why = {.kind = CLV_NEEDED_BY_OUTPUT, .op = name, .to = &to, .stated = output->stated};
         CLV_TRY(clv_partition_bring(&buffer, p, output->value, &to, &why, err));
         if (clv_partition_is_state(p, buffer)) {
             clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *clv_partition_layout_of(p, buffer), .to = to};
             int from = buffer;
             buffer = -1;
-            why.cause = "an output of state is a copy";
+            why.kind = CLV_NEEDED_AS_COPY;
             CLV_TRY(clv_partition_emit_step(p, &copy, output->value, from, &buffer, &why, err));
         }
         program->outputs[program->n_outputs++] = (clv_program_output){.name = name, .buffer = buffer};
@@ -252,14 +262,14 @@ static clv_status emit_assignments(clv_partitioner *p, clv_error *err)
             continue;
         const clv_layout to = graph->values[v].layout;
         int value = graph->values[v].assigned;
-        clv_reason why = {.op = program->buffers[p->placements[v].buffer[0]].name,
-                          .cause = "state is kept in this layout"};
+        clv_reason why = {
+            .kind = CLV_NEEDED_BY_STATE, .op = program->buffers[p->placements[v].buffer[0]].name, .state = v};
         CLV_TRY(clv_partition_bring(&source[v], p, value, &to, &why, err));
         if (clv_partition_is_state(p, source[v])) { /* its own state may be assigned before we read it */
             clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = *clv_partition_layout_of(p, source[v]), .to = to};
             int from = source[v];
             source[v] = -1;
-            why.cause = "state is assigned from state";
+            why.kind = CLV_NEEDED_AS_COPY;
             CLV_TRY(clv_partition_emit_step(p, &copy, value, from, &source[v], &why, err));
         }
     }
@@ -276,7 +286,7 @@ static clv_status emit_assignments(clv_partitioner *p, clv_error *err)
         clv_reshard_step copy = {.kind = CLV_STEP_SLICE,
                                  .from = *clv_partition_layout_of(p, source[v]),
                                  .to = *clv_partition_layout_of(p, state)};
-        clv_reason why = {.op = program->buffers[state].name, .cause = "state is assigned"};
+        clv_reason why = {.kind = CLV_NEEDED_BY_STATE, .op = program->buffers[state].name, .state = v};
         CLV_TRY(clv_partition_emit_step(p, &copy, graph->values[v].assigned, source[v], &state, &why, err));
     }
     return CLV_OK;

@@ -6,6 +6,7 @@
 #include "partition/memo.h"
 #include "partition/reshard.h"
 #include "program/program.h"
+#include "tensor/text.h"
 
 /* Where a value is at hand: buffers, each in its layout. The first is as it was made. */
 typedef struct clv_placement {
@@ -15,8 +16,9 @@ typedef struct clv_placement {
     uint32_t kept; /* bit a: not to be moved over mesh axis a, as stated of it or of the state that it becomes */
     bool wanted;
     clv_layout target;
-    int fan_in; /* addends of the sum that the value goes into, see clv_problem */
-    int heir;   /* the constrained cotangent that the value, or its sum, becomes; 0 */
+    int fan_in;                          /* addends of the sum that the value goes into, see clv_problem */
+    const char *dim_names[CLV_MAX_RANK]; /* NULL: no name is known */
+    int heir;                            /* the constrained cotangent that the value, or its sum, becomes; 0 */
 } clv_placement;
 
 typedef struct clv_partitioner {
@@ -26,18 +28,32 @@ typedef struct clv_partitioner {
     clv_reshard_cache *reshards;
     clv_memo *memo;
     const clv_compile_options *options;
-    clv_placement *placements; /* [n_values] */
-    bool *live_op;             /* [n_ops] */
-    bool backward;             /* the op in hand is of the backward pass */
+    clv_placement *placements;                 /* [n_values] */
+    bool *live_op;                             /* [n_ops] */
+    bool backward;                             /* the op in hand is of the backward pass */
+    const char *factor_names[CLV_MAX_FACTORS]; /* of the op in hand; NULL: no name is known */
 } clv_partitioner;
 
 /* Why a value changes layout. */
+typedef enum clv_need {
+    CLV_NEEDED_BY_OP,         /* its strategy splits the operand otherwise */
+    CLV_NEEDED_BY_CONSTRAINT, /* the layout is stated */
+    CLV_NEEDED_BY_GRADIENT,   /* a gradient is laid out as its primal */
+    CLV_NEEDED_BY_OUTPUT,
+    CLV_NEEDED_BY_STATE, /* it is assigned to state */
+    CLV_NEEDED_AS_COPY   /* state whose present value must outlive the run's assignments */
+} clv_need;
+
 typedef struct clv_reason {
-    const char *op;    /* that needs it, or the output or state that it becomes; lives with the program */
-    const char *cause; /* NULL: the operand of an op, described when a step is made */
-    const clv_op *reader;
-    const clv_strategy *strategy; /* of reader */
-    int operand;
+    clv_need kind;
+    const char *op;               /* that needs it, or the output or state that it becomes; lives with the program */
+    const clv_op *reader;         /* the op or constraint */
+    const clv_rule *rule;         /* of reader, an op */
+    const clv_strategy *strategy; /* of reader, an op */
+    int operand;                  /* of reader, an op */
+    const clv_layout *to;         /* constraint, output */
+    bool stated;                  /* output: its layout was */
+    int state;                    /* the value of the state */
 } clv_reason;
 
 /* ---- wanted.c: what is asked of values before any op is split ---- */
@@ -69,15 +85,34 @@ bool clv_partition_is_state(const clv_partitioner *p, int buffer);
 clv_status clv_partition_bring(int *out, clv_partitioner *p, int value, const clv_layout *to, const clv_reason *why,
                                clv_error *err);
 
-/* ---- explain.c: names, causes, candidates ---- */
+/* ---- names.c: what dimensions are called ---- */
+
+/* Fills p->factor_names for the op in hand. */
+void clv_partition_name_factors(clv_partitioner *p, const clv_op *op, const clv_rule *rule);
+/* Names the dimensions of the op's results by them. */
+void clv_partition_name_results(clv_partitioner *p, const clv_op *op, const clv_rule *rule);
+/* Names the dimensions of a value by what was stated of it, else as those of `like` (0: none). */
+void clv_partition_name_as_stated(clv_partitioner *p, int value, int like);
+
+/* ---- causes.c: sentences ---- */
 
 /* The name of a value: of the state or input, else of the op that makes it. */
 const char *clv_partition_value_name(const clv_partitioner *p, int value);
-const char *clv_partition_describe(const clv_partitioner *p, const clv_reason *why, int value);
+/* "heads"; "batch over data, heads over model"; "gradient of mlp.down.weight". Of the op in hand. */
+void clv_partition_put_factor(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule, int f);
+void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule,
+                             const clv_strategy *strategy);
+void clv_partition_put_made(clv_text *t, const clv_partitioner *p, const clv_op *op);
+/* Fills cause, reason, statement and rules of a step's instruction. */
+clv_status clv_partition_describe(clv_instruction *out, const clv_partitioner *p, const clv_reason *why,
+                                  const clv_reshard_step *step, int value, clv_error *err);
 /* Whether nobody asked for the step: an op's operand moves, and it is no weight that rules leave to be gathered. */
 bool clv_partition_is_implicit(const clv_partitioner *p, const clv_reason *why, const clv_reshard_step *step,
                                int value);
 clv_status clv_partition_refuse_implicit(const clv_partitioner *p, const clv_instruction *step, clv_error *err);
+
+/* ---- explain.c: candidates ---- */
+
 bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op);
 /* Keeps what can be done with the op, with prices. */
 clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const clv_problem *problem,

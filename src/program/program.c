@@ -30,6 +30,12 @@ int clv_program_n_instructions(const clv_program *program)
     return program->n_instructions;
 }
 
+const char *clv_verdict_name(clv_verdict verdict)
+{
+    static const char *const names[] = {"chosen", "price", "kept_in_place", "illegal"};
+    return names[verdict];
+}
+
 int clv_program_n_considered(const clv_program *program)
 {
     return program->n_candidates;
@@ -55,6 +61,9 @@ clv_collective clv_program_collective(const clv_program *program, int i)
                                  .op = instruction->name,
                                  .tensor = instruction->tensor,
                                  .cause = instruction->cause,
+                                 .reason = instruction->reason,
+                                 .statement = instruction->statement,
+                                 .rules = instruction->rules,
                                  .implicit = instruction->implicit,
                                  .backward = instruction->backward,
                                  .n_axes = step->n_axes,

@@ -41,11 +41,13 @@ typedef struct clv_instruction {
     int n_in, n_out;
     int in[CLV_MAX_IN]; /* buffers; -1: an absent operand */
     int out[CLV_MAX_OUT];
-    const char *name;   /* of the op it runs, or that needs the step */
-    const char *cause;  /* step: why */
-    const char *tensor; /* step: the state, input or op whose result changes layout */
-    bool implicit;      /* step: no statement asked for it */
-    bool backward;      /* of the backward pass */
+    const char *name;              /* of the op it runs, or that needs the step */
+    const char *cause;             /* step: why, a sentence */
+    const char *reason;            /* step: what kind of cause: see clv_collective */
+    const char *statement, *rules; /* step: of the statement behind it; NULL: none */
+    const char *tensor;            /* step: the state, input or op whose result changes layout */
+    bool implicit;                 /* step: no statement asked for it */
+    bool backward;                 /* of the backward pass */
     int64_t workspace_bytes, workspace_offset;
 } clv_instruction;
 

@@ -1,0 +1,44 @@
+#include "cli/candidates.h"
+
+/* An illegal candidate has no price. */
+static void add_row(clv_table *t, const clv_considered *c, bool full)
+{
+    bool priced = c->verdict != CLV_VERDICT_ILLEGAL;
+    clv_table_row(t);
+    clv_table_text(t, "op", c->op);
+    clv_table_text(t, "makes", c->makes);
+    clv_table_text(t, "chosen", c->verdict == CLV_VERDICT_CHOSEN ? "*" : "");
+    clv_table_text(t, "split", c->split);
+    if (priced) {
+        clv_table_bytes(t, "bytes", c->bytes);
+        clv_table_seconds(t, "seconds", c->seconds);
+    } else {
+        clv_table_null(t, "bytes");
+        clv_table_null(t, "seconds");
+    }
+    if (full) {
+        clv_table_text(t, "verdict", clv_verdict_name(c->verdict));
+        priced ? clv_table_seconds(t, "work_seconds", c->work_seconds) : clv_table_null(t, "work_seconds");
+    }
+    clv_table_text(t, "layouts", priced ? c->layouts : "-");
+    clv_table_text(t, "why", c->why);
+}
+
+void clv_candidates_add(clv_table *t, const clv_program *program, int64_t most, bool full)
+{
+    int n = clv_program_n_considered(program);
+    int64_t alike = 0, listed = 0;
+    clv_verdict before = CLV_VERDICT_ILLEGAL;
+    for (int i = 0; i < n; i++) {
+        clv_considered c = clv_program_considered(program, i);
+        alike = c.verdict == before ? alike + 1 : 1;
+        before = c.verdict;
+        if (alike > most)
+            continue;
+        add_row(t, &c, full);
+        listed++;
+    }
+    clv_table_top(t);
+    clv_table_int(t, "considered", n);
+    clv_table_int(t, "listed", listed);
+}

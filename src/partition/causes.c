@@ -1,0 +1,387 @@
+/* causes.c - why a value changes layout, as a sentence that says who stated what, and what the op in hand does. */
+#include <string.h>
+
+#include "base/error.h"
+#include "base/quantity.h"
+#include "partition/partitioner.h"
+#include "tensor/text.h"
+
+const char *clv_partition_value_name(const clv_partitioner *p, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    return info->source == CLV_FROM_OP ? p->graph->ops[info->op].name : info->name;
+}
+
+/* ---- parts of sentences ---- */
+
+/* "data and pod:(2)2" */
+static void put_axes(clv_text *t, const clv_subaxis *axes, int n, const clv_mesh *mesh)
+{
+    for (int i = 0; i < n; i++) {
+        clv_text_add(t, "%s", i == 0 ? "" : i < n - 1 ? ", " : " and ");
+        clv_text_add_subaxis(t, axes[i], mesh);
+    }
+}
+
+static void put_partial(clv_text *t, const clv_partitioner *p, const clv_layout *layout)
+{
+    const clv_subaxis *axes;
+    int n = clv_layout_axes(&axes, layout, layout->rank);
+    clv_text_add(t, "a %s over ", layout->reduction == CLV_REDUCE_MAX ? "maximum" : "sum");
+    put_axes(t, axes, n, &p->graph->mesh);
+}
+
+/* "split by batch over data, sequence over model"; "whole" */
+static void put_layout(clv_text *t, const clv_partitioner *p, const clv_layout *layout, const char *const *names)
+{
+    const clv_subaxis *axes;
+    bool split = false;
+    for (int d = 0; d < layout->rank; d++) {
+        int n = clv_layout_axes(&axes, layout, d);
+        if (n == 0)
+            continue;
+        clv_text_add(t, "%s", split ? ", " : "split by ");
+        if (names[d])
+            clv_text_add(t, "%s over ", names[d]);
+        else
+            clv_text_add(t, "dimension %d over ", d);
+        put_axes(t, axes, n, &p->graph->mesh);
+        split = true;
+    }
+    if (!split)
+        clv_text_add(t, "whole on every rank");
+    if (clv_layout_is_partial(layout)) {
+        clv_text_add(t, ", as ");
+        put_partial(t, p, layout);
+    }
+}
+
+static const clv_layout *made_in(const clv_partitioner *p, int value)
+{
+    return clv_partition_layout_of(p, p->placements[value].buffer[0]);
+}
+
+static void put_layout_of(clv_text *t, const clv_partitioner *p, int value)
+{
+    put_layout(t, p, made_in(p, value), p->placements[value].dim_names);
+}
+
+/* "the residual stream", "input x", "mlp.up.weight", "the result of mlp.dot_general" */
+static void put_value(clv_text *t, const clv_partitioner *p, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    if (info->origin && info->origin->what)
+        clv_text_add(t, "%s", info->origin->what);
+    else
+        clv_text_add(t, "%s%s",
+                     info->source == CLV_FROM_INPUT ? "input "
+                     : info->source == CLV_FROM_OP  ? "the result of "
+                                                    : "",
+                     clv_partition_value_name(p, value));
+}
+
+static void put_rules(clv_text *t, const clv_partitioner *p, int value)
+{
+    const clv_origin *origin = p->graph->values[value].origin;
+    if (origin && origin->rules)
+        clv_text_add(t, ", by the rules %s", origin->rules);
+}
+
+static bool is_stated(const clv_partitioner *p, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    return info->stated || (info->source == CLV_FROM_OP && p->graph->ops[info->op].def->constraint);
+}
+
+/* "the residual stream is stated as split by sequence over model, by the rules megatron-sp" */
+static void put_statement(clv_text *t, const clv_partitioner *p, int value)
+{
+    put_value(t, p, value);
+    clv_text_add(t, " is %s", is_stated(p, value) ? "stated as " : "");
+    put_layout_of(t, p, value);
+    put_rules(t, p, value);
+}
+
+/* ---- factors and splits ---- */
+
+/* Two factors of one op with one name are told apart by what becomes of them. */
+static bool is_ambiguous(const clv_partitioner *p, const clv_rule *rule, int f)
+{
+    for (int g = 0; g < rule->n_factors; g++)
+        if (g != f && p->factor_names[g] && strcmp(p->factor_names[g], p->factor_names[f]) == 0)
+            return true;
+    return false;
+}
+
+/* The dimension of a result that holds the factor; -1. */
+static int result_dim(const clv_op *op, const clv_rule *rule, int f, int *result)
+{
+    for (*result = 0; *result < op->n_out; ++*result)
+        for (int d = 0; d < CLV_MAX_RANK; d++)
+            for (int j = 0; j < rule->out[*result][d].n; j++)
+                if (rule->out[*result][d].factor[j] == f)
+                    return d;
+    return -1;
+}
+
+void clv_partition_put_factor(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule, int f)
+{
+    int result, d = result_dim(op, rule, f, &result);
+    if (p->factor_names[f])
+        clv_text_add(t, "%s%s", p->factor_names[f],
+                     !is_ambiguous(p, rule, f) ? ""
+                     : d < 0                   ? " (summed)"
+                                               : " (of the result)");
+    else if (d >= 0)
+        clv_text_add(t, "dimension %d of the result", d);
+    else
+        clv_text_add(t, "a dimension that is reduced");
+}
+
+/* The atoms with atom a's choice, which is the first to have it. */
+static void put_atoms_alike(clv_text *t, const clv_partitioner *p, const clv_strategy *s, int a)
+{
+    clv_subaxis axes[CLV_MAX_ATOMS];
+    int n = 0;
+    for (int b = a; b < s->n_atoms; b++)
+        if (s->choice[b] == s->choice[a])
+            axes[n++] = s->atom[b];
+    put_axes(t, axes, n, &p->graph->mesh);
+}
+
+static bool is_first_with_choice(const clv_strategy *s, int a)
+{
+    for (int b = 0; b < a; b++)
+        if (s->choice[b] == s->choice[a])
+            return false;
+    return true;
+}
+
+void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule,
+                             const clv_strategy *s)
+{
+    int n = 0;
+    for (int a = 0; a < s->n_atoms; a++) {
+        if (s->choice[a] == CLV_CHOICE_NONE || !is_first_with_choice(s, a))
+            continue;
+        clv_text_add(t, "%s", n++ ? ", " : "");
+        if (s->choice[a] == CLV_CHOICE_PARTIAL)
+            clv_text_add(t, "unfinished sums");
+        else
+            clv_partition_put_factor(t, p, op, rule, s->choice[a]);
+        clv_text_add(t, " over ");
+        put_atoms_alike(t, p, s, a);
+    }
+    if (n == 0)
+        clv_text_add(t, "nothing (every rank does all of it)");
+}
+
+void clv_partition_put_made(clv_text *t, const clv_partitioner *p, const clv_op *op)
+{
+    int n = 0;
+    for (int o = 0; op->backward && o < op->n_out; o++) {
+        int primal = p->graph->values[op->out[o]].primal;
+        if (primal <= 0)
+            continue;
+        clv_text_add(t, "%s", n++ ? ", " : "gradient of ");
+        put_value(t, p, primal);
+    }
+    if (n == 0)
+        clv_text_add(t, op->backward ? "a part of gradients" : "result");
+}
+
+/* ---- sentences ---- */
+
+/* The statement that a value has its layout from: the nearest constraint, state or input on the way to its largest operands. */
+static int statement_of(const clv_partitioner *p, int value)
+{
+    const clv_graph *graph = p->graph;
+    for (int hops = 0; hops < 64 && graph->values[value].source == CLV_FROM_OP; hops++) {
+        const clv_op *op = &graph->ops[graph->values[value].op];
+        int64_t most = -1;
+        if (op->def->constraint || op->n_in == 0)
+            break;
+        for (int i = 0; i < op->n_in; i++)
+            if (op->in[i] > 0 && clv_type_elems(&graph->values[op->in[i]].type) > most) {
+                most = clv_type_elems(&graph->values[op->in[i]].type);
+                value = op->in[i];
+            }
+    }
+    return value;
+}
+
+/* The operand that is not moved, where the op has one: its statement is the other half of the conflict. */
+static int other_operand(const clv_op *op, int moved)
+{
+    for (int i = 0; i < op->n_in; i++)
+        if (i != moved && op->in[i] > 0)
+            return op->in[i];
+    return 0;
+}
+
+/* What a sentence is about. */
+typedef struct telling {
+    clv_text *text;
+    const clv_partitioner *p;
+    const clv_reason *why;
+    const clv_reshard_step *step;
+    int value;
+} telling;
+
+/* Each tells its kind of reason, and returns the value whose statement is behind it; 0: none. */
+typedef int teller(const telling *tell);
+
+static int tell_op(const telling *tell)
+{
+    const clv_partitioner *p = tell->p;
+    const clv_reason *why = tell->why;
+    clv_text *t = tell->text;
+    int statement = statement_of(p, tell->value), other = other_operand(why->reader, why->operand);
+    if (clv_step_reduces(tell->step->kind)) {
+        put_value(t, p, tell->value);
+        clv_text_add(t, " is ");
+        put_partial(t, p, &tell->step->from);
+        clv_text_add(t, ", and %s needs it complete", why->op);
+        return statement;
+    }
+    clv_text_add(t, "%s is split by ", why->op);
+    clv_partition_put_split(t, p, why->reader, why->rule, why->strategy);
+    clv_text_add(t, "; ");
+    if (statement != tell->value) {
+        put_value(t, p, tell->value);
+        clv_text_add(t, " is ");
+        put_layout_of(t, p, tell->value);
+        clv_text_add(t, ", as ");
+    }
+    put_statement(t, p, statement);
+    if (other > 0 && statement_of(p, other) != statement) {
+        clv_text_add(t, "; ");
+        put_statement(t, p, statement_of(p, other));
+    }
+    return statement;
+}
+
+/* A gradient of state or of an input is returned as that is laid out; else the layout is a statement of its own. */
+static int tell_constraint(const telling *tell)
+{
+    const clv_partitioner *p = tell->p;
+    clv_text *t = tell->text;
+    int made = tell->why->reader->out[0], primal = p->graph->values[made].primal;
+    if (primal > 0 && p->graph->values[primal].source != CLV_FROM_OP) {
+        put_statement(t, p, primal);
+        clv_text_add(t, ", and its gradient is laid out alike");
+        return primal;
+    }
+    put_value(t, p, made);
+    clv_text_add(t, " is stated as ");
+    put_layout(t, p, tell->why->to, p->placements[made].dim_names);
+    put_rules(t, p, made);
+    return made;
+}
+
+/* What is a sum in the forward pass has one gradient for all addends. */
+static int tell_gradient(const telling *tell)
+{
+    const clv_partitioner *p = tell->p;
+    clv_text *t = tell->text;
+    int primal = p->graph->values[tell->why->reader->out[0]].primal;
+    if (primal <= 0 || p->placements[primal].n == 0) {
+        clv_text_add(t, "%s needs the gradient complete", tell->why->op);
+        return 0;
+    }
+    const clv_layout *layout = made_in(p, primal);
+    clv_text_add(t, "the gradient of ");
+    put_value(t, p, primal);
+    if (!clv_layout_is_partial(layout)) {
+        clv_text_add(t, " is laid out as that is: ");
+        put_layout_of(t, p, primal);
+        return primal;
+    }
+    clv_layout whole = clv_layout_without_partial(layout);
+    clv_text_add(t, ", which is ");
+    put_partial(t, p, layout);
+    clv_text_add(t, ", is the same for every addend: ");
+    put_layout(t, p, &whole, p->placements[primal].dim_names);
+    return primal;
+}
+
+static int tell_output(const telling *tell)
+{
+    const clv_partitioner *p = tell->p;
+    clv_text *t = tell->text;
+    clv_text_add(t, "output %s is ", tell->why->op);
+    if (tell->why->stated) {
+        clv_text_add(t, "stated as ");
+        put_layout(t, p, tell->why->to, p->placements[tell->value].dim_names);
+    } else {
+        clv_text_add(t, "returned complete, and made as ");
+        put_partial(t, p, made_in(p, tell->value));
+    }
+    return 0;
+}
+
+static int tell_state(const telling *tell)
+{
+    clv_text_add(tell->text, "%s is assigned this value, and ", tell->why->op);
+    put_statement(tell->text, tell->p, tell->why->state);
+    return tell->why->state;
+}
+
+static int tell_copy(const telling *tell)
+{
+    clv_text_add(tell->text, "%s needs a copy of state, which this run may change", tell->why->op);
+    return 0;
+}
+
+clv_status clv_partition_describe(clv_instruction *out, const clv_partitioner *p, const clv_reason *why,
+                                  const clv_reshard_step *step, int value, clv_error *err)
+{
+    static const struct {
+        const char *name;
+        teller *tell;
+    } kinds[] = {[CLV_NEEDED_BY_OP] = {"operand", tell_op},
+                 [CLV_NEEDED_BY_CONSTRAINT] = {"constraint", tell_constraint},
+                 [CLV_NEEDED_BY_GRADIENT] = {"gradient", tell_gradient},
+                 [CLV_NEEDED_BY_OUTPUT] = {"output", tell_output},
+                 [CLV_NEEDED_BY_STATE] = {"state", tell_state},
+                 [CLV_NEEDED_AS_COPY] = {"copy", tell_copy}};
+    clv_arena *arena = p->program->arena;
+    clv_text text = {0};
+    int statement = kinds[why->kind].tell(&(telling){&text, p, why, step, value});
+    text = (clv_text){.out = clv_arena_alloc(arena, text.length + 1, 1), .size = text.length + 1};
+    if (!text.out)
+        return clv_fail_memory(err, "a cause", text.size);
+    kinds[why->kind].tell(&(telling){&text, p, why, step, value});
+    const clv_origin *origin = statement > 0 ? p->graph->values[statement].origin : NULL;
+    out->reason = kinds[why->kind].name;
+    out->cause = text.out;
+    out->statement = statement > 0 ? clv_arena_string(arena, clv_partition_value_name(p, statement)) : NULL;
+    out->rules = origin && origin->rules ? clv_arena_string(arena, origin->rules) : NULL;
+    bool failed = (statement > 0 && !out->statement) || (origin && origin->rules && !out->rules);
+    return failed ? clv_fail_memory(err, "a cause", text.size) : CLV_OK;
+}
+
+/* ---- what nobody asked for ---- */
+
+/* Whether nobody asked for the step: an op's operand moves, and it is no weight that rules leave to be gathered. */
+bool clv_partition_is_implicit(const clv_partitioner *p, const clv_reason *why, const clv_reshard_step *step, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    if (why->kind != CLV_NEEDED_BY_OP || !clv_step_moves(step->kind))
+        return false;
+    bool weight = info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
+    for (int a = 0; weight && a < step->n_axes; a++)
+        weight = !(info->kept >> step->axes[a].axis & 1);
+    return !weight;
+}
+
+clv_status clv_partition_refuse_implicit(const clv_partitioner *p, const clv_instruction *step, clv_error *err)
+{
+    char bytes[CLV_QUANTITY_TEXT];
+    clv_print_bytes_exactly(bytes, sizeof bytes, step->step->bytes);
+    return clv_fail(err, CLV_ELIMIT,
+                    "%s: a %s of %s moves %s that nobody asked for (at most %lld are allowed): %s; state one of "
+                    "the two layouts like the other, or constrain %s where it is cheap",
+                    step->name, clv_step_name(step->step->kind), step->tensor, bytes,
+                    (long long)p->options->max_implicit_bytes, step->cause, step->tensor);
+}
