@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all setup run test test-all soak fuzz coverage lint tidy format install clean
+.PHONY: all setup run test test-all soak fuzz mutate coverage lint tidy format install clean
 
 all: build/CMakeCache.txt
 	@cmake --build build -j $(JOBS)
@@ -46,6 +46,10 @@ fuzz: setup
 	    $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 -artifact_prefix=build-fuzz/ \
 	        build-fuzz/corpus/$$parser tests/fuzz/corpus/$$parser || exit 1; \
 	done
+
+# The tests judged: each fault of tests/mutations.txt made in turn, in a copy of the tree. An hour.
+mutate: setup
+	@scripts/mutate
 
 # Lines executed by the tests, by folder.
 coverage: setup
