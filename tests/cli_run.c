@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "io/safetensors.h"
+
 enum { LINE = 8192 };
 
 const char *cli_folder(void)
@@ -105,4 +107,37 @@ void cli_shell(const char *format, ...)
     int status = system(line);
     if (status != 0)
         fail_msg("%s: status %d", line, status);
+}
+
+const char *cli_ids(const char *name)
+{
+    static const char *const taken[] = {"ids", "mask", "token_types"};
+    static char path[512];
+    char from[4096];
+    clv_error err = {0};
+    clv_safetensors *file;
+    clv_safetensors_writer *writer;
+    clv_tensor_spec specs[3];
+    const clv_safetensor *tensors[3];
+    int n = 0;
+    snprintf(from, sizeof from, "%s/%s/values.safetensors", cli_golden(), name);
+    snprintf(path, sizeof path, "%s/%s_ids.safetensors", cli_folder(), name);
+    if (clv_safetensors_open(&file, from, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    for (int i = 0; i < 3; i++)
+        if (clv_safetensors_find(&tensors[n], file, taken[i], NULL) == CLV_OK) {
+            specs[n] = (clv_tensor_spec){.name = taken[i], .dtype = tensors[n]->dtype, .rank = tensors[n]->rank};
+            memcpy(specs[n].shape, tensors[n]->shape, sizeof specs[n].shape);
+            n++;
+        }
+    assert_int_equal(clv_safetensors_create(&writer, path, specs, n, &err), CLV_OK);
+    for (int i = 0; i < n; i++) {
+        void *data = malloc(tensors[i]->end - tensors[i]->begin);
+        assert_int_equal(clv_safetensors_read(tensors[i], NULL, tensors[i]->dtype, data, &err), CLV_OK);
+        assert_int_equal(clv_safetensors_write(writer, i, NULL, data, &err), CLV_OK);
+        free(data);
+    }
+    assert_int_equal(clv_safetensors_commit(writer, &err), CLV_OK);
+    clv_safetensors_close(file);
+    return path;
 }

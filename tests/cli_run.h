@@ -15,6 +15,9 @@ const char *cli_golden(void);
 int cli_run(char out[CLI_OUTPUT], const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Fails the test unless it exits with `code` and prints `part`. */
 void cli_expect(int code, const char *part, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The path of a file in the temporary folder with what a model takes of tests/golden/<name>/values.safetensors: ids, mask and
+ * token_types, for forward --ids. Good until the next call. */
+const char *cli_ids(const char *name);
 /* A shell command with the same folders, which must succeed. */
 void cli_shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 

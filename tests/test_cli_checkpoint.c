@@ -186,8 +186,11 @@ static void test_views(void **state)
 static void forward_alike(const char *model, const char *sharded_by, const char *mesh)
 {
     cli_expect(0, "", "shard -m {g}/%s %s --out {d}/sharded", model, sharded_by);
-    cli_expect(0, "", "forward -m {g}/%s --ids {g}/%s_golden/values.safetensors --out {d}/a %s", model, model, mesh);
-    cli_expect(0, "", "forward -m {d}/sharded --ids {g}/%s_golden/values.safetensors --out {d}/b %s", model, mesh);
+    char golden[64];
+    snprintf(golden, sizeof golden, "%s_golden", model);
+    const char *ids = cli_ids(golden);
+    cli_expect(0, "", "forward -m {g}/%s --ids %s --out {d}/a %s", model, ids, mesh);
+    cli_expect(0, "", "forward -m {d}/sharded --ids %s --out {d}/b %s", ids, mesh);
     cli_shell("cmp {d}/a {d}/b && rm -r {d}/sharded {d}/a {d}/b");
 }
 
@@ -425,8 +428,7 @@ static void test_damage(void **state)
                "merge {d}/bad --out {d}/never");
     check_reach();
     cli_expect(1, "its checksum differs", "shard -m {d}/bad -tp 3 --out {d}/never");
-    cli_expect(1, "its checksum differs",
-               "forward -m {d}/bad --ids {g}/llama_golden/values.safetensors --out {d}/never -tp 2");
+    cli_expect(1, "its checksum differs", "forward -m {d}/bad --ids %s --out {d}/never -tp 2", cli_ids("llama_golden"));
     cli_shell("truncate -s -1 {d}/bad/rank-00001-of-00002.safetensors");
     cli_expect(1, "rank-00001-of-00002.safetensors", "merge {d}/bad --out {d}/never");
     cli_shell("rm {d}/bad/rank-00001-of-00002.safetensors");

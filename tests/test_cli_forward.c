@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "cli_run.h"
 #include "io/safetensors.h"
 
 static const char *source(void)
@@ -87,13 +88,14 @@ static void compare(const clv_safetensors *ours, const char *name, const clv_saf
 
 static void check(const char *model, bool gradients, const char *mesh)
 {
-    char out[4096], path[4096], result[4096];
+    char out[4096], path[4096], result[4096], golden[64];
     int64_t rows = 0, n;
     double *mask = NULL;
     const clv_safetensor *t;
     snprintf(result, sizeof result, "%s/forward.safetensors", build());
-    snprintf(path, sizeof path, "%s/tests/golden/%s_golden/values.safetensors", source(), model);
-    if (run(out, sizeof out, "-m %s/tests/golden/%s --ids %s --out %s %s %s", source(), model, path, result,
+    snprintf(golden, sizeof golden, "%s_golden", model);
+    snprintf(path, sizeof path, "%s/tests/golden/%s/values.safetensors", source(), golden);
+    if (run(out, sizeof out, "-m %s/tests/golden/%s --ids %s --out %s %s %s", source(), model, cli_ids(golden), result,
             gradients ? "--grad" : "", mesh) != 0)
         fail_msg("%s, %s: %s", model, mesh, out);
     clv_safetensors *ours = open_file(result), *theirs = open_file(path);
@@ -141,16 +143,22 @@ static void test_against_transformers(void **state)
 
 /* ---- refusals ---- */
 
-static void write_ids(const char *path, const char *name, int64_t rows, int64_t columns, int64_t id)
+/* Tensors [rows, columns], the first full of `id`, the others of 1 but for a last element that is `last`. */
+static void write_ids(const char *path, const char *const *names, int n, int64_t rows, int64_t columns, int64_t id,
+                      int64_t last)
 {
     clv_error err = {0};
     clv_safetensors_writer *writer;
-    clv_tensor_spec spec = {.name = name, .dtype = CLV_I64, .rank = 2, .shape = {rows, columns}};
+    clv_tensor_spec specs[3];
     int64_t *ids = malloc((size_t)(rows * columns) * sizeof *ids);
-    for (int64_t i = 0; i < rows * columns; i++)
-        ids[i] = id;
-    assert_int_equal(clv_safetensors_create(&writer, path, &spec, 1, &err), CLV_OK);
-    assert_int_equal(clv_safetensors_write(writer, 0, NULL, ids, &err), CLV_OK);
+    for (int t = 0; t < n; t++)
+        specs[t] = (clv_tensor_spec){.name = names[t], .dtype = CLV_I64, .rank = 2, .shape = {rows, columns}};
+    assert_int_equal(clv_safetensors_create(&writer, path, specs, n, &err), CLV_OK);
+    for (int t = 0; t < n; t++) {
+        for (int64_t i = 0; i < rows * columns; i++)
+            ids[i] = t == 0 ? id : i == rows * columns - 1 ? last : 1;
+        assert_int_equal(clv_safetensors_write(writer, t, NULL, ids, &err), CLV_OK);
+    }
     assert_int_equal(clv_safetensors_commit(writer, &err), CLV_OK);
     free(ids);
 }
@@ -159,7 +167,7 @@ static void refused(const char *name, int64_t columns, int64_t id, const char *o
 {
     char path[4096], out[4096];
     snprintf(path, sizeof path, "%s/forward_ids.safetensors", build());
-    write_ids(path, name, 2, columns, id);
+    write_ids(path, &name, 1, 2, columns, id, 0);
     int code = run(out, sizeof out, "-m %s/tests/golden/%s --ids %s --out %s/never.safetensors %s", source(),
                    strstr(options, "--grad") ? "esm" : "llama", path, build(), options);
     if (code == 0 || !strstr(out, message) || strchr(out, '\n') != out + strlen(out) - 1)
@@ -172,14 +180,52 @@ static void test_refused(void **state)
     (void)state;
     refused("ids", 4, 99, "", "id 99 at [0,0]; the vocabulary is 0 to 36");
     refused("ids", 4, -1, "", "id -1 at [0,0]");
-    refused("tokens", 4, 1, "", "ids");
+    refused("tokens", 4, 1, "", "unknown tensor 'tokens'");
     refused("ids", 4000, 1, "", "4000 tokens a sequence; the model takes 1 to");
     refused("ids", 4, 1, "--grad", "esm has no next-token loss; valid for decoders");
     refused("ids", 4, 1, "-tp 2 --rules dp", "the rules 'dp' do not fit");
 }
 
+/* A mask is 0 or 1, and a name that nothing reads is refused: attention_mask would be no mask at all. */
+static void test_ids_refused(void **state)
+{
+    static const struct {
+        const char *names[3];
+        int n;
+        int64_t last;
+        const char *says;
+    } cases[] = {
+        {{"ids", "mask"}, 2, 2, "mask is 2 at [1,3]; valid: 1, and 0 for padding"},
+        {{"ids", "mask"}, 2, -1, "mask is -1 at [1,3]"},
+        {{"ids", "token_types", "mask"}, 3, 256, "token type 1 at [0,0]; the model has 0"},
+        {{"ids", "attention_mask"}, 2, 1, "unknown tensor 'attention_mask'; valid: ids, mask, token_types"},
+        {{"ids", "masks"}, 2, 1, "unknown tensor 'masks'; did you mean 'mask'?"},
+        {{"ids", "labels"}, 2, 1, "unknown tensor 'labels'"},
+        {{"ids", "mask"}, 2, 1, ""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/ids", cli_folder());
+        write_ids(path, cases[i].names, cases[i].n, 2, 4, 1, cases[i].last);
+        cli_expect(cases[i].says[0] ? 2 : 0, cases[i].says, "forward -m {g}/llama --ids {d}/ids --out {d}/out");
+        cli_shell("test %s -e {d}/out", cases[i].says[0] ? "!" : "");
+    }
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    cli_remove_folder();
+    return 0;
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_against_transformers), cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_against_transformers),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ids_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, tear_down);
 }

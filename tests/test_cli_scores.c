@@ -24,7 +24,7 @@ static float *values(const char *path, const char *name, int64_t *n)
 {
     clv_error err = {0};
     clv_safetensors *file;
-    const clv_safetensor *t;
+    const clv_safetensor *t = NULL;
     if (clv_safetensors_open(&file, path, &err) != CLV_OK || clv_safetensors_find(&t, file, name, &err) != CLV_OK)
         fail_msg("%s", err.message);
     *n = 1;

@@ -26,7 +26,8 @@ static int parse(forward_args *a, int argc, char **argv)
          .value = "FILE",
          .required = true,
          .use = CLV_OPTION_READS,
-         .help = "safetensors with ids [B,S] and, optionally, mask (0 = padding) and token_types, all int64"},
+         .help = "safetensors with ids [B,S] and, optionally, mask (1, and 0 = padding) and token_types, integers; "
+                 "nothing else"},
         {.names = "--out",
          .kind = CLV_OPTION_STRING,
          .out = &a->job.out,

@@ -9,6 +9,7 @@
 #include "base/wait.h"
 #include "cleave/program.h"
 #include "cli/open_weights.h"
+#include "cli/options.h"
 #include "io/safetensors.h"
 #include "models/parameters.h"
 
@@ -84,31 +85,66 @@ static void make_labels(batch *b)
     }
 }
 
+static clv_status take_mask(batch *b, const int64_t *mask, const char *where, clv_error *err)
+{
+    int64_t n = b->rows * b->columns;
+    b->mask = malloc((size_t)n);
+    if (!b->mask)
+        return clv_fail_memory(err, "a mask", (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        if (mask[i] != 0 && mask[i] != 1)
+            return clv_fail(err, CLV_EINVAL, "%s: mask is %lld at [%lld,%lld]; valid: 1, and 0 for padding", where,
+                            (long long)mask[i], (long long)(i / b->columns), (long long)(i % b->columns));
+        b->mask[i] = mask[i] == 1;
+    }
+    return CLV_OK;
+}
+
+/* A tensor that nothing reads is likely one whose name is wrong. */
+static clv_status check_names(const clv_safetensors *file, const clv_forward_job *a, clv_error *err)
+{
+    static const char *const known[] = {"ids", "mask", "token_types"};
+    enum { KNOWN = sizeof known / sizeof *known };
+    for (int64_t i = 0; !a->among_results && i < clv_safetensors_count(file); i++) {
+        const char *name = clv_safetensors_at(file, i)->name;
+        int k = 0;
+        while (k < KNOWN && strcmp(name, known[k]) != 0)
+            k++;
+        if (k < KNOWN)
+            continue;
+        const char *nearest = clv_nearest(name, known, KNOWN);
+        return clv_fail(err, CLV_EINVAL, "%s: unknown tensor '%.128s'%s%s%s; valid: ids, mask, token_types", a->ids,
+                        name, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
+    }
+    return CLV_OK;
+}
+
 static clv_status read_batch(batch *b, const clv_forward_job *a, clv_error *err)
 {
     clv_safetensors *file;
     int64_t *ids = NULL, *mask = NULL, *types = NULL;
     const clv_safetensor *found;
     CLV_TRY(clv_safetensors_open(&file, a->ids, err));
-    clv_status status = read_rows(&ids, b, file, "ids", a->ids, err);
+    clv_status status = check_names(file, a, err);
+    if (status == CLV_OK)
+        status = read_rows(&ids, b, file, "ids", a->ids, err);
     if (status == CLV_OK && clv_safetensors_find(&found, file, "mask", NULL) == CLV_OK)
         status = read_rows(&mask, b, file, "mask", a->ids, err);
     if (status == CLV_OK && clv_safetensors_find(&found, file, "token_types", NULL) == CLV_OK)
         status = read_rows(&types, b, file, "token_types", a->ids, err);
     if (status == CLV_OK && types)
         status = take_token_types(b, types, a->ids, err);
+    if (status == CLV_OK && mask)
+        status = take_mask(b, mask, a->ids, err);
     size_t n = (size_t)(b->rows * b->columns) + 1;
     if (status == CLV_OK) {
         b->ids = calloc(n, sizeof *b->ids);
         b->labels = malloc(n * sizeof *b->labels);
-        b->mask = mask ? malloc(n) : NULL;
-        if (!b->ids || !b->labels || (mask && !b->mask))
+        if (!b->ids || !b->labels)
             status = clv_fail_memory(err, "a batch", n * sizeof *b->ids);
     }
     if (status == CLV_OK)
         status = take_ids(b, ids, a->ids, err);
-    for (int64_t i = 0; status == CLV_OK && mask && i < b->rows * b->columns; i++)
-        b->mask[i] = mask[i] != 0;
     if (status == CLV_OK)
         make_labels(b);
     free(ids);

@@ -7,8 +7,9 @@
 
 typedef struct clv_forward_job {
     const char *model; /* the folder */
-    /* safetensors with ids [B,S] and, optionally, mask [B,S] (0 = padding) and token_types [B,S], integers. */
+    /* safetensors with ids [B,S] and, optionally, mask [B,S] (1, and 0 = padding) and token_types [B,S], integers. */
     const char *ids;
+    bool among_results; /* the file may hold other tensors, too; else it may not */
     /* safetensors for hidden.last [B,S,M], logits [B,S,V] (with a head), of decoders loss [1] and, with gradients, grad.<name>. */
     const char *out;
     const char *dtype;

@@ -154,7 +154,8 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     const clv_safetensor *mask;
     comparison c = {0};
     clv_mesh_option option = {.tp = 1, .text = mesh, .rules = rules};
-    clv_forward_job job = {.model = model, .ids = file, .dtype = "f32", .mesh = &option, .threads = 1};
+    clv_forward_job job = {
+        .model = model, .ids = file, .among_results = true, .dtype = "f32", .mesh = &option, .threads = 1};
     CLV_TRY(clv_safetensors_open(&want, file, err));
     job.gradients = has_gradients(want);
     clv_status status = run(&got, &job, command, err);
