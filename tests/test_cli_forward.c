@@ -213,6 +213,83 @@ static void test_ids_refused(void **state)
     }
 }
 
+/* ---- NaN ---- */
+
+/* A file with the ids of a golden, and another file's logits. */
+static void write_results(const char *path, const char *ids_path, const char *logits_path)
+{
+    clv_error err = {0};
+    clv_safetensors *files[] = {open_file(ids_path), open_file(logits_path)};
+    static const char *const names[] = {"ids", "logits"};
+    clv_safetensors_writer *writer;
+    clv_tensor_spec specs[2];
+    const clv_safetensor *t[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(clv_safetensors_find(&t[i], files[i], names[i], &err), CLV_OK);
+        specs[i] = (clv_tensor_spec){.name = names[i], .dtype = t[i]->dtype, .rank = t[i]->rank};
+        memcpy(specs[i].shape, t[i]->shape, sizeof specs[i].shape);
+    }
+    assert_int_equal(clv_safetensors_create(&writer, path, specs, 2, &err), CLV_OK);
+    for (int i = 0; i < 2; i++) {
+        void *data = malloc(t[i]->end - t[i]->begin);
+        assert_int_equal(clv_safetensors_read(t[i], NULL, t[i]->dtype, data, &err), CLV_OK);
+        assert_int_equal(clv_safetensors_write(writer, i, NULL, data, &err), CLV_OK);
+        free(data);
+        clv_safetensors_close(files[i]);
+    }
+    assert_int_equal(clv_safetensors_commit(writer, &err), CLV_OK);
+}
+
+/* The last element of the last weight, model.norm.weight, is NaN. */
+static void make_broken_model(void)
+{
+    cli_shell("cp -r {g}/llama {d}/nan && truncate -s -4 {d}/nan/model.safetensors && "
+              "printf '\\000\\000\\300\\177' >> {d}/nan/model.safetensors");
+}
+
+/* A result that is not finite is an error that says which and whence, and leaves no file; unless it is allowed. */
+static void test_nonfinite(void **state)
+{
+    static const char *const how[] = {"", "-tp 2 --sp", "--grad", "--dtype bf16"};
+    (void)state;
+    make_broken_model();
+    for (int i = 0; i < 4; i++) {
+        cli_expect(
+            1,
+            i == 1 ? "hidden.last[0,0,23] is nan; it begins at rank " : /* whichever is first */
+                "hidden.last[0,0,23] is nan; it begins at rank 0, normalize: state 'final_norm.weight' is nan at "
+                "[23], which this op reads; --allow-nonfinite goes on",
+            "forward -m {d}/nan --ids %s --out {d}/never %s", cli_ids("llama_golden"), how[i]);
+        cli_shell("! ls {d} | grep never");
+    }
+    cli_expect(0, "ran in", "forward -m {d}/nan --ids %s --out {d}/allowed --allow-nonfinite --grad",
+               cli_ids("llama_golden"));
+    cli_shell("rm -r {d}/allowed");
+}
+
+/* NaN is no agreement: between meshes, with one's own results, with another's. */
+static void test_verify_nonfinite(void **state)
+{
+    char ids[512], broken[512], whole[512], path[512];
+    (void)state;
+    cli_expect(1, "\"first_divergence\": \"normalize #49\", \"element\": \"[0,0,23] is nan\"",
+               "verify -m {d}/nan --tp 1 --json");
+    cli_expect(1, "\"mesh\": \"model=2\", \"tensors\": 78, \"largest_error\": null",
+               "verify -m {d}/nan --tp 2,1 --json");
+    snprintf(ids, sizeof ids, "%s", cli_ids("llama_golden"));
+    snprintf(broken, sizeof broken, "%s/broken", cli_folder());
+    snprintf(whole, sizeof whole, "%s/whole", cli_folder());
+    snprintf(path, sizeof path, "%s/against", cli_folder());
+    cli_expect(0, "", "forward -m {d}/nan --ids %s --out %s --allow-nonfinite", ids, broken);
+    cli_expect(0, "", "forward -m {g}/llama --ids %s --out %s", ids, whole);
+    write_results(path, ids, broken);
+    cli_expect(1, "[0,0,0] is nan", "verify -m {d}/nan --tp 1 --against %s", path);
+    cli_expect(1, "[0,0,0] is ", "verify -m {g}/llama --tp 2 --against %s", path);
+    write_results(path, ids, whole);
+    cli_expect(1, "[0,0,0] is nan, not ", "verify -m {d}/nan --tp 2 --against %s", path);
+    cli_expect(0, "none", "verify -m {g}/llama --tp 2 --against %s", path);
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -223,9 +300,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_transformers),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_ids_refused),
+        cmocka_unit_test(test_against_transformers), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ids_refused),          cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_verify_nonfinite),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -10,6 +10,7 @@
 #include "cleave/program.h"
 #include "cli/open_weights.h"
 #include "cli/options.h"
+#include "cli/results.h"
 #include "io/safetensors.h"
 #include "models/parameters.h"
 
@@ -211,10 +212,11 @@ static clv_status compile(clv_program **out, const batch *b, const clv_forward_j
 
 /* ---- results ---- */
 
-/* A run's outputs, bound by name: logits, hidden.last, loss, then the gradients in the order of parameters. */
+/* A run's outputs, bound by name: hidden.last, logits, loss, then the gradients in the order of parameters. */
 typedef struct results {
-    int n;
+    int n, n_forward;
     clv_binding *output;
+    clv_tensor_spec *spec;
     char (*name)[300];
 } results;
 
@@ -223,54 +225,62 @@ static void free_results(results *r)
     for (int i = 0; r->output && i < r->n; i++)
         free(r->output[i].data);
     free(r->output);
+    free(r->spec);
     free(r->name);
 }
 
-static clv_status add_result(results *r, const char *name, int64_t elems, clv_error *err)
+static int64_t elems_of(const clv_tensor_spec *spec)
 {
-    snprintf(r->name[r->n], sizeof r->name[0], "%s", name);
-    r->output[r->n] = (clv_binding){r->name[r->n], malloc((size_t)elems * sizeof(float) + 1)};
-    if (!r->output[r->n++].data)
-        return clv_fail_memory(err, name, (size_t)elems * sizeof(float));
-    return CLV_OK;
+    int64_t n = 1;
+    for (int d = 0; d < spec->rank; d++)
+        n *= spec->shape[d];
+    return n;
+}
+
+static clv_status add_result(results *r, const char *name, int rank, const int64_t *shape, clv_error *err)
+{
+    int i = r->n++;
+    snprintf(r->name[i], sizeof r->name[0], "%s", name);
+    r->spec[i] = (clv_tensor_spec){.name = r->name[i], .dtype = CLV_F32, .rank = rank};
+    memcpy(r->spec[i].shape, shape, (size_t)rank * sizeof *shape);
+    size_t bytes = (size_t)elems_of(&r->spec[i]) * sizeof(float);
+    r->output[i] = (clv_binding){r->name[i], malloc(bytes + 1)};
+    return r->output[i].data ? CLV_OK : clv_fail_memory(err, name, bytes);
 }
 
 static clv_status make_results(results *r, const batch *b, const clv_forward_job *a, clv_error *err)
 {
-    int64_t rows = b->rows * b->columns, n = clv_model_parameter_count(&b->model);
+    int64_t n = clv_model_parameter_count(&b->model);
     r->output = calloc((size_t)n + 4, sizeof *r->output);
+    r->spec = calloc((size_t)n + 4, sizeof *r->spec);
     r->name = calloc((size_t)n + 4, sizeof *r->name);
-    if (!r->output || !r->name)
+    if (!r->output || !r->spec || !r->name)
         return clv_fail_memory(err, "results", (size_t)n * sizeof *r->name);
-    CLV_TRY(add_result(r, "hidden.last", rows * b->model.hidden, err));
+    CLV_TRY(add_result(r, "hidden.last", 3, (int64_t[]){b->rows, b->columns, b->model.hidden}, err));
     if (!b->model.headless)
-        CLV_TRY(add_result(r, "logits", rows * b->model.vocab, err));
+        CLV_TRY(add_result(r, "logits", 3, (int64_t[]){b->rows, b->columns, b->model.vocab}, err));
     if (has_loss(&b->model))
-        CLV_TRY(add_result(r, "loss", 1, err));
+        CLV_TRY(add_result(r, "loss", 1, (int64_t[]){1}, err));
+    r->n_forward = r->n;
     for (int64_t i = 0; a->gradients && i < n; i++) {
         char name[300];
         clv_parameter p = clv_model_parameter_at(&b->model, i);
         snprintf(name, sizeof name, "d.%s", p.name);
-        CLV_TRY(add_result(r, name, clv_parameter_elems(&p), err));
+        CLV_TRY(add_result(r, name, p.rank, p.shape, err));
     }
     return CLV_OK;
 }
 
 static clv_status write_results(const results *r, const batch *b, const clv_forward_job *a, clv_error *err)
 {
-    clv_tensor_spec specs[] = {
-        {.name = "hidden.last", .dtype = CLV_F32, .rank = 3, .shape = {b->rows, b->columns, b->model.hidden}},
-        {.name = "logits", .dtype = CLV_F32, .rank = 3, .shape = {b->rows, b->columns, b->model.vocab}},
-        {.name = "loss", .dtype = CLV_F32, .rank = 1, .shape = {1}}};
-    int n_specs = b->model.headless ? 1 : has_loss(&b->model) ? 3 : 2;
     clv_safetensors_writer *writer;
     int64_t first = a->gradients ? clv_model_tensor_count(&b->model) : 0;
-    CLV_TRY(a->gradients ? clv_model_create_tensors(&writer, &b->model, a->out, "grad.", specs, n_specs, err)
-                         : clv_safetensors_create(&writer, a->out, specs, n_specs, err));
+    CLV_TRY(a->gradients ? clv_model_create_tensors(&writer, &b->model, a->out, "grad.", r->spec, r->n_forward, err)
+                         : clv_safetensors_create(&writer, a->out, r->spec, r->n_forward, err));
     clv_status status = CLV_OK;
-    for (int i = 0; status == CLV_OK && i < n_specs; i++)
+    for (int i = 0; status == CLV_OK && i < r->n_forward; i++)
         status = clv_safetensors_write(writer, first + i, NULL, r->output[i].data, err);
-    for (int i = n_specs; status == CLV_OK && i < r->n; i++)
+    for (int i = r->n_forward; status == CLV_OK && i < r->n; i++)
         status = clv_model_write_parameter(writer, &b->model, r->name[i] + 2, NULL, r->output[i].data, err);
     if (status == CLV_OK)
         return clv_safetensors_commit(writer, err);
@@ -278,22 +288,38 @@ static clv_status write_results(const results *r, const batch *b, const clv_forw
     return status;
 }
 
-static clv_status run(batch *b, const clv_forward_job *a, const char *command, clv_error *err)
+/* The first element of result i that is NaN or infinite; what stands at padding is nobody's business. -1: none. */
+static int64_t first_nonfinite(const results *r, const batch *b, int i)
 {
+    const float *x = r->output[i].data;
+    int64_t n = elems_of(&r->spec[i]), rows = b->rows * b->columns;
+    if (!b->mask || i >= r->n_forward || r->spec[i].rank != 3)
+        return clv_dtype_first_nonfinite(CLV_F32, x, n);
+    for (int64_t row = 0, width = n / rows; row < rows; row++) {
+        int64_t at = b->mask[row] ? clv_dtype_first_nonfinite(CLV_F32, x + row * width, width) : -1;
+        if (at >= 0)
+            return row * width + at;
+    }
+    return -1;
+}
+
+/* ---- running ---- */
+
+/* What a run is made of. */
+typedef struct machine {
     clv_mesh mesh;
-    clv_program *program = NULL;
-    clv_session *session = NULL;
-    results r = {0};
-    CLV_TRY(clv_mesh_option_resolve(&mesh, a->mesh, command, err));
-    CLV_TRY(compile(&program, b, a, &mesh, err));
-    clv_session_options options = {.threads_per_rank = (int)a->threads, .source = clv_checkpoint_source};
-    clv_checkpoint *weights = NULL;
-    clv_status status = clv_open_weights(&weights, &b->model, a->model, command, err);
-    options.source_arg = weights;
-    if (status == CLV_OK)
-        status = clv_session_new(&session, &mesh, &options, err);
-    if (status == CLV_OK)
-        status = make_results(&r, b, a, err);
+    clv_program *program;
+    clv_checkpoint *weights;
+} machine;
+
+static clv_status run_once(results *r, const batch *b, const clv_forward_job *a, const machine *m, bool find_nonfinite,
+                           clv_error *err)
+{
+    clv_session *session;
+    clv_session_options options = {.threads_per_rank = (int)a->threads,
+                                   .source = clv_checkpoint_source,
+                                   .source_arg = m->weights,
+                                   .find_nonfinite = find_nonfinite};
     clv_binding inputs[4] = {{"ids", b->ids}};
     int n = 1;
     if (has_loss(&b->model))
@@ -302,19 +328,53 @@ static clv_status run(batch *b, const clv_forward_job *a, const char *command, c
         inputs[n++] = (clv_binding){"token_types", b->token_types};
     if (b->mask)
         inputs[n++] = (clv_binding){"mask", b->mask};
-    if (status == CLV_OK)
-        status = clv_session_load(session, program, err);
+    CLV_TRY(clv_session_new(&session, &m->mesh, &options, err));
+    clv_status status = clv_session_load(session, m->program, err);
     double start = clv_now_seconds();
     if (status == CLV_OK)
-        status = clv_session_run(session, program, inputs, n, r.output, r.n, err);
+        status = clv_session_run(session, m->program, inputs, n, r->output, r->n, err);
     if (a->seconds)
         *a->seconds = clv_now_seconds() - start;
+    clv_session_free(session);
+    return status;
+}
+
+/* Results that are not finite are an error; a second run finds out where they begin. */
+static clv_status check_finite(results *r, const batch *b, const clv_forward_job *a, const machine *m, clv_error *err)
+{
+    for (int i = 0; !a->allow_nonfinite && i < r->n; i++) {
+        char index[128], element[512];
+        clv_error why = {0};
+        int64_t at = first_nonfinite(r, b, i);
+        if (at < 0)
+            continue;
+        double value = (double)((float *)r->output[i].data)[at];
+        clv_results_print_index(index, sizeof index, r->spec[i].rank, r->spec[i].shape, at);
+        snprintf(element, sizeof element, "%s%s%s", i < r->n_forward ? "" : "gradient ", r->name[i], index);
+        run_once(r, b, a, m, true, &why);
+        return clv_results_refuse(element, value, &why, err);
+    }
+    return CLV_OK;
+}
+
+static clv_status run(batch *b, const clv_forward_job *a, const char *command, clv_error *err)
+{
+    machine m = {0};
+    results r = {0};
+    CLV_TRY(clv_mesh_option_resolve(&m.mesh, a->mesh, command, err));
+    CLV_TRY(compile(&m.program, b, a, &m.mesh, err));
+    clv_status status = clv_open_weights(&m.weights, &b->model, a->model, command, err);
+    if (status == CLV_OK)
+        status = make_results(&r, b, a, err);
+    if (status == CLV_OK)
+        status = run_once(&r, b, a, &m, false, err);
+    if (status == CLV_OK)
+        status = check_finite(&r, b, a, &m, err);
     if (status == CLV_OK)
         status = write_results(&r, b, a, err);
     free_results(&r);
-    clv_session_free(session);
-    clv_checkpoint_close(weights);
-    clv_program_free(program);
+    clv_checkpoint_close(m.weights);
+    clv_program_free(m.program);
     return status;
 }
 

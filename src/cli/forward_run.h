@@ -16,7 +16,8 @@ typedef struct clv_forward_job {
     const clv_mesh_option *mesh;
     int64_t threads;
     bool gradients;
-    double *seconds; /* of the run itself, without loading; NULL: not asked for */
+    bool allow_nonfinite; /* results that are NaN or infinite are written, too; else they are CLV_ENONFINITE */
+    double *seconds;      /* of the run itself, without loading; NULL: not asked for */
 } clv_forward_job;
 
 clv_status clv_forward_run(const clv_forward_job *job, const char *command, clv_error *err);

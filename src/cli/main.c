@@ -39,7 +39,9 @@ static const struct clv_command commands[] = {
      "Reads ids (a mask, token types) and writes logits, the hidden states that the head is given, the mean loss of "
      "the next "
      "token and,\n"
-     "with --grad, the gradient of every tensor of the checkpoint: for comparing with any other system.\n\n"
+     "with --grad, the gradient of every tensor of the checkpoint: for comparing with any other system. A result that "
+     "is NaN or infinite\n"
+     "is an error that names the first tensor which is, and nothing is written.\n\n"
      "Example:\n  cleave forward -m llama/ --ids ids.safetensors --grad --out ours.safetensors -tp 2 --sp\n",
      command_forward, NULL},
     {"generate", "continue a prompt with a checkpoint",
@@ -114,7 +116,7 @@ static const struct clv_command commands[] = {
      "every gradient with\n"
      "the first mesh's. Prints the largest error of each mesh and the first tensor that diverges; exit 1 when one "
      "does. With --against, the results that another system (or forward) wrote for the ids in that file are the "
-     "measure.\n\n"
+     "measure. What is NaN or infinite diverges, on every mesh.\n\n"
      "Examples:\n  cleave verify -m llama/ --tp 1,2,3,4\n"
      "  cleave verify -m llama/ --tp 1,2 --against golden.safetensors\n"
      "  cleave verify -m llama/ --mesh X=1,Y=1 --mesh X=2,Y=2 --rules gspmd-2d\n",

@@ -11,6 +11,7 @@
 #include "cli/mesh_option.h"
 #include "cli/open_weights.h"
 #include "cli/options.h"
+#include "cli/results.h"
 #include "cli/table.h"
 #include "cli/verify_against.h"
 #include "graph/graph.h"
@@ -85,7 +86,7 @@ static int parse(verify_args *a, int argc, char **argv)
 typedef struct outcome {
     int n, n_forward;
     clv_binding *output;
-    int64_t *elems;
+    clv_type *type;
     char (*name)[300];
 } outcome;
 
@@ -94,19 +95,20 @@ static void free_outcome(outcome *o)
     for (int i = 0; o->output && i < o->n; i++)
         free(o->output[i].data);
     free(o->output);
-    free(o->elems);
+    free(o->type);
     free(o->name);
     *o = (outcome){0};
 }
 
 static clv_status add_tensor(outcome *o, clv_graph *graph, clv_value value, const char *name, clv_error *err)
 {
-    clv_type type = clv_graph_type(graph, value);
-    snprintf(o->name[o->n], sizeof o->name[0], "%s", name);
-    o->elems[o->n] = clv_type_elems(&type);
-    o->output[o->n] = (clv_binding){o->name[o->n], malloc((size_t)o->elems[o->n] * sizeof(float) + 1)};
-    if (!o->output[o->n++].data)
-        return clv_fail_memory(err, name, (size_t)o->elems[o->n - 1] * sizeof(float));
+    int i = o->n++;
+    snprintf(o->name[i], sizeof o->name[0], "%s", name);
+    o->type[i] = clv_graph_type(graph, value);
+    size_t bytes = (size_t)clv_type_elems(&o->type[i]) * sizeof(float);
+    o->output[i] = (clv_binding){o->name[i], malloc(bytes + 1)};
+    if (!o->output[i].data)
+        return clv_fail_memory(err, name, bytes);
     clv_output(graph, name, clv_cast(graph, value, CLV_F32), NULL);
     return CLV_OK;
 }
@@ -148,9 +150,9 @@ static clv_status make_room(outcome *o, const clv_graph *graph, clv_error *err)
 {
     size_t n = 2 * (size_t)graph->n_ops + (size_t)graph->n_values + 1;
     o->output = calloc(n, sizeof *o->output);
-    o->elems = calloc(n, sizeof *o->elems);
+    o->type = calloc(n, sizeof *o->type);
     o->name = calloc(n, sizeof *o->name);
-    return o->output && o->elems && o->name ? CLV_OK : clv_fail_memory(err, "results", n * sizeof *o->name);
+    return o->output && o->type && o->name ? CLV_OK : clv_fail_memory(err, "results", n * sizeof *o->name);
 }
 
 static clv_status build(outcome *o, clv_graph *graph, const clv_model *model, const verify_args *a,
@@ -231,48 +233,34 @@ static clv_status run_mesh(outcome *o, const char *mesh_text, const clv_model *m
 
 /* ---- comparing ---- */
 
-static double largest(const outcome *o, int i)
-{
-    const float *x = o->output[i].data;
-    double most = 0;
-    for (int64_t k = 0; k < o->elems[i]; k++)
-        most = isfinite(x[k]) ? fmax(most, fabs((double)x[k])) : most;
-    return most;
-}
-
-/* The largest error of a tensor, relative to its largest element or `floor`; infinite where only one is a number. */
-static double error_of(const outcome *a, const outcome *b, int i, double floor)
-{
-    const float *x = a->output[i].data, *y = b->output[i].data;
-    double scale = fmax(largest(a, i), floor), worst = 0;
-    for (int64_t k = 0; k < a->elems[i]; k++) {
-        if (x[k] == y[k] || (isnan(x[k]) && isnan(y[k])))
-            continue;
-        double off = fabs((double)x[k] - (double)y[k]) / (scale > 0 ? scale : 1);
-        worst = off <= worst ? worst : isfinite(off) ? off : INFINITY;
-    }
-    return worst;
-}
-
-/* One row a mesh: its largest error, and the first tensor beyond the tolerance. */
+/* One row a mesh: its largest error, the first tensor beyond the tolerance, and the worst element of that. NaN and infinity
+ * are beyond any, on the first mesh, too. */
 static bool compare(clv_table *t, const outcome *first, const outcome *o, const char *mesh, double tolerance)
 {
     double worst = 0, of_gradients = 0;
-    const char *diverges = "";
+    char element[256] = "none";
+    const char *diverges = NULL;
     for (int i = first->n_forward; i < first->n; i++)
-        of_gradients = fmax(of_gradients, largest(first, i));
+        of_gradients = fmax(of_gradients, clv_results_largest(first->output[i].data, clv_type_elems(&first->type[i])));
     for (int i = 0; i < first->n; i++) {
-        double error = error_of(first, o, i, i < first->n_forward ? 0 : 1e-3 * of_gradients);
-        worst = fmax(worst, error);
-        if (error > tolerance && diverges[0] == '\0')
+        const float *got = o->output[i].data, *want = first->output[i].data;
+        const clv_type *type = &first->type[i];
+        int64_t n = clv_type_elems(type);
+        clv_difference d =
+            clv_results_difference(got, want, n, i < first->n_forward ? 0 : 1e-3 * of_gradients, NULL, n);
+        worst = fmax(worst, d.error);
+        if (d.error > tolerance && !diverges) {
             diverges = first->name[i];
+            clv_results_print_difference(element, sizeof element, type->rank, type->shape, got, want, d.at);
+        }
     }
     clv_table_row(t);
     clv_table_text(t, "mesh", mesh);
     clv_table_int(t, "tensors", first->n);
     clv_table_real(t, "largest_error", worst);
-    clv_table_text(t, "first_divergence", diverges[0] ? diverges : "none");
-    return diverges[0] == '\0';
+    clv_table_text(t, "first_divergence", diverges ? diverges : "none");
+    clv_table_text(t, "element", element);
+    return !diverges;
 }
 
 static clv_status verify(const verify_args *a, const char *command, bool *same, clv_table *t, clv_error *err)

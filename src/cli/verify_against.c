@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "cli/forward_run.h"
+#include "cli/results.h"
 #include "io/safetensors.h"
 
 static const char gradient[] = "grad.";
@@ -35,14 +36,6 @@ static clv_status read_values(float **out, int64_t *n, const clv_safetensor *ten
     return status;
 }
 
-static double largest(const float *x, int64_t n)
-{
-    double most = 0;
-    for (int64_t i = 0; i < n; i++)
-        most = isfinite(x[i]) ? fmax(most, fabs((double)x[i])) : most;
-    return most;
-}
-
 static clv_status largest_gradient(double *out, const clv_safetensors *file, clv_error *err)
 {
     *out = 0;
@@ -53,7 +46,7 @@ static clv_status largest_gradient(double *out, const clv_safetensors *file, clv
         if (!is_gradient(tensor))
             continue;
         CLV_TRY(read_values(&values, &n, tensor, err));
-        *out = fmax(*out, largest(values, n));
+        *out = fmax(*out, clv_results_largest(values, n));
         free(values);
     }
     return CLV_OK;
@@ -66,9 +59,14 @@ typedef struct comparison {
     int64_t rows;
 } comparison;
 
-/* The largest error, relative to the largest element or `floor`; infinite where only one is a number. */
-static clv_status error_of(double *out, const comparison *c, const clv_safetensor *got, const clv_safetensor *want,
-                           double floor, clv_error *err)
+/* How far a tensor is off, and what its worst element is. */
+typedef struct finding {
+    double error;
+    char element[256];
+} finding;
+
+static clv_status compare_tensor(finding *out, const comparison *c, const clv_safetensor *got,
+                                 const clv_safetensor *want, double floor, clv_error *err)
 {
     float *x, *y;
     int64_t n, m;
@@ -81,14 +79,10 @@ static clv_status error_of(double *out, const comparison *c, const clv_safetenso
         free(x);
         return status;
     }
-    double scale = fmax(largest(y, n), floor);
-    *out = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (x[i] == y[i] || (isnan(x[i]) && isnan(y[i])) || (by_row && c->mask[i / (n / c->rows)] == 0))
-            continue;
-        double off = fabs((double)x[i] - (double)y[i]) / (scale > 0 ? scale : 1);
-        *out = off <= *out ? *out : isfinite(off) ? off : INFINITY;
-    }
+    clv_difference worst = clv_results_difference(x, y, n, floor, by_row ? c->mask : NULL, by_row ? n / c->rows : n);
+    out->error = worst.error;
+    if (worst.at >= 0)
+        clv_results_print_difference(out->element, sizeof out->element, got->rank, got->shape, x, y, worst.at);
     free(x);
     free(y);
     return CLV_OK;
@@ -99,17 +93,20 @@ static clv_status compare(clv_table *t, bool *same, const comparison *c, const c
 {
     double worst = 0, of_gradients;
     const char *diverges = NULL;
+    finding first = {0};
     int64_t n = 0;
     CLV_TRY(largest_gradient(&of_gradients, c->want, err));
     for (int64_t i = 0; i < clv_safetensors_count(c->got); i++) {
         const clv_safetensor *ours = clv_safetensors_at(c->got, i), *theirs;
-        double error;
+        finding f = {0};
         if (clv_safetensors_find(&theirs, c->want, ours->name, NULL) != CLV_OK)
             continue;
-        CLV_TRY(error_of(&error, c, ours, theirs, is_gradient(ours) ? 1e-3 * of_gradients : 0, err));
-        worst = fmax(worst, error);
-        if (error > tolerance && !diverges)
+        CLV_TRY(compare_tensor(&f, c, ours, theirs, is_gradient(ours) ? 1e-3 * of_gradients : 0, err));
+        worst = fmax(worst, f.error);
+        if (f.error > tolerance && !diverges) {
             diverges = ours->name;
+            first = f;
+        }
         n++;
     }
     if (n == 0)
@@ -120,6 +117,7 @@ static clv_status compare(clv_table *t, bool *same, const comparison *c, const c
     clv_table_int(t, "tensors", n);
     clv_table_real(t, "largest_error", worst);
     clv_table_text(t, "first_divergence", diverges ? diverges : "none");
+    clv_table_text(t, "element", diverges ? first.element : "none");
     *same = *same && !diverges;
     return CLV_OK;
 }
@@ -154,8 +152,13 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     const clv_safetensor *mask;
     comparison c = {0};
     clv_mesh_option option = {.tp = 1, .text = mesh, .rules = rules};
-    clv_forward_job job = {
-        .model = model, .ids = file, .among_results = true, .dtype = "f32", .mesh = &option, .threads = 1};
+    clv_forward_job job = {.model = model,
+                           .ids = file,
+                           .among_results = true,
+                           .allow_nonfinite = true,
+                           .dtype = "f32",
+                           .mesh = &option,
+                           .threads = 1};
     CLV_TRY(clv_safetensors_open(&want, file, err));
     job.gradients = has_gradients(want);
     clv_status status = run(&got, &job, command, err);

@@ -1,0 +1,33 @@
+/* results.h - results of runs, as f32: how far two are apart, and what is said of one that is NaN or infinite. */
+#ifndef CLEAVE_CLI_RESULTS_H
+#define CLEAVE_CLI_RESULTS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cleave/status.h"
+
+/* The largest magnitude among the finite ones of n; 0 when there is none. */
+double clv_results_largest(const float *x, int64_t n);
+
+/* Where two tensors differ most. */
+typedef struct clv_difference {
+    double error; /* relative to the largest of `want`, or the floor; infinite where either is NaN or infinite */
+    int64_t at;   /* -1: nowhere */
+} clv_difference;
+
+/* Of n elements in rows of `per_row`, those whose mask [n / per_row] is 0 aside; mask NULL: none. */
+clv_difference clv_results_difference(const float *got, const float *want, int64_t n, double floor, const float *mask,
+                                      int64_t per_row);
+
+/* "[1,0,7]": element `at` of a row-major tensor; "" of a scalar. */
+void clv_results_print_index(char *out, size_t size, int rank, const int64_t *shape, int64_t at);
+/* "[1,0,7] is nan, not 0.25" */
+void clv_results_print_difference(char *out, size_t size, int rank, const int64_t *shape, const float *got,
+                                  const float *want, int64_t at);
+
+/* CLV_ENONFINITE: "<element> is nan; it begins at <why's message>; --allow-nonfinite ...". why: of a run that looked for the first
+ * instruction whose result is not finite (clv_session_options.find_nonfinite). */
+clv_status clv_results_refuse(const char *element, double value, const clv_error *why, clv_error *err);
+
+#endif
