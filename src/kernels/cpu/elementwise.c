@@ -77,8 +77,8 @@ REFERENCE(max, a > b || isnan(a) ? a : b)
 REFERENCE(min, a < b || isnan(a) ? a : b)
 
 REFERENCE(where, a != 0 ? b : c)
-REFERENCE(max_backward, a *(b > c ? 1 : b == c ? 0.5 : 0))
-REFERENCE(min_backward, a *(b < c ? 1 : b == c ? 0.5 : 0))
+REFERENCE(max_backward, b < c ? 0 : b == c ? 0.5 * a : a)
+REFERENCE(min_backward, b > c ? 0 : b == c ? 0.5 * a : a)
 
 typedef struct unary_row {
     const char *name;

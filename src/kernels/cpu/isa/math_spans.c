@@ -49,8 +49,8 @@ SPAN(max, clv_v_max(a[i], b[i]))
 SPAN(min, clv_v_min(a[i], b[i]))
 
 SPAN(where, a[i] != 0.0f ? b[i] : c[i])
-SPAN(max_backward, a[i] * (b[i] > c[i] ? 1.0f : b[i] == c[i] ? 0.5f : 0.0f))
-SPAN(min_backward, a[i] * (b[i] < c[i] ? 1.0f : b[i] == c[i] ? 0.5f : 0.0f))
+SPAN(max_backward, b[i] < c[i] ? 0.0f : b[i] == c[i] ? 0.5f * a[i] : a[i])
+SPAN(min_backward, b[i] > c[i] ? 0.0f : b[i] == c[i] ? 0.5f * a[i] : a[i])
 
 /* a: d_out, b: the activation's argument */
 #define SLOPE_SPAN(name)                                                                                               \
