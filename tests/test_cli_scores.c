@@ -255,6 +255,52 @@ static void test_score_refused(void **state)
     cli_expect(2, "two or more", "score -m {d}/llama --input {d}/one.txt");
 }
 
+/* ---- NaN ---- */
+
+/* A copy of a model in the temporary folder in which a tensor begins with NaN. */
+static void make_broken(const char *model, const char *tensor)
+{
+    char path[512];
+    const uint32_t nan_bits = 0x7fc00000;
+    clv_safetensors *file = NULL;
+    const clv_safetensor *t = NULL;
+    cli_shell("cp -r {d}/%s {d}/%s_nan", model, model);
+    snprintf(path, sizeof path, "%s/%s_nan/model.safetensors", cli_folder(), model);
+    assert_int_equal(clv_safetensors_open(&file, path, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_find(&t, file, tensor, NULL), CLV_OK);
+    long at = (long)t->begin;
+    clv_safetensors_close(file);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, at, SEEK_SET), 0);
+    assert_int_equal(fwrite(&nan_bits, sizeof nan_bits, 1, f), 1);
+    fclose(f);
+}
+
+/* What is not finite is an error that names the text, and the tensor where it begins; and leaves no file. */
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    make_broken("esm", "esm.encoder.emb_layer_norm_after.weight");
+    make_broken("llama", "model.norm.weight");
+    cli_expect(1, "four: the hidden state of token 0 is nan; it begins at rank ",
+               "embed -m {d}/esm_nan --input {g}/scores/proteins.fasta --out {d}/never -tp 2");
+    cli_expect(1, "which this op reads; --allow-nonfinite goes on",
+               "embed -m {d}/esm_nan --input {g}/scores/proteins.fasta --out {d}/never --pool none");
+    cli_shell("! ls {d} | grep never");
+    cli_expect(0, "sequences in",
+               "embed -m {d}/esm_nan --input {g}/scores/proteins.fasta --out {d}/allowed --allow-nonfinite");
+    cli_shell("rm {d}/allowed");
+    cli_expect(1, "one: the loss of token 1 is nan; it begins at rank 0",
+               "score -m {d}/esm_nan --input {g}/scores/proteins.fasta");
+    cli_expect(1, "wild: a logit of token 0 is nan",
+               "score -m {d}/esm_nan --input {g}/scores/wild.fasta --mutations A4G");
+    cli_expect(1, "the loss of token 1 is nan; it begins at rank 0, normalize: state 'final_norm.weight' is nan",
+               "score -m {d}/llama_nan --input {g}/scores/text.txt -c 12 --stride 5");
+    cli_expect(0, "perplexity", "score -m {d}/llama_nan --input {g}/scores/text.txt --allow-nonfinite");
+    cli_expect(1, "the logit of token 0 is nan", "generate -m {d}/llama_nan -p 't1 t2' -n 3");
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -269,7 +315,7 @@ int main(void)
         cmocka_unit_test(test_embed_all),         cmocka_unit_test(test_embed_refused),
         cmocka_unit_test(test_pseudo_perplexity), cmocka_unit_test(test_mutations),
         cmocka_unit_test(test_perplexity),        cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_score_refused),
+        cmocka_unit_test(test_score_refused),     cmocka_unit_test(test_nonfinite),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -215,11 +215,11 @@ static void test_refused(void **state)
     clv_error err = {0};
 
     (void)state;
-    assert_int_equal(clv_sample(&token, &greedy, nan_logit, 2, 9, work, &err), CLV_EINVAL);
+    assert_int_equal(clv_sample(&token, &greedy, nan_logit, 2, 9, work, &err), CLV_ENONFINITE);
     assert_non_null(strstr(err.message, "position 9"));
     assert_non_null(strstr(err.message, "token 1"));
-    assert_int_equal(clv_sample(&token, &hot, infinite, 2, 0, work, NULL), CLV_EINVAL);
-    assert_int_equal(clv_sample(&token, &hot, none, 2, 0, work, NULL), CLV_EINVAL);
+    assert_int_equal(clv_sample(&token, &hot, infinite, 2, 0, work, NULL), CLV_ENONFINITE);
+    assert_int_equal(clv_sample(&token, &hot, none, 2, 0, work, NULL), CLV_ENONFINITE);
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
         assert_int_equal(clv_sample(&token, &bad[i], good, 2, 0, work, NULL), CLV_EINVAL);
     assert_int_equal(token, 77);

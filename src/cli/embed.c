@@ -10,6 +10,7 @@
 #include "cli/open_weights.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/results.h"
 #include "cli/sequences.h"
 #include "infer/forwarder.h"
 #include "io/safetensors.h"
@@ -18,6 +19,7 @@ typedef struct embed_args {
     const char *model, *input, *out, *pool, *dtype;
     clv_mesh_option mesh;
     int64_t tokens, threads;
+    bool allow_nonfinite;
 } embed_args;
 
 static int parse(embed_args *a, int argc, char **argv)
@@ -57,6 +59,7 @@ static int parse(embed_args *a, int argc, char **argv)
          .max = 1 << 24,
          .value = "N",
          .help = "tokens that run side by side, about (4096)"},
+        CLV_RESULTS_OPTION(&a->allow_nonfinite),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
         {.names = "-t, --threads",
@@ -133,6 +136,13 @@ static clv_status write_batch(clv_safetensors_writer *w, const embed_args *a, co
 
 /* ---- running ---- */
 
+static void describe(char *out, size_t size, const void *arg, int64_t row, int64_t token)
+{
+    const clv_batches *b = arg;
+    const clv_sequence *s = &b->all->item[b->batch.index[row]];
+    snprintf(out, size, "%.64s: the hidden state of token %lld", s->name, (long long)token);
+}
+
 static clv_status run_batches(clv_forwarder *f, clv_safetensors_writer *w, const embed_args *a,
                               const clv_sequences *all, const clv_model *model, clv_error *err)
 {
@@ -147,7 +157,8 @@ static clv_status run_batches(clv_forwarder *f, clv_safetensors_writer *w, const
     clv_progress_begin(&progress, "embed", all->n);
     while (status == CLV_OK && clv_batches_next(&b, model->pad >= 0 ? model->pad : 0)) {
         const clv_batch *batch = &b.batch;
-        status = clv_forwarder_run(f, batch->rows, batch->seq, batch->ids, batch->mask, NULL, hidden, err);
+        clv_forward_batch given = {batch->rows, batch->seq, batch->ids, batch->mask, NULL};
+        status = clv_results_forward(f, &given, hidden, a->allow_nonfinite, describe, &b, err);
         if (status == CLV_OK)
             status = write_batch(w, a, all, batch, hidden, vector, model->hidden, err);
         for (int64_t r = 0; r < batch->rows; r++)

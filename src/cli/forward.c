@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/forward_run.h"
 #include "cli/options.h"
+#include "cli/results.h"
 
 typedef struct forward_args {
     clv_forward_job job;
@@ -39,10 +40,7 @@ static int parse(forward_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->job.gradients,
          .help = "also grad.<name> of the loss for every tensor of the checkpoint, in its shape"},
-        {.names = "--allow-nonfinite",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->job.allow_nonfinite,
-         .help = "write results that are NaN or infinite, too; else they are an error, and nothing is written"},
+        CLV_RESULTS_OPTION(&a->job.allow_nonfinite),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
         {.names = "--dtype",

@@ -64,3 +64,19 @@ clv_status clv_results_refuse(const char *element, double value, const clv_error
         return clv_fail(err, CLV_ENONFINITE, "%s is %g; %s", element, value, goes_on);
     return clv_fail(err, CLV_ENONFINITE, "%s is %g; it begins at %.320s; %s", element, value, why->message, goes_on);
 }
+
+clv_status clv_results_forward(clv_forwarder *f, const clv_forward_batch *batch, float *out, bool allow_nonfinite,
+                               clv_results_describe *describe, const void *arg, clv_error *err)
+{
+    char element[256];
+    clv_error why = {0};
+    CLV_TRY(clv_forwarder_run(f, batch, out, err));
+    if (allow_nonfinite)
+        return CLV_OK;
+    clv_forward_place bad = clv_forwarder_first_nonfinite(f, batch, out);
+    if (bad.row < 0)
+        return CLV_OK;
+    describe(element, sizeof element, arg, bad.row, bad.token);
+    clv_forwarder_find_nonfinite(f, batch, out, &why);
+    return clv_results_refuse(element, bad.value, &why, err);
+}

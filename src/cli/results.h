@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cleave/status.h"
+#include "infer/forwarder.h"
 
 /* The largest magnitude among the finite ones of n; 0 when there is none. */
 double clv_results_largest(const float *x, int64_t n);
@@ -29,5 +30,19 @@ void clv_results_print_difference(char *out, size_t size, int rank, const int64_
 /* CLV_ENONFINITE: "<element> is nan; it begins at <why's message>; --allow-nonfinite ...". why: of a run that looked for the first
  * instruction whose result is not finite (clv_session_options.find_nonfinite). */
 clv_status clv_results_refuse(const char *element, double value, const clv_error *why, clv_error *err);
+
+/* Says what stands at a place of a batch: "one: token 5". */
+typedef void clv_results_describe(char *out, size_t size, const void *arg, int64_t row, int64_t token);
+
+/* Runs a batch, and refuses results that are NaN or infinite where they count, unless they are allowed. */
+clv_status clv_results_forward(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out,
+                               bool allow_nonfinite, clv_results_describe *describe, const void *arg, clv_error *err);
+
+/* The option of commands that refuse such results. */
+#define CLV_RESULTS_OPTION(field)                                                                                      \
+    {                                                                                                                  \
+        .names = "--allow-nonfinite", .kind = CLV_OPTION_FLAG, .out = (field),                                         \
+        .help = "go on when a result is NaN or infinite; else that is an error, and nothing is written"                \
+    }
 
 #endif

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/open_weights.h"
 #include "cli/options.h"
+#include "cli/results.h"
 
 static int parse(clv_score_args *a, int argc, char **argv)
 {
@@ -47,6 +48,7 @@ static int parse(clv_score_args *a, int argc, char **argv)
          .max = 1 << 24,
          .value = "N",
          .help = "tokens that run side by side, about (4096)"},
+        CLV_RESULTS_OPTION(&a->allow_nonfinite),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
         {.names = "-t, --threads",

@@ -11,7 +11,7 @@ typedef struct clv_score_args {
     const char *model, *input, *mutations, *dtype;
     clv_mesh_option mesh;
     int64_t context, stride, tokens, threads;
-    bool json, csv;
+    bool json, csv, allow_nonfinite;
 } clv_score_args;
 
 typedef struct clv_scorer {

@@ -1,10 +1,12 @@
 /* score_masked.c - pseudo-perplexity of sequences by a masked language model. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "cli/progress.h"
+#include "cli/results.h"
 #include "cli/score.h"
 
 clv_status clv_score_mask_token(int64_t *out, const clv_scorer *s, clv_error *err)
@@ -77,6 +79,12 @@ static void fill(rows *out, int64_t r, const clv_sequence *s, int64_t at, int64_
     }
 }
 
+static void describe(char *out, size_t size, const void *arg, int64_t row, int64_t token)
+{
+    (void)row;
+    snprintf(out, size, "%.64s: the loss of token %lld", ((const clv_sequence *)arg)->name, (long long)token);
+}
+
 static clv_status score(double *sum, const clv_scorer *s, const clv_sequence *sequence, int64_t first, int64_t n,
                         int64_t mask, clv_error *err)
 {
@@ -87,7 +95,8 @@ static clv_status score(double *sum, const clv_scorer *s, const clv_sequence *se
     for (int64_t done = 0; status == CLV_OK && done < n; done += r.n) {
         for (int64_t i = 0; i < r.n; i++)
             fill(&r, i, sequence, done + i < n ? first + done + i : sequence->n, mask);
-        status = clv_forwarder_run(s->forwarder, r.n, r.seq, r.ids, r.mask, r.labels, r.nll, err);
+        clv_forward_batch batch = {r.n, r.seq, r.ids, r.mask, r.labels};
+        status = clv_results_forward(s->forwarder, &batch, r.nll, s->args->allow_nonfinite, describe, sequence, err);
         for (int64_t i = 0; status == CLV_OK && i < r.n * r.seq; i++)
             *sum += r.nll[i];
     }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cli/mutations.h"
+#include "cli/results.h"
 #include "cli/score.h"
 
 /* What a place of a mutation exchanges, as tokens. */
@@ -48,6 +49,12 @@ static double log_probability(const float *logits, int64_t vocab, int64_t token)
     return logits[token] - most - log(sum);
 }
 
+static void describe(char *out, size_t size, const void *arg, int64_t row, int64_t token)
+{
+    (void)row;
+    snprintf(out, size, "%.64s: a logit of token %lld", ((const clv_sequence *)arg)->name, (long long)token);
+}
+
 /* A row of the batch for each place, which it masks. */
 static clv_status run(place *places, int64_t n_places, const clv_scorer *s, const clv_sequence *protein, clv_error *err)
 {
@@ -64,7 +71,8 @@ static clv_status run(place *places, int64_t n_places, const clv_scorer *s, cons
             ids[i] = (int32_t)(i % seq == places[which].at ? mask : protein->ids[i % seq]);
             all[i] = 1;
         }
-        status = clv_forwarder_run(s->forwarder, n, seq, ids, all, NULL, logits, err);
+        clv_forward_batch batch = {.batch = n, .seq = seq, .ids = ids, .mask = all};
+        status = clv_results_forward(s->forwarder, &batch, logits, s->args->allow_nonfinite, describe, protein, err);
         for (int64_t r = 0; status == CLV_OK && r < n && done + r < n_places; r++) {
             place *to = &places[done + r];
             const float *row = logits + (r * seq + to->at) * vocab;

@@ -1,10 +1,12 @@
 /* score_text.c - perplexity of a text by a decoder. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "cli/progress.h"
+#include "cli/results.h"
 #include "cli/score.h"
 #include "io/file.h"
 
@@ -13,6 +15,7 @@ enum { FILE_LIMIT = 1 << 30 };
 /* Windows of one batch. */
 typedef struct windows {
     int64_t rows, context;
+    int64_t *begin;        /* [rows] of the text's tokens */
     int32_t *ids, *labels; /* [rows, context] */
     uint8_t *mask;
     float *nll;
@@ -21,15 +24,18 @@ typedef struct windows {
 static clv_status make(windows *w, clv_error *err)
 {
     size_t n = (size_t)(w->rows * w->context);
+    w->begin = malloc((size_t)w->rows * sizeof *w->begin);
     w->ids = malloc(n * sizeof *w->ids);
     w->labels = malloc(n * sizeof *w->labels);
     w->mask = malloc(n);
     w->nll = malloc(n * sizeof *w->nll);
-    return w->ids && w->labels && w->mask && w->nll ? CLV_OK : clv_fail_memory(err, "windows", n * sizeof *w->ids);
+    return w->begin && w->ids && w->labels && w->mask && w->nll ? CLV_OK
+                                                                : clv_fail_memory(err, "windows", n * sizeof *w->ids);
 }
 
 static void free_windows(windows *w)
 {
+    free(w->begin);
     free(w->ids);
     free(w->labels);
     free(w->mask);
@@ -39,6 +45,7 @@ static void free_windows(windows *w)
 /* Tokens [begin, end) of the text as row r; those before `scored` were scored by earlier windows. */
 static void fill(windows *w, int64_t r, const int64_t *ids, int64_t begin, int64_t end, int64_t scored)
 {
+    w->begin[r] = begin;
     for (int64_t i = 0; i < w->context; i++) {
         int64_t at = begin + i, to = r * w->context + i;
         bool here = at < end;
@@ -46,6 +53,13 @@ static void fill(windows *w, int64_t r, const int64_t *ids, int64_t begin, int64
         w->mask[to] = here;
         w->labels[to] = here && at + 1 < end && at + 1 >= scored ? (int32_t)ids[at + 1] : CLV_FORWARD_IGNORED;
     }
+}
+
+/* A loss stands where the token is that it foresees the next of. */
+static void describe(char *out, size_t size, const void *arg, int64_t row, int64_t token)
+{
+    const windows *w = arg;
+    snprintf(out, size, "the loss of token %lld", (long long)(w->begin[row] + token + 1));
 }
 
 static clv_status run(double *sum, const clv_scorer *s, windows *w, const int64_t *ids, int64_t n, clv_error *err)
@@ -61,7 +75,8 @@ static clv_status run(double *sum, const clv_scorer *s, windows *w, const int64_
             scored = end > scored ? end : scored;
             begin += stride;
         }
-        status = clv_forwarder_run(s->forwarder, w->rows, w->context, w->ids, w->mask, w->labels, w->nll, err);
+        clv_forward_batch batch = {w->rows, w->context, w->ids, w->mask, w->labels};
+        status = clv_results_forward(s->forwarder, &batch, w->nll, s->args->allow_nonfinite, describe, w, err);
         for (int64_t i = 0; status == CLV_OK && i < w->rows * w->context; i++)
             *sum += w->nll[i];
         clv_progress_update(&progress, scored, "");

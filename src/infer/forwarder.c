@@ -7,11 +7,21 @@
 struct clv_forwarder {
     const clv_model *model;
     clv_forwarder_options options;
+    clv_checkpoint *weights;
     clv_mesh mesh;
     clv_session *session;
     clv_program *program; /* of batch x seq; NULL: none yet */
     int64_t batch, seq;
 };
+
+static clv_status open_session(clv_forwarder *f, bool find_nonfinite, clv_error *err)
+{
+    clv_session_options options = {.threads_per_rank = f->options.threads_per_rank,
+                                   .source = clv_checkpoint_source,
+                                   .source_arg = f->weights,
+                                   .find_nonfinite = find_nonfinite};
+    return clv_session_new(&f->session, &f->mesh, &options, err);
+}
 
 clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, clv_checkpoint *weights, const clv_mesh *mesh,
                              const clv_forwarder_options *options, clv_error *err)
@@ -23,10 +33,9 @@ clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, clv_ch
         return clv_fail_memory(err, "a model's run", sizeof *f);
     f->model = model;
     f->options = *options;
+    f->weights = weights;
     f->mesh = *mesh;
-    clv_session_options session = {
-        .threads_per_rank = options->threads_per_rank, .source = clv_checkpoint_source, .source_arg = weights};
-    clv_status status = clv_session_new(&f->session, mesh, &session, err);
+    clv_status status = open_session(f, false, err);
     if (status != CLV_OK) {
         free(f);
         return status;
@@ -77,12 +86,33 @@ static clv_status compile(clv_forwarder *f, int64_t batch, int64_t seq, clv_erro
     return status;
 }
 
-clv_status clv_forwarder_run(clv_forwarder *f, int64_t batch, int64_t seq, const int32_t *ids, const uint8_t *mask,
-                             const int32_t *labels, float *out, clv_error *err)
+clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *b, float *out, clv_error *err)
 {
-    CLV_TRY(compile(f, batch, seq, err));
-    clv_binding inputs[] = {{"ids", (void *)ids}, {"mask", (void *)mask}, {"labels", (void *)labels}};
+    CLV_TRY(compile(f, b->batch, b->seq, err));
+    clv_binding inputs[] = {{"ids", (void *)b->ids}, {"mask", (void *)b->mask}, {"labels", (void *)b->labels}};
     clv_binding outputs[] = {{"result", out}};
     return clv_session_run(f->session, f->program, inputs, f->options.result == CLV_FORWARD_NLL ? 3 : 2, outputs, 1,
                            err);
+}
+
+clv_forward_place clv_forwarder_first_nonfinite(const clv_forwarder *f, const clv_forward_batch *b, const float *out)
+{
+    int64_t width = f->options.result == CLV_FORWARD_HIDDEN   ? f->model->hidden
+                    : f->options.result == CLV_FORWARD_LOGITS ? f->model->vocab
+                                                              : 1;
+    for (int64_t i = 0; i < b->batch * b->seq; i++) {
+        bool counts = f->options.result == CLV_FORWARD_NLL ? b->labels[i] != CLV_FORWARD_IGNORED : b->mask[i] != 0;
+        int64_t at = counts ? clv_dtype_first_nonfinite(CLV_F32, out + i * width, width) : -1;
+        if (at >= 0)
+            return (clv_forward_place){i / b->seq, i % b->seq, (double)out[i * width + at]};
+    }
+    return (clv_forward_place){.row = -1};
+}
+
+clv_status clv_forwarder_find_nonfinite(clv_forwarder *f, const clv_forward_batch *b, float *out, clv_error *err)
+{
+    clv_session_free(f->session);
+    f->session = NULL;
+    CLV_TRY(open_session(f, true, err));
+    return clv_forwarder_run(f, b, out, err);
 }

@@ -27,9 +27,27 @@ clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, clv_ch
                              const clv_forwarder_options *options, clv_error *err);
 void clv_forwarder_free(clv_forwarder *forwarder);
 
-/* Of one batch: ids [B,S], mask [B,S] (1 = a token), labels [B,S] (with NLL). A program is made when the shape changes: calls of
- * one shape belong together. */
-clv_status clv_forwarder_run(clv_forwarder *forwarder, int64_t batch, int64_t seq, const int32_t *ids,
-                             const uint8_t *mask, const int32_t *labels, float *out, clv_error *err);
+typedef struct clv_forward_batch {
+    int64_t batch, seq;
+    const int32_t *ids;    /* [B,S] */
+    const uint8_t *mask;   /* [B,S] 1 = a token */
+    const int32_t *labels; /* [B,S] with NLL */
+} clv_forward_batch;
+
+/* A program is made when the shape changes: calls of one shape belong together. */
+clv_status clv_forwarder_run(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out, clv_error *err);
+
+typedef struct clv_forward_place {
+    int64_t row, token; /* row < 0: none */
+    double value;
+} clv_forward_place;
+
+/* The first result that is NaN or infinite where results count: at tokens, with NLL at those whose loss was asked for. */
+clv_forward_place clv_forwarder_first_nonfinite(const clv_forwarder *forwarder, const clv_forward_batch *batch,
+                                                const float *out);
+/* Runs a batch once more, to find the first instruction whose result is not finite: CLV_ENONFINITE names it, CLV_OK says that
+ * there is none. Reads the weights again; so do all runs after it look. */
+clv_status clv_forwarder_find_nonfinite(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out,
+                                        clv_error *err);
 
 #endif

@@ -72,13 +72,13 @@ static clv_status find_largest(int64_t *out, const float *logits, int64_t vocab,
 
     for (int64_t i = 0; i < vocab; i++) {
         if (isnan(logits[i]) || logits[i] == INFINITY)
-            return clv_fail(err, CLV_EINVAL, "position %lld: the logit of token %lld is %g", (long long)position,
+            return clv_fail(err, CLV_ENONFINITE, "position %lld: the logit of token %lld is %g", (long long)position,
                             (long long)i, (double)logits[i]);
         if (logits[i] > logits[best])
             best = i;
     }
     if (vocab < 1 || logits[best] == -INFINITY)
-        return clv_fail(err, CLV_EINVAL, "position %lld: no token has a finite logit", (long long)position);
+        return clv_fail(err, CLV_ENONFINITE, "position %lld: no token has a finite logit", (long long)position);
     *out = best;
     return CLV_OK;
 }

@@ -37,7 +37,7 @@ clv_status clv_sampling_check(const clv_sampling *sampling, clv_error *err);
 void clv_penalise(float *logits, int64_t vocab, const bool *seen, double penalty);
 
 /* Chooses the token that stands at `position` from its logits [vocab]; work is scratch for vocab candidates.
- * @return CLV_EINVAL when a logit is not a number or +infinity, or all are -infinity: the model's numbers broke */
+ * @return CLV_ENONFINITE when a logit is not a number or +infinity, or all are -infinity: the model's numbers broke */
 clv_status clv_sample(int64_t *token, const clv_sampling *sampling, const float *logits, int64_t vocab,
                       int64_t position, clv_candidate *work, clv_error *err);
 
