@@ -134,7 +134,7 @@ static clv_session *new_session(const golden *g, const clv_mesh *mesh)
 {
     clv_error err = {0};
     clv_session *session;
-    clv_session_options options = {.source = clv_checkpoint_source, .source_arg = g->weights};
+    clv_session_options options = {.source = clv_checkpoint_source, .source_arg = g->weights, .check = 1};
     must(clv_session_new(&session, mesh, &options, &err), &err);
     return session;
 }
@@ -399,7 +399,7 @@ static void greedy_on(const golden *g, const char *mesh_text)
     clv_generator *generator;
     int64_t prompt[16], token;
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    clv_generator_options options = {.context = g->n_prompt + GREEDY};
+    clv_generator_options options = {.context = g->n_prompt + GREEDY, .check = true};
     must(clv_axis_rules_preset(&options.rules, "megatron", &mesh, &err), &err);
     must(clv_generator_new(&generator, &g->model, g->weights, &mesh, &options, &err), &err);
     for (int64_t i = 0; i < g->n_prompt; i++)

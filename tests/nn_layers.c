@@ -424,7 +424,7 @@ void nn_run_on(const nn_layer *l, const char *mesh_text, const char *rules_text)
     clv_session *session = NULL;
     built b = build(l, mesh_text, rules_text, CLV_F32);
     if (clv_compile(&program, b.graph, NULL, &err) != CLV_OK ||
-        clv_session_new(&session, clv_graph_mesh(b.graph), NULL, &err) != CLV_OK ||
+        clv_session_new(&session, clv_graph_mesh(b.graph), &(clv_session_options){.check = 1}, &err) != CLV_OK ||
         clv_session_load(session, program, &err) != CLV_OK)
         fail_msg("%s on %s: %s", l->name, mesh_text, err.message);
     for (int i = 0; i < b.n_parameters; i++) {

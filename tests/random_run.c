@@ -80,7 +80,7 @@ static bool make(trial *t)
     clv_error err = {0};
     random_graph_build(&t->graph[0], t->spec, 0);
     t->n_programs = t->graph[0].relayout ? MAX_PROGRAMS : 1;
-    if (clv_session_new(&t->session, &t->graph[0].mesh, NULL, &err) != CLV_OK)
+    if (clv_session_new(&t->session, &t->graph[0].mesh, &(clv_session_options){.check = 1}, &err) != CLV_OK)
         return fails(t, "the session: %s", err.message);
     random_graph_free(&t->graph[0]);
     for (int p = 0; p < t->n_programs; p++)

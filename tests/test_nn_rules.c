@@ -248,7 +248,7 @@ static void train(double losses[STEPS], const char *mesh_text, const char *rules
                          CLV_OK);
     clv_model_train_step(graph, &model, &how, &(clv_adamw_options){.weight_decay = 0.1});
     if (clv_compile(&program, graph, NULL, &err) != CLV_OK ||
-        clv_session_new(&session, &mesh, &(clv_session_options){.seed = 2}, &err) != CLV_OK)
+        clv_session_new(&session, &mesh, &(clv_session_options){.seed = 2, .check = 1}, &err) != CLV_OK)
         fail_msg("%s by %s: %s", mesh_text, rules_text ? rules_text : "no rules", err.message);
     int32_t ids[B * S], labels[B * S];
     for (int i = 0; i < B * S; i++) {

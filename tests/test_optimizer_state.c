@@ -76,7 +76,7 @@ static void run(outcome *out, const char *mesh_text, const char *preset, clv_dty
     for (int i = 0; i < 4 * ROWS; i++)
         x[i] = (float)(i % 5) - 2;
     clv_dtype_convert(dtype, typed, CLV_F32, x, 4 * ROWS);
-    must(clv_session_new(&session, &mesh, &(clv_session_options){.seed = 3}, &err), &err);
+    must(clv_session_new(&session, &mesh, &(clv_session_options){.seed = 3, .check = 1}, &err), &err);
     must(clv_session_load(session, program, &err), &err);
     for (int32_t step = 1; step <= STEPS; step++) {
         read_state(out, session, dtype);

@@ -155,12 +155,12 @@ static clv_status compile_only(clv_error *err)
 
 static clv_program *ready;
 
-static clv_status run_session(clv_error *err)
+static clv_status run_with(const clv_session_options *options, clv_error *err)
 {
     static float y[2 * 4 * 8];
     clv_session *session;
     clv_binding output = {"y", y};
-    clv_status status = clv_session_new(&session, clv_program_mesh(ready), NULL, err);
+    clv_status status = clv_session_new(&session, clv_program_mesh(ready), options, err);
     if (status != CLV_OK)
         return status;
     status = clv_session_load(session, ready, err);
@@ -168,6 +168,16 @@ static clv_status run_session(clv_error *err)
         status = clv_session_run(session, ready, NULL, 0, &output, 1, err);
     clv_session_free(session);
     return status;
+}
+
+static clv_status run_session(clv_error *err)
+{
+    return run_with(NULL, err);
+}
+
+static clv_status run_watched(clv_error *err)
+{
+    return run_with(&(clv_session_options){.check = 1, .find_nonfinite = 1}, err);
 }
 
 static clv_status parse_rules(clv_error *err)
@@ -312,6 +322,7 @@ static void test_session(void **state)
     (void)state;
     assert_int_equal(build(&ready, &err), CLV_OK);
     every_allocation(run_session, "session");
+    every_allocation(run_watched, "session that checks");
     clv_program_free(ready);
 }
 

@@ -81,6 +81,7 @@ static void test_session_takes_what_is_planned(void **state)
             clv_session *session;
             clv_program *program = compile(&z, cases[c].mesh, cases[c].rules, dtypes[t], false, true);
             clv_memory m = clv_program_memory(program);
+            /* not checked: a checked session takes guard bytes too */
             must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
             must(clv_session_load(session, program, &err), &err);
             assert_int_equal(clv_session_rank_bytes(session), m.total);

@@ -51,7 +51,8 @@ static clv_program *compile(const char *mesh_text, const char *preset, int *n_ou
     return program;
 }
 
-/* What lies in memory before a run must not be what a correct run left there. */
+/* What lies in memory before a run must not be what a correct run left there. (These sessions do not check: a dropped step
+ * would be found by what it leaves unwritten, and here results must show it.) */
 static void poison(clv_session *session)
 {
     for (int l = 0; l < session->n_loaded; l++)

@@ -50,7 +50,9 @@ static clv_status run(clv_graph *graph, bool find, const void *x, const void *w,
     clv_session *session;
     *err = (clv_error){0};
     must(clv_compile(&program, graph, NULL, err), err);
-    must(clv_session_new(&session, clv_graph_mesh(graph), &(clv_session_options){.find_nonfinite = find}, err), err);
+    must(clv_session_new(&session, clv_graph_mesh(graph), &(clv_session_options){.find_nonfinite = find, .check = 1},
+                         err),
+         err);
     must(clv_session_load(session, program, err), err);
     if (w)
         must(clv_session_write(session, "w", NULL, w, err), err);
@@ -174,7 +176,9 @@ static void test_none_is_no_finding(void **state)
         clv_session *session;
         clv_binding bound[] = {{"q", q}, {"mask", mask}};
         must(clv_compile(&program, graph, NULL, &err), &err);
-        must(clv_session_new(&session, clv_graph_mesh(graph), &(clv_session_options){.find_nonfinite = 1}, &err), &err);
+        must(clv_session_new(&session, clv_graph_mesh(graph), &(clv_session_options){.find_nonfinite = 1, .check = 1},
+                             &err),
+             &err);
         must(clv_session_run(session, program, bound, 2, NULL, 0, &err), &err);
         clv_session_free(session);
         clv_program_free(program);

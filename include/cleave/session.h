@@ -33,6 +33,11 @@ typedef struct clv_session_options {
     clv_state_source *source; /**< where they come from otherwise; NULL: nowhere */
     void *source_arg;         /**< borrowed until the session ends */
     int trace;                /**< nonzero: each instruction is timed, see clv_session_instruction_seconds */
+    int check;                /**< nonzero: runs fail (CLV_ECHECK, naming op, rank and buffer) when an op writes outside
+                                   its results and workspace, leaves a part of a result unwritten, reads memory that was
+                                   given back, or wants more on a rank than was planned. Memory that holds no value is
+                                   filled with NaN, guard bytes lie behind every buffer (not counted by
+                                   clv_session_rank_bytes). For tests: results are the same, time is not */
     int find_nonfinite;       /**< nonzero: a run fails (CLV_ENONFINITE) after the first instruction whose result is
                                    infinite or NaN, naming op, tensor, rank and global index; or the input or state that
                                    held such a value before. Minus infinity is no finding where it stands for "none":

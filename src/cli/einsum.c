@@ -235,7 +235,7 @@ static clv_status run(const request *r, const clv_program *program, clv_error *e
     }
     clv_binding in[] = {{"a", data[0]}, {"b", data[1]}}, out = {"c", data[2]};
     if (status == CLV_OK)
-        status = clv_session_new(&session, &r->mesh, NULL, err);
+        status = clv_session_new(&session, &r->mesh, &(clv_session_options){.check = 1}, err);
     if (status == CLV_OK)
         status = clv_session_run(session, program, in, 2, &out, 1, err);
     if (status == CLV_OK)

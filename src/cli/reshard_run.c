@@ -152,7 +152,7 @@ clv_status clv_reshard_run(const clv_reshard_request *r, const clv_reshard_plan 
     clv_session *session = NULL;
     clv_status status = build(&program, r, plan, err);
     if (status == CLV_OK)
-        status = clv_session_new(&session, &r->mesh, NULL, err);
+        status = clv_session_new(&session, &r->mesh, &(clv_session_options){.check = 1}, err);
     if (status == CLV_OK)
         status = clv_session_load(session, program, err);
     if (status == CLV_OK) {

@@ -199,7 +199,7 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *mod
     clv_status status = ids && labels ? CLV_OK : clv_fail_memory(err, "ids", (size_t)(a->batch * a->seq) * sizeof *ids);
     if (status == CLV_OK)
         status = clv_compile(&program, graph, NULL, err);
-    clv_session_options options = {.source = clv_checkpoint_source, .source_arg = weights};
+    clv_session_options options = {.source = clv_checkpoint_source, .source_arg = weights, .check = 1};
     if (status == CLV_OK)
         status = clv_session_new(&session, clv_graph_mesh(graph), &options, err);
     if (status == CLV_OK) {

@@ -73,8 +73,10 @@ static clv_status set_up(clv_generator *g, clv_checkpoint *weights, clv_error *e
         return clv_fail(err, CLV_EINVAL, "a context of %lld; the model takes 1 to %lld positions",
                         (long long)g->options.context, (long long)most);
     CLV_TRY(make_room(g, err));
-    clv_session_options session = {
-        .threads_per_rank = g->options.threads_per_rank, .source = clv_checkpoint_source, .source_arg = weights};
+    clv_session_options session = {.threads_per_rank = g->options.threads_per_rank,
+                                   .source = clv_checkpoint_source,
+                                   .source_arg = weights,
+                                   .check = g->options.check};
     CLV_TRY(clv_session_new(&g->session, &g->mesh, &session, err));
     return compile(g, 0, err);
 }

@@ -16,6 +16,7 @@ typedef struct clv_generator_options {
     int64_t context;      /* positions of the KV cache, for each; 0: the model's maximum */
     clv_dtype dtype;
     int threads_per_rank;
+    bool check; /* as clv_session_options says it */
 } clv_generator_options;
 
 typedef struct clv_generator clv_generator;

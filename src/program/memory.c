@@ -89,6 +89,7 @@ static void share_in_place(clv_program *program)
 typedef struct piece {
     int64_t bytes, offset;
     int first, last;
+    int order; /* among equals */
     int64_t *result;
 } piece;
 
@@ -99,7 +100,7 @@ static int by_falling_size(const void *a, const void *b)
         return x->bytes < y->bytes ? 1 : -1;
     if (x->first != y->first)
         return x->first < y->first ? -1 : 1;
-    return x->result < y->result ? -1 : x->result > y->result;
+    return x->order < y->order ? -1 : x->order > y->order;
 }
 
 static int by_offset(const void *a, const void *b)
@@ -248,46 +249,85 @@ static clv_status place_by_time(piece *pieces, int n, clv_error *err)
     return CLV_OK;
 }
 
-static int collect_pieces(clv_program *program, piece *pieces)
+static void add_piece(piece *pieces, int *n, int64_t bytes, int first, int last, int64_t *result)
+{
+    pieces[*n] = (piece){.bytes = bytes, .first = first, .last = last, .order = *n, .result = result};
+    ++*n;
+}
+
+static int collect_pieces(const clv_region_plan *plan, const clv_program *program, int64_t behind, piece *pieces)
 {
     int n = 0;
     for (int b = 0; b < program->n_buffers; b++) {
-        clv_buffer *buffer = &program->buffers[b];
-        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->bytes > 0)
-            pieces[n++] = (piece){
-                .bytes = buffer->bytes, .first = buffer->first, .last = buffer->last, .result = &buffer->offset};
+        const clv_buffer *buffer = &program->buffers[b];
+        if (buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->bytes + behind > 0)
+            add_piece(pieces, &n, buffer->bytes + behind, buffer->first, buffer->last, &plan->buffer[b]);
     }
     for (int i = 0; i < program->n_instructions; i++) {
-        clv_instruction *instruction = &program->instructions[i];
-        instruction->workspace_bytes = round_up(instruction->workspace_bytes);
-        if (instruction->workspace_bytes > 0)
-            pieces[n++] = (piece){
-                .bytes = instruction->workspace_bytes, .first = i, .last = i, .result = &instruction->workspace_offset};
+        int64_t bytes = program->instructions[i].workspace_bytes;
+        if (bytes > 0)
+            add_piece(pieces, &n, bytes + behind, i, i, &plan->workspace[i]);
     }
     return n;
 }
 
-clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
+static clv_status place(clv_region_plan *plan, const clv_program *program, int64_t behind, clv_error *err)
 {
-    find_lifetimes(program);
-    share_in_place(program);
     enum { MANY = 4096 };
     size_t most = (size_t)program->n_buffers + (size_t)program->n_instructions + 1;
     piece *pieces = calloc(most, sizeof *pieces);
     if (!pieces)
         return clv_fail_memory(err, "the memory plan", most * sizeof *pieces);
-    int n = collect_pieces(program, pieces);
+    int n = collect_pieces(plan, program, behind, pieces);
     clv_status status = n > MANY ? place_by_time(pieces, n, err) : place_by_size(pieces, n, err);
-    program->region_bytes = 0;
+    plan->bytes = 0;
     for (int i = 0; i < n; i++) {
         *pieces[i].result = pieces[i].offset;
         int64_t end = pieces[i].offset + pieces[i].bytes;
-        program->region_bytes = end > program->region_bytes ? end : program->region_bytes;
+        plan->bytes = end > plan->bytes ? end : plan->bytes;
     }
     free(pieces);
-    CLV_TRY(status);
-    program->region_bytes = (program->region_bytes + CLV_REGION_ALIGN - 1) / CLV_REGION_ALIGN * CLV_REGION_ALIGN;
+    plan->bytes = (plan->bytes + CLV_REGION_ALIGN - 1) / CLV_REGION_ALIGN * CLV_REGION_ALIGN;
+    return status;
+}
+
+void clv_region_plan_free(clv_region_plan *plan)
+{
+    free(plan->buffer);
+    free(plan->workspace);
+    *plan = (clv_region_plan){0};
+}
+
+clv_status clv_program_lay_out(clv_region_plan *out, const clv_program *program, int64_t behind, clv_error *err)
+{
+    clv_region_plan plan = {.buffer = calloc((size_t)program->n_buffers + 1, sizeof *plan.buffer),
+                            .workspace = calloc((size_t)program->n_instructions + 1, sizeof *plan.workspace)};
+    clv_status status = plan.buffer && plan.workspace
+                            ? place(&plan, program, behind, err)
+                            : clv_fail_memory(err, "the memory plan", (size_t)program->n_buffers * sizeof *plan.buffer);
+    for (int b = 0; status == CLV_OK && b < program->n_buffers; b++)
+        plan.buffer[b] = plan.buffer[clv_program_root(program, b)];
+    if (status != CLV_OK) {
+        clv_region_plan_free(&plan);
+        return status;
+    }
+    *out = plan;
+    return CLV_OK;
+}
+
+clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
+{
+    clv_region_plan plan;
+    find_lifetimes(program);
+    share_in_place(program);
+    for (int i = 0; i < program->n_instructions; i++)
+        program->instructions[i].workspace_bytes = round_up(program->instructions[i].workspace_bytes);
+    CLV_TRY(clv_program_lay_out(&plan, program, 0, err));
+    program->region_bytes = plan.bytes;
     for (int b = 0; b < program->n_buffers; b++)
-        program->buffers[b].offset = program->buffers[clv_program_root(program, b)].offset;
+        program->buffers[b].offset = plan.buffer[b];
+    for (int i = 0; i < program->n_instructions; i++)
+        program->instructions[i].workspace_offset = plan.workspace[i];
+    clv_region_plan_free(&plan);
     return CLV_OK;
 }

@@ -97,6 +97,18 @@ bool clv_program_sole_reader(const clv_program *program, const clv_instruction *
 /* Lays out the region: lifetimes, sharing in place where the op allows it, offsets. Called once, by clv_compile. */
 clv_status clv_program_plan_memory(clv_program *program, clv_error *err);
 
+/* Where buffers and workspaces lie in a region. */
+typedef struct clv_region_plan {
+    int64_t bytes;
+    int64_t *buffer;    /* [n_buffers] offsets */
+    int64_t *workspace; /* [n_instructions] */
+} clv_region_plan;
+
+/* Lays the region out anew with `behind` free bytes, a multiple of CLV_BUFFER_ALIGN, behind every buffer and workspace.
+ * Free with clv_region_plan_free. */
+clv_status clv_program_lay_out(clv_region_plan *out, const clv_program *program, int64_t behind, clv_error *err);
+void clv_region_plan_free(clv_region_plan *plan);
+
 /* Verifies the program: buffers written before they are read, layouts of steps, no two live buffers overlap, groups. */
 clv_status clv_program_check(const clv_program *program, clv_error *err);
 

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/wait.h"
+#include "runtime/check.h"
 #include "runtime/finite.h"
 #include "tensor/view.h"
 
@@ -148,17 +149,28 @@ static clv_status run_step(const rank_state *r, const clv_instruction *instructi
     return status;
 }
 
+void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV_MAX_OUT], const clv_loaded *loaded, int rank,
+                         const clv_instruction *instruction)
+{
+    for (int i = 0; i < instruction->n_in; i++)
+        in[i] = instruction->in[i] < 0 ? (clv_view){0} : *clv_loaded_view(loaded, rank, instruction->in[i]);
+    for (int o = 0; o < instruction->n_out; o++)
+        out[o] = *clv_loaded_view(loaded, rank, instruction->out[o]);
+}
+
+static char *workspace_of(const rank_state *r, const clv_instruction *instruction)
+{
+    int i = (int)(instruction - r->loaded->program->instructions);
+    char *region = r->loaded->region[r->rank];
+    return region +
+           (r->loaded->check ? clv_check_workspace_offset(r->loaded->check, i) : instruction->workspace_offset);
+}
+
 static clv_status run_op(const rank_state *r, const clv_instruction *instruction, clv_error *err)
 {
     clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
-    for (int i = 0; i < instruction->n_in; i++)
-        in[i] = instruction->in[i] < 0 ? (clv_view){0} : *view_of(r, r->rank, instruction->in[i]);
-    for (int o = 0; o < instruction->n_out; o++)
-        out[o] = *view_of(r, r->rank, instruction->out[o]);
-    clv_call call = {.op = instruction->op,
-                     .in = in,
-                     .out = out,
-                     .workspace = (char *)r->loaded->region[r->rank] + instruction->workspace_offset};
+    clv_loaded_operands(in, out, r->loaded, r->rank, instruction);
+    clv_call call = {.op = instruction->op, .in = in, .out = out, .workspace = workspace_of(r, instruction)};
     clv_error why = {0};
     clv_status status = instruction->op->def->run[CLV_CPU](&call, &why);
     if (status != CLV_OK)
@@ -176,6 +188,8 @@ clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_r
         const clv_instruction *instruction = &program->instructions[i];
         clv_nonfinite before = {.buffer = -1};
         clv_comm_note(comm, instruction->name);
+        if (loaded->check)
+            CLV_TRY(clv_check_before(loaded, rank, i, err));
         if (loaded->lowest)
             CLV_TRY(clv_finite_before(&before, loaded, rank, i, err));
         int64_t start = loaded->instruction_ns ? clv_now_ns() : 0;
@@ -184,6 +198,8 @@ clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_r
             loaded->instruction_ns[(int64_t)rank * program->n_instructions + i] += clv_now_ns() - start;
         if (loaded->lowest)
             CLV_TRY(clv_finite_after(&before, loaded, rank, i, err));
+        if (loaded->check)
+            CLV_TRY(clv_check_after(loaded, rank, i, err));
     }
     return CLV_OK;
 }

@@ -15,11 +15,16 @@ typedef struct clv_loaded {
     void **peers;            /* [n_ranks * n_ranks] a rank's scratch for its group's buffers */
     int64_t *instruction_ns; /* [n_ranks * n_instructions] spent so far; NULL: not traced */
     bool *lowest;            /* [n_buffers] as finite.h says; NULL: results may be infinite or NaN */
+    struct clv_check *check; /* check.h; NULL: not checked */
     int64_t runs;
 } clv_loaded;
 
 /* Buffer b on a rank. */
 const clv_view *clv_loaded_view(const clv_loaded *loaded, int rank, int b);
+
+/* The views of an instruction's operands (zeroed where absent) and results on a rank. */
+void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV_MAX_OUT], const clv_loaded *loaded, int rank,
+                         const clv_instruction *instruction);
 
 /* Where a rank's time went, nanoseconds. */
 typedef struct clv_rank_times {

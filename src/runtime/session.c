@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "base/pages.h"
 #include "base/wait.h"
+#include "runtime/check.h"
 #include "runtime/finite.h"
+#include "runtime/guard.h"
 #include "tensor/view.h"
 
 /* ---- opening and closing ---- */
@@ -27,6 +29,7 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
     session->source_arg = options->source_arg;
     session->trace = options->trace != 0;
     session->find_nonfinite = options->find_nonfinite != 0;
+    session->check = options->check != 0;
     session->times = calloc((size_t)session->n_ranks, sizeof *session->times);
     clv_team_options team = {.threads_per_rank = options->threads_per_rank > 0 ? options->threads_per_rank : 1,
                              .pin = options->no_pinning ? 0 : -1,
@@ -51,6 +54,7 @@ static void free_loaded(clv_loaded *loaded)
     free(loaded->peers);
     free(loaded->instruction_ns);
     free(loaded->lowest);
+    clv_check_free(loaded->check);
     free(loaded);
 }
 
@@ -128,11 +132,16 @@ static clv_status allocate(clv_loaded *loaded, const clv_session *session, const
     if (!loaded->region || !loaded->views || !loaded->group_set || !loaded->peers ||
         (session->trace && !loaded->instruction_ns) || (session->find_nonfinite && !loaded->lowest))
         return clv_fail_memory(err, "a loaded program", n_views * sizeof *loaded->views);
-    size_t bytes = program->region_bytes > 0 ? (size_t)program->region_bytes : CLV_REGION_ALIGN;
+    if (session->check)
+        CLV_TRY(clv_check_new(&loaded->check, program, n_ranks, err));
+    int64_t planned = loaded->check ? clv_check_region_bytes(loaded->check) : program->region_bytes;
+    size_t bytes = planned > 0 ? (size_t)planned : CLV_REGION_ALIGN;
     for (int r = 0; r < n_ranks; r++) { /* not touched here: pages go where the rank that writes them first runs */
         loaded->region[r] = clv_pages_alloc(CLV_REGION_ALIGN, bytes);
         if (!loaded->region[r])
             return clv_fail_memory(err, "a rank's region of buffers", bytes);
+        if (loaded->check)
+            clv_guard_fill(loaded->region[r], planned);
     }
     return CLV_OK;
 }
@@ -145,8 +154,10 @@ clv_status clv_session_map(clv_session *session, clv_loaded *loaded, clv_error *
         clv_named_state *state = NULL;
         if (root->kind == CLV_BUFFER_STATE)
             CLV_TRY(clv_session_find_state(&state, session, root->name, err));
+        int64_t offset =
+            loaded->check ? clv_check_buffer_offset(loaded->check, (int)(root - program->buffers)) : root->offset;
         for (int r = 0; r < session->n_ranks; r++) {
-            void *base = state ? state->data[r] : (char *)loaded->region[r] + root->offset;
+            void *base = state ? state->data[r] : (char *)loaded->region[r] + offset;
             loaded->views[(int64_t)r * program->n_buffers + b] = clv_buffer_view(buffer, &session->mesh, r, base);
         }
     }
@@ -284,8 +295,15 @@ static void copy_outputs(const run_job *job, int rank)
 static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     const run_job *job = arg;
+    bool check = job->loaded->check != NULL;
+    if (check)
+        CLV_TRY(clv_check_idle(job->loaded, rank, err));
     bind_inputs(job, rank);
+    if (check)
+        CLV_TRY(clv_check_begin(job->loaded, rank, err));
     CLV_TRY(clv_execute(job->loaded, rank, comm, &job->session->times[rank], err));
+    if (check)
+        CLV_TRY(clv_check_end(job->loaded, rank, err));
     copy_outputs(job, rank);
     return CLV_OK;
 }

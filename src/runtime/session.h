@@ -20,7 +20,7 @@ struct clv_session {
     uint64_t seed;
     clv_state_source *source;
     void *source_arg;
-    bool trace, find_nonfinite;
+    bool trace, find_nonfinite, check;
     clv_team *team;
     int64_t rank_bytes; /* allocated for each rank */
     int n_group_sets;   /* distinct, of the programs loaded */

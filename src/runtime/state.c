@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/pages.h"
+#include "runtime/guard.h"
 #include "runtime/session.h"
 #include "tensor/view.h"
 
@@ -37,10 +38,17 @@ bool clv_session_first_holder(const clv_layout *layout, const clv_mesh *mesh, co
     return true;
 }
 
-static void free_data(void **data, int n_ranks)
+/* Guard bytes before and behind the state of a session that checks. */
+static int64_t guard_of(const clv_session *session)
 {
-    for (int r = 0; data && r < n_ranks; r++)
-        free(data[r]);
+    return session->check ? CLV_GUARD_BYTES : 0;
+}
+
+static void free_data(void **data, const clv_session *session)
+{
+    for (int r = 0; data && r < session->n_ranks; r++)
+        if (data[r])
+            free((char *)data[r] - guard_of(session));
     free(data);
 }
 
@@ -48,7 +56,7 @@ void clv_session_free_states(clv_session *session)
 {
     for (int i = 0; i < session->n_states; i++) {
         free(session->states[i].name);
-        free_data(session->states[i].data, session->n_ranks);
+        free_data(session->states[i].data, session);
     }
     free(session->states);
 }
@@ -57,14 +65,20 @@ void clv_session_free_states(clv_session *session)
 static clv_status allocate(void ***out, const clv_session *session, const clv_type *type, const clv_layout *layout,
                            clv_error *err)
 {
-    size_t bytes = (size_t)clv_shard_bytes(type, layout);
-    bytes = bytes > 0 ? bytes : CLV_BUFFER_ALIGN;
+    int64_t planned = clv_shard_bytes(type, layout), guard = guard_of(session);
+    size_t bytes = planned > 0 || guard > 0 ? (size_t)(planned + 2 * guard) : CLV_BUFFER_ALIGN;
     void **data = calloc((size_t)session->n_ranks, sizeof *data);
-    for (int r = 0; data && r < session->n_ranks; r++)
-        if (!(data[r] = clv_pages_alloc(CLV_BUFFER_ALIGN, bytes))) {
-            free_data(data, session->n_ranks);
+    for (int r = 0; data && r < session->n_ranks; r++) {
+        char *base = clv_pages_alloc(CLV_BUFFER_ALIGN, bytes);
+        if (!base) {
+            free_data(data, session);
             data = NULL;
+            break;
         }
+        if (session->check)
+            clv_guard_fill(base, (int64_t)bytes);
+        data[r] = base + guard;
+    }
     if (!data)
         return clv_fail_memory(err, "state", bytes);
     *out = data;
@@ -141,7 +155,7 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
     CLV_TRY(allocate(&state->data, session, &state->type, &state->layout, err));
     state->name = malloc(strlen(buffer->name) + 1);
     if (!state->name) {
-        free_data(state->data, session->n_ranks);
+        free_data(state->data, session);
         return clv_fail_memory(err, "a state's name", strlen(buffer->name));
     }
     memcpy(state->name, buffer->name, strlen(buffer->name) + 1);
@@ -190,7 +204,7 @@ static clv_status move_state(clv_session *session, clv_named_state *state, const
     clv_status status = clv_team_run(session->team, move_rank, &job, err);
     if (status != CLV_OK)
         return status; /* the team is poisoned and a rank may be late: the new buffers are left to the process */
-    free_data(state->data, session->n_ranks);
+    free_data(state->data, session);
     session->rank_bytes += clv_shard_bytes(&state->type, to) - clv_shard_bytes(&state->type, &state->layout);
     state->data = data;
     state->layout = *to;

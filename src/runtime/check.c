@@ -1,0 +1,366 @@
+/* check.c - see check.h. */
+#include "runtime/check.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "runtime/guard.h"
+
+/* Values up to this are summed again after every instruction; of larger ones, as many of the bytes behind them are looked at. */
+enum { SMALL_BYTES = 2048 };
+
+/* What the memory of a root buffer holds on a rank. */
+typedef struct record {
+    bool live;
+    int holds; /* the buffer, one of those that share the root's memory */
+    int64_t bytes;
+    uint64_t sum;
+} record;
+
+struct clv_check {
+    clv_region_plan plan;
+    int n_ranks, n_buffers;
+    bool *made;      /* [n_buffers] by an instruction, not another buffer seen under another layout */
+    record *records; /* [n_ranks * n_buffers] of roots */
+    int *live;       /* [n_ranks * n_buffers] the live roots of each rank, in no order */
+    int *n_live;     /* [n_ranks] */
+};
+
+/* One rank's look at one place of the program. */
+typedef struct look {
+    const clv_loaded *loaded;
+    const clv_program *program;
+    int rank;
+    int instruction; /* -1: none */
+    const char *who; /* may be at fault, as the messages say it */
+    record *records; /* the rank's */
+    int *live, *n_live;
+} look;
+
+static look look_at(const clv_loaded *loaded, int rank, int instruction, const char *who)
+{
+    const clv_check *c = loaded->check;
+    return (look){.loaded = loaded,
+                  .program = loaded->program,
+                  .rank = rank,
+                  .instruction = instruction,
+                  .who = who,
+                  .records = c->records + (int64_t)rank * c->n_buffers,
+                  .live = c->live + (int64_t)rank * c->n_buffers,
+                  .n_live = &c->n_live[rank]};
+}
+
+/* ---- making ---- */
+
+void clv_check_free(clv_check *check)
+{
+    if (!check)
+        return;
+    clv_region_plan_free(&check->plan);
+    free(check->made);
+    free(check->records);
+    free(check->live);
+    free(check->n_live);
+    free(check);
+}
+
+clv_status clv_check_new(clv_check **out, const clv_program *program, int n_ranks, clv_error *err)
+{
+    CLV_TRY(clv_program_check(program, err));
+    clv_check *c = calloc(1, sizeof *c);
+    if (!c)
+        return clv_fail_memory(err, "a check", sizeof *c);
+    size_t n = (size_t)n_ranks * (size_t)program->n_buffers + 1;
+    *c = (clv_check){.n_ranks = n_ranks,
+                     .n_buffers = program->n_buffers,
+                     .made = calloc((size_t)program->n_buffers + 1, sizeof *c->made),
+                     .records = calloc(n, sizeof *c->records),
+                     .live = calloc(n, sizeof *c->live),
+                     .n_live = calloc((size_t)n_ranks, sizeof *c->n_live)};
+    clv_status status = c->made && c->records && c->live && c->n_live
+                            ? clv_program_lay_out(&c->plan, program, CLV_GUARD_BYTES, err)
+                            : clv_fail_memory(err, "a check", n * sizeof *c->records);
+    if (status != CLV_OK) {
+        clv_check_free(c);
+        return status;
+    }
+    for (int i = 0; i < program->n_instructions; i++)
+        for (int o = 0; o < program->instructions[i].n_out; o++)
+            c->made[program->instructions[i].out[o]] = true;
+    *out = c;
+    return CLV_OK;
+}
+
+int64_t clv_check_region_bytes(const clv_check *check)
+{
+    return CLV_REGION_ALIGN + check->plan.bytes;
+}
+
+int64_t clv_check_buffer_offset(const clv_check *check, int b)
+{
+    return CLV_GUARD_BYTES + check->plan.buffer[b];
+}
+
+int64_t clv_check_workspace_offset(const clv_check *check, int instruction)
+{
+    return CLV_GUARD_BYTES + check->plan.workspace[instruction];
+}
+
+/* ---- failing ---- */
+
+static clv_status fail(const look *l, clv_error *err, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+static clv_status fail(const look *l, clv_error *err, const char *format, ...)
+{
+    const char *where = l->instruction < 0 ? "outside of any op" : l->program->instructions[l->instruction].name;
+    char text[400];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return clv_fail_at(err, CLV_ECHECK, l->rank, where, "rank %d, %s: %s", l->rank, where, text);
+}
+
+typedef struct description {
+    char text[256];
+} description;
+
+static description describe(const look *l, int buffer)
+{
+    description d;
+    clv_buffer_describe(d.text, sizeof d.text, l->program, buffer);
+    return d;
+}
+
+/* ---- memory ---- */
+
+static int64_t bytes_of(const clv_view *view)
+{
+    return clv_view_elems(view) * (int64_t)clv_dtype_size(view->dtype);
+}
+
+static char *at(const look *l, int root)
+{
+    return clv_loaded_view(l->loaded, l->rank, root)->data;
+}
+
+/* What lies behind the value of a root, if it has `bytes`, is poison: all of it, or the first SMALL_BYTES. */
+static clv_status check_behind(const look *l, int root, int64_t bytes, bool all, clv_error *err)
+{
+    int64_t rest = l->program->buffers[root].bytes + CLV_GUARD_BYTES - bytes;
+    int64_t broken = clv_guard_first_broken(at(l, root) + bytes, all || rest < SMALL_BYTES ? rest : SMALL_BYTES);
+    if (broken < 0)
+        return CLV_OK;
+    return fail(l, err, "%s wrote behind the end of %s: byte %lld after its %lld", l->who,
+                describe(l, l->records[root].live ? l->records[root].holds : root).text, (long long)broken,
+                (long long)bytes);
+}
+
+static clv_status check_before_it(const look *l, int root, clv_error *err)
+{
+    int64_t broken = clv_guard_first_broken(at(l, root) - CLV_GUARD_BYTES, CLV_GUARD_BYTES);
+    if (broken < 0)
+        return CLV_OK;
+    return fail(l, err, "%s wrote before the beginning of %s", l->who, describe(l, root).text);
+}
+
+/* A live root holds what was written and nothing behind it; a large one is summed only if `whole`. */
+static clv_status check_root(const look *l, int root, bool whole, clv_error *err)
+{
+    const record *r = &l->records[root];
+    if ((whole || r->bytes <= SMALL_BYTES) && clv_guard_sum(at(l, root), r->bytes) != r->sum)
+        return fail(l, err, "%s changed %s, which it does not write", l->who, describe(l, r->holds).text);
+    if (l->program->buffers[root].kind == CLV_BUFFER_STATE)
+        CLV_TRY(check_before_it(l, root, err));
+    return check_behind(l, root, r->bytes, whole, err);
+}
+
+/* Notes that a root now holds the value of buffer b. */
+static void hold(const look *l, int root, int b)
+{
+    record *r = &l->records[root];
+    int64_t bytes = bytes_of(clv_loaded_view(l->loaded, l->rank, b));
+    if (!r->live)
+        l->live[(*l->n_live)++] = root;
+    *r = (record){.live = true, .holds = b, .bytes = bytes, .sum = clv_guard_sum(at(l, root), bytes)};
+}
+
+/* Poisons the root in place k of the list of live ones; the last takes its place. State stays as it is. */
+static void drop(const look *l, int k)
+{
+    record *r = &l->records[l->live[k]];
+    if (l->program->buffers[l->live[k]].kind != CLV_BUFFER_STATE)
+        clv_guard_fill(at(l, l->live[k]), r->bytes);
+    r->live = false;
+    l->live[k] = l->live[--*l->n_live];
+}
+
+static char *workspace(const look *l)
+{
+    return (char *)l->loaded->region[l->rank] + clv_check_workspace_offset(l->loaded->check, l->instruction);
+}
+
+/* ---- the run ---- */
+
+static clv_status check_all(const look *l, clv_error *err)
+{
+    for (int k = 0; k < *l->n_live; k++)
+        CLV_TRY(check_root(l, l->live[k], true, err));
+    return CLV_OK;
+}
+
+/* All of the region between the live roots is poison; these are sorted by address. */
+static clv_status check_gaps(const look *l, clv_error *err)
+{
+    char *from = l->loaded->region[l->rank], *end = from + clv_check_region_bytes(l->loaded->check);
+    for (int i = 1; i < *l->n_live; i++)
+        for (int k = i; k > 0 && at(l, l->live[k]) < at(l, l->live[k - 1]); k--) {
+            int swap = l->live[k];
+            l->live[k] = l->live[k - 1];
+            l->live[k - 1] = swap;
+        }
+    for (int k = 0; k <= *l->n_live; k++) {
+        char *to = k < *l->n_live ? at(l, l->live[k]) : end;
+        if (clv_guard_first_broken(from, to - from) >= 0)
+            return fail(l, err, "%s wrote into memory that held no value", l->who);
+        from = k < *l->n_live ? to + l->records[l->live[k]].bytes : end;
+    }
+    return CLV_OK;
+}
+
+clv_status clv_check_idle(const clv_loaded *loaded, int rank, clv_error *err)
+{
+    look l = look_at(loaded, rank, -1, "something outside of the run");
+    CLV_TRY(check_all(&l, err));
+    while (*l.n_live > 0)
+        drop(&l, *l.n_live - 1);
+    return check_gaps(&l, err);
+}
+
+clv_status clv_check_begin(const clv_loaded *loaded, int rank, clv_error *err)
+{
+    look l = look_at(loaded, rank, -1, "binding the inputs");
+    for (int b = 0; b < l.program->n_buffers; b++)
+        if (l.program->buffers[b].kind != CLV_BUFFER_TEMP) {
+            hold(&l, b, b);
+            CLV_TRY(check_root(&l, b, true, err));
+        }
+    for (int k = *l.n_live - 1; k >= 0; k--) /* inputs that nobody reads */
+        if (l.program->buffers[l.live[k]].last < 0)
+            drop(&l, k);
+    return CLV_OK;
+}
+
+/* Every rank uses what was planned for the largest shard. */
+static clv_status check_wants(const look *l, const clv_instruction *instruction, clv_error *err)
+{
+    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
+    clv_loaded_operands(in, out, l->loaded, l->rank, instruction);
+    for (int k = 0; k < instruction->n_in + instruction->n_out; k++) {
+        bool is_in = k < instruction->n_in;
+        int b = is_in ? instruction->in[k] : instruction->out[k - instruction->n_in];
+        int64_t bytes = bytes_of(is_in ? &in[k] : &out[k - instruction->n_in]);
+        if (b >= 0 && bytes > l->program->buffers[clv_program_root(l->program, b)].bytes)
+            return fail(l, err, "%s has %lld bytes on this rank, %lld are planned", describe(l, b).text,
+                        (long long)bytes, (long long)l->program->buffers[clv_program_root(l->program, b)].bytes);
+    }
+    if (!instruction->op || !instruction->op->def->workspace)
+        return CLV_OK;
+    int64_t wanted = (int64_t)instruction->op->def->workspace(instruction->op, in, out);
+    if (wanted > instruction->workspace_bytes)
+        return fail(l, err, "it wants a workspace of %lld bytes on this rank, %lld are planned", (long long)wanted,
+                    (long long)instruction->workspace_bytes);
+    return CLV_OK;
+}
+
+static clv_status check_operand(const look *l, int b, clv_error *err)
+{
+    int root = clv_program_root(l->program, b);
+    const record *r = &l->records[root];
+    if (!r->live)
+        return fail(l, err, "it reads %s, whose memory was given back", describe(l, b).text);
+    if (r->holds != b && (b == root || l->loaded->check->made[b]))
+        return fail(l, err, "it reads %s, whose memory holds %s by now", describe(l, b).text,
+                    describe(l, r->holds).text);
+    return check_root(l, root, true, err);
+}
+
+clv_status clv_check_before(const clv_loaded *loaded, int rank, int i, clv_error *err)
+{
+    look l = look_at(loaded, rank, i, "an op before it");
+    const clv_instruction *instruction = &l.program->instructions[i];
+    CLV_TRY(check_wants(&l, instruction, err));
+    for (int k = 0; k < instruction->n_in; k++)
+        if (instruction->in[k] >= 0)
+            CLV_TRY(check_operand(&l, instruction->in[k], err));
+    for (int o = 0; o < instruction->n_out; o++) {
+        int root = clv_program_root(l.program, instruction->out[o]);
+        if (!l.records[root].live &&
+            clv_guard_first_broken(at(&l, root), l.program->buffers[root].bytes + CLV_GUARD_BYTES) >= 0)
+            return fail(&l, err, "the memory that %s takes is in use, or an op before wrote into it",
+                        describe(&l, instruction->out[o]).text);
+    }
+    if (instruction->workspace_bytes > 0 &&
+        clv_guard_first_broken(workspace(&l), instruction->workspace_bytes + CLV_GUARD_BYTES) >= 0)
+        return fail(&l, err, "the memory of its workspace is in use, or an op before wrote into it");
+    return CLV_OK;
+}
+
+static clv_status check_result(const look *l, int b, clv_error *err)
+{
+    int root = clv_program_root(l->program, b);
+    const record before = l->records[root];
+    const clv_view *view = clv_loaded_view(l->loaded, l->rank, b);
+    int64_t bytes = bytes_of(view), old = before.live ? before.bytes : 0;
+    CLV_TRY(check_behind(l, root, bytes > old ? bytes : old, true, err));
+    int64_t unwritten = before.live ? -1 : clv_guard_first_unwritten(view->dtype, view->data, clv_view_elems(view));
+    if (unwritten >= 0)
+        return fail(l, err, "it left element %lld of %s unwritten", (long long)unwritten, describe(l, b).text);
+    if (old > bytes)
+        clv_guard_fill(at(l, root) + bytes, old - bytes);
+    hold(l, root, b);
+    return CLV_OK;
+}
+
+static bool writes(const look *l, const clv_instruction *instruction, int root)
+{
+    bool does = false;
+    for (int o = 0; o < instruction->n_out; o++)
+        does = does || clv_program_root(l->program, instruction->out[o]) == root;
+    return does;
+}
+
+clv_status clv_check_after(const clv_loaded *loaded, int rank, int i, clv_error *err)
+{
+    look l = look_at(loaded, rank, i, "it");
+    const clv_instruction *instruction = &l.program->instructions[i];
+    int64_t room = instruction->workspace_bytes;
+    if (clv_guard_first_broken(loaded->region[rank], CLV_GUARD_BYTES) >= 0)
+        return fail(&l, err, "it wrote before the beginning of the region");
+    if (room > 0 && clv_guard_first_broken(workspace(&l) + room, CLV_GUARD_BYTES) >= 0)
+        return fail(&l, err, "it wrote behind the end of its workspace of %lld bytes", (long long)room);
+    if (room > 0)
+        clv_guard_fill(workspace(&l), room);
+    for (int k = 0; k < *l.n_live; k++)
+        if (!writes(&l, instruction, l.live[k]))
+            CLV_TRY(check_root(&l, l.live[k], l.program->buffers[l.live[k]].last == i, err));
+    for (int o = 0; o < instruction->n_out; o++)
+        CLV_TRY(check_result(&l, instruction->out[o], err));
+    for (int k = *l.n_live - 1; k >= 0; k--)
+        if (l.program->buffers[l.live[k]].last == i)
+            drop(&l, k);
+    return CLV_OK;
+}
+
+clv_status clv_check_end(const clv_loaded *loaded, int rank, clv_error *err)
+{
+    look l = look_at(loaded, rank, -1, "an op");
+    CLV_TRY(check_all(&l, err));
+    for (int k = *l.n_live - 1; k >= 0; k--)
+        if (l.program->buffers[l.live[k]].kind == CLV_BUFFER_STATE)
+            drop(&l, k);
+    return check_gaps(&l, err);
+}

@@ -1,0 +1,75 @@
+/* guard.c - see guard.h. */
+#include "runtime/guard.h"
+
+#include <string.h>
+
+/* By address, so that elements of every dtype see the same 16 bits. */
+static const unsigned char pattern[2] = {0xfd, 0x7f};
+static const uint64_t words = UINT64_C(0x7ffd7ffd7ffd7ffd);
+
+static unsigned char byte_at(const unsigned char *p)
+{
+    return pattern[(uintptr_t)p & 1u];
+}
+
+void clv_guard_fill(void *at, int64_t bytes)
+{
+    unsigned char *p = at, *end = p + bytes;
+    while (p < end && ((uintptr_t)p & 7u) != 0)
+        *p = byte_at(p), p++;
+    for (; end - p >= 8; p += 8)
+        memcpy(p, &words, 8);
+    for (; p < end; p++)
+        *p = byte_at(p);
+}
+
+int64_t clv_guard_first_broken(const void *at, int64_t bytes)
+{
+    enum { BLOCK = 64 };
+    const unsigned char *first = at, *p = first, *end = first + bytes;
+    for (; p < end && ((uintptr_t)p & 7u) != 0; p++)
+        if (*p != byte_at(p))
+            return p - first;
+    for (; end - p >= BLOCK; p += BLOCK) {
+        uint64_t differ = 0, w[BLOCK / 8];
+        memcpy(w, p, BLOCK);
+        for (int i = 0; i < BLOCK / 8; i++)
+            differ |= w[i] ^ words;
+        if (differ != 0)
+            break;
+    }
+    for (; p < end; p++)
+        if (*p != byte_at(p))
+            return p - first;
+    return -1;
+}
+
+int64_t clv_guard_first_unwritten(clv_dtype dtype, const void *at, int64_t elems)
+{
+    size_t size = clv_dtype_size(dtype);
+    const char *p = at;
+    for (int64_t i = 0; size > 1 && i < elems; i++, p += size)
+        if (memcmp(p, &words, size) == 0)
+            return i;
+    return -1;
+}
+
+uint64_t clv_guard_sum(const void *at, int64_t bytes)
+{
+    /* Multiplying by an odd number and xor can be undone, so one changed word changes its lane. */
+    enum { LANES = 4 };
+    static const uint64_t odd = UINT64_C(0x9e3779b97f4a7c15);
+    const char *p = at;
+    uint64_t lane[LANES] = {1, 2, 3, 4}, sum = (uint64_t)bytes;
+    for (; bytes >= 8 * LANES; bytes -= 8 * LANES, p += 8 * LANES)
+        for (int l = 0; l < LANES; l++) {
+            uint64_t w;
+            memcpy(&w, p + 8 * l, 8);
+            lane[l] = (lane[l] ^ w) * odd;
+        }
+    for (int l = 0; l < LANES; l++)
+        sum = (sum ^ lane[l]) * odd;
+    for (; bytes > 0; bytes--, p++)
+        sum = (sum ^ (unsigned char)*p) * odd;
+    return sum ^ sum >> 32;
+}

@@ -1,0 +1,24 @@
+/* guard.h - memory that nothing should touch: filled with a pattern that shows when it is read or written. */
+#ifndef CLEAVE_RUNTIME_GUARD_H
+#define CLEAVE_RUNTIME_GUARD_H
+
+#include <stdint.h>
+
+#include "cleave/dtype.h"
+
+enum { CLV_GUARD_BYTES = 128 }; /* before and behind a buffer; keeps the alignment of buffers */
+
+/* Fills bytes with 0x7ffd, 16 bits at a time: NaN in every float dtype, an index out of every range in integers. */
+void clv_guard_fill(void *at, int64_t bytes);
+
+/* The first byte that is not so any more; -1: all are. */
+int64_t clv_guard_first_broken(const void *at, int64_t bytes);
+
+/* The first element that is the pattern alone, so was never written; -1: none, or a dtype of one byte, where it may be a
+ * value. */
+int64_t clv_guard_first_unwritten(clv_dtype dtype, const void *at, int64_t elems);
+
+/* A sum that changes with any one word; no signature. */
+uint64_t clv_guard_sum(const void *at, int64_t bytes);
+
+#endif
