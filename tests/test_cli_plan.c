@@ -444,7 +444,8 @@ static void test_causes(void **state)
         {"--block ffn --mesh X=2,Y=4 --rules gspmd-2d", "dot_general", "all_gather",
          "dot_general is split by batch over X, ffn over Y; up.weight is stated as split by width over X, ffn over Y, "
          "by "
-         "the rules gspmd-2d; the input of the product is stated as split by batch over X, by the rules gspmd-2d",
+         "the rules gspmd-2d; the input of the feed-forward part is stated as split by batch over X, by the rules "
+         "gspmd-2d",
          "operand", "gspmd-2d"},
         {"--block gpt --mesh X=2,Y=4 --rules gspmd-2d", "mlp.normalize", "all_reduce",
          "the result of mlp.moments is a sum over Y, and mlp.normalize needs it complete", "operand", "gspmd-2d"},

@@ -122,9 +122,9 @@ void clv_nn_say(clv_graph *graph, clv_value value, const clv_axis_rules *rules, 
                 const clv_logical_axis *names)
 {
     clv_origin origin = {.what = what, .rules = rules && rules->name[0] ? rules->name : NULL};
-    int rank = clv_graph_type(graph, value).rank;
-    for (int d = 0; d < rank; d++)
-        origin.dim[d] = clv_nn_dim_name(names[d]);
+    clv_type type = clv_graph_type(graph, value);
+    for (int d = 0; d < type.rank; d++) /* keys and values, gate and up, lie in pairs */
+        origin.dim[d] = names[d] == CLV_UNNAMED && type.shape[d] == 2 ? "pair" : clv_nn_dim_name(names[d]);
     clv_graph_set_origin(graph, value, &origin);
 }
 
@@ -215,7 +215,11 @@ clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_axis_rules *rule
         if (free_axes == n)
             copy_dim(graph, &inside, last, &outside, last);
     }
-    return clv_nn_constrain(graph, x, &inside, rules, "the input of the product", 1, (clv_logical_axis[]){CLV_EMBED});
+    static const char *const whats[CLV_N_LOGICAL_AXES] = {[CLV_HEADS] = "the input of attention",
+                                                          [CLV_HIDDEN] = "the input of the feed-forward part",
+                                                          [CLV_VOCAB] = "the input of the logits"};
+    const char *what = whats[out] ? whats[out] : "the input of the product";
+    return clv_nn_constrain(graph, x, &inside, rules, what, 1, (clv_logical_axis[]){CLV_EMBED});
 }
 
 clv_value clv_nn_leave(clv_graph *graph, clv_value x, const clv_axis_rules *rules)

@@ -37,6 +37,13 @@ static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_option
         clv_nn_parameter(graph, rules, name, clv_graph_type(graph, y).dtype, 1, &features, &axis, NULL, zeros));
 }
 
+static const char *what_comes_out(clv_logical_axis features)
+{
+    static const char *const whats[CLV_N_LOGICAL_AXES] = {
+        [CLV_HIDDEN] = "the tensor of hidden activations", [CLV_VOCAB] = "the tensor of logits"};
+    return whats[features] ? whats[features] : "the output of the product";
+}
+
 clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                      const clv_linear_options *options)
 {
@@ -48,7 +55,7 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[1]);
     clv_value weight = weight_of(graph, rules, options, type.dtype, shape, names);
     clv_value y = clv_nn_product(graph, clv_nn_enter(graph, x, rules, names[1]), weight, "m", "mf", "f");
-    y = clv_nn_constrain(graph, y, &split, rules, "the output of the product", 1, &names[1]);
+    y = clv_nn_constrain(graph, y, &split, rules, what_comes_out(names[1]), 1, &names[1]);
     y = add_bias(graph, y, options, features, rules, names[1]);
     if (!options->gather_output)
         return y;

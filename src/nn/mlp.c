@@ -12,7 +12,7 @@ static clv_value gated(clv_graph *graph, clv_value x, const clv_axis_rules *rule
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 2, names + 1);
     clv_value weight = clv_nn_weight(graph, rules, "gate_up.weight", type.dtype, 3, shape, names, NULL, o->init);
     clv_value both = clv_nn_product(graph, clv_nn_enter(graph, x, rules, CLV_HIDDEN), weight, "m", "mjf", "jf");
-    both = clv_nn_constrain(graph, both, &split, rules, "the output of the product", 2, names + 1);
+    both = clv_nn_constrain(graph, both, &split, rules, "the tensor of hidden activations", 2, names + 1);
     if (o->bias)
         both =
             clv_add(graph, both,

@@ -158,6 +158,19 @@ static bool fill_attrs(clv_graph *graph, adamw_attrs *attrs, const clv_adamw_opt
     return false;
 }
 
+/* The dimensions go by the parameter's names. */
+static clv_value say_why(clv_graph *graph, clv_value gradient, clv_value parameter)
+{
+    clv_origin origin = {.what = "the gradient that the optimizer takes in parts"};
+    const clv_origin *known = clv_valid(parameter) ? graph->values[parameter.id].origin : NULL;
+    if (known) {
+        origin.rules = known->rules;
+        memcpy(origin.dim, known->dim, sizeof origin.dim);
+    }
+    clv_graph_set_origin(graph, gradient, &origin);
+    return gradient;
+}
+
 void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, clv_value step,
                const clv_adamw_options *options)
 {
@@ -175,7 +188,7 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
     clv_value m = companion(graph, parameter, ".m", layout, zeros),
               v = companion(graph, parameter, ".v", layout, zeros);
     if (layout) /* straight there, not by way of the parameter's layout */
-        gradient = clv_constrain(graph, clv_graph_unconstrained(graph, gradient), layout);
+        gradient = say_why(graph, clv_constrain(graph, clv_graph_unconstrained(graph, gradient), layout), parameter);
     clv_value in[] = {p, m, v, gradient, lr, step};
     clv_graph_emit(graph, &clv_op_adamw, &attrs, in, OPERANDS, out);
     clv_assign(graph, p, out[P]);

@@ -192,22 +192,53 @@ void clv_partition_put_made(clv_text *t, const clv_partitioner *p, const clv_op 
 
 /* ---- sentences ---- */
 
-/* The statement that a value has its layout from: the nearest constraint, state or input on the way to its largest operands. */
+/* Mesh axes that split a value as it was made. */
+static uint32_t axes_that_split(const clv_partitioner *p, int value)
+{
+    const clv_layout *layout = made_in(p, value);
+    uint32_t axes = 0;
+    for (int i = 0; i < layout->begin[layout->rank]; i++)
+        axes |= 1u << layout->axes[i].axis;
+    return axes;
+}
+
+/* Whether `value` may have its layout from `source`: that has all its axes, or both are whole. */
+static bool may_come_from(const clv_partitioner *p, int value, int source)
+{
+    if (p->placements[source].n == 0)
+        return false;
+    uint32_t axes = axes_that_split(p, value), theirs = axes_that_split(p, source);
+    return axes == 0 ? theirs == 0 : (axes & ~theirs) == 0;
+}
+
+/* What an op's result has its layout from: its primal, if it is a gradient, else the largest operand; 0: none that could be. */
+static int source_of(const clv_partitioner *p, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    const clv_op *op = &p->graph->ops[info->op];
+    int64_t most = -1;
+    int source = 0;
+    if (info->primal > 0)
+        return may_come_from(p, value, info->primal) ? info->primal : 0;
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0 && clv_type_elems(&p->graph->values[op->in[i]].type) > most &&
+            may_come_from(p, value, op->in[i])) {
+            most = clv_type_elems(&p->graph->values[op->in[i]].type);
+            source = op->in[i];
+        }
+    return source;
+}
+
+/* The statement that a value has its layout from: the nearest constraint, state or input on the way; 0: none. */
 static int statement_of(const clv_partitioner *p, int value)
 {
-    const clv_graph *graph = p->graph;
-    for (int hops = 0; hops < 64 && graph->values[value].source == CLV_FROM_OP; hops++) {
-        const clv_op *op = &graph->ops[graph->values[value].op];
-        int64_t most = -1;
-        if (op->def->constraint || op->n_in == 0)
-            break;
-        for (int i = 0; i < op->n_in; i++)
-            if (op->in[i] > 0 && clv_type_elems(&graph->values[op->in[i]].type) > most) {
-                most = clv_type_elems(&graph->values[op->in[i]].type);
-                value = op->in[i];
-            }
+    for (int hops = 0; hops < 64 && value > 0; hops++) {
+        const clv_value_info *info = &p->graph->values[value];
+        if (info->source != CLV_FROM_OP || p->graph->ops[info->op].def->constraint)
+            return is_stated(p, value) ? value : 0;
+        value = source_of(p, value);
     }
-    return value;
+    return 0;
 }
 
 /* The operand that is not moved, where the op has one: its statement is the other half of the conflict. */
@@ -237,6 +268,7 @@ static int tell_op(const telling *tell)
     const clv_reason *why = tell->why;
     clv_text *t = tell->text;
     int statement = statement_of(p, tell->value), other = other_operand(why->reader, why->operand);
+    int second = other > 0 ? statement_of(p, other) : 0;
     if (clv_step_reduces(tell->step->kind)) {
         put_value(t, p, tell->value);
         clv_text_add(t, " is ");
@@ -251,12 +283,13 @@ static int tell_op(const telling *tell)
         put_value(t, p, tell->value);
         clv_text_add(t, " is ");
         put_layout_of(t, p, tell->value);
-        clv_text_add(t, ", as ");
+        clv_text_add(t, "%s", statement > 0 ? ", as " : "");
     }
-    put_statement(t, p, statement);
-    if (other > 0 && statement_of(p, other) != statement) {
+    if (statement > 0)
+        put_statement(t, p, statement);
+    if (second > 0 && second != statement) {
         clv_text_add(t, "; ");
-        put_statement(t, p, statement_of(p, other));
+        put_statement(t, p, second);
     }
     return statement;
 }
@@ -322,9 +355,12 @@ static int tell_output(const telling *tell)
 
 static int tell_state(const telling *tell)
 {
-    clv_text_add(tell->text, "%s is assigned this value, and ", tell->why->op);
-    put_statement(tell->text, tell->p, tell->why->state);
-    return tell->why->state;
+    clv_text *t = tell->text;
+    int state = tell->why->state;
+    clv_text_add(t, "%s, which is assigned this value, is stated as ", tell->why->op);
+    put_layout_of(t, tell->p, state);
+    put_rules(t, tell->p, state);
+    return state;
 }
 
 static int tell_copy(const telling *tell)
