@@ -17,11 +17,6 @@ enum {
     RANDOM_SPEC_TEXT = 64
 };
 
-/* Faults that are known and not mended yet: what leads to them is let pass. */
-enum {
-    RANDOM_ATOMS_ARE_LIMITED = 1 /* sub-axes that do not nest: "split mesh axes into more than 10 parts" */
-};
-
 /* Parts of a case that can be left out, to find what a failure needs. */
 typedef enum random_part {
     RANDOM_GRADIENTS = 1,   /* the backward pass */

@@ -30,8 +30,8 @@ extern "C" {
 
 enum {
     CLV_MAX_RANK = 8,      /**< dimensions a tensor */
-    CLV_MAX_SUBAXES = 24,  /**< sub-axes a layout */
-    CLV_LAYOUT_TEXT = 1536 /**< bytes that hold any layout's text form */
+    CLV_MAX_SUBAXES = 30,  /**< sub-axes a layout: fewer than 2^31 ranks have no more */
+    CLV_LAYOUT_TEXT = 2048 /**< bytes that hold any layout's text form */
 };
 
 typedef enum clv_reduction { CLV_REDUCE_NONE, CLV_REDUCE_SUM, CLV_REDUCE_MAX } clv_reduction;
@@ -103,6 +103,8 @@ CLV_API bool clv_layout_uses(const clv_layout *layout, clv_subaxis sub);
 CLV_API bool clv_layout_is_partial(const clv_layout *layout);
 /** Whether two sub-axes share ranks' coordinates, i.e. are not disjoint parts. */
 CLV_API bool clv_subaxis_overlap(clv_subaxis a, clv_subaxis b);
+/** Whether a sub-axis is made up of `part` and others: its coordinate tells that of the part. */
+CLV_API bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part);
 
 /** [floor(i*n/k) * granule, ...) of a dimension of `size` elements: block i of k. */
 CLV_API void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi);

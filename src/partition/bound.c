@@ -15,12 +15,6 @@ enum {
 
 /* ---- what is fixed for a space ---- */
 
-static bool contains(clv_subaxis sub, clv_subaxis atom)
-{
-    return atom.axis == sub.axis && atom.pre % sub.pre == 0 &&
-           ((int64_t)sub.pre * sub.size) % ((int64_t)atom.pre * atom.size) == 0;
-}
-
 static void read_layout(clv_bound_layout *out, const clv_layout *layout, const clv_type *type, const clv_space *space)
 {
     memset(out, 0, sizeof *out);
@@ -31,10 +25,10 @@ static void read_layout(clv_bound_layout *out, const clv_layout *layout, const c
         int n = clv_layout_axes(&axes, layout, d);
         for (int i = 0; i < n; i++)
             for (int a = 0; a < space->n_atoms; a++) {
-                if (d == layout->rank && contains(axes[i], space->atom[a]))
+                if (d == layout->rank && clv_subaxis_contains(axes[i], space->atom[a]))
                     out->partial |= 1u << a;
                 else if (d < layout->rank && clv_subaxis_overlap(axes[i], space->atom[a]))
-                    out->dim[a] = (int8_t)(contains(axes[i], space->atom[a]) ? d : CUTS_UNKNOWN);
+                    out->dim[a] = (int8_t)(clv_subaxis_contains(axes[i], space->atom[a]) ? d : CUTS_UNKNOWN);
             }
         if (d == layout->rank)
             continue;

@@ -10,7 +10,7 @@
 #include "partition/reshard.h"
 
 enum {
-    RESHARD_ATOMS = CLV_MAX_SUBAXES, /* so every state is a layout; beyond it plans are all_reduce and exchange only */
+    RESHARD_ATOMS = CLV_MAX_SUBAXES, /* so every state is a layout; ranks allow no more */
     RESHARD_STEPS = 32,              /* steps a plan */
     RESHARD_EXPANSIONS = 2000,       /* partial states that a plan tries; then it keeps the best it has */
     RESHARD_MOVE_EXPANSIONS = 400    /* steps that a search for named moves tries; then an exchange does it */
@@ -45,8 +45,7 @@ typedef struct clv_reshard_draft {
     clv_reshard_state state[RESHARD_STEPS];
 } clv_reshard_draft;
 
-/* Finds the atoms of the two layouts. False when their cuts of an axis do not nest (x:(1)2 against x:(1)3 of 6), or
- * there are too many. */
+/* Finds the atoms of the two layouts. False when their cuts of an axis do not nest (x:(1)2 against x:(1)3 of 6). */
 bool clv_reshard_atoms(clv_reshard_problem *problem, const clv_layout *from, const clv_layout *to);
 
 /* A layout in atoms; `partial` are only those that are atoms of its partial axes. */

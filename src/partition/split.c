@@ -17,8 +17,7 @@ static int64_t gcd(int64_t a, int64_t b)
 static int atom_index(const clv_subaxis *atoms, int n_atoms, clv_subaxis sub, int first)
 {
     for (int a = first; a < n_atoms; a++)
-        if (atoms[a].axis == sub.axis && atoms[a].pre >= sub.pre &&
-            (int64_t)atoms[a].pre * atoms[a].size <= (int64_t)sub.pre * sub.size)
+        if (clv_subaxis_contains(sub, atoms[a]))
             return a;
     return -1;
 }
@@ -226,7 +225,7 @@ static bool partial_over(const clv_layout *layout, clv_subaxis atom)
     const clv_subaxis *axes;
     int n = clv_layout_axes(&axes, layout, layout->rank);
     for (int i = 0; i < n; i++)
-        if (clv_subaxis_overlap(axes[i], atom))
+        if (clv_subaxis_contains(axes[i], atom))
             return true;
     return false;
 }

@@ -12,75 +12,88 @@
 
 /* ---- atoms ---- */
 
-/* Where an axis must be divided so that every sub-axis in use is a whole number of atoms: products of pre. */
+/* Where an axis is divided so that sub-axes are whole numbers of atoms: products of pre, each dividing the next. */
 typedef struct breaks {
     int n;
-    int64_t at[2 * CLV_MAX_SUBAXES + 2];
+    int64_t at[CLV_MAX_ATOMS + 1];
     bool used;
 } breaks;
 
-static void add_break(breaks *b, int64_t at)
+/* False when the break does not nest in those that are there. */
+static bool add_break(breaks *b, int64_t at)
 {
     int i = 0;
     while (i < b->n && b->at[i] < at)
         i++;
-    if ((i < b->n && b->at[i] == at) || b->n == (int)(sizeof b->at / sizeof *b->at))
-        return;
+    if (i < b->n && b->at[i] == at)
+        return true;
+    if ((i > 0 && at % b->at[i - 1] != 0) || (i < b->n && b->at[i] % at != 0))
+        return false;
     memmove(b->at + i + 1, b->at + i, (size_t)(b->n - i) * sizeof *b->at);
     b->at[i] = at;
     b->n++;
+    return true;
 }
 
-static void add_layout(breaks *axes, const clv_layout *layout)
+/* False when a part of it does not nest. */
+static bool add_layout(breaks *axes, const clv_layout *layout)
 {
+    bool nests = true;
     for (int i = 0; i < layout->begin[layout->rank + 1]; i++) {
         clv_subaxis sub = layout->axes[i];
-        add_break(&axes[sub.axis], sub.pre);
-        add_break(&axes[sub.axis], (int64_t)sub.pre * sub.size);
+        nests = add_break(&axes[sub.axis], sub.pre) && nests;
+        nests = add_break(&axes[sub.axis], (int64_t)sub.pre * sub.size) && nests;
         axes[sub.axis].used = true;
     }
+    return nests;
+}
+
+/* The layouts that a problem knows, one after another: those at hand, then targets; NULL after the last. */
+static const clv_layout *nth_layout(const clv_problem *p, int n)
+{
+    for (int i = 0; i < p->op->n_in; n -= p->n_available[i++])
+        if (n < p->n_available[i])
+            return &p->available[i][n];
+    for (int o = 0; o < p->op->n_out; o++)
+        if (p->wanted[o] && n-- == 0)
+            return &p->target[o];
+    return NULL;
 }
 
 /* Whether a layout at hand or a target has the atom: the rest of an axis that is used in part is as idle as a whole axis
  * that is not. */
 static bool in_use(const clv_problem *p, clv_subaxis atom)
 {
-    for (int i = 0; i < p->op->n_in; i++)
-        for (int k = 0; k < p->n_available[i]; k++)
-            if (clv_layout_uses(&p->available[i][k], atom))
-                return true;
-    for (int o = 0; o < p->op->n_out; o++)
-        if (p->wanted[o] && clv_layout_uses(&p->target[o], atom))
+    const clv_layout *layout;
+    for (int i = 0; (layout = nth_layout(p, i)) != NULL; i++)
+        if (clv_layout_uses(layout, atom))
             return true;
     return false;
 }
 
-int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *p)
+/* x:(1)2 and x:(1)3 of 6 have no common refinement: then there are as many divisions of the axes as there are layouts. */
+int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *p, int division)
 {
     breaks axes[CLV_MAX_AXES] = {0};
-    for (int i = 0; i < p->op->n_in; i++)
-        for (int k = 0; k < p->n_available[i]; k++)
-            add_layout(axes, &p->available[i][k]);
-    for (int o = 0; o < p->op->n_out; o++)
-        if (p->wanted[o])
-            add_layout(axes, &p->target[o]);
+    const clv_layout *layout = nth_layout(p, division);
+    bool nests = true;
     int n = 0;
+    if (division > 0 && !layout)
+        return -1;
     for (int a = 0; a < p->mesh->n_axes; a++) {
-        if (p->mesh->axis[a].size == 1 || (!axes[a].used && !p->idle_axes))
-            continue;
         add_break(&axes[a], 1);
         add_break(&axes[a], p->mesh->axis[a].size);
-        for (int i = 0; i + 1 < axes[a].n; i++) {
-            clv_subaxis atom = {a, (int32_t)axes[a].at[i], (int32_t)(axes[a].at[i + 1] / axes[a].at[i])};
-            if (axes[a].at[i + 1] % axes[a].at[i] != 0)
-                return -1;
-            if (!p->idle_axes && !in_use(p, atom))
-                continue;
-            if (n == CLV_MAX_ATOMS)
-                return -1;
-            atoms[n++] = atom;
-        }
     }
+    for (int i = -1; i < 0 || layout; layout = nth_layout(p, ++i))
+        nests = (!layout || add_layout(axes, layout)) && nests;
+    if (division > 0 && nests)
+        return -1;
+    for (int a = 0; a < p->mesh->n_axes; a++)
+        for (int i = 0; (axes[a].used || p->idle_axes) && i + 1 < axes[a].n; i++) {
+            clv_subaxis atom = {a, (int32_t)axes[a].at[i], (int32_t)(axes[a].at[i + 1] / axes[a].at[i])};
+            if (p->idle_axes || in_use(p, atom))
+                atoms[n++] = atom;
+        }
     return n;
 }
 
@@ -164,6 +177,15 @@ clv_status clv_strategy_add_result(clv_strategy *s, const clv_problem *p, int o,
     return CLV_OK;
 }
 
+/* Whether the atom is no part of the cuts of a layout, nor apart from them. */
+static bool crosses(const clv_layout *layout, clv_subaxis atom)
+{
+    for (int i = 0; i < layout->begin[layout->rank]; i++)
+        if (clv_subaxis_overlap(layout->axes[i], atom) && !clv_subaxis_contains(layout->axes[i], atom))
+            return true;
+    return false;
+}
+
 /* The dimension that an atom cuts; -1: none. */
 static int dim_of(const clv_layout *layout, clv_subaxis atom)
 {
@@ -190,7 +212,8 @@ static bool keeps_in_place(const clv_strategy *s, const clv_problem *p)
     for (int i = 0; i < p->op->n_in; i++)
         for (int a = 0; p->kept[i] && a < s->n_atoms; a++)
             if ((p->kept[i] >> s->atom[a].axis & 1) &&
-                dim_of(&s->in[i], s->atom[a]) != dim_of(&p->available[i][0], s->atom[a]))
+                (crosses(&p->available[i][0], s->atom[a]) ||
+                 dim_of(&s->in[i], s->atom[a]) != dim_of(&p->available[i][0], s->atom[a])))
                 return clv_strategy_refuse(
                     p, (clv_refusal){.kind = CLV_REFUSED_KEPT, .operand = i, .axis = s->atom[a], .factor = -1});
     return true;
@@ -314,14 +337,11 @@ clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, cl
 {
     clv_space space;
     bool found = false;
-    space.n_atoms = clv_strategy_atoms(space.atom, problem);
-    if (space.n_atoms < 0)
-        return clv_fail(err, CLV_ELIMIT, "%s: its operands split mesh axes into more than %d parts", problem->op->name,
-                        CLV_MAX_ATOMS);
-    for (int keep = 1; keep >= 0 && !found; keep--) {
-        list_space(&space, problem, keep);
-        CLV_TRY(clv_search_space(out, &found, &space, err));
-    }
+    for (int keep = 1; keep >= 0 && !found; keep--)
+        for (int d = 0; (space.n_atoms = clv_strategy_atoms(space.atom, problem, d)) >= 0; d++) {
+            list_space(&space, problem, keep);
+            CLV_TRY(clv_search_space(out, &found, &space, err));
+        }
     if (!found)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: no layout of its operands is legal", problem->op->name);
     return CLV_OK;

@@ -13,7 +13,7 @@
 #include "partition/reshard.h"
 #include "program/cost.h"
 
-enum { CLV_MAX_ATOMS = 10, CLV_MAX_AVAILABLE = 6 };
+enum { CLV_MAX_ATOMS = CLV_MAX_SUBAXES, CLV_MAX_AVAILABLE = 6 };
 
 /* An atom's choice: a factor's index, or one of these. */
 enum { CLV_CHOICE_NONE = -1, CLV_CHOICE_PARTIAL = -2 };
@@ -77,8 +77,10 @@ clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, cl
 
 struct clv_split_context;
 
-/* Atoms in mesh order, major to minor, [CLV_MAX_ATOMS]; -1 when there are more, or an axis' sub-axes do not nest. */
-int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *problem);
+/* Atoms in mesh order, major to minor, [CLV_MAX_ATOMS]; returns how many. One division serves all layouts, unless sub-axes of
+ * some do not nest: then each division takes the parts of one layout, and of the others in order what nests; -1 after
+ * the last. */
+int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *problem, int division);
 /* What an atom may do, [CLV_MAX_FACTORS + 2]; returns how many. */
 int clv_strategy_choices(int8_t *choices, const clv_problem *problem);
 /* Fills layouts and price of the assignment that s holds (n_atoms, atom, choice); *legal = false when it has none, or (keep)

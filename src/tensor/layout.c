@@ -25,6 +25,12 @@ bool clv_subaxis_overlap(clv_subaxis a, clv_subaxis b)
     return b.pre % ((int64_t)a.pre * a.size) != 0 && a.pre % ((int64_t)b.pre * b.size) != 0;
 }
 
+bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part)
+{
+    return sub.axis == part.axis && part.pre % sub.pre == 0 &&
+           ((int64_t)sub.pre * sub.size) % ((int64_t)part.pre * part.size) == 0;
+}
+
 int clv_subaxes_normalise(clv_subaxis *subs, int n)
 {
     int kept = 0;
