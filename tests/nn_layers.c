@@ -14,7 +14,7 @@
 #include "graph_eval.h"
 #include "models/model.h"
 
-enum { B = 3, S = 7, MAX_TENSORS = 48, MAX_INPUTS = 3, IGNORED = -100, MASK_TOKEN = 74 };
+enum { B = NN_BATCH, S = NN_SEQ, MAX_TENSORS = 48, MAX_INPUTS = 3, IGNORED = -100, MASK_TOKEN = 74 };
 
 /* ---- the layers ---- */
 
@@ -326,7 +326,35 @@ static bool is_input(const clv_graph *graph, int value)
 
 /* ---- the reference ---- */
 
-static double *reference[MAX_TENSORS];
+static nn_tensor given[MAX_TENSORS], made[MAX_TENSORS];
+static int n_given, n_made;
+
+static nn_tensor *add(nn_tensor *list, int *count, const char *name, int64_t n)
+{
+    nn_tensor *t = &list[(*count)++];
+    t->n = n;
+    t->values = malloc((size_t)n * sizeof(double) + 1);
+    snprintf(t->name, sizeof t->name, "%s", name);
+    return t;
+}
+
+const nn_tensor *nn_reference_given(int *n)
+{
+    *n = n_given;
+    return given;
+}
+
+const nn_tensor *nn_reference_made(int *n)
+{
+    *n = n_made;
+    return made;
+}
+
+/* Of what tensor i of those compared is the gradient; "": the result. */
+static const char *compared_name(const built *b, int i)
+{
+    return i == 0 ? "" : i <= b->n_parameters ? clv_value_name(b->graph, b->parameter[i - 1]) : "x";
+}
 
 void nn_make_reference(const nn_layer *l)
 {
@@ -337,8 +365,11 @@ void nn_make_reference(const nn_layer *l)
         if (value.id == 0)
             continue;
         float *values = values_of(b.graph, value, 5);
-        for (int64_t k = 0; k < elems_of(b.graph, value); k++)
+        nn_tensor *t = add(given, &n_given, clv_value_name(b.graph, value), elems_of(b.graph, value));
+        for (int64_t k = 0; k < t->n; k++) {
             graph_eval_set(eval, value, k, values[k]);
+            t->values[k] = values[k];
+        }
         free(values);
     }
     for (int v = 1; !l->width && v < b.graph->n_values; v++)
@@ -346,10 +377,9 @@ void nn_make_reference(const nn_layer *l)
             graph_eval_set(eval, (clv_value){v}, i, token_value(b.graph->values[v].name, i));
     graph_eval_must_run(eval, -1);
     for (int i = 0; i < b.n; i++) {
-        int64_t n = elems_of(b.graph, b.tensor[i]);
-        reference[i] = malloc((size_t)n * sizeof(double) + 1);
-        for (int64_t k = 0; k < n; k++)
-            reference[i][k] = graph_eval_get(eval, b.tensor[i], k);
+        nn_tensor *t = add(made, &n_made, compared_name(&b, i), elems_of(b.graph, b.tensor[i]));
+        for (int64_t k = 0; k < t->n; k++)
+            t->values[k] = graph_eval_get(eval, b.tensor[i], k);
     }
     graph_eval_free(eval);
     clv_graph_free(b.graph);
@@ -357,10 +387,10 @@ void nn_make_reference(const nn_layer *l)
 
 void nn_free_reference(void)
 {
-    for (int i = 0; i < MAX_TENSORS; i++) {
-        free(reference[i]);
-        reference[i] = NULL;
-    }
+    while (n_given > 0)
+        free(given[--n_given].values);
+    while (n_made > 0)
+        free(made[--n_made].values);
 }
 
 /* ---- comparing ---- */
@@ -377,18 +407,16 @@ static void compare(const nn_layer *l, const char *mesh, const char *rules, cons
 {
     double of_layer = 0;
     for (int i = 1; i < b->n; i++)
-        of_layer = fmax(of_layer, largest(reference[i], elems_of(b->graph, b->tensor[i])));
+        of_layer = fmax(of_layer, largest(made[i].values, made[i].n));
     for (int i = 0; i < b->n; i++) {
         int64_t n = elems_of(b->graph, b->tensor[i]);
-        double tolerance = 1e-5 * fmax(largest(reference[i], n), 1e-3 * of_layer);
+        const double *reference = made[i].values;
+        double tolerance = 1e-5 * fmax(largest(reference, n), 1e-3 * of_layer);
         for (int64_t k = 0; k < n; k++)
-            if (!(fabs(got[i][k] - reference[i][k]) <= tolerance))
+            if (!(fabs(got[i][k] - reference[k]) <= tolerance))
                 fail_msg("%s on %s by %s, %s%s, element %lld: %.9g, expected %.9g (tolerance %.2g)", l->name, mesh,
-                         rules, i ? "gradient of " : "the result",
-                         i == 0                 ? ""
-                         : i <= b->n_parameters ? clv_value_name(b->graph, b->parameter[i - 1])
-                                                : "x",
-                         (long long)k, got[i][k], reference[i][k], tolerance);
+                         rules, i ? "gradient of " : "the result", compared_name(b, i), (long long)k, got[i][k],
+                         reference[k], tolerance);
     }
 }
 
