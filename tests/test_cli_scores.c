@@ -137,6 +137,110 @@ static void test_embed_refused(void **state)
     cli_shell("test ! -e {d}/none");
 }
 
+/* ---- embed: identities, and what does not fit ---- */
+
+/* The names in a file's metadata, and in its table of bytes, are those of a JSON array. */
+static void named(const char *file_name, const char *names)
+{
+    char path[512], *header;
+    size_t size;
+    clv_safetensors *file = NULL;
+    const clv_safetensor *t = NULL;
+    json_t *want = json_loads(names, 0, NULL), *name;
+    size_t i;
+    snprintf(path, sizeof path, "%s/%s", cli_folder(), file_name);
+    assert_int_equal(clv_safetensors_open(&file, path, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_header(&header, &size, file, NULL), CLV_OK);
+    json_t *root = json_loadb(header, size, 0, NULL);
+    const char *note = json_string_value(json_object_get(json_object_get(root, "__metadata__"), "ids"));
+    assert_non_null(note);
+    json_t *got = json_loads(note, 0, NULL);
+    if (!json_equal(got, want))
+        fail_msg("%s: ids are %s, not %s", file_name, note, names);
+    assert_int_equal(clv_safetensors_find(&t, file, "ids", NULL), CLV_OK);
+    assert_int_equal(t->dtype, CLV_U8);
+    assert_int_equal(t->rank, 2);
+    assert_int_equal(t->shape[0], json_array_size(want));
+    size_t width = (size_t)t->shape[1];
+    char *bytes = calloc((size_t)t->shape[0] * width + 1, 1);
+    assert_int_equal(clv_safetensors_read(t, NULL, CLV_U8, bytes, NULL), CLV_OK);
+    json_array_foreach(want, i, name)
+    {
+        const char *text = json_string_value(name);
+        bool exact = !strstr(text, "\xef\xbf\xbd"); /* what was no UTF-8 is so in the table alone */
+        if (exact && (strlen(text) > width || strncmp(bytes + i * width, text, width) != 0))
+            fail_msg("%s: id %zu is %.*s, not %s", file_name, i, (int)width, bytes + i * width, text);
+    }
+    free(bytes);
+    json_decref(want);
+    json_decref(got);
+    json_decref(root);
+    free(header);
+    clv_safetensors_close(file);
+}
+
+static void test_embed_names(void **state)
+{
+    (void)state;
+    cli_expect(0, "", "embed -m {d}/esm --input {g}/scores/proteins.fasta --out {d}/e");
+    named("e", "[\"one\",\"two\",\"three\",\"four\"]");
+    cli_expect(0, "", "embed -m {d}/esm --input {g}/scores/proteins.fasta --out {d}/e --pool none --batch-tokens 1");
+    named("e", "[\"one\",\"two\",\"three\",\"four\"]");
+    cli_expect(0, "", "embed -m {d}/bert --input {g}/scores/sentences.txt --out {d}/e");
+    named("e", "[\"1\",\"2\",\"3\",\"4\"]");
+    write_file("names.fasta", ">sp|P1|\"A\\ first\nMKV\n>\nMK\n>\303\244\377\033b\nMKVA\n>sp|P1|\"A\\\nM\n");
+    cli_expect(0, "", "embed -m {d}/esm --input {d}/names.fasta --out {d}/e");
+    named("e", "[\"sp|P1|\\\"A\\\\\",\"\",\"\303\244\357\277\275\\u001bb\",\"sp|P1|\\\"A\\\\\"]");
+}
+
+/* The same rows of two files of vectors. */
+static void same_row(const char *a, int64_t row_a, const char *b, int64_t row_b)
+{
+    char path[512];
+    int64_t n, m, width = 20; /* of the model */
+    snprintf(path, sizeof path, "%s/%s", cli_folder(), a);
+    float *x = values(path, "embeddings", &n);
+    snprintf(path, sizeof path, "%s/%s", cli_folder(), b);
+    float *y = values(path, "embeddings", &m);
+    assert_true(row_a < n / width && row_b < m / width && n % width == 0);
+    for (int64_t d = 0; d < width; d++)
+        assert_true(fabsf(x[row_a * width + d] - y[row_b * width + d]) <= 1e-5f);
+    free(x);
+    free(y);
+}
+
+#define RESIDUES_62 "ACDEFGHIKLMNPQRSTVWYACDEFGHIKLMNPQRSTVWYACDEFGHIKLMNPQRSTVWYAC"
+
+/* A record that does not fit is left out and listed, and the others are done; cut, it is what its beginning alone is. */
+static void test_embed_too_long(void **state)
+{
+    (void)state;
+    write_file("mixed.fasta", ">a\nMKVA\n>long\n" RESIDUES_62 "GATTACA\n>b\nGATTACA\n>\033[2J\n" RESIDUES_62 "G\n");
+    write_file("fits.fasta", ">a\nMKVA\n>long\n" RESIDUES_62 "\n>b\nGATTACA\n");
+    cli_expect(0, "3 sequences", "embed -m {d}/esm --input {d}/fits.fasta --out {d}/fits");
+    cli_expect(1,
+               "2 of 4 do not fit and were left out (the model takes 1 to 64 tokens; --truncate cuts to that):\n"
+               "  long: 71 tokens\n  \\x1b[2J: 65 tokens\n",
+               "embed -m {d}/esm --input {d}/mixed.fasta --out {d}/mixed");
+    named("mixed", "[\"a\",\"b\"]");
+    same_row("mixed", 0, "fits", 0);
+    same_row("mixed", 1, "fits", 2);
+    cli_expect(1, "left out", "embed -m {d}/esm --input {d}/mixed.fasta --out {d}/mixed --pool none");
+    named("mixed", "[\"a\",\"b\"]");
+    cli_expect(0, "2 of 4 were cut to 64 tokens:\n  long: 71 tokens\n",
+               "embed -m {d}/esm --input {d}/mixed.fasta --out {d}/cut --truncate --batch-tokens 1");
+    named("cut", "[\"a\",\"long\",\"b\",\"\\u001b[2J\"]");
+    same_row("cut", 1, "fits", 1);
+    same_row("cut", 2, "fits", 2);
+    same_row("cut", 3, "fits", 1);
+    write_file("all_long.fasta", ">a\n" RESIDUES_62 "A\n>b\n" RESIDUES_62 "G\n");
+    cli_expect(2, "a: 65 tokens; the model takes 1 to 64",
+               "embed -m {d}/esm --input {d}/all_long.fasta --out {d}/none");
+    cli_shell("test ! -e {d}/none");
+    cli_expect(0, "2 of 2 were cut", "embed -m {d}/esm --input {d}/all_long.fasta --out {d}/none --truncate");
+    cli_shell("rm {d}/none");
+}
+
 /* ---- score ---- */
 
 static json_t *expected(void)
@@ -236,9 +340,30 @@ static void test_csv(void **state)
                "score -m {d}/esm --input {g}/scores/wild.fasta --mutations K2R:T3V --csv");
 }
 
+/* Sequences that do not fit are left out of scores as they are of vectors. */
+static void test_score_too_long(void **state)
+{
+    (void)state;
+    cli_expect(1, "name,tokens,nll,pseudo_perplexity\na,4,", "score -m {d}/esm --input {d}/mixed.fasta --csv 2>&2");
+    cli_expect(1, "\nb,7,", "score -m {d}/esm --input {d}/mixed.fasta --csv 2>&2");
+    cli_expect(1, "2 of 4 do not fit and were left out", "score -m {d}/esm --input {d}/mixed.fasta");
+    cli_expect(0, "\nlong,62,", "score -m {d}/esm --input {d}/mixed.fasta --csv --truncate 2>&2");
+    assert_int_equal(cli_run(out, "score -m {d}/esm --input {d}/fits.fasta --csv 2>&2"), 0);
+    char *row = strstr(out, "\nlong,");
+    assert_non_null(row);
+    *strchr(row + 1, '\n') = '\0';
+    cli_expect(0, row, "score -m {d}/esm --input {d}/mixed.fasta --csv --truncate 2>&2");
+    write_file("long_only.fasta", ">long\n" RESIDUES_62 "GATTACA\n");
+    cli_expect(2, "long: 71 tokens", "score -m {d}/esm --input {d}/long_only.fasta --mutations A1C");
+}
+
 static void test_score_refused(void **state)
 {
     (void)state;
+    cli_expect(2, "mutations need the whole protein",
+               "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4G --truncate");
+    cli_expect(2, "a decoder takes a text by windows (-c)",
+               "score -m {d}/llama --input {g}/scores/text.txt --truncate");
     cli_expect(2, "residue 4 is A", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations G4A");
     cli_expect(2, "residues 1 to 16", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A99G");
     cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4");
@@ -313,9 +438,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_embed_proteins),    cmocka_unit_test(test_embed_sentences),
         cmocka_unit_test(test_embed_all),         cmocka_unit_test(test_embed_refused),
+        cmocka_unit_test(test_embed_names),       cmocka_unit_test(test_embed_too_long),
         cmocka_unit_test(test_pseudo_perplexity), cmocka_unit_test(test_mutations),
         cmocka_unit_test(test_perplexity),        cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_score_refused),     cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_score_too_long),    cmocka_unit_test(test_score_refused),
+        cmocka_unit_test(test_nonfinite),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

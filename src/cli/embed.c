@@ -1,9 +1,11 @@
 /* embed.c - cleave embed: a vector for each sequence of a file, or all of its hidden states. */
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/utf8.h"
 #include "base/wait.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
@@ -19,7 +21,7 @@ typedef struct embed_args {
     const char *model, *input, *out, *pool, *dtype;
     clv_mesh_option mesh;
     int64_t tokens, threads;
-    bool allow_nonfinite;
+    bool allow_nonfinite, truncate;
 } embed_args;
 
 static int parse(embed_args *a, int argc, char **argv)
@@ -45,8 +47,8 @@ static int parse(embed_args *a, int argc, char **argv)
          .value = "FILE",
          .required = true,
          .use = CLV_OPTION_WRITES,
-         .help =
-             "safetensors for embeddings [N,M] f32 in the order of the input; with --pool none, hidden.<i> [tokens,M]"},
+         .help = "safetensors for embeddings [N,M] f32 in the order of the input, or with --pool none hidden.<row> "
+                 "[tokens,M], and ids u8 [N,W]: names of records or numbers of lines, zeros behind"},
         {.names = "--pool",
          .kind = CLV_OPTION_CHOICE,
          .out = &a->pool,
@@ -59,6 +61,7 @@ static int parse(embed_args *a, int argc, char **argv)
          .max = 1 << 24,
          .value = "N",
          .help = "tokens that run side by side, about (4096)"},
+        CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
@@ -80,23 +83,77 @@ static int parse(embed_args *a, int argc, char **argv)
 
 /* ---- the file ---- */
 
-/* A tensor for all, or one for each sequence. */
-static clv_status create(clv_safetensors_writer **out, const embed_args *a, const clv_sequences *all, int64_t width,
-                         clv_error *err)
+/* The names as a JSON array of strings, the caller's to free; what is not UTF-8 in them is U+FFFD. */
+static clv_status names_as_json(char **out, const clv_sequences *all, clv_error *err)
 {
-    if (strcmp(a->pool, "none") != 0)
-        return clv_safetensors_create(
-            out, a->out,
-            &(clv_tensor_spec){.name = "embeddings", .dtype = CLV_F32, .rank = 2, .shape = {all->n, width}}, 1, err);
-    clv_tensor_spec *specs = calloc((size_t)all->n, sizeof *specs);
-    char(*names)[32] = calloc((size_t)all->n, sizeof *names);
-    clv_status status = specs && names ? CLV_OK : clv_fail_memory(err, "names", (size_t)all->n * sizeof *specs);
+    json_t *list = json_array();
+    clv_status status = list ? CLV_OK : clv_fail_memory(err, "names", 0);
     for (int64_t i = 0; status == CLV_OK && i < all->n; i++) {
+        char *name;
+        size_t size;
+        status = clv_utf8_repair(&name, &size, all->item[i].name, strlen(all->item[i].name), err);
+        if (status != CLV_OK)
+            break;
+        if (json_array_append_new(list, json_stringn(name, size)) != 0)
+            status = clv_fail_memory(err, "names", size);
+        free(name);
+    }
+    *out = status == CLV_OK ? json_dumps(list, JSON_COMPACT) : NULL;
+    json_decref(list);
+    return status == CLV_OK && !*out ? clv_fail_memory(err, "names", 0) : status;
+}
+
+static int64_t longest_name(const clv_sequences *all)
+{
+    size_t most = 1;
+    for (int64_t i = 0; i < all->n; i++)
+        most = strlen(all->item[i].name) > most ? strlen(all->item[i].name) : most;
+    return (int64_t)most;
+}
+
+/* The last tensor is "ids" [N,W]: the bytes of each name, zeros behind. */
+static clv_status write_names(clv_safetensors_writer *w, int64_t tensor, const clv_sequences *all, clv_error *err)
+{
+    size_t width = (size_t)longest_name(all);
+    char *bytes = calloc((size_t)all->n, width);
+    if (!bytes)
+        return clv_fail_memory(err, "names", (size_t)all->n * width);
+    for (int64_t i = 0; i < all->n; i++)
+        memcpy(bytes + (size_t)i * width, all->item[i].name, strlen(all->item[i].name));
+    clv_status status = clv_safetensors_write(w, tensor, NULL, bytes, err);
+    free(bytes);
+    return status;
+}
+
+/* A tensor for all, or one for each sequence; then "ids". */
+static void fill_specs(clv_tensor_spec *specs, char (*names)[32], bool pooled, const clv_sequences *all, int64_t width)
+{
+    specs[0] = (clv_tensor_spec){.name = "embeddings", .dtype = CLV_F32, .rank = 2, .shape = {all->n, width}};
+    for (int64_t i = 0; !pooled && i < all->n; i++) {
         snprintf(names[i], sizeof names[i], "hidden.%lld", (long long)i);
         specs[i] = (clv_tensor_spec){.name = names[i], .dtype = CLV_F32, .rank = 2, .shape = {all->item[i].n, width}};
     }
+    specs[pooled ? 1 : all->n] =
+        (clv_tensor_spec){.name = "ids", .dtype = CLV_U8, .rank = 2, .shape = {all->n, longest_name(all)}};
+}
+
+static clv_status create(clv_safetensors_writer **out, const embed_args *a, const clv_sequences *all, int64_t width,
+                         clv_error *err)
+{
+    bool pooled = strcmp(a->pool, "none") != 0;
+    int64_t n = pooled ? 2 : all->n + 1;
+    clv_tensor_spec *specs = calloc((size_t)n, sizeof *specs);
+    char(*names)[32] = calloc((size_t)n, sizeof *names), *json = NULL;
+    clv_status status = specs && names ? CLV_OK : clv_fail_memory(err, "names", (size_t)n * sizeof *specs);
     if (status == CLV_OK)
-        status = clv_safetensors_create(out, a->out, specs, all->n, err);
+        status = names_as_json(&json, all, err);
+    if (status == CLV_OK) {
+        fill_specs(specs, names, pooled, all, width);
+        status = clv_safetensors_create_noted(out, a->out, specs, n, &(clv_note){"ids", json}, 1, err);
+    }
+    if (status == CLV_OK)
+        status = write_names(*out, n - 1, all, err);
+    free(json);
     free(specs);
     free(names);
     return status;
@@ -222,10 +279,14 @@ int command_embed(int argc, char **argv)
     if (status == CLV_OK)
         status = clv_codec_open(&codec, a.model, model.vocab, &err);
     if (status == CLV_OK)
-        status = clv_sequences_read(&all, a.input, &codec, &model, &err);
+        status = clv_sequences_read(&all, a.input, &codec, &model,
+                                    a.truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT, &err);
     if (status == CLV_OK)
         status = embed(&a, &model, &all, argv[0], &err);
+    bool complete = status == CLV_OK && clv_sequences_report(&all, argv[0]);
     clv_sequences_free(&all);
     clv_codec_close(&codec);
-    return status == CLV_OK ? CLV_EXIT_OK : clv_command_report(argv[0], &err);
+    if (status != CLV_OK)
+        return clv_command_report(argv[0], &err);
+    return complete ? CLV_EXIT_OK : CLV_EXIT_FAILED;
 }

@@ -18,7 +18,9 @@ static const struct clv_command commands[] = {
      "tokens\n"
      "(special ones, too, as sentence-transformers), the first or the last token, or none. Sequences run in batches of "
      "nearly the same length;\n"
-     "the order is the input's.\n\n"
+     "the order is the input's, and the file names each row. A sequence that is too long for the model is left out and "
+     "listed\n"
+     "at the end (exit 1), or cut with --truncate.\n\n"
      "Example:\n  cleave embed -m esm2/ --input proteins.fasta --pool mean --out embeddings.safetensors -tp 2\n",
      command_embed, NULL},
     {"explain", "why an op is split as it is",
@@ -88,7 +90,7 @@ static const struct clv_command commands[] = {
      "that has it. Encoders (ESM-2, BERT): the pseudo-perplexity of each sequence, every token masked in turn; with "
      "--mutations the masked\n"
      "marginals of mutations of one protein: the sum of log p(mutant) - log p(wild type) over places, each masked "
-     "alone.\n\n"
+     "alone. Sequences too long for the model are left out and listed (exit 1), or cut with --truncate.\n\n"
      "Examples:\n  cleave score -m llama/ --input text.txt -tp 2\n"
      "  cleave score -m esm2/ --input proteins.fasta --csv\n"
      "  cleave score -m esm2/ --input wild.fasta --mutations A24G,K30R:L31V --json\n",

@@ -48,6 +48,7 @@ static int parse(clv_score_args *a, int argc, char **argv)
          .max = 1 << 24,
          .value = "N",
          .help = "tokens that run side by side, about (4096)"},
+        CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
@@ -77,6 +78,9 @@ static clv_status check(clv_score_args *a, const clv_model *model, clv_error *er
     if (a->mutations && !model->bidirectional)
         return clv_fail(err, CLV_EINVAL, "--mutations: masked marginals need a masked language model; %s is a decoder",
                         clv_model_type(model));
+    if (a->truncate && (a->mutations || !model->bidirectional))
+        return clv_fail(err, CLV_EINVAL, "--truncate: for sequences of encoders; %s",
+                        a->mutations ? "mutations need the whole protein" : "a decoder takes a text by windows (-c)");
     if (a->context == 0)
         a->context = model->max_positions < USUAL ? model->max_positions : USUAL;
     if (a->context < 2 || a->context > model->max_positions)
@@ -102,12 +106,12 @@ static clv_status open_forwarder(clv_forwarder **out, const clv_score_args *a, c
     return clv_forwarder_new(out, model, weights, &mesh, &options, err);
 }
 
-static clv_status score(clv_table *t, clv_score_args *a, const char *command, clv_error *err)
+static clv_status score(clv_table *t, clv_score_args *a, bool *complete, const char *command, clv_error *err)
 {
     clv_model model;
     clv_codec codec;
     clv_checkpoint *weights = NULL;
-    clv_scorer s = {.args = a, .model = &model, .codec = &codec};
+    clv_scorer s = {.args = a, .model = &model, .codec = &codec, .command = command, .complete = complete};
     CLV_TRY(clv_model_read(&model, a->model, err));
     CLV_TRY(check(a, &model, err));
     CLV_TRY(clv_codec_open(&codec, a->model, model.vocab, err));
@@ -131,10 +135,12 @@ int command_score(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
+    bool complete = true;
     clv_table *t = clv_table_new("scores");
-    if (score(t, &a, argv[0], &err) != CLV_OK) {
+    if (score(t, &a, &complete, argv[0], &err) != CLV_OK) {
         clv_table_free(t);
         return clv_command_report(argv[0], &err);
     }
-    return a.csv ? clv_table_finish_csv(t) : clv_table_finish(t, a.json);
+    code = a.csv ? clv_table_finish_csv(t) : clv_table_finish(t, a.json);
+    return code == CLV_EXIT_OK && !complete ? CLV_EXIT_FAILED : code;
 }

@@ -11,7 +11,7 @@ typedef struct clv_score_args {
     const char *model, *input, *mutations, *dtype;
     clv_mesh_option mesh;
     int64_t context, stride, tokens, threads;
-    bool json, csv, allow_nonfinite;
+    bool json, csv, allow_nonfinite, truncate;
 } clv_score_args;
 
 typedef struct clv_scorer {
@@ -19,6 +19,8 @@ typedef struct clv_scorer {
     const clv_model *model;
     const clv_codec *codec;
     clv_forwarder *forwarder;
+    const char *command; /* for messages */
+    bool *complete;      /* becomes false when a sequence was left out */
 } clv_scorer;
 
 /* Perplexity of a text, by windows of `context` tokens that begin `stride` apart: each token but the first is scored once, in the
@@ -26,7 +28,7 @@ typedef struct clv_scorer {
 clv_status clv_score_text(clv_table *table, const clv_scorer *scorer, clv_error *err);
 
 /* Pseudo-perplexity of each sequence: exp of the mean of -log p(token | all others), each token masked in turn, special ones
- * apart (Salazar et al. 2020, arXiv:1910.14659). */
+ * apart (Salazar et al. 2020, arXiv:1910.14659). Those that do not fit are left out, or cut, and listed on stderr. */
 clv_status clv_score_masked(clv_table *table, const clv_scorer *scorer, clv_error *err);
 
 /* Masked marginals of mutations of one protein: the sum of log p(mutant) - log p(wild type) over the places of a mutation,
@@ -37,8 +39,5 @@ clv_status clv_score_mutations(clv_table *table, const clv_scorer *scorer, clv_e
 
 /* The mask token: config.json's, or what "[MASK]" is to the tokenizer. */
 clv_status clv_score_mask_token(int64_t *out, const clv_scorer *scorer, clv_error *err);
-/* Where a sequence's own tokens begin, behind the special ones, and how many they are. */
-clv_status clv_score_own_tokens(int64_t *first, int64_t *n, const clv_scorer *scorer, const clv_sequence *sequence,
-                                clv_error *err);
 
 #endif

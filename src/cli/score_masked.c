@@ -27,21 +27,6 @@ clv_status clv_score_mask_token(int64_t *out, const clv_scorer *s, clv_error *er
     return CLV_OK;
 }
 
-clv_status clv_score_own_tokens(int64_t *first, int64_t *n, const clv_scorer *s, const clv_sequence *sequence,
-                                clv_error *err)
-{
-    int64_t *ids;
-    *first = 0;
-    *n = sequence->n;
-    if (!s->codec->tokenizer)
-        return CLV_OK;
-    CLV_TRY(clv_tokenizer_encode(s->codec->tokenizer, sequence->text, strlen(sequence->text), false, &ids, n, err));
-    while (*first + *n < sequence->n && memcmp(sequence->ids + *first, ids, (size_t)*n * sizeof *ids) != 0)
-        ++*first;
-    free(ids);
-    return CLV_OK;
-}
-
 /* Rows of one batch: copies of the sequence, each with one token masked, whose label it is. */
 typedef struct rows {
     int64_t n, seq;
@@ -114,7 +99,7 @@ static clv_status score_all(clv_table *t, const clv_scorer *s, const clv_sequenc
     for (int64_t i = 0; status == CLV_OK && i < all->n; i++) {
         int64_t first, n;
         double sum = 0;
-        status = clv_score_own_tokens(&first, &n, s, &all->item[i], err);
+        status = clv_sequence_own_tokens(&first, &n, s->codec, &all->item[i], err);
         if (status == CLV_OK)
             status = score(&sum, s, &all->item[i], first, n, mask, err);
         if (status == CLV_OK) {
@@ -133,8 +118,11 @@ static clv_status score_all(clv_table *t, const clv_scorer *s, const clv_sequenc
 clv_status clv_score_masked(clv_table *table, const clv_scorer *s, clv_error *err)
 {
     clv_sequences all;
-    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, err));
+    clv_too_long how = s->args->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT;
+    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, how, err));
     clv_status status = score_all(table, s, &all, err);
+    if (status == CLV_OK)
+        *s->complete = clv_sequences_report(&all, s->command);
     clv_sequences_free(&all);
     return status;
 }

@@ -101,7 +101,7 @@ static clv_status score(clv_table *t, const clv_scorer *s, const clv_sequence *p
 {
     clv_mutations mutations;
     int64_t first, n;
-    CLV_TRY(clv_score_own_tokens(&first, &n, s, protein, err));
+    CLV_TRY(clv_sequence_own_tokens(&first, &n, s->codec, protein, err));
     if (n != (int64_t)strlen(protein->text))
         return clv_fail(err, CLV_EUNSUPPORTED, "--mutations: the tokenizer does not make one token of each residue");
     CLV_TRY(clv_mutations_parse(&mutations, s->args->mutations, protein->text, err));
@@ -120,7 +120,7 @@ static clv_status score(clv_table *t, const clv_scorer *s, const clv_sequence *p
 clv_status clv_score_mutations(clv_table *table, const clv_scorer *s, clv_error *err)
 {
     clv_sequences all;
-    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, err));
+    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, CLV_TOO_LONG_REFUSED, err));
     clv_status status;
     if (!all.fasta || all.n != 1)
         status =

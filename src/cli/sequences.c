@@ -7,20 +7,27 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "cli/say.h"
 #include "io/file.h"
 
 enum { FILE_LIMIT = 1 << 30, MIN_SEQ = 16 };
 
 const char clv_residues[] = "ACDEFGHIKLMNPQRSTVWYXBZUO.-";
 
+static void free_list(clv_sequence *list, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        free(list[i].name);
+        free(list[i].text);
+        free(list[i].ids);
+    }
+    free(list);
+}
+
 void clv_sequences_free(clv_sequences *s)
 {
-    for (int64_t i = 0; i < s->n; i++) {
-        free(s->item[i].name);
-        free(s->item[i].text);
-        free(s->item[i].ids);
-    }
-    free(s->item);
+    free_list(s->item, s->n);
+    free_list(s->left_out, s->n_left_out);
     *s = (clv_sequences){0};
 }
 
@@ -109,27 +116,111 @@ static bool is_fasta(const char *path)
     return dot && (strcmp(dot, ".fasta") == 0 || strcmp(dot, ".fa") == 0 || strcmp(dot, ".faa") == 0);
 }
 
+/* ---- what fits ---- */
+
+clv_status clv_sequence_own_tokens(int64_t *first, int64_t *n, const clv_codec *codec, const clv_sequence *sequence,
+                                   clv_error *err)
+{
+    int64_t *ids;
+    bool was_cut = sequence->whole > sequence->n;
+    *first = was_cut ? sequence->first : 0;
+    *n = was_cut ? sequence->own : sequence->n;
+    if (!codec->tokenizer || was_cut)
+        return CLV_OK;
+    CLV_TRY(clv_tokenizer_encode(codec->tokenizer, sequence->text, strlen(sequence->text), false, &ids, n, err));
+    while (*first + *n < sequence->n && memcmp(sequence->ids + *first, ids, (size_t)*n * sizeof *ids) != 0)
+        ++*first;
+    free(ids);
+    return CLV_OK;
+}
+
+/* Takes own tokens off the end until `most` are left, if there are as many. */
+static clv_status cut(clv_sequence *s, const clv_codec *codec, int64_t most, clv_error *err)
+{
+    int64_t first, own;
+    CLV_TRY(clv_sequence_own_tokens(&first, &own, codec, s, err));
+    int64_t added = s->n - own, behind = added - first, kept = most - added;
+    if (kept < 1)
+        return CLV_OK;
+    memmove(s->ids + first + kept, s->ids + first + own, (size_t)behind * sizeof *s->ids);
+    s->n = most;
+    s->first = first;
+    s->own = kept;
+    return CLV_OK;
+}
+
+/* Keeps what fits in item, moves the others to left_out. */
+static clv_status leave_out(clv_sequences *s, clv_error *err)
+{
+    int64_t n = 0;
+    size_t all = (size_t)s->n;
+    s->left_out = all <= PTRDIFF_MAX / sizeof *s->left_out ? calloc(all, sizeof *s->left_out) : NULL;
+    if (!s->left_out)
+        return clv_fail_memory(err, "sequences", all * sizeof *s->left_out);
+    for (int64_t i = 0; i < s->n; i++) {
+        bool fits = s->item[i].n >= 1 && s->item[i].n <= s->most;
+        *(fits ? &s->item[n++] : &s->left_out[s->n_left_out++]) = s->item[i];
+    }
+    s->n = n;
+    return CLV_OK;
+}
+
+static clv_status refuse(const char *path, const clv_sequence *s, int64_t most, clv_error *err)
+{
+    return clv_fail(err, CLV_EINVAL, "%s: %.64s: %lld tokens; the model takes 1 to %lld", path, s->name,
+                    (long long)s->n, (long long)most);
+}
+
+static clv_status encode(clv_sequences *all, const char *path, const clv_codec *codec, clv_too_long how, clv_error *err)
+{
+    for (int64_t i = 0; i < all->n; i++) {
+        clv_sequence *s = &all->item[i];
+        CLV_TRY(clv_codec_encode(codec, s->text, strlen(s->text), &s->ids, &s->n, err));
+        s->whole = s->n;
+        if (how == CLV_TOO_LONG_REFUSED && (s->n < 1 || s->n > all->most))
+            return refuse(path, s, all->most, err);
+        if (how == CLV_TOO_LONG_CUT && s->n > all->most)
+            CLV_TRY(cut(s, codec, all->most, err));
+    }
+    CLV_TRY(leave_out(all, err));
+    return all->n > 0 ? CLV_OK : refuse(path, &all->left_out[0], all->most, err);
+}
+
 clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec, const clv_model *model,
-                              clv_error *err)
+                              clv_too_long how, clv_error *err)
 {
     char *text;
     size_t size;
-    *out = (clv_sequences){.fasta = is_fasta(path)};
+    *out = (clv_sequences){.fasta = is_fasta(path), .most = model->max_positions};
     CLV_TRY(clv_file_read(&text, &size, path, FILE_LIMIT, err));
     clv_status status = out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, path, err);
     free(text);
     if (status == CLV_OK && out->n == 0)
         status = clv_fail(err, CLV_EINVAL, "%s: no sequence in it", path);
-    for (int64_t i = 0; status == CLV_OK && i < out->n; i++) {
-        clv_sequence *s = &out->item[i];
-        status = clv_codec_encode(codec, s->text, strlen(s->text), &s->ids, &s->n, err);
-        if (status == CLV_OK && (s->n < 1 || s->n > model->max_positions))
-            status = clv_fail(err, CLV_EINVAL, "%s: %.64s: %lld tokens; the model takes 1 to %lld", path, s->name,
-                              (long long)s->n, (long long)model->max_positions);
-    }
+    if (status == CLV_OK)
+        status = encode(out, path, codec, how, err);
     if (status != CLV_OK)
         clv_sequences_free(out);
     return status;
+}
+
+bool clv_sequences_report(const clv_sequences *s, const char *command)
+{
+    long long all = s->n + s->n_left_out, cuts = 0;
+    for (int64_t i = 0; i < s->n; i++)
+        cuts += s->item[i].whole > s->item[i].n;
+    if (cuts > 0)
+        clv_say("%s: note: %lld of %lld were cut to %lld tokens:", command, cuts, all, (long long)s->most);
+    for (int64_t i = 0; i < s->n; i++)
+        if (s->item[i].whole > s->item[i].n)
+            clv_say("  %s: %lld tokens", s->item[i].name, (long long)s->item[i].whole);
+    if (s->n_left_out > 0)
+        clv_say("%s: %lld of %lld do not fit and were left out (the model takes 1 to %lld tokens; --truncate cuts to "
+                "that):",
+                command, (long long)s->n_left_out, all, (long long)s->most);
+    for (int64_t i = 0; i < s->n_left_out; i++)
+        clv_say("  %s: %lld tokens", s->left_out[i].name, (long long)s->left_out[i].n);
+    return s->n_left_out == 0;
 }
 
 /* ---- batches ---- */

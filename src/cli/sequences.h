@@ -12,19 +12,45 @@ typedef struct clv_sequence {
     char *name; /* of a FASTA record, its first word; of a line, its number from 1 */
     char *text; /* the line, or the residues in upper case */
     int64_t *ids, n;
+    int64_t whole;      /* tokens before it was cut; n where it was not */
+    int64_t first, own; /* where it was cut: what clv_sequence_own_tokens gives */
 } clv_sequence;
 
 typedef struct clv_sequences {
     int64_t n;
     clv_sequence *item;
+    int64_t n_left_out;
+    clv_sequence *left_out; /* what does not fit, in its order */
+    int64_t most;           /* tokens that fit */
     bool fasta;
 } clv_sequences;
 
+/* What becomes of a sequence that does not fit the model's positions. */
+typedef enum clv_too_long {
+    CLV_TOO_LONG_REFUSED,
+    CLV_TOO_LONG_LEFT_OUT,
+    CLV_TOO_LONG_CUT /* its last own tokens go, what the tokenizer adds stays; left out where that is too much, too */
+} clv_too_long;
+
 /* Reads .fasta, .fa or .faa as FASTA, anything else as lines, and encodes them with what the tokenizer adds (<cls>, <eos>).
- * @return CLV_EINVAL naming the record or line: empty, a letter that no protein has, longer than the model's positions */
+ * @return CLV_EINVAL naming the record or line: empty, a letter that no protein has, refused; or when nothing is left */
 clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec, const clv_model *model,
-                              clv_error *err);
+                              clv_too_long how, clv_error *err);
 void clv_sequences_free(clv_sequences *sequences);
+
+/* Lists on stderr what was cut and what was left out; whether all were used, be it in part. */
+bool clv_sequences_report(const clv_sequences *sequences, const char *command);
+
+/* Where a sequence's own tokens begin, behind those that the tokenizer adds, and how many they are. */
+clv_status clv_sequence_own_tokens(int64_t *first, int64_t *n, const clv_codec *codec, const clv_sequence *sequence,
+                                   clv_error *err);
+
+/* The option of commands that read them. */
+#define CLV_SEQUENCES_OPTION(field)                                                                                    \
+    {                                                                                                                  \
+        .names = "--truncate", .kind = CLV_OPTION_FLAG, .out = (field),                                                \
+        .help = "cut sequences to the tokens that the model takes; else longer ones are left out (exit 1)"             \
+    }
 
 /* Residue letters, as ESM-2 has them. */
 extern const char clv_residues[];

@@ -13,7 +13,7 @@
 #include "io/json.h"
 
 /* The format's own limit of a header (safetensors, MAX_HEADER_SIZE), and ours of tensors. */
-static const uint64_t max_header = 100000000;
+static const uint64_t max_header = CLV_SAFETENSORS_HEADER;
 enum { MAX_TENSORS = 1000000, WHERE_SIZE = 512, CHUNK_BYTES = 1 << 20 };
 
 struct clv_safetensors {

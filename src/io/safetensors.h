@@ -17,6 +17,8 @@
 #include "cleave/layout.h"
 #include "cleave/status.h"
 
+enum { CLV_SAFETENSORS_HEADER = 100000000 }; /* bytes of a header, at most */
+
 typedef struct clv_safetensors clv_safetensors;
 
 /* A tensor of an open file; lives as long as the file is open. */
@@ -95,6 +97,13 @@ typedef struct clv_safetensors_writer clv_safetensors_writer;
  * @return CLV_EINVAL for a name used twice or "__metadata__"; CLV_ELIMIT; CLV_EIO; CLV_ENOMEM */
 clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
                                   int64_t n, clv_error *err);
+/* The same with notes beside the tensors, in the header's "__metadata__": UTF-8, copied. Readers get them as strings by key.
+ * CLV_ELIMIT when the header is longer than readers take. */
+typedef struct clv_note {
+    const char *key, *text;
+} clv_note;
+clv_status clv_safetensors_create_noted(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
+                                        int64_t n, const clv_note *notes, int n_notes, clv_error *err);
 /* Writes a box (NULL for all) of tensor i, of the spec's dtype, row-major and without gaps. In any order, from any
  * thread; every element exactly once. A failure is final. */
 clv_status clv_safetensors_write(clv_safetensors_writer *w, int64_t i, const clv_shard *box, const void *data,

@@ -61,11 +61,20 @@ static json_t *entry_of(const clv_safetensors_writer *w, int64_t i)
                      (json_int_t)w->begin[i], (json_int_t)w->begin[i + 1]);
 }
 
-static clv_status fill_header(json_t *header, const clv_safetensors_writer *w, clv_error *err)
+static clv_status add_notes(json_t *header, const clv_note *notes, int n_notes, clv_error *err)
 {
     /* transformers refuses files that do not say which framework they are for. */
-    if (json_object_set_new(header, "__metadata__", json_pack("{s:s}", "format", "pt")) != 0)
+    json_t *metadata = json_pack("{s:s}", "format", "pt");
+    if (json_object_set_new(header, "__metadata__", metadata) != 0)
         return clv_fail_memory(err, "a safetensors header", 0);
+    for (int i = 0; i < n_notes; i++)
+        if (json_object_set_new(metadata, notes[i].key, json_string(notes[i].text)) != 0)
+            return clv_fail(err, CLV_EINVAL, "note \"%.128s\" is not UTF-8, or memory is out", notes[i].key);
+    return CLV_OK;
+}
+
+static clv_status add_tensors(json_t *header, const clv_safetensors_writer *w, clv_error *err)
+{
     for (int64_t i = 0; i < w->n; i++) {
         const char *name = w->specs[i].name;
         if (json_object_get(header, name) != NULL)
@@ -93,16 +102,21 @@ static clv_status write_header(clv_safetensors_writer *w, const char *text, clv_
     return CLV_OK;
 }
 
-static clv_status start(clv_safetensors_writer *w, const char *path, clv_error *err)
+static clv_status start(clv_safetensors_writer *w, const char *path, const clv_note *notes, int n_notes, clv_error *err)
 {
     json_t *header = json_object();
     char *text = NULL;
     clv_status status = lay_out(w, err);
 
     if (status == CLV_OK)
-        status = fill_header(header, w, err);
+        status = add_notes(header, notes, n_notes, err);
+    if (status == CLV_OK)
+        status = add_tensors(header, w, err);
     if (status == CLV_OK && (text = json_dumps(header, JSON_COMPACT)) == NULL)
         status = clv_fail_memory(err, "a safetensors header", 0);
+    if (status == CLV_OK && strlen(text) > CLV_SAFETENSORS_HEADER)
+        status = clv_fail(err, CLV_ELIMIT, "%s: a header of %zu bytes; safetensors may have %d", path, strlen(text),
+                          CLV_SAFETENSORS_HEADER);
     json_decref(header);
     if (status == CLV_OK)
         status = clv_new_file_open(&w->file, path, err);
@@ -114,6 +128,12 @@ static clv_status start(clv_safetensors_writer *w, const char *path, clv_error *
 
 clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
                                   int64_t n, clv_error *err)
+{
+    return clv_safetensors_create_noted(out, path, specs, n, NULL, 0, err);
+}
+
+clv_status clv_safetensors_create_noted(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
+                                        int64_t n, const clv_note *notes, int n_notes, clv_error *err)
 {
     clv_safetensors_writer *w = calloc(1, sizeof *w);
     clv_status status;
@@ -129,7 +149,7 @@ clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path
         return clv_fail_memory(err, path, (size_t)n * sizeof *w->specs);
     }
     memcpy(w->specs, specs, (size_t)n * sizeof *specs);
-    status = start(w, path, err);
+    status = start(w, path, notes, n_notes, err);
     for (int64_t i = 0; i < n; i++)
         w->specs[i].name = NULL; /* the caller's, and may be gone from here on */
     if (status != CLV_OK)
