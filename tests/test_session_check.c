@@ -298,7 +298,25 @@ static void test_plans_that_take_over_too_early(void **state)
     program->buffers[x].last = last;
     program->instructions[last].in[0] = x;
     clv_session *session = new_session(program, true);
-    assert_int_not_equal(run(session, program, &sum, &err), CLV_OK);
+    assert_int_equal(run(session, program, &sum, &err), CLV_EINVAL);
+    if (!strstr(err.message, "took over"))
+        fail_msg("%s", err.message);
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
+static void test_plans_that_overlap(void **state)
+{
+    (void)state;
+    float sum;
+    clv_error err = {0};
+    clv_program *program = chain(2, false);
+    clv_instruction *first = &program->instructions[find(program, "layers.0.copies")];
+    first->workspace_offset = program->buffers[first->in[0]].offset;
+    clv_session *session = new_session(program, true);
+    assert_int_equal(run(session, program, &sum, &err), CLV_EINVAL);
+    if (!strstr(err.message, "the workspace of instruction"))
+        fail_msg("%s", err.message);
     clv_session_free(session);
     clv_program_free(program);
 }
@@ -367,6 +385,7 @@ int main(void)
         cmocka_unit_test(test_plans_that_are_too_small),
         cmocka_unit_test(test_plans_that_give_back_too_early),
         cmocka_unit_test(test_plans_that_take_over_too_early),
+        cmocka_unit_test(test_plans_that_overlap),
         cmocka_unit_test(test_the_same_results),
         cmocka_unit_test(test_between_runs),
     };

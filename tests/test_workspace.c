@@ -1,5 +1,5 @@
 /* test_workspace.c - a workspace is planned once, for the largest shards, and every rank uses it: what an op asks for must
- * not fall when one of its local extents grows. */
+ * not fall when one of its local extents grows; and products and attention keep to it on meshes that cut unevenly. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "cleave/session.h"
 #include "graph/graph.h"
 #include "ops_check.h"
 
@@ -166,8 +167,150 @@ static void test_what_is_asked_for_grows_with_every_extent(void **state)
             fail_msg("%s has a workspace that this test does not reach", clv_op_table[t]->name);
 }
 
+/* ---- on meshes, by sessions that check ---- */
+
+static clv_layout random_layout(random_source *r, const clv_mesh *mesh, int rank)
+{
+    clv_layout layout = clv_layout_replicated(rank);
+    for (int a = 0; a < mesh->n_axes; a++) {
+        int d = pick(r, rank + 1);
+        if (d < rank)
+            assert_int_equal(clv_layout_cut(&layout, mesh, d, clv_mesh_whole(mesh, a), NULL), CLV_OK);
+    }
+    return layout;
+}
+
+static void run_checked(clv_graph *graph, int threads, const clv_binding *in, int n_in, const clv_binding *out,
+                        int n_out)
+{
+    clv_error err = {0};
+    clv_program *program;
+    clv_session *session = NULL;
+    clv_session_options options = {.check = 1, .threads_per_rank = threads};
+    if (clv_compile(&program, graph, NULL, &err) != CLV_OK ||
+        clv_session_new(&session, clv_graph_mesh(graph), &options, &err) != CLV_OK ||
+        clv_session_run(session, program, in, n_in, out, n_out, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+/* A product: its subscripts as three lists, and the sizes of its letters from a on. */
+typedef struct product {
+    const char *list[3];
+    int64_t size[26];
+} product;
+
+static int64_t offset_of(const product *p, int l, const int64_t *at)
+{
+    int64_t offset = 0;
+    for (const char *c = p->list[l]; *c; c++)
+        offset = offset * p->size[*c - 'a'] + at[*c - 'a'];
+    return offset;
+}
+
+/* Sums over all letters: whole numbers, so exact in any order. */
+static void multiply(const product *p, double *const data[3])
+{
+    int64_t at[26] = {0};
+    for (int last = 25; last >= 0;) {
+        data[2][offset_of(p, 2, at)] += data[0][offset_of(p, 0, at)] * data[1][offset_of(p, 1, at)];
+        for (last = 25; last >= 0 && (p->size[last] == 0 || ++at[last] == p->size[last]); last--)
+            at[last] = 0;
+    }
+}
+
+static int64_t shape_of(int64_t shape[CLV_MAX_RANK], const product *p, int l)
+{
+    int64_t elems = 1;
+    for (int d = 0; p->list[l][d]; d++)
+        elems *= shape[d] = p->size[p->list[l][d] - 'a'];
+    return elems;
+}
+
+static void check_product(const product *p, const char *mesh_text, random_source *r)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    double *data[3], *want;
+    clv_value operand[2];
+    char subscripts[64];
+    int64_t shape[CLV_MAX_RANK], n = shape_of(shape, p, 2);
+    assert_int_equal(clv_mesh_parse(&mesh, mesh_text, &err), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+    for (int l = 0; l < 3; l++) {
+        int64_t elems = shape_of(shape, p, l);
+        data[l] = calloc((size_t)elems + 1, sizeof **data);
+        clv_layout layout = random_layout(r, &mesh, (int)strlen(p->list[l]));
+        for (int64_t i = 0; l < 2 && i < elems; i++)
+            data[l][i] = (double)((i * (7 + l) + l) % 7 - 3);
+        if (l < 2)
+            operand[l] = clv_input(graph, l ? "b" : "a", CLV_F64, (int)strlen(p->list[l]), shape, &layout);
+        snprintf(subscripts, sizeof subscripts, "%s,%s->%s", p->list[0], p->list[1], p->list[2]);
+        if (l == 2)
+            clv_output(graph, "c", clv_einsum(graph, subscripts, operand[0], operand[1]), &layout);
+    }
+    want = calloc((size_t)n + 1, sizeof *want);
+    multiply(p, (double *[]){data[0], data[1], want});
+    run_checked(graph, 1, (clv_binding[]){{"a", data[0]}, {"b", data[1]}}, 2, &(clv_binding){"c", data[2]}, 1);
+    for (int64_t i = 0; i < n; i++)
+        if (data[2][i] != want[i])
+            fail_msg("%s on %s: element %lld is %g, expected %g", subscripts, mesh_text, (long long)i, data[2][i],
+                     want[i]);
+    for (int l = 0; l < 3; l++)
+        free(data[l]);
+    free(want);
+}
+
+/* Products that once overran: which operand the smallest shards packed was not that of the largest. */
+static void test_products_on_uneven_meshes(void **state)
+{
+    static const product products[] = {
+        {{"abcd", "pcqba", "pqd"}, {[0] = 3, 3, 4, 5, ['p' - 'a'] = 4, 9}},
+        {{"bqkgd", "bkgqt", "btkd"},
+         {['b' - 'a'] = 4, ['d' - 'a'] = 6, ['g' - 'a'] = 5, ['k' - 'a'] = 1, ['q' - 'a'] = 6, ['t' - 'a'] = 3}}};
+    static const char *const meshes[] = {"x=1", "x=2", "x=3", "x=5", "x=7", "y=5,z=3", "x=2,y=2,z=2", "x=4,y=3"};
+    enum { LAYOUTS = 6 };
+    random_source r = {20240607};
+    (void)state;
+    for (int p = 0; p < 2; p++)
+        for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++)
+            for (int i = 0; i < LAYOUTS; i++)
+                check_product(&products[p], meshes[m], &r);
+}
+
+/* Attention's workspace is for as many threads as a rank may have, whose number is known late. */
+static void test_attention_of_many_threads(void **state)
+{
+    enum { B = 2, S = 5, H = 6, D = 8 };
+    static const char *const layouts[] = {"_,_,_,_", "_,x,_,_", "_,_,x,_", "x,_,_,_"};
+    random_source r = {20240607};
+    (void)state;
+    for (int threads = 1; threads <= 6; threads++)
+        for (int t = 0; t < DTYPES; t++) {
+            clv_mesh mesh;
+            clv_graph *graph;
+            double q[B * S * H * D] = {0}, kv[B * S * 2 * 2 * D] = {0};
+            assert_int_equal(clv_mesh_parse(&mesh, "x=4", NULL), CLV_OK);
+            assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
+            clv_layout layout = clv_graph_layout(graph, 4, layouts[pick(&r, 4)]);
+            clv_value in[] = {clv_input(graph, "q", dtypes[t], DIMS(B, S, H, D), &layout),
+                              input(graph, "kv", dtypes[t], DIMS(B, S, 2, 2, D))},
+                      d[2];
+            clv_value out = clv_attention(graph, in[0], in[1], NULL);
+            clv_gradients(graph, out, out, in, 2, d);
+            clv_output(graph, "dq", d[0], NULL);
+            clv_output(graph, "dkv", d[1], NULL);
+            run_checked(graph, threads, (clv_binding[]){{"q", q}, {"kv", kv}}, 2, NULL, 0);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_asked_for_grows_with_every_extent)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_is_asked_for_grows_with_every_extent),
+                                       cmocka_unit_test(test_products_on_uneven_meshes),
+                                       cmocka_unit_test(test_attention_of_many_threads)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

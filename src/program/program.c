@@ -150,13 +150,30 @@ clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t
     return view;
 }
 
-static clv_status check_instruction(const clv_program *program, int i, const bool *written, clv_error *err)
+/* Whose value the memory of each root holds as instructions run: a buffer; -1: nobody's yet. */
+typedef struct contents {
+    int *holds; /* [n_buffers] by root */
+    bool *made; /* [n_buffers] by an instruction, not another buffer seen under another layout */
+} contents;
+
+static clv_status check_operand(const clv_program *program, int i, int b, const contents *c, clv_error *err)
+{
+    int root = clv_program_root(program, b), holds = c->holds[root];
+    if (holds < 0)
+        return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d before it is written", i,
+                        program->instructions[i].name, b);
+    if (holds != b && (b == root || c->made[b]))
+        return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d, whose memory buffer %d took over", i,
+                        program->instructions[i].name, b, holds);
+    return CLV_OK;
+}
+
+static clv_status check_instruction(const clv_program *program, int i, const contents *c, clv_error *err)
 {
     const clv_instruction *instruction = &program->instructions[i];
     for (int k = 0; k < instruction->n_in; k++)
-        if (instruction->in[k] >= 0 && !written[clv_program_root(program, instruction->in[k])])
-            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d before it is written", i,
-                            instruction->name, instruction->in[k]);
+        if (instruction->in[k] >= 0)
+            CLV_TRY(check_operand(program, i, instruction->in[k], c, err));
     if (instruction->op)
         return CLV_OK;
     const clv_reshard_step *step = instruction->step;
@@ -175,27 +192,53 @@ static bool in_region(const clv_buffer *buffer)
     return buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0;
 }
 
+static clv_status check_order(const clv_program *program, const contents *c, clv_error *err)
+{
+    for (int b = 0; b < program->n_buffers; b++)
+        c->holds[b] = program->buffers[b].kind == CLV_BUFFER_TEMP ? -1 : b;
+    for (int i = 0; i < program->n_instructions; i++)
+        for (int o = 0; o < program->instructions[i].n_out; o++)
+            c->made[program->instructions[i].out[o]] = true;
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        CLV_TRY(check_instruction(program, i, c, err));
+        for (int o = 0; o < instruction->n_out; o++)
+            c->holds[clv_program_root(program, instruction->out[o])] = instruction->out[o];
+    }
+    return CLV_OK;
+}
+
+static bool overlap(const clv_buffer *buffer, int first, int last, int64_t offset, int64_t bytes)
+{
+    bool live_together = buffer->first <= last && first <= buffer->last;
+    return in_region(buffer) && live_together && buffer->offset < offset + bytes &&
+           offset < buffer->offset + buffer->bytes;
+}
+
+static clv_status check_places(const clv_program *program, clv_error *err)
+{
+    for (int a = 0; a < program->n_buffers; a++) {
+        const clv_buffer *x = &program->buffers[a];
+        for (int b = 0; in_region(x) && b < a; b++)
+            if (overlap(&program->buffers[b], x->first, x->last, x->offset, x->bytes))
+                return clv_fail(err, CLV_EINVAL, "buffers %d and %d live at once and overlap", b, a);
+        for (int i = x->first < 0 ? 0 : x->first; in_region(x) && i <= x->last && i < program->n_instructions; i++) {
+            const clv_instruction *made = &program->instructions[i];
+            if (overlap(x, i, i, made->workspace_offset, made->workspace_bytes))
+                return clv_fail(err, CLV_EINVAL, "buffer %d and the workspace of instruction %d (%s) overlap", a, i,
+                                made->name);
+        }
+    }
+    return CLV_OK;
+}
+
 clv_status clv_program_check(const clv_program *program, clv_error *err)
 {
-    bool *written = calloc((size_t)program->n_buffers + 1, sizeof *written);
-    if (!written)
-        return clv_fail_memory(err, "checking a program", (size_t)program->n_buffers);
-    clv_status status = CLV_OK;
-    for (int b = 0; b < program->n_buffers; b++)
-        written[b] = program->buffers[b].kind != CLV_BUFFER_TEMP;
-    for (int i = 0; status == CLV_OK && i < program->n_instructions; i++) {
-        status = check_instruction(program, i, written, err);
-        for (int k = 0; k < program->instructions[i].n_out; k++)
-            written[clv_program_root(program, program->instructions[i].out[k])] = true;
-    }
-    free(written);
-    for (int a = 0; status == CLV_OK && a < program->n_buffers; a++)
-        for (int b = 0; b < a; b++) {
-            const clv_buffer *x = &program->buffers[a], *y = &program->buffers[b];
-            bool live_together = x->first <= y->last && y->first <= x->last;
-            bool overlap = x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
-            if (in_region(x) && in_region(y) && live_together && overlap)
-                return clv_fail(err, CLV_EINVAL, "buffers %d and %d live at once and overlap", b, a);
-        }
-    return status;
+    size_t n = (size_t)program->n_buffers + 1;
+    contents c = {.holds = calloc(n, sizeof *c.holds), .made = calloc(n, sizeof *c.made)};
+    clv_status status = c.holds && c.made ? check_order(program, &c, err)
+                                          : clv_fail_memory(err, "checking a program", n * sizeof *c.holds);
+    free(c.holds);
+    free(c.made);
+    return status == CLV_OK ? check_places(program, err) : status;
 }

@@ -23,7 +23,6 @@ typedef struct record {
 struct clv_check {
     clv_region_plan plan;
     int n_ranks, n_buffers;
-    bool *made;      /* [n_buffers] by an instruction, not another buffer seen under another layout */
     record *records; /* [n_ranks * n_buffers] of roots */
     int *live;       /* [n_ranks * n_buffers] the live roots of each rank, in no order */
     int *n_live;     /* [n_ranks] */
@@ -60,7 +59,6 @@ void clv_check_free(clv_check *check)
     if (!check)
         return;
     clv_region_plan_free(&check->plan);
-    free(check->made);
     free(check->records);
     free(check->live);
     free(check->n_live);
@@ -76,20 +74,16 @@ clv_status clv_check_new(clv_check **out, const clv_program *program, int n_rank
     size_t n = (size_t)n_ranks * (size_t)program->n_buffers + 1;
     *c = (clv_check){.n_ranks = n_ranks,
                      .n_buffers = program->n_buffers,
-                     .made = calloc((size_t)program->n_buffers + 1, sizeof *c->made),
                      .records = calloc(n, sizeof *c->records),
                      .live = calloc(n, sizeof *c->live),
                      .n_live = calloc((size_t)n_ranks, sizeof *c->n_live)};
-    clv_status status = c->made && c->records && c->live && c->n_live
+    clv_status status = c->records && c->live && c->n_live
                             ? clv_program_lay_out(&c->plan, program, CLV_GUARD_BYTES, err)
                             : clv_fail_memory(err, "a check", n * sizeof *c->records);
     if (status != CLV_OK) {
         clv_check_free(c);
         return status;
     }
-    for (int i = 0; i < program->n_instructions; i++)
-        for (int o = 0; o < program->instructions[i].n_out; o++)
-            c->made[program->instructions[i].out[o]] = true;
     *out = c;
     return CLV_OK;
 }
@@ -279,12 +273,8 @@ static clv_status check_wants(const look *l, const clv_instruction *instruction,
 static clv_status check_operand(const look *l, int b, clv_error *err)
 {
     int root = clv_program_root(l->program, b);
-    const record *r = &l->records[root];
-    if (!r->live)
+    if (!l->records[root].live)
         return fail(l, err, "it reads %s, whose memory was given back", describe(l, b).text);
-    if (r->holds != b && (b == root || l->loaded->check->made[b]))
-        return fail(l, err, "it reads %s, whose memory holds %s by now", describe(l, b).text,
-                    describe(l, r->holds).text);
     return check_root(l, root, true, err);
 }
 

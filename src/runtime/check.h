@@ -12,7 +12,7 @@
 
 typedef struct clv_check clv_check;
 
-/* For a program and all ranks. Free with clv_check_free. */
+/* For a program, which is verified first (clv_program_check), and all ranks. Free with clv_check_free. */
 clv_status clv_check_new(clv_check **out, const clv_program *program, int n_ranks, clv_error *err);
 void clv_check_free(clv_check *check);
 
