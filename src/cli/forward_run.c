@@ -319,6 +319,7 @@ static clv_status run_once(results *r, const batch *b, const clv_forward_job *a,
     clv_session_options options = {.threads_per_rank = (int)a->threads,
                                    .source = clv_checkpoint_source,
                                    .source_arg = m->weights,
+                                   .check = a->check,
                                    .find_nonfinite = find_nonfinite};
     clv_binding inputs[4] = {{"ids", b->ids}};
     int n = 1;

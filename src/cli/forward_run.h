@@ -17,6 +17,7 @@ typedef struct clv_forward_job {
     int64_t threads;
     bool gradients;
     bool allow_nonfinite; /* results that are NaN or infinite are written, too; else they are CLV_ENONFINITE */
+    bool check;           /* as clv_session_options says it */
     double *seconds;      /* of the run itself, without loading; NULL: not asked for */
 } clv_forward_job;
 

@@ -118,7 +118,8 @@ static const struct clv_command commands[] = {
      "every gradient with\n"
      "the first mesh's. Prints the largest error of each mesh and the first tensor that diverges; exit 1 when one "
      "does. With --against, the results that another system (or forward) wrote for the ids in that file are the "
-     "measure. What is NaN or infinite diverges, on every mesh.\n\n"
+     "measure. What is NaN or infinite diverges, on every mesh. That every op keeps to its own memory is checked on "
+     "the way.\n\n"
      "Examples:\n  cleave verify -m llama/ --tp 1,2,3,4\n"
      "  cleave verify -m llama/ --tp 1,2 --against golden.safetensors\n"
      "  cleave verify -m llama/ --mesh X=1,Y=1 --mesh X=2,Y=2 --rules gspmd-2d\n",

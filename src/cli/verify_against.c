@@ -152,7 +152,8 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     const clv_safetensor *mask;
     comparison c = {0};
     clv_mesh_option option = {.tp = 1, .text = mesh, .rules = rules};
-    clv_forward_job job = {.model = model,
+    clv_forward_job job = {.check = true,
+                           .model = model,
                            .ids = file,
                            .among_results = true,
                            .allow_nonfinite = true,
