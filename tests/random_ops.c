@@ -346,8 +346,9 @@ static clv_value pad(random_maker *m, clv_value a)
 static clv_value concat(random_maker *m, clv_value a)
 {
     clv_type type = random_type(m, a);
-    clv_value part[CLV_MAX_IN] = {a};
-    int n = 2 + (int)random_pick(m, random_chance(m, 3) ? CLV_MAX_IN - 1 : 2), dim;
+    enum { MOST = 20 };
+    clv_value part[MOST] = {a};
+    int n = 2 + (int)random_pick(m, random_chance(m, 3) ? MOST - 1 : 2), dim;
     if (type.rank == 0)
         return CLV_NONE;
     dim = (int)random_pick(m, type.rank);

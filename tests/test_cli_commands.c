@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -190,6 +191,25 @@ static void test_train_refusals(void **state)
     expect("train --text {d}/text --out {d}/x -tp 2 --mesh model=2", 2, "either");
     expect("train --text {d}/text --out {d}/no/such/folder --steps 1 --seq 8", 1, "No such file");
     expect("train --out {d}/x", 2, "--text");
+}
+
+/* A folder whose name just fits, so that the files in it cannot be named: nothing may be written under names cut short. */
+static void test_too_long_paths(void **state)
+{
+    enum { MOST = 4095 - 9 }; /* with "/metrics." as long as a path may be */
+    char path[MOST + 1], line[MOST + 256];
+    size_t n = (size_t)snprintf(path, sizeof path, "%s", folder);
+    (void)state;
+    while (n + 200 < MOST) {
+        n += (size_t)snprintf(path + n, sizeof path - n, "/%0100d", 0);
+        assert_int_equal(mkdir(path, 0777), 0);
+    }
+    snprintf(path + n, sizeof path - n, "/%0*d", (int)(MOST - n - 1), 1);
+    assert_int_equal(strlen(path), MOST);
+    snprintf(line, sizeof line, "train --text {d}/text --out %s --layers 1 --hidden 8 --heads 1 --seq 8 --steps 1",
+             path);
+    expect(line, 1, "File name too long");
+    assert_int_equal(rmdir(path), 0); /* it is empty */
 }
 
 static void test_generate_refusals(void **state)
@@ -457,6 +477,7 @@ int main(void)
         cmocka_unit_test(test_stop),
         cmocka_unit_test(test_corrupt_checkpoint),
         cmocka_unit_test(test_train_refusals),
+        cmocka_unit_test(test_too_long_paths),
         cmocka_unit_test(test_generate_refusals),
         cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_tokenize),

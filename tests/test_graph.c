@@ -2,6 +2,7 @@
  * clv_compile returns it. */
 #include "ops_check.h"
 
+#include "cleave/nn.h"
 #include "cleave/program.h"
 
 static clv_value vector(clv_graph *graph, const char *name, int64_t n)
@@ -86,32 +87,52 @@ static void test_state_and_outputs(void **state)
     assert_refused(graph, CLV_ESHAPE, "output 'y'");
 }
 
+/* Scopes of any depth, names of any length. */
 static void test_scopes(void **state)
 {
-    char longest[300];
+    enum { DEEP = 100, LONG = 5000 };
+    char name[LONG + 1], whole[2 * DEEP + LONG + 16] = "";
     (void)state;
-    memset(longest, 'a', sizeof longest - 1);
-    longest[sizeof longest - 1] = '\0';
+    memset(name, 'a', LONG);
+    name[LONG] = '\0';
     clv_graph *graph = new_graph();
-    clv_graph_push(graph, "%s", longest);
-    assert_refused(graph, CLV_ELIMIT, "longer than");
-    graph = new_graph();
-    for (int i = 0; i < 17; i++)
-        clv_graph_push(graph, "s");
-    for (int i = 0; i < 17; i++)
+    for (int i = 0; i < DEEP; i++) {
+        clv_graph_push(graph, "%d", i % 10);
+        snprintf(whole + strlen(whole), 3, "%d.", i % 10);
+    }
+    strcat(whole, name);
+    clv_value deep = clv_state(graph, name, CLV_F32, DIMS(2), NULL, (clv_init){CLV_INIT_ZEROS, 0});
+    assert_string_equal(clv_value_name(graph, deep), whole);
+    clv_graph_push(graph, "%s", name);
+    clv_graph_pop(graph);
+    for (int i = 0; i < DEEP; i++)
         clv_graph_pop(graph);
-    assert_refused(graph, CLV_ELIMIT, "more than 16 scopes");
+    clv_value plain = clv_state(graph, "plain", CLV_F32, DIMS(2), NULL, (clv_init){CLV_INIT_ZEROS, 0});
+    assert_string_equal(clv_value_name(graph, plain), "plain");
+    clv_linear_options options = {.name = name, .bias = true};
+    clv_column_parallel_linear(graph, clv_fill(graph, CLV_F32, DIMS(2, 4), 1), 6, NULL, &options);
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_OK);
+    clv_value parameters[8];
+    assert_int_equal(clv_parameters(graph, parameters, 8), 4);
+    assert_int_equal(strlen(clv_value_name(graph, parameters[2])), LONG + strlen(".weight"));
+    assert_int_equal(strlen(clv_value_name(graph, parameters[3])), LONG + strlen(".bias"));
+    clv_graph_pop(graph);
+    assert_refused(graph, CLV_EINVAL, "without a push");
 }
 
 static void test_operands(void **state)
 {
     (void)state;
     clv_graph *graph = new_graph();
-    clv_value nine[9];
-    for (int i = 0; i < 9; i++)
-        nine[i] = clv_fill(graph, CLV_F32, DIMS(1), i);
-    clv_concat(graph, nine, 9, 0);
-    assert_refused(graph, CLV_EINVAL, "at most 8 operands, 9 given");
+    clv_value many[20];
+    for (int i = 0; i < 20; i++)
+        many[i] = clv_fill(graph, CLV_F32, DIMS(1 + i), i);
+    clv_type type = clv_graph_type(graph, clv_concat(graph, many, 20, 0));
+    assert_int_equal(type.shape[0], 210);
+    type = clv_graph_type(graph, clv_concat(graph, many, 9, 0)); /* a run of one is what it joins */
+    assert_int_equal(type.shape[0], 45);
+    clv_graph_emit1(graph, clv_op_find("softmax"), NULL, many, 2);
+    assert_refused(graph, CLV_EINVAL, "at most 1 operands, 2 given");
     graph = new_graph();
     clv_concat(graph, NULL, 0, 0);
     assert_refused(graph, CLV_EINVAL, "at least 1 operand");

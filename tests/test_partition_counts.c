@@ -233,12 +233,50 @@ static void test_linear_settings(void **state)
     }
 }
 
+/* A tensor asked for in each of many layouts, `times` over; none is part of another. */
+static int collectives_of_many(int times)
+{
+    static const char *const layouts[] = {"y,x,z",     "z,y,x",     "x,z,y",     "y,z,x",     "z,x,y",
+                                          "(x,y),z,_", "_,(x,y),z", "z,_,(x,y)", "(y,z),x,_", "_,(z,x),y"};
+    enum { MANY = sizeof layouts / sizeof layouts[0] };
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program;
+    must(clv_mesh_parse(&mesh, "x=2,y=2,z=2", &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    clv_layout stated = clv_graph_layout(graph, 3, "x,y,z");
+    clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){8, 8, 8}, &stated);
+    for (int i = 0; i < MANY * times; i++) {
+        char name[16];
+        clv_layout layout = clv_graph_layout(graph, 3, layouts[i % MANY]);
+        snprintf(name, sizeof name, "o%d", i);
+        clv_output(graph, name, clv_constrain(graph, x, &layout), &layout);
+    }
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    int n = clv_program_n_collectives(program);
+    clv_program_free(program);
+    clv_graph_free(graph);
+    return n;
+}
+
+/* What was brought to a layout stays at hand in it, however many there are. */
+static void test_all_layouts_stay_at_hand(void **state)
+{
+    (void)state;
+    assert_int_equal(collectives_of_many(3), collectives_of_many(1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tensor_parallel), cmocka_unit_test(test_sequence_parallel),
-        cmocka_unit_test(test_one_rank),        cmocka_unit_test(test_data_parallel),
-        cmocka_unit_test(test_sharded_weight),  cmocka_unit_test(test_linear_settings),
+        cmocka_unit_test(test_all_layouts_stay_at_hand),
+        cmocka_unit_test(test_tensor_parallel),
+        cmocka_unit_test(test_sequence_parallel),
+        cmocka_unit_test(test_one_rank),
+        cmocka_unit_test(test_data_parallel),
+        cmocka_unit_test(test_sharded_weight),
+        cmocka_unit_test(test_linear_settings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,12 +103,22 @@ static clv_layout random_layout(maker *m, const clv_type *type, bool partial)
     return layout;
 }
 
-static void random_problem(clv_problem *p, maker *m)
+enum { MOST_AT_HAND = 2 };
+
+typedef struct layouts {
+    clv_layout layout[CLV_MAX_IN][MOST_AT_HAND];
+    const clv_layout *list[CLV_MAX_IN][MOST_AT_HAND];
+} layouts;
+
+static void random_problem(clv_problem *p, layouts *l, maker *m)
 {
     for (int i = 0; i < p->op->n_in; i++) {
+        p->available[i] = l->list[i];
         p->n_available[i] = p->op->in[i] > 0 ? 1 + (pick(m, 3) == 0) : 0;
-        for (int k = 0; k < p->n_available[i]; k++)
-            p->available[i][k] = random_layout(m, &p->in[i], pick(m, 3) == 0);
+        for (int k = 0; k < p->n_available[i]; k++) {
+            l->layout[i][k] = random_layout(m, &p->in[i], pick(m, 3) == 0);
+            l->list[i][k] = &l->layout[i][k];
+        }
         p->kept[i] = p->op->in[i] > 0 && pick(m, 4) == 0 ? (uint32_t)pick(m, 8) : 0;
     }
     for (int o = 0; o < p->op->n_out; o++) {
@@ -217,12 +227,13 @@ static int run_case(uint64_t seed)
         .graph = m.graph, .options = &options, .reshards = clv_reshard_cache_new(arena, &m.mesh, NULL)};
     for (int i = 0; i < OPS_A_CASE; i++) {
         clv_problem problem;
+        layouts at_hand;
         clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
         const clv_op *op = &m.graph->ops[pick(&m, m.graph->n_ops)];
         if (!op->def->rule)
             continue;
         clv_partition_load_op(&problem, types, &p, op);
-        random_problem(&problem, &m);
+        random_problem(&problem, &at_hand, &m);
         compared += compare(seed, &problem);
     }
     clv_arena_free(arena);

@@ -145,6 +145,7 @@ CLV_API clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order)
 CLV_API clv_value clv_slice(clv_graph *graph, clv_value x, const int64_t *begin, const int64_t *end);
 /** Zeros around x: out shape[d] = before[d] + x + after[d]. (The gradient of slice.) */
 CLV_API clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, const int64_t *after);
+/** n >= 1 tensors one after another along a dimension; more than 8 are joined in runs of 8. */
 CLV_API clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim);
 
 /** table [V,M], ids (i32 or i64) [...] -> [..., M]. An id outside [0, V) gives zeros. */

@@ -49,7 +49,7 @@ typedef struct clv_error {
     clv_status code;
     int rank;          /**< the rank that failed, -1 when it concerns no rank */
     char op[96];       /**< the op (and layer) that failed, "" when it concerns none */
-    char message[512]; /**< one line, no newline at its end */
+    char message[512]; /**< one line, no newline at its end; of a longer text the two ends */
 } clv_error;
 
 /** The short name ("shape") and the one-line meaning of a status; "unknown" for a value outside the enum. */

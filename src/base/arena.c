@@ -119,21 +119,25 @@ char *clv_arena_string(clv_arena *arena, const char *text)
     return clv_arena_copy(arena, text, strlen(text) + 1);
 }
 
+char *clv_arena_vformat(clv_arena *arena, const char *format, va_list args)
+{
+    va_list again;
+
+    va_copy(again, args);
+    int length = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    char *text = length < 0 ? NULL : clv_arena_alloc(arena, (size_t)length + 1, 1);
+    if (text != NULL)
+        vsnprintf(text, (size_t)length + 1, format, args);
+    return text;
+}
+
 char *clv_arena_format(clv_arena *arena, const char *format, ...)
 {
     va_list args;
 
     va_start(args, format);
-    int length = vsnprintf(NULL, 0, format, args);
-    va_end(args);
-    if (length < 0)
-        return NULL;
-
-    char *text = clv_arena_alloc(arena, (size_t)length + 1, 1);
-    if (text == NULL)
-        return NULL;
-    va_start(args, format);
-    vsnprintf(text, (size_t)length + 1, format, args);
+    char *text = clv_arena_vformat(arena, format, args);
     va_end(args);
     return text;
 }

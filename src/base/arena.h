@@ -5,6 +5,7 @@
 #ifndef CLEAVE_BASE_ARENA_H
 #define CLEAVE_BASE_ARENA_H
 
+#include <stdarg.h>
 #include <stddef.h>
 
 typedef struct clv_arena clv_arena;
@@ -22,6 +23,7 @@ void *clv_arena_copy(clv_arena *arena, const void *bytes, size_t size);
 char *clv_arena_string(clv_arena *arena, const char *text);
 /* A formatted string. */
 char *clv_arena_format(clv_arena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+char *clv_arena_vformat(clv_arena *arena, const char *format, va_list args) __attribute__((format(printf, 2, 0)));
 
 /* Bytes handed out so far. */
 size_t clv_arena_bytes(const clv_arena *arena);

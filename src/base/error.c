@@ -11,16 +11,28 @@
 #undef clv_fail /* what the analyzer is given instead */
 #undef clv_fail_memory
 
+/* What stands last is often the reason, and what is long is a path or a name in the middle. */
+static void elide(char *text, size_t length, size_t room)
+{
+    static const char gap[] = " ... ";
+    size_t kept = (room - sizeof gap) / 2;
+    if (length < room)
+        return;
+    memcpy(text + kept, gap, sizeof gap - 1);
+    memmove(text + kept + sizeof gap - 1, text + length - kept, kept + 1);
+}
+
 static void record(clv_error *err, clv_status code, int rank, const char *op, const char *format, va_list args)
 {
     if (err == NULL || err->code != CLV_OK)
         return;
-    char message[2 * sizeof err->message];
+    char message[8192]; /* the longest path, and words */
     err->code = code;
     err->rank = rank;
     clv_printable(err->op, sizeof err->op, op, strlen(op));
     if (vsnprintf(message, sizeof message, format, args) < 0)
         snprintf(message, sizeof message, "%s", clv_status_text(code));
+    elide(message, strlen(message), sizeof err->message);
     clv_printable(err->message, sizeof err->message, message, strlen(message));
 }
 

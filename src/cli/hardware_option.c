@@ -1,6 +1,8 @@
 #include "cli/hardware_option.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -10,7 +12,6 @@ static const char *const folders[] = {CLV_DATA_INSTALLED, CLV_DATA_SOURCE};
 
 clv_status clv_hardware_option_read(clv_profile *out, const char *text, clv_error *err)
 {
-    char path[4096];
     if (!text) {
         clv_profile_default(out);
         return CLV_OK;
@@ -18,9 +19,14 @@ clv_status clv_hardware_option_read(clv_profile *out, const char *text, clv_erro
     if (access(text, F_OK) == 0)
         return clv_command_as_usage(clv_profile_read(out, text, err), err);
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
-        snprintf(path, sizeof path, "%s/profiles/%s.json", folders[i], text);
-        if (access(path, F_OK) == 0)
-            return clv_command_as_usage(clv_profile_read(out, path, err), err);
+        char *path = NULL;
+        if (asprintf(&path, "%s/profiles/%s.json", folders[i], text) < 0)
+            return clv_fail_memory(err, text, strlen(text));
+        bool there = access(path, F_OK) == 0;
+        clv_status status = there ? clv_command_as_usage(clv_profile_read(out, path, err), err) : CLV_OK;
+        free(path);
+        if (there)
+            return status;
     }
     return clv_fail(
         err, CLV_EINVAL,

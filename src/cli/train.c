@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "io/file.h"
 #include "train/train.h"
 
 enum { VOCABULARY = 256 };
@@ -202,11 +203,24 @@ static clv_status run_steps(clv_trainer *trainer, const train_args *a, FILE *met
     return CLV_OK;
 }
 
+/* Steps, with a line for each in the file. */
+static clv_status log_steps(clv_trainer *trainer, const train_args *a, const char *path, clv_train_step *total,
+                            clv_error *err)
+{
+    FILE *metrics = fopen(path, "w");
+    if (!metrics)
+        return clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
+    clv_status status = run_steps(trainer, a, metrics, total, err);
+    bool written = ferror(metrics) == 0;
+    if ((fclose(metrics) != 0 || !written) && status == CLV_OK)
+        status = clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
+    return status;
+}
+
 static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_text_data *data, clv_train_step *total,
                         clv_trainer **trainer, clv_error *err)
 {
     clv_axis_rules rules;
-    char path[4096];
     CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, mesh, err));
     clv_train_options options = options_of(a, &rules);
     clv_status status = clv_trainer_new(trainer, mesh, &options, data, err);
@@ -216,14 +230,9 @@ static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_tex
         return status;
     fprintf(stderr, "training %.2f M parameters on %lld bytes of text over %lld ranks\n",
             1e-6 * (double)clv_trainer_parameters(*trainer), (long long)data->size, (long long)clv_mesh_ranks(mesh));
-    snprintf(path, sizeof path, "%s/metrics.jsonl", a->out);
-    FILE *metrics = fopen(path, "w");
-    if (!metrics)
-        return clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
-    status = run_steps(*trainer, a, metrics, total, err);
-    bool written = ferror(metrics) == 0;
-    if ((fclose(metrics) != 0 || !written) && status == CLV_OK)
-        status = clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
+    char *path = clv_path_join(a->out, "metrics.jsonl");
+    status = path ? log_steps(*trainer, a, path, total, err) : clv_fail_memory(err, a->out, strlen(a->out));
+    free(path);
     return status == CLV_OK ? clv_trainer_save(*trainer, a->out, err) : status;
 }
 

@@ -134,14 +134,16 @@ static bool has_gradients(const clv_safetensors *file)
 static clv_status run(clv_safetensors **out, const clv_forward_job *given, const char *command, clv_error *err)
 {
     const char *folder = getenv("TMPDIR");
-    char path[4096];
+    char *path = NULL;
     clv_forward_job job = *given;
-    snprintf(path, sizeof path, "%s/cleave-verify-%ld.safetensors", folder ? folder : "/tmp", (long)getpid());
+    if (asprintf(&path, "%s/cleave-verify-%ld.safetensors", folder ? folder : "/tmp", (long)getpid()) < 0)
+        return clv_fail_memory(err, "a file name", 0);
     job.out = path;
     clv_status status = clv_forward_run(&job, command, err);
     if (status == CLV_OK)
         status = clv_safetensors_open(out, path, err);
     unlink(path);
+    free(path);
     return status;
 }
 

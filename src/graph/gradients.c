@@ -54,9 +54,8 @@ static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value 
         clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no gradient, and the loss depends on it", op.name);
         return;
     }
-    char saved[sizeof graph->scope];
-    memcpy(saved, graph->scope, sizeof saved);
-    graph->scope[0] = '\0';
+    const char *scope = graph->scope;
+    graph->scope = ""; /* op.name holds the scope that the op was made in */
     clv_graph_push(graph, "%s.grad", op.name);
     graph->gradient_of = o;
     op.def->gradient(graph, &op, d_out, d_in);
@@ -65,7 +64,7 @@ static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value 
             add_cotangent(graph, cotangents, op.in[i], d_in[i]);
     graph->gradient_of = -1;
     clv_graph_pop(graph);
-    memcpy(graph->scope, saved, sizeof saved);
+    graph->scope = scope;
 }
 
 /* The gradient as the caller gets it: in the stated layout of what it is the gradient of; zeros where there is none. */

@@ -20,6 +20,7 @@ clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
     }
     graph->arena = arena;
     graph->mesh = *mesh;
+    graph->scope = "";
     graph->n_values = 1;
     graph->gradient_of = -1;
     *out = graph;
@@ -71,36 +72,26 @@ clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text)
 
 void clv_graph_push(clv_graph *graph, const char *format, ...)
 {
-    size_t used = strlen(graph->scope), room = sizeof graph->scope - used;
-    int depth = graph->depth++;
-    if (depth >= (int)(sizeof graph->outer / sizeof *graph->outer)) {
-        clv_graph_fail(graph, CLV_ELIMIT, "more than %d scopes inside one another, at %s",
-                       (int)(sizeof graph->outer / sizeof *graph->outer), graph->scope);
-        return;
-    }
-    graph->outer[depth] = (int)used;
     va_list args;
     va_start(args, format);
-    int n = vsnprintf(graph->scope + used, room, format, args);
+    const char *name = clv_arena_vformat(graph->arena, format, args);
     va_end(args);
-    if (n < 0 || (size_t)n + 2 > room) {
-        graph->scope[used] = '\0';
-        clv_graph_fail(graph, CLV_ELIMIT, "scope names under '%s' are longer than %zu characters", graph->scope,
-                       sizeof graph->scope - 2);
+    const char *scope = name ? clv_arena_format(graph->arena, "%s%s.", graph->scope, name) : NULL;
+    if (!scope ||
+        clv_arena_grow(graph->arena, &graph->outer, &graph->depth_capacity, graph->depth, sizeof *graph->outer) != 0) {
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for a scope under '%s'", graph->scope);
         return;
     }
-    memcpy(graph->scope + used + n, ".", 2);
+    graph->outer[graph->depth++] = graph->scope;
+    graph->scope = scope;
 }
 
 void clv_graph_pop(clv_graph *graph)
 {
-    if (graph->depth == 0) {
+    if (graph->depth > 0)
+        graph->scope = graph->outer[--graph->depth];
+    else
         clv_graph_fail(graph, CLV_EINVAL, "clv_graph_pop without a push before it");
-        return;
-    }
-    int depth = --graph->depth;
-    if (depth < (int)(sizeof graph->outer / sizeof *graph->outer))
-        graph->scope[graph->outer[depth]] = '\0';
 }
 
 /* ---- types ---- */

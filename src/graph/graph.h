@@ -50,12 +50,12 @@ struct clv_graph {
     int *slots;
     int n_outputs, output_capacity;
     clv_named_output *outputs;
-    char scope[256];      /* "layers.3.mlp." */
+    const char *scope;    /* "layers.3.mlp." */
     bool differentiating; /* ops that are made belong to the backward pass */
     int gradient_of;      /* the op whose gradient is being made, while one is; else -1 */
     const clv_origin *last_origin;
-    int depth;
-    int outer[16]; /* length of the scope before each push */
+    int depth, depth_capacity;
+    const char **outer; /* the scope before each push */
 };
 
 /* Appends an op: checks the operands, infers the result types, copies attrs. out receives def->n_out values, all

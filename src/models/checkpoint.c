@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "io/file.h"
 #include "models/checkpoint.h"
 #include "models/census.h"
 
@@ -82,17 +83,23 @@ static clv_status save_weights(const clv_session *session, const clv_model *conf
 
 clv_status clv_model_save(const clv_session *session, const clv_model *config, const char *folder, clv_error *err)
 {
-    char path[4096];
     float *values;
     void *scratch;
     CLV_TRY(make_folder(folder, err));
     CLV_TRY(make_room(&values, &scratch, config, err));
-    snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    clv_status status = save_weights(session, config, path, values, scratch, err);
+    char *weights = clv_path_join(folder, "model.safetensors"), *json = clv_path_join(folder, "config.json");
+    clv_status status = CLV_OK;
+    if (!weights || !json)
+        status = clv_fail_memory(err, folder, strlen(folder));
+    if (status == CLV_OK)
+        status = save_weights(session, config, weights, values, scratch, err);
+    if (status == CLV_OK)
+        status = clv_model_write(config, json, err);
+    free(weights);
+    free(json);
     free(values);
     free(scratch);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    return status == CLV_OK ? clv_model_write(config, path, err) : status;
+    return status;
 }
 
 /* ---- reading ---- */

@@ -13,6 +13,14 @@ clv_axis_rules clv_graph_rules(clv_graph *graph, const char *preset)
     return rules;
 }
 
+const char *clv_nn_name(clv_graph *graph, const char *name, const char *part)
+{
+    const char *full = clv_arena_format(graph->arena, "%s.%s", name, part);
+    if (!full)
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name of a parameter");
+    return full ? full : name;
+}
+
 clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rules, int rank, const clv_logical_axis *names)
 {
     clv_layout layout = clv_layout_replicated(rank);

@@ -4,6 +4,9 @@
 
 #include "cleave/nn.h"
 
+/* "name.part", in the graph's arena. */
+const char *clv_nn_name(clv_graph *graph, const char *name, const char *part);
+
 /* An activation of `rows` leading dimensions [batch, ..., seq] (one alone is both) and n more with these names. */
 clv_layout clv_nn_activation(clv_graph *graph, const clv_axis_rules *rules, int rows, int n,
                              const clv_logical_axis *names);

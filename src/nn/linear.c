@@ -1,20 +1,16 @@
 /* linear.c - column- and row-parallel linear layers (Shoeybi et al. 2019, arXiv:1909.08053). */
-#include <stdio.h>
-
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
-static const char *part_name(char *out, size_t size, const clv_linear_options *options, const char *part)
+static const char *part_name(clv_graph *graph, const clv_linear_options *options, const char *part)
 {
-    snprintf(out, size, "%s.%s", options->name ? options->name : "linear", part);
-    return out;
+    return clv_nn_name(graph, options->name ? options->name : "linear", part);
 }
 
 static clv_value weight_of(clv_graph *graph, const clv_axis_rules *rules, const clv_linear_options *options,
                            clv_dtype dtype, const int64_t *shape, const clv_logical_axis *names)
 {
-    char name[128];
-    return clv_nn_weight(graph, rules, part_name(name, sizeof name, options, "weight"), dtype, 2, shape, names, NULL,
+    return clv_nn_weight(graph, rules, part_name(graph, options, "weight"), dtype, 2, shape, names, NULL,
                          options->init);
 }
 
@@ -27,11 +23,10 @@ static clv_logical_axis features_of(const clv_linear_options *options)
 static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_options *options, int64_t features,
                           const clv_axis_rules *rules, clv_logical_axis axis)
 {
-    char name[128];
     clv_init zeros = {CLV_INIT_ZEROS, 0};
     if (!options->bias)
         return y;
-    part_name(name, sizeof name, options, "bias");
+    const char *name = part_name(graph, options, "bias");
     return clv_add(
         graph, y,
         clv_nn_parameter(graph, rules, name, clv_graph_type(graph, y).dtype, 1, &features, &axis, NULL, zeros));

@@ -1,19 +1,15 @@
 /* norm.c - norms with their parameters. Rows may be split (sequence parallelism): the gradients of gain and bias are then
  * partial over that axis and summed by the layout of the parameter. */
-#include <stdio.h>
-
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
 static clv_value vector(clv_graph *graph, const clv_axis_rules *rules, const char *name, const char *part, clv_value x,
                         clv_init_kind kind)
 {
-    char full[128];
     clv_type type = clv_graph_type(graph, x);
     if (type.rank < 1)
         return CLV_NONE;
-    snprintf(full, sizeof full, "%s.%s", name, part);
-    return clv_nn_parameter(graph, rules, full, type.dtype, 1, &type.shape[type.rank - 1],
+    return clv_nn_parameter(graph, rules, clv_nn_name(graph, name, part), type.dtype, 1, &type.shape[type.rank - 1],
                             (clv_logical_axis[]){CLV_EMBED}, NULL, (clv_init){kind, 0});
 }
 

@@ -1,6 +1,4 @@
 /* positions.c - learned position embedding: a row of a table for each position, added to what stands there. */
-#include <stdio.h>
-
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
@@ -11,13 +9,12 @@ clv_value clv_learned_positions(clv_graph *graph, clv_value x, clv_value offset,
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 2)
         return CLV_NONE;
-    char full[128];
     int64_t seq = type.shape[type.rank - 2], shape[] = {positions, type.shape[type.rank - 1]};
     if (seq > positions)
         return clv_graph_fail(graph, CLV_ESHAPE, "%s%s: a sequence of %lld; the table has %lld positions", graph->scope,
                               name, (long long)seq, (long long)positions);
-    snprintf(full, sizeof full, "%s.weight", name);
-    clv_value table = clv_nn_weight(graph, rules, full, type.dtype, 2, shape, names, NULL, init);
+    clv_value table =
+        clv_nn_weight(graph, rules, clv_nn_name(graph, name, "weight"), type.dtype, 2, shape, names, NULL, init);
     clv_value rows = clv_embedding(graph, table, clv_iota(graph, seq, offset));
     return clv_nn_leave(graph, clv_add(graph, x, rows), rules);
 }

@@ -1,14 +1,11 @@
 /* vocabulary.c - embedding and cross-entropy with the vocabulary split. */
-#include <stdio.h>
-
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
 clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, int64_t vocabulary, int64_t width,
                                        clv_dtype dtype, const clv_axis_rules *rules, const char *name, clv_init init)
 {
-    char full[128];
-    snprintf(full, sizeof full, "%s.weight", name ? name : "embedding");
+    const char *full = clv_nn_name(graph, name ? name : "embedding", "weight");
     int64_t shape[] = {vocabulary, width};
     static const clv_logical_axis names[] = {CLV_VOCAB, CLV_EMBED_KERNEL};
     clv_value table = clv_nn_weight(graph, rules, full, dtype, 2, shape, names, NULL, init);

@@ -114,15 +114,13 @@ static clv_value companion(clv_graph *graph, clv_value parameter, const char *su
                            clv_init init)
 {
     clv_value_info info = graph->values[parameter.id];
-    char scope[sizeof graph->scope];
-    const char *name = clv_arena_format(graph->arena, "%s%s", info.name, suffix);
+    const char *scope = graph->scope, *name = clv_arena_format(graph->arena, "%s%s", info.name, suffix);
     if (!name)
         return clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the moments of %s", info.name);
-    memcpy(scope, graph->scope, sizeof scope);
-    graph->scope[0] = '\0'; /* info.name holds the scope the parameter was made in */
+    graph->scope = ""; /* info.name holds the scope the parameter was made in */
     clv_value state = clv_state(graph, name, clv_stats_dtype(info.type.dtype), info.type.rank, info.type.shape,
                                 layout ? layout : &info.layout, init);
-    memcpy(graph->scope, scope, sizeof scope);
+    graph->scope = scope;
     if (clv_valid(state))
         graph->values[state.id].role = CLV_ROLE_OPTIMIZER;
     return state;

@@ -233,9 +233,24 @@ static void concat_gradient(clv_graph *graph, const clv_op *op, const clv_value 
     }
 }
 
+/* Joins runs of as many as an op takes; returns how many are left. */
+static int concat_runs(clv_graph *graph, clv_value *out, const clv_value *x, int n, int dim)
+{
+    int runs = 0;
+    for (int i = 0; i < n; i += CLV_MAX_IN)
+        out[runs++] = n - i == 1 ? x[i] : clv_concat(graph, x + i, n - i < CLV_MAX_IN ? n - i : CLV_MAX_IN, dim);
+    return runs;
+}
+
 clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim)
 {
     concat_attrs a;
+    if (n > CLV_MAX_IN) {
+        clv_value *parts = clv_arena_alloc(graph->arena, (size_t)n, sizeof *parts);
+        if (!parts)
+            return clv_graph_fail(graph, CLV_ENOMEM, "out of memory for a concat of %d", n);
+        return clv_concat(graph, parts, concat_runs(graph, parts, x, n, dim), dim);
+    }
     memset(&a, 0, sizeof a);
     a.dim = dim;
     return clv_graph_emit1(graph, &clv_op_concat, &a, x, n);

@@ -91,7 +91,7 @@ clv_status clv_bound_make(clv_bound *out, const clv_space *space, clv_error *err
         if (!passes_through(p, i))
             term->may_pass = 0;
         for (; term->n < p->n_available[i]; term->n++)
-            read_layout(&out->layouts[n++], &p->available[i][term->n], &p->in[i], space);
+            read_layout(&out->layouts[n++], p->available[i][term->n], &p->in[i], space);
     }
     for (int o = 0; o < p->op->n_out; o++) {
         clv_bound_term *term = &out->term[out->n_terms++];
@@ -197,7 +197,7 @@ static double operand_bytes(const clv_bound *b, const clv_bound_term *term, cons
         double bytes = least_bytes(&t, at, type, b->ranks, 0);
         if (s && (k == 0 || bytes < least))
             bytes = least_bytes(&t, at, type, b->ranks,
-                                missing_bytes(p, &s->in[term->id], &p->available[term->id][k], type));
+                                missing_bytes(p, &s->in[term->id], p->available[term->id][k], type));
         least = k == 0 || bytes < least ? bytes : least;
     }
     return least;

@@ -232,7 +232,7 @@ static int source_of(const clv_partitioner *p, int value)
 /* The statement that a value has its layout from: the nearest constraint, state or input on the way; 0: none. */
 static int statement_of(const clv_partitioner *p, int value)
 {
-    for (int hops = 0; hops < 64 && value > 0; hops++) {
+    while (value > 0) { /* an op's operands are older than its results */
         const clv_value_info *info = &p->graph->values[value];
         if (info->source != CLV_FROM_OP || p->graph->ops[info->op].def->constraint)
             return is_stated(p, value) ? value : 0;

@@ -55,19 +55,21 @@ static clv_status find_group(int *out, clv_partitioner *p, const clv_reshard_ste
     return CLV_OK;
 }
 
-void clv_partition_place(clv_partitioner *p, int value, int buffer)
+clv_status clv_partition_place(clv_partitioner *p, int value, int buffer, clv_error *err)
 {
     clv_placement *at = &p->placements[value];
     for (int k = 0; k < at->n; k++)
         if (at->buffer[k] == buffer)
-            return;
-    if (at->n < CLV_MAX_AVAILABLE)
-        at->buffer[at->n++] = buffer;
+            return CLV_OK;
+    if (clv_arena_grow(p->scratch, &at->buffer, &at->capacity, at->n, sizeof *at->buffer) != 0)
+        return clv_fail_memory(err, "where a value is at hand", sizeof *at->buffer);
+    at->buffer[at->n++] = buffer;
     if (!p->backward)
         at->n_forward = at->n;
     int primal = p->graph->values[value].primal;
     p->program->buffers[buffer].is_gradient |= primal > 0 && p->graph->values[primal].source == CLV_FROM_STATE &&
                                                p->graph->values[primal].role == CLV_ROLE_PARAMETER;
+    return CLV_OK;
 }
 
 const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int buffer)
@@ -101,17 +103,22 @@ static int first_copy(const clv_partitioner *p, const clv_placement *at)
 
 /* The buffers that an op may read a value from. The backward pass, when it is to gather again, does not see what the forward
  * pass made for its own use. */
-int clv_partition_at_hand(int out[CLV_MAX_AVAILABLE], const clv_partitioner *p, int value)
+clv_status clv_partition_at_hand(const int **out, int *n, clv_partitioner *p, int value, clv_error *err)
 {
     const clv_placement *at = &p->placements[value];
     bool again = p->backward && p->options->regather;
-    int before = again ? before_gather(p, value) : -1, first = first_copy(p, at), n = 0;
+    int before = again ? before_gather(p, value) : -1, first = first_copy(p, at);
+    int *buffers = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *buffers);
+    if (!buffers)
+        return clv_fail_memory(err, "where a value is at hand", (size_t)at->n * sizeof *buffers);
+    *out = buffers;
+    *n = 0;
     for (int k = first; k < at->n; k++)
         if (!again || k >= at->n_forward || (k == first && before < 0))
-            out[n++] = at->buffer[k];
-    if (before >= 0 && n < CLV_MAX_AVAILABLE)
-        out[n++] = p->placements[before].buffer[0];
-    return n;
+            buffers[(*n)++] = at->buffer[k];
+    if (before >= 0)
+        buffers[(*n)++] = p->placements[before].buffer[0];
+    return CLV_OK;
 }
 
 /* A step of a value from one buffer into another (or, with *to < 0, into a new one). */
@@ -161,7 +168,9 @@ clv_status clv_partition_bring(int *out, clv_partitioner *p, int value, const cl
 {
     const clv_type *type = &p->graph->values[value].type;
     const clv_reshard_plan *best = NULL;
-    int from = -1, buffers[CLV_MAX_AVAILABLE], n = clv_partition_at_hand(buffers, p, value);
+    const int *buffers;
+    int from = -1, n;
+    CLV_TRY(clv_partition_at_hand(&buffers, &n, p, value, err));
     for (int k = 0; k < n; k++) {
         const clv_reshard_plan *plan;
         CLV_TRY(clv_reshard_cached(&plan, p->reshards, clv_partition_layout_of(p, buffers[k]), to, type->shape,
@@ -174,12 +183,12 @@ clv_status clv_partition_bring(int *out, clv_partitioner *p, int value, const cl
     for (int i = 0; best && i < best->n_steps; i++) {
         int next = -1;
         CLV_TRY(clv_partition_emit_step(p, &best->steps[i], value, from, &next, why, err));
-        clv_partition_place(p, value, next);
+        CLV_TRY(clv_partition_place(p, value, next, err));
         from = next;
     }
     if (!clv_layout_equal(clv_partition_layout_of(p, from), to)) {
         CLV_TRY(see_as(&from, p, from, to, err));
-        clv_partition_place(p, value, from);
+        CLV_TRY(clv_partition_place(p, value, from, err));
     }
     *out = from;
     return CLV_OK;

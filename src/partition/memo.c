@@ -76,7 +76,7 @@ static bool build_key(clv_memo *memo, const clv_problem *p)
         if (p->n_available[i] > 0)
             ok = ok && append_type(memo, &p->in[i]);
         for (int k = 0; ok && k < p->n_available[i]; k++)
-            ok = append_layout(memo, &p->available[i][k]);
+            ok = append_layout(memo, p->available[i][k]);
     }
     for (int o = 0; ok && o < op->n_out; o++)
         ok = append(memo, &p->wanted[o], sizeof p->wanted[o]) && append(memo, &p->fan_in[o], sizeof p->fan_in[o]) &&

@@ -47,15 +47,26 @@ static bool primal_layout(clv_layout *out, const clv_partitioner *p, int value)
     return true;
 }
 
-static void load_layouts(clv_problem *problem, const clv_partitioner *p, const clv_op *op)
+/* The layouts that a value is at hand in; they stay where they are until the next buffer is added. */
+static clv_status load_operand(clv_problem *problem, clv_partitioner *p, int i, int value, clv_error *err)
 {
-    for (int i = 0; i < op->n_in; i++) {
-        int buffers[CLV_MAX_AVAILABLE], n = op->in[i] > 0 ? clv_partition_at_hand(buffers, p, op->in[i]) : 0;
-        problem->kept[i] = op->in[i] > 0 ? p->placements[op->in[i]].kept : 0;
-        problem->n_available[i] = n;
-        for (int k = 0; k < n; k++)
-            problem->available[i][k] = *clv_partition_layout_of(p, buffers[k]);
-    }
+    const int *buffers;
+    CLV_TRY(clv_partition_at_hand(&buffers, &problem->n_available[i], p, value, err));
+    const clv_layout **layouts = clv_arena_alloc(p->scratch, (size_t)problem->n_available[i] + 1, sizeof *layouts);
+    if (!layouts)
+        return clv_fail_memory(err, "layouts at hand", (size_t)problem->n_available[i] * sizeof *layouts);
+    for (int k = 0; k < problem->n_available[i]; k++)
+        layouts[k] = clv_partition_layout_of(p, buffers[k]);
+    problem->available[i] = layouts;
+    problem->kept[i] = p->placements[value].kept;
+    return CLV_OK;
+}
+
+static clv_status load_layouts(clv_problem *problem, clv_partitioner *p, const clv_op *op, clv_error *err)
+{
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            CLV_TRY(load_operand(problem, p, i, op->in[i], err));
     for (int o = 0; o < op->n_out; o++) {
         const clv_placement *at = &p->placements[op->out[o]];
         problem->fan_in[o] = at->fan_in;
@@ -63,6 +74,7 @@ static void load_layouts(clv_problem *problem, const clv_partitioner *p, const c
         if (at->wanted)
             problem->target[o] = at->target;
     }
+    return CLV_OK;
 }
 
 /* The program outlives the graph: it keeps its own copy of the op. */
@@ -105,7 +117,7 @@ static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
     clv_problem problem;
     clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
     clv_partition_load_op(&problem, types, p, op);
-    load_layouts(&problem, p, op);
+    CLV_TRY(load_layouts(&problem, p, op, err));
     const clv_strategy *strategy;
     CLV_TRY(clv_memo_choose(&strategy, p->memo, &problem, err));
     clv_op *copy = copy_op(p, op);
@@ -131,7 +143,7 @@ static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
     for (int o = 0; o < op->n_out; o++) {
         clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = problem.out[o], .layout = strategy->out[o]};
         CLV_TRY(clv_partition_add_buffer(&instruction.out[o], p, &buffer, err));
-        clv_partition_place(p, op->out[o], instruction.out[o]);
+        CLV_TRY(clv_partition_place(p, op->out[o], instruction.out[o], err));
     }
     clv_partition_name_results(p, op, &problem.rule);
     instruction.workspace_bytes = (int64_t)largest_workspace(&problem, strategy);
@@ -152,8 +164,7 @@ static clv_status emit_constraint(clv_partitioner *p, const clv_op *op, clv_erro
     int buffer;
     clv_partition_name_as_stated(p, op->out[0], op->in[0]);
     CLV_TRY(clv_partition_bring(&buffer, p, op->in[0], &to, &why, err));
-    clv_partition_place(p, op->out[0], buffer);
-    return CLV_OK;
+    return clv_partition_place(p, op->out[0], buffer, err);
 }
 
 /* ---- inputs, outputs, state ---- */
@@ -172,7 +183,7 @@ static clv_status place_named(clv_partitioner *p, int value, clv_error *err)
         buffer.init_name = clv_arena_string(p->program->arena, info->init_name);
     int b;
     CLV_TRY(clv_partition_add_buffer(&b, p, &buffer, err));
-    clv_partition_place(p, value, b);
+    CLV_TRY(clv_partition_place(p, value, b, err));
     clv_partition_name_as_stated(p, value, 0);
     return CLV_OK;
 }

@@ -10,8 +10,8 @@
 
 /* Where a value is at hand: buffers, each in its layout. The first is as it was made. */
 typedef struct clv_placement {
-    int n;
-    int buffer[CLV_MAX_AVAILABLE];
+    int n, capacity;
+    int *buffer;
     int n_forward; /* of those, made by the forward pass */
     uint32_t kept; /* bit a: not to be moved over mesh axis a, as stated of it or of the state that it becomes */
     bool wanted;
@@ -72,11 +72,11 @@ void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_part
 
 clv_status clv_partition_add_buffer(int *out, clv_partitioner *p, const clv_buffer *buffer, clv_error *err);
 clv_status clv_partition_add_instruction(clv_partitioner *p, const clv_instruction *instruction, clv_error *err);
-void clv_partition_place(clv_partitioner *p, int value, int buffer);
+clv_status clv_partition_place(clv_partitioner *p, int value, int buffer, clv_error *err);
 const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int buffer);
 /* The buffers that an op may read a value from. The backward pass, when it is to gather again, does not see what the forward
  * pass made for its own use. */
-int clv_partition_at_hand(int out[CLV_MAX_AVAILABLE], const clv_partitioner *p, int value);
+clv_status clv_partition_at_hand(const int **out, int *n, clv_partitioner *p, int value, clv_error *err);
 /* A step of a value from one buffer into another (or, with *to < 0, into a new one). */
 clv_status clv_partition_emit_step(clv_partitioner *p, const clv_reshard_step *step, int value, int from, int *to,
                                    const clv_reason *why, clv_error *err);

@@ -67,7 +67,7 @@ static void learn_layout(lesson *l, const clv_problem *p, const clv_layout *layo
 /* An operand that stays in place keeps its blocks, too: what others have for granules must not move its borders. */
 static void learn_kept(lesson *l, const clv_problem *p, int i, const clv_subaxis *atoms, int n_atoms)
 {
-    const clv_layout *layout = &p->available[i][0];
+    const clv_layout *layout = p->available[i][0];
     learn_layout(l, p, layout, p->rule.in[i], atoms, n_atoms);
     for (int d = 0; d < layout->rank; d++) {
         const clv_subaxis *axes;
@@ -90,7 +90,7 @@ void clv_split_context_make(clv_split_context *out, const clv_problem *p, const 
             learn_kept(&l, p, i, atoms, n_atoms);
     for (int i = 0; i < p->op->n_in; i++)
         for (int k = 0; k < p->n_available[i]; k++)
-            learn_layout(&l, p, &p->available[i][k], p->rule.in[i], atoms, n_atoms);
+            learn_layout(&l, p, p->available[i][k], p->rule.in[i], atoms, n_atoms);
     for (int o = 0; o < p->op->n_out; o++)
         if (p->wanted[o])
             learn_layout(&l, p, &p->target[o], p->rule.out[o], atoms, n_atoms);
@@ -233,7 +233,7 @@ static bool partial_over(const clv_layout *layout, clv_subaxis atom)
 static bool available_partial(const clv_problem *p, int i, clv_subaxis atom, clv_reduction how)
 {
     for (int k = 0; k < p->n_available[i]; k++)
-        if (p->available[i][k].reduction == how && partial_over(&p->available[i][k], atom))
+        if (p->available[i][k]->reduction == how && partial_over(p->available[i][k], atom))
             return true;
     return false;
 }

@@ -53,7 +53,7 @@ static const clv_layout *nth_layout(const clv_problem *p, int n)
 {
     for (int i = 0; i < p->op->n_in; n -= p->n_available[i++])
         if (n < p->n_available[i])
-            return &p->available[i][n];
+            return p->available[i][n];
     for (int o = 0; o < p->op->n_out; o++)
         if (p->wanted[o] && n-- == 0)
             return &p->target[o];
@@ -152,7 +152,7 @@ clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *p, int i
     s->source[i] = -1;
     for (int k = 0; k < p->n_available[i] && best.bytes + best.moves > 0; k++) {
         price change;
-        const clv_layout *from = &p->available[i][k];
+        const clv_layout *from = p->available[i][k];
         if ((double)clv_reshard_lower_bound(p->mesh, from, &s->in[i], p->in[i].shape, p->in[i].dtype) > best.bytes)
             continue;
         CLV_TRY(price_change(&change, p, from, &s->in[i], &p->in[i], err));
@@ -212,8 +212,8 @@ static bool keeps_in_place(const clv_strategy *s, const clv_problem *p)
     for (int i = 0; i < p->op->n_in; i++)
         for (int a = 0; p->kept[i] && a < s->n_atoms; a++)
             if ((p->kept[i] >> s->atom[a].axis & 1) &&
-                (crosses(&p->available[i][0], s->atom[a]) ||
-                 dim_of(&s->in[i], s->atom[a]) != dim_of(&p->available[i][0], s->atom[a])))
+                (crosses(p->available[i][0], s->atom[a]) ||
+                 dim_of(&s->in[i], s->atom[a]) != dim_of(p->available[i][0], s->atom[a])))
                 return clv_strategy_refuse(
                     p, (clv_refusal){.kind = CLV_REFUSED_KEPT, .operand = i, .axis = s->atom[a], .factor = -1});
     return true;
@@ -274,7 +274,7 @@ static bool some_partial(const clv_problem *p)
 {
     for (int i = 0; i < p->op->n_in; i++)
         for (int k = 0; k < p->n_available[i]; k++)
-            if (clv_layout_is_partial(&p->available[i][k]))
+            if (clv_layout_is_partial(p->available[i][k]))
                 return true;
     return false;
 }
@@ -307,7 +307,7 @@ static bool may_stay(const clv_problem *p, clv_subaxis atom, int choice)
         return true;
     for (int i = 0; i < p->op->n_in; i++)
         if ((p->kept[i] >> atom.axis & 1u) &&
-            clv_split_dim_of(p->rule.in[i], p->in[i].rank, choice) != dim_of(&p->available[i][0], atom))
+            clv_split_dim_of(p->rule.in[i], p->in[i].rank, choice) != dim_of(p->available[i][0], atom))
             return false;
     return true;
 }

@@ -13,7 +13,7 @@
 #include "partition/reshard.h"
 #include "program/cost.h"
 
-enum { CLV_MAX_ATOMS = CLV_MAX_SUBAXES, CLV_MAX_AVAILABLE = 6 };
+enum { CLV_MAX_ATOMS = CLV_MAX_SUBAXES };
 
 /* An atom's choice: a factor's index, or one of these. */
 enum { CLV_CHOICE_NONE = -1, CLV_CHOICE_PARTIAL = -2 };
@@ -43,7 +43,7 @@ typedef struct clv_problem {
     const clv_type *in, *out; /* whole types */
     clv_rule rule;
     int n_available[CLV_MAX_IN]; /* layouts that operand i is at hand in; >= 1, 0 for an absent operand */
-    clv_layout available[CLV_MAX_IN][CLV_MAX_AVAILABLE];
+    const clv_layout *const *available[CLV_MAX_IN];
     uint32_t kept[CLV_MAX_IN]; /* bit a: operand i stays as available[i][0] has it over mesh axis a */
     bool wanted[CLV_MAX_OUT];  /* result o is wanted in target[o] */
     clv_layout target[CLV_MAX_OUT];
