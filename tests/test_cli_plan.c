@@ -318,6 +318,9 @@ static void test_explain(void **state)
     assert_non_null(strstr(out, "reduce_scatter"));
     assert_int_equal(run(out, sizeof out, "plan --block ffn --mesh X=2,Y=4 --rules gspmd-2d --show down"), 0);
     assert_non_null(strstr(out, " 3            | 7            |  [768,1024)"));
+    assert_int_equal(
+        run(out, sizeof out, "plan --block ffn --mesh data=60,model=50 --rules fsdp+megatron-sp --show down"), 0);
+    assert_non_null(strstr(out, "the first 24 x 12 of 50 x 60 blocks are shown"));
 }
 
 /* The candidates of `explain`, whose op and what it makes are these; released with the document. */

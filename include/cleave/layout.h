@@ -115,8 +115,9 @@ CLV_API int64_t clv_shard_elems(const clv_shard *shard);
 CLV_API int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape);
 /** The elements common to two shards; empty dimensions have lo == hi. */
 CLV_API clv_shard clv_shard_intersect(const clv_shard *a, const clv_shard *b);
-/** max over ranks of |to_r \ from_r|: the elements that the neediest rank lacks. Exact on true intervals; visits
- *  only as many rank coordinates as the two layouts use. Partial axes are ignored. */
+/** max over ranks of |to_r \ from_r|: the elements that the neediest rank lacks. Exact on true intervals, without visiting
+ *  the ranks: what it takes depends on how the cuts of the two layouts fall. Only where cuts of an axis do not nest
+ *  (x:(1)2 against x:(1)3) it may grow with their common multiple. Partial axes are ignored. */
 CLV_API int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
                                          const int64_t *shape);
 

@@ -120,6 +120,11 @@ clv_status clv_show_tensor(const clv_program *program, const char *name, clv_err
         printf("\n");
     }
     if (some_rows < rows || some_columns < columns)
-        printf("... of %lld x %lld blocks\n", (long long)rows, (long long)columns);
+        printf("the first %lld x %lld of %lld x %lld blocks are shown\n", (long long)some_rows, (long long)some_columns,
+               (long long)rows, (long long)columns);
+    for (int d = dims[1] + 1; dims[1] >= 0 && d < buffer->layout.rank; d++)
+        if (clv_layout_blocks(&buffer->layout, d) > 1)
+            printf("dimension %d is cut in %lld blocks too; a cell lists the ranks of all of them\n", d,
+                   (long long)clv_layout_blocks(&buffer->layout, d));
     return CLV_OK;
 }

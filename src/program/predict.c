@@ -45,41 +45,22 @@ static double crowding(const clv_program *program, const clv_profile *p)
     return p->hosts > 0 && ranks > places ? ranks / places : 1;
 }
 
-/* The distance from a group's first rank to its last, and the size of the aligned run of ranks that holds whole groups: ranks are
- * row-major, so that of the most major of the axes. */
-static void group_extent(int64_t *reach, int64_t *run, const clv_mesh *mesh, const clv_reshard_step *step)
-{
-    *reach = 0;
-    *run = 1;
-    for (int a = 0; a < step->n_axes; a++) {
-        clv_subaxis axis = step->axes[a];
-        int64_t stride = mesh->axis[axis.axis].size / axis.pre / axis.size;
-        for (int after = axis.axis + 1; after < mesh->n_axes; after++)
-            stride *= mesh->axis[after].size;
-        *reach += stride * (axis.size - 1);
-        *run = stride * axis.size > *run ? stride * axis.size : *run;
-    }
-}
-
-/* Whether some group over the step's axes holds ranks of several hosts. */
+/* Whether some group over the step's axes holds ranks of several hosts. Ranks are row-major, so aligned runs of ranks,
+ * as long as the most major axis reaches, hold whole groups, and together these cross every place within a run: from
+ * one group's first rank to the next is less than from its first to its last. */
 static bool crosses_hosts(const clv_mesh *mesh, const clv_reshard_step *step, const clv_profile *p)
 {
-    int64_t reach, run, ranks = clv_mesh_ranks(mesh);
-    if (p->hosts == 1 || ranks <= p->ranks_per_host)
+    int64_t run = 1;
+    if (p->hosts == 1 || clv_mesh_ranks(mesh) <= p->ranks_per_host)
         return false;
-    group_extent(&reach, &run, mesh, step);
-    if (reach >= p->ranks_per_host)
-        return true;
-    if (p->ranks_per_host % run == 0)
-        return false;
-    for (int64_t first = 0; first < ranks; first++) { /* hosts cut runs: look at each group's first rank */
-        bool leads = true;
-        for (int a = 0; leads && a < step->n_axes; a++)
-            leads = clv_mesh_coordinate(mesh, step->axes[a], first) == 0;
-        if (leads && first / p->ranks_per_host != (first + reach) / p->ranks_per_host)
-            return true;
+    for (int a = 0; a < step->n_axes; a++) {
+        clv_subaxis axis = step->axes[a];
+        int64_t reach = mesh->axis[axis.axis].size / axis.pre;
+        for (int after = axis.axis + 1; after < mesh->n_axes; after++)
+            reach *= mesh->axis[after].size;
+        run = reach > run ? reach : run;
     }
-    return false;
+    return p->ranks_per_host % run != 0;
 }
 
 static double predict_step(const clv_program *program, const clv_profile *p, const clv_instruction *instruction)
