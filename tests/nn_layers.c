@@ -13,6 +13,7 @@
 #include "cleave/session.h"
 #include "graph_eval.h"
 #include "models/model.h"
+#include "program/program.h"
 
 enum { B = NN_BATCH, S = NN_SEQ, MAX_TENSORS = 48, MAX_INPUTS = 3, IGNORED = -100, MASK_TOKEN = 74 };
 
@@ -451,7 +452,9 @@ void nn_run_on(const nn_layer *l, const char *mesh_text, const char *rules_text)
     clv_program *program = NULL;
     clv_session *session = NULL;
     built b = build(l, mesh_text, rules_text, CLV_F32);
-    if (clv_compile(&program, b.graph, NULL, &err) != CLV_OK ||
+    static int turn; /* both ways of placing buffers */
+    clv_compile_options options = {.most_by_size = turn++ % 2 ? -1 : 0};
+    if (clv_compile(&program, b.graph, &options, &err) != CLV_OK || clv_program_check(program, &err) != CLV_OK ||
         clv_session_new(&session, clv_graph_mesh(b.graph), &(clv_session_options){.check = 1}, &err) != CLV_OK ||
         clv_session_load(session, program, &err) != CLV_OK)
         fail_msg("%s on %s: %s", l->name, mesh_text, err.message);

@@ -390,6 +390,7 @@ static void draw_case(random_maker *m)
     g->special = random_chance(m, 6) ? RANDOM_WITH_NAN : random_chance(m, 8) ? RANDOM_WITH_INF : RANDOM_ALL_FINITE;
     g->options = (clv_compile_options){
         .by_bytes = random_chance(m, 2), .use_idle_axes = random_chance(m, 2), .regather = random_chance(m, 3)};
+    g->options.most_by_size = m->spec->seed % 2 ? -1 : 0;
     if (without & RANDOM_STEPS)
         g->steps = 1;
     if (without & RANDOM_NONFINITE)

@@ -270,6 +270,27 @@ static void windows_are(const clv_model *c, int64_t window, const char *shape)
         assert_int_equal(clv_model_window(c, i), shape[i] == '1' ? window : 0);
 }
 
+/* More layers than a byte of the mask has bits, none like the one four or eight before. */
+static void test_windows_of_many_layers(void **state)
+{
+    static const char shape[] = "11010010110100111";
+    char text[2048];
+    clv_model c = {0};
+    (void)state;
+    size_t n = (size_t)snprintf(text, sizeof text,
+                                "{\"model_type\":\"mistral\",\"hidden_size\":64,\"num_hidden_layers\":%d,"
+                                "\"num_attention_heads\":8,\"num_key_value_heads\":8,\"intermediate_size\":96,"
+                                "\"vocab_size\":256,\"sliding_window\":7,\"layer_types\":[",
+                                (int)strlen(shape));
+    for (int i = 0; shape[i]; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s\"%s_attention\"", i ? "," : "",
+                              shape[i] == '1' ? "sliding" : "full");
+    snprintf(text + n, sizeof text - n, "]}");
+    must_read(&c, text);
+    windows_are(&c, 7, shape);
+    round_trip(&c);
+}
+
 static void test_windows(void **state)
 {
     static const bad_config cases[] = {
@@ -317,6 +338,24 @@ static void test_windows(void **state)
 
 #define GPT2_SIZES "\"model_type\":\"gpt2\",\"n_embd\":60,\"n_layer\":2,\"vocab_size\":256,"
 #define GPT2       GPT2_SIZES "\"n_head\":5"
+
+static void test_activations(void **state)
+{
+    static const struct {
+        const char *name;
+        clv_unary kind;
+    } cases[] = {{"gelu", CLV_GELU},           {"gelu_new", CLV_GELU_TANH}, {"gelu_pytorch_tanh", CLV_GELU_TANH},
+                 {"gelu_fast", CLV_GELU_TANH}, {"relu", CLV_RELU},          {"silu", CLV_SILU},
+                 {"swish", CLV_SILU},          {"tanh", CLV_TANH}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char text[512];
+        clv_model c = {0};
+        snprintf(text, sizeof text, "{%s,\"activation_function\":\"%s\"}", GPT2, cases[i].name);
+        must_read(&c, text);
+        assert_int_equal(c.activation, cases[i].kind);
+    }
+}
 
 /* As transformers 4 wrote the published model's, and as 5 writes a random one's. */
 static void test_gpt2_spellings(void **state)
@@ -493,8 +532,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_llama_spellings),  cmocka_unit_test(test_llama_refused),
         cmocka_unit_test(test_llama_round_trip), cmocka_unit_test(test_size_and_depth),
-        cmocka_unit_test(test_gpt2_spellings),   cmocka_unit_test(test_gpt2_refused),
-        cmocka_unit_test(test_esm_spellings),    cmocka_unit_test(test_esm_refused),
+        cmocka_unit_test(test_activations),      cmocka_unit_test(test_gpt2_spellings),
+        cmocka_unit_test(test_gpt2_refused),     cmocka_unit_test(test_esm_spellings),
+        cmocka_unit_test(test_esm_refused),      cmocka_unit_test(test_windows_of_many_layers),
         cmocka_unit_test(test_windows),          cmocka_unit_test(test_kv_heads),
         cmocka_unit_test(test_bert_spellings),   cmocka_unit_test(test_bert_refused),
     };

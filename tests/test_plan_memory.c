@@ -58,7 +58,151 @@ static clv_program *compile(const shape *z, const char *mesh_text, const char *p
     return program;
 }
 
+/* ---- plans by hand ---- */
+
+enum { UNIT = CLV_BUFFER_ALIGN };
+
+/* A program of nothing but buffers, each of so many units and used by two instructions. */
+typedef struct made_up {
+    clv_program program;
+    clv_buffer buffer[8];
+    clv_instruction instruction[8];
+    clv_op op[8];
+} made_up;
+
+typedef struct use {
+    int units, first, last;
+} use;
+
+static clv_program *make_up(made_up *m, const use *uses, int n, int instructions)
+{
+    static const clv_op_def def = {.name = "nothing"};
+    memset(m, 0, sizeof *m);
+    m->program = (clv_program){
+        .buffers = m->buffer, .n_buffers = n, .instructions = m->instruction, .n_instructions = instructions};
+    for (int i = 0; i < instructions; i++) {
+        m->op[i].def = &def;
+        m->instruction[i] = (clv_instruction){.op = &m->op[i], .group = -1, .name = "nothing"};
+    }
+    for (int b = 0; b < n; b++) {
+        clv_instruction *makes = &m->instruction[uses[b].first], *reads = &m->instruction[uses[b].last];
+        m->buffer[b] = (clv_buffer){.shares = -1, .layout = clv_layout_replicated(1)};
+        m->buffer[b].type = (clv_type){.dtype = CLV_U8, .rank = 1, .shape = {(int64_t)uses[b].units * UNIT}};
+        makes->out[makes->n_out++] = b;
+        if (reads != makes)
+            reads->in[reads->n_in++] = b;
+    }
+    return &m->program;
+}
+
+static void offsets_are(const clv_program *program, const int *units)
+{
+    clv_error err = {0};
+    must(clv_program_check(program, &err), &err);
+    for (int b = 0; b < program->n_buffers; b++)
+        assert_int_equal(program->buffers[b].offset, (int64_t)units[b] * UNIT);
+}
+
+/* By size, each into the lowest gap that holds it; by time, into the smallest. What instruction 1 makes cannot lie where
+ * that instruction reads. */
+static void test_placing(void **state)
+{
+    static const use uses[] = {{4, 0, 1}, {3, 0, 6}, {2, 0, 3}, {1, 0, 6}, {4, 1, 1}, {2, 4, 6}, {4, 5, 6}};
+    made_up m;
+    clv_error err = {0};
+    (void)state;
+    clv_program *program = make_up(&m, uses, 7, 7);
+    must(clv_program_plan_memory(program, &err), &err);
+    offsets_are(program, (int[]){0, 8, 11, 13, 4, 4, 0});
+    program = make_up(&m, uses, 7, 7);
+    program->most_by_size = -1;
+    must(clv_program_plan_memory(program, &err), &err);
+    offsets_are(program, (int[]){0, 4, 7, 9, 10, 7, 0});
+    program = make_up(&m, uses, 7, 7);
+    program->most_by_size = 7;
+    must(clv_program_plan_memory(program, &err), &err);
+    assert_int_equal(program->buffers[1].offset, 8 * UNIT);
+    program = make_up(&m, uses, 7, 7);
+    program->most_by_size = 6;
+    must(clv_program_plan_memory(program, &err), &err);
+    assert_int_equal(program->buffers[1].offset, 4 * UNIT);
+}
+
+static void refused(const clv_program *program, const char *part)
+{
+    clv_error err = {0};
+    assert_int_equal(clv_program_check(program, &err), CLV_EINVAL);
+    if (!strstr(err.message, part))
+        fail_msg("'%s' lacks '%s'", err.message, part);
+}
+
+static void test_corrupt_plans(void **state)
+{
+    static const use uses[] = {{2, 0, 2}, {2, 1, 2}, {1, 3, 4}};
+    made_up m;
+    clv_error err = {0};
+    clv_program *program = make_up(&m, uses, 3, 5);
+    (void)state;
+    m.instruction[1].workspace_bytes = UNIT;
+    must(clv_program_plan_memory(program, &err), &err);
+    must(clv_program_check(program, &err), &err);
+    const clv_buffer second = m.buffer[1], third = m.buffer[2];
+    m.buffer[1].offset = m.buffer[0].offset + UNIT; /* half of it */
+    refused(program, "buffers 0 and 1 live at once and overlap");
+    m.buffer[1].offset = m.buffer[0].offset;
+    m.buffer[1].first = 3; /* one ends where the other begins, then: */
+    m.buffer[0].last = 2;
+    must(clv_program_check(program, &err), &err);
+    m.buffer[0].last = 3;
+    refused(program, "buffers 0 and 1 live at once and overlap");
+    m.buffer[0].last = 2;
+    m.buffer[1] = second;
+    m.instruction[1].workspace_offset = m.buffer[0].offset + UNIT;
+    refused(program, "buffer 0 and the workspace of instruction 1 (nothing) overlap");
+    m.buffer[2].offset = program->region_bytes;
+    m.instruction[1].workspace_bytes = m.instruction[1].workspace_offset = 0;
+    refused(program, "buffer 2 lies outside the region");
+    m.buffer[2] = third;
+    must(clv_program_check(program, &err), &err);
+}
+
+/* A result takes the memory of an operand that dies; not of one that the op reads twice. */
+static void test_operands_read_twice(void **state)
+{
+    (void)state;
+    for (int twice = 0; twice < 2; twice++) {
+        clv_error err = {0};
+        clv_mesh mesh;
+        clv_graph *graph;
+        clv_program *program;
+        must(clv_mesh_parse(&mesh, "", &err), &err);
+        must(clv_graph_new(&graph, &mesh, &err), &err);
+        clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64}, NULL), t = clv_map(graph, CLV_EXP, x);
+        clv_output(graph, "y", clv_mul(graph, t, twice ? t : x), NULL);
+        must(clv_compile(&program, graph, NULL, &err), &err);
+        assert_int_equal(program->buffers[program->outputs[0].buffer].shares >= 0, !twice);
+        clv_program_free(program);
+        clv_graph_free(graph);
+    }
+}
+
 /* ---- what is planned is what is taken ---- */
+
+/* The peak, found the long way. */
+static int64_t most_live(const clv_program *program)
+{
+    int64_t most = 0;
+    for (int i = 0; i < program->n_instructions; i++) {
+        int64_t live = program->instructions[i].workspace_bytes;
+        for (int b = 0; b < program->n_buffers; b++) {
+            const clv_buffer *buffer = &program->buffers[b];
+            if (buffer->kind != CLV_BUFFER_STATE && buffer->shares < 0 && buffer->first <= i && i <= buffer->last)
+                live += buffer->bytes;
+        }
+        most = live > most ? live : most;
+    }
+    return most;
+}
 
 static void test_session_takes_what_is_planned(void **state)
 {
@@ -89,6 +233,8 @@ static void test_session_takes_what_is_planned(void **state)
                                  m.workspace + m.fragments,
                              m.region);
             assert_true(m.fragments >= 0);
+            assert_int_equal(m.region - m.fragments, most_live(program));
+            must(clv_program_check(program, &err), &err);
             clv_session_free(session);
             clv_program_free(program);
         }
@@ -157,7 +303,10 @@ static void test_activation_formula(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_session_takes_what_is_planned),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_placing),
+                                       cmocka_unit_test(test_corrupt_plans),
+                                       cmocka_unit_test(test_operands_read_twice),
+                                       cmocka_unit_test(test_session_takes_what_is_planned),
                                        cmocka_unit_test(test_optimizer_bytes),
                                        cmocka_unit_test(test_activation_formula)};
     return cmocka_run_group_tests(tests, NULL, NULL);

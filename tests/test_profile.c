@@ -164,6 +164,32 @@ static void test_rings(void **state)
     close_to(step_seconds("b=2,a=3", true, &p), 1e-3 + gathered * 2 / 3 / 1e6); /* 3, 4 and 5: two hosts */
 }
 
+/* A product without measured rates: its flops at the share of the peak that the profile states. */
+static void test_efficiency(void **state)
+{
+    static clv_profile p;
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program;
+    const int64_t n = 512;
+    (void)state;
+    parse(&p, valid);
+    p.busy.n = p.alone.n = 0;
+    assert_int_equal(clv_mesh_parse(&mesh, "", &err), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){n, n}, NULL);
+    clv_output(graph, "y", clv_einsum(graph, "ik,kj->ij", x, x), NULL);
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+    double flops = 2.0 * (double)(n * n * n);
+    for (int half = 0; half < 2; half++) {
+        p.efficiency = half ? 0.5 : 1;
+        close_to(clv_predict(program, &p).seconds - p.instruction_s, flops / (1e9 * p.efficiency));
+    }
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
 static void test_crowded(void **state)
 {
     static clv_profile p;
@@ -179,6 +205,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused),         cmocka_unit_test(test_rates),
                                        cmocka_unit_test(test_written_as_read), cmocka_unit_test(test_shipped),
-                                       cmocka_unit_test(test_rings),           cmocka_unit_test(test_crowded)};
+                                       cmocka_unit_test(test_rings),           cmocka_unit_test(test_efficiency),
+                                       cmocka_unit_test(test_crowded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

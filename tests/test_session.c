@@ -55,16 +55,21 @@ static clv_session *new_session(const char *mesh_text, int64_t timeout_ms)
 }
 
 /* w := w + x, w kept in `layout`; output "sum" of the new w. */
-static clv_program *adder(const char *mesh, const char *layout_text)
+static clv_program *adder_of(const char *mesh, const char *layout_text, int64_t n)
 {
     clv_graph *graph = new_graph(mesh);
     clv_layout layout = clv_graph_layout(graph, 1, layout_text);
-    clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){N}, NULL);
-    clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){N}, &layout, (clv_init){CLV_INIT_ONES, 0});
+    clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){n}, NULL);
+    clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){n}, &layout, (clv_init){CLV_INIT_ONES, 0});
     clv_value next = clv_add(graph, w, x);
     clv_assign(graph, w, next);
     clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, next, (int[]){0}, 1, false), NULL);
     return compile(graph);
+}
+
+static clv_program *adder(const char *mesh, const char *layout_text)
+{
+    return adder_of(mesh, layout_text, N);
 }
 
 static void test_state_between_layouts(void **state)
@@ -245,6 +250,69 @@ static void test_state_read_twice(void **state)
     }
 }
 
+/* w = w w is made from the old w, element by element of the new: neither in place of it, nor after it is overwritten. */
+static void test_state_made_of_itself(void **state)
+{
+    static const double w[4] = {1, 2, 3, 4}, once[4] = {7, 10, 15, 22}, twice[4] = {199, 290, 435, 634};
+    static const char *const layouts[] = {"_,_", "x,_", "_,x"};
+    (void)state;
+    for (int l = 0; l < 3; l++) {
+        clv_error err = {0};
+        double got[4];
+        clv_session *session;
+        clv_graph *graph = new_graph("x=2");
+        clv_layout layout = clv_graph_layout(graph, 2, layouts[l]);
+        clv_value v = clv_state(graph, "w", CLV_F64, 2, (int64_t[]){2, 2}, &layout, (clv_init){0});
+        clv_assign(graph, v, clv_einsum(graph, "ab,bc->ac", v, v));
+        clv_program *program = compile(graph);
+        must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
+        must(clv_session_load(session, program, &err), &err);
+        must(clv_session_write(session, "w", NULL, w, &err), &err);
+        for (int run = 0; run < 2; run++) {
+            must(clv_session_run(session, program, NULL, 0, NULL, 0, &err), &err);
+            must(clv_session_read(session, "w", NULL, got, &err), &err);
+            assert_memory_equal(got, run ? twice : once, sizeof got);
+        }
+        clv_session_free(session);
+        clv_program_free(program);
+    }
+}
+
+/* What the session holds for a rank follows state that moves and programs that come and go; times are of runs since last asked. */
+static void test_accounts(void **state)
+{
+    enum { MANY = 600 };
+    clv_error err = {0};
+    clv_program *whole = adder_of("x=3", "_", MANY), *cut = adder_of("x=3", "x", MANY);
+    clv_session *session = new_session("x=3", 0);
+    clv_memory w = clv_program_memory(whole), c = clv_program_memory(cut);
+    float x[MANY] = {0};
+    clv_binding in = {.name = "x", .data = x};
+    (void)state;
+    assert_true(w.parameters + w.other_state != c.parameters + c.other_state);
+    must(clv_session_load(session, whole, &err), &err);
+    assert_int_equal(clv_session_rank_bytes(session), w.total);
+    clv_session_unload(session, whole);
+    assert_int_equal(clv_session_rank_bytes(session), w.total - w.region);
+    must(clv_session_load(session, cut, &err), &err); /* staging stays, for groups do */
+    assert_int_equal(clv_session_rank_bytes(session), c.total + w.staging);
+    must(clv_session_load(session, whole, &err), &err);
+    assert_int_equal(clv_session_rank_bytes(session), w.total + c.region + c.staging);
+    for (int runs = 1; runs <= 2; runs++) {
+        for (int i = 0; i < runs; i++)
+            must(clv_session_run(session, whole, &in, 1, NULL, 0, &err), &err);
+        clv_session_stats stats = clv_session_take_stats(session);
+        assert_int_equal(stats.runs, runs);
+        assert_true(stats.seconds > 0 && stats.comm_seconds <= stats.seconds &&
+                    stats.wait_seconds <= stats.comm_seconds);
+        stats = clv_session_take_stats(session);
+        assert_true(stats.runs == 0 && stats.seconds == 0 && stats.comm_seconds == 0 && stats.wait_seconds == 0);
+    }
+    clv_session_free(session);
+    clv_program_free(whole);
+    clv_program_free(cut);
+}
+
 static void test_late_rank(void **state)
 {
     clv_error err = {0};
@@ -268,6 +336,8 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_failing_rank),
         cmocka_unit_test(test_state_read_twice),
+        cmocka_unit_test(test_state_made_of_itself),
+        cmocka_unit_test(test_accounts),
         cmocka_unit_test(test_late_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/wait.h"
+#include "kernels/cpu/threads.h"
 #include "runtime/team.h"
 
 enum { RANKS = 4 };
@@ -245,6 +246,30 @@ static void test_pinning(void **state)
     assert_int_equal(clv_cores(), cores); /* the caller is left where it was */
 }
 
+static clv_status count_threads(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    (void)comm;
+    (void)err;
+    ((record *)arg)->ran[rank] = clv_threads_max();
+    return CLV_OK;
+}
+
+static void test_threads_per_rank(void **state)
+{
+    (void)state;
+    for (int threads = 0; threads <= 3; threads++) {
+        clv_team *team = NULL;
+        clv_team_options options = {.pin = -1, .threads_per_rank = threads};
+        record r = {0};
+        assert_int_equal(clv_team_new(&team, 2, &options, NULL), CLV_OK);
+        assert_int_equal(clv_team_run(team, count_threads, &r, NULL), CLV_OK);
+        for (int rank = 0; rank < 2 && clv_threads_max() > 1;
+             rank++) /* else built without OpenMP, or told to use one */
+            assert_int_equal(r.ran[rank], threads ? threads : 1);
+        assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+    }
+}
+
 static void test_arguments(void **state)
 {
     clv_team *team = NULL;
@@ -265,10 +290,11 @@ static void test_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments),       cmocka_unit_test(test_every_rank_runs),
-        cmocka_unit_test(test_a_rank_fails),    cmocka_unit_test(test_a_failure_without_words),
-        cmocka_unit_test(test_a_rank_is_stuck), cmocka_unit_test(test_a_stuck_rank_is_leaked),
-        cmocka_unit_test(test_pinning),         cmocka_unit_test(test_stopped_process),
+        cmocka_unit_test(test_arguments),        cmocka_unit_test(test_every_rank_runs),
+        cmocka_unit_test(test_a_rank_fails),     cmocka_unit_test(test_a_failure_without_words),
+        cmocka_unit_test(test_a_rank_is_stuck),  cmocka_unit_test(test_a_stuck_rank_is_leaked),
+        cmocka_unit_test(test_pinning),          cmocka_unit_test(test_stopped_process),
+        cmocka_unit_test(test_threads_per_rank),
     };
 
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);

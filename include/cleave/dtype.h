@@ -39,6 +39,14 @@ CLV_API size_t clv_dtype_size(clv_dtype dtype);
 /** "f32" or "F32" -> CLV_F32; CLV_EDTYPE with the valid names. */
 CLV_API clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err);
 
+/** Bytes of a tensor, whole; and of all that one rank holds for a program. Then no sum or offset overflows. */
+#define CLV_MAX_TENSOR_BYTES (INT64_C(1) << 60)
+#define CLV_MAX_RANK_BYTES   (INT64_C(1) << 62)
+
+/** Verifies that sizes are 0 or more, and that a tensor of them has at most CLV_MAX_TENSOR_BYTES, even if sizes of 0 were
+ *  1: CLV_ESHAPE or CLV_ELIMIT. */
+CLV_API clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_error *err);
+
 /** Whether it is one of f32, bf16, f64, f16. */
 CLV_API int clv_dtype_is_float(clv_dtype dtype);
 

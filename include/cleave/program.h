@@ -24,6 +24,8 @@ typedef struct clv_compile_options {
     const char *
         explain; /**< keep what can be done with the ops that read state, or are themselves, named so or "<this>.…", and
                               with the ops of their gradients: clv_program_considered */
+    int most_by_size; /**< up to so many buffers are placed in memory in order of size, which packs best and whose time grows
+                           with the square of their number; more in order of time. 0: 4096; < 0: always by time */
     bool regather; /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
 } clv_compile_options;
 

@@ -124,20 +124,11 @@ int64_t clv_type_elems(const clv_type *type)
     return elems;
 }
 
-/* Elements must fit 2^60, so that byte counts and indices never overflow. */
 static clv_status check_type(const clv_type *type, clv_error *err)
 {
     if (type->rank < 0 || type->rank > CLV_MAX_RANK)
         return clv_fail(err, CLV_ELIMIT, "a tensor of %d dimensions; valid: 0 to %d", type->rank, CLV_MAX_RANK);
-    int64_t elems = 1;
-    for (int d = 0; d < type->rank; d++) {
-        if (type->shape[d] < 0)
-            return clv_fail(err, CLV_ESHAPE, "dimension %d has size %lld; sizes are 0 or more", d,
-                            (long long)type->shape[d]);
-        if (__builtin_mul_overflow(elems, type->shape[d] ? type->shape[d] : 1, &elems) || elems > (INT64_C(1) << 60))
-            return clv_fail(err, CLV_ELIMIT, "a tensor of more than 2^60 elements");
-    }
-    return CLV_OK;
+    return clv_shape_check(type->shape, type->rank, type->dtype, err);
 }
 
 /* ---- values and ops ---- */

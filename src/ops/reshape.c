@@ -24,6 +24,7 @@ static clv_status reshape_shape(const clv_op *op, const clv_type *in, clv_type *
     char from[128], to[128];
     *out = (clv_type){.dtype = in[0].dtype, .rank = a->rank};
     memcpy(out->shape, a->shape, sizeof a->shape);
+    CLV_TRY(clv_shape_check(out->shape, out->rank, out->dtype, err));
     clv_type_print(from, sizeof from, &in[0]);
     clv_type_print(to, sizeof to, out);
     if (clv_type_elems(&in[0]) != clv_type_elems(out))

@@ -118,7 +118,9 @@ static clv_status pad_shape(const clv_op *op, const clv_type *in, clv_type *out,
         if (a->low[d] < 0 || a->high[d] < 0)
             return clv_fail(err, CLV_ESHAPE, "dimension %d is padded by %lld and %lld; valid: 0 or more", d,
                             (long long)a->low[d], (long long)a->high[d]);
-        out->shape[d] += a->low[d] + a->high[d];
+        if (__builtin_add_overflow(out->shape[d], a->low[d], &out->shape[d]) ||
+            __builtin_add_overflow(out->shape[d], a->high[d], &out->shape[d]))
+            return clv_fail(err, CLV_ELIMIT, "dimension %d of more than 2^63 - 1 elements", d);
     }
     return CLV_OK;
 }
@@ -185,7 +187,8 @@ static clv_status concat_shape(const clv_op *op, const clv_type *in, clv_type *o
             clv_type_print(other, sizeof other, &in[i]);
             return clv_fail(err, CLV_ESHAPE, "operands %s and %s differ in more than dimension %d", first, other, dim);
         }
-        out->shape[dim] += in[i].shape[dim];
+        if (__builtin_add_overflow(out->shape[dim], in[i].shape[dim], &out->shape[dim]))
+            return clv_fail(err, CLV_ELIMIT, "dimension %d of more than 2^63 - 1 elements", dim);
     }
     return CLV_OK;
 }

@@ -146,7 +146,10 @@ static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
         CLV_TRY(clv_partition_place(p, op->out[o], instruction.out[o], err));
     }
     clv_partition_name_results(p, op, &problem.rule);
-    instruction.workspace_bytes = (int64_t)largest_workspace(&problem, strategy);
+    size_t workspace = largest_workspace(&problem, strategy);
+    if (workspace > CLV_MAX_RANK_BYTES)
+        return clv_fail(err, CLV_ELIMIT, "%s: a workspace of more than 2^62 bytes a rank", copy->name);
+    instruction.workspace_bytes = (int64_t)workspace;
     return clv_partition_add_instruction(p, &instruction, err);
 }
 
@@ -330,6 +333,7 @@ static clv_status partition(clv_partitioner *p, clv_error *err)
     p->backward = false;
     CLV_TRY(emit_outputs(p, err));
     CLV_TRY(emit_assignments(p, err));
+    p->program->most_by_size = p->options->most_by_size;
     return clv_program_plan_memory(p->program, err);
 }
 

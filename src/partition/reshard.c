@@ -196,19 +196,20 @@ static void plan_coarse(emitter *e, const clv_mesh *mesh, const clv_layout *from
 /* -- the interface -- */
 
 static clv_status check(const clv_mesh *mesh, const clv_layout *from, const clv_layout *to, const int64_t *shape,
-                        clv_error *err)
+                        clv_dtype dtype, clv_error *err)
 {
     if (from->rank != to->rank)
         return clv_fail(err, CLV_ESHAPE, "reshard: from a tensor of %d dimensions to one of %d", from->rank, to->rank);
     CLV_TRY(clv_layout_check(from, mesh, shape, err));
-    return clv_layout_check(to, mesh, shape, err);
+    CLV_TRY(clv_layout_check(to, mesh, shape, err));
+    return clv_shape_check(shape, to->rank, dtype, err);
 }
 
 clv_status clv_reshard_plan_make(clv_reshard_plan *out, clv_arena *arena, const clv_mesh *mesh, const clv_layout *from,
                                  const clv_layout *to, const int64_t *shape, clv_dtype dtype,
                                  const clv_cost_model *cost, clv_error *err)
 {
-    CLV_TRY(check(mesh, from, to, shape, err));
+    CLV_TRY(check(mesh, from, to, shape, dtype, err));
     emitter e = {.shape = shape, .elem_size = (int64_t)clv_dtype_size(dtype)};
     clv_reshard_problem p = {.mesh = mesh,
                              .shape = shape,

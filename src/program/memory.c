@@ -249,6 +249,25 @@ static clv_status place_by_time(piece *pieces, int n, clv_error *err)
     return CLV_OK;
 }
 
+static bool grow(int64_t *total, int64_t bytes)
+{
+    bool fits = bytes <= CLV_MAX_RANK_BYTES - CLV_REGION_ALIGN - *total;
+    *total += fits ? bytes : 0;
+    return fits;
+}
+
+/* All that a rank ever holds, as if it held it at once: then no sum of some of it overflows. */
+static clv_status check_total(const clv_program *program, clv_error *err)
+{
+    int64_t total = 0;
+    bool fits = true;
+    for (int b = 0; b < program->n_buffers; b++)
+        fits = fits && (program->buffers[b].shares >= 0 || grow(&total, program->buffers[b].bytes));
+    for (int i = 0; i < program->n_instructions; i++)
+        fits = fits && grow(&total, program->instructions[i].workspace_bytes);
+    return fits ? CLV_OK : clv_fail(err, CLV_ELIMIT, "the tensors of a program come to more than 2^62 bytes a rank");
+}
+
 static void add_piece(piece *pieces, int *n, int64_t bytes, int first, int last, int64_t *result)
 {
     pieces[*n] = (piece){.bytes = bytes, .first = first, .last = last, .order = *n, .result = result};
@@ -274,12 +293,13 @@ static int collect_pieces(const clv_region_plan *plan, const clv_program *progra
 static clv_status place(clv_region_plan *plan, const clv_program *program, int64_t behind, clv_error *err)
 {
     enum { MANY = 4096 };
-    size_t most = (size_t)program->n_buffers + (size_t)program->n_instructions + 1;
-    piece *pieces = calloc(most, sizeof *pieces);
+    int most = program->most_by_size == 0 ? MANY : program->most_by_size;
+    size_t room = (size_t)program->n_buffers + (size_t)program->n_instructions + 1;
+    piece *pieces = calloc(room, sizeof *pieces);
     if (!pieces)
-        return clv_fail_memory(err, "the memory plan", most * sizeof *pieces);
+        return clv_fail_memory(err, "the memory plan", room * sizeof *pieces);
     int n = collect_pieces(plan, program, behind, pieces);
-    clv_status status = n > MANY ? place_by_time(pieces, n, err) : place_by_size(pieces, n, err);
+    clv_status status = n > most ? place_by_time(pieces, n, err) : place_by_size(pieces, n, err);
     plan->bytes = 0;
     for (int i = 0; i < n; i++) {
         *pieces[i].result = pieces[i].offset;
@@ -322,6 +342,7 @@ clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
     share_in_place(program);
     for (int i = 0; i < program->n_instructions; i++)
         program->instructions[i].workspace_bytes = round_up(program->instructions[i].workspace_bytes);
+    CLV_TRY(check_total(program, err));
     CLV_TRY(clv_program_lay_out(&plan, program, 0, err));
     program->region_bytes = plan.bytes;
     for (int b = 0; b < program->n_buffers; b++)

@@ -219,6 +219,8 @@ static clv_status check_places(const clv_program *program, clv_error *err)
 {
     for (int a = 0; a < program->n_buffers; a++) {
         const clv_buffer *x = &program->buffers[a];
+        if (in_region(x) && (x->offset < 0 || x->offset > program->region_bytes - x->bytes))
+            return clv_fail(err, CLV_EINVAL, "buffer %d lies outside the region", a);
         for (int b = 0; in_region(x) && b < a; b++)
             if (overlap(&program->buffers[b], x->first, x->last, x->offset, x->bytes))
                 return clv_fail(err, CLV_EINVAL, "buffers %d and %d live at once and overlap", b, a);

@@ -78,6 +78,7 @@ struct clv_program {
     int n_candidates, candidate_capacity;
     clv_considered *candidates; /* of the ops explained, each op's in order of price */
     int64_t region_bytes;
+    int most_by_size; /* clv_compile_options */
 };
 
 /* The type of the largest shard. */

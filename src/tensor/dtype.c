@@ -160,6 +160,18 @@ void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, 
             b->store(out, i, a->load(in, i));
 }
 
+clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_error *err)
+{
+    int64_t bytes = (int64_t)clv_dtype_size(dtype);
+    for (int d = 0; d < rank; d++) {
+        if (shape[d] < 0)
+            return clv_fail(err, CLV_ESHAPE, "dimension %d has size %lld; sizes are 0 or more", d, (long long)shape[d]);
+        if (__builtin_mul_overflow(bytes, shape[d] ? shape[d] : 1, &bytes) || bytes > CLV_MAX_TENSOR_BYTES)
+            return clv_fail(err, CLV_ELIMIT, "a tensor of more than 2^60 bytes");
+    }
+    return CLV_OK;
+}
+
 /* Whether any element's exponent is all ones, which says infinite or NaN; a loop that vectorises. */
 #define ANY_NONFINITE(dtype, type, exponent)                                                                           \
     static int any_nonfinite_##dtype(const void *buffer, int64_t count)                                                \

@@ -41,6 +41,8 @@ size_t clv_attention_backward_workspace(const clv_attention_args *a)
 {
     if (a->dtype == CLV_F64)
         return clv_attention_reference_workspace(a);
+    if (a->k_rows > INT64_C(1) << 40) /* no memory holds it, and the product below must not overflow */
+        return SIZE_MAX;
     return (size_t)backward_floats(a) * (size_t)team(a) * sizeof(float);
 }
 
