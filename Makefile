@@ -24,10 +24,10 @@ test: setup
 	@$(MAKE) all
 	@ctest --test-dir build --output-on-failure
 
-# Every test under every preset: release, debug, address + undefined sanitizers, thread sanitizer.
+# Every test, its sweeps whole, under every preset: release, debug, address + undefined sanitizers, thread sanitizer.
 test-all: setup
 	@for preset in debug asan-ubsan tsan release; do \
-	    cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && ctest --preset $$preset || exit 1; \
+	    cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && CLV_SWEEP=all ctest --preset $$preset || exit 1; \
 	done
 
 # Random graphs on random meshes for SOAK_SECONDS, from a seed that it prints (or SOAK_SEED).
