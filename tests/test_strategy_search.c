@@ -8,9 +8,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
+#include "cleave/nn.h"
 #include "partition/partitioner.h"
 #include "partition/split.h"
 
@@ -256,8 +258,51 @@ static void test_chooses_as_one_by_one(void **state)
     assert_true((uint64_t)compared > 2 * n);
 }
 
+/* A block with gradients on eight axes of two, which pricing every assignment takes minutes for. */
+static void test_many_axes(void **state)
+{
+    static const char *const rules_of[] = {
+        "{\"rules\": [[\"batch\", [\"a\", \"b\", \"c\", \"d\"]], [\"embed_kernel\", [\"a\", \"b\", \"c\", \"d\"]],"
+        " [\"heads\", [\"e\", \"f\", \"g\", \"h\"]], [\"kv_heads\", [\"e\", \"f\", \"g\", \"h\"]],"
+        " [\"hidden\", [\"e\", \"f\", \"g\", \"h\"]], [\"seq\", [\"e\", \"f\", \"g\", \"h\"]]]}",
+        "{\"rules\": [[\"batch\", [\"a\", \"b\"]], [\"seq\", [\"c\", \"d\"]], [\"heads\", [\"e\", \"f\", \"g\", "
+        "\"h\"]],"
+        " [\"kv_heads\", [\"e\", \"f\", \"g\", \"h\"]], [\"hidden\", [\"c\", \"d\"]], [\"embed_kernel\", [\"a\", "
+        "\"b\"]]]}",
+        "{\"rules\": [[\"batch\", [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", \"h\"]]]}"};
+    enum { SECONDS = 10 };
+    (void)state;
+    for (size_t r = 0; r < sizeof rules_of / sizeof *rules_of; r++) {
+        clv_error err = {0};
+        clv_mesh mesh;
+        clv_graph *graph;
+        clv_program *program;
+        clv_axis_rules rules;
+        clock_t start = clock();
+        assert_int_equal(clv_mesh_parse(&mesh, "a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2", &err), CLV_OK);
+        assert_int_equal(clv_axis_rules_parse(&rules, rules_of[r], strlen(rules_of[r]), &mesh, "rules", &err), CLV_OK);
+        assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+        clv_block_options o = clv_block_defaults(CLV_BLOCK_GPT, 16, 16, 4096);
+        clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){256, 512, 1024}, NULL), wrt[32], d[32];
+        clv_value y =
+            clv_reduce(graph, CLV_SUM, clv_transformer_block(graph, x, &rules, &o), (int[]){0, 1, 2}, 3, false);
+        int n = clv_parameters(graph, wrt, 32);
+        clv_gradients(graph, y, CLV_NONE, wrt, n, d);
+        for (int i = 0; i < n; i++) {
+            char name[16];
+            snprintf(name, sizeof name, "d%d", i);
+            clv_output(graph, name, d[i], NULL);
+        }
+        if (clv_compile(&program, graph, NULL, &err) != CLV_OK)
+            fail_msg("rules %zu: %s", r, err.message);
+        assert_true(clock() - start < SECONDS * CLOCKS_PER_SEC); /* of this process: others do not count */
+        clv_program_free(program);
+        clv_graph_free(graph);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chooses_as_one_by_one)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_chooses_as_one_by_one), cmocka_unit_test(test_many_axes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
