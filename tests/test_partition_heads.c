@@ -20,6 +20,7 @@ typedef struct sizes {
     clv_dtype dtype;
 } sizes;
 
+enum { MAX_PARAMETERS = 16 };
 static const sizes small = {4, 48, 8, 64, CLV_F32};
 
 typedef struct heads_case {
@@ -30,13 +31,28 @@ static const heads_case cases[] = {{16, 1, 4}, {16, 1, 8}, {16, 2, 4}, {16, 2, 8
                                    {12, 3, 6}, {12, 4, 6}, {5, 1, 3},  {7, 7, 3}};
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
-typedef enum pass { FORWARD, PREFILL, DECODE } pass;
-static const char *const pass_names[] = {"forward", "prefill", "decode"};
+typedef enum pass { FORWARD, PREFILL, DECODE, TRAIN } pass;
+static const char *const pass_names[] = {"forward", "prefill", "decode", "training"};
 
 static void must(clv_status status, const clv_error *err)
 {
     if (status != CLV_OK)
         fail_msg("%s", err->message);
+}
+
+/* A step of AdamW on every parameter, by the gradients of y^2 / 2, and the gradient of x. */
+static void add_training(clv_graph *graph, clv_value x, clv_value y)
+{
+    clv_value wrt[MAX_PARAMETERS + 1], d[MAX_PARAMETERS + 1];
+    clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
+              step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
+    clv_adamw_options adamw = {0};
+    int n = clv_parameters(graph, wrt, MAX_PARAMETERS);
+    wrt[n] = x;
+    clv_gradients(graph, y, y, wrt, n + 1, d);
+    for (int i = 0; i < n; i++)
+        clv_adamw(graph, wrt[i], d[i], lr, step, &adamw);
+    clv_output(graph, "dx", d[n], NULL);
 }
 
 static clv_program *compile_block(const heads_case *c, const sizes *s, pass how, bool sp)
@@ -54,11 +70,14 @@ static clv_program *compile_block(const heads_case *c, const sizes *s, pass how,
     int64_t width = (int64_t)c->heads * s->head_dim, shape[] = {s->batch, how == DECODE ? 1 : s->seq, width};
     clv_value x = clv_input(graph, "x", s->dtype, 3, shape, &layout);
     clv_block_options options = clv_block_defaults(CLV_BLOCK_LLAMA, c->heads, c->kv_heads, 4 * width);
-    if (how != FORWARD) {
+    if (how == PREFILL || how == DECODE) {
         options.attention.context = s->context;
         options.attention.offset = clv_input(graph, "offset", CLV_I32, 0, NULL, NULL);
     }
-    clv_output(graph, "y", clv_transformer_block(graph, x, &rules, &options), &layout);
+    clv_value y = clv_transformer_block(graph, x, &rules, &options);
+    if (how == TRAIN)
+        add_training(graph, x, y);
+    clv_output(graph, "y", y, &layout);
     must(clv_compile(&program, graph, NULL, &err), &err);
     must(clv_program_check(program, &err), &err);
     clv_graph_free(graph);
@@ -134,11 +153,55 @@ static void test_large_cache(void **state)
     }
 }
 
+static int gcd(int a, int b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+/* Twice the forward pass. The gradients of the projections of keys and values are summed over the ranks that share a head
+ * (the one all_reduce of a matrix; none where every rank has heads of its own), and with sequence parallelism those of the
+ * two norms' gains over all. AdamW moves nothing. */
+static void check_training(const heads_case *c, const sizes *s, bool sp)
+{
+    char what[96];
+    snprintf(what, sizeof what, "%d/%d heads on %d ranks, training%s", c->heads, c->kv_heads, c->ranks,
+             sp ? ", sequence-parallel" : "");
+    clv_program *program = compile_block(c, s, TRAIN, sp);
+    double n = c->ranks, width = (double)c->heads * s->head_dim, element = (double)clv_dtype_size(s->dtype);
+    double half = 2.0 * s->batch * s->seq * width * element * (n - 1) / n;
+    bool own = c->heads == c->kv_heads || c->ranks <= c->kv_heads;
+    int cut = gcd(c->ranks, c->kv_heads), sharing = c->ranks / cut;
+    double kernel = own ? 0 : 2 * width * 2 * c->kv_heads / cut * s->head_dim * element * (sharing - 1) / sharing;
+    double gains = 2 * (2 * width * element * (n - 1) / n);
+    traffic tp[] = {{"all_reduce", 4 + !own, 4 * half + kernel}};
+    traffic by_rows[] = {
+        {"all_gather", 4, 2 * half}, {"reduce_scatter", 4, 2 * half}, {"all_reduce", 2 + !own, gains + kernel}};
+    assert_traffic(program, sp ? by_rows : tp, sp ? 3 : 1, what);
+    clv_program_free(program);
+}
+
+static void test_training(void **state)
+{
+    (void)state;
+    sizes long_rows = small, few = small;
+    long_rows.batch = 16;
+    long_rows.seq = 768;
+    few.batch =
+        1; /* fewer tokens than the model is wide: the gradients of the weights are larger than those of the heads */
+    for (int i = 0; i < N_CASES; i++)
+        for (int sp = 0; sp < 2; sp++) {
+            check_training(&cases[i], &small, sp);
+            check_training(&cases[i], &long_rows, sp);
+            check_training(&cases[i], &few, sp);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_inference),
         cmocka_unit_test(test_large_cache),
+        cmocka_unit_test(test_training),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

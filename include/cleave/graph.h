@@ -79,9 +79,9 @@ CLV_API void clv_assign(clv_graph *graph, clv_value state, clv_value value);
  *  not. */
 CLV_API void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_layout *layout);
 
-/** States that the partitioner is never to move `value` (a weight, a KV cache) over a mesh axis, nor what is assigned to it:
- *  products come to it (Pope et al. 2022, arXiv:2211.05102, "weight-stationary"). Without this a weight that is smaller than
- *  the activations may be gathered instead. Where no split of an op allows it, it is moved after all. */
+/** States that the partitioner is never to move `value` (a weight, a KV cache, heads) over a mesh axis, nor what is assigned to
+ *  it, nor its gradient: products come to it (Pope et al. 2022, arXiv:2211.05102, "weight-stationary"). Without this a weight
+ *  that is smaller than the activations may be gathered instead. Where no split of an op allows it, it is moved after all. */
 CLV_API void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis);
 
 /** The identity, with a stated layout (with_sharding_constraint). Its gradient has the same layout. */

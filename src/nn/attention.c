@@ -32,6 +32,16 @@ static clv_value add_bias(clv_graph *graph, clv_value y, const clv_axis_rules *r
     return clv_add(graph, y, clv_nn_parameter(graph, rules, name, dtype, rank, shape, names, layout, zeros));
 }
 
+/* Attention comes to the heads: between the products before and behind it they stay, and so do their gradients. */
+static clv_value keep_heads(clv_graph *graph, clv_value x, const clv_axis_rules *rules, int d, clv_logical_axis name)
+{
+    clv_logical_axis names[CLV_MAX_RANK] = {CLV_UNNAMED};
+    names[d] = name;
+    clv_layout layout = clv_named_layout(graph, rules, clv_graph_type(graph, x).rank, names);
+    clv_nn_keep(graph, x, &layout, names);
+    return x;
+}
+
 static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                          const clv_self_attention_options *o)
 {
@@ -44,11 +54,13 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     clv_nn_cut_query_heads(graph, &part, 0, o->heads, o->kv_heads);
     clv_nn_cut_query_heads(graph, &split, 2, o->heads, o->kv_heads);
     clv_value weight = clv_nn_weight(graph, rules, "q.weight", type.dtype, 3, shape, names, &kernel, o->init);
-    clv_value q = clv_einsum(graph, "bsm,mhd->bshd", x, weight);
+    clv_value q = keep_heads(graph, clv_einsum(graph, "bsm,mhd->bshd", x, weight), rules, 2, CLV_HEADS);
     q = clv_nn_constrain(graph, q, &split, rules, "the tensor of queries", 2, names + 1);
+    keep_heads(graph, q, rules, 2, CLV_HEADS);
     if (o->bias)
         q = add_bias(graph, q, rules, "q.bias", 2, shape + 1, names + 1, &part);
-    return o->rope.theta > 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
+    q = o->rope.theta > 0 ? clv_rope(graph, q, o->offset, &o->rope) : q;
+    return keep_heads(graph, q, rules, 2, CLV_HEADS);
 }
 
 /* The cache is never split over positions: a decode step has one. It stays where it is: queries come to it. */
@@ -59,11 +71,10 @@ static clv_value keep_in_cache(clv_graph *graph, clv_value kv, const clv_axis_ru
     clv_type type = clv_graph_type(graph, kv);
     int64_t shape[] = {type.shape[0], o->context, 2, o->kv_heads, o->head_dim};
     clv_layout layout = clv_named_layout(graph, rules, 5, names);
-    clv_layout by_name = layout;
     clv_nn_cut_kv_heads(graph, &layout, 3, o->heads, o->kv_heads);
     clv_value cache = clv_state(graph, "cache", type.dtype, 5, shape, &layout, (clv_init){CLV_INIT_ZEROS, 0});
     clv_nn_say(graph, cache, rules, NULL, names);
-    clv_nn_keep(graph, cache, &by_name, names);
+    keep_heads(graph, cache, rules, 3, CLV_KV_HEADS);
     clv_value updated = clv_cache_update(graph, cache, kv, o->offset);
     clv_assign(graph, cache, updated);
     return updated;
@@ -81,13 +92,14 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     clv_nn_cut_kv_heads(graph, &part, 1, o->heads, o->kv_heads);
     clv_nn_cut_kv_heads(graph, &split, 3, o->heads, o->kv_heads);
     clv_value weight = clv_nn_weight(graph, rules, "kv.weight", type.dtype, 4, shape, names, &kernel, o->init);
-    clv_value kv = clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight);
+    clv_value kv = keep_heads(graph, clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight), rules, 3, CLV_KV_HEADS);
     kv = clv_nn_constrain(graph, kv, &split, rules, "the tensor of keys and values", 3, names + 1);
+    keep_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     if (o->bias)
         kv = add_bias(graph, kv, rules, "kv.bias", 3, shape + 1, names + 1, &part);
     if (o->rope.theta > 0)
         kv = clv_rope(graph, kv, o->offset, &o->rope);
-    return o->context ? keep_in_cache(graph, kv, rules, o) : kv;
+    return o->context ? keep_in_cache(graph, kv, rules, o) : keep_heads(graph, kv, rules, 3, CLV_KV_HEADS);
 }
 
 clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
@@ -101,7 +113,7 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
     clv_value q = queries(graph, inside, rules, &o), kv = keys_values(graph, inside, rules, &o);
     clv_attention_options how = {
         .causal = !o.bidirectional, .mask = o.mask, .offset = o.context ? o.offset : CLV_NONE, .window = o.window};
-    clv_value y = clv_attention(graph, q, kv, &how);
+    clv_value y = keep_heads(graph, clv_attention(graph, q, kv, &how), rules, 2, CLV_HEADS);
     static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};
     clv_layout kernel = clv_named_layout(graph, rules, 3, names);

@@ -70,9 +70,13 @@ static clv_status load_layouts(clv_problem *problem, clv_partitioner *p, const c
     for (int o = 0; o < op->n_out; o++) {
         const clv_placement *at = &p->placements[op->out[o]];
         problem->fan_in[o] = at->fan_in;
-        problem->wanted[o] = at->wanted || primal_layout(&problem->target[o], p, at->heir > 0 ? at->heir : op->out[o]);
+        problem->wanted[o] = true;
         if (at->wanted)
             problem->target[o] = at->target;
+        else if (clv_partition_stays_partial(&problem->target[o], p, op, o))
+            problem->fan_in[o] = 1;
+        else
+            problem->wanted[o] = primal_layout(&problem->target[o], p, at->heir > 0 ? at->heir : op->out[o]);
     }
     return CLV_OK;
 }
@@ -112,6 +116,15 @@ static size_t largest_workspace(const clv_problem *problem, const clv_strategy *
     return op->def->workspace(op, in, out);
 }
 
+/* A cotangent that stays partial is read so, or summed: its readers do not divide its rows among themselves. */
+static void keep_addends(clv_partitioner *p, int value, const clv_layout *made, const clv_layout *target)
+{
+    const clv_subaxis *axes;
+    int n = clv_layout_axes(&axes, made, made->rank);
+    for (int i = 0; i < n && clv_layout_equal(made, target); i++)
+        p->placements[value].kept |= 1u << axes[i].axis;
+}
+
 static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
 {
     clv_problem problem;
@@ -144,12 +157,15 @@ static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
         clv_buffer buffer = {.kind = CLV_BUFFER_TEMP, .type = problem.out[o], .layout = strategy->out[o]};
         CLV_TRY(clv_partition_add_buffer(&instruction.out[o], p, &buffer, err));
         CLV_TRY(clv_partition_place(p, op->out[o], instruction.out[o], err));
+        if (problem.wanted[o])
+            keep_addends(p, op->out[o], &strategy->out[o], &problem.target[o]);
     }
     clv_partition_name_results(p, op, &problem.rule);
     size_t workspace = largest_workspace(&problem, strategy);
     if (workspace > CLV_MAX_RANK_BYTES)
         return clv_fail(err, CLV_ELIMIT, "%s: a workspace of more than 2^62 bytes a rank", copy->name);
     instruction.workspace_bytes = (int64_t)workspace;
+    p->instruction_of[op->id] = p->program->n_instructions;
     return clv_partition_add_instruction(p, &instruction, err);
 }
 
@@ -158,8 +174,10 @@ static clv_status emit_constraint(clv_partitioner *p, const clv_op *op, clv_erro
     clv_layout to;
     if (op->def->constraint)
         to = *op->def->constraint(op);
-    else if (!primal_layout(&to, p, op->out[0]))
+    else if (!clv_partition_stays_partial(&to, p, op, 0) && !primal_layout(&to, p, op->out[0]))
         to = clv_layout_without_partial(clv_partition_layout_of(p, p->placements[op->in[0]].buffer[0]));
+    if (!op->def->constraint)
+        keep_addends(p, op->out[0], &to, &to);
     clv_reason why = {.kind = op->def->constraint ? CLV_NEEDED_BY_CONSTRAINT : CLV_NEEDED_BY_GRADIENT,
                       .op = clv_arena_string(p->program->arena, op->name),
                       .reader = op,
@@ -313,13 +331,17 @@ static clv_status partition(clv_partitioner *p, clv_error *err)
     const clv_graph *graph = p->graph;
     p->placements = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *p->placements);
     p->live_op = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->live_op);
+    p->instruction_of = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->instruction_of);
     p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, NULL);
     p->memo = clv_memo_new(p->scratch);
-    if (!p->placements || !p->live_op || !p->reshards || !p->memo)
+    if (!p->placements || !p->live_op || !p->instruction_of || !p->reshards || !p->memo)
         return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->placements);
+    for (int o = 0; o < graph->n_ops; o++)
+        p->instruction_of[o] = -1;
     CLV_TRY(clv_partition_mark_live(p, err));
     clv_partition_find_wanted(p);
-    CLV_TRY(clv_partition_find_fan_in(p, err));
+    CLV_TRY(clv_partition_find_readers(p, err));
+    clv_partition_find_fan_in(p);
     for (int v = 1; v < graph->n_values; v++)
         if (graph->values[v].source != CLV_FROM_OP)
             CLV_TRY(place_named(p, v, err));

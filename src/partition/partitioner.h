@@ -18,7 +18,9 @@ typedef struct clv_placement {
     clv_layout target;
     int fan_in;                          /* addends of the sum that the value goes into, see clv_problem */
     const char *dim_names[CLV_MAX_RANK]; /* NULL: no name is known */
+    int sum;                             /* the outermost sum that the value is an addend of and nothing else; itself */
     int heir;                            /* the constrained cotangent that the value, or its sum, becomes; 0 */
+    bool leaves;                         /* it is an output, or assigned to state */
 } clv_placement;
 
 typedef struct clv_partitioner {
@@ -30,6 +32,9 @@ typedef struct clv_partitioner {
     const clv_compile_options *options;
     clv_placement *placements;                 /* [n_values] */
     bool *live_op;                             /* [n_ops] */
+    int *instruction_of;                       /* [n_ops] -1: not emitted, or a constraint */
+    int *first_reader;                         /* [n_values + 1] into readers */
+    int *readers;                              /* live ops by the values that they read, once an operand */
     bool backward;                             /* the op in hand is of the backward pass */
     const char *factor_names[CLV_MAX_FACTORS]; /* of the op in hand; NULL: no name is known */
 } clv_partitioner;
@@ -60,8 +65,14 @@ typedef struct clv_reason {
 
 clv_status clv_partition_mark_live(clv_partitioner *p, clv_error *err);
 void clv_partition_find_wanted(clv_partitioner *p);
-/* Sizes of sums of sums whose inner results nobody else reads: gradients that fan in. */
-clv_status clv_partition_find_fan_in(clv_partitioner *p, clv_error *err);
+clv_status clv_partition_find_readers(clv_partitioner *p, clv_error *err);
+/* Sums of sums whose inner results nobody else reads: gradients that fan in. */
+void clv_partition_find_fan_in(clv_partitioner *p);
+
+/* ---- cotangent.c ---- */
+
+/* Whether a result's addends are to stay apart, and in which layout, whatever way the op is split. */
+bool clv_partition_stays_partial(clv_layout *out, const clv_partitioner *p, const clv_op *op, int result);
 
 /* ---- partition.c ---- */
 

@@ -186,10 +186,10 @@ static bool crosses(const clv_layout *layout, clv_subaxis atom)
     return false;
 }
 
-/* The dimension that an atom cuts; -1: none. */
+/* The dimension that an atom cuts; the rank where the tensor is partial over it; -1: none. */
 static int dim_of(const clv_layout *layout, clv_subaxis atom)
 {
-    for (int d = 0; d < layout->rank; d++) {
+    for (int d = 0; d <= layout->rank; d++) {
         const clv_subaxis *axes;
         int n = clv_layout_axes(&axes, layout, d);
         for (int i = 0; i < n; i++)
@@ -305,10 +305,14 @@ static bool may_stay(const clv_problem *p, clv_subaxis atom, int choice)
 {
     if (choice >= 0 && p->rule.factor[choice].spill >= 0)
         return true;
-    for (int i = 0; i < p->op->n_in; i++)
-        if ((p->kept[i] >> atom.axis & 1u) &&
-            clv_split_dim_of(p->rule.in[i], p->in[i].rank, choice) != dim_of(p->available[i][0], atom))
+    for (int i = 0; i < p->op->n_in; i++) {
+        if (!(p->kept[i] >> atom.axis & 1u))
+            continue;
+        int made = dim_of(p->available[i][0], atom);
+        bool partial = choice == CLV_CHOICE_PARTIAL && made == p->in[i].rank;
+        if (!partial && clv_split_dim_of(p->rule.in[i], p->in[i].rank, choice) != made)
             return false;
+    }
     return true;
 }
 

@@ -31,6 +31,46 @@ clv_status clv_partition_mark_live(clv_partitioner *p, clv_error *err)
     return CLV_OK;
 }
 
+/* Counts the readers of each value, or lists them from next[value] on. */
+static void walk_readers(clv_partitioner *p, int *next, bool list)
+{
+    for (int o = 0; o < p->graph->n_ops; o++) {
+        const clv_op *op = &p->graph->ops[o];
+        for (int i = 0; p->live_op[o] && i < op->n_in; i++) {
+            if (op->in[i] <= 0)
+                continue;
+            if (list)
+                p->readers[next[op->in[i]]] = o;
+            next[op->in[i]]++;
+        }
+    }
+}
+
+clv_status clv_partition_find_readers(clv_partitioner *p, clv_error *err)
+{
+    const clv_graph *graph = p->graph;
+    size_t n = (size_t)graph->n_values;
+    int *next = clv_arena_alloc(p->scratch, n, sizeof *next);
+    p->first_reader = clv_arena_alloc(p->scratch, n + 1, sizeof *p->first_reader);
+    if (!next || !p->first_reader)
+        return clv_fail_memory(err, "readers", n * sizeof *next);
+    walk_readers(p, next, false);
+    for (size_t v = 0; v < n; v++) {
+        p->first_reader[v + 1] = p->first_reader[v] + next[v];
+        next[v] = p->first_reader[v];
+    }
+    p->readers = clv_arena_alloc(p->scratch, (size_t)p->first_reader[n] + 1, sizeof *p->readers);
+    if (!p->readers)
+        return clv_fail_memory(err, "readers", (size_t)p->first_reader[n] * sizeof *p->readers);
+    walk_readers(p, next, true);
+    for (int o = 0; o < graph->n_outputs; o++)
+        p->placements[graph->outputs[o].value].leaves = true;
+    for (size_t v = 1; v < n; v++)
+        if (graph->values[v].assigned > 0)
+            p->placements[graph->values[v].assigned].leaves = true;
+    return CLV_OK;
+}
+
 static void want(clv_partitioner *p, int value, const clv_layout *layout)
 {
     clv_placement *at = &p->placements[value];
@@ -74,7 +114,7 @@ void clv_partition_find_wanted(clv_partitioner *p)
             want(p, graph->outputs[o].value, &graph->outputs[o].layout);
     for (int v = 1; v < graph->n_values; v++) {
         const clv_value_info *info = &graph->values[v];
-        p->placements[v].kept |= info->kept;
+        p->placements[v].kept |= info->kept | (info->primal > 0 ? p->placements[info->primal].kept : 0);
         if (info->assigned <= 0)
             continue;
         want(p, info->assigned, &info->layout);
@@ -109,8 +149,13 @@ static bool is_sum(const clv_partitioner *p, int o)
     return p->live_op[o] && op->def->is_sum && op->def->is_sum(op) && op->in[0] != op->in[1];
 }
 
+static bool has_one_reader(const clv_partitioner *p, int value)
+{
+    return p->first_reader[value + 1] - p->first_reader[value] == 1 && !p->placements[value].leaves;
+}
+
 /* What a sum, or a constrained cotangent, tells its operands that nobody else reads. */
-static void inherit(clv_partitioner *p, int o, const int *readers)
+static void inherit(clv_partitioner *p, int o)
 {
     const clv_op *op = &p->graph->ops[o];
     bool sum = is_sum(p, o);
@@ -119,31 +164,23 @@ static void inherit(clv_partitioner *p, int o, const int *readers)
     const clv_placement *result = &p->placements[op->out[0]];
     for (int i = 0; i < op->n_in; i++) {
         clv_placement *operand = &p->placements[op->in[i]];
-        if (readers[op->in[i]] != 1)
+        if (!has_one_reader(p, op->in[i]))
             continue;
         operand->heir = sum ? result->heir : op->out[0];
-        if (sum)
+        if (sum) {
             operand->fan_in = result->fan_in;
+            operand->sum = result->sum;
+        }
     }
 }
 
-/* Sizes of sums of sums whose inner results nobody else reads: gradients that fan in. */
-clv_status clv_partition_find_fan_in(clv_partitioner *p, clv_error *err)
+void clv_partition_find_fan_in(clv_partitioner *p)
 {
     const clv_graph *graph = p->graph;
-    int *readers = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *readers);
-    if (!readers)
-        return clv_fail_memory(err, "readers", (size_t)graph->n_values * sizeof *readers);
     for (int v = 1; v < graph->n_values; v++) {
         p->placements[v].fan_in = 1;
-        readers[v] += graph->values[v].assigned > 0;
+        p->placements[v].sum = v;
     }
-    for (int o = 0; o < graph->n_outputs; o++)
-        readers[graph->outputs[o].value]++;
-    for (int o = 0; o < graph->n_ops; o++)
-        for (int i = 0; p->live_op[o] && i < graph->ops[o].n_in; i++)
-            if (graph->ops[o].in[i] > 0)
-                readers[graph->ops[o].in[i]]++;
     for (int o = 0; o < graph->n_ops; o++) {
         const clv_op *op = &graph->ops[o];
         if (!is_sum(p, o))
@@ -151,9 +188,8 @@ clv_status clv_partition_find_fan_in(clv_partitioner *p, clv_error *err)
         clv_placement *sum = &p->placements[op->out[0]];
         sum->fan_in = 0;
         for (int i = 0; i < 2; i++)
-            sum->fan_in += readers[op->in[i]] == 1 ? p->placements[op->in[i]].fan_in : 1;
+            sum->fan_in += has_one_reader(p, op->in[i]) ? p->placements[op->in[i]].fan_in : 1;
     }
     for (int o = graph->n_ops - 1; o >= 0; o--)
-        inherit(p, o, readers);
-    return CLV_OK;
+        inherit(p, o);
 }

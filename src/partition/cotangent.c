@@ -1,0 +1,169 @@
+/* cotangent.c - where the addends of a gradient are summed.
+ *
+ * What is replicated over an axis while a reader of it is split over that axis has a cotangent that comes in addends, one
+ * a rank: partial and replicated are dual. It stays so where all that is made of it is linear and ends in the gradients of
+ * parameters, or in sums that come in addends over that axis anyway: that of keys and values that ranks share reaches the
+ * weights of their projection before it is summed. Seen alone, an op on such a cotangent is cheaper when the ranks divide
+ * its rows between them; the rows are then gathered, to be added to what the others have.
+ */
+#include "partition/partitioner.h"
+
+enum { MAX_AXES = 4 * CLV_MAX_SUBAXES };
+
+typedef struct axis_set {
+    int n;
+    clv_subaxis axis[MAX_AXES];
+} axis_set;
+
+static bool inside(clv_subaxis a, clv_subaxis b)
+{
+    return a.axis == b.axis && a.pre >= b.pre && (int64_t)a.pre * a.size <= (int64_t)b.pre * b.size;
+}
+
+static bool holds(const axis_set *set, clv_subaxis axis)
+{
+    for (int i = 0; i < set->n; i++)
+        if (inside(axis, set->axis[i]))
+            return true;
+    return false;
+}
+
+/* The sub-axes of dimensions [first, end) of a layout (its rank: the partial ones) that another does not use. */
+static void add_axes(axis_set *set, const clv_layout *layout, int first, int end, const clv_layout *but)
+{
+    for (int i = layout->begin[first]; i < layout->begin[end]; i++)
+        if (set->n < MAX_AXES && !clv_layout_uses(but, layout->axes[i]) && !holds(set, layout->axes[i]))
+            set->axis[set->n++] = layout->axes[i];
+}
+
+/* The layout of a value as it was made, over dimensions; NULL: not made yet. */
+static const clv_layout *made_layout(const clv_partitioner *p, int value)
+{
+    const clv_placement *at = &p->placements[value];
+    return at->n > 0 ? clv_partition_layout_of(p, at->buffer[0]) : NULL;
+}
+
+/* Adds the axes that split an op of the forward pass but not the operand as it reads it. */
+static void add_split_by(axis_set *set, const clv_partitioner *p, const clv_op *op, int operand)
+{
+    int made = p->instruction_of[op->id];
+    if (op->backward || made < 0)
+        return;
+    const clv_instruction *instruction = &p->program->instructions[made];
+    const clv_layout *mine = clv_partition_layout_of(p, instruction->in[operand]);
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0) {
+            const clv_layout *other = clv_partition_layout_of(p, instruction->in[i]);
+            add_axes(set, other, 0, other->rank, mine);
+        }
+    for (int o = 0; o < op->n_out; o++) {
+        const clv_layout *result = clv_partition_layout_of(p, instruction->out[o]);
+        add_axes(set, result, 0, result->rank, mine);
+    }
+}
+
+/* The axes over which the cotangent of a value comes in addends. */
+static void add_shared(axis_set *set, const clv_partitioner *p, int primal)
+{
+    for (int r = p->first_reader[primal]; r < p->first_reader[primal + 1]; r++) {
+        const clv_op *op = &p->graph->ops[p->readers[r]];
+        for (int i = 0; i < op->n_in; i++)
+            if (op->in[i] == primal)
+                add_split_by(set, p, op, i);
+    }
+}
+
+static bool uses_any(const clv_layout *layout, const axis_set *set)
+{
+    for (int i = 0; layout && i < set->n; i++)
+        if (clv_layout_uses(layout, set->axis[i]))
+            return true;
+    return false;
+}
+
+static int primal_of(const clv_partitioner *p, int value)
+{
+    return p->graph->values[p->placements[value].sum].primal;
+}
+
+/* Whether addends of `value` over the axes are addends of the gradient of a parameter, or of a sum that comes in addends
+ * over them whatever becomes of this one. */
+static bool joins_sum(const clv_partitioner *p, int value, const axis_set *axes)
+{
+    int primal = primal_of(p, value);
+    if (primal <= 0 || uses_any(made_layout(p, primal), axes))
+        return false;
+    const clv_value_info *info = &p->graph->values[primal];
+    if (info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER)
+        return true;
+    axis_set shared = {0};
+    add_shared(&shared, p, primal);
+    for (int i = 0; i < axes->n; i++)
+        if (!holds(&shared, axes->axis[i]))
+            return false;
+    return true;
+}
+
+static bool ends_in_sums(const clv_partitioner *p, int value, const axis_set *axes);
+
+/* Whether the op passes addends of its operand on, to where they may stay. */
+static bool passes_on(const clv_partitioner *p, const clv_op *op, int value, const axis_set *axes)
+{
+    if (op->def->follows_primal) {
+        int primal = p->graph->values[op->out[0]].primal;
+        return primal > 0 && !uses_any(made_layout(p, primal), axes) && ends_in_sums(p, op->out[0], axes);
+    }
+    if (!op->def->rule || op->n_out != 1)
+        return false;
+    clv_problem problem;
+    clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
+    clv_partition_load_op(&problem, types, p, op);
+    for (int i = 0; i < op->n_in; i++) {
+        bool linear = problem.rule.linearity == CLV_MULTILINEAR && (problem.rule.linear >> i & 1);
+        if (op->in[i] == value ? !linear : op->in[i] > 0 && uses_any(made_layout(p, op->in[i]), axes))
+            return false;
+    }
+    if (joins_sum(p, op->out[0], axes))
+        return true;
+    return clv_type_elems(&problem.out[0]) == clv_type_elems(&p->graph->values[value].type) &&
+           ends_in_sums(p, op->out[0], axes);
+}
+
+static bool ends_in_sums(const clv_partitioner *p, int value, const axis_set *axes)
+{
+    int first = p->first_reader[value], end = p->first_reader[value + 1];
+    for (int r = first; r < end; r++)
+        if (!passes_on(p, &p->graph->ops[p->readers[r]], value, axes))
+            return false;
+    return first < end && !p->placements[value].leaves;
+}
+
+/* `like` over dimensions, partial over those axes of the set that it does not use; they are what is left of the set. */
+static clv_layout partial_over(axis_set *axes, const clv_partitioner *p, const clv_layout *like)
+{
+    clv_layout layout = clv_layout_without_partial(like);
+    axis_set left = {0};
+    for (int i = 0; i < axes->n; i++)
+        if (!clv_layout_uses(&layout, axes->axis[i]) &&
+            clv_layout_add_partial(&layout, &p->graph->mesh, CLV_REDUCE_SUM, axes->axis[i], NULL) == CLV_OK)
+            left.axis[left.n++] = axes->axis[i];
+    *axes = left;
+    return layout;
+}
+
+bool clv_partition_stays_partial(clv_layout *out, const clv_partitioner *p, const clv_op *op, int result)
+{
+    int value = op->out[result], primal = primal_of(p, value);
+    const clv_layout *like = primal > 0 ? made_layout(p, primal) : NULL;
+    if (!like)
+        return false;
+    axis_set axes = {0};
+    add_shared(&axes, p, primal);
+    for (int i = 0; i < op->n_in; i++) {
+        const clv_layout *operand = op->in[i] > 0 ? made_layout(p, op->in[i]) : NULL;
+        if (operand && operand->reduction == CLV_REDUCE_SUM)
+            add_axes(&axes, operand, operand->rank, operand->rank + 1, like);
+    }
+    *out = partial_over(&axes, p, like);
+    return axes.n > 0 && ends_in_sums(p, value, &axes);
+}
