@@ -27,8 +27,22 @@ typedef struct heads_case {
     int heads, kv_heads, ranks;
 } heads_case;
 
-static const heads_case cases[] = {{16, 1, 4}, {16, 1, 8}, {16, 2, 4}, {16, 2, 8}, {32, 8, 16},
-                                   {12, 3, 6}, {12, 4, 6}, {5, 1, 3},  {7, 7, 3}};
+static const heads_case cases[] = {{16, 1, 4},
+                                   {16, 1, 8},
+                                   {16, 2, 4},
+                                   {16, 2, 8},
+                                   {32, 8, 16},
+                                   {12, 3, 6},
+                                   {12, 4, 6},
+                                   {5, 1, 3},
+                                   {7, 7, 3},
+                                   /* groups that ranks divide unevenly; fewer KV heads, or heads, than ranks */
+                                   {6, 3, 2},
+                                   {20, 5, 4},
+                                   {6, 2, 4},
+                                   {8, 2, 6},
+                                   {3, 3, 4},
+                                   {2, 2, 4}};
 enum { N_CASES = sizeof cases / sizeof cases[0] };
 
 typedef enum pass { FORWARD, PREFILL, DECODE, TRAIN } pass;
@@ -196,12 +210,64 @@ static void test_training(void **state)
         }
 }
 
+/* A product y = a b that takes b (as named) where it is: no step moves it. */
+static void assert_stays(clv_graph *graph, const char *tensor)
+{
+    clv_error err = {0};
+    clv_program *program = NULL;
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    for (int i = 0; i < clv_program_n_collectives(program); i++) {
+        clv_collective c = clv_program_collective(program, i);
+        if (strcmp(c.tensor, tensor) == 0 && strcmp(c.kind, "slice") != 0)
+            fail_msg("an %s moves %s, %g bytes", c.kind, c.tensor, c.bytes);
+    }
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+static clv_graph *graph_of_four(void)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph = NULL;
+    must(clv_mesh_parse(&mesh, "model=4", &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    return graph;
+}
+
+/* Blocks of single rows stay where they are, though what they meet comes in blocks of two. */
+static void test_blocks_stay(void **state)
+{
+    (void)state;
+    clv_graph *graph = graph_of_four();
+    clv_layout rows = clv_graph_layout(graph, 2, "model,_"), pairs = clv_graph_layout(graph, 2, "_,model*2");
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){8, 6}, &pairs);
+    clv_value w = clv_state(graph, "w", CLV_F32, 2, (int64_t[]){6, 256}, &rows, (clv_init){CLV_INIT_ONES, 0});
+    clv_keep_in_place(graph, w, "model");
+    clv_output(graph, "y", clv_einsum(graph, "bh,hm->bm", x, w), NULL);
+    assert_stays(graph, "w");
+}
+
+/* What is assigned to state that stays in place stays, too, for whoever reads it next: here it is smaller than the result. */
+static void test_new_state_stays(void **state)
+{
+    (void)state;
+    clv_graph *graph = graph_of_four();
+    clv_layout rows = clv_graph_layout(graph, 2, "model,_"), whole = clv_layout_replicated(2);
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){4096, 64}, &whole);
+    clv_value w = clv_state(graph, "w", CLV_F32, 2, (int64_t[]){64, 64}, &rows, (clv_init){CLV_INIT_ONES, 0});
+    clv_keep_in_place(graph, w, "model");
+    clv_value doubled = clv_add(graph, w, w);
+    clv_assign(graph, w, doubled);
+    clv_output(graph, "y", clv_einsum(graph, "bh,hm->bm", x, doubled), &whole);
+    assert_stays(graph, "combine");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_large_cache),
-        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_inference),   cmocka_unit_test(test_large_cache),     cmocka_unit_test(test_training),
+        cmocka_unit_test(test_blocks_stay), cmocka_unit_test(test_new_state_stays),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
