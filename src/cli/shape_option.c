@@ -13,7 +13,7 @@ static const char *read_size(int64_t *out, const char *text)
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
-    if (end == text || *text == '-' || *text == '+' || *text == ' ' || errno || value > most)
+    if (*text < '0' || *text > '9' || errno || value > most) /* strtoll would take blanks and a sign */
         return NULL;
     *out = value;
     return end;
