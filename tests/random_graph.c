@@ -175,7 +175,8 @@ clv_value random_new(random_maker *m, clv_dtype dtype, int rank, const int64_t *
 {
     char name[16];
     clv_type type = {.dtype = dtype, .rank = rank};
-    memcpy(type.shape, shape, (size_t)rank * sizeof *shape);
+    for (int d = 0; d < rank; d++)
+        type.shape[d] = shape[d];
     clv_layout layout = random_layout(m, &type);
     bool is_state = fill == RANDOM_REAL && random_chance(m, 2), stated = !random_chance(m, 4);
     if (m->out->n_leaves == RANDOM_LEAVES)
@@ -237,7 +238,8 @@ clv_value random_fit(random_maker *m, clv_value a, const clv_type *type)
 clv_value random_operand(random_maker *m, clv_dtype dtype, int rank, const int64_t *shape)
 {
     clv_type type = {.dtype = dtype, .rank = rank};
-    memcpy(type.shape, shape, (size_t)rank * sizeof *shape);
+    for (int d = 0; d < rank; d++)
+        type.shape[d] = shape[d];
     int64_t how = random_pick(m, 5), from = random_pick(m, m->slot > 0 ? m->slot : 1);
     if (how < 2 || m->slot == 0)
         return random_new(m, dtype, rank, shape, RANDOM_REAL, 0);
