@@ -8,152 +8,19 @@
 #include "base/error.h"
 #include "base/wait.h"
 #include "cleave/program.h"
+#include "cli/ids_file.h"
 #include "cli/open_weights.h"
 #include "cli/options.h"
 #include "cli/results.h"
 #include "io/safetensors.h"
 #include "models/parameters.h"
 
-enum { IGNORED = -100 };
-
 /* What goes in, and the model. */
 typedef struct batch {
     clv_model model;
-    int64_t rows, columns; /* B, S */
-    int32_t *ids, *labels;
-    int32_t *token_types; /* NULL: none were given */
-    uint8_t *mask;        /* NULL: none was given */
+    clv_ids in;
     clv_dtype dtype;
 } batch;
-
-/* ---- the batch ---- */
-
-/* An int64 tensor [B,S] of the file, the caller's to free. The first one says what B and S are. */
-static clv_status read_rows(int64_t **out, batch *b, const clv_safetensors *file, const char *name, const char *where,
-                            clv_error *err)
-{
-    const clv_safetensor *tensor;
-    CLV_TRY(clv_safetensors_find(&tensor, file, name, err));
-    if (b->rows == 0 && tensor->rank == 2) {
-        b->rows = tensor->shape[0];
-        b->columns = tensor->shape[1];
-    }
-    bool fits = tensor->rank == 2 && tensor->shape[0] == b->rows && tensor->shape[1] == b->columns && b->rows > 0 &&
-                b->columns > 0;
-    if (!fits || !tensor->readable || (tensor->dtype != CLV_I64 && tensor->dtype != CLV_I32 && tensor->dtype != CLV_U8))
-        return clv_fail(err, CLV_ESHAPE, "%s: %s must be integers [B,S], B and S at least 1", where, name);
-    *out = calloc((size_t)(b->rows * b->columns), sizeof **out);
-    if (!*out)
-        return clv_fail_memory(err, name, (size_t)(b->rows * b->columns) * sizeof **out);
-    return clv_safetensors_read(tensor, NULL, CLV_I64, *out, err);
-}
-
-static clv_status take_ids(batch *b, const int64_t *ids, const char *where, clv_error *err)
-{
-    for (int64_t i = 0; i < b->rows * b->columns; i++) {
-        if (ids[i] < 0 || ids[i] >= b->model.vocab)
-            return clv_fail(err, CLV_EINVAL, "%s: id %lld at [%lld,%lld]; the vocabulary is 0 to %lld", where,
-                            (long long)ids[i], (long long)(i / b->columns), (long long)(i % b->columns),
-                            (long long)b->model.vocab - 1);
-        b->ids[i] = (int32_t)ids[i];
-    }
-    return CLV_OK;
-}
-
-static clv_status take_token_types(batch *b, const int64_t *types, const char *where, clv_error *err)
-{
-    int64_t n = b->rows * b->columns;
-    b->token_types = malloc((size_t)n * sizeof *b->token_types);
-    if (!b->token_types)
-        return clv_fail_memory(err, "token types", (size_t)n * sizeof *b->token_types);
-    for (int64_t i = 0; i < n; i++) {
-        if (types[i] < 0 || types[i] >= b->model.token_types)
-            return clv_fail(err, CLV_EINVAL, "%s: token type %lld at [%lld,%lld]; the model has %lld", where,
-                            (long long)types[i], (long long)(i / b->columns), (long long)(i % b->columns),
-                            (long long)b->model.token_types);
-        b->token_types[i] = (int32_t)types[i];
-    }
-    return CLV_OK;
-}
-
-/* Each token's label is the next one; none behind the last, and none that is padding or follows it. */
-static void make_labels(batch *b)
-{
-    for (int64_t i = 0; i < b->rows * b->columns; i++) {
-        bool last = i % b->columns == b->columns - 1;
-        bool padded = b->mask && (!b->mask[i] || (!last && !b->mask[i + 1]));
-        b->labels[i] = last || padded ? IGNORED : b->ids[i + 1];
-    }
-}
-
-static clv_status take_mask(batch *b, const int64_t *mask, const char *where, clv_error *err)
-{
-    int64_t n = b->rows * b->columns;
-    b->mask = malloc((size_t)n);
-    if (!b->mask)
-        return clv_fail_memory(err, "a mask", (size_t)n);
-    for (int64_t i = 0; i < n; i++) {
-        if (mask[i] != 0 && mask[i] != 1)
-            return clv_fail(err, CLV_EINVAL, "%s: mask is %lld at [%lld,%lld]; valid: 1, and 0 for padding", where,
-                            (long long)mask[i], (long long)(i / b->columns), (long long)(i % b->columns));
-        b->mask[i] = mask[i] == 1;
-    }
-    return CLV_OK;
-}
-
-/* A tensor that nothing reads is likely one whose name is wrong. */
-static clv_status check_names(const clv_safetensors *file, const clv_forward_job *a, clv_error *err)
-{
-    static const char *const known[] = {"ids", "mask", "token_types"};
-    enum { KNOWN = sizeof known / sizeof *known };
-    for (int64_t i = 0; !a->among_results && i < clv_safetensors_count(file); i++) {
-        const char *name = clv_safetensors_at(file, i)->name;
-        int k = 0;
-        while (k < KNOWN && strcmp(name, known[k]) != 0)
-            k++;
-        if (k < KNOWN)
-            continue;
-        const char *nearest = clv_nearest(name, known, KNOWN);
-        return clv_fail(err, CLV_EINVAL, "%s: unknown tensor '%.128s'%s%s%s; valid: ids, mask, token_types", a->ids,
-                        name, nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-    }
-    return CLV_OK;
-}
-
-static clv_status read_batch(batch *b, const clv_forward_job *a, clv_error *err)
-{
-    clv_safetensors *file;
-    int64_t *ids = NULL, *mask = NULL, *types = NULL;
-    const clv_safetensor *found;
-    CLV_TRY(clv_safetensors_open(&file, a->ids, err));
-    clv_status status = check_names(file, a, err);
-    if (status == CLV_OK)
-        status = read_rows(&ids, b, file, "ids", a->ids, err);
-    if (status == CLV_OK && clv_safetensors_find(&found, file, "mask", NULL) == CLV_OK)
-        status = read_rows(&mask, b, file, "mask", a->ids, err);
-    if (status == CLV_OK && clv_safetensors_find(&found, file, "token_types", NULL) == CLV_OK)
-        status = read_rows(&types, b, file, "token_types", a->ids, err);
-    if (status == CLV_OK && types)
-        status = take_token_types(b, types, a->ids, err);
-    if (status == CLV_OK && mask)
-        status = take_mask(b, mask, a->ids, err);
-    size_t n = (size_t)(b->rows * b->columns) + 1;
-    if (status == CLV_OK) {
-        b->ids = calloc(n, sizeof *b->ids);
-        b->labels = malloc(n * sizeof *b->labels);
-        if (!b->ids || !b->labels)
-            status = clv_fail_memory(err, "a batch", n * sizeof *b->ids);
-    }
-    if (status == CLV_OK)
-        status = take_ids(b, ids, a->ids, err);
-    if (status == CLV_OK)
-        make_labels(b);
-    free(ids);
-    free(mask);
-    free(types);
-    clv_safetensors_close(file);
-    return status;
-}
 
 /* ---- the program ---- */
 
@@ -185,11 +52,11 @@ static clv_status compile(clv_program **out, const batch *b, const clv_forward_j
 {
     clv_graph *graph;
     clv_value hidden = CLV_NONE;
-    clv_model_build build = {.batch = b->rows,
-                             .seq = b->columns,
+    clv_model_build build = {.batch = b->in.rows,
+                             .seq = b->in.columns,
                              .dtype = b->dtype,
-                             .padding_mask = b->mask != NULL,
-                             .token_types = b->token_types != NULL};
+                             .padding_mask = b->in.mask != NULL,
+                             .token_types = b->in.token_types != NULL};
     CLV_TRY(clv_mesh_option_rules(&build.rules, a->mesh, mesh, err));
     CLV_TRY(clv_graph_new(&graph, mesh, err));
     clv_value logits = clv_model_forward(graph, &b->model, &build, &hidden);
@@ -199,8 +66,8 @@ static clv_status compile(clv_program **out, const batch *b, const clv_forward_j
     if (has_loss(&b->model)) {
         static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
         clv_layout layout = clv_named_layout(graph, &build.rules, 2, names);
-        clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){b->rows, b->columns}, &layout);
-        clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, IGNORED);
+        clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){b->in.rows, b->in.columns}, &layout);
+        clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IDS_IGNORED);
         clv_output(graph, "loss", loss, NULL);
         if (a->gradients)
             add_gradients(graph, loss);
@@ -256,9 +123,9 @@ static clv_status make_results(results *r, const batch *b, const clv_forward_job
     r->name = calloc((size_t)n + 4, sizeof *r->name);
     if (!r->output || !r->spec || !r->name)
         return clv_fail_memory(err, "results", (size_t)n * sizeof *r->name);
-    CLV_TRY(add_result(r, "hidden.last", 3, (int64_t[]){b->rows, b->columns, b->model.hidden}, err));
+    CLV_TRY(add_result(r, "hidden.last", 3, (int64_t[]){b->in.rows, b->in.columns, b->model.hidden}, err));
     if (!b->model.headless)
-        CLV_TRY(add_result(r, "logits", 3, (int64_t[]){b->rows, b->columns, b->model.vocab}, err));
+        CLV_TRY(add_result(r, "logits", 3, (int64_t[]){b->in.rows, b->in.columns, b->model.vocab}, err));
     if (has_loss(&b->model))
         CLV_TRY(add_result(r, "loss", 1, (int64_t[]){1}, err));
     r->n_forward = r->n;
@@ -292,11 +159,11 @@ static clv_status write_results(const results *r, const batch *b, const clv_forw
 static int64_t first_nonfinite(const results *r, const batch *b, int i)
 {
     const float *x = r->output[i].data;
-    int64_t n = elems_of(&r->spec[i]), rows = b->rows * b->columns;
-    if (!b->mask || i >= r->n_forward || r->spec[i].rank != 3)
+    int64_t n = elems_of(&r->spec[i]), rows = b->in.rows * b->in.columns;
+    if (!b->in.mask || i >= r->n_forward || r->spec[i].rank != 3)
         return clv_dtype_first_nonfinite(CLV_F32, x, n);
     for (int64_t row = 0, width = n / rows; row < rows; row++) {
-        int64_t at = b->mask[row] ? clv_dtype_first_nonfinite(CLV_F32, x + row * width, width) : -1;
+        int64_t at = b->in.mask[row] ? clv_dtype_first_nonfinite(CLV_F32, x + row * width, width) : -1;
         if (at >= 0)
             return row * width + at;
     }
@@ -321,14 +188,14 @@ static clv_status run_once(results *r, const batch *b, const clv_forward_job *a,
                                    .source_arg = m->weights,
                                    .check = a->check,
                                    .find_nonfinite = find_nonfinite};
-    clv_binding inputs[4] = {{"ids", b->ids}};
+    clv_binding inputs[4] = {{"ids", b->in.ids}};
     int n = 1;
     if (has_loss(&b->model))
-        inputs[n++] = (clv_binding){"labels", b->labels};
-    if (b->token_types)
-        inputs[n++] = (clv_binding){"token_types", b->token_types};
-    if (b->mask)
-        inputs[n++] = (clv_binding){"mask", b->mask};
+        inputs[n++] = (clv_binding){"labels", b->in.labels};
+    if (b->in.token_types)
+        inputs[n++] = (clv_binding){"token_types", b->in.token_types};
+    if (b->in.mask)
+        inputs[n++] = (clv_binding){"mask", b->in.mask};
     CLV_TRY(clv_session_new(&session, &m->mesh, &options, err));
     clv_status status = clv_session_load(session, m->program, err);
     double start = clv_now_seconds();
@@ -381,9 +248,9 @@ static clv_status run(batch *b, const clv_forward_job *a, const char *command, c
 
 static clv_status check(const batch *b, const clv_forward_job *a, clv_error *err)
 {
-    if (b->columns > b->model.max_positions)
+    if (b->in.columns > b->model.max_positions)
         return clv_fail(err, CLV_EINVAL, "%s: %lld tokens a sequence; the model takes 1 to %lld", a->ids,
-                        (long long)b->columns, (long long)b->model.max_positions);
+                        (long long)b->in.columns, (long long)b->model.max_positions);
     if (a->gradients && !has_loss(&b->model))
         return clv_fail(err, CLV_EINVAL, "--grad: %s has no next-token loss; valid for decoders",
                         clv_model_type(&b->model));
@@ -397,14 +264,11 @@ clv_status clv_forward_run(const clv_forward_job *job, const char *command, clv_
     if (status == CLV_OK)
         status = clv_model_read(&b.model, job->model, err);
     if (status == CLV_OK)
-        status = read_batch(&b, job, err);
+        status = clv_ids_read(&b.in, job->ids, &b.model, job->among_results, err);
     if (status == CLV_OK)
         status = check(&b, job, err);
     if (status == CLV_OK)
         status = run(&b, job, command, err);
-    free(b.ids);
-    free(b.labels);
-    free(b.token_types);
-    free(b.mask);
+    clv_ids_free(&b.in);
     return status;
 }

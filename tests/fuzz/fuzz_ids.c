@@ -1,0 +1,34 @@
+/* fuzz_ids.c - files of ids. What is read is of the model's vocabulary and token types. */
+#include <stdlib.h>
+
+#include "cli/ids_file.h"
+#include "fuzz.h"
+#include "fuzz_file.h"
+
+static int within(const int32_t *x, int64_t n, int32_t low, int64_t high)
+{
+    int inside = 1;
+    for (int64_t i = 0; x && i < n; i++)
+        inside = inside && (x[i] == low || (x[i] >= 0 && x[i] < high));
+    return inside;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const clv_model model = {.vocab = 257, .token_types = 2};
+    char path[FUZZ_PATH];
+    clv_ids ids;
+    for (int among_others = 0; among_others < 2; among_others++) {
+        if (!fuzz_file(path, data, size) || clv_ids_read(&ids, path, &model, among_others, NULL) != CLV_OK)
+            continue;
+        int64_t n = ids.rows * ids.columns;
+        if (n < 1 || !within(ids.ids, n, 0, model.vocab) || !within(ids.labels, n, CLV_IDS_IGNORED, model.vocab) ||
+            !within(ids.token_types, n, 0, model.token_types))
+            abort();
+        for (int64_t i = 0; ids.mask && i < n; i++)
+            if (ids.mask[i] > 1)
+                abort();
+        clv_ids_free(&ids);
+    }
+    return 0;
+}
