@@ -2,9 +2,12 @@
  * the same graph on one rank. CLV_CASES runs that many seeds, CLV_FIRST begins at another; CLV_SEED runs one case (as a
  * failure prints it) and shrinks it when it fails; CLV_PRINT shows its graph. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -30,6 +33,29 @@ static void must_pass(const random_spec *spec, random_result result)
     fail_msg("%s", result.message);
 }
 
+/* The case in hand, for a crash. */
+static char running[RANDOM_SPEC_TEXT + 32];
+static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGABRT};
+enum { N_CRASHES = sizeof crashes / sizeof crashes[0] };
+static struct sigaction before[N_CRASHES];
+
+/* Names the case, and leaves the rest to whom it was before (a sanitizer's report): the fault comes again. */
+static void name_case(int signal)
+{
+    if (write(STDERR_FILENO, running, strlen(running)) > 0)
+        for (int i = 0; i < N_CRASHES; i++)
+            if (crashes[i] == signal)
+                sigaction(signal, &before[i], NULL);
+}
+
+static void run_here(const random_spec *spec)
+{
+    char text[RANDOM_SPEC_TEXT];
+    random_spec_print(text, spec);
+    snprintf(running, sizeof running, "CLV_SEED=%s crashes\n", text);
+    must_pass(spec, random_run(spec));
+}
+
 static void test_random_graphs(void **state)
 {
     random_spec spec = {0};
@@ -42,8 +68,10 @@ static void test_random_graphs(void **state)
             random_report(stdout, &spec, &(random_result){.message = ""});
         must_pass(&spec, random_run_apart(&spec, SECONDS));
     }
+    for (int i = 0; i < N_CRASHES; i++)
+        sigaction(crashes[i], &(struct sigaction){.sa_handler = name_case}, &before[i]);
     for (spec.seed = first; !one && spec.seed < first + n; spec.seed++)
-        must_pass(&spec, random_run(&spec));
+        run_here(&spec);
 }
 
 int main(void)
