@@ -9,7 +9,7 @@
 
 #include "random_run.h"
 
-enum { SECONDS = 3600, SECONDS_A_CASE = 120 };
+enum { SECONDS = 3600, SECONDS_A_CASE = 120, SECONDS_A_LINE = 300 };
 
 static double now(void)
 {
@@ -36,20 +36,30 @@ static void show(random_spec spec, random_result result)
     fflush(stdout);
 }
 
+static void count(uint64_t graphs, double seconds, uint64_t failed)
+{
+    printf("soak: %" PRIu64 " graphs in %.0f s, %" PRIu64 " failed\n", graphs, seconds, failed);
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
     double seconds = argc > 1 ? strtod(argv[1], NULL) : SECONDS, begin = now();
     random_spec spec = {.seed = argc > 2 ? strtoull(argv[2], NULL, 10) : random_seed()};
-    uint64_t first = spec.seed, failed = 0;
+    uint64_t first = spec.seed, failed = 0, lines = 0;
     printf("soak: %g s from seed %" PRIu64 "\n", seconds, first);
     fflush(stdout);
     for (; now() - begin < seconds; spec.seed++) {
         random_result result = random_run_apart(&spec, SECONDS_A_CASE);
+        if (now() - begin > (double)(lines + 1) * SECONDS_A_LINE) {
+            count(spec.seed - first + 1, now() - begin, failed + result.failed);
+            lines++;
+        }
         if (!result.failed)
             continue;
         failed++;
         show(spec, result);
     }
-    printf("soak: %" PRIu64 " graphs in %.0f s, %" PRIu64 " failed\n", spec.seed - first, now() - begin, failed);
+    count(spec.seed - first, now() - begin, failed);
     return failed > 0;
 }
