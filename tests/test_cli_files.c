@@ -41,12 +41,13 @@ static void test_tokenizer_of_bytes(void **state)
     cli_shell("grep -q '\"tokens\": 8' {d}/said.0 && cmp {d}/said.0 {d}/said.1");
 }
 
-static const char forward[] = "-m {g}/llama --ids {g}/llama_golden/values.safetensors --out";
+static const char forward[] = "-m {g}/llama --ids {d}/llama_golden_ids.safetensors --out";
 
 /* A pipe and a device get the file's bytes; a link's file is replaced, and the link stays; the rest is refused. */
 static void test_what_stands_at_out(void **state)
 {
     (void)state;
+    cli_ids("llama_golden");
     cli_expect(0, "", "forward %s {d}/plain.safetensors", forward);
     cli_shell("mkfifo {d}/pipe; (cat {d}/pipe >{d}/piped &) ; $CLV_BUILD_DIR/cleave forward %s {d}/pipe 2>{d}/said && "
               "sleep 0.1 && "
@@ -68,14 +69,15 @@ static void test_what_stands_at_out(void **state)
 static void test_inputs_are_kept(void **state)
 {
     (void)state;
-    cli_shell("cp -r {g}/llama {d}/model && cp {g}/llama_golden/values.safetensors {d}/ids && ln {d}/ids {d}/other && "
+    cli_ids("llama_golden");
+    cli_shell("cp -r {g}/llama {d}/model && cp {d}/llama_golden_ids.safetensors {d}/ids && ln {d}/ids {d}/other && "
               "ln -s model/config.json {d}/config && echo '{}' >{d}/rules");
     const char *const outs[] = {"ids", "other", "model/model.safetensors", "config"};
     for (int i = 0; i < 4; i++)
         cli_expect(2, "name another file", "forward -m {d}/model --ids {d}/ids --out {d}/%s", outs[i]);
     cli_expect(2, "what --rules reads", "forward -m {d}/model --ids {d}/ids --rules {d}/rules --out {d}/rules");
     cli_expect(2, "what --input reads", "embed -m {d}/model --input {d}/ids --out {d}/ids");
-    cli_shell("diff -r {g}/llama {d}/model && cmp {d}/ids {g}/llama_golden/values.safetensors");
+    cli_shell("diff -r {g}/llama {d}/model && cmp {d}/ids {d}/llama_golden_ids.safetensors");
     cli_expect(0, "", "forward -m {d}/model --ids {d}/ids --out {d}/model/new.safetensors");
 }
 
@@ -101,7 +103,7 @@ static void test_foreign_arguments(void **state)
         "'--\x1b[31m\n\n\n\xc2\x9b'",
         "-m '\x1b[31m\n\n\n' --out {d}/x --input x --ids x --op x -p x --text '\x1b\n\n\n'",
         "--mesh '\x1b=\n\n\n2' --from x --to x --shape 1 --out {d}/x -m {g}/llama --ids x --input x --op x",
-        "--rules '\x1b\n\n\n' -m {g}/llama --ids {g}/llama_golden/values.safetensors --out {d}/x --op x --input x",
+        "--rules '\x1b\n\n\n' -m {g}/llama --ids {d}/llama_golden_ids.safetensors --out {d}/x --op x --input x",
         "'\x1b\n\n\n,a->b' --shape a=1 --from '\x1b\n\n\n' --to _ --mesh x=2 --in '\x1b\n\n\n' --in _ --out _"};
     (void)state;
     for (size_t c = 0; c < sizeof commands / sizeof *commands; c++)

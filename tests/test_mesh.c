@@ -41,7 +41,7 @@ static void names_what_is_wrong(void **state)
         {"x=2 y=4", CLV_ESYNTAX, "mesh 'x=2 y=4', column 5 ('y'): expected ',' or the end"},
         {"x=2,", CLV_ESYNTAX, "mesh 'x=2,', column 5 (the end): expected an axis name"},
         {"x=2,3=4", CLV_ESYNTAX, "mesh 'x=2,3=4', column 5 ('3'): expected an axis name"},
-        {"x=2,\xff", CLV_ESYNTAX, "mesh 'x=2,\xff', column 5 (byte 0xff): expected an axis name"},
+        {"x=2,\xff", CLV_ESYNTAX, "mesh 'x=2,\\xff', column 5 (byte 0xff): expected an axis name"},
         {"x=2,x=4", CLV_EAXIS, "mesh 'x=2,x=4', column 5 ('x'): axis 'x' is named twice"},
         {"x=0", CLV_EINVAL, "mesh 'x=0', column 3 ('0'): axis 'x' needs a size of at least 1"},
         {"x=65536,y=65536", CLV_EINVAL, "mesh 'x=65536,y=65536', column 11 ('6'): a mesh has at most 2^31 - 1 ranks"},
