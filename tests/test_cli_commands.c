@@ -124,9 +124,11 @@ static void test_einsum(void **state)
     expect("einsum 'ik,kj->ij' --shape i=64,k=32,j=48 --mesh X=2,Y=2 --in 'X,_' --in '_,Y' --out 'X,Y' --run --json", 0,
            "\"bytes\": 0, \"lower_bound\": null, \"checked\": true");
     /* contracted axes match, and operands larger than the result: partial sums, reduced */
-    expect("einsum 'ik,kj->ij' --shape i=8,k=512,j=8 --mesh X=2 --in '_,X' --in 'X,_' --out '_,_' --run --json", 0,
-           "{\"steps\": [{\"op\": \"dot_general\", \"axes\": [\"X\"], \"bytes\": 0}, {\"op\": \"all_reduce\", "
-           "\"axes\": [\"X\"], \"bytes\": 256}], \"bytes\": 256");
+    expect(
+        "einsum 'ik,kj->ij' --shape i=8,k=512,j=8 --mesh X=2 --in '_,X' --in 'X,_' --out '_,_' --run --json", 0,
+        "{\"steps\": [{\"op\": \"dot_general\", \"axes\": [\"X\"], \"bytes\": 0, \"cause\": \"the product itself\"}, "
+        "{\"op\": \"all_reduce\", \"axes\": [\"X\"], \"bytes\": 256, \"cause\": \"output c is stated as whole on every "
+        "rank\"}], \"bytes\": 256");
     /* the same into a split result: reduce_scatter, half the bytes */
     expect("einsum 'ik,kj->ij' --shape i=8,k=512,j=8 --mesh X=2 --in '_,X' --in 'X,_' --out 'X,_' --run --json", 0,
            "reduce_scatter\", \"axes\": [\"X\"], \"bytes\": 128");
@@ -143,6 +145,23 @@ static void test_einsum(void **state)
     expect("einsum 'bqkgd,bkgqt->btkd' --shape b=16,q=64,k=1,g=64,d=64,t=3 --mesh x=2 --in '_,_,_,_,_' --in "
            "'_,_,_,_,x' --out '_,x,_,_' --run",
            0, "checked");
+}
+
+/* Why each step, and what else there was: dimensions by their letters, prices by bytes. */
+static void test_einsum_explain(void **state)
+{
+    const char *product = "einsum 'ik,kj->ij' --shape i=512,k=64,j=1024 --mesh X=4 --in '_,X' --in '_,_' --out '_,_'";
+    char command[512];
+    (void)state;
+    snprintf(command, sizeof command, "%s --explain --json", product);
+    expect(command, 0, "input a is stated as split by k over X; input b is stated as whole on every rank");
+    expect(command, 0, "\"split\": \"nothing (every rank does all of it)\", \"bytes\": 98304");
+    expect(command, 0, "\"verdict\": \"chosen\"");
+    expect(command, 0, "\"why\": \"price: 1.4 MiB more moved");
+    expect(command, 0, "\"considered\": 4, \"listed\": 4}");
+    snprintf(command, sizeof command, "%s --explain", product);
+    expect(command, 0, "i over X");
+    expect(product, 0, "all_gather   X     96.0 KiB (98304)\n");
 }
 
 static void test_einsum_refusals(void **state)
@@ -482,6 +501,7 @@ int main(void)
         cmocka_unit_test(test_reshard_refusals),
         cmocka_unit_test(test_plans_of_many_ranks),
         cmocka_unit_test(test_einsum),
+        cmocka_unit_test(test_einsum_explain),
         cmocka_unit_test(test_einsum_refusals),
         cmocka_unit_test(test_train_and_generate),
         cmocka_unit_test(test_batches),

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "cleave/graph.h"
 #include "cleave/session.h"
+#include "cli/candidates.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
@@ -15,12 +16,12 @@
 #include "graph/graph.h"
 #include "program/program.h"
 
-enum { LETTERS = CLV_MAX_RANK + 1 };
+enum { LETTERS = CLV_MAX_RANK + 1, MOST_CANDIDATES = 8 };
 
 typedef struct einsum_args {
     const char *equation, *shape, *mesh, *out, *dtype;
     clv_strings in;
-    bool run, json;
+    bool run, explain, json;
 } einsum_args;
 
 /* The request, resolved: operand 0, operand 1, result. */
@@ -72,6 +73,10 @@ static int parse(einsum_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->run,
          .help = "also run it on rank threads and compare with one rank"},
+        {.names = "--explain",
+         .kind = CLV_OPTION_FLAG,
+         .out = &a->explain,
+         .help = "also say why each step is made, and what else was considered and why not"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -121,15 +126,28 @@ static clv_status resolve(request *r, const einsum_args *a, clv_error *err)
     return CLV_OK;
 }
 
-static clv_status compile(clv_program **out, const request *r, const char *equation, clv_error *err)
+/* An operand whose dimensions are called by their letters. */
+static clv_value operand(clv_graph *graph, const request *r, int i)
 {
-    static const clv_compile_options options = {.by_bytes = true, .use_idle_axes = true};
+    char letters[CLV_MAX_RANK][2] = {{0}};
+    clv_origin origin = {0};
+    for (int d = 0; d < r->type[i].rank; d++) {
+        letters[d][0] = r->letters[i][d];
+        origin.dim[d] = letters[d];
+    }
+    clv_value made = clv_input(graph, i ? "b" : "a", r->dtype, r->type[i].rank, r->type[i].shape, &r->layout[i]);
+    clv_graph_set_origin(graph, made, &origin);
+    return made;
+}
+
+static clv_status compile(clv_program **out, const request *r, const einsum_args *a, clv_error *err)
+{
+    const clv_compile_options options = {
+        .by_bytes = true, .use_idle_axes = true, .explain = a->explain ? "dot_general" : NULL};
     clv_graph *graph;
     CLV_TRY(clv_graph_new(&graph, &r->mesh, err));
-    clv_value in[2];
-    for (int i = 0; i < 2; i++)
-        in[i] = clv_input(graph, i ? "b" : "a", r->dtype, r->type[i].rank, r->type[i].shape, &r->layout[i]);
-    clv_output(graph, "c", clv_einsum(graph, equation, in[0], in[1]), &r->layout[2]);
+    clv_value in[] = {operand(graph, r, 0), operand(graph, r, 1)};
+    clv_output(graph, "c", clv_einsum(graph, a->equation, in[0], in[1]), &r->layout[2]);
     clv_status status = clv_compile(out, graph, &options, err);
     clv_graph_free(graph);
     return status;
@@ -152,7 +170,7 @@ static int product_axes(clv_subaxis *out, const clv_program *program, const clv_
     return n;
 }
 
-static clv_table *list_steps(const clv_program *program)
+static clv_table *list_steps(const clv_program *program, bool causes)
 {
     clv_table *t = clv_steps_begin();
     double bytes = 0;
@@ -163,9 +181,13 @@ static clv_table *list_steps(const clv_program *program)
         if (instruction->op) {
             int n = product_axes(axes, program, instruction);
             clv_steps_add(t, instruction->op->def->name, axes, n, 0, &program->mesh);
+            if (causes)
+                clv_table_text(t, "cause", "the product itself");
             continue;
         }
         clv_steps_add(t, clv_step_name(step->kind), step->axes, step->n_axes, step->bytes, &program->mesh);
+        if (causes)
+            clv_table_text(t, "cause", instruction->cause);
         bytes += step->bytes;
     }
     clv_steps_total(t, bytes, -1);
@@ -257,16 +279,20 @@ int command_einsum(int argc, char **argv)
         return code;
     clv_status status = resolve(&r, &a, &err);
     if (status == CLV_OK)
-        status = compile(&program, &r, a.equation, &err);
+        status = compile(&program, &r, &a, &err);
     if (status == CLV_OK && a.run)
         status = run(&r, program, &err);
     if (status != CLV_OK) {
         clv_program_free(program);
         return clv_command_report(argv[0], &err);
     }
-    clv_table *t = list_steps(program);
+    clv_table *t = list_steps(program, a.explain || a.json);
     if (a.run)
         clv_table_bool(t, "checked", true);
+    if (a.explain) {
+        clv_table_list(t, "candidates");
+        clv_candidates_add(t, program, MOST_CANDIDATES, a.json);
+    }
     clv_program_free(program);
     return clv_table_finish(t, a.json);
 }

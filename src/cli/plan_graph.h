@@ -69,7 +69,7 @@ extern const clv_plan_graph clv_plan_graph_defaults;
         {.names = "--forward",                                                                                         \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(g)->forward,                                                                                         \
-         .help = "a block's forward pass (default)"},                                                                  \
+         .help = "a block's forward pass (what a block does unless told)"},                                            \
         {.names = "--grad",                                                                                            \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(g)->gradient,                                                                                        \
@@ -77,7 +77,7 @@ extern const clv_plan_graph clv_plan_graph_defaults;
         {.names = "--train",                                                                                           \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(g)->train,                                                                                           \
-         .help = "a model's training step: forward, backward, AdamW (default)"},                                       \
+         .help = "a model's training step: forward, backward, AdamW (what a model does unless told)"},                 \
         {.names = "--prefill", .kind = CLV_OPTION_FLAG, .out = &(g)->prefill, .help = "S tokens into its KV cache"},   \
         {.names = "--decode", .kind = CLV_OPTION_FLAG, .out = &(g)->decode, .help = "one token after S - 1 others"},   \
         {.names = "--batch, --global-batch-size",                                                                      \

@@ -11,22 +11,23 @@
 #include "base/quantity.h"
 #include "cli/command.h"
 
-enum { MAX_COLUMNS = 32, CELL_SIZE = 2048 };
+enum { MAX_COLUMNS = 32, MAX_LISTS = 2, CELL_SIZE = 2048 };
 
 /* How a number reads in text. */
 typedef enum unit { PLAIN, BYTES, SECONDS, COUNT } unit;
 
 struct clv_table {
     json_t *root;
-    json_t *rows;      /* borrowed from root; NULL without rows */
-    json_t *target;    /* where values go: root, an object in it, or the newest row */
-    json_t *units;     /* {scope: {key: unit}} of values that are no plain numbers */
-    const char *scope; /* of target: ROWS, TOP, or the object's key */
+    int n_lists;
+    json_t *list[MAX_LISTS]; /* of rows, borrowed from root; new rows go to the last */
+    json_t *target;          /* where values go: root, an object in it, or the newest row */
+    json_t *units;           /* {scope: {key: unit}} of values that are no plain numbers */
+    const char *scope;       /* of target: one of list_scope, TOP, or the object's key */
     bool failed;
 };
 
-#define ROWS "[]"
-#define TOP  ""
+#define TOP ""
+static const char *const list_scope[MAX_LISTS] = {"[0]", "[1]"};
 
 clv_table *clv_table_new(const char *rows)
 {
@@ -38,11 +39,20 @@ clv_table *clv_table_new(const char *rows)
     t->target = t->root;
     t->units = json_object();
     t->scope = TOP;
-    if (rows != NULL) {
-        t->rows = json_array();
-        t->failed = json_object_set_new(t->root, rows, t->rows) != 0;
-    }
+    if (rows != NULL)
+        clv_table_list(t, rows);
     return t;
+}
+
+void clv_table_list(clv_table *t, const char *key)
+{
+    if (t == NULL)
+        return;
+    json_t *list = json_array();
+    if (t->n_lists == MAX_LISTS || json_object_set_new(t->root, key, list) != 0)
+        t->failed = true;
+    else
+        t->list[t->n_lists++] = list;
 }
 
 void clv_table_row(clv_table *t)
@@ -51,11 +61,11 @@ void clv_table_row(clv_table *t)
 
     if (t == NULL)
         return;
-    if (json_array_append_new(t->rows, row) != 0)
+    if (t->n_lists == 0 || json_array_append_new(t->list[t->n_lists - 1], row) != 0)
         t->failed = true;
     else
         t->target = row;
-    t->scope = ROWS;
+    t->scope = list_scope[t->n_lists > 0 ? t->n_lists - 1 : 0];
 }
 
 void clv_table_top(clv_table *t)
@@ -252,12 +262,12 @@ typedef struct column {
 } column;
 
 /* The keys of all rows in order of first use. */
-static int collect_columns(column columns[MAX_COLUMNS], const clv_table *t)
+static int collect_columns(column columns[MAX_COLUMNS], const clv_table *t, int list)
 {
     int n = 0;
 
-    for (size_t r = 0; r < json_array_size(t->rows); r++) {
-        json_t *row = json_array_get(t->rows, r), *value;
+    for (size_t r = 0; r < json_array_size(t->list[list]); r++) {
+        json_t *row = json_array_get(t->list[list], r), *value;
         const char *key;
         json_object_foreach(row, key, value)
         {
@@ -267,7 +277,7 @@ static int collect_columns(column columns[MAX_COLUMNS], const clv_table *t)
             if (c == MAX_COLUMNS)
                 continue;
             if (c == n)
-                columns[n++] = (column){key, unit_of(t, ROWS, key), {0, 0}, (int)strlen(key)};
+                columns[n++] = (column){key, unit_of(t, list_scope[list], key), {0, 0}, (int)strlen(key)};
             if (columns[c].unit == BYTES)
                 measure_bytes(&columns[c].room, value);
         }
@@ -313,24 +323,34 @@ static void print_cell(const char *text, int width, bool number, bool last)
     printf(last ? "\n" : "  ");
 }
 
-static void print_rows(const clv_table *t)
+static void print_rows(const clv_table *t, int list)
 {
     column columns[MAX_COLUMNS];
-    int n = collect_columns(columns, t);
-    const json_t *first = json_array_get(t->rows, 0);
+    int n = collect_columns(columns, t, list);
+    const json_t *rows = t->list[list], *first = json_array_get(rows, 0);
 
-    measure_columns(columns, n, t->rows);
+    if (list > 0)
+        printf("\n");
+    measure_columns(columns, n, rows);
     for (int c = 0; c < n; c++)
         print_cell(columns[c].key, columns[c].width, json_is_number(json_object_get(first, columns[c].key)),
                    c == n - 1);
-    for (size_t r = 0; r < json_array_size(t->rows); r++)
+    for (size_t r = 0; r < json_array_size(rows); r++)
         for (int c = 0; c < n; c++) {
-            const json_t *value = json_object_get(json_array_get(t->rows, r), columns[c].key);
+            const json_t *value = json_object_get(json_array_get(rows, r), columns[c].key);
             char cell[CELL_SIZE] = "";
             if (value != NULL)
                 cell_text(cell, value, columns[c].unit, columns[c].room);
             print_cell(cell, columns[c].width, json_is_number(value), c == n - 1);
         }
+}
+
+static bool is_list(const clv_table *t, const json_t *value)
+{
+    for (int i = 0; i < t->n_lists; i++)
+        if (t->list[i] == value)
+            return true;
+    return false;
 }
 
 /* An object's fields stand below its key, indented. */
@@ -343,7 +363,7 @@ static void print_fields(const clv_table *t, json_t *fields, const char *scope, 
 
     json_object_foreach(fields, key, value)
     {
-        if (value == t->rows || json_is_object(value))
+        if (is_list(t, value) || json_is_object(value))
             continue;
         if ((int)strlen(key) > width)
             width = (int)strlen(key);
@@ -353,7 +373,7 @@ static void print_fields(const clv_table *t, json_t *fields, const char *scope, 
     json_object_foreach(fields, key, value)
     {
         char cell[CELL_SIZE];
-        if (value == t->rows)
+        if (is_list(t, value))
             continue;
         if (json_is_object(value)) {
             printf("%*s%s\n", indent, "", key);
@@ -400,15 +420,15 @@ static void print_csv_cell(const json_t *value)
 static void print_csv(const clv_table *t)
 {
     column columns[MAX_COLUMNS];
-    int n = collect_columns(columns, t);
+    int n = collect_columns(columns, t, 0);
 
     for (int c = 0; c < n; c++)
         printf("%s%s", c > 0 ? "," : "", columns[c].key);
     printf("\n");
-    for (size_t r = 0; r < json_array_size(t->rows); r++) {
+    for (size_t r = 0; r < json_array_size(t->list[0]); r++) {
         for (int c = 0; c < n; c++) {
             printf(c > 0 ? "," : "");
-            print_csv_cell(json_object_get(json_array_get(t->rows, r), columns[c].key));
+            print_csv_cell(json_object_get(json_array_get(t->list[0], r), columns[c].key));
         }
         printf("\n");
     }
@@ -428,7 +448,7 @@ int clv_table_finish_csv(clv_table *t)
 {
     if (!is_complete(t))
         return CLV_EXIT_FAILED;
-    if (t->rows != NULL)
+    if (t->n_lists > 0)
         print_csv(t);
     clv_table_free(t);
     return CLV_EXIT_OK;
@@ -442,8 +462,8 @@ int clv_table_finish(clv_table *t, bool json)
         json_dumpf(t->root, stdout, JSON_REAL_PRECISION(10));
         printf("\n");
     } else {
-        if (t->rows != NULL)
-            print_rows(t);
+        for (int i = 0; i < t->n_lists; i++)
+            print_rows(t, i);
         print_fields(t, t->root, TOP, 0);
     }
     clv_table_free(t);

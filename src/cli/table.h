@@ -24,6 +24,8 @@ clv_table *clv_table_new(const char *rows);
 /* Values go to a new row from here on, or again to the fields beside the rows (where they go at first). */
 void clv_table_row(clv_table *t);
 void clv_table_top(clv_table *t);
+/* New rows go to another list, under `key` beside the first; printed below it. Two lists at most. */
+void clv_table_list(clv_table *t, const char *key);
 /* Or to the object under `key` beside the rows: {"memory": {"parameters": 1024}}. */
 void clv_table_object(clv_table *t, const char *key);
 
@@ -45,7 +47,7 @@ void clv_table_free(clv_table *t);
 
 /* Prints the table on stdout, as JSON (one line) or as aligned text, and frees it. Returns the exit code. */
 int clv_table_finish(clv_table *t, bool json);
-/* The rows alone, as CSV (RFC 4180) with a line of keys before them. */
+/* The rows of the first list alone, as CSV (RFC 4180) with a line of keys before them. */
 int clv_table_finish_csv(clv_table *t);
 
 #endif

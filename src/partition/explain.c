@@ -101,32 +101,32 @@ static void put_difference(clv_text *t, int *n, double more, const char *amount,
     clv_text_add(t, "%s%s %s%s", (*n)++ ? ", " : ": ", amount, more > 0 ? "more" : "less", what);
 }
 
-/* What makes the price, beside the chosen one's. */
+/* The price by seconds, and what makes it; or by bytes, and then work. Beside the chosen one's. */
 static void put_price(clv_text *t, const listener *l, const clv_strategy *s)
 {
     char amount[CLV_QUANTITY_TEXT];
     double seconds = s->seconds - l->chosen->seconds, bytes = s->bytes - l->chosen->bytes;
     double work = s->work_seconds - l->chosen->work_seconds;
+    int moves = s->moves - l->chosen->moves, n = 0;
     bool same = fabs(seconds) <= 1e-9 * l->chosen->seconds;
-    int n = 0;
+    clv_text_add(t, "price");
     clv_print_seconds(amount, sizeof amount, fabs(seconds));
-    if (same)
-        clv_text_add(t, "price: the same");
-    else
-        clv_text_add(t, "price: %s %s (%.0f %%)", amount, seconds > 0 ? "more" : "less by itself",
+    if (!l->problem->by_bytes && !same)
+        clv_text_add(t, ": %s %s (%.0f %%)", amount, seconds > 0 ? "more" : "less by itself",
                      100 * fabs(seconds) / l->chosen->seconds);
+    else if (!l->problem->by_bytes)
+        clv_text_add(t, ": the same");
     clv_print_bytes(amount, sizeof amount, fabs(bytes));
     if (bytes != 0)
         put_difference(t, &n, bytes, amount, " moved");
     clv_print_seconds(amount, sizeof amount, fabs(work));
     if (fabs(work) > 1e-9 * l->chosen->work_seconds)
         put_difference(t, &n, work, amount, " work");
-    if (s->moves != l->chosen->moves) {
-        clv_text_add(t, "%s%d %s step%s", n++ ? ", " : ": ", abs(s->moves - l->chosen->moves),
-                     s->moves > l->chosen->moves ? "more" : "fewer", abs(s->moves - l->chosen->moves) > 1 ? "s" : "");
-    }
-    if (same && n == 0)
-        clv_text_add(t, "; the first in order is taken");
+    if (moves != 0)
+        clv_text_add(t, "%s%d %s step%s", n++ ? ", " : ": ", abs(moves), moves > 0 ? "more" : "fewer",
+                     abs(moves) > 1 ? "s" : "");
+    if (n == 0)
+        clv_text_add(t, "%s the first in order is taken", l->problem->by_bytes ? ": the same;" : ";");
 }
 
 /* ---- keeping candidates ---- */
@@ -212,15 +212,32 @@ static clv_status note_candidate(void *arg, const clv_strategy *s, const clv_ref
     return CLV_OK;
 }
 
-/* By verdict; those with a price by price, illegal ones by how much they differ from the chosen one. */
-static int compare(const void *a, const void *b)
+static int compare_doubles(double a, double b)
 {
-    const clv_considered *x = a, *y = b;
+    return a < b ? -1 : a > b;
+}
+
+/* By verdict; those with a price by price, illegal ones by how much they differ from the chosen one. */
+static int compare(const clv_considered *x, const clv_considered *y, bool by_bytes)
+{
+    int bytes = compare_doubles(x->bytes, y->bytes), seconds = compare_doubles(x->seconds, y->seconds);
     if (x->verdict != y->verdict)
         return x->verdict < y->verdict ? -1 : 1;
-    if (x->seconds != y->seconds)
-        return x->seconds < y->seconds ? -1 : 1;
-    return x->changes - y->changes;
+    if (bytes != 0 && (by_bytes || seconds == 0))
+        return bytes;
+    if (seconds != 0)
+        return seconds;
+    return x->changes != y->changes ? x->changes - y->changes : strcmp(x->split, y->split);
+}
+
+static int compare_by_seconds(const void *a, const void *b)
+{
+    return compare(a, b, false);
+}
+
+static int compare_by_bytes(const void *a, const void *b)
+{
+    return compare(a, b, true);
 }
 
 clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const clv_problem *problem,
@@ -232,6 +249,7 @@ clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const 
     if (!l.makes)
         return clv_fail_memory(err, "candidates", sizeof(clv_considered));
     CLV_TRY(clv_candidates_visit(problem, chosen, note_candidate, &l, err));
-    qsort(p->program->candidates + first, (size_t)(p->program->n_candidates - first), sizeof(clv_considered), compare);
+    qsort(p->program->candidates + first, (size_t)(p->program->n_candidates - first), sizeof(clv_considered),
+          problem->by_bytes ? compare_by_bytes : compare_by_seconds);
     return CLV_OK;
 }
