@@ -383,6 +383,10 @@ static void test_explain_verdicts(void **state)
     assert_non_null(find_row(d, "result", "KV heads over model", "chosen"));
     assert_why(find_row(d, "result", "query groups over model", "illegal"), "illegal: query groups cannot be split so");
     json_decref(d);
+    d = explain("--block gpt --mesh model=2 --sp --op mlp.constraint"); /* nothing is chosen */
+    assert_why(find_row(d, "result", "as stated", "chosen"),
+               "the input of the feed-forward part is stated as whole on every rank, by the rules megatron-sp");
+    json_decref(d);
     d = explain("--block gpt --mesh model=2 --sp --op attention.norm");
     assert_non_null(find_row(d, "result", "sequence over model", "chosen"));
     json_decref(d);

@@ -253,3 +253,26 @@ clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const 
           problem->by_bytes ? compare_by_bytes : compare_by_seconds);
     return CLV_OK;
 }
+
+/* There is nothing to choose: one candidate, and the statement behind it. */
+clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op, const clv_reason *why, int first_step,
+                                            clv_error *err)
+{
+    clv_program *program = p->program;
+    listener l = {.p = p, .op = op};
+    clv_instruction told = {0};
+    clv_considered made = {.op = why->op, .split = "as stated", .layouts = "-", .verdict = CLV_VERDICT_CHOSEN};
+    CLV_TRY(clv_partition_describe(&told, p, why, NULL, op->in[0], err));
+    for (int i = first_step; i < program->n_steps; i++) {
+        const clv_reshard_step *step = program->instructions[program->steps[i]].step;
+        made.bytes += step->bytes;
+        made.seconds += clv_cost_step(&clv_cost_default, step->bytes, clv_step_moves(step->kind));
+    }
+    made.why = told.cause;
+    made.makes = keep(write_makes, &l, NULL, NULL);
+    if (!made.makes || clv_arena_grow(program->arena, &program->candidates, &program->candidate_capacity,
+                                      program->n_candidates, sizeof made) != 0)
+        return clv_fail_memory(err, "candidates", sizeof made);
+    program->candidates[program->n_candidates++] = made;
+    return CLV_OK;
+}

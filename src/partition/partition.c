@@ -182,10 +182,11 @@ static clv_status emit_constraint(clv_partitioner *p, const clv_op *op, clv_erro
                       .op = clv_arena_string(p->program->arena, op->name),
                       .reader = op,
                       .to = &to};
-    int buffer;
+    int buffer, first = p->program->n_steps;
     clv_partition_name_as_stated(p, op->out[0], op->in[0]);
     CLV_TRY(clv_partition_bring(&buffer, p, op->in[0], &to, &why, err));
-    return clv_partition_place(p, op->out[0], buffer, err);
+    CLV_TRY(clv_partition_place(p, op->out[0], buffer, err));
+    return clv_partition_is_explained(p, op) ? clv_partition_explain_constraint(p, op, &why, first, err) : CLV_OK;
 }
 
 /* ---- inputs, outputs, state ---- */

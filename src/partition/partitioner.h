@@ -125,6 +125,9 @@ clv_status clv_partition_refuse_implicit(const clv_partitioner *p, const clv_ins
 /* ---- explain.c: candidates ---- */
 
 bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op);
+/* Keeps what a constraint states; the program's steps from first_step on are those that it took. */
+clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op, const clv_reason *why, int first_step,
+                                            clv_error *err);
 /* Keeps what can be done with the op, with prices. */
 clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const clv_problem *problem,
                                     const clv_strategy *chosen, const char *name, clv_error *err);
