@@ -142,6 +142,19 @@ static void test_foreign_names(void **state)
     check_quiet("score", "-m {g}/esm --csv --input {d}/odd.fasta");
 }
 
+/* Whatever limit memory has, a run works or fails with words: no library on the way ends it by a signal. A sanitizer needs more
+ * than any of these limits. */
+static void test_limit_on_memory(void **state)
+{
+    (void)state;
+    cli_shell("(ulimit -v 1000000; $CLV_BUILD_DIR/cleave version) >{d}/said 2>&1 || exit 0; "
+              "for k in 75000 90000 105000 120000 170000 212500 232500; do for t in 1 3; do "
+              "(ulimit -v $k; $CLV_BUILD_DIR/cleave forward %s {d}/x -tp 4 -t $t) 2>{d}/said; "
+              "code=$?; test -s {d}/said && test $code -le 2 && continue; echo $k $t: $code; cat {d}/said; exit 1; "
+              "done; done",
+              forward);
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -155,6 +168,7 @@ int main(void)
         cmocka_unit_test(test_limit_on_sizes),     cmocka_unit_test(test_tokenizer_of_bytes),
         cmocka_unit_test(test_what_stands_at_out), cmocka_unit_test(test_inputs_are_kept),
         cmocka_unit_test(test_foreign_arguments),  cmocka_unit_test(test_foreign_names),
+        cmocka_unit_test(test_limit_on_memory),
     };
     return cmocka_run_group_tests_name("cli_files", tests, NULL, tear_down);
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/pages.h"
 #include "base/wait.h"
+#include "kernels/cpu/gemm.h"
 #include "runtime/check.h"
 #include "runtime/finite.h"
 #include "runtime/guard.h"
@@ -19,6 +20,7 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
     static const clv_session_options defaults = {0};
     options = options ? options : &defaults;
     CLV_TRY(clv_mesh_check(mesh, err));
+    CLV_TRY(clv_gemm_prepare(err));
     clv_session *session = calloc(1, sizeof *session);
     if (!session)
         return clv_fail_memory(err, "a session", sizeof *session);

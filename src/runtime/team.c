@@ -9,6 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __GLIBC__
+#include <execinfo.h>
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -22,6 +25,7 @@ enum {
     SPINS = 2000, /* pauses, some 50 us, before a thread sleeps */
     YIELDS = 100, /* the same where the core may be wanted by the caller */
     DEFAULT_TIMEOUT_MS = 60000,
+    SPARE_THREADS = 2,
     SLICE_NS = 20000000, /* the sleeping caller looks whether the world has failed this often */
 };
 
@@ -198,6 +202,19 @@ clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *e
 
 /* ---- making and ending ---- */
 
+/* OpenMP ends its threads by pthread_exit, for which glibc loads its unwinder then, and aborts where memory is out. Asking for a
+ * backtrace loads it now, and keeps it. */
+static clv_status load_unwinder(clv_error *err)
+{
+#ifdef __GLIBC__
+    void *frame;
+
+    if (backtrace(&frame, 1) == 0)
+        return clv_fail(err, CLV_ENOMEM, "out of memory: libgcc_s.so.1, which ends threads, could not be loaded");
+#endif
+    return CLV_OK;
+}
+
 /* Signals are the program's own affair: ranks, and the OpenMP threads that they start, take none that come from outside. Those
  * that a thread raises by what it does reach the program's handlers: blocked, they would end the process without them. */
 static int start_threads(clv_team *team)
@@ -218,6 +235,74 @@ static int start_threads(clv_team *team)
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return code;
+}
+
+/* ---- OpenMP */
+
+typedef struct rehearsal {
+    pthread_mutex_t held;
+    int n;
+    pthread_t thread[];
+} rehearsal;
+
+/* Takes what a thread takes: a stack, and an arena for its allocations, which the next thread finds. */
+static void *wait_and_end(void *p)
+{
+    rehearsal *r = p;
+    void *volatile some = malloc(1);
+
+    free(some);
+    pthread_mutex_lock(&r->held);
+    pthread_mutex_unlock(&r->held);
+    return NULL;
+}
+
+/* OpenMP ends the process when it cannot have a thread: so try whether as many can be had at a time, and some to spare. */
+static clv_status rehearse_threads(int n, clv_error *err)
+{
+    rehearsal *r = malloc(sizeof *r + (size_t)n * sizeof *r->thread);
+    int code = 0;
+
+    if (!r)
+        return clv_fail_memory(err, "a team's threads", (size_t)n * sizeof *r->thread);
+    pthread_mutex_init(&r->held, NULL);
+    pthread_mutex_lock(&r->held);
+    for (r->n = 0; code == 0 && r->n < n; r->n += code == 0)
+        code = pthread_create(&r->thread[r->n], NULL, wait_and_end, r);
+    clv_status status =
+        code == 0 ? CLV_OK
+                  : clv_fail(err, CLV_ELIMIT, "thread %d of %d could not be started: %s", r->n + 1, n, strerror(code));
+    pthread_mutex_unlock(&r->held);
+    while (r->n > 0)
+        pthread_join(r->thread[--r->n], NULL);
+    pthread_mutex_destroy(&r->held);
+    free(r);
+    return status;
+}
+
+/* A rank's OpenMP threads are started by its first parallel region: this one, while memory is as it was found. One rank at a time:
+ * should OpenMP end the process all the same, then nobody is at work. */
+static clv_status start_openmp(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    (void)rank, (void)comm, (void)err;
+    pthread_mutex_lock(arg);
+#ifdef _OPENMP
+#pragma omp parallel
+    {
+        (void)omp_get_thread_num();
+    }
+#endif
+    pthread_mutex_unlock(arg);
+    return CLV_OK;
+}
+
+static clv_status start_openmp_of_all(clv_team *team, clv_error *err)
+{
+    pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    clv_status status = clv_team_run(team, start_openmp, &one_at_a_time, err);
+
+    pthread_mutex_destroy(&one_at_a_time);
+    return status;
 }
 
 static void free_team(clv_team *team)
@@ -249,6 +334,9 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
     if (ranks < 1 || options->threads_per_rank < 0 || options->timeout_ms < 0)
         return clv_fail(err, CLV_EINVAL, "a team needs ranks >= 1, threads >= 0 and a timeout >= 0, not %d, %d, %lld",
                         ranks, options->threads_per_rank, (long long)options->timeout_ms);
+    CLV_TRY(load_unwinder(err));
+    if (options->threads_per_rank > 1)
+        CLV_TRY(rehearse_threads(ranks * options->threads_per_rank + SPARE_THREADS, err));
     clv_team *team = allocate(sizeof *team);
     if (!team)
         return clv_fail_memory(err, "a team", sizeof *team);
@@ -271,6 +359,8 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
         if (code != 0)
             status = clv_fail(err, CLV_ELIMIT, "thread %d of %d could not be started: %s", team->started + 1, ranks,
                               strerror(code));
+        else if (team->threads_per_rank > 1)
+            status = start_openmp_of_all(team, err);
     }
     if (status != CLV_OK) {
         free_team(team);

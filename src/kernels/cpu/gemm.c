@@ -61,6 +61,11 @@ static clv_status run_f32(const clv_gemm_args *g, clv_error *err)
     return failures ? clv_fail(err, CLV_ENOMEM, "oneDNN: %d of a batch of products failed", failures) : CLV_OK;
 }
 
+clv_status clv_gemm_prepare(clv_error *err)
+{
+    return clv_onednn_prepare(err);
+}
+
 /* ----------------------------------------------------------------------------------------------------- f64 */
 
 /* One block of C, BLOCK rows by BLOCK columns at most: sums run over k in ascending order. */

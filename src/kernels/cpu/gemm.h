@@ -53,6 +53,10 @@ typedef struct clv_gemm_args {
 /* Bytes of workspace: 0 for f32 and f64, a fixed amount for bf16 and f16 whatever the shape. */
 size_t clv_gemm_workspace(const clv_gemm_args *args);
 
+/* Makes the code of the f32 kernels, once a process: oneDNN writes it on first use, and ends the process where memory is out then.
+ * @return CLV_ENOMEM; the next call tries again */
+clv_status clv_gemm_prepare(clv_error *err);
+
 /* @return CLV_OK; CLV_EUNSUPPORTED for integer dtypes or another c_dtype; CLV_EINVAL for extents or leading dimensions
  *         out of range, or a missing workspace; CLV_ENOMEM when oneDNN found no memory. */
 clv_status clv_gemm(const clv_gemm_args *args, clv_error *err);

@@ -4,6 +4,9 @@
 
 #include "kernels/cpu/gemm.h"
 
+/* Has the calling thread make what sgemm makes once, on its first products. See clv_gemm_prepare. */
+clv_status clv_onednn_prepare(clv_error *err);
+
 /* One product of f32 (a, b, c, extents, leading dimensions, transposes and accumulate of args; no extent is 0). */
 clv_status clv_onednn_sgemm(const clv_gemm_args *args, clv_error *err);
 
