@@ -2,7 +2,8 @@
  *
  * A session owns the ranks of a mesh (persistent, pinned threads of this process), the state that programs share by
  * name, and a region of memory a rank for each program that was loaded. A run allocates nothing and starts no thread.
- * One thread at a time may use a session.
+ * One thread at a time may use a session. Threads do not survive fork: in a child a run is CLV_EINVAL, and clv_session_free leaves the
+ * memory to the process.
  *
  * After a failed run (a rank failed, or a deadline passed) the session is poisoned: state may be read, runs return the
  * first failure. Make a new session to go on.

@@ -4,6 +4,9 @@
  * (NULL where the message is not wanted). The message names the constraint that was broken, what would be valid
  * and, where there is one, a suggestion. Out-parameters are untouched on failure. There is no global or
  * thread-local last error: ranks are threads. The library never exits, aborts or prints.
+ *
+ * A NULL where something is needed is CLV_EINVAL. What returns no status returns nothing then: 0, NULL, CLV_NONE, an empty
+ * text; a builder of a graph fails the graph.
  */
 #ifndef CLEAVE_STATUS_H
 #define CLEAVE_STATUS_H

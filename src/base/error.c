@@ -64,6 +64,11 @@ void clv_error_make_printable(clv_error *err)
     clv_printable(err->message, sizeof err->message, raw.message, strlen(raw.message));
 }
 
+clv_status clv_require(int given, const char *call, const char *what, clv_error *err)
+{
+    return given ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: NULL was given where it needs %s", call, what);
+}
+
 clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes)
 {
     return clv_fail(err, CLV_ENOMEM, "out of memory: %zu bytes for %s", bytes, what);

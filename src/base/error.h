@@ -17,6 +17,9 @@ clv_status clv_fail_at(clv_error *err, clv_status code, int rank, const char *op
 /* For an error that is filled by hand: op and message as clv_fail would have them (printable.h). */
 void clv_error_make_printable(clv_error *err);
 
+/* CLV_EINVAL unless `given`: that call's arguments `what` are not NULL. For the public edge, status.h says. */
+clv_status clv_require(int given, const char *call, const char *what, clv_error *err);
+
 /* Out of memory while allocating `bytes` for `what`. */
 clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes);
 

@@ -49,6 +49,8 @@ static void schedule(clv_key key, uint32_t subkey[3])
 
 void clv_threefry(clv_key key, uint32_t c0, uint32_t c1, uint32_t out[2])
 {
+    if (!out)
+        return;
     uint32_t subkey[3];
 
     schedule(key, subkey);
@@ -220,6 +222,8 @@ __attribute__((target("avx2,fma"))) static void fill_avx2(void *out, clv_key key
 
 static void fill(void *out, clv_key key, uint64_t first, int64_t count, const recipe *r)
 {
+    if (!out || count <= 0)
+        return;
 #ifdef __x86_64__
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         fill_avx2(out, key, first, count, r);
@@ -318,6 +322,8 @@ static void fill_constant(float *out, int64_t count, float value)
 
 void clv_init_fill(float *out, clv_init init, clv_key key, uint64_t first, int64_t count)
 {
+    if (!out)
+        return;
     double scale = init.scale == 0 ? 1 : init.scale;
     recipe r = {0};
 

@@ -98,10 +98,12 @@ static clv_value start(clv_graph *graph, clv_value loss, clv_value seed)
 
 void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out)
 {
+    if (!clv_graph_need(graph, wrt && out, "clv_gradients", "values, and room for their gradients"))
+        n = out && wrt ? n : 0;
     bool valid = clv_valid(loss);
     for (int i = 0; i < n; i++) {
         out[i] = CLV_NONE;
-        valid = valid && clv_valid(wrt[i]);
+        valid = valid && clv_valid(wrt[i]) && graph && wrt[i].id < graph->n_values;
     }
     if (!clv_graph_ok(graph) || !valid)
         return;

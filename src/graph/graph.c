@@ -10,6 +10,7 @@
 
 clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
 {
+    CLV_TRY(clv_require(out && mesh, "clv_graph_new", "out and a mesh", err));
     CLV_TRY(clv_mesh_check(mesh, err));
     clv_graph *graph = calloc(1, sizeof *graph);
     clv_arena *arena = clv_arena_new();
@@ -37,6 +38,7 @@ void clv_graph_free(clv_graph *graph)
 
 clv_status clv_graph_status(const clv_graph *graph, clv_error *err)
 {
+    CLV_TRY(clv_require(graph != NULL, "clv_graph_status", "a graph", err));
     if (graph->error.code != CLV_OK && err && err->code == CLV_OK)
         *err = graph->error;
     return graph->error.code;
@@ -44,16 +46,18 @@ clv_status clv_graph_status(const clv_graph *graph, clv_error *err)
 
 const clv_mesh *clv_graph_mesh(const clv_graph *graph)
 {
-    return &graph->mesh;
+    return graph ? &graph->mesh : NULL;
 }
 
 clv_type clv_graph_type(const clv_graph *graph, clv_value value)
 {
-    return clv_valid(value) && value.id < graph->n_values ? graph->values[value.id].type : (clv_type){0};
+    return graph && clv_valid(value) && value.id < graph->n_values ? graph->values[value.id].type : (clv_type){0};
 }
 
 clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, ...)
 {
+    if (!graph)
+        return CLV_NONE;
     char text[sizeof graph->error.message];
     va_list args;
     va_start(args, format);
@@ -63,15 +67,27 @@ clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, 
     return CLV_NONE;
 }
 
+bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *what)
+{
+    if (clv_graph_ok(graph) && !given)
+        clv_require(false, call, what, &graph->error);
+    return clv_graph_ok(graph);
+}
+
 clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text)
 {
     clv_layout layout = clv_layout_replicated(rank);
-    clv_layout_parse(&layout, text, &graph->mesh, rank, &graph->error);
+    if (clv_graph_need(graph, text != NULL, "clv_graph_layout", "a text"))
+        clv_layout_parse(&layout, text, &graph->mesh, rank, &graph->error);
     return layout;
 }
 
 void clv_graph_push(clv_graph *graph, const char *format, ...)
 {
+    if (!graph || !format) {
+        clv_graph_fail(graph, CLV_EINVAL, "clv_graph_push needs a format");
+        return;
+    }
     va_list args;
     va_start(args, format);
     const char *name = clv_arena_vformat(graph->arena, format, args);
@@ -88,6 +104,8 @@ void clv_graph_push(clv_graph *graph, const char *format, ...)
 
 void clv_graph_pop(clv_graph *graph)
 {
+    if (!graph)
+        return;
     if (graph->depth > 0)
         graph->scope = graph->outer[--graph->depth];
     else
@@ -184,6 +202,8 @@ static clv_value add_named(clv_graph *graph, clv_source source, const char *name
 {
     if (!clv_graph_ok(graph))
         return CLV_NONE;
+    if (!name || (!shape && info->type.rank > 0))
+        return clv_graph_fail(graph, CLV_EINVAL, "an input or state needs a name and a shape");
     info->source = source;
     info->op = -1;
     if (info->type.rank >= 0 && info->type.rank <= CLV_MAX_RANK && info->type.rank > 0)
@@ -238,7 +258,11 @@ clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int ran
 
 void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis)
 {
+    if (!clv_graph_need(graph, axis != NULL, "clv_keep_in_place", "an axis"))
+        return;
     int index;
+    if (clv_graph_ok(graph) && value.id >= graph->n_values)
+        clv_graph_fail(graph, CLV_EINVAL, "clv_keep_in_place: the value is of another graph");
     if (clv_graph_ok(graph) && clv_valid(value) && clv_mesh_find(&index, &graph->mesh, axis, &graph->error) == CLV_OK)
         graph->values[value.id].kept |= 1u << index;
 }
@@ -296,6 +320,9 @@ clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value)
 
 int clv_parameters(const clv_graph *graph, clv_value *out, int room)
 {
+    if (!graph)
+        return 0;
+    room = out ? room : 0;
     int n = 0;
     for (int v = 1; v < graph->n_values; v++) {
         const clv_value_info *info = &graph->values[v];
@@ -310,12 +337,12 @@ int clv_parameters(const clv_graph *graph, clv_value *out, int room)
 
 const char *clv_value_name(const clv_graph *graph, clv_value value)
 {
-    return clv_valid(value) ? graph->values[value.id].name : NULL;
+    return graph && clv_valid(value) && value.id < graph->n_values ? graph->values[value.id].name : NULL;
 }
 
 clv_layout clv_value_layout(const clv_graph *graph, clv_value value)
 {
-    if (!clv_valid(value))
+    if (!graph || !clv_valid(value) || value.id >= graph->n_values)
         return clv_layout_replicated(0);
     const clv_value_info *info = &graph->values[value.id];
     return info->stated ? info->layout : clv_layout_replicated(info->type.rank);
@@ -325,6 +352,10 @@ void clv_assign(clv_graph *graph, clv_value state, clv_value value)
 {
     if (!clv_graph_ok(graph) || !clv_valid(state) || !clv_valid(value))
         return;
+    if (state.id >= graph->n_values || value.id >= graph->n_values) {
+        clv_graph_fail(graph, CLV_EINVAL, "clv_assign: a value is of another graph");
+        return;
+    }
     clv_value_info *info = &graph->values[state.id];
     if (info->source != CLV_FROM_STATE)
         clv_graph_fail(graph, CLV_EINVAL, "clv_assign: the target is not state");
@@ -340,6 +371,10 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
 {
     if (!clv_graph_ok(graph) || !clv_valid(value))
         return;
+    if (!name || value.id >= graph->n_values) {
+        clv_graph_fail(graph, CLV_EINVAL, "an output needs a name and a value of this graph");
+        return;
+    }
     clv_named_output output = {.value = value.id, .stated = layout != NULL};
     output.name = clv_arena_string(graph->arena, name);
     if (layout)

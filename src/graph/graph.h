@@ -78,8 +78,11 @@ clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value);
 
 static inline bool clv_graph_ok(const clv_graph *graph)
 {
-    return graph->error.code == CLV_OK;
+    return graph && graph->error.code == CLV_OK;
 }
+/* Whether a builder may go on: the graph has not failed (NULL has), and what the call needs is given, else that fails it. */
+bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *what);
+
 static inline bool clv_valid(clv_value value)
 {
     return value.id > 0;

@@ -24,7 +24,7 @@ const char *clv_nn_name(clv_graph *graph, const char *name, const char *part)
 clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rules, int rank, const clv_logical_axis *names)
 {
     clv_layout layout = clv_layout_replicated(rank);
-    if (clv_graph_ok(graph))
+    if (clv_graph_need(graph, names || !rules, "clv_named_layout", "names"))
         clv_axis_rules_layout(&layout, rules, &graph->mesh, rank, names, &graph->error);
     return layout;
 }

@@ -42,6 +42,8 @@ static const char *what_comes_out(clv_logical_axis features)
 clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                      const clv_linear_options *options)
 {
+    if (!clv_graph_need(graph, options != NULL, "clv_column_parallel_linear", "options"))
+        return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
         return CLV_NONE;
@@ -62,6 +64,8 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
 clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                   const clv_linear_options *options)
 {
+    if (!clv_graph_need(graph, options != NULL, "clv_row_parallel_linear", "options"))
+        return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
         return CLV_NONE;

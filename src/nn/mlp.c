@@ -35,6 +35,8 @@ static clv_value plain(clv_graph *graph, clv_value x, const clv_axis_rules *rule
 
 clv_value clv_parallel_mlp(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_mlp_options *o)
 {
+    if (!clv_graph_need(graph, o != NULL, "clv_parallel_mlp", "options"))
+        return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
         return CLV_NONE;

@@ -11,6 +11,8 @@
 
 const char *clv_logical_axis_name(clv_logical_axis name)
 {
+    if ((unsigned)name >= CLV_N_LOGICAL_AXES)
+        return "unknown";
     static const char *const names[CLV_N_LOGICAL_AXES] = {[CLV_UNNAMED] = "_",
 #define CLV_LOGICAL_NAME(code, text) [code] = (text),
                                                           CLV_LOGICAL_AXES(CLV_LOGICAL_NAME)
@@ -89,6 +91,7 @@ static clv_status find_preset(const clv_preset **out, const char *name, clv_erro
 
 clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *name, const clv_mesh *mesh, clv_error *err)
 {
+    CLV_TRY(clv_require(out && mesh, "clv_axis_rules_preset", "out and a mesh", err));
     const clv_preset *preset = &clv_default_preset;
     if (name)
         CLV_TRY(find_preset(&preset, name, err));
@@ -102,6 +105,8 @@ clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *name, const cl
 
 clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_axis name)
 {
+    if (!rules)
+        return (clv_axis_rules){0};
     clv_axis_rules kept = *rules;
     kept.n = 0;
     for (int r = 0; r < rules->n; r++)
@@ -131,6 +136,8 @@ static clv_status cut_by(clv_layout *layout, const clv_mesh *mesh, int d, const 
 clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh, int rank,
                                  const clv_logical_axis *names, clv_error *err)
 {
+    CLV_TRY(clv_require(out && mesh && (names || rank <= 0 || !rules), "clv_axis_rules_layout", "out, a mesh and names",
+                        err));
     bool settled[CLV_MAX_RANK] = {false};
     uint32_t used = 0;
     *out = clv_layout_replicated(rank);
@@ -151,6 +158,8 @@ clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, c
 clv_status clv_axis_rules_optimizer_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh,
                                            const clv_layout *parameter, const int64_t *shape, clv_error *err)
 {
+    CLV_TRY(clv_require(out && mesh && parameter && shape, "clv_axis_rules_optimizer_layout",
+                        "out, a mesh, a layout and a shape", err));
     *out = *parameter;
     for (int i = 0; rules && i < rules->n_optimizer; i++) {
         clv_subaxis axis = clv_mesh_whole(mesh, rules->optimizer[i]);

@@ -5,6 +5,8 @@
 clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, int64_t vocabulary, int64_t width,
                                        clv_dtype dtype, const clv_axis_rules *rules, const char *name, clv_init init)
 {
+    if (!clv_graph_need(graph, true, "clv_vocab_parallel_embedding", ""))
+        return CLV_NONE;
     const char *full = clv_nn_name(graph, name ? name : "embedding", "weight");
     int64_t shape[] = {vocabulary, width};
     static const clv_logical_axis names[] = {CLV_VOCAB, CLV_EMBED_KERNEL};
@@ -14,11 +16,15 @@ clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, int64_t 
 
 clv_value clv_vocab_parallel_logits(clv_graph *graph, clv_value x, clv_value table, const clv_axis_rules *rules)
 {
+    if (!clv_graph_need(graph, true, "clv_vocab_parallel_logits", ""))
+        return CLV_NONE;
     return clv_nn_product(graph, clv_nn_enter(graph, x, rules, CLV_VOCAB), table, "m", "vm", "v");
 }
 
 clv_value clv_vocab_parallel_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored)
 {
+    if (!clv_graph_need(graph, true, "clv_vocab_parallel_cross_entropy", ""))
+        return CLV_NONE;
     clv_value rows = clv_cross_entropy(graph, logits, labels, ignored);
     clv_type type = clv_graph_type(graph, rows);
     int dims[CLV_MAX_RANK];

@@ -85,6 +85,8 @@ static clv_status bias_gelu_gradient_run(const clv_call *call, clv_error *err)
 
 clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary kind)
 {
+    if (!clv_graph_need(graph, true, "clv_bias_gelu", ""))
+        return CLV_NONE;
     if (kind != CLV_GELU && kind != CLV_GELU_TANH)
         return clv_graph_fail(graph, CLV_EINVAL, "%sbias_gelu: the kind is CLV_GELU or CLV_GELU_TANH", graph->scope);
     activation_attrs a = attrs_of(kind);
@@ -209,6 +211,8 @@ static clv_status gated_gradient_run(const clv_call *call, clv_error *err)
 
 clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary kind)
 {
+    if (!clv_graph_need(graph, true, "clv_gated", ""))
+        return CLV_NONE;
     if (!is_fused(kind))
         return clv_graph_fail(graph, CLV_EINVAL, "%sgated: the kind is CLV_SILU, CLV_GELU, CLV_GELU_TANH or CLV_RELU",
                               graph->scope);

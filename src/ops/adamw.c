@@ -174,7 +174,8 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
 {
     adamw_attrs attrs;
     clv_value out[CLV_MAX_OUT];
-    if (!clv_graph_ok(graph) || !clv_valid(parameter) || !fill_attrs(graph, &attrs, options))
+    if (!clv_graph_ok(graph) || !clv_valid(parameter) || parameter.id >= graph->n_values ||
+        !fill_attrs(graph, &attrs, options))
         return;
     if (graph->values[parameter.id].source != CLV_FROM_STATE) {
         clv_graph_fail(graph, CLV_EINVAL, "clv_adamw: the parameter is not state");

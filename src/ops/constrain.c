@@ -60,6 +60,8 @@ static void pass_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 
 clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout *layout)
 {
+    if (!clv_graph_need(graph, layout != NULL, "clv_constrain", "a layout"))
+        return CLV_NONE;
     if (!clv_graph_ok(graph) || !clv_valid(x))
         return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);

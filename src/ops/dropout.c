@@ -77,6 +77,8 @@ const clv_op_def clv_op_dropout = {
 
 clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step)
 {
+    if (!clv_graph_need(graph, true, "clv_dropout", ""))
+        return CLV_NONE;
     if (!(p >= 0 && p < 1))
         return clv_graph_fail(graph, CLV_EINVAL, "clv_dropout: p is %g; 0 <= p < 1 is needed", p);
     if (p == 0)

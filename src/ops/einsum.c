@@ -349,6 +349,8 @@ static const char *read_letters(char *out, const char *text, char stop)
 
 clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b)
 {
+    if (!clv_graph_need(graph, subscripts != NULL, "clv_einsum", "subscripts"))
+        return CLV_NONE;
     einsum_attrs e;
     memset(&e, 0, sizeof e);
     const char *p = read_letters(e.a, subscripts, ',');

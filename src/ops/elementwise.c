@@ -452,6 +452,8 @@ static void cast_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 
 clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
+    if (!clv_graph_need(graph, true, "clv_cast", ""))
+        return CLV_NONE;
     cast_attrs a;
     memset(&a, 0, sizeof a);
     a.dtype = dtype;
@@ -507,6 +509,8 @@ static clv_status fill_run(const clv_call *call, clv_error *err)
 
 clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value)
 {
+    if (!clv_graph_need(graph, shape || rank <= 0, "clv_fill", "a shape"))
+        return CLV_NONE;
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_graph_fail(graph, CLV_ELIMIT, "%sfill of %d dimensions; valid: 0 to %d", graph->scope, rank,
                               CLV_MAX_RANK);

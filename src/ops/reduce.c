@@ -110,6 +110,8 @@ static void reduce_gradient(clv_graph *graph, const clv_op *op, const clv_value 
 
 clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep)
 {
+    if (!clv_graph_need(graph, dims || n <= 0, "clv_reduce", "dimensions"))
+        return CLV_NONE;
     reduce_attrs a;
     memset(&a, 0, sizeof a);
     a.kind = (int)kind;

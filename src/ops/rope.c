@@ -177,6 +177,8 @@ static const char *fault_of(const clv_rope_options *how)
 
 clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_rope_options *options)
 {
+    if (!clv_graph_need(graph, options != NULL, "clv_rope", "options"))
+        return CLV_NONE;
     const char *fault = fault_of(options);
     if (fault)
         return clv_graph_fail(graph, CLV_EINVAL, "clv_rope: %s", fault);

@@ -91,6 +91,8 @@ static void slice_gradient(clv_graph *graph, const clv_op *op, const clv_value *
 
 clv_value clv_slice(clv_graph *graph, clv_value x, const int64_t *begin, const int64_t *end)
 {
+    if (!clv_graph_need(graph, begin && end, "clv_slice", "begin and end"))
+        return CLV_NONE;
     edge_attrs a = edges(graph, x, begin, end);
     return clv_graph_emit1(graph, &clv_op_slice, &a, &x, 1);
 }
@@ -147,6 +149,8 @@ static void pad_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_
 
 clv_value clv_pad(clv_graph *graph, clv_value x, const int64_t *before, const int64_t *after)
 {
+    if (!clv_graph_need(graph, before && after, "clv_pad", "before and after"))
+        return CLV_NONE;
     edge_attrs a = edges(graph, x, before, after);
     return clv_graph_emit1(graph, &clv_op_pad, &a, &x, 1);
 }
@@ -247,6 +251,8 @@ static int concat_runs(clv_graph *graph, clv_value *out, const clv_value *x, int
 
 clv_value clv_concat(clv_graph *graph, const clv_value *x, int n, int dim)
 {
+    if (!clv_graph_need(graph, x || n <= 0, "clv_concat", "values"))
+        return CLV_NONE;
     concat_attrs a;
     if (n > CLV_MAX_IN) {
         clv_value *parts = clv_arena_alloc(graph->arena, (size_t)n, sizeof *parts);

@@ -362,6 +362,7 @@ static clv_status partition(clv_partitioner *p, clv_error *err)
 
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
 {
+    CLV_TRY(clv_require(out && graph, "clv_compile", "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
     static const clv_compile_options defaults = {0};
     clv_program *program = calloc(1, sizeof *program);

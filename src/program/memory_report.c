@@ -78,6 +78,8 @@ static void add_state(clv_memory *m, const clv_buffer *buffer)
 
 clv_memory clv_program_memory(const clv_program *program)
 {
+    if (!program)
+        return (clv_memory){0};
     clv_memory m = {.region = program->region_bytes, .peak_instruction = find_peak(program)};
     int64_t live = 0;
     for (int b = 0; b < program->n_buffers; b++) {

@@ -17,43 +17,53 @@ void clv_program_free(clv_program *program)
 
 const clv_mesh *clv_program_mesh(const clv_program *program)
 {
+    if (!program)
+        return NULL;
     return &program->mesh;
 }
 
 int64_t clv_program_region_bytes(const clv_program *program)
 {
+    if (!program)
+        return 0;
     return program->region_bytes;
 }
 
 int clv_program_n_instructions(const clv_program *program)
 {
+    if (!program)
+        return 0;
     return program->n_instructions;
 }
 
 const char *clv_verdict_name(clv_verdict verdict)
 {
     static const char *const names[] = {"chosen", "price", "kept_in_place", "illegal"};
-    return names[verdict];
+    return (unsigned)verdict < sizeof names / sizeof *names ? names[verdict] : "unknown";
 }
 
 int clv_program_n_considered(const clv_program *program)
 {
+    if (!program)
+        return 0;
     return program->n_candidates;
 }
 
 clv_considered clv_program_considered(const clv_program *program, int i)
 {
-    return i >= 0 && i < program->n_candidates ? program->candidates[i] : (clv_considered){0};
+    return program && i >= 0 && i < program->n_candidates ? program->candidates[i] : (clv_considered){0};
 }
 
 int clv_program_n_collectives(const clv_program *program)
 {
+    if (!program)
+        return 0;
     return program->n_steps;
 }
 
 clv_collective clv_program_collective(const clv_program *program, int i)
 {
-    if (i < 0 || i >= program->n_steps)
+    if (!program || i < 0 || i >= program->n_steps)
         return (clv_collective){0};
     const clv_instruction *instruction = &program->instructions[program->steps[i]];
     const clv_reshard_step *step = instruction->step;

@@ -73,6 +73,8 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
 
 size_t clv_program_print(char *out, size_t size, const clv_program *program)
 {
+    if (!program)
+        return (size_t)clv_text_end(&(clv_text){.out = out, .size = size});
     clv_text t = {.out = out, .size = size};
     char mesh[512], region[CLV_QUANTITY_TEXT];
     clv_mesh_print(mesh, sizeof mesh, &program->mesh);

@@ -19,6 +19,7 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
 {
     static const clv_session_options defaults = {0};
     options = options ? options : &defaults;
+    CLV_TRY(clv_require(out && mesh, "clv_session_new", "out and a mesh", err));
     CLV_TRY(clv_mesh_check(mesh, err));
     CLV_TRY(clv_gemm_prepare(err));
     clv_session *session = calloc(1, sizeof *session);
@@ -77,6 +78,8 @@ void clv_session_free(clv_session *session)
 
 int64_t clv_session_rank_bytes(const clv_session *session)
 {
+    if (!session)
+        return 0;
     return session->rank_bytes;
 }
 
@@ -220,12 +223,15 @@ static clv_status find_loaded(clv_loaded **out, clv_session *session, const clv_
 
 clv_status clv_session_load(clv_session *session, const clv_program *program, clv_error *err)
 {
+    CLV_TRY(clv_require(session && program, "clv_session_load", "a session and a program", err));
     clv_loaded *loaded;
     return find_loaded(&loaded, session, program, err);
 }
 
 void clv_session_unload(clv_session *session, const clv_program *program)
 {
+    if (!session || !program)
+        return;
     int kept = 0;
     for (int i = 0; i < session->n_loaded; i++) {
         if (session->loaded[i]->program != program) {
@@ -334,9 +340,23 @@ static clv_status check_bindings(const clv_program *program, const clv_binding *
     return CLV_OK;
 }
 
+static clv_status check_given(const clv_binding *bindings, int n, clv_error *err)
+{
+    if (n < 0)
+        return clv_fail(err, CLV_EINVAL, "clv_session_run: %d bindings; valid: 0 or more", n);
+    CLV_TRY(clv_require(n == 0 || bindings, "clv_session_run", "the bindings that it is told of", err));
+    for (int i = 0; i < n; i++)
+        CLV_TRY(clv_require(bindings[i].name && bindings[i].data, "clv_session_run", "a name and data in each binding",
+                            err));
+    return CLV_OK;
+}
+
 clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs, int n_inputs,
                            const clv_binding *outputs, int n_outputs, clv_error *err)
 {
+    CLV_TRY(clv_require(session && program, "clv_session_run", "a session and a program", err));
+    CLV_TRY(check_given(inputs, n_inputs, err));
+    CLV_TRY(check_given(outputs, n_outputs, err));
     clv_loaded *loaded;
     CLV_TRY(find_loaded(&loaded, session, program, err));
     CLV_TRY(check_bindings(program, inputs, n_inputs, outputs, n_outputs, err));
@@ -356,6 +376,8 @@ clv_status clv_session_run(clv_session *session, const clv_program *program, con
 
 double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction)
 {
+    if (!session || !program)
+        return 0;
     for (int l = 0; l < session->n_loaded; l++) {
         const clv_loaded *loaded = session->loaded[l];
         if (loaded->program != program || !loaded->instruction_ns || loaded->runs == 0 || instruction < 0 ||
@@ -371,6 +393,8 @@ double clv_session_instruction_seconds(const clv_session *session, const clv_pro
 
 clv_session_stats clv_session_take_stats(clv_session *session)
 {
+    if (!session)
+        return (clv_session_stats){0};
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded *loaded = session->loaded[l];
         loaded->runs = 0;

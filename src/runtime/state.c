@@ -20,7 +20,7 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
 
 clv_state_info clv_session_state(const clv_session *session, int i)
 {
-    if (i < 0 || i >= session->n_states)
+    if (!session || i < 0 || i >= session->n_states)
         return (clv_state_info){0};
     const clv_named_state *state = &session->states[i];
     return (clv_state_info){.name = state->name, .type = state->type, .layout = state->layout};
@@ -259,6 +259,7 @@ static clv_status check_box(clv_shard *out, const clv_named_state *state, const 
 clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
                             clv_error *err)
 {
+    CLV_TRY(clv_require(session && name && out, "clv_session_read", "a session, a name and out", err));
     clv_named_state *state;
     clv_shard want;
     CLV_TRY(clv_session_find_state(&state, session, name, err));
@@ -274,6 +275,7 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
 clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                              clv_error *err)
 {
+    CLV_TRY(clv_require(session && name && in, "clv_session_write", "a session, a name and in", err));
     clv_named_state *state;
     clv_shard given;
     CLV_TRY(clv_session_find_state(&state, session, name, err));

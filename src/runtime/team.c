@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #ifdef __GLIBC__
 #include <execinfo.h>
 #endif
@@ -42,6 +43,7 @@ struct clv_team {
     clv_world *world;
     clv_pins *pins; /* NULL: not pinned */
     member *members;
+    pid_t process; /* whose threads these are */
     int ranks;
     int started; /* threads */
     int threads_per_rank;
@@ -146,6 +148,16 @@ static int wait_done(clv_team *team)
     return 1;
 }
 
+/* A child of fork has the memory of its parent, and none of its threads. */
+static clv_status check_process(const clv_team *team, clv_error *err)
+{
+    if (getpid() == team->process)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL,
+                    "the ranks are threads of process %ld, and do not survive fork; make a session in this process",
+                    (long)team->process);
+}
+
 static clv_status fail_stuck(clv_team *team, clv_error *err)
 {
     clv_error first = {0};
@@ -188,6 +200,7 @@ static clv_status first_failure(const clv_team *team, clv_error *err)
 
 clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *err)
 {
+    CLV_TRY(check_process(team, err));
     if (team->stuck)
         return fail_stuck(team, err);
     if (clv_world_failed(team->world, NULL))
@@ -340,6 +353,7 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
     clv_team *team = allocate(sizeof *team);
     if (!team)
         return clv_fail_memory(err, "a team", sizeof *team);
+    team->process = getpid();
     team->ranks = ranks;
     team->threads_per_rank = options->threads_per_rank ? options->threads_per_rank : 1;
     team->spare_cores = clv_cores() - ranks * team->threads_per_rank;
@@ -374,6 +388,7 @@ clv_status clv_team_free(clv_team *team, clv_error *err)
 {
     if (!team)
         return CLV_OK;
+    CLV_TRY(check_process(team, err)); /* a rank may have been anywhere in its memory */
     if (team->stuck && !wait_done(team)) {
         clv_status status = fail_stuck(team, err);
 

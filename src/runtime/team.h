@@ -27,7 +27,7 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
  * then stay until clv_team_free has returned CLV_OK. */
 clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *err);
 
-/* Stops and joins the threads. CLV_ETIMEOUT, naming the rank, when one is still stuck: the team, its world and that
+/* Stops and joins the threads. CLV_EINVAL in a child of fork, which has none of them: what there is is left. CLV_ETIMEOUT, naming the rank, when one is still stuck: the team, its world and that
  * thread are then leaked, because it may yet touch them. NULL is a no-op. */
 clv_status clv_team_free(clv_team *team, clv_error *err);
 

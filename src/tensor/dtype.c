@@ -35,6 +35,7 @@ size_t clv_dtype_size(clv_dtype dtype)
 
 clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err)
 {
+    CLV_TRY(clv_require(out && name, "clv_dtype_parse", "out and name", err));
     for (int i = 0; i < CLV_DTYPE_COUNT; i++)
         if (strcmp(name, rows[i].name) == 0 || strcmp(name, rows[i].safetensors) == 0) {
             *out = (clv_dtype)i;
@@ -118,11 +119,15 @@ static const dtype_access accesses[CLV_DTYPE_COUNT] = {
 
 double clv_dtype_load(clv_dtype dtype, const void *buffer, int64_t i)
 {
+    if (!valid(dtype) || !buffer)
+        return 0;
     return accesses[dtype].load(buffer, i);
 }
 
 void clv_dtype_store(clv_dtype dtype, void *buffer, int64_t i, double value)
 {
+    if (!valid(dtype) || !buffer)
+        return;
     accesses[dtype].store(buffer, i, value);
 }
 
@@ -147,9 +152,9 @@ static int convert_fast(clv_dtype to, void *out, clv_dtype from, const void *in,
 
 void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t count)
 {
-    const dtype_access *a = &accesses[from], *b = &accesses[to];
-    if (count <= 0)
+    if (count <= 0 || !out || !in || !valid(to) || !valid(from))
         return;
+    const dtype_access *a = &accesses[from], *b = &accesses[to];
     if (to == from)
         memcpy(out, in, (size_t)count * rows[to].bytes);
     else if (a->load_exact != NULL && b->store_exact != NULL)
@@ -192,6 +197,8 @@ ANY_NONFINITE(f16, uint16_t, 0x7c00)
 
 int64_t clv_dtype_first_nonfinite(clv_dtype dtype, const void *buffer, int64_t count)
 {
+    if (!valid(dtype) || !buffer)
+        return -1;
     enum { CHUNK = 1024 };
     static int (*const any[CLV_DTYPE_COUNT])(const void *, int64_t) = {[CLV_F32] = any_nonfinite_f32,
                                                                        [CLV_BF16] = any_nonfinite_bf16,

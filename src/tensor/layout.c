@@ -8,6 +8,7 @@
 
 clv_layout clv_layout_replicated(int rank)
 {
+    rank = rank < 0 || rank > CLV_MAX_RANK ? 0 : rank;
     clv_layout layout = {.rank = rank};
     for (int d = 0; d < CLV_MAX_RANK; d++)
         layout.granule[d] = 1;
@@ -33,6 +34,8 @@ bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part)
 
 int clv_subaxes_normalise(clv_subaxis *subs, int n)
 {
+    if (!subs)
+        return 0;
     int kept = 0;
     for (int i = 0; i < n; i++) {
         clv_subaxis *last = kept > 0 ? &subs[kept - 1] : NULL;
@@ -76,12 +79,16 @@ static clv_status check_subaxis(clv_subaxis sub, const clv_mesh *mesh, clv_error
 
 int clv_layout_axes(const clv_subaxis **out, const clv_layout *layout, int d)
 {
+    if (!out || !layout || d < 0 || d > layout->rank)
+        return 0;
     *out = layout->axes + layout->begin[d];
     return layout->begin[d + 1] - layout->begin[d];
 }
 
 int64_t clv_layout_blocks(const clv_layout *layout, int d)
 {
+    if (!layout || d < 0 || d > layout->rank)
+        return 0;
     int64_t blocks = 1;
     for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++)
         blocks *= layout->axes[i].size;
@@ -90,6 +97,8 @@ int64_t clv_layout_blocks(const clv_layout *layout, int d)
 
 int64_t clv_layout_block(const clv_layout *layout, const clv_mesh *mesh, int d, int64_t rank)
 {
+    if (!layout || !mesh || d < 0 || d > layout->rank)
+        return 0;
     int64_t block = 0;
     for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++)
         block = block * layout->axes[i].size + clv_mesh_coordinate(mesh, layout->axes[i], rank);
@@ -98,6 +107,8 @@ int64_t clv_layout_block(const clv_layout *layout, const clv_mesh *mesh, int d, 
 
 bool clv_layout_uses(const clv_layout *layout, clv_subaxis sub)
 {
+    if (!layout)
+        return false;
     for (int i = 0; i < layout->begin[layout->rank + 1]; i++)
         if (clv_subaxis_overlap(layout->axes[i], sub))
             return true;
@@ -106,11 +117,13 @@ bool clv_layout_uses(const clv_layout *layout, clv_subaxis sub)
 
 bool clv_layout_is_partial(const clv_layout *layout)
 {
-    return layout->reduction != CLV_REDUCE_NONE;
+    return layout && layout->reduction != CLV_REDUCE_NONE;
 }
 
 bool clv_layout_equal(const clv_layout *a, const clv_layout *b)
 {
+    if (!a || !b)
+        return false;
     if (a->rank != b->rank || a->reduction != b->reduction)
         return false;
     for (int d = 0; d <= a->rank + 1; d++)
@@ -131,6 +144,8 @@ static bool same_partial(const clv_layout *a, const clv_layout *b)
 
 bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh, const int64_t *shape)
 {
+    if (!a || !b || !mesh || !shape)
+        return false;
     if (a->rank != b->rank || !same_partial(a, b))
         return false;
     return clv_layout_equal(a, b) ||
@@ -175,6 +190,8 @@ static clv_status replace_axes(clv_layout *layout, const clv_mesh *mesh, int d, 
 clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
                               int64_t granule, clv_error *err)
 {
+    CLV_TRY(
+        clv_require(layout && mesh && (subs || n == 0), "clv_layout_set_dim", "a layout, a mesh and sub-axes", err));
     if (d < 0 || d >= layout->rank)
         return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);
     if (granule < 1)
@@ -186,6 +203,7 @@ clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, c
 
 clv_status clv_layout_cut(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub, clv_error *err)
 {
+    CLV_TRY(clv_require(layout && mesh, "clv_layout_cut", "a layout and a mesh", err));
     clv_subaxis subs[CLV_MAX_SUBAXES + 1];
     const clv_subaxis *old;
     if (d < 0 || d >= layout->rank)
@@ -199,6 +217,7 @@ clv_status clv_layout_cut(clv_layout *layout, const clv_mesh *mesh, int d, clv_s
 clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_reduction reduction, clv_subaxis sub,
                                   clv_error *err)
 {
+    CLV_TRY(clv_require(layout && mesh, "clv_layout_add_partial", "a layout and a mesh", err));
     clv_subaxis subs[CLV_MAX_SUBAXES + 1];
     const clv_subaxis *old;
     int n = clv_layout_axes(&old, layout, layout->rank);
@@ -215,6 +234,8 @@ clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_
 
 clv_layout clv_layout_without_partial(const clv_layout *layout)
 {
+    if (!layout)
+        return clv_layout_replicated(0);
     clv_layout whole = *layout;
     whole.begin[whole.rank + 1] = whole.begin[whole.rank];
     whole.reduction = CLV_REDUCE_NONE;
@@ -266,6 +287,7 @@ static clv_status check_axes(const clv_layout *layout, const clv_mesh *mesh, clv
 
 clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, clv_error *err)
 {
+    CLV_TRY(clv_require(layout && mesh, "clv_layout_check", "a layout and a mesh", err));
     if (layout->rank < 0 || layout->rank > CLV_MAX_RANK)
         return clv_fail(err, CLV_ELIMIT, "layout: %d dimensions; a tensor has 0 to %d", layout->rank, CLV_MAX_RANK);
     if (layout->begin[0] != 0)

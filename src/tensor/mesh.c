@@ -61,6 +61,7 @@ static clv_status parse_axis(clv_mesh *mesh, clv_scan *scan, clv_error *err)
 
 clv_status clv_mesh_parse(clv_mesh *out, const char *text, clv_error *err)
 {
+    CLV_TRY(clv_require(out && text, "clv_mesh_parse", "out and text", err));
     clv_mesh mesh = {0};
     clv_scan scan = {.what = "mesh", .text = text};
     clv_scan_skip_spaces(&scan);
@@ -78,6 +79,8 @@ clv_status clv_mesh_parse(clv_mesh *out, const char *text, clv_error *err)
 
 int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh)
 {
+    if (!mesh)
+        return clv_text_end(&(clv_text){.out = out, .size = size});
     clv_text text = {.out = out, .size = size};
     for (int i = 0; i < mesh->n_axes; i++)
         clv_text_add(&text, "%s%s=%lld", i > 0 ? "," : "", mesh->axis[i].name, (long long)mesh->axis[i].size);
@@ -86,6 +89,7 @@ int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh)
 
 clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
 {
+    CLV_TRY(clv_require(mesh != NULL, "clv_mesh_check", "a mesh", err));
     int64_t ranks = 1;
     if (mesh->n_axes < 0 || mesh->n_axes > CLV_MAX_AXES)
         return clv_fail(err, CLV_ELIMIT, "mesh: %d axes; a mesh has 0 to %d", mesh->n_axes, CLV_MAX_AXES);
@@ -111,6 +115,8 @@ clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
 
 int64_t clv_mesh_ranks(const clv_mesh *mesh)
 {
+    if (!mesh)
+        return 0;
     int64_t ranks = 1;
     for (int i = 0; i < mesh->n_axes; i++)
         ranks *= mesh->axis[i].size;
@@ -134,6 +140,7 @@ int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length)
 
 clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_error *err)
 {
+    CLV_TRY(clv_require(out && mesh && name, "clv_mesh_find", "out, mesh and name", err));
     size_t length = strlen(name);
     int found = length < CLV_AXIS_NAME_SIZE ? find_name(mesh, name, (int)length) : -1;
     if (found < 0) {
@@ -147,6 +154,8 @@ clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_e
 
 clv_subaxis clv_mesh_whole(const clv_mesh *mesh, int axis)
 {
+    if (!mesh || axis < 0 || axis >= mesh->n_axes)
+        return (clv_subaxis){0};
     return (clv_subaxis){.axis = axis, .pre = 1, .size = (int32_t)mesh->axis[axis].size};
 }
 
@@ -161,17 +170,23 @@ static int64_t stride_of(const clv_mesh *mesh, clv_subaxis sub)
 
 int64_t clv_mesh_coordinate(const clv_mesh *mesh, clv_subaxis sub, int64_t rank)
 {
+    if (!mesh)
+        return 0;
     return rank / stride_of(mesh, sub) % sub.size;
 }
 
 int64_t clv_mesh_with_coordinate(const clv_mesh *mesh, clv_subaxis sub, int64_t rank, int64_t coordinate)
 {
+    if (!mesh)
+        return 0;
     int64_t stride = stride_of(mesh, sub);
     return rank + (coordinate - rank / stride % sub.size) * stride;
 }
 
 int64_t clv_mesh_group(int64_t *out, const clv_mesh *mesh, const clv_subaxis *subs, int n, int64_t rank)
 {
+    if (!out || !mesh || (n > 0 && !subs))
+        return 0;
     int64_t count = 1;
     out[0] = rank;
     for (int i = 0; i < n; i++)

@@ -10,6 +10,8 @@ static int64_t cut_at(int64_t n, int64_t blocks, int64_t i)
 
 void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi)
 {
+    if (!lo || !hi)
+        return;
     int64_t n = size / granule;
     *lo = cut_at(n, blocks, block) * granule;
     *hi = cut_at(n, blocks, block + 1) * granule;
@@ -17,6 +19,8 @@ void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_t block,
 
 clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int64_t rank)
 {
+    if (!layout || !mesh || !shape)
+        return (clv_shard){0};
     clv_shard shard = {.rank = layout->rank};
     for (int d = 0; d < layout->rank; d++)
         clv_cut_block(shape[d], layout->granule[d], clv_layout_blocks(layout, d),
@@ -26,6 +30,8 @@ clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const
 
 int64_t clv_shard_elems(const clv_shard *shard)
 {
+    if (!shard)
+        return 0;
     int64_t elems = 1;
     for (int d = 0; d < shard->rank; d++)
         elems *= shard->hi[d] - shard->lo[d];
@@ -34,6 +40,8 @@ int64_t clv_shard_elems(const clv_shard *shard)
 
 int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape)
 {
+    if (!layout || !shape)
+        return 0;
     /* Dimensions are cut by disjoint sub-axes, so some rank holds the largest block of each. */
     int64_t elems = 1;
     for (int d = 0; d < layout->rank; d++) {
@@ -45,6 +53,8 @@ int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape)
 
 clv_shard clv_shard_intersect(const clv_shard *a, const clv_shard *b)
 {
+    if (!a || !b)
+        return (clv_shard){0};
     clv_shard both = {.rank = a->rank};
     for (int d = 0; d < a->rank; d++) {
         both.lo[d] = a->lo[d] > b->lo[d] ? a->lo[d] : b->lo[d];

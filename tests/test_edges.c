@@ -1,0 +1,556 @@
+/* test_edges.c - NULL and misuse at the public edge: every function of include/cleave is called with what it must refuse, and the
+ * headers are searched for one that is not. What returns a status returns CLV_EINVAL; what does not returns nothing: 0, NULL,
+ * CLV_NONE, an empty text. */
+#include <ctype.h>
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cleave/nn.h"
+#include "cleave/program.h"
+#include "cleave/rng.h"
+#include "cleave/session.h"
+
+static clv_error err;
+static clv_mesh mesh;
+static clv_graph *graph;
+static clv_value x; /* f32[4,4] of the graph */
+static clv_layout layout;
+static clv_axis_rules rules;
+static const int64_t shape[2] = {4, 4};
+static const clv_subaxis sub = {.axis = 0, .pre = 1, .size = 2};
+
+/* `call`'s last argument is &err. */
+#define REFUSED(call)                                                                                                  \
+    do {                                                                                                               \
+        err = (clv_error){0};                                                                                          \
+        if ((call) != CLV_EINVAL || err.message[0] == '\0')                                                            \
+            fail_msg("%s: %s '%s'", #call, clv_status_name(err.code), err.message);                                    \
+    } while (0)
+#define NOTHING(call)                                                                                                  \
+    do {                                                                                                               \
+        if (call)                                                                                                      \
+            fail_msg("%s", #call);                                                                                     \
+    } while (0)
+#define NO_VALUE(call) NOTHING((call).id != 0)
+
+static void make(void)
+{
+    assert_int_equal(clv_mesh_parse(&mesh, "model=2", NULL), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
+    layout = clv_layout_replicated(2);
+    rules = clv_graph_rules(graph, "megatron");
+    x = clv_input(graph, "x", CLV_F32, 2, shape, NULL);
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_OK);
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    make();
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    clv_graph_free(graph);
+    return 0;
+}
+
+static void test_statuses_and_dtypes(void **state)
+{
+    clv_dtype dtype;
+    double one = 1;
+
+    (void)state;
+    assert_string_equal(clv_status_name((clv_status)-1), "unknown");
+    assert_string_equal(clv_status_text((clv_status)99), clv_status_text((clv_status)-1));
+    assert_string_equal(clv_dtype_name((clv_dtype)99), "unknown");
+    NOTHING(clv_dtype_size((clv_dtype)-1));
+    NOTHING(clv_dtype_is_float((clv_dtype)99));
+    REFUSED(clv_dtype_parse(NULL, "f32", &err));
+    REFUSED(clv_dtype_parse(&dtype, NULL, &err));
+    NOTHING(clv_dtype_load(CLV_F64, NULL, 0) != 0);
+    NOTHING(clv_dtype_load((clv_dtype)99, &one, 0) != 0);
+    clv_dtype_store(CLV_F64, NULL, 0, 1);
+    clv_dtype_store((clv_dtype)99, &one, 0, 2);
+    clv_dtype_convert(CLV_F32, NULL, CLV_F64, &one, 1);
+    clv_dtype_convert(CLV_F64, &one, CLV_F64, NULL, 1);
+    NOTHING(one != 1);
+    NOTHING(clv_dtype_first_nonfinite(CLV_F32, NULL, 3) >= 0);
+}
+
+static void test_random_numbers(void **state)
+{
+    clv_key key = clv_key_fold_in(clv_key_split(clv_key_seed(1), 2), 3);
+
+    (void)state;
+    clv_threefry(key, 0, 0, NULL);
+    clv_random_bits(NULL, key, 0, 4);
+    clv_random_uniform(NULL, key, 0, 4, 0, 1);
+    clv_random_normal(NULL, key, 0, 4);
+    clv_random_truncated_normal(NULL, key, 0, 4, -1, 1);
+    clv_init_fill(NULL, (clv_init){0}, key, 0, 4);
+    clv_random_bits((uint32_t *)&key, key, 0, -1);
+}
+
+static void test_meshes(void **state)
+{
+    clv_mesh out;
+    char text[8] = "x";
+    int axis;
+
+    (void)state;
+    REFUSED(clv_mesh_parse(NULL, "x=2", &err));
+    REFUSED(clv_mesh_parse(&out, NULL, &err));
+    NOTHING(clv_mesh_print(text, sizeof text, NULL));
+    assert_string_equal(text, "");
+    assert_int_equal(clv_mesh_print(NULL, 0, &mesh), 7);
+    REFUSED(clv_mesh_check(NULL, &err));
+    NOTHING(clv_mesh_ranks(NULL));
+    REFUSED(clv_mesh_find(NULL, &mesh, "x", &err));
+    REFUSED(clv_mesh_find(&axis, NULL, "x", &err));
+    REFUSED(clv_mesh_find(&axis, &mesh, NULL, &err));
+    NOTHING(clv_mesh_whole(NULL, 0).size);
+    NOTHING(clv_mesh_whole(&mesh, 7).size);
+    NOTHING(clv_mesh_coordinate(NULL, sub, 1));
+    NOTHING(clv_mesh_with_coordinate(NULL, sub, 1, 1));
+    NOTHING(clv_mesh_group(NULL, &mesh, &sub, 1, 0));
+    NOTHING(clv_mesh_group(&(int64_t){0}, NULL, &sub, 1, 0));
+    NOTHING(clv_mesh_group(&(int64_t){0}, &mesh, NULL, 1, 0));
+}
+
+static void test_layouts(void **state)
+{
+    clv_layout out = layout;
+    const clv_subaxis *subs;
+    int64_t lo = 7, hi = 7;
+    char text[8] = "x";
+
+    (void)state;
+    NOTHING(clv_layout_replicated(-1).rank);
+    REFUSED(clv_layout_parse(NULL, "_", &mesh, 1, &err));
+    REFUSED(clv_layout_parse(&out, NULL, &mesh, 1, &err));
+    REFUSED(clv_layout_parse(&out, "_", NULL, 1, &err));
+    NOTHING(clv_layout_print(text, sizeof text, NULL, &mesh));
+    assert_string_equal(text, "");
+    NOTHING(clv_layout_print(text, sizeof text, &layout, NULL));
+    REFUSED(clv_layout_check(NULL, &mesh, shape, &err));
+    REFUSED(clv_layout_check(&layout, NULL, shape, &err));
+    NOTHING(clv_layout_equal(NULL, &layout));
+    NOTHING(clv_layout_equal(&layout, NULL));
+    NOTHING(clv_layout_same_cuts(NULL, &layout, &mesh, shape));
+    NOTHING(clv_layout_same_cuts(&layout, &layout, NULL, shape));
+    NOTHING(clv_layout_same_cuts(&layout, &layout, &mesh, NULL));
+    REFUSED(clv_layout_cut(NULL, &mesh, 0, sub, &err));
+    REFUSED(clv_layout_cut(&out, NULL, 0, sub, &err));
+    REFUSED(clv_layout_cut(&out, &mesh, 5, sub, &err));
+    REFUSED(clv_layout_add_partial(NULL, &mesh, CLV_REDUCE_SUM, sub, &err));
+    REFUSED(clv_layout_add_partial(&out, NULL, CLV_REDUCE_SUM, sub, &err));
+    REFUSED(clv_layout_set_dim(NULL, &mesh, 0, &sub, 1, 1, &err));
+    REFUSED(clv_layout_set_dim(&out, NULL, 0, &sub, 1, 1, &err));
+    REFUSED(clv_layout_set_dim(&out, &mesh, 0, NULL, 1, 1, &err));
+    REFUSED(clv_layout_set_dim(&out, &mesh, 5, &sub, 1, 1, &err));
+    NOTHING(clv_layout_without_partial(NULL).rank);
+    NOTHING(clv_subaxes_normalise(NULL, 3));
+    NOTHING(clv_layout_axes(&subs, NULL, 0));
+    NOTHING(clv_layout_axes(NULL, &layout, 0));
+    NOTHING(clv_layout_axes(&subs, &layout, 9));
+    NOTHING(clv_layout_blocks(NULL, 0));
+    NOTHING(clv_layout_block(NULL, &mesh, 0, 0));
+    NOTHING(clv_layout_block(&layout, NULL, 0, 0));
+    NOTHING(clv_layout_uses(NULL, sub));
+    NOTHING(clv_layout_is_partial(NULL));
+    NOTHING(clv_subaxis_overlap((clv_subaxis){.axis = 1, .pre = 1, .size = 2}, sub));
+    NOTHING(clv_subaxis_contains((clv_subaxis){.axis = 1, .pre = 1, .size = 2}, sub));
+    clv_cut_block(4, 1, 2, 0, NULL, &hi);
+    clv_cut_block(4, 1, 2, 0, &lo, NULL);
+    NOTHING(clv_layout_shard(NULL, &mesh, shape, 0).rank);
+    NOTHING(clv_layout_shard(&layout, NULL, shape, 0).rank);
+    NOTHING(clv_layout_shard(&layout, &mesh, NULL, 0).rank);
+    NOTHING(clv_shard_elems(NULL));
+    NOTHING(clv_layout_max_elems(NULL, shape));
+    NOTHING(clv_layout_max_elems(&layout, NULL));
+    NOTHING(clv_shard_intersect(NULL, &(clv_shard){.rank = 1}).rank);
+    NOTHING(clv_shard_intersect(&(clv_shard){.rank = 1}, NULL).rank);
+    NOTHING(clv_layout_missing_elems(NULL, &layout, &mesh, shape));
+    NOTHING(clv_layout_missing_elems(&layout, NULL, &mesh, shape));
+    NOTHING(clv_layout_missing_elems(&layout, &layout, NULL, shape));
+    NOTHING(clv_layout_missing_elems(&layout, &layout, &mesh, NULL));
+}
+
+static void test_graphs(void **state)
+{
+    clv_graph *out;
+
+    (void)state;
+    REFUSED(clv_graph_new(NULL, &mesh, &err));
+    REFUSED(clv_graph_new(&out, NULL, &err));
+    clv_graph_free(NULL);
+    REFUSED(clv_graph_status(NULL, &err));
+    NOTHING(clv_graph_mesh(NULL));
+    NOTHING(clv_graph_type(NULL, x).rank);
+    NOTHING(clv_graph_layout(NULL, 2, "_,_").rank != 2);
+    clv_graph_push(NULL, "a");
+    clv_graph_pop(NULL);
+    NO_VALUE(clv_input(NULL, "a", CLV_F32, 2, shape, NULL));
+    NO_VALUE(clv_state(NULL, "a", CLV_F32, 2, shape, NULL, (clv_init){0}));
+    NOTHING(clv_parameters(NULL, &x, 1));
+    NOTHING(clv_parameters(graph, NULL, 1));
+    NOTHING(clv_value_name(NULL, x));
+    NOTHING(clv_value_name(graph, (clv_value){99}));
+    NOTHING(clv_value_layout(NULL, x).rank);
+    NOTHING(clv_value_layout(graph, (clv_value){99}).rank);
+    clv_assign(NULL, x, x);
+    clv_output(NULL, "a", x, NULL);
+    clv_keep_in_place(NULL, x, "x");
+}
+
+/* A builder's failure is the graph's. */
+#define FAILS_GRAPH(call)                                                                                              \
+    do {                                                                                                               \
+        tear_down(NULL);                                                                                               \
+        make();                                                                                                        \
+        call;                                                                                                          \
+        REFUSED(clv_graph_status(graph, &err));                                                                        \
+    } while (0)
+
+static void test_builders(void **state)
+{
+    const clv_value far = {99};
+
+    (void)state;
+    FAILS_GRAPH(clv_graph_layout(graph, 2, NULL));
+    FAILS_GRAPH(clv_graph_push(graph, NULL));
+    FAILS_GRAPH(clv_graph_pop(graph));
+    FAILS_GRAPH(clv_input(graph, NULL, CLV_F32, 2, shape, NULL));
+    FAILS_GRAPH(clv_input(graph, "a", CLV_F32, 2, NULL, NULL));
+    FAILS_GRAPH(clv_state(graph, NULL, CLV_F32, 2, shape, NULL, (clv_init){0}));
+    FAILS_GRAPH(clv_state(graph, "a", CLV_F32, 2, NULL, NULL, (clv_init){0}));
+    FAILS_GRAPH(clv_assign(graph, far, x));
+    FAILS_GRAPH(clv_assign(graph, x, far));
+    FAILS_GRAPH(clv_output(graph, NULL, x, NULL));
+    FAILS_GRAPH(clv_output(graph, "a", far, NULL));
+    FAILS_GRAPH(clv_keep_in_place(graph, x, NULL));
+    FAILS_GRAPH(clv_keep_in_place(graph, far, "x"));
+    FAILS_GRAPH(clv_constrain(graph, x, NULL));
+    FAILS_GRAPH(clv_gradients(graph, x, CLV_NONE, NULL, 1, NULL));
+    FAILS_GRAPH(clv_einsum(graph, NULL, x, x));
+    FAILS_GRAPH(clv_fill(graph, CLV_F32, 2, NULL, 0));
+    FAILS_GRAPH(clv_reduce(graph, CLV_SUM, x, NULL, 1, false));
+    FAILS_GRAPH(clv_reshape(graph, x, 2, NULL));
+    FAILS_GRAPH(clv_transpose(graph, x, NULL));
+    FAILS_GRAPH(clv_slice(graph, x, NULL, shape));
+    FAILS_GRAPH(clv_slice(graph, x, shape, NULL));
+    FAILS_GRAPH(clv_pad(graph, x, NULL, shape));
+    FAILS_GRAPH(clv_pad(graph, x, shape, NULL));
+    FAILS_GRAPH(clv_concat(graph, NULL, 2, 0));
+    FAILS_GRAPH(clv_rope(graph, x, CLV_NONE, NULL));
+    FAILS_GRAPH(clv_graph_rules(graph, "no such"));
+    clv_named_layout(graph, NULL, 2, NULL);
+    clv_residual_layout(graph, NULL, 2);
+    clv_column_parallel_linear(graph, x, 4, NULL, &(clv_linear_options){0});
+    FAILS_GRAPH(clv_column_parallel_linear(graph, x, 4, &rules, NULL));
+    clv_row_parallel_linear(graph, x, 4, NULL, &(clv_linear_options){0});
+    FAILS_GRAPH(clv_row_parallel_linear(graph, x, 4, &rules, NULL));
+    clv_vocab_parallel_embedding(graph, x, 4, 4, CLV_F32, NULL, "a", (clv_init){0});
+    clv_learned_positions(graph, x, CLV_NONE, 4, NULL, "a", (clv_init){0});
+    FAILS_GRAPH(clv_learned_positions(graph, x, CLV_NONE, 4, &rules, NULL, (clv_init){0}));
+    clv_vocab_parallel_logits(graph, x, x, NULL);
+    clv_parallel_rms_norm(graph, x, NULL, "a", 1e-5);
+    FAILS_GRAPH(clv_parallel_rms_norm(graph, x, &rules, NULL, 1e-5));
+    clv_parallel_layer_norm(graph, x, NULL, "a", 1e-5, true);
+    FAILS_GRAPH(clv_parallel_layer_norm(graph, x, &rules, NULL, 1e-5, true));
+    clv_parallel_mlp(graph, x, NULL, &(clv_mlp_options){.ffn = 4});
+    FAILS_GRAPH(clv_parallel_mlp(graph, x, &rules, NULL));
+    clv_parallel_attention(graph, x, NULL, &(clv_self_attention_options){.heads = 2});
+    FAILS_GRAPH(clv_parallel_attention(graph, x, &rules, NULL));
+    clv_transformer_block(graph, x, NULL, &(clv_block_options){0});
+    FAILS_GRAPH(clv_transformer_block(graph, x, &rules, NULL));
+}
+
+/* No graph: no value, whatever the operands. */
+static void test_builders_without_a_graph(void **state)
+{
+    clv_value out[2] = {x, x};
+    const clv_block_options block = clv_block_defaults(CLV_BLOCK_GPT, 2, 2, 8);
+    const clv_attention_options attention = {0};
+    const clv_rope_options rope = {.theta = 1e4};
+
+    (void)state;
+    clv_gradients(NULL, x, CLV_NONE, &x, 1, out);
+    NO_VALUE(clv_constrain(NULL, x, &layout));
+    NO_VALUE(clv_einsum(NULL, "ab,bc->ac", x, x));
+    NO_VALUE(clv_map(NULL, CLV_EXP, x));
+    NO_VALUE(clv_combine(NULL, (clv_binary)0, x, x));
+    NO_VALUE(clv_add(NULL, x, x));
+    NO_VALUE(clv_sub(NULL, x, x));
+    NO_VALUE(clv_mul(NULL, x, x));
+    NO_VALUE(clv_div(NULL, x, x));
+    NO_VALUE(clv_where(NULL, x, x, x));
+    NO_VALUE(clv_scale(NULL, x, 2));
+    NO_VALUE(clv_cast(NULL, x, CLV_F64));
+    NO_VALUE(clv_fill(NULL, CLV_F32, 2, shape, 0));
+    NO_VALUE(clv_iota(NULL, 4, CLV_NONE));
+    NO_VALUE(clv_equal(NULL, x, x));
+    NO_VALUE(clv_bias_gelu(NULL, x, x, CLV_EXP));
+    NO_VALUE(clv_gated(NULL, x, CLV_EXP));
+    NO_VALUE(clv_reduce(NULL, CLV_SUM, x, &(int){0}, 1, false));
+    NO_VALUE(clv_reshape(NULL, x, 2, shape));
+    NO_VALUE(clv_transpose(NULL, x, (int[]){1, 0}));
+    NO_VALUE(clv_slice(NULL, x, shape, shape));
+    NO_VALUE(clv_pad(NULL, x, shape, shape));
+    NO_VALUE(clv_concat(NULL, (clv_value[]){x, x}, 2, 0));
+    NO_VALUE(clv_embedding(NULL, x, x));
+    NO_VALUE(clv_rms_norm(NULL, x, x, 1e-5));
+    NO_VALUE(clv_layer_norm(NULL, x, x, x, 1e-5));
+    NO_VALUE(clv_attention(NULL, x, x, &attention));
+    NO_VALUE(clv_rope(NULL, x, CLV_NONE, &rope));
+    NO_VALUE(clv_cache_update(NULL, x, x, x));
+    NO_VALUE(clv_softmax(NULL, x));
+    NO_VALUE(clv_cross_entropy(NULL, x, x, -1));
+    NO_VALUE(clv_count_labels(NULL, x, -1, CLV_F32));
+    NO_VALUE(clv_dropout(NULL, x, 0.5, clv_key_seed(1), x));
+    clv_adamw(NULL, x, x, x, x, &(clv_adamw_options){0});
+    NOTHING(clv_graph_rules(NULL, "megatron").n);
+    NOTHING(clv_named_layout(NULL, &rules, 2, NULL).rank != 2);
+    NOTHING(clv_residual_layout(NULL, &rules, 2).rank != 2);
+    NO_VALUE(clv_column_parallel_linear(NULL, x, 4, &rules, &(clv_linear_options){0}));
+    NO_VALUE(clv_row_parallel_linear(NULL, x, 4, &rules, &(clv_linear_options){0}));
+    NO_VALUE(clv_vocab_parallel_embedding(NULL, x, 4, 4, CLV_F32, &rules, "a", (clv_init){0}));
+    NO_VALUE(clv_learned_positions(NULL, x, CLV_NONE, 4, &rules, "a", (clv_init){0}));
+    NO_VALUE(clv_vocab_parallel_logits(NULL, x, x, &rules));
+    NO_VALUE(clv_vocab_parallel_cross_entropy(NULL, x, x, -1));
+    NO_VALUE(clv_parallel_rms_norm(NULL, x, &rules, "a", 1e-5));
+    NO_VALUE(clv_parallel_layer_norm(NULL, x, &rules, "a", 1e-5, true));
+    NO_VALUE(clv_parallel_mlp(NULL, x, &rules, &(clv_mlp_options){.ffn = 4}));
+    NO_VALUE(clv_parallel_attention(NULL, x, &rules, &(clv_self_attention_options){.heads = 2}));
+    NO_VALUE(clv_transformer_block(NULL, x, &rules, &block));
+}
+
+static void test_rules(void **state)
+{
+    static const clv_logical_axis names[2] = {0};
+    clv_axis_rules out;
+    clv_layout at;
+
+    (void)state;
+    NOTHING(strcmp(clv_logical_axis_name((clv_logical_axis)-1), "unknown"));
+    REFUSED(clv_axis_rules_preset(NULL, "dp", &mesh, &err));
+    REFUSED(clv_axis_rules_preset(&out, "dp", NULL, &err));
+    REFUSED(clv_axis_rules_parse(NULL, "{}", 2, &mesh, "here", &err));
+    REFUSED(clv_axis_rules_parse(&out, NULL, 2, &mesh, "here", &err));
+    REFUSED(clv_axis_rules_parse(&out, "{}", 2, NULL, "here", &err));
+    REFUSED(clv_axis_rules_parse(&out, "{}", 2, &mesh, NULL, &err));
+    REFUSED(clv_axis_rules_read(NULL, "x", &mesh, &err));
+    REFUSED(clv_axis_rules_read(&out, NULL, &mesh, &err));
+    REFUSED(clv_axis_rules_read(&out, "x", NULL, &err));
+    NOTHING(clv_axis_rules_without(NULL, (clv_logical_axis)0).n);
+    REFUSED(clv_axis_rules_layout(NULL, &rules, &mesh, 2, names, &err));
+    REFUSED(clv_axis_rules_layout(&at, &rules, NULL, 2, names, &err));
+    REFUSED(clv_axis_rules_layout(&at, &rules, &mesh, 2, NULL, &err));
+    REFUSED(clv_axis_rules_optimizer_layout(NULL, &rules, &mesh, &layout, shape, &err));
+    REFUSED(clv_axis_rules_optimizer_layout(&at, &rules, NULL, &layout, shape, &err));
+    REFUSED(clv_axis_rules_optimizer_layout(&at, &rules, &mesh, NULL, shape, &err));
+    REFUSED(clv_axis_rules_optimizer_layout(&at, &rules, &mesh, &layout, NULL, &err));
+}
+
+static clv_program *compiled(void)
+{
+    clv_program *program;
+
+    clv_output(graph, "y", clv_scale(graph, x, 2), NULL);
+    assert_int_equal(clv_compile(&program, graph, NULL, NULL), CLV_OK);
+    return program;
+}
+
+static void test_programs(void **state)
+{
+    clv_program *program = compiled(), *out;
+    char text[8] = "x";
+
+    (void)state;
+    REFUSED(clv_compile(NULL, graph, NULL, &err));
+    REFUSED(clv_compile(&out, NULL, NULL, &err));
+    clv_program_free(NULL);
+    NOTHING(clv_program_n_collectives(NULL));
+    NOTHING(clv_program_collective(NULL, 0).kind);
+    NOTHING(clv_program_collective(program, 9).kind);
+    NOTHING(clv_program_n_considered(NULL));
+    NOTHING(clv_program_considered(NULL, 0).op);
+    NOTHING(clv_program_considered(program, 9).op);
+    assert_string_equal(clv_verdict_name((clv_verdict)-1), "unknown");
+    NOTHING(clv_program_region_bytes(NULL));
+    NOTHING(clv_program_memory(NULL).total);
+    NOTHING(clv_program_n_instructions(NULL));
+    NOTHING(clv_program_mesh(NULL));
+    NOTHING(clv_program_print(text, sizeof text, NULL));
+    assert_string_equal(text, "");
+    NOTHING(clv_program_print(NULL, 0, program) == 0);
+    clv_program_free(program);
+}
+
+static void test_sessions(void **state)
+{
+    clv_program *program = compiled();
+    clv_session *session, *out;
+    float in[16] = {0};
+    const clv_binding good = {"x", in}, nameless = {NULL, in}, empty = {"x", NULL}, no_output = {"y", NULL};
+
+    (void)state;
+    REFUSED(clv_session_new(NULL, &mesh, NULL, &err));
+    REFUSED(clv_session_new(&out, NULL, NULL, &err));
+    REFUSED(clv_session_new(&out, &mesh, &(clv_session_options){.timeout_ms = -1}, &err));
+    assert_int_equal(clv_session_new(&session, &mesh, NULL, NULL), CLV_OK);
+    clv_session_free(NULL);
+    REFUSED(clv_session_load(NULL, program, &err));
+    REFUSED(clv_session_load(session, NULL, &err));
+    clv_session_unload(NULL, program);
+    clv_session_unload(session, NULL);
+    REFUSED(clv_session_run(NULL, program, &good, 1, NULL, 0, &err));
+    REFUSED(clv_session_run(session, NULL, &good, 1, NULL, 0, &err));
+    REFUSED(clv_session_run(session, program, NULL, 1, NULL, 0, &err));
+    REFUSED(clv_session_run(session, program, &good, 1, NULL, 1, &err));
+    REFUSED(clv_session_run(session, program, &good, -1, NULL, 0, &err));
+    REFUSED(clv_session_run(session, program, &nameless, 1, NULL, 0, &err));
+    REFUSED(clv_session_run(session, program, &empty, 1, NULL, 0, &err));
+    REFUSED(clv_session_run(session, program, &good, 1, &no_output, 1, &err));
+    NOTHING(clv_session_state(NULL, 0).name);
+    NOTHING(clv_session_state(session, -1).name);
+    REFUSED(clv_session_read(NULL, "x", NULL, in, &err));
+    REFUSED(clv_session_read(session, NULL, NULL, in, &err));
+    REFUSED(clv_session_read(session, "x", NULL, NULL, &err));
+    REFUSED(clv_session_write(NULL, "x", NULL, in, &err));
+    REFUSED(clv_session_write(session, NULL, NULL, in, &err));
+    REFUSED(clv_session_write(session, "x", NULL, NULL, &err));
+    NOTHING(clv_session_instruction_seconds(NULL, program, 0) != 0);
+    NOTHING(clv_session_instruction_seconds(session, NULL, 0) != 0);
+    NOTHING(clv_session_rank_bytes(NULL));
+    NOTHING(clv_session_take_stats(NULL).runs);
+    assert_int_equal(clv_session_run(session, program, &good, 1, NULL, 0, NULL),
+                     CLV_OK); /* none of this was a failed run */
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
+/* Threads do not survive fork: a child gets an error at once, and can free what it has. */
+static void test_session_after_fork(void **state)
+{
+    clv_program *program = compiled();
+    clv_session *session;
+    float in[16] = {0};
+    const clv_binding good = {"x", in};
+    int status;
+
+    (void)state;
+    assert_int_equal(clv_session_new(&session, &mesh, NULL, NULL), CLV_OK);
+    assert_int_equal(clv_session_run(session, program, &good, 1, NULL, 0, NULL), CLV_OK);
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(20);
+        err = (clv_error){0};
+        clv_status run = clv_session_run(session, program, &good, 1, NULL, 0, &err);
+        clv_session_free(session);
+        _exit(run == CLV_EINVAL && strstr(err.message, "fork") != NULL ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    assert_int_equal(clv_session_run(session, program, &good, 1, NULL, 0, NULL), CLV_OK);
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
+/* ---- all of them ---- */
+
+static char *content(const char *folder, const char *name)
+{
+    static char text[1 << 18];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    char path[1024];
+
+    snprintf(path, sizeof path, "%s/%s/%s", source ? source : ".", folder, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    assert_true(n < sizeof text - 1);
+    text[n] = '\0';
+    fclose(f);
+    return strdup(text);
+}
+
+/* Every CLV_API function of a header is called here. */
+static int check_header(const char *header, const char *here)
+{
+    int n = 0;
+
+    for (const char *at = header; (at = strstr(at, "\nCLV_API ")) != NULL; n++) {
+        const char *end = strchr(at, '('), *name = end;
+        char call[128];
+        assert_non_null(end);
+        while (isalnum((unsigned char)name[-1]) || name[-1] == '_')
+            name--;
+        snprintf(call, sizeof call, "%.*s(", (int)(end - name), name);
+        if (strstr(here, call) == NULL)
+            fail_msg("%s) is not called", call);
+        at = end;
+    }
+    return n;
+}
+
+static void test_every_function_is_called(void **state)
+{
+    static const char *const headers[] = {"dtype.h",   "graph.h", "layout.h", "mesh.h",    "nn.h",
+                                          "program.h", "rng.h",   "rules.h",  "session.h", "status.h"};
+    char *here = content("tests", "test_edges.c");
+    const char *source = getenv("CLV_SOURCE_DIR");
+    char folder[1024];
+    int n = 0, files = 0;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
+        char *header = content("include/cleave", headers[i]);
+        n += check_header(header, here);
+        free(header);
+    }
+    free(here);
+    assert_true(n > 100);
+    snprintf(folder, sizeof folder, "%s/include/cleave", source ? source : ".");
+    DIR *dir = opendir(folder);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
+        files += entry->d_name[0] != '.';
+    closedir(dir);
+    assert_int_equal(files, sizeof headers / sizeof *headers);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+#define EDGE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
+        EDGE(test_statuses_and_dtypes),
+        EDGE(test_random_numbers),
+        EDGE(test_meshes),
+        EDGE(test_layouts),
+        EDGE(test_graphs),
+        EDGE(test_builders),
+        EDGE(test_rules),
+        EDGE(test_programs),
+        EDGE(test_builders_without_a_graph),
+        EDGE(test_sessions),
+        EDGE(test_session_after_fork),
+#undef EDGE
+        cmocka_unit_test(test_every_function_is_called),
+    };
+
+    return cmocka_run_group_tests_name("edges", tests, NULL, NULL);
+}
