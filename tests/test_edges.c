@@ -80,6 +80,7 @@ static void test_statuses_and_dtypes(void **state)
     NOTHING(clv_dtype_is_float((clv_dtype)99));
     REFUSED(clv_dtype_parse(NULL, "f32", &err));
     REFUSED(clv_dtype_parse(&dtype, NULL, &err));
+    REFUSED(clv_shape_check(NULL, 2, CLV_F32, &err));
     NOTHING(clv_dtype_load(CLV_F64, NULL, 0) != 0);
     NOTHING(clv_dtype_load((clv_dtype)99, &one, 0) != 0);
     clv_dtype_store(CLV_F64, NULL, 0, 1);

@@ -167,6 +167,7 @@ void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, 
 
 clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_error *err)
 {
+    CLV_TRY(clv_require(shape || rank <= 0, "clv_shape_check", "a shape", err));
     int64_t bytes = (int64_t)clv_dtype_size(dtype);
     for (int d = 0; d < rank; d++) {
         if (shape[d] < 0)
