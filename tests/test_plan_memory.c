@@ -60,14 +60,14 @@ static clv_program *compile(const shape *z, const char *mesh_text, const char *p
 
 /* ---- plans by hand ---- */
 
-enum { UNIT = CLV_BUFFER_ALIGN };
+enum { UNIT = CLV_BUFFER_ALIGN, MOST_USES = 24 };
 
 /* A program of nothing but buffers, each of so many units and used by two instructions. */
 typedef struct made_up {
     clv_program program;
-    clv_buffer buffer[8];
-    clv_instruction instruction[8];
-    clv_op op[8];
+    clv_buffer buffer[MOST_USES];
+    clv_instruction instruction[MOST_USES];
+    clv_op op[MOST_USES];
 } made_up;
 
 typedef struct use {
@@ -126,6 +126,38 @@ static void test_placing(void **state)
     program->most_by_size = 6;
     must(clv_program_plan_memory(program, &err), &err);
     assert_int_equal(program->buffers[1].offset, 4 * UNIT);
+}
+
+static int any_below(uint32_t *seed, int n)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (int)((*seed >> 8) % (uint32_t)n);
+}
+
+/* Whatever is used when, nothing overlaps what lives at the same time. */
+static void test_placing_anything(void **state)
+{
+    uint32_t seed = 1;
+    (void)state;
+    for (int round = 0; round < 4000; round++) {
+        use uses[MOST_USES];
+        int makes[MOST_USES] = {0}, reads[MOST_USES] = {0}, n = 0;
+        while (n < MOST_USES) {
+            use u = {1 + any_below(&seed, 9), any_below(&seed, MOST_USES), 0};
+            u.last = u.first + any_below(&seed, any_below(&seed, 4) ? 4 : MOST_USES);
+            if (u.last < MOST_USES && makes[u.first] < CLV_MAX_OUT && reads[u.last] < CLV_MAX_IN) {
+                makes[u.first]++;
+                reads[u.last]++;
+                uses[n++] = u;
+            }
+        }
+        made_up m;
+        clv_error err = {0};
+        clv_program *program = make_up(&m, uses, n, MOST_USES);
+        program->most_by_size = round % 2 ? -1 : 0;
+        must(clv_program_plan_memory(program, &err), &err);
+        must(clv_program_check(program, &err), &err);
+    }
 }
 
 static void refused(const clv_program *program, const char *part)
@@ -304,6 +336,7 @@ static void test_activation_formula(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_placing),
+                                       cmocka_unit_test(test_placing_anything),
                                        cmocka_unit_test(test_corrupt_plans),
                                        cmocka_unit_test(test_operands_read_twice),
                                        cmocka_unit_test(test_session_takes_what_is_planned),
