@@ -423,7 +423,9 @@ static void test_nonfinite(void **state)
     cli_expect(1, "the loss of token 1 is nan; it begins at rank 0, normalize: state 'final_norm.weight' is nan",
                "score -m {d}/llama_nan --input {g}/scores/text.txt -c 12 --stride 5");
     cli_expect(0, "perplexity", "score -m {d}/llama_nan --input {g}/scores/text.txt --allow-nonfinite");
-    cli_expect(1, "the logit of token 0 is nan", "generate -m {d}/llama_nan -p 't1 t2' -n 3");
+    cli_expect(1, "the logit of token 0 is nan; it begins at rank 0, normalize: state 'final_norm.weight' is nan",
+               "generate -m {d}/llama_nan -p 't1 t2' -n 3");
+    cli_expect(1, "the logit of token 0 is nan; it begins at rank ", "generate -m {d}/llama_nan -p 't1 t2' -n 3 -tp 2");
 }
 
 static int tear_down(void **state)

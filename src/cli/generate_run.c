@@ -69,13 +69,23 @@ static bool ends_text(const clv_model *model, int64_t token)
     return ends;
 }
 
+/* Logits that no token can be drawn from: where they begin is said, too. */
+static clv_status sample(clv_generator *g, int64_t index, const clv_sampling *sampling, int64_t *token, clv_error *err)
+{
+    clv_error bad = {0}, why = {0};
+    clv_status status = clv_generator_sample(g, index, sampling, token, &bad);
+    if (status == CLV_ENONFINITE && clv_generator_find_nonfinite(g, &why) == CLV_ENONFINITE)
+        return clv_fail(err, status, "%.160s; it begins at %.320s", bad.message, why.message);
+    return status == CLV_OK ? CLV_OK : clv_fail(err, status, "%s", bad.message);
+}
+
 /* The next token of a sequence; it is fed where more are to come. */
 static clv_status advance(track *t, clv_generator *g, int64_t index, const clv_generate_how *how, clv_error *err)
 {
     int64_t token;
     clv_sampling sampling = how->sampling;
     sampling.sequence = t->to->number;
-    CLV_TRY(clv_generator_sample(g, index, &sampling, &token, err));
+    CLV_TRY(sample(g, index, &sampling, &token, err));
     t->to->n_made++;
     bool ends = ends_text(how->model, token), full = clv_generator_room(g, index) == 0;
     CLV_TRY(show(t, how, &token, ends ? 0 : 1, ends || full || t->to->n_made == how->n, err));

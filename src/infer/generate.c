@@ -18,6 +18,7 @@ typedef struct sequence {
 struct clv_generator {
     const clv_model *model;
     clv_generator_options options;
+    clv_checkpoint *weights;
     clv_mesh mesh;
     clv_session *session;
     clv_program *program[N_PROGRAMS]; /* of 2^i tokens a sequence; made when first needed */
@@ -62,7 +63,17 @@ static clv_status make_room(clv_generator *g, clv_error *err)
     return made ? CLV_OK : clv_fail_memory(err, "logits and tokens", batch * (vocab * sizeof *g->logits + context));
 }
 
-static clv_status set_up(clv_generator *g, clv_checkpoint *weights, clv_error *err)
+static clv_status open_session(clv_generator *g, bool find_nonfinite, clv_error *err)
+{
+    clv_session_options options = {.threads_per_rank = g->options.threads_per_rank,
+                                   .source = clv_checkpoint_source,
+                                   .source_arg = g->weights,
+                                   .check = g->options.check,
+                                   .find_nonfinite = find_nonfinite};
+    return clv_session_new(&g->session, &g->mesh, &options, err);
+}
+
+static clv_status set_up(clv_generator *g, clv_error *err)
 {
     int64_t most = g->model->max_positions;
     if (g->model->headless)
@@ -73,11 +84,7 @@ static clv_status set_up(clv_generator *g, clv_checkpoint *weights, clv_error *e
         return clv_fail(err, CLV_EINVAL, "a context of %lld; the model takes 1 to %lld positions",
                         (long long)g->options.context, (long long)most);
     CLV_TRY(make_room(g, err));
-    clv_session_options session = {.threads_per_rank = g->options.threads_per_rank,
-                                   .source = clv_checkpoint_source,
-                                   .source_arg = weights,
-                                   .check = g->options.check};
-    CLV_TRY(clv_session_new(&g->session, &g->mesh, &session, err));
+    CLV_TRY(open_session(g, false, err));
     return compile(g, 0, err);
 }
 
@@ -89,8 +96,9 @@ clv_status clv_generator_new(clv_generator **out, const clv_model *model, clv_ch
         return clv_fail_memory(err, "a generator", sizeof *g);
     g->model = model;
     g->options = *options;
+    g->weights = weights;
     g->mesh = *mesh;
-    clv_status status = set_up(g, weights, err);
+    clv_status status = set_up(g, err);
     if (status != CLV_OK) {
         clv_generator_free(g);
         return status;
@@ -179,6 +187,16 @@ clv_status clv_generator_run(clv_generator *g, clv_error *err)
         CLV_TRY(run_chunk(g, power, err));
     clv_dtype_convert(CLV_F32, g->logits, g->options.dtype, g->raw, g->options.batch * g->model->vocab);
     return CLV_OK;
+}
+
+clv_status clv_generator_find_nonfinite(clv_generator *g, clv_error *err)
+{
+    clv_session_free(g->session);
+    g->session = NULL;
+    CLV_TRY(open_session(g, true, err));
+    for (int64_t b = 0; b < g->options.batch; b++)
+        g->sequences[b].done = 0;
+    return clv_generator_run(g, err);
 }
 
 const float *clv_generator_logits(const clv_generator *g, int64_t index)

@@ -32,6 +32,9 @@ clv_status clv_generator_feed(clv_generator *generator, int64_t sequence, const 
                               clv_error *err);
 /* Computes what was fed; every sequence has at least one token. */
 clv_status clv_generator_run(clv_generator *generator, clv_error *err);
+/* Computes all that was fed once more, to find the first instruction whose result is not finite: CLV_ENONFINITE names it. Reads
+ * the weights again. */
+clv_status clv_generator_find_nonfinite(clv_generator *generator, clv_error *err);
 /* [V] of a sequence's last token, borrowed until the next run. */
 const float *clv_generator_logits(const clv_generator *generator, int64_t sequence);
 /* Chooses the token after it. */
