@@ -26,7 +26,7 @@ if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
     need_header xxhash.h libxxhash-dev
 fi
 case "${1:-}" in
-lint) need_command clang-format clang-format ;;
+lint) need_command clang-format clang-format; need_command clang clang ;;
 fuzz) need_command clang clang; ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer* >/dev/null 2>&1 || missing+=(libclang-rt-14-dev) ;;
 tidy) need_command clang-format clang-format; need_command clang-tidy clang-tidy ;;
 esac

@@ -233,7 +233,7 @@ static clv_program *compile(const clv_model *model, const plan *p)
 {
     clv_error err = {0};
     clv_mesh mesh;
-    clv_graph *graph;
+    clv_graph *graph = NULL;
     clv_program *program;
     clv_model_build build = {.batch = p->batch, .seq = p->seq, .dtype = p->dtype};
     bool trains = p->pass == TRAIN || p->pass == REGATHER;
