@@ -53,6 +53,16 @@ static bool passes_through(const clv_problem *p, int i)
     return p->rule.passes_max || (p->rule.linear >> i & 1u);
 }
 
+/* 0 for what does not cut the tensor. What spills from one factor to another has to do with both. */
+static uint8_t way_of_choice(const clv_rule *rule, const clv_dim_factors *dims, int rank, int choice)
+{
+    if (choice < 0)
+        return 0;
+    int spill = rule->factor[choice].spill;
+    bool cuts = clv_split_dim_of(dims, rank, choice) >= 0 || (spill >= 0 && clv_split_dim_of(dims, rank, spill) >= 0);
+    return (uint8_t)(cuts ? choice + 1 : 0);
+}
+
 static void read_choices(clv_bound_term *term, const clv_space *space, const clv_dim_factors *dims, int rank)
 {
     const clv_rule *rule = &space->problem->rule;
@@ -60,6 +70,7 @@ static void read_choices(clv_bound_term *term, const clv_space *space, const clv
         int d = dim_of_choice(rule, dims, rank, c);
         bool sums = term->result && (c == CLV_CHOICE_PARTIAL || (c >= 0 && d == CUTS_NOTHING));
         term->cuts[c + 2] = (int8_t)(sums ? MAKES_PARTIAL : d);
+        term->way[c + 2] = way_of_choice(rule, dims, rank, c);
     }
     for (int a = 0; a < space->n_atoms; a++)
         for (int i = 0; i < space->n_choices[a]; i++) {
@@ -100,12 +111,14 @@ clv_status clv_bound_make(clv_bound *out, const clv_space *space, clv_error *err
         if (p->wanted[o])
             read_layout(&out->layouts[n++], &p->target[o], &p->out[o], space);
     }
+    clv_counts_make(&out->counts, p->rule.n_factors + 1, (int)n);
     return CLV_OK;
 }
 
 void clv_bound_free(clv_bound *bound)
 {
     free(bound->layouts);
+    clv_counts_free(&bound->counts);
 }
 
 /* ---- bytes ---- */
@@ -155,9 +168,44 @@ static double least_bytes(const tally *t, const clv_bound_layout *layout, const 
     return part * (t->reduced - 1) + (missing > least ? missing : least);
 }
 
-static double missing_bytes(const clv_problem *p, const clv_layout *to, const clv_layout *from, const clv_type *type)
+/* Elements that the neediest rank lacks of operand's layout `to`, coming from layout k at hand, or of where a result is wanted.
+ * 0 if the assignment has no layouts. */
+static int64_t count_missing(const clv_space *space, const clv_bound_term *term, int k, const int8_t *choice)
 {
-    return (double)(clv_layout_missing_elems(to, from, p->mesh, type->shape) * (int64_t)clv_dtype_size(type->dtype));
+    const clv_problem *p = space->problem;
+    clv_splits splits;
+    clv_layout made;
+    int i = term->id;
+    if (!clv_splits_make(&splits, p, &space->context, space->atom, choice, space->n_atoms))
+        return 0;
+    if (term->result)
+        return clv_split_result(&made, p, &splits, i)
+                   ? clv_layout_missing_elems(&p->target[i], &made, p->mesh, p->out[i].shape)
+                   : 0;
+    return clv_split_operand(&made, p, &splits, i)
+               ? clv_layout_missing_elems(&made, p->available[i][k], p->mesh, p->in[i].shape)
+               : 0;
+}
+
+static double missing_bytes(clv_bound *b, const clv_bound_term *term, int k, const int8_t *choice, const clv_type *type)
+{
+    uint8_t way[CLV_MAX_ATOMS];
+    int n = b->space->n_atoms;
+    for (int a = 0; a < n; a++)
+        way[a] = term->way[choice[a] + 2];
+    int64_t *known = n > 0 ? clv_counts_at(&b->counts, term->first + k, way, n) : NULL;
+    int64_t count = known && *known ? *known - 1 : count_missing(b->space, term, k, choice);
+    if (known)
+        *known = count + 1;
+    return (double)(count * (int64_t)clv_dtype_size(type->dtype));
+}
+
+/* What a change of layout costs at the least. What no rank has under the old layout comes in no reduction: that is another
+ * collective. */
+static clv_price least_price(const clv_space *space, double bytes, bool reduces, bool lacks)
+{
+    int moves = bytes > 0 ? (reduces && lacks ? 2 : 1) : 0;
+    return (clv_price){.bytes = bytes, .moves = moves, .seconds = clv_cost_step(space->problem->cost, bytes, moves)};
 }
 
 static tally operand_tally(const clv_space *space, const clv_bound_term *term, const clv_bound_layout *at,
@@ -185,22 +233,24 @@ static tally operand_tally(const clv_space *space, const clv_bound_term *term, c
     return t;
 }
 
-static double operand_bytes(const clv_bound *b, const clv_bound_term *term, const int8_t *choice, int n,
-                            const clv_strategy *s)
+static clv_price operand_price(clv_bound *b, const clv_bound_term *term, const int8_t *choice, int n, bool counted)
 {
-    const clv_problem *p = b->space->problem;
-    const clv_type *type = &p->in[term->id];
+    const clv_type *type = &b->space->problem->in[term->id];
     double least = 0;
+    bool reduces = true, lacks = true;
     for (int k = 0; k < term->n && (k == 0 || least > 0); k++) {
         const clv_bound_layout *at = &b->layouts[term->first + k];
         tally t = operand_tally(b->space, term, at, choice, n);
-        double bytes = least_bytes(&t, at, type, b->ranks, 0);
-        if (s && (k == 0 || bytes < least))
-            bytes = least_bytes(&t, at, type, b->ranks,
-                                missing_bytes(p, &s->in[term->id], p->available[term->id][k], type));
+        double bytes = least_bytes(&t, at, type, b->ranks, 0), missing = 0;
+        if (counted && (k == 0 || bytes < least)) {
+            missing = missing_bytes(b, term, k, choice, type);
+            bytes = least_bytes(&t, at, type, b->ranks, missing);
+        }
+        reduces = reduces && t.reduced > 1;
+        lacks = lacks && missing > 0;
         least = k == 0 || bytes < least ? bytes : least;
     }
-    return least;
+    return least_price(b->space, least, reduces, lacks);
 }
 
 /* `to`: where the result is wanted; NULL: as it comes, but reduced. */
@@ -227,24 +277,40 @@ static tally result_tally(const clv_space *space, const clv_bound_term *term, co
     return t;
 }
 
-static double result_bytes(const clv_bound *b, const clv_bound_term *term, const int8_t *choice, int n,
-                           const clv_strategy *s)
+/* Whether a result is partial, as far as single choices tell. */
+static bool may_be_partial(const clv_space *space, const clv_bound_term *term, const int8_t *choice)
+{
+    for (int a = 0; a < space->n_atoms; a++) {
+        int cuts = term->cuts[choice[a] + 2];
+        if (cuts == MAKES_PARTIAL || cuts == CUTS_UNKNOWN)
+            return true;
+    }
+    return false;
+}
+
+static clv_price result_price(clv_bound *b, const clv_bound_term *term, const int8_t *choice, int n, bool counted)
 {
     const clv_problem *p = b->space->problem;
     const clv_type *type = &p->out[term->id];
     const clv_bound_layout *to = term->n > 0 ? &b->layouts[term->first] : NULL;
     tally t = result_tally(b->space, term, to, choice, n);
-    double missing = s && to ? missing_bytes(p, &p->target[term->id], &s->out[term->id], type) : 0;
-    bool shared = !s || clv_layout_is_partial(&s->out[term->id]);
-    return least_bytes(&t, to, type, b->ranks, missing) / (shared ? p->fan_in[term->id] : 1);
+    double missing = counted && to ? missing_bytes(b, term, 0, choice, type) : 0;
+    bool shared = !counted || may_be_partial(b->space, term, choice);
+    double bytes = least_bytes(&t, to, type, b->ranks, missing) / (shared ? p->fan_in[term->id] : 1);
+    return least_price(b->space, bytes, t.reduced > 1, missing > 0);
 }
 
-clv_price clv_bound_change(const clv_bound *b, int term, const int8_t *choice, int n, const clv_strategy *s)
+clv_price clv_bound_change(clv_bound *b, int term, const int8_t *choice, int n)
 {
     const clv_bound_term *t = &b->term[term];
-    double bytes = t->result ? result_bytes(b, t, choice, n, s) : operand_bytes(b, t, choice, n, s);
-    return (clv_price){
-        .bytes = bytes, .moves = bytes > 0, .seconds = clv_cost_step(b->space->problem->cost, bytes, bytes > 0)};
+    return t->result ? result_price(b, t, choice, n, false) : operand_price(b, t, choice, n, false);
+}
+
+clv_price clv_bound_counted(clv_bound *b, int term, const int8_t *choice)
+{
+    const clv_bound_term *t = &b->term[term];
+    int n = b->space->n_atoms;
+    return t->result ? result_price(b, t, choice, n, true) : operand_price(b, t, choice, n, true);
 }
 
 /* ---- work ---- */

@@ -8,6 +8,7 @@
 #ifndef CLEAVE_PARTITION_BOUND_H
 #define CLEAVE_PARTITION_BOUND_H
 
+#include "partition/counts.h"
 #include "partition/search.h"
 
 /* A layout that a tensor has, or is wanted in, whatever the assignment. */
@@ -25,6 +26,7 @@ typedef struct clv_bound_term {
     int id;                           /* which operand or result */
     int first, n;                     /* its layouts: the cheapest counts; a result that is wanted nowhere has none */
     int8_t cuts[CLV_MAX_FACTORS + 2]; /* by choice + 2: the dimension that it cuts */
+    uint8_t way[CLV_MAX_FACTORS + 2]; /* by choice + 2: equal for those that cut the tensor alike */
     uint32_t may_cut, may_pass;       /* bit a: atom a may cut the tensor; may leave it partial */
 } clv_bound_term;
 
@@ -34,14 +36,16 @@ typedef struct clv_bound {
     int n_terms;
     clv_bound_term term[CLV_MAX_IN + CLV_MAX_OUT];
     clv_bound_layout *layouts;
+    clv_counts counts; /* of missing elements, by the layout that they are, or are to be, brought from or to */
 } clv_bound;
 
 clv_status clv_bound_make(clv_bound *out, const clv_space *space, clv_error *err);
 void clv_bound_free(clv_bound *bound);
 
-/* The least that assignments which begin with choice[0 .. n) cost: work, and what a term moves. s: all are decided, and these are
- * the layouts, by which bytes are known better; NULL: not yet. */
+/* The least that assignments which begin with choice[0 .. n) cost: work, and what a term moves. */
 clv_price clv_bound_work(const clv_bound *bound, const int8_t *choice, int n);
-clv_price clv_bound_change(const clv_bound *bound, int term, const int8_t *choice, int n, const clv_strategy *s);
+clv_price clv_bound_change(clv_bound *bound, int term, const int8_t *choice, int n);
+/* All atoms are decided: better, by counting the elements that the neediest rank lacks. */
+clv_price clv_bound_counted(clv_bound *bound, int term, const int8_t *choice);
 
 #endif

@@ -39,44 +39,43 @@ static void take_trial(search *s)
     memcpy(s->best_digit, s->digit, sizeof s->digit);
 }
 
-static clv_price least_price(const search *s, int n)
+static clv_price least_price(search *s, int n)
 {
     clv_price price = clv_bound_work(&s->bound, s->trial.choice, n);
     for (int t = 0; t < s->bound.n_terms; t++)
-        price = sum(price, clv_bound_change(&s->bound, t, s->trial.choice, n, NULL));
+        price = sum(price, clv_bound_change(&s->bound, t, s->trial.choice, n));
     return price;
 }
 
-/* Whether the trial may win that is priced up to term t, the other terms costing at least this. */
-static bool leaf_may_win(const search *s, const clv_price *least, int t)
+/* Whether the trial may win that costs this up to term t, and for the other terms at least that. */
+static bool leaf_may_win(const search *s, clv_price price, const clv_price *least, int t)
 {
-    clv_price price = clv_price_of(&s->trial);
     for (; t < s->bound.n_terms; t++)
         price = sum(price, least[t]);
     return may_win(s, &price, s->space->n_atoms);
 }
 
-/* All atoms are decided. Counts, and then plans, one change of layout after another, until it is clear that the trial does
- * not win. */
+/* All atoms are decided. Counts, lays out, and then plans, one change of layout after another, until it is clear that the
+ * trial does not win. */
 static clv_status price_leaf(search *s, clv_error *err)
 {
     const clv_problem *p = s->space->problem;
-    const clv_bound *bound = &s->bound;
-    clv_price least[CLV_MAX_IN + CLV_MAX_OUT];
-    if (!clv_strategy_lay_out(&s->trial, p, &s->space->context, s->space->keep))
-        return CLV_OK;
+    clv_bound *bound = &s->bound;
+    clv_price least[CLV_MAX_IN + CLV_MAX_OUT], work = clv_bound_work(bound, s->trial.choice, s->space->n_atoms);
     for (int t = 0; t < bound->n_terms; t++)
-        least[t] = clv_bound_change(bound, t, s->trial.choice, s->space->n_atoms, NULL);
-    for (int t = 0; leaf_may_win(s, least, 0) && t < bound->n_terms; t++)
-        least[t] = clv_bound_change(bound, t, s->trial.choice, s->space->n_atoms, &s->trial);
+        least[t] = clv_bound_change(bound, t, s->trial.choice, s->space->n_atoms);
+    for (int t = 0; leaf_may_win(s, work, least, 0) && t < bound->n_terms; t++)
+        least[t] = clv_bound_counted(bound, t, s->trial.choice);
+    if (!leaf_may_win(s, work, least, 0) || !clv_strategy_lay_out(&s->trial, p, &s->space->context, s->space->keep))
+        return CLV_OK;
     for (int t = 0; t < bound->n_terms; t++) {
-        if (!leaf_may_win(s, least, t))
+        if (!leaf_may_win(s, clv_price_of(&s->trial), least, t))
             return CLV_OK;
         int id = bound->term[t].id;
         CLV_TRY(bound->term[t].result ? clv_strategy_add_result(&s->trial, p, id, err)
                                       : clv_strategy_add_operand(&s->trial, p, id, err));
     }
-    if (leaf_may_win(s, least, bound->n_terms))
+    if (leaf_may_win(s, clv_price_of(&s->trial), least, bound->n_terms))
         take_trial(s);
     return CLV_OK;
 }
