@@ -351,6 +351,25 @@ static void test_the_same_results(void **state)
 }
 
 /* State is the caller's between runs, all else is not. */
+/* Kernels count on it, with guard bytes and without. */
+static void test_alignment(void **state)
+{
+    (void)state;
+    for (int check = 0; check < 2; check++) {
+        float sum;
+        clv_error err = {0};
+        clv_program *program = chain(2, true);
+        clv_session *session = new_session(program, check);
+        must(run(session, program, &sum, &err), &err);
+        for (int r = 0; r < RANKS; r++) {
+            assert_int_equal((uintptr_t)session->states[0].data[r] % CLV_BUFFER_ALIGN, 0);
+            assert_int_equal((uintptr_t)session->loaded[0]->region[r] % CLV_BUFFER_ALIGN, 0);
+        }
+        clv_session_free(session);
+        clv_program_free(program);
+    }
+}
+
 static void test_between_runs(void **state)
 {
     (void)state;
@@ -387,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_plans_that_take_over_too_early),
         cmocka_unit_test(test_plans_that_overlap),
         cmocka_unit_test(test_the_same_results),
+        cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_between_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
