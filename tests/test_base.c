@@ -1,4 +1,4 @@
-/* test_base.c - statuses, errors and arenas. */
+/* test_base.c - statuses, errors, arenas and clocks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/error.h"
 #include "base/printable.h"
+#include "base/wait.h"
 #include "cleave/status.h"
 
 static void status_has_a_name_and_text(void **state)
@@ -220,6 +221,14 @@ static void messages_are_printable(void **state)
     assert_string_equal(filled.message, "\\n");
 }
 
+static void clocks_agree(void **state)
+{
+    (void)state;
+    double before = 1e-9 * (double)clv_now_ns(), now = clv_now_seconds(), after = 1e-9 * (double)clv_now_ns();
+
+    assert_true(now > before - 1e-3 && now < after + 1e-3);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -234,6 +243,7 @@ int main(void)
         cmocka_unit_test(arena_refuses_what_overflows),
         cmocka_unit_test(arena_copies_and_formats),
         cmocka_unit_test(arena_arrays_grow),
+        cmocka_unit_test(clocks_agree),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

@@ -211,6 +211,27 @@ static void test_sharded_weight(void **state)
     clv_program_free(program);
 }
 
+/* An axis that no layout names cuts the work of a product that is worth a gather, where it may. */
+static void test_idle_axis(void **state)
+{
+    (void)state;
+    for (int idle = 0; idle < 2; idle++) {
+        clv_error err = {0};
+        clv_graph *graph = new_graph("x=4");
+        clv_layout whole = clv_graph_layout(graph, 2, "_,_");
+        clv_value a = clv_input(graph, "a", CLV_F32, 2, (int64_t[]){2048, 2048}, &whole);
+        clv_output(graph, "b", clv_einsum(graph, "ik,kj->ij", a, a), &whole);
+        clv_program *program;
+        must(clv_compile(&program, graph, &(clv_compile_options){.use_idle_axes = idle}, &err), &err);
+        clv_graph_free(graph);
+        int gathers = 0;
+        for (int i = 0; i < clv_program_n_collectives(program); i++)
+            gathers += strcmp(clv_program_collective(program, i).kind, "all_gather") == 0;
+        assert_int_equal(gathers, idle);
+        clv_program_free(program);
+    }
+}
+
 /* gather_output and input_is_parallel, each way. */
 static void test_linear_settings(void **state)
 {
@@ -277,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_data_parallel),
         cmocka_unit_test(test_sharded_weight),
         cmocka_unit_test(test_linear_settings),
+        cmocka_unit_test(test_idle_axis),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

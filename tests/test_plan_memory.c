@@ -126,6 +126,10 @@ static void test_placing(void **state)
     program->most_by_size = 6;
     must(clv_program_plan_memory(program, &err), &err);
     assert_int_equal(program->buffers[1].offset, 4 * UNIT);
+    static const use fits[] = {{4, 0, 5}, {2, 0, 1}, {2, 0, 5}, {2, 3, 5}};
+    program = make_up(&m, fits, 4, 6);
+    must(clv_program_plan_memory(program, &err), &err);
+    offsets_are(program, (int[]){0, 4, 6, 4}); /* the last into a gap of its very size */
 }
 
 static int any_below(uint32_t *seed, int n)

@@ -352,6 +352,28 @@ static void put_tensors(const char *name)
 }
 
 /* Every box of a 3x4x5 tensor holds the right elements, and reads no byte more than them. */
+/* Bytes of a tensor, none of its neighbours. */
+static void test_bytes(void **state)
+{
+    static const char header[] = "{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},"
+                                 "\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[4,8]}}";
+    clv_safetensors *f;
+    unsigned char bytes[8] = {0};
+
+    (void)state;
+    put_file("t", sizeof header - 1, header, sizeof header - 1, 8);
+    assert_int_equal(clv_safetensors_open(&f, path_of("t"), NULL), CLV_OK);
+    const clv_safetensor *a;
+    assert_int_equal(clv_safetensors_find(&a, f, "a", NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_read_bytes(a, 1, 3, bytes, NULL), CLV_OK);
+    assert_true(bytes[0] == 1 && bytes[2] == 3 && bytes[3] == 0);
+    assert_int_equal(clv_safetensors_read_bytes(a, 4, 0, bytes, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_read_bytes(a, 1, 4, bytes, NULL), CLV_ESHAPE);
+    assert_int_equal(clv_safetensors_read_bytes(a, 5, 0, bytes, NULL), CLV_ESHAPE);
+    assert_int_equal(clv_safetensors_read_bytes(a, 4, SIZE_MAX, bytes, NULL), CLV_ESHAPE);
+    clv_safetensors_close(f);
+}
+
 static void test_all_boxes(void **state)
 {
     clv_safetensors *f = NULL;
@@ -676,6 +698,7 @@ int main(void)
         cmocka_unit_test(test_accept),
         cmocka_unit_test(test_unsupported_dtype),
         cmocka_unit_test(test_unaligned),
+        cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_all_boxes),
         cmocka_unit_test(test_cut_while_open),
         cmocka_unit_test(test_incomplete),
