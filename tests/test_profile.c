@@ -190,6 +190,38 @@ static void test_efficiency(void **state)
     clv_graph_free(graph);
 }
 
+/* One rank goes by what was measured alone, if anything was; several by what was measured side by side. */
+static void test_whose_rates(void **state)
+{
+    static clv_profile p;
+    (void)state;
+    parse(&p, valid);
+    p.alone = p.busy;
+    p.alone.item[0].rate[0] *= 2;
+    p.alone.item[0].rate[1] *= 2;
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        clv_error err = {0};
+        clv_mesh mesh;
+        clv_graph *graph;
+        clv_program *program;
+        assert_int_equal(clv_mesh_parse(&mesh, ranks == 1 ? "x=1" : "x=2", &err), CLV_OK);
+        assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+        clv_layout layout = clv_graph_layout(graph, 1, "x");
+        clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64 * ranks}, &layout);
+        clv_output(graph, "y", clv_map(graph, CLV_TANH, x), &layout);
+        assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+        double work = clv_instruction_cost(program, 0).bytes;
+        double alone = work / clv_rate_at(&p.alone, "map", CLV_F32, work),
+               busy = work / clv_rate_at(&p.busy, "map", CLV_F32, work);
+        close_to(clv_predict_instruction(program, &p, 0), p.instruction_s + (ranks == 1 ? alone : busy));
+        clv_profile other = p;
+        other.alone.n = 0;
+        close_to(clv_predict_instruction(program, &other, 0), p.instruction_s + busy);
+        clv_program_free(program);
+        clv_graph_free(graph);
+    }
+}
+
 static void test_crowded(void **state)
 {
     static clv_profile p;
@@ -206,6 +238,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused),         cmocka_unit_test(test_rates),
                                        cmocka_unit_test(test_written_as_read), cmocka_unit_test(test_shipped),
                                        cmocka_unit_test(test_rings),           cmocka_unit_test(test_efficiency),
-                                       cmocka_unit_test(test_crowded)};
+                                       cmocka_unit_test(test_whose_rates),     cmocka_unit_test(test_crowded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
