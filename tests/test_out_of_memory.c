@@ -16,10 +16,13 @@
 #include "base/error.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
+#include "infer/generate.h"
 #include "io/folder.h"
 #include "io/tokenizer.h"
 #include "io/weights.h"
+#include "models/checkpoint.h"
 #include "models/model.h"
+#include "train/train.h"
 
 /* ---- the allocator ---- */
 
@@ -364,10 +367,34 @@ static void test_checkpoints(void **state)
     assert_int_equal(system(line), 0);
 }
 
+/* What is refused when it is half made leaves nothing, either. */
+static void test_refused(void **state)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_model model;
+    clv_checkpoint *weights;
+    clv_trainer *trainer;
+    clv_generator *generator;
+    (void)state;
+    assert_int_equal(clv_mesh_parse(&mesh, "model=1", &err), CLV_OK);
+    assert_int_equal(clv_model_read(&model, golden(), &err), CLV_OK);
+    assert_int_equal(clv_checkpoint_open(&weights, &model, golden(), NULL, &err), CLV_OK);
+    int64_t before = live;
+    clv_train_options training = {.model = model, .batch = 1, .seq = model.max_positions + 1};
+    assert_int_equal(clv_trainer_new(&trainer, &mesh, &training, NULL, &err), CLV_EINVAL);
+    assert_int_equal(live, before);
+    clv_generator_options generation = {.context = model.max_positions + 1};
+    err = (clv_error){0};
+    assert_int_equal(clv_generator_new(&generator, &model, weights, &mesh, &generation, &err), CLV_EINVAL);
+    assert_int_equal(live, before);
+    clv_checkpoint_close(weights);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile), cmocka_unit_test(test_session),
-                                       cmocka_unit_test(test_files), cmocka_unit_test(test_tokenizers),
-                                       cmocka_unit_test(test_checkpoints)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile),     cmocka_unit_test(test_session),
+                                       cmocka_unit_test(test_files),       cmocka_unit_test(test_tokenizers),
+                                       cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
