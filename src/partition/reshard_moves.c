@@ -228,11 +228,23 @@ static void finish(search *q, clv_step_kind kind)
 
 static void deepen(search *q, const clv_reshard_state *from, int64_t missing, int moves);
 
+/* Whether one moving step, with slices before or after it, may lead from s to `to`. */
+static bool may_end(const search *q, const clv_reshard_state *s)
+{
+    clv_reshard_state sliced = *s, sized = *s;
+    if (clv_reshard_local_bytes(q->problem, s) >= clv_reshard_local_bytes(q->problem, q->to) ||
+        name_step(q->problem, s, q->to) != CLV_STEP_EXCHANGE)
+        return true; /* it may hold all of `to` */
+    slice_toward(&sliced, q);
+    return name_step(q->problem, &sliced, q->to) != CLV_STEP_EXCHANGE ||
+           (slice_to_sizes(&sized, q) && name_step(q->problem, &sized, q->to) != CLV_STEP_EXCHANGE);
+}
+
 /* Tries base -> next, which must have no slack. */
 static void try_step(search *q, const clv_reshard_state *base, const clv_reshard_state *next, int64_t missing,
                      int moves)
 {
-    if (q->budget-- <= 0)
+    if (q->budget-- <= 0 || (moves == 2 && !may_end(q, next)))
         return;
     int64_t bytes = clv_reshard_missing(q->problem, next, base);
     if (bytes == 0 || bytes > missing || bytes + clv_reshard_missing(q->problem, q->to, next) != missing)
