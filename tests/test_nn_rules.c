@@ -66,6 +66,13 @@ static void test_optimizer_layout(void **state)
                      CLV_OK);
     clv_layout_print(text, sizeof text, &moments, &mesh);
     assert_string_equal(text, "_,(model,data)");
+    /* one element goes to one of the ranks, none stays as it is */
+    for (int64_t size = 0; size < 2; size++) {
+        parameter = clv_layout_replicated(1);
+        assert_int_equal(clv_axis_rules_optimizer_layout(&moments, &rules, &mesh, &parameter, &size, &err), CLV_OK);
+        clv_layout_print(text, sizeof text, &moments, &mesh);
+        assert_string_equal(text, size ? "data" : "_");
+    }
 }
 
 /* ---- refusals ---- */

@@ -429,6 +429,14 @@ static void cache_values(void **state)
     clv_cache_update(graph, input(graph, "c", CLV_F32, DIMS(2, 5, 3)), input(graph, "r", CLV_F32, DIMS(2, 6, 3)),
                      scalar(graph, "o", CLV_I32));
     assert_refused(graph, CLV_ESHAPE, "rows f32[2,6,3] do not fit cache f32[2,5,3]");
+    for (int d = 0; d < 3; d += 2) { /* other sequences, other widths */
+        int64_t shape[] = {2, 2, 3};
+        shape[d]--;
+        graph = new_graph();
+        clv_cache_update(graph, input(graph, "c", CLV_F32, DIMS(2, 5, 3)), input(graph, "r", CLV_F32, 3, shape),
+                         scalar(graph, "o", CLV_I32));
+        assert_refused(graph, CLV_ESHAPE, "do not fit cache f32[2,5,3]");
+    }
 }
 
 /* ---- costs ---- */

@@ -67,8 +67,34 @@ static void test_text(void **state)
     clv_program_free(program);
 }
 
+/* Layouts stated for what nobody reads are not carried back to what somebody does. */
+static void test_dead_ops_change_nothing(void **state)
+{
+    (void)state;
+    char text[2][4096];
+    for (int dead = 0; dead < 2; dead++) {
+        clv_error err = {0};
+        clv_mesh mesh;
+        clv_graph *graph;
+        clv_program *program;
+        assert_int_equal(clv_mesh_parse(&mesh, "x=2", &err), CLV_OK);
+        assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+        clv_layout cut = clv_graph_layout(graph, 2, "x,_"), whole = clv_graph_layout(graph, 2, "_,_");
+        clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){32, 32}, &whole);
+        clv_value y = clv_map(graph, CLV_EXP, x);
+        if (dead)
+            clv_map(graph, CLV_TANH, clv_constrain(graph, y, &cut));
+        clv_output(graph, "y", y, NULL);
+        assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+        clv_program_print(text[dead], sizeof text[dead], program);
+        clv_program_free(program);
+        clv_graph_free(graph);
+    }
+    assert_string_equal(text[0], text[1]);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_text), cmocka_unit_test(test_dead_ops_change_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,6 +116,10 @@ static void test_input(void **state)
     fill(x, 2);
     x[7 * COLS] = NAN;
     expect(logarithm(), x, NULL, 3, "rank 3, layers.3.map: input 'x' is nan at [7,0], which this op reads");
+    clv_graph *graph = new_graph("x=4");
+    clv_value a = matrix(graph, "x", CLV_F32, "x,_"), b = kept(graph, "w", CLV_F32, "x,_");
+    clv_output(graph, "y", clv_add(graph, a, b), NULL);
+    expect(graph, x, x, 3, "rank 3, combine: input 'x' is nan at [7,0], which this op reads"); /* the first of two */
 }
 
 static void test_state(void **state)
