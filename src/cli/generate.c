@@ -180,7 +180,7 @@ static clv_status read_lines(prompts *p, const generate_args *a, const clv_codec
 {
     size_t size;
     int64_t lines = 1;
-    CLV_TRY(clv_file_read(&p->content, &size, a->file, FILE_LIMIT, err));
+    CLV_TRY(clv_file_read_text(&p->content, &size, a->file, FILE_LIMIT, err));
     for (size_t i = 0; i < size; i++)
         lines += p->content[i] == '\n';
     CLV_TRY(make_room(p, lines, err));

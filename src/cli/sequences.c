@@ -192,7 +192,7 @@ clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_co
     char *text;
     size_t size;
     *out = (clv_sequences){.fasta = is_fasta(path), .most = model->max_positions};
-    CLV_TRY(clv_file_read(&text, &size, path, FILE_LIMIT, err));
+    CLV_TRY(clv_file_read_text(&text, &size, path, FILE_LIMIT, err));
     clv_status status = out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, path, err);
     free(text);
     if (status == CLV_OK && out->n == 0)
