@@ -64,7 +64,7 @@ static clv_status price_leaf(search *s, clv_error *err)
     clv_price least[CLV_MAX_IN + CLV_MAX_OUT], work = clv_bound_work(bound, s->trial.choice, s->space->n_atoms);
     for (int t = 0; t < bound->n_terms; t++)
         least[t] = clv_bound_change(bound, t, s->trial.choice, s->space->n_atoms);
-    for (int t = 0; leaf_may_win(s, work, least, 0) && t < bound->n_terms; t++)
+    for (int t = bound->n_terms - 1; leaf_may_win(s, work, least, 0) && t >= 0; t--) /* results tell most */
         least[t] = clv_bound_counted(bound, t, s->trial.choice);
     if (!leaf_may_win(s, work, least, 0) || !clv_strategy_lay_out(&s->trial, p, &s->space->context, s->space->keep))
         return CLV_OK;
