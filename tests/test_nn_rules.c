@@ -108,6 +108,24 @@ static void test_refused(void **state)
     }
 }
 
+static void test_as_many_rules_as_fit(void **state)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    (void)state;
+    assert_int_equal(clv_mesh_parse(&mesh, "a=2,b=3", &err), CLV_OK);
+    for (int n = CLV_MAX_RULES; n <= CLV_MAX_RULES + 1; n++) {
+        char text[1024] = "{\"rules\":[";
+        clv_axis_rules rules;
+        for (int i = 0; i < n; i++)
+            strcat(text, i ? ",[\"batch\",\"a\"]" : "[\"batch\",\"a\"]");
+        strcat(text, "]}");
+        assert_int_equal(clv_axis_rules_parse(&rules, text, strlen(text), &mesh, "rules", &err),
+                         n == CLV_MAX_RULES ? CLV_OK : CLV_EFORMAT);
+        assert_true(n > CLV_MAX_RULES || rules.n == n);
+    }
+}
+
 static void preset_is_refused(const char *preset, const char *mesh_text, const char *message)
 {
     clv_error err = {0};
@@ -299,9 +317,13 @@ static void test_random_updates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_first_match_wins), cmocka_unit_test(test_optimizer_layout),
-        cmocka_unit_test(test_refused),          cmocka_unit_test(test_presets_that_do_not_fit),
-        cmocka_unit_test(test_presets),          cmocka_unit_test(test_random_rules),
+        cmocka_unit_test(test_as_many_rules_as_fit),
+        cmocka_unit_test(test_first_match_wins),
+        cmocka_unit_test(test_optimizer_layout),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_presets_that_do_not_fit),
+        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_random_rules),
         cmocka_unit_test(test_random_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
