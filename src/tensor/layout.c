@@ -144,7 +144,7 @@ static bool same_partial(const clv_layout *a, const clv_layout *b)
 
 bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh, const int64_t *shape)
 {
-    if (!a || !b || !mesh || !shape)
+    if (!a || !b || !mesh || (!shape && a->rank > 0))
         return false;
     if (a->rank != b->rank || !same_partial(a, b))
         return false;

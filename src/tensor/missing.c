@@ -662,7 +662,7 @@ static void part_front(front *f, const problem *p, uint32_t dims, int d)
 int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
                                  const int64_t *shape)
 {
-    if (!to || !from || !mesh || !shape)
+    if (!to || !from || !mesh || (!shape && to->rank > 0))
         return 0;
     problem p;
     front total = {.n = 1, .need = {1}, .have = {1}}, part, product;

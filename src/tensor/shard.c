@@ -19,7 +19,7 @@ void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_t block,
 
 clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int64_t rank)
 {
-    if (!layout || !mesh || !shape)
+    if (!layout || !mesh || (!shape && layout->rank > 0))
         return (clv_shard){0};
     clv_shard shard = {.rank = layout->rank};
     for (int d = 0; d < layout->rank; d++)
@@ -40,7 +40,7 @@ int64_t clv_shard_elems(const clv_shard *shard)
 
 int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape)
 {
-    if (!layout || !shape)
+    if (!layout || (!shape && layout->rank > 0))
         return 0;
     /* Dimensions are cut by disjoint sub-axes, so some rank holds the largest block of each. */
     int64_t elems = 1;
