@@ -164,6 +164,20 @@ static void test_placing_anything(void **state)
     }
 }
 
+/* As many bytes as a rank may hold, and one unit more. */
+static void test_most_bytes(void **state)
+{
+    static const use uses[] = {{1, 0, 1}};
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        made_up m;
+        clv_error err = {0};
+        clv_program *program = make_up(&m, uses, 1, 2);
+        m.buffer[0].type.shape[0] = CLV_MAX_RANK_BYTES - CLV_REGION_ALIGN + over * UNIT;
+        assert_int_equal(clv_program_plan_memory(program, &err), over ? CLV_ELIMIT : CLV_OK);
+    }
+}
+
 static void refused(const clv_program *program, const char *part)
 {
     clv_error err = {0};
@@ -341,6 +355,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_placing),
                                        cmocka_unit_test(test_placing_anything),
+                                       cmocka_unit_test(test_most_bytes),
                                        cmocka_unit_test(test_corrupt_plans),
                                        cmocka_unit_test(test_operands_read_twice),
                                        cmocka_unit_test(test_session_takes_what_is_planned),

@@ -222,6 +222,27 @@ static void test_whose_rates(void **state)
     }
 }
 
+/* What a rank takes out of its own memory is read and written there. */
+static void test_slices(void **state)
+{
+    static clv_profile p;
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program;
+    (void)state;
+    parse(&p, valid);
+    assert_int_equal(clv_mesh_parse(&mesh, "x=2", &err), CLV_OK);
+    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+    clv_layout whole = clv_graph_layout(graph, 1, "_"), cut = clv_graph_layout(graph, 1, "x");
+    clv_output(graph, "y", clv_input(graph, "x", CLV_F32, 1, (int64_t[]){4096}, &whole), &cut);
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+    assert_int_equal(program->n_instructions, 1);
+    close_to(clv_predict_instruction(program, &p, 0), p.instruction_s + 2 * (2048.0 * 4) / p.memory_bytes_per_s);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
 static void test_crowded(void **state)
 {
     static clv_profile p;
@@ -235,9 +256,9 @@ static void test_crowded(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused),         cmocka_unit_test(test_rates),
-                                       cmocka_unit_test(test_written_as_read), cmocka_unit_test(test_shipped),
-                                       cmocka_unit_test(test_rings),           cmocka_unit_test(test_efficiency),
-                                       cmocka_unit_test(test_whose_rates),     cmocka_unit_test(test_crowded)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_rates),  cmocka_unit_test(test_written_as_read),
+        cmocka_unit_test(test_shipped),     cmocka_unit_test(test_rings),  cmocka_unit_test(test_efficiency),
+        cmocka_unit_test(test_whose_rates), cmocka_unit_test(test_slices), cmocka_unit_test(test_crowded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

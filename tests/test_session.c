@@ -101,6 +101,24 @@ static void test_state_between_layouts(void **state)
     clv_program_free(cut);
 }
 
+/* State without dimensions has a first value, too. */
+static void test_scalar_state(void **state)
+{
+    clv_error err = {0};
+    float value = 0;
+    clv_graph *graph = new_graph("x=3");
+    clv_value w = clv_state(graph, "w", CLV_F32, 0, NULL, NULL, (clv_init){CLV_INIT_ONES, 0});
+    (void)state;
+    clv_output(graph, "twice", clv_add(graph, w, w), NULL);
+    clv_program *program = compile(graph);
+    clv_session *session = new_session("x=3", 0);
+    clv_binding out = {"twice", &value};
+    must(clv_session_run(session, program, NULL, 0, &out, 1, &err), &err);
+    assert_true(value == 2);
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
 static void expect(clv_status got, clv_status want, clv_error *err, const char *part)
 {
     if (got != want || !strstr(err->message, part))
@@ -333,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_state_between_layouts),
+        cmocka_unit_test(test_scalar_state),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_failing_rank),
         cmocka_unit_test(test_state_read_twice),

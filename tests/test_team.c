@@ -78,6 +78,23 @@ static void test_every_rank_runs(void **state)
     }
 }
 
+/* A team that had nothing to do for longer than its threads sleep at a time. */
+static void test_idle(void **state)
+{
+    (void)state;
+    record r;
+    clv_team *team = new_team(&r, RANKS, 60000);
+
+    assert_int_equal(clv_team_run(team, sum_of_ranks, &r, NULL), CLV_OK);
+    nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 300000000}, NULL);
+    for (int k = 0; k < RANKS; k++)
+        assert_int_equal(r.ran[k], 1);
+    assert_int_equal(clv_team_run(team, sum_of_ranks, &r, NULL), CLV_OK);
+    for (int k = 0; k < RANKS; k++)
+        assert_int_equal(r.ran[k], 2);
+    assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+}
+
 static clv_status one_fails(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     record *r = arg;
@@ -294,7 +311,7 @@ int main(void)
         cmocka_unit_test(test_a_rank_fails),     cmocka_unit_test(test_a_failure_without_words),
         cmocka_unit_test(test_a_rank_is_stuck),  cmocka_unit_test(test_a_stuck_rank_is_leaked),
         cmocka_unit_test(test_pinning),          cmocka_unit_test(test_stopped_process),
-        cmocka_unit_test(test_threads_per_rank),
+        cmocka_unit_test(test_threads_per_rank), cmocka_unit_test(test_idle),
     };
 
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);
