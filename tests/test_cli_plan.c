@@ -392,6 +392,38 @@ static void test_explain_verdicts(void **state)
     json_decref(d);
 }
 
+/* Whether a split names a dimension by a letter: "d over X", of a product's subscripts. */
+static bool has_bare_letter(const char *split)
+{
+    for (const char *at = split; at; at = strstr(at, ", ") ? strstr(at, ", ") + 2 : NULL)
+        if (strncmp(at + 1, " over ", 6) == 0)
+            return true;
+    return false;
+}
+
+/* The ops of the backward pass call dimensions as those of the forward pass do. */
+static void test_explain_names_gradients(void **state)
+{
+    static const char *const blocks[] = {"gpt --op attention", "gpt --op mlp", "llama --kv-heads 2 --op attention"};
+    (void)state;
+    for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++) {
+        json_t *d = explain("--mesh X=2,Y=2 --rules gspmd-2d --grad --most 50 --block %s", blocks[b]), *row;
+        size_t i;
+        json_array_foreach(json_object_get(d, "candidates"), i, row)
+        {
+            if (has_bare_letter(text_of(row, "split")))
+                fail_msg("%s: %s (%s): %s", blocks[b], text_of(row, "op"), text_of(row, "makes"),
+                         text_of(row, "split"));
+        }
+        json_decref(d);
+    }
+    json_t *d = explain("--block gpt --mesh X=2,Y=2 --rules gspmd-2d --grad --most 50 --op attention");
+    assert_non_null(find_row(d, "gradient of attention.o.weight", "head size over X and Y", "kept_in_place"));
+    assert_non_null(find_row(d, "gradient of attention.kv.weight", "pair over X", "kept_in_place"));
+    assert_non_null(find_row(d, "gradient of the input of attention", "sequence over X and Y", "price"));
+    json_decref(d);
+}
+
 /* What is dearer says by how much, as its own figures have it. */
 static void test_explain_prices(void **state)
 {
@@ -612,6 +644,7 @@ int main(void)
         cmocka_unit_test(test_profile_memory),
         cmocka_unit_test(test_explain),
         cmocka_unit_test(test_explain_verdicts),
+        cmocka_unit_test(test_explain_names_gradients),
         cmocka_unit_test(test_explain_prices),
         cmocka_unit_test(test_causes),
         cmocka_unit_test(test_causes_read_well),

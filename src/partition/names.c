@@ -2,15 +2,36 @@
  *
  * A statement may name dimensions (clv_origin). Names pass through ops by their rules: a factor is called as the dimension of an
  * operand that it makes up alone, else as the op itself calls it; a result's dimension as its factor, or as the operand's dimension
- * that has the same factors. */
+ * that has the same factors. A gradient's dimensions are called as those of what it is the gradient of: not all ops have factors
+ * for all of them, so that names do not come through every op of the backward pass. */
 #include <string.h>
 
 #include "partition/partitioner.h"
+
+/* What a dimension is called in the value that this one, or the sum that it is an addend of, is the gradient of. */
+static const char *name_in_primal(const clv_partitioner *p, int value, int d)
+{
+    const clv_value_info *values = p->graph->values;
+    int primal = values[p->placements[value].sum].primal;
+    bool alike = values[primal].type.rank == values[value].type.rank; /* an addend may be broadcast */
+    return primal > 0 && alike ? p->placements[primal].dim_names[d] : NULL;
+}
+
+static void name_factors_as_primals(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
+{
+    for (int o = 0; o < op->n_out; o++)
+        for (int d = 0; d < CLV_MAX_RANK; d++) {
+            const clv_dim_factors *dim = &rule->out[o][d];
+            if (dim->n == 1 && !p->factor_names[dim->factor[0]])
+                p->factor_names[dim->factor[0]] = name_in_primal(p, op->out[o], d);
+        }
+}
 
 void clv_partition_name_factors(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
 {
     for (int f = 0; f < CLV_MAX_FACTORS; f++)
         p->factor_names[f] = NULL;
+    name_factors_as_primals(p, op, rule);
     for (int i = 0; i < op->n_in; i++)
         for (int d = 0; op->in[i] > 0 && d < CLV_MAX_RANK; d++) {
             const clv_dim_factors *dim = &rule->in[i][d];
@@ -39,15 +60,17 @@ static const char *name_of_dim(const clv_partitioner *p, const clv_op *op, const
 void clv_partition_name_results(clv_partitioner *p, const clv_op *op, const clv_rule *rule)
 {
     for (int o = 0; o < op->n_out; o++)
-        for (int d = 0; d < p->graph->values[op->out[o]].type.rank; d++)
-            p->placements[op->out[o]].dim_names[d] = name_of_dim(p, op, rule, &rule->out[o][d]);
+        for (int d = 0; d < p->graph->values[op->out[o]].type.rank; d++) {
+            const char *name = name_in_primal(p, op->out[o], d);
+            p->placements[op->out[o]].dim_names[d] = name ? name : name_of_dim(p, op, rule, &rule->out[o][d]);
+        }
 }
 
 void clv_partition_name_as_stated(clv_partitioner *p, int value, int like)
 {
     const clv_origin *origin = p->graph->values[value].origin;
     for (int d = 0; d < p->graph->values[value].type.rank; d++) {
-        const char *name = origin ? origin->dim[d] : NULL;
+        const char *name = origin && origin->dim[d] ? origin->dim[d] : name_in_primal(p, value, d);
         p->placements[value].dim_names[d] = name ? name : like > 0 ? p->placements[like].dim_names[d] : NULL;
     }
 }
