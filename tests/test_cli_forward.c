@@ -240,11 +240,12 @@ static void write_results(const char *path, const char *ids_path, const char *lo
     assert_int_equal(clv_safetensors_commit(writer, &err), CLV_OK);
 }
 
-/* The last element of the last weight, model.norm.weight, is NaN. */
-static void make_broken_model(void)
+/* The last element of the last weight, model.norm.weight, is NaN; in another model, infinite. */
+static void make_broken_models(void)
 {
-    cli_shell("cp -r {g}/llama {d}/nan && truncate -s -4 {d}/nan/model.safetensors && "
-              "printf '\\000\\000\\300\\177' >> {d}/nan/model.safetensors");
+    cli_shell("cp -r {g}/llama {d}/nan && truncate -s -4 {d}/nan/model.safetensors && cp -r {d}/nan {d}/inf && "
+              "printf '\\000\\000\\300\\177' >> {d}/nan/model.safetensors && "
+              "printf '\\000\\000\\200\\177' >> {d}/inf/model.safetensors");
 }
 
 /* A result that is not finite is an error that says which and whence, and leaves no file; unless it is allowed. */
@@ -252,7 +253,7 @@ static void test_nonfinite(void **state)
 {
     static const char *const how[] = {"", "-tp 2 --sp", "--grad", "--dtype bf16"};
     (void)state;
-    make_broken_model();
+    make_broken_models();
     for (int i = 0; i < 4; i++) {
         cli_expect(
             1,
@@ -272,8 +273,9 @@ static void test_verify_nonfinite(void **state)
 {
     char ids[512], broken[512], whole[512], path[512];
     (void)state;
-    cli_expect(1, "\"first_divergence\": \"normalize #49\", \"element\": \"[0,0,23] is nan\"",
+    cli_expect(1, "\"first_divergence\": \"normalize #49\", \"element\": \"[0,0,23] is not finite: nan\"",
                "verify -m {d}/nan --tp 1 --json");
+    cli_expect(1, "[0,0,23] is not finite: inf on both sides\"", "verify -m {d}/inf --tp 1,2 --json");
     cli_expect(1, "\"mesh\": \"model=2\", \"tensors\": 78, \"largest_error\": null",
                "verify -m {d}/nan --tp 2,1 --json");
     snprintf(ids, sizeof ids, "%s", cli_ids("llama_golden"));
@@ -283,7 +285,7 @@ static void test_verify_nonfinite(void **state)
     cli_expect(0, "", "forward -m {d}/nan --ids %s --out %s --allow-nonfinite", ids, broken);
     cli_expect(0, "", "forward -m {g}/llama --ids %s --out %s", ids, whole);
     write_results(path, ids, broken);
-    cli_expect(1, "[0,0,0] is nan", "verify -m {d}/nan --tp 1 --against %s", path);
+    cli_expect(1, "[0,0,0] is not finite: nan on both sides", "verify -m {d}/nan --tp 1 --against %s", path);
     cli_expect(1, "[0,0,0] is ", "verify -m {g}/llama --tp 2 --against %s", path);
     write_results(path, ids, whole);
     cli_expect(1, "[0,0,0] is nan, not ", "verify -m {d}/nan --tp 2 --against %s", path);

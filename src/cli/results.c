@@ -50,9 +50,10 @@ void clv_results_print_difference(char *out, size_t size, int rank, const int64_
                                   const float *want, int64_t at)
 {
     char index[256];
+    bool alike = got[at] == want[at] || (isnan(got[at]) && isnan(want[at]));
     clv_results_print_index(index, sizeof index, rank, shape, at);
-    if (isnan(got[at]) && isnan(want[at]))
-        snprintf(out, size, "%s is nan", index);
+    if (alike)
+        snprintf(out, size, "%s is not finite: %g%s", index, (double)got[at], got == want ? "" : " on both sides");
     else
         snprintf(out, size, "%s is %.9g, not %.9g", index, (double)got[at], (double)want[at]);
 }

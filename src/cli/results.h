@@ -23,7 +23,8 @@ clv_difference clv_results_difference(const float *got, const float *want, int64
 
 /* "[1,0,7]": element `at` of a row-major tensor; "" of a scalar. */
 void clv_results_print_index(char *out, size_t size, int rank, const int64_t *shape, int64_t at);
-/* "[1,0,7] is nan, not 0.25" */
+/* "[1,0,7] is nan, not 0.25"; of one that is alike in both, and so is found for not being finite: "[1,0,7] is not finite: -inf on both
+ * sides", or without the sides where `got` is `want`. */
 void clv_results_print_difference(char *out, size_t size, int rank, const int64_t *shape, const float *got,
                                   const float *want, int64_t at);
 
