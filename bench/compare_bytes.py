@@ -16,8 +16,8 @@ PASSES = {"forward": ["--forward"], "grad": ["--grad"], "regather": ["--grad", "
 
 
 def ours(cleave, case):
-    command = [cleave, "plan", "--block", case["block"], "--hidden", "256", "--heads", "8", "--ffn", "1024", "--batch", "8",
-               "--seq", "128", "--mesh", case["mesh"], "--rules", RULES[case["layouts"]], "--json"]
+    command = [cleave, "plan", "--block", case["block"], "--hidden", "256", "--batch", "8", "--seq", "128",
+               "--mesh", case["mesh"], "--rules", RULES[case["layouts"]], "--json"]
     return json.loads(subprocess.run(command + PASSES[case["pass"]], check=True, capture_output=True).stdout)["bytes"]
 
 

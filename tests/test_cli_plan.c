@@ -132,7 +132,7 @@ static void test_never_more_than_xla(void **state)
         const char *mesh = json_string_value(json_object_get(c, "mesh"));
         const char *block = json_string_value(json_object_get(c, "block"));
         double theirs = json_number_value(json_object_get(c, "bytes"));
-        double ours = bytes_of(plan("--block %s --ffn 1024 --mesh %s --rules %s %s", block, mesh,
+        double ours = bytes_of(plan("--block %s --mesh %s --rules %s %s", block, mesh,
                                     strcmp(layouts, "2d") == 0 ? "gspmd-2d" : layouts,
                                     strcmp(pass, "forward") == 0 ? "--forward"
                                     : strcmp(pass, "grad") == 0  ? "--grad"
@@ -555,6 +555,14 @@ static void test_refused(void **state)
         {"plan --block gpt --batch 0", "--batch", 2},
         {"plan --block gpt --memory-limit 1K,2K", "--memory-limit takes one size", 2},
         {"plan --block gpt --memory-limit 1GB", "--memory-limit wants", 2},
+        {"plan --block ffn --heads 8", "--heads is for --block attention|gpt|llama; --block ffn has no use for it", 2},
+        {"plan --block ffn --kv-heads 0", "--kv-heads is for --block attention|gpt|llama; --block ffn", 2},
+        {"explain --block attention --ffn 64 --op q", "--ffn is for --block ffn|gpt|llama; --block attention", 2},
+        {"plan -m nowhere --hidden 256", "--hidden is for --block ffn|attention|gpt|llama; a model is as its", 2},
+        {"plan -m nowhere --heads 8", "--heads is for --block", 2},
+        {"plan -m nowhere --kv-heads 0", "--kv-heads is for --block", 2},
+        {"plan -m nowhere --ffn 0", "--ffn is for --block", 2},
+        {"explain -m nowhere --bias --dot", "--bias is for --block", 2},
         {"plan --block gpt --hardware nowhere.json", "--hardware nowhere.json: no such file; valid: ", 2},
         {"plan --block gpt --show nothing", "no parameter or input is called 'nothing'", 2},
         {"plan -m nowhere", "nowhere", 1},

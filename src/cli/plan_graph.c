@@ -2,22 +2,40 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "cleave/nn.h"
 #include "models/model.h"
 #include "nn/layouts.h"
 
-const clv_plan_graph clv_plan_graph_defaults = {
-    .hidden = 256, .heads = 8, .batch = 8, .seq = 128, .dtype = "f32", .mesh = {.tp = 1}};
+enum { NOT_GIVEN = -1, HIDDEN = 256, HEADS = 8 };
+
+const clv_plan_graph clv_plan_graph_defaults = {.hidden = NOT_GIVEN,
+                                                .heads = NOT_GIVEN,
+                                                .kv_heads = NOT_GIVEN,
+                                                .ffn = NOT_GIVEN,
+                                                .batch = 8,
+                                                .seq = 128,
+                                                .dtype = "f32",
+                                                .mesh = {.tp = 1}};
 
 /* ---- a block ---- */
+
+static clv_plan_graph with_sizes(const clv_plan_graph *given)
+{
+    clv_plan_graph g = *given;
+    g.hidden = g.hidden == NOT_GIVEN ? HIDDEN : g.hidden;
+    g.heads = g.heads == NOT_GIVEN ? HEADS : g.heads;
+    g.kv_heads = g.kv_heads > 0 ? g.kv_heads : g.heads;
+    g.ffn = g.ffn > 0 ? g.ffn : 4 * g.hidden;
+    return g;
+}
 
 static clv_block_options block_options(const clv_plan_graph *g)
 {
     bool llama = g->block[0] == 'l';
-    clv_block_options o = clv_block_defaults(llama ? CLV_BLOCK_LLAMA : CLV_BLOCK_GPT, g->heads,
-                                             g->kv_heads ? g->kv_heads : g->heads, g->ffn ? g->ffn : 4 * g->hidden);
+    clv_block_options o = clv_block_defaults(llama ? CLV_BLOCK_LLAMA : CLV_BLOCK_GPT, g->heads, g->kv_heads, g->ffn);
     o.norm_bias = false;
     o.attention.bias = o.attention.output_bias = o.mlp.bias = g->bias;
     o.mlp.activation = llama ? CLV_SILU : CLV_GELU;
@@ -53,8 +71,9 @@ static void add_block_gradients(clv_graph *graph, clv_value x, clv_value y, cons
     }
 }
 
-static void build_block(clv_graph *graph, const clv_plan_graph *g, const clv_axis_rules *rules, clv_dtype dtype)
+static void build_block(clv_graph *graph, const clv_plan_graph *given, const clv_axis_rules *rules, clv_dtype dtype)
 {
+    const clv_plan_graph sized = with_sizes(given), *g = &sized;
     clv_layout layout = clv_residual_layout(graph, rules, 3);
     clv_value x = clv_input(graph, "x", dtype, 3, (int64_t[]){g->batch, g->seq, g->hidden}, &layout);
     clv_nn_say_activation(graph, x, rules, NULL, 1, (clv_logical_axis[]){CLV_EMBED});
@@ -95,6 +114,29 @@ static clv_status build_model(clv_graph *graph, const clv_plan_graph *g, const c
 
 /* ---- both ---- */
 
+/* What says how a block is made is not passed over where it says nothing. */
+static clv_status check_sizes(const clv_plan_graph *g, clv_error *err)
+{
+    const struct {
+        const char *option;
+        bool given;
+        const char *blocks; /* that have it */
+    } sizes[] = {{"--hidden", g->hidden != NOT_GIVEN, "ffn|attention|gpt|llama"},
+                 {"--heads", g->heads != NOT_GIVEN, "attention|gpt|llama"},
+                 {"--kv-heads", g->kv_heads != NOT_GIVEN, "attention|gpt|llama"},
+                 {"--ffn", g->ffn != NOT_GIVEN, "ffn|gpt|llama"},
+                 {"--bias", g->bias, "ffn|attention|gpt|llama"}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i].given && g->model)
+            return clv_fail(err, CLV_EINVAL, "%s is for --block %s; a model is as its config.json says",
+                            sizes[i].option, sizes[i].blocks);
+        if (sizes[i].given && !strstr(sizes[i].blocks, g->block))
+            return clv_fail(err, CLV_EINVAL, "%s is for --block %s; --block %s has no use for it", sizes[i].option,
+                            sizes[i].blocks, g->block);
+    }
+    return CLV_OK;
+}
+
 static clv_status check(const clv_plan_graph *g, clv_error *err)
 {
     if (!g->model == !g->block)
@@ -107,7 +149,7 @@ static clv_status check(const clv_plan_graph *g, clv_error *err)
     if (g->model && g->forward + g->gradient > 0)
         return clv_fail(err, CLV_EINVAL,
                         "--forward and --grad are for blocks; a model has --train, --prefill, --decode");
-    return CLV_OK;
+    return check_sizes(g, err);
 }
 
 clv_status clv_plan_graph_compile(clv_program **out, const clv_plan_graph *g, clv_error *err)

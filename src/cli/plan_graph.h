@@ -10,7 +10,7 @@
 typedef struct clv_plan_graph {
     const char *model;                    /* config.json or its folder; NULL: a block */
     const char *block;                    /* ffn, attention, gpt, llama */
-    int64_t hidden, heads, kv_heads, ffn; /* of a block; 0: heads 8, kv_heads heads, ffn 4 hidden */
+    int64_t hidden, heads, kv_heads, ffn; /* of a block; negative: not given */
     bool bias;
     bool forward, gradient;      /* of a block: one of them */
     bool train, prefill, decode; /* of a model: one of them */
@@ -50,21 +50,21 @@ extern const clv_plan_graph clv_plan_graph_defaults;
          .min = 1,                                                                                                     \
          .max = 1 << 20,                                                                                               \
          .value = "N",                                                                                                 \
-         .help = "its query heads (8)"},                                                                               \
+         .help = "its query heads (8); not of ffn"},                                                                   \
         {.names = "--kv-heads, --num-query-groups",                                                                    \
          .kind = CLV_OPTION_INT,                                                                                       \
          .out = &(g)->kv_heads,                                                                                        \
          .min = 0,                                                                                                     \
          .max = 1 << 20,                                                                                               \
          .value = "K",                                                                                                 \
-         .help = "its key and value heads; 0: as many as query heads"},                                                \
+         .help = "its key and value heads; 0: as many as query heads; not of ffn"},                                    \
         {.names = "--ffn, --ffn-hidden-size",                                                                          \
          .kind = CLV_OPTION_INT,                                                                                       \
          .out = &(g)->ffn,                                                                                             \
          .min = 0,                                                                                                     \
          .max = 1 << 26,                                                                                               \
          .value = "H",                                                                                                 \
-         .help = "its feed-forward width; 0: four times its width"},                                                   \
+         .help = "its feed-forward width; 0: four times its width; not of attention"},                                 \
         {.names = "--bias", .kind = CLV_OPTION_FLAG, .out = &(g)->bias, .help = "its linear layers have biases"},      \
         {.names = "--forward",                                                                                         \
          .kind = CLV_OPTION_FLAG,                                                                                      \
