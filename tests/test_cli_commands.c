@@ -173,6 +173,8 @@ static void test_einsum_refusals(void **state)
     expect("einsum 'ik,kj->ij' --shape i=1,k=1,j=1 --mesh X=2 --in '_,_' --in '_,Z' --out '_,_'", 2, "second");
     expect("einsum 'ik,kj->ij' --shape i=1,k=1,j=1,i=2 --mesh X=2 --in '_,_' --in '_,_' --out '_,_'", 2,
            "'i' has two sizes");
+    expect("einsum 'ik,kj->ij' --shape i=8,k=8,j=8,z=3 --mesh X=2 --in X,_ --in _,_ --out X,_", 2,
+           "--shape has a size for 'z', which 'ik,kj->ij' lacks");
     expect("einsum 'ik,kj->ij' --shape i=1,k=1,j=1 --mesh ' ' --in '_,_' --in '_,_' --out '_,_'", 2, "--mesh is empty");
     expect("reshard --shape 4 --mesh '' --from _ --to _", 2, "--mesh is empty");
     expect("plan --block gpt --mesh=", 2, "--mesh is empty");

@@ -16,7 +16,7 @@
 #include "graph/graph.h"
 #include "program/program.h"
 
-enum { LETTERS = CLV_MAX_RANK + 1, MOST_CANDIDATES = 8 };
+enum { LETTERS = CLV_MAX_RANK + 1, N_LETTERS = 128, MOST_CANDIDATES = 8 };
 
 typedef struct einsum_args {
     const char *equation, *shape, *mesh, *out, *dtype;
@@ -101,16 +101,29 @@ static clv_status split_equation(request *r, const char *equation, clv_error *er
     return CLV_OK;
 }
 
+/* A size of a letter that the equation lacks is a slip of the pen in one of the two. */
+static clv_status check_letters(const int64_t *size, const request *r, const char *equation, clv_error *err)
+{
+    for (int letter = 1; letter < N_LETTERS; letter++)
+        if (size[letter] >= 0 && !strchr(r->letters[0], letter) && !strchr(r->letters[1], letter) &&
+            !strchr(r->letters[2], letter))
+            return clv_fail(err, CLV_EINVAL,
+                            "--shape has a size for '%c', which '%s' lacks; valid: sizes of its letters", letter,
+                            equation);
+    return CLV_OK;
+}
+
 static clv_status resolve(request *r, const einsum_args *a, clv_error *err)
 {
     static const char *const names[] = {"--in (first)", "--in (second)", "--out"};
-    int64_t size[128];
+    int64_t size[N_LETTERS];
     memset(size, -1, sizeof size);
     memset(r, 0, sizeof *r);
     if (a->in.n != 2)
         return clv_fail(err, CLV_EINVAL, "--in is given %d times; give it twice, once an operand", a->in.n);
     CLV_TRY(split_equation(r, a->equation, err));
     CLV_TRY(clv_letters_option(size, "--shape", a->shape, err));
+    CLV_TRY(check_letters(size, r, a->equation, err));
     CLV_TRY(clv_dtype_parse(&r->dtype, a->dtype, err));
     CLV_TRY(clv_mesh_option_parse(&r->mesh, a->mesh, err));
     for (int i = 0; i < 3; i++) {
