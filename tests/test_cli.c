@@ -163,7 +163,7 @@ static void test_full_disk(void **state)
 
 typedef struct values {
     bool flag;
-    int64_t n;
+    int64_t n, room;
     double temperature;
     const char *model, *dtype, *equation;
     clv_strings in, text;
@@ -189,6 +189,7 @@ static int parse(values *v, int argc, const char *const *words)
         {.names = "--in", .kind = CLV_OPTION_STRINGS, .out = &v->in, .value = "LAYOUT", .help = "layout"},
         {.names = "--text", .kind = CLV_OPTION_FILES, .out = &v->text, .value = "FILE", .help = "files"},
         {.names = "--bytes", .kind = CLV_OPTION_SIZES, .out = &v->sizes, .value = "LIST", .help = "sizes"},
+        {.names = "--room", .kind = CLV_OPTION_SIZE, .out = &v->room, .value = "BYTES", .help = "a size"},
     };
     char *argv[32] = {"cleave test"};
 
@@ -236,6 +237,8 @@ static void test_lists(void **state)
     assert_int_equal(v.sizes.item[1], 16384);
     assert_int_equal(v.sizes.item[2], 2097152);
     assert_int_equal(v.sizes.item[3], 1073741824);
+    assert_int_equal(PARSE(&v, "--room", "24GiB"), CLV_OPTIONS_RUN);
+    assert_int_equal(v.room, INT64_C(24) << 30);
 }
 
 /* A second value is refused, under each of an option's names; lists take it, and a flag says the same again. */
@@ -283,6 +286,9 @@ static void test_refusals(void **state)
         {"--bytes", "-4"},
         {"--bytes", "1,"},
         {"--bytes", "9999999999G"},
+        {"--room", "1K,2K"},
+        {"--room", "1e9"},
+        {"--room", ""},
         {"--modle", "x"},
         {"---n", "3"},
         {"--", NULL},
@@ -299,6 +305,7 @@ static void test_refusals(void **state)
         assert_false(v.flag);
         assert_null(v.dtype);
         assert_int_equal(v.sizes.n, 0);
+        assert_int_equal(v.room, 0);
     }
 }
 

@@ -247,6 +247,17 @@ static bool read_size(const char **text, int64_t *out)
     return true;
 }
 
+static int set_size(const parser *p, const clv_option *o, const char *name, const char *text)
+{
+    const char *at = text;
+    int64_t size;
+
+    if (!read_size(&at, &size) || *at != '\0')
+        return complain(p, "%s wants a size such as 4096, 16K, 24GiB, not '%s'", name, text);
+    *(int64_t *)o->out = size;
+    return CLV_OPTIONS_RUN;
+}
+
 static int set_sizes(const parser *p, const clv_option *o, const char *name, const char *text)
 {
     clv_sizes list = {0};
@@ -263,7 +274,7 @@ static int set_sizes(const parser *p, const clv_option *o, const char *name, con
 static int (*const set_value[])(const parser *, const clv_option *, const char *, const char *) = {
     [CLV_OPTION_INT] = set_int,       [CLV_OPTION_REAL] = set_real,       [CLV_OPTION_STRING] = set_string,
     [CLV_OPTION_CHOICE] = set_choice, [CLV_OPTION_STRINGS] = set_strings, [CLV_OPTION_FILES] = set_strings,
-    [CLV_OPTION_SIZES] = set_sizes,
+    [CLV_OPTION_SIZE] = set_size,     [CLV_OPTION_SIZES] = set_sizes,
 };
 
 /* Whether a second value would take the place of the first. */
