@@ -149,6 +149,8 @@ static clv_status check(const clv_plan_graph *g, clv_error *err)
     if (g->model && g->forward + g->gradient > 0)
         return clv_fail(err, CLV_EINVAL,
                         "--forward and --grad are for blocks; a model has --train, --prefill, --decode");
+    if (g->regather && (g->block ? !g->gradient : g->prefill || g->decode))
+        return clv_fail(err, CLV_EINVAL, "--regather is for a backward pass: --grad of a block, --train of a model");
     return check_sizes(g, err);
 }
 
