@@ -17,6 +17,8 @@
 #include "graph/graph.h"
 #include "models/model.h"
 
+enum { NOT_GIVEN = -1 };
+
 typedef struct verify_args {
     const char *model, *rules, *against;
     clv_sizes degrees;
@@ -78,6 +80,27 @@ static int parse(verify_args *a, int argc, char **argv)
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+/* Options of which one says what the other would, and is not passed over. */
+static clv_status check(const verify_args *a, clv_error *err)
+{
+    const char *of_ids = a->batch != NOT_GIVEN  ? "--batch"
+                         : a->seq != NOT_GIVEN  ? "--seq"
+                         : a->seed != NOT_GIVEN ? "--seed"
+                                                : NULL;
+    if (a->against && of_ids)
+        return clv_fail(err, CLV_EINVAL, "%s is of random ids, and --against has its own; give one of the two", of_ids);
+    if (a->meshes.n && a->degrees.n)
+        return clv_fail(err, CLV_EINVAL, "--mesh takes the place of --tp; give either");
+    return CLV_OK;
+}
+
+static void fill_defaults(verify_args *a)
+{
+    a->batch = a->batch == NOT_GIVEN ? 2 : a->batch;
+    a->seq = a->seq == NOT_GIVEN ? 16 : a->seq;
+    a->seed = a->seed == NOT_GIVEN ? 1 : a->seed;
 }
 
 /* ---- one mesh ---- */
@@ -300,12 +323,15 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
 
 int command_verify(int argc, char **argv)
 {
-    verify_args a = {.batch = 2, .seq = 16, .seed = 1, .tolerance = 2e-5};
+    verify_args a = {.batch = NOT_GIVEN, .seq = NOT_GIVEN, .seed = NOT_GIVEN, .tolerance = 2e-5};
     clv_error err = {0};
     bool same = true;
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
+    if (check(&a, &err) != CLV_OK)
+        return clv_command_report(argv[0], &err);
+    fill_defaults(&a);
     clv_table *t = clv_table_new("meshes");
     clv_status status = verify(&a, argv[0], &same, t, &err);
     if (status != CLV_OK) {
