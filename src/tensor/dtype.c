@@ -173,7 +173,7 @@ clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_
         if (shape[d] < 0)
             return clv_fail(err, CLV_ESHAPE, "dimension %d has size %lld; sizes are 0 or more", d, (long long)shape[d]);
         if (__builtin_mul_overflow(bytes, shape[d] ? shape[d] : 1, &bytes) || bytes > CLV_MAX_TENSOR_BYTES)
-            return clv_fail(err, CLV_ELIMIT, "a tensor of more than 2^60 bytes");
+            return clv_fail(err, CLV_ELIMIT, "a tensor of more than 2^60 bytes (a size of 0 counts as 1)");
     }
     return CLV_OK;
 }
