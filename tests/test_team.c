@@ -307,11 +307,16 @@ static void test_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arguments),        cmocka_unit_test(test_every_rank_runs),
-        cmocka_unit_test(test_a_rank_fails),     cmocka_unit_test(test_a_failure_without_words),
-        cmocka_unit_test(test_a_rank_is_stuck),  cmocka_unit_test(test_a_stuck_rank_is_leaked),
-        cmocka_unit_test(test_pinning),          cmocka_unit_test(test_stopped_process),
-        cmocka_unit_test(test_threads_per_rank), cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_stopped_process), /* first: it forks, and there are no threads yet */
+        cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_every_rank_runs),
+        cmocka_unit_test(test_a_rank_fails),
+        cmocka_unit_test(test_a_failure_without_words),
+        cmocka_unit_test(test_a_rank_is_stuck),
+        cmocka_unit_test(test_a_stuck_rank_is_leaked),
+        cmocka_unit_test(test_pinning),
+        cmocka_unit_test(test_threads_per_rank),
+        cmocka_unit_test(test_idle),
     };
 
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);
