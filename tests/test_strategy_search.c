@@ -270,8 +270,9 @@ static void test_many_axes(void **state)
         " [\"kv_heads\", [\"e\", \"f\", \"g\", \"h\"]], [\"hidden\", [\"c\", \"d\"]], [\"embed_kernel\", [\"a\", "
         "\"b\"]]]}",
         "{\"rules\": [[\"batch\", [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", \"h\"]]]}",
-        "{\"rules\": [[\"batch\", [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", \"h\"]],"
-        " [\"embed_kernel\", [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", \"h\"]]]}"};
+        ("{\"rules\": [[\"batch\", [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", \"h\"]],"
+         " [\"embed_kernel\", [\"a\", \"b\", \"c\", \"d\", \"e\", \"f\", \"g\", \"h\"]]]}"),
+    };
     enum { SECONDS = 8 };
     (void)state;
     for (size_t r = 0; r < sizeof rules_of / sizeof *rules_of; r++) {
