@@ -21,8 +21,7 @@ static clv_status keep(clv_continuation *c, const char *text, size_t size, clv_e
     char *grown = realloc(c->text, c->size + size + 1);
     if (!grown)
         return clv_fail_memory(err, "a text", c->size + size);
-    if (size > 0) /* text is NULL where a token shows nothing yet */
-        memcpy(grown + c->size, text, size);
+    memcpy(grown + c->size, text, size);
     c->text = grown;
     c->size += size;
     c->text[c->size] = '\0';

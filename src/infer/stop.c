@@ -59,7 +59,7 @@ clv_status clv_stop_add(clv_stop *s, const char *text, size_t size, bool last, c
     CLV_TRY(append(s, text, size, err));
     size_t end = find(s);
     *stopped = end < s->size;
-    *shown = s->held;
+    *shown = s->held ? s->held : "";
     *n_shown = *stopped ? end : last ? s->size : s->size - begun(s);
     return CLV_OK;
 }
