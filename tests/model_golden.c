@@ -14,6 +14,7 @@
 #include "infer/generate.h"
 #include "models/checkpoint.h"
 #include "models/parameters.h"
+#include "must.h"
 
 enum { MAX_PARAMETERS = 64, MAX_INPUTS = 4, IGNORED = -100, GREEDY = 40 };
 
@@ -32,12 +33,6 @@ struct golden {
     clv_checkpoint *weights;
     clv_weights *gradients; /* named as the weights they belong to */
 };
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
 
 static const char *folder_of(char path[4096], const char *name, const char *what)
 {

@@ -10,18 +10,13 @@
 #include "cleave/program.h"
 #include "cleave/rules.h"
 #include "cleave/session.h"
+#include "must.h"
 
 enum { ROWS = 7, COLUMNS = 5, N = ROWS * COLUMNS, STEPS = 3 };
 
 typedef struct outcome {
     float weight[N], master[N];
 } outcome;
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
 
 /* loss = sum((x w)^2) over a batch that is split over "data": the gradient is partial over it. */
 static clv_program *compile(const char *mesh_text, const char *preset, clv_dtype dtype, clv_mesh *mesh)

@@ -12,6 +12,7 @@
 
 #include "cleave/nn.h"
 #include "cleave/program.h"
+#include "must.h"
 #include "program/program.h"
 
 enum { B = 4, S = 16, M = 48, HEADS = 6, F = 96, MAX_PARAMETERS = 32 };
@@ -21,12 +22,6 @@ typedef struct tally {
     double activation_bytes, vector_bytes; /* tensors of rank 3 and more; less */
     int vectors;                           /* collectives on tensors of rank 2 and less */
 } tally;
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
 
 static tally count(const clv_program *program)
 {

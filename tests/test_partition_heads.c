@@ -13,6 +13,7 @@
 
 #include "cleave/nn.h"
 #include "cleave/program.h"
+#include "must.h"
 #include "program/program.h"
 
 typedef struct sizes {
@@ -47,12 +48,6 @@ enum { N_CASES = sizeof cases / sizeof cases[0] };
 
 typedef enum pass { FORWARD, PREFILL, DECODE, TRAIN } pass;
 static const char *const pass_names[] = {"forward", "prefill", "decode", "training"};
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
 
 /* A step of AdamW on every parameter, by the gradients of y^2 / 2, and the gradient of x. */
 static void add_training(clv_graph *graph, clv_value x, clv_value y)

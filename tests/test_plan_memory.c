@@ -10,13 +10,8 @@
 
 #include "cleave/nn.h"
 #include "cleave/session.h"
+#include "must.h"
 #include "program/program.h"
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
 
 typedef struct shape {
     int64_t b, s, h, a, ffn;
@@ -28,11 +23,8 @@ static clv_program *compile(const shape *z, const char *mesh_text, const char *p
 {
     enum { MOST = 32 };
     clv_error err = {0};
-    clv_mesh mesh;
-    clv_graph *graph;
+    clv_graph *graph = must_graph(mesh_text);
     clv_program *program;
-    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_axis_rules rules = clv_graph_rules(graph, preset);
     clv_layout layout = clv_residual_layout(graph, &rules, 3);
     int64_t dims[] = {z->b, z->s, z->h};

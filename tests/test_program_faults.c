@@ -12,25 +12,17 @@
 #include <cmocka.h>
 
 #include "cleave/nn.h"
+#include "must.h"
 #include "runtime/session.h"
 
 enum { B = 2, S = 6, M = 24, FFN = 40, HEADS = 6, MOST = 24, ROOM = 8192 };
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
 
 /* A Llama block, its gradients and an update, as one program: outputs "y", "d0", ... */
 static clv_program *compile(const char *mesh_text, const char *preset, int *n_outputs)
 {
     clv_error err = {0};
-    clv_mesh mesh;
-    clv_graph *graph;
+    clv_graph *graph = must_graph(mesh_text);
     clv_program *program;
-    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_axis_rules rules = clv_graph_rules(graph, preset);
     clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){B, S, M}, NULL);
     clv_block_options o = clv_block_defaults(CLV_BLOCK_LLAMA, HEADS, 2, FFN);

@@ -11,15 +11,10 @@
 
 #include "cleave/session.h"
 #include "graph/graph.h"
+#include "must.h"
 #include "program/program.h"
 
 enum { ROWS = 12, WIDTH = 64, COLUMNS = 8 };
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
 
 /* d loss / dx and d loss / dw of loss = sum over rows of max over columns of y = x @ w, x cut as stated: its width over
  * all axes, so that y is partial over all of them. `stated` lays y out before the maximum; NULL: nothing is said. */
@@ -27,11 +22,8 @@ static clv_program *compile(const char *mesh_text, const char *x_layout, const c
                             bool regather)
 {
     clv_error err = {0};
-    clv_mesh mesh;
-    clv_graph *graph;
+    clv_graph *graph = must_graph(mesh_text);
     clv_program *program;
-    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_layout of_x = clv_graph_layout(graph, 2, x_layout), of_w = clv_graph_layout(graph, 2, w_layout);
     clv_value in[2] = {clv_input(graph, "x", CLV_F32, 2, (int64_t[]){ROWS, WIDTH}, &of_x),
                        clv_input(graph, "w", CLV_F32, 2, (int64_t[]){WIDTH, COLUMNS}, &of_w)},

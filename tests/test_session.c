@@ -14,25 +14,10 @@
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
+#include "must.h"
 #include "program/program.h"
 
 enum { N = 12 };
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
-
-static clv_graph *new_graph(const char *mesh_text)
-{
-    clv_error err = {0};
-    clv_mesh mesh;
-    clv_graph *graph;
-    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_graph_new(&graph, &mesh, &err), &err);
-    return graph;
-}
 
 static clv_program *compile(clv_graph *graph)
 {
@@ -57,7 +42,7 @@ static clv_session *new_session(const char *mesh_text, int64_t timeout_ms)
 /* w := w + x, w kept in `layout`; output "sum" of the new w. */
 static clv_program *adder_of(const char *mesh, const char *layout_text, int64_t n)
 {
-    clv_graph *graph = new_graph(mesh);
+    clv_graph *graph = must_graph(mesh);
     clv_layout layout = clv_graph_layout(graph, 1, layout_text);
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){n}, NULL);
     clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){n}, &layout, (clv_init){CLV_INIT_ONES, 0});
@@ -106,7 +91,7 @@ static void test_scalar_state(void **state)
 {
     clv_error err = {0};
     float value = 0;
-    clv_graph *graph = new_graph("x=3");
+    clv_graph *graph = must_graph("x=3");
     clv_value w = clv_state(graph, "w", CLV_F32, 0, NULL, NULL, (clv_init){CLV_INIT_ONES, 0});
     (void)state;
     clv_output(graph, "twice", clv_add(graph, w, w), NULL);
@@ -142,7 +127,7 @@ static void test_refusals(void **state)
     expect(clv_session_run(session, other, in, 1, NULL, 0, &err), CLV_EINVAL, &err, "x=3");
     expect(clv_session_read(session, "v", NULL, x, &err), CLV_ENOTFOUND, &err, "'v'");
     expect(clv_session_read(session, "w", &outside, x, &err), CLV_ESHAPE, &err, "not inside");
-    clv_graph *graph = new_graph("x=2");
+    clv_graph *graph = must_graph("x=2");
     clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){N + 1}, NULL, (clv_init){CLV_INIT_ONES, 0});
     clv_output(graph, "w", w, NULL);
     clv_program *larger = compile(graph);
@@ -214,7 +199,7 @@ static const clv_op_def late = {.name = "late",
 /* The op, then a sum over all ranks that waits for it. */
 static clv_program *with_op(const clv_op_def *def)
 {
-    clv_graph *graph = new_graph("x=4");
+    clv_graph *graph = must_graph("x=4");
     clv_layout layout = clv_graph_layout(graph, 1, "x");
     clv_value x = clv_state(graph, "x", CLV_F32, 1, (int64_t[]){N}, &layout, (clv_init){CLV_INIT_ONES, 0});
     clv_graph_push(graph, "layers.%d", 3);
@@ -252,7 +237,7 @@ static void test_state_read_twice(void **state)
 {
     (void)state;
     for (int twice = 0; twice < 2; twice++) {
-        clv_graph *graph = new_graph("x=2");
+        clv_graph *graph = must_graph("x=2");
         clv_layout layout = clv_graph_layout(graph, 1, "x");
         clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){N}, &layout, (clv_init){CLV_INIT_ONES, 0}),
                   x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){N}, &layout);
@@ -278,7 +263,7 @@ static void test_state_made_of_itself(void **state)
         clv_error err = {0};
         double got[4];
         clv_session *session;
-        clv_graph *graph = new_graph("x=2");
+        clv_graph *graph = must_graph("x=2");
         clv_layout layout = clv_graph_layout(graph, 2, layouts[l]);
         clv_value v = clv_state(graph, "w", CLV_F64, 2, (int64_t[]){2, 2}, &layout, (clv_init){0});
         clv_assign(graph, v, clv_einsum(graph, "ab,bc->ac", v, v));

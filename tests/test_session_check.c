@@ -11,17 +11,12 @@
 #include "base/error.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
+#include "must.h"
 #include "program/program.h"
 #include "runtime/guard.h"
 #include "runtime/session.h"
 
 enum { N = 10, LARGE = 8002, RANKS = 4, WORK = 256 }; /* shards of 2, 3, 2 and 3 elements, or 2000 and 2001 */
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
 
 /* ---- an op that copies, and then does one thing wrong ---- */
 

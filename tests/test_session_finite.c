@@ -12,24 +12,9 @@
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
+#include "must.h"
 
 enum { ROWS = 8, COLS = 5 };
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
-
-static clv_graph *new_graph(const char *mesh_text)
-{
-    clv_error err = {0};
-    clv_mesh mesh;
-    clv_graph *graph;
-    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_graph_new(&graph, &mesh, &err), &err);
-    return graph;
-}
 
 static clv_value matrix(clv_graph *graph, const char *name, clv_dtype dtype, const char *layout_text)
 {
@@ -82,7 +67,7 @@ static void fill(float *x, float value)
 /* log(x) + 1 of a layer, its rows over the ranks. */
 static clv_graph *logarithm(void)
 {
-    clv_graph *graph = new_graph("x=4");
+    clv_graph *graph = must_graph("x=4");
     clv_value x = matrix(graph, "x", CLV_F32, "x,_");
     clv_graph_push(graph, "layers.%d", 3);
     clv_value y = clv_map(graph, CLV_LOG, x);
@@ -116,7 +101,7 @@ static void test_input(void **state)
     fill(x, 2);
     x[7 * COLS] = NAN;
     expect(logarithm(), x, NULL, 3, "rank 3, layers.3.map: input 'x' is nan at [7,0], which this op reads");
-    clv_graph *graph = new_graph("x=4");
+    clv_graph *graph = must_graph("x=4");
     clv_value a = matrix(graph, "x", CLV_F32, "x,_"), b = kept(graph, "w", CLV_F32, "x,_");
     clv_output(graph, "y", clv_add(graph, a, b), NULL);
     expect(graph, x, x, 3, "rank 3, combine: input 'x' is nan at [7,0], which this op reads"); /* the first of two */
@@ -128,12 +113,12 @@ static void test_state(void **state)
     (void)state;
     fill(w, 1);
     w[4 * COLS + 1] = INFINITY;
-    clv_graph *graph = new_graph("x=4");
+    clv_graph *graph = must_graph("x=4");
     clv_value v = kept(graph, "w", CLV_F32, "x,_");
     clv_layout whole = clv_graph_layout(graph, 2, "_,_");
     clv_output(graph, "y", v, &whole); /* a gather: other ranks must not be blamed */
     expect(graph, NULL, w, 2, "rank 2, y: state 'w' is inf at [4,1], which this step moves");
-    graph = new_graph("x=4");
+    graph = must_graph("x=4");
     v = kept(graph, "w", CLV_F32, "x,_");
     clv_assign(graph, v, clv_scale(graph, v, 2)); /* in place: gone when the result is looked at */
     expect(graph, NULL, w, 2, "rank 2, map: state 'w' is inf at [4,1], which this op reads");
@@ -146,7 +131,7 @@ static void test_sum_over_ranks(void **state)
     (void)state;
     fill(x, 0);
     x[0] = x[7 * COLS] = 3e38F;
-    clv_graph *graph = new_graph("x=2");
+    clv_graph *graph = must_graph("x=2");
     clv_value sum = clv_reduce(graph, CLV_SUM, matrix(graph, "x", CLV_F32, "x,_"), (int[]){0}, 1, false);
     clv_output(graph, "y", sum, NULL);
     clv_error err;
@@ -165,7 +150,7 @@ static void test_none_is_no_finding(void **state)
         float q[B * S * H * D];
         uint8_t mask[B * S] = {0, 0, 0, 1, 1, 0};
         clv_error err = {0};
-        clv_graph *graph = new_graph("x=2");
+        clv_graph *graph = must_graph("x=2");
         clv_layout layout = clv_graph_layout(graph, 4, layouts[l]);
         clv_value in = clv_input(graph, "q", CLV_F32, 4, (int64_t[]){B, S, H, D}, &layout), d_in;
         clv_value kv =
@@ -198,7 +183,7 @@ static void test_dtypes(void **state)
     (void)state;
     for (int t = 0; t < 4; t++) {
         double x[ROWS * COLS] = {0};
-        clv_graph *graph = new_graph("x=2");
+        clv_graph *graph = must_graph("x=2");
         clv_output(graph, "y", clv_scale(graph, matrix(graph, "x", dtypes[t], "_,x"), -10), NULL);
         clv_dtype_store(dtypes[t], x, ROWS * COLS - 1, large[t]);
         expect(graph, x, NULL, 1,
