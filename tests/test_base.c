@@ -72,6 +72,11 @@ static void error_is_optional_and_cut_to_fit(void **state)
     clv_error memory = {0};
     assert_int_equal(clv_fail_memory(&memory, "the graph", 4096), CLV_ENOMEM);
     assert_string_equal(memory.message, "out of memory: 4096 bytes for the graph");
+    clv_error none = {0}, unnamed = {0};
+    const char *volatile no_text = NULL; /* the compiler would say it of a constant */
+    assert_int_equal(clv_fail(&none, CLV_ESHAPE, no_text), CLV_ESHAPE);
+    assert_string_equal(none.message, clv_status_text(CLV_ESHAPE));
+    assert_int_equal(clv_fail_memory(&unnamed, NULL, 1), CLV_ENOMEM);
 }
 
 static clv_status passes_on(clv_status status, int *reached)

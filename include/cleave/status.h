@@ -11,14 +11,18 @@
 #ifndef CLEAVE_STATUS_H
 #define CLEAVE_STATUS_H
 
+#include <stddef.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define CLV_API __attribute__((visibility("default")))
+#define CLV_API                  __attribute__((visibility("default")))
+#define CLV_PRINTF(text, values) __attribute__((__format__(__printf__, text, values)))
 #else
 #define CLV_API
+#define CLV_PRINTF(text, values)
 #endif
 
 /** X(code, name, text): one row a status. */
@@ -58,6 +62,21 @@ typedef struct clv_error {
 /** The short name ("shape") and the one-line meaning of a status; "unknown" for a value outside the enum. */
 CLV_API const char *clv_status_name(clv_status status);
 CLV_API const char *clv_status_text(clv_status status);
+
+/** Records a failure in err, which may be NULL and keeps an earlier one if it holds one, and returns `code`, so that a check
+ *  reads `return clv_fail(err, CLV_ESHAPE, "...", ...)`: for callbacks (clv_state_source) and for programs that report as the
+ *  library does. `format` is printf's; control characters in the text are spelled out. rank becomes -1, op "". */
+CLV_API clv_status clv_fail(clv_error *err, clv_status code, const char *format, ...) CLV_PRINTF(3, 4);
+/** The same for memory that could not be had: CLV_ENOMEM, `bytes` for `what`. */
+CLV_API clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes);
+
+/** Returns from the enclosing function, whose result is a clv_status, when the call fails. */
+#define CLV_TRY(call)                                                                                                  \
+    do {                                                                                                               \
+        clv_status try_status_ = (call);                                                                               \
+        if (try_status_ != CLV_OK)                                                                                     \
+            return try_status_;                                                                                        \
+    } while (0)
 
 #ifdef __cplusplus
 }

@@ -30,7 +30,7 @@ static void record(clv_error *err, clv_status code, int rank, const char *op, co
     err->code = code;
     err->rank = rank;
     clv_printable(err->op, sizeof err->op, op, strlen(op));
-    if (vsnprintf(message, sizeof message, format, args) < 0)
+    if (!format || vsnprintf(message, sizeof message, format, args) < 0)
         snprintf(message, sizeof message, "%s", clv_status_text(code));
     elide(message, strlen(message), sizeof err->message);
     clv_printable(err->message, sizeof err->message, message, strlen(message));
@@ -71,5 +71,5 @@ clv_status clv_require(int given, const char *call, const char *what, clv_error 
 
 clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes)
 {
-    return clv_fail(err, CLV_ENOMEM, "out of memory: %zu bytes for %s", bytes, what);
+    return clv_fail(err, CLV_ENOMEM, "out of memory: %zu bytes for %s", bytes, what ? what : "something");
 }

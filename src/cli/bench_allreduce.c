@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/wait.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/table.h"

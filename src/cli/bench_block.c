@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "base/error.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/hardware_option.h"
 #include "cli/mesh_option.h"

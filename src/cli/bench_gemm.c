@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "base/wait.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/table.h"

@@ -7,13 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/table.h"
 #include "cli/progress.h"
+#include "cli/table.h"
 #include "program/predict.h"
 
 typedef struct profile_args {

@@ -2,7 +2,7 @@
 
 #include <stdio.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/progress.h"
 #include "io/folder.h"
 

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "cleave/graph.h"
 #include "cleave/session.h"
+#include "cleave/status.h"
 #include "cli/candidates.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"

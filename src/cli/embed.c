@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/utf8.h"
 #include "base/wait.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/open_weights.h"

@@ -2,9 +2,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/printable.h"
 #include "base/quantity.h"
+#include "cleave/status.h"
 #include "cli/candidates.h"
 #include "cli/command.h"
 #include "cli/options.h"

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/wait.h"
 #include "cleave/program.h"
+#include "cleave/status.h"
 #include "cli/ids_file.h"
 #include "cli/open_weights.h"
 #include "cli/options.h"

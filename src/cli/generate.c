@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "base/utf8.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/generate_run.h"
 #include "cli/mesh_option.h"
@@ -12,7 +13,6 @@
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "io/file.h"
-#include "base/utf8.h"
 
 typedef struct generate_args {
     const char *model, *prompt, *file, *dtype;

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/wait.h"
+#include "cleave/status.h"
 
 /* A sequence on its way. */
 typedef struct track {

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 
 static const char *const folders[] = {CLV_DATA_INSTALLED, CLV_DATA_SOURCE};

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/options.h"
 #include "io/safetensors.h"
 

@@ -1,5 +1,5 @@
 /* merge.c - cleave merge: a sharded checkpoint as the files that it was made of, byte for byte. */
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/convert.h"
 #include "cli/options.h"

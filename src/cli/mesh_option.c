@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 
 clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err)

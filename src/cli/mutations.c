@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/sequences.h"
 
 void clv_mutations_free(clv_mutations *m)

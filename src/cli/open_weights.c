@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/say.h"
 #include "io/file.h"

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "cleave/nn.h"
+#include "cleave/status.h"
 #include "models/model.h"
 #include "nn/layouts.h"
 

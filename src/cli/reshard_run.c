@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "cleave/session.h"
+#include "cleave/status.h"
 #include "program/program.h"
 #include "runtime/session.h"
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 
 double clv_results_largest(const float *x, int64_t n)
 {

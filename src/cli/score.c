@@ -1,7 +1,7 @@
 /* score.c - cleave score: how likely a model finds texts, proteins, mutations. */
 #include "cli/score.h"
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/open_weights.h"
 #include "cli/options.h"

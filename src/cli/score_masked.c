@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/progress.h"
 #include "cli/results.h"
 #include "cli/score.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/say.h"
 #include "io/file.h"
 

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 
 static const int64_t most = INT64_C(1) << 40;
 

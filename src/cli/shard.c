@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/convert.h"
 #include "cli/mesh_option.h"

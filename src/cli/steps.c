@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/printable.h"
+#include "cleave/status.h"
 #include "cli/say.h"
 #include "tensor/text.h"
 

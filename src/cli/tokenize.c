@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "io/tokenizer.h"

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "cleave/program.h"
+#include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/open_weights.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/error.h"
+#include "cleave/status.h"
 #include "cli/forward_run.h"
 #include "cli/results.h"
 #include "io/safetensors.h"
