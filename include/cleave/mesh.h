@@ -20,8 +20,9 @@ extern "C" {
 #endif
 
 enum {
-    CLV_MAX_AXES = 16,      /**< axes a mesh */
-    CLV_AXIS_NAME_SIZE = 32 /**< bytes of an axis name with its end */
+    CLV_MAX_AXES = 16,       /**< axes a mesh */
+    CLV_AXIS_NAME_SIZE = 32, /**< bytes of an axis name with its end */
+    CLV_MESH_TEXT = 1024     /**< bytes that hold any mesh's text form, or the names of its axes */
 };
 
 typedef struct clv_axis {

@@ -58,7 +58,7 @@ typedef enum clv_logical_axis {
 /** "batch"; "_" for CLV_UNNAMED. */
 CLV_API const char *clv_logical_axis_name(clv_logical_axis name);
 
-enum { CLV_MAX_RULES = 32, CLV_MAX_RULE_AXES = CLV_MAX_AXES, CLV_RULES_NAME_SIZE = 64 };
+enum { CLV_MAX_RULES = 32, CLV_MAX_RULE_AXES = CLV_MAX_AXES, CLV_RULES_NAME_SIZE = 256 };
 
 typedef struct clv_axis_rule {
     clv_logical_axis name;

@@ -1,6 +1,6 @@
 /* explain.c - cleave explain: the candidates for an op, and why one won; the program as a Graphviz graph. */
 #include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "base/printable.h"
 #include "base/quantity.h"
@@ -64,28 +64,28 @@ static clv_status list_candidates(const explain_args *a, const clv_program *prog
 
 /* ---- Graphviz ---- */
 
-static void quote(const char *text)
+/* A part of a quoted label. */
+static void put_label(const char *text)
 {
-    char printable[2048];
-    clv_printable(printable, sizeof printable, text, strlen(text));
-    putchar('"');
-    for (const char *at = printable; *at; at++) {
+    char *printable = clv_printable_copy(text);
+    for (const char *at = printable; at && *at; at++) {
         if (*at == '"' || *at == '\\')
             putchar('\\');
         putchar(*at);
     }
-    putchar('"');
+    free(printable);
 }
 
 static void print_buffer(const clv_program *program, int b)
 {
     const clv_buffer *buffer = &program->buffers[b];
-    char layout[CLV_LAYOUT_TEXT], label[CLV_LAYOUT_TEXT + 128];
+    char layout[CLV_LAYOUT_TEXT];
     clv_layout_print(layout, sizeof layout, &buffer->layout, &program->mesh);
-    snprintf(label, sizeof label, "%s {%s}", buffer->name ? buffer->name : "", layout);
-    printf("  b%d [shape=%s, label=", b, buffer->kind == CLV_BUFFER_TEMP ? "plaintext" : "box");
-    quote(label);
-    printf("];\n");
+    printf("  b%d [shape=%s, label=\"", b, buffer->kind == CLV_BUFFER_TEMP ? "plaintext" : "box");
+    put_label(buffer->name ? buffer->name : "");
+    printf(" {");
+    put_label(layout);
+    printf("}\"];\n");
 }
 
 /* Ops are ellipses; collectives are filled, with their bytes. */
@@ -96,17 +96,16 @@ static void print_dot(const clv_program *program)
         print_buffer(program, b);
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
-        char label[512], bytes[CLV_QUANTITY_TEXT];
+        char bytes[CLV_QUANTITY_TEXT];
+        printf("  i%d [%s, label=\"", i,
+               instruction->op ? "shape=ellipse" : "shape=ellipse, style=filled, fillcolor=gold");
         if (instruction->op) {
-            snprintf(label, sizeof label, "%s", instruction->name);
+            put_label(instruction->name);
         } else {
             clv_print_bytes_exactly(bytes, sizeof bytes, instruction->step->bytes);
-            snprintf(label, sizeof label, "%s %s", clv_step_name(instruction->step->kind), bytes);
+            printf("%s %s", clv_step_name(instruction->step->kind), bytes);
         }
-        printf("  i%d [%s, label=", i,
-               instruction->op ? "shape=ellipse" : "shape=ellipse, style=filled, fillcolor=gold");
-        quote(label);
-        printf("];\n");
+        printf("\"];\n");
         for (int k = 0; k < instruction->n_in; k++)
             if (instruction->in[k] >= 0)
                 printf("  b%d -> i%d;\n", instruction->in[k], i);

@@ -223,7 +223,7 @@ static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_we
 /* The mesh that a sharded checkpoint was written for. */
 static void add_mesh(clv_table *t, const clv_weights *w)
 {
-    char mesh[TEXT];
+    char mesh[CLV_MESH_TEXT];
 
     if (clv_weights_manifest(w) == NULL)
         return;

@@ -68,7 +68,7 @@ static int find_largest(int out[LARGEST], const clv_memory *m)
 
 /* ---- what would help: the plan made again with one option changed ---- */
 
-enum { OPTION_TEXT = 512, MOST_OPTIONS = 24 };
+enum { OPTION_TEXT = CLV_MESH_TEXT + 8, MOST_OPTIONS = 24 };
 
 typedef struct remedy {
     char option[OPTION_TEXT];
@@ -87,7 +87,7 @@ static void try_option(remedies *r, const char *option, const clv_plan_graph *ch
 {
     clv_program *program = NULL;
     clv_plan_graph g = *changed;
-    if (r->n == MOST_OPTIONS || strlen(option) >= OPTION_TEXT)
+    if (r->n == MOST_OPTIONS)
         return;
     g.explain = NULL;
     if (clv_plan_graph_compile(&program, &g, NULL) != CLV_OK)
@@ -147,8 +147,7 @@ static void try_axes(remedies *r)
         clv_mesh more = mesh;
         char option[OPTION_TEXT] = "--mesh ", *text = option + strlen(option);
         more.axis[a].size *= 2;
-        if (clv_mesh_print(text, sizeof option - (size_t)(text - option), &more) >= OPTION_TEXT - 8)
-            return;
+        clv_mesh_print(text, sizeof option - (size_t)(text - option), &more);
         g.mesh.tp = 1;
         g.mesh.text = text;
         try_option(r, option, &g);

@@ -5,10 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/arena.h"
 #include "program/predict.h"
 #include "tensor/text.h"
 
-enum { AXES_TEXT = 128, NAME_TEXT = 192, CAUSE_TEXT = 1024, MAX_AXES_NAMES = CLV_MAX_SUBAXES };
+enum { AXIS_TEXT = CLV_AXIS_NAME_SIZE + 32 }; /* a sub-axis */
 
 static bool moves(const clv_collective *c)
 {
@@ -17,8 +18,7 @@ static bool moves(const clv_collective *c)
 
 static void print_axes(char *out, const clv_collective *c, const clv_mesh *mesh)
 {
-    clv_text text = {.out = out, .size = AXES_TEXT};
-    clv_text_add(&text, "%s", "");
+    clv_text text = {.out = out, .size = CLV_LAYOUT_TEXT};
     for (int i = 0; i < c->n_axes; i++) {
         clv_text_add(&text, "%s", i ? "," : "");
         clv_text_add_subaxis(&text, c->axes[i], mesh);
@@ -29,23 +29,25 @@ static void print_axes(char *out, const clv_collective *c, const clv_mesh *mesh)
 /* ---- totals of what is alike ---- */
 
 typedef struct kind_total {
-    char axes[AXES_TEXT];
-    char op[NAME_TEXT], cause[CAUSE_TEXT]; /* "" where collectives of different ops are counted together */
-    clv_collective like;                   /* the first of them */
+    const char *axes;
+    const char *op, *cause; /* "" where collectives of different ops are counted together */
+    clv_collective like;    /* the first of them */
     int64_t count;
     double bytes, seconds;
 } kind_total;
 
 typedef struct totals {
+    clv_arena *arena; /* of their texts */
     int n, capacity;
     kind_total *item;
 } totals;
 
 /* "layers.17.mlp.einsum" -> "layers.*.mlp.einsum". */
-static void fold_layer(char *out, size_t size, const char *name)
+static const char *fold_layer(clv_arena *arena, const char *name)
 {
     size_t n = 0;
-    for (const char *p = name; *p && n + 1 < size; p++) {
+    char *out = clv_arena_alloc(arena, strlen(name) + 1, 1);
+    for (const char *p = name; out && *p; p++) {
         if (isdigit((unsigned char)*p) && p > name && p[-1] == '.') {
             out[n++] = '*';
             while (isdigit((unsigned char)p[1]))
@@ -54,7 +56,7 @@ static void fold_layer(char *out, size_t size, const char *name)
             out[n++] = *p;
         }
     }
-    out[n] = '\0';
+    return out;
 }
 
 static bool grow(totals *t)
@@ -70,14 +72,19 @@ static bool grow(totals *t)
     return true;
 }
 
-static void add_total(totals *t, const clv_collective *c, double seconds, const clv_mesh *mesh, bool by_op)
+static bool add_total(totals *t, const clv_collective *c, double seconds, const clv_mesh *mesh, bool by_op)
 {
-    kind_total made = {.like = *c, .count = 1, .bytes = c->bytes, .seconds = seconds};
-    print_axes(made.axes, c, mesh);
-    if (by_op) {
-        fold_layer(made.op, sizeof made.op, c->op);
-        fold_layer(made.cause, sizeof made.cause, c->cause);
-    }
+    char axes[CLV_LAYOUT_TEXT];
+    print_axes(axes, c, mesh);
+    kind_total made = {.axes = clv_arena_string(t->arena, axes),
+                       .op = by_op ? fold_layer(t->arena, c->op) : "",
+                       .cause = by_op ? fold_layer(t->arena, c->cause) : "",
+                       .like = *c,
+                       .count = 1,
+                       .bytes = c->bytes,
+                       .seconds = seconds};
+    if (!made.axes || !made.op || !made.cause)
+        return false;
     for (int i = 0; i < t->n; i++) {
         kind_total *have = &t->item[i];
         if (strcmp(have->like.kind, c->kind) == 0 && strcmp(have->axes, made.axes) == 0 &&
@@ -85,38 +92,47 @@ static void add_total(totals *t, const clv_collective *c, double seconds, const 
             have->count++;
             have->bytes += c->bytes;
             have->seconds += seconds;
-            return;
+            return true;
         }
     }
-    if (grow(t))
-        t->item[t->n++] = made;
+    if (!grow(t))
+        return false;
+    t->item[t->n++] = made;
+    return true;
 }
 
-/* profile NULL: no times. */
-static totals collect(const clv_program *program, const clv_profile *profile, bool by_op)
+static void free_totals(totals *t)
 {
-    totals t = {0};
-    for (int i = 0; i < clv_program_n_collectives(program); i++) {
+    free(t->item);
+    clv_arena_free(t->arena);
+}
+
+/* profile NULL: no times. False: no memory. */
+static bool collect(totals *t, const clv_program *program, const clv_profile *profile, bool by_op)
+{
+    *t = (totals){.arena = clv_arena_new()};
+    bool ok = t->arena != NULL;
+    for (int i = 0; ok && i < clv_program_n_collectives(program); i++) {
         clv_collective c = clv_program_collective(program, i);
         if (moves(&c))
-            add_total(&t, &c, profile ? clv_predict_instruction(program, profile, program->steps[i]) : 0,
-                      clv_program_mesh(program), by_op);
+            ok = add_total(t, &c, profile ? clv_predict_instruction(program, profile, program->steps[i]) : 0,
+                           clv_program_mesh(program), by_op);
     }
-    return t;
+    return ok;
 }
 
 clv_table *clv_report_collectives(const clv_program *program)
 {
-    totals all = collect(program, NULL, false);
-    clv_table *t = clv_table_new("collectives_per_step");
-    for (int i = 0; i < all.n; i++) {
+    totals all;
+    clv_table *t = collect(&all, program, NULL, false) ? clv_table_new("collectives_per_step") : NULL;
+    for (int i = 0; t && i < all.n; i++) {
         clv_table_row(t);
         clv_table_text(t, "op", all.item[i].like.kind);
         clv_table_text(t, "axes", all.item[i].axes);
         clv_table_int(t, "count", all.item[i].count);
         clv_table_bytes(t, "bytes", all.item[i].bytes);
     }
-    free(all.item);
+    free_totals(&all);
     return t;
 }
 
@@ -127,9 +143,9 @@ static const char *pass_of(const clv_collective *c)
 
 clv_table *clv_report_by_layer(const clv_program *program, const clv_profile *profile)
 {
-    totals all = collect(program, profile, true);
-    clv_table *t = clv_table_new("collectives");
-    for (int i = 0; i < all.n; i++) {
+    totals all;
+    clv_table *t = collect(&all, program, profile, true) ? clv_table_new("collectives") : NULL;
+    for (int i = 0; t && i < all.n; i++) {
         clv_table_row(t);
         clv_table_text(t, "op", all.item[i].op);
         clv_table_text(t, "kind", all.item[i].like.kind);
@@ -140,7 +156,7 @@ clv_table *clv_report_by_layer(const clv_program *program, const clv_profile *pr
         clv_table_seconds(t, "seconds", all.item[i].seconds);
         clv_table_text(t, "cause", all.item[i].cause);
     }
-    free(all.item);
+    free_totals(&all);
     return t;
 }
 
@@ -155,10 +171,10 @@ static void layer_of(char *out, size_t size, const char *op)
 
 static void add_axes(clv_table *t, const clv_collective *c, const clv_mesh *mesh)
 {
-    char names[MAX_AXES_NAMES][AXES_TEXT];
-    const char *list[MAX_AXES_NAMES];
+    char names[CLV_MAX_SUBAXES][AXIS_TEXT];
+    const char *list[CLV_MAX_SUBAXES];
     for (int i = 0; i < c->n_axes; i++) {
-        clv_text text = {.out = names[i], .size = AXES_TEXT};
+        clv_text text = {.out = names[i], .size = AXIS_TEXT};
         clv_text_add_subaxis(&text, c->axes[i], mesh);
         clv_text_end(&text);
         list[i] = names[i];

@@ -91,7 +91,7 @@ static void print_range(const clv_buffer *buffer, int d, int64_t block)
 clv_status clv_show_tensor(const clv_program *program, const char *name, clv_error *err)
 {
     const clv_buffer *buffer;
-    char type[128], layout[CLV_LAYOUT_TEXT], mesh[512];
+    char type[CLV_TYPE_TEXT], layout[CLV_LAYOUT_TEXT], mesh[CLV_MESH_TEXT];
     int dims[2];
     CLV_TRY(find(&buffer, program, name, err));
     clv_type_print(type, sizeof type, &buffer->type);

@@ -57,10 +57,9 @@ void clv_table_list(clv_table *t, const char *key)
 
 void clv_table_row(clv_table *t)
 {
-    json_t *row = json_object();
-
     if (t == NULL)
         return;
+    json_t *row = json_object();
     if (t->n_lists == 0 || json_array_append_new(t->list[t->n_lists - 1], row) != 0)
         t->failed = true;
     else

@@ -17,7 +17,7 @@
 #include "graph/graph.h"
 #include "models/model.h"
 
-enum { NOT_GIVEN = -1 };
+enum { NOT_GIVEN = -1, DEGREE_TEXT = 32 };
 
 typedef struct verify_args {
     const char *model, *rules, *against;
@@ -101,6 +101,8 @@ static void fill_defaults(verify_args *a)
     a->batch = a->batch == NOT_GIVEN ? 2 : a->batch;
     a->seq = a->seq == NOT_GIVEN ? 16 : a->seq;
     a->seed = a->seed == NOT_GIVEN ? 1 : a->seed;
+    if (!a->meshes.n && !a->degrees.n)
+        a->degrees = (clv_sizes){4, {1, 2, 3, 4}};
 }
 
 /* ---- one mesh ---- */
@@ -286,13 +288,21 @@ static bool compare(clv_table *t, const outcome *first, const outcome *o, const 
     return !diverges;
 }
 
+/* Mesh i as it was given, or in `degree` the mesh of the degree that was. */
+static const char *mesh_at(char degree[DEGREE_TEXT], const verify_args *a, int i)
+{
+    if (a->meshes.n)
+        return a->meshes.item[i];
+    snprintf(degree, DEGREE_TEXT, "model=%lld", (long long)a->degrees.item[i]);
+    return degree;
+}
+
 static clv_status verify(const verify_args *a, const char *command, bool *same, clv_table *t, clv_error *err)
 {
-    static const int64_t defaults[] = {1, 2, 3, 4};
     clv_model model;
     clv_checkpoint *weights = NULL;
     outcome first = {0};
-    int n = a->meshes.n ? a->meshes.n : a->degrees.n ? a->degrees.n : 4;
+    int n = a->meshes.n ? a->meshes.n : a->degrees.n;
     clv_status status = clv_model_read(&model, a->model, err);
     if (status == CLV_OK && !a->against && a->seq > model.max_positions)
         status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld", (long long)a->seq,
@@ -301,12 +311,9 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
         status = clv_open_weights(&weights, &model, a->model, command, err);
     *same = true;
     for (int i = 0; status == CLV_OK && i < n; i++) {
-        char mesh[512];
+        char degree[DEGREE_TEXT];
         outcome o = {0};
-        if (a->meshes.n)
-            snprintf(mesh, sizeof mesh, "%s", a->meshes.item[i]);
-        else
-            snprintf(mesh, sizeof mesh, "model=%lld", (long long)(a->degrees.n ? a->degrees.item[i] : defaults[i]));
+        const char *mesh = mesh_at(degree, a, i);
         if (a->against) {
             status = clv_verify_against(t, same, a->model, a->against, mesh, a->rules, a->tolerance, command, err);
             continue;

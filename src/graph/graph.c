@@ -116,7 +116,7 @@ void clv_graph_pop(clv_graph *graph)
 
 int clv_type_print(char *out, size_t size, const clv_type *type)
 {
-    char text[CLV_MAX_RANK * 21 + 16];
+    char text[CLV_TYPE_TEXT];
     int n = snprintf(text, sizeof text, "%s[", clv_dtype_name(type->dtype));
     for (int d = 0; d < type->rank; d++)
         n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld", d ? "," : "", (long long)type->shape[d]);

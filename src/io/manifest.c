@@ -162,7 +162,7 @@ static json_t *tensor_object(const clv_manifest_tensor *t, const clv_mesh *mesh)
 
 static json_t *document_of(const clv_manifest *m)
 {
-    char mesh[512];
+    char mesh[CLV_MESH_TEXT];
     json_t *files = json_array(), *ranks = json_array(), *tensors = json_array();
 
     clv_mesh_print(mesh, sizeof mesh, &m->mesh);

@@ -60,7 +60,7 @@ static bool fits(const clv_preset *preset, const clv_mesh *mesh)
 
 static clv_status refuse(const char *name, const clv_mesh *mesh, clv_error *err)
 {
-    char text[512], axes[256], fitting[256];
+    char text[CLV_MESH_TEXT], axes[CLV_MESH_TEXT], fitting[256];
     clv_text list = {.out = fitting, .size = sizeof fitting};
     for (int p = 0; p < clv_n_presets; p++)
         if (fits(&clv_presets[p], mesh))

@@ -31,7 +31,7 @@ static clv_status logical_axis(clv_logical_axis *out, const json_t *value, const
 
 static clv_status mesh_axis(int *out, const json_t *value, const clv_mesh *mesh, const char *where, clv_error *err)
 {
-    char names[256];
+    char names[CLV_MESH_TEXT];
     if (!json_is_string(value))
         return clv_fail(err, CLV_EFORMAT, "%s: a mesh axis is a string", where);
     *out = clv_mesh_find_name(mesh, json_string_value(value), (int)json_string_length(value));

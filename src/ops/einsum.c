@@ -58,7 +58,7 @@ static clv_status einsum_shape(const clv_op *op, const clv_type *in, clv_type *o
 {
     const einsum_attrs *e = op->attrs;
     const char *lists[] = {e->a, e->b};
-    char text[2][96];
+    char text[2][CLV_TYPE_TEXT];
     CLV_TRY(check_letters(e, err));
     for (int i = 0; i < 2; i++) {
         clv_type_print(text[i], sizeof text[i], &in[i]);

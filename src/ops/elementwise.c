@@ -34,7 +34,7 @@ static clv_status broadcast_shapes(clv_type *out, const clv_type *const *operand
             if (size == 1)
                 continue;
             if (out->shape[d] != 1 && out->shape[d] != size) {
-                char first[128], other[128];
+                char first[CLV_TYPE_TEXT], other[CLV_TYPE_TEXT];
                 clv_type_print(first, sizeof first, operands[0]);
                 clv_type_print(other, sizeof other, operands[i]);
                 return clv_fail(err, CLV_ESHAPE, "%s and %s do not broadcast together: sizes %lld and %lld", first,

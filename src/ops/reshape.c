@@ -21,7 +21,7 @@ static const clv_attr attrs[] = {{"rank", CLV_ATTR_INT, offsetof(reshape_attrs, 
 static clv_status reshape_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     const reshape_attrs *a = op->attrs;
-    char from[128], to[128];
+    char from[CLV_TYPE_TEXT], to[CLV_TYPE_TEXT];
     *out = (clv_type){.dtype = in[0].dtype, .rank = a->rank};
     memcpy(out->shape, a->shape, sizeof a->shape);
     CLV_TRY(clv_shape_check(out->shape, out->rank, out->dtype, err));

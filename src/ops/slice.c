@@ -186,7 +186,7 @@ static clv_status concat_shape(const clv_op *op, const clv_type *in, clv_type *o
         clv_type expected = in[0];
         expected.shape[dim] = in[i].shape[dim];
         if (!clv_type_equal(&expected, &in[i])) {
-            char first[128], other[128];
+            char first[CLV_TYPE_TEXT], other[CLV_TYPE_TEXT];
             clv_type_print(first, sizeof first, &in[0]);
             clv_type_print(other, sizeof other, &in[i]);
             return clv_fail(err, CLV_ESHAPE, "operands %s and %s differ in more than dimension %d", first, other, dim);

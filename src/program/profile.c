@@ -129,6 +129,9 @@ static clv_status read_rates(clv_rates *out, const json_t *ops, const char *wher
         {
             if (out->n == CLV_MAX_RATES)
                 return clv_fail(err, CLV_ELIMIT, "%s: more than %d measurements", where, CLV_MAX_RATES);
+            if (strlen(op) >= CLV_PROFILE_NAME)
+                return clv_fail(err, CLV_EFORMAT, "%s: \"%.40s...\" is no op; names have at most %d bytes", where, op,
+                                CLV_PROFILE_NAME - 1);
             clv_rate *rate = &out->item[out->n++];
             snprintf(rate->op, sizeof rate->op, "%s", op);
             CLV_TRY(clv_dtype_parse(&rate->dtype, dtype, err));
@@ -143,7 +146,10 @@ static clv_status from_json(clv_profile *p, const json_t *document, const char *
     const char *name = NULL;
     CLV_TRY(check_keys(document, where, err));
     CLV_TRY(clv_json_string(&name, document, "name", CLV_JSON_REQUIRED, where, err));
-    snprintf(p->name, sizeof p->name, "%s", name);
+    if (strlen(name) >= sizeof p->name)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"name\" has %zu bytes; valid: at most %zu", where, strlen(name),
+                        sizeof p->name - 1);
+    memcpy(p->name, name, strlen(name) + 1);
     CLV_TRY(clv_json_int(&p->ranks_per_host, document, "ranks_per_host", CLV_JSON_REQUIRED, 1, 1 << 20, where, err));
     CLV_TRY(clv_json_int(&p->hosts, document, "hosts", CLV_JSON_OPTIONAL, 0, 1 << 20, where, err));
     p->efficiency = 1;

@@ -14,7 +14,7 @@
 static void put_buffer(clv_text *t, const clv_program *program, int b)
 {
     const clv_buffer *buffer = &program->buffers[b];
-    char type[128], layout[CLV_LAYOUT_TEXT];
+    char type[CLV_TYPE_TEXT], layout[CLV_LAYOUT_TEXT];
     clv_type_print(type, sizeof type, &buffer->type);
     clv_layout_print(layout, sizeof layout, &buffer->layout, &program->mesh);
     clv_text_add(t, "%%%d %s {%s}", b, type, layout);
@@ -76,7 +76,7 @@ size_t clv_program_print(char *out, size_t size, const clv_program *program)
     if (!program)
         return (size_t)clv_text_end(&(clv_text){.out = out, .size = size});
     clv_text t = {.out = out, .size = size};
-    char mesh[512], region[CLV_QUANTITY_TEXT];
+    char mesh[CLV_MESH_TEXT], region[CLV_QUANTITY_TEXT];
     clv_mesh_print(mesh, sizeof mesh, &program->mesh);
     clv_print_bytes_exactly(region, sizeof region, (double)program->region_bytes);
     clv_text_add(&t, "program on %s, region %s\n", mesh, region);

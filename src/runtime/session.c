@@ -180,7 +180,7 @@ static bool same_mesh(const clv_mesh *a, const clv_mesh *b)
 static clv_status load_new(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err)
 {
     if (!same_mesh(&session->mesh, &program->mesh)) {
-        char ours[256], theirs[256];
+        char ours[CLV_MESH_TEXT], theirs[CLV_MESH_TEXT];
         clv_mesh_print(ours, sizeof ours, &session->mesh);
         clv_mesh_print(theirs, sizeof theirs, &program->mesh);
         return clv_fail(err, CLV_EINVAL, "the program was compiled for the mesh '%s', the session has '%s'", theirs,

@@ -76,7 +76,7 @@ static clv_status read_subaxis(reader *r, clv_error *err)
         return clv_scan_fail(scan, start, CLV_ESYNTAX, err, "expected an axis name");
     int axis = clv_mesh_find_name(r->mesh, name, end - start);
     if (axis < 0) {
-        char names[128];
+        char names[CLV_MESH_TEXT];
         clv_mesh_names(names, sizeof names, r->mesh);
         return clv_scan_fail(scan, start, CLV_EAXIS, err, "no axis '%.*s'; the mesh's axes: %s",
                              end - start < 40 ? end - start : 40, name, names);

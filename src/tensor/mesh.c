@@ -144,7 +144,7 @@ clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_e
     size_t length = strlen(name);
     int found = length < CLV_AXIS_NAME_SIZE ? find_name(mesh, name, (int)length) : -1;
     if (found < 0) {
-        char names[256];
+        char names[CLV_MESH_TEXT];
         clv_mesh_names(names, sizeof names, mesh);
         return clv_fail(err, CLV_EAXIS, "no axis '%.40s'; the mesh's axes: %s", name, names);
     }
