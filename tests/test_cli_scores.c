@@ -368,6 +368,8 @@ static void test_score_refused(void **state)
                "score -m {d}/llama --input {g}/scores/text.txt --truncate");
     cli_expect(2, "residue 4 is A", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations G4A");
     cli_expect(2, "residues 1 to 16", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A99G");
+    cli_expect(2, "A4G and A4K exchange one residue",
+               "score -m {d}/esm --input {g}/scores/wild.fasta --mutations K2R,A4G:K2R:A4K");
     cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4");
     cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations A4G,,K2R");
     cli_expect(2, "A24G", "score -m {d}/esm --input {g}/scores/wild.fasta --mutations J4G");

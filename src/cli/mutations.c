@@ -40,6 +40,19 @@ static clv_status read_place(clv_mutation_place *out, const char *text, const ch
     return CLV_OK;
 }
 
+/* The last place is not one that its mutation has already: one residue cannot become two. */
+static clv_status check_once(const clv_mutations *m, clv_error *err)
+{
+    const clv_mutation_place *last = &m->place[m->n_places - 1];
+    for (const clv_mutation_place *p = m->place; p < last; p++)
+        if (p->mutation == last->mutation && p->at == last->at)
+            return clv_fail(err, CLV_EINVAL,
+                            "--mutations: %c%lld%c and %c%lld%c exchange one residue in one mutation; ':' joins "
+                            "places that differ, ',' parts mutations",
+                            p->from, (long long)p->at + 1, p->to, last->from, (long long)last->at + 1, last->to);
+    return CLV_OK;
+}
+
 clv_status clv_mutations_parse(clv_mutations *out, const char *text, const char *protein, clv_error *err)
 {
     size_t room = strlen(text) + 1;
@@ -54,6 +67,8 @@ clv_status clv_mutations_parse(clv_mutations *out, const char *text, const char 
             clv_mutation_place *to = &out->place[out->n_places++];
             to->mutation = out->n;
             status = read_place(to, part, protein, err);
+            if (status == CLV_OK)
+                status = check_once(out, err);
         }
         out->n++;
     }
