@@ -20,7 +20,7 @@ enum { MAX_PARAMETERS = 64, MAX_INPUTS = 4, IGNORED = -100, GREEDY = 40 };
 
 struct golden {
     char name[64];
-    clv_model model;
+    clv_model_config model;
     int64_t batch, seq;
     int32_t *ids, *labels;
     int32_t *token_types; /* NULL: all are 0 */
@@ -102,7 +102,7 @@ golden *golden_open(const char *name)
     char path[4096];
     golden *g = calloc(1, sizeof *g);
     snprintf(g->name, sizeof g->name, "%s", name);
-    must(clv_model_read(&g->model, folder_of(path, name, ""), &err), &err);
+    must(clv_model_config_read(&g->model, folder_of(path, name, ""), &err), &err);
     read_values(g, folder_of(path, name, "_golden/values.safetensors"));
     must(clv_weights_open(&g->gradients, folder_of(path, name, "_golden"), &err), &err);
     must(clv_checkpoint_open(&g->weights, &g->model, folder_of(path, name, ""), NULL, &err), &err);

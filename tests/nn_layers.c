@@ -12,7 +12,7 @@
 
 #include "cleave/session.h"
 #include "graph_eval.h"
-#include "models/model.h"
+#include "models/config.h"
 #include "program/program.h"
 
 enum { B = NN_BATCH, S = NN_SEQ, MAX_TENSORS = 48, MAX_INPUTS = 3, IGNORED = -100, MASK_TOKEN = 74 };
@@ -128,7 +128,7 @@ static clv_value block_gpt(clv_graph *graph, clv_value x, const clv_axis_rules *
 }
 
 /* A whole model with its loss; the vocabulary is split. */
-static clv_value loss_of(clv_graph *graph, const clv_model *model, const clv_axis_rules *rules, clv_dtype dtype,
+static clv_value loss_of(clv_graph *graph, const clv_model_config *model, const clv_axis_rules *rules, clv_dtype dtype,
                          bool padded)
 {
     clv_model_build build = {.batch = B, .seq = S, .rules = *rules, .dtype = dtype, .padding_mask = padded};
@@ -139,69 +139,69 @@ static clv_value loss_of(clv_graph *graph, const clv_model *model, const clv_axi
 
 static clv_value llama(clv_graph *graph, const clv_axis_rules *rules, clv_dtype dtype, bool tied)
 {
-    clv_model model = {.family = &clv_family_llama,
-                       .hidden = 24,
-                       .layers = 1,
-                       .heads = 6,
-                       .kv_heads = 2,
-                       .head_dim = 4,
-                       .ffn = 50,
-                       .vocab = 257,
-                       .max_positions = 64,
-                       .norm_eps = 1e-5,
-                       .activation = CLV_SILU,
-                       .qkv_bias = tied,
-                       .output_bias = tied,
-                       .mlp_bias = tied,
-                       .rope.theta = 1e4,
-                       .tie_word_embeddings = tied};
+    clv_model_config model = {.family = &clv_family_llama,
+                              .hidden = 24,
+                              .layers = 1,
+                              .heads = 6,
+                              .kv_heads = 2,
+                              .head_dim = 4,
+                              .ffn = 50,
+                              .vocab = 257,
+                              .max_positions = 64,
+                              .norm_eps = 1e-5,
+                              .activation = CLV_SILU,
+                              .qkv_bias = tied,
+                              .output_bias = tied,
+                              .mlp_bias = tied,
+                              .rope.theta = 1e4,
+                              .tie_word_embeddings = tied};
     return loss_of(graph, &model, rules, dtype, false);
 }
 
 static clv_value model_gpt2(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
     (void)x;
-    clv_model model = {.family = &clv_family_gpt2,
-                       .hidden = 15,
-                       .layers = 1,
-                       .heads = 5,
-                       .kv_heads = 5,
-                       .head_dim = 3,
-                       .ffn = 33,
-                       .vocab = 257,
-                       .max_positions = 10,
-                       .norm_eps = 1e-5,
-                       .activation = CLV_GELU_TANH,
-                       .qkv_bias = true,
-                       .output_bias = true,
-                       .mlp_bias = true,
-                       .tie_word_embeddings = true};
+    clv_model_config model = {.family = &clv_family_gpt2,
+                              .hidden = 15,
+                              .layers = 1,
+                              .heads = 5,
+                              .kv_heads = 5,
+                              .head_dim = 3,
+                              .ffn = 33,
+                              .vocab = 257,
+                              .max_positions = 10,
+                              .norm_eps = 1e-5,
+                              .activation = CLV_GELU_TANH,
+                              .qkv_bias = true,
+                              .output_bias = true,
+                              .mlp_bias = true,
+                              .tie_word_embeddings = true};
     return loss_of(graph, &model, rules, dtype, false);
 }
 
 static clv_value model_esm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_dtype dtype)
 {
     (void)x;
-    clv_model model = {.family = &clv_family_esm,
-                       .hidden = 20,
-                       .layers = 1,
-                       .heads = 5,
-                       .kv_heads = 5,
-                       .head_dim = 4,
-                       .ffn = 33,
-                       .vocab = 257,
-                       .max_positions = 64,
-                       .norm_eps = 1e-5,
-                       .activation = CLV_GELU,
-                       .qkv_bias = true,
-                       .output_bias = true,
-                       .mlp_bias = true,
-                       .rope.theta = 1e4,
-                       .bidirectional = true,
-                       .tie_word_embeddings = true,
-                       .embedding_norm = true,
-                       .token_dropout = true,
-                       .mask = MASK_TOKEN};
+    clv_model_config model = {.family = &clv_family_esm,
+                              .hidden = 20,
+                              .layers = 1,
+                              .heads = 5,
+                              .kv_heads = 5,
+                              .head_dim = 4,
+                              .ffn = 33,
+                              .vocab = 257,
+                              .max_positions = 64,
+                              .norm_eps = 1e-5,
+                              .activation = CLV_GELU,
+                              .qkv_bias = true,
+                              .output_bias = true,
+                              .mlp_bias = true,
+                              .rope.theta = 1e4,
+                              .bidirectional = true,
+                              .tie_word_embeddings = true,
+                              .embedding_norm = true,
+                              .token_dropout = true,
+                              .mask = MASK_TOKEN};
     return loss_of(graph, &model, rules, dtype, true);
 }
 

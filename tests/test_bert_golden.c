@@ -30,12 +30,12 @@ static void test_published(void **state)
 {
     const char *source = getenv("CLV_SOURCE_DIR"), *extra;
     char path[512];
-    clv_model model = {0};
+    clv_model_config model = {0};
     clv_checkpoint *weights;
     (void)state;
     golden_run("bert_published");
     snprintf(path, sizeof path, "%s/tests/golden/bert_published", source ? source : ".");
-    assert_int_equal(clv_model_read(&model, path, NULL), CLV_OK);
+    assert_int_equal(clv_model_config_read(&model, path, NULL), CLV_OK);
     assert_int_equal(clv_checkpoint_open(&weights, &model, path, NULL, NULL), CLV_OK);
     assert_int_equal(clv_checkpoint_extra(weights, &extra), 6);
     clv_checkpoint_close(weights);

@@ -29,7 +29,7 @@ static void copy_model(const char *name)
 
 typedef struct reading {
     clv_checkpoint *weights;
-    const clv_model *model;
+    const clv_model_config *model;
 } reading;
 
 /* What each rank does: read every tensor. */
@@ -67,13 +67,13 @@ static clv_status read_on_ranks(const reading *r, clv_error *err)
 static void test_cut_while_mapped(void **state)
 {
     char path[512];
-    clv_model model;
+    clv_model_config model;
     clv_error err = {0};
     reading r = {.model = &model};
     (void)state;
     copy_model("llama");
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    assert_int_equal(clv_model_read(&model, folder, NULL), CLV_OK);
+    assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     assert_int_equal(clv_open_weights(&r.weights, &model, folder, "cleave test", NULL), CLV_OK);
     assert_int_equal(read_on_ranks(&r, NULL), CLV_OK);
     assert_int_equal(truncate(path, 4096), 0);
@@ -114,11 +114,11 @@ static void test_lost_elsewhere(void **state)
 static void test_extra(void **state)
 {
     clv_checkpoint *weights;
-    clv_model model;
+    clv_model_config model;
     const char *first;
     (void)state;
     copy_model("llama");
-    assert_int_equal(clv_model_read(&model, folder, NULL), CLV_OK);
+    assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     model.tie_word_embeddings = true;
     assert_int_equal(clv_checkpoint_open(&weights, &model, folder, NULL, NULL), CLV_OK);
     assert_int_equal(clv_checkpoint_extra(weights, &first), 1);
@@ -130,11 +130,11 @@ static void test_extra(void **state)
 static void test_missing(void **state)
 {
     clv_checkpoint *weights;
-    clv_model model;
+    clv_model_config model;
     clv_error err = {0};
     (void)state;
     copy_model("llama");
-    assert_int_equal(clv_model_read(&model, folder, NULL), CLV_OK);
+    assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     model.layers += 2;
     assert_int_equal(clv_checkpoint_open(&weights, &model, folder, NULL, &err), CLV_ENOTFOUND);
     assert_non_null(strstr(err.message, "and 17 more are missing"));

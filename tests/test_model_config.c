@@ -14,7 +14,7 @@
 
 #include "io/file.h"
 #include "io/json.h"
-#include "models/model.h"
+#include "models/config.h"
 
 static char folder[] = "/tmp/cleave-test-XXXXXX";
 
@@ -43,10 +43,10 @@ static int remove_folder(void **state)
 
 /* ---- all families ---- */
 
-static clv_status read_text(clv_model *c, const char *text, clv_error *err)
+static clv_status read_text(clv_model_config *c, const char *text, clv_error *err)
 {
     assert_int_equal(clv_file_write(path_of("config.json"), text, strlen(text), NULL), CLV_OK);
-    return clv_model_read(c, path_of("config.json"), err);
+    return clv_model_config_read(c, path_of("config.json"), err);
 }
 
 typedef struct bad_config {
@@ -56,7 +56,7 @@ typedef struct bad_config {
 
 static void all_refused(const bad_config *cases, size_t n)
 {
-    clv_model untouched = {.hidden = 77}, c = untouched;
+    clv_model_config untouched = {.hidden = 77}, c = untouched;
 
     for (size_t i = 0; i < n; i++) {
         clv_error err = {0};
@@ -69,7 +69,7 @@ static void all_refused(const bad_config *cases, size_t n)
     }
 }
 
-static void must_read(clv_model *c, const char *text)
+static void must_read(clv_model_config *c, const char *text)
 {
     clv_error err = {0};
 
@@ -78,12 +78,12 @@ static void must_read(clv_model *c, const char *text)
 }
 
 /* What is written is read again. */
-static void round_trip(const clv_model *model)
+static void round_trip(const clv_model_config *model)
 {
-    clv_model c = {0};
+    clv_model_config c = {0};
 
-    assert_int_equal(clv_model_write(model, path_of("config.json"), NULL), CLV_OK);
-    assert_int_equal(clv_model_read(&c, path_of("config.json"), NULL), CLV_OK);
+    assert_int_equal(clv_model_config_write(model, path_of("config.json"), NULL), CLV_OK);
+    assert_int_equal(clv_model_config_read(&c, path_of("config.json"), NULL), CLV_OK);
     assert_memory_equal(&c, model, sizeof c);
 }
 
@@ -95,7 +95,7 @@ static void round_trip(const clv_model *model)
 
 static void test_llama_spellings(void **state)
 {
-    clv_model c = {0};
+    clv_model_config c = {0};
 
     (void)state;
     assert_int_equal(read_text(&c, "{" GOOD "}", NULL), CLV_OK);
@@ -123,7 +123,7 @@ static void test_llama_spellings(void **state)
     assert_true(c.rope.theta == 2e6);
     assert_int_equal(c.n_eos, 1);
     assert_int_equal(c.eos[0], 3);
-    assert_int_equal(clv_model_read(&c, folder, NULL), CLV_OK);
+    assert_int_equal(clv_model_config_read(&c, folder, NULL), CLV_OK);
 }
 
 static void test_llama_refused(void **state)
@@ -188,7 +188,7 @@ static void test_size_and_depth(void **state)
 {
     size_t size = (1 << 20) + 1;
     char *text = malloc(size + 1);
-    clv_model c;
+    clv_model_config c;
 
     (void)state;
     memset(text, ' ', size);
@@ -204,7 +204,7 @@ static void test_size_and_depth(void **state)
 
 static void test_llama_round_trip(void **state)
 {
-    clv_model c = {0};
+    clv_model_config c = {0};
 
     (void)state;
     must_read(&c, "{" GOOD ",\"eos_token_id\":[1,2],\"bos_token_id\":3,\"rope_theta\":5e5}");
@@ -233,7 +233,7 @@ static void test_llama_round_trip(void **state)
     must_read(&c, "{" GOOD ",\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":3}}");
     assert_true(c.rope.factor == 3);
     c.kv_heads = 5;
-    assert_int_equal(clv_model_write(&c, path_of("config.json"), NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_config_write(&c, path_of("config.json"), NULL), CLV_EINVAL);
 }
 
 /* ---- mistral, qwen2 ---- */
@@ -253,7 +253,7 @@ static void test_llama_round_trip(void **state)
 /* The default of num_key_value_heads is a number of their own; null is as many as query heads. */
 static void test_kv_heads(void **state)
 {
-    clv_model c = {0};
+    clv_model_config c = {0};
 
     (void)state;
     must_read(&c, "{\"model_type\":\"mistral\"," HEADS "}");
@@ -263,11 +263,11 @@ static void test_kv_heads(void **state)
 }
 
 /* shape: a digit a layer, 1 for those with a window. */
-static void windows_are(const clv_model *c, int64_t window, const char *shape)
+static void windows_are(const clv_model_config *c, int64_t window, const char *shape)
 {
     assert_int_equal(c->window, window);
     for (int64_t i = 0; i < c->layers; i++)
-        assert_int_equal(clv_model_window(c, i), shape[i] == '1' ? window : 0);
+        assert_int_equal(clv_model_config_window(c, i), shape[i] == '1' ? window : 0);
 }
 
 /* More layers than a byte of the mask has bits, none like the one four or eight before. */
@@ -275,7 +275,7 @@ static void test_windows_of_many_layers(void **state)
 {
     static const char shape[] = "11010010110100111";
     char text[2048];
-    clv_model c = {0};
+    clv_model_config c = {0};
     (void)state;
     size_t n = (size_t)snprintf(text, sizeof text,
                                 "{\"model_type\":\"mistral\",\"hidden_size\":64,\"num_hidden_layers\":%d,"
@@ -303,7 +303,7 @@ static void test_windows(void **state)
         {"max_window_layers", "{" QWEN2 ",\"max_window_layers\":-1}"},
         {"chunked_attention", "{" MISTRAL ",\"layer_types\":[\"chunked_attention\",1,1,1]}"},
     };
-    clv_model c = {0};
+    clv_model_config c = {0};
 
     (void)state;
     must_read(&c, "{" MISTRAL "}");
@@ -350,7 +350,7 @@ static void test_activations(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char text[512];
-        clv_model c = {0};
+        clv_model_config c = {0};
         snprintf(text, sizeof text, "{%s,\"activation_function\":\"%s\"}", GPT2, cases[i].name);
         must_read(&c, text);
         assert_int_equal(c.activation, cases[i].kind);
@@ -360,11 +360,11 @@ static void test_activations(void **state)
 /* As transformers 4 wrote the published model's, and as 5 writes a random one's. */
 static void test_gpt2_spellings(void **state)
 {
-    clv_model c = {0};
+    clv_model_config c = {0};
 
     (void)state;
     must_read(&c, "{" GPT2 "}");
-    assert_string_equal(clv_model_type(&c), "gpt2");
+    assert_string_equal(clv_model_config_type(&c), "gpt2");
     assert_int_equal(c.ffn, 240);
     assert_int_equal(c.head_dim, 12);
     assert_int_equal(c.kv_heads, 5);
@@ -428,11 +428,11 @@ static void test_gpt2_refused(void **state)
 /* As transformers 4 wrote ESM-2's, and as 5 writes a random one's. */
 static void test_esm_spellings(void **state)
 {
-    clv_model c = {0};
+    clv_model_config c = {0};
 
     (void)state;
     must_read(&c, "{" ESM "}");
-    assert_string_equal(clv_model_type(&c), "esm");
+    assert_string_equal(clv_model_config_type(&c), "esm");
     assert_true(c.norm_eps == 1e-12 && c.rope.theta == 10000);
     assert_true(c.bidirectional && c.tie_word_embeddings && !c.token_dropout && !c.embedding_norm);
     assert_int_equal(c.activation, CLV_GELU);
@@ -488,7 +488,7 @@ static void test_esm_refused(void **state)
 
 static void test_bert_spellings(void **state)
 {
-    clv_model c = {0};
+    clv_model_config c = {0};
 
     (void)state;
     must_read(&c, "{" BERT "}");

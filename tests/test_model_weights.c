@@ -42,60 +42,60 @@ static int remove_folder(void **state)
     return system(line);
 }
 
-static const clv_model small = {.family = &clv_family_llama,
-                                .hidden = 12,
-                                .layers = 2,
-                                .heads = 6,
-                                .kv_heads = 3,
-                                .head_dim = 4,
-                                .ffn = 10,
-                                .vocab = 17,
-                                .max_positions = 32,
-                                .norm_eps = 1e-5,
-                                .activation = CLV_SILU,
-                                .rope.theta = 10000,
-                                .bos = -1,
-                                .pad = -1,
-                                .mask = -1,
-                                .eos = {-1}};
+static const clv_model_config small = {.family = &clv_family_llama,
+                                       .hidden = 12,
+                                       .layers = 2,
+                                       .heads = 6,
+                                       .kv_heads = 3,
+                                       .head_dim = 4,
+                                       .ffn = 10,
+                                       .vocab = 17,
+                                       .max_positions = 32,
+                                       .norm_eps = 1e-5,
+                                       .activation = CLV_SILU,
+                                       .rope.theta = 10000,
+                                       .bos = -1,
+                                       .pad = -1,
+                                       .mask = -1,
+                                       .eos = {-1}};
 
-static const clv_model gpt2 = {.family = &clv_family_gpt2,
-                               .hidden = 15,
-                               .layers = 2,
-                               .heads = 5,
-                               .kv_heads = 5,
-                               .head_dim = 3,
-                               .ffn = 11,
-                               .vocab = 17,
-                               .max_positions = 9,
-                               .norm_eps = 1e-5,
-                               .tie_word_embeddings = true};
+static const clv_model_config gpt2 = {.family = &clv_family_gpt2,
+                                      .hidden = 15,
+                                      .layers = 2,
+                                      .heads = 5,
+                                      .kv_heads = 5,
+                                      .head_dim = 3,
+                                      .ffn = 11,
+                                      .vocab = 17,
+                                      .max_positions = 9,
+                                      .norm_eps = 1e-5,
+                                      .tie_word_embeddings = true};
 
-static const clv_model esm = {.family = &clv_family_esm,
-                              .hidden = 12,
-                              .layers = 2,
-                              .heads = 3,
-                              .kv_heads = 3,
-                              .head_dim = 4,
-                              .ffn = 11,
-                              .vocab = 17,
-                              .max_positions = 9,
-                              .norm_eps = 1e-5,
-                              .rope.theta = 10000,
-                              .tie_word_embeddings = true};
+static const clv_model_config esm = {.family = &clv_family_esm,
+                                     .hidden = 12,
+                                     .layers = 2,
+                                     .heads = 3,
+                                     .kv_heads = 3,
+                                     .head_dim = 4,
+                                     .ffn = 11,
+                                     .vocab = 17,
+                                     .max_positions = 9,
+                                     .norm_eps = 1e-5,
+                                     .rope.theta = 10000,
+                                     .tie_word_embeddings = true};
 
-static const clv_model bert = {.family = &clv_family_bert,
-                               .hidden = 12,
-                               .layers = 2,
-                               .heads = 3,
-                               .kv_heads = 3,
-                               .head_dim = 4,
-                               .ffn = 11,
-                               .vocab = 17,
-                               .max_positions = 9,
-                               .norm_eps = 1e-12,
-                               .token_types = 2,
-                               .tie_word_embeddings = true};
+static const clv_model_config bert = {.family = &clv_family_bert,
+                                      .hidden = 12,
+                                      .layers = 2,
+                                      .heads = 3,
+                                      .kv_heads = 3,
+                                      .head_dim = 4,
+                                      .ffn = 11,
+                                      .vocab = 17,
+                                      .max_positions = 9,
+                                      .norm_eps = 1e-12,
+                                      .token_types = 2,
+                                      .tie_word_embeddings = true};
 
 /* ---- parameters ---- */
 
@@ -147,7 +147,7 @@ static clv_shard box_number(const clv_parameter *p, int code)
 }
 
 /* Writes the model in two boxes a parameter, cut along its last dimension. */
-static void put_model(const clv_model *c)
+static void put_model(const clv_model_config *c)
 {
     clv_safetensors_writer *w = NULL;
 
@@ -169,7 +169,7 @@ static void put_model(const clv_model *c)
     assert_int_equal(clv_safetensors_commit(w, NULL), CLV_OK);
 }
 
-static void check_boxes(const clv_weights *w, const clv_model *c, const clv_parameter *p, const float *whole,
+static void check_boxes(const clv_weights *w, const clv_model_config *c, const clv_parameter *p, const float *whole,
                         int64_t elem_bytes)
 {
     float *out = NULL;
@@ -192,7 +192,7 @@ static void check_boxes(const clv_weights *w, const clv_model *c, const clv_para
     free(out);
 }
 
-static void check_model(const clv_model *c)
+static void check_model(const clv_model_config *c)
 {
     clv_weights *w = NULL;
     clv_error err = {0};
@@ -212,7 +212,7 @@ static void check_model(const clv_model *c)
 
 static void test_round_trip(void **state)
 {
-    clv_model tied = small;
+    clv_model_config tied = small;
 
     (void)state;
     tied.tie_word_embeddings = true;
@@ -226,7 +226,7 @@ static void test_round_trip(void **state)
 
 static void test_round_trip_gpt2(void **state)
 {
-    clv_model untied = gpt2;
+    clv_model_config untied = gpt2;
 
     (void)state;
     untied.tie_word_embeddings = false;
@@ -238,7 +238,7 @@ static void test_round_trip_gpt2(void **state)
 
 static void test_round_trip_esm(void **state)
 {
-    clv_model normed = esm;
+    clv_model_config normed = esm;
 
     (void)state;
     normed.embedding_norm = true;
@@ -250,7 +250,7 @@ static void test_round_trip_esm(void **state)
 
 static void test_round_trip_bert(void **state)
 {
-    clv_model bare = bert;
+    clv_model_config bare = bert;
 
     (void)state;
     bare.headless = true;
@@ -263,7 +263,7 @@ static void test_round_trip_bert(void **state)
 /* Products of more than a MiB are moved in several strips. */
 static void test_strips(void **state)
 {
-    clv_model wide = small;
+    clv_model_config wide = small;
 
     (void)state;
     wide.layers = 1;
@@ -389,7 +389,7 @@ static void test_names(void **state)
                                          "lm_head",
                                          "embed.x",
                                          "layers"};
-    clv_model tied = small;
+    clv_model_config tied = small;
     clv_parameter p;
 
     (void)state;
@@ -502,7 +502,7 @@ static void test_mismatch(void **state)
 {
     clv_weights *w = NULL;
     clv_error err = {0};
-    clv_model c = small;
+    clv_model_config c = small;
 
     (void)state;
     put_model(&small);
@@ -522,7 +522,8 @@ static void test_mismatch(void **state)
     clv_weights_close(w);
 }
 
-static void check_rank_bytes(const clv_model *c, clv_checkpoint *weights, const char *mesh_text, const char *preset)
+static void check_rank_bytes(const clv_model_config *c, clv_checkpoint *weights, const char *mesh_text,
+                             const char *preset)
 {
     clv_mesh mesh;
     clv_graph *graph;
@@ -562,7 +563,7 @@ static void test_bytes_of_a_rank(void **state)
     static const char *const meshes[][2] = {{"model=1", "megatron"}, {"model=2", "megatron"},
                                             {"model=3", "megatron"}, {"model=7", "megatron"},
                                             {"X=2,Y=3", "gspmd-2d"}, {"data=2,model=2", "fsdp+megatron-sp"}};
-    const clv_model *models[] = {&small, &gpt2, &esm};
+    const clv_model_config *models[] = {&small, &gpt2, &esm};
     (void)state;
     for (int m = 0; m < 3; m++) {
         clv_checkpoint *weights;
@@ -581,7 +582,7 @@ static void test_stories(void **state)
 {
     const char *shared = getenv("CLV_SHARED");
     char path[512];
-    clv_model c = {0};
+    clv_model_config c = {0};
     clv_weights *w = NULL;
     clv_error err = {0};
 
@@ -591,7 +592,7 @@ static void test_stories(void **state)
         print_message("%s is absent: skipped\n", path);
         skip();
     }
-    assert_int_equal(clv_model_read(&c, path, NULL), CLV_OK);
+    assert_int_equal(clv_model_config_read(&c, path, NULL), CLV_OK);
     assert_int_equal(c.kv_heads, 4);
     assert_true(c.tie_word_embeddings);
     assert_int_equal(clv_weights_open(&w, path, NULL), CLV_OK);

@@ -11,7 +11,7 @@
 
 #include "cleave/program.h"
 #include "cleave/session.h"
-#include "models/model.h"
+#include "models/config.h"
 #include "nn_layers.h"
 
 /* ---- layouts by rule ---- */
@@ -245,21 +245,21 @@ enum { B = 3, S = 5, STEPS = 3 };
 /* The losses of some steps of a small model: forward, backward and update. */
 static void train(double losses[STEPS], const char *mesh_text, const char *rules_text)
 {
-    const clv_model model = {.family = &clv_family_llama,
-                             .hidden = 24,
-                             .layers = 2,
-                             .heads = 6,
-                             .kv_heads = 2,
-                             .head_dim = 4,
-                             .ffn = 50,
-                             .vocab = 37,
-                             .max_positions = 64,
-                             .norm_eps = 1e-5,
-                             .rope.theta = 1e4,
-                             .activation = CLV_SILU,
-                             .bos = -1,
-                             .pad = -1,
-                             .mask = -1};
+    const clv_model_config model = {.family = &clv_family_llama,
+                                    .hidden = 24,
+                                    .layers = 2,
+                                    .heads = 6,
+                                    .kv_heads = 2,
+                                    .head_dim = 4,
+                                    .ffn = 50,
+                                    .vocab = 37,
+                                    .max_positions = 64,
+                                    .norm_eps = 1e-5,
+                                    .rope.theta = 1e4,
+                                    .activation = CLV_SILU,
+                                    .bos = -1,
+                                    .pad = -1,
+                                    .mask = -1};
     clv_error err = {0};
     clv_mesh mesh;
     clv_graph *graph;

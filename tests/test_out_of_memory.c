@@ -21,7 +21,7 @@
 #include "io/tokenizer.h"
 #include "io/weights.h"
 #include "models/checkpoint.h"
-#include "models/model.h"
+#include "models/config.h"
 #include "train/train.h"
 
 /* ---- the allocator ---- */
@@ -195,10 +195,10 @@ static clv_status parse_rules(clv_error *err)
 static clv_status open_weights(clv_error *err)
 {
     char folder[4096];
-    clv_model model;
+    clv_model_config model;
     clv_weights *weights;
     snprintf(folder, sizeof folder, "%s/tests/golden/llama", getenv("CLV_SOURCE_DIR"));
-    clv_status status = clv_model_read(&model, folder, err);
+    clv_status status = clv_model_config_read(&model, folder, err);
     if (status == CLV_OK)
         status = clv_weights_open(&weights, folder, err);
     if (status == CLV_OK)
@@ -372,13 +372,13 @@ static void test_refused(void **state)
 {
     clv_error err = {0};
     clv_mesh mesh;
-    clv_model model;
+    clv_model_config model;
     clv_checkpoint *weights;
     clv_trainer *trainer;
     clv_generator *generator;
     (void)state;
     assert_int_equal(clv_mesh_parse(&mesh, "model=1", &err), CLV_OK);
-    assert_int_equal(clv_model_read(&model, golden(), &err), CLV_OK);
+    assert_int_equal(clv_model_config_read(&model, golden(), &err), CLV_OK);
     assert_int_equal(clv_checkpoint_open(&weights, &model, golden(), NULL, &err), CLV_OK);
     int64_t before = live;
     clv_train_options training = {.model = model, .batch = 1, .seq = model.max_positions + 1};

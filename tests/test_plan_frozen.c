@@ -15,82 +15,82 @@
 #include <cmocka.h>
 
 #include "cleave/nn.h"
-#include "models/model.h"
+#include "models/config.h"
 #include "program/program.h"
 
 /* ---- models ---- */
 
-static const clv_model llama_small = {.family = &clv_family_llama,
-                                      .hidden = 128,
+static const clv_model_config llama_small = {.family = &clv_family_llama,
+                                             .hidden = 128,
+                                             .layers = 2,
+                                             .heads = 8,
+                                             .kv_heads = 8,
+                                             .head_dim = 16,
+                                             .ffn = 344,
+                                             .vocab = 512,
+                                             .max_positions = 4096,
+                                             .norm_eps = 1e-5,
+                                             .rope.theta = 1e4,
+                                             .activation = CLV_SILU};
+
+static const clv_model_config gpt2 = {.family = &clv_family_gpt2,
+                                      .hidden = 768,
                                       .layers = 2,
-                                      .heads = 8,
-                                      .kv_heads = 8,
-                                      .head_dim = 16,
-                                      .ffn = 344,
-                                      .vocab = 512,
-                                      .max_positions = 4096,
+                                      .heads = 12,
+                                      .kv_heads = 12,
+                                      .head_dim = 64,
+                                      .ffn = 3072,
+                                      .vocab = 50257,
+                                      .max_positions = 1024,
                                       .norm_eps = 1e-5,
-                                      .rope.theta = 1e4,
-                                      .activation = CLV_SILU};
+                                      .activation = CLV_GELU_TANH,
+                                      .qkv_bias = true,
+                                      .output_bias = true,
+                                      .mlp_bias = true,
+                                      .tie_word_embeddings = true};
 
-static const clv_model gpt2 = {.family = &clv_family_gpt2,
-                               .hidden = 768,
-                               .layers = 2,
-                               .heads = 12,
-                               .kv_heads = 12,
-                               .head_dim = 64,
-                               .ffn = 3072,
-                               .vocab = 50257,
-                               .max_positions = 1024,
-                               .norm_eps = 1e-5,
-                               .activation = CLV_GELU_TANH,
-                               .qkv_bias = true,
-                               .output_bias = true,
-                               .mlp_bias = true,
-                               .tie_word_embeddings = true};
+static const clv_model_config esm_15b = {.family = &clv_family_esm,
+                                         .hidden = 5120,
+                                         .layers = 2,
+                                         .heads = 40,
+                                         .kv_heads = 40,
+                                         .head_dim = 128,
+                                         .ffn = 20480,
+                                         .vocab = 33,
+                                         .max_positions = 1026,
+                                         .norm_eps = 1e-5,
+                                         .activation = CLV_GELU,
+                                         .qkv_bias = true,
+                                         .output_bias = true,
+                                         .mlp_bias = true,
+                                         .rope.theta = 1e4,
+                                         .bidirectional = true,
+                                         .tie_word_embeddings = true,
+                                         .token_dropout = true,
+                                         .mask = 32};
 
-static const clv_model esm_15b = {.family = &clv_family_esm,
-                                  .hidden = 5120,
-                                  .layers = 2,
-                                  .heads = 40,
-                                  .kv_heads = 40,
-                                  .head_dim = 128,
-                                  .ffn = 20480,
-                                  .vocab = 33,
-                                  .max_positions = 1026,
-                                  .norm_eps = 1e-5,
-                                  .activation = CLV_GELU,
-                                  .qkv_bias = true,
-                                  .output_bias = true,
-                                  .mlp_bias = true,
-                                  .rope.theta = 1e4,
-                                  .bidirectional = true,
-                                  .tie_word_embeddings = true,
-                                  .token_dropout = true,
-                                  .mask = 32};
-
-static const clv_model bert_base = {.family = &clv_family_bert,
-                                    .hidden = 768,
-                                    .layers = 2,
-                                    .heads = 12,
-                                    .kv_heads = 12,
-                                    .head_dim = 64,
-                                    .ffn = 3072,
-                                    .vocab = 30522,
-                                    .max_positions = 512,
-                                    .norm_eps = 1e-12,
-                                    .activation = CLV_GELU,
-                                    .qkv_bias = true,
-                                    .output_bias = true,
-                                    .mlp_bias = true,
-                                    .bidirectional = true,
-                                    .token_types = 2,
-                                    .tie_word_embeddings = true};
+static const clv_model_config bert_base = {.family = &clv_family_bert,
+                                           .hidden = 768,
+                                           .layers = 2,
+                                           .heads = 12,
+                                           .kv_heads = 12,
+                                           .head_dim = 64,
+                                           .ffn = 3072,
+                                           .vocab = 30522,
+                                           .max_positions = 512,
+                                           .norm_eps = 1e-12,
+                                           .activation = CLV_GELU,
+                                           .qkv_bias = true,
+                                           .output_bias = true,
+                                           .mlp_bias = true,
+                                           .bidirectional = true,
+                                           .token_types = 2,
+                                           .tie_word_embeddings = true};
 
 /* The small Llama with other heads. */
-static clv_model heads(int64_t n, int64_t kv, int64_t head_dim)
+static clv_model_config heads(int64_t n, int64_t kv, int64_t head_dim)
 {
-    clv_model model = llama_small;
+    clv_model_config model = llama_small;
     model.heads = n;
     model.kv_heads = kv;
     model.head_dim = head_dim;
@@ -99,42 +99,42 @@ static clv_model heads(int64_t n, int64_t kv, int64_t head_dim)
 }
 
 /* Nothing divides anything. */
-static clv_model odd(void)
+static clv_model_config odd(void)
 {
-    clv_model model = heads(7, 7, 6);
+    clv_model_config model = heads(7, 7, 6);
     model.ffn = 113;
     model.vocab = 257;
     return model;
 }
 
 /* Wider, so that gradients of weights are smaller than those of activations. */
-static clv_model wide(void)
+static clv_model_config wide(void)
 {
-    clv_model model = heads(16, 2, 32);
+    clv_model_config model = heads(16, 2, 32);
     model.ffn = 2048;
     return model;
 }
 
-static clv_model llama_7b(void)
+static clv_model_config llama_7b(void)
 {
-    clv_model model = heads(32, 32, 128);
+    clv_model_config model = heads(32, 32, 128);
     model.ffn = 11008;
     model.vocab = 32000;
     return model;
 }
 
-static clv_model llama_8b(void)
+static clv_model_config llama_8b(void)
 {
-    clv_model model = heads(32, 8, 128);
+    clv_model_config model = heads(32, 8, 128);
     model.layers = 4;
     model.ffn = 14336;
     model.vocab = 128256;
     return model;
 }
 
-static clv_model qwen_half_b(void)
+static clv_model_config qwen_half_b(void)
 {
-    clv_model model = heads(14, 2, 64);
+    clv_model_config model = heads(14, 2, 64);
     model.family = &clv_family_qwen2;
     model.ffn = 4864;
     model.vocab = 151936;
@@ -142,9 +142,9 @@ static clv_model qwen_half_b(void)
     return model;
 }
 
-static clv_model windowed(void)
+static clv_model_config windowed(void)
 {
-    clv_model model = heads(8, 2, 16);
+    clv_model_config model = heads(8, 2, 16);
     model.family = &clv_family_mistral;
     model.window = 64;
     model.windowed[0] = 3;
@@ -165,7 +165,7 @@ typedef struct plan {
 
 typedef struct subject {
     const char *name;
-    clv_model model;
+    clv_model_config model;
     const plan *plans; /* ended by a NULL mesh */
 } subject;
 
@@ -229,7 +229,7 @@ static clv_axis_rules rules_of(clv_graph *graph, const char *text)
     return rules;
 }
 
-static clv_program *compile(const clv_model *model, const plan *p)
+static clv_program *compile(const clv_model_config *model, const plan *p)
 {
     clv_error err = {0};
     clv_mesh mesh;

@@ -156,12 +156,12 @@ static clv_status measure(measured *m, const generate_args *a, const char *comma
         .batch = a->batch, .context = a->prompt + a->n, .threads_per_rank = (int)a->threads};
     clv_generator *g = NULL;
     clv_checkpoint *weights = NULL;
-    clv_model model;
+    clv_model_config model;
     clv_mesh mesh;
     CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
     CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
-    CLV_TRY(clv_model_read(&model, a->model, err));
+    CLV_TRY(clv_model_config_read(&model, a->model, err));
     int64_t before = clv_resident_bytes();
     clv_resident_watch *watch = clv_resident_watch_start();
     double start = clv_now_seconds();

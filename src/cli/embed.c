@@ -201,7 +201,7 @@ static void describe(char *out, size_t size, const void *arg, int64_t row, int64
 }
 
 static clv_status run_batches(clv_forwarder *f, clv_safetensors_writer *w, const embed_args *a,
-                              const clv_sequences *all, const clv_model *model, clv_error *err)
+                              const clv_sequences *all, const clv_model_config *model, clv_error *err)
 {
     clv_batches b;
     clv_progress progress;
@@ -229,7 +229,7 @@ static clv_status run_batches(clv_forwarder *f, clv_safetensors_writer *w, const
     return status;
 }
 
-static clv_status open_forwarder(clv_forwarder **out, const embed_args *a, const clv_model *model,
+static clv_status open_forwarder(clv_forwarder **out, const embed_args *a, const clv_model_config *model,
                                  clv_checkpoint *weights, const char *command, clv_error *err)
 {
     clv_mesh mesh;
@@ -240,8 +240,8 @@ static clv_status open_forwarder(clv_forwarder **out, const embed_args *a, const
     return clv_forwarder_new(out, model, weights, &mesh, &options, err);
 }
 
-static clv_status embed(const embed_args *a, const clv_model *model, const clv_sequences *all, const char *command,
-                        clv_error *err)
+static clv_status embed(const embed_args *a, const clv_model_config *model, const clv_sequences *all,
+                        const char *command, clv_error *err)
 {
     clv_checkpoint *weights = NULL;
     clv_forwarder *f = NULL;
@@ -271,11 +271,11 @@ int command_embed(int argc, char **argv)
     clv_error err = {0};
     clv_codec codec = {0};
     clv_sequences all = {0};
-    clv_model model;
+    clv_model_config model;
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_status status = clv_model_read(&model, a.model, &err);
+    clv_status status = clv_model_config_read(&model, a.model, &err);
     if (status == CLV_OK)
         status = clv_codec_open(&codec, a.model, model.vocab, &err);
     if (status == CLV_OK)

@@ -17,7 +17,7 @@
 
 /* What goes in, and the model. */
 typedef struct batch {
-    clv_model model;
+    clv_model_config model;
     clv_ids in;
     clv_dtype dtype;
 } batch;
@@ -25,7 +25,7 @@ typedef struct batch {
 /* ---- the program ---- */
 
 /* The next token's. */
-static bool has_loss(const clv_model *model)
+static bool has_loss(const clv_model_config *model)
 {
     return !model->bidirectional && !model->headless;
 }
@@ -253,7 +253,7 @@ static clv_status check(const batch *b, const clv_forward_job *a, clv_error *err
                         (long long)b->in.columns, (long long)b->model.max_positions);
     if (a->gradients && !has_loss(&b->model))
         return clv_fail(err, CLV_EINVAL, "--grad: %s has no next-token loss; valid for decoders",
-                        clv_model_type(&b->model));
+                        clv_model_config_type(&b->model));
     return CLV_OK;
 }
 
@@ -262,7 +262,7 @@ clv_status clv_forward_run(const clv_forward_job *job, const char *command, clv_
     batch b = {0};
     clv_status status = clv_dtype_parse(&b.dtype, job->dtype, err);
     if (status == CLV_OK)
-        status = clv_model_read(&b.model, job->model, err);
+        status = clv_model_config_read(&b.model, job->model, err);
     if (status == CLV_OK)
         status = clv_ids_read(&b.in, job->ids, &b.model, job->among_results, err);
     if (status == CLV_OK)

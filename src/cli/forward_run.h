@@ -3,7 +3,7 @@
 #define CLEAVE_CLI_FORWARD_RUN_H
 
 #include "cli/mesh_option.h"
-#include "models/model.h"
+#include "models/config.h"
 
 typedef struct clv_forward_job {
     const char *model; /* the folder */

@@ -218,7 +218,7 @@ static clv_status read_prompts(prompts *p, const generate_args *a, const clv_cod
 
 /* ---- running ---- */
 
-static clv_status open_model(clv_generator **out, const generate_args *a, const clv_model *model,
+static clv_status open_model(clv_generator **out, const generate_args *a, const clv_model_config *model,
                              clv_checkpoint *weights, const prompts *p, const char *command, clv_error *err)
 {
     clv_mesh mesh;
@@ -308,8 +308,8 @@ static int report(const prompts *p, const generate_args *a, const clv_generate_s
     return code;
 }
 
-static clv_status run(const generate_args *a, const clv_codec *codec, const clv_model *model, const char *command,
-                      int *code, clv_error *err)
+static clv_status run(const generate_args *a, const clv_codec *codec, const clv_model_config *model,
+                      const char *command, int *code, clv_error *err)
 {
     prompts p = {0};
     clv_generator *g = NULL;
@@ -359,11 +359,11 @@ int command_generate(int argc, char **argv)
                        .mesh = {.tp = 1}};
     clv_error err = {0};
     clv_codec codec = {0};
-    clv_model model;
+    clv_model_config model;
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_status status = clv_model_read(&model, a.model, &err);
+    clv_status status = clv_model_config_read(&model, a.model, &err);
     if (status == CLV_OK)
         status = clv_codec_open(&codec, a.model, model.vocab, &err);
     if (status == CLV_OK)

@@ -61,7 +61,7 @@ static clv_status show_prompt(track *t, const clv_generate_how *how, bool last, 
     return CLV_OK;
 }
 
-static bool ends_text(const clv_model *model, int64_t token)
+static bool ends_text(const clv_model_config *model, int64_t token)
 {
     bool ends = false;
     for (int i = 0; i < model->n_eos; i++)

@@ -17,7 +17,7 @@ typedef struct clv_continuation {
 } clv_continuation;
 
 typedef struct clv_generate_how {
-    const clv_model *model;
+    const clv_model_config *model;
     const clv_codec *codec;
     clv_sampling sampling;
     const char *const *stops; /* [n_stops] */

@@ -48,10 +48,10 @@ static int parse(info_args *a, int argc, char **argv)
 
 /* ---- the model ---- */
 
-static void add_sizes(clv_table *t, const clv_model *m)
+static void add_sizes(clv_table *t, const clv_model_config *m)
 {
     clv_table_top(t);
-    clv_table_text(t, "model_type", clv_model_type(m));
+    clv_table_text(t, "model_type", clv_model_config_type(m));
     clv_table_int(t, "hidden", m->hidden);
     clv_table_int(t, "layers", m->layers);
     clv_table_int(t, "heads", m->heads);
@@ -74,7 +74,7 @@ static part part_of(const clv_parameter *p)
     return strncmp(p->name, "embed", 5) == 0 || strncmp(p->name, "positions", 9) == 0 ? EMBEDDING : HEAD;
 }
 
-static int64_t add_parameters(clv_table *t, const clv_model *m)
+static int64_t add_parameters(clv_table *t, const clv_model_config *m)
 {
     int64_t elems[N_PARTS] = {0};
 
@@ -94,7 +94,7 @@ static int64_t add_parameters(clv_table *t, const clv_model *m)
 /* ---- degrees ---- */
 
 /* A row for -tp n: what n divides, and the parameters of the fullest rank, beside an n-th of them all. */
-static clv_status add_degree(clv_table *t, const clv_model *m, int64_t n, int64_t total, clv_error *err)
+static clv_status add_degree(clv_table *t, const clv_model_config *m, int64_t n, int64_t total, clv_error *err)
 {
     char text[32];
     clv_mesh mesh;
@@ -208,7 +208,7 @@ static clv_status add_checkpoint(clv_table *t, const clv_weights *w, const clv_c
     return add_differences(t, census, err);
 }
 
-static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_weights *w, const clv_model *m,
+static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_weights *w, const clv_model_config *m,
                                   clv_error *err)
 {
     clv_census census;
@@ -233,7 +233,7 @@ static void add_mesh(clv_table *t, const clv_weights *w)
 }
 
 /* Without weights: the tensors that a checkpoint would have. */
-static void add_expected_tensors(clv_table *t, const clv_model *m)
+static void add_expected_tensors(clv_table *t, const clv_model_config *m)
 {
     for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
         clv_parameter p = clv_model_parameter_at(m, i);
@@ -244,7 +244,7 @@ static void add_expected_tensors(clv_table *t, const clv_model *m)
     }
 }
 
-static clv_status add_weights(clv_table *t, const info_args *a, const clv_model *m, clv_error *err)
+static clv_status add_weights(clv_table *t, const info_args *a, const clv_model_config *m, clv_error *err)
 {
     clv_weights *w;
 
@@ -308,9 +308,9 @@ static clv_status add_tokenizer(clv_table *t, const char *folder, clv_error *err
 
 static clv_status describe(clv_table *t, const info_args *a, clv_error *err)
 {
-    clv_model model;
+    clv_model_config model;
 
-    CLV_TRY(clv_model_read(&model, a->model, err));
+    CLV_TRY(clv_model_config_read(&model, a->model, err));
     add_sizes(t, &model);
     int64_t total = add_parameters(t, &model);
     for (int64_t n = 1; !a->tensors && n <= a->degrees; n++)

@@ -28,8 +28,8 @@ static void handle_lost_pages(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-clv_status clv_open_weights(clv_checkpoint **out, const clv_model *model, const char *folder, const char *command,
-                            clv_error *err)
+clv_status clv_open_weights(clv_checkpoint **out, const clv_model_config *model, const char *folder,
+                            const char *command, clv_error *err)
 {
     const char *first;
     handle_lost_pages();

@@ -6,7 +6,7 @@
 
 #include "cleave/nn.h"
 #include "cleave/status.h"
-#include "models/model.h"
+#include "models/config.h"
 #include "nn/layouts.h"
 
 enum { NOT_GIVEN = -1, HIDDEN = 256, HEADS = 8 };
@@ -88,15 +88,15 @@ static void build_block(clv_graph *graph, const clv_plan_graph *given, const clv
 static clv_status build_model(clv_graph *graph, const clv_plan_graph *g, const clv_axis_rules *rules, clv_dtype dtype,
                               clv_error *err)
 {
-    clv_model model;
-    CLV_TRY(clv_model_read(&model, g->model, err));
+    clv_model_config model;
+    CLV_TRY(clv_model_config_read(&model, g->model, err));
     if (g->seq > model.max_positions)
         return clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld positions", (long long)g->seq,
                         (long long)model.max_positions);
     if (g->decode && model.bidirectional)
         return clv_fail(err, CLV_EINVAL,
                         "--decode: %s attends both ways and generates nothing; valid: --train, --prefill",
-                        clv_model_type(&model));
+                        clv_model_config_type(&model));
     clv_model_build build = {.batch = g->batch, .seq = g->seq, .rules = *rules, .dtype = dtype};
     if (!g->prefill && !g->decode) {
         clv_model_train_step(graph, &model, &build, &(clv_adamw_options){0});

@@ -70,14 +70,14 @@ static int parse(clv_score_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static clv_status check(clv_score_args *a, const clv_model *model, clv_error *err)
+static clv_status check(clv_score_args *a, const clv_model_config *model, clv_error *err)
 {
     enum { USUAL = 1024 };
     if (a->json && a->csv)
         return clv_fail(err, CLV_EINVAL, "--json or --csv, not both");
     if (a->mutations && !model->bidirectional)
         return clv_fail(err, CLV_EINVAL, "--mutations: masked marginals need a masked language model; %s is a decoder",
-                        clv_model_type(model));
+                        clv_model_config_type(model));
     if (a->truncate && (a->mutations || !model->bidirectional))
         return clv_fail(err, CLV_EINVAL, "--truncate: for sequences of encoders; %s",
                         a->mutations ? "mutations need the whole protein" : "a decoder takes a text by windows (-c)");
@@ -94,7 +94,7 @@ static clv_status check(clv_score_args *a, const clv_model *model, clv_error *er
     return CLV_OK;
 }
 
-static clv_status open_forwarder(clv_forwarder **out, const clv_score_args *a, const clv_model *model,
+static clv_status open_forwarder(clv_forwarder **out, const clv_score_args *a, const clv_model_config *model,
                                  clv_checkpoint *weights, const char *command, clv_error *err)
 {
     clv_mesh mesh;
@@ -108,11 +108,11 @@ static clv_status open_forwarder(clv_forwarder **out, const clv_score_args *a, c
 
 static clv_status score(clv_table *t, clv_score_args *a, bool *complete, const char *command, clv_error *err)
 {
-    clv_model model;
+    clv_model_config model;
     clv_codec codec;
     clv_checkpoint *weights = NULL;
     clv_scorer s = {.args = a, .model = &model, .codec = &codec, .command = command, .complete = complete};
-    CLV_TRY(clv_model_read(&model, a->model, err));
+    CLV_TRY(clv_model_config_read(&model, a->model, err));
     CLV_TRY(check(a, &model, err));
     CLV_TRY(clv_codec_open(&codec, a->model, model.vocab, err));
     clv_status status = clv_open_weights(&weights, &model, a->model, command, err);

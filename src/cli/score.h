@@ -16,7 +16,7 @@ typedef struct clv_score_args {
 
 typedef struct clv_scorer {
     const clv_score_args *args;
-    const clv_model *model;
+    const clv_model_config *model;
     const clv_codec *codec;
     clv_forwarder *forwarder;
     const char *command; /* for messages */

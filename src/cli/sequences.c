@@ -186,8 +186,8 @@ static clv_status encode(clv_sequences *all, const char *path, const clv_codec *
     return all->n > 0 ? CLV_OK : refuse(path, &all->left_out[0], all->most, err);
 }
 
-clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec, const clv_model *model,
-                              clv_too_long how, clv_error *err)
+clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec,
+                              const clv_model_config *model, clv_too_long how, clv_error *err)
 {
     char *text;
     size_t size;

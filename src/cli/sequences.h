@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "infer/codec.h"
-#include "models/model.h"
+#include "models/config.h"
 
 typedef struct clv_sequence {
     char *name; /* of a FASTA record, its first word; of a line, its number from 1 */
@@ -34,8 +34,8 @@ typedef enum clv_too_long {
 
 /* Reads .fasta, .fa or .faa as FASTA, anything else as lines, and encodes them with what the tokenizer adds (<cls>, <eos>).
  * @return CLV_EINVAL naming the record or line: empty, a letter that no protein has, refused; or when nothing is left */
-clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec, const clv_model *model,
-                              clv_too_long how, clv_error *err);
+clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec,
+                              const clv_model_config *model, clv_too_long how, clv_error *err);
 void clv_sequences_free(clv_sequences *sequences);
 
 /* Lists on stderr what was cut and what was left out; whether all were used, be it in part. */

@@ -68,11 +68,11 @@ static clv_status write_shards(const void *arg, const clv_weights *weights, cons
 static clv_status place(clv_tensor_placement **out, const shard_args *a, const clv_mesh *mesh, const clv_weights *w,
                         clv_error *err)
 {
-    clv_model model;
+    clv_model_config model;
     clv_axis_rules rules;
     clv_placement *placement;
 
-    CLV_TRY(clv_model_read(&model, a->model, err));
+    CLV_TRY(clv_model_config_read(&model, a->model, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, mesh, err));
     CLV_TRY(clv_placement_new(&placement, &model, mesh, &rules, err));
     clv_status status = clv_placement_weights(out, placement, w, err);

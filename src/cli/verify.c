@@ -15,7 +15,7 @@
 #include "cli/table.h"
 #include "cli/verify_against.h"
 #include "graph/graph.h"
-#include "models/model.h"
+#include "models/config.h"
 
 enum { NOT_GIVEN = -1, DEGREE_TEXT = 32 };
 
@@ -180,7 +180,7 @@ static clv_status make_room(outcome *o, const clv_graph *graph, clv_error *err)
     return o->output && o->type && o->name ? CLV_OK : clv_fail_memory(err, "results", n * sizeof *o->name);
 }
 
-static clv_status build(outcome *o, clv_graph *graph, const clv_model *model, const verify_args *a,
+static clv_status build(outcome *o, clv_graph *graph, const clv_model_config *model, const verify_args *a,
                         const clv_axis_rules *rules, clv_error *err)
 {
     clv_model_build how = {.batch = a->batch, .seq = a->seq, .rules = *rules, .dtype = CLV_F32};
@@ -202,7 +202,7 @@ static clv_status build(outcome *o, clv_graph *graph, const clv_model *model, co
 }
 
 /* The same ids on every mesh: each token's label is the one after it. */
-static void make_ids(int32_t *ids, int32_t *labels, const clv_model *model, const verify_args *a)
+static void make_ids(int32_t *ids, int32_t *labels, const clv_model_config *model, const verify_args *a)
 {
     int64_t n = a->batch * a->seq;
     uint64_t state = (uint64_t)a->seed * 2 + 1;
@@ -214,7 +214,7 @@ static void make_ids(int32_t *ids, int32_t *labels, const clv_model *model, cons
         labels[i] = i % a->seq == a->seq - 1 ? -100 : ids[i + 1];
 }
 
-static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *model, clv_checkpoint *weights,
+static clv_status run_program(outcome *o, clv_graph *graph, const clv_model_config *model, clv_checkpoint *weights,
                               const verify_args *a, clv_error *err)
 {
     clv_program *program = NULL;
@@ -239,7 +239,7 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *mod
     return status;
 }
 
-static clv_status run_mesh(outcome *o, const char *mesh_text, const clv_model *model, clv_checkpoint *weights,
+static clv_status run_mesh(outcome *o, const char *mesh_text, const clv_model_config *model, clv_checkpoint *weights,
                            const verify_args *a, const char *command, clv_error *err)
 {
     clv_mesh mesh;
@@ -299,11 +299,11 @@ static const char *mesh_at(char degree[DEGREE_TEXT], const verify_args *a, int i
 
 static clv_status verify(const verify_args *a, const char *command, bool *same, clv_table *t, clv_error *err)
 {
-    clv_model model;
+    clv_model_config model;
     clv_checkpoint *weights = NULL;
     outcome first = {0};
     int n = a->meshes.n ? a->meshes.n : a->degrees.n;
-    clv_status status = clv_model_read(&model, a->model, err);
+    clv_status status = clv_model_config_read(&model, a->model, err);
     if (status == CLV_OK && !a->against && a->seq > model.max_positions)
         status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld", (long long)a->seq,
                           (long long)model.max_positions);

@@ -5,7 +5,7 @@
 #include "base/error.h"
 
 struct clv_forwarder {
-    const clv_model *model;
+    const clv_model_config *model;
     clv_forwarder_options options;
     clv_checkpoint *weights;
     clv_mesh mesh;
@@ -23,11 +23,12 @@ static clv_status open_session(clv_forwarder *f, bool find_nonfinite, clv_error 
     return clv_session_new(&f->session, &f->mesh, &options, err);
 }
 
-clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, clv_checkpoint *weights, const clv_mesh *mesh,
-                             const clv_forwarder_options *options, clv_error *err)
+clv_status clv_forwarder_new(clv_forwarder **out, const clv_model_config *model, clv_checkpoint *weights,
+                             const clv_mesh *mesh, const clv_forwarder_options *options, clv_error *err)
 {
     if (model->headless && options->result != CLV_FORWARD_HIDDEN)
-        return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no probabilities", clv_model_type(model));
+        return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no probabilities",
+                        clv_model_config_type(model));
     clv_forwarder *f = calloc(1, sizeof *f);
     if (!f)
         return clv_fail_memory(err, "a model's run", sizeof *f);

@@ -23,8 +23,8 @@ typedef struct clv_forwarder clv_forwarder;
 
 /* Model and checkpoint are borrowed. Free with clv_forwarder_free.
  * @return CLV_EUNSUPPORTED when logits are asked of a model without a head */
-clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, clv_checkpoint *weights, const clv_mesh *mesh,
-                             const clv_forwarder_options *options, clv_error *err);
+clv_status clv_forwarder_new(clv_forwarder **out, const clv_model_config *model, clv_checkpoint *weights,
+                             const clv_mesh *mesh, const clv_forwarder_options *options, clv_error *err);
 void clv_forwarder_free(clv_forwarder *forwarder);
 
 typedef struct clv_forward_batch {

@@ -16,7 +16,7 @@ typedef struct sequence {
 } sequence;
 
 struct clv_generator {
-    const clv_model *model;
+    const clv_model_config *model;
     clv_generator_options options;
     clv_checkpoint *weights;
     clv_mesh mesh;
@@ -77,7 +77,8 @@ static clv_status set_up(clv_generator *g, clv_error *err)
 {
     int64_t most = g->model->max_positions;
     if (g->model->headless)
-        return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no next token", clv_model_type(g->model));
+        return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no next token",
+                        clv_model_config_type(g->model));
     g->options.batch = g->options.batch ? g->options.batch : 1;
     g->options.context = g->options.context ? g->options.context : most;
     if (g->options.context < 1 || g->options.context > most)
@@ -88,8 +89,8 @@ static clv_status set_up(clv_generator *g, clv_error *err)
     return compile(g, 0, err);
 }
 
-clv_status clv_generator_new(clv_generator **out, const clv_model *model, clv_checkpoint *weights, const clv_mesh *mesh,
-                             const clv_generator_options *options, clv_error *err)
+clv_status clv_generator_new(clv_generator **out, const clv_model_config *model, clv_checkpoint *weights,
+                             const clv_mesh *mesh, const clv_generator_options *options, clv_error *err)
 {
     clv_generator *g = calloc(1, sizeof *g);
     if (!g)

@@ -22,8 +22,8 @@ typedef struct clv_generator_options {
 typedef struct clv_generator clv_generator;
 
 /* Loads a model's weights onto the mesh; model and checkpoint are borrowed. Free with clv_generator_free. */
-clv_status clv_generator_new(clv_generator **out, const clv_model *model, clv_checkpoint *weights, const clv_mesh *mesh,
-                             const clv_generator_options *options, clv_error *err);
+clv_status clv_generator_new(clv_generator **out, const clv_model_config *model, clv_checkpoint *weights,
+                             const clv_mesh *mesh, const clv_generator_options *options, clv_error *err);
 void clv_generator_free(clv_generator *generator);
 
 /* Appends n >= 0 tokens to a sequence, for the next run.

@@ -4,13 +4,13 @@
  * a checkpoint are not used. */
 #include "base/error.h"
 #include "graph/graph.h"
-#include "models/config.h"
+#include "models/config_json.h"
 #include "models/family.h"
 #include "nn/layouts.h"
 
 static const clv_init weight_init = {CLV_INIT_NORMAL, 0.02};
 
-static clv_status read_bert(clv_model *c, const json_t *o, const char *where, clv_error *err)
+static clv_status read_bert(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     static const char *const absolute[] = {"absolute", NULL};
     const clv_config_size sizes[] = {
@@ -40,7 +40,7 @@ static clv_status read_bert(clv_model *c, const json_t *o, const char *where, cl
     return clv_json_real(&c->norm_eps, o, "layer_norm_eps", CLV_JSON_OPTIONAL, 1e-30, 1, where, err);
 }
 
-static json_t *write_bert(const clv_model *c)
+static json_t *write_bert(const clv_model_config *c)
 {
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "hidden_act",
                      clv_config_activation_name(c->activation), "position_embedding_type", "absolute", "hidden_size",
@@ -53,7 +53,7 @@ static json_t *write_bert(const clv_model *c)
 /* ---- the graph ---- */
 
 /* A row of a table for each token's type; where none are given, row 0 for all. */
-static clv_value add_token_types(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+static clv_value add_token_types(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                                  const clv_model_inputs *in, clv_value x)
 {
     static const clv_logical_axis names[] = {CLV_UNNAMED, CLV_EMBED_KERNEL};
@@ -66,7 +66,7 @@ static clv_value add_token_types(clv_graph *graph, const clv_model *model, const
     return clv_nn_leave(graph, clv_add(graph, x, clv_embedding(graph, table, types)), &build->rules);
 }
 
-static clv_value hidden(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+static clv_value hidden(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                         const clv_model_inputs *in)
 {
     clv_value x = clv_model_embedding(graph, model, build, in->ids);

@@ -17,7 +17,7 @@ static int by_address(const void *a, const void *b)
 }
 
 /* found receives the model's tensors that are there. */
-static int64_t look(clv_census *c, const clv_safetensor **found, const clv_weights *w, const clv_model *m)
+static int64_t look(clv_census *c, const clv_safetensor **found, const clv_weights *w, const clv_model_config *m)
 {
     int64_t n = 0;
 
@@ -34,7 +34,7 @@ static int64_t look(clv_census *c, const clv_safetensor **found, const clv_weigh
     return n;
 }
 
-clv_status clv_census_take(clv_census *out, const clv_weights *w, const clv_model *m, clv_error *err)
+clv_status clv_census_take(clv_census *out, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
     size_t expected = (size_t)clv_model_tensor_count(m) + 1, there = (size_t)clv_weights_count(w) + 1;
     const clv_safetensor **found = calloc(expected, sizeof(const clv_safetensor *));
@@ -90,9 +90,9 @@ static clv_status check_tensor(const clv_safetensor *t, const clv_model_tensor *
 }
 
 /* Every tensor of the layer after the last one must be absent. */
-static clv_status check_last_layer(const clv_weights *w, const clv_model *m, clv_error *err)
+static clv_status check_last_layer(const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
-    clv_model longer = *m;
+    clv_model_config longer = *m;
     longer.layers++;
 
     for (int64_t i = 0; i < clv_model_parameter_count(&longer); i++) {
@@ -108,7 +108,7 @@ static clv_status check_last_layer(const clv_weights *w, const clv_model *m, clv
     return CLV_OK;
 }
 
-clv_status clv_census_check(const clv_census *c, const clv_weights *w, const clv_model *m, clv_error *err)
+clv_status clv_census_check(const clv_census *c, const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
     for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
         clv_parameter p = clv_model_parameter_at(m, i);
@@ -128,7 +128,7 @@ clv_status clv_census_check(const clv_census *c, const clv_weights *w, const clv
     return check_last_layer(w, m, err);
 }
 
-clv_status clv_model_check_weights(const clv_weights *w, const clv_model *m, clv_error *err)
+clv_status clv_model_check_weights(const clv_weights *w, const clv_model_config *m, clv_error *err)
 {
     clv_census census;
 

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "io/file.h"
-#include "models/checkpoint.h"
 #include "models/census.h"
+#include "models/checkpoint.h"
 
 /* ---- writing ---- */
 
@@ -43,7 +43,7 @@ static clv_status state_dtype(clv_dtype *out, const clv_session *session, const 
 }
 
 /* Room for the largest parameter in f32, and once more in any dtype. */
-static clv_status make_room(float **values, void **scratch, const clv_model *config, clv_error *err)
+static clv_status make_room(float **values, void **scratch, const clv_model_config *config, clv_error *err)
 {
     int64_t most = 1;
     for (int64_t i = 0; i < clv_model_parameter_count(config); i++) {
@@ -60,8 +60,8 @@ static clv_status make_room(float **values, void **scratch, const clv_model *con
     return clv_fail_memory(err, "a parameter", (size_t)most * sizeof **values);
 }
 
-static clv_status save_weights(const clv_session *session, const clv_model *config, const char *path, float *values,
-                               void *scratch, clv_error *err)
+static clv_status save_weights(const clv_session *session, const clv_model_config *config, const char *path,
+                               float *values, void *scratch, clv_error *err)
 {
     clv_safetensors_writer *writer;
     CLV_TRY(clv_model_create_weights(&writer, config, path, err));
@@ -81,7 +81,8 @@ static clv_status save_weights(const clv_session *session, const clv_model *conf
     return status;
 }
 
-clv_status clv_model_save(const clv_session *session, const clv_model *config, const char *folder, clv_error *err)
+clv_status clv_model_save(const clv_session *session, const clv_model_config *config, const char *folder,
+                          clv_error *err)
 {
     float *values;
     void *scratch;
@@ -94,7 +95,7 @@ clv_status clv_model_save(const clv_session *session, const clv_model *config, c
     if (status == CLV_OK)
         status = save_weights(session, config, weights, values, scratch, err);
     if (status == CLV_OK)
-        status = clv_model_write(config, json, err);
+        status = clv_model_config_write(config, json, err);
     free(weights);
     free(json);
     free(values);
@@ -105,12 +106,12 @@ clv_status clv_model_save(const clv_session *session, const clv_model *config, c
 /* ---- reading ---- */
 
 struct clv_checkpoint {
-    clv_model model;
+    clv_model_config model;
     clv_weights *weights;
     clv_census census;
 };
 
-clv_status clv_checkpoint_open(clv_checkpoint **out, const clv_model *model, const char *folder,
+clv_status clv_checkpoint_open(clv_checkpoint **out, const clv_model_config *model, const char *folder,
                                const clv_checkpoint_options *options, clv_error *err)
 {
     clv_checkpoint *c = calloc(1, sizeof *c);

@@ -2,7 +2,7 @@
 #ifndef CLEAVE_MODELS_CHECKPOINT_H
 #define CLEAVE_MODELS_CHECKPOINT_H
 
-#include "models/model.h"
+#include "models/config.h"
 
 /* The weights of a folder, open for reading and found to be the model's. Reading is safe from several threads. */
 typedef struct clv_checkpoint clv_checkpoint;
@@ -14,7 +14,7 @@ typedef struct clv_checkpoint_options {
 /* Opens a folder's weights and verifies that every tensor of the model is there in its shape and a dtype that can be
  * read; options NULL: none. The model is copied.
  * @return CLV_ENOTFOUND, CLV_EFORMAT, CLV_EUNSUPPORTED with the tensor; CLV_EIO, CLV_ENOMEM */
-clv_status clv_checkpoint_open(clv_checkpoint **out, const clv_model *model, const char *folder,
+clv_status clv_checkpoint_open(clv_checkpoint **out, const clv_model_config *model, const char *folder,
                                const clv_checkpoint_options *options, clv_error *err);
 void clv_checkpoint_close(clv_checkpoint *checkpoint);
 
@@ -29,6 +29,7 @@ uint64_t clv_checkpoint_bytes_read(const clv_checkpoint *checkpoint);
 int64_t clv_checkpoint_extra(const clv_checkpoint *checkpoint, const char **first);
 
 /* Writes the model's state as a Hugging Face folder (config.json, model.safetensors), made if it is missing. */
-clv_status clv_model_save(const clv_session *session, const clv_model *model, const char *folder, clv_error *err);
+clv_status clv_model_save(const clv_session *session, const clv_model_config *model, const char *folder,
+                          clv_error *err);
 
 #endif

@@ -1,217 +1,191 @@
-/* config.c - see config.h. */
+/* config.c - the table of families, and config.json. */
 #include "models/config.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
+#include "io/file.h"
+#include "models/config_json.h"
+#include "models/family.h"
 
-clv_status clv_config_unsupported(const char *where, const char *key, const char *value, const char *valid,
-                                  clv_error *err)
+enum { CONFIG_LIMIT = 1 << 20, LIST_SIZE = 256 };
+
+/* Adding a family: a file that defines one, a line here. */
+static const clv_model_family *const families[] = {&clv_family_llama, &clv_family_mistral, &clv_family_qwen2,
+                                                   &clv_family_gpt2,  &clv_family_esm,     &clv_family_bert};
+enum { N_FAMILIES = sizeof families / sizeof families[0] };
+
+const char *clv_model_config_type(const clv_model_config *model)
 {
-    return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"%s\": %.64s is not supported yet (supported: %s)", where, key, value,
-                    valid);
+    return model->family->model_type;
 }
 
-clv_status clv_config_sizes(const clv_config_size *sizes, size_t n, const json_t *o, const char *where, clv_error *err)
+int64_t clv_model_config_window(const clv_model_config *model, int64_t layer)
 {
-    for (size_t i = 0; i < n; i++)
-        CLV_TRY(clv_json_int(sizes[i].out, o, sizes[i].key, sizes[i].need, 1, sizes[i].max, where, err));
-    return CLV_OK;
+    return model->windowed[layer / 8] >> layer % 8 & 1 ? model->window : 0;
 }
 
-clv_status clv_config_head_dim(clv_model *model, const char *hidden, const char *heads, const char *where,
-                               clv_error *err)
+/* ---- reading ---- */
+
+static clv_status find_family(const clv_model_family **out, const json_t *o, const char *where, clv_error *err)
 {
-    if (model->hidden % model->heads != 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" %lld is not a multiple of \"%s\" %lld", where, hidden,
-                        (long long)model->hidden, heads, (long long)model->heads);
-    model->head_dim = model->hidden / model->heads;
-    return CLV_OK;
-}
+    const char *type = NULL;
+    char known[LIST_SIZE] = "";
 
-/* An optional string that must be one of the words; `words` ends in NULL. */
-clv_status clv_config_word(const json_t *o, const char *key, const char *const *words, const char *where,
-                           clv_error *err)
-{
-    const char *text = NULL;
-
-    CLV_TRY(clv_json_string(&text, o, key, CLV_JSON_OPTIONAL, where, err));
-    if (text == NULL)
-        return CLV_OK;
-    for (const char *const *word = words; *word != NULL; word++)
-        if (strcmp(*word, text) == 0)
-            return CLV_OK;
-    return clv_config_unsupported(where, key, text, words[0], err);
-}
-
-clv_status clv_config_only(const json_t *o, const char *key, bool value, const char *where, clv_error *err)
-{
-    bool is = value;
-
-    CLV_TRY(clv_json_bool(&is, o, key, CLV_JSON_OPTIONAL, where, err));
-    if (is == value)
-        return CLV_OK;
-    return clv_config_unsupported(where, key, is ? "true" : "false", value ? "true" : "false", err);
-}
-
-/* gelu_new, gelu_fast and gelu_pytorch_tanh differ in the last bits only. The first name of a kind is written. */
-static const struct {
-    const char *name;
-    clv_unary kind;
-} activations[] = {
-    {"gelu", CLV_GELU},           {"gelu_new", CLV_GELU_TANH}, {"gelu_pytorch_tanh", CLV_GELU_TANH},
-    {"gelu_fast", CLV_GELU_TANH}, {"relu", CLV_RELU},          {"silu", CLV_SILU},
-    {"swish", CLV_SILU},          {"tanh", CLV_TANH},
-};
-
-clv_status clv_config_activation(clv_unary *out, const json_t *o, const char *key, const char *where, clv_error *err)
-{
-    const char *name = NULL;
-
-    CLV_TRY(clv_json_string(&name, o, key, CLV_JSON_OPTIONAL, where, err));
-    if (name == NULL)
-        return CLV_OK;
-    for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
-        if (strcmp(activations[i].name, name) == 0) {
-            *out = activations[i].kind;
+    CLV_TRY(clv_json_string(&type, o, "model_type", CLV_JSON_REQUIRED, where, err));
+    for (int i = 0; i < N_FAMILIES; i++) {
+        if (strcmp(families[i]->model_type, type) == 0) {
+            *out = families[i];
             return CLV_OK;
         }
-    return clv_config_unsupported(where, key, name, "gelu, gelu_new, gelu_pytorch_tanh, gelu_fast, relu, silu, tanh",
-                                  err);
-}
-
-const char *clv_config_activation_name(clv_unary kind)
-{
-    for (size_t i = 0; i < sizeof activations / sizeof activations[0]; i++)
-        if (activations[i].kind == kind)
-            return activations[i].name;
-    return NULL;
-}
-
-/* Llama 3's scaling: all of it is stated. The original context may also be a key of the model's own, which transformers
- * 5 prefers and 4 does not read. */
-static clv_status read_llama3(clv_rope_options *rope, const json_t *model, const json_t *o, const char *where,
-                              clv_error *err)
-{
-    static const char original[] = "original_max_position_embeddings";
-    int64_t outer = 0;
-
-    CLV_TRY(clv_json_real(&rope->low_frequency, o, "low_freq_factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
-    CLV_TRY(clv_json_real(&rope->high_frequency, o, "high_freq_factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
-    CLV_TRY(clv_json_int(&outer, model, original, CLV_JSON_OPTIONAL, 1, CLV_MAX_POSITIONS, where, err));
-    rope->original_positions = outer;
-    CLV_TRY(clv_json_int(&rope->original_positions, o, original, outer ? CLV_JSON_OPTIONAL : CLV_JSON_REQUIRED, 1,
-                         CLV_MAX_POSITIONS, where, err));
-    if (outer && outer != rope->original_positions)
-        return clv_fail(err, CLV_EFORMAT,
-                        "%s: \"%s\" is %lld, and %lld in the scaling of rotary embedding; they must be equal", where,
-                        original, (long long)outer, (long long)rope->original_positions);
-    if (rope->low_frequency >= rope->high_frequency)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"low_freq_factor\" %g must be below \"high_freq_factor\" %g", where,
-                        rope->low_frequency, rope->high_frequency);
-    return CLV_OK;
-}
-
-/* "type" is the old name of "rope_type". */
-static clv_status read_scaling(clv_rope_options *rope, const json_t *model, const json_t *o, bool scaled,
-                               const char *where, clv_error *err)
-{
-    static const char known[] = "default, linear, llama3";
-    const char *kind = NULL;
-
-    CLV_TRY(clv_json_string(&kind, o, "type", CLV_JSON_OPTIONAL, where, err));
-    CLV_TRY(clv_json_string(&kind, o, "rope_type", CLV_JSON_OPTIONAL, where, err));
-    if (kind == NULL || strcmp(kind, "default") == 0)
-        return CLV_OK;
-    bool llama3 = strcmp(kind, "llama3") == 0;
-    if (!scaled || (!llama3 && strcmp(kind, "linear") != 0))
-        return clv_config_unsupported(where, "rope_type", kind, scaled ? known : "default", err);
-    CLV_TRY(clv_json_real(&rope->factor, o, "factor", CLV_JSON_REQUIRED, 1e-6, 1e6, where, err));
-    return llama3 ? read_llama3(rope, model, o, where, err) : CLV_OK;
-}
-
-/* Heads are rotated whole. */
-static clv_status check_share(const json_t *o, const char *where, clv_error *err)
-{
-    double share = 1;
-
-    CLV_TRY(clv_json_real(&share, o, "partial_rotary_factor", CLV_JSON_OPTIONAL, 0, 1, where, err));
-    if (share != 1)
-        return clv_config_unsupported(where, "partial_rotary_factor", "less than 1", "1", err);
-    return CLV_OK;
-}
-
-/* The object that describes rotary embedding: its scaling, and its theta where it has one. */
-static clv_status read_rope(clv_rope_options *rope, const json_t *model, const char *key, bool scaled,
-                            const char *where, clv_error *err)
-{
-    json_t *o = json_object_get(model, key), *value;
-    const char *name;
-
-    if (o == NULL || json_is_null(o))
-        return CLV_OK;
-    if (!json_is_object(o))
-        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be an object", where, key);
-    json_object_foreach(o, name, value)
-    {
-        if (json_is_object(value))
-            return clv_config_unsupported(where, key, name, "one for layers of all kinds", err);
+        strcat(known, i > 0 ? ", " : "");
+        strcat(known, families[i]->model_type);
     }
-    CLV_TRY(read_scaling(rope, model, o, scaled, where, err));
-    CLV_TRY(check_share(o, where, err));
-    return clv_json_real(&rope->theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err);
+    return clv_config_unsupported(where, "model_type", type, known, err);
 }
 
-clv_status clv_config_rope(clv_model *c, const json_t *o, bool scaled, const char *where, clv_error *err)
+static clv_status read_architectures(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
-    json_t *old = json_object_get(o, "rope_scaling");
-    bool empty = old == NULL || json_is_null(old) || (json_is_object(old) && json_object_size(old) == 0);
+    const clv_model_family *family = c->family;
+    const json_t *list = json_object_get(o, "architectures");
 
-    c->rope.theta = 10000;
-    CLV_TRY(clv_json_real(&c->rope.theta, o, "rope_theta", CLV_JSON_OPTIONAL, 1e-3, 1e12, where, err));
-    CLV_TRY(check_share(o, where, err));
-    return read_rope(&c->rope, o, empty ? "rope_parameters" : "rope_scaling", scaled, where, err);
-}
-
-json_t *clv_config_write_rope(const clv_model *c)
-{
-    const clv_rope_options *rope = &c->rope;
-
-    if (rope->factor == 0)
-        return json_pack("{s:f, s:s}", "rope_theta", rope->theta, "rope_type", "default");
-    if (rope->high_frequency == 0)
-        return json_pack("{s:f, s:s, s:f}", "rope_theta", rope->theta, "rope_type", "linear", "factor", rope->factor);
-    return json_pack("{s:f, s:s, s:f, s:f, s:f, s:I}", "rope_theta", rope->theta, "rope_type", "llama3", "factor",
-                     rope->factor, "low_freq_factor", rope->low_frequency, "high_freq_factor", rope->high_frequency,
-                     "original_max_position_embeddings", (json_int_t)rope->original_positions);
-}
-
-clv_status clv_config_tokens(clv_model *c, const json_t *o, const char *where, clv_error *err)
-{
-    CLV_TRY(clv_json_int(&c->bos, o, "bos_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
-    CLV_TRY(clv_json_int(&c->pad, o, "pad_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
-    if (json_is_array(json_object_get(o, "eos_token_id")))
-        return clv_json_ints(c->eos, &c->n_eos, CLV_MAX_EOS, o, "eos_token_id", CLV_JSON_OPTIONAL, 0, c->vocab - 1,
-                             where, err);
-    c->eos[0] = -1;
-    CLV_TRY(clv_json_int(&c->eos[0], o, "eos_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
-    c->n_eos = c->eos[0] >= 0;
+    if (list == NULL || json_is_null(list))
+        return CLV_OK;
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *name = json_string_value(json_array_get(list, i));
+        bool whole = name != NULL && (strcmp(name, family->architecture) == 0 ||
+                                      (family->like != NULL && strcmp(name, family->like) == 0));
+        c->headless = name != NULL && strcmp(name, family->bare) == 0;
+        if (!whole && !c->headless) {
+            char known[LIST_SIZE];
+            snprintf(known, sizeof known, "%s%s%s, %s", family->architecture, family->like ? ", " : "",
+                     family->like ? family->like : "", family->bare);
+            return clv_config_unsupported(where, "architectures", name != NULL ? name : "?", known, err);
+        }
+    }
+    if (json_array_size(list) == 0)
+        return clv_fail(err, CLV_EFORMAT, "%s: \"architectures\" must be a list of names", where);
     return CLV_OK;
 }
 
-json_t *clv_config_token(int64_t token)
+/* What holds for every family. */
+static clv_status check_common(const json_t *o, const char *where, clv_error *err)
 {
-    return token >= 0 ? json_integer(token) : json_null();
+    static const char *const dtypes[] = {"float32", "bfloat16", "float16", "float64", NULL};
+    const json_t *quantization = json_object_get(o, "quantization_config");
+
+    CLV_TRY(clv_config_word(o, "torch_dtype", dtypes, where, err));
+    CLV_TRY(clv_config_word(o, "dtype", dtypes, where, err));
+    CLV_TRY(clv_config_only(o, "is_encoder_decoder", false, where, err));
+    CLV_TRY(clv_config_only(o, "add_cross_attention", false, where, err));
+    if (quantization != NULL && !json_is_null(quantization))
+        return clv_config_unsupported(where, "quantization_config", "quantised weights", "none", err);
+    return CLV_OK;
 }
 
-json_t *clv_config_eos(const clv_model *c)
+/* What holds between the sizes; `code` tells a bad file from a bad request. */
+static clv_status check_sizes(const clv_model_config *c, clv_status code, const char *where, clv_error *err)
 {
-    json_t *list;
+    const int64_t sizes[] = {c->hidden,   c->layers, c->heads, c->kv_heads,
+                             c->head_dim, c->ffn,    c->vocab, c->max_positions};
 
-    if (c->n_eos <= 1)
-        return c->n_eos == 1 ? json_integer(c->eos[0]) : json_null();
-    list = json_array();
-    for (int i = 0; i < c->n_eos; i++)
-        json_array_append_new(list, json_integer(c->eos[i]));
-    return list;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        if (sizes[i] < 1 || sizes[i] > CLV_MAX_POSITIONS)
+            return clv_fail(err, code, "%s: sizes of a model must be 1 to %d, not %lld", where, CLV_MAX_POSITIONS,
+                            (long long)sizes[i]);
+    if (c->kv_heads > c->heads || c->heads % c->kv_heads != 0)
+        return clv_fail(err, code, "%s: \"num_key_value_heads\" %lld must divide \"num_attention_heads\" %lld", where,
+                        (long long)c->kv_heads, (long long)c->heads);
+    if (c->rope.theta > 0 && c->head_dim % 2 != 0)
+        return clv_fail(err, code, "%s: \"head_dim\" %lld must be even: rotary embedding turns pairs", where,
+                        (long long)c->head_dim);
+    return CLV_OK;
+}
+
+clv_status clv_model_config_check(const clv_model_config *c, const char *where, clv_error *err)
+{
+    return check_sizes(c, CLV_EINVAL, where, err);
+}
+
+static clv_status read_object(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
+{
+    CLV_TRY(clv_json_check_object(o, where, err));
+    CLV_TRY(find_family(&c->family, o, where, err));
+    CLV_TRY(read_architectures(c, o, where, err));
+    CLV_TRY(check_common(o, where, err));
+    c->bos = c->pad = c->mask = -1;
+    CLV_TRY(c->family->read(c, o, where, err));
+    CLV_TRY(clv_config_tokens(c, o, where, err));
+    return check_sizes(c, CLV_EFORMAT, where, err);
+}
+
+static clv_status read_file(clv_model_config *out, const char *path, clv_error *err)
+{
+    clv_model_config model = {0};
+    json_t *document = NULL;
+    clv_status status;
+
+    CLV_TRY(clv_json_load(&document, path, CONFIG_LIMIT, err));
+    status = read_object(&model, document, path, err);
+    json_decref(document);
+    if (status == CLV_OK)
+        *out = model;
+    return status;
+}
+
+clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err)
+{
+    struct stat info;
+    clv_status status;
+    char *file;
+
+    if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+        return read_file(out, path, err);
+    file = clv_path_join(path, "config.json");
+    if (file == NULL)
+        return clv_fail_memory(err, path, strlen(path));
+    status = read_file(out, file, err);
+    free(file);
+    return status;
+}
+
+/* ---- writing ---- */
+
+/* The family's keys and those of every family; both spellings of what transformers 5 renamed, for 4 and 5. */
+static json_t *object_of(const clv_model_config *c)
+{
+    json_t *own = c->family->write(c);
+    json_t *common =
+        json_pack("{s:[s], s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o}", "architectures",
+                  c->headless ? c->family->bare : c->family->architecture, "model_type", c->family->model_type,
+                  "torch_dtype", "float32", "dtype", "float32", "vocab_size", (json_int_t)c->vocab,
+                  "tie_word_embeddings", (int)c->tie_word_embeddings, "bos_token_id", clv_config_token(c->bos),
+                  "pad_token_id", clv_config_token(c->pad), "eos_token_id", clv_config_eos(c));
+
+    if (own == NULL || common == NULL || json_object_update(common, own) != 0) {
+        json_decref(common);
+        common = NULL;
+    }
+    json_decref(own);
+    return common;
+}
+
+clv_status clv_model_config_write(const clv_model_config *model, const char *path, clv_error *err)
+{
+    json_t *document;
+    char *text;
+    clv_status status;
+
+    CLV_TRY(clv_model_config_check(model, path, err));
+    document = object_of(model);
+    text = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
+    json_decref(document);
+    if (text == NULL)
+        return clv_fail_memory(err, path, CONFIG_LIMIT);
+    status = clv_file_write(path, text, strlen(text), err);
+    free(text);
+    return status;
 }

@@ -1,52 +1,95 @@
-/* config.h - reading config.json: what several families ask of it. Every message names the file and the key. */
+/* config.h - a transformer as Hugging Face's config.json describes it: its sizes, its graph, its checkpoint.
+ *
+ * One struct serves every family; what a family does with it is a row of the table in config.c and a file of its own
+ * (llama.c, gpt2.c, esm.c): reading config.json, the graph, and the map between its parameters and the checkpoint's.
+ *
+ * config.json is read as transformers 4 and 5 write it. Unknown keys are ignored, among them auto_map: no file that it
+ * names is opened. Dropout rates are ignored: models are trained without. What would change the result and is not
+ * supported is refused by name.
+ */
 #ifndef CLEAVE_MODELS_CONFIG_H
 #define CLEAVE_MODELS_CONFIG_H
 
-#include "io/json.h"
-#include "models/model.h"
+#include "cleave/nn.h"
+#include "cleave/session.h"
 
-/* Far beyond any model, small enough that products of two stay within int64_t. */
-enum { CLV_MAX_HEADS = 1 << 16, CLV_MAX_WIDTH = 1 << 24, CLV_MAX_VOCAB = 1 << 24, CLV_MAX_POSITIONS = 1 << 26 };
+typedef struct clv_model_family clv_model_family;
 
-/* "FILE: "KEY": VALUE is not supported yet (supported: VALID)". */
-clv_status clv_config_unsupported(const char *where, const char *key, const char *value, const char *valid,
-                                  clv_error *err);
+/* CLV_MAX_LAYERS is far beyond any model. */
+enum { CLV_MAX_EOS = 8, CLV_MAX_LAYERS = 10000 };
 
-/* A size from 1 to max. */
-typedef struct clv_config_size {
-    const char *key;
-    int64_t *out;
-    int64_t max;
-    clv_json_need need;
-} clv_config_size;
-clv_status clv_config_sizes(const clv_config_size *sizes, size_t n, const json_t *object, const char *where,
-                            clv_error *err);
+typedef struct clv_model_config {
+    const clv_model_family *family;
+    int64_t hidden;        /* M */
+    int64_t layers;        /* L */
+    int64_t heads;         /* H, of queries */
+    int64_t kv_heads;      /* K, divides H */
+    int64_t head_dim;      /* D, even where rotary */
+    int64_t ffn;           /* F */
+    int64_t vocab;         /* V */
+    int64_t max_positions; /* P, the longest sequence */
+    double norm_eps;
+    clv_rope_options rope; /* theta 0: positions are learned, [P,M] */
+    int64_t window;        /* of attention in windowed layers; 0 where there are none */
+    uint8_t windowed[(CLV_MAX_LAYERS + 7) /
+                     8];  /* bit i % 8 of byte i / 8: whether layer i is one (clv_model_config_window) */
+    clv_unary activation; /* of the MLP */
+    bool qkv_bias, output_bias, mlp_bias;
+    bool bidirectional;       /* attention sees what follows, too: no text is generated */
+    bool headless;            /* a bare model: hidden states, no logits */
+    int64_t token_types;      /* BERT: rows of the table of token types */
+    bool tie_word_embeddings; /* the output projection is the embedding */
+    bool embedding_norm;      /* LayerNorm after the embedding */
+    bool token_dropout;       /* ESM: mask tokens are embedded as zeros, the rest is rescaled */
+    int64_t bos, pad, mask;   /* token ids; -1 for none */
+    int64_t eos[CLV_MAX_EOS]; /* any of them ends a text */
+    int n_eos;
+} clv_model_config;
 
-/* head_dim = hidden / heads, which must divide; the keys are the family's names for them. */
-clv_status clv_config_head_dim(clv_model *model, const char *hidden, const char *heads, const char *where,
-                               clv_error *err);
+extern const clv_model_family clv_family_llama, clv_family_mistral, clv_family_qwen2, clv_family_gpt2, clv_family_esm,
+    clv_family_bert;
 
-/* An optional string that must be one of the words, which end in NULL. */
-clv_status clv_config_word(const json_t *object, const char *key, const char *const *words, const char *where,
-                           clv_error *err);
-/* An optional boolean that must be `value`. */
-clv_status clv_config_only(const json_t *object, const char *key, bool value, const char *where, clv_error *err);
-/* An optional activation under Hugging Face's names; *out keeps its default. */
-clv_status clv_config_activation(clv_unary *out, const json_t *object, const char *key, const char *where,
-                                 clv_error *err);
-/* The name that is read as `kind`. */
-const char *clv_config_activation_name(clv_unary kind);
-/* Rotary embedding, in any spelling: rope_theta, and rope_scaling or, where that says nothing, rope_parameters. Scaling is refused unless the family has it, and then any but
- * linear and llama3. */
-clv_status clv_config_rope(clv_model *model, const json_t *object, bool scaled, const char *where, clv_error *err);
-/* "rope_parameters", as it is read; NULL when out of memory. */
-json_t *clv_config_write_rope(const clv_model *model);
-/* bos_token_id, pad_token_id, and eos_token_id, which may be a list; within the vocabulary. */
-clv_status clv_config_tokens(clv_model *model, const json_t *object, const char *where, clv_error *err);
+/* config.json's name of the family: "llama". */
+const char *clv_model_config_type(const clv_model_config *model);
 
-/* eos_token_id as it is read: a number, a list or null. */
-json_t *clv_config_eos(const clv_model *model);
-/* A token id, or null. */
-json_t *clv_config_token(int64_t token);
+/* How many keys up to its own place a query of this layer sees; 0: all. */
+int64_t clv_model_config_window(const clv_model_config *model, int64_t layer);
+
+/* A config.json, or the folder that holds one.
+ * @return CLV_EFORMAT, CLV_EUNSUPPORTED, both naming the key; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err);
+
+/* Replaces a config.json; transformers loads the result, in float32. */
+clv_status clv_model_config_write(const clv_model_config *model, const char *path, clv_error *err);
+
+/* Verifies the constraints between the sizes (each >= 1, heads, parity), CLV_EINVAL; `where` begins messages. */
+clv_status clv_model_config_check(const clv_model_config *model, const char *where, clv_error *err);
+
+/* ---- graphs ---- */
+
+typedef struct clv_model_build {
+    int64_t batch, seq; /* of this graph's ids [B,S] */
+    clv_axis_rules rules;
+    clv_dtype dtype;   /* of weights and activations */
+    bool padding_mask; /* the graph gets an input "mask" u8 [B,S], 1 = a token, 0 = padding, which no row attends to */
+    bool token_types; /* the graph gets an input "token_types" i32 [B,S]; else all are 0. For families that have them */
+    /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence): where
+     * each stands. */
+    int64_t context;
+    bool last_logits; /* only of the last row: [B,1,V] */
+} clv_model_build;
+
+/* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary. hidden, unless NULL, receives what
+ * the head is given: [B,S,M] after the final norm. CLV_NONE for a model without a head. Failures are recorded in the graph. */
+clv_value clv_model_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                            clv_value *hidden);
+
+/* Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);
+ * output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. */
+void clv_model_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                          const clv_adamw_options *adamw);
+
+/* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole; of a model without a head "hidden.last" [B,S,M] (or [B,1,M]). */
+void clv_model_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build);
 
 #endif

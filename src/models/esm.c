@@ -7,7 +7,7 @@
  * Refused in config.json: learned positions (ESM-1b), folding models, decoders. */
 #include "base/error.h"
 #include "graph/graph.h"
-#include "models/config.h"
+#include "models/config_json.h"
 #include "models/family.h"
 
 static const double masked_in_training = 0.15 * 0.8;
@@ -24,7 +24,7 @@ static clv_status check_kind(const json_t *o, const char *where, clv_error *err)
     return clv_config_only(o, "is_decoder", false, where, err);
 }
 
-static clv_status read_esm(clv_model *c, const json_t *o, const char *where, clv_error *err)
+static clv_status read_esm(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     const clv_config_size sizes[] = {
         {"hidden_size", &c->hidden, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
@@ -54,7 +54,7 @@ static clv_status read_esm(clv_model *c, const json_t *o, const char *where, clv
     return clv_config_rope(c, o, false, where, err);
 }
 
-static json_t *write_esm(const clv_model *c)
+static json_t *write_esm(const clv_model_config *c)
 {
     return json_pack("{s:s, s:s, s:b, s:b, s:b, s:o, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "hidden_act",
                      "gelu", "position_embedding_type", "rotary", "is_folding_model", 0, "emb_layer_norm_before",
@@ -79,7 +79,7 @@ static clv_value scale_rows(clv_graph *graph, clv_value x, clv_value factor)
 }
 
 /* [B,S]: 0 for mask tokens, else what makes up for their absence. */
-static clv_value token_dropout(clv_graph *graph, const clv_model *model, const clv_model_inputs *in)
+static clv_value token_dropout(clv_graph *graph, const clv_model_config *model, const clv_model_inputs *in)
 {
     static const int over_sequence[] = {1};
     int64_t one[] = {1, 1}, tokens = clv_graph_type(graph, in->ids).shape[1];
@@ -95,7 +95,7 @@ static clv_value token_dropout(clv_graph *graph, const clv_model *model, const c
     return clv_mul(graph, clv_sub(graph, ones, is_mask), scale);
 }
 
-static clv_value hidden(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+static clv_value hidden(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                         const clv_model_inputs *in)
 {
     clv_value x = clv_model_embedding(graph, model, build, in->ids);
@@ -111,7 +111,7 @@ static clv_value hidden(clv_graph *graph, const clv_model *model, const clv_mode
 
 /* ---- the checkpoint ---- */
 
-static bool has_embedding_norm(const clv_model *model)
+static bool has_embedding_norm(const clv_model_config *model)
 {
     return model->embedding_norm;
 }

@@ -1,9 +1,9 @@
-/* family.h - what a family of models is, for the files that define one: a row of the table in model.c. */
+/* family.h - what a family of models is, for the files that define one: a row of the table in config.c. */
 #ifndef CLEAVE_MODELS_FAMILY_H
 #define CLEAVE_MODELS_FAMILY_H
 
 #include "io/json.h"
-#include "models/model.h"
+#include "models/config.h"
 #include "models/parameters.h"
 
 /* Inputs of a graph; CLV_NONE where the build has none. */
@@ -21,14 +21,14 @@ struct clv_model_family {
     const char *bare;         /* the class of those without a head */
     const char *base;         /* of names in checkpoints of the bare model, without a head, this is missing: "model." */
     /* The keys of config.json that are the family's own; the model arrives with tokens -1 and all else zero. */
-    clv_status (*read)(clv_model *model, const json_t *object, const char *where, clv_error *err);
+    clv_status (*read)(clv_model_config *model, const json_t *object, const char *where, clv_error *err);
     /* The same keys, a new reference; NULL when out of memory. */
-    json_t *(*write)(const clv_model *model);
+    json_t *(*write)(const clv_model_config *model);
     /* From ids to [B,S,M] after the final norm. The embedding's table is the first parameter. */
-    clv_value (*hidden)(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+    clv_value (*hidden)(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                         const clv_model_inputs *in);
     /* From there to logits [B,S,V]; table: the embedding's. Not called for a model without a head. */
-    clv_value (*head)(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value hidden,
+    clv_value (*head)(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value hidden,
                       clv_value table);
     const clv_parameter_row *parameters; /* ended by a row without a name */
 };
@@ -36,17 +36,18 @@ struct clv_model_family {
 /* ---- what the families' graphs have in common (forward.c) ---- */
 
 /* The embedding "embed.weight" of ids. */
-clv_value clv_model_embedding(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value ids);
+clv_value clv_model_embedding(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                              clv_value ids);
 /* The model's blocks under "layers.<i>". All but their form is the model's. */
-clv_value clv_model_blocks(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                            const clv_model_inputs *in, clv_value x, clv_block_form form);
 /* x by the embedding's table or, where untied, by "lm_head.weight": split over the vocabulary. */
-clv_value clv_model_logits(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value x,
+clv_value clv_model_logits(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value x,
                            clv_value table);
 
 /* The head of masked language models, state under "lm_head": dense, activation, LayerNorm, the embedding's table, a bias a
  * token. */
-clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value x,
-                                   clv_value table);
+clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                                   clv_value x, clv_value table);
 
 #endif

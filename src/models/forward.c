@@ -10,15 +10,16 @@ static const clv_init weight_init = {CLV_INIT_NORMAL, 0.02};
 
 /* ---- parts ---- */
 
-clv_value clv_model_embedding(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value ids)
+clv_value clv_model_embedding(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                              clv_value ids)
 {
     return clv_vocab_parallel_embedding(graph, ids, model->vocab, model->hidden, build->dtype, &build->rules, "embed",
                                         weight_init);
 }
 
 /* Weights that add to the residual stream start smaller, by the root of their number (Radford et al. 2019). */
-static clv_block_options block_of(const clv_model *model, const clv_model_build *build, const clv_model_inputs *in,
-                                  clv_block_form form)
+static clv_block_options block_of(const clv_model_config *model, const clv_model_build *build,
+                                  const clv_model_inputs *in, clv_block_form form)
 {
     clv_block_options o = clv_block_defaults(form, model->heads, model->kv_heads, model->ffn);
     clv_init into_residual = {CLV_INIT_NORMAL, 0.02 / sqrt(2.0 * (double)model->layers)};
@@ -37,12 +38,12 @@ static clv_block_options block_of(const clv_model *model, const clv_model_build 
     return o;
 }
 
-clv_value clv_model_blocks(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                            const clv_model_inputs *in, clv_value x, clv_block_form form)
 {
     clv_block_options block = block_of(model, build, in, form);
     for (int64_t layer = 0; layer < model->layers; layer++) {
-        block.attention.window = clv_model_window(model, layer);
+        block.attention.window = clv_model_config_window(model, layer);
         clv_graph_push(graph, "layers.%lld", (long long)layer);
         x = clv_transformer_block(graph, x, &build->rules, &block);
         clv_graph_pop(graph);
@@ -50,7 +51,7 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model *model, const clv_m
     return x;
 }
 
-clv_value clv_model_logits(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value x,
+clv_value clv_model_logits(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value x,
                            clv_value table)
 {
     clv_linear_options linear = {.name = "lm_head", .init = weight_init, .features = CLV_VOCAB};
@@ -59,8 +60,8 @@ clv_value clv_model_logits(clv_graph *graph, const clv_model *model, const clv_m
 }
 
 /* The dense product has no split of its own: activations keep the layout that they have between layers. */
-clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value x,
-                                   clv_value table)
+clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                                   clv_value x, clv_value table)
 {
     clv_linear_options dense = {.name = "dense", .bias = true, .init = weight_init, .features = CLV_EMBED};
     clv_graph_push(graph, "lm_head");
@@ -101,14 +102,15 @@ static clv_value last_row(clv_graph *graph, clv_value x)
     return type.shape[1] > 1 ? clv_slice(graph, x, begin, type.shape) : x;
 }
 
-clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_build *build, clv_value *hidden)
+clv_value clv_model_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                            clv_value *hidden)
 {
     if (hidden)
         *hidden = CLV_NONE;
     if (build->context && model->bidirectional)
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "a KV cache for a model of the family %s, whose attention is not causal",
-                              clv_model_type(model));
+                              clv_model_config_type(model));
     clv_model_inputs in = {.ids = token_input(graph, "ids", CLV_I32, build)};
     if (build->token_types)
         in.token_types = token_input(graph, "token_types", CLV_I32, build);
@@ -150,7 +152,7 @@ static void update(clv_graph *graph, const clv_model_build *build, clv_value par
     clv_adamw(graph, parameter, gradient, lr, step, &o);
 }
 
-void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+void clv_model_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                           const clv_adamw_options *adamw)
 {
     if (model->headless) {
@@ -178,7 +180,7 @@ void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_mo
     clv_output(graph, "loss", loss, &scalar);
 }
 
-void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_build *build)
+void clv_model_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build)
 {
     clv_value hidden = CLV_NONE, logits = clv_model_forward(graph, model, build, &hidden);
     clv_layout whole = clv_layout_replicated(3);

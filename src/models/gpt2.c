@@ -3,11 +3,11 @@
  * Its products are stored as [in, out] (Conv1D), with q, k and v side by side in one tensor.
  * Refused in config.json: attention that is not scaled by 1/sqrt(D) alone, or computed in another dtype. */
 #include "base/error.h"
-#include "models/config.h"
+#include "models/config_json.h"
 #include "models/family.h"
 
 /* Other families' names for the sizes may stand beside GPT-2's own, with the same values. */
-static clv_status check_aliases(const clv_model *c, const json_t *o, const char *where, clv_error *err)
+static clv_status check_aliases(const clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     const struct {
         const char *name, *alias;
@@ -27,7 +27,7 @@ static clv_status check_aliases(const clv_model *c, const json_t *o, const char 
     return CLV_OK;
 }
 
-static clv_status read_gpt2(clv_model *c, const json_t *o, const char *where, clv_error *err)
+static clv_status read_gpt2(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     const clv_config_size sizes[] = {
         {"n_embd", &c->hidden, CLV_MAX_WIDTH, CLV_JSON_REQUIRED},
@@ -57,7 +57,7 @@ static clv_status read_gpt2(clv_model *c, const json_t *o, const char *where, cl
     return clv_json_bool(&c->tie_word_embeddings, o, "tie_word_embeddings", CLV_JSON_OPTIONAL, where, err);
 }
 
-static json_t *write_gpt2(const clv_model *c)
+static json_t *write_gpt2(const clv_model_config *c)
 {
     return json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f}", "activation_function",
                      clv_config_activation_name(c->activation), "n_embd", (json_int_t)c->hidden, "n_layer",
@@ -66,7 +66,7 @@ static json_t *write_gpt2(const clv_model *c)
                      "embd_pdrop", 0.0, "attn_pdrop", 0.0);
 }
 
-static clv_value hidden(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+static clv_value hidden(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                         const clv_model_inputs *in)
 {
     clv_value x = clv_model_embedding(graph, model, build, in->ids);

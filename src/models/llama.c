@@ -2,10 +2,10 @@
  *
  * Refused in config.json: kinds of rope scaling other than linear and llama3, activations other than silu. */
 #include "base/error.h"
-#include "models/config.h"
+#include "models/config_json.h"
 #include "models/llama_form.h"
 
-static clv_status read_llama(clv_model *c, const json_t *o, const char *where, clv_error *err)
+static clv_status read_llama(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     CLV_TRY(clv_llama_form_read(c, o, 0, where, err));
     CLV_TRY(clv_json_bool(&c->qkv_bias, o, "attention_bias", CLV_JSON_OPTIONAL, where, err));
@@ -14,7 +14,7 @@ static clv_status read_llama(clv_model *c, const json_t *o, const char *where, c
     return CLV_OK;
 }
 
-static json_t *write_llama(const clv_model *c)
+static json_t *write_llama(const clv_model_config *c)
 {
     json_t *o = clv_llama_form_write(c);
     if (o) {

@@ -4,13 +4,14 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "models/config.h"
+#include "models/config_json.h"
 
 /* What "layer_types" calls them. */
 #define WHOLE    "full_attention"
 #define WINDOWED "sliding_attention"
 
-clv_status clv_llama_form_read(clv_model *c, const json_t *o, int64_t kv_heads, const char *where, clv_error *err)
+clv_status clv_llama_form_read(clv_model_config *c, const json_t *o, int64_t kv_heads, const char *where,
+                               clv_error *err)
 {
     static const char *const silu[] = {"silu", "swish", NULL};
     const clv_config_size sizes[] = {
@@ -39,7 +40,7 @@ clv_status clv_llama_form_read(clv_model *c, const json_t *o, int64_t kv_heads, 
     return clv_config_rope(c, o, true, where, err);
 }
 
-json_t *clv_llama_form_write(const clv_model *c)
+json_t *clv_llama_form_write(const clv_model_config *c)
 {
     json_t *o = json_pack("{s:s, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f}", "hidden_act", "silu",
                           "attention_dropout", 0.0, "hidden_size", (json_int_t)c->hidden, "num_hidden_layers",
@@ -57,7 +58,7 @@ json_t *clv_llama_form_write(const clv_model *c)
 /* ---- windows ---- */
 
 /* "layer_types" names a kind for each layer, or is NULL. */
-static clv_status check_layer_types(const clv_model *c, const json_t *types, const char *where, clv_error *err)
+static clv_status check_layer_types(const clv_model_config *c, const json_t *types, const char *where, clv_error *err)
 {
     const json_t *type;
     size_t i;
@@ -77,7 +78,7 @@ static clv_status check_layer_types(const clv_model *c, const json_t *types, con
     return CLV_OK;
 }
 
-clv_status clv_llama_form_read_window(clv_model *c, const json_t *o, const char *where, clv_error *err)
+clv_status clv_llama_form_read_window(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     const json_t *window = json_object_get(o, "sliding_window");
 
@@ -86,7 +87,8 @@ clv_status clv_llama_form_read_window(clv_model *c, const json_t *o, const char 
     return clv_json_int(&c->window, o, "sliding_window", CLV_JSON_OPTIONAL, 1, CLV_MAX_POSITIONS, where, err);
 }
 
-clv_status clv_llama_form_read_layers(clv_model *c, int64_t first, const json_t *o, const char *where, clv_error *err)
+clv_status clv_llama_form_read_layers(clv_model_config *c, int64_t first, const json_t *o, const char *where,
+                                      clv_error *err)
 {
     const json_t *types = json_object_get(o, "layer_types");
     bool any = false;
@@ -105,18 +107,18 @@ clv_status clv_llama_form_read_layers(clv_model *c, int64_t first, const json_t 
     return CLV_OK;
 }
 
-void clv_llama_form_write_windows(json_t *o, const clv_model *c)
+void clv_llama_form_write_windows(json_t *o, const clv_model_config *c)
 {
     json_t *types = json_array();
     int64_t first = c->layers, windowed = 0;
 
     for (int64_t i = c->layers - 1; i >= 0; i--)
-        if (clv_model_window(c, i)) {
+        if (clv_model_config_window(c, i)) {
             first = i;
             windowed++;
         }
     for (int64_t i = 0; i < c->layers; i++)
-        json_array_append_new(types, json_string(clv_model_window(c, i) ? WINDOWED : WHOLE));
+        json_array_append_new(types, json_string(clv_model_config_window(c, i) ? WINDOWED : WHOLE));
     json_object_set_new(o, "sliding_window", c->window ? json_integer(c->window) : json_null());
     json_object_set_new(o, "max_window_layers", json_integer(first));
     if (windowed > 0 && windowed < c->layers)
@@ -126,7 +128,7 @@ void clv_llama_form_write_windows(json_t *o, const clv_model *c)
 
 /* ---- the graph ---- */
 
-clv_value clv_llama_form_hidden(clv_graph *graph, const clv_model *model, const clv_model_build *build,
+clv_value clv_llama_form_hidden(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                                 const clv_model_inputs *in)
 {
     clv_value x = clv_model_embedding(graph, model, build, in->ids);

@@ -3,7 +3,7 @@
 #include "base/error.h"
 #include "models/llama_form.h"
 
-static clv_status read_mistral(clv_model *c, const json_t *o, const char *where, clv_error *err)
+static clv_status read_mistral(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     c->max_positions = 4096 * 32; /* transformers' defaults */
     c->window = 4096;
@@ -12,7 +12,7 @@ static clv_status read_mistral(clv_model *c, const json_t *o, const char *where,
     return clv_llama_form_read_layers(c, 0, o, where, err);
 }
 
-static json_t *write_mistral(const clv_model *c)
+static json_t *write_mistral(const clv_model_config *c)
 {
     json_t *o = clv_llama_form_write(c);
     if (o)

@@ -17,27 +17,27 @@
 
 enum { STRIP_BYTES = 1 << 20, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32 };
 
-bool clv_model_is_untied(const clv_model *model)
+bool clv_model_is_untied(const clv_model_config *model)
 {
     return !model->tie_word_embeddings && !model->headless;
 }
 
-bool clv_model_has_head(const clv_model *model)
+bool clv_model_has_head(const clv_model_config *model)
 {
     return !model->headless;
 }
 
-bool clv_model_has_qkv_bias(const clv_model *model)
+bool clv_model_has_qkv_bias(const clv_model_config *model)
 {
     return model->qkv_bias;
 }
 
-bool clv_model_has_output_bias(const clv_model *model)
+bool clv_model_has_output_bias(const clv_model_config *model)
 {
     return model->output_bias;
 }
 
-bool clv_model_has_mlp_bias(const clv_model *model)
+bool clv_model_has_mlp_bias(const clv_model_config *model)
 {
     return model->mlp_bias;
 }
@@ -60,7 +60,7 @@ static bool shares_tensor(const clv_parameter_row *row)
     return row->first > 0;
 }
 
-static bool is_present(const clv_parameter_row *row, const clv_model *c)
+static bool is_present(const clv_parameter_row *row, const clv_model_config *c)
 {
     return row->when == NULL || row->when(c);
 }
@@ -70,7 +70,7 @@ static bool is_of_layer(const clv_parameter_row *row)
     return strchr(row->name, '%') != NULL;
 }
 
-static int64_t extent(const clv_model *c, char letter)
+static int64_t extent(const clv_model_config *c, char letter)
 {
     const struct {
         char letter;
@@ -85,14 +85,14 @@ static int64_t extent(const clv_model *c, char letter)
 }
 
 /* Appends the sizes of letters to a shape; returns the new rank. */
-static int append(int64_t *shape, int rank, const clv_model *c, const char *letters)
+static int append(int64_t *shape, int rank, const clv_model_config *c, const char *letters)
 {
     for (; *letters != '\0'; letters++)
         shape[rank++] = extent(c, *letters);
     return rank;
 }
 
-static int64_t product(const clv_model *c, const char *letters)
+static int64_t product(const clv_model_config *c, const char *letters)
 {
     int64_t sizes[CLV_MAX_RANK];
 
@@ -112,7 +112,7 @@ static void fill_name(char *name, size_t size, const char *pattern, int64_t laye
         snprintf(name, size, "%.*s%lld%s", (int)(mark - pattern), pattern, (long long)layer, mark + 1);
 }
 
-static clv_parameter make(const clv_model *c, const clv_parameter_row *row, int64_t layer)
+static clv_parameter make(const clv_model_config *c, const clv_parameter_row *row, int64_t layer)
 {
     clv_parameter p = {.row = row, .layer = layer};
 
@@ -124,7 +124,7 @@ static clv_parameter make(const clv_model *c, const clv_parameter_row *row, int6
     return p;
 }
 
-int64_t clv_model_parameter_count(const clv_model *c)
+int64_t clv_model_parameter_count(const clv_model_config *c)
 {
     int64_t n = 0;
 
@@ -135,21 +135,21 @@ int64_t clv_model_parameter_count(const clv_model *c)
 }
 
 /* The rows of a layer from `row` on: the one after them, and how many of them the model has. */
-static const clv_parameter_row *layer_rows(int64_t *n, const clv_model *c, const clv_parameter_row *row)
+static const clv_parameter_row *layer_rows(int64_t *n, const clv_model_config *c, const clv_parameter_row *row)
 {
     for (*n = 0; row->name != NULL && is_of_layer(row); row++)
         *n += is_present(row, c);
     return row;
 }
 
-static const clv_parameter_row *nth_present(const clv_model *c, const clv_parameter_row *row, int64_t n)
+static const clv_parameter_row *nth_present(const clv_model_config *c, const clv_parameter_row *row, int64_t n)
 {
     while (!is_present(row, c) || n-- > 0)
         row++;
     return row;
 }
 
-clv_parameter clv_model_parameter_at(const clv_model *c, int64_t i)
+clv_parameter clv_model_parameter_at(const clv_model_config *c, int64_t i)
 {
     const clv_parameter_row *row = c->family->parameters;
 
@@ -179,7 +179,7 @@ static int64_t layer_in(const clv_parameter_row *row, const char *name)
     return mark != NULL && strlen(name) > before ? strtoll(name + before, NULL, 10) : 0;
 }
 
-clv_status clv_model_parameter_find(clv_parameter *out, const clv_model *c, const char *name, clv_error *err)
+clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *c, const char *name, clv_error *err)
 {
     for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
         int64_t layer = is_of_layer(row) ? layer_in(row, name) : -1;
@@ -217,8 +217,8 @@ static bool respell(char out[CLV_TENSOR_NAME_SIZE], const char *name, const char
 }
 
 /* A checkpoint of the bare model lacks the base of names that the model with a head has. */
-clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *w, const clv_model *c, const char *name,
-                                 clv_error *err)
+clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *w, const clv_model_config *c,
+                                 const char *name, clv_error *err)
 {
     size_t base = strlen(c->family->base);
     bool has_base = strncmp(name, c->family->base, base) == 0;
@@ -234,7 +234,7 @@ clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *
 }
 
 /* One dimension for all of `out`, one for all of `in`, in the form's order. */
-static int their_shape(int64_t *shape, const clv_model *c, const clv_parameter_row *row)
+static int their_shape(int64_t *shape, const clv_model_config *c, const clv_parameter_row *row)
 {
     int64_t out = product(c, row->out) * (row->of > 0 ? row->of : 1);
     bool linear = row->form == CLV_LINEAR;
@@ -257,7 +257,7 @@ int clv_parameter_tensors(const clv_parameter *p)
     return shares_tensor(p->row) ? 0 : tensors_of(p->row);
 }
 
-clv_model_tensor clv_parameter_tensor(const clv_model *c, const clv_parameter *p, int i)
+clv_model_tensor clv_parameter_tensor(const clv_model_config *c, const clv_parameter *p, int i)
 {
     clv_model_tensor tensor = {.parameter = *p};
 
@@ -284,7 +284,7 @@ static int ours_in_order(const clv_parameter_row *row, int d)
     return d < n_in ? d : d - fused + parts;
 }
 
-int clv_model_tensor_view(int64_t *view, int *ours, const clv_model *c, const clv_model_tensor *tensor)
+int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *c, const clv_model_tensor *tensor)
 {
     const clv_parameter_row *row = tensor->parameter.row;
     bool linear = row->form == CLV_LINEAR;
@@ -307,7 +307,7 @@ typedef struct window {
     clv_shard box;
 } window;
 
-static window window_of(const clv_model *c, const clv_parameter_row *row, const clv_shard *box)
+static window window_of(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box)
 {
     int n_in = (int)strlen(row->in), has_part = parts_of(row) > 1, fused = row->of > 0;
     window win = {.rank = append(win.view, 0, c, row->in)};
@@ -343,7 +343,7 @@ static bool has_part(const clv_shard *box, const clv_parameter_row *row, int par
     return parts_of(row) == 1 || (part >= box->lo[at] && part < box->hi[at]);
 }
 
-static transfer plan(const clv_model *c, const clv_parameter_row *row, const clv_shard *box, int part)
+static transfer plan(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box, int part)
 {
     int n_in = (int)strlen(row->in), skip = parts_of(row) == 2, n_parts = 1;
     transfer t = {.n_out = (int)strlen(row->out), .in_elems = 1, .out_elems = 1};
@@ -414,7 +414,7 @@ static clv_status write_part(clv_safetensors_writer *w, int64_t index, const tra
 }
 
 /* A buffer for the largest strip of a box of this row, of any dtype. */
-static void *strip_buffer(const clv_model *c, const clv_parameter_row *row, const clv_shard *box)
+static void *strip_buffer(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box)
 {
     transfer t = plan(c, row, box, 0);
     int64_t rows = t.box.hi[0] - t.box.lo[0];
@@ -430,7 +430,7 @@ static clv_status check_box(const clv_parameter *p, const clv_shard *box, clv_er
     return CLV_OK;
 }
 
-static clv_status read_transposed(const clv_weights *w, const clv_model *c, const clv_parameter *p,
+static clv_status read_transposed(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
                                   const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {
     clv_status status = CLV_OK;
@@ -453,8 +453,8 @@ static clv_status read_transposed(const clv_weights *w, const clv_model *c, cons
     return status;
 }
 
-static clv_status read_in_order(const clv_weights *w, const clv_model *c, const clv_parameter *p, const clv_shard *box,
-                                clv_dtype dtype, void *out, clv_error *err)
+static clv_status read_in_order(const clv_weights *w, const clv_model_config *c, const clv_parameter *p,
+                                const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {
     window win = window_of(c, p->row, box);
     char name[CLV_TENSOR_NAME_SIZE];
@@ -465,8 +465,8 @@ static clv_status read_in_order(const clv_weights *w, const clv_model *c, const 
     return clv_safetensors_read_as(tensor, win.rank, win.view, &win.box, dtype, out, err);
 }
 
-clv_status clv_model_read_parameter(const clv_weights *w, const clv_model *c, const char *name, const clv_shard *box,
-                                    clv_dtype dtype, void *out, clv_error *err)
+clv_status clv_model_read_parameter(const clv_weights *w, const clv_model_config *c, const char *name,
+                                    const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {
     clv_parameter p = {0};
 
@@ -482,7 +482,7 @@ clv_status clv_model_read_parameter(const clv_weights *w, const clv_model *c, co
 /* ---- writing ---- */
 
 /* The tensors that the row adds to a file. */
-static int64_t new_tensors(const clv_parameter_row *row, const clv_model *c)
+static int64_t new_tensors(const clv_parameter_row *row, const clv_model_config *c)
 {
     return is_present(row, c) ? clv_parameter_tensors(&(clv_parameter){.row = row}) : 0;
 }
@@ -498,7 +498,7 @@ static const clv_parameter_row *owner_of(const clv_parameter_row *row)
 }
 
 /* The place of a parameter's first tensor in the file: tensors stand in the order of parameters. */
-static int64_t tensor_index(const clv_model *c, const clv_parameter *p)
+static int64_t tensor_index(const clv_model_config *c, const clv_parameter *p)
 {
     const clv_parameter_row *own = owner_of(p->row);
     int64_t index = 0, of_layer = 0;
@@ -512,7 +512,7 @@ static int64_t tensor_index(const clv_model *c, const clv_parameter *p)
     return p->layer >= 0 ? index + p->layer * of_layer : index;
 }
 
-static clv_status write_transposed(clv_safetensors_writer *w, const clv_model *c, const clv_parameter *p,
+static clv_status write_transposed(clv_safetensors_writer *w, const clv_model_config *c, const clv_parameter *p,
                                    const clv_shard *box, const float *data, clv_error *err)
 {
     clv_status status = CLV_OK;
@@ -530,7 +530,7 @@ static clv_status write_transposed(clv_safetensors_writer *w, const clv_model *c
     return status;
 }
 
-clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model *c, const char *name,
+clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model_config *c, const char *name,
                                      const clv_shard *box, const float *data, clv_error *err)
 {
     clv_parameter p = {0};
@@ -546,7 +546,7 @@ clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model 
     return clv_safetensors_write_as(w, tensor_index(c, &p), win.rank, win.view, &win.box, data, err);
 }
 
-clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model *c, const char *path,
+clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *c, const char *path,
                                     const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err)
 {
     int64_t n_parameters = clv_model_parameter_count(c), n = 0;
@@ -577,7 +577,7 @@ clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_mode
     return status;
 }
 
-int64_t clv_model_tensor_count(const clv_model *c)
+int64_t clv_model_tensor_count(const clv_model_config *c)
 {
     int64_t n = 0;
 
@@ -586,7 +586,8 @@ int64_t clv_model_tensor_count(const clv_model *c)
     return n;
 }
 
-clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model *c, const char *path, clv_error *err)
+clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *c, const char *path,
+                                    clv_error *err)
 {
     return clv_model_create_tensors(out, c, path, "", NULL, 0, err);
 }

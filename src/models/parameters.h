@@ -17,7 +17,7 @@
 
 #include "cleave/layout.h"
 #include "io/weights.h"
-#include "models/model.h"
+#include "models/config.h"
 
 enum { CLV_PARAMETER_NAME_SIZE = 64, CLV_TENSOR_NAME_SIZE = 96 };
 
@@ -28,16 +28,16 @@ typedef struct clv_parameter_row {
     const char *theirs[2]; /* the second is NULL unless two tensors are packed */
     clv_parameter_form form;
     const char *in, *out;
-    int first, of, take;                  /* CLV_CONV1D: parts [first, first + take) of `of`; zeros: it is not fused */
-    bool (*when)(const clv_model *model); /* NULL: in every model of the family */
+    int first, of, take; /* CLV_CONV1D: parts [first, first + take) of `of`; zeros: it is not fused */
+    bool (*when)(const clv_model_config *model); /* NULL: in every model of the family */
 } clv_parameter_row;
 
 /* For rows: models with an output projection of their own, and with biases. */
-bool clv_model_is_untied(const clv_model *model);
-bool clv_model_has_head(const clv_model *model);
-bool clv_model_has_qkv_bias(const clv_model *model);
-bool clv_model_has_output_bias(const clv_model *model);
-bool clv_model_has_mlp_bias(const clv_model *model);
+bool clv_model_is_untied(const clv_model_config *model);
+bool clv_model_has_head(const clv_model_config *model);
+bool clv_model_has_qkv_bias(const clv_model_config *model);
+bool clv_model_has_output_bias(const clv_model_config *model);
+bool clv_model_has_mlp_bias(const clv_model_config *model);
 
 typedef struct clv_parameter {
     char name[CLV_PARAMETER_NAME_SIZE];
@@ -48,11 +48,12 @@ typedef struct clv_parameter {
 } clv_parameter;
 
 /* Parameters in the order of the family's table, layer by layer. */
-int64_t clv_model_parameter_count(const clv_model *model);
-clv_parameter clv_model_parameter_at(const clv_model *model, int64_t i);
+int64_t clv_model_parameter_count(const clv_model_config *model);
+clv_parameter clv_model_parameter_at(const clv_model_config *model, int64_t i);
 int64_t clv_parameter_elems(const clv_parameter *parameter);
 /* By our name; CLV_ENOTFOUND when the model has no such parameter. */
-clv_status clv_model_parameter_find(clv_parameter *out, const clv_model *model, const char *name, clv_error *err);
+clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *model, const char *name,
+                                    clv_error *err);
 
 /* A tensor of the checkpoint, as the family expects it. */
 typedef struct clv_model_tensor {
@@ -65,30 +66,30 @@ typedef struct clv_model_tensor {
 /* How many tensors this parameter brings: none when an earlier one has brought it (parts of a fused tensor), two where it packs
  * two. */
 int clv_parameter_tensors(const clv_parameter *parameter);
-clv_model_tensor clv_parameter_tensor(const clv_model *model, const clv_parameter *parameter, int i);
+clv_model_tensor clv_parameter_tensor(const clv_model_config *model, const clv_parameter *parameter, int i);
 /* The tensor's elements with the dimensions of ours apart, in the order of theirs: q_proj [H,D,M], GPT-2's c_attn [M,3,H,D]. ours[d]
  * receives our dimension, or -1 for the parts of a fused tensor. Returns the rank. */
-int clv_model_tensor_view(int64_t *view, int *ours, const clv_model *model, const clv_model_tensor *tensor);
+int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *model, const clv_model_tensor *tensor);
 /* Finds a tensor by the family's name for it, however the checkpoint spells that: without the base, norms as gamma and beta. */
-clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *weights, const clv_model *model,
+clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *weights, const clv_model_config *model,
                                  const char *name, clv_error *err);
 
 /* Reads a box (NULL for all) of our parameter `name` into out, row-major, converted to `dtype`. Only the box's bytes
  * are read from the files, transposed ones in strips of about a MiB. Safe from several threads. */
-clv_status clv_model_read_parameter(const clv_weights *weights, const clv_model *model, const char *name,
+clv_status clv_model_read_parameter(const clv_weights *weights, const clv_model_config *model, const char *name,
                                     const clv_shard *box, clv_dtype dtype, void *out, clv_error *err);
 
 /* Starts a model.safetensors at `path` that holds every parameter, in f32; commit or abandon it as any writer. */
-clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model *model, const char *path,
+clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
                                     clv_error *err);
 /* The same with a prefix of at most 31 bytes before the names ("grad."), and more tensors behind: tensor clv_model_tensor_count() of
  * the writer is the first of them. */
-clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model *model, const char *path,
+clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
                                     const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err);
-int64_t clv_model_tensor_count(const clv_model *model);
+int64_t clv_model_tensor_count(const clv_model_config *model);
 /* Writes a box (NULL for all) of our parameter `name`. Boxes come in any order, from any thread; each element exactly
  * once (one replica of each writes). */
-clv_status clv_model_write_parameter(clv_safetensors_writer *writer, const clv_model *model, const char *name,
+clv_status clv_model_write_parameter(clv_safetensors_writer *writer, const clv_model_config *model, const char *name,
                                      const clv_shard *box, const float *data, clv_error *err);
 
 #endif

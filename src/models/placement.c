@@ -13,7 +13,7 @@ typedef struct entry {
 } entry;
 
 struct clv_placement {
-    clv_model model;
+    clv_model_config model;
     clv_mesh mesh;
     clv_graph *graph; /* owns the names */
     int n;
@@ -45,7 +45,7 @@ static clv_status collect(clv_placement *p, const clv_axis_rules *rules, clv_err
     return CLV_OK;
 }
 
-clv_status clv_placement_new(clv_placement **out, const clv_model *model, const clv_mesh *mesh,
+clv_status clv_placement_new(clv_placement **out, const clv_model_config *model, const clv_mesh *mesh,
                              const clv_axis_rules *rules, clv_error *err)
 {
     clv_placement *p = calloc(1, sizeof *p);

@@ -8,7 +8,7 @@
 typedef struct clv_placement clv_placement;
 
 /* @return what building the graph returns: CLV_EAXIS, CLV_ELIMIT, CLV_ENOMEM */
-clv_status clv_placement_new(clv_placement **out, const clv_model *model, const clv_mesh *mesh,
+clv_status clv_placement_new(clv_placement **out, const clv_model_config *model, const clv_mesh *mesh,
                              const clv_axis_rules *rules, clv_error *err);
 void clv_placement_free(clv_placement *placement);
 

@@ -1,10 +1,10 @@
 /* qwen2.c - Qwen2 (Yang et al. 2024, arXiv:2407.10671; Hugging Face Qwen2ForCausalLM): Llama's form with biases on queries, keys
  * and values; with use_sliding_window, the layers that layer_types says, or those from max_window_layers on, see a window. */
 #include "base/error.h"
-#include "models/config.h"
+#include "models/config_json.h"
 #include "models/llama_form.h"
 
-static clv_status read_qwen2(clv_model *c, const json_t *o, const char *where, clv_error *err)
+static clv_status read_qwen2(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     bool windowed = false;
     int64_t first = 28; /* transformers' default */
@@ -21,7 +21,7 @@ static clv_status read_qwen2(clv_model *c, const json_t *o, const char *where, c
     return clv_llama_form_read_layers(c, first, o, where, err);
 }
 
-static json_t *write_qwen2(const clv_model *c)
+static json_t *write_qwen2(const clv_model_config *c)
 {
     json_t *o = clv_llama_form_write(c);
     if (o) {

@@ -48,7 +48,7 @@ static clv_status set_up(clv_trainer *t, const clv_mesh *mesh, clv_error *err)
     if (o->batch < 1 || o->seq < 1 || o->seq > o->model.max_positions)
         return clv_fail(err, CLV_EINVAL, "batch %lld, sequence %lld; valid: batch >= 1, sequence 1 to %lld",
                         (long long)o->batch, (long long)o->seq, (long long)o->model.max_positions);
-    CLV_TRY(clv_model_check(&o->model, "the model", err));
+    CLV_TRY(clv_model_config_check(&o->model, "the model", err));
     CLV_TRY(clv_schedule_check(&o->schedule, err));
     CLV_TRY(make_buffers(t, err));
     CLV_TRY(compile(t, mesh, err));

@@ -3,11 +3,11 @@
 #define CLEAVE_TRAIN_TRAIN_H
 
 #include "io/text_data.h"
-#include "models/model.h"
+#include "models/config.h"
 #include "train/schedule.h"
 
 typedef struct clv_train_options {
-    clv_model model;
+    clv_model_config model;
     clv_axis_rules rules;
     int64_t batch, seq;
     clv_schedule schedule; /* schedule.steps: how long to train */

@@ -3,15 +3,15 @@
 
 #include "fuzz.h"
 #include "fuzz_file.h"
-#include "models/model.h"
+#include "models/config.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char path[FUZZ_PATH];
-    clv_model model;
+    clv_model_config model;
     if (!fuzz_file(path, data, size))
         return 0;
-    if (clv_model_read(&model, path, NULL) == CLV_OK && clv_model_check(&model, "config", NULL) != CLV_OK)
+    if (clv_model_config_read(&model, path, NULL) == CLV_OK && clv_model_config_check(&model, "config", NULL) != CLV_OK)
         abort();
     return 0;
 }

@@ -49,7 +49,7 @@ static void check_batches(const clv_sequences *all)
 static void try(const char *name, const uint8_t *data, size_t size)
 {
     const clv_codec bytes = {0};
-    const clv_model model = {.vocab = 256, .max_positions = MOST};
+    const clv_model_config model = {.vocab = 256, .max_positions = MOST};
     clv_sequences all;
     char path[64];
     snprintf(path, sizeof path, "%s/%s", folder, name);
