@@ -292,16 +292,6 @@ static void test_verify_nonfinite(void **state)
     cli_expect(0, "none", "verify -m {g}/llama --tp 2 --against %s", path);
 }
 
-/* What another option takes the place of is refused, not passed over. */
-static void test_verify_refusals(void **state)
-{
-    (void)state;
-    cli_expect(2, "--batch is of random ids, and --against has its own", "verify -m {g}/llama --against f --batch 2");
-    cli_expect(2, "--seq is of random ids", "verify -m {g}/llama --against f --seq 16");
-    cli_expect(2, "--seed is of random ids", "verify -m {g}/llama --against f --seed 1");
-    cli_expect(2, "--mesh takes the place of --tp", "verify -m {g}/llama --tp 1 --mesh model=2");
-}
-
 static int tear_down(void **state)
 {
     (void)state;
@@ -314,7 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_transformers), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_ids_refused),          cmocka_unit_test(test_nonfinite),
-        cmocka_unit_test(test_verify_nonfinite),     cmocka_unit_test(test_verify_refusals),
+        cmocka_unit_test(test_verify_nonfinite),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

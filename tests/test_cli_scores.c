@@ -379,7 +379,6 @@ static void test_score_refused(void **state)
     cli_expect(1, "no head", "score -m {d}/bert --input {g}/scores/sentences.txt");
     cli_expect(2, "-c 100", "score -m {d}/llama --input {g}/scores/text.txt -c 100");
     cli_expect(2, "--stride 12", "score -m {d}/llama --input {g}/scores/text.txt -c 12 --stride 12");
-    cli_expect(2, "not both", "score -m {d}/llama --input {g}/scores/text.txt --json --csv");
     write_file("one.txt", "t1");
     cli_expect(2, "two or more", "score -m {d}/llama --input {d}/one.txt");
 }

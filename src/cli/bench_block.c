@@ -92,6 +92,7 @@ static int parse(block_args *a, int argc, char **argv)
          .min = 1,
          .max = 1024,
          .value = "N",
+         .not_beside = "--program",
          .help = "threads a rank (1)"},
         {.names = "--iterations",
          .kind = CLV_OPTION_INT,
@@ -99,13 +100,14 @@ static int parse(block_args *a, int argc, char **argv)
          .min = 1,
          .max = most,
          .value = "N",
+         .not_beside = "--program",
          .help = "timed runs (7)"},
         {.names = "--program",
          .kind = CLV_OPTION_FLAG,
          .out = &a->program,
          .help = "print the compiled program instead of running it"},
-        CLV_HARDWARE_OPTION(&a->hardware),
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        CLV_HARDWARE_OPTION(&a->hardware, "--program"),
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .not_beside = "--program", .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

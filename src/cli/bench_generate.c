@@ -65,7 +65,7 @@ static int parse(generate_args *a, int argc, char **argv)
          .value = "N",
          .help = "the median counts (3)"},
         CLV_MESH_OPTIONS(&a->mesh),
-        CLV_RULES_OPTIONS(&a->mesh),
+        CLV_RULES_OPTION(&a->mesh),
         {.names = "-t, --threads",
          .kind = CLV_OPTION_INT,
          .out = &a->threads,

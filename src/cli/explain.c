@@ -35,9 +35,10 @@ static int parse(explain_args *a, int argc, char **argv)
          .min = 1,
          .max = 1 << 20,
          .value = "N",
+         .not_beside = "--dot",
          .help = "candidates listed of each op and verdict, the cheapest first (8)"},
         {.names = "--dot", .kind = CLV_OPTION_FLAG, .out = &a->dot, .help = "write the program for Graphviz instead"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .not_beside = "--dot", .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

@@ -4,9 +4,9 @@
 
 #include "program/profile.h"
 
-#define CLV_HARDWARE_OPTION(out_)                                                                                      \
+#define CLV_HARDWARE_OPTION(out_, beside)                                                                              \
     {                                                                                                                  \
-        .names = "--hardware", .kind = CLV_OPTION_STRING, .out = (out_), .value = "PROFILE",                           \
+        .names = "--hardware", .kind = CLV_OPTION_STRING, .out = (out_), .value = "PROFILE", .not_beside = (beside),   \
         .help = "what predicts times: a file of bench profile, tpu-v2-8 or h100-nvlink-ib"                             \
     }
 

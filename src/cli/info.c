@@ -40,6 +40,7 @@ static int parse(info_args *a, int argc, char **argv)
          .min = 1,
          .max = 256,
          .value = "N",
+         .not_beside = "--tensors",
          .help = "list -tp 1 to N (16)"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };

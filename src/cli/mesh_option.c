@@ -18,9 +18,6 @@ clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, cl
 {
     char text[64];
     snprintf(text, sizeof text, "model=%lld", (long long)option->tp);
-    if (option->text && option->tp > 1)
-        return clv_fail(err, CLV_EINVAL, "-tp %lld is the mesh '%s'; give either it or --mesh", (long long)option->tp,
-                        text);
     return clv_mesh_option_parse(out, option->text ? option->text : text, err);
 }
 
@@ -37,8 +34,6 @@ clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option,
 clv_status clv_mesh_option_rules(clv_axis_rules *out, const clv_mesh_option *option, const clv_mesh *mesh,
                                  clv_error *err)
 {
-    if (option->sp && option->rules)
-        return clv_fail(err, CLV_EINVAL, "--sp is --rules megatron-sp; give either it or --rules %s", option->rules);
     bool is_file = option->rules && access(option->rules, F_OK) == 0;
     clv_status status = is_file ? clv_axis_rules_read(out, option->rules, mesh, err)
                                 : clv_axis_rules_preset(out, option->sp ? "megatron-sp" : option->rules, mesh, err);

@@ -8,8 +8,8 @@
 #include "cleave/rules.h"
 
 typedef struct clv_mesh_option {
-    int64_t tp;        /* -tp; 1: not given */
-    const char *text;  /* --mesh; NULL: not given */
+    int64_t tp;        /* -tp */
+    const char *text;  /* --mesh, instead of tp; NULL: not given */
     const char *rules; /* --rules, a preset or a file; NULL: not given */
     bool sp;           /* --sp: the same as --rules megatron-sp */
 } clv_mesh_option;
@@ -22,27 +22,30 @@ typedef struct clv_mesh_option {
      .min = 1,                                                                                                         \
      .max = CLV_MAX_RANKS,                                                                                             \
      .value = "N",                                                                                                     \
+     .not_beside = "--mesh",                                                                                           \
      .help = "ranks that split each layer: the mesh model=N"},                                                         \
     {                                                                                                                  \
         .names = "--mesh", .kind = CLV_OPTION_STRING, .out = &(option)->text, .value = "AXES",                         \
         .help = "named axes of ranks, e.g. data=2,model=2"                                                             \
     }
-#define CLV_RULES_OPTIONS(option)                                                                                      \
-    {.names = "--rules",                                                                                               \
-     .kind = CLV_OPTION_STRING,                                                                                        \
-     .out = &(option)->rules,                                                                                          \
-     .value = "RULES",                                                                                                 \
-     .use = CLV_OPTION_READS,                                                                                          \
-     .help = "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, or a file"},   \
+/* Of commands that generate: the sequence that grows by a token at a time stays whole, so they have no --sp. */
+#define CLV_RULES_OPTION(option)                                                                                       \
     {                                                                                                                  \
-        .names = "--sp, --sequence-parallel", .kind = CLV_OPTION_FLAG, .out = &(option)->sp,                           \
+        .names = "--rules", .kind = CLV_OPTION_STRING, .out = &(option)->rules, .value = "RULES",                      \
+        .use = CLV_OPTION_READS,                                                                                       \
+        .help = "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, or a file"  \
+    }
+#define CLV_RULES_OPTIONS(option)                                                                                      \
+    CLV_RULES_OPTION(option),                                                                                          \
+    {                                                                                                                  \
+        .names = "--sp, --sequence-parallel", .kind = CLV_OPTION_FLAG, .out = &(option)->sp, .not_beside = "--rules",  \
         .help = "the same as --rules megatron-sp"                                                                      \
     }
 enum { CLV_MAX_RANKS = 100000 };
 
 /* --mesh AXES. CLV_ESYNTAX where there are none. */
 clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err);
-/* -tp N is the mesh model=N. Refuses both together. */
+/* The mesh that was given, or model=N of -tp N. */
 clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, clv_error *err);
 /* The same for commands that run ranks: warns on stderr when there are more of them than processors. */
 clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option, const char *command, clv_error *err);

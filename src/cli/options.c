@@ -21,6 +21,7 @@ typedef struct parser {
     char **argv;
     int next; /* the argument to read */
     bool seen[MAX_OPTIONS];
+    const char *given[MAX_OPTIONS]; /* the argument that named the option */
 } parser;
 
 /* ---- names ---- */
@@ -333,6 +334,7 @@ static int read_argument(parser *p)
     if (p->seen[i] && holds_one(&p->options[i]))
         return complain(p, "%.*s is given twice; it takes one value", (int)strcspn(arg, "="), arg);
     p->seen[i] = true;
+    p->given[i] = arg;
     return read_named(p, &p->options[i], arg);
 }
 
@@ -373,6 +375,32 @@ static int check_all_files(const parser *p)
     return CLV_OPTIONS_RUN;
 }
 
+/* ---- options beside others ---- */
+
+static int check_beside(const parser *p, int i)
+{
+    const char *cursor = p->options[i].not_beside;
+    char other[NAME_SIZE];
+
+    while (cursor != NULL && next_name(&cursor, other)) {
+        int k = find(p, other);
+        if (k >= 0 && p->given[k] != NULL)
+            return complain(p, "%.*s says nothing beside %.*s; leave one of the two out",
+                            (int)strcspn(p->given[i], "="), p->given[i], (int)strcspn(p->given[k], "="), p->given[k]);
+    }
+    return CLV_OPTIONS_RUN;
+}
+
+static int check_all_beside(const parser *p)
+{
+    int code = CLV_OPTIONS_RUN;
+
+    for (int i = 0; i < p->n && code == CLV_OPTIONS_RUN; i++)
+        if (p->given[i] != NULL)
+            code = check_beside(p, i);
+    return code;
+}
+
 /* ---- help ---- */
 
 bool clv_options_wants_help(int argc, char *const *argv)
@@ -392,7 +420,8 @@ static int print_options(const parser *p)
         snprintf(left, sizeof left, "%s%s%s%s", o->names, o->kind == CLV_OPTION_FLAG || is_positional(o) ? "" : " ",
                  o->kind == CLV_OPTION_FLAG || is_positional(o) ? "" : o->value,
                  o->kind == CLV_OPTION_FILES ? "..." : "");
-        printf("  %-36s %s%s\n", left, o->help, o->required ? " (required)" : "");
+        printf("  %-36s %s%s", left, o->help, o->required ? " (required)" : "");
+        printf(o->not_beside ? "; not beside %s\n" : "\n", o->not_beside);
     }
     printf("  %-36s %s\n", "-h, --help", "print this");
     return 0;
@@ -413,5 +442,6 @@ int clv_options_parse(const clv_option *options, int n_options, int argc, char *
         if (options[i].required && !p.seen[i])
             return complain(&p, "%s is missing: %s (%s)", options[i].names, options[i].help,
                             options[i].value != NULL ? options[i].value : options[i].names);
-    return check_all_files(&p);
+    int code = check_all_beside(&p);
+    return code == CLV_OPTIONS_RUN ? check_all_files(&p) : code;
 }

@@ -13,7 +13,8 @@
  *
  * Accepted: `--name value` and `--name=value`; a name may be written with one dash or two. A value may start with a
  * dash unless it is itself an option's name. Only flags and lists may be given again. Defaults are what *out holds before.
- * A file that an option reads is not what another one writes to, under any name.
+ * A file that an option reads is not what another one writes to, under any name. An option that would have no effect is
+ * refused: its row says beside which (not_beside), or the command finds out.
  */
 #ifndef CLEAVE_CLI_OPTIONS_H
 #define CLEAVE_CLI_OPTIONS_H
@@ -59,6 +60,8 @@ typedef struct clv_option {
     const char *help;
     bool required;
     clv_option_use use; /* of a STRING, STRINGS or FILES */
+    const char
+        *not_beside; /* "--dot, --show": those that leave it nothing to say; given with one of them it is refused */
 } clv_option;
 
 /* clv_options_parse's answer for "go on"; other values are the exit code to return. */

@@ -33,13 +33,13 @@ static int parse(plan_args *a, int argc, char **argv)
          .out = &a->memory_limit,
          .value = "BYTES",
          .help = "exit 1 when a rank needs more, e.g. 24GiB"},
-        CLV_HARDWARE_OPTION(&a->hardware),
+        CLV_HARDWARE_OPTION(&a->hardware, "--show"),
         {.names = "--show",
          .kind = CLV_OPTION_STRING,
          .out = &a->show,
          .value = "TENSOR",
          .help = "draw which rank holds which block of a parameter or input instead"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .not_beside = "--show", .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

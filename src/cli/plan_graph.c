@@ -97,6 +97,9 @@ static clv_status build_model(clv_graph *graph, const clv_plan_graph *g, const c
         return clv_fail(err, CLV_EINVAL,
                         "--decode: %s attends both ways and generates nothing; valid: --train, --prefill",
                         clv_model_config_type(&model));
+    if ((g->prefill || g->decode) && g->mesh.sp && !model.bidirectional)
+        return clv_fail(err, CLV_EINVAL,
+                        "--sp: a sequence that is generated stays whole on all ranks; valid with --train");
     clv_model_build build = {.batch = g->batch, .seq = g->seq, .rules = *rules, .dtype = dtype};
     if (!g->prefill && !g->decode) {
         clv_model_train_step(graph, &model, &build, &(clv_adamw_options){0});

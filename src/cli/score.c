@@ -65,7 +65,7 @@ static int parse(clv_score_args *a, int argc, char **argv)
          .value = "f32|bf16",
          .help = "of weights and activations (f32)"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
-        {.names = "--csv", .kind = CLV_OPTION_FLAG, .out = &a->csv, .help = "print CSV"},
+        {.names = "--csv", .kind = CLV_OPTION_FLAG, .out = &a->csv, .not_beside = "--json", .help = "print CSV"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
@@ -73,14 +73,15 @@ static int parse(clv_score_args *a, int argc, char **argv)
 static clv_status check(clv_score_args *a, const clv_model_config *model, clv_error *err)
 {
     enum { USUAL = 1024 };
-    if (a->json && a->csv)
-        return clv_fail(err, CLV_EINVAL, "--json or --csv, not both");
     if (a->mutations && !model->bidirectional)
         return clv_fail(err, CLV_EINVAL, "--mutations: masked marginals need a masked language model; %s is a decoder",
                         clv_model_config_type(model));
     if (a->truncate && (a->mutations || !model->bidirectional))
         return clv_fail(err, CLV_EINVAL, "--truncate: for sequences of encoders; %s",
                         a->mutations ? "mutations need the whole protein" : "a decoder takes a text by windows (-c)");
+    if ((a->context || a->stride) && (a->mutations || model->bidirectional))
+        return clv_fail(err, CLV_EINVAL, "%s: for windows of a text that a decoder scores; %s is scored whole",
+                        a->context ? "--ctx-size" : "--stride", a->mutations ? "a protein" : "each sequence");
     if (a->context == 0)
         a->context = model->max_positions < USUAL ? model->max_positions : USUAL;
     if (a->context < 2 || a->context > model->max_positions)

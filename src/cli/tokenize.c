@@ -28,12 +28,20 @@ static int parse(tokenize_args *a, int argc, char **argv)
          .out = &a->prompt,
          .value = "TEXT",
          .help = "the text (or, with --decode, ids); else standard input"},
-        {.names = "--no-special", .kind = CLV_OPTION_FLAG, .out = &a->plain, .help = "without the template's tokens"},
+        {.names = "--no-special",
+         .kind = CLV_OPTION_FLAG,
+         .out = &a->plain,
+         .not_beside = "--decode",
+         .help = "without the template's tokens"},
         {.names = "--decode",
          .kind = CLV_OPTION_FLAG,
          .out = &a->decode,
          .help = "ids, apart by spaces or commas, to text"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print a JSON list of ids"},
+        {.names = "--json",
+         .kind = CLV_OPTION_FLAG,
+         .out = &a->json,
+         .not_beside = "--decode",
+         .help = "print a JSON list of ids"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

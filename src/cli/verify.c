@@ -17,7 +17,7 @@
 #include "graph/graph.h"
 #include "models/config.h"
 
-enum { NOT_GIVEN = -1, DEGREE_TEXT = 32 };
+enum { DEGREE_TEXT = 32 };
 
 typedef struct verify_args {
     const char *model, *rules, *against;
@@ -37,7 +37,12 @@ static int parse(verify_args *a, int argc, char **argv)
          .value = "DIR",
          .required = true,
          .help = "checkpoint: a folder with config.json and safetensors"},
-        {.names = "--tp", .kind = CLV_OPTION_SIZES, .out = &a->degrees, .value = "LIST", .help = "degrees (1,2,3,4)"},
+        {.names = "--tp",
+         .kind = CLV_OPTION_SIZES,
+         .out = &a->degrees,
+         .value = "LIST",
+         .not_beside = "--mesh",
+         .help = "degrees (1,2,3,4)"},
         {.names = "--mesh",
          .kind = CLV_OPTION_STRINGS,
          .out = &a->meshes,
@@ -55,6 +60,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .min = 1,
          .max = 1 << 16,
          .value = "B",
+         .not_beside = "--against",
          .help = "sequences of random ids (2)"},
         {.names = "--seq",
          .kind = CLV_OPTION_INT,
@@ -62,6 +68,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .min = 1,
          .max = 1 << 20,
          .value = "S",
+         .not_beside = "--against",
          .help = "tokens a sequence (16)"},
         {.names = "-s, --seed",
          .kind = CLV_OPTION_INT,
@@ -69,6 +76,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .min = 0,
          .max = INT64_MAX,
          .value = "N",
+         .not_beside = "--against",
          .help = "of the ids (1)"},
         {.names = "--tolerance",
          .kind = CLV_OPTION_REAL,
@@ -80,29 +88,6 @@ static int parse(verify_args *a, int argc, char **argv)
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
-}
-
-/* Options of which one says what the other would, and is not passed over. */
-static clv_status check(const verify_args *a, clv_error *err)
-{
-    const char *of_ids = a->batch != NOT_GIVEN  ? "--batch"
-                         : a->seq != NOT_GIVEN  ? "--seq"
-                         : a->seed != NOT_GIVEN ? "--seed"
-                                                : NULL;
-    if (a->against && of_ids)
-        return clv_fail(err, CLV_EINVAL, "%s is of random ids, and --against has its own; give one of the two", of_ids);
-    if (a->meshes.n && a->degrees.n)
-        return clv_fail(err, CLV_EINVAL, "--mesh takes the place of --tp; give either");
-    return CLV_OK;
-}
-
-static void fill_defaults(verify_args *a)
-{
-    a->batch = a->batch == NOT_GIVEN ? 2 : a->batch;
-    a->seq = a->seq == NOT_GIVEN ? 16 : a->seq;
-    a->seed = a->seed == NOT_GIVEN ? 1 : a->seed;
-    if (!a->meshes.n && !a->degrees.n)
-        a->degrees = (clv_sizes){4, {1, 2, 3, 4}};
 }
 
 /* ---- one mesh ---- */
@@ -330,15 +315,12 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
 
 int command_verify(int argc, char **argv)
 {
-    verify_args a = {.batch = NOT_GIVEN, .seq = NOT_GIVEN, .seed = NOT_GIVEN, .tolerance = 2e-5};
+    verify_args a = {.degrees = {4, {1, 2, 3, 4}}, .batch = 2, .seq = 16, .seed = 1, .tolerance = 2e-5};
     clv_error err = {0};
     bool same = true;
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    if (check(&a, &err) != CLV_OK)
-        return clv_command_report(argv[0], &err);
-    fill_defaults(&a);
     clv_table *t = clv_table_new("meshes");
     clv_status status = verify(&a, argv[0], &same, t, &err);
     if (status != CLV_OK) {
