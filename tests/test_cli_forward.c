@@ -273,9 +273,11 @@ static void test_verify_nonfinite(void **state)
 {
     char ids[512], broken[512], whole[512], path[512];
     (void)state;
-    cli_expect(1, "\"first_divergence\": \"normalize #49\", \"element\": \"[0,0,23] is not finite: nan\"",
+    cli_expect(1,
+               "\"first_divergence\": \"normalize #49\", \"element\": \"[0,0,23] is not finite: nan; "
+               "it begins at rank 0, normalize: state 'final_norm.weight' is nan at [23], which this op reads\"",
                "verify -m {d}/nan --tp 1 --json");
-    cli_expect(1, "[0,0,23] is not finite: inf on both sides\"", "verify -m {d}/inf --tp 1,2 --json");
+    cli_expect(1, "[0,0,23] is not finite: inf on both sides; it begins at rank ", "verify -m {d}/inf --tp 1,2 --json");
     cli_expect(1, "\"mesh\": \"model=2\", \"tensors\": 78, \"largest_error\": null",
                "verify -m {d}/nan --tp 2,1 --json");
     snprintf(ids, sizeof ids, "%s", cli_ids("llama_golden"));
@@ -285,11 +287,36 @@ static void test_verify_nonfinite(void **state)
     cli_expect(0, "", "forward -m {d}/nan --ids %s --out %s --allow-nonfinite", ids, broken);
     cli_expect(0, "", "forward -m {g}/llama --ids %s --out %s", ids, whole);
     write_results(path, ids, broken);
-    cli_expect(1, "[0,0,0] is not finite: nan on both sides", "verify -m {d}/nan --tp 1 --against %s", path);
+    cli_expect(1, "[0,0,0] is not finite: nan on both sides; it begins at rank 0, normalize: ",
+               "verify -m {d}/nan --tp 1 --against %s", path);
     cli_expect(1, "[0,0,0] is ", "verify -m {g}/llama --tp 2 --against %s", path);
     write_results(path, ids, whole);
-    cli_expect(1, "[0,0,0] is nan, not ", "verify -m {d}/nan --tp 2 --against %s", path);
+    cli_expect(1, "is nan, not ", "verify -m {d}/nan --tp 2 --against %s", path);
+    cli_expect(1, "; it begins at rank ", "verify -m {d}/nan --tp 2 --against %s", path);
     cli_expect(0, "none", "verify -m {g}/llama --tp 2 --against %s", path);
+}
+
+/* The last rows of the output matrix are the last rank's; so it is named, on every mesh the one that has them. */
+static void test_verify_names_the_rank(void **state)
+{
+    static const float nan_value = NAN;
+    char path[512];
+    clv_safetensors *file;
+    const clv_safetensor *last;
+    (void)state;
+    cli_shell("cp -r {g}/llama {d}/rank");
+    snprintf(path, sizeof path, "%s/rank/model.safetensors", cli_folder());
+    assert_int_equal(clv_safetensors_open(&file, path, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_find(&last, file, "lm_head.weight", NULL), CLV_OK);
+    long end = (long)last->end;
+    clv_safetensors_close(file);
+    FILE *bytes = fopen(path, "r+b");
+    assert_non_null(bytes);
+    assert_int_equal(fseek(bytes, end - (long)sizeof nan_value, SEEK_SET), 0);
+    assert_int_equal(fwrite(&nan_value, sizeof nan_value, 1, bytes), 1);
+    assert_int_equal(fclose(bytes), 0);
+    cli_expect(1, "; it begins at rank 1, ", "verify -m {d}/rank --tp 1,2 --json");
+    cli_expect(1, "; it begins at rank 2, ", "verify -m {d}/rank --tp 1,3 --json");
 }
 
 static int tear_down(void **state)
@@ -304,7 +331,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_transformers), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_ids_refused),          cmocka_unit_test(test_nonfinite),
-        cmocka_unit_test(test_verify_nonfinite),
+        cmocka_unit_test(test_verify_nonfinite),     cmocka_unit_test(test_verify_names_the_rank),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

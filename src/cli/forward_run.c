@@ -207,15 +207,19 @@ static clv_status run_once(results *r, const batch *b, const clv_forward_job *a,
     return status;
 }
 
-/* Results that are not finite are an error; a second run finds out where they begin. */
+/* Results that are not finite are an error, unless they are allowed; a second run finds out where they begin. */
 static clv_status check_finite(results *r, const batch *b, const clv_forward_job *a, const machine *m, clv_error *err)
 {
-    for (int i = 0; !a->allow_nonfinite && i < r->n; i++) {
+    for (int i = 0; (!a->allow_nonfinite || a->why) && i < r->n; i++) {
         char index[128], element[512];
         clv_error why = {0};
         int64_t at = first_nonfinite(r, b, i);
         if (at < 0)
             continue;
+        if (a->allow_nonfinite) {
+            run_once(r, b, a, m, true, a->why);
+            return CLV_OK;
+        }
         double value = (double)((float *)r->output[i].data)[at];
         clv_results_print_index(index, sizeof index, r->spec[i].rank, r->spec[i].shape, at);
         snprintf(element, sizeof element, "%s%s%s", i < r->n_forward ? "" : "gradient ", r->name[i], index);

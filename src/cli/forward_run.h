@@ -18,6 +18,7 @@ typedef struct clv_forward_job {
     bool gradients;
     bool allow_nonfinite; /* results that are NaN or infinite are written, too; else they are CLV_ENONFINITE */
     bool check;           /* as clv_session_options says it */
+    clv_error *why;       /* where what is not finite begins, if it is allowed and there; NULL: not asked for */
     double *seconds;      /* of the run itself, without loading; NULL: not asked for */
 } clv_forward_job;
 

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cleave/status.h"
 
@@ -56,6 +57,13 @@ void clv_results_print_difference(char *out, size_t size, int rank, const int64_
         snprintf(out, size, "%s is not finite: %g%s", index, (double)got[at], got == want ? "" : " on both sides");
     else
         snprintf(out, size, "%s is %.9g, not %.9g", index, (double)got[at], (double)want[at]);
+}
+
+void clv_results_add_beginning(char element[CLV_ELEMENT_TEXT], const clv_error *why)
+{
+    size_t used = strlen(element);
+    if (why->code == CLV_ENONFINITE)
+        snprintf(element + used, CLV_ELEMENT_TEXT - used, "; it begins at %s", why->message);
 }
 
 clv_status clv_results_refuse(const char *element, double value, const clv_error *why, clv_error *err)

@@ -28,6 +28,11 @@ void clv_results_print_index(char *out, size_t size, int rank, const int64_t *sh
 void clv_results_print_difference(char *out, size_t size, int rank, const int64_t *shape, const float *got,
                                   const float *want, int64_t at);
 
+/* What is said of an element that is off, and where what is not finite begins. */
+enum { CLV_ELEMENT_TEXT = 1024 };
+/* Adds "; it begins at rank 1, ..." to what is said of an element; why: as of clv_results_refuse. Nothing when it found none. */
+void clv_results_add_beginning(char element[CLV_ELEMENT_TEXT], const clv_error *why);
+
 /* CLV_ENONFINITE: "<element> is nan; it begins at <why's message>; --allow-nonfinite ...". why: of a run that looked for the first
  * instruction whose result is not finite (clv_session_options.find_nonfinite). */
 clv_status clv_results_refuse(const char *element, double value, const clv_error *why, clv_error *err);

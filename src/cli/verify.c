@@ -200,7 +200,7 @@ static void make_ids(int32_t *ids, int32_t *labels, const clv_model_config *mode
 }
 
 static clv_status run_program(outcome *o, clv_graph *graph, const clv_model_config *model, clv_checkpoint *weights,
-                              const verify_args *a, clv_error *err)
+                              const verify_args *a, bool find_nonfinite, clv_error *err)
 {
     clv_program *program = NULL;
     clv_session *session = NULL;
@@ -209,7 +209,8 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model_conf
     clv_status status = ids && labels ? CLV_OK : clv_fail_memory(err, "ids", (size_t)(a->batch * a->seq) * sizeof *ids);
     if (status == CLV_OK)
         status = clv_compile(&program, graph, NULL, err);
-    clv_session_options options = {.source = clv_checkpoint_source, .source_arg = weights, .check = 1};
+    clv_session_options options = {
+        .source = clv_checkpoint_source, .source_arg = weights, .check = 1, .find_nonfinite = find_nonfinite};
     if (status == CLV_OK)
         status = clv_session_new(&session, clv_graph_mesh(graph), &options, err);
     if (status == CLV_OK) {
@@ -225,31 +226,37 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model_conf
 }
 
 static clv_status run_mesh(outcome *o, const char *mesh_text, const clv_model_config *model, clv_checkpoint *weights,
-                           const verify_args *a, const char *command, clv_error *err)
+                           const verify_args *a, bool find_nonfinite, const char *command, clv_error *err)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_graph *graph;
     clv_mesh_option option = {.tp = 1, .text = mesh_text, .rules = a->rules};
-    CLV_TRY(clv_mesh_option_resolve(&mesh, &option, command, err));
+    CLV_TRY(find_nonfinite ? clv_mesh_option_read(&mesh, &option, err) /* the first run warned */
+                           : clv_mesh_option_resolve(&mesh, &option, command, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &option, &mesh, err));
     CLV_TRY(clv_graph_new(&graph, &mesh, err));
     clv_status status = build(o, graph, model, a, &rules, err);
     if (status == CLV_OK)
-        status = run_program(o, graph, model, weights, a, err);
+        status = run_program(o, graph, model, weights, a, find_nonfinite, err);
     clv_graph_free(graph);
     return status;
 }
 
 /* ---- comparing ---- */
 
-/* One row a mesh: its largest error, the first tensor beyond the tolerance, and the worst element of that. NaN and infinity
- * are beyond any, on the first mesh, too. */
-static bool compare(clv_table *t, const outcome *first, const outcome *o, const char *mesh, double tolerance)
+/* The largest error of a mesh; the first tensor beyond the tolerance, its error, and the worst element of it. */
+typedef struct finding {
+    double worst, error;
+    const char *diverges; /* NULL: none */
+    char element[CLV_ELEMENT_TEXT];
+} finding;
+
+/* NaN and infinity are beyond any tolerance, on the first mesh, too. */
+static finding compare(const outcome *first, const outcome *o, double tolerance)
 {
-    double worst = 0, of_gradients = 0;
-    char element[256] = "none";
-    const char *diverges = NULL;
+    double of_gradients = 0;
+    finding found = {.element = "none"};
     for (int i = first->n_forward; i < first->n; i++)
         of_gradients = fmax(of_gradients, clv_results_largest(first->output[i].data, clv_type_elems(&first->type[i])));
     for (int i = 0; i < first->n; i++) {
@@ -258,19 +265,43 @@ static bool compare(clv_table *t, const outcome *first, const outcome *o, const 
         int64_t n = clv_type_elems(type);
         clv_difference d =
             clv_results_difference(got, want, n, i < first->n_forward ? 0 : 1e-3 * of_gradients, NULL, n);
-        worst = fmax(worst, d.error);
-        if (d.error > tolerance && !diverges) {
-            diverges = first->name[i];
-            clv_results_print_difference(element, sizeof element, type->rank, type->shape, got, want, d.at);
+        found.worst = fmax(found.worst, d.error);
+        if (d.error > tolerance && !found.diverges) {
+            found.diverges = first->name[i];
+            found.error = d.error;
+            clv_results_print_difference(found.element, sizeof found.element, type->rank, type->shape, got, want, d.at);
         }
     }
+    return found;
+}
+
+static void add_row(clv_table *t, const char *mesh, int tensors, const finding *found)
+{
     clv_table_row(t);
     clv_table_text(t, "mesh", mesh);
-    clv_table_int(t, "tensors", first->n);
-    clv_table_real(t, "largest_error", worst);
-    clv_table_text(t, "first_divergence", diverges ? diverges : "none");
-    clv_table_text(t, "element", element);
-    return !diverges;
+    clv_table_int(t, "tensors", tensors);
+    clv_table_real(t, "largest_error", found->worst);
+    clv_table_text(t, "first_divergence", found->diverges ? found->diverges : "none");
+    clv_table_text(t, "element", found->element);
+}
+
+/* Runs a mesh and adds its row; where a result is not finite, a second run says on which rank that begins, and by which op. */
+static clv_status verify_mesh(clv_table *t, bool *same, outcome *o, const outcome *first, const char *mesh,
+                              const clv_model_config *model, clv_checkpoint *weights, const verify_args *a,
+                              const char *command, clv_error *err)
+{
+    clv_error begins = {0};
+    CLV_TRY(run_mesh(o, mesh, model, weights, a, false, command, err));
+    finding found = compare(first, o, a->tolerance);
+    if (found.diverges && isinf(found.error)) {
+        outcome again = {0};
+        run_mesh(&again, mesh, model, weights, a, true, command, &begins);
+        free_outcome(&again);
+        clv_results_add_beginning(found.element, &begins);
+    }
+    add_row(t, mesh, first->n, &found);
+    *same = *same && !found.diverges;
+    return CLV_OK;
 }
 
 /* Mesh i as it was given, or in `degree` the mesh of the degree that was. */
@@ -303,9 +334,7 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
             status = clv_verify_against(t, same, a->model, a->against, mesh, a->rules, a->tolerance, command, err);
             continue;
         }
-        status = run_mesh(i == 0 ? &first : &o, mesh, &model, weights, a, command, err);
-        if (status == CLV_OK)
-            *same = compare(t, &first, i == 0 ? &first : &o, mesh, a->tolerance) && *same;
+        status = verify_mesh(t, same, i == 0 ? &first : &o, &first, mesh, &model, weights, a, command, err);
         free_outcome(&o);
     }
     free_outcome(&first);

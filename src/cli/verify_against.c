@@ -62,7 +62,7 @@ typedef struct comparison {
 /* How far a tensor is off, and what its worst element is. */
 typedef struct finding {
     double error;
-    char element[256];
+    char element[CLV_ELEMENT_TEXT];
 } finding;
 
 static clv_status compare_tensor(finding *out, const comparison *c, const clv_safetensor *got,
@@ -88,8 +88,9 @@ static clv_status compare_tensor(finding *out, const comparison *c, const clv_sa
     return CLV_OK;
 }
 
+/* begins: where our own results cease to be finite, if they do. */
 static clv_status compare(clv_table *t, bool *same, const comparison *c, const char *mesh, double tolerance,
-                          clv_error *err)
+                          const clv_error *begins, clv_error *err)
 {
     double worst = 0, of_gradients;
     const char *diverges = NULL;
@@ -112,6 +113,8 @@ static clv_status compare(clv_table *t, bool *same, const comparison *c, const c
     if (n == 0)
         return clv_fail(err, CLV_EINVAL,
                         "--against: no result to compare; valid: logits, hidden.last, loss, grad.<name>");
+    if (isinf(first.error))
+        clv_results_add_beginning(first.element, begins);
     clv_table_row(t);
     clv_table_text(t, "mesh", mesh);
     clv_table_int(t, "tensors", n);
@@ -154,7 +157,9 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     const clv_safetensor *mask;
     comparison c = {0};
     clv_mesh_option option = {.tp = 1, .text = mesh, .rules = rules};
+    clv_error begins = {0};
     clv_forward_job job = {.check = true,
+                           .why = &begins,
                            .model = model,
                            .ids = file,
                            .among_results = true,
@@ -170,7 +175,7 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     c.got = got;
     c.want = want;
     if (status == CLV_OK)
-        status = compare(table, same, &c, mesh, tolerance, err);
+        status = compare(table, same, &c, mesh, tolerance, &begins, err);
     free(c.mask);
     clv_safetensors_close(got);
     clv_safetensors_close(want);
