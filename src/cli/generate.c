@@ -11,6 +11,7 @@
 #include "cli/open_weights.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/say.h"
 #include "cli/table.h"
 #include "io/file.h"
 
@@ -282,6 +283,14 @@ static int print_json(const prompts *p)
     return clv_table_finish(t, true);
 }
 
+static void print_texts(const char *prompt, const char *text)
+{
+    clv_shown_text shown = {0};
+    clv_print_text(&shown, prompt, strlen(prompt));
+    clv_print_text(&shown, text, strlen(text));
+    clv_print_text_end(&shown);
+}
+
 /* What was not streamed, and on stderr how fast it was. */
 static int report(const prompts *p, const generate_args *a, const clv_generate_seconds *s)
 {
@@ -291,7 +300,7 @@ static int report(const prompts *p, const generate_args *a, const clv_generate_s
         read += p->list[i].n_prompt;
         made += p->list[i].n_made;
         if (a->file && !a->json)
-            printf("%s%s", p->text[i], p->list[i].text ? p->list[i].text : "");
+            print_texts(p->text[i], p->list[i].text ? p->list[i].text : "");
         if (!a->json)
             putchar('\n');
     }

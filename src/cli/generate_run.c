@@ -7,12 +7,14 @@
 
 #include "base/wait.h"
 #include "cleave/status.h"
+#include "cli/say.h"
 
 /* A sequence on its way. */
 typedef struct track {
     clv_continuation *to;
     clv_text_stream stream;
     clv_stop stop;
+    clv_shown_text shown; /* where it is streamed */
     bool done;
 } track;
 
@@ -39,7 +41,7 @@ static clv_status show(track *t, const clv_generate_how *how, const int64_t *ids
     if (status == CLV_OK)
         status = keep(t->to, shown, n_shown, err);
     if (status == CLV_OK && how->stream) {
-        fwrite(shown, 1, n_shown, stdout);
+        clv_print_text(&t->shown, shown, n_shown);
         fflush(stdout);
     }
     free(text);
@@ -54,7 +56,7 @@ static clv_status show_prompt(track *t, const clv_generate_how *how, bool last, 
     size_t size;
     CLV_TRY(clv_text_stream_add(&t->stream, how->codec, t->to->prompt, t->to->n_prompt, last, &text, &size, err));
     if (how->stream) {
-        fwrite(text, 1, size, stdout);
+        clv_print_text(&t->shown, text, size);
         fflush(stdout);
     }
     free(text);
@@ -136,6 +138,7 @@ clv_status clv_generate_run(clv_generator *g, const clv_generate_how *how, clv_c
     if (status == CLV_OK)
         status = run(tracks, n, g, how, seconds, err);
     for (int64_t i = 0; tracks && i < n; i++) {
+        clv_print_text_end(&tracks[i].shown);
         clv_text_stream_free(&tracks[i].stream);
         clv_stop_free(&tracks[i].stop);
     }

@@ -4,8 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/printable.h"
+#include "base/utf8.h"
 
 void clv_say(const char *format, ...)
 {
@@ -27,4 +29,32 @@ void clv_print_name(const char *name)
     if (printable != NULL)
         fputs(printable, stdout);
     free(printable);
+}
+
+void clv_print_text_end(clv_shown_text *shown)
+{
+    for (size_t at = 0, n; at < shown->n; at += n) {
+        char spelled[16];
+        n = clv_utf8_character(shown->open + at, shown->n - at);
+        n = n > 0 ? n : 1;
+        clv_printable(spelled, sizeof spelled, shown->open + at, n);
+        if (shown->open[at] == '\n' || shown->open[at] == '\t')
+            putchar(shown->open[at]);
+        else
+            fputs(spelled, stdout);
+    }
+    shown->n = 0;
+}
+
+void clv_print_text(clv_shown_text *shown, const char *text, size_t size)
+{
+    if (isatty(STDOUT_FILENO) != 1) {
+        fwrite(text, 1, size, stdout);
+        return;
+    }
+    for (size_t i = 0; i < size; i++) {
+        shown->open[shown->n++] = text[i];
+        if (!clv_utf8_ends_open(shown->open, shown->n))
+            clv_print_text_end(shown);
+    }
 }

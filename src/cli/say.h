@@ -1,13 +1,28 @@
 /* say.h - lines and names for people: what comes from outside (arguments, files, tensors) is made printable (base/printable.h).
  *
+ * What a model wrote is data: its bytes go out as they are, but to a terminal they are shown (clv_print_text).
  * Every %s that is neither the program's own nor data goes through these, a table (table.h) or a clv_error.
  */
 #ifndef CLEAVE_CLI_SAY_H
 #define CLEAVE_CLI_SAY_H
 
+#include <stddef.h>
+
 /* A line of talk on stderr, which is given its end here. */
 void clv_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* A name on stdout. */
 void clv_print_name(const char *name);
+
+/* A text on stdout that comes in pieces, which may end within a character. Zero-initialised: at its begin. */
+typedef struct clv_shown_text {
+    size_t n;
+    char open[4]; /* of a character that is not whole yet */
+} clv_shown_text;
+
+/* The next piece: the bytes themselves; on a terminal, control characters other than newline and tab are spelled, for they could
+ * move the cursor, rename the window or answer for the user. */
+void clv_print_text(clv_shown_text *shown, const char *text, size_t size);
+/* No piece follows. */
+void clv_print_text_end(clv_shown_text *shown);
 
 #endif

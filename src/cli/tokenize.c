@@ -7,6 +7,7 @@
 #include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/say.h"
 #include "io/tokenizer.h"
 
 typedef struct tokenize_args {
@@ -104,7 +105,9 @@ static clv_status decode(const clv_tokenizer *t, char *text, size_t size, clv_er
     if (status == CLV_OK)
         status = clv_tokenizer_decode(t, ids, n, &out, &length, err);
     if (status == CLV_OK) {
-        fwrite(out, 1, length, stdout);
+        clv_shown_text shown = {0};
+        clv_print_text(&shown, out, length);
+        clv_print_text_end(&shown);
         putchar('\n');
     }
     free(out);
