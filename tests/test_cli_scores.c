@@ -118,14 +118,9 @@ static void test_embed_refused(void **state)
 {
     static const char *const bad[][3] = {
         {"empty.fasta", "", "no sequence"},
-        {"record.fasta", ">a\nMKV\n>b\n>c\nMK\n", "b: the record is empty"},
-        {"last.fasta", ">a\nMKV\n>b\n", "b: the record is empty"},
         {"letter.fasta", ">a\nMKV\n>b\nMJ*\n", "b: 'J' is no residue; valid: ACDEFGHIKLMNPQRSTVWYXBZUO.-"},
         {"within.fasta", ">a\nMK>V\n", "'>' is no residue"},
         {"head.fasta", "MKV\n", "must begin with '>'"},
-        {"line.txt", "MKV\n\nMK\n", "line 2 is empty"},
-        {"long.fasta", ">a\nMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKVMKV\n",
-         "68 tokens; the model takes 1 to 64"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -236,11 +231,41 @@ static void test_embed_too_long(void **state)
     same_row("cut", 2, "fits", 2);
     same_row("cut", 3, "fits", 1);
     write_file("all_long.fasta", ">a\n" RESIDUES_62 "A\n>b\n" RESIDUES_62 "G\n");
-    cli_expect(2, "a: 65 tokens; the model takes 1 to 64",
-               "embed -m {d}/esm --input {d}/all_long.fasta --out {d}/none");
-    cli_shell("test ! -e {d}/none");
+    static const char *const pools[] = {"embeddings", "ids"};
+    for (int p = 0; p < 2; p++) { /* none fits: a file without rows */
+        int64_t n;
+        char path[512];
+        cli_expect(1,
+                   "2 of 2 do not fit and were left out (the model takes 1 to 64 tokens; --truncate cuts to that):\n"
+                   "  a: 65 tokens\n  b: 65 tokens\n",
+                   "embed -m {d}/esm --input {d}/all_long.fasta --out {d}/none %s", p ? "--pool none" : "");
+        named("none", "[]");
+        snprintf(path, sizeof path, "%s/none", cli_folder());
+        free(values(path, pools[p], &n));
+        assert_int_equal(n, 0);
+    }
     cli_expect(0, "2 of 2 were cut", "embed -m {d}/esm --input {d}/all_long.fasta --out {d}/none --truncate");
     cli_shell("rm {d}/none");
+}
+
+/* Nothing is a record, too: of two tokens where the tokenizer puts <cls> and <eos> around it, of none where it adds none. */
+static void test_embed_empty(void **state)
+{
+    (void)state;
+    write_file("empty_record.fasta", ">a\n>b\nMKVA\n>c\n\n>d\n");
+    cli_expect(0, "4 sequences", "embed -m {d}/esm --input {d}/empty_record.fasta --out {d}/e --batch-tokens 1");
+    named("e", "[\"a\",\"b\",\"c\",\"d\"]");
+    same_row("e", 0, "e", 2);
+    same_row("e", 0, "e", 3);
+    same_row("e", 1, "fits", 0);
+    write_file("empty_line.txt", "one two\n\nthree\n\r\n");
+    cli_shell("mkdir {d}/words && cp {g}/llama/* {g}/scores/tokenizer.json {d}/words");
+    for (int i = 0; i < 2; i++)
+        cli_expect(1,
+                   "2 of 4 do not fit and were left out (the model takes 1 to 64 tokens; --truncate cuts to that):\n"
+                   "  2: 0 tokens\n  4: 0 tokens\n",
+                   "embed -m {d}/words --input {d}/empty_line.txt --out {d}/e %s", i ? "--truncate" : "");
+    named("e", "[\"1\",\"3\"]");
 }
 
 /* ---- score ---- */
@@ -355,6 +380,15 @@ static void test_score_too_long(void **state)
     assert_non_null(row);
     *strchr(row + 1, '\n') = '\0';
     cli_expect(0, row, "score -m {d}/esm --input {d}/mixed.fasta --csv --truncate 2>&2");
+    cli_expect(1, "2 of 2 do not fit", "score -m {d}/esm --input {d}/all_long.fasta");
+    assert_int_equal(cli_run(out, "score -m {d}/esm --input {d}/all_long.fasta --json 2>{d}/said"), 1);
+    assert_string_equal(out, "{\"scores\": []}\n");
+    cli_expect(1,
+               "3 of 4 do not fit and were left out (the model takes 1 to 64 tokens; --truncate cuts to that):\n"
+               "  a: 2 tokens, none of them its own\n",
+               "score -m {d}/esm --input {d}/empty_record.fasta");
+    write_file("none.fasta", ">a\n");
+    cli_expect(2, "none of them its own", "score -m {d}/esm --input {d}/none.fasta --mutations A1C");
     write_file("long_only.fasta", ">long\n" RESIDUES_62 "GATTACA\n");
     cli_expect(2, "long: 71 tokens", "score -m {d}/esm --input {d}/long_only.fasta --mutations A1C");
 }
@@ -441,12 +475,19 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed_proteins),    cmocka_unit_test(test_embed_sentences),
-        cmocka_unit_test(test_embed_all),         cmocka_unit_test(test_embed_refused),
-        cmocka_unit_test(test_embed_names),       cmocka_unit_test(test_embed_too_long),
-        cmocka_unit_test(test_pseudo_perplexity), cmocka_unit_test(test_mutations),
-        cmocka_unit_test(test_perplexity),        cmocka_unit_test(test_csv),
-        cmocka_unit_test(test_score_too_long),    cmocka_unit_test(test_score_refused),
+        cmocka_unit_test(test_embed_proteins),
+        cmocka_unit_test(test_embed_sentences),
+        cmocka_unit_test(test_embed_all),
+        cmocka_unit_test(test_embed_refused),
+        cmocka_unit_test(test_embed_names),
+        cmocka_unit_test(test_embed_too_long),
+        cmocka_unit_test(test_embed_empty),
+        cmocka_unit_test(test_pseudo_perplexity),
+        cmocka_unit_test(test_mutations),
+        cmocka_unit_test(test_perplexity),
+        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_score_too_long),
+        cmocka_unit_test(test_score_refused),
         cmocka_unit_test(test_nonfinite),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);

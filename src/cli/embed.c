@@ -115,7 +115,7 @@ static int64_t longest_name(const clv_sequences *all)
 static clv_status write_names(clv_safetensors_writer *w, int64_t tensor, const clv_sequences *all, clv_error *err)
 {
     size_t width = (size_t)longest_name(all);
-    char *bytes = calloc((size_t)all->n, width);
+    char *bytes = calloc((size_t)all->n + 1, width);
     if (!bytes)
         return clv_fail_memory(err, "names", (size_t)all->n * width);
     for (int64_t i = 0; i < all->n; i++)
@@ -280,7 +280,7 @@ int command_embed(int argc, char **argv)
         status = clv_codec_open(&codec, a.model, model.vocab, &err);
     if (status == CLV_OK)
         status = clv_sequences_read(&all, a.input, &codec, &model,
-                                    a.truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT, &err);
+                                    a.truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT, 0, &err);
     if (status == CLV_OK)
         status = embed(&a, &model, &all, argv[0], &err);
     bool complete = status == CLV_OK && clv_sequences_report(&all, argv[0]);

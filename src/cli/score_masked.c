@@ -70,9 +70,9 @@ static void describe(char *out, size_t size, const void *arg, int64_t row, int64
     snprintf(out, size, "%.64s: the loss of token %lld", ((const clv_sequence *)arg)->name, (long long)token);
 }
 
-static clv_status score(double *sum, const clv_scorer *s, const clv_sequence *sequence, int64_t first, int64_t n,
-                        int64_t mask, clv_error *err)
+static clv_status score(double *sum, const clv_scorer *s, const clv_sequence *sequence, int64_t mask, clv_error *err)
 {
+    int64_t first = sequence->first, n = sequence->own;
     rows r = {.seq = sequence->n};
     r.n = s->args->tokens / r.seq > 0 ? s->args->tokens / r.seq : 1;
     r.n = r.n < n ? r.n : n;
@@ -97,14 +97,13 @@ static clv_status score_all(clv_table *t, const clv_scorer *s, const clv_sequenc
     clv_progress_begin(&progress, "score", all->n);
     clv_status status = CLV_OK;
     for (int64_t i = 0; status == CLV_OK && i < all->n; i++) {
-        int64_t first, n;
+        const clv_sequence *sequence = &all->item[i];
+        int64_t n = sequence->own;
         double sum = 0;
-        status = clv_sequence_own_tokens(&first, &n, s->codec, &all->item[i], err);
-        if (status == CLV_OK)
-            status = score(&sum, s, &all->item[i], first, n, mask, err);
+        status = score(&sum, s, sequence, mask, err);
         if (status == CLV_OK) {
             clv_table_row(t);
-            clv_table_text(t, "name", all->item[i].name);
+            clv_table_text(t, "name", sequence->name);
             clv_table_int(t, "tokens", n);
             clv_table_real(t, "nll", sum / (double)n);
             clv_table_real(t, "pseudo_perplexity", exp(sum / (double)n));
@@ -119,7 +118,7 @@ clv_status clv_score_masked(clv_table *table, const clv_scorer *s, clv_error *er
 {
     clv_sequences all;
     clv_too_long how = s->args->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT;
-    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, how, err));
+    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, how, 1, err));
     clv_status status = score_all(table, s, &all, err);
     if (status == CLV_OK)
         *s->complete = clv_sequences_report(&all, s->command);

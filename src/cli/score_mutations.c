@@ -100,13 +100,11 @@ static void add_rows(clv_table *t, const clv_mutations *m, const place *places)
 static clv_status score(clv_table *t, const clv_scorer *s, const clv_sequence *protein, clv_error *err)
 {
     clv_mutations mutations;
-    int64_t first, n;
-    CLV_TRY(clv_sequence_own_tokens(&first, &n, s->codec, protein, err));
-    if (n != (int64_t)strlen(protein->text))
+    if (protein->own != (int64_t)strlen(protein->text))
         return clv_fail(err, CLV_EUNSUPPORTED, "--mutations: the tokenizer does not make one token of each residue");
     CLV_TRY(clv_mutations_parse(&mutations, s->args->mutations, protein->text, err));
     place *places = calloc((size_t)mutations.n_places, sizeof *places);
-    clv_status status = places ? find_tokens(places, &mutations, s, first, err)
+    clv_status status = places ? find_tokens(places, &mutations, s, protein->first, err)
                                : clv_fail_memory(err, "mutations", (size_t)mutations.n_places * sizeof *places);
     if (status == CLV_OK)
         status = run(places, mutations.n_places, s, protein, err);
@@ -120,7 +118,7 @@ static clv_status score(clv_table *t, const clv_scorer *s, const clv_sequence *p
 clv_status clv_score_mutations(clv_table *table, const clv_scorer *s, clv_error *err)
 {
     clv_sequences all;
-    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, CLV_TOO_LONG_REFUSED, err));
+    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, CLV_TOO_LONG_REFUSED, 1, err));
     clv_status status;
     if (!all.fasta || all.n != 1)
         status =

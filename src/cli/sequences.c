@@ -46,7 +46,7 @@ static clv_status add(clv_sequences *s, const char *name, size_t name_size, size
     return s->item[s->n - 1].name && s->item[s->n - 1].text ? CLV_OK : clv_fail_memory(err, "a sequence", text_size);
 }
 
-static clv_status read_lines(clv_sequences *s, char *text, size_t size, const char *path, clv_error *err)
+static clv_status read_lines(clv_sequences *s, char *text, size_t size, clv_error *err)
 {
     char *end = text + size;
     for (char *line = text; line < end;) {
@@ -55,8 +55,6 @@ static clv_status read_lines(clv_sequences *s, char *text, size_t size, const ch
         size_t length = (size_t)(stop - line);
         length -= length > 0 && line[length - 1] == '\r';
         snprintf(number, sizeof number, "%lld", (long long)s->n + 1);
-        if (length == 0)
-            return clv_fail(err, CLV_EINVAL, "%s: line %s is empty", path, number);
         CLV_TRY(add(s, number, strlen(number), length, err));
         memcpy(s->item[s->n - 1].text, line, length);
         line = stop + 1;
@@ -80,13 +78,6 @@ static clv_status add_residues(clv_sequence *to, size_t *used, const char *line,
     return CLV_OK;
 }
 
-static clv_status check_record(const clv_sequences *s, size_t used, const char *path, clv_error *err)
-{
-    if (s->n == 0 || used > 0)
-        return CLV_OK;
-    return clv_fail(err, CLV_EINVAL, "%s: %.64s: the record is empty", path, s->item[s->n - 1].name);
-}
-
 static clv_status read_fasta(clv_sequences *s, const char *text, size_t size, const char *path, clv_error *err)
 {
     const char *end = text + size;
@@ -95,7 +86,6 @@ static clv_status read_fasta(clv_sequences *s, const char *text, size_t size, co
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         stop = stop ? stop : end;
         if (*line == '>') {
-            CLV_TRY(check_record(s, used, path, err));
             size_t name = strcspn(line + 1, " \t\r\n");
             const char *next = memchr(stop, '>', (size_t)(end - stop)); /* no later than where the record ends */
             CLV_TRY(add(s, line + 1, name, (size_t)((next ? next : end) - stop), err));
@@ -107,7 +97,7 @@ static clv_status read_fasta(clv_sequences *s, const char *text, size_t size, co
         }
         line = stop + 1;
     }
-    return check_record(s, used, path, err);
+    return CLV_OK;
 }
 
 static bool is_fasta(const char *path)
@@ -118,35 +108,41 @@ static bool is_fasta(const char *path)
 
 /* ---- what fits ---- */
 
-clv_status clv_sequence_own_tokens(int64_t *first, int64_t *n, const clv_codec *codec, const clv_sequence *sequence,
-                                   clv_error *err)
+/* Its tokens, and which of them are its own: those that stand there without the tokenizer's additions. */
+static clv_status encode_one(clv_sequence *s, const clv_codec *codec, clv_error *err)
 {
     int64_t *ids;
-    bool was_cut = sequence->whole > sequence->n;
-    *first = was_cut ? sequence->first : 0;
-    *n = was_cut ? sequence->own : sequence->n;
-    if (!codec->tokenizer || was_cut)
+    CLV_TRY(clv_codec_encode(codec, s->text, strlen(s->text), &s->ids, &s->n, err));
+    s->whole = s->own = s->n;
+    if (!codec->tokenizer)
         return CLV_OK;
-    CLV_TRY(clv_tokenizer_encode(codec->tokenizer, sequence->text, strlen(sequence->text), false, &ids, n, err));
-    while (*first + *n < sequence->n && memcmp(sequence->ids + *first, ids, (size_t)*n * sizeof *ids) != 0)
-        ++*first;
+    CLV_TRY(clv_tokenizer_encode(codec->tokenizer, s->text, strlen(s->text), false, &ids, &s->own, err));
+    while (s->own > 0 && s->first + s->own < s->n && memcmp(s->ids + s->first, ids, (size_t)s->own * sizeof *ids) != 0)
+        s->first++;
     free(ids);
     return CLV_OK;
 }
 
 /* Takes own tokens off the end until `most` are left, if there are as many. */
-static clv_status cut(clv_sequence *s, const clv_codec *codec, int64_t most, clv_error *err)
+static void cut(clv_sequence *s, int64_t most)
 {
-    int64_t first, own;
-    CLV_TRY(clv_sequence_own_tokens(&first, &own, codec, s, err));
-    int64_t added = s->n - own, behind = added - first, kept = most - added;
+    int64_t added = s->n - s->own, behind = added - s->first, kept = most - added;
     if (kept < 1)
-        return CLV_OK;
-    memmove(s->ids + first + kept, s->ids + first + own, (size_t)behind * sizeof *s->ids);
+        return;
+    memmove(s->ids + s->first + kept, s->ids + s->first + s->own, (size_t)behind * sizeof *s->ids);
     s->n = most;
-    s->first = first;
     s->own = kept;
-    return CLV_OK;
+}
+
+static bool fits(const clv_sequences *all, const clv_sequence *s)
+{
+    return s->n >= 1 && s->n <= all->most && s->own >= all->least_own;
+}
+
+/* What is said of a sequence behind its number of tokens. */
+static const char *of_its_own(const clv_sequence *s)
+{
+    return s->n > 0 && s->own == 0 ? ", none of them its own" : "";
 }
 
 /* Keeps what fits in item, moves the others to left_out. */
@@ -158,42 +154,34 @@ static clv_status leave_out(clv_sequences *s, clv_error *err)
     if (!s->left_out)
         return clv_fail_memory(err, "sequences", all * sizeof *s->left_out);
     for (int64_t i = 0; i < s->n; i++) {
-        bool fits = s->item[i].n >= 1 && s->item[i].n <= s->most;
-        *(fits ? &s->item[n++] : &s->left_out[s->n_left_out++]) = s->item[i];
+        *(fits(s, &s->item[i]) ? &s->item[n++] : &s->left_out[s->n_left_out++]) = s->item[i];
     }
     s->n = n;
     return CLV_OK;
-}
-
-static clv_status refuse(const char *path, const clv_sequence *s, int64_t most, clv_error *err)
-{
-    return clv_fail(err, CLV_EINVAL, "%s: %.64s: %lld tokens; the model takes 1 to %lld", path, s->name,
-                    (long long)s->n, (long long)most);
 }
 
 static clv_status encode(clv_sequences *all, const char *path, const clv_codec *codec, clv_too_long how, clv_error *err)
 {
     for (int64_t i = 0; i < all->n; i++) {
         clv_sequence *s = &all->item[i];
-        CLV_TRY(clv_codec_encode(codec, s->text, strlen(s->text), &s->ids, &s->n, err));
-        s->whole = s->n;
-        if (how == CLV_TOO_LONG_REFUSED && (s->n < 1 || s->n > all->most))
-            return refuse(path, s, all->most, err);
+        CLV_TRY(encode_one(s, codec, err));
+        if (how == CLV_TOO_LONG_REFUSED && !fits(all, s))
+            return clv_fail(err, CLV_EINVAL, "%s: %.64s: %lld tokens; the model takes 1 to %lld%s", path, s->name,
+                            (long long)s->n, (long long)all->most, of_its_own(s));
         if (how == CLV_TOO_LONG_CUT && s->n > all->most)
-            CLV_TRY(cut(s, codec, all->most, err));
+            cut(s, all->most);
     }
-    CLV_TRY(leave_out(all, err));
-    return all->n > 0 ? CLV_OK : refuse(path, &all->left_out[0], all->most, err);
+    return leave_out(all, err);
 }
 
 clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec,
-                              const clv_model_config *model, clv_too_long how, clv_error *err)
+                              const clv_model_config *model, clv_too_long how, int64_t least_own, clv_error *err)
 {
     char *text;
     size_t size;
-    *out = (clv_sequences){.fasta = is_fasta(path), .most = model->max_positions};
+    *out = (clv_sequences){.fasta = is_fasta(path), .most = model->max_positions, .least_own = least_own};
     CLV_TRY(clv_file_read_text(&text, &size, path, FILE_LIMIT, err));
-    clv_status status = out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, path, err);
+    clv_status status = out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, err);
     free(text);
     if (status == CLV_OK && out->n == 0)
         status = clv_fail(err, CLV_EINVAL, "%s: no sequence in it", path);
@@ -219,7 +207,7 @@ bool clv_sequences_report(const clv_sequences *s, const char *command)
                 "that):",
                 command, (long long)s->n_left_out, all, (long long)s->most);
     for (int64_t i = 0; i < s->n_left_out; i++)
-        clv_say("  %s: %lld tokens", s->left_out[i].name, (long long)s->left_out[i].n);
+        clv_say("  %s: %lld tokens%s", s->left_out[i].name, (long long)s->left_out[i].n, of_its_own(&s->left_out[i]));
     return s->n_left_out == 0;
 }
 
@@ -238,10 +226,10 @@ static int longest_first(const void *a, const void *b)
 
 clv_status clv_batches_begin(clv_batches *out, const clv_sequences *all, int64_t tokens, int64_t most, clv_error *err)
 {
-    by_length *lengths = calloc((size_t)all->n, sizeof *lengths);
+    by_length *lengths = calloc((size_t)all->n + 1, sizeof *lengths);
     *out = (clv_batches){.all = all, .tokens = tokens, .most = most};
     int64_t room = tokens > most ? tokens : most;
-    out->order = calloc((size_t)all->n, sizeof *out->order);
+    out->order = calloc((size_t)all->n + 1, sizeof *out->order);
     out->batch.index = calloc((size_t)room, sizeof *out->batch.index);
     out->batch.ids = calloc((size_t)room, sizeof *out->batch.ids);
     out->batch.mask = calloc((size_t)room, 1);

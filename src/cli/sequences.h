@@ -12,8 +12,9 @@ typedef struct clv_sequence {
     char *name; /* of a FASTA record, its first word; of a line, its number from 1 */
     char *text; /* the line, or the residues in upper case */
     int64_t *ids, n;
-    int64_t whole;      /* tokens before it was cut; n where it was not */
-    int64_t first, own; /* where it was cut: what clv_sequence_own_tokens gives */
+    int64_t whole; /* tokens before it was cut; n where it was not */
+    int64_t first,
+        own; /* its own tokens: where they begin, behind those that the tokenizer adds, and how many are kept */
 } clv_sequence;
 
 typedef struct clv_sequences {
@@ -22,6 +23,7 @@ typedef struct clv_sequences {
     int64_t n_left_out;
     clv_sequence *left_out; /* what does not fit, in its order */
     int64_t most;           /* tokens that fit */
+    int64_t least_own;      /* that are needed */
     bool fasta;
 } clv_sequences;
 
@@ -33,17 +35,17 @@ typedef enum clv_too_long {
 } clv_too_long;
 
 /* Reads .fasta, .fa or .faa as FASTA, anything else as lines, and encodes them with what the tokenizer adds (<cls>, <eos>).
- * @return CLV_EINVAL naming the record or line: empty, a letter that no protein has, refused; or when nothing is left */
+ * An empty record or line is one like others: what the tokenizer makes of nothing fits or does not.
+ *
+ * @param least_own  own tokens that a sequence must have to fit, beside those that are added
+ * @return CLV_EINVAL naming the record or line: a letter that no protein has, or refused; or when the file has none. That all
+ *         are left out is no error */
 clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec,
-                              const clv_model_config *model, clv_too_long how, clv_error *err);
+                              const clv_model_config *model, clv_too_long how, int64_t least_own, clv_error *err);
 void clv_sequences_free(clv_sequences *sequences);
 
 /* Lists on stderr what was cut and what was left out; whether all were used, be it in part. */
 bool clv_sequences_report(const clv_sequences *sequences, const char *command);
-
-/* Where a sequence's own tokens begin, behind those that the tokenizer adds, and how many they are. */
-clv_status clv_sequence_own_tokens(int64_t *first, int64_t *n, const clv_codec *codec, const clv_sequence *sequence,
-                                   clv_error *err);
 
 /* The option of commands that read them. */
 #define CLV_SEQUENCES_OPTION(field)                                                                                    \

@@ -421,6 +421,8 @@ static void print_csv(const clv_table *t)
     column columns[MAX_COLUMNS];
     int n = collect_columns(columns, t, 0);
 
+    if (n == 0) /* no row has said what they are */
+        return;
     for (int c = 0; c < n; c++)
         printf("%s%s", c > 0 ? "," : "", columns[c].key);
     printf("\n");

@@ -22,7 +22,8 @@ static void check_sequences(const clv_sequences *all)
     for (int64_t i = 0; i < all->n; i++) {
         const clv_sequence *s = &all->item[i];
         if (!s->name || s->whole != (int64_t)strlen(s->text) || s->n != (s->whole < MOST ? s->whole : MOST) ||
-            s->n < 1 || (all->fasta && s->text[strspn(s->text, clv_residues)] != '\0'))
+            s->n < 1 || s->first != 0 || s->own != s->n ||
+            (all->fasta && s->text[strspn(s->text, clv_residues)] != '\0'))
             abort();
     }
 }
@@ -57,9 +58,10 @@ static void try(const char *name, const uint8_t *data, size_t size)
     if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
         abort();
     for (int how = CLV_TOO_LONG_REFUSED; how <= CLV_TOO_LONG_CUT; how++)
-        if (clv_sequences_read(&all, path, &bytes, &model, (clv_too_long)how, NULL) == CLV_OK) {
-            if (all.n_left_out > 0 && how != CLV_TOO_LONG_LEFT_OUT) /* a token is a byte, so that all can be cut */
-                abort();
+        if (clv_sequences_read(&all, path, &bytes, &model, (clv_too_long)how, 0, NULL) == CLV_OK) {
+            for (int64_t i = 0; i < all.n_left_out; i++) /* a token is a byte, so that all but nothing can be cut */
+                if (how != CLV_TOO_LONG_LEFT_OUT && (how == CLV_TOO_LONG_REFUSED || all.left_out[i].n > 0))
+                    abort();
             check_sequences(&all);
             check_batches(&all);
             clv_sequences_free(&all);
