@@ -11,30 +11,22 @@
 
 #include <cmocka.h>
 
-#include "cleave/rng.h"
+#include "graph_call.h"
 
-struct graph_eval {
-    const clv_graph *graph;
-    void **data; /* a value */
-    uint64_t random, nudge;
-    bool inf_is_nan;
-};
-
-static uint64_t next(graph_eval *eval) /* splitmix64 */
+uint64_t graph_next(uint64_t *state)
 {
-    uint64_t z = eval->random += 0x9e3779b97f4a7c15u;
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     return z ^ z >> 31;
 }
 
-static double uniform(graph_eval *eval)
+double graph_uniform(uint64_t *state)
 {
-    return (double)(next(eval) >> 11) * 0x1p-52 - 1;
+    return (double)(graph_next(state) >> 11) * 0x1p-52 - 1;
 }
 
-/* Exact size, so that the address sanitizer sees every overrun; poisoned, so that what is not written shows. */
-static void *take(size_t bytes)
+void *graph_take(size_t bytes)
 {
     void *data = NULL;
     if (posix_memalign(&data, 64, bytes > 0 ? bytes : 1) != 0)
@@ -53,14 +45,15 @@ graph_eval *graph_eval_new(const clv_graph *graph, uint64_t seed)
     clv_error err = {0};
     if (clv_graph_status(graph, &err) != CLV_OK)
         fail_msg("the graph: %s", err.message);
-    graph_eval *eval = take(sizeof *eval);
-    *eval = (graph_eval){.graph = graph, .data = take((size_t)graph->n_values * sizeof(void *)), .random = seed};
+    graph_eval *eval = graph_take(sizeof *eval);
+    *eval = (graph_eval){.graph = graph, .data = graph_take((size_t)graph->n_values * sizeof(void *)), .random = seed};
     for (int v = 1; v < graph->n_values; v++) {
         const clv_type *type = type_of(eval, v);
         int64_t elems = clv_type_elems(type);
-        eval->data[v] = take((size_t)elems * clv_dtype_size(type->dtype));
+        eval->data[v] = graph_take((size_t)elems * clv_dtype_size(type->dtype));
         for (int64_t i = 0; graph->values[v].source != CLV_FROM_OP && i < elems; i++)
-            clv_dtype_store(type->dtype, eval->data[v], i, clv_dtype_is_float(type->dtype) ? uniform(eval) : 0);
+            clv_dtype_store(type->dtype, eval->data[v], i,
+                            clv_dtype_is_float(type->dtype) ? graph_uniform(&eval->random) : 0);
     }
     return eval;
 }
@@ -96,12 +89,6 @@ void graph_eval_fill(graph_eval *eval, clv_value value, const double *x)
 }
 
 /* ---- one op ---- */
-
-/* A call of an op: views of operands and results. */
-typedef struct op_call {
-    const clv_op *op;
-    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
-} op_call;
 
 static clv_view whole_view(const clv_type *type, void *data)
 {
@@ -148,7 +135,7 @@ static clv_status run_call(const op_call *c, clv_error *err)
         return CLV_OK;
     }
     clv_call call = {.op = c->op, .in = c->in, .out = c->out};
-    call.workspace = take(def->workspace ? def->workspace(c->op, c->in, c->out) : 0);
+    call.workspace = graph_take(def->workspace ? def->workspace(c->op, c->in, c->out) : 0);
     clv_status status = def->run[CLV_CPU](&call, err);
     free(call.workspace);
     return status;
@@ -161,55 +148,59 @@ static void must_run(const op_call *call, const char *how)
         fail_msg("%s (%s): %s", call->op->name, how, err.message);
 }
 
-/* ---- rounding, put off ---- */
+/* ---- rules ---- */
 
-/* The lowest bits of a float by a hash of the others: the same value is always put off alike, and no further when it is
- * put off again (when an op passes it on). */
-static void nudge(graph_eval *eval, int value)
+static void types_of(const graph_eval *eval, const clv_op *op, clv_type *in, clv_type *out)
 {
-    static const struct {
-        uint64_t low, exponent;
-    } layout[CLV_DTYPE_COUNT] = {[CLV_F64] = {3, 0x7ff0000000000000u},
-                                 [CLV_F32] = {3, 0x7f800000},
-                                 [CLV_BF16] = {1, 0x7f80},
-                                 [CLV_F16] = {1, 0x7c00}};
-    const clv_type *type = type_of(eval, value);
-    size_t size = clv_dtype_size(type->dtype);
-    uint64_t low = layout[type->dtype].low, exponent = layout[type->dtype].exponent;
-    int64_t elems = clv_type_elems(type);
-    for (int64_t i = 0; exponent && i < elems; i++) {
-        char *at = (char *)eval->data[value] + (size_t)i * size;
-        uint64_t bits = 0;
-        memcpy(&bits, at, size);
-        graph_eval hash = {.random = eval->nudge + (bits & ~low)};
-        bool is_inf = bits << (64 - 8 * size + 1) == exponent << (64 - 8 * size + 1);
-        if (is_inf && eval->inf_is_nan)
-            bits = exponent | exponent >> 1;
-        else if ((bits & exponent) == exponent || bits << (64 - 8 * size + 1) == 0)
-            continue;
-        else
-            bits = (bits & ~low) | (next(&hash) & low);
-        memcpy(at, &bits, size);
-    }
+    memset(in, 0, CLV_MAX_IN * sizeof *in);
+    memset(out, 0, CLV_MAX_OUT * sizeof *out);
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            in[i] = *type_of(eval, op->in[i]);
+    for (int r = 0; r < op->n_out; r++)
+        out[r] = *type_of(eval, op->out[r]);
 }
 
-void graph_eval_nudge(graph_eval *eval, uint64_t seed, bool inf_is_nan)
+clv_rule graph_rule(const graph_eval *eval, const clv_op *op)
 {
-    eval->nudge = seed;
-    eval->inf_is_nan = inf_is_nan;
-    for (int v = 1; v < eval->graph->n_values; v++)
-        if (eval->graph->values[v].source != CLV_FROM_OP)
-            nudge(eval, v);
+    clv_type in[CLV_MAX_IN], out[CLV_MAX_OUT];
+    clv_rule rule;
+    memset(&rule, 0, sizeof rule);
+    types_of(eval, op, in, out);
+    op->def->rule(op, in, out, &rule);
+    return rule;
 }
+
+static int position_of(const clv_dim_factors *dim, int factor)
+{
+    int at = -1;
+    for (int j = 0; j < dim->n; j++)
+        at = dim->factor[j] == factor ? j : at;
+    return at;
+}
+
+bool graph_holds(const clv_dim_factors *dims, int rank, int factor)
+{
+    bool any = false;
+    for (int d = 0; d < rank; d++)
+        any = any || position_of(&dims[d], factor) >= 0;
+    return any;
+}
+
+/* ---- all ops ---- */
 
 clv_status graph_eval_run(graph_eval *eval, int n_ops, clv_error *err)
 {
     clv_status status = CLV_OK;
     for (int o = 0; o < (n_ops < 0 ? eval->graph->n_ops : n_ops) && status == CLV_OK; o++) {
         op_call call = whole_call(eval, &eval->graph->ops[o]);
+        void *copies[CLV_MAX_IN] = {NULL};
+        graph_nudge_operands(eval, &call, copies);
         status = run_call(&call, err);
-        for (int r = 0; eval->nudge && r < call.op->n_out; r++)
-            nudge(eval, call.op->out[r]);
+        for (int i = 0; i < call.op->n_in; i++)
+            free(copies[i]);
+        for (int r = 0; r < call.op->n_out; r++)
+            graph_nudge_value(eval, call.op->out[r]);
     }
     return status;
 }
@@ -240,7 +231,7 @@ static void own(clv_view *view, const void *whole)
 {
     int64_t elems = elems_of(view);
     size_t size = clv_dtype_size(view->dtype);
-    view->data = take(bytes_of(view));
+    view->data = graph_take(bytes_of(view));
     for (int64_t i = 0; whole && i < elems; i++)
         memcpy((char *)view->data + (size_t)i * size, (const char *)whole + (size_t)global_index(view, i) * size, size);
 }
@@ -276,7 +267,7 @@ static results results_new(graph_eval *eval, const clv_op *op, clv_reduction how
     results r = {{0}};
     for (int o = 0; o < op->n_out; o++) {
         int64_t elems = clv_type_elems(type_of(eval, op->out[o]));
-        r.sum[o] = take((size_t)elems * sizeof(double));
+        r.sum[o] = graph_take((size_t)elems * sizeof(double));
         for (int64_t i = 0; i < elems; i++)
             r.sum[o][i] = how == CLV_REDUCE_MAX ? -INFINITY : 0;
     }
@@ -341,14 +332,6 @@ static int64_t gcd(int64_t a, int64_t b)
     return b == 0 ? a : gcd(b, a % b);
 }
 
-static int position_of(const clv_dim_factors *dim, int factor)
-{
-    int at = -1;
-    for (int j = 0; j < dim->n; j++)
-        at = dim->factor[j] == factor ? j : at;
-    return at;
-}
-
 /* Narrows a view to its part for `block`; false where that is not a contiguous cut (a minor factor of several). */
 static bool narrow(clv_view *view, const clv_dim_factors *dims, const factor_cut *cut, int64_t block)
 {
@@ -375,20 +358,12 @@ static bool narrow(clv_view *view, const clv_dim_factors *dims, const factor_cut
     return true;
 }
 
-static bool holds(const clv_dim_factors *dims, int rank, int factor)
-{
-    bool any = false;
-    for (int d = 0; d < rank; d++)
-        any = any || position_of(&dims[d], factor) >= 0;
-    return any;
-}
-
 /* A result without the factor must say how it combines. */
 static clv_reduction reduction_of(const clv_op *op, const op_call *whole, const factor_cut *cut)
 {
     clv_reduction how = cut->rule->factor[cut->factor].reduction;
     for (int o = 0; o < op->n_out; o++)
-        if (!holds(cut->rule->out[o], whole->out[o].rank, cut->factor) && how == CLV_REDUCE_NONE)
+        if (!graph_holds(cut->rule->out[o], whole->out[o].rank, cut->factor) && how == CLV_REDUCE_NONE)
             fail_msg("%s: result %d does not hold factor %d, which has no reduction", op->name, o, cut->factor);
     return how;
 }
@@ -445,12 +420,12 @@ enum { TERMS = 2 };
 static void make_term(graph_eval *eval, op_call *call, int i, int t, uint64_t seed, bool masked)
 {
     static const double shares[] = {2, -1, 0.5, 0, 1};
-    graph_eval random = {.random = seed};
+    uint64_t random = seed;
     int64_t elems = elems_of(&call->in[i]);
     clv_dtype dtype = call->in[i].dtype;
     const void *whole = eval->data[call->op->in[i]];
     for (int64_t e = 0; e < elems; e++) {
-        double share = masked ? 1 : shares[next(&random) % 5];
+        double share = masked ? 1 : shares[graph_next(&random) % 5];
         clv_dtype_store(dtype, call->in[i].data, e, clv_dtype_load(dtype, whole, e) * (t == 0 ? share : 1 - share));
     }
 }
@@ -460,7 +435,7 @@ static int check_terms(graph_eval *eval, const clv_op *op, uint32_t partial, uin
 {
     op_call whole = whole_call(eval, op);
     results sum = results_new(eval, op, CLV_REDUCE_SUM);
-    uint64_t seed = next(eval);
+    uint64_t seed = graph_next(&eval->random);
     char text[96];
     snprintf(text, sizeof text, "operands %#x partial, %#x masked", partial, masked);
     for (int t = 0; t < TERMS; t++) {
@@ -522,15 +497,9 @@ int graph_eval_check_rules(graph_eval *eval)
         const clv_op *op = &eval->graph->ops[o];
         if (op->def->constraint)
             continue;
-        clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
-        clv_rule rule;
-        memset(&rule, 0, sizeof rule);
-        for (int i = 0; i < op->n_in; i++)
-            if (op->in[i] > 0)
-                in[i] = *type_of(eval, op->in[i]);
-        for (int r = 0; r < op->n_out; r++)
-            out[r] = *type_of(eval, op->out[r]);
-        op->def->rule(op, in, out, &rule);
+        clv_type in[CLV_MAX_IN], out[CLV_MAX_OUT];
+        types_of(eval, op, in, out);
+        clv_rule rule = graph_rule(eval, op);
         clv_op_cost cost = op->def->cost ? op->def->cost(op, in, out) : (clv_op_cost){0};
         if (!(cost.flops >= 0 && cost.bytes >= 0 && isfinite(cost.flops + cost.bytes)))
             fail_msg("%s costs %g flops and %g bytes", op->name, cost.flops, cost.bytes);

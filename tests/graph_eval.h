@@ -22,9 +22,9 @@ void graph_eval_set(graph_eval *eval, clv_value value, int64_t i, double x);
 void graph_eval_fill(graph_eval *eval, clv_value value, const double *x);
 
 /* From here on the floats of every result, and those of inputs and state, are put off by a unit or three in the last place, as
- * `seed` (not 0) says: what results then differ by is what rounding alone may do to them. A value is always put off
- * alike, so what was equal stays so; zeros and NaN are kept, and Inf unless it is to be NaN: so it becomes where it
- * multiplies the parts of a sum. */
+ * `seed` (not 0) says, and so are addends of sums, by what adding rounds: what results then differ by is what rounding
+ * alone may do to them. A value is always put off alike, so what was equal stays so; zeros and NaN are kept, and Inf
+ * unless it is to be NaN: so it becomes where it multiplies the parts of a sum. */
 void graph_eval_nudge(graph_eval *eval, uint64_t seed, bool inf_is_nan);
 
 /* Runs ops [0, n_ops); n_ops < 0: all. */

@@ -11,7 +11,7 @@ typedef struct random_result {
 } random_result;
 
 /* Compiles and runs the case: all outputs of every run, and all state after it. Results that are finite on one rank are finite on the
- * mesh, and the others are not; they differ by no more than a small multiple of what rounding does to them. */
+ * mesh, and the others are not; they differ by no more than rounding does to each (graph_nudge.c tells how that is known). */
 random_result random_run(const random_spec *spec);
 
 /* The same in a process of its own: a crash, or `seconds` without an end, is a failure. */

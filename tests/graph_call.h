@@ -1,0 +1,39 @@
+/* graph_call.h - what graph_eval.c and graph_nudge.c share: values and an op called on them. */
+#ifndef CLEAVE_TESTS_GRAPH_CALL_H
+#define CLEAVE_TESTS_GRAPH_CALL_H
+
+#include <stddef.h>
+
+#include "graph_eval.h"
+
+struct graph_eval {
+    const clv_graph *graph;
+    void **data; /* a value */
+    uint64_t random, nudge;
+    bool inf_is_nan;
+};
+
+/* A call of an op: views of operands and results. */
+typedef struct op_call {
+    const clv_op *op;
+    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
+} op_call;
+
+/* splitmix64; and [-1, 1). */
+uint64_t graph_next(uint64_t *state);
+double graph_uniform(uint64_t *state);
+
+/* Exact size, so that the address sanitizer sees every overrun; poisoned, so that what is not written shows. */
+void *graph_take(size_t bytes);
+
+clv_rule graph_rule(const graph_eval *eval, const clv_op *op);
+bool graph_holds(const clv_dim_factors *dims, int rank, int factor);
+
+/* ---- graph_nudge.c; nothing is done where eval->nudge is 0 ---- */
+
+/* Puts a value off by the rounding of its last places. */
+void graph_nudge_value(graph_eval *eval, int value);
+/* Gives the call operands that are put off by the rounding of its sums, in copies (the caller frees them). */
+void graph_nudge_operands(const graph_eval *eval, op_call *call, void *copies[CLV_MAX_IN]);
+
+#endif
