@@ -11,6 +11,9 @@ struct graph_eval {
     void **data; /* a value */
     uint64_t random, nudge;
     bool inf_is_nan;
+    int spoilt; /* 1 + the op; 0: none */
+    uint64_t spoilt_seed;
+    double spoilt_times;
 };
 
 /* A call of an op: views of operands and results. */
@@ -29,11 +32,11 @@ void *graph_take(size_t bytes);
 clv_rule graph_rule(const graph_eval *eval, const clv_op *op);
 bool graph_holds(const clv_dim_factors *dims, int rank, int factor);
 
-/* ---- graph_nudge.c; nothing is done where eval->nudge is 0 ---- */
+/* ---- graph_nudge.c: nothing is done unless graph_eval_nudge, or graph_eval_spoil, asked for it ---- */
 
 /* Puts a value off by the rounding of its last places. */
 void graph_nudge_value(graph_eval *eval, int value);
-/* Gives the call operands that are put off by the rounding of its sums, in copies (the caller frees them). */
+/* Gives the call operands that are put off by the rounding of its sums, or spoilt, in copies (the caller frees them). */
 void graph_nudge_operands(const graph_eval *eval, op_call *call, void *copies[CLV_MAX_IN]);
 
 #endif

@@ -27,6 +27,10 @@ void graph_eval_fill(graph_eval *eval, clv_value value, const double *x);
  * unless it is to be NaN: so it becomes where it multiplies the parts of a sum. */
 void graph_eval_nudge(graph_eval *eval, uint64_t seed, bool inf_is_nan);
 
+/* From here on one sum, which `seed` chooses, takes one element of an operand `times` times: a fault that comparisons should
+ * notice. Not beside graph_eval_nudge. */
+void graph_eval_spoil(graph_eval *eval, uint64_t seed, double times);
+
 /* Runs ops [0, n_ops); n_ops < 0: all. */
 clv_status graph_eval_run(graph_eval *eval, int n_ops, clv_error *err);
 /* The same; the test fails with the message when an op does. */

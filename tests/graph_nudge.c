@@ -60,31 +60,33 @@ static bool only_moves(const clv_op *op)
 
 /* Elements of operand i that one element of a result may be a sum over: the extents of all factors but those that every
  * result holds, and of dimensions without factors. */
-static double addends_of(const op_call *call, const clv_rule *rule, int i)
+static double addends_of(const graph_eval *eval, const clv_op *op, const clv_rule *rule, int i)
 {
-    double n = (double)clv_view_elems(&call->in[i]);
+    const clv_value_info *values = eval->graph->values;
+    const clv_type *in = &values[op->in[i]].type;
+    double n = (double)clv_type_elems(in);
     for (int f = 0; f < rule->n_factors && n > 0; f++) {
-        bool kept = graph_holds(rule->in[i], call->in[i].rank, f);
-        for (int o = 0; o < call->op->n_out; o++)
-            kept = kept && graph_holds(rule->out[o], call->out[o].rank, f);
+        bool kept = graph_holds(rule->in[i], in->rank, f);
+        for (int o = 0; o < op->n_out; o++)
+            kept = kept && graph_holds(rule->out[o], values[op->out[o]].type.rank, f);
         n /= kept ? (double)rule->factor[f].size : 1;
     }
     return n;
 }
 
 /* How many addends the op's sums have, at most; 1: it makes none. Maxima are exact. */
-static double addends(const graph_eval *eval, const op_call *call)
+static double addends(const graph_eval *eval, const clv_op *op)
 {
     double most = 1;
-    if (call->op->def->constraint || only_moves(call->op))
+    if (op->def->constraint || only_moves(op))
         return 1;
-    clv_rule rule = graph_rule(eval, call->op);
+    clv_rule rule = graph_rule(eval, op);
     for (int f = 0; f < rule.n_factors; f++)
         if (rule.factor[f].reduction == CLV_REDUCE_MAX)
             return 1;
-    for (int i = 0; i < call->op->n_in; i++)
-        if (call->op->in[i] > 0)
-            most = fmax(most, addends_of(call, &rule, i));
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            most = fmax(most, addends_of(eval, op, &rule, i));
     return most;
 }
 
@@ -115,17 +117,52 @@ static void put_off(clv_view *view, double n, clv_dtype result, uint64_t seed)
     }
 }
 
+static void copy(clv_view *view, void **copy)
+{
+    size_t bytes = (size_t)clv_view_elems(view) * clv_dtype_size(view->dtype);
+    view->data = *copy = memcpy(graph_take(bytes), view->data, bytes);
+}
+
+/* ---- one addend too few, or too many ---- */
+
+void graph_eval_spoil(graph_eval *eval, uint64_t seed, double times)
+{
+    int sums = 0;
+    eval->spoilt = 0;
+    eval->spoilt_times = times;
+    for (int o = 0; o < eval->graph->n_ops; o++)
+        if (addends(eval, &eval->graph->ops[o]) > 1 && graph_next(&seed) % (uint64_t)++sums == 0)
+            eval->spoilt = 1 + o;
+    eval->spoilt_seed = seed;
+}
+
+static void spoil(const graph_eval *eval, op_call *call, void *copies[CLV_MAX_IN])
+{
+    uint64_t random = eval->spoilt_seed;
+    int i = (int)(graph_next(&random) % (uint64_t)call->op->n_in);
+    clv_view *in = &call->in[i];
+    int64_t elems = call->op->in[i] > 0 && clv_dtype_is_float(in->dtype) ? clv_view_elems(in) : 0;
+    if (elems == 0)
+        return;
+    copy(in, &copies[i]);
+    int64_t e = (int64_t)(graph_next(&random) % (uint64_t)elems);
+    clv_dtype_store(in->dtype, in->data, e, clv_dtype_load(in->dtype, in->data, e) * eval->spoilt_times);
+}
+
+/* ---- both ---- */
+
 /* Equal values of two operands are not put off alike: what they were summed up to was not summed alike. */
 void graph_nudge_operands(const graph_eval *eval, op_call *call, void *copies[CLV_MAX_IN])
 {
-    double n = eval->nudge ? addends(eval, call) : 1;
+    double n = eval->nudge ? addends(eval, call->op) : 1;
+    if (eval->spoilt == 1 + call->op->id)
+        spoil(eval, call, copies);
     for (int i = 0; n > 1 && i < call->op->n_in; i++) {
         clv_view *in = &call->in[i];
         if (call->op->in[i] == 0 || !clv_dtype_is_float(in->dtype))
             continue;
-        size_t bytes = (size_t)clv_view_elems(in) * clv_dtype_size(in->dtype);
         uint64_t seed = eval->nudge + ((uint64_t)call->op->id << 8) + (uint64_t)i;
-        in->data = copies[i] = memcpy(graph_take(bytes), in->data, bytes);
+        copy(in, &copies[i]);
         put_off(in, n, call->out[0].dtype, graph_next(&seed));
     }
 }

@@ -172,16 +172,23 @@ static bool run(trial *t)
 
 /* ---- comparing ---- */
 
-static graph_eval *nudged(trial *t, int i)
+/* One rank with the same inputs and state, to be run. */
+static graph_eval *eval_again(trial *t)
 {
     const clv_graph *graph = graph_of(t);
-    if (t->nudged[i])
-        return t->nudged[i];
-    t->nudged[i] = graph_eval_new(graph, 1);
+    graph_eval *eval = graph_eval_new(graph, 1);
     for (int v = 1; v < graph->n_values; v++)
         if (graph->values[v].source != CLV_FROM_OP)
-            memcpy(graph_eval_data(t->nudged[i], (clv_value){v}), graph_eval_data(t->eval, (clv_value){v}),
+            memcpy(graph_eval_data(eval, (clv_value){v}), graph_eval_data(t->eval, (clv_value){v}),
                    bytes_of(t, (clv_value){v}));
+    return eval;
+}
+
+static graph_eval *nudged(trial *t, int i)
+{
+    if (t->nudged[i])
+        return t->nudged[i];
+    t->nudged[i] = eval_again(t);
     graph_eval_nudge(t->nudged[i], (uint64_t)i + 1, i == 0 && t->graph[0].special == RANDOM_WITH_INF);
     graph_eval_run(t->nudged[i], -1, NULL);
     return t->nudged[i];
@@ -288,6 +295,40 @@ random_result random_run(const random_spec *spec)
         ok = step(&t);
     drop(&t);
     return t.result;
+}
+
+/* ---- how keen the comparison is ---- */
+
+static void try_spoilt(trial *t, uint64_t seed, random_keenness *keen)
+{
+    const random_graph *g = &t->graph[0];
+    graph_eval *spoilt = eval_again(t);
+    bool other = false, noticed = false;
+    graph_eval_spoil(spoilt, seed, seed % 2 ? 0 : 2);
+    graph_eval_run(spoilt, -1, NULL);
+    for (int i = 0; i < g->n_outputs; i++) {
+        clv_value value = g->output[i].value;
+        const void *data = graph_eval_data(spoilt, value);
+        if (unit_of(t, value.id) > 0x1p-24)
+            continue;
+        other = other || memcmp(data, graph_eval_data(t->eval, value), bytes_of(t, value)) != 0;
+        noticed = noticed || !same(t, g->output[i].name, value, data);
+    }
+    keen->other += other;
+    keen->noticed += noticed;
+    graph_eval_free(spoilt);
+}
+
+random_keenness random_keen(const random_spec *spec, int tries)
+{
+    trial t = {.spec = spec};
+    random_keenness keen = {0};
+    clv_threads_set(1);
+    if (make(&t) && begin_state(&t) && run(&t))
+        for (int i = 0; i < tries; i++)
+            try_spoilt(&t, spec->seed * (uint64_t)tries + (uint64_t)i, &keen);
+    drop(&t);
+    return keen;
 }
 
 /* ---- apart ---- */

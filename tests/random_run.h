@@ -14,7 +14,14 @@ typedef struct random_result {
  * mesh, and the others are not; they differ by no more than rounding does to each (graph_nudge.c tells how that is known). */
 random_result random_run(const random_spec *spec);
 
-/* The same in a process of its own: a crash, or `seconds` without an end, is a failure. */
+/* One rank against itself with one addend of one sum lost, or counted twice, so many times: how many of these runs had
+ * other results that are no narrower than f32, and how many of those the comparison noticed. */
+typedef struct random_keenness {
+    int other, noticed;
+} random_keenness;
+random_keenness random_keen(const random_spec *spec, int tries);
+
+/* A run of the case in a process of its own: a crash, or `seconds` without an end, is a failure. */
 random_result random_run_apart(const random_spec *spec, int seconds);
 
 /* The smallest case found that still fails, in processes of their own; *result is its failure. */
