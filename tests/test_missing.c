@@ -9,81 +9,15 @@
 
 #include <cmocka.h>
 
-#include "cleave/layout.h"
+#include "any_layout.h"
 #include "tensor/residues.h"
 
 enum { CASES = 20000, MAX_RANKS = 400 };
-
-static uint64_t state_of_generator;
-
-static int64_t pick(int64_t n)
-{
-    state_of_generator = state_of_generator * 6364136223846793005u + 1442695040888963407u;
-    return (int64_t)((state_of_generator >> 20) % (uint64_t)n);
-}
 
 static int64_t setting(const char *name, int64_t otherwise)
 {
     const char *text = getenv(name);
     return text != NULL ? atoll(text) : otherwise;
-}
-
-/* Sizes with many divisors are as likely as all others, for they have sub-axes. */
-static clv_mesh random_mesh(int64_t max_ranks)
-{
-    static const int64_t round[] = {2, 4, 6, 8, 12, 16, 24, 30, 36, 60};
-    clv_mesh mesh = {.n_axes = 1 + (int)pick(4)};
-    int64_t ranks = 1;
-    for (int a = 0; a < mesh.n_axes; a++) {
-        int64_t left = max_ranks / ranks, size = pick(2) ? round[pick(10)] : 1 + pick(left < 40 ? left : 40);
-        if (max_ranks > MAX_RANKS && pick(2))
-            size = 1 + pick(left);
-        mesh.axis[a].name[0] = "wxyz"[a];
-        mesh.axis[a].size = size > left ? 1 : size;
-        ranks *= mesh.axis[a].size;
-    }
-    return mesh;
-}
-
-static int64_t random_divisor(int64_t n)
-{
-    int64_t divisor = 1;
-    for (int tries = 0; tries < 3; tries++) {
-        int64_t prime = (const int64_t[]){2, 2, 3, 5}[pick(4)];
-        if (n / divisor % prime == 0)
-            divisor *= prime;
-    }
-    return n > 0 && pick(3) == 0 ? n / divisor : divisor;
-}
-
-/* Parts of axes as the most minor of any dimension; unless they nest, those of two layouts may cross. */
-static clv_layout random_layout(const clv_mesh *mesh, int rank, const int64_t *shape, const int64_t *nested)
-{
-    clv_layout layout = clv_layout_replicated(rank);
-    for (int turn = 0; turn < 2 * mesh->n_axes; turn++) {
-        clv_subaxis sub = clv_mesh_whole(mesh, (int)pick(mesh->n_axes));
-        int64_t size = sub.size;
-        if (nested != NULL && pick(2)) {
-            sub.pre = (int32_t)(pick(2) ? nested[sub.axis] : 1);
-            sub.size = (int32_t)(sub.pre == 1 ? nested[sub.axis] : size / sub.pre);
-        } else if (nested == NULL && pick(2)) {
-            sub.pre = (int32_t)random_divisor(size);
-            sub.size = (int32_t)random_divisor(size / sub.pre);
-        }
-        if (pick(4) > 0)
-            (void)clv_layout_cut(&layout, mesh, (int)pick(rank), sub, NULL); /* refused if in use */
-    }
-    for (int d = 0; d < rank; d++)
-        if (clv_layout_blocks(&layout, d) > 1 && pick(3) == 0)
-            layout.granule[d] = random_divisor(shape[d]);
-    assert_int_equal(clv_layout_check(&layout, mesh, shape, NULL), CLV_OK);
-    return layout;
-}
-
-static int64_t random_size(int64_t most)
-{
-    int64_t size = pick(8) == 0 ? pick(3) : 1 + pick(most);
-    return pick(2) ? size : (size + 11) / 12 * 12;
 }
 
 static int64_t by_force(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh, const int64_t *shape)
@@ -129,13 +63,13 @@ static void random_layouts_agree_with_all_ranks(void **state)
     int64_t seed = setting("CLV_SEED", 1), cases = setting("CLV_CASES", CASES);
     char text[4096];
     for (int64_t i = 0; i < cases; i++) {
-        state_of_generator = (uint64_t)(seed + i) * 0x9e3779b97f4a7c15u;
-        clv_mesh mesh = random_mesh(MAX_RANKS);
-        int rank = 1 + (int)pick(4);
+        any_seed((uint64_t)(seed + i));
+        clv_mesh mesh = any_mesh(MAX_RANKS);
+        int rank = 1 + (int)any_pick(4);
         int64_t shape[CLV_MAX_RANK];
         for (int d = 0; d < rank; d++)
-            shape[d] = random_size(pick(4) == 0 ? 400 : 30);
-        clv_layout to = random_layout(&mesh, rank, shape, NULL), from = random_layout(&mesh, rank, shape, NULL);
+            shape[d] = any_size(any_pick(4) == 0 ? 400 : 30);
+        clv_layout to = any_layout(&mesh, rank, shape, NULL), from = any_layout(&mesh, rank, shape, NULL);
         int64_t expected = by_force(&to, &from, &mesh, shape);
         int64_t found = clv_layout_missing_elems(&to, &from, &mesh, shape);
         describe(text, sizeof text, &mesh, &to, &from, shape);
@@ -152,15 +86,15 @@ static void large_meshes_take_no_longer(void **state)
     int64_t seed = setting("CLV_SEED", 1), cases = setting("CLV_CASES", CASES) / 10;
     char text[4096];
     for (int64_t i = 0; i < cases; i++) {
-        state_of_generator = (uint64_t)(seed + i) * 0x9e3779b97f4a7c15u;
-        clv_mesh mesh = random_mesh(INT32_MAX);
-        int rank = 1 + (int)pick(4);
+        any_seed((uint64_t)(seed + i));
+        clv_mesh mesh = any_mesh(INT32_MAX);
+        int rank = 1 + (int)any_pick(4);
         int64_t shape[CLV_MAX_RANK], parts[CLV_MAX_AXES];
         for (int d = 0; d < rank; d++)
-            shape[d] = random_size((int64_t)1 << pick(60 / rank));
+            shape[d] = any_size((int64_t)1 << any_pick(60 / rank));
         for (int a = 0; a < mesh.n_axes; a++)
-            parts[a] = random_divisor(mesh.axis[a].size);
-        clv_layout to = random_layout(&mesh, rank, shape, parts), from = random_layout(&mesh, rank, shape, parts);
+            parts[a] = any_divisor(mesh.axis[a].size);
+        clv_layout to = any_layout(&mesh, rank, shape, parts), from = any_layout(&mesh, rank, shape, parts);
         clock_t start = clock();
         int64_t found = clv_layout_missing_elems(&to, &from, &mesh, shape);
         double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
