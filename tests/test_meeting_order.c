@@ -88,7 +88,7 @@ static void rank_thread(int rank)
     clv_thread_comm *comm = &run.world->comms[rank];
     const clv_group *group = comm->base.groups[run.set];
     for (int k = 0; k < run.meetings; k++) {
-        clv_post post = {.op = CLV_OP_BARRIER, .tag = (uint64_t)k};
+        clv_post post = {.what = "a meeting", .tag = (uint64_t)k};
         if (rank == run.aborts && k == 1) {
             clv_error error = {.code = CLV_EIO, .rank = -1};
             clv_threads_abort(&comm->base, &error);

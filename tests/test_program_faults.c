@@ -49,7 +49,7 @@ static void poison(clv_session *session)
 {
     for (int l = 0; l < session->n_loaded; l++)
         for (int r = 0; r < session->n_ranks; r++)
-            memset(session->loaded[l]->region[r], 0xff, (size_t)session->loaded[l]->program->region_bytes);
+            memset(session->loaded[l]->ranks[r].region, 0xff, (size_t)session->loaded[l]->program->region_bytes);
 }
 
 typedef struct results {

@@ -358,7 +358,7 @@ static void test_alignment(void **state)
         must(run(session, program, &sum, &err), &err);
         for (int r = 0; r < RANKS; r++) {
             assert_int_equal((uintptr_t)session->states[0].data[r] % CLV_BUFFER_ALIGN, 0);
-            assert_int_equal((uintptr_t)session->loaded[0]->region[r] % CLV_BUFFER_ALIGN, 0);
+            assert_int_equal((uintptr_t)session->loaded[0]->ranks[r].region % CLV_BUFFER_ALIGN, 0);
         }
         clv_session_free(session);
         clv_program_free(program);
@@ -373,7 +373,7 @@ static void test_between_runs(void **state)
     clv_program *program = chain(1, false);
     clv_session *session = new_session(program, true);
     must(run(session, program, &sum, &err), &err);
-    ((char *)session->loaded[0]->region[2])[CLV_REGION_ALIGN / 2] ^= 1;
+    ((char *)session->loaded[0]->ranks[2].region)[CLV_REGION_ALIGN / 2] ^= 1;
     assert_int_equal(run(session, program, &sum, &err), CLV_ECHECK);
     if (err.rank != 2 || !strstr(err.message, "something outside of the run wrote into memory that held no value"))
         fail_msg("%s", err.message);

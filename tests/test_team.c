@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "base/wait.h"
+#include "hand_step.h"
 #include "kernels/cpu/threads.h"
 #include "runtime/team.h"
 
@@ -23,7 +24,11 @@ enum { RANKS = 4 };
 typedef struct record {
     int ran[64];
     pthread_t thread[64];
-    double sum[64];
+    struct {
+        double in, sum;
+    } memory[64];
+    clv_window *window; /* over it */
+    clv_team *team;
     int set;
     int failing;
     int words;           /* a pipe */
@@ -33,12 +38,14 @@ typedef struct record {
 static clv_status sum_of_ranks(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     record *r = arg;
+    const clv_group *group = clv_comm_group(comm, r->set);
+    clv_shard shards[64];
 
     r->ran[rank]++;
     r->thread[rank] = pthread_self();
-    r->sum[rank] = rank + 1;
-    return clv_comm_get_backend(comm)->all_reduce(comm, clv_comm_group(comm, r->set), &r->sum[rank], &r->sum[rank], 1,
-                                                  CLV_F64, CLV_REDUCE_SUM, err);
+    r->memory[rank].in = rank + 1;
+    clv_transfer sum = hand_all_reduce(group, r->window, &r->memory[rank].sum, &r->memory[rank].in, 1, CLV_F64, shards);
+    return hand_step(clv_team_world(r->team), comm, &sum, err);
 }
 
 static clv_team *new_team(record *r, int ranks, int64_t timeout_ms)
@@ -46,11 +53,26 @@ static clv_team *new_team(record *r, int ranks, int64_t timeout_ms)
     static const int whole[64];
     clv_team_options options = {.pin = -1, .timeout_ms = timeout_ms};
     clv_team *team = NULL;
+    void *memory[64];
 
     memset(r, 0, sizeof *r);
     assert_int_equal(clv_team_new(&team, ranks, &options, NULL), CLV_OK);
     assert_int_equal(clv_world_add_groups(&r->set, clv_team_world(team), whole, NULL, NULL), CLV_OK);
+    for (int i = 0; i < ranks; i++)
+        memory[i] = &r->memory[i];
+    r->window = hand_window(clv_team_world(team), memory);
+    r->team = team;
     return team;
+}
+
+static clv_status end_team(record *r, clv_error *err)
+{
+    const clv_transport *transport = clv_world_transport(clv_team_world(r->team));
+    clv_status status = clv_team_free(r->team, err);
+
+    if (status == CLV_OK && r->window)
+        transport->free_window(r->window);
+    return status;
 }
 
 static void test_every_rank_runs(void **state)
@@ -68,13 +90,13 @@ static void test_every_rank_runs(void **state)
             assert_int_equal(clv_team_run(team, sum_of_ranks, &r, NULL), CLV_OK);
             for (int i = 0; i < sizes[k]; i++) {
                 assert_int_equal(r.ran[i], run + 1);
-                assert_true(r.sum[i] == sizes[k] * (sizes[k] + 1) / 2);
+                assert_true(r.memory[i].sum == sizes[k] * (sizes[k] + 1) / 2);
             }
             if (run > 0)
                 assert_true(pthread_equal(first, r.thread[0]));
             first = r.thread[0];
         }
-        assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+        assert_int_equal(end_team(&r, NULL), CLV_OK);
     }
 }
 
@@ -92,7 +114,7 @@ static void test_idle(void **state)
     assert_int_equal(clv_team_run(team, sum_of_ranks, &r, NULL), CLV_OK);
     for (int k = 0; k < RANKS; k++)
         assert_int_equal(r.ran[k], 2);
-    assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+    assert_int_equal(end_team(&r, NULL), CLV_OK);
 }
 
 static clv_status one_fails(void *arg, int rank, clv_comm *comm, clv_error *err)
@@ -122,7 +144,7 @@ static void test_a_rank_fails(void **state)
     assert_int_equal(clv_team_run(team, sum_of_ranks, &r, &again), CLV_ESHAPE);
     assert_int_equal(r.ran[0], 0);
     assert_string_equal(again.message, "rows do not fit");
-    assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+    assert_int_equal(end_team(&r, NULL), CLV_OK);
 }
 
 static clv_status fails_in_silence(void *arg, int rank, clv_comm *comm, clv_error *err)
@@ -141,7 +163,7 @@ static void test_a_failure_without_words(void **state)
     assert_int_equal(clv_team_run(team, fails_in_silence, &r, &err), CLV_ENOMEM);
     assert_int_equal(err.rank, 1);
     assert_true(err.message[0] != 0);
-    assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+    assert_int_equal(end_team(&r, NULL), CLV_OK);
 }
 
 static clv_status one_is_stuck(void *arg, int rank, clv_comm *comm, clv_error *err)
@@ -167,7 +189,7 @@ static void test_a_rank_is_stuck(void **state)
     assert_non_null(strstr(err.message, "rank 1 did not return"));
     assert_int_equal(clv_team_run(team, one_is_stuck, &r, &again), CLV_ETIMEOUT);
     r.release = 1;
-    assert_int_equal(clv_team_free(team, NULL), CLV_OK); /* it came back in time */
+    assert_int_equal(end_team(&r, NULL), CLV_OK); /* it came back in time */
 }
 
 /* Leaked on purpose; the pointer is kept so that leak checkers see that it is known. */
@@ -181,7 +203,7 @@ static void test_a_stuck_rank_is_leaked(void **state)
     (void)state;
     leaked = new_team(&r, 2, 50);
     assert_int_equal(clv_team_run(leaked, one_is_stuck, &r, NULL), CLV_ETIMEOUT);
-    assert_int_equal(clv_team_free(leaked, &err), CLV_ETIMEOUT);
+    assert_int_equal(end_team(&r, &err), CLV_ETIMEOUT);
     assert_int_equal(err.rank, 1);
     r.release = 1; /* it wakes in memory that is still there */
     nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
@@ -195,7 +217,7 @@ static clv_status await_word(void *arg, int rank, clv_comm *comm, clv_error *err
 
     if (rank == 0 && read(r->words, &word, 1) != 1)
         return clv_fail(err, CLV_EIO, "no word");
-    return clv_comm_get_backend(comm)->barrier(comm, clv_comm_group(comm, r->set), err);
+    return sum_of_ranks(arg, rank, comm, err);
 }
 
 /* A process stopped for longer than its deadline, as by Ctrl-Z, goes on when it is continued. */
@@ -234,7 +256,7 @@ static clv_status count_cores(void *arg, int rank, clv_comm *comm, clv_error *er
     r->ran[rank] = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : -1;
     for (int c = 0; c < CPU_SETSIZE && r->ran[rank] == 1; c++)
         if (CPU_ISSET(c, &set))
-            r->sum[rank] = c;
+            r->memory[rank].sum = c;
     return CLV_OK;
 }
 
@@ -249,17 +271,17 @@ static void test_pinning(void **state)
     if (clv_team_pinned(team)) {
         assert_int_equal(r.ran[0], 1);
         assert_int_equal(r.ran[1], 1);
-        assert_true(r.sum[0] != r.sum[1]);
+        assert_true(r.memory[0].sum != r.memory[1].sum);
     } else {
         assert_true(cores < 2);
     }
-    assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+    assert_int_equal(end_team(&r, NULL), CLV_OK);
 
     team = new_team(&r, cores + 1, 0);
     assert_false(clv_team_pinned(team));
     assert_int_equal(clv_team_run(team, count_cores, &r, NULL), CLV_OK);
     assert_int_equal(r.ran[0], cores);
-    assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+    assert_int_equal(end_team(&r, NULL), CLV_OK);
     assert_int_equal(clv_cores(), cores); /* the caller is left where it was */
 }
 

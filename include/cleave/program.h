@@ -90,7 +90,7 @@ CLV_API clv_considered clv_program_considered(const clv_program *program, int i)
 CLV_API int64_t clv_program_region_bytes(const clv_program *program);
 
 /** Memory of the fullest rank in bytes, by what it is for. A session takes exactly this much for a rank (all ranks take the same):
- *  state, the region, and staging of collectives; `region` = the eight kinds from gradients to fragments. */
+ *  state and the region; `region` = the eight kinds from gradients to fragments. */
 typedef struct clv_memory {
     int64_t parameters, optimizer, cache, other_state; /**< state: outlives runs */
     int64_t gradients;                                 /**< of parameters */
@@ -102,7 +102,6 @@ typedef struct clv_memory {
     int64_t workspace; /**< of the op that runs at the peak */
     int64_t fragments; /**< between buffers */
     int64_t region;    /**< what is not state */
-    int64_t staging;   /**< of collectives, outside the region */
     int64_t total;
     const char *peak; /**< the op at which the most is live; lives with the program */
     int peak_instruction;

@@ -90,8 +90,8 @@ CLV_API clv_status clv_session_write(clv_session *session, const char *name, con
  *  clv_session_take_stats, waiting for others included; 0 without options.trace. */
 CLV_API double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction);
 
-/** Bytes that the session has allocated for one rank: state, regions of the programs loaded, staging of collectives. For one program
- *  this is clv_program_memory's total. */
+/** Bytes that the session has allocated for one rank: state, and regions of the programs loaded. For one program this is
+ *  clv_program_memory's total. */
 CLV_API int64_t clv_session_rank_bytes(const clv_session *session);
 
 /** Where the time of runs since the last reset went: averages over ranks. */

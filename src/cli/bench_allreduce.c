@@ -1,112 +1,115 @@
-/* bench_allreduce.c - cleave bench allreduce: how long the ranks take to sum one buffer, all of them. */
+/* bench_allreduce.c - cleave bench allreduce: how long the ranks take to sum one buffer, all of them, as a step of a program.
+ *
+ * The program sums the rows of a table of ones, of which each rank holds one, a few times over, each time times the last sum. So each step is met by ranks that have just written what it sums, as in a model. */
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/wait.h"
-#include "cleave/status.h"
+#include "cleave/session.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/table.h"
-#include "runtime/team.h"
+#include "program/program.h"
 
-enum { MAX_REPEATS = 200, MIN_REPEATS = 10, WARM_UPS = 5 };
-
-typedef struct measurement {
-    int set;
-    int64_t bytes;
-    int repeats;
-    int64_t took_ns[MAX_REPEATS]; /* by rank 0: from a barrier until its result is there */
-} measurement;
+enum { ROUNDS = 10, RUNS = 20, FEW_RUNS = 2, WARM_UPS = 2, MOST = ROUNDS * RUNS };
 
 typedef struct result {
     int64_t bytes;
-    double median_ns, min_ns;
+    double median_s, min_s;
 } result;
 
 static int by_size(const void *a, const void *b)
 {
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    double x = *(const double *)a, y = *(const double *)b;
 
     return (x > y) - (x < y);
 }
 
-/* Every rank fills its buffer with its number + 1. Checked, because a fast wrong sum is no result. */
-static clv_status check_sum(const float *sum, int64_t count, int ranks, clv_error *err)
+static clv_status compile(clv_program **out, int ranks, int64_t count, clv_error *err)
 {
-    float want = (float)ranks * (float)(ranks + 1) / 2;
+    clv_mesh mesh = {.n_axes = 1, .axis = {{.name = "ranks", .size = ranks}}};
+    clv_graph *graph;
+    CLV_TRY(clv_graph_new(&graph, &mesh, err));
+    clv_layout rows = clv_graph_layout(graph, 2, "ranks,_"), whole = clv_graph_layout(graph, 1, "_");
+    clv_value ones =
+        clv_state(graph, "table", CLV_F32, 2, (int64_t[]){ranks, count}, &rows, (clv_init){CLV_INIT_ONES, 0});
+    clv_value table = ones, sum = {0};
 
-    for (int64_t i = 0; i < count; i++)
-        if (!(sum[i] == want))
-            return clv_fail(err, CLV_EPEER, "element %lld of the sum is %g, not %g", (long long)i, (double)sum[i],
-                            (double)want);
-    return CLV_OK;
-}
-
-/* In place, on values written anew each time: a buffer that stays the same would sit in both cores' caches. */
-static clv_status repeat(measurement *m, int rank, clv_comm *comm, float *buffer, clv_error *err)
-{
-    const clv_comm_backend *backend = clv_comm_get_backend(comm);
-    const clv_group *group = clv_comm_group(comm, m->set);
-    int64_t count = m->bytes / 4;
-
-    for (int k = -WARM_UPS; k < m->repeats; k++) {
-        for (int64_t i = 0; i < count; i++)
-            buffer[i] = (float)(rank + 1);
-        CLV_TRY(backend->barrier(comm, group, err));
-        int64_t began = clv_now_ns();
-        CLV_TRY(backend->all_reduce(comm, group, buffer, buffer, count, CLV_F32, CLV_REDUCE_SUM, err));
-        if (rank == 0 && k >= 0)
-            m->took_ns[k] = clv_now_ns() - began;
+    for (int k = 0; k < ROUNDS; k++) {
+        sum = clv_constrain(graph, clv_reduce(graph, CLV_SUM, table, (int[]){0}, 1, false), &whole);
+        table = clv_mul(graph, ones, sum);
     }
-    return check_sum(buffer, count, group->n, err);
-}
-
-static clv_status measure_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
-{
-    measurement *m = arg;
-    size_t bytes = ((size_t)m->bytes + 63) / 64 * 64;
-    float *buffer = aligned_alloc(64, bytes);
-
-    if (!buffer)
-        return clv_fail_memory(err, "a buffer to sum", bytes);
-    clv_status status = repeat(m, rank, comm, buffer, err);
-    if (status == CLV_OK) /* after a failure a late peer may still hold it: left to the end of the process */
-        free(buffer);
+    clv_output(graph, "sum", sum, &whole);
+    clv_status status = clv_compile(out, graph, NULL, err);
+    clv_graph_free(graph);
     return status;
 }
 
-static clv_status measure(result *out, clv_team *team, int set, int64_t bytes, clv_error *err)
+/* Each sum is `ranks` times the last. Checked, because a fast wrong sum is no result. */
+static clv_status check_sum(const float *sum, int64_t count, int ranks, clv_error *err)
 {
-    static measurement m;
+    double want = pow(ranks, ROUNDS);
 
-    m = (measurement){.set = set, .bytes = bytes / 4 * 4};
-    m.repeats = bytes <= 1 << 20 ? MAX_REPEATS : MIN_REPEATS;
-    CLV_TRY(clv_team_run(team, measure_rank, &m, err));
-    qsort(m.took_ns, (size_t)m.repeats, sizeof m.took_ns[0], by_size);
-    out->bytes = m.bytes;
-    out->min_ns = (double)m.took_ns[0];
-    int64_t above = m.repeats / 2, below = (m.repeats - 1) / 2;
-    out->median_ns = 0.5 * (double)(m.took_ns[above] + m.took_ns[below]);
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs(sum[i] - want) <= 1e-5 * want))
+            return clv_fail(err, CLV_EPEER, "element %lld of the sum is %g, not %g", (long long)i, (double)sum[i],
+                            want);
     return CLV_OK;
 }
 
-static clv_status measure_all(result *out, int ranks, const clv_sizes *sizes, clv_error *err)
+/* The steps' times of one run. */
+static int collect(double *took, clv_session *session, const clv_program *program)
 {
-    int *whole = calloc((size_t)ranks, sizeof *whole); /* all in group 0 */
-    clv_team *team = NULL;
-    clv_status status = whole ? clv_team_new(&team, ranks, NULL, err)
-                              : clv_fail_memory(err, "the ranks", (size_t)ranks * sizeof *whole);
-    int set = 0;
+    int n = 0;
 
+    for (int i = 0; i < program->n_instructions; i++)
+        if (program->instructions[i].group >= 0)
+            took[n++] = clv_session_instruction_seconds(session, program, i);
+    clv_session_take_stats(session);
+    return n;
+}
+
+static clv_status time_runs(result *out, clv_session *session, const clv_program *program, clv_error *err)
+{
+    static double took[MOST];
+    int64_t count = out->bytes / 4;
+    int runs = out->bytes <= 1 << 20 ? RUNS : FEW_RUNS, n = 0;
+    float *sum = malloc((size_t)out->bytes);
+    clv_binding output = {"sum", sum};
+    clv_status status = sum ? CLV_OK : clv_fail_memory(err, "a sum", (size_t)out->bytes);
+
+    for (int k = -WARM_UPS; status == CLV_OK && k < runs; k++) {
+        status = clv_session_run(session, program, NULL, 0, &output, k == runs - 1, err);
+        int here = collect(took + n, session, program);
+        n += k >= 0 ? here : 0;
+    }
     if (status == CLV_OK)
-        status = clv_world_add_groups(&set, clv_team_world(team), whole, NULL, err);
-    for (int i = 0; status == CLV_OK && i < sizes->n; i++)
-        status = measure(&out[i], team, set, sizes->item[i], err);
-    free(whole);
-    clv_status freed = clv_team_free(team, err);
-    return status != CLV_OK ? status : freed;
+        status = check_sum(sum, count, (int)clv_mesh_ranks(clv_program_mesh(program)), err);
+    free(sum);
+    if (status != CLV_OK)
+        return status;
+    qsort(took, (size_t)n, sizeof took[0], by_size);
+    out->min_s = took[0];
+    out->median_s = 0.5 * (took[n / 2] + took[(n - 1) / 2]);
+    return CLV_OK;
+}
+
+static clv_status measure(result *out, int ranks, int64_t bytes, clv_error *err)
+{
+    clv_program *program = NULL;
+    clv_session *session = NULL;
+
+    *out = (result){.bytes = bytes / 4 * 4};
+    clv_status status = compile(&program, ranks, bytes / 4, err);
+    if (status == CLV_OK)
+        status = clv_session_new(&session, clv_program_mesh(program), &(clv_session_options){.trace = 1}, err);
+    if (status == CLV_OK)
+        status = time_runs(out, session, program, err);
+    clv_session_free(session);
+    clv_program_free(program);
+    return status;
 }
 
 static int print(const result *results, int n, bool json)
@@ -116,9 +119,9 @@ static int print(const result *results, int n, bool json)
     for (int i = 0; i < n; i++) {
         clv_table_row(table);
         clv_table_bytes(table, "bytes", (double)results[i].bytes);
-        clv_table_real(table, "median_us", results[i].median_ns / 1e3);
-        clv_table_real(table, "min_us", results[i].min_ns / 1e3);
-        clv_table_real(table, "gb_per_s", (double)results[i].bytes / results[i].median_ns);
+        clv_table_real(table, "median_us", 1e6 * results[i].median_s);
+        clv_table_real(table, "min_us", 1e6 * results[i].min_s);
+        clv_table_real(table, "gb_per_s", 1e-9 * (double)results[i].bytes / results[i].median_s);
     }
     return clv_table_finish(table, json);
 }
@@ -132,7 +135,7 @@ int bench_allreduce(int argc, char **argv)
         {.names = "-tp, --tensor-parallel-size",
          .kind = CLV_OPTION_INT,
          .out = &ranks,
-         .min = 1,
+         .min = 2,
          .max = 4096,
          .value = "N",
          .help = "ranks (2)"},
@@ -154,7 +157,8 @@ int bench_allreduce(int argc, char **argv)
             clv_fail(&err, CLV_EINVAL, "--bytes %lld: a size is at least 4, one f32", (long long)sizes.item[i]);
             return clv_command_report(argv[0], &err);
         }
-    if (measure_all(results, (int)ranks, &sizes, &err) != CLV_OK)
-        return clv_command_report(argv[0], &err);
+    for (int i = 0; i < sizes.n; i++)
+        if (measure(&results[i], (int)ranks, sizes.item[i], &err) != CLV_OK)
+            return clv_command_report(argv[0], &err);
     return print(results, sizes.n, json);
 }

@@ -25,7 +25,6 @@ static const struct kind {
     {"temporaries", offsetof(clv_memory, temporaries)},
     {"workspace", offsetof(clv_memory, workspace)},
     {"fragments", offsetof(clv_memory, fragments)},
-    {"staging", offsetof(clv_memory, staging)},
 };
 
 enum { KINDS = sizeof kinds / sizeof kinds[0], LARGEST = 3 };

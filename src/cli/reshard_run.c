@@ -121,7 +121,7 @@ static double combined(const clv_reshard_request *r, const clv_loaded *loaded, i
     int64_t n = clv_mesh_group(group, &r->mesh, axes, n_axes, rank);
     double value = 0;
     for (int64_t m = 0; m < n; m++) {
-        const clv_view *view = &loaded->views[group[m] * loaded->program->n_buffers + last];
+        const clv_view *view = clv_loaded_view(loaded, (int)group[m], last);
         double part = clv_dtype_load(r->dtype, view->data, i);
         value = m == 0 ? part : r->to.reduction == CLV_REDUCE_MAX ? (part > value ? part : value) : value + part;
     }

@@ -1,10 +1,7 @@
-/* comm.c - what an endpoint is, whatever carries it. The collectives are the backend's table. */
-#include "comm/endpoint.h"
+/* comm.c - what an endpoint is, whatever carries it. */
+#include <stddef.h>
 
-const clv_comm_backend *clv_comm_get_backend(const clv_comm *comm)
-{
-    return comm->backend;
-}
+#include "comm/endpoint.h"
 
 int clv_comm_rank(const clv_comm *comm)
 {
@@ -23,8 +20,16 @@ const clv_group *clv_comm_group(const clv_comm *comm, int set)
 
 void clv_comm_note(clv_comm *comm, const char *op)
 {
-    /* Release: the string's bytes may be younger than the last collective. */
+    /* Release: the string's bytes may be younger than the last meeting. */
     atomic_store_explicit(&comm->note, op, memory_order_release);
+}
+
+int64_t clv_comm_take_waited_ns(clv_comm *comm)
+{
+    int64_t waited = comm->waited_ns;
+
+    comm->waited_ns = 0;
+    return waited;
 }
 
 void clv_comm_abort(clv_comm *comm, const clv_error *error)

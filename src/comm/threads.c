@@ -34,7 +34,6 @@ static void free_set(clv_group_set *set)
     free(set->hub_of);
     free(set->slots);
     free(set->hubs);
-    free(set->stage);
     free(set);
 }
 
@@ -44,8 +43,7 @@ static void free_world(clv_world *world)
         free_set(world->sets[s]);
     for (int r = 0; world->comms && r < world->ranks; r++) {
         free(world->comms[r].base.groups);
-        free(world->comms[r].outs);
-        free(world->comms[r].ins);
+        free(world->comms[r].missing);
     }
     free(world->sets);
     free(world->comms);
@@ -62,9 +60,12 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     if (ranks < 1 || options->timeout_ms < 0)
         return clv_fail(err, CLV_EINVAL, "a world needs ranks >= 1 and a timeout >= 0 ms, not %d and %lld", ranks,
                         (long long)options->timeout_ms);
+    const clv_transport *transport;
+    CLV_TRY(clv_transport_find(&transport, options->transport, err));
     clv_world *world = allocate(1, sizeof *world);
     if (!world)
         return clv_fail_memory(err, "a world", sizeof *world);
+    world->transport = transport;
     world->ranks = ranks;
     world->spins = should_spin(options->spin, ranks) ? SPINS : 0;
     world->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
@@ -74,15 +75,12 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     for (int r = 0; ok && r < ranks; r++) {
         clv_thread_comm *comm = &world->comms[r];
 
-        comm->base.backend = &clv_threads_backend;
         comm->base.abort = clv_threads_abort;
         comm->base.rank = r;
         comm->base.size = ranks;
         comm->world = world;
-        atomic_init(&comm->doing, -1);
-        comm->outs = calloc((size_t)ranks, sizeof *comm->outs);
-        comm->ins = calloc((size_t)ranks, sizeof *comm->ins);
-        ok = comm->outs && comm->ins;
+        comm->missing = calloc((size_t)ranks, sizeof *comm->missing);
+        ok = comm->missing != NULL;
     }
     if (!ok) {
         free_world(world);
@@ -115,6 +113,11 @@ void clv_world_free(clv_world *world)
     free_world(world);
 }
 
+const clv_transport *clv_world_transport(const clv_world *world)
+{
+    return world->transport;
+}
+
 clv_comm *clv_world_comm(clv_world *world, int rank)
 {
     return rank >= 0 && rank < world->ranks ? &world->comms[rank].base : NULL;
@@ -143,9 +146,7 @@ static clv_group_set *new_set(int ranks, int id)
     set->hub_of = calloc(n, sizeof *set->hub_of);
     set->slots = allocate(n, sizeof *set->slots);
     set->hubs = allocate(n, sizeof *set->hubs);
-    /* not cleared: each rank is the first to touch its own pages */
-    set->stage = aligned_alloc(4096, n * 2 * CLV_STAGE_BYTES);
-    if (!set->view || !set->members || !set->hub_of || !set->slots || !set->hubs || !set->stage) {
+    if (!set->view || !set->members || !set->hub_of || !set->slots || !set->hubs) {
         free_set(set);
         return NULL;
     }
@@ -222,7 +223,7 @@ clv_status clv_world_add_groups(int *out, clv_world *world, const int *group_of,
                             world->ranks - 1);
     clv_group_set *set = new_set(world->ranks, world->n_sets);
     if (!set)
-        return clv_fail_memory(err, "a group set", (size_t)world->ranks * 2 * CLV_STAGE_BYTES);
+        return clv_fail_memory(err, "a group set", (size_t)world->ranks * sizeof(clv_slot));
     if (!fill_set(set, world->ranks, group_of, order)) {
         free_set(set);
         return clv_fail(err, CLV_EINVAL, "the order of a group's members must be 0..n-1, each once");

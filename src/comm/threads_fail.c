@@ -9,35 +9,18 @@
 
 enum { QUIESCE_NS = 80000000 };
 
-static const char *const op_names[] = {
-    [CLV_OP_BARRIER] = "barrier",
-    [CLV_OP_ALL_REDUCE] = "all_reduce",
-    [CLV_OP_REDUCE_SCATTER] = "reduce_scatter",
-    [CLV_OP_ALL_GATHER] = "all_gather",
-    [CLV_OP_ALL_TO_ALL] = "all_to_all",
-    [CLV_OP_PERMUTE] = "permute",
-    [CLV_OP_BROADCAST] = "broadcast",
-    [CLV_OP_OPEN_VIEWS] = "open_views",
-    [CLV_OP_CLOSE_VIEWS] = "close_views",
-    [CLV_OP_FINISH] = "the end of a collective",
-};
-
-const char *clv_threads_op_name(int op)
-{
-    return op_names[op];
-}
-
-void clv_threads_describe(const clv_world *world, int rank, char *out, size_t size)
+/* Writes "rank 3 (last in all_gather of group set 1, noted 'layer 2 mlp')". */
+static void describe(const clv_world *world, int rank, char *out, size_t size)
 {
     const clv_thread_comm *comm = &world->comms[rank];
     const char *note = atomic_load_explicit(&comm->base.note, memory_order_acquire);
-    int doing = atomic_load_explicit(&comm->doing, memory_order_relaxed);
+    const char *doing = atomic_load_explicit(&comm->doing, memory_order_relaxed);
 
-    if (doing < 0)
-        snprintf(out, size, "rank %d (no collective yet, noted '%s')", rank, note ? note : "nothing");
+    if (!doing)
+        snprintf(out, size, "rank %d (no step yet, noted '%s')", rank, note ? note : "nothing");
     else
-        snprintf(out, size, "rank %d (last in %s of group set %d, noted '%s')", rank, op_names[doing >> 16],
-                 doing & 0xffff, note ? note : "nothing");
+        snprintf(out, size, "rank %d (last in %s of group set %d, noted '%s')", rank, doing,
+                 atomic_load_explicit(&comm->doing_in, memory_order_relaxed), note ? note : "nothing");
 }
 
 void clv_threads_fail(clv_world *world, const clv_error *error)
@@ -58,6 +41,70 @@ void clv_threads_fail(clv_world *world, const clv_error *error)
             clv_futex_wake_all(&set->slots[r].line[1].word);
             clv_futex_wake_all(&set->hubs[set->hub_of[r]].word);
         }
+}
+
+clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)
+{
+    const clv_world *world = comm->world;
+    clv_error error = {.code = CLV_ETIMEOUT, .rank = -1};
+    char who[320] = "";
+    size_t used = 0;
+    int missing = 0;
+
+    for (int i = 0; i < group->n; i++) {
+        int rank = group->ranks[i];
+
+        if (!comm->missing[i])
+            continue;
+        if (missing++ == 0) {
+            const char *note = atomic_load_explicit(&world->comms[rank].base.note, memory_order_acquire);
+
+            error.rank = rank;
+            snprintf(error.op, sizeof error.op, "%s", note ? note : "");
+        }
+        if (used < sizeof who - 1) {
+            char one[160];
+
+            describe(world, rank, one, sizeof one);
+            used += (size_t)snprintf(who + used, sizeof who - used, "%s%s", used ? ", " : "", one);
+        }
+    }
+    if (missing == 0) /* came while we were looking: late all the same, but say so */
+        snprintf(who, sizeof who, "none now");
+    snprintf(error.message, sizeof error.message,
+             "rank %d waited %lld ms in %s%s of group set %d; missing %d of %d: %s", comm->base.rank,
+             (long long)(world->timeout_ns / 1000000), post->ends ? "the end of " : "", post->what, group->set, missing,
+             group->n, who);
+    clv_threads_fail(comm->world, &error);
+    return clv_threads_give_up(comm, err);
+}
+
+bool clv_threads_posts_match(const clv_post *a, const clv_post *b)
+{
+    return a->tag == b->tag && a->ends == b->ends && (a->what == b->what || strcmp(a->what, b->what) == 0);
+}
+
+static void describe_post(const clv_world *world, int rank, const clv_post *post, char *out, size_t size)
+{
+    const char *note = atomic_load_explicit(&world->comms[rank].base.note, memory_order_acquire);
+
+    snprintf(out, size, "rank %d is in %s%s, tag %llx ('%s')", rank, post->ends ? "the end of " : "", post->what,
+             (unsigned long long)post->tag, note ? note : "no note");
+}
+
+clv_status clv_threads_fail_match(clv_thread_comm *comm, const clv_group *group, int a, const clv_post *says_a, int b,
+                                  const clv_post *says_b, clv_error *err)
+{
+    clv_error error = {.code = CLV_EPEER, .rank = b};
+    const char *note = atomic_load_explicit(&comm->world->comms[b].base.note, memory_order_acquire);
+    char one[200], other[200];
+
+    describe_post(comm->world, a, says_a, one, sizeof one);
+    describe_post(comm->world, b, says_b, other, sizeof other);
+    snprintf(error.op, sizeof error.op, "%s", note ? note : "");
+    snprintf(error.message, sizeof error.message, "steps of group set %d do not match: %s, %s", group->set, one, other);
+    clv_threads_fail(comm->world, &error);
+    return clv_threads_give_up(comm, err);
 }
 
 int clv_threads_inside(const clv_slot *slot)
@@ -90,7 +137,7 @@ clv_status clv_threads_give_up(clv_thread_comm *comm, clv_error *err)
     for (int s = 0; s < world->n_sets; s++) {
         clv_slot *slot = &world->sets[s]->slots[comm->base.rank];
 
-        slot->views = 0;
+        slot->open = false;
         atomic_store_explicit(&slot->left, slot->stamp, memory_order_release);
     }
     while (peers_inside(comm) && clv_deadline_look(&deadline) > 0)

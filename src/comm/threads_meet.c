@@ -2,8 +2,6 @@
 #include "comm/threads.h"
 
 #include <stdbool.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "base/error.h"
 
@@ -67,9 +65,9 @@ static wait_result wait_flat(patience *p, const clv_group_set *set, const clv_gr
     return WAIT_OK;
 }
 
-/* The last to arrive opens the hub. Arrivals form one chain of read-modify-writes, so that opening it publishes what
- * every member published. */
-static wait_result wait_hub(patience *p, clv_hub *hub, const clv_group *group, uint32_t stamp)
+/* Arrivals form one chain of read-modify-writes, so that whoever opens the hub, as the last, publishes what every member
+ * published. */
+static void arrive_at(clv_hub *hub, const clv_group *group, uint32_t stamp)
 {
     uint32_t all = (stamp >> 1) * (uint32_t)group->n;
     uint32_t arrived = atomic_fetch_add_explicit(&hub->arrived, 1, memory_order_acq_rel) + 1;
@@ -77,62 +75,18 @@ static wait_result wait_hub(patience *p, clv_hub *hub, const clv_group *group, u
     /* Half a stamp has 31 bits, so compare what is left after its wrap. */
     if ((arrived - all) << 1 == 0)
         clv_stamp_publish(&hub->word, stamp);
-    return wait_for(p, &hub->word, stamp);
 }
 
-static clv_status fail_late(clv_thread_comm *comm, const clv_group *group, const clv_post *post, uint32_t stamp,
-                            clv_error *err)
+static clv_status fail_late(clv_thread_comm *comm, const clv_group *group, uint32_t stamp, clv_error *err)
 {
-    const clv_world *world = comm->world;
-    const clv_group_set *set = world->sets[group->set];
-    clv_error error = {.code = CLV_ETIMEOUT, .rank = -1};
-    char who[320] = "";
-    size_t used = 0;
-    int missing = 0;
+    const clv_group_set *set = comm->world->sets[group->set];
 
     for (int i = 0; i < group->n; i++) {
-        int rank = group->ranks[i];
+        const clv_line *line = line_of(set, group->ranks[i], stamp);
 
-        if (clv_stamp_reached(atomic_load_explicit(&line_of(set, rank, stamp)->word, memory_order_acquire), stamp))
-            continue;
-        if (missing++ == 0) {
-            const char *note = atomic_load_explicit(&world->comms[rank].base.note, memory_order_acquire);
-
-            error.rank = rank;
-            snprintf(error.op, sizeof error.op, "%s", note ? note : "");
-        }
-        if (used < sizeof who - 1) {
-            char one[160];
-
-            clv_threads_describe(world, rank, one, sizeof one);
-            used += (size_t)snprintf(who + used, sizeof who - used, "%s%s", used ? ", " : "", one);
-        }
+        comm->missing[i] = !clv_stamp_reached(atomic_load_explicit(&line->word, memory_order_acquire), stamp);
     }
-    if (missing == 0) /* came while we were looking: late all the same, but say so */
-        snprintf(who, sizeof who, "none now");
-    snprintf(error.message, sizeof error.message, "rank %d waited %lld ms in %s of group set %d; missing %d of %d: %s",
-             comm->base.rank, (long long)(world->timeout_ns / 1000000), clv_threads_op_name(post->op), group->set,
-             missing, group->n, who);
-    clv_threads_fail(comm->world, &error);
-    return clv_threads_give_up(comm, err);
-}
-
-/* ---- did all come for the same thing? ---- */
-
-static int same(const clv_post *a, const clv_post *b)
-{
-    return a->tag == b->tag && a->count == b->count && a->root == b->root && a->op == b->op && a->dtype == b->dtype &&
-           a->reduction == b->reduction;
-}
-
-static void describe_post(const clv_world *world, int rank, const clv_post *post, char *out, size_t size)
-{
-    static const char *const reductions[] = {"", " sum", " max"};
-    const char *note = atomic_load_explicit(&world->comms[rank].base.note, memory_order_acquire);
-
-    snprintf(out, size, "rank %d calls %s of %s%s, count %lld, root %d, tag %llx ('%s')", rank,
-             clv_threads_op_name(post->op), clv_dtype_name((clv_dtype)post->dtype), reductions[post->reduction],
-             (long long)post->count, post->root, (unsigned long long)post->tag, note ? note : "no note");
+    return clv_threads_fail_late(comm, group, clv_threads_post(comm, group, group->me), err);
 }
 
 /* Against member 0, so that every member finds the same pair. */
@@ -143,31 +97,10 @@ static clv_status check_posts(clv_thread_comm *comm, const clv_group *group, clv
     for (int i = 1; i < group->n; i++) {
         const clv_post *post = clv_threads_post(comm, group, i);
 
-        if (same(first, post))
-            continue;
-        clv_error error = {.code = CLV_EPEER, .rank = group->ranks[i]};
-        const char *note = atomic_load_explicit(&comm->world->comms[error.rank].base.note, memory_order_acquire);
-        char a[200], b[200];
-
-        describe_post(comm->world, group->ranks[0], first, a, sizeof a);
-        describe_post(comm->world, error.rank, post, b, sizeof b);
-        snprintf(error.op, sizeof error.op, "%s", note ? note : "");
-        snprintf(error.message, sizeof error.message, "calls of group set %d do not match: %s, %s", group->set, a, b);
-        clv_threads_fail(comm->world, &error);
-        return clv_threads_give_up(comm, err);
+        if (!clv_threads_posts_match(first, post))
+            return clv_threads_fail_match(comm, group, group->ranks[0], first, group->ranks[i], post, err);
     }
     return CLV_OK;
-}
-
-clv_status clv_threads_mismatch(clv_thread_comm *comm, const clv_group *group, int i, const char *what, clv_error *err)
-{
-    clv_error error = {.code = CLV_EPEER, .rank = group->ranks[i]};
-    const char *note = atomic_load_explicit(&comm->world->comms[error.rank].base.note, memory_order_acquire);
-
-    snprintf(error.op, sizeof error.op, "%s", note ? note : "");
-    snprintf(error.message, sizeof error.message, "%s", what);
-    clv_threads_fail(comm->world, &error);
-    return clv_threads_give_up(comm, err);
 }
 
 /* ---- the meeting ---- */
@@ -179,45 +112,57 @@ const clv_post *clv_threads_post(const clv_thread_comm *comm, const clv_group *g
     return &line_of(set, group->ranks[i], set->slots[comm->base.rank].stamp)->post;
 }
 
-void *clv_threads_stage(const clv_thread_comm *comm, const clv_group *group)
-{
-    const clv_group_set *set = comm->world->sets[group->set];
-    size_t half = ((set->slots[comm->base.rank].stamp + 2) >> 1) & 1u;
-
-    return set->stage + ((size_t)comm->base.rank * 2 + half) * CLV_STAGE_BYTES;
-}
-
 void clv_threads_leave(clv_thread_comm *comm, const clv_group *group)
 {
     clv_slot *slot = &comm->world->sets[group->set]->slots[comm->base.rank];
 
-    if (slot->views == 0)
-        atomic_store_explicit(&slot->left, slot->stamp, memory_order_release);
+    atomic_store_explicit(&slot->left, slot->stamp, memory_order_release);
 }
 
-clv_status clv_threads_meet(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)
+static bool is_flat(const clv_world *world, const clv_group *group)
+{
+    return world->spins > 0 && group->n <= FLAT_MEMBERS;
+}
+
+clv_status clv_threads_arrive(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)
 {
     clv_world *world = comm->world;
     clv_group_set *set = world->sets[group->set];
     clv_slot *slot = &set->slots[comm->base.rank];
-    patience p = {.world = world, .spins = world->spins};
 
     if (atomic_load_explicit(&world->failed, memory_order_acquire))
         return clv_threads_give_up(comm, err);
-    atomic_store_explicit(&comm->doing, post->op << 16 | (group->set & 0xffff), memory_order_relaxed);
+    atomic_store_explicit(&comm->doing, post->what, memory_order_relaxed);
+    atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
     slot->stamp += 2;
     clv_line *line = line_of(set, comm->base.rank, slot->stamp);
     line->post = *post;
     clv_stamp_publish(&line->word, slot->stamp);
+    if (!is_flat(world, group))
+        arrive_at(&set->hubs[set->hub_of[comm->base.rank]], group, slot->stamp);
+    return CLV_OK;
+}
 
-    wait_result result = world->spins > 0 && group->n <= FLAT_MEMBERS
-                             ? wait_flat(&p, set, group, slot->stamp)
-                             : wait_hub(&p, &set->hubs[set->hub_of[comm->base.rank]], group, slot->stamp);
+clv_status clv_threads_await(clv_thread_comm *comm, const clv_group *group, clv_error *err)
+{
+    clv_world *world = comm->world;
+    clv_group_set *set = world->sets[group->set];
+    uint32_t stamp = set->slots[comm->base.rank].stamp;
+    patience p = {.world = world, .spins = world->spins};
+    wait_result result = is_flat(world, group) ? wait_flat(&p, set, group, stamp)
+                                               : wait_for(&p, &set->hubs[set->hub_of[comm->base.rank]].word, stamp);
+
     if (result == WAIT_LATE)
-        return fail_late(comm, group, post, slot->stamp, err);
-    /* All have come, but a member may have given up meanwhile and be about to free its buffers. It sets `failed` and
+        return fail_late(comm, group, stamp, err);
+    /* All have come, but a member may have given up meanwhile and be about to free its memory. It sets `failed` and
      * then looks at our line; we published and now look at `failed`: in the one order of these, one sees the other. */
     if (result == WAIT_FAILED || atomic_load_explicit(&world->failed, memory_order_seq_cst))
         return clv_threads_give_up(comm, err);
     return check_posts(comm, group, err);
+}
+
+clv_status clv_threads_meet(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)
+{
+    CLV_TRY(clv_threads_arrive(comm, group, post, err));
+    return clv_threads_await(comm, group, err);
 }

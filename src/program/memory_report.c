@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "comm/comm.h"
 #include "program/program.h"
 
 /* Buffers of the region that are not views of others. */
@@ -96,7 +95,6 @@ clv_memory clv_program_memory(const clv_program *program)
         m.peak = program->instructions[m.peak_instruction].name;
     }
     m.fragments = m.region - live - m.workspace;
-    m.staging = (int64_t)program->n_groups * CLV_COMM_STAGING_BYTES;
-    m.total = m.parameters + m.optimizer + m.cache + m.other_state + m.region + m.staging;
+    m.total = m.parameters + m.optimizer + m.cache + m.other_state + m.region;
     return m;
 }

@@ -194,7 +194,7 @@ static void drop(const look *l, int k)
 
 static char *workspace(const look *l)
 {
-    return (char *)l->loaded->region[l->rank] + clv_check_workspace_offset(l->loaded->check, l->instruction);
+    return (char *)l->loaded->ranks[l->rank].region + clv_check_workspace_offset(l->loaded->check, l->instruction);
 }
 
 /* ---- the run ---- */
@@ -209,7 +209,7 @@ static clv_status check_all(const look *l, clv_error *err)
 /* All of the region between the live roots is poison; these are sorted by address. */
 static clv_status check_gaps(const look *l, clv_error *err)
 {
-    char *from = l->loaded->region[l->rank], *end = from + clv_check_region_bytes(l->loaded->check);
+    char *from = l->loaded->ranks[l->rank].region, *end = from + clv_check_region_bytes(l->loaded->check);
     for (int i = 1; i < *l->n_live; i++)
         for (int k = i; k > 0 && at(l, l->live[k]) < at(l, l->live[k - 1]); k--) {
             int swap = l->live[k];
@@ -328,7 +328,7 @@ clv_status clv_check_after(const clv_loaded *loaded, int rank, int i, clv_error 
     look l = look_at(loaded, rank, i, "it");
     const clv_instruction *instruction = &l.program->instructions[i];
     int64_t room = instruction->workspace_bytes;
-    if (clv_guard_first_broken(loaded->region[rank], CLV_GUARD_BYTES) >= 0)
+    if (clv_guard_first_broken(loaded->ranks[rank].region, CLV_GUARD_BYTES) >= 0)
         return fail(&l, err, "it wrote before the beginning of the region");
     if (room > 0 && clv_guard_first_broken(workspace(&l) + room, CLV_GUARD_BYTES) >= 0)
         return fail(&l, err, "it wrote behind the end of its workspace of %lld bytes", (long long)room);

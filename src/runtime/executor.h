@@ -1,19 +1,29 @@
-/* executor.h - one rank's part of one program: views of every buffer made once, then instructions in order. */
+/* executor.h - one rank's part of one program: views of its own buffers made once, then instructions in order. What reaches
+ * other ranks is the transport's affair. */
 #ifndef CLEAVE_RUNTIME_EXECUTOR_H
 #define CLEAVE_RUNTIME_EXECUTOR_H
 
-#include "comm/comm.h"
+#include "comm/transport.h"
 #include "program/program.h"
 
-/* What all ranks share of a loaded program. views[rank * n_buffers + b] is buffer b on a rank. */
+/* What one rank has of a loaded program: its own memory alone. */
+typedef struct clv_loaded_rank {
+    void *region;
+    clv_view *views;         /* [n_buffers] */
+    clv_plan **plans;        /* [n_instructions] of the steps that move; else NULL */
+    void *staging;           /* of a step in progress; NULL: none wants any */
+    int64_t *instruction_ns; /* [n_instructions] spent so far; NULL: not traced */
+} clv_loaded_rank;
+
 typedef struct clv_loaded {
     const clv_program *program;
+    const clv_transport *transport;
     int n_ranks;
-    void **region;           /* [n_ranks] */
-    clv_view *views;         /* [n_ranks * n_buffers] */
-    int *group_set;          /* [n_groups] the comm's group sets */
-    void **peers;            /* [n_ranks * n_ranks] a rank's scratch for its group's buffers */
-    int64_t *instruction_ns; /* [n_ranks * n_instructions] spent so far; NULL: not traced */
+    clv_loaded_rank *ranks; /* [n_ranks] */
+    clv_window *window;     /* over the regions; NULL: the transport takes none */
+    int *group_set;         /* [n_groups] the comm's group sets */
+    int64_t staging_bytes;
+    bool mapped;             /* views and plans point to where state is now */
     bool *lowest;            /* [n_buffers] as finite.h says; NULL: results may be infinite or NaN */
     struct clv_check *check; /* check.h; NULL: not checked */
     int64_t runs;

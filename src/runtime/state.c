@@ -44,45 +44,46 @@ static int64_t guard_of(const clv_session *session)
     return session->check ? CLV_GUARD_BYTES : 0;
 }
 
-static void free_data(void **data, const clv_session *session)
+static void free_memory(clv_named_state *state, const clv_session *session)
 {
-    for (int r = 0; data && r < session->n_ranks; r++)
-        if (data[r])
-            free((char *)data[r] - guard_of(session));
-    free(data);
+    clv_session_free_window(session, state->window);
+    for (int r = 0; state->data && r < session->n_ranks; r++)
+        if (state->data[r])
+            free((char *)state->data[r] - guard_of(session));
+    free(state->data);
 }
 
 void clv_session_free_states(clv_session *session)
 {
     for (int i = 0; i < session->n_states; i++) {
         free(session->states[i].name);
-        free_data(session->states[i].data, session);
+        free_memory(&session->states[i], session);
     }
     free(session->states);
 }
 
-/* Room for the largest shard on every rank. */
-static clv_status allocate(void ***out, const clv_session *session, const clv_type *type, const clv_layout *layout,
-                           clv_error *err)
+/* Gives a state that has a type and a layout room for the largest shard on every rank. */
+static clv_status allocate(clv_named_state *state, const clv_session *session, clv_error *err)
 {
-    int64_t planned = clv_shard_bytes(type, layout), guard = guard_of(session);
+    int64_t planned = clv_shard_bytes(&state->type, &state->layout), guard = guard_of(session);
     size_t bytes = planned > 0 || guard > 0 ? (size_t)(planned + 2 * guard) : CLV_BUFFER_ALIGN;
-    void **data = calloc((size_t)session->n_ranks, sizeof *data);
-    for (int r = 0; data && r < session->n_ranks; r++) {
+    clv_status status = CLV_OK;
+    state->data = calloc((size_t)session->n_ranks, sizeof *state->data);
+    for (int r = 0; state->data && status == CLV_OK && r < session->n_ranks; r++) {
         char *base = clv_pages_alloc(CLV_BUFFER_ALIGN, bytes);
-        if (!base) {
-            free_data(data, session);
-            data = NULL;
-            break;
-        }
-        if (session->check)
+        if (!base)
+            status = clv_fail_memory(err, "state", bytes);
+        else if (session->check)
             clv_guard_fill(base, (int64_t)bytes);
-        data[r] = base + guard;
+        state->data[r] = base ? base + guard : NULL;
     }
-    if (!data)
-        return clv_fail_memory(err, "state", bytes);
-    *out = data;
-    return CLV_OK;
+    if (!state->data)
+        status = clv_fail_memory(err, "state", (size_t)session->n_ranks * sizeof *state->data);
+    if (status == CLV_OK)
+        status = clv_session_add_window(&state->window, session, state->data, err);
+    if (status != CLV_OK)
+        free_memory(state, session);
+    return status;
 }
 
 /* ---- first values ---- */
@@ -152,10 +153,10 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
     session->states = grown;
     clv_named_state *state = &session->states[session->n_states];
     *state = (clv_named_state){.type = buffer->type, .layout = buffer->layout};
-    CLV_TRY(allocate(&state->data, session, &state->type, &state->layout, err));
+    CLV_TRY(allocate(state, session, err));
     state->name = malloc(strlen(buffer->name) + 1);
     if (!state->name) {
-        free_data(state->data, session);
+        free_memory(state, session);
         return clv_fail_memory(err, "a state's name", strlen(buffer->name));
     }
     memcpy(state->name, buffer->name, strlen(buffer->name) + 1);
@@ -171,47 +172,89 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
 /* ---- between layouts ---- */
 
 typedef struct move_job {
-    const clv_session *session;
-    const clv_named_state *state;
-    const clv_layout *to;
-    void **data;
+    const clv_transport *transport;
+    clv_plan **plans; /* [n_ranks] */
+    void **staging;   /* [n_ranks]; NULL: none is wanted */
 } move_job;
 
 static clv_status move_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    (void)comm;
-    (void)err;
     const move_job *job = arg;
-    const clv_mesh *mesh = &job->session->mesh;
-    const clv_type *type = &job->state->type;
-    clv_shard to = clv_layout_shard(job->to, mesh, type->shape, rank);
-    for (int i = 0; i < job->session->n_ranks; i++) {
-        int peer = (rank + i) % job->session->n_ranks;
-        clv_shard from = clv_layout_shard(&job->state->layout, mesh, type->shape, peer);
-        clv_shard box = clv_shard_intersect(&to, &from);
-        clv_box_copy(job->data[rank], &to, job->state->data[peer], &from, &box, clv_dtype_size(type->dtype));
-        if (clv_shard_elems(&box) == clv_shard_elems(&to))
-            break;
+    clv_comm_note(comm, "state that changes layout");
+    CLV_TRY(job->transport->start(job->plans[rank], job->staging[rank], err));
+    CLV_TRY(job->transport->wait(job->plans[rank], CLV_WAIT_OUT, err));
+    return job->transport->wait(job->plans[rank], CLV_WAIT_IN, err);
+}
+
+static void free_move(move_job *job, int n_ranks)
+{
+    for (int r = 0; r < n_ranks; r++) {
+        if (job->plans)
+            job->transport->release(job->plans[r]);
+        if (job->staging)
+            free(job->staging[r]);
     }
-    return CLV_OK;
+    free(job->plans);
+    free(job->staging);
+}
+
+static clv_status plan_move(move_job *job, const clv_session *session, const clv_named_state *from,
+                            const clv_named_state *to, clv_error *err)
+{
+    int n = session->n_ranks;
+    clv_shard *shards = malloc(2 * (size_t)n * sizeof *shards);
+    *job = (move_job){.transport = session->transport,
+                      .plans = calloc((size_t)n, sizeof *job->plans),
+                      .staging = calloc((size_t)n, sizeof *job->staging)};
+    clv_status status = shards && job->plans && job->staging
+                            ? CLV_OK
+                            : clv_fail_memory(err, "state's way to another layout", (size_t)n * sizeof *shards);
+    for (int r = 0; status == CLV_OK && r < n; r++) {
+        shards[r] = clv_layout_shard(&from->layout, &session->mesh, from->type.shape, r);
+        shards[n + r] = clv_layout_shard(&to->layout, &session->mesh, to->type.shape, r);
+    }
+    for (int r = 0; status == CLV_OK && r < n; r++) {
+        clv_comm *comm = clv_world_comm(clv_team_world(session->team), r);
+        clv_transfer transfer = {.what = "a change of state's layout",
+                                 .group = clv_comm_group(comm, session->everyone),
+                                 .dtype = from->type.dtype,
+                                 .parts = {.n = n, .in = shards, .out = shards + n},
+                                 .in = from->data[r],
+                                 .out = to->data[r],
+                                 .in_window = from->window,
+                                 .out_window = to->window};
+        int64_t staging = 0;
+        status = job->transport->prepare(&job->plans[r], comm, &transfer, &staging, err);
+        if (status == CLV_OK && staging > 0 && !(job->staging[r] = clv_pages_alloc(CLV_REGION_ALIGN, (size_t)staging)))
+            status = clv_fail_memory(err, "a rank's staging", (size_t)staging);
+    }
+    free(shards);
+    if (status != CLV_OK)
+        free_move(job, n);
+    return status;
 }
 
 static clv_status move_state(clv_session *session, clv_named_state *state, const clv_layout *to, clv_error *err)
 {
-    void **data;
-    CLV_TRY(allocate(&data, session, &state->type, to, err));
-    move_job job = {.session = session, .state = state, .to = to, .data = data};
-    clv_status status = clv_team_run(session->team, move_rank, &job, err);
+    clv_named_state moved = {.name = state->name, .type = state->type, .layout = *to};
+    move_job job;
+    CLV_TRY(allocate(&moved, session, err));
+    clv_status status = plan_move(&job, session, state, &moved, err);
+    if (status != CLV_OK) {
+        free_memory(&moved, session);
+        return status;
+    }
+    status = clv_team_run(session->team, move_rank, &job, err);
     if (status != CLV_OK)
-        return status; /* the team is poisoned and a rank may be late: the new buffers are left to the process */
-    free_data(state->data, session);
+        return status; /* the team is poisoned and a rank may be late: what it uses is left to the process */
+    free_move(&job, session->n_ranks);
+    free_memory(state, session);
     session->rank_bytes += clv_shard_bytes(&state->type, to) - clv_shard_bytes(&state->type, &state->layout);
-    state->data = data;
-    state->layout = *to;
+    *state = moved;
     return CLV_OK;
 }
 
-static clv_status bring_state(clv_session *session, const clv_buffer *buffer, bool *moved, clv_error *err)
+static clv_status bring_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
 {
     clv_named_state *state = NULL;
     for (int i = 0; i < session->n_states; i++)
@@ -225,18 +268,16 @@ static clv_status bring_state(clv_session *session, const clv_buffer *buffer, bo
                         buffer->name);
     if (clv_layout_equal(&state->layout, &buffer->layout))
         return CLV_OK;
-    *moved = true;
+    for (int i = 0; i < session->n_loaded; i++)
+        clv_loaded_unmap(session->loaded[i]);
     return move_state(session, state, &buffer->layout, err);
 }
 
 clv_status clv_session_bring_states(clv_session *session, const clv_program *program, clv_error *err)
 {
-    bool moved = false;
     for (int b = 0; b < program->n_buffers; b++)
         if (program->buffers[b].kind == CLV_BUFFER_STATE)
-            CLV_TRY(bring_state(session, &program->buffers[b], &moved, err));
-    for (int i = 0; moved && i < session->n_loaded; i++)
-        CLV_TRY(clv_session_map(session, session->loaded[i], err));
+            CLV_TRY(bring_state(session, &program->buffers[b], err));
     return CLV_OK;
 }
 

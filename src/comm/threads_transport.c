@@ -1,0 +1,236 @@
+/* threads_transport.c - steps in place: ranks are threads that read each other's memory, and no byte is staged.
+ *
+ * All meet; then a step that does not reduce is "copy what I lack from whoever has it", and one that reduces is "sum my part
+ * straight out of every peer"; then all meet again, so that no memory changes while it is read. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "comm/threads.h"
+#include "tensor/view.h"
+
+/* Below this many bytes every rank sums all of an all_reduce itself; above, each sums a slice and writes it to all. */
+enum { SMALL_REDUCE_BYTES = 32768 };
+
+struct clv_window {
+    int ranks;
+    void *memory[];
+};
+
+/* What is copied from a peer. */
+typedef struct take {
+    const void *from;
+    clv_shard shard, box; /* the peer's, and what I lack of it */
+} take;
+
+typedef struct threads_plan {
+    clv_plan base; /* first: a clv_plan * is one of these */
+    clv_post post;
+    const clv_group *group;
+    clv_dtype dtype;
+    clv_reduction reduction;
+    bool everywhere; /* a reduction of which all members get all */
+    clv_shard in_shard, out_shard;
+    void *out;
+    int n_takes;
+    take *takes;      /* of a step that does not reduce */
+    const void **ins; /* [members] of one that reduces */
+    void **outs;      /* [members] everywhere */
+} threads_plan;
+
+static clv_status add_window(clv_window **out, clv_world *world, void *const *memory, clv_error *err)
+{
+    size_t bytes = sizeof **out + (size_t)world->ranks * sizeof *memory;
+    clv_window *window = malloc(bytes);
+
+    if (!window)
+        return clv_fail_memory(err, "a window", bytes);
+    window->ranks = world->ranks;
+    memcpy(window->memory, memory, (size_t)world->ranks * sizeof *memory);
+    *out = window;
+    return CLV_OK;
+}
+
+static void free_window(clv_window *window)
+{
+    free(window);
+}
+
+/* Where a place in this rank's part of a window lies in a peer's. */
+static void *at_peer(const clv_window *window, int me, const void *mine, int peer)
+{
+    return (char *)window->memory[peer] + ((const char *)mine - (const char *)window->memory[me]);
+}
+
+/* ---- preparing ---- */
+
+static void release(clv_plan *base)
+{
+    threads_plan *plan = (threads_plan *)base;
+
+    if (!plan)
+        return;
+    free(plan->takes);
+    free(plan->ins);
+    free(plan->outs);
+    free(plan);
+}
+
+static clv_status find_takes(threads_plan *plan, const clv_transfer *t, int rank, clv_error *err)
+{
+    size_t n = (size_t)t->group->n;
+    clv_move *moves = malloc(n * sizeof *moves);
+
+    plan->n_takes = moves ? clv_moves_takes(moves, &t->parts, t->group->me) : 0;
+    plan->takes = malloc((size_t)(plan->n_takes + 1) * sizeof *plan->takes);
+    for (int i = 0; plan->takes && i < plan->n_takes; i++) {
+        int peer = moves[i].peer;
+
+        plan->takes[i] = (take){.from = at_peer(t->in_window, rank, t->in, t->group->ranks[peer]),
+                                .shard = t->parts.in[peer],
+                                .box = moves[i].box};
+    }
+    bool ok = moves && plan->takes;
+    free(moves);
+    return ok ? CLV_OK : clv_fail_memory(err, "what a step takes", n * sizeof *moves);
+}
+
+static bool all_get_all(const clv_parts *parts)
+{
+    bool same = true;
+
+    for (int m = 0; m < parts->n; m++)
+        for (int d = 0; d < parts->in[0].rank; d++)
+            same = same && parts->out[m].lo[d] == parts->in[0].lo[d] && parts->out[m].hi[d] == parts->in[0].hi[d];
+    return same;
+}
+
+static clv_status find_addends(threads_plan *plan, const clv_transfer *t, int rank, clv_error *err)
+{
+    size_t n = (size_t)t->group->n;
+
+    plan->everywhere = all_get_all(&t->parts);
+    plan->ins = malloc(n * sizeof *plan->ins);
+    if (plan->everywhere)
+        plan->outs = malloc(n * sizeof *plan->outs);
+    if (!plan->ins || (plan->everywhere && !plan->outs))
+        return clv_fail_memory(err, "the members of a step", n * sizeof *plan->ins);
+    for (int m = 0; m < t->group->n; m++) {
+        plan->ins[m] = at_peer(t->in_window, rank, t->in, t->group->ranks[m]);
+        if (plan->everywhere)
+            plan->outs[m] = at_peer(t->out_window, rank, t->out, t->group->ranks[m]);
+    }
+    return CLV_OK;
+}
+
+static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
+{
+    threads_plan *plan = calloc(1, sizeof *plan);
+
+    if (!plan)
+        return clv_fail_memory(err, "a step's plan", sizeof *plan);
+    *plan = (threads_plan){.base = {.comm = comm},
+                           .post = {.what = t->what, .tag = t->tag},
+                           .group = t->group,
+                           .dtype = t->dtype,
+                           .reduction = t->reduction,
+                           .in_shard = t->parts.in[t->group->me],
+                           .out_shard = t->parts.out[t->group->me],
+                           .out = t->out};
+    clv_status status =
+        t->parts.reduces ? find_addends(plan, t, comm->rank, err) : find_takes(plan, t, comm->rank, err);
+    if (status != CLV_OK) {
+        release(&plan->base);
+        return status;
+    }
+    *staging = 0;
+    *out = &plan->base;
+    return CLV_OK;
+}
+
+/* ---- running ---- */
+
+static clv_status start(clv_plan *base, void *staging, clv_error *err)
+{
+    threads_plan *plan = (threads_plan *)base;
+    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+    clv_slot *slot = &comm->world->sets[plan->group->set]->slots[base->comm->rank];
+
+    (void)staging;
+    if (slot->open)
+        return clv_fail(err, CLV_EINVAL, "%s of group set %d starts before another step of it has ended",
+                        plan->post.what, plan->group->set);
+    CLV_TRY(clv_threads_arrive(comm, plan->group, &plan->post, err));
+    slot->open = true;
+    return CLV_OK;
+}
+
+static void copy_lacking(const threads_plan *plan)
+{
+    for (int i = 0; i < plan->n_takes; i++) {
+        const take *t = &plan->takes[i];
+
+        clv_box_copy(plan->out, &plan->out_shard, t->from, &t->shard, &t->box, clv_dtype_size(plan->dtype));
+    }
+}
+
+/* Each member sums one slice straight out of all inputs and writes it to every member's output. */
+static void all_reduce(const threads_plan *plan)
+{
+    int n = plan->group->n, me = plan->group->me;
+    int64_t elems = clv_shard_elems(&plan->out_shard), size = (int64_t)clv_dtype_size(plan->dtype), lo = 0, hi = elems;
+    bool alone = elems * size <= SMALL_REDUCE_BYTES;
+
+    if (!alone)
+        clv_cut_block(elems, 1, n, me, &lo, &hi);
+    char *mine = plan->out;
+    clv_run_reduce(mine + lo * size, plan->ins, n, lo, hi - lo, plan->dtype, plan->reduction);
+    for (int i = 1; !alone && i < n && hi > lo; i++)
+        memcpy((char *)plan->outs[(me + i) % n] + lo * size, mine + lo * size, (size_t)((hi - lo) * size));
+}
+
+static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error *err)
+{
+    int64_t began = clv_now_ns();
+
+    CLV_TRY(clv_threads_await(comm, plan->group, err));
+    comm->base.waited_ns += clv_now_ns() - began;
+    if (plan->everywhere)
+        all_reduce(plan);
+    else if (plan->ins)
+        clv_box_reduce(plan->out, &plan->out_shard, plan->ins, plan->group->n, &plan->in_shard, &plan->out_shard,
+                       plan->dtype, plan->reduction);
+    else
+        copy_lacking(plan);
+    return CLV_OK;
+}
+
+static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *err)
+{
+    int64_t began = clv_now_ns();
+    clv_post end = {.what = plan->post.what, .tag = plan->post.tag, .ends = true};
+
+    CLV_TRY(clv_threads_meet(comm, plan->group, &end, err));
+    clv_threads_leave(comm, plan->group);
+    comm->world->sets[plan->group->set]->slots[comm->base.rank].open = false;
+    comm->base.waited_ns += clv_now_ns() - began;
+    return CLV_OK;
+}
+
+static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
+{
+    threads_plan *plan = (threads_plan *)base;
+    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+
+    return what == CLV_WAIT_OUT ? wait_out(plan, comm, err) : wait_in(plan, comm, err);
+}
+
+const clv_transport clv_threads_transport = {
+    .name = "threads",
+    .add_window = add_window,
+    .free_window = free_window,
+    .prepare = prepare,
+    .start = start,
+    .wait = wait_for,
+    .release = release,
+};

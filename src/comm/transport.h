@@ -1,0 +1,69 @@
+/* transport.h - how the steps of programs reach other ranks.
+ *
+ * A step says what is moved, and what is summed in which order; a transport only moves bytes. Sums run over members 0..n-1
+ * in this order, bf16 and f16 in f32, rounded once: so every transport gives the same bits.
+ *
+ * A step as one rank sees it is a transfer. It becomes a plan once, when a program is loaded; each run starts it and waits
+ * for it. All members of a group start the same transfers in the same order.
+ *
+ * Failure: every wait ends by the world's deadline. A rank that fails calls clv_comm_abort; all waiters then return
+ * CLV_EPEER with the failing rank, its op and its message. A wait that times out returns CLV_ETIMEOUT naming the ranks that
+ * did not come and what they were last known to do, and aborts the world. Members whose transfers do not match (what, tag)
+ * get CLV_EPEER, not wrong data.
+ */
+#ifndef CLEAVE_COMM_TRANSPORT_H
+#define CLEAVE_COMM_TRANSPORT_H
+
+#include "cleave/dtype.h"
+#include "comm/comm.h"
+#include "comm/moves.h"
+
+/* Memory that all ranks made alike, so that a place in one's own tells the place in a peer's. */
+typedef struct clv_window clv_window;
+
+/* A step as one rank sees it; all pointers are borrowed for clv_plan_prepare alone, but `what`, the group and memory. */
+typedef struct clv_transfer {
+    const char *what; /* "all_gather", for messages; a constant */
+    uint64_t tag;     /* the same on all members, and no other step's */
+    const clv_group *group;
+    clv_dtype dtype;
+    clv_reduction reduction; /* CLV_REDUCE_NONE: elements are copied */
+    clv_parts parts;         /* of the group's members. Where values are reduced all members hold the same shard */
+    const void *in;          /* mine; does not overlap out */
+    void *out;
+    const clv_window *in_window, *out_window; /* that they lie in; NULL where the transport takes none */
+} clv_transfer;
+
+typedef enum clv_wait {
+    CLV_WAIT_OUT, /* my out is there */
+    CLV_WAIT_IN   /* no peer reads my in, or writes my out, any more */
+} clv_wait;
+
+/* What every transport's plan begins with. */
+typedef struct clv_plan {
+    clv_comm *comm;
+} clv_plan;
+
+typedef struct clv_transport {
+    const char *name;
+    /* memory[r]: where rank r's lies, borrowed until the window is freed. NULL: ranks do not reach each other's memory. Not
+     * while ranks run. */
+    clv_status (*add_window)(clv_window **out, clv_world *world, void *const *memory, clv_error *err);
+    void (*free_window)(clv_window *window);
+    /* *staging: bytes that start is to be given, aligned as regions are. */
+    clv_status (*prepare)(clv_plan **out, clv_comm *comm, const clv_transfer *transfer, int64_t *staging,
+                          clv_error *err);
+    /* Never waits for peers. Until both waits have returned, no other plan of the same group set is started, in is not
+     * written, and out and staging are not touched. */
+    clv_status (*start)(clv_plan *plan, void *staging, clv_error *err);
+    /* OUT, then IN, once each. */
+    clv_status (*wait)(clv_plan *plan, clv_wait what, clv_error *err);
+    void (*release)(clv_plan *plan); /* NULL is a no-op */
+} clv_transport;
+
+/* By name, NULL: the first. CLV_EINVAL with the names that there are. */
+clv_status clv_transport_find(const clv_transport **out, const char *name, clv_error *err);
+
+const clv_transport *clv_world_transport(const clv_world *world);
+
+#endif

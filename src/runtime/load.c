@@ -1,0 +1,291 @@
+/* load.c - what a session makes ready for a program: regions, groups, and for each rank its views and the plans of its steps. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/pages.h"
+#include "runtime/check.h"
+#include "runtime/finite.h"
+#include "runtime/guard.h"
+#include "runtime/session.h"
+
+/* ---- windows ---- */
+
+clv_status clv_session_add_window(clv_window **out, const clv_session *session, void *const *memory, clv_error *err)
+{
+    *out = NULL;
+    if (!session->transport->add_window)
+        return CLV_OK;
+    return session->transport->add_window(out, clv_team_world(session->team), memory, err);
+}
+
+void clv_session_free_window(const clv_session *session, clv_window *window)
+{
+    if (window)
+        session->transport->free_window(window);
+}
+
+/* ---- groups ---- */
+
+/* Ranks that differ only on these axes form a group, ordered by their coordinates, first axis major. */
+static clv_status add_group_set(int *set, clv_session *session, const clv_group_axes *axes, clv_error *err)
+{
+    int n = session->n_ranks, n_groups = 0;
+    int *group_of = malloc((size_t)n * sizeof *group_of);
+    int *order = calloc((size_t)n, sizeof *order);
+    int64_t *members = calloc((size_t)n, sizeof *members);
+    clv_status status = CLV_OK;
+    if (!group_of || !order || !members)
+        status = clv_fail_memory(err, "a group", (size_t)n * sizeof *group_of);
+    for (int r = 0; status == CLV_OK && r < n; r++)
+        group_of[r] = -1;
+    for (int r = 0; status == CLV_OK && r < n; r++) {
+        if (group_of[r] >= 0)
+            continue;
+        int64_t size = clv_mesh_group(members, &session->mesh, axes->axes, axes->n, r);
+        for (int64_t m = 0; m < size; m++) {
+            group_of[members[m]] = n_groups;
+            order[members[m]] = (int)m;
+        }
+        n_groups++;
+    }
+    if (status == CLV_OK)
+        status = clv_world_add_groups(set, clv_team_world(session->team), group_of, order, err);
+    free(group_of);
+    free(order);
+    free(members);
+    return status;
+}
+
+/* ---- memory ---- */
+
+void clv_loaded_unmap(clv_loaded *loaded)
+{
+    for (int r = 0; loaded->ranks && r < loaded->n_ranks; r++) {
+        clv_loaded_rank *mine = &loaded->ranks[r];
+        for (int i = 0; mine->plans && i < loaded->program->n_instructions; i++) {
+            loaded->transport->release(mine->plans[i]);
+            mine->plans[i] = NULL;
+        }
+    }
+    loaded->mapped = false;
+}
+
+void clv_loaded_free(clv_loaded *loaded)
+{
+    clv_loaded_unmap(loaded);
+    for (int r = 0; loaded->ranks && r < loaded->n_ranks; r++) {
+        clv_loaded_rank *mine = &loaded->ranks[r];
+        free(mine->region);
+        free(mine->views);
+        free(mine->plans);
+        free(mine->staging);
+        free(mine->instruction_ns);
+    }
+    if (loaded->window)
+        loaded->transport->free_window(loaded->window);
+    free(loaded->ranks);
+    free(loaded->group_set);
+    free(loaded->lowest);
+    clv_check_free(loaded->check);
+    free(loaded);
+}
+
+static clv_status allocate_rank(clv_loaded *loaded, clv_loaded_rank *mine, bool trace, clv_error *err)
+{
+    const clv_program *program = loaded->program;
+    size_t n_buffers = (size_t)program->n_buffers + 1, n_instructions = (size_t)program->n_instructions + 1;
+    mine->views = calloc(n_buffers, sizeof *mine->views);
+    mine->plans = calloc(n_instructions, sizeof *mine->plans);
+    if (trace)
+        mine->instruction_ns = calloc(n_instructions, sizeof *mine->instruction_ns);
+    if (!mine->views || !mine->plans || (trace && !mine->instruction_ns))
+        return clv_fail_memory(err, "a loaded program", n_buffers * sizeof *mine->views);
+    int64_t planned = loaded->check ? clv_check_region_bytes(loaded->check) : program->region_bytes;
+    size_t bytes = planned > 0 ? (size_t)planned : CLV_REGION_ALIGN;
+    /* not touched here: pages go where the rank that writes them first runs */
+    mine->region = clv_pages_alloc(CLV_REGION_ALIGN, bytes);
+    if (!mine->region)
+        return clv_fail_memory(err, "a rank's region of buffers", bytes);
+    if (loaded->check)
+        clv_guard_fill(mine->region, planned);
+    return CLV_OK;
+}
+
+static clv_status allocate(clv_loaded *loaded, const clv_session *session, const clv_program *program, clv_error *err)
+{
+    int n_ranks = session->n_ranks;
+    loaded->program = program;
+    loaded->transport = session->transport;
+    loaded->n_ranks = n_ranks;
+    loaded->ranks = calloc((size_t)n_ranks, sizeof *loaded->ranks);
+    loaded->group_set = calloc((size_t)program->n_groups + 1, sizeof *loaded->group_set);
+    if (session->find_nonfinite)
+        loaded->lowest = clv_finite_lowest(program);
+    if (!loaded->ranks || !loaded->group_set || (session->find_nonfinite && !loaded->lowest))
+        return clv_fail_memory(err, "a loaded program", (size_t)n_ranks * sizeof *loaded->ranks);
+    if (session->check)
+        CLV_TRY(clv_check_new(&loaded->check, program, n_ranks, err));
+    for (int r = 0; r < n_ranks; r++)
+        CLV_TRY(allocate_rank(loaded, &loaded->ranks[r], session->trace, err));
+    void **regions = malloc((size_t)n_ranks * sizeof *regions);
+    if (!regions)
+        return clv_fail_memory(err, "a loaded program", (size_t)n_ranks * sizeof *regions);
+    for (int r = 0; r < n_ranks; r++)
+        regions[r] = loaded->ranks[r].region;
+    clv_status status = clv_session_add_window(&loaded->window, session, regions, err);
+    free(regions);
+    return status;
+}
+
+/* ---- views and plans ---- */
+
+/* The state in which a buffer lies; NULL: it lies in the region. */
+static clv_status find_state(clv_named_state **out, const clv_session *session, const clv_program *program, int b,
+                             clv_error *err)
+{
+    const clv_buffer *root = &program->buffers[clv_program_root(program, b)];
+    *out = NULL;
+    return root->kind == CLV_BUFFER_STATE ? clv_session_find_state(out, session, root->name, err) : CLV_OK;
+}
+
+/* Points every rank's views at its memory. */
+static clv_status make_views(const clv_session *session, clv_loaded *loaded, clv_error *err)
+{
+    const clv_program *program = loaded->program;
+    for (int b = 0; b < program->n_buffers; b++) {
+        int root = clv_program_root(program, b);
+        clv_named_state *state;
+        CLV_TRY(find_state(&state, session, program, b, err));
+        int64_t offset = loaded->check ? clv_check_buffer_offset(loaded->check, root) : program->buffers[root].offset;
+        for (int r = 0; r < session->n_ranks; r++) {
+            void *base = state ? state->data[r] : (char *)loaded->ranks[r].region + offset;
+            loaded->ranks[r].views[b] = clv_buffer_view(&program->buffers[b], &session->mesh, r, base);
+        }
+    }
+    return CLV_OK;
+}
+
+static void find_shards(clv_shard *out, const clv_program *program, int b, const clv_group *group)
+{
+    const clv_buffer *buffer = &program->buffers[b];
+    for (int m = 0; m < group->n; m++)
+        out[m] = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, group->ranks[m]);
+}
+
+/* Makes the plan of a rank's step; shards: room for two of each rank. */
+static clv_status make_plan(const clv_session *session, clv_loaded *loaded, int rank, int i, clv_shard *shards,
+                            clv_error *err)
+{
+    const clv_program *program = loaded->program;
+    const clv_instruction *instruction = &program->instructions[i];
+    clv_loaded_rank *mine = &loaded->ranks[rank];
+    clv_comm *comm = clv_world_comm(clv_team_world(session->team), rank);
+    const clv_group *group = clv_comm_group(comm, loaded->group_set[instruction->group]);
+    clv_step_kind kind = instruction->step->kind;
+    clv_named_state *in_state, *out_state;
+    int64_t staging = 0;
+    CLV_TRY(find_state(&in_state, session, program, instruction->in[0], err));
+    CLV_TRY(find_state(&out_state, session, program, instruction->out[0], err));
+    find_shards(shards, program, instruction->in[0], group);
+    find_shards(shards + group->n, program, instruction->out[0], group);
+    clv_transfer transfer = {
+        .what = clv_step_name(kind),
+        .tag = (uint64_t)i << 8 | (uint64_t)kind,
+        .group = group,
+        .dtype = mine->views[instruction->in[0]].dtype,
+        .reduction = clv_step_reduces(kind) ? instruction->step->from.reduction : CLV_REDUCE_NONE,
+        .parts = {.n = group->n, .reduces = clv_step_reduces(kind), .in = shards, .out = shards + group->n},
+        .in = mine->views[instruction->in[0]].data,
+        .out = mine->views[instruction->out[0]].data,
+        .in_window = in_state ? in_state->window : loaded->window,
+        .out_window = out_state ? out_state->window : loaded->window};
+    CLV_TRY(loaded->transport->prepare(&mine->plans[i], comm, &transfer, &staging, err));
+    loaded->staging_bytes = staging > loaded->staging_bytes ? staging : loaded->staging_bytes;
+    return CLV_OK;
+}
+
+static clv_status make_plans(const clv_session *session, clv_loaded *loaded, clv_error *err)
+{
+    clv_shard *shards = malloc(2 * (size_t)session->n_ranks * sizeof *shards);
+    clv_status status =
+        shards ? CLV_OK : clv_fail_memory(err, "the shards of a step", 2 * (size_t)session->n_ranks * sizeof *shards);
+    for (int r = 0; status == CLV_OK && r < session->n_ranks; r++)
+        for (int i = 0; status == CLV_OK && i < loaded->program->n_instructions; i++)
+            if (loaded->program->instructions[i].group >= 0)
+                status = make_plan(session, loaded, r, i, shards, err);
+    free(shards);
+    return status;
+}
+
+static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
+{
+    CLV_TRY(make_views(session, loaded, err));
+    clv_status status = make_plans(session, loaded, err);
+    for (int r = 0; status == CLV_OK && loaded->staging_bytes > 0 && r < loaded->n_ranks; r++) {
+        clv_loaded_rank *mine = &loaded->ranks[r];
+        mine->staging =
+            mine->staging ? mine->staging : clv_pages_alloc(CLV_REGION_ALIGN, (size_t)loaded->staging_bytes);
+        if (!mine->staging)
+            status = clv_fail_memory(err, "a rank's staging", (size_t)loaded->staging_bytes);
+    }
+    if (status != CLV_OK)
+        clv_loaded_unmap(loaded);
+    loaded->mapped = status == CLV_OK;
+    return status;
+}
+
+/* ---- loading ---- */
+
+static bool same_mesh(const clv_mesh *a, const clv_mesh *b)
+{
+    bool same = a->n_axes == b->n_axes;
+    for (int i = 0; same && i < a->n_axes; i++)
+        same = a->axis[i].size == b->axis[i].size && strcmp(a->axis[i].name, b->axis[i].name) == 0;
+    return same;
+}
+
+static clv_status load_new(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err)
+{
+    if (!same_mesh(&session->mesh, &program->mesh)) {
+        char ours[CLV_MESH_TEXT], theirs[CLV_MESH_TEXT];
+        clv_mesh_print(ours, sizeof ours, &session->mesh);
+        clv_mesh_print(theirs, sizeof theirs, &program->mesh);
+        return clv_fail(err, CLV_EINVAL, "the program was compiled for the mesh '%s', the session has '%s'", theirs,
+                        ours);
+    }
+    clv_loaded **grown = realloc(session->loaded, ((size_t)session->n_loaded + 1) * sizeof *grown);
+    clv_loaded *loaded = calloc(1, sizeof *loaded);
+    if (grown)
+        session->loaded = grown;
+    if (!grown || !loaded) {
+        free(loaded);
+        return clv_fail_memory(err, "a loaded program", sizeof *loaded);
+    }
+    clv_status status = allocate(loaded, session, program, err);
+    for (int g = 0; status == CLV_OK && g < program->n_groups; g++)
+        status = add_group_set(&loaded->group_set[g], session, &program->groups[g], err);
+    if (status == CLV_OK)
+        status = clv_session_bring_states(session, program, err);
+    if (status == CLV_OK)
+        status = map(session, loaded, err);
+    if (status != CLV_OK) {
+        clv_loaded_free(loaded);
+        return status;
+    }
+    session->loaded[session->n_loaded++] = loaded;
+    session->rank_bytes += program->region_bytes + loaded->staging_bytes;
+    *out = loaded;
+    return CLV_OK;
+}
+
+clv_status clv_session_find_loaded(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err)
+{
+    for (int i = 0; i < session->n_loaded; i++)
+        if (session->loaded[i]->program == program) {
+            *out = session->loaded[i];
+            CLV_TRY(clv_session_bring_states(session, program, err));
+            return (*out)->mapped ? CLV_OK : map(session, *out, err);
+        }
+    return load_new(out, session, program, err);
+}
