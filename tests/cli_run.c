@@ -14,7 +14,7 @@
 
 #include "io/safetensors.h"
 
-enum { LINE = 8192 };
+enum { LINE = 16384 };
 
 const char *cli_folder(void)
 {
@@ -57,15 +57,26 @@ static void fill(char line[LINE], const char *text)
     line[n] = '\0';
 }
 
+/* " --check" behind the name of a command that has it. */
+static const char *check_of(const char *command, size_t length)
+{
+    static const char *const checked[] = {"train", "generate", "forward", "embed", "score"};
+    for (size_t i = 0; i < sizeof checked / sizeof checked[0]; i++)
+        if (strlen(checked[i]) == length && strncmp(checked[i], command, length) == 0)
+            return " --check";
+    return "";
+}
+
 static int run(char out[CLI_OUTPUT], const char *format, va_list args)
 {
-    char arguments[LINE / 2], line[LINE], command[2 * LINE];
+    static char arguments[LINE / 2], line[LINE], command[2 * LINE];
     const char *build = getenv("CLV_BUILD_DIR");
     size_t n = 0, got;
     vsnprintf(arguments, sizeof arguments, format, args);
     fill(line, arguments);
-    snprintf(command, sizeof command, "'%s/cleave' %s </dev/null %s", build ? build : "build", line,
-             strstr(line, "2>") ? "" : "2>&1");
+    size_t name = strcspn(line, " ");
+    snprintf(command, sizeof command, "'%s/cleave' %.*s%s%s </dev/null %s", build ? build : "build", (int)name, line,
+             check_of(line, name), line + name, strstr(line, "2>") ? "" : "2>&1");
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     while (n < CLI_OUTPUT - 1 && (got = fread(out + n, 1, CLI_OUTPUT - 1 - n, pipe)) > 0)
@@ -98,7 +109,7 @@ void cli_expect(int code, const char *part, const char *format, ...)
 
 void cli_shell(const char *format, ...)
 {
-    char text[LINE / 2], line[LINE];
+    static char text[LINE / 2], line[LINE];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);

@@ -10,7 +10,7 @@ void cli_remove_folder(void);
 /* The models of tests/golden. */
 const char *cli_golden(void);
 
-/* Runs `cleave ...`, formatted as by printf, {d} in it being the temporary folder and {g} tests/golden; out gets stdout, and
+/* Runs `cleave ...`, with --check where the command has it, formatted as by printf, {d} in it being the temporary folder and {g} tests/golden; out gets stdout, and
  * stderr unless the arguments send it elsewhere (2>...). Returns the exit code. */
 int cli_run(char out[CLI_OUTPUT], const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* Fails the test unless it exits with `code` and prints `part`. */

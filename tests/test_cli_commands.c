@@ -12,38 +12,16 @@
 
 #include <cmocka.h>
 
-enum { OUTPUT_SIZE = 1 << 16 };
+#include "cli_run.h"
 
-static char binary[2048], folder[] = "/tmp/cleave_test_XXXXXX";
-
-/* Runs `cleave ARGUMENTS` with {d} in them as the temporary folder; out gets stdout, and stderr unless the arguments
- * send it on ("2>&2") to the test's own, where it tells why a command failed. */
-static int run(char out[OUTPUT_SIZE], const char *arguments)
+static int run(char out[CLI_OUTPUT], const char *arguments)
 {
-    char line[8192];
-    size_t n = (size_t)snprintf(line, sizeof line, "'%s' ", binary), got;
-    for (const char *p = arguments; *p && n < sizeof line - 64; p++)
-        if (strncmp(p, "{d}", 3) == 0) {
-            n += (size_t)snprintf(line + n, sizeof line - n, "%s", folder);
-            p += 2;
-        } else {
-            line[n++] = *p;
-        }
-    snprintf(line + n, sizeof line - n, "%s </dev/null", strstr(arguments, "2>&2") ? "" : " 2>&1");
-    FILE *f = popen(line, "r");
-    assert_non_null(f);
-    n = 0;
-    while (n < OUTPUT_SIZE - 1 && (got = fread(out + n, 1, OUTPUT_SIZE - 1 - n, f)) > 0)
-        n += got;
-    out[n] = '\0';
-    int status = pclose(f);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
+    return cli_run(out, "%s", arguments);
 }
 
 static void expect(const char *arguments, int code, const char *part)
 {
-    static char out[OUTPUT_SIZE];
+    static char out[CLI_OUTPUT];
     int got = run(out, arguments);
     if (got != code || !strstr(out, part))
         fail_msg("cleave %s\nexited with %d, expected %d with '%s':\n%s", arguments, got, code, part, out);
@@ -185,7 +163,7 @@ static void test_einsum_refusals(void **state)
 
 static void test_train_and_generate(void **state)
 {
-    static char first[OUTPUT_SIZE], other[OUTPUT_SIZE];
+    static char first[CLI_OUTPUT], other[CLI_OUTPUT];
     (void)state;
     expect(
         "train --text {d}/text --out {d}/one --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 --batch 3 --steps 12",
@@ -229,7 +207,7 @@ static void test_too_long_paths(void **state)
 {
     enum { MOST = 4095 - 9 }; /* with "/metrics." as long as a path may be */
     char path[MOST + 1], line[MOST + 256];
-    size_t n = (size_t)snprintf(path, sizeof path, "%s", folder);
+    size_t n = (size_t)snprintf(path, sizeof path, "%s", cli_folder());
     (void)state;
     while (n + 200 < MOST) {
         n += (size_t)snprintf(path + n, sizeof path - n, "/%0100d", 0);
@@ -263,7 +241,7 @@ static double last_loss(const char *run)
 {
     char path[4096], line[512];
     double loss = -1;
-    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", folder, run);
+    snprintf(path, sizeof path, "%s/%s/metrics.jsonl", cli_folder(), run);
     FILE *f = fopen(path, "r");
     assert_non_null(f);
     while (fgets(line, sizeof line, f))
@@ -275,7 +253,7 @@ static double last_loss(const char *run)
 
 static void test_tokenize(void **state)
 {
-    static char ids[OUTPUT_SIZE];
+    static char ids[CLI_OUTPUT];
     char arguments[8192], model[2048];
     const char *source = getenv("CLV_SOURCE_DIR");
     (void)state;
@@ -351,7 +329,7 @@ static void test_meshes(void **state)
                                           "--mesh data=2,model=3 --rules fsdp+megatron-sp",
                                           "--mesh data=3 --rules fsdp",
                                           "--mesh data=2,model=2 --rules zero1"};
-    static char out[OUTPUT_SIZE], first[OUTPUT_SIZE];
+    static char out[CLI_OUTPUT], first[CLI_OUTPUT];
     double alone = 0;
     (void)state;
     for (size_t i = 0; i < sizeof layouts / sizeof layouts[0]; i++) {
@@ -393,7 +371,7 @@ static void test_bench_block(void **state)
 static void write_file(const char *name, const char *content, int times)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", cli_folder(), name);
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
     for (int i = 0; i < times; i++)
@@ -404,10 +382,6 @@ static void write_file(const char *name, const char *content, int times)
 static int set_up(void **state)
 {
     (void)state;
-    const char *build = getenv("CLV_BUILD_DIR");
-    snprintf(binary, sizeof binary, "%s/cleave", build ? build : "build");
-    if (!mkdtemp(folder))
-        return -1;
     write_file("text", "the layout of a tensor says where each part lives on the mesh; a partial one adds up. ", 40);
     write_file("empty", "", 1);
     write_file("short", "short", 1);
@@ -418,7 +392,7 @@ static int set_up(void **state)
 static void write_text(const char *name, const char *text)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
+    snprintf(path, sizeof path, "%s/%s", cli_folder(), name);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fputs(text, f);
@@ -431,7 +405,7 @@ static void test_batches(void **state)
     static const char *const prompts[] = {"the layout of a tensor", "a", "each rank holds", "of the mesh, by rules",
                                           "xy"};
     enum { N = sizeof prompts / sizeof *prompts };
-    static char whole[OUTPUT_SIZE], other[OUTPUT_SIZE], alone[OUTPUT_SIZE];
+    static char whole[CLI_OUTPUT], other[CLI_OUTPUT], alone[CLI_OUTPUT];
     char lines[512] = "";
     (void)state;
     expect("train --text {d}/text --out {d}/b --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 48 --batch 3 --steps 12",
@@ -464,7 +438,7 @@ static void test_batches(void **state)
 /* A text ends before --stop, wherever that begins in it. */
 static void test_stop(void **state)
 {
-    static char whole[OUTPUT_SIZE], cut[OUTPUT_SIZE];
+    static char whole[CLI_OUTPUT], cut[CLI_OUTPUT];
     char line[256], stop[4];
     (void)state;
     assert_int_equal(run(whole, "generate -m {d}/b -p ab -n 20 --temp 0 2>&2"), 0);
@@ -484,16 +458,15 @@ static void test_corrupt_checkpoint(void **state)
     snprintf(line, sizeof line,
              "mkdir -p %s/broken && cp %s/one/config.json %s/broken/ && head -c 3000 %s/one/model.safetensors > "
              "%s/broken/model.safetensors",
-             folder, folder, folder, folder, folder);
+             cli_folder(), cli_folder(), cli_folder(), cli_folder(), cli_folder());
     assert_int_equal(system(line), 0);
 }
 
 static int tear_down(void **state)
 {
-    char line[128];
     (void)state;
-    snprintf(line, sizeof line, "rm -rf %s", folder);
-    return system(line);
+    cli_remove_folder();
+    return 0;
 }
 
 int main(void)

@@ -17,18 +17,19 @@ static const char tiny[] = "--layers 1 --hidden 8 --heads 1 --seq 8 --batch 1 --
 static void test_limit_on_sizes(void **state)
 {
     (void)state;
-    cli_shell(
-        "seq 1000 >{d}/text; ulimit -f 4; $CLV_BUILD_DIR/cleave train --text {d}/text --out {d}/limited %s 2>{d}/said; "
-        "test $? = 1 && grep -q 'File too large' {d}/said && ! ls {d}/limited | grep -F .tmp",
-        tiny);
+    cli_shell("seq 1000 >{d}/text; ulimit -f 4; $CLV_BUILD_DIR/cleave train --check --text {d}/text --out {d}/limited "
+              "%s 2>{d}/said; "
+              "test $? = 1 && grep -q 'File too large' {d}/said && ! ls {d}/limited | grep -F .tmp",
+              tiny);
 }
 
 /* What train writes is a folder with a tokenizer, whose ids are the bytes of a text. */
 static void test_tokenizer_of_bytes(void **state)
 {
     (void)state;
-    cli_shell("seq 1000 >{d}/text; $CLV_BUILD_DIR/cleave train --text {d}/text --out {d}/bytes %s 2>&1 >{d}/said",
-              tiny);
+    cli_shell(
+        "seq 1000 >{d}/text; $CLV_BUILD_DIR/cleave train --check --text {d}/text --out {d}/bytes %s 2>&1 >{d}/said",
+        tiny);
     cli_expect(0, "122 195 188 32 60 115 62 10 9 127 226 130 172\n", "tokenize -m {d}/bytes -p '%s'",
                "z\xc3\xbc <s>\n\t\x7f\xe2\x82\xac");
     cli_expect(0, "z\xc3\xbc <s>\n\t\x7f\xe2\x82\xac", "tokenize -m {d}/bytes --decode -p '%s'",
@@ -36,8 +37,9 @@ static void test_tokenizer_of_bytes(void **state)
     cli_shell("grep -q '\"tokenizer_class\": \"PreTrainedTokenizerFast\"' {d}/bytes/tokenizer_config.json");
     cli_shell("cp -r {d}/bytes {d}/plain && rm {d}/plain/tokenizer*");
     for (int i = 0; i < 2; i++)
-        cli_shell("$CLV_BUILD_DIR/cleave generate -m {d}/%s -p 'one \xc3\xbc' -n 8 --temp 0 --json >{d}/said.%d",
-                  i ? "plain" : "bytes", i);
+        cli_shell(
+            "$CLV_BUILD_DIR/cleave generate --check -m {d}/%s -p 'one \xc3\xbc' -n 8 --temp 0 --json >{d}/said.%d",
+            i ? "plain" : "bytes", i);
     cli_shell("grep -q '\"tokens\": 8' {d}/said.0 && cmp {d}/said.0 {d}/said.1");
 }
 
@@ -49,11 +51,12 @@ static void test_what_stands_at_out(void **state)
     (void)state;
     cli_ids("llama_golden");
     cli_expect(0, "", "forward %s {d}/plain.safetensors", forward);
-    cli_shell("mkfifo {d}/pipe; (cat {d}/pipe >{d}/piped &) ; $CLV_BUILD_DIR/cleave forward %s {d}/pipe 2>{d}/said && "
+    cli_shell("mkfifo {d}/pipe; (cat {d}/pipe >{d}/piped &) ; $CLV_BUILD_DIR/cleave forward --check %s {d}/pipe "
+              "2>{d}/said && "
               "sleep 0.1 && "
               "test -p {d}/pipe && cmp {d}/piped {d}/plain.safetensors",
               forward);
-    cli_shell("$CLV_BUILD_DIR/cleave forward %s /proc/self/fd/3 3>&1 >{d}/said | cat >{d}/piped; "
+    cli_shell("$CLV_BUILD_DIR/cleave forward --check %s /proc/self/fd/3 3>&1 >{d}/said | cat >{d}/piped; "
               "cmp {d}/piped {d}/plain.safetensors",
               forward);
     cli_shell("echo old >{d}/target; chmod 600 {d}/target; ln -s target {d}/link");
@@ -149,7 +152,7 @@ static void test_limit_on_memory(void **state)
     (void)state;
     cli_shell("(ulimit -v 1000000; $CLV_BUILD_DIR/cleave version) >{d}/said 2>&1 || exit 0; "
               "for k in 75000 90000 105000 120000 170000 212500 232500; do for t in 1 3; do "
-              "(ulimit -v $k; $CLV_BUILD_DIR/cleave forward %s {d}/x -tp 4 -t $t) 2>{d}/said; "
+              "(ulimit -v $k; $CLV_BUILD_DIR/cleave forward --check %s {d}/x -tp 4 -t $t) 2>{d}/said; "
               "code=$?; test -s {d}/said && test $code -le 2 && continue; echo $k $t: $code; cat {d}/said; exit 1; "
               "done; done",
               forward);

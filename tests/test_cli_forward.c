@@ -12,30 +12,12 @@
 #include "cli_run.h"
 #include "io/safetensors.h"
 
+static char said[CLI_OUTPUT];
+
 static const char *source(void)
 {
     const char *path = getenv("CLV_SOURCE_DIR");
     return path ? path : ".";
-}
-
-static const char *build(void)
-{
-    const char *path = getenv("CLV_BUILD_DIR");
-    return path ? path : "build";
-}
-
-static int run(char *out, size_t size, const char *format, ...)
-{
-    char arguments[4096], command[8192];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(arguments, sizeof arguments, format, args);
-    va_end(args);
-    snprintf(command, sizeof command, "%s/cleave forward %s 2>&1", build(), arguments);
-    FILE *pipe = popen(command, "r");
-    assert_non_null(pipe);
-    out[fread(out, 1, size - 1, pipe)] = '\0';
-    return pclose(pipe) >> 8;
 }
 
 static clv_safetensors *open_file(const char *path)
@@ -88,16 +70,16 @@ static void compare(const clv_safetensors *ours, const char *name, const clv_saf
 
 static void check(const char *model, bool gradients, const char *mesh)
 {
-    char out[4096], path[4096], result[4096], golden[64];
+    char path[4096], result[4096], golden[64];
     int64_t rows = 0, n;
     double *mask = NULL;
     const clv_safetensor *t;
-    snprintf(result, sizeof result, "%s/forward.safetensors", build());
+    snprintf(result, sizeof result, "%s/forward.safetensors", cli_folder());
     snprintf(golden, sizeof golden, "%s_golden", model);
     snprintf(path, sizeof path, "%s/tests/golden/%s/values.safetensors", source(), golden);
-    if (run(out, sizeof out, "-m %s/tests/golden/%s --ids %s --out %s %s %s", source(), model, cli_ids(golden), result,
-            gradients ? "--grad" : "", mesh) != 0)
-        fail_msg("%s, %s: %s", model, mesh, out);
+    if (cli_run(said, "forward -m %s/tests/golden/%s --ids %s --out %s %s %s", source(), model, cli_ids(golden), result,
+                gradients ? "--grad" : "", mesh) != 0)
+        fail_msg("%s, %s: %s", model, mesh, said);
     clv_safetensors *ours = open_file(result), *theirs = open_file(path);
     if (clv_safetensors_find(&t, theirs, "mask", NULL) == CLV_OK)
         mask = values(t, &rows);
@@ -165,13 +147,13 @@ static void write_ids(const char *path, const char *const *names, int n, int64_t
 
 static void refused(const char *name, int64_t columns, int64_t id, const char *options, const char *message)
 {
-    char path[4096], out[4096];
-    snprintf(path, sizeof path, "%s/forward_ids.safetensors", build());
+    char path[4096];
+    snprintf(path, sizeof path, "%s/forward_ids.safetensors", cli_folder());
     write_ids(path, &name, 1, 2, columns, id, 0);
-    int code = run(out, sizeof out, "-m %s/tests/golden/%s --ids %s --out %s/never.safetensors %s", source(),
-                   strstr(options, "--grad") ? "esm" : "llama", path, build(), options);
-    if (code == 0 || !strstr(out, message) || strchr(out, '\n') != out + strlen(out) - 1)
-        fail_msg("exit %d: %s, expected '%s'", code, out, message);
+    int code = cli_run(said, "forward -m %s/tests/golden/%s --ids %s --out %s/never.safetensors %s", source(),
+                       strstr(options, "--grad") ? "esm" : "llama", path, cli_folder(), options);
+    if (code == 0 || !strstr(said, message) || strchr(said, '\n') != said + strlen(said) - 1)
+        fail_msg("exit %d: %s, expected '%s'", code, said, message);
     remove(path);
 }
 

@@ -153,7 +153,8 @@ static void test_stories(void **state)
         skip();
     }
     for (int i = 0; i < 5; i++) {
-        snprintf(command, sizeof command, "%s/cleave generate -m %s -p 'Once upon a time' --temp 0 -n 190 -tp %d",
+        snprintf(command, sizeof command,
+                 "%s/cleave generate --check -m %s -p 'Once upon a time' --temp 0 -n 190 -tp %d",
                  getenv("CLV_BUILD_DIR"), model, degrees[i]);
         FILE *pipe = popen(command, "r");
         size_t n = fread(out, 1, sizeof out - 1, pipe);

@@ -13,6 +13,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/results.h"
+#include "cli/run_option.h"
 #include "cli/sequences.h"
 #include "infer/forwarder.h"
 #include "io/safetensors.h"
@@ -20,7 +21,8 @@
 typedef struct embed_args {
     const char *model, *input, *out, *pool, *dtype;
     clv_mesh_option mesh;
-    int64_t tokens, threads;
+    clv_run_option run;
+    int64_t tokens;
     bool allow_nonfinite, truncate;
 } embed_args;
 
@@ -65,13 +67,7 @@ static int parse(embed_args *a, int argc, char **argv)
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
-        {.names = "-t, --threads",
-         .kind = CLV_OPTION_INT,
-         .out = &a->threads,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "threads a rank (1)"},
+        CLV_RUN_OPTIONS(&a->run),
         {.names = "--dtype",
          .kind = CLV_OPTION_CHOICE,
          .out = &a->dtype,
@@ -233,7 +229,8 @@ static clv_status open_forwarder(clv_forwarder **out, const embed_args *a, const
                                  clv_checkpoint *weights, const char *command, clv_error *err)
 {
     clv_mesh mesh;
-    clv_forwarder_options options = {.threads_per_rank = (int)a->threads, .result = CLV_FORWARD_HIDDEN};
+    clv_forwarder_options options = {
+        .threads_per_rank = (int)a->run.threads, .check = a->run.check, .result = CLV_FORWARD_HIDDEN};
     CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
     CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
@@ -267,7 +264,7 @@ static clv_status embed(const embed_args *a, const clv_model_config *model, cons
 
 int command_embed(int argc, char **argv)
 {
-    embed_args a = {.pool = "mean", .dtype = "f32", .tokens = 4096, .threads = 1, .mesh = {.tp = 1}};
+    embed_args a = {.pool = "mean", .dtype = "f32", .tokens = 4096, .run = {.threads = 1}, .mesh = {.tp = 1}};
     clv_error err = {0};
     clv_codec codec = {0};
     clv_sequences all = {0};

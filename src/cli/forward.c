@@ -48,20 +48,14 @@ static int parse(forward_args *a, int argc, char **argv)
          .out = &a->job.dtype,
          .value = "f32|bf16",
          .help = "of weights and activations (f32)"},
-        {.names = "-t, --threads",
-         .kind = CLV_OPTION_INT,
-         .out = &a->job.threads,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "threads a rank (1)"},
+        CLV_RUN_OPTIONS(&a->job.run),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
 int command_forward(int argc, char **argv)
 {
-    forward_args a = {.job = {.dtype = "f32", .threads = 1}, .mesh = {.tp = 1}};
+    forward_args a = {.job = {.dtype = "f32", .run = {.threads = 1}}, .mesh = {.tp = 1}};
     clv_error err = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)

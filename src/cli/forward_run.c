@@ -183,10 +183,10 @@ static clv_status run_once(results *r, const batch *b, const clv_forward_job *a,
                            clv_error *err)
 {
     clv_session *session;
-    clv_session_options options = {.threads_per_rank = (int)a->threads,
+    clv_session_options options = {.threads_per_rank = (int)a->run.threads,
                                    .source = clv_checkpoint_source,
                                    .source_arg = m->weights,
-                                   .check = a->check,
+                                   .check = a->run.check,
                                    .find_nonfinite = find_nonfinite};
     clv_binding inputs[4] = {{"ids", b->in.ids}};
     int n = 1;

@@ -3,6 +3,7 @@
 #define CLEAVE_CLI_FORWARD_RUN_H
 
 #include "cli/mesh_option.h"
+#include "cli/run_option.h"
 #include "models/config.h"
 
 typedef struct clv_forward_job {
@@ -14,10 +15,9 @@ typedef struct clv_forward_job {
     const char *out;
     const char *dtype;
     const clv_mesh_option *mesh;
-    int64_t threads;
+    clv_run_option run;
     bool gradients;
     bool allow_nonfinite; /* results that are NaN or infinite are written, too; else they are CLV_ENONFINITE */
-    bool check;           /* as clv_session_options says it */
     clv_error *why;       /* where what is not finite begins, if it is allowed and there; NULL: not asked for */
     double *seconds;      /* of the run itself, without loading; NULL: not asked for */
 } clv_forward_job;

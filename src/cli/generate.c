@@ -11,6 +11,7 @@
 #include "cli/open_weights.h"
 #include "cli/options.h"
 #include "cli/progress.h"
+#include "cli/run_option.h"
 #include "cli/say.h"
 #include "cli/table.h"
 #include "io/file.h"
@@ -19,7 +20,8 @@ typedef struct generate_args {
     const char *model, *prompt, *file, *dtype;
     clv_mesh_option mesh;
     clv_strings stops;
-    int64_t n, context, seed, threads, top_k, batch;
+    clv_run_option run;
+    int64_t n, context, seed, top_k, batch;
     double temperature, top_p, min_p, penalty;
     bool json;
 } generate_args;
@@ -116,13 +118,7 @@ static int parse(generate_args *a, int argc, char **argv)
          .max = INT64_MAX,
          .value = "N",
          .help = "of sampling (1)"},
-        {.names = "-t, --threads",
-         .kind = CLV_OPTION_INT,
-         .out = &a->threads,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "threads a rank (1)"},
+        CLV_RUN_OPTIONS(&a->run),
         {.names = "--dtype",
          .kind = CLV_OPTION_CHOICE,
          .out = &a->dtype,
@@ -230,8 +226,10 @@ static clv_status open_model(clv_generator **out, const generate_args *a, const 
     if (longest > context)
         return clv_fail(err, CLV_ELIMIT, "a prompt of %lld tokens; the context holds %lld (the model takes up to %lld)",
                         (long long)longest, (long long)context, (long long)model->max_positions);
-    clv_generator_options options = {
-        .batch = a->batch < p->n ? a->batch : p->n, .context = context, .threads_per_rank = (int)a->threads};
+    clv_generator_options options = {.batch = a->batch < p->n ? a->batch : p->n,
+                                     .context = context,
+                                     .threads_per_rank = (int)a->run.threads,
+                                     .check = a->run.check};
     CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
     CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
@@ -360,7 +358,7 @@ int command_generate(int argc, char **argv)
     generate_args a = {.dtype = "f32",
                        .n = 128,
                        .seed = 1,
-                       .threads = 1,
+                       .run = {.threads = 1},
                        .batch = 8,
                        .temperature = 0.8,
                        .top_k = 40,

@@ -52,13 +52,7 @@ static int parse(clv_score_args *a, int argc, char **argv)
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
-        {.names = "-t, --threads",
-         .kind = CLV_OPTION_INT,
-         .out = &a->threads,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "threads a rank (1)"},
+        CLV_RUN_OPTIONS(&a->run),
         {.names = "--dtype",
          .kind = CLV_OPTION_CHOICE,
          .out = &a->dtype,
@@ -99,7 +93,8 @@ static clv_status open_forwarder(clv_forwarder **out, const clv_score_args *a, c
                                  clv_checkpoint *weights, const char *command, clv_error *err)
 {
     clv_mesh mesh;
-    clv_forwarder_options options = {.threads_per_rank = (int)a->threads,
+    clv_forwarder_options options = {.threads_per_rank = (int)a->run.threads,
+                                     .check = a->run.check,
                                      .result = a->mutations ? CLV_FORWARD_LOGITS : CLV_FORWARD_NLL};
     CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
     CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
@@ -131,7 +126,7 @@ static clv_status score(clv_table *t, clv_score_args *a, bool *complete, const c
 
 int command_score(int argc, char **argv)
 {
-    clv_score_args a = {.dtype = "f32", .tokens = 4096, .threads = 1, .mesh = {.tp = 1}};
+    clv_score_args a = {.dtype = "f32", .tokens = 4096, .run = {.threads = 1}, .mesh = {.tp = 1}};
     clv_error err = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)

@@ -3,6 +3,7 @@
 #define CLEAVE_CLI_SCORE_H
 
 #include "cli/mesh_option.h"
+#include "cli/run_option.h"
 #include "cli/sequences.h"
 #include "cli/table.h"
 #include "infer/forwarder.h"
@@ -10,7 +11,8 @@
 typedef struct clv_score_args {
     const char *model, *input, *mutations, *dtype;
     clv_mesh_option mesh;
-    int64_t context, stride, tokens, threads;
+    clv_run_option run;
+    int64_t context, stride, tokens;
     bool json, csv, allow_nonfinite, truncate;
 } clv_score_args;
 

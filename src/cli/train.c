@@ -12,6 +12,7 @@
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/report.h"
+#include "cli/run_option.h"
 #include "io/file.h"
 #include "train/train.h"
 
@@ -21,8 +22,9 @@ typedef struct train_args {
     clv_strings text;
     const char *out;
     clv_mesh_option mesh;
+    clv_run_option run;
     bool json;
-    int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, warmup, seed, threads;
+    int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, warmup, seed;
     double lr, weight_decay;
 } train_args;
 
@@ -127,13 +129,7 @@ static int parse(train_args *a, int argc, char **argv)
          .max = INT64_MAX,
          .value = "N",
          .help = "of weights and the order of data (1)"},
-        {.names = "-t, --threads",
-         .kind = CLV_OPTION_INT,
-         .out = &a->threads,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "threads a rank (1)"},
+        CLV_RUN_OPTIONS(&a->run),
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print the summary as JSON"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -165,7 +161,8 @@ static clv_train_options options_of(const train_args *a, const clv_axis_rules *r
         .schedule = {.peak = a->lr, .floor = a->lr / 10, .warmup = warmup, .steps = a->steps},
         .adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = a->weight_decay},
         .seed = (uint64_t)a->seed,
-        .threads_per_rank = (int)a->threads,
+        .threads_per_rank = (int)a->run.threads,
+        .check = a->run.check,
     };
 }
 
@@ -259,7 +256,7 @@ int command_train(int argc, char **argv)
                     .steps = 200,
                     .warmup = -1,
                     .seed = 1,
-                    .threads = 1,
+                    .run = {.threads = 1},
                     .lr = 3e-3,
                     .weight_decay = 0.1,
                     .mesh = {.tp = 1}};

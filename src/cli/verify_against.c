@@ -158,15 +158,14 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     comparison c = {0};
     clv_mesh_option option = {.tp = 1, .text = mesh, .rules = rules};
     clv_error begins = {0};
-    clv_forward_job job = {.check = true,
+    clv_forward_job job = {.run = {.threads = 1, .check = true},
                            .why = &begins,
                            .model = model,
                            .ids = file,
                            .among_results = true,
                            .allow_nonfinite = true,
                            .dtype = "f32",
-                           .mesh = &option,
-                           .threads = 1};
+                           .mesh = &option};
     CLV_TRY(clv_safetensors_open(&want, file, err));
     job.gradients = has_gradients(want);
     clv_status status = run(&got, &job, command, err);

@@ -19,6 +19,7 @@ static clv_status open_session(clv_forwarder *f, bool find_nonfinite, clv_error 
     clv_session_options options = {.threads_per_rank = f->options.threads_per_rank,
                                    .source = clv_checkpoint_source,
                                    .source_arg = f->weights,
+                                   .check = f->options.check,
                                    .find_nonfinite = find_nonfinite};
     return clv_session_new(&f->session, &f->mesh, &options, err);
 }

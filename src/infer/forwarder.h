@@ -17,6 +17,7 @@ typedef struct clv_forwarder_options {
     clv_dtype dtype; /* of weights and activations; results are f32 */
     int threads_per_rank;
     clv_forward_result result;
+    bool check; /* as clv_session_options says it */
 } clv_forwarder_options;
 
 typedef struct clv_forwarder clv_forwarder;

@@ -52,7 +52,7 @@ static clv_status set_up(clv_trainer *t, const clv_mesh *mesh, clv_error *err)
     CLV_TRY(clv_schedule_check(&o->schedule, err));
     CLV_TRY(make_buffers(t, err));
     CLV_TRY(compile(t, mesh, err));
-    clv_session_options session = {.threads_per_rank = o->threads_per_rank, .seed = o->seed};
+    clv_session_options session = {.threads_per_rank = o->threads_per_rank, .seed = o->seed, .check = o->check};
     CLV_TRY(clv_session_new(&t->session, mesh, &session, err));
     return clv_session_load(t->session, t->program, err);
 }

@@ -14,6 +14,7 @@ typedef struct clv_train_options {
     clv_adamw_options adamw;
     uint64_t seed; /* of weights and of the order of data */
     int threads_per_rank;
+    bool check; /* as clv_session_options says it */
 } clv_train_options;
 
 typedef struct clv_trainer clv_trainer;
