@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Compiles each public header alone, as C17 and as C++17, and says which does not stand by itself.
+# Compiles each public header alone, as C17 and as C++17, and says which does not stand by itself, or is not in cleave.h.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 bad=0
 for header in include/cleave/*.h; do
+    [ "$header" = include/cleave/cleave.h ] || grep -qF "#include \"${header#include/}\"" include/cleave/cleave.h ||
+        { echo "cleave.h does not include $header"; bad=1; }
     for language in c c++; do
         compiler=${CC:-cc} standard=c17
         [ $language = c++ ] && compiler=${CXX:-c++} standard=c++17

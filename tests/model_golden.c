@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "graph/graph.h"
-#include "infer/generate.h"
+#include "cleave/generate.h"
 #include "models/checkpoint.h"
 #include "models/parameters.h"
 #include "must.h"
@@ -248,7 +248,7 @@ static void build(built *b, const golden *g, const clv_mesh *mesh, const char *r
                            .rules = clv_graph_rules(b->graph, rules),
                            .padding_mask = g->mask,
                            .token_types = g->token_types};
-    clv_value logits = clv_model_forward(b->graph, &g->model, &how, &hidden);
+    clv_value logits = clv_build_forward(b->graph, &g->model, &how, &hidden);
     clv_value loss = loss_of(b->graph, g, logits, hidden);
     b->n = clv_parameters(b->graph, parameters, MAX_PARAMETERS);
     clv_gradients(b->graph, loss, CLV_NONE, parameters, b->n, gradients);
@@ -337,7 +337,7 @@ static clv_program *bf16_program(const golden *g, const clv_mesh *mesh)
                            .dtype = CLV_BF16,
                            .padding_mask = g->mask,
                            .token_types = g->token_types};
-    clv_value logits = clv_model_forward(graph, &g->model, &how, NULL);
+    clv_value logits = clv_build_forward(graph, &g->model, &how, NULL);
     clv_output(graph, "logits", clv_cast(graph, logits, CLV_F32), NULL);
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_graph_free(graph);
@@ -392,12 +392,15 @@ static void greedy_on(const golden *g, const char *mesh_text)
 {
     clv_error err = {0};
     clv_mesh mesh;
+    char path[4096];
+    clv_model *model;
     clv_generator *generator;
     int64_t prompt[16], token;
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    clv_generator_options options = {.context = g->n_prompt + GREEDY, .check = true};
-    must(clv_axis_rules_preset(&options.rules, "megatron", &mesh, &err), &err);
-    must(clv_generator_new(&generator, &g->model, g->weights, &mesh, &options, &err), &err);
+    must(clv_model_open(&model, folder_of(path, g->name, ""), &(clv_model_options){.mesh = &mesh, .check = 1}, &err),
+         &err);
+    clv_generator_options options = {.context = g->n_prompt + GREEDY};
+    must(clv_generator_new(&generator, model, &options, &err), &err);
     for (int64_t i = 0; i < g->n_prompt; i++)
         prompt[i] = g->prompt[i];
     must(clv_generator_feed(generator, 0, prompt, g->n_prompt, &err), &err);
@@ -415,6 +418,7 @@ static void greedy_on(const golden *g, const char *mesh_text)
     assert_int_equal(clv_generator_feed(generator, 0, prompt, 2, &err), CLV_ELIMIT);
     must(clv_generator_feed(generator, 0, prompt, 1, &err), &err);
     clv_generator_free(generator);
+    clv_model_close(model);
 }
 
 void golden_greedy(const char *name)
@@ -442,7 +446,7 @@ static clv_program *decoder(const golden *g, const clv_mesh *mesh, int64_t seq)
                            .rules = clv_graph_rules(graph, "megatron"),
                            .context = g->seq,
                            .last_logits = true};
-    clv_model_inference(graph, &g->model, &how);
+    clv_build_inference(graph, &g->model, &how);
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_graph_free(graph);
     return program;
@@ -548,7 +552,7 @@ static void train_on(const golden *g, const char *mesh_text, const char *rules)
     must(clv_graph_new(&graph, &mesh, &err), &err);
     clv_model_build how = {
         .batch = g->batch, .seq = g->seq, .rules = clv_graph_rules(graph, rules), .padding_mask = g->mask};
-    clv_model_train_step(graph, &g->model, &how, &(clv_adamw_options){.weight_decay = 2});
+    clv_build_train_step(graph, &g->model, &how, &(clv_adamw_options){.weight_decay = 2});
     must(clv_compile(&program, graph, NULL, &err), &err);
     session = new_session(g, &mesh);
     must(clv_session_load(session, program, &err), &err);

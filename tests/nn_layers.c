@@ -132,7 +132,7 @@ static clv_value loss_of(clv_graph *graph, const clv_model_config *model, const 
                          bool padded)
 {
     clv_model_build build = {.batch = B, .seq = S, .rules = *rules, .dtype = dtype, .padding_mask = padded};
-    clv_value logits = clv_model_forward(graph, model, &build, NULL);
+    clv_value logits = clv_build_forward(graph, model, &build, NULL);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){B, S}, NULL);
     return clv_vocab_parallel_cross_entropy(graph, logits, labels, IGNORED);
 }

@@ -39,7 +39,7 @@ static void test_no_cache(void **state)
     (void)state;
     assert_int_equal(clv_mesh_parse(&mesh, "model=1", NULL), CLV_OK);
     assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
-    clv_model_inference(graph, &model, &build);
+    clv_build_inference(graph, &model, &build);
     assert_int_equal(clv_graph_status(graph, &err), CLV_EUNSUPPORTED);
     assert_string_equal(err.message, "a KV cache for a model of the family esm, whose attention is not causal");
     clv_graph_free(graph);

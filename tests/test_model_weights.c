@@ -532,7 +532,7 @@ static void check_rank_bytes(const clv_model_config *c, clv_checkpoint *weights,
     assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
     clv_model_build build = {.batch = 1, .seq = 2, .rules = clv_graph_rules(graph, preset)};
     clv_error err = {0};
-    clv_model_forward(graph, c, &build, NULL);
+    clv_build_forward(graph, c, &build, NULL);
     if (clv_graph_status(graph, &err) != CLV_OK)
         fail_msg("%s", err.message);
     int n = clv_parameters(graph, parameter, 256);

@@ -16,9 +16,9 @@
 #include "base/error.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
-#include "infer/generate.h"
+#include "cleave/generate.h"
 #include "io/folder.h"
-#include "io/tokenizer.h"
+#include "cleave/tokenizer.h"
 #include "io/weights.h"
 #include "models/checkpoint.h"
 #include "models/config.h"
@@ -372,23 +372,23 @@ static void test_refused(void **state)
 {
     clv_error err = {0};
     clv_mesh mesh;
-    clv_model_config model;
-    clv_checkpoint *weights;
+    clv_model_config config;
+    clv_model *model;
     clv_trainer *trainer;
     clv_generator *generator;
     (void)state;
     assert_int_equal(clv_mesh_parse(&mesh, "model=1", &err), CLV_OK);
-    assert_int_equal(clv_model_config_read(&model, golden(), &err), CLV_OK);
-    assert_int_equal(clv_checkpoint_open(&weights, &model, golden(), NULL, &err), CLV_OK);
+    assert_int_equal(clv_model_config_read(&config, golden(), &err), CLV_OK);
+    assert_int_equal(clv_model_open(&model, golden(), NULL, &err), CLV_OK);
     int64_t before = live;
-    clv_train_options training = {.model = model, .batch = 1, .seq = model.max_positions + 1};
+    clv_train_options training = {.model = config, .batch = 1, .seq = config.max_positions + 1};
     assert_int_equal(clv_trainer_new(&trainer, &mesh, &training, NULL, &err), CLV_EINVAL);
     assert_int_equal(live, before);
-    clv_generator_options generation = {.context = model.max_positions + 1};
+    clv_generator_options generation = {.context = config.max_positions + 1};
     err = (clv_error){0};
-    assert_int_equal(clv_generator_new(&generator, &model, weights, &mesh, &generation, &err), CLV_EINVAL);
+    assert_int_equal(clv_generator_new(&generator, model, &generation, &err), CLV_EINVAL);
     assert_int_equal(live, before);
-    clv_checkpoint_close(weights);
+    clv_model_close(model);
 }
 
 int main(void)

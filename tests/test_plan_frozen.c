@@ -241,13 +241,13 @@ static clv_program *compile(const clv_model_config *model, const plan *p)
         fail_msg("%s: %s", p->mesh, err.message);
     build.rules = rules_of(graph, p->rules);
     if (trains) {
-        clv_model_train_step(graph, model, &build, &(clv_adamw_options){0});
+        clv_build_train_step(graph, model, &build, &(clv_adamw_options){0});
     } else {
         build.rules = clv_axis_rules_without(&build.rules, CLV_SEQ);
         build.context = model->bidirectional ? 0 : p->seq;
         build.seq = p->pass == DECODE ? 1 : p->seq;
         build.last_logits = !model->bidirectional;
-        clv_model_inference(graph, model, &build);
+        clv_build_inference(graph, model, &build);
     }
     if (clv_compile(&program, graph, &(clv_compile_options){.regather = p->pass == REGATHER}, &err) != CLV_OK)
         fail_msg("%s on %s: %s", pass_names[p->pass], p->mesh, err.message);

@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <jansson.h>
 
-#include "infer/codec.h"
+#include "infer/text_stream.h"
 #include "base/utf8.h"
 
 static const char *path_of(char *out, size_t size, const char *variable, const char *name)
@@ -117,17 +117,17 @@ static void test_streaming(void **state)
     static const char text[] = "the \xf0\x9f\x99\x82 of \xe6\x97\xa5\xe6\x9c\xac";
     char folder[4096], joined[256] = "";
     clv_error err = {0};
-    clv_codec codec;
+    clv_tokenizer *t;
     clv_text_stream stream = {0};
     int64_t *ids, n;
     (void)state;
     path_of(folder, sizeof folder, "CLV_SOURCE_DIR", "tests/golden/tokenizer/normalizer");
-    assert_int_equal(clv_codec_open(&codec, folder, 420, &err), CLV_OK);
-    assert_int_equal(clv_codec_encode(&codec, text, strlen(text), &ids, &n, &err), CLV_OK);
+    assert_int_equal(clv_tokenizer_open(&t, folder, &err), CLV_OK);
+    assert_int_equal(clv_tokenizer_encode(t, text, strlen(text), true, &ids, &n, &err), CLV_OK);
     for (int64_t i = 0; i < n; i++) {
         char *piece;
         size_t size;
-        assert_int_equal(clv_text_stream_add(&stream, &codec, &ids[i], 1, i == n - 1, &piece, &size, &err), CLV_OK);
+        assert_int_equal(clv_text_stream_add(&stream, t, &ids[i], 1, i == n - 1, &piece, &size, &err), CLV_OK);
         assert_true(clv_utf8_valid(piece, size));
         strncat(joined, piece, size);
         free(piece);
@@ -135,7 +135,7 @@ static void test_streaming(void **state)
     assert_string_equal(joined, text);
     clv_text_stream_free(&stream);
     free(ids);
-    clv_codec_close(&codec);
+    clv_tokenizer_free(t);
 }
 
 /* ---- a real model ---- */

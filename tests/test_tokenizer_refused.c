@@ -10,8 +10,7 @@
 
 #include <cmocka.h>
 
-#include "infer/codec.h"
-#include "io/tokenizer.h"
+#include "cleave/tokenizer.h"
 
 static void write_text(const char *path, const char *text, size_t size)
 {
@@ -421,22 +420,6 @@ static void test_nothing_there(void **state)
     clv_tokenizer_free(NULL);
 }
 
-/* Ids that the model's embedding lacks. */
-static void test_codec(void **state)
-{
-    char folder[4096];
-    clv_error err = {0};
-    clv_codec codec;
-    const char *root = getenv("CLV_SOURCE_DIR");
-    (void)state;
-    assert_non_null(root);
-    snprintf(folder, sizeof folder, "%s/tests/golden/tokenizer/esm_vocab", root);
-    assert_int_equal(clv_codec_open(&codec, folder, 33, &err), CLV_OK);
-    clv_codec_close(&codec);
-    assert_int_equal(clv_codec_open(&codec, folder, 32, &err), CLV_EFORMAT);
-    assert_non_null(strstr(err.message, "the tokenizer has ids up to 32, the model's vocab_size is 32"));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_file),          cmocka_unit_test(test_ids),
@@ -444,7 +427,6 @@ int main(void)
                                        cmocka_unit_test(test_added),         cmocka_unit_test(test_normalizer),
                                        cmocka_unit_test(test_pre_tokenizer), cmocka_unit_test(test_post_processor),
                                        cmocka_unit_test(test_decoder),       cmocka_unit_test(test_literals),
-                                       cmocka_unit_test(test_vocab),         cmocka_unit_test(test_nothing_there),
-                                       cmocka_unit_test(test_codec)};
+                                       cmocka_unit_test(test_vocab),         cmocka_unit_test(test_nothing_there)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -55,6 +55,9 @@ CLV_API clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err);
 
 CLV_API int64_t clv_mesh_ranks(const clv_mesh *mesh);
 
+/** Whether both have the same axes, by name and size, in the same order; 0 when one is NULL. */
+CLV_API int clv_mesh_equal(const clv_mesh *a, const clv_mesh *b);
+
 /** The index of an axis; CLV_EAXIS with the names that exist. */
 CLV_API clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_error *err);
 

@@ -5,19 +5,18 @@
 
 #include "base/pages.h"
 #include "base/wait.h"
+#include "cleave/generate.h"
 #include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
-#include "cli/open_weights.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/resident.h"
 #include "cli/table.h"
-#include "infer/generate.h"
 
 typedef struct generate_args {
-    const char *model, *dtype;
-    clv_mesh_option mesh;
-    int64_t prompt, n, batch, threads, repetitions;
+    clv_model_option model;
+    int64_t prompt, n, batch, repetitions;
     bool json;
 } generate_args;
 
@@ -32,7 +31,7 @@ static int parse(generate_args *a, int argc, char **argv)
     const clv_option options[] = {
         {.names = "-m, --model",
          .kind = CLV_OPTION_STRING,
-         .out = &a->model,
+         .out = &a->model.path,
          .value = "DIR",
          .required = true,
          .help = "a folder with config.json and safetensors"},
@@ -64,18 +63,18 @@ static int parse(generate_args *a, int argc, char **argv)
          .max = 1000,
          .value = "N",
          .help = "the median counts (3)"},
-        CLV_MESH_OPTIONS(&a->mesh),
-        CLV_RULES_OPTION(&a->mesh),
+        CLV_MESH_OPTIONS(&a->model.mesh),
+        CLV_RULES_OPTION(&a->model.mesh),
         {.names = "-t, --threads",
          .kind = CLV_OPTION_INT,
-         .out = &a->threads,
+         .out = &a->model.run.threads,
          .min = 1,
          .max = 1024,
          .value = "N",
          .help = "threads a rank (1)"},
         {.names = "--dtype",
          .kind = CLV_OPTION_CHOICE,
-         .out = &a->dtype,
+         .out = &a->model.dtype,
          .value = "f32|bf16",
          .help = "of weights and activations (f32)"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
@@ -150,38 +149,43 @@ static clv_status time_memcpy(double *seconds, size_t bytes, clv_error *err)
     return from && to ? CLV_OK : clv_fail_memory(err, "a copy", bytes);
 }
 
-static clv_status measure(measured *m, const generate_args *a, const char *command, clv_error *err)
+/* Loads and runs; *read receives the bytes of weights. */
+static clv_status load_and_run(measured *m, const generate_args *a, const char *command, size_t *read, clv_error *err)
 {
-    clv_generator_options options = {
-        .batch = a->batch, .context = a->prompt + a->n, .threads_per_rank = (int)a->threads};
+    clv_generator_options options = {.size = sizeof options, .batch = a->batch, .context = a->prompt + a->n};
+    clv_model_info info = {.size = sizeof info};
     clv_generator *g = NULL;
-    clv_checkpoint *weights = NULL;
-    clv_model_config model;
-    clv_mesh mesh;
-    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
-    CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
-    CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
-    CLV_TRY(clv_model_config_read(&model, a->model, err));
-    int64_t before = clv_resident_bytes();
-    clv_resident_watch *watch = clv_resident_watch_start();
+    clv_model *model = NULL;
     double start = clv_now_seconds();
-    clv_status status = clv_open_weights(&weights, &model, a->model, command, err);
+    clv_status status = clv_model_option_open(&model, &a->model, command, err);
     if (status == CLV_OK)
-        status = clv_generator_new(&g, &model, weights, &mesh, &options, err);
+        clv_note_unused_tensors(model, a->model.path, command);
+    if (status == CLV_OK)
+        status = clv_generator_new(&g, model, &options, err);
     m->load_seconds = clv_now_seconds() - start;
     if (status == CLV_OK)
-        status = repeat(m, g, a, model.vocab, err);
-    size_t bytes = weights ? (size_t)clv_checkpoint_bytes_read(weights) : 0;
+        status = clv_model_describe(model, &info, err);
+    if (status == CLV_OK)
+        status = repeat(m, g, a, info.vocab, err);
+    *read = (size_t)clv_model_bytes_read(model);
     clv_generator_free(g);
-    clv_checkpoint_close(weights);
+    clv_model_close(model);
+    return status;
+}
+
+static clv_status measure(measured *m, const generate_args *a, const char *command, clv_error *err)
+{
+    size_t bytes;
+    int64_t before = clv_resident_bytes();
+    clv_resident_watch *watch = clv_resident_watch_start();
+    clv_status status = load_and_run(m, a, command, &bytes, err);
     m->resident = clv_resident_watch_peak(watch) - before;
     return status == CLV_OK ? time_memcpy(&m->memcpy_seconds, bytes, err) : status;
 }
 
 int bench_generate(int argc, char **argv)
 {
-    generate_args a = {
-        .dtype = "f32", .prompt = 512, .n = 64, .batch = 1, .repetitions = 3, .threads = 1, .mesh = {.tp = 1}};
+    generate_args a = {.model = CLV_MODEL_DEFAULTS, .prompt = 512, .n = 64, .batch = 1, .repetitions = 3};
     clv_error err = {0};
     measured m = {0};
     int code = parse(&a, argc, argv);

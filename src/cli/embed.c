@@ -6,22 +6,21 @@
 
 #include "base/utf8.h"
 #include "base/wait.h"
+#include "cleave/forward.h"
 #include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
-#include "cli/open_weights.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/results.h"
 #include "cli/run_option.h"
 #include "cli/sequences.h"
-#include "infer/forwarder.h"
 #include "io/safetensors.h"
 
 typedef struct embed_args {
-    const char *model, *input, *out, *pool, *dtype;
-    clv_mesh_option mesh;
-    clv_run_option run;
+    clv_model_option model;
+    const char *input, *out, *pool;
     int64_t tokens;
     bool allow_nonfinite, truncate;
 } embed_args;
@@ -31,7 +30,7 @@ static int parse(embed_args *a, int argc, char **argv)
     const clv_option options[] = {
         {.names = "-m, --model",
          .kind = CLV_OPTION_STRING,
-         .out = &a->model,
+         .out = &a->model.path,
          .value = "DIR",
          .required = true,
          .use = CLV_OPTION_READS,
@@ -65,12 +64,12 @@ static int parse(embed_args *a, int argc, char **argv)
          .help = "tokens that run side by side, about (4096)"},
         CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
-        CLV_MESH_OPTIONS(&a->mesh),
-        CLV_RULES_OPTIONS(&a->mesh),
-        CLV_RUN_OPTIONS(&a->run),
+        CLV_MESH_OPTIONS(&a->model.mesh),
+        CLV_RULES_OPTIONS(&a->model.mesh),
+        CLV_RUN_OPTIONS(&a->model.run),
         {.names = "--dtype",
          .kind = CLV_OPTION_CHOICE,
-         .out = &a->dtype,
+         .out = &a->model.dtype,
          .value = "f32|bf16",
          .help = "of weights and activations (f32)"},
     };
@@ -197,7 +196,7 @@ static void describe(char *out, size_t size, const void *arg, int64_t row, int64
 }
 
 static clv_status run_batches(clv_forwarder *f, clv_safetensors_writer *w, const embed_args *a,
-                              const clv_sequences *all, const clv_model_config *model, clv_error *err)
+                              const clv_sequences *all, const clv_model_info *model, clv_error *err)
 {
     clv_batches b;
     clv_progress progress;
@@ -210,7 +209,7 @@ static clv_status run_batches(clv_forwarder *f, clv_safetensors_writer *w, const
     clv_progress_begin(&progress, "embed", all->n);
     while (status == CLV_OK && clv_batches_next(&b, model->pad >= 0 ? model->pad : 0)) {
         const clv_batch *batch = &b.batch;
-        clv_forward_batch given = {batch->rows, batch->seq, batch->ids, batch->mask, NULL};
+        clv_forward_batch given = {sizeof given, batch->rows, batch->seq, batch->ids, batch->mask, NULL};
         status = clv_results_forward(f, &given, hidden, a->allow_nonfinite, describe, &b, err);
         if (status == CLV_OK)
             status = write_batch(w, a, all, batch, hidden, vector, model->hidden, err);
@@ -225,64 +224,58 @@ static clv_status run_batches(clv_forwarder *f, clv_safetensors_writer *w, const
     return status;
 }
 
-static clv_status open_forwarder(clv_forwarder **out, const embed_args *a, const clv_model_config *model,
-                                 clv_checkpoint *weights, const char *command, clv_error *err)
+static clv_status embed(const embed_args *a, const clv_model *model, const clv_model_info *info,
+                        const clv_sequences *all, double start, clv_error *err)
 {
-    clv_mesh mesh;
-    clv_forwarder_options options = {
-        .threads_per_rank = (int)a->run.threads, .check = a->run.check, .result = CLV_FORWARD_HIDDEN};
-    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
-    CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
-    CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
-    return clv_forwarder_new(out, model, weights, &mesh, &options, err);
-}
-
-static clv_status embed(const embed_args *a, const clv_model_config *model, const clv_sequences *all,
-                        const char *command, clv_error *err)
-{
-    clv_checkpoint *weights = NULL;
     clv_forwarder *f = NULL;
     clv_safetensors_writer *w = NULL;
-    double start = clv_now_seconds();
-    clv_status status = clv_open_weights(&weights, model, a->model, command, err);
+    clv_status status = clv_forwarder_new(&f, model, NULL, err);
     if (status == CLV_OK)
-        status = open_forwarder(&f, a, model, weights, command, err);
+        status = create(&w, a, all, info->hidden, err);
     if (status == CLV_OK)
-        status = create(&w, a, all, model->hidden, err);
-    if (status == CLV_OK)
-        status = run_batches(f, w, a, all, model, err);
+        status = run_batches(f, w, a, all, info, err);
     if (status == CLV_OK)
         status = clv_safetensors_commit(w, err);
     else
         clv_safetensors_abandon(w);
     clv_forwarder_free(f);
-    clv_checkpoint_close(weights);
     if (status == CLV_OK)
         fprintf(stderr, "%lld sequences in %.1f s\n", (long long)all->n, clv_now_seconds() - start);
     return status;
 }
 
+/* *complete: no sequence was left out. */
+static clv_status run(const embed_args *a, const clv_model *model, double start, const char *command, bool *complete,
+                      clv_error *err)
+{
+    clv_model_info info = {.size = sizeof info};
+    const clv_tokenizer *tokenizer;
+    clv_sequences all;
+    CLV_TRY(clv_model_describe(model, &info, err));
+    CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
+    CLV_TRY(clv_sequences_read(&all, a->input, tokenizer, &info, a->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT,
+                               0, err));
+    clv_note_unused_tensors(model, a->model.path, command);
+    clv_status status = embed(a, model, &info, &all, start, err);
+    *complete = status == CLV_OK && clv_sequences_report(&all, command);
+    clv_sequences_free(&all);
+    return status;
+}
+
 int command_embed(int argc, char **argv)
 {
-    embed_args a = {.pool = "mean", .dtype = "f32", .tokens = 4096, .run = {.threads = 1}, .mesh = {.tp = 1}};
+    embed_args a = {.model = CLV_MODEL_DEFAULTS, .pool = "mean", .tokens = 4096};
     clv_error err = {0};
-    clv_codec codec = {0};
-    clv_sequences all = {0};
-    clv_model_config model;
+    clv_model *model = NULL;
+    bool complete = false;
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_status status = clv_model_config_read(&model, a.model, &err);
+    double start = clv_now_seconds();
+    clv_status status = clv_model_option_open(&model, &a.model, argv[0], &err);
     if (status == CLV_OK)
-        status = clv_codec_open(&codec, a.model, model.vocab, &err);
-    if (status == CLV_OK)
-        status = clv_sequences_read(&all, a.input, &codec, &model,
-                                    a.truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT, 0, &err);
-    if (status == CLV_OK)
-        status = embed(&a, &model, &all, argv[0], &err);
-    bool complete = status == CLV_OK && clv_sequences_report(&all, argv[0]);
-    clv_sequences_free(&all);
-    clv_codec_close(&codec);
+        status = run(&a, model, start, argv[0], &complete, &err);
+    clv_model_close(model);
     if (status != CLV_OK)
         return clv_command_report(argv[0], &err);
     return complete ? CLV_EXIT_OK : CLV_EXIT_FAILED;

@@ -8,7 +8,7 @@
 
 typedef struct forward_args {
     clv_forward_job job;
-    clv_mesh_option mesh;
+    clv_model_option model;
 } forward_args;
 
 static int parse(forward_args *a, int argc, char **argv)
@@ -16,7 +16,7 @@ static int parse(forward_args *a, int argc, char **argv)
     const clv_option options[] = {
         {.names = "-m, --model",
          .kind = CLV_OPTION_STRING,
-         .out = &a->job.model,
+         .out = &a->model.path,
          .value = "DIR",
          .required = true,
          .use = CLV_OPTION_READS,
@@ -41,27 +41,27 @@ static int parse(forward_args *a, int argc, char **argv)
          .out = &a->job.gradients,
          .help = "also grad.<name> of the loss for every tensor of the checkpoint, in its shape"},
         CLV_RESULTS_OPTION(&a->job.allow_nonfinite),
-        CLV_MESH_OPTIONS(&a->mesh),
-        CLV_RULES_OPTIONS(&a->mesh),
+        CLV_MESH_OPTIONS(&a->model.mesh),
+        CLV_RULES_OPTIONS(&a->model.mesh),
         {.names = "--dtype",
          .kind = CLV_OPTION_CHOICE,
-         .out = &a->job.dtype,
+         .out = &a->model.dtype,
          .value = "f32|bf16",
          .help = "of weights and activations (f32)"},
-        CLV_RUN_OPTIONS(&a->job.run),
+        CLV_RUN_OPTIONS(&a->model.run),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
 int command_forward(int argc, char **argv)
 {
-    forward_args a = {.job = {.dtype = "f32", .run = {.threads = 1}}, .mesh = {.tp = 1}};
+    forward_args a = {.model = CLV_MODEL_DEFAULTS};
     clv_error err = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
     double seconds;
-    a.job.mesh = &a.mesh;
+    a.job.model = &a.model;
     a.job.seconds = &seconds;
     if (clv_forward_run(&a.job, argv[0], &err) != CLV_OK)
         return clv_command_report(argv[0], &err);

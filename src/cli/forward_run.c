@@ -9,17 +9,17 @@
 #include "cleave/program.h"
 #include "cleave/status.h"
 #include "cli/ids_file.h"
-#include "cli/open_weights.h"
 #include "cli/options.h"
 #include "cli/results.h"
 #include "io/safetensors.h"
+#include "models/opened.h"
 #include "models/parameters.h"
 
 /* What goes in, and the model. */
 typedef struct batch {
-    clv_model_config model;
+    const clv_model *opened;
+    const clv_model_config *model;
     clv_ids in;
-    clv_dtype dtype;
 } batch;
 
 /* ---- the program ---- */
@@ -47,25 +47,23 @@ static void add_gradients(clv_graph *graph, clv_value loss)
     free(d);
 }
 
-static clv_status compile(clv_program **out, const batch *b, const clv_forward_job *a, const clv_mesh *mesh,
-                          clv_error *err)
+static clv_status compile(clv_program **out, const batch *b, const clv_forward_job *a, clv_error *err)
 {
     clv_graph *graph;
     clv_value hidden = CLV_NONE;
-    clv_model_build build = {.batch = b->in.rows,
-                             .seq = b->in.columns,
-                             .dtype = b->dtype,
-                             .padding_mask = b->in.mask != NULL,
-                             .token_types = b->in.token_types != NULL};
-    CLV_TRY(clv_mesh_option_rules(&build.rules, a->mesh, mesh, err));
-    CLV_TRY(clv_graph_new(&graph, mesh, err));
-    clv_value logits = clv_model_forward(graph, &b->model, &build, &hidden);
-    if (!b->model.headless)
+    clv_model_graph how = {.size = sizeof how,
+                           .batch = b->in.rows,
+                           .seq = b->in.columns,
+                           .padding_mask = b->in.mask != NULL,
+                           .token_types = b->in.token_types != NULL};
+    CLV_TRY(clv_graph_new(&graph, clv_model_mesh(b->opened), err));
+    clv_value logits = clv_model_forward(graph, b->opened, &how, &hidden);
+    if (!b->model->headless)
         clv_output(graph, "logits", clv_cast(graph, logits, CLV_F32), NULL);
     clv_output(graph, "hidden.last", clv_cast(graph, hidden, CLV_F32), NULL);
-    if (has_loss(&b->model)) {
+    if (has_loss(b->model)) {
         static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
-        clv_layout layout = clv_named_layout(graph, &build.rules, 2, names);
+        clv_layout layout = clv_named_layout(graph, clv_model_rules(b->opened), 2, names);
         clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){b->in.rows, b->in.columns}, &layout);
         clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IDS_IGNORED);
         clv_output(graph, "loss", loss, NULL);
@@ -117,21 +115,21 @@ static clv_status add_result(results *r, const char *name, int rank, const int64
 
 static clv_status make_results(results *r, const batch *b, const clv_forward_job *a, clv_error *err)
 {
-    int64_t n = clv_model_parameter_count(&b->model);
+    int64_t n = clv_model_parameter_count(b->model);
     r->output = calloc((size_t)n + 4, sizeof *r->output);
     r->spec = calloc((size_t)n + 4, sizeof *r->spec);
     r->name = calloc((size_t)n + 4, sizeof *r->name);
     if (!r->output || !r->spec || !r->name)
         return clv_fail_memory(err, "results", (size_t)n * sizeof *r->name);
-    CLV_TRY(add_result(r, "hidden.last", 3, (int64_t[]){b->in.rows, b->in.columns, b->model.hidden}, err));
-    if (!b->model.headless)
-        CLV_TRY(add_result(r, "logits", 3, (int64_t[]){b->in.rows, b->in.columns, b->model.vocab}, err));
-    if (has_loss(&b->model))
+    CLV_TRY(add_result(r, "hidden.last", 3, (int64_t[]){b->in.rows, b->in.columns, b->model->hidden}, err));
+    if (!b->model->headless)
+        CLV_TRY(add_result(r, "logits", 3, (int64_t[]){b->in.rows, b->in.columns, b->model->vocab}, err));
+    if (has_loss(b->model))
         CLV_TRY(add_result(r, "loss", 1, (int64_t[]){1}, err));
     r->n_forward = r->n;
     for (int64_t i = 0; a->gradients && i < n; i++) {
         char name[300];
-        clv_parameter p = clv_model_parameter_at(&b->model, i);
+        clv_parameter p = clv_model_parameter_at(b->model, i);
         snprintf(name, sizeof name, "d.%s", p.name);
         CLV_TRY(add_result(r, name, p.rank, p.shape, err));
     }
@@ -141,14 +139,14 @@ static clv_status make_results(results *r, const batch *b, const clv_forward_job
 static clv_status write_results(const results *r, const batch *b, const clv_forward_job *a, clv_error *err)
 {
     clv_safetensors_writer *writer;
-    int64_t first = a->gradients ? clv_model_tensor_count(&b->model) : 0;
-    CLV_TRY(a->gradients ? clv_model_create_tensors(&writer, &b->model, a->out, "grad.", r->spec, r->n_forward, err)
+    int64_t first = a->gradients ? clv_model_tensor_count(b->model) : 0;
+    CLV_TRY(a->gradients ? clv_model_create_tensors(&writer, b->model, a->out, "grad.", r->spec, r->n_forward, err)
                          : clv_safetensors_create(&writer, a->out, r->spec, r->n_forward, err));
     clv_status status = CLV_OK;
     for (int i = 0; status == CLV_OK && i < r->n_forward; i++)
         status = clv_safetensors_write(writer, first + i, NULL, r->output[i].data, err);
     for (int i = r->n_forward; status == CLV_OK && i < r->n; i++)
-        status = clv_model_write_parameter(writer, &b->model, r->name[i] + 2, NULL, r->output[i].data, err);
+        status = clv_model_write_parameter(writer, b->model, r->name[i] + 2, NULL, r->output[i].data, err);
     if (status == CLV_OK)
         return clv_safetensors_commit(writer, err);
     clv_safetensors_abandon(writer);
@@ -172,35 +170,25 @@ static int64_t first_nonfinite(const results *r, const batch *b, int i)
 
 /* ---- running ---- */
 
-/* What a run is made of. */
-typedef struct machine {
-    clv_mesh mesh;
-    clv_program *program;
-    clv_checkpoint *weights;
-} machine;
-
-static clv_status run_once(results *r, const batch *b, const clv_forward_job *a, const machine *m, bool find_nonfinite,
-                           clv_error *err)
+static clv_status run_once(results *r, const batch *b, const clv_forward_job *a, const clv_program *program,
+                           bool find_nonfinite, clv_error *err)
 {
     clv_session *session;
-    clv_session_options options = {.threads_per_rank = (int)a->run.threads,
-                                   .source = clv_checkpoint_source,
-                                   .source_arg = m->weights,
-                                   .check = a->run.check,
-                                   .find_nonfinite = find_nonfinite};
+    clv_session_options options = clv_model_session_options(b->opened);
+    options.find_nonfinite = find_nonfinite;
     clv_binding inputs[4] = {{"ids", b->in.ids}};
     int n = 1;
-    if (has_loss(&b->model))
+    if (has_loss(b->model))
         inputs[n++] = (clv_binding){"labels", b->in.labels};
     if (b->in.token_types)
         inputs[n++] = (clv_binding){"token_types", b->in.token_types};
     if (b->in.mask)
         inputs[n++] = (clv_binding){"mask", b->in.mask};
-    CLV_TRY(clv_session_new(&session, &m->mesh, &options, err));
-    clv_status status = clv_session_load(session, m->program, err);
+    CLV_TRY(clv_session_new(&session, clv_model_mesh(b->opened), &options, err));
+    clv_status status = clv_session_load(session, program, err);
     double start = clv_now_seconds();
     if (status == CLV_OK)
-        status = clv_session_run(session, m->program, inputs, n, r->output, r->n, err);
+        status = clv_session_run(session, program, inputs, n, r->output, r->n, err);
     if (a->seconds)
         *a->seconds = clv_now_seconds() - start;
     clv_session_free(session);
@@ -208,7 +196,8 @@ static clv_status run_once(results *r, const batch *b, const clv_forward_job *a,
 }
 
 /* Results that are not finite are an error, unless they are allowed; a second run finds out where they begin. */
-static clv_status check_finite(results *r, const batch *b, const clv_forward_job *a, const machine *m, clv_error *err)
+static clv_status check_finite(results *r, const batch *b, const clv_forward_job *a, const clv_program *program,
+                               clv_error *err)
 {
     for (int i = 0; (!a->allow_nonfinite || a->why) && i < r->n; i++) {
         char index[128], element[512];
@@ -217,62 +206,62 @@ static clv_status check_finite(results *r, const batch *b, const clv_forward_job
         if (at < 0)
             continue;
         if (a->allow_nonfinite) {
-            run_once(r, b, a, m, true, a->why);
+            run_once(r, b, a, program, true, a->why);
             return CLV_OK;
         }
         double value = (double)((float *)r->output[i].data)[at];
         clv_results_print_index(index, sizeof index, r->spec[i].rank, r->spec[i].shape, at);
         snprintf(element, sizeof element, "%s%s%s", i < r->n_forward ? "" : "gradient ", r->name[i], index);
-        run_once(r, b, a, m, true, &why);
+        run_once(r, b, a, program, true, &why);
         return clv_results_refuse(element, value, &why, err);
     }
     return CLV_OK;
 }
 
-static clv_status run(batch *b, const clv_forward_job *a, const char *command, clv_error *err)
+static clv_status run(const batch *b, const clv_forward_job *a, clv_error *err)
 {
-    machine m = {0};
+    clv_program *program = NULL;
     results r = {0};
-    CLV_TRY(clv_mesh_option_resolve(&m.mesh, a->mesh, command, err));
-    CLV_TRY(compile(&m.program, b, a, &m.mesh, err));
-    clv_status status = clv_open_weights(&m.weights, &b->model, a->model, command, err);
+    CLV_TRY(compile(&program, b, a, err));
+    clv_status status = make_results(&r, b, a, err);
     if (status == CLV_OK)
-        status = make_results(&r, b, a, err);
+        status = run_once(&r, b, a, program, false, err);
     if (status == CLV_OK)
-        status = run_once(&r, b, a, &m, false, err);
-    if (status == CLV_OK)
-        status = check_finite(&r, b, a, &m, err);
+        status = check_finite(&r, b, a, program, err);
     if (status == CLV_OK)
         status = write_results(&r, b, a, err);
     free_results(&r);
-    clv_checkpoint_close(m.weights);
-    clv_program_free(m.program);
+    clv_program_free(program);
     return status;
 }
 
 static clv_status check(const batch *b, const clv_forward_job *a, clv_error *err)
 {
-    if (b->in.columns > b->model.max_positions)
+    if (b->in.columns > b->model->max_positions)
         return clv_fail(err, CLV_EINVAL, "%s: %lld tokens a sequence; the model takes 1 to %lld", a->ids,
-                        (long long)b->in.columns, (long long)b->model.max_positions);
-    if (a->gradients && !has_loss(&b->model))
+                        (long long)b->in.columns, (long long)b->model->max_positions);
+    if (a->gradients && !has_loss(b->model))
         return clv_fail(err, CLV_EINVAL, "--grad: %s has no next-token loss; valid for decoders",
-                        clv_model_config_type(&b->model));
+                        clv_model_config_type(b->model));
     return CLV_OK;
 }
 
 clv_status clv_forward_run(const clv_forward_job *job, const char *command, clv_error *err)
 {
-    batch b = {0};
-    clv_status status = clv_dtype_parse(&b.dtype, job->dtype, err);
+    clv_model *model;
+    clv_model_info info = {.size = sizeof info};
+    CLV_TRY(clv_model_option_open(&model, job->model, command, err));
+    batch b = {.opened = model, .model = &model->config};
+    clv_status status = clv_model_describe(model, &info, err);
     if (status == CLV_OK)
-        status = clv_model_config_read(&b.model, job->model, err);
-    if (status == CLV_OK)
-        status = clv_ids_read(&b.in, job->ids, &b.model, job->among_results, err);
+        status = clv_ids_read(&b.in, job->ids, &info, job->among_results, err);
     if (status == CLV_OK)
         status = check(&b, job, err);
     if (status == CLV_OK)
-        status = run(&b, job, command, err);
+        clv_note_unused_tensors(model, job->model->path, command);
+    if (status == CLV_OK)
+        status = run(&b, job, err);
     clv_ids_free(&b.in);
+    clv_model_close(model);
     return status;
 }

@@ -2,20 +2,15 @@
 #ifndef CLEAVE_CLI_FORWARD_RUN_H
 #define CLEAVE_CLI_FORWARD_RUN_H
 
-#include "cli/mesh_option.h"
-#include "cli/run_option.h"
-#include "models/config.h"
+#include "cli/model_option.h"
 
 typedef struct clv_forward_job {
-    const char *model; /* the folder */
+    const clv_model_option *model;
     /* safetensors with ids [B,S] and, optionally, mask [B,S] (1, and 0 = padding) and token_types [B,S], integers. */
     const char *ids;
     bool among_results; /* the file may hold other tensors, too; else it may not */
     /* safetensors for hidden.last [B,S,M], logits [B,S,V] (with a head), of decoders loss [1] and, with gradients, grad.<name>. */
     const char *out;
-    const char *dtype;
-    const clv_mesh_option *mesh;
-    clv_run_option run;
     bool gradients;
     bool allow_nonfinite; /* results that are NaN or infinite are written, too; else they are CLV_ENONFINITE */
     clv_error *why;       /* where what is not finite begins, if it is allowed and there; NULL: not asked for */

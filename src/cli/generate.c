@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "cli/generate_run.h"
 #include "cli/mesh_option.h"
-#include "cli/open_weights.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/run_option.h"
@@ -17,10 +17,9 @@
 #include "io/file.h"
 
 typedef struct generate_args {
-    const char *model, *prompt, *file, *dtype;
-    clv_mesh_option mesh;
+    clv_model_option model;
+    const char *prompt, *file;
     clv_strings stops;
-    clv_run_option run;
     int64_t n, context, seed, top_k, batch;
     double temperature, top_p, min_p, penalty;
     bool json;
@@ -33,7 +32,7 @@ static int parse(generate_args *a, int argc, char **argv)
     const clv_option options[] = {
         {.names = "-m, --model",
          .kind = CLV_OPTION_STRING,
-         .out = &a->model,
+         .out = &a->model.path,
          .value = "DIR",
          .required = true,
          .help = "checkpoint: a folder with config.json and safetensors"},
@@ -62,8 +61,8 @@ static int parse(generate_args *a, int argc, char **argv)
          .max = 1 << 30,
          .value = "N",
          .help = "tokens to generate (128)"},
-        CLV_MESH_OPTIONS(&a->mesh),
-        CLV_RULES_OPTION(&a->mesh),
+        CLV_MESH_OPTIONS(&a->model.mesh),
+        CLV_RULES_OPTION(&a->model.mesh),
         {.names = "-c, --ctx-size",
          .kind = CLV_OPTION_INT,
          .out = &a->context,
@@ -118,10 +117,10 @@ static int parse(generate_args *a, int argc, char **argv)
          .max = INT64_MAX,
          .value = "N",
          .help = "of sampling (1)"},
-        CLV_RUN_OPTIONS(&a->run),
+        CLV_RUN_OPTIONS(&a->model.run),
         {.names = "--dtype",
          .kind = CLV_OPTION_CHOICE,
-         .out = &a->dtype,
+         .out = &a->model.dtype,
          .value = "f32|bf16",
          .help = "of weights and activations (f32)"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON, at the end"},
@@ -159,14 +158,14 @@ static clv_status make_room(prompts *p, int64_t n, clv_error *err)
     return p->text && p->list && p->by_length ? CLV_OK : clv_fail_memory(err, "prompts", (size_t)n * sizeof *p->list);
 }
 
-static clv_status add_prompt(prompts *p, const char *text, const generate_args *a, const clv_codec *codec,
+static clv_status add_prompt(prompts *p, const char *text, const generate_args *a, const clv_tokenizer *tokenizer,
                              clv_error *err)
 {
     clv_continuation *c = &p->list[p->n];
     p->text[p->n] = text;
     p->by_length[p->n] = c;
     c->number = (uint64_t)p->n++;
-    CLV_TRY(clv_codec_encode(codec, text, strlen(text), &c->prompt, &c->n_prompt, err));
+    CLV_TRY(clv_tokenizer_encode(tokenizer, text, strlen(text), true, &c->prompt, &c->n_prompt, err));
     if (text[0] == '\0' || c->n_prompt == 0)
         return clv_fail(err, CLV_EINVAL, "%s%s: prompt %lld is empty; give at least one byte", a->file ? "-f " : "-p",
                         a->file ? a->file : "", (long long)p->n);
@@ -174,7 +173,7 @@ static clv_status add_prompt(prompts *p, const char *text, const generate_args *
 }
 
 /* Lines of the file; the last may lack its end. */
-static clv_status read_lines(prompts *p, const generate_args *a, const clv_codec *codec, clv_error *err)
+static clv_status read_lines(prompts *p, const generate_args *a, const clv_tokenizer *tokenizer, clv_error *err)
 {
     size_t size;
     int64_t lines = 1;
@@ -186,7 +185,7 @@ static clv_status read_lines(prompts *p, const generate_args *a, const clv_codec
         char *stop = memchr(line, '\n', (size_t)(end - line));
         if (stop)
             *stop = '\0';
-        CLV_TRY(add_prompt(p, line, a, codec, err));
+        CLV_TRY(add_prompt(p, line, a, tokenizer, err));
         line = stop ? stop + 1 : end;
     }
     return p->n > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed", a->file);
@@ -200,15 +199,15 @@ static int by_length(const void *a, const void *b)
 }
 
 /* The longest first: what does not fit fails at once. */
-static clv_status read_prompts(prompts *p, const generate_args *a, const clv_codec *codec, clv_error *err)
+static clv_status read_prompts(prompts *p, const generate_args *a, const clv_tokenizer *tokenizer, clv_error *err)
 {
     if ((a->prompt == NULL) == (a->file == NULL))
         return clv_fail(err, CLV_EINVAL, "a prompt is needed: -p TEXT, or -f FILE with one a line");
     if (a->file) {
-        CLV_TRY(read_lines(p, a, codec, err));
+        CLV_TRY(read_lines(p, a, tokenizer, err));
     } else {
         CLV_TRY(make_room(p, 1, err));
-        CLV_TRY(add_prompt(p, a->prompt, a, codec, err));
+        CLV_TRY(add_prompt(p, a->prompt, a, tokenizer, err));
     }
     qsort(p->by_length, (size_t)p->n, sizeof(clv_continuation *), by_length);
     return CLV_OK;
@@ -216,24 +215,18 @@ static clv_status read_prompts(prompts *p, const generate_args *a, const clv_cod
 
 /* ---- running ---- */
 
-static clv_status open_model(clv_generator **out, const generate_args *a, const clv_model_config *model,
-                             clv_checkpoint *weights, const prompts *p, const char *command, clv_error *err)
+static clv_status open_generator(clv_generator **out, const generate_args *a, const clv_model *model,
+                                 const clv_model_info *info, const prompts *p, clv_error *err)
 {
-    clv_mesh mesh;
     int64_t longest = p->by_length[0]->n_prompt, context = a->context ? a->context : longest + a->n;
-    if (!a->context && context > model->max_positions)
-        context = model->max_positions;
+    if (!a->context && context > info->max_positions)
+        context = info->max_positions;
     if (longest > context)
         return clv_fail(err, CLV_ELIMIT, "a prompt of %lld tokens; the context holds %lld (the model takes up to %lld)",
-                        (long long)longest, (long long)context, (long long)model->max_positions);
-    clv_generator_options options = {.batch = a->batch < p->n ? a->batch : p->n,
-                                     .context = context,
-                                     .threads_per_rank = (int)a->run.threads,
-                                     .check = a->run.check};
-    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
-    CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
-    CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
-    return clv_generator_new(out, model, weights, &mesh, &options, err);
+                        (long long)longest, (long long)context, (long long)info->max_positions);
+    clv_generator_options options = {
+        .size = sizeof options, .batch = a->batch < p->n ? a->batch : p->n, .context = context};
+    return clv_generator_new(out, model, &options, err);
 }
 
 static clv_status run_all(clv_generator *g, const clv_generate_how *how, prompts *p, clv_generate_seconds *seconds,
@@ -316,16 +309,15 @@ static int report(const prompts *p, const generate_args *a, const clv_generate_s
     return code;
 }
 
-static clv_status run(const generate_args *a, const clv_codec *codec, const clv_model_config *model,
-                      const char *command, int *code, clv_error *err)
+static clv_status run(const generate_args *a, const clv_model *model, const char *command, int *code, clv_error *err)
 {
     prompts p = {0};
     clv_generator *g = NULL;
-    clv_checkpoint *weights = NULL;
     clv_generate_seconds seconds = {0};
-    clv_generate_how how = {.model = model,
-                            .codec = codec,
-                            .sampling = {.temperature = a->temperature,
+    clv_model_info info = {.size = sizeof info};
+    clv_generate_how how = {.model = &info,
+                            .sampling = {.size = sizeof how.sampling,
+                                         .temperature = a->temperature,
                                          .top_k = a->top_k,
                                          .top_p = a->top_p,
                                          .min_p = a->min_p,
@@ -338,44 +330,40 @@ static clv_status run(const generate_args *a, const clv_codec *codec, const clv_
     for (int i = 0; i < a->stops.n; i++)
         if (a->stops.item[i][0] == '\0')
             return clv_fail(err, CLV_EINVAL, "--stop: the text is empty; give at least one byte");
-    clv_status status = read_prompts(&p, a, codec, err);
+    CLV_TRY(clv_model_describe(model, &info, err));
+    CLV_TRY(clv_model_tokenizer(&how.tokenizer, model, err));
+    clv_status status = read_prompts(&p, a, how.tokenizer, err);
     if (status == CLV_OK)
-        status = clv_open_weights(&weights, model, a->model, command, err);
+        clv_note_unused_tensors(model, a->model.path, command);
     if (status == CLV_OK)
-        status = open_model(&g, a, model, weights, &p, command, err);
+        status = open_generator(&g, a, model, &info, &p, err);
     if (status == CLV_OK)
         status = run_all(g, &how, &p, &seconds, err);
     if (status == CLV_OK)
         *code = report(&p, a, &seconds);
     clv_generator_free(g);
-    clv_checkpoint_close(weights);
     free_prompts(&p);
     return status;
 }
 
 int command_generate(int argc, char **argv)
 {
-    generate_args a = {.dtype = "f32",
+    generate_args a = {.model = CLV_MODEL_DEFAULTS,
                        .n = 128,
                        .seed = 1,
-                       .run = {.threads = 1},
                        .batch = 8,
                        .temperature = 0.8,
                        .top_k = 40,
                        .top_p = 0.95,
-                       .penalty = 1,
-                       .mesh = {.tp = 1}};
+                       .penalty = 1};
     clv_error err = {0};
-    clv_codec codec = {0};
-    clv_model_config model;
+    clv_model *model = NULL;
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_status status = clv_model_config_read(&model, a.model, &err);
+    clv_status status = clv_model_option_open(&model, &a.model, argv[0], &err);
     if (status == CLV_OK)
-        status = clv_codec_open(&codec, a.model, model.vocab, &err);
-    if (status == CLV_OK)
-        status = run(&a, &codec, &model, argv[0], &code, &err);
-    clv_codec_close(&codec);
+        status = run(&a, model, argv[0], &code, &err);
+    clv_model_close(model);
     return status == CLV_OK ? code : clv_command_report(argv[0], &err);
 }

@@ -36,7 +36,7 @@ static clv_status show(track *t, const clv_generate_how *how, const int64_t *ids
     char *text;
     const char *shown;
     size_t size, n_shown;
-    CLV_TRY(clv_text_stream_add(&t->stream, how->codec, ids, n, last, &text, &size, err));
+    CLV_TRY(clv_text_stream_add(&t->stream, how->tokenizer, ids, n, last, &text, &size, err));
     clv_status status = clv_stop_add(&t->stop, text, size, last, &shown, &n_shown, &t->done, err);
     if (status == CLV_OK)
         status = keep(t->to, shown, n_shown, err);
@@ -54,7 +54,7 @@ static clv_status show_prompt(track *t, const clv_generate_how *how, bool last, 
 {
     char *text;
     size_t size;
-    CLV_TRY(clv_text_stream_add(&t->stream, how->codec, t->to->prompt, t->to->n_prompt, last, &text, &size, err));
+    CLV_TRY(clv_text_stream_add(&t->stream, how->tokenizer, t->to->prompt, t->to->n_prompt, last, &text, &size, err));
     if (how->stream) {
         clv_print_text(&t->shown, text, size);
         fflush(stdout);
@@ -63,7 +63,7 @@ static clv_status show_prompt(track *t, const clv_generate_how *how, bool last, 
     return CLV_OK;
 }
 
-static bool ends_text(const clv_model_config *model, int64_t token)
+static bool ends_text(const clv_model_info *model, int64_t token)
 {
     bool ends = false;
     for (int i = 0; i < model->n_eos; i++)

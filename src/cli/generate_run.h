@@ -2,9 +2,9 @@
 #ifndef CLEAVE_CLI_GENERATE_RUN_H
 #define CLEAVE_CLI_GENERATE_RUN_H
 
-#include "infer/codec.h"
-#include "infer/generate.h"
+#include "cleave/generate.h"
 #include "infer/stop.h"
+#include "infer/text_stream.h"
 
 /* A prompt and what becomes of it. */
 typedef struct clv_continuation {
@@ -17,8 +17,8 @@ typedef struct clv_continuation {
 } clv_continuation;
 
 typedef struct clv_generate_how {
-    const clv_model_config *model;
-    const clv_codec *codec;
+    const clv_model_info *model;
+    const clv_tokenizer *tokenizer;
     clv_sampling sampling;
     const char *const *stops; /* [n_stops] */
     int n_stops;

@@ -114,8 +114,8 @@ static clv_status check_names(const clv_safetensors *file, const char *where, cl
     return CLV_OK;
 }
 
-static clv_status read_tensors(clv_ids *b, const clv_safetensors *file, const char *where,
-                               const clv_model_config *model, clv_error *err)
+static clv_status read_tensors(clv_ids *b, const clv_safetensors *file, const char *where, const clv_model_info *model,
+                               clv_error *err)
 {
     int64_t *ids = NULL, *mask = NULL, *types = NULL;
     const clv_safetensor *found;
@@ -136,8 +136,7 @@ static clv_status read_tensors(clv_ids *b, const clv_safetensors *file, const ch
     return status;
 }
 
-clv_status clv_ids_read(clv_ids *out, const char *path, const clv_model_config *model, bool among_others,
-                        clv_error *err)
+clv_status clv_ids_read(clv_ids *out, const char *path, const clv_model_info *model, bool among_others, clv_error *err)
 {
     clv_safetensors *file;
     *out = (clv_ids){0};

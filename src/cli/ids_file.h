@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "models/config.h"
+#include "cleave/model.h"
 
 enum { CLV_IDS_IGNORED = -100 }; /* the label of a place without one */
 
@@ -21,8 +21,7 @@ typedef struct clv_ids {
 
 /* Reads them for a model. CLV_EINVAL names an id, token type or mask that the model does not have, and where; and, unless
  * among_others, a tensor that nothing reads. Free with clv_ids_free. */
-clv_status clv_ids_read(clv_ids *out, const char *path, const clv_model_config *model, bool among_others,
-                        clv_error *err);
+clv_status clv_ids_read(clv_ids *out, const char *path, const clv_model_info *model, bool among_others, clv_error *err);
 void clv_ids_free(clv_ids *ids);
 
 #endif

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cleave/model.h"
 #include "cleave/nn.h"
 #include "cleave/status.h"
-#include "models/config.h"
 #include "nn/layouts.h"
 
 enum { NOT_GIVEN = -1, HIDDEN = 256, HEADS = 8 };
@@ -85,34 +85,50 @@ static void build_block(clv_graph *graph, const clv_plan_graph *given, const clv
 
 /* ---- a model ---- */
 
+static clv_status check_model(const clv_plan_graph *g, const clv_model_info *info, clv_error *err)
+{
+    if (g->seq > info->max_positions)
+        return clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld positions", (long long)g->seq,
+                        (long long)info->max_positions);
+    if (g->decode && info->bidirectional)
+        return clv_fail(err, CLV_EINVAL,
+                        "--decode: %s attends both ways and generates nothing; valid: --train, --prefill",
+                        info->family);
+    if ((g->prefill || g->decode) && g->mesh.sp && !info->bidirectional)
+        return clv_fail(err, CLV_EINVAL,
+                        "--sp: a sequence that is generated stays whole on all ranks; valid with --train");
+    return CLV_OK;
+}
+
+static clv_status add_model(clv_graph *graph, const clv_plan_graph *g, const clv_model *model, clv_error *err)
+{
+    clv_model_info info = {.size = sizeof info};
+    clv_model_graph how = {.size = sizeof how, .batch = g->batch, .seq = g->seq};
+    CLV_TRY(clv_model_describe(model, &info, err));
+    CLV_TRY(check_model(g, &info, err));
+    bool cached = (g->prefill || g->decode) && !info.bidirectional;
+    if (cached) {
+        how.context = g->seq;
+        how.seq = g->decode ? 1 : g->seq;
+        how.last_logits = 1;
+    }
+    if (g->prefill || g->decode)
+        clv_model_inference(graph, model, &how);
+    else
+        clv_model_train_step(graph, model, &how, NULL);
+    return clv_graph_status(graph, err);
+}
+
 static clv_status build_model(clv_graph *graph, const clv_plan_graph *g, const clv_axis_rules *rules, clv_dtype dtype,
                               clv_error *err)
 {
-    clv_model_config model;
-    CLV_TRY(clv_model_config_read(&model, g->model, err));
-    if (g->seq > model.max_positions)
-        return clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld positions", (long long)g->seq,
-                        (long long)model.max_positions);
-    if (g->decode && model.bidirectional)
-        return clv_fail(err, CLV_EINVAL,
-                        "--decode: %s attends both ways and generates nothing; valid: --train, --prefill",
-                        clv_model_config_type(&model));
-    if ((g->prefill || g->decode) && g->mesh.sp && !model.bidirectional)
-        return clv_fail(err, CLV_EINVAL,
-                        "--sp: a sequence that is generated stays whole on all ranks; valid with --train");
-    clv_model_build build = {.batch = g->batch, .seq = g->seq, .rules = *rules, .dtype = dtype};
-    if (!g->prefill && !g->decode) {
-        clv_model_train_step(graph, &model, &build, &(clv_adamw_options){0});
-    } else if (model.bidirectional) {
-        clv_model_inference(graph, &model, &build);
-    } else {
-        build.rules = clv_axis_rules_without(rules, CLV_SEQ);
-        build.context = g->seq;
-        build.seq = g->decode ? 1 : g->seq;
-        build.last_logits = true;
-        clv_model_inference(graph, &model, &build);
-    }
-    return clv_graph_status(graph, err);
+    clv_model *model;
+    clv_model_options options = {
+        .size = sizeof options, .mesh = clv_graph_mesh(graph), .rules = rules, .dtype = dtype, .config_only = 1};
+    CLV_TRY(clv_model_open(&model, g->model, &options, err));
+    clv_status status = add_model(graph, g, model, err);
+    clv_model_close(model);
+    return status;
 }
 
 /* ---- both ---- */

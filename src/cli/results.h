@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cleave/forward.h"
 #include "cleave/status.h"
-#include "infer/forwarder.h"
 
 /* The largest magnitude among the finite ones of n; 0 when there is none. */
 double clv_results_largest(const float *x, int64_t n);

@@ -3,7 +3,6 @@
 
 #include "cleave/status.h"
 #include "cli/command.h"
-#include "cli/open_weights.h"
 #include "cli/options.h"
 #include "cli/results.h"
 
@@ -12,7 +11,7 @@ static int parse(clv_score_args *a, int argc, char **argv)
     const clv_option options[] = {
         {.names = "-m, --model",
          .kind = CLV_OPTION_STRING,
-         .out = &a->model,
+         .out = &a->model.path,
          .value = "DIR",
          .required = true,
          .help = "a folder with config.json, safetensors and a tokenizer"},
@@ -50,12 +49,12 @@ static int parse(clv_score_args *a, int argc, char **argv)
          .help = "tokens that run side by side, about (4096)"},
         CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
-        CLV_MESH_OPTIONS(&a->mesh),
-        CLV_RULES_OPTIONS(&a->mesh),
-        CLV_RUN_OPTIONS(&a->run),
+        CLV_MESH_OPTIONS(&a->model.mesh),
+        CLV_RULES_OPTIONS(&a->model.mesh),
+        CLV_RUN_OPTIONS(&a->model.run),
         {.names = "--dtype",
          .kind = CLV_OPTION_CHOICE,
-         .out = &a->dtype,
+         .out = &a->model.dtype,
          .value = "f32|bf16",
          .help = "of weights and activations (f32)"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
@@ -64,12 +63,12 @@ static int parse(clv_score_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static clv_status check(clv_score_args *a, const clv_model_config *model, clv_error *err)
+static clv_status check(clv_score_args *a, const clv_model_info *model, clv_error *err)
 {
     enum { USUAL = 1024 };
     if (a->mutations && !model->bidirectional)
         return clv_fail(err, CLV_EINVAL, "--mutations: masked marginals need a masked language model; %s is a decoder",
-                        clv_model_config_type(model));
+                        model->family);
     if (a->truncate && (a->mutations || !model->bidirectional))
         return clv_fail(err, CLV_EINVAL, "--truncate: for sequences of encoders; %s",
                         a->mutations ? "mutations need the whole protein" : "a decoder takes a text by windows (-c)");
@@ -89,44 +88,37 @@ static clv_status check(clv_score_args *a, const clv_model_config *model, clv_er
     return CLV_OK;
 }
 
-static clv_status open_forwarder(clv_forwarder **out, const clv_score_args *a, const clv_model_config *model,
-                                 clv_checkpoint *weights, const char *command, clv_error *err)
+static clv_status run(clv_table *t, clv_scorer *s, clv_score_args *a, const clv_model *model, clv_error *err)
 {
-    clv_mesh mesh;
-    clv_forwarder_options options = {.threads_per_rank = (int)a->run.threads,
-                                     .check = a->run.check,
+    clv_forwarder_options options = {.size = sizeof options,
                                      .result = a->mutations ? CLV_FORWARD_LOGITS : CLV_FORWARD_NLL};
-    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
-    CLV_TRY(clv_mesh_option_rules(&options.rules, &a->mesh, &mesh, err));
-    CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
-    return clv_forwarder_new(out, model, weights, &mesh, &options, err);
+    clv_model_info info = {.size = sizeof info};
+    CLV_TRY(clv_model_describe(model, &info, err));
+    CLV_TRY(check(a, &info, err));
+    CLV_TRY(clv_model_tokenizer(&s->tokenizer, model, err));
+    clv_note_unused_tensors(model, a->model.path, s->command);
+    CLV_TRY(clv_forwarder_new(&s->forwarder, model, &options, err));
+    s->model = &info;
+    clv_status status = a->mutations         ? clv_score_mutations(t, s, err)
+                        : info.bidirectional ? clv_score_masked(t, s, err)
+                                             : clv_score_text(t, s, err);
+    clv_forwarder_free(s->forwarder);
+    return status;
 }
 
 static clv_status score(clv_table *t, clv_score_args *a, bool *complete, const char *command, clv_error *err)
 {
-    clv_model_config model;
-    clv_codec codec;
-    clv_checkpoint *weights = NULL;
-    clv_scorer s = {.args = a, .model = &model, .codec = &codec, .command = command, .complete = complete};
-    CLV_TRY(clv_model_config_read(&model, a->model, err));
-    CLV_TRY(check(a, &model, err));
-    CLV_TRY(clv_codec_open(&codec, a->model, model.vocab, err));
-    clv_status status = clv_open_weights(&weights, &model, a->model, command, err);
-    if (status == CLV_OK)
-        status = open_forwarder(&s.forwarder, a, &model, weights, command, err);
-    if (status == CLV_OK)
-        status = a->mutations          ? clv_score_mutations(t, &s, err)
-                 : model.bidirectional ? clv_score_masked(t, &s, err)
-                                       : clv_score_text(t, &s, err);
-    clv_forwarder_free(s.forwarder);
-    clv_checkpoint_close(weights);
-    clv_codec_close(&codec);
+    clv_model *model;
+    clv_scorer s = {.args = a, .command = command, .complete = complete};
+    CLV_TRY(clv_model_option_open(&model, &a->model, command, err));
+    clv_status status = run(t, &s, a, model, err);
+    clv_model_close(model);
     return status;
 }
 
 int command_score(int argc, char **argv)
 {
-    clv_score_args a = {.dtype = "f32", .tokens = 4096, .run = {.threads = 1}, .mesh = {.tp = 1}};
+    clv_score_args a = {.model = CLV_MODEL_DEFAULTS, .tokens = 4096};
     clv_error err = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)

@@ -2,24 +2,23 @@
 #ifndef CLEAVE_CLI_SCORE_H
 #define CLEAVE_CLI_SCORE_H
 
+#include "cleave/forward.h"
 #include "cli/mesh_option.h"
-#include "cli/run_option.h"
+#include "cli/model_option.h"
 #include "cli/sequences.h"
 #include "cli/table.h"
-#include "infer/forwarder.h"
 
 typedef struct clv_score_args {
-    const char *model, *input, *mutations, *dtype;
-    clv_mesh_option mesh;
-    clv_run_option run;
+    clv_model_option model;
+    const char *input, *mutations;
     int64_t context, stride, tokens;
     bool json, csv, allow_nonfinite, truncate;
 } clv_score_args;
 
 typedef struct clv_scorer {
     const clv_score_args *args;
-    const clv_model_config *model;
-    const clv_codec *codec;
+    const clv_model_info *model;
+    const clv_tokenizer *tokenizer;
     clv_forwarder *forwarder;
     const char *command; /* for messages */
     bool *complete;      /* becomes false when a sequence was left out */

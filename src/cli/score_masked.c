@@ -16,14 +16,13 @@ clv_status clv_score_mask_token(int64_t *out, const clv_scorer *s, clv_error *er
     *out = s->model->mask;
     if (*out >= 0)
         return CLV_OK;
-    if (s->codec->tokenizer)
-        CLV_TRY(clv_tokenizer_encode(s->codec->tokenizer, mask, sizeof mask - 1, false, &ids, &n, err));
+    CLV_TRY(clv_tokenizer_encode(s->tokenizer, mask, sizeof mask - 1, false, &ids, &n, err));
     *out = n == 1 ? ids[0] : -1;
     free(ids);
     if (*out < 0)
         return clv_fail(err, CLV_EUNSUPPORTED,
                         "%s: neither config.json (mask_token_id) nor the tokenizer ([MASK]) has a mask token",
-                        s->args->model);
+                        s->args->model.path);
     return CLV_OK;
 }
 
@@ -80,7 +79,7 @@ static clv_status score(double *sum, const clv_scorer *s, const clv_sequence *se
     for (int64_t done = 0; status == CLV_OK && done < n; done += r.n) {
         for (int64_t i = 0; i < r.n; i++)
             fill(&r, i, sequence, done + i < n ? first + done + i : sequence->n, mask);
-        clv_forward_batch batch = {r.n, r.seq, r.ids, r.mask, r.labels};
+        clv_forward_batch batch = {sizeof batch, r.n, r.seq, r.ids, r.mask, r.labels};
         status = clv_results_forward(s->forwarder, &batch, r.nll, s->args->allow_nonfinite, describe, sequence, err);
         for (int64_t i = 0; status == CLV_OK && i < r.n * r.seq; i++)
             *sum += r.nll[i];
@@ -118,7 +117,7 @@ clv_status clv_score_masked(clv_table *table, const clv_scorer *s, clv_error *er
 {
     clv_sequences all;
     clv_too_long how = s->args->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT;
-    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, how, 1, err));
+    CLV_TRY(clv_sequences_read(&all, s->args->input, s->tokenizer, s->model, how, 1, err));
     clv_status status = score_all(table, s, &all, err);
     if (status == CLV_OK)
         *s->complete = clv_sequences_report(&all, s->command);

@@ -20,7 +20,7 @@ typedef struct place {
 static clv_status token_of(int64_t *out, const clv_scorer *s, char letter, clv_error *err)
 {
     int64_t *ids, n;
-    CLV_TRY(clv_tokenizer_encode(s->codec->tokenizer, &letter, 1, false, &ids, &n, err));
+    CLV_TRY(clv_tokenizer_encode(s->tokenizer, &letter, 1, false, &ids, &n, err));
     *out = n == 1 ? ids[0] : -1;
     free(ids);
     if (*out < 0)
@@ -71,7 +71,7 @@ static clv_status run(place *places, int64_t n_places, const clv_scorer *s, cons
             ids[i] = (int32_t)(i % seq == places[which].at ? mask : protein->ids[i % seq]);
             all[i] = 1;
         }
-        clv_forward_batch batch = {.batch = n, .seq = seq, .ids = ids, .mask = all};
+        clv_forward_batch batch = {.size = sizeof batch, .batch = n, .seq = seq, .ids = ids, .mask = all};
         status = clv_results_forward(s->forwarder, &batch, logits, s->args->allow_nonfinite, describe, protein, err);
         for (int64_t r = 0; status == CLV_OK && r < n && done + r < n_places; r++) {
             place *to = &places[done + r];
@@ -118,14 +118,13 @@ static clv_status score(clv_table *t, const clv_scorer *s, const clv_sequence *p
 clv_status clv_score_mutations(clv_table *table, const clv_scorer *s, clv_error *err)
 {
     clv_sequences all;
-    CLV_TRY(clv_sequences_read(&all, s->args->input, s->codec, s->model, CLV_TOO_LONG_REFUSED, 1, err));
+    CLV_TRY(clv_sequences_read(&all, s->args->input, s->tokenizer, s->model, CLV_TOO_LONG_REFUSED, 1, err));
     clv_status status;
     if (!all.fasta || all.n != 1)
         status =
             clv_fail(err, CLV_EINVAL, "--mutations: %s must be FASTA with one record, the wild type", s->args->input);
     else
-        status = s->codec->tokenizer ? score(table, s, &all.item[0], err)
-                                     : clv_fail(err, CLV_EUNSUPPORTED, "--mutations: the model has no tokenizer");
+        status = score(table, s, &all.item[0], err);
     clv_sequences_free(&all);
     return status;
 }

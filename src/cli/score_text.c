@@ -75,7 +75,7 @@ static clv_status run(double *sum, const clv_scorer *s, windows *w, const int64_
             scored = end > scored ? end : scored;
             begin += stride;
         }
-        clv_forward_batch batch = {w->rows, w->context, w->ids, w->mask, w->labels};
+        clv_forward_batch batch = {sizeof batch, w->rows, w->context, w->ids, w->mask, w->labels};
         status = clv_results_forward(s->forwarder, &batch, w->nll, s->args->allow_nonfinite, describe, w, err);
         for (int64_t i = 0; status == CLV_OK && i < w->rows * w->context; i++)
             *sum += w->nll[i];
@@ -115,7 +115,7 @@ clv_status clv_score_text(clv_table *table, const clv_scorer *s, clv_error *err)
     size_t size;
     int64_t *ids = NULL, n = 0;
     CLV_TRY(clv_file_read(&text, &size, s->args->input, FILE_LIMIT, err));
-    clv_status status = clv_codec_encode(s->codec, text, size, &ids, &n, err);
+    clv_status status = clv_tokenizer_encode(s->tokenizer, text, size, true, &ids, &n, err);
     if (status == CLV_OK)
         status = score(table, s, ids, n, size, err);
     free(ids);

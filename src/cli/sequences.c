@@ -109,14 +109,12 @@ static bool is_fasta(const char *path)
 /* ---- what fits ---- */
 
 /* Its tokens, and which of them are its own: those that stand there without the tokenizer's additions. */
-static clv_status encode_one(clv_sequence *s, const clv_codec *codec, clv_error *err)
+static clv_status encode_one(clv_sequence *s, const clv_tokenizer *tokenizer, clv_error *err)
 {
     int64_t *ids;
-    CLV_TRY(clv_codec_encode(codec, s->text, strlen(s->text), &s->ids, &s->n, err));
-    s->whole = s->own = s->n;
-    if (!codec->tokenizer)
-        return CLV_OK;
-    CLV_TRY(clv_tokenizer_encode(codec->tokenizer, s->text, strlen(s->text), false, &ids, &s->own, err));
+    CLV_TRY(clv_tokenizer_encode(tokenizer, s->text, strlen(s->text), true, &s->ids, &s->n, err));
+    s->whole = s->n;
+    CLV_TRY(clv_tokenizer_encode(tokenizer, s->text, strlen(s->text), false, &ids, &s->own, err));
     while (s->own > 0 && s->first + s->own < s->n && memcmp(s->ids + s->first, ids, (size_t)s->own * sizeof *ids) != 0)
         s->first++;
     free(ids);
@@ -160,11 +158,12 @@ static clv_status leave_out(clv_sequences *s, clv_error *err)
     return CLV_OK;
 }
 
-static clv_status encode(clv_sequences *all, const char *path, const clv_codec *codec, clv_too_long how, clv_error *err)
+static clv_status encode(clv_sequences *all, const char *path, const clv_tokenizer *tokenizer, clv_too_long how,
+                         clv_error *err)
 {
     for (int64_t i = 0; i < all->n; i++) {
         clv_sequence *s = &all->item[i];
-        CLV_TRY(encode_one(s, codec, err));
+        CLV_TRY(encode_one(s, tokenizer, err));
         if (how == CLV_TOO_LONG_REFUSED && !fits(all, s))
             return clv_fail(err, CLV_EINVAL, "%s: %.64s: %lld tokens; the model takes 1 to %lld%s", path, s->name,
                             (long long)s->n, (long long)all->most, of_its_own(s));
@@ -174,8 +173,8 @@ static clv_status encode(clv_sequences *all, const char *path, const clv_codec *
     return leave_out(all, err);
 }
 
-clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec,
-                              const clv_model_config *model, clv_too_long how, int64_t least_own, clv_error *err)
+clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer,
+                              const clv_model_info *model, clv_too_long how, int64_t least_own, clv_error *err)
 {
     char *text;
     size_t size;
@@ -186,7 +185,7 @@ clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_co
     if (status == CLV_OK && out->n == 0)
         status = clv_fail(err, CLV_EINVAL, "%s: no sequence in it", path);
     if (status == CLV_OK)
-        status = encode(out, path, codec, how, err);
+        status = encode(out, path, tokenizer, how, err);
     if (status != CLV_OK)
         clv_sequences_free(out);
     return status;

@@ -5,8 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "infer/codec.h"
-#include "models/config.h"
+#include "cleave/model.h"
 
 typedef struct clv_sequence {
     char *name; /* of a FASTA record, its first word; of a line, its number from 1 */
@@ -40,8 +39,8 @@ typedef enum clv_too_long {
  * @param least_own  own tokens that a sequence must have to fit, beside those that are added
  * @return CLV_EINVAL naming the record or line: a letter that no protein has, or refused; or when the file has none. That all
  *         are left out is no error */
-clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_codec *codec,
-                              const clv_model_config *model, clv_too_long how, int64_t least_own, clv_error *err);
+clv_status clv_sequences_read(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer,
+                              const clv_model_info *model, clv_too_long how, int64_t least_own, clv_error *err);
 void clv_sequences_free(clv_sequences *sequences);
 
 /* Lists on stderr what was cut and what was left out; whether all were used, be it in part. */

@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "cleave/status.h"
+#include "cleave/tokenizer.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/say.h"
-#include "io/tokenizer.h"
 
 typedef struct tokenize_args {
     const char *model, *prompt;

@@ -9,13 +9,12 @@
 #include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
-#include "cli/open_weights.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/results.h"
 #include "cli/table.h"
 #include "cli/verify_against.h"
 #include "graph/graph.h"
-#include "models/config.h"
 
 enum { DEGREE_TEXT = 32 };
 
@@ -165,16 +164,16 @@ static clv_status make_room(outcome *o, const clv_graph *graph, clv_error *err)
     return o->output && o->type && o->name ? CLV_OK : clv_fail_memory(err, "results", n * sizeof *o->name);
 }
 
-static clv_status build(outcome *o, clv_graph *graph, const clv_model_config *model, const verify_args *a,
-                        const clv_axis_rules *rules, clv_error *err)
+static clv_status build(outcome *o, clv_graph *graph, const clv_model *model, const clv_model_info *info,
+                        const verify_args *a, clv_error *err)
 {
-    clv_model_build how = {.batch = a->batch, .seq = a->seq, .rules = *rules, .dtype = CLV_F32};
+    clv_model_graph how = {.size = sizeof how, .batch = a->batch, .seq = a->seq};
     clv_value hidden = CLV_NONE, logits = clv_model_forward(graph, model, &how, &hidden), loss;
-    if (model->headless) {
+    if (info->headless) {
         loss = clv_reduce(graph, CLV_MEAN, clv_mul(graph, hidden, hidden), (int[]){0, 1, 2}, 3, false);
     } else {
         static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
-        clv_layout layout = clv_named_layout(graph, rules, 2, names);
+        clv_layout layout = clv_named_layout(graph, clv_model_rules(model), 2, names);
         clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){a->batch, a->seq}, &layout);
         loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, -100);
     }
@@ -187,7 +186,7 @@ static clv_status build(outcome *o, clv_graph *graph, const clv_model_config *mo
 }
 
 /* The same ids on every mesh: each token's label is the one after it. */
-static void make_ids(int32_t *ids, int32_t *labels, const clv_model_config *model, const verify_args *a)
+static void make_ids(int32_t *ids, int32_t *labels, const clv_model_info *model, const verify_args *a)
 {
     int64_t n = a->batch * a->seq;
     uint64_t state = (uint64_t)a->seed * 2 + 1;
@@ -199,7 +198,7 @@ static void make_ids(int32_t *ids, int32_t *labels, const clv_model_config *mode
         labels[i] = i % a->seq == a->seq - 1 ? -100 : ids[i + 1];
 }
 
-static clv_status run_program(outcome *o, clv_graph *graph, const clv_model_config *model, clv_checkpoint *weights,
+static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *model, const clv_model_info *info,
                               const verify_args *a, bool find_nonfinite, clv_error *err)
 {
     clv_program *program = NULL;
@@ -210,13 +209,13 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model_conf
     if (status == CLV_OK)
         status = clv_compile(&program, graph, NULL, err);
     clv_session_options options = {
-        .source = clv_checkpoint_source, .source_arg = weights, .check = 1, .find_nonfinite = find_nonfinite};
+        .source = clv_model_source, .source_arg = (void *)model, .check = 1, .find_nonfinite = find_nonfinite};
     if (status == CLV_OK)
         status = clv_session_new(&session, clv_graph_mesh(graph), &options, err);
     if (status == CLV_OK) {
-        make_ids(ids, labels, model, a);
+        make_ids(ids, labels, info, a);
         clv_binding inputs[] = {{"ids", ids}, {"labels", labels}};
-        status = clv_session_run(session, program, inputs, model->headless ? 1 : 2, o->output, o->n, err);
+        status = clv_session_run(session, program, inputs, info->headless ? 1 : 2, o->output, o->n, err);
     }
     clv_session_free(session);
     clv_program_free(program);
@@ -225,22 +224,43 @@ static clv_status run_program(outcome *o, clv_graph *graph, const clv_model_conf
     return status;
 }
 
-static clv_status run_mesh(outcome *o, const char *mesh_text, const clv_model_config *model, clv_checkpoint *weights,
-                           const verify_args *a, bool find_nonfinite, const char *command, clv_error *err)
+static clv_status run_mesh(outcome *o, const clv_model *model, const verify_args *a, bool find_nonfinite,
+                           clv_error *err)
 {
-    clv_mesh mesh;
-    clv_axis_rules rules;
+    clv_model_info info = {.size = sizeof info};
     clv_graph *graph;
-    clv_mesh_option option = {.tp = 1, .text = mesh_text, .rules = a->rules};
-    CLV_TRY(find_nonfinite ? clv_mesh_option_read(&mesh, &option, err) /* the first run warned */
-                           : clv_mesh_option_resolve(&mesh, &option, command, err));
-    CLV_TRY(clv_mesh_option_rules(&rules, &option, &mesh, err));
-    CLV_TRY(clv_graph_new(&graph, &mesh, err));
-    clv_status status = build(o, graph, model, a, &rules, err);
+    CLV_TRY(clv_model_describe(model, &info, err));
+    CLV_TRY(clv_graph_new(&graph, clv_model_mesh(model), err));
+    clv_status status = build(o, graph, model, &info, a, err);
     if (status == CLV_OK)
-        status = run_program(o, graph, model, weights, a, find_nonfinite, err);
+        status = run_program(o, graph, model, &info, a, find_nonfinite, err);
     clv_graph_free(graph);
     return status;
+}
+
+/* The model on a mesh; the first one that is opened notes what the model does not use. */
+static clv_status open_mesh(clv_model **out, const verify_args *a, const char *mesh, bool first, const char *command,
+                            clv_error *err)
+{
+    clv_model_option option = CLV_MODEL_DEFAULTS;
+    clv_model_info info = {.size = sizeof info};
+    clv_model *model;
+    option.path = a->model;
+    option.mesh.text = mesh;
+    option.mesh.rules = a->rules;
+    CLV_TRY(clv_model_option_open(&model, &option, command, err));
+    clv_status status = clv_model_describe(model, &info, err);
+    if (status == CLV_OK && a->seq > info.max_positions)
+        status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld", (long long)a->seq,
+                          (long long)info.max_positions);
+    if (status != CLV_OK) {
+        clv_model_close(model);
+        return status;
+    }
+    if (first)
+        clv_note_unused_tensors(model, a->model, command);
+    *out = model;
+    return CLV_OK;
 }
 
 /* ---- comparing ---- */
@@ -286,22 +306,31 @@ static void add_row(clv_table *t, const char *mesh, int tensors, const finding *
 }
 
 /* Runs a mesh and adds its row; where a result is not finite, a second run says on which rank that begins, and by which op. */
-static clv_status verify_mesh(clv_table *t, bool *same, outcome *o, const outcome *first, const char *mesh,
-                              const clv_model_config *model, clv_checkpoint *weights, const verify_args *a,
-                              const char *command, clv_error *err)
+static clv_status verify_model(clv_table *t, bool *same, outcome *o, const outcome *first, const char *mesh,
+                               const clv_model *model, const verify_args *a, clv_error *err)
 {
     clv_error begins = {0};
-    CLV_TRY(run_mesh(o, mesh, model, weights, a, false, command, err));
+    CLV_TRY(run_mesh(o, model, a, false, err));
     finding found = compare(first, o, a->tolerance);
     if (found.diverges && isinf(found.error)) {
         outcome again = {0};
-        run_mesh(&again, mesh, model, weights, a, true, command, &begins);
+        run_mesh(&again, model, a, true, &begins);
         free_outcome(&again);
         clv_results_add_beginning(found.element, &begins);
     }
     add_row(t, mesh, first->n, &found);
     *same = *same && !found.diverges;
     return CLV_OK;
+}
+
+static clv_status verify_mesh(clv_table *t, bool *same, outcome *o, const outcome *first, const char *mesh,
+                              const verify_args *a, const char *command, clv_error *err)
+{
+    clv_model *model;
+    CLV_TRY(open_mesh(&model, a, mesh, o == first, command, err));
+    clv_status status = verify_model(t, same, o, first, mesh, model, a, err);
+    clv_model_close(model);
+    return status;
 }
 
 /* Mesh i as it was given, or in `degree` the mesh of the degree that was. */
@@ -315,16 +344,9 @@ static const char *mesh_at(char degree[DEGREE_TEXT], const verify_args *a, int i
 
 static clv_status verify(const verify_args *a, const char *command, bool *same, clv_table *t, clv_error *err)
 {
-    clv_model_config model;
-    clv_checkpoint *weights = NULL;
     outcome first = {0};
     int n = a->meshes.n ? a->meshes.n : a->degrees.n;
-    clv_status status = clv_model_config_read(&model, a->model, err);
-    if (status == CLV_OK && !a->against && a->seq > model.max_positions)
-        status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld", (long long)a->seq,
-                          (long long)model.max_positions);
-    if (status == CLV_OK && !a->against)
-        status = clv_open_weights(&weights, &model, a->model, command, err);
+    clv_status status = CLV_OK;
     *same = true;
     for (int i = 0; status == CLV_OK && i < n; i++) {
         char degree[DEGREE_TEXT];
@@ -334,11 +356,10 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
             status = clv_verify_against(t, same, a->model, a->against, mesh, a->rules, a->tolerance, command, err);
             continue;
         }
-        status = verify_mesh(t, same, i == 0 ? &first : &o, &first, mesh, &model, weights, a, command, err);
+        status = verify_mesh(t, same, i == 0 ? &first : &o, &first, mesh, a, command, err);
         free_outcome(&o);
     }
     free_outcome(&first);
-    clv_checkpoint_close(weights);
     return status;
 }
 

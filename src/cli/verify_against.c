@@ -156,16 +156,14 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     clv_safetensors *got = NULL, *want;
     const clv_safetensor *mask;
     comparison c = {0};
-    clv_mesh_option option = {.tp = 1, .text = mesh, .rules = rules};
+    clv_model_option option = CLV_MODEL_DEFAULTS;
+    option.path = model;
+    option.mesh.text = mesh;
+    option.mesh.rules = rules;
+    option.run.check = true;
     clv_error begins = {0};
-    clv_forward_job job = {.run = {.threads = 1, .check = true},
-                           .why = &begins,
-                           .model = model,
-                           .ids = file,
-                           .among_results = true,
-                           .allow_nonfinite = true,
-                           .dtype = "f32",
-                           .mesh = &option};
+    clv_forward_job job = {
+        .why = &begins, .model = &option, .ids = file, .among_results = true, .allow_nonfinite = true};
     CLV_TRY(clv_safetensors_open(&want, file, err));
     job.gradients = has_gradients(want);
     clv_status status = run(&got, &job, command, err);

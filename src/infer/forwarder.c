@@ -1,14 +1,15 @@
-#include "infer/forwarder.h"
+/* forwarder.c - see forward.h. */
+#include "cleave/forward.h"
 
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/options.h"
+#include "models/opened.h"
 
 struct clv_forwarder {
-    const clv_model_config *model;
-    clv_forwarder_options options;
-    clv_checkpoint *weights;
-    clv_mesh mesh;
+    const clv_model *model;
+    clv_forward_result result;
     clv_session *session;
     clv_program *program; /* of batch x seq; NULL: none yet */
     int64_t batch, seq;
@@ -16,27 +17,34 @@ struct clv_forwarder {
 
 static clv_status open_session(clv_forwarder *f, bool find_nonfinite, clv_error *err)
 {
-    clv_session_options options = {.threads_per_rank = f->options.threads_per_rank,
-                                   .source = clv_checkpoint_source,
-                                   .source_arg = f->weights,
-                                   .check = f->options.check,
-                                   .find_nonfinite = find_nonfinite};
-    return clv_session_new(&f->session, &f->mesh, &options, err);
+    clv_session_options options = clv_model_session_options(f->model);
+    options.find_nonfinite = find_nonfinite;
+    return clv_session_new(&f->session, &f->model->mesh, &options, err);
 }
 
-clv_status clv_forwarder_new(clv_forwarder **out, const clv_model_config *model, clv_checkpoint *weights,
-                             const clv_mesh *mesh, const clv_forwarder_options *options, clv_error *err)
+static clv_status check(const clv_model *model, clv_forward_result result, clv_error *err)
 {
-    if (model->headless && options->result != CLV_FORWARD_HIDDEN)
+    if (result != CLV_FORWARD_HIDDEN && result != CLV_FORWARD_LOGITS && result != CLV_FORWARD_NLL)
+        return clv_fail(err, CLV_EINVAL, "result %d of a forwarder; valid: those of clv_forward_result", (int)result);
+    if (model->config.headless && result != CLV_FORWARD_HIDDEN)
         return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no probabilities",
-                        clv_model_config_type(model));
+                        clv_model_config_type(&model->config));
+    return CLV_OK;
+}
+
+clv_status clv_forwarder_new(clv_forwarder **out, const clv_model *model, const clv_forwarder_options *options,
+                             clv_error *err)
+{
+    static const char call[] = "clv_forwarder_new";
+    clv_forwarder_options taken;
+    CLV_TRY(clv_require(out && model, call, "out and a model", err));
+    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(check(model, taken.result, err));
     clv_forwarder *f = calloc(1, sizeof *f);
     if (!f)
         return clv_fail_memory(err, "a model's run", sizeof *f);
     f->model = model;
-    f->options = *options;
-    f->weights = weights;
-    f->mesh = *mesh;
+    f->result = taken.result;
     clv_status status = open_session(f, false, err);
     if (status != CLV_OK) {
         free(f);
@@ -55,16 +63,16 @@ void clv_forwarder_free(clv_forwarder *f)
     free(f);
 }
 
-static clv_value result_of(clv_graph *graph, const clv_forwarder *f, const clv_model_build *build)
+static clv_value result_of(clv_graph *graph, const clv_forwarder *f, const clv_model_graph *how)
 {
-    clv_value hidden = CLV_NONE, logits = clv_model_forward(graph, f->model, build, &hidden);
-    if (f->options.result == CLV_FORWARD_HIDDEN)
+    clv_value hidden = CLV_NONE, logits = clv_model_forward(graph, f->model, how, &hidden);
+    if (f->result == CLV_FORWARD_HIDDEN)
         return hidden;
-    if (f->options.result == CLV_FORWARD_LOGITS)
+    if (f->result == CLV_FORWARD_LOGITS)
         return logits;
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
-    clv_layout layout = clv_named_layout(graph, &build->rules, 2, names);
-    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){build->batch, build->seq}, &layout);
+    clv_layout layout = clv_named_layout(graph, &f->model->rules, 2, names);
+    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){how->batch, how->seq}, &layout);
     return clv_cross_entropy(graph, logits, labels, CLV_FORWARD_IGNORED);
 }
 
@@ -77,10 +85,9 @@ static clv_status compile(clv_forwarder *f, int64_t batch, int64_t seq, clv_erro
         clv_session_unload(f->session, f->program);
     clv_program_free(f->program);
     f->program = NULL;
-    CLV_TRY(clv_graph_new(&graph, &f->mesh, err));
-    clv_model_build build = {
-        .batch = batch, .seq = seq, .rules = f->options.rules, .dtype = f->options.dtype, .padding_mask = true};
-    clv_output(graph, "result", clv_cast(graph, result_of(graph, f, &build), CLV_F32), NULL);
+    CLV_TRY(clv_graph_new(&graph, &f->model->mesh, err));
+    clv_model_graph how = {.batch = batch, .seq = seq, .padding_mask = 1};
+    clv_output(graph, "result", clv_cast(graph, result_of(graph, f, &how), CLV_F32), NULL);
     clv_status status = clv_compile(&f->program, graph, NULL, err);
     clv_graph_free(graph);
     f->batch = batch;
@@ -88,31 +95,64 @@ static clv_status compile(clv_forwarder *f, int64_t batch, int64_t seq, clv_erro
     return status;
 }
 
-clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *b, float *out, clv_error *err)
+/* Fills *out with a batch that can be run. */
+static clv_status take(clv_forward_batch *out, const clv_forwarder *f, const clv_forward_batch *given, const char *call,
+                       clv_error *err)
 {
-    CLV_TRY(compile(f, b->batch, b->seq, err));
-    clv_binding inputs[] = {{"ids", (void *)b->ids}, {"mask", (void *)b->mask}, {"labels", (void *)b->labels}};
-    clv_binding outputs[] = {{"result", out}};
-    return clv_session_run(f->session, f->program, inputs, f->options.result == CLV_FORWARD_NLL ? 3 : 2, outputs, 1,
-                           err);
+    CLV_TRY(clv_require(f && given, call, "a forwarder and a batch", err));
+    CLV_TRY(clv_take_options(out, sizeof *out, sizeof *out, given, call, err));
+    CLV_TRY(clv_require(out->ids && out->mask && (out->labels || f->result != CLV_FORWARD_NLL), call,
+                        "ids, a mask, and labels where their loss is asked for", err));
+    if (out->batch >= 1 && out->seq >= 1)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "%s: %lld sequences of %lld tokens; valid: 1 and above", call,
+                    (long long)out->batch, (long long)out->seq);
 }
 
-clv_forward_place clv_forwarder_first_nonfinite(const clv_forwarder *f, const clv_forward_batch *b, const float *out)
+static clv_status check_ids(const clv_forwarder *f, const clv_forward_batch *b, clv_error *err)
 {
-    int64_t width = f->options.result == CLV_FORWARD_HIDDEN   ? f->model->hidden
-                    : f->options.result == CLV_FORWARD_LOGITS ? f->model->vocab
-                                                              : 1;
-    for (int64_t i = 0; i < b->batch * b->seq; i++) {
-        bool counts = f->options.result == CLV_FORWARD_NLL ? b->labels[i] != CLV_FORWARD_IGNORED : b->mask[i] != 0;
+    int64_t vocab = f->model->config.vocab;
+    for (int64_t i = 0; i < b->batch * b->seq; i++)
+        if (b->ids[i] < 0 || b->ids[i] >= vocab)
+            return clv_fail(err, CLV_EINVAL, "token %lld of sequence %lld is %d; the vocabulary is 0 to %lld",
+                            (long long)(i % b->seq), (long long)(i / b->seq), (int)b->ids[i], (long long)vocab - 1);
+    return CLV_OK;
+}
+
+clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *given, float *out, clv_error *err)
+{
+    clv_forward_batch b;
+    CLV_TRY(take(&b, f, given, "clv_forwarder_run", err));
+    CLV_TRY(clv_require(out != NULL, "clv_forwarder_run", "where the results go", err));
+    CLV_TRY(check_ids(f, &b, err));
+    CLV_TRY(compile(f, b.batch, b.seq, err));
+    clv_binding inputs[] = {{"ids", (void *)b.ids}, {"mask", (void *)b.mask}, {"labels", (void *)b.labels}};
+    clv_binding outputs[] = {{"result", out}};
+    return clv_session_run(f->session, f->program, inputs, f->result == CLV_FORWARD_NLL ? 3 : 2, outputs, 1, err);
+}
+
+clv_forward_place clv_forwarder_first_nonfinite(const clv_forwarder *f, const clv_forward_batch *given,
+                                                const float *out)
+{
+    static const clv_forward_place nowhere = {.row = -1};
+    clv_forward_batch b;
+    if (!out || take(&b, f, given, "clv_forwarder_first_nonfinite", NULL) != CLV_OK)
+        return nowhere;
+    int64_t width = f->result == CLV_FORWARD_HIDDEN   ? f->model->config.hidden
+                    : f->result == CLV_FORWARD_LOGITS ? f->model->config.vocab
+                                                      : 1;
+    for (int64_t i = 0; i < b.batch * b.seq; i++) {
+        bool counts = f->result == CLV_FORWARD_NLL ? b.labels[i] != CLV_FORWARD_IGNORED : b.mask[i] != 0;
         int64_t at = counts ? clv_dtype_first_nonfinite(CLV_F32, out + i * width, width) : -1;
         if (at >= 0)
-            return (clv_forward_place){i / b->seq, i % b->seq, (double)out[i * width + at]};
+            return (clv_forward_place){i / b.seq, i % b.seq, (double)out[i * width + at]};
     }
-    return (clv_forward_place){.row = -1};
+    return nowhere;
 }
 
 clv_status clv_forwarder_find_nonfinite(clv_forwarder *f, const clv_forward_batch *b, float *out, clv_error *err)
 {
+    CLV_TRY(clv_require(f && b && out, "clv_forwarder_find_nonfinite", "a forwarder, a batch and out", err));
     clv_session_free(f->session);
     f->session = NULL;
     CLV_TRY(open_session(f, true, err));

@@ -1,9 +1,15 @@
-#include "infer/generate.h"
+/* generate.c - see generate.h: programs for chunks of prompts and one for a decode step, all sharing weights and KV cache as a
+ * session's state. A chunk has as many tokens for each sequence; one that has fewer to feed feeds its last ones again, which writes the
+ * same keys and values to the same places. */
+#include "cleave/generate.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
+#include "base/options.h"
+#include "infer/sampling.h"
+#include "models/opened.h"
 
 /* Chunks are powers of two up to CHUNK: a handful of programs serves any length. */
 enum { CHUNK = 512, N_PROGRAMS = 10 };
@@ -16,10 +22,8 @@ typedef struct sequence {
 } sequence;
 
 struct clv_generator {
-    const clv_model_config *model;
+    const clv_model *model;
     clv_generator_options options;
-    clv_checkpoint *weights;
-    clv_mesh mesh;
     clv_session *session;
     clv_program *program[N_PROGRAMS]; /* of 2^i tokens a sequence; made when first needed */
     sequence *sequences;              /* [B] */
@@ -34,14 +38,10 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
     if (g->program[power])
         return CLV_OK;
     clv_graph *graph;
-    CLV_TRY(clv_graph_new(&graph, &g->mesh, err));
-    clv_model_build build = {.batch = g->options.batch,
-                             .seq = INT64_C(1) << power,
-                             .rules = clv_axis_rules_without(&g->options.rules, CLV_SEQ),
-                             .dtype = g->options.dtype,
-                             .context = g->options.context,
-                             .last_logits = true};
-    clv_model_inference(graph, g->model, &build);
+    CLV_TRY(clv_graph_new(&graph, &g->model->mesh, err));
+    clv_model_graph how = {
+        .batch = g->options.batch, .seq = INT64_C(1) << power, .context = g->options.context, .last_logits = 1};
+    clv_model_inference(graph, g->model, &how);
     clv_status status = clv_compile(&g->program[power], graph, NULL, err);
     clv_graph_free(graph);
     return status == CLV_OK ? clv_session_load(g->session, g->program[power], err) : status;
@@ -49,9 +49,10 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
 
 static clv_status make_room(clv_generator *g, clv_error *err)
 {
-    size_t vocab = (size_t)g->model->vocab, batch = (size_t)g->options.batch, context = (size_t)g->options.context;
+    size_t vocab = (size_t)g->model->config.vocab, batch = (size_t)g->options.batch,
+           context = (size_t)g->options.context;
     g->logits = malloc(batch * vocab * sizeof *g->logits);
-    g->raw = malloc(batch * vocab * clv_dtype_size(g->options.dtype));
+    g->raw = malloc(batch * vocab * clv_dtype_size(g->model->dtype));
     g->work = malloc(vocab * sizeof *g->work);
     g->ids = malloc(batch * CHUNK * sizeof *g->ids);
     g->offsets = malloc(batch * sizeof *g->offsets);
@@ -65,22 +66,21 @@ static clv_status make_room(clv_generator *g, clv_error *err)
 
 static clv_status open_session(clv_generator *g, bool find_nonfinite, clv_error *err)
 {
-    clv_session_options options = {.threads_per_rank = g->options.threads_per_rank,
-                                   .source = clv_checkpoint_source,
-                                   .source_arg = g->weights,
-                                   .check = g->options.check,
-                                   .find_nonfinite = find_nonfinite};
-    return clv_session_new(&g->session, &g->mesh, &options, err);
+    clv_session_options options = clv_model_session_options(g->model);
+    options.find_nonfinite = find_nonfinite;
+    return clv_session_new(&g->session, &g->model->mesh, &options, err);
 }
 
 static clv_status set_up(clv_generator *g, clv_error *err)
 {
-    int64_t most = g->model->max_positions;
-    if (g->model->headless)
+    int64_t most = g->model->config.max_positions;
+    if (g->model->config.headless)
         return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no next token",
-                        clv_model_config_type(g->model));
+                        clv_model_config_type(&g->model->config));
     g->options.batch = g->options.batch ? g->options.batch : 1;
     g->options.context = g->options.context ? g->options.context : most;
+    if (g->options.batch < 1)
+        return clv_fail(err, CLV_EINVAL, "a batch of %lld sequences; valid: 1 and above", (long long)g->options.batch);
     if (g->options.context < 1 || g->options.context > most)
         return clv_fail(err, CLV_EINVAL, "a context of %lld; the model takes 1 to %lld positions",
                         (long long)g->options.context, (long long)most);
@@ -89,16 +89,18 @@ static clv_status set_up(clv_generator *g, clv_error *err)
     return compile(g, 0, err);
 }
 
-clv_status clv_generator_new(clv_generator **out, const clv_model_config *model, clv_checkpoint *weights,
-                             const clv_mesh *mesh, const clv_generator_options *options, clv_error *err)
+clv_status clv_generator_new(clv_generator **out, const clv_model *model, const clv_generator_options *options,
+                             clv_error *err)
 {
+    static const char call[] = "clv_generator_new";
+    clv_generator_options taken;
+    CLV_TRY(clv_require(out && model, call, "out and a model", err));
+    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, options, call, err));
     clv_generator *g = calloc(1, sizeof *g);
     if (!g)
         return clv_fail_memory(err, "a generator", sizeof *g);
     g->model = model;
-    g->options = *options;
-    g->weights = weights;
-    g->mesh = *mesh;
+    g->options = taken;
     clv_status status = set_up(g, err);
     if (status != CLV_OK) {
         clv_generator_free(g);
@@ -128,18 +130,24 @@ void clv_generator_free(clv_generator *g)
     free(g);
 }
 
+static bool has(const clv_generator *g, int64_t index)
+{
+    return g && index >= 0 && index < g->options.batch;
+}
+
 clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *ids, int64_t n, clv_error *err)
 {
-    if (index < 0 || index >= g->options.batch)
+    CLV_TRY(clv_require(g && n >= 0 && (ids || n == 0), "clv_generator_feed", "a generator and n >= 0 ids", err));
+    if (!has(g, index))
         return clv_fail(err, CLV_EINVAL, "sequence %lld of %lld", (long long)index, (long long)g->options.batch);
     sequence *s = &g->sequences[index];
     if (n > g->options.context - s->length)
         return clv_fail(err, CLV_ELIMIT, "%lld tokens after %lld are more than the context of %lld holds", (long long)n,
                         (long long)s->length, (long long)g->options.context);
     for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= g->model->vocab)
+        if (ids[i] < 0 || ids[i] >= g->model->config.vocab)
             return clv_fail(err, CLV_EINVAL, "token %lld is outside the vocabulary of %lld", (long long)ids[i],
-                            (long long)g->model->vocab);
+                            (long long)g->model->config.vocab);
     for (int64_t i = 0; i < n; i++) {
         s->ids[s->length++] = (int32_t)ids[i];
         s->seen[ids[i]] = true;
@@ -181,17 +189,19 @@ static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
 
 clv_status clv_generator_run(clv_generator *g, clv_error *err)
 {
+    CLV_TRY(clv_require(g != NULL, "clv_generator_run", "a generator", err));
     for (int64_t b = 0; b < g->options.batch; b++)
         if (g->sequences[b].length == 0)
             return clv_fail(err, CLV_EINVAL, "sequence %lld has no token; at least one is needed", (long long)b);
     for (int power = next_power(g); power >= 0; power = next_power(g))
         CLV_TRY(run_chunk(g, power, err));
-    clv_dtype_convert(CLV_F32, g->logits, g->options.dtype, g->raw, g->options.batch * g->model->vocab);
+    clv_dtype_convert(CLV_F32, g->logits, g->model->dtype, g->raw, g->options.batch * g->model->config.vocab);
     return CLV_OK;
 }
 
 clv_status clv_generator_find_nonfinite(clv_generator *g, clv_error *err)
 {
+    CLV_TRY(clv_require(g != NULL, "clv_generator_find_nonfinite", "a generator", err));
     clv_session_free(g->session);
     g->session = NULL;
     CLV_TRY(open_session(g, true, err));
@@ -202,37 +212,43 @@ clv_status clv_generator_find_nonfinite(clv_generator *g, clv_error *err)
 
 const float *clv_generator_logits(const clv_generator *g, int64_t index)
 {
-    return g->logits + index * g->model->vocab;
+    return has(g, index) ? g->logits + index * g->model->config.vocab : NULL;
 }
 
 clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampling *sampling, int64_t *token,
                                 clv_error *err)
 {
+    static const char call[] = "clv_generator_sample";
+    clv_sampling taken;
+    CLV_TRY(
+        clv_require(has(g, index) && token, call, "a generator, one of its sequences, and where the token goes", err));
+    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, sampling, call, err));
     const sequence *s = &g->sequences[index];
-    float *logits = g->logits + index * g->model->vocab;
-    clv_penalise(logits, g->model->vocab, s->seen, sampling->repetition_penalty);
-    return clv_sample(token, sampling, logits, g->model->vocab, s->length, g->work, err);
+    int64_t vocab = g->model->config.vocab;
+    float *logits = g->logits + index * vocab;
+    clv_penalise(logits, vocab, s->seen, taken.repetition_penalty);
+    return clv_sample(token, &taken, logits, vocab, s->length, g->work, err);
 }
 
 int64_t clv_generator_room(const clv_generator *g, int64_t index)
 {
-    return g->options.context - g->sequences[index].length;
+    return has(g, index) ? g->options.context - g->sequences[index].length : 0;
 }
 
 int64_t clv_generator_batch(const clv_generator *g)
 {
-    return g->options.batch;
+    return g ? g->options.batch : 0;
 }
 
 void clv_generator_rewind(clv_generator *g)
 {
-    for (int64_t b = 0; b < g->options.batch; b++) {
+    for (int64_t b = 0; g && b < g->options.batch; b++) {
         g->sequences[b].done = g->sequences[b].length = 0;
-        memset(g->sequences[b].seen, 0, (size_t)g->model->vocab * sizeof(bool));
+        memset(g->sequences[b].seen, 0, (size_t)g->model->config.vocab * sizeof(bool));
     }
 }
 
 clv_session_stats clv_generator_take_stats(clv_generator *g)
 {
-    return clv_session_take_stats(g->session);
+    return g ? clv_session_take_stats(g->session) : (clv_session_stats){0};
 }

@@ -7,10 +7,14 @@
 #include <stdbool.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "cleave/rng.h"
 
-clv_status clv_sampling_check(const clv_sampling *s, clv_error *err)
+clv_status clv_sampling_check(const clv_sampling *given, clv_error *err)
 {
+    clv_sampling taken, *s = &taken;
+    CLV_TRY(clv_require(given != NULL, "clv_sampling_check", "a clv_sampling", err));
+    CLV_TRY(clv_take_options(s, sizeof *s, sizeof *s, given, "clv_sampling_check", err));
     if (!(s->temperature >= 0) || !isfinite(s->temperature))
         return clv_fail(err, CLV_EINVAL, "temperature %g: valid are 0 (greedy) and above", s->temperature);
     if (s->top_k < 0)

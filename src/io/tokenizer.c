@@ -48,14 +48,26 @@ static clv_status load(json_t **document, char **where, const char *path, clv_er
                                                : clv_json_load(document, *where, FILE_LIMIT, err);
 }
 
+static clv_status make(clv_tokenizer **out, clv_error *err)
+{
+    clv_tokenizer *t = calloc(1, sizeof *t);
+    if (t)
+        t->arena = clv_arena_new();
+    if (t && t->arena) {
+        *out = t;
+        return CLV_OK;
+    }
+    free(t);
+    return clv_fail_memory(err, "a tokenizer", sizeof *t);
+}
+
 clv_status clv_tokenizer_open(clv_tokenizer **out, const char *path, clv_error *err)
 {
     json_t *document = NULL;
     char *where = NULL;
-    clv_tokenizer *t = calloc(1, sizeof *t);
-    if (t)
-        t->arena = clv_arena_new();
-    clv_status status = t && t->arena ? CLV_OK : clv_fail_memory(err, "a tokenizer", sizeof *t);
+    clv_tokenizer *t = NULL;
+    CLV_TRY(clv_require(out && path, "clv_tokenizer_open", "out and a path", err));
+    clv_status status = make(&t, err);
     if (status == CLV_OK)
         status = load(&document, &where, path, err);
     if (status == CLV_OK)
@@ -70,6 +82,18 @@ clv_status clv_tokenizer_open(clv_tokenizer **out, const char *path, clv_error *
     return CLV_OK;
 }
 
+clv_status clv_tokenizer_of_bytes(clv_tokenizer **out, clv_error *err)
+{
+    enum { BYTES = 256 };
+    clv_tokenizer *t = NULL;
+    CLV_TRY(clv_require(out != NULL, "clv_tokenizer_of_bytes", "out", err));
+    CLV_TRY(make(&t, err));
+    t->bytes = true;
+    t->size = BYTES;
+    *out = t;
+    return CLV_OK;
+}
+
 void clv_tokenizer_free(clv_tokenizer *t)
 {
     if (!t)
@@ -80,7 +104,7 @@ void clv_tokenizer_free(clv_tokenizer *t)
 
 int64_t clv_tokenizer_size(const clv_tokenizer *t)
 {
-    return t->size;
+    return t ? t->size : 0;
 }
 
 /* ---- pieces ---- */
@@ -240,21 +264,45 @@ static clv_status add_special(clv_ids *ids, const clv_special_ids *special, clv_
     return CLV_OK;
 }
 
-clv_status clv_tokenizer_encode(const clv_tokenizer *t, const char *text, size_t size, bool special, int64_t **ids,
-                                int64_t *n, clv_error *err)
+static clv_status encode_bytes(const char *text, size_t size, int64_t **ids, int64_t *n, clv_error *err)
 {
-    clv_ids all = {0};
+    int64_t *bytes = size < PTRDIFF_MAX / sizeof *bytes ? malloc((size + 1) * sizeof *bytes) : NULL;
+    if (!bytes)
+        return clv_fail_memory(err, "token ids", size);
+    for (size_t i = 0; i < size; i++)
+        bytes[i] = (unsigned char)text[i];
+    *ids = bytes;
+    *n = (int64_t)size;
+    return CLV_OK;
+}
+
+static clv_status encode_text(clv_ids *all, const clv_tokenizer *t, const char *text, size_t size, bool special,
+                              clv_error *err)
+{
     clv_piece whole = {.first = true};
     char *valid = NULL;
     clv_status status = clv_utf8_repair(&valid, &whole.text.size, text, size, err);
     whole.text.text = valid;
     if (status == CLV_OK && special)
-        status = add_special(&all, &t->before, err);
+        status = add_special(all, &t->before, err);
     if (status == CLV_OK)
-        status = cut_added(t, &t->raw, &whole, encode_raw, &all, err);
+        status = cut_added(t, &t->raw, &whole, encode_raw, all, err);
     if (status == CLV_OK && special)
-        status = add_special(&all, &t->after, err);
+        status = add_special(all, &t->after, err);
     free(valid);
+    return status;
+}
+
+clv_status clv_tokenizer_encode(const clv_tokenizer *t, const char *text, size_t size, bool special, int64_t **ids,
+                                int64_t *n, clv_error *err)
+{
+    clv_ids all = {0};
+    CLV_TRY(clv_require(t && (text || size == 0) && ids && n, "clv_tokenizer_encode",
+                        "a tokenizer, a text, and where ids and their number go", err));
+    text = text ? text : "";
+    if (t->bytes)
+        return encode_bytes(text, size, ids, n, err);
+    clv_status status = encode_text(&all, t, text, size, special, err);
     if (status != CLV_OK) {
         free(all.id);
         return status;
@@ -291,10 +339,32 @@ static clv_status join(clv_text_buffer *out, const clv_token_texts *all, bool wo
     return CLV_OK;
 }
 
+static clv_status decode_bytes(const int64_t *ids, int64_t n, char **text, size_t *size, clv_error *err)
+{
+    char *bytes = malloc((size_t)n + 1);
+    if (!bytes)
+        return clv_fail_memory(err, "a text", (size_t)n);
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] > UINT8_MAX) {
+            free(bytes);
+            return clv_fail(err, CLV_EINVAL, "there is no token %lld; valid: 0 to 255, the bytes", (long long)ids[i]);
+        }
+        bytes[i] = (char)ids[i];
+    }
+    bytes[n] = '\0';
+    *text = bytes;
+    *size = (size_t)n;
+    return CLV_OK;
+}
+
 clv_status clv_tokenizer_decode(const clv_tokenizer *t, const int64_t *ids, int64_t n, char **text, size_t *size,
                                 clv_error *err)
 {
     clv_text_buffer out = {0};
+    CLV_TRY(clv_require(t && n >= 0 && (ids || n == 0) && text && size, "clv_tokenizer_decode",
+                        "a tokenizer, n >= 0 ids, and where the text and its size go", err));
+    if (t->bytes)
+        return decode_bytes(ids, n, text, size, err);
     clv_token_texts all = {.item = calloc((size_t)n + 1, sizeof *all.item)};
     clv_status status =
         all.item ? token_texts(&all, t, ids, n, err) : clv_fail_memory(err, "a text", (size_t)n * sizeof *all.item);

@@ -6,7 +6,7 @@
 
 #include "io/json.h"
 #include "io/text_buffer.h"
-#include "io/tokenizer.h"
+#include "cleave/tokenizer.h"
 #include "io/vocabulary.h"
 
 enum { CLV_MAX_TOKENIZER_STEPS = 16, CLV_MAX_TEMPLATE = 16 };
@@ -119,6 +119,7 @@ struct clv_tokenizer {
     clv_vocab vocab;               /* the model's */
     const clv_token_model *model;
     void *model_data;
+    bool bytes; /* tokens are the 256 bytes; nothing above is set but size */
 };
 
 /* ---- for readers ---- */
@@ -141,6 +142,8 @@ clv_status clv_reader_token(int64_t *id, const clv_token_reader *r, const json_t
 /* Text through all normalizers; *out, empty at first, is the caller's to free. */
 clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err);
 
+/* The file that describes a folder's tokenizer, tokenizer.json or else vocab.txt, the caller's to free; NULL: there is none. */
+clv_status clv_tokenizer_find(char **out, const char *folder, clv_error *err);
 /* Fills an empty tokenizer, which has its arena, from a parsed tokenizer.json. */
 clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err);
 /* The tokenizer.json that says the same as a folder's vocab.txt; the caller releases it by json_decref. */

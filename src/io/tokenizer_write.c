@@ -6,7 +6,7 @@
 #include "io/byte_level.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "io/tokenizer.h"
+#include "cleave/tokenizer.h"
 #include "base/utf8.h"
 
 /* Each byte's printable character and the byte itself as its id. */
@@ -51,6 +51,7 @@ static clv_status write_json(const char *folder, const char *name, json_t *docum
 
 clv_status clv_tokenizer_write_bytes(const char *folder, clv_error *err)
 {
+    CLV_TRY(clv_require(folder != NULL, "clv_tokenizer_write_bytes", "a folder", err));
     /* Without a class AutoTokenizer takes the model family's own, which adds a beginning of text. */
     json_t *config =
         json_pack("{s:s, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0);

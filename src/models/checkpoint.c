@@ -81,8 +81,8 @@ static clv_status save_weights(const clv_session *session, const clv_model_confi
     return status;
 }
 
-clv_status clv_model_save(const clv_session *session, const clv_model_config *config, const char *folder,
-                          clv_error *err)
+clv_status clv_checkpoint_save(const clv_session *session, const clv_model_config *config, const char *folder,
+                               clv_error *err)
 {
     float *values;
     void *scratch;

@@ -29,7 +29,7 @@ uint64_t clv_checkpoint_bytes_read(const clv_checkpoint *checkpoint);
 int64_t clv_checkpoint_extra(const clv_checkpoint *checkpoint, const char **first);
 
 /* Writes the model's state as a Hugging Face folder (config.json, model.safetensors), made if it is missing. */
-clv_status clv_model_save(const clv_session *session, const clv_model_config *model, const char *folder,
-                          clv_error *err);
+clv_status clv_checkpoint_save(const clv_session *session, const clv_model_config *model, const char *folder,
+                               clv_error *err);
 
 #endif

@@ -10,13 +10,12 @@
 #ifndef CLEAVE_MODELS_CONFIG_H
 #define CLEAVE_MODELS_CONFIG_H
 
-#include "cleave/nn.h"
-#include "cleave/session.h"
+#include "cleave/model.h"
 
 typedef struct clv_model_family clv_model_family;
 
 /* CLV_MAX_LAYERS is far beyond any model. */
-enum { CLV_MAX_EOS = 8, CLV_MAX_LAYERS = 10000 };
+enum { CLV_MAX_LAYERS = 10000 };
 
 typedef struct clv_model_config {
     const clv_model_family *family;
@@ -81,15 +80,15 @@ typedef struct clv_model_build {
 
 /* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary. hidden, unless NULL, receives what
  * the head is given: [B,S,M] after the final norm. CLV_NONE for a model without a head. Failures are recorded in the graph. */
-clv_value clv_model_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                             clv_value *hidden);
 
 /* Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);
  * output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. */
-void clv_model_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                           const clv_adamw_options *adamw);
 
 /* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole; of a model without a head "hidden.last" [B,S,M] (or [B,1,M]). */
-void clv_model_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build);
+void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build);
 
 #endif

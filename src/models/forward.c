@@ -102,7 +102,7 @@ static clv_value last_row(clv_graph *graph, clv_value x)
     return type.shape[1] > 1 ? clv_slice(graph, x, begin, type.shape) : x;
 }
 
-clv_value clv_model_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                             clv_value *hidden)
 {
     if (hidden)
@@ -152,7 +152,7 @@ static void update(clv_graph *graph, const clv_model_build *build, clv_value par
     clv_adamw(graph, parameter, gradient, lr, step, &o);
 }
 
-void clv_model_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                           const clv_adamw_options *adamw)
 {
     if (model->headless) {
@@ -160,7 +160,7 @@ void clv_model_train_step(clv_graph *graph, const clv_model_config *model, const
                        model->family->bare, model->family->architecture);
         return;
     }
-    clv_value logits = clv_model_forward(graph, model, build, NULL);
+    clv_value logits = clv_build_forward(graph, model, build, NULL);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL);
     clv_value step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
@@ -180,9 +180,9 @@ void clv_model_train_step(clv_graph *graph, const clv_model_config *model, const
     clv_output(graph, "loss", loss, &scalar);
 }
 
-void clv_model_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build)
+void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build)
 {
-    clv_value hidden = CLV_NONE, logits = clv_model_forward(graph, model, build, &hidden);
+    clv_value hidden = CLV_NONE, logits = clv_build_forward(graph, model, build, &hidden);
     clv_layout whole = clv_layout_replicated(3);
     clv_output(graph, model->headless ? "hidden.last" : "logits", model->headless ? hidden : logits, &whole);
 }

@@ -28,7 +28,7 @@ static int by_name(const void *a, const void *b)
 static clv_status collect(clv_placement *p, const clv_axis_rules *rules, clv_error *err)
 {
     clv_model_build build = {.batch = 1, .seq = 1, .rules = *rules, .dtype = CLV_F32};
-    clv_model_forward(p->graph, &p->model, &build, NULL);
+    clv_build_forward(p->graph, &p->model, &build, NULL);
     CLV_TRY(clv_graph_status(p->graph, err));
     p->n = clv_parameters(p->graph, NULL, 0);
     p->entries = calloc((size_t)p->n + 1, sizeof *p->entries);

@@ -1,6 +1,5 @@
 /* load.c - what a session makes ready for a program: regions, groups, and for each rank its views and the plans of its steps. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/error.h"
 #include "base/pages.h"
@@ -237,17 +236,9 @@ static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
 
 /* ---- loading ---- */
 
-static bool same_mesh(const clv_mesh *a, const clv_mesh *b)
-{
-    bool same = a->n_axes == b->n_axes;
-    for (int i = 0; same && i < a->n_axes; i++)
-        same = a->axis[i].size == b->axis[i].size && strcmp(a->axis[i].name, b->axis[i].name) == 0;
-    return same;
-}
-
 static clv_status load_new(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err)
 {
-    if (!same_mesh(&session->mesh, &program->mesh)) {
+    if (!clv_mesh_equal(&session->mesh, &program->mesh)) {
         char ours[CLV_MESH_TEXT], theirs[CLV_MESH_TEXT];
         clv_mesh_print(ours, sizeof ours, &session->mesh);
         clv_mesh_print(theirs, sizeof theirs, &program->mesh);

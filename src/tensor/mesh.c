@@ -113,6 +113,14 @@ clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
     return CLV_OK;
 }
 
+int clv_mesh_equal(const clv_mesh *a, const clv_mesh *b)
+{
+    bool same = a && b && a->n_axes == b->n_axes;
+    for (int i = 0; same && i < a->n_axes; i++)
+        same = a->axis[i].size == b->axis[i].size && strcmp(a->axis[i].name, b->axis[i].name) == 0;
+    return same;
+}
+
 int64_t clv_mesh_ranks(const clv_mesh *mesh)
 {
     if (!mesh)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "io/tokenizer.h"
+#include "cleave/tokenizer.h"
 #include "models/checkpoint.h"
 #include "models/parameters.h"
 
@@ -24,7 +24,7 @@ static clv_status compile(clv_trainer *t, const clv_mesh *mesh, clv_error *err)
     CLV_TRY(clv_graph_new(&graph, mesh, err));
     clv_model_build build = {
         .batch = t->options.batch, .seq = t->options.seq, .rules = t->options.rules, .dtype = CLV_F32};
-    clv_model_train_step(graph, &t->options.model, &build, &t->options.adamw);
+    clv_build_train_step(graph, &t->options.model, &build, &t->options.adamw);
     clv_status status = clv_compile(&t->program, graph, NULL, err);
     clv_graph_free(graph);
     return status;
@@ -127,6 +127,6 @@ int64_t clv_trainer_parameters(const clv_trainer *t)
 
 clv_status clv_trainer_save(const clv_trainer *t, const char *folder, clv_error *err)
 {
-    CLV_TRY(clv_model_save(t->session, &t->options.model, folder, err));
+    CLV_TRY(clv_checkpoint_save(t->session, &t->options.model, folder, err));
     return clv_tokenizer_write_bytes(folder, err);
 }

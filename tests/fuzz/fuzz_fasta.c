@@ -49,16 +49,18 @@ static void check_batches(const clv_sequences *all)
 
 static void try(const char *name, const uint8_t *data, size_t size)
 {
-    const clv_codec bytes = {0};
-    const clv_model_config model = {.vocab = 256, .max_positions = MOST};
+    static clv_tokenizer *bytes;
+    const clv_model_info model = {.vocab = 256, .max_positions = MOST};
     clv_sequences all;
     char path[64];
+    if (!bytes && clv_tokenizer_of_bytes(&bytes, NULL) != CLV_OK)
+        abort();
     snprintf(path, sizeof path, "%s/%s", folder, name);
     FILE *file = fopen(path, "wb");
     if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
         abort();
     for (int how = CLV_TOO_LONG_REFUSED; how <= CLV_TOO_LONG_CUT; how++)
-        if (clv_sequences_read(&all, path, &bytes, &model, (clv_too_long)how, 0, NULL) == CLV_OK) {
+        if (clv_sequences_read(&all, path, bytes, &model, (clv_too_long)how, 0, NULL) == CLV_OK) {
             for (int64_t i = 0; i < all.n_left_out; i++) /* a token is a byte, so that all but nothing can be cut */
                 if (how != CLV_TOO_LONG_LEFT_OUT && (how == CLV_TOO_LONG_REFUSED || all.left_out[i].n > 0))
                     abort();

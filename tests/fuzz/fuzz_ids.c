@@ -15,7 +15,7 @@ static int within(const int32_t *x, int64_t n, int32_t low, int64_t high)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const clv_model_config model = {.vocab = 257, .token_types = 2};
+    const clv_model_info model = {.vocab = 257, .token_types = 2};
     char path[FUZZ_PATH];
     clv_ids ids;
     for (int among_others = 0; among_others < 2; among_others++) {

@@ -4,7 +4,7 @@
 
 #include "fuzz.h"
 #include "fuzz_file.h"
-#include "io/tokenizer.h"
+#include "cleave/tokenizer.h"
 
 enum { SOME = 256 };
 

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "io/tokenizer.h"
+#include "cleave/tokenizer.h"
 
 static int write_to(const char *path, const uint8_t *data, size_t size)
 {

@@ -1,4 +1,4 @@
-/* test_cli_open_weights.c - weights under a map: a file that is cut while it is read is an error, and tensors that the
+/* test_cli_model_option.c - a model's weights under a map: a file that is cut while it is read is an error, and tensors that the
  * model has no use for are noted. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,9 +11,9 @@
 
 #include <cmocka.h>
 
-#include "cli/open_weights.c"
-#include "cli/say.c"
+#include "cli/model_option.c"
 
+#include "models/opened.h"
 #include "models/parameters.h"
 #include "runtime/team.h"
 
@@ -27,26 +27,21 @@ static void copy_model(const char *name)
     assert_int_equal(system(command), 0);
 }
 
-typedef struct reading {
-    clv_checkpoint *weights;
-    const clv_model_config *model;
-} reading;
-
 /* What each rank does: read every tensor. */
 static clv_status read_all(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    const reading *r = arg;
+    const clv_model *model = arg;
     clv_status status = CLV_OK;
     (void)rank, (void)comm;
-    for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(r->model); i++) {
-        clv_parameter p = clv_model_parameter_at(r->model, i);
+    for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(&model->config); i++) {
+        clv_parameter p = clv_model_parameter_at(&model->config, i);
         clv_type type = {.dtype = CLV_F32, .rank = p.rank};
         clv_shard box = {.rank = p.rank};
         int known = 0;
         memcpy(type.shape, p.shape, sizeof type.shape);
         memcpy(box.hi, p.shape, sizeof box.hi);
         float *out = malloc((size_t)clv_shard_elems(&box) * sizeof *out);
-        status = clv_checkpoint_source(r->weights, p.name, &type, &box, out, &known, err);
+        status = clv_model_source(arg, p.name, &type, &box, out, &known, err);
         if (status == CLV_OK && !known)
             status = CLV_ENOTFOUND;
         free(out);
@@ -54,11 +49,11 @@ static clv_status read_all(void *arg, int rank, clv_comm *comm, clv_error *err)
     return status;
 }
 
-static clv_status read_on_ranks(const reading *r, clv_error *err)
+static clv_status read_on_ranks(const clv_model *model, clv_error *err)
 {
     clv_team *team = NULL;
     assert_int_equal(clv_team_new(&team, 2, NULL, NULL), CLV_OK);
-    clv_status status = clv_team_run(team, read_all, (void *)r, err);
+    clv_status status = clv_team_run(team, read_all, (void *)model, err);
     assert_int_equal(clv_team_free(team, NULL), CLV_OK);
     return status;
 }
@@ -67,22 +62,22 @@ static clv_status read_on_ranks(const reading *r, clv_error *err)
 static void test_cut_while_mapped(void **state)
 {
     char path[512];
-    clv_model_config model;
+    clv_model *model;
+    clv_model_option option = CLV_MODEL_DEFAULTS;
     clv_error err = {0};
-    reading r = {.model = &model};
     (void)state;
     copy_model("llama");
+    option.path = folder;
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
-    assert_int_equal(clv_open_weights(&r.weights, &model, folder, "cleave test", NULL), CLV_OK);
-    assert_int_equal(read_on_ranks(&r, NULL), CLV_OK);
+    assert_int_equal(clv_model_option_open(&model, &option, "cleave test", NULL), CLV_OK);
+    assert_int_equal(read_on_ranks(model, NULL), CLV_OK);
     assert_int_equal(truncate(path, 4096), 0);
     for (int i = 0; i < 2; i++, err = (clv_error){0}) { /* twice: the handler serves again */
-        assert_int_equal(read_on_ranks(&r, &err), CLV_EIO);
+        assert_int_equal(read_on_ranks(model, &err), CLV_EIO);
         assert_non_null(strstr(err.message, path));
         assert_non_null(strstr(err.message, "cut while open"));
     }
-    clv_checkpoint_close(r.weights);
+    clv_model_close(model);
 }
 
 /* Anywhere else a lost page ends the program, which says so. */

@@ -1,0 +1,24 @@
+/** @file cleave.h - all of the library.
+ *
+ * From a folder to results: model.h, then generate.h, forward.h. From ops to a running program: graph.h, nn.h and rules.h,
+ * then program.h, session.h. What tensors are and where they live: dtype.h, mesh.h, layout.h.
+ */
+#ifndef CLEAVE_CLEAVE_H
+#define CLEAVE_CLEAVE_H
+
+#include "cleave/dtype.h"
+#include "cleave/forward.h"
+#include "cleave/generate.h"
+#include "cleave/graph.h"
+#include "cleave/layout.h"
+#include "cleave/mesh.h"
+#include "cleave/model.h"
+#include "cleave/nn.h"
+#include "cleave/program.h"
+#include "cleave/rng.h"
+#include "cleave/rules.h"
+#include "cleave/session.h"
+#include "cleave/status.h"
+#include "cleave/tokenizer.h"
+
+#endif

@@ -1,0 +1,51 @@
+/* model_option.c - see model_option.h. */
+#include "cli/model_option.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "cleave/status.h"
+#include "cli/command.h"
+#include "cli/say.h"
+
+/* In a read of weights this becomes that read's failure; elsewhere nothing can go on. */
+static void on_lost_page(int signal)
+{
+    static const char message[] = "cleave: a page of memory or of a mapped file is gone (SIGBUS)\n";
+    (void)signal;
+    clv_lost_page();
+    ssize_t ignored = write(STDERR_FILENO, message, sizeof message - 1);
+    (void)ignored;
+    _exit(CLV_EXIT_FAILED);
+}
+
+static void handle_lost_pages(void)
+{
+    struct sigaction action = {.sa_handler = on_lost_page, .sa_flags = SA_NODEFER};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, NULL);
+}
+
+clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, const char *command, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .map = 1};
+    CLV_TRY(clv_mesh_option_resolve(&mesh, &o->mesh, command, err));
+    CLV_TRY(clv_mesh_option_rules(&rules, &o->mesh, &mesh, err));
+    CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));
+    options.threads_per_rank = (int)o->run.threads;
+    options.check = o->run.check;
+    handle_lost_pages();
+    return clv_model_open(out, o->path, &options, err);
+}
+
+void clv_note_unused_tensors(const clv_model *model, const char *folder, const char *command)
+{
+    const char *first;
+    int64_t unused = clv_model_unused_tensors(model, &first);
+    if (unused > 0)
+        clv_say("%s: note: %lld tensors of %s are not used, the first is %s", command, (long long)unused, folder,
+                first);
+}

@@ -1,0 +1,282 @@
+/* opened.c - models as programs open them: model.h. */
+#include "models/opened.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "graph/graph.h"
+#include "io/file.h"
+#include "io/tokenizer_parts.h"
+#include "models/parameters.h"
+
+/* ---- opening ---- */
+
+static clv_status make(clv_model **out, const char *path, clv_error *err)
+{
+    clv_model *m = calloc(1, sizeof *m);
+    if (m) {
+        m->path = strdup(path);
+        m->text = calloc(1, sizeof *m->text);
+    }
+    if (m && m->path && m->text && pthread_mutex_init(&m->text->lock, NULL) == 0) {
+        *out = m;
+        return CLV_OK;
+    }
+    if (m) {
+        free(m->path);
+        free(m->text);
+    }
+    free(m);
+    return clv_fail_memory(err, "a model", sizeof *m);
+}
+
+static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error *err)
+{
+    CLV_TRY(clv_model_config_read(&m->config, m->path, err));
+    if (!clv_dtype_is_float(o->dtype))
+        return clv_fail(err, CLV_EDTYPE, "a model of dtype %s; valid: f32, bf16, f64, f16", clv_dtype_name(o->dtype));
+    m->dtype = o->dtype;
+    m->threads_per_rank = o->threads_per_rank;
+    m->check = o->check != 0;
+    if (o->mesh)
+        m->mesh = *o->mesh;
+    CLV_TRY(clv_mesh_check(&m->mesh, err));
+    if (o->rules)
+        m->rules = *o->rules;
+    else
+        CLV_TRY(clv_axis_rules_preset(&m->rules, NULL, &m->mesh, err));
+    if (o->config_only)
+        return CLV_OK;
+    return clv_checkpoint_open(&m->weights, &m->config, m->path, &(clv_checkpoint_options){.map = o->map != 0}, err);
+}
+
+clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err)
+{
+    static const char call[] = "clv_model_open";
+    clv_model_options o;
+    clv_model *m = NULL;
+    CLV_TRY(clv_require(out && path, call, "out and a path", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(make(&m, path, err));
+    clv_status status = open_parts(m, &o, err);
+    if (status != CLV_OK) {
+        clv_model_close(m);
+        return status;
+    }
+    *out = m;
+    return CLV_OK;
+}
+
+void clv_model_close(clv_model *m)
+{
+    if (!m)
+        return;
+    clv_tokenizer_free(m->text->tokenizer);
+    pthread_mutex_destroy(&m->text->lock);
+    clv_checkpoint_close(m->weights);
+    free(m->text);
+    free(m->path);
+    free(m);
+}
+
+/* ---- what it is ---- */
+
+static int64_t count_elems(const clv_model_config *config)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < clv_model_parameter_count(config); i++) {
+        clv_parameter p = clv_model_parameter_at(config, i);
+        n += clv_parameter_elems(&p);
+    }
+    return n;
+}
+
+clv_status clv_model_describe(const clv_model *m, clv_model_info *out, clv_error *err)
+{
+    CLV_TRY(clv_require(m && out, "clv_model_describe", "a model and out", err));
+    const clv_model_config *c = &m->config;
+    clv_model_info info = {.family = clv_model_config_type(c),
+                           .hidden = c->hidden,
+                           .layers = c->layers,
+                           .heads = c->heads,
+                           .kv_heads = c->kv_heads,
+                           .head_dim = c->head_dim,
+                           .ffn = c->ffn,
+                           .vocab = c->vocab,
+                           .max_positions = c->max_positions,
+                           .parameters = count_elems(c),
+                           .token_types = c->token_types,
+                           .rotary = c->rope.theta > 0,
+                           .bidirectional = c->bidirectional,
+                           .headless = c->headless,
+                           .tied_embeddings = c->tie_word_embeddings,
+                           .bos = c->bos,
+                           .pad = c->pad,
+                           .mask = c->mask,
+                           .n_eos = c->n_eos};
+    memcpy(info.eos, c->eos, sizeof info.eos);
+    return clv_give_struct(out, sizeof info, sizeof info, &info, "clv_model_describe", err);
+}
+
+const clv_mesh *clv_model_mesh(const clv_model *m)
+{
+    return m ? &m->mesh : NULL;
+}
+
+const clv_axis_rules *clv_model_rules(const clv_model *m)
+{
+    return m ? &m->rules : NULL;
+}
+
+clv_dtype clv_model_dtype(const clv_model *m)
+{
+    return m ? m->dtype : CLV_F32;
+}
+
+int64_t clv_model_unused_tensors(const clv_model *m, const char **first)
+{
+    const char *name = NULL;
+    int64_t n = m && m->weights ? clv_checkpoint_extra(m->weights, &name) : 0;
+    if (first)
+        *first = name;
+    return n;
+}
+
+uint64_t clv_model_bytes_read(const clv_model *m)
+{
+    return m && m->weights ? clv_checkpoint_bytes_read(m->weights) : 0;
+}
+
+void clv_lost_page(void)
+{
+    clv_file_lost_page();
+}
+
+/* ---- its tokenizer ---- */
+
+static clv_status check_ids(const clv_tokenizer *t, const clv_model *m, clv_error *err)
+{
+    int64_t size = clv_tokenizer_size(t);
+    if (size <= m->config.vocab)
+        return CLV_OK;
+    return clv_fail(err, CLV_EFORMAT, "%s: the tokenizer has ids up to %lld, the model's vocab_size is %lld", m->path,
+                    (long long)size - 1, (long long)m->config.vocab);
+}
+
+static clv_status open_tokenizer(clv_tokenizer **out, const clv_model *m, clv_error *err)
+{
+    enum { BYTES = 256 };
+    char *path;
+    CLV_TRY(clv_tokenizer_find(&path, m->path, err));
+    bool is_there = path != NULL;
+    free(path);
+    if (!is_there && m->config.vocab == BYTES)
+        return clv_tokenizer_of_bytes(out, err);
+    if (!is_there)
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "%s has no tokenizer.json or vocab.txt, and its vocabulary of %lld is not that of bytes (256)",
+                        m->path, (long long)m->config.vocab);
+    clv_tokenizer *t;
+    CLV_TRY(clv_tokenizer_open(&t, m->path, err));
+    clv_status status = check_ids(t, m, err);
+    if (status == CLV_OK)
+        *out = t;
+    else
+        clv_tokenizer_free(t);
+    return status;
+}
+
+clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *m, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    CLV_TRY(clv_require(out && m, "clv_model_tokenizer", "out and a model", err));
+    pthread_mutex_lock(&m->text->lock);
+    if (!m->text->tokenizer)
+        status = open_tokenizer(&m->text->tokenizer, m, err);
+    if (status == CLV_OK)
+        *out = m->text->tokenizer;
+    pthread_mutex_unlock(&m->text->lock);
+    return status;
+}
+
+/* ---- graphs and sessions ---- */
+
+clv_model_build clv_model_build_of(const clv_model *m, const clv_model_graph *how)
+{
+    return (clv_model_build){.batch = how->batch,
+                             .seq = how->seq,
+                             .rules = how->context > 0 ? clv_axis_rules_without(&m->rules, CLV_SEQ) : m->rules,
+                             .dtype = m->dtype,
+                             .padding_mask = how->padding_mask != 0,
+                             .token_types = how->token_types != 0,
+                             .context = how->context,
+                             .last_logits = how->last_logits != 0};
+}
+
+/* What the builders need; a failure is the graph's. */
+static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, const clv_model_graph *given,
+                  const char *call)
+{
+    clv_model_graph how;
+    clv_error err = {0};
+    if (!clv_graph_need(graph, m && given, call, "a model, and batch and seq"))
+        return false;
+    if (clv_take_options(&how, sizeof how, sizeof how, given, call, &err) != CLV_OK)
+        clv_graph_fail(graph, err.code, "%s", err.message);
+    else if (!clv_mesh_equal(clv_graph_mesh(graph), &m->mesh))
+        clv_graph_fail(graph, CLV_EINVAL, "%s: the graph is of another mesh than the model was opened for", call);
+    else if (how.token_types && m->config.token_types == 0)
+        clv_graph_fail(graph, CLV_EINVAL, "%s: %s has no token types", call, clv_model_config_type(&m->config));
+    else if (how.batch < 1 || how.seq < 1 || how.seq > m->config.max_positions || how.context < 0 ||
+             how.context > m->config.max_positions)
+        clv_graph_fail(graph, CLV_EINVAL,
+                       "%s: batch %lld, seq %lld, context %lld; valid: 1 and above, 1 to %lld, 0 to %lld", call,
+                       (long long)how.batch, (long long)how.seq, (long long)how.context,
+                       (long long)m->config.max_positions, (long long)m->config.max_positions);
+    else
+        *build = clv_model_build_of(m, &how);
+    return clv_graph_ok(graph);
+}
+
+clv_value clv_model_forward(clv_graph *graph, const clv_model *m, const clv_model_graph *how, clv_value *hidden)
+{
+    clv_model_build build;
+    if (hidden)
+        *hidden = CLV_NONE;
+    return begin(&build, graph, m, how, "clv_model_forward") ? clv_build_forward(graph, &m->config, &build, hidden)
+                                                             : CLV_NONE;
+}
+
+void clv_model_inference(clv_graph *graph, const clv_model *m, const clv_model_graph *how)
+{
+    clv_model_build build;
+    if (begin(&build, graph, m, how, "clv_model_inference"))
+        clv_build_inference(graph, &m->config, &build);
+}
+
+void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_graph *how,
+                          const clv_adamw_options *adamw)
+{
+    clv_model_build build;
+    if (begin(&build, graph, m, how, "clv_model_train_step"))
+        clv_build_train_step(graph, &m->config, &build, adamw ? adamw : &(clv_adamw_options){0});
+}
+
+clv_status clv_model_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                            int *known, clv_error *err)
+{
+    const clv_model *m = arg;
+    CLV_TRY(clv_require(m && name && type && out && known, "clv_model_source", "a model as source_arg", err));
+    *known = 0;
+    return m->weights ? clv_checkpoint_source(m->weights, name, type, box, out, known, err) : CLV_OK;
+}
+
+clv_session_options clv_model_session_options(const clv_model *m)
+{
+    return (clv_session_options){.threads_per_rank = m->threads_per_rank,
+                                 .source = clv_model_source,
+                                 .source_arg = (void *)m,
+                                 .check = m->check};
+}

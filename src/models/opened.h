@@ -1,0 +1,30 @@
+/* opened.h - what a clv_model is made of, for the engines that run it. */
+#ifndef CLEAVE_MODELS_OPENED_H
+#define CLEAVE_MODELS_OPENED_H
+
+#include <pthread.h>
+
+#include "models/checkpoint.h"
+
+struct clv_model {
+    char *path; /* the folder, or a config.json */
+    clv_model_config config;
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_dtype dtype;
+    int threads_per_rank;
+    bool check;
+    clv_checkpoint *weights; /* NULL: of config.json alone */
+    struct clv_model_text {  /* what becomes known later; guarded by its lock */
+        pthread_mutex_t lock;
+        clv_tokenizer *tokenizer; /* NULL: not asked for yet */
+    } * text;
+};
+
+/* What private builders take for it: rules and dtype of the model, sizes and inputs of `how`. */
+clv_model_build clv_model_build_of(const clv_model *model, const clv_model_graph *how);
+
+/* Options of a session that runs it: its threads, and where its state begins. */
+clv_session_options clv_model_session_options(const clv_model *model);
+
+#endif
