@@ -1,5 +1,5 @@
 /* test_examples.c - the example programs as their users run them: nnx_linear against flax, mlp against NumPy (both from
- * tests/golden), train_block by what it prints; and what they refuse. */
+ * tests/golden), train_block by what it prints, generate by itself on other meshes; and what they refuse. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -155,6 +155,41 @@ static void test_refusals(void **state)
     assert_int_equal(run("mlp", "{\"x\":[[1]],\"a\":[[1]],\"b\":[[1],[2]],\"target\":[[1]],\"tp\":1}", out), 2);
 }
 
+/* ---- generate ---- */
+
+/* The exit code of a shell line. */
+static int shell(const char *line)
+{
+    int status = system(line);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* A model that a few steps made writes the same text on one rank and on three. */
+static void test_generate(void **state)
+{
+    char line[8192], folder[] = "/tmp/cleave_example_XXXXXX";
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(
+        line, sizeof line,
+        "cd %s && yes 'the cat sat' | head -n 99 > text && '%s/../cleave' train --text text --out model --layers 1 "
+        "--hidden 24 --heads 3 --seq 16 --batch 2 --steps 3 > /dev/null 2>&1",
+        folder, examples);
+    assert_int_equal(shell(line), 0);
+    snprintf(
+        line, sizeof line,
+        "cd %s && '%s/generate' model 'the' 9 1 > one && '%s/generate' model 'the' 9 3 > three && cmp one three && "
+        "head -c 3 one | grep -q '^the$' && test $(wc -c < one) -gt 4",
+        folder, examples, examples);
+    assert_int_equal(shell(line), 0);
+    snprintf(line, sizeof line, "'%s/generate' %s/nowhere x 2> /dev/null", examples, folder);
+    assert_int_equal(shell(line), 1);
+    snprintf(line, sizeof line, "'%s/generate' 2> /dev/null", examples);
+    assert_int_equal(shell(line), 2);
+    snprintf(line, sizeof line, "rm -r %s", folder);
+    assert_int_equal(shell(line), 0);
+}
+
 static int set_up(void **state)
 {
     const char *build = getenv("CLV_BUILD_DIR"), *source = getenv("CLV_SOURCE_DIR");
@@ -174,10 +209,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nnx_linear),
-        cmocka_unit_test(test_mlp),
-        cmocka_unit_test(test_train_block),
-        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_nnx_linear), cmocka_unit_test(test_mlp),      cmocka_unit_test(test_train_block),
+        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_generate),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

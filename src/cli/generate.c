@@ -4,9 +4,8 @@
 #include <string.h>
 
 #include "base/utf8.h"
-#include "cleave/status.h"
+#include "cleave/generate.h"
 #include "cli/command.h"
-#include "cli/generate_run.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
@@ -133,47 +132,32 @@ static int parse(generate_args *a, int argc, char **argv)
 typedef struct prompts {
     int64_t n;
     const char **text; /* [n], in the order given */
-    clv_continuation *list;
-    clv_continuation **by_length;
-    char *content; /* of the file */
+    char *content;     /* of the file */
 } prompts;
 
 static void free_prompts(prompts *p)
 {
-    for (int64_t i = 0; p->list && i < p->n; i++) {
-        free(p->list[i].prompt);
-        free(p->list[i].text);
-    }
     free(p->text);
-    free(p->list);
-    free(p->by_length);
     free(p->content);
 }
 
-static clv_status make_room(prompts *p, int64_t n, clv_error *err)
+static clv_status add_prompt(prompts *p, const char *text, const generate_args *a, clv_error *err)
 {
-    p->text = calloc((size_t)n, sizeof *p->text);
-    p->list = calloc((size_t)n, sizeof *p->list);
-    p->by_length = calloc((size_t)n, sizeof *p->by_length);
-    return p->text && p->list && p->by_length ? CLV_OK : clv_fail_memory(err, "prompts", (size_t)n * sizeof *p->list);
-}
-
-static clv_status add_prompt(prompts *p, const char *text, const generate_args *a, const clv_tokenizer *tokenizer,
-                             clv_error *err)
-{
-    clv_continuation *c = &p->list[p->n];
-    p->text[p->n] = text;
-    p->by_length[p->n] = c;
-    c->number = (uint64_t)p->n++;
-    CLV_TRY(clv_tokenizer_encode(tokenizer, text, strlen(text), true, &c->prompt, &c->n_prompt, err));
-    if (text[0] == '\0' || c->n_prompt == 0)
+    p->text[p->n++] = text;
+    if (text[0] == '\0')
         return clv_fail(err, CLV_EINVAL, "%s%s: prompt %lld is empty; give at least one byte", a->file ? "-f " : "-p",
                         a->file ? a->file : "", (long long)p->n);
     return CLV_OK;
 }
 
+static clv_status make_room(prompts *p, int64_t n, clv_error *err)
+{
+    p->text = calloc((size_t)n, sizeof *p->text);
+    return p->text ? CLV_OK : clv_fail_memory(err, "prompts", (size_t)n * sizeof *p->text);
+}
+
 /* Lines of the file; the last may lack its end. */
-static clv_status read_lines(prompts *p, const generate_args *a, const clv_tokenizer *tokenizer, clv_error *err)
+static clv_status read_lines(prompts *p, const generate_args *a, clv_error *err)
 {
     size_t size;
     int64_t lines = 1;
@@ -185,69 +169,61 @@ static clv_status read_lines(prompts *p, const generate_args *a, const clv_token
         char *stop = memchr(line, '\n', (size_t)(end - line));
         if (stop)
             *stop = '\0';
-        CLV_TRY(add_prompt(p, line, a, tokenizer, err));
+        CLV_TRY(add_prompt(p, line, a, err));
         line = stop ? stop + 1 : end;
     }
     return p->n > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed", a->file);
 }
 
-static int by_length(const void *a, const void *b)
-{
-    const clv_continuation *x = *(clv_continuation *const *)a, *y = *(clv_continuation *const *)b;
-    int longer = (x->n_prompt < y->n_prompt) - (x->n_prompt > y->n_prompt);
-    return longer ? longer : (x->number > y->number) - (x->number < y->number);
-}
-
-/* The longest first: what does not fit fails at once. */
-static clv_status read_prompts(prompts *p, const generate_args *a, const clv_tokenizer *tokenizer, clv_error *err)
+static clv_status read_prompts(prompts *p, const generate_args *a, clv_error *err)
 {
     if ((a->prompt == NULL) == (a->file == NULL))
         return clv_fail(err, CLV_EINVAL, "a prompt is needed: -p TEXT, or -f FILE with one a line");
-    if (a->file) {
-        CLV_TRY(read_lines(p, a, tokenizer, err));
-    } else {
-        CLV_TRY(make_room(p, 1, err));
-        CLV_TRY(add_prompt(p, a->prompt, a, tokenizer, err));
-    }
-    qsort(p->by_length, (size_t)p->n, sizeof(clv_continuation *), by_length);
-    return CLV_OK;
+    if (a->file)
+        return read_lines(p, a, err);
+    CLV_TRY(make_room(p, 1, err));
+    return add_prompt(p, a->prompt, a, err);
 }
 
-/* ---- running ---- */
+/* ---- while it runs ---- */
 
-static clv_status open_generator(clv_generator **out, const generate_args *a, const clv_model *model,
-                                 const clv_model_info *info, const prompts *p, clv_error *err)
-{
-    int64_t longest = p->by_length[0]->n_prompt, context = a->context ? a->context : longest + a->n;
-    if (!a->context && context > info->max_positions)
-        context = info->max_positions;
-    if (longest > context)
-        return clv_fail(err, CLV_ELIMIT, "a prompt of %lld tokens; the context holds %lld (the model takes up to %lld)",
-                        (long long)longest, (long long)context, (long long)info->max_positions);
-    clv_generator_options options = {
-        .size = sizeof options, .batch = a->batch < p->n ? a->batch : p->n, .context = context};
-    return clv_generator_new(out, model, &options, err);
-}
-
-static clv_status run_all(clv_generator *g, const clv_generate_how *how, prompts *p, clv_generate_seconds *seconds,
-                          clv_error *err)
-{
+/* A single prompt and its text as they come, or how many texts are done. */
+typedef struct display {
+    bool stream;
+    clv_shown_text shown;
     clv_progress progress;
-    int64_t batch = clv_generator_batch(g), done = 0;
-    if (!how->stream)
-        clv_progress_begin(&progress, "generate", p->n);
-    clv_status status = CLV_OK;
-    while (status == CLV_OK && done < p->n) {
-        int64_t n = p->n - done < batch ? p->n - done : batch;
-        status = clv_generate_run(g, how, p->by_length + done, n, seconds, err);
-        done += n;
-        if (!how->stream)
-            clv_progress_update(&progress, done, "");
+    int64_t done;
+} display;
+
+static int show(void *arg, int64_t prompt, const char *text, size_t size, int last)
+{
+    display *d = arg;
+    (void)prompt;
+    if (d->stream) {
+        clv_print_text(&d->shown, text, size);
+        fflush(stdout);
+    } else if (last) {
+        clv_progress_update(&d->progress, ++d->done, "");
     }
-    if (!how->stream)
-        clv_progress_end(&progress);
-    return status;
+    return 0;
 }
+
+static void begin_display(display *d, const generate_args *a, const prompts *p)
+{
+    *d = (display){.stream = !a->file && !a->json};
+    if (!d->stream)
+        clv_progress_begin(&d->progress, "generate", p->n);
+}
+
+static void end_display(display *d)
+{
+    if (d->stream)
+        clv_print_text_end(&d->shown);
+    else
+        clv_progress_end(&d->progress);
+}
+
+/* ---- what came of it ---- */
 
 /* JSON has no bytes that are not UTF-8: they become U+FFFD. */
 static void add_text(clv_table *t, const char *key, const char *text)
@@ -261,15 +237,15 @@ static void add_text(clv_table *t, const char *key, const char *text)
     free(repaired);
 }
 
-static int print_json(const prompts *p)
+static int print_json(const prompts *p, const clv_generation *g)
 {
     clv_table *t = clv_table_new("texts");
     for (int64_t i = 0; i < p->n; i++) {
         clv_table_row(t);
         add_text(t, "prompt", p->text[i]);
-        add_text(t, "text", p->list[i].text);
-        clv_table_int(t, "prompt_tokens", p->list[i].n_prompt);
-        clv_table_int(t, "tokens", p->list[i].n_made);
+        add_text(t, "text", clv_generation_text(g, i, NULL));
+        clv_table_int(t, "prompt_tokens", clv_generation_prompt_tokens(g, i));
+        clv_table_int(t, "tokens", clv_generation_tokens(g, i));
     }
     return clv_table_finish(t, true);
 }
@@ -282,66 +258,83 @@ static void print_texts(const char *prompt, const char *text)
     clv_print_text_end(&shown);
 }
 
-/* What was not streamed, and on stderr how fast it was. */
-static int report(const prompts *p, const generate_args *a, const clv_generate_seconds *s)
+/* On stderr: how fast it was, and texts that the context ended. */
+static void report_speed(const prompts *p, const clv_generation *g)
 {
-    int64_t read = 0, made = 0;
-    int code = CLV_EXIT_OK;
+    int64_t read = 0, made = 0, full = 0;
+    clv_generate_seconds s = clv_generation_seconds(g);
     for (int64_t i = 0; i < p->n; i++) {
-        read += p->list[i].n_prompt;
-        made += p->list[i].n_made;
-        if (a->file && !a->json)
-            print_texts(p->text[i], p->list[i].text ? p->list[i].text : "");
-        if (!a->json)
-            putchar('\n');
+        read += clv_generation_prompt_tokens(g, i);
+        made += clv_generation_tokens(g, i);
+        full += clv_generation_finish(g, i) == CLV_FINISH_CONTEXT;
     }
-    if (a->json)
-        code = print_json(p);
-    fflush(stdout);
-    int64_t full = 0;
-    for (int64_t i = 0; i < p->n; i++)
-        full += p->list[i].full;
     if (full > 0)
         fprintf(stderr, "note: %lld texts end because the context is full (-c)\n", (long long)full);
-    double all = s->prompt + s->decode;
     fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s, %.0f %% of the time in sync\n",
-            (double)read / s->prompt, s->decode > 0 ? (double)made / s->decode : 0, 100 * s->sync / all);
+            (double)read / s.prompt, s.decode > 0 ? (double)made / s.decode : 0, 100 * s.sync / (s.prompt + s.decode));
+}
+
+/* What was not streamed. */
+static int report(const prompts *p, const generate_args *a, const clv_generation *g)
+{
+    int code = CLV_EXIT_OK;
+    for (int64_t i = 0; i < p->n && !a->json; i++) {
+        if (a->file)
+            print_texts(p->text[i], clv_generation_text(g, i, NULL));
+        putchar('\n');
+    }
+    if (a->json)
+        code = print_json(p, g);
+    fflush(stdout);
+    report_speed(p, g);
     return code;
+}
+
+static clv_status write_texts(clv_generation **out, const generate_args *a, const clv_model *model, const prompts *p,
+                              clv_error *err)
+{
+    display d;
+    clv_generator *g;
+    clv_sampling sampling = {.size = sizeof sampling,
+                             .temperature = a->temperature,
+                             .top_k = a->top_k,
+                             .top_p = a->top_p,
+                             .min_p = a->min_p,
+                             .repetition_penalty = a->penalty,
+                             .seed = (uint64_t)a->seed};
+    clv_generate_options options = {.size = sizeof options,
+                                    .sampling = &sampling,
+                                    .max_tokens = a->n > 0 ? a->n : -1,
+                                    .batch = a->batch,
+                                    .context = a->context,
+                                    .stops = a->stops.item,
+                                    .n_stops = a->stops.n,
+                                    .echo = 1,
+                                    .on_text = show,
+                                    .on_text_arg = &d};
+    CLV_TRY(clv_generator_new(&g, model, NULL, err));
+    begin_display(&d, a, p);
+    clv_status status = clv_generate(out, g, p->text, p->n, &options, err);
+    end_display(&d);
+    clv_generator_free(g);
+    return status;
 }
 
 static clv_status run(const generate_args *a, const clv_model *model, const char *command, int *code, clv_error *err)
 {
     prompts p = {0};
-    clv_generator *g = NULL;
-    clv_generate_seconds seconds = {0};
-    clv_model_info info = {.size = sizeof info};
-    clv_generate_how how = {.model = &info,
-                            .sampling = {.size = sizeof how.sampling,
-                                         .temperature = a->temperature,
-                                         .top_k = a->top_k,
-                                         .top_p = a->top_p,
-                                         .min_p = a->min_p,
-                                         .repetition_penalty = a->penalty,
-                                         .seed = (uint64_t)a->seed},
-                            .stops = a->stops.item,
-                            .n_stops = a->stops.n,
-                            .n = a->n,
-                            .stream = !a->file && !a->json};
+    clv_generation *g = NULL;
     for (int i = 0; i < a->stops.n; i++)
         if (a->stops.item[i][0] == '\0')
             return clv_fail(err, CLV_EINVAL, "--stop: the text is empty; give at least one byte");
-    CLV_TRY(clv_model_describe(model, &info, err));
-    CLV_TRY(clv_model_tokenizer(&how.tokenizer, model, err));
-    clv_status status = read_prompts(&p, a, how.tokenizer, err);
-    if (status == CLV_OK)
+    clv_status status = read_prompts(&p, a, err);
+    if (status == CLV_OK) {
         clv_note_unused_tensors(model, a->model.path, command);
+        status = write_texts(&g, a, model, &p, err);
+    }
     if (status == CLV_OK)
-        status = open_generator(&g, a, model, &info, &p, err);
-    if (status == CLV_OK)
-        status = run_all(g, &how, &p, &seconds, err);
-    if (status == CLV_OK)
-        *code = report(&p, a, &seconds);
-    clv_generator_free(g);
+        *code = report(&p, a, g);
+    clv_generation_free(g);
     free_prompts(&p);
     return status;
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "infer/generator.h"
 #include "infer/sampling.h"
 #include "models/opened.h"
 
@@ -23,7 +24,8 @@ typedef struct sequence {
 
 struct clv_generator {
     const clv_model *model;
-    clv_generator_options options;
+    clv_generator_options options; /* batch 0: it is not set up yet */
+    bool grows;                    /* batch and context are as large as its use needs */
     clv_session *session;
     clv_program *program[N_PROGRAMS]; /* of 2^i tokens a sequence; made when first needed */
     sequence *sequences;              /* [B] */
@@ -71,22 +73,52 @@ static clv_status open_session(clv_generator *g, bool find_nonfinite, clv_error 
     return clv_session_new(&g->session, &g->model->mesh, &options, err);
 }
 
-static clv_status set_up(clv_generator *g, clv_error *err)
+static clv_status check_model(const clv_model_config *config, clv_error *err)
+{
+    if (config->headless)
+        return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no next token",
+                        clv_model_config_type(config));
+    if (config->bidirectional)
+        return clv_fail(err, CLV_EUNSUPPORTED, "a %s attends both ways, and so has no next token",
+                        clv_model_config_type(config));
+    return CLV_OK;
+}
+
+static clv_status set_up(clv_generator *g, int64_t batch, int64_t context, clv_error *err)
 {
     int64_t most = g->model->config.max_positions;
-    if (g->model->config.headless)
-        return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no next token",
-                        clv_model_config_type(&g->model->config));
-    g->options.batch = g->options.batch ? g->options.batch : 1;
-    g->options.context = g->options.context ? g->options.context : most;
-    if (g->options.batch < 1)
-        return clv_fail(err, CLV_EINVAL, "a batch of %lld sequences; valid: 1 and above", (long long)g->options.batch);
-    if (g->options.context < 1 || g->options.context > most)
-        return clv_fail(err, CLV_EINVAL, "a context of %lld; the model takes 1 to %lld positions",
-                        (long long)g->options.context, (long long)most);
+    if (batch < 1)
+        return clv_fail(err, CLV_EINVAL, "a batch of %lld sequences; valid: 1 and above", (long long)batch);
+    if (context < 1 || context > most)
+        return clv_fail(err, CLV_EINVAL, "a context of %lld; the model takes 1 to %lld positions", (long long)context,
+                        (long long)most);
+    g->options.batch = batch;
+    g->options.context = context;
     CLV_TRY(make_room(g, err));
     CLV_TRY(open_session(g, false, err));
     return compile(g, 0, err);
+}
+
+/* As before it was set up. */
+static void tear_down(clv_generator *g)
+{
+    clv_session_free(g->session);
+    g->session = NULL;
+    for (int i = 0; i < N_PROGRAMS; i++) {
+        clv_program_free(g->program[i]);
+        g->program[i] = NULL;
+    }
+    for (int64_t b = 0; g->sequences && b < g->options.batch; b++) {
+        free(g->sequences[b].ids);
+        free(g->sequences[b].seen);
+    }
+    free(g->sequences);
+    free(g->logits);
+    free(g->raw);
+    free(g->work);
+    free(g->ids);
+    free(g->offsets);
+    *g = (clv_generator){.model = g->model, .grows = g->grows};
 }
 
 clv_status clv_generator_new(clv_generator **out, const clv_model *model, const clv_generator_options *options,
@@ -96,12 +128,16 @@ clv_status clv_generator_new(clv_generator **out, const clv_model *model, const 
     clv_generator_options taken;
     CLV_TRY(clv_require(out && model, call, "out and a model", err));
     CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(check_model(&model->config, err));
     clv_generator *g = calloc(1, sizeof *g);
     if (!g)
         return clv_fail_memory(err, "a generator", sizeof *g);
     g->model = model;
-    g->options = taken;
-    clv_status status = set_up(g, err);
+    g->grows = taken.batch == 0 && taken.context == 0;
+    clv_status status = CLV_OK;
+    if (!g->grows)
+        status =
+            set_up(g, taken.batch ? taken.batch : 1, taken.context ? taken.context : model->config.max_positions, err);
     if (status != CLV_OK) {
         clv_generator_free(g);
         return status;
@@ -114,20 +150,33 @@ void clv_generator_free(clv_generator *g)
 {
     if (!g)
         return;
-    clv_session_free(g->session);
-    for (int i = 0; i < N_PROGRAMS; i++)
-        clv_program_free(g->program[i]);
-    for (int64_t b = 0; g->sequences && b < g->options.batch; b++) {
-        free(g->sequences[b].ids);
-        free(g->sequences[b].seen);
-    }
-    free(g->sequences);
-    free(g->logits);
-    free(g->raw);
-    free(g->work);
-    free(g->ids);
-    free(g->offsets);
+    tear_down(g);
     free(g);
+}
+
+/* ---- how large it is ---- */
+
+const clv_model *clv_generator_model(const clv_generator *g)
+{
+    return g->model;
+}
+
+int64_t clv_generator_context(const clv_generator *g)
+{
+    return g->grows ? 0 : g->options.context;
+}
+
+clv_status clv_generator_fit(clv_generator *g, int64_t batch, int64_t context, clv_error *err)
+{
+    if (!g->grows || (g->session && batch <= g->options.batch && context <= g->options.context))
+        return CLV_OK;
+    batch = batch > g->options.batch ? batch : g->options.batch;
+    context = context > g->options.context ? context : g->options.context;
+    tear_down(g);
+    clv_status status = set_up(g, batch, context, err);
+    if (status != CLV_OK)
+        tear_down(g);
+    return status;
 }
 
 static bool has(const clv_generator *g, int64_t index)
@@ -138,6 +187,8 @@ static bool has(const clv_generator *g, int64_t index)
 clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *ids, int64_t n, clv_error *err)
 {
     CLV_TRY(clv_require(g && n >= 0 && (ids || n == 0), "clv_generator_feed", "a generator and n >= 0 ids", err));
+    if (!g->session)
+        CLV_TRY(clv_generator_fit(g, 1, g->model->config.max_positions, err));
     if (!has(g, index))
         return clv_fail(err, CLV_EINVAL, "sequence %lld of %lld", (long long)index, (long long)g->options.batch);
     sequence *s = &g->sequences[index];
@@ -189,7 +240,7 @@ static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
 
 clv_status clv_generator_run(clv_generator *g, clv_error *err)
 {
-    CLV_TRY(clv_require(g != NULL, "clv_generator_run", "a generator", err));
+    CLV_TRY(clv_require(g && g->session, "clv_generator_run", "a generator that was fed", err));
     for (int64_t b = 0; b < g->options.batch; b++)
         if (g->sequences[b].length == 0)
             return clv_fail(err, CLV_EINVAL, "sequence %lld has no token; at least one is needed", (long long)b);
@@ -201,7 +252,7 @@ clv_status clv_generator_run(clv_generator *g, clv_error *err)
 
 clv_status clv_generator_find_nonfinite(clv_generator *g, clv_error *err)
 {
-    CLV_TRY(clv_require(g != NULL, "clv_generator_find_nonfinite", "a generator", err));
+    CLV_TRY(clv_require(g && g->session, "clv_generator_find_nonfinite", "a generator that was fed", err));
     clv_session_free(g->session);
     g->session = NULL;
     CLV_TRY(open_session(g, true, err));
@@ -250,5 +301,5 @@ void clv_generator_rewind(clv_generator *g)
 
 clv_session_stats clv_generator_take_stats(clv_generator *g)
 {
-    return g ? clv_session_take_stats(g->session) : (clv_session_stats){0};
+    return g && g->session ? clv_session_take_stats(g->session) : (clv_session_stats){0};
 }

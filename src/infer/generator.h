@@ -1,0 +1,13 @@
+/* generator.h - what the writer of texts asks of a generator beside generate.h. */
+#ifndef CLEAVE_INFER_GENERATOR_H
+#define CLEAVE_INFER_GENERATOR_H
+
+#include "cleave/generate.h"
+
+const clv_model *clv_generator_model(const clv_generator *generator);
+/* Positions that each sequence has; 0: as many as are asked for. */
+int64_t clv_generator_context(const clv_generator *generator);
+/* Makes a generator whose size is not fixed at least this large, which empties it; one of fixed size stays as it is. */
+clv_status clv_generator_fit(clv_generator *generator, int64_t batch, int64_t context, clv_error *err);
+
+#endif

@@ -1,0 +1,255 @@
+/* test_generate_text.c - texts that a model writes: the same one by one and side by side, as a stream and at the end. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cleave/generate.h"
+#include "must.h"
+
+static char folder[] = "/tmp/cleave_test_XXXXXX";
+static clv_model *model; /* of bytes, with the weights that its seed gives */
+
+static int set_up(void **state)
+{
+    static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 32, \"num_hidden_layers\": 2,"
+                                 "\"num_attention_heads\": 4, \"intermediate_size\": 64, \"vocab_size\": 256,"
+                                 "\"max_position_embeddings\": 64, \"eos_token_id\": 255}";
+    char path[64];
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *f = fopen(path, "w");
+    if (!f || fputs(config, f) < 0 || fclose(f) != 0)
+        return -1;
+    return clv_model_open(&model, folder, &(clv_model_options){.config_only = 1}, NULL) == CLV_OK ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    char path[64];
+    (void)state;
+    clv_model_close(model);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    return remove(path) || rmdir(folder);
+}
+
+static clv_generator *new_generator(void)
+{
+    clv_error err = {0};
+    clv_generator *g;
+    must(clv_generator_new(&g, model, NULL, &err), &err);
+    return g;
+}
+
+static clv_generation *generate(clv_generator *g, const char *const *prompts, int64_t n,
+                                const clv_generate_options *options)
+{
+    clv_error err = {0};
+    clv_generation *texts;
+    must(clv_generate(&texts, g, prompts, n, options, &err), &err);
+    return texts;
+}
+
+static const char *const three[] = {"a", "a longer one, of some tokens", "the"};
+static const clv_sampling sampling = {.temperature = 1, .seed = 8};
+
+/* What is written does not depend on what is written beside it, nor on a generator that has grown. */
+static void test_side_by_side(void **state)
+{
+    clv_generator *g = new_generator(), *wide = new_generator();
+    (void)state;
+    clv_generation *one =
+        generate(g, three, 3, &(clv_generate_options){.sampling = &sampling, .max_tokens = 6, .batch = 1});
+    clv_generation *all = generate(wide, three, 3, &(clv_generate_options){.sampling = &sampling, .max_tokens = 6});
+    clv_generation *grown = generate(g, three, 3, &(clv_generate_options){.sampling = &sampling, .max_tokens = 12});
+    for (int i = 0; i < 3; i++) {
+        size_t size, longer;
+        const char *text = clv_generation_text(one, i, &size);
+        assert_string_equal(text, clv_generation_text(all, i, NULL));
+        assert_int_equal(strlen(text), size);
+        assert_memory_equal(clv_generation_text(grown, i, &longer), text, size);
+        assert_true(longer >= size);
+        assert_int_equal(clv_generation_prompt_tokens(one, i), strlen(three[i]));
+        assert_int_equal(clv_generation_tokens(all, i), 6);
+        assert_int_equal(clv_generation_finish(all, i), CLV_FINISH_LENGTH);
+    }
+    assert_true(clv_generation_seconds(one).prompt > 0);
+    clv_generation_free(one);
+    clv_generation_free(all);
+    clv_generation_free(grown);
+    clv_generator_free(g);
+    clv_generator_free(wide);
+}
+
+/* The text of greedy tokens, drawn one by one. */
+static void test_same_as_tokens(void **state)
+{
+    clv_error err = {0};
+    clv_generator *g = new_generator(), *by_hand = new_generator();
+    const clv_tokenizer *t;
+    char text[9] = "";
+    int64_t *ids, n, token;
+    (void)state;
+    must(clv_model_tokenizer(&t, model, &err), &err);
+    must(clv_tokenizer_encode(t, "abc", 3, true, &ids, &n, &err), &err);
+    must(clv_generator_feed(by_hand, 0, ids, n, &err), &err);
+    for (int i = 0; i < 8; i++) {
+        must(clv_generator_run(by_hand, &err), &err);
+        must(clv_generator_sample(by_hand, 0, NULL, &token, &err), &err);
+        text[i] = (char)token;
+        must(clv_generator_feed(by_hand, 0, &token, 1, &err), &err);
+    }
+    free(ids);
+    clv_generation *texts = generate(g, (const char *const[]){"abc"}, 1, &(clv_generate_options){.max_tokens = 8});
+    assert_memory_equal(clv_generation_text(texts, 0, NULL), text, 9);
+    clv_generation_free(texts);
+    clv_generator_free(g);
+    clv_generator_free(by_hand);
+}
+
+/* ---- streams ---- */
+
+typedef struct stream {
+    char text[3][512];
+    int calls, lasts, cancel_after;
+} stream;
+
+static int on_text(void *arg, int64_t prompt, const char *text, size_t size, int last)
+{
+    stream *s = arg;
+    assert_in_range(prompt, 0, 2);
+    assert_int_equal(text[size], '\0');
+    assert_true(size > 0 || last);
+    strcat(s->text[prompt], text);
+    s->lasts += last != 0;
+    return ++s->calls == s->cancel_after;
+}
+
+static void test_stream(void **state)
+{
+    stream s = {0}, echoed = {0};
+    clv_generator *g = new_generator();
+    clv_generate_options o = {.sampling = &sampling, .max_tokens = 5, .on_text = on_text, .on_text_arg = &s};
+    (void)state;
+    clv_generation *texts = generate(g, three, 3, &o);
+    o.echo = 1;
+    o.on_text_arg = &echoed;
+    clv_generation_free(generate(g, three, 3, &o));
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(s.text[i], clv_generation_text(texts, i, NULL));
+        assert_memory_equal(echoed.text[i], three[i], strlen(three[i]));
+        assert_string_equal(echoed.text[i] + strlen(three[i]), s.text[i]);
+    }
+    assert_int_equal(s.lasts, 3);
+    assert_int_equal(echoed.lasts, 3);
+    clv_generation_free(texts);
+    /* no token at all: the prompt alone */
+    echoed = (stream){0};
+    o.max_tokens = -1;
+    texts = generate(g, three, 3, &o);
+    assert_string_equal(echoed.text[1], three[1]);
+    assert_string_equal(clv_generation_text(texts, 1, NULL), "");
+    assert_int_equal(echoed.lasts, 3);
+    clv_generation_free(texts);
+    clv_generator_free(g);
+}
+
+static void test_cancel(void **state)
+{
+    stream s = {.cancel_after = 2};
+    clv_generator *g = new_generator();
+    (void)state;
+    clv_generation *texts = generate(
+        g, three, 3, &(clv_generate_options){.max_tokens = 20, .batch = 2, .on_text = on_text, .on_text_arg = &s});
+    assert_int_equal(s.calls, 2);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(clv_generation_finish(texts, i), CLV_FINISH_CANCELLED);
+        assert_string_equal(clv_generation_text(texts, i, NULL), s.text[i]);
+    }
+    assert_int_equal(clv_generation_tokens(texts, 0), 0); /* the shortest would have come in a second batch */
+    clv_generation_free(texts);
+    texts = generate(g, three, 1, &(clv_generate_options){.max_tokens = 2}); /* and the generator goes on */
+    assert_int_equal(clv_generation_tokens(texts, 0), 2);
+    clv_generation_free(texts);
+    clv_generator_free(g);
+}
+
+/* ---- where texts end ---- */
+
+static void test_ends(void **state)
+{
+    clv_generator *g = new_generator(), *small;
+    clv_error err = {0};
+    (void)state;
+    clv_generation *texts = generate(g, three, 1, &(clv_generate_options){.sampling = &sampling, .max_tokens = 12});
+    char whole[64] = "", stop[3] = "";
+    strncpy(whole, clv_generation_text(texts, 0, NULL), sizeof whole - 1);
+    assert_true(strlen(whole) > 6);
+    memcpy(stop, whole + 4, 2);
+    clv_generation_free(texts);
+    const char *const stops[] = {"never\x01", stop};
+    texts = generate(g, three, 1,
+                     &(clv_generate_options){.sampling = &sampling, .max_tokens = 12, .stops = stops, .n_stops = 2});
+    assert_int_equal(clv_generation_finish(texts, 0), CLV_FINISH_STOP);
+    assert_int_equal(strlen(clv_generation_text(texts, 0, NULL)), strstr(whole, stop) - whole);
+    clv_generation_free(texts);
+    must(clv_generator_new(&small, model, &(clv_generator_options){.context = 8}, &err), &err);
+    texts = generate(small, three, 1, &(clv_generate_options){.sampling = &sampling});
+    assert_int_equal(clv_generation_finish(texts, 0), CLV_FINISH_CONTEXT);
+    assert_int_equal(clv_generation_tokens(texts, 0), 8);
+    clv_generation_free(texts);
+    assert_int_equal(clv_generate(&texts, small, &three[1], 1, NULL, &err), CLV_ELIMIT);
+    clv_generator_free(small);
+    clv_generator_free(g);
+}
+
+/* ---- misuse ---- */
+
+static void test_refused(void **state)
+{
+    clv_generator *g = new_generator();
+    clv_generation *texts;
+    const char *const none[] = {"a", NULL}, *const empty[] = {"a", ""};
+    (void)state;
+    assert_int_equal(clv_generate(NULL, g, three, 3, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_generate(&texts, NULL, three, 3, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_generate(&texts, g, NULL, 3, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_generate(&texts, g, three, 0, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_generate(&texts, g, none, 2, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_generate(&texts, g, empty, 2, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_generate(&texts, g, three, 3, &(clv_generate_options){.n_stops = 1}, NULL), CLV_EINVAL);
+    assert_int_equal(clv_generate(&texts, g, three, 3, &(clv_generate_options){.n_stops = 1, .stops = &empty[1]}, NULL),
+                     CLV_EINVAL);
+    assert_int_equal(clv_generate(&texts, g, three, 3, &(clv_generate_options){.size = 4}, NULL), CLV_EINVAL);
+    assert_int_equal(
+        clv_generate(&texts, g, three, 3, &(clv_generate_options){.sampling = &(clv_sampling){.top_p = 2}}, NULL),
+        CLV_EINVAL);
+    assert_int_equal(clv_generate(&texts, g, three, 3, &(clv_generate_options){.context = 65}, NULL), CLV_EINVAL);
+    texts = generate(g, three, 3, &(clv_generate_options){.max_tokens = 1});
+    assert_null(clv_generation_text(texts, 3, NULL));
+    assert_null(clv_generation_text(NULL, 0, NULL));
+    assert_int_equal(clv_generation_finish(texts, -1), CLV_FINISH_CANCELLED);
+    assert_int_equal(clv_generation_prompt_tokens(NULL, 0), 0);
+    assert_int_equal(clv_generation_tokens(texts, 3), 0);
+    assert_true(clv_generation_seconds(NULL).prompt == 0);
+    clv_generation_free(texts);
+    clv_generation_free(NULL);
+    clv_generator_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_same_as_tokens), cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_ends),           cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
