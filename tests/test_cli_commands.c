@@ -293,6 +293,28 @@ static void test_verify(void **state)
     expect(arguments, 0, "model=3");
 }
 
+/* One mesh alone is no comparison: it is measured by one rank, which has no other measure. */
+static void test_verify_alone(void **state)
+{
+    (void)state;
+    cli_expect(0, "\"mesh\": \"model=1\"", "verify -m {g}/llama --tp 3 --seq 5 --json");
+    cli_expect(0, "\"mesh\": \"model=3\"", "verify -m {g}/llama --tp 3,3 --seq 5 --json");
+    cli_expect(1, "\"first_divergence\": \"layers.", "verify -m {g}/llama --tp 3 --seq 5 --tolerance 1e-12 --json");
+    cli_expect(0, "\"mesh\": \"X=1,Y=1\"", "verify -m {g}/llama --mesh X=2,Y=2 --rules gspmd-2d --seq 5 --json");
+    cli_expect(2, "nothing to be compared with", "verify -m {g}/llama --tp 1");
+    cli_expect(2, "nothing to be compared with", "verify -m {g}/llama --tp 1,1");
+    cli_expect(2, "nothing to be compared with", "verify -m {g}/llama --mesh X=1,Y=1 --rules gspmd-2d");
+}
+
+static void test_verify_degrees(void **state)
+{
+    static const char *const wrong[] = {"1,,2", "0",  "'1 2'", "1K", "-1",
+                                        "1,",   ",1", "''",    "+1", "9999999999999999999"};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        cli_expect(2, "integers from 1 to 100000 such as 1,2,4, not '", "verify -m {g}/llama --tp=%s", wrong[i]);
+}
+
 /* Against what transformers gave, and against another model's. */
 static void test_verify_against(void **state)
 {
@@ -488,6 +510,8 @@ int main(void)
         cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_tokenize),
         cmocka_unit_test(test_verify),
+        cmocka_unit_test(test_verify_alone),
+        cmocka_unit_test(test_verify_degrees),
         cmocka_unit_test(test_verify_against),
         cmocka_unit_test(test_bench_block),
     };

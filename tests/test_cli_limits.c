@@ -92,7 +92,8 @@ static void test_checkpoints(void **state)
 static void test_verify(void **state)
 {
     (void)state;
-    cli_expect(0, long_mesh(1), "verify -m {g}/llama --seq 4 --mesh %s --rules %s", long_mesh(1), rules);
+    cli_expect(0, long_mesh(1), "verify -m {g}/llama --seq 4 --mesh %s --rules %s", long_mesh(2), rules);
+    cli_expect(0, long_mesh(2), "verify -m {g}/llama --seq 4 --mesh %s --rules %s", long_mesh(2), rules);
 }
 
 /* A file of rules is called by its name in causes, however long that is. */

@@ -116,7 +116,8 @@ static const struct clv_command commands[] = {
     {"verify", "whether a model is split right: every tensor on several meshes",
      "Runs the same random ids on several meshes, forward and backward, and compares every result of every op and "
      "every gradient with\n"
-     "the first mesh's. Prints the largest error of each mesh and the first tensor that diverges; exit 1 when one "
+     "the first mesh's; a mesh that is given alone with those of one rank. Prints the largest error of each mesh and "
+     "the first tensor that diverges; exit 1 when one "
      "does. With --against, the results that another system (or forward) wrote for the ids in that file are the "
      "measure. What is NaN or infinite diverges, on every mesh. That every op keeps to its own memory is checked on "
      "the way.\n\n"

@@ -1,6 +1,7 @@
 /* options.c - parsing argv by a table of options. */
 #include "cli/options.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -272,10 +273,30 @@ static int set_sizes(const parser *p, const clv_option *o, const char *name, con
     return CLV_OPTIONS_RUN;
 }
 
+static int set_ints(const parser *p, const clv_option *o, const char *name, const char *text)
+{
+    clv_sizes list = {0};
+    const char *at = text;
+
+    do {
+        char *end = NULL;
+        errno = 0;
+        long long v = isdigit((unsigned char)*at) ? strtoll(at, &end, 10) : -1;
+        if (list.n == CLV_SIZES_MAX || end == NULL || errno != 0 || v < o->min || v > o->max ||
+            (*end != ',' && *end != '\0'))
+            return complain(p, "%s wants up to %d integers from %lld to %lld such as 1,2,4, not '%s'", name,
+                            CLV_SIZES_MAX, (long long)o->min, (long long)o->max, text);
+        list.item[list.n++] = v;
+        at = end;
+    } while (*at++ == ',');
+    *(clv_sizes *)o->out = list;
+    return CLV_OPTIONS_RUN;
+}
+
 static int (*const set_value[])(const parser *, const clv_option *, const char *, const char *) = {
     [CLV_OPTION_INT] = set_int,       [CLV_OPTION_REAL] = set_real,       [CLV_OPTION_STRING] = set_string,
     [CLV_OPTION_CHOICE] = set_choice, [CLV_OPTION_STRINGS] = set_strings, [CLV_OPTION_FILES] = set_strings,
-    [CLV_OPTION_SIZE] = set_size,     [CLV_OPTION_SIZES] = set_sizes,
+    [CLV_OPTION_SIZE] = set_size,     [CLV_OPTION_SIZES] = set_sizes,     [CLV_OPTION_INTS] = set_ints,
 };
 
 /* Whether a second value would take the place of the first. */

@@ -32,7 +32,8 @@ typedef enum clv_option_kind {
     CLV_OPTION_STRINGS, /* clv_strings: one value each time the option is given */
     CLV_OPTION_FILES,   /* clv_strings: one or more values, up to the next argument that starts with a dash */
     CLV_OPTION_SIZE,    /* int64_t: "16MiB": a positive integer, K or KiB, M, G, T = 2^10, 2^20, 2^30, 2^40 */
-    CLV_OPTION_SIZES    /* clv_sizes: some of them, "4K,16MiB,1G" */
+    CLV_OPTION_SIZES,   /* clv_sizes: some of them, "4K,16MiB,1G" */
+    CLV_OPTION_INTS     /* clv_sizes: some integers within [min, max], "1,2,4" */
 } clv_option_kind;
 
 enum { CLV_STRINGS_MAX = 256, CLV_SIZES_MAX = 64 };

@@ -22,6 +22,7 @@ typedef struct verify_args {
     const char *model, *rules, *against;
     clv_sizes degrees;
     clv_strings meshes;
+    char one_rank[CLV_MESH_TEXT]; /* the measure of a mesh that was given alone */
     int64_t batch, seq, seed;
     double tolerance;
     bool json;
@@ -37,16 +38,18 @@ static int parse(verify_args *a, int argc, char **argv)
          .required = true,
          .help = "checkpoint: a folder with config.json and safetensors"},
         {.names = "--tp",
-         .kind = CLV_OPTION_SIZES,
+         .kind = CLV_OPTION_INTS,
          .out = &a->degrees,
+         .min = 1,
+         .max = CLV_MAX_RANKS,
          .value = "LIST",
          .not_beside = "--mesh",
-         .help = "degrees (1,2,3,4)"},
+         .help = "degrees (1,2,3,4); one alone is compared with 1"},
         {.names = "--mesh",
          .kind = CLV_OPTION_STRINGS,
          .out = &a->meshes,
          .value = "AXES",
-         .help = "meshes instead of degrees; may be given again"},
+         .help = "meshes instead of degrees; may be given again; one alone is compared with one rank"},
         {.names = "--rules", .kind = CLV_OPTION_STRING, .out = &a->rules, .value = "RULES", .help = "as for plan"},
         {.names = "--against",
          .kind = CLV_OPTION_STRING,
@@ -333,6 +336,11 @@ static clv_status verify_mesh(clv_table *t, bool *same, outcome *o, const outcom
     return status;
 }
 
+static int count_meshes(const verify_args *a)
+{
+    return a->meshes.n ? a->meshes.n : a->degrees.n;
+}
+
 /* Mesh i as it was given, or in `degree` the mesh of the degree that was. */
 static const char *mesh_at(char degree[DEGREE_TEXT], const verify_args *a, int i)
 {
@@ -342,13 +350,39 @@ static const char *mesh_at(char degree[DEGREE_TEXT], const verify_args *a, int i
     return degree;
 }
 
+/* A mesh is compared with another one: one alone with a single rank. */
+static clv_status find_measure(verify_args *a, clv_error *err)
+{
+    char first[DEGREE_TEXT], other[DEGREE_TEXT];
+    clv_mesh mesh;
+    bool differ = false;
+    for (int i = 1; i < count_meshes(a); i++)
+        differ |= strcmp(mesh_at(other, a, i), mesh_at(first, a, 0)) != 0;
+    if (a->against || differ)
+        return CLV_OK;
+    CLV_TRY(clv_mesh_option_parse(&mesh, mesh_at(first, a, 0), err));
+    if (clv_mesh_ranks(&mesh) == 1)
+        return clv_fail(
+            err, CLV_EINVAL,
+            "one rank alone has nothing to be compared with; give degrees such as --tp 1,2,3, another --mesh, or "
+            "--against FILE");
+    if (!a->meshes.n) {
+        a->degrees = (clv_sizes){2, {1, a->degrees.item[0]}};
+        return CLV_OK;
+    }
+    for (int i = 0; i < mesh.n_axes; i++)
+        mesh.axis[i].size = 1;
+    clv_mesh_print(a->one_rank, sizeof a->one_rank, &mesh);
+    a->meshes = (clv_strings){2, {a->one_rank, a->meshes.item[0]}};
+    return CLV_OK;
+}
+
 static clv_status verify(const verify_args *a, const char *command, bool *same, clv_table *t, clv_error *err)
 {
     outcome first = {0};
-    int n = a->meshes.n ? a->meshes.n : a->degrees.n;
     clv_status status = CLV_OK;
     *same = true;
-    for (int i = 0; status == CLV_OK && i < n; i++) {
+    for (int i = 0; status == CLV_OK && i < count_meshes(a); i++) {
         char degree[DEGREE_TEXT];
         outcome o = {0};
         const char *mesh = mesh_at(degree, a, i);
@@ -371,6 +405,8 @@ int command_verify(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
+    if (find_measure(&a, &err) != CLV_OK)
+        return clv_command_report(argv[0], &err);
     clv_table *t = clv_table_new("meshes");
     clv_status status = verify(&a, argv[0], &same, t, &err);
     if (status != CLV_OK) {
