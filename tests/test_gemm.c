@@ -219,6 +219,29 @@ static void test_zero_extents(void **unused)
     assert_true(c[0] == 0 && c[1] == 0 && c[2] == 0 && c[3] == 0);
 }
 
+/* Shapes at which oneDNN 2.6 ends the process on a CPU with AMX. */
+static void test_tiles_where_onednn_stops(void **unused)
+{
+    int before = clv_threads_max();
+    (void)unused;
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_ONEDNN);
+    for (int threads = 1; threads <= 2; threads++) {
+        clv_threads_set(threads);
+        for (int64_t m = 33; m <= 80; m += 47)
+            check_case((clv_gemm_args){.m = m,
+                                       .n = 1,
+                                       .k = 63,
+                                       .lda = 63,
+                                       .ldb = 1,
+                                       .ldc = 1,
+                                       .batch = 1,
+                                       .dtype = CLV_BF16,
+                                       .c_dtype = CLV_BF16});
+    }
+    clv_threads_set(before);
+    clv_gemm_set_half_path_for_test(CLV_GEMM_HALF_BEST);
+}
+
 /* f64 and one-row products have the same bits for any number of threads. */
 static void test_threads_change_no_bit(void **unused)
 {
@@ -314,6 +337,7 @@ int main(void)
         cmocka_unit_test(test_against_reference),
         cmocka_unit_test(test_every_instruction_set),
         cmocka_unit_test(test_zero_extents),
+        cmocka_unit_test(test_tiles_where_onednn_stops),
         cmocka_unit_test(test_threads_change_no_bit),
         cmocka_unit_test(test_primitives_are_replaced),
         cmocka_unit_test(test_errors),
