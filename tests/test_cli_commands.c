@@ -218,7 +218,8 @@ static void test_too_long_paths(void **state)
     snprintf(line, sizeof line, "train --text {d}/text --out %s --layers 1 --hidden 8 --heads 1 --seq 8 --steps 1",
              path);
     expect(line, 1, "File name too long");
-    assert_int_equal(rmdir(path), 0); /* it is empty */
+    path[n] = '\0';
+    assert_int_equal(rmdir(path), 0); /* nothing is left in it */
 }
 
 static void test_generate_refusals(void **state)

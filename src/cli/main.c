@@ -110,7 +110,11 @@ static const struct clv_command commands[] = {
      command_tokenize, NULL},
     {"train", "train a byte-level transformer on text",
      "Trains a Llama-form model with AdamW and a cosine schedule, split over ranks, and writes a checkpoint that\n"
-     "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding.\n\n"
+     "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding. A line for each step is\n"
+     "in metrics.unfinished.jsonl at once, which becomes metrics.jsonl at the end. The folder of a run that was "
+     "stopped\n"
+     "is taken again, and its lines are kept. loss is the last step's, mean_loss the mean over the last ones (the\n"
+     "last weighs a tenth, those before it nine tenths).\n\n"
      "Example:\n  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n",
      command_train, NULL},
     {"verify", "whether a model is split right: every tensor on several meshes",

@@ -1,10 +1,5 @@
 /* train.c - cleave train: a byte-level Llama-form model on text files. */
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cleave/status.h"
 #include "cli/command.h"
@@ -13,7 +8,7 @@
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/run_option.h"
-#include "io/file.h"
+#include "cli/train_folder.h"
 #include "train/train.h"
 
 enum { VOCABULARY = 256 };
@@ -42,7 +37,8 @@ static int parse(train_args *a, int argc, char **argv)
          .out = &a->out,
          .value = "DIR",
          .required = true,
-         .help = "new folder for the checkpoint (Hugging Face form) and metrics.jsonl"},
+         .help = "folder for the checkpoint (Hugging Face form) and metrics.jsonl: a new one, or that of a run that "
+                 "was stopped"},
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
         {.names = "--layers, --num-layers",
@@ -166,16 +162,14 @@ static clv_train_options options_of(const train_args *a, const clv_axis_rules *r
     };
 }
 
-/* The checkpoint's folder is made new, so that nothing is ever overwritten. */
-static clv_status make_out(const char *folder, clv_error *err)
-{
-    if (mkdir(folder, 0777) == 0)
-        return CLV_OK;
-    return clv_fail(err, errno == EEXIST ? CLV_EEXIST : CLV_EIO, "--out %s: %s", folder,
-                    errno == EEXIST ? "exists already; name a new folder" : strerror(errno));
-}
+/* What a run adds up to. */
+typedef struct totals {
+    double loss;      /* of the last step */
+    double mean_loss; /* over steps, each weighing a tenth of what is left by those after it */
+    double seconds, comm_seconds;
+} totals;
 
-static clv_status run_steps(clv_trainer *trainer, const train_args *a, FILE *metrics, clv_train_step *total,
+static clv_status run_steps(clv_trainer *trainer, const train_args *a, clv_train_folder *folder, totals *total,
                             clv_error *err)
 {
     clv_progress progress;
@@ -183,16 +177,19 @@ static clv_status run_steps(clv_trainer *trainer, const train_args *a, FILE *met
     clv_progress_begin(&progress, "train", a->steps);
     for (int64_t i = 0; i < a->steps; i++) {
         clv_train_step step;
+        char line[256], note[96];
         clv_status status = clv_trainer_step(trainer, &step, err);
         if (status != CLV_OK)
             return status;
-        fprintf(metrics, "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"tokens_per_s\":%.1f,\"comm_share\":%.4f}\n",
-                (long long)step.step, step.loss, step.lr, tokens / step.seconds, step.comm_seconds / step.seconds);
-        total->loss = i == 0 ? step.loss : 0.9 * total->loss + 0.1 * step.loss;
+        snprintf(line, sizeof line,
+                 "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"tokens_per_s\":%.1f,\"comm_share\":%.4f}\n",
+                 (long long)step.step, step.loss, step.lr, tokens / step.seconds, step.comm_seconds / step.seconds);
+        clv_train_folder_add(folder, line);
+        total->loss = step.loss;
+        total->mean_loss = i == 0 ? step.loss : 0.9 * total->mean_loss + 0.1 * step.loss;
         total->seconds += step.seconds;
         total->comm_seconds += step.comm_seconds;
-        char note[96];
-        snprintf(note, sizeof note, "loss %.3f, %.0f tokens/s, %.0f %% communication", total->loss,
+        snprintf(note, sizeof note, "mean loss %.3f, %.0f tokens/s, %.0f %% communication", total->mean_loss,
                  tokens * (double)(i + 1) / total->seconds, 100 * total->comm_seconds / total->seconds);
         clv_progress_update(&progress, i + 1, note);
     }
@@ -200,44 +197,46 @@ static clv_status run_steps(clv_trainer *trainer, const train_args *a, FILE *met
     return CLV_OK;
 }
 
-/* Steps, with a line for each in the file. */
-static clv_status log_steps(clv_trainer *trainer, const train_args *a, const char *path, clv_train_step *total,
-                            clv_error *err)
+static void print_start(const clv_trainer *trainer, const clv_mesh *mesh, const clv_text_data *data)
 {
-    FILE *metrics = fopen(path, "w");
-    if (!metrics)
-        return clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
-    clv_status status = run_steps(trainer, a, metrics, total, err);
-    bool written = ferror(metrics) == 0;
-    if ((fclose(metrics) != 0 || !written) && status == CLV_OK)
-        status = clv_fail(err, CLV_EIO, "%s: %s", path, strerror(errno));
+    long long ranks = clv_mesh_ranks(mesh);
+    fprintf(stderr, "training %.2f M parameters on %lld bytes of text over %lld rank%s\n",
+            1e-6 * (double)clv_trainer_parameters(trainer), (long long)data->size, ranks, ranks == 1 ? "" : "s");
+}
+
+static clv_status run_in_folder(clv_trainer *trainer, const train_args *a, const clv_mesh *mesh,
+                                const clv_text_data *data, const char *command, totals *total, clv_error *err)
+{
+    clv_train_folder folder;
+    int64_t bytes = clv_trainer_parameters(trainer) * (int64_t)sizeof(float);
+    CLV_TRY(clv_train_folder_open(&folder, a->out, bytes, command, err));
+    print_start(trainer, mesh, data);
+    clv_status status = run_steps(trainer, a, &folder, total, err);
+    clv_train_folder_give_room(&folder);
+    if (status == CLV_OK)
+        status = clv_trainer_save(trainer, a->out, err);
+    if (status == CLV_OK)
+        status = clv_train_folder_finish(&folder, err);
+    clv_train_folder_close(&folder);
     return status;
 }
 
-static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_text_data *data, clv_train_step *total,
-                        clv_trainer **trainer, clv_error *err)
+static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_text_data *data, totals *total,
+                        clv_trainer **trainer, const char *command, clv_error *err)
 {
     clv_axis_rules rules;
     CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, mesh, err));
     clv_train_options options = options_of(a, &rules);
-    clv_status status = clv_trainer_new(trainer, mesh, &options, data, err);
-    if (status == CLV_OK)
-        status = make_out(a->out, err);
-    if (status != CLV_OK)
-        return status;
-    fprintf(stderr, "training %.2f M parameters on %lld bytes of text over %lld ranks\n",
-            1e-6 * (double)clv_trainer_parameters(*trainer), (long long)data->size, (long long)clv_mesh_ranks(mesh));
-    char *path = clv_path_join(a->out, "metrics.jsonl");
-    status = path ? log_steps(*trainer, a, path, total, err) : clv_fail_memory(err, a->out, strlen(a->out));
-    free(path);
-    return status == CLV_OK ? clv_trainer_save(*trainer, a->out, err) : status;
+    CLV_TRY(clv_trainer_new(trainer, mesh, &options, data, err));
+    return run_in_folder(*trainer, a, mesh, data, command, total, err);
 }
 
-static int report(const train_args *a, const clv_trainer *trainer, const clv_train_step *total)
+static int report(const train_args *a, const clv_trainer *trainer, const totals *total)
 {
     clv_table *t = clv_report_collectives(clv_trainer_program(trainer));
     clv_table_top(t);
     clv_table_real(t, "loss", total->loss);
+    clv_table_real(t, "mean_loss", total->mean_loss);
     clv_table_seconds(t, "seconds", total->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * a->steps) / total->seconds);
     clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
@@ -264,7 +263,7 @@ int command_train(int argc, char **argv)
     clv_mesh mesh;
     clv_text_data data = {0};
     clv_trainer *trainer = NULL;
-    clv_train_step total = {0};
+    totals total = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
@@ -272,7 +271,7 @@ int command_train(int argc, char **argv)
     if (status == CLV_OK)
         status = clv_text_data_open(&data, a.text.item, a.text.n, a.seq, &err);
     if (status == CLV_OK)
-        status = train(&a, &mesh, &data, &total, &trainer, &err);
+        status = train(&a, &mesh, &data, &total, &trainer, argv[0], &err);
     code = status == CLV_OK ? report(&a, trainer, &total) : clv_command_report(argv[0], &err);
     clv_trainer_free(trainer);
     clv_text_data_close(&data);

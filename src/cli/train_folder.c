@@ -1,0 +1,182 @@
+#include "cli/train_folder.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/say.h"
+#include "io/file.h"
+
+static const char unfinished_name[] = "metrics.unfinished.jsonl", kept_format[] = "metrics.unfinished-%d.jsonl";
+
+enum { KEPT = 10000 };
+
+/* ---- the folder of a run that was stopped ---- */
+
+/* What such a run leaves: its lines, those of runs before it, and weights that were being written. */
+static bool is_left(const char *name)
+{
+    static const char *const begins[] = {"metrics.unfinished.jsonl", "metrics.unfinished-", "model.safetensors.tmp-"};
+    for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0)
+            return true;
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
+
+static clv_status check_left(const clv_train_folder *f, clv_error *err)
+{
+    struct stat info;
+    bool left = lstat(f->unfinished, &info) == 0 && S_ISREG(info.st_mode);
+    DIR *dir = left ? opendir(f->path) : NULL;
+    for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;)
+        left = left && is_left(entry->d_name);
+    if (dir)
+        closedir(dir);
+    if (!dir || !left)
+        return clv_fail(err, CLV_EEXIST,
+                        "--out %s: exists already; name a new folder, or that of a run that was stopped", f->path);
+    return CLV_OK;
+}
+
+/* Lines that somebody waited for are kept under the first free name. */
+static clv_status keep_lines(const clv_train_folder *f, const char *command, clv_error *err)
+{
+    struct stat info;
+    if (stat(f->unfinished, &info) == 0 && info.st_size == 0)
+        return unlink(f->unfinished) == 0 ? CLV_OK : clv_fail_errno(err, "remove", f->unfinished);
+    for (int i = 1; i < KEPT; i++) {
+        char name[64];
+        snprintf(name, sizeof name, kept_format, i);
+        char *kept = clv_path_join(f->path, name);
+        if (!kept)
+            return clv_fail_memory(err, name, strlen(f->path));
+        bool taken = lstat(kept, &info) == 0, moved = !taken && rename(f->unfinished, kept) == 0;
+        clv_status status = taken || moved ? CLV_OK : clv_fail_errno(err, "rename to", kept);
+        free(kept);
+        if (moved)
+            clv_say("%s: note: %s is of a run that was stopped, and taken again; that run's metrics are in %s", command,
+                    f->path, name);
+        if (!taken)
+            return status;
+    }
+    return clv_fail(err, CLV_EEXIST, "--out %s: holds the metrics of %d runs; name a new folder", f->path, KEPT - 1);
+}
+
+/* ---- making it ---- */
+
+/* Where the file system has no locks, none is held. */
+static clv_status lock_folder(clv_train_folder *f, clv_error *err)
+{
+    f->lock = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->lock < 0)
+        return errno == ENOTDIR ? clv_fail(err, CLV_EEXIST, "--out %s: exists already, and is no folder", f->path)
+                                : clv_fail_errno(err, "open", f->path);
+    if (flock(f->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return clv_fail(err, CLV_EEXIST, "--out %s: another run is writing to it; name a new folder", f->path);
+    return CLV_OK;
+}
+
+/* A file system that cannot set bytes aside finds out at the end. */
+static clv_status take_room(clv_train_folder *f, int64_t bytes, clv_error *err)
+{
+    f->room = open(f->path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (f->room < 0 || fallocate(f->room, 0, 0, bytes > 0 ? bytes : 1) == 0)
+        return CLV_OK;
+    if (errno == ENOSPC || errno == EDQUOT || errno == EFBIG)
+        return clv_fail(err, CLV_EIO, "--out %s: no room for the checkpoint's %lld bytes: %s", f->path,
+                        (long long)bytes, strerror(errno));
+    clv_train_folder_give_room(f);
+    return CLV_OK;
+}
+
+static clv_status open_lines(clv_train_folder *f, clv_error *err)
+{
+    f->lines = fopen(f->unfinished, "wxe");
+    return f->lines ? CLV_OK : clv_fail_errno(err, "create", f->unfinished);
+}
+
+static clv_status make(clv_train_folder *f, int64_t bytes, const char *command, bool *made, clv_error *err)
+{
+    f->unfinished = clv_path_join(f->path, unfinished_name);
+    f->metrics = clv_path_join(f->path, "metrics.jsonl");
+    if (!f->unfinished || !f->metrics)
+        return clv_fail_memory(err, f->path, strlen(f->path));
+    *made = mkdir(f->path, 0777) == 0;
+    if (!*made && errno != EEXIST)
+        return clv_fail_errno(err, "make the folder", f->path);
+    CLV_TRY(lock_folder(f, err));
+    if (!*made)
+        CLV_TRY(check_left(f, err));
+    CLV_TRY(take_room(f, bytes, err));
+    if (!*made)
+        CLV_TRY(keep_lines(f, command, err));
+    return open_lines(f, err);
+}
+
+clv_status clv_train_folder_open(clv_train_folder *out, const char *path, int64_t bytes, const char *command,
+                                 clv_error *err)
+{
+    clv_train_folder folder = {.path = path, .lock = -1, .room = -1};
+    bool made = false;
+    clv_status status = make(&folder, bytes, command, &made, err);
+    if (status == CLV_OK) {
+        *out = folder;
+        return CLV_OK;
+    }
+    clv_train_folder_close(&folder);
+    if (made)
+        rmdir(path);
+    return status;
+}
+
+/* ---- the run ---- */
+
+void clv_train_folder_add(clv_train_folder *f, const char *line)
+{
+    if (f->lost_errno != 0)
+        return;
+    if (fputs(line, f->lines) < 0 || fflush(f->lines) != 0)
+        f->lost_errno = errno;
+    else
+        f->n++;
+}
+
+void clv_train_folder_give_room(clv_train_folder *f)
+{
+    if (f->room >= 0)
+        close(f->room);
+    f->room = -1;
+}
+
+clv_status clv_train_folder_finish(clv_train_folder *f, clv_error *err)
+{
+    if (f->lost_errno == 0 && fsync(fileno(f->lines)) != 0 && errno != EINVAL && errno != EROFS)
+        f->lost_errno = errno;
+    if (f->lost_errno != 0)
+        return clv_fail(err, CLV_EIO, "%s: %s; steps from %lld on are missing there (the checkpoint is whole)",
+                        f->unfinished, strerror(f->lost_errno), (long long)f->n);
+    if (rename(f->unfinished, f->metrics) != 0)
+        return clv_fail_errno(err, "rename to", f->metrics);
+    return clv_folder_flush(f->path, err);
+}
+
+void clv_train_folder_close(clv_train_folder *f)
+{
+    clv_train_folder_give_room(f);
+    if (f->lines) {
+        fclose(f->lines);
+        if (f->n == 0 && unlink(f->unfinished) == 0)
+            rmdir(f->path);
+    }
+    if (f->lock >= 0)
+        close(f->lock);
+    free(f->unfinished);
+    free(f->metrics);
+    *f = (clv_train_folder){.lock = -1, .room = -1};
+}

@@ -1,0 +1,178 @@
+/* test_cli_train.c - train and its folder: a run that is stopped leaves its metrics and does not block the next one, a folder that is
+ * not ours is not touched, a full disk is found first, and the losses that are reported are those of the steps. */
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli_run.h"
+
+static const char small[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch 1";
+
+/* The folder's file NAME; the lines that end in it, and the number after the last "loss":. */
+static int lines_of(const char *folder, const char *name, double *loss)
+{
+    char path[512], line[512];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s/%s", cli_folder(), folder, name);
+    FILE *f = fopen(path, "r");
+    while (f && fgets(line, sizeof line, f) && strchr(line, '\n')) {
+        const char *at = strstr(line, "\"loss\":");
+        assert_non_null(at);
+        if (loss)
+            *loss = strtod(at + 7, NULL);
+        n++;
+    }
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* Runs far more steps than there is time for, in a folder. */
+static pid_t start(const char *folder)
+{
+    char text[256], out[256], program[512];
+    const char *build = getenv("CLV_BUILD_DIR");
+    snprintf(program, sizeof program, "%s/cleave", build ? build : "build");
+    snprintf(text, sizeof text, "%s/text", cli_folder());
+    snprintf(out, sizeof out, "%s/%s", cli_folder(), folder);
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid > 0)
+        return pid;
+    if (!freopen("/dev/null", "w", stderr))
+        _exit(126);
+    execl(program, program, "train", "--text", text, "--out", out, "--layers", "1", "--hidden", "16", "--heads", "2",
+          "--ffn", "32", "--seq", "16", "--batch", "1", "--steps", "100000000", (char *)NULL);
+    _exit(127);
+}
+
+static void wait_for_lines(const char *folder, const char *name, int n)
+{
+    for (int i = 0; i < 6000 && lines_of(folder, name, NULL) < n; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    assert_true(lines_of(folder, name, NULL) >= n);
+}
+
+static void kill_run(pid_t pid)
+{
+    int status;
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status));
+}
+
+static void test_stopped(void **state)
+{
+    (void)state;
+    pid_t pid = start("run");
+    wait_for_lines("run", "metrics.unfinished.jsonl", 3);
+    cli_expect(1, "another run is writing to it", "%s --steps 3 --out {d}/run", small);
+    kill_run(pid);
+    int first = lines_of("run", "metrics.unfinished.jsonl", NULL);
+    assert_true(first >= 3);
+    pid = start("run");
+    wait_for_lines("run", "metrics.unfinished-1.jsonl", first);
+    wait_for_lines("run", "metrics.unfinished.jsonl", 1);
+    kill_run(pid);
+    assert_int_equal(lines_of("run", "metrics.unfinished-1.jsonl", NULL), first);
+    cli_shell("touch {d}/run/model.safetensors.tmp-0"); /* stopped while it wrote weights */
+    cli_expect(0, "that run's metrics are in metrics.unfinished-2.jsonl", "%s --steps 3 --out {d}/run", small);
+    assert_int_equal(lines_of("run", "metrics.jsonl", NULL), 3);
+    assert_int_equal(lines_of("run", "metrics.unfinished-1.jsonl", NULL), first);
+    assert_true(lines_of("run", "metrics.unfinished-2.jsonl", NULL) >= 1);
+    cli_shell("test ! -e {d}/run/metrics.unfinished.jsonl && test ! -e {d}/run/model.safetensors.tmp-0");
+    cli_expect(0, "", "generate -m {d}/run -p x -n 2");
+    cli_expect(1, "exists already", "%s --steps 3 --out {d}/run", small);
+    assert_int_equal(lines_of("run", "metrics.jsonl", NULL), 3);
+}
+
+/* A run that fails by itself leaves what a killed one does; one that never made a step leaves nothing. */
+static void test_failed(void **state)
+{
+    (void)state;
+    cli_expect(2, "the loss is not a number",
+               "train --text {d}/text --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 500 --lr 10 "
+               "--weight-decay 1 "
+               "--warmup 0 --out {d}/nan");
+    assert_true(lines_of("nan", "metrics.unfinished.jsonl", NULL) > 0);
+    cli_expect(0, "", "%s --steps 2 --out {d}/nan", small);
+}
+
+static void test_others_folders(void **state)
+{
+    static const char *const made[] = {
+        "mkdir {d}/other",
+        "mkdir {d}/other && echo 1 > {d}/other/metrics.jsonl",
+        "mkdir {d}/other && echo 1 > {d}/other/metrics.unfinished.jsonl && echo 2 > {d}/other/notes",
+        "mkdir {d}/other && echo 1 > {d}/other/metrics.unfinished.jsonl && echo 2 > {d}/other/model.safetensors",
+        "mkdir {d}/other && ln -s {d}/text {d}/other/metrics.unfinished.jsonl",
+        "echo 1 > {d}/other",
+        "ln -s {d}/nothing {d}/other",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof made / sizeof made[0]; i++) {
+        cli_shell("rm -rf {d}/other {d}/before");
+        cli_shell("%s", made[i]);
+        cli_shell("cp -a {d}/other {d}/before");
+        cli_expect(1, "/other: ", "%s --steps 1 --out {d}/other", small);
+        cli_shell("test -L {d}/other || diff -r {d}/other {d}/before; test ! -e {d}/nothing");
+    }
+}
+
+/* Before the training, not after it. */
+static void test_full_disk(void **state)
+{
+    const char *build = getenv("CLV_BUILD_DIR");
+    (void)state;
+    cli_shell("! ( ulimit -f 8; '%s/cleave' %s --steps 1000000000 --out {d}/full ) 2>{d}/said", build ? build : "build",
+              small);
+    cli_shell("grep -q 'no room for the checkpoint' {d}/said && test ! -e {d}/full");
+}
+
+static void test_losses(void **state)
+{
+    char out[CLI_OUTPUT];
+    double last = 0, got = 0, mean = 0;
+    (void)state;
+    assert_int_equal(cli_run(out, "%s --steps 40 --lr 0.01 --out {d}/loss --json 2>&2", small), 0);
+    assert_int_equal(lines_of("loss", "metrics.jsonl", &last), 40);
+    const char *at = strstr(out, "\"loss\": "), *mean_at = strstr(out, "\"mean_loss\": ");
+    assert_true(at && mean_at);
+    got = strtod(at + 8, NULL);
+    mean = strtod(mean_at + 13, NULL);
+    assert_true(got - last < 1e-3 && last - got < 1e-3);
+    assert_true(mean > 0 && (mean - last > 1e-3 || last - mean > 1e-3));
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    cli_shell(
+        "for i in 1 2 3 4 5 6 7 8 9; do echo 'the layout of a tensor says where each part lives'; done > {d}/text");
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    cli_remove_folder();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_stopped),   cmocka_unit_test(test_failed), cmocka_unit_test(test_others_folders),
+        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_losses),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
