@@ -119,6 +119,8 @@ static void test_meshes(void **state)
     assert_int_equal(clv_mesh_print(NULL, 0, &mesh), 7);
     REFUSED(clv_mesh_check(NULL, &err));
     NOTHING(clv_mesh_ranks(NULL));
+    NOTHING(clv_mesh_equal(NULL, &mesh));
+    NOTHING(clv_mesh_equal(&mesh, NULL));
     REFUSED(clv_mesh_find(NULL, &mesh, "x", &err));
     REFUSED(clv_mesh_find(&axis, NULL, "x", &err));
     REFUSED(clv_mesh_find(&axis, &mesh, NULL, &err));
