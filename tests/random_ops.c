@@ -134,7 +134,7 @@ static clv_value product_of_two(random_maker *m, clv_value a)
 /* Where a function would leave the range of ordinary numbers its argument is brought back. */
 static clv_value map(random_maker *m, clv_value a)
 {
-    clv_unary kind = (clv_unary)random_pick(m, CLV_NEG + 1);
+    clv_unary kind = (clv_unary)(CLV_EXP + random_pick(m, CLV_NEG - CLV_EXP + 1));
     clv_type type = random_type(m, a);
     if (kind == CLV_EXP)
         a = clv_map(m->graph, CLV_TANH, a);
@@ -164,7 +164,7 @@ static clv_value broadcast_operand(random_maker *m, clv_type type)
 
 static clv_value combine(random_maker *m, clv_value a)
 {
-    clv_binary kind = (clv_binary)random_pick(m, CLV_MIN + 1);
+    clv_binary kind = (clv_binary)(CLV_ADD + random_pick(m, CLV_MIN - CLV_ADD + 1));
     clv_type type = random_type(m, a);
     clv_value b = broadcast_operand(m, type);
     if (kind == CLV_DIV)
@@ -243,7 +243,7 @@ static clv_value reduce(random_maker *m, clv_value a)
         }
     if (n == 0)
         return CLV_NONE;
-    clv_reduce_kind kind = empty ? CLV_SUM : (clv_reduce_kind)random_pick(m, 3);
+    clv_reduce_kind kind = empty ? CLV_SUM : (clv_reduce_kind)(CLV_SUM + random_pick(m, CLV_MEAN - CLV_SUM + 1));
     clv_value sum = clv_reduce(m->graph, kind, a, dims, n, random_chance(m, 2));
     return kind == CLV_SUM ? clv_scale(m->graph, sum, 0.4) : sum;
 }

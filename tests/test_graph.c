@@ -218,6 +218,122 @@ static void test_partial_outputs_are_refused(void **state)
     assert_refused(graph, CLV_EINVAL, "output 'z' cannot be stated partial");
 }
 
+/* ---- kinds ---- */
+
+static void make_map(clv_graph *graph, int kind)
+{
+    clv_map(graph, (clv_unary)kind, vector(graph, "x", 4));
+}
+static void make_combine(clv_graph *graph, int kind)
+{
+    clv_combine(graph, (clv_binary)kind, vector(graph, "x", 4), vector(graph, "y", 4));
+}
+static void make_reduce(clv_graph *graph, int kind)
+{
+    clv_reduce(graph, (clv_reduce_kind)kind, vector(graph, "x", 4), (int[]){0}, 1, true);
+}
+static void make_bias_gelu(clv_graph *graph, int kind)
+{
+    clv_bias_gelu(graph, vector(graph, "x", 4), vector(graph, "y", 4), (clv_unary)kind);
+}
+static void make_gated(clv_graph *graph, int kind)
+{
+    clv_gated(graph, input(graph, "x", CLV_F32, DIMS(2, 4)), (clv_unary)kind);
+}
+static void make_cast(clv_graph *graph, int kind)
+{
+    clv_cast(graph, vector(graph, "x", 4), (clv_dtype)kind);
+}
+static void make_fill(clv_graph *graph, int kind)
+{
+    clv_fill(graph, (clv_dtype)kind, DIMS(4), 1);
+}
+static void make_input(clv_graph *graph, int kind)
+{
+    input(graph, "x", (clv_dtype)kind, DIMS(4));
+}
+static void make_state(clv_graph *graph, int kind)
+{
+    clv_state(graph, "w", (clv_dtype)kind, DIMS(4), NULL, (clv_init){CLV_INIT_ONES, 1});
+}
+static void make_first_values(clv_graph *graph, int kind)
+{
+    clv_state(graph, "w", CLV_F32, DIMS(4), NULL, (clv_init){(clv_init_kind)kind, 1});
+}
+static void make_count(clv_graph *graph, int kind)
+{
+    clv_count_labels(graph, input(graph, "labels", CLV_I32, DIMS(4)), 0, (clv_dtype)kind);
+}
+static const clv_axis_rules kind_rules = {.n = 2, .rule = {{CLV_HIDDEN, 1, {0}}, {CLV_HEADS, 1, {0}}}};
+
+static void make_named_layout(clv_graph *graph, int kind)
+{
+    clv_named_layout(graph, &kind_rules, 1, (clv_logical_axis[]){(clv_logical_axis)kind});
+}
+static void make_column_linear(clv_graph *graph, int kind)
+{
+    clv_linear_options options = {.features = (clv_logical_axis)kind};
+    clv_column_parallel_linear(graph, input(graph, "x", CLV_F32, DIMS(2, 2, 4)), 4, &kind_rules, &options);
+}
+static void make_row_linear(clv_graph *graph, int kind)
+{
+    clv_linear_options options = {.features = (clv_logical_axis)kind};
+    clv_row_parallel_linear(graph, input(graph, "x", CLV_F32, DIMS(2, 2, 4)), 4, &kind_rules, &options);
+}
+static void make_block(clv_graph *graph, int kind)
+{
+    clv_block_options options = clv_block_defaults(CLV_BLOCK_GPT, 2, 2, 8);
+    options.form = (clv_block_form)kind;
+    clv_transformer_block(graph, input(graph, "x", CLV_F32, DIMS(2, 2, 4)), &kind_rules, &options);
+}
+
+/* Every number from below none of a kind to above all: those of the enum are taken, all others refused with its op and what is
+ * valid. So no kind of another enum passes for one of this. */
+static void test_kinds(void **state)
+{
+    enum { BELOW = -4, ABOVE = 400 };
+    static const struct {
+        const char *what;
+        void (*make)(clv_graph *graph, int kind);
+        clv_status code;
+        int kinds;
+        const char *refusal;
+    } rows[] = {
+        {"map", make_map, CLV_EINVAL, 10, "layer.map: there is no kind"},
+        {"combine", make_combine, CLV_EINVAL, 6, "valid: CLV_ADD, CLV_SUB, CLV_MUL, CLV_DIV, CLV_MAX, CLV_MIN"},
+        {"reduce", make_reduce, CLV_EINVAL, 3, "valid: CLV_SUM, CLV_REDUCE_MAXIMUM, CLV_MEAN"},
+        {"bias_gelu", make_bias_gelu, CLV_EINVAL, 2, "valid: CLV_GELU, CLV_GELU_TANH"},
+        {"gated", make_gated, CLV_EINVAL, 4, "layer.gated: there is no kind"},
+        {"cast", make_cast, CLV_EDTYPE, CLV_DTYPE_COUNT, "layer.cast: there is no dtype"},
+        {"fill", make_fill, CLV_EDTYPE, CLV_DTYPE_COUNT, "valid: f32 bf16"},
+        {"input", make_input, CLV_EDTYPE, CLV_DTYPE_COUNT, "x: there is no dtype"},
+        {"state", make_state, CLV_EDTYPE, CLV_DTYPE_COUNT, "layer.w: there is no dtype"},
+        {"init", make_first_values, CLV_EINVAL, 5, "layer.w: there is no kind"},
+        {"count", make_count, CLV_EDTYPE, 4, "layer.count_labels: the count is"},
+        {"named layout", make_named_layout, CLV_EINVAL, CLV_N_LOGICAL_AXES, "there is no logical axis"},
+        {"column linear", make_column_linear, CLV_EINVAL, CLV_N_LOGICAL_AXES, "layer.linear: there is no kind"},
+        {"row linear", make_row_linear, CLV_EINVAL, CLV_N_LOGICAL_AXES, "layer.linear: there is no kind"},
+        {"block", make_block, CLV_EINVAL, 3, "valid: CLV_BLOCK_LLAMA, CLV_BLOCK_GPT, CLV_BLOCK_BERT"},
+    };
+    (void)state;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        int taken = 0;
+        for (int kind = BELOW; kind < ABOVE; kind++) {
+            clv_graph *graph = new_graph();
+            clv_graph_push(graph, "layer");
+            rows[r].make(graph, kind);
+            clv_error err = {0};
+            clv_status status = clv_graph_status(graph, &err);
+            taken += status == CLV_OK;
+            if (status != CLV_OK && (status != rows[r].code || !strstr(err.message, rows[r].refusal)))
+                fail_msg("%s of kind %d: %s", rows[r].what, kind, err.message);
+            clv_graph_free(graph);
+        }
+        if (taken != rows[r].kinds)
+            fail_msg("%s takes %d kinds of %d", rows[r].what, taken, rows[r].kinds);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +346,7 @@ int main(void)
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_zero_is_no_value),
         cmocka_unit_test(test_partial_outputs_are_refused),
+        cmocka_unit_test(test_kinds),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -119,7 +119,8 @@ static clv_value op_where(maker *m)
 static clv_value op_reduce(maker *m)
 {
     int dim = pick(m, 2);
-    return clv_reduce(m->graph, (clv_reduce_kind)pick(m, 3), value(m, SHAPE(5, 6)), &dim, 1, pick(m, 2));
+    return clv_reduce(m->graph, (clv_reduce_kind)(CLV_SUM + pick(m, CLV_MEAN - CLV_SUM + 1)), value(m, SHAPE(5, 6)),
+                      &dim, 1, pick(m, 2));
 }
 
 static clv_value op_softmax(maker *m)

@@ -208,9 +208,21 @@ static void test_map(void **state)
 
 static double plain_combine(clv_binary kind, double a, double b)
 {
-    double table[] = {[CLV_ADD] = a + b, [CLV_SUB] = a - b,      [CLV_MUL] = a * b,
-                      [CLV_DIV] = a / b, [CLV_MAX] = fmax(a, b), [CLV_MIN] = fmin(a, b)};
-    return table[kind];
+    switch (kind) {
+    case CLV_ADD:
+        return a + b;
+    case CLV_SUB:
+        return a - b;
+    case CLV_MUL:
+        return a * b;
+    case CLV_DIV:
+        return a / b;
+    case CLV_MAX:
+        return fmax(a, b);
+    case CLV_MIN:
+        return fmin(a, b);
+    }
+    return NAN;
 }
 
 /* [3,1,5] with [4,1]: both are broadcast. */

@@ -216,6 +216,8 @@ static void initial_values_follow_their_kind(void **state)
         assert_true(x[i] == base[100 + i] * 0.02f);
 
     clv_random_uniform(base, key, 0, SIZE, -0.25f, 0.25f);
+    clv_init_fill(x, (clv_init){(clv_init_kind)(CLV_INIT_UNIFORM + 1), 1}, key, 0, SIZE);
+    assert_true(isnan(x[0]) && isnan(x[SIZE - 1]));
     clv_init_fill(x, (clv_init){CLV_INIT_UNIFORM, 0.25}, key, 0, SIZE);
     assert_memory_equal(x, base, sizeof x);
 }

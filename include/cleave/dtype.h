@@ -43,8 +43,8 @@ CLV_API clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *
 #define CLV_MAX_TENSOR_BYTES (INT64_C(1) << 60)
 #define CLV_MAX_RANK_BYTES   (INT64_C(1) << 62)
 
-/** Verifies that sizes are 0 or more, and that a tensor of them has at most CLV_MAX_TENSOR_BYTES, even if sizes of 0 were
- *  1: CLV_ESHAPE or CLV_ELIMIT. */
+/** Verifies that the dtype is one of the table, that sizes are 0 or more, and that a tensor of them has at most CLV_MAX_TENSOR_BYTES,
+ *  even if sizes of 0 were 1: CLV_EDTYPE, CLV_ESHAPE or CLV_ELIMIT. */
 CLV_API clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_error *err);
 
 /** Whether it is one of f32, bf16, f64, f16. */

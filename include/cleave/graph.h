@@ -99,19 +99,36 @@ CLV_API void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, con
  *  in all three are batch. Every letter of an operand is in the other operand or the result. */
 CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b);
 
-typedef enum clv_unary {
-    CLV_EXP,
-    CLV_LOG,
-    CLV_TANH,
-    CLV_SIGMOID,
-    CLV_GELU /**< exact, erf */,
-    CLV_GELU_TANH,
-    CLV_SILU,
-    CLV_RELU,
-    CLV_RSQRT,
-    CLV_NEG
-} clv_unary;
-typedef enum clv_binary { CLV_ADD, CLV_SUB, CLV_MUL, CLV_DIV, CLV_MAX, CLV_MIN } clv_binary;
+/** Functions of one element and of two, and what clv_reduce makes of many: X(kind, value, its kernel). No two kinds, nor none, have
+ *  one value: a kind of another enum is CLV_EINVAL. CLV_GELU is the exact one, by erf. */
+#define CLV_UNARY_KINDS(X)                                                                                             \
+    X(CLV_EXP, 100, EXP)                                                                                               \
+    X(CLV_LOG, 101, LOG)                                                                                               \
+    X(CLV_TANH, 102, TANH)                                                                                             \
+    X(CLV_SIGMOID, 103, SIGMOID)                                                                                       \
+    X(CLV_GELU, 104, GELU_ERF)                                                                                         \
+    X(CLV_GELU_TANH, 105, GELU_TANH)                                                                                   \
+    X(CLV_SILU, 106, SILU)                                                                                             \
+    X(CLV_RELU, 107, RELU)                                                                                             \
+    X(CLV_RSQRT, 108, RSQRT)                                                                                           \
+    X(CLV_NEG, 109, NEG)
+#define CLV_BINARY_KINDS(X)                                                                                            \
+    X(CLV_ADD, 200, ADD)                                                                                               \
+    X(CLV_SUB, 201, SUB)                                                                                               \
+    X(CLV_MUL, 202, MUL)                                                                                               \
+    X(CLV_DIV, 203, DIV)                                                                                               \
+    X(CLV_MAX, 204, MAX)                                                                                               \
+    X(CLV_MIN, 205, MIN)
+#define CLV_REDUCE_KINDS(X)                                                                                            \
+    X(CLV_SUM, 300, SUM)                                                                                               \
+    X(CLV_REDUCE_MAXIMUM, 301, MAX)                                                                                    \
+    X(CLV_MEAN, 302, SUM)
+
+#define CLV_KIND_ENUM(kind, value, kernel) kind = (value),
+typedef enum clv_unary { CLV_UNARY_KINDS(CLV_KIND_ENUM) } clv_unary;
+typedef enum clv_binary { CLV_BINARY_KINDS(CLV_KIND_ENUM) } clv_binary;
+typedef enum clv_reduce_kind { CLV_REDUCE_KINDS(CLV_KIND_ENUM) } clv_reduce_kind;
+#undef CLV_KIND_ENUM
 
 CLV_API clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x);
 /** NumPy broadcasting; dtypes equal. */
@@ -134,7 +151,6 @@ CLV_API clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, c
 /** act(gate) * up for x [..., 2, F] = (gate, up) -> [..., F]; kind CLV_SILU, CLV_GELU, CLV_GELU_TANH or CLV_RELU. */
 CLV_API clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary kind);
 
-typedef enum clv_reduce_kind { CLV_SUM, CLV_REDUCE_MAXIMUM, CLV_MEAN } clv_reduce_kind;
 /** Reduces the dimensions of dims[n], which leave the shape (keep = false) or become 1 (keep = true). */
 CLV_API clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep);
 
@@ -192,7 +208,7 @@ CLV_API clv_value clv_softmax(clv_graph *graph, clv_value x);
 /** Softmax cross-entropy a row: logits [...,V], labels (i32/i64) [...] -> f32 [...] (f64 for f64); 0 where label == ignored, as is
  *  the gradient, whatever the logits are. The vocabulary may be split: full logits are never gathered. */
 CLV_API clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored);
-/** The number of labels that are not `ignored`, as f32 scalar (f64 if `like` is f64). */
+/** The number of labels that are not `ignored`, as f32 scalar (f64 if dtype is, which is that of the logits). */
 CLV_API clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t ignored, clv_dtype dtype);
 
 /** x / (1-p) where uniform(fold_in(key, step)) at the global element index < 1-p, else 0. step: i32 scalar input, or CLV_NONE.

@@ -58,7 +58,7 @@ typedef struct clv_init {
     double scale; /**< see the kinds; 0 means 1 */
 } clv_init;
 
-/** Fills f32 elements [first, first + count) of a tensor made by `init`. */
+/** Fills f32 elements [first, first + count) of a tensor made by `init`; with NaN where init.kind is none of the kinds. */
 CLV_API void clv_init_fill(float *out, clv_init init, clv_key key, uint64_t first, int64_t count);
 
 #ifdef __cplusplus

@@ -343,6 +343,9 @@ void clv_init_fill(float *out, clv_init init, clv_key key, uint64_t first, int64
     case CLV_INIT_UNIFORM:
         r = uniform_recipe(-(float)scale, (float)scale, 1.0f);
         break;
+    default:
+        fill_constant(out, count, NAN);
+        return;
     }
     fill(out, key, first, count, &r);
 }

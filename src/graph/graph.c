@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "tensor/text.h"
 
 clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
 {
@@ -72,6 +73,20 @@ bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *
     if (clv_graph_ok(graph) && !given)
         clv_require(false, call, what, &graph->error);
     return clv_graph_ok(graph);
+}
+
+bool clv_graph_need_kind(clv_graph *graph, const char *what, int kind, const clv_kind *kinds)
+{
+    char names[256];
+    clv_text list = {.out = names, .size = sizeof names};
+    for (int i = 0; kinds[i].name; i++) {
+        if (kinds[i].value == kind)
+            return true;
+        clv_text_add(&list, "%s%s", i ? ", " : "", kinds[i].name);
+    }
+    if (clv_graph_ok(graph))
+        clv_graph_fail(graph, CLV_EINVAL, "%s%s: there is no kind %d; valid: %s", graph->scope, what, kind, names);
+    return false;
 }
 
 clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text)
@@ -246,6 +261,11 @@ clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int ran
 clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                     const clv_layout *layout, clv_init init)
 {
+    static const clv_kind kinds[] = {CLV_KIND(CLV_INIT_ZEROS),   CLV_KIND(CLV_INIT_ONES),
+                                     CLV_KIND(CLV_INIT_NORMAL),  CLV_KIND(CLV_INIT_LECUN_NORMAL),
+                                     CLV_KIND(CLV_INIT_UNIFORM), {0}};
+    if (!clv_graph_need_kind(graph, name ? name : "state", (int)init.kind, kinds))
+        return CLV_NONE;
     clv_value_info info = {.type = {.dtype = dtype, .rank = rank}, .init = init};
     clv_value value = add_named(graph, CLV_FROM_STATE, name, &info, shape, layout);
     if (!clv_valid(value))

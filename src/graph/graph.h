@@ -83,6 +83,19 @@ static inline bool clv_graph_ok(const clv_graph *graph)
 /* Whether a builder may go on: the graph has not failed (NULL has), and what the call needs is given, else that fails it. */
 bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *what);
 
+/* A kind of a public enum; lists of them end with {0}. */
+typedef struct clv_kind {
+    const char *name;
+    int value;
+} clv_kind;
+#define CLV_KIND(kind)                                                                                                 \
+    {                                                                                                                  \
+#kind, (int)(kind)                                                                                             \
+    }
+#define CLV_KIND_ROW(kind, value, kernel) CLV_KIND(kind),
+/* Whether the kind that a caller gives to `what` is of the list; else that fails the graph, which names both. */
+bool clv_graph_need_kind(clv_graph *graph, const char *what, int kind, const clv_kind *kinds);
+
 static inline bool clv_valid(clv_value value)
 {
     return value.id > 0;

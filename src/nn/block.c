@@ -62,7 +62,9 @@ static clv_value add_part(clv_graph *graph, clv_value x, const clv_axis_rules *r
 
 clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const clv_block_options *o)
 {
-    if (!clv_graph_need(graph, o != NULL, "clv_transformer_block", "options"))
+    static const clv_kind forms[] = {CLV_KIND(CLV_BLOCK_LLAMA), CLV_KIND(CLV_BLOCK_GPT), CLV_KIND(CLV_BLOCK_BERT), {0}};
+    if (!clv_graph_need(graph, o != NULL, "clv_transformer_block", "options") ||
+        !clv_graph_need_kind(graph, "block", (int)o->form, forms))
         return CLV_NONE;
     x = add_part(graph, clv_nn_leave(graph, x, rules), rules, o, 0);
     return add_part(graph, x, rules, o, 1);

@@ -32,6 +32,16 @@ static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_option
         clv_nn_parameter(graph, rules, name, clv_graph_type(graph, y).dtype, 1, &features, &axis, NULL, zeros));
 }
 
+/* What both layers need of a caller. */
+static bool may_build(clv_graph *graph, const clv_linear_options *options, const char *call)
+{
+#define AXIS(code, name) CLV_KIND(code),
+    static const clv_kind axes[] = {CLV_KIND(CLV_UNNAMED), CLV_LOGICAL_AXES(AXIS){0}};
+#undef AXIS
+    return clv_graph_need(graph, options != NULL, call, "options") &&
+           clv_graph_need_kind(graph, "linear", (int)options->features, axes);
+}
+
 static const char *what_comes_out(clv_logical_axis features)
 {
     static const char *const whats[CLV_N_LOGICAL_AXES] = {
@@ -42,7 +52,7 @@ static const char *what_comes_out(clv_logical_axis features)
 clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                      const clv_linear_options *options)
 {
-    if (!clv_graph_need(graph, options != NULL, "clv_column_parallel_linear", "options"))
+    if (!may_build(graph, options, "clv_column_parallel_linear"))
         return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
@@ -64,7 +74,7 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
 clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                   const clv_linear_options *options)
 {
-    if (!clv_graph_need(graph, options != NULL, "clv_row_parallel_linear", "options"))
+    if (!may_build(graph, options, "clv_row_parallel_linear"))
         return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)

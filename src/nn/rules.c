@@ -141,6 +141,10 @@ clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, c
     bool settled[CLV_MAX_RANK] = {false};
     uint32_t used = 0;
     *out = clv_layout_replicated(rank);
+    for (int d = 0; names && d < rank; d++)
+        if ((unsigned)names[d] >= CLV_N_LOGICAL_AXES)
+            return clv_fail(err, CLV_EINVAL, "dimension %d: there is no logical axis %d; valid: 0 to %d", d,
+                            (int)names[d], CLV_N_LOGICAL_AXES - 1);
     for (int r = 0; rules && r < rules->n; r++) {
         const clv_axis_rule *rule = &rules->rule[r];
         int d = 0;

@@ -32,12 +32,6 @@ static clv_unary_op kernel_of(const clv_call *call)
     return clv_unary_kernel((clv_unary)((const activation_attrs *)call->op->attrs)->kind);
 }
 
-/* Whether the activation's derivative takes its input, as the fused kernels need. */
-static bool is_fused(clv_unary kind)
-{
-    return kind == CLV_GELU || kind == CLV_GELU_TANH || kind == CLV_SILU || kind == CLV_RELU;
-}
-
 /* ---- bias_gelu ---- */
 
 static clv_status bias_gelu_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
@@ -85,10 +79,9 @@ static clv_status bias_gelu_gradient_run(const clv_call *call, clv_error *err)
 
 clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary kind)
 {
-    if (!clv_graph_need(graph, true, "clv_bias_gelu", ""))
+    static const clv_kind kinds[] = {CLV_KIND(CLV_GELU), CLV_KIND(CLV_GELU_TANH), {0}};
+    if (!clv_graph_need_kind(graph, "bias_gelu", (int)kind, kinds))
         return CLV_NONE;
-    if (kind != CLV_GELU && kind != CLV_GELU_TANH)
-        return clv_graph_fail(graph, CLV_EINVAL, "%sbias_gelu: the kind is CLV_GELU or CLV_GELU_TANH", graph->scope);
     activation_attrs a = attrs_of(kind);
     clv_value in[] = {x, bias};
     return clv_graph_emit1(graph, &clv_op_bias_gelu, &a, in, 2);
@@ -211,11 +204,11 @@ static clv_status gated_gradient_run(const clv_call *call, clv_error *err)
 
 clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary kind)
 {
-    if (!clv_graph_need(graph, true, "clv_gated", ""))
+    /* Those whose derivative takes the input, as the fused kernels need. */
+    static const clv_kind kinds[] = {
+        CLV_KIND(CLV_SILU), CLV_KIND(CLV_GELU), CLV_KIND(CLV_GELU_TANH), CLV_KIND(CLV_RELU), {0}};
+    if (!clv_graph_need_kind(graph, "gated", (int)kind, kinds))
         return CLV_NONE;
-    if (!is_fused(kind))
-        return clv_graph_fail(graph, CLV_EINVAL, "%sgated: the kind is CLV_SILU, CLV_GELU, CLV_GELU_TANH or CLV_RELU",
-                              graph->scope);
     activation_attrs a = attrs_of(kind);
     return clv_graph_emit1(graph, &clv_op_gated, &a, &x, 1);
 }

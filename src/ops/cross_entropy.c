@@ -357,7 +357,7 @@ static clv_status count_shape(const clv_op *op, const clv_type *in, clv_type *ou
 {
     CLV_TRY(clv_check_index("labels", &in[0], err));
     out[0] = (clv_type){.dtype = ((const count_attrs *)op->attrs)->dtype};
-    return CLV_OK;
+    return clv_check_float("the count", &out[0], err);
 }
 
 static void count_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -398,6 +398,6 @@ clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t ignored, 
     count_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.ignored = ignored;
-    attrs.dtype = clv_stats_dtype(dtype);
+    attrs.dtype = clv_dtype_is_float(dtype) ? clv_stats_dtype(dtype) : dtype;
     return clv_graph_emit1(graph, &clv_op_count_labels, &attrs, &labels, 1);
 }

@@ -160,18 +160,20 @@ static clv_value map(clv_graph *graph, clv_unary_op op, double factor, clv_value
 
 clv_unary_op clv_unary_kernel(clv_unary kind)
 {
-    static const clv_unary_op kernel[] = {
-        [CLV_EXP] = CLV_UNARY_EXP,         [CLV_LOG] = CLV_UNARY_LOG,       [CLV_TANH] = CLV_UNARY_TANH,
-        [CLV_SIGMOID] = CLV_UNARY_SIGMOID, [CLV_GELU] = CLV_UNARY_GELU_ERF, [CLV_GELU_TANH] = CLV_UNARY_GELU_TANH,
-        [CLV_SILU] = CLV_UNARY_SILU,       [CLV_RELU] = CLV_UNARY_RELU,     [CLV_RSQRT] = CLV_UNARY_RSQRT,
-        [CLV_NEG] = CLV_UNARY_NEG,
-    };
-    return kernel[kind];
+    switch (kind) {
+#define KERNEL(kind, value, kernel)                                                                                    \
+    case kind:                                                                                                         \
+        return CLV_UNARY_##kernel;
+        CLV_UNARY_KINDS(KERNEL)
+#undef KERNEL
+    }
+    return CLV_UNARY_COUNT;
 }
 
 clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x)
 {
-    return map(graph, clv_unary_kernel(kind), 0, x);
+    static const clv_kind kinds[] = {CLV_UNARY_KINDS(CLV_KIND_ROW){0}};
+    return clv_graph_need_kind(graph, "map", (int)kind, kinds) ? map(graph, clv_unary_kernel(kind), 0, x) : CLV_NONE;
 }
 
 clv_value clv_scale(clv_graph *graph, clv_value x, double factor)
@@ -182,10 +184,10 @@ clv_value clv_scale(clv_graph *graph, clv_value x, double factor)
 /* ---- combine ---- */
 
 typedef struct combine_attrs {
-    int kind; /* clv_binary; CLV_MAX and CLV_MIN in choice_gradient */
+    int op; /* clv_binary_op; max and min in choice_gradient */
 } combine_attrs;
 
-static const clv_attr combine_fields[] = {{"kind", CLV_ATTR_INT, offsetof(combine_attrs, kind), 1}, {0}};
+static const clv_attr combine_fields[] = {{"op", CLV_ATTR_INT, offsetof(combine_attrs, op), 1}, {0}};
 
 static clv_status combine_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -203,60 +205,62 @@ static void combine_rule(const clv_op *op, const clv_type *in, const clv_type *o
         clv_linearity linearity;
         uint32_t linear;
         bool passes_max;
-    } rows[] = {
-        [CLV_ADD] = {CLV_ADDITIVE, 3, false},    [CLV_SUB] = {CLV_ADDITIVE, 3, false},
-        [CLV_MUL] = {CLV_MULTILINEAR, 3, false}, [CLV_DIV] = {CLV_MULTILINEAR, 1, false},
-        [CLV_MAX] = {CLV_NOT_LINEAR, 0, true},   [CLV_MIN] = {CLV_NOT_LINEAR, 0, false},
+    } rows[CLV_BINARY_COUNT] = {
+        [CLV_BINARY_ADD] = {CLV_ADDITIVE, 3, false},    [CLV_BINARY_SUB] = {CLV_ADDITIVE, 3, false},
+        [CLV_BINARY_MUL] = {CLV_MULTILINEAR, 3, false}, [CLV_BINARY_DIV] = {CLV_MULTILINEAR, 1, false},
+        [CLV_BINARY_MAX] = {CLV_NOT_LINEAR, 0, true},   [CLV_BINARY_MIN] = {CLV_NOT_LINEAR, 0, false},
     };
-    int kind = ((const combine_attrs *)op->attrs)->kind;
+    int which = ((const combine_attrs *)op->attrs)->op;
     clv_rule_elementwise(rule, op, in, out);
-    rule->linearity = rows[kind].linearity;
-    rule->linear = rows[kind].linear;
-    rule->passes_max = rows[kind].passes_max;
+    rule->linearity = rows[which].linearity;
+    rule->linear = rows[which].linear;
+    rule->passes_max = rows[which].passes_max;
 }
 
 static clv_status combine_run(const clv_call *call, clv_error *err)
 {
-    static const clv_binary_op kernel[] = {
-        [CLV_ADD] = CLV_BINARY_ADD, [CLV_SUB] = CLV_BINARY_SUB, [CLV_MUL] = CLV_BINARY_MUL,
-        [CLV_DIV] = CLV_BINARY_DIV, [CLV_MAX] = CLV_BINARY_MAX, [CLV_MIN] = CLV_BINARY_MIN,
-    };
     (void)err;
     const clv_view *out = &call->out[0];
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
     padded_shape(a, &call->in[0], out->rank);
     padded_shape(b, &call->in[1], out->rank);
-    clv_binary_forward(kernel[((const combine_attrs *)call->op->attrs)->kind], out->dtype, out->data, call->in[0].data,
-                       call->in[1].data, out->rank, out->shape, a, b);
+    clv_binary_forward((clv_binary_op)((const combine_attrs *)call->op->attrs)->op, out->dtype, out->data,
+                       call->in[0].data, call->in[1].data, out->rank, out->shape, a, b);
     return CLV_OK;
 }
 
-static clv_value choice_of(clv_graph *graph, int kind, clv_value d_out, clv_value a, clv_value b)
+static combine_attrs combine_attrs_of(clv_binary_op op)
 {
     combine_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
-    attrs.kind = kind;
+    attrs.op = (int)op;
+    return attrs;
+}
+
+static clv_value choice_of(clv_graph *graph, clv_binary_op op, clv_value d_out, clv_value a, clv_value b)
+{
+    combine_attrs attrs = combine_attrs_of(op);
     clv_value in[] = {d_out, a, b};
     return clv_graph_emit1(graph, &clv_op_choice_gradient, &attrs, in, 3);
 }
 
 static void combine_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    int kind = ((const combine_attrs *)op->attrs)->kind;
+    clv_binary_op which = (clv_binary_op)((const combine_attrs *)op->attrs)->op;
     clv_value a = clv_op_in(op, 0), b = clv_op_in(op, 1), d = d_out[0], d_a = d, d_b = d;
-    if (kind == CLV_SUB)
+    if (which == CLV_BINARY_SUB)
         d_b = clv_map(graph, CLV_NEG, d);
-    if (kind == CLV_MUL) {
+    if (which == CLV_BINARY_MUL) {
         d_a = clv_mul(graph, d, b);
         d_b = clv_mul(graph, d, a);
     }
-    if (kind == CLV_DIV) {
+    if (which == CLV_BINARY_DIV) {
         d_a = clv_div(graph, d, b);
         d_b = clv_map(graph, CLV_NEG, clv_div(graph, clv_mul(graph, d, clv_op_out(op, 0)), b));
     }
-    if (kind == CLV_MAX || kind == CLV_MIN) {
-        d_a = choice_of(graph, kind, d, a, b);
-        d_b = choice_of(graph, kind, d, b, a);
+    if (which == CLV_BINARY_MAX || which == CLV_BINARY_MIN) {
+        d_a = choice_of(graph, which, d, a, b);
+        d_b = choice_of(graph, which, d, b, a);
     }
     d_in[0] = clv_graph_unbroadcast(graph, d_a, clv_graph_type(graph, a));
     d_in[1] = clv_graph_unbroadcast(graph, d_b, clv_graph_type(graph, b));
@@ -264,7 +268,7 @@ static void combine_gradient(clv_graph *graph, const clv_op *op, const clv_value
 
 static bool is_sum(const clv_op *op)
 {
-    return ((const combine_attrs *)op->attrs)->kind == CLV_ADD;
+    return ((const combine_attrs *)op->attrs)->op == CLV_BINARY_ADD;
 }
 
 const clv_op_def clv_op_combine = {
@@ -298,8 +302,8 @@ static clv_status choice_run(const clv_call *call, clv_error *err)
     int64_t a[CLV_MAX_RANK], b[CLV_MAX_RANK];
     padded_shape(a, &call->in[1], out->rank);
     padded_shape(b, &call->in[2], out->rank);
-    clv_max_backward(((const combine_attrs *)call->op->attrs)->kind == CLV_MAX, out->dtype, out->data, call->in[0].data,
-                     call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
+    clv_max_backward(((const combine_attrs *)call->op->attrs)->op == CLV_BINARY_MAX, out->dtype, out->data,
+                     call->in[0].data, call->in[1].data, call->in[2].data, out->rank, out->shape, a, b);
     return CLV_OK;
 }
 
@@ -316,11 +320,24 @@ const clv_op_def clv_op_choice_gradient = {
     .run = {[CLV_CPU] = choice_run},
 };
 
+static clv_binary_op binary_kernel(clv_binary kind)
+{
+    switch (kind) {
+#define KERNEL(kind, value, kernel)                                                                                    \
+    case kind:                                                                                                         \
+        return CLV_BINARY_##kernel;
+        CLV_BINARY_KINDS(KERNEL)
+#undef KERNEL
+    }
+    return CLV_BINARY_COUNT;
+}
+
 clv_value clv_combine(clv_graph *graph, clv_binary kind, clv_value a, clv_value b)
 {
-    combine_attrs attrs;
-    memset(&attrs, 0, sizeof attrs);
-    attrs.kind = (int)kind;
+    static const clv_kind kinds[] = {CLV_BINARY_KINDS(CLV_KIND_ROW){0}};
+    if (!clv_graph_need_kind(graph, "combine", (int)kind, kinds))
+        return CLV_NONE;
+    combine_attrs attrs = combine_attrs_of(binary_kernel(kind));
     clv_value in[] = {a, b};
     return clv_graph_emit1(graph, &clv_op_combine, &attrs, in, 2);
 }

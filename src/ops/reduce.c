@@ -39,10 +39,22 @@ static clv_status reduce_shape(const clv_op *op, const clv_type *in, clv_type *o
     return CLV_OK;
 }
 
+static clv_reduction reduction_of(const reduce_attrs *a)
+{
+    switch ((clv_reduce_kind)a->kind) {
+#define REDUCTION(kind, value, kernel)                                                                                 \
+    case kind:                                                                                                         \
+        return CLV_REDUCE_##kernel;
+        CLV_REDUCE_KINDS(REDUCTION)
+#undef REDUCTION
+    }
+    return CLV_REDUCE_NONE;
+}
+
 static void reduce_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {
     const reduce_attrs *a = op->attrs;
-    clv_reduction how = a->kind == CLV_REDUCE_MAXIMUM ? CLV_REDUCE_MAX : CLV_REDUCE_SUM;
+    clv_reduction how = reduction_of(a);
     (void)out;
     for (int d = 0, o = 0; d < in[0].rank; d++) {
         int factor = clv_rule_add(rule, in[0].shape[d], a->reduced[d] ? how : CLV_REDUCE_NONE);
@@ -71,8 +83,7 @@ static clv_status reduce_run(const clv_call *call, clv_error *err)
     const reduce_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     double scale = a->kind == CLV_MEAN ? 1.0 / whole_count(a, x->global, x->rank) : 1.0;
-    clv_reduce_forward(a->kind == CLV_REDUCE_MAXIMUM ? CLV_REDUCE_MAX : CLV_REDUCE_SUM, scale, out->dtype, out->data,
-                       x->dtype, x->data, x->rank, x->shape, a->reduced);
+    clv_reduce_forward(reduction_of(a), scale, out->dtype, out->data, x->dtype, x->data, x->rank, x->shape, a->reduced);
     return CLV_OK;
 }
 
@@ -110,7 +121,9 @@ static void reduce_gradient(clv_graph *graph, const clv_op *op, const clv_value 
 
 clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep)
 {
-    if (!clv_graph_need(graph, dims || n <= 0, "clv_reduce", "dimensions"))
+    static const clv_kind kinds[] = {CLV_REDUCE_KINDS(CLV_KIND_ROW){0}};
+    if (!clv_graph_need(graph, dims || n <= 0, "clv_reduce", "dimensions") ||
+        !clv_graph_need_kind(graph, "reduce", (int)kind, kinds))
         return CLV_NONE;
     reduce_attrs a;
     memset(&a, 0, sizeof a);

@@ -6,6 +6,9 @@
 #include "base/error.h"
 #include "tensor/half.h"
 
+#define NAME(code, name, bytes, safetensors) " " name
+#define VALID                                CLV_DTYPE_TABLE(NAME)
+
 typedef struct dtype_row {
     const char *name;
     const char *safetensors;
@@ -41,9 +44,7 @@ clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err)
             *out = (clv_dtype)i;
             return CLV_OK;
         }
-#define NAME(code, name, bytes, safetensors) " " name
-    return clv_fail(err, CLV_EDTYPE, "unknown dtype '%.40s'; valid:" CLV_DTYPE_TABLE(NAME), name);
-#undef NAME
+    return clv_fail(err, CLV_EDTYPE, "unknown dtype '%.40s'; valid:" VALID, name);
 }
 
 int clv_dtype_is_float(clv_dtype dtype)
@@ -168,6 +169,8 @@ void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, 
 clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_error *err)
 {
     CLV_TRY(clv_require(shape || rank <= 0, "clv_shape_check", "a shape", err));
+    if (!valid(dtype))
+        return clv_fail(err, CLV_EDTYPE, "there is no dtype %d; valid:" VALID, (int)dtype);
     int64_t bytes = (int64_t)clv_dtype_size(dtype);
     for (int d = 0; d < rank; d++) {
         if (shape[d] < 0)
