@@ -12,7 +12,7 @@
 
 #include "graph/graph.h"
 #include "cleave/generate.h"
-#include "models/checkpoint.h"
+#include "models/model_weights.h"
 #include "models/parameters.h"
 #include "must.h"
 
@@ -30,7 +30,7 @@ struct golden {
     float bf16_rms; /* distance of the reference's bf16 logits from its f32 */
     int64_t n_prompt;
     int32_t *prompt, *greedy; /* [n_prompt], [GREEDY] tokens after it; NULL for encoders */
-    clv_checkpoint *weights;
+    clv_model_weights *weights;
     clv_weights *gradients; /* named as the weights they belong to */
 };
 
@@ -105,7 +105,7 @@ golden *golden_open(const char *name)
     must(clv_model_config_read(&g->model, folder_of(path, name, ""), &err), &err);
     read_values(g, folder_of(path, name, "_golden/values.safetensors"));
     must(clv_weights_open(&g->gradients, folder_of(path, name, "_golden"), &err), &err);
-    must(clv_checkpoint_open(&g->weights, &g->model, folder_of(path, name, ""), NULL, &err), &err);
+    must(clv_model_weights_open(&g->weights, &g->model, folder_of(path, name, ""), NULL, &err), &err);
     return g;
 }
 
@@ -120,7 +120,7 @@ void golden_close(golden *g)
     free(g->prompt);
     free(g->greedy);
     clv_weights_close(g->gradients);
-    clv_checkpoint_close(g->weights);
+    clv_model_weights_close(g->weights);
     free(g);
 }
 
@@ -129,7 +129,7 @@ static clv_session *new_session(const golden *g, const clv_mesh *mesh)
 {
     clv_error err = {0};
     clv_session *session;
-    clv_session_options options = {.source = clv_checkpoint_source, .source_arg = g->weights, .check = 1};
+    clv_session_options options = {.source = clv_model_weights_source, .source_arg = g->weights, .check = 1};
     must(clv_session_new(&session, mesh, &options, &err), &err);
     return session;
 }

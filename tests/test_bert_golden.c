@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "model_golden.h"
-#include "models/checkpoint.h"
+#include "models/model_weights.h"
 
 static void test_bert(void **state)
 {
@@ -31,14 +31,14 @@ static void test_published(void **state)
     const char *source = getenv("CLV_SOURCE_DIR"), *extra;
     char path[512];
     clv_model_config model = {0};
-    clv_checkpoint *weights;
+    clv_model_weights *weights;
     (void)state;
     golden_run("bert_published");
     snprintf(path, sizeof path, "%s/tests/golden/bert_published", source ? source : ".");
     assert_int_equal(clv_model_config_read(&model, path, NULL), CLV_OK);
-    assert_int_equal(clv_checkpoint_open(&weights, &model, path, NULL, NULL), CLV_OK);
-    assert_int_equal(clv_checkpoint_extra(weights, &extra), 6);
-    clv_checkpoint_close(weights);
+    assert_int_equal(clv_model_weights_open(&weights, &model, path, NULL, NULL), CLV_OK);
+    assert_int_equal(clv_model_weights_extra(weights, &extra), 6);
+    clv_model_weights_close(weights);
 }
 
 static void test_train(void **state)

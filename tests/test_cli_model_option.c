@@ -108,30 +108,30 @@ static void test_lost_elsewhere(void **state)
 /* An untied checkpoint read as a tied model: its output projection is left over. */
 static void test_extra(void **state)
 {
-    clv_checkpoint *weights;
+    clv_model_weights *weights;
     clv_model_config model;
     const char *first;
     (void)state;
     copy_model("llama");
     assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     model.tie_word_embeddings = true;
-    assert_int_equal(clv_checkpoint_open(&weights, &model, folder, NULL, NULL), CLV_OK);
-    assert_int_equal(clv_checkpoint_extra(weights, &first), 1);
+    assert_int_equal(clv_model_weights_open(&weights, &model, folder, NULL, NULL), CLV_OK);
+    assert_int_equal(clv_model_weights_extra(weights, &first), 1);
     assert_string_equal(first, "lm_head.weight");
-    clv_checkpoint_close(weights);
+    clv_model_weights_close(weights);
 }
 
 /* All that is missing is told at once: an untied model from a folder with tied weights, two layers more. */
 static void test_missing(void **state)
 {
-    clv_checkpoint *weights;
+    clv_model_weights *weights;
     clv_model_config model;
     clv_error err = {0};
     (void)state;
     copy_model("llama");
     assert_int_equal(clv_model_config_read(&model, folder, NULL), CLV_OK);
     model.layers += 2;
-    assert_int_equal(clv_checkpoint_open(&weights, &model, folder, NULL, &err), CLV_ENOTFOUND);
+    assert_int_equal(clv_model_weights_open(&weights, &model, folder, NULL, &err), CLV_ENOTFOUND);
     assert_non_null(strstr(err.message, "and 17 more are missing"));
 }
 

@@ -14,7 +14,7 @@
 
 #include "io/file.h"
 #include "models/census.h"
-#include "models/checkpoint.h"
+#include "models/model_weights.h"
 #include "models/parameters.h"
 
 static char folder[] = "/tmp/cleave-test-XXXXXX";
@@ -522,7 +522,7 @@ static void test_mismatch(void **state)
     clv_weights_close(w);
 }
 
-static void check_rank_bytes(const clv_model_config *c, clv_checkpoint *weights, const char *mesh_text,
+static void check_rank_bytes(const clv_model_config *c, clv_model_weights *weights, const char *mesh_text,
                              const char *preset)
 {
     clv_mesh mesh;
@@ -538,7 +538,7 @@ static void check_rank_bytes(const clv_model_config *c, clv_checkpoint *weights,
     int n = clv_parameters(graph, parameter, 256);
     assert_in_range(n, 1, 256);
     for (int r = 0; r < clv_mesh_ranks(&mesh); r++) {
-        uint64_t before = clv_checkpoint_bytes_read(weights), own = 0;
+        uint64_t before = clv_model_weights_bytes_read(weights), own = 0;
         for (int i = 0; i < n; i++) {
             clv_type type = clv_graph_type(graph, parameter[i]);
             clv_layout layout = clv_value_layout(graph, parameter[i]);
@@ -546,13 +546,13 @@ static void check_rank_bytes(const clv_model_config *c, clv_checkpoint *weights,
             float *out = malloc((size_t)clv_shard_elems(&box) * sizeof *out + 1);
             int known = 0;
             assert_int_equal(
-                clv_checkpoint_source(weights, clv_value_name(graph, parameter[i]), &type, &box, out, &known, NULL),
+                clv_model_weights_source(weights, clv_value_name(graph, parameter[i]), &type, &box, out, &known, NULL),
                 CLV_OK);
             assert_true(known);
             own += (uint64_t)clv_shard_elems(&box) * sizeof(float);
             free(out);
         }
-        assert_int_equal(clv_checkpoint_bytes_read(weights) - before, own);
+        assert_int_equal(clv_model_weights_bytes_read(weights) - before, own);
     }
     clv_graph_free(graph);
 }
@@ -566,14 +566,14 @@ static void test_bytes_of_a_rank(void **state)
     const clv_model_config *models[] = {&small, &gpt2, &esm};
     (void)state;
     for (int m = 0; m < 3; m++) {
-        clv_checkpoint *weights;
+        clv_model_weights *weights;
         const char *extra;
         put_model(models[m]);
-        assert_int_equal(clv_checkpoint_open(&weights, models[m], folder, NULL, NULL), CLV_OK);
-        assert_int_equal(clv_checkpoint_extra(weights, &extra), 0);
+        assert_int_equal(clv_model_weights_open(&weights, models[m], folder, NULL, NULL), CLV_OK);
+        assert_int_equal(clv_model_weights_extra(weights, &extra), 0);
         for (size_t i = 0; i < sizeof meshes / sizeof meshes[0]; i++)
             check_rank_bytes(models[m], weights, meshes[i][0], meshes[i][1]);
-        clv_checkpoint_close(weights);
+        clv_model_weights_close(weights);
     }
 }
 

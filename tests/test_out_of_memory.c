@@ -20,7 +20,7 @@
 #include "io/folder.h"
 #include "cleave/tokenizer.h"
 #include "io/weights.h"
-#include "models/checkpoint.h"
+#include "models/model_weights.h"
 #include "models/config.h"
 #include "train/train.h"
 

@@ -6,6 +6,7 @@
 
 #include "base/utf8.h"
 #include "base/wait.h"
+#include "cleave/checkpoint.h"
 #include "cleave/forward.h"
 #include "cleave/status.h"
 #include "cli/command.h"
@@ -16,7 +17,6 @@
 #include "cli/results.h"
 #include "cli/run_option.h"
 #include "cli/sequences.h"
-#include "io/safetensors.h"
 
 typedef struct embed_args {
     clv_model_option model;
@@ -107,7 +107,7 @@ static int64_t longest_name(const clv_sequences *all)
 }
 
 /* The last tensor is "ids" [N,W]: the bytes of each name, zeros behind. */
-static clv_status write_names(clv_safetensors_writer *w, int64_t tensor, const clv_sequences *all, clv_error *err)
+static clv_status write_names(clv_checkpoint_writer *w, int64_t tensor, const clv_sequences *all, clv_error *err)
 {
     size_t width = (size_t)longest_name(all);
     char *bytes = calloc((size_t)all->n + 1, width);
@@ -115,43 +115,36 @@ static clv_status write_names(clv_safetensors_writer *w, int64_t tensor, const c
         return clv_fail_memory(err, "names", (size_t)all->n * width);
     for (int64_t i = 0; i < all->n; i++)
         memcpy(bytes + (size_t)i * width, all->item[i].name, strlen(all->item[i].name));
-    clv_status status = clv_safetensors_write(w, tensor, NULL, bytes, err);
+    clv_status status = clv_checkpoint_write(w, tensor, NULL, bytes, err);
     free(bytes);
     return status;
 }
 
 /* A tensor for all, or one for each sequence; then "ids". */
-static void fill_specs(clv_tensor_spec *specs, char (*names)[32], bool pooled, const clv_sequences *all, int64_t width)
+static clv_status add_tensors(clv_checkpoint_writer *w, bool pooled, const clv_sequences *all, int64_t width,
+                              clv_error *err)
 {
-    specs[0] = (clv_tensor_spec){.name = "embeddings", .dtype = CLV_F32, .rank = 2, .shape = {all->n, width}};
+    if (pooled)
+        CLV_TRY(clv_checkpoint_add(w, "embeddings", CLV_F32, 2, (int64_t[]){all->n, width}, err));
     for (int64_t i = 0; !pooled && i < all->n; i++) {
-        snprintf(names[i], sizeof names[i], "hidden.%lld", (long long)i);
-        specs[i] = (clv_tensor_spec){.name = names[i], .dtype = CLV_F32, .rank = 2, .shape = {all->item[i].n, width}};
+        char name[32];
+        snprintf(name, sizeof name, "hidden.%lld", (long long)i);
+        CLV_TRY(clv_checkpoint_add(w, name, CLV_F32, 2, (int64_t[]){all->item[i].n, width}, err));
     }
-    specs[pooled ? 1 : all->n] =
-        (clv_tensor_spec){.name = "ids", .dtype = CLV_U8, .rank = 2, .shape = {all->n, longest_name(all)}};
+    return clv_checkpoint_add(w, "ids", CLV_U8, 2, (int64_t[]){all->n, longest_name(all)}, err);
 }
 
-static clv_status create(clv_safetensors_writer **out, const embed_args *a, const clv_sequences *all, int64_t width,
-                         clv_error *err)
+static clv_status begin_file(clv_checkpoint_writer *w, const embed_args *a, const clv_sequences *all, int64_t width,
+                             clv_error *err)
 {
     bool pooled = strcmp(a->pool, "none") != 0;
-    int64_t n = pooled ? 2 : all->n + 1;
-    clv_tensor_spec *specs = calloc((size_t)n, sizeof *specs);
-    char(*names)[32] = calloc((size_t)n, sizeof *names), *json = NULL;
-    clv_status status = specs && names ? CLV_OK : clv_fail_memory(err, "names", (size_t)n * sizeof *specs);
-    if (status == CLV_OK)
-        status = names_as_json(&json, all, err);
-    if (status == CLV_OK) {
-        fill_specs(specs, names, pooled, all, width);
-        status = clv_safetensors_create_noted(out, a->out, specs, n, &(clv_note){"ids", json}, 1, err);
-    }
-    if (status == CLV_OK)
-        status = write_names(*out, n - 1, all, err);
+    char *json;
+    CLV_TRY(names_as_json(&json, all, err));
+    clv_status status = clv_checkpoint_note(w, "ids", json, err);
     free(json);
-    free(specs);
-    free(names);
-    return status;
+    if (status == CLV_OK)
+        status = add_tensors(w, pooled, all, width, err);
+    return status == CLV_OK ? write_names(w, pooled ? 1 : all->n, all, err) : status;
 }
 
 /* hidden [n, width] -> vector [width] */
@@ -167,7 +160,7 @@ static void pool(float *vector, const char *how, const float *hidden, int64_t n,
     }
 }
 
-static clv_status write_batch(clv_safetensors_writer *w, const embed_args *a, const clv_sequences *all,
+static clv_status write_batch(clv_checkpoint_writer *w, const embed_args *a, const clv_sequences *all,
                               const clv_batch *batch, const float *hidden, float *vector, int64_t width, clv_error *err)
 {
     for (int64_t r = 0; r < batch->rows; r++) {
@@ -176,12 +169,12 @@ static clv_status write_batch(clv_safetensors_writer *w, const embed_args *a, co
         if (i < 0)
             continue;
         if (strcmp(a->pool, "none") == 0) {
-            CLV_TRY(clv_safetensors_write(w, i, NULL, rows, err));
+            CLV_TRY(clv_checkpoint_write(w, i, NULL, rows, err));
             continue;
         }
         pool(vector, a->pool, rows, all->item[i].n, width);
         clv_shard box = {.rank = 2, .lo = {i, 0}, .hi = {i + 1, width}};
-        CLV_TRY(clv_safetensors_write(w, 0, &box, vector, err));
+        CLV_TRY(clv_checkpoint_write(w, 0, &box, vector, err));
     }
     return CLV_OK;
 }
@@ -195,8 +188,8 @@ static void describe(char *out, size_t size, const void *arg, int64_t row, int64
     snprintf(out, size, "%.64s: the hidden state of token %lld", s->name, (long long)token);
 }
 
-static clv_status run_batches(clv_forwarder *f, clv_safetensors_writer *w, const embed_args *a,
-                              const clv_sequences *all, const clv_model_info *model, clv_error *err)
+static clv_status run_batches(clv_forwarder *f, clv_checkpoint_writer *w, const embed_args *a, const clv_sequences *all,
+                              const clv_model_info *model, clv_error *err)
 {
     clv_batches b;
     clv_progress progress;
@@ -228,16 +221,18 @@ static clv_status embed(const embed_args *a, const clv_model *model, const clv_m
                         const clv_sequences *all, double start, clv_error *err)
 {
     clv_forwarder *f = NULL;
-    clv_safetensors_writer *w = NULL;
+    clv_checkpoint_writer *w = NULL;
     clv_status status = clv_forwarder_new(&f, model, NULL, err);
     if (status == CLV_OK)
-        status = create(&w, a, all, info->hidden, err);
+        status = clv_checkpoint_create(&w, a->out, err);
+    if (status == CLV_OK)
+        status = begin_file(w, a, all, info->hidden, err);
     if (status == CLV_OK)
         status = run_batches(f, w, a, all, info, err);
     if (status == CLV_OK)
-        status = clv_safetensors_commit(w, err);
+        status = clv_checkpoint_commit(w, err);
     else
-        clv_safetensors_abandon(w);
+        clv_checkpoint_abandon(w);
     clv_forwarder_free(f);
     if (status == CLV_OK)
         fprintf(stderr, "%lld sequences in %.1f s\n", (long long)all->n, clv_now_seconds() - start);

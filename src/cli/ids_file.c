@@ -3,9 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/status.h"
+#include "cleave/checkpoint.h"
 #include "cli/options.h"
-#include "io/safetensors.h"
 
 void clv_ids_free(clv_ids *ids)
 {
@@ -17,23 +16,24 @@ void clv_ids_free(clv_ids *ids)
 }
 
 /* An int64 tensor [B,S] of the file, the caller's to free. The first one says what B and S are. */
-static clv_status read_rows(int64_t **out, clv_ids *b, const clv_safetensors *file, const char *name, const char *where,
+static clv_status read_rows(int64_t **out, clv_ids *b, const clv_checkpoint *file, const char *name, const char *where,
                             clv_error *err)
 {
-    const clv_safetensor *tensor;
-    CLV_TRY(clv_safetensors_find(&tensor, file, name, err));
-    if (b->rows == 0 && tensor->rank == 2) {
-        b->rows = tensor->shape[0];
-        b->columns = tensor->shape[1];
+    clv_tensor_info t = {.size = sizeof t};
+    int64_t i;
+    CLV_TRY(clv_checkpoint_find(&i, file, name, err));
+    CLV_TRY(clv_checkpoint_tensor(file, i, &t, err));
+    if (b->rows == 0 && t.rank == 2) {
+        b->rows = t.shape[0];
+        b->columns = t.shape[1];
     }
-    bool fits = tensor->rank == 2 && tensor->shape[0] == b->rows && tensor->shape[1] == b->columns && b->rows > 0 &&
-                b->columns > 0;
-    if (!fits || !tensor->readable || (tensor->dtype != CLV_I64 && tensor->dtype != CLV_I32 && tensor->dtype != CLV_U8))
+    bool fits = t.rank == 2 && t.shape[0] == b->rows && t.shape[1] == b->columns && b->rows > 0 && b->columns > 0;
+    if (!fits || !t.readable || (t.dtype != CLV_I64 && t.dtype != CLV_I32 && t.dtype != CLV_U8))
         return clv_fail(err, CLV_ESHAPE, "%s: %s must be integers [B,S], B and S at least 1", where, name);
     *out = calloc((size_t)(b->rows * b->columns), sizeof **out);
     if (!*out)
         return clv_fail_memory(err, name, (size_t)(b->rows * b->columns) * sizeof **out);
-    return clv_safetensors_read(tensor, NULL, CLV_I64, *out, err);
+    return clv_checkpoint_read(file, i, NULL, CLV_I64, *out, err);
 }
 
 /* Each token's label is the next one; none behind the last, and none that is padding or follows it. */
@@ -96,13 +96,15 @@ static clv_status take_mask(clv_ids *b, const int64_t *mask, const char *where, 
 }
 
 /* A tensor that nothing reads is likely one whose name is wrong. */
-static clv_status check_names(const clv_safetensors *file, const char *where, clv_error *err)
+static clv_status check_names(const clv_checkpoint *file, const char *where, clv_error *err)
 {
     static const char *const known[] = {"ids", "mask", "token_types"};
     enum { KNOWN = sizeof known / sizeof *known };
-    for (int64_t i = 0; i < clv_safetensors_count(file); i++) {
-        const char *name = clv_safetensors_at(file, i)->name;
+    for (int64_t i = 0; i < clv_checkpoint_count(file); i++) {
+        clv_tensor_info t = {.size = sizeof t};
         int k = 0;
+        CLV_TRY(clv_checkpoint_tensor(file, i, &t, err));
+        const char *name = t.name;
         while (k < KNOWN && strcmp(name, known[k]) != 0)
             k++;
         if (k < KNOWN)
@@ -114,15 +116,15 @@ static clv_status check_names(const clv_safetensors *file, const char *where, cl
     return CLV_OK;
 }
 
-static clv_status read_tensors(clv_ids *b, const clv_safetensors *file, const char *where, const clv_model_info *model,
+static clv_status read_tensors(clv_ids *b, const clv_checkpoint *file, const char *where, const clv_model_info *model,
                                clv_error *err)
 {
     int64_t *ids = NULL, *mask = NULL, *types = NULL;
-    const clv_safetensor *found;
+    int64_t found;
     clv_status status = read_rows(&ids, b, file, "ids", where, err);
-    if (status == CLV_OK && clv_safetensors_find(&found, file, "mask", NULL) == CLV_OK)
+    if (status == CLV_OK && clv_checkpoint_find(&found, file, "mask", NULL) == CLV_OK)
         status = read_rows(&mask, b, file, "mask", where, err);
-    if (status == CLV_OK && clv_safetensors_find(&found, file, "token_types", NULL) == CLV_OK)
+    if (status == CLV_OK && clv_checkpoint_find(&found, file, "token_types", NULL) == CLV_OK)
         status = read_rows(&types, b, file, "token_types", where, err);
     if (status == CLV_OK && types)
         status = take_token_types(b, types, model->token_types, where, err);
@@ -138,13 +140,13 @@ static clv_status read_tensors(clv_ids *b, const clv_safetensors *file, const ch
 
 clv_status clv_ids_read(clv_ids *out, const char *path, const clv_model_info *model, bool among_others, clv_error *err)
 {
-    clv_safetensors *file;
+    clv_checkpoint *file;
     *out = (clv_ids){0};
-    CLV_TRY(clv_safetensors_open(&file, path, err));
+    CLV_TRY(clv_checkpoint_open(&file, path, NULL, err));
     clv_status status = among_others ? CLV_OK : check_names(file, path, err);
     if (status == CLV_OK)
         status = read_tensors(out, file, path, model, err);
-    clv_safetensors_close(file);
+    clv_checkpoint_close(file);
     if (status != CLV_OK)
         clv_ids_free(out);
     return status;

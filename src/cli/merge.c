@@ -1,8 +1,8 @@
 /* merge.c - cleave merge: a sharded checkpoint as the files that it was made of, byte for byte. */
-#include "cleave/status.h"
+#include "cleave/checkpoint.h"
 #include "cli/command.h"
-#include "cli/convert.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/table.h"
 
 typedef struct merge_args {
@@ -30,32 +30,30 @@ static int parse(merge_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-/* A clv_checkpoint_writer. */
-static clv_status write_files(const void *arg, const clv_weights *weights, const char *folder,
-                              clv_shards_progress *progress, void *progress_arg, clv_error *err)
+/* The files that were made. */
+static clv_status report(clv_table *t, const char *folder, clv_error *err)
 {
-    (void)arg;
-    return clv_weights_merge(weights, folder, progress, progress_arg, err);
+    clv_checkpoint *made;
+
+    CLV_TRY(clv_checkpoint_open(&made, folder, NULL, err));
+    for (int i = 0; i < clv_checkpoint_files(made); i++) {
+        int64_t bytes;
+        clv_table_row(t);
+        clv_table_text(t, "file", clv_checkpoint_file(made, i, &bytes));
+        clv_table_bytes(t, "bytes", (double)bytes);
+    }
+    clv_checkpoint_close(made);
+    return CLV_OK;
 }
 
 static clv_status merge(clv_table *t, const merge_args *a, clv_error *err)
 {
-    clv_weights *weights;
-    clv_status status = CLV_OK;
+    clv_byte_progress bar = {.what = "merge"};
+    clv_convert_options options = {.size = sizeof options, .progress = clv_byte_progress_show, .progress_arg = &bar};
 
-    CLV_TRY(clv_weights_open(&weights, a->from, err));
-    if (clv_weights_manifest(weights) == NULL)
-        status = clv_fail(err, CLV_EINVAL, "%s: has no %s; valid: a folder that cleave shard made", a->from,
-                          clv_manifest_name);
-    if (status == CLV_OK)
-        status = clv_checkpoint_convert(a->from, weights, a->out, "merge", write_files, NULL, err);
-    for (int i = 0; status == CLV_OK && i < clv_weights_files(weights); i++) {
-        clv_table_row(t);
-        clv_table_text(t, "file", clv_weights_file_name(weights, i));
-        clv_table_bytes(t, "bytes", (double)clv_safetensors_file_bytes(clv_weights_file(weights, i)));
-    }
-    clv_weights_close(weights);
-    return status;
+    clv_status status = clv_checkpoint_merge(a->from, a->out, &options, err);
+    clv_byte_progress_end(&bar);
+    return status == CLV_OK ? report(t, a->out, err) : status;
 }
 
 int command_merge(int argc, char **argv)

@@ -56,3 +56,19 @@ void clv_progress_end(clv_progress *p)
     if (p->shown && p->terminal)
         fputc('\n', stderr);
 }
+
+void clv_byte_progress_show(void *progress, int64_t done, int64_t total)
+{
+    clv_byte_progress *p = progress;
+
+    if (!p->begun)
+        clv_progress_begin(&p->progress, p->what, total >> 20);
+    p->begun = true;
+    clv_progress_update(&p->progress, done >> 20, "MiB");
+}
+
+void clv_byte_progress_end(clv_byte_progress *p)
+{
+    if (p->begun)
+        clv_progress_end(&p->progress);
+}

@@ -23,4 +23,15 @@ void clv_progress_update(clv_progress *p, int64_t done, const char *note);
 /* Leaves the line complete. */
 void clv_progress_end(clv_progress *p);
 
+/* The same of bytes, whose number is known when the first are done: progress counts MiB. Set `what`, zeros else. */
+typedef struct clv_byte_progress {
+    const char *what;
+    clv_progress progress;
+    bool begun;
+} clv_byte_progress;
+
+/* A clv_progress_callback of one. */
+void clv_byte_progress_show(void *progress, int64_t done, int64_t total);
+void clv_byte_progress_end(clv_byte_progress *progress);
+
 #endif

@@ -3,14 +3,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cleave/status.h"
+#include "cleave/checkpoint.h"
 #include "cli/command.h"
-#include "cli/convert.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/table.h"
 #include "io/file.h"
-#include "models/placement.h"
 
 typedef struct shard_args {
     const char *model, *out;
@@ -18,7 +17,7 @@ typedef struct shard_args {
     bool json;
 } shard_args;
 
-enum { RULES_LIMIT = 1 << 20 };
+enum { RULES_LIMIT = 1 << 20, FILE_NAME = 64 };
 
 static int parse(shard_args *a, int argc, char **argv)
 {
@@ -54,73 +53,53 @@ static clv_status rules_text(char **out, const clv_mesh_option *option, clv_erro
     return *out ? CLV_OK : clv_fail_memory(err, "the rules", strlen(name));
 }
 
-/* A clv_checkpoint_writer of clv_shards_options. */
-static clv_status write_shards(const void *arg, const clv_weights *weights, const char *folder,
-                               clv_shards_progress *progress, void *progress_arg, clv_error *err)
-{
-    clv_shards_options options = *(const clv_shards_options *)arg;
-
-    options.progress = progress;
-    options.progress_arg = progress_arg;
-    return clv_weights_shard(weights, folder, &options, err);
-}
-
-static clv_status place(clv_tensor_placement **out, const shard_args *a, const clv_mesh *mesh, const clv_weights *w,
-                        clv_error *err)
-{
-    clv_model_config model;
-    clv_axis_rules rules;
-    clv_placement *placement;
-
-    CLV_TRY(clv_model_config_read(&model, a->model, err));
-    CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, mesh, err));
-    CLV_TRY(clv_placement_new(&placement, &model, mesh, &rules, err));
-    clv_status status = clv_placement_weights(out, placement, w, err);
-    clv_placement_free(placement);
-    return status;
-}
-
 /* The files that were made, and the bytes of each. */
 static clv_status report(clv_table *t, const char *folder, clv_error *err)
 {
-    clv_manifest m;
-    uint64_t total = 0;
+    clv_checkpoint *made;
+    char name[FILE_NAME];
+    int64_t bytes, total = 0;
 
-    CLV_TRY(clv_manifest_read(&m, folder, err));
-    for (int64_t rank = 0; rank < m.n_ranks; rank++) {
-        char name[CLV_RANK_FILE_SIZE];
-        clv_rank_file_name(name, rank, m.n_ranks);
+    CLV_TRY(clv_checkpoint_open(&made, folder, NULL, err));
+    for (int64_t rank = 0; clv_checkpoint_rank_file(name, sizeof name, &bytes, made, rank) > 0; rank++) {
         clv_table_row(t);
         clv_table_text(t, "file", name);
-        clv_table_bytes(t, "bytes", (double)m.ranks[rank].bytes);
-        total += m.ranks[rank].bytes;
+        clv_table_bytes(t, "bytes", (double)bytes);
+        total += bytes;
     }
     clv_table_top(t);
-    clv_table_int(t, "tensors", m.n_tensors);
+    clv_table_int(t, "tensors", clv_checkpoint_count(made));
     clv_table_bytes(t, "bytes", (double)total);
-    clv_manifest_free(&m);
+    clv_checkpoint_close(made);
     return CLV_OK;
+}
+
+static clv_status write_shards(const shard_args *a, const clv_model *model, clv_error *err)
+{
+    clv_byte_progress bar = {.what = "shard"};
+    clv_convert_options options = {.size = sizeof options, .progress = clv_byte_progress_show, .progress_arg = &bar};
+    char *rules;
+
+    CLV_TRY(rules_text(&rules, &a->mesh, err));
+    options.rules_text = rules;
+    clv_status status = clv_checkpoint_shard(model, a->out, &options, err);
+    clv_byte_progress_end(&bar);
+    free(rules);
+    return status;
 }
 
 static clv_status shard(const shard_args *a, clv_error *err)
 {
-    clv_shards_options options = {0};
-    clv_tensor_placement *placements = NULL;
-    clv_weights *weights;
-    char *rules = NULL;
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_model *model;
+    clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules};
 
-    CLV_TRY(clv_mesh_option_read(&options.mesh, &a->mesh, err));
-    CLV_TRY(clv_weights_open(&weights, a->model, err));
-    clv_status status = place(&placements, a, &options.mesh, weights, err);
-    if (status == CLV_OK)
-        status = rules_text(&rules, &a->mesh, err);
-    options.placements = placements;
-    options.rules = rules;
-    if (status == CLV_OK)
-        status = clv_checkpoint_convert(a->model, weights, a->out, "shard", write_shards, &options, err);
-    free(placements);
-    free(rules);
-    clv_weights_close(weights);
+    CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
+    CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, &mesh, err));
+    CLV_TRY(clv_model_open(&model, a->model, &options, err));
+    clv_status status = write_shards(a, model, err);
+    clv_model_close(model);
     return status;
 }
 

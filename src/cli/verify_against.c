@@ -7,28 +7,40 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cleave/status.h"
+#include "cleave/checkpoint.h"
 #include "cli/forward_run.h"
 #include "cli/results.h"
-#include "io/safetensors.h"
 
 static const char gradient[] = "grad.";
 
-static bool is_gradient(const clv_safetensor *tensor)
+/* A tensor of a file. */
+typedef struct tensor {
+    const clv_checkpoint *file;
+    int64_t i;
+    clv_tensor_info info;
+} tensor;
+
+static clv_status take(tensor *out, const clv_checkpoint *file, int64_t i, clv_error *err)
 {
-    return strncmp(tensor->name, gradient, sizeof gradient - 1) == 0;
+    *out = (tensor){.file = file, .i = i, .info = {.size = sizeof out->info}};
+    return clv_checkpoint_tensor(file, i, &out->info, err);
+}
+
+static bool is_gradient(const tensor *t)
+{
+    return strncmp(t->info.name, gradient, sizeof gradient - 1) == 0;
 }
 
 /* All of a tensor in f32, the caller's to free. */
-static clv_status read_values(float **out, int64_t *n, const clv_safetensor *tensor, clv_error *err)
+static clv_status read_values(float **out, int64_t *n, const tensor *t, clv_error *err)
 {
     *n = 1;
-    for (int d = 0; d < tensor->rank; d++)
-        *n *= tensor->shape[d];
+    for (int d = 0; d < t->info.rank; d++)
+        *n *= t->info.shape[d];
     *out = malloc((size_t)*n * sizeof **out + 1);
     if (!*out)
-        return clv_fail_memory(err, tensor->name, (size_t)*n * sizeof **out);
-    clv_status status = clv_safetensors_read(tensor, NULL, CLV_F32, *out, err);
+        return clv_fail_memory(err, t->info.name, (size_t)*n * sizeof **out);
+    clv_status status = clv_checkpoint_read(t->file, t->i, NULL, CLV_F32, *out, err);
     if (status != CLV_OK) {
         free(*out);
         *out = NULL;
@@ -36,16 +48,17 @@ static clv_status read_values(float **out, int64_t *n, const clv_safetensor *ten
     return status;
 }
 
-static clv_status largest_gradient(double *out, const clv_safetensors *file, clv_error *err)
+static clv_status largest_gradient(double *out, const clv_checkpoint *file, clv_error *err)
 {
     *out = 0;
-    for (int64_t i = 0; i < clv_safetensors_count(file); i++) {
-        const clv_safetensor *tensor = clv_safetensors_at(file, i);
+    for (int64_t i = 0; i < clv_checkpoint_count(file); i++) {
+        tensor t;
         float *values;
         int64_t n;
-        if (!is_gradient(tensor))
+        CLV_TRY(take(&t, file, i, err));
+        if (!is_gradient(&t))
             continue;
-        CLV_TRY(read_values(&values, &n, tensor, err));
+        CLV_TRY(read_values(&values, &n, &t, err));
         *out = fmax(*out, clv_results_largest(values, n));
         free(values);
     }
@@ -54,7 +67,7 @@ static clv_status largest_gradient(double *out, const clv_safetensors *file, clv
 
 /* What is compared with what. */
 typedef struct comparison {
-    const clv_safetensors *got, *want;
+    const clv_checkpoint *got, *want;
     float *mask; /* [rows] 0: padding, whose results are nobody's business; NULL: none */
     int64_t rows;
 } comparison;
@@ -65,14 +78,15 @@ typedef struct finding {
     char element[CLV_ELEMENT_TEXT];
 } finding;
 
-static clv_status compare_tensor(finding *out, const comparison *c, const clv_safetensor *got,
-                                 const clv_safetensor *want, double floor, clv_error *err)
+static clv_status compare_tensor(finding *out, const comparison *c, const tensor *got, const tensor *want, double floor,
+                                 clv_error *err)
 {
     float *x, *y;
     int64_t n, m;
-    bool by_row = c->mask && !is_gradient(got) && got->rank == 3;
-    if (got->rank != want->rank || memcmp(got->shape, want->shape, (size_t)got->rank * sizeof *got->shape) != 0)
-        return clv_fail(err, CLV_ESHAPE, "%s has another shape in the file than the model gives it", want->name);
+    bool by_row = c->mask && !is_gradient(got) && got->info.rank == 3;
+    const clv_tensor_info *ours = &got->info, *theirs = &want->info;
+    if (ours->rank != theirs->rank || memcmp(ours->shape, theirs->shape, (size_t)ours->rank * sizeof *ours->shape) != 0)
+        return clv_fail(err, CLV_ESHAPE, "%s has another shape in the file than the model gives it", theirs->name);
     CLV_TRY(read_values(&x, &n, got, err));
     clv_status status = read_values(&y, &m, want, err);
     if (status != CLV_OK) {
@@ -82,7 +96,7 @@ static clv_status compare_tensor(finding *out, const comparison *c, const clv_sa
     clv_difference worst = clv_results_difference(x, y, n, floor, by_row ? c->mask : NULL, by_row ? n / c->rows : n);
     out->error = worst.error;
     if (worst.at >= 0)
-        clv_results_print_difference(out->element, sizeof out->element, got->rank, got->shape, x, y, worst.at);
+        clv_results_print_difference(out->element, sizeof out->element, ours->rank, ours->shape, x, y, worst.at);
     free(x);
     free(y);
     return CLV_OK;
@@ -97,15 +111,18 @@ static clv_status compare(clv_table *t, bool *same, const comparison *c, const c
     finding first = {0};
     int64_t n = 0;
     CLV_TRY(largest_gradient(&of_gradients, c->want, err));
-    for (int64_t i = 0; i < clv_safetensors_count(c->got); i++) {
-        const clv_safetensor *ours = clv_safetensors_at(c->got, i), *theirs;
+    for (int64_t i = 0; i < clv_checkpoint_count(c->got); i++) {
+        tensor ours, theirs;
         finding f = {0};
-        if (clv_safetensors_find(&theirs, c->want, ours->name, NULL) != CLV_OK)
+        int64_t at;
+        CLV_TRY(take(&ours, c->got, i, err));
+        if (clv_checkpoint_find(&at, c->want, ours.info.name, NULL) != CLV_OK)
             continue;
-        CLV_TRY(compare_tensor(&f, c, ours, theirs, is_gradient(ours) ? 1e-3 * of_gradients : 0, err));
+        CLV_TRY(take(&theirs, c->want, at, err));
+        CLV_TRY(compare_tensor(&f, c, &ours, &theirs, is_gradient(&ours) ? 1e-3 * of_gradients : 0, err));
         worst = fmax(worst, f.error);
         if (f.error > tolerance && !diverges) {
-            diverges = ours->name;
+            diverges = ours.info.name;
             first = f;
         }
         n++;
@@ -125,16 +142,27 @@ static clv_status compare(clv_table *t, bool *same, const comparison *c, const c
     return CLV_OK;
 }
 
-static bool has_gradients(const clv_safetensors *file)
+static bool has_gradients(const clv_checkpoint *file)
 {
-    for (int64_t i = 0; i < clv_safetensors_count(file); i++)
-        if (is_gradient(clv_safetensors_at(file, i)))
+    tensor t;
+    for (int64_t i = 0; i < clv_checkpoint_count(file); i++)
+        if (take(&t, file, i, NULL) == CLV_OK && is_gradient(&t))
             return true;
     return false;
 }
 
+static clv_status read_mask(comparison *c, const clv_checkpoint *file, clv_error *err)
+{
+    tensor t;
+    int64_t i;
+    if (clv_checkpoint_find(&i, file, "mask", NULL) != CLV_OK)
+        return CLV_OK;
+    CLV_TRY(take(&t, file, i, err));
+    return read_values(&c->mask, &c->rows, &t, err);
+}
+
 /* Runs into a file of the temporary folder, and opens it. */
-static clv_status run(clv_safetensors **out, const clv_forward_job *given, const char *command, clv_error *err)
+static clv_status run(clv_checkpoint **out, const clv_forward_job *given, const char *command, clv_error *err)
 {
     const char *folder = getenv("TMPDIR");
     char *path = NULL;
@@ -144,7 +172,7 @@ static clv_status run(clv_safetensors **out, const clv_forward_job *given, const
     job.out = path;
     clv_status status = clv_forward_run(&job, command, err);
     if (status == CLV_OK)
-        status = clv_safetensors_open(out, path, err);
+        status = clv_checkpoint_open(out, path, NULL, err);
     unlink(path);
     free(path);
     return status;
@@ -153,8 +181,7 @@ static clv_status run(clv_safetensors **out, const clv_forward_job *given, const
 clv_status clv_verify_against(clv_table *table, bool *same, const char *model, const char *file, const char *mesh,
                               const char *rules, double tolerance, const char *command, clv_error *err)
 {
-    clv_safetensors *got = NULL, *want;
-    const clv_safetensor *mask;
+    clv_checkpoint *got = NULL, *want;
     comparison c = {0};
     clv_model_option option = CLV_MODEL_DEFAULTS;
     option.path = model;
@@ -164,17 +191,17 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     clv_error begins = {0};
     clv_forward_job job = {
         .why = &begins, .model = &option, .ids = file, .among_results = true, .allow_nonfinite = true};
-    CLV_TRY(clv_safetensors_open(&want, file, err));
+    CLV_TRY(clv_checkpoint_open(&want, file, NULL, err));
     job.gradients = has_gradients(want);
     clv_status status = run(&got, &job, command, err);
-    if (status == CLV_OK && clv_safetensors_find(&mask, want, "mask", NULL) == CLV_OK)
-        status = read_values(&c.mask, &c.rows, mask, err);
+    if (status == CLV_OK)
+        status = read_mask(&c, want, err);
     c.got = got;
     c.want = want;
     if (status == CLV_OK)
         status = compare(table, same, &c, mesh, tolerance, &begins, err);
     free(c.mask);
-    clv_safetensors_close(got);
-    clv_safetensors_close(want);
+    clv_checkpoint_close(got);
+    clv_checkpoint_close(want);
     return status;
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -168,20 +169,55 @@ bool clv_weights_exist(const char *folder)
     return exist;
 }
 
-clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err)
+static clv_status open_as(clv_weights **out, const char *path, clv_status (*open)(clv_weights *, clv_error *),
+                          clv_error *err)
 {
     clv_weights *w = calloc(1, sizeof *w);
     clv_status status;
 
     if (w == NULL)
-        return clv_fail_memory(err, folder, sizeof *w);
-    w->folder = strdup(folder);
-    status = w->folder != NULL ? open_folder(w, err) : clv_fail_memory(err, folder, strlen(folder));
+        return clv_fail_memory(err, path, sizeof *w);
+    w->folder = strdup(path);
+    status = w->folder != NULL ? open(w, err) : clv_fail_memory(err, path, strlen(path));
     if (status != CLV_OK)
         clv_weights_close(w);
     else
         *out = w;
     return status;
+}
+
+clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err)
+{
+    return open_as(out, folder, open_folder, err);
+}
+
+/* w->folder is the file's path. */
+static clv_status open_alone(clv_weights *w, clv_error *err)
+{
+    const char *slash = strrchr(w->folder, '/');
+
+    w->files = calloc(1, sizeof *w->files);
+    w->names = calloc(1, sizeof *w->names);
+    char *name = strdup(slash != NULL ? slash + 1 : w->folder);
+    if (w->files == NULL || w->names == NULL || name == NULL) {
+        free(name);
+        return clv_fail_memory(err, w->folder, strlen(w->folder));
+    }
+    w->names[0] = name;
+    clv_status status = clv_safetensors_open(&w->files[0], w->folder, err);
+    if (status == CLV_OK)
+        w->n_files = 1;
+    else
+        free(name);
+    return status;
+}
+
+clv_status clv_weights_open_path(clv_weights **out, const char *path, clv_error *err)
+{
+    struct stat info;
+    bool is_folder = stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+
+    return open_as(out, path, is_folder ? open_folder : open_alone, err);
 }
 
 void clv_weights_close(clv_weights *w)
@@ -299,6 +335,18 @@ const clv_safetensor *clv_weights_at(const clv_weights *w, int64_t i)
     while (i >= clv_safetensors_count(w->files[file]))
         i -= clv_safetensors_count(w->files[file++]);
     return clv_safetensors_at(w->files[file], i);
+}
+
+int64_t clv_weights_index_of(const clv_weights *w, const clv_safetensor *tensor)
+{
+    int64_t first = 0;
+
+    for (int i = 0; i < w->n_files; i++) {
+        if (tensor->file == w->files[i])
+            return first + (tensor - clv_safetensors_at(w->files[i], 0));
+        first += clv_safetensors_count(w->files[i]);
+    }
+    return -1;
 }
 
 uint64_t clv_weights_bytes_read(const clv_weights *w)

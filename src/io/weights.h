@@ -20,6 +20,8 @@ bool clv_weights_exist(const char *folder);
 /* @return CLV_ENOTFOUND when the folder has none of them; clv_safetensors_open's, clv_shards_open's; CLV_EFORMAT for an index that is
  *         malformed, leaves the folder, or names a tensor that its file lacks */
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);
+/* A folder, or a safetensors file by itself. */
+clv_status clv_weights_open_path(clv_weights **out, const char *path, clv_error *err);
 void clv_weights_close(clv_weights *weights);
 /* Reads from mappings of all files from here on: clv_safetensors_map. */
 clv_status clv_weights_map(clv_weights *weights, clv_error *err);
@@ -52,6 +54,8 @@ clv_status clv_weights_shard(const clv_weights *weights, const char *folder, con
 /* Over all files, file by file. */
 int64_t clv_weights_count(const clv_weights *weights);
 const clv_safetensor *clv_weights_at(const clv_weights *weights, int64_t i);
+/* A tensor's place among them; -1 for one of a file that is not there. */
+int64_t clv_weights_index_of(const clv_weights *weights, const clv_safetensor *tensor);
 uint64_t clv_weights_bytes_read(const clv_weights *weights);
 
 #endif

@@ -1,129 +1,35 @@
-/* checkpoint.c - see checkpoint.h. */
-#include <errno.h>
+/* checkpoint.c - tensors in files, for programs: checkpoint.h. */
+#include "cleave/checkpoint.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/error.h"
-#include "io/file.h"
-#include "models/census.h"
-#include "models/checkpoint.h"
+#include "base/options.h"
+#include "io/folder.h"
+#include "io/weights.h"
+#include "models/opened.h"
+#include "models/placement.h"
 
-/* ---- writing ---- */
-
-static clv_status make_folder(const char *folder, clv_error *err)
-{
-    if (mkdir(folder, 0777) == 0 || errno == EEXIST)
-        return CLV_OK;
-    return clv_fail(err, CLV_EIO, "%s: the folder cannot be made: %s", folder, strerror(errno));
-}
-
-/* The parameter in f32, whatever the state's dtype. */
-static clv_status read_parameter(float *out, const clv_session *session, const clv_parameter *parameter,
-                                 clv_dtype dtype, void *scratch, clv_error *err)
-{
-    if (dtype == CLV_F32)
-        return clv_session_read(session, parameter->name, NULL, out, err);
-    CLV_TRY(clv_session_read(session, parameter->name, NULL, scratch, err));
-    clv_dtype_convert(CLV_F32, out, dtype, scratch, clv_parameter_elems(parameter));
-    return CLV_OK;
-}
-
-static clv_status state_dtype(clv_dtype *out, const clv_session *session, const char *name, clv_error *err)
-{
-    for (int i = 0; clv_session_state(session, i).name; i++) {
-        clv_state_info info = clv_session_state(session, i);
-        if (strcmp(info.name, name) == 0) {
-            *out = info.type.dtype;
-            return CLV_OK;
-        }
-    }
-    return clv_fail(err, CLV_ENOTFOUND, "the session has no state '%s'", name);
-}
-
-/* Room for the largest parameter in f32, and once more in any dtype. */
-static clv_status make_room(float **values, void **scratch, const clv_model_config *config, clv_error *err)
-{
-    int64_t most = 1;
-    for (int64_t i = 0; i < clv_model_parameter_count(config); i++) {
-        clv_parameter parameter = clv_model_parameter_at(config, i);
-        int64_t elems = clv_parameter_elems(&parameter);
-        most = elems > most ? elems : most;
-    }
-    *values = malloc((size_t)most * sizeof **values);
-    *scratch = malloc((size_t)most * sizeof **values);
-    if (*values && *scratch)
-        return CLV_OK;
-    free(*values);
-    free(*scratch);
-    return clv_fail_memory(err, "a parameter", (size_t)most * sizeof **values);
-}
-
-static clv_status save_weights(const clv_session *session, const clv_model_config *config, const char *path,
-                               float *values, void *scratch, clv_error *err)
-{
-    clv_safetensors_writer *writer;
-    CLV_TRY(clv_model_create_weights(&writer, config, path, err));
-    clv_status status = CLV_OK;
-    for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(config); i++) {
-        clv_parameter parameter = clv_model_parameter_at(config, i);
-        clv_dtype dtype = CLV_F32;
-        status = state_dtype(&dtype, session, parameter.name, err);
-        if (status == CLV_OK)
-            status = read_parameter(values, session, &parameter, dtype, scratch, err);
-        if (status == CLV_OK)
-            status = clv_model_write_parameter(writer, config, parameter.name, NULL, values, err);
-    }
-    if (status == CLV_OK)
-        return clv_safetensors_commit(writer, err);
-    clv_safetensors_abandon(writer);
-    return status;
-}
-
-clv_status clv_checkpoint_save(const clv_session *session, const clv_model_config *config, const char *folder,
-                               clv_error *err)
-{
-    float *values;
-    void *scratch;
-    CLV_TRY(make_folder(folder, err));
-    CLV_TRY(make_room(&values, &scratch, config, err));
-    char *weights = clv_path_join(folder, "model.safetensors"), *json = clv_path_join(folder, "config.json");
-    clv_status status = CLV_OK;
-    if (!weights || !json)
-        status = clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK)
-        status = save_weights(session, config, weights, values, scratch, err);
-    if (status == CLV_OK)
-        status = clv_model_config_write(config, json, err);
-    free(weights);
-    free(json);
-    free(values);
-    free(scratch);
-    return status;
-}
+struct clv_checkpoint {
+    clv_weights *weights;
+};
 
 /* ---- reading ---- */
 
-struct clv_checkpoint {
-    clv_model_config model;
-    clv_weights *weights;
-    clv_census census;
-};
-
-clv_status clv_checkpoint_open(clv_checkpoint **out, const clv_model_config *model, const char *folder,
-                               const clv_checkpoint_options *options, clv_error *err)
+clv_status clv_checkpoint_open(clv_checkpoint **out, const char *path, const clv_checkpoint_options *options,
+                               clv_error *err)
 {
+    static const char call[] = "clv_checkpoint_open";
+    clv_checkpoint_options o;
+    CLV_TRY(clv_require(out && path, call, "out and a path", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     clv_checkpoint *c = calloc(1, sizeof *c);
     if (!c)
-        return clv_fail_memory(err, folder, sizeof *c);
-    c->model = *model;
-    clv_status status = clv_weights_open(&c->weights, folder, err);
-    if (status == CLV_OK)
-        status = clv_census_take(&c->census, c->weights, model, err);
-    if (status == CLV_OK)
-        status = clv_census_check(&c->census, c->weights, model, err);
-    if (status == CLV_OK && options && options->map)
+        return clv_fail_memory(err, path, sizeof *c);
+    clv_status status = clv_weights_open_path(&c->weights, path, err);
+    if (status == CLV_OK && o.map)
         status = clv_weights_map(c->weights, err);
     if (status != CLV_OK) {
         clv_checkpoint_close(c);
@@ -137,27 +43,320 @@ void clv_checkpoint_close(clv_checkpoint *c)
 {
     if (!c)
         return;
-    clv_census_free(&c->census);
     clv_weights_close(c->weights);
     free(c);
 }
 
-clv_status clv_checkpoint_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
-                                 int *known, clv_error *err)
+int clv_checkpoint_exists(const char *folder)
 {
-    const clv_checkpoint *c = arg;
-    clv_parameter parameter;
-    *known = clv_model_parameter_find(&parameter, &c->model, name, NULL) == CLV_OK;
-    return *known ? clv_model_read_parameter(c->weights, &c->model, name, box, type->dtype, out, err) : CLV_OK;
+    return folder && clv_weights_exist(folder);
 }
 
-uint64_t clv_checkpoint_bytes_read(const clv_checkpoint *c)
+int64_t clv_checkpoint_count(const clv_checkpoint *c)
 {
-    return clv_weights_bytes_read(c->weights);
+    return c ? clv_weights_count(c->weights) : 0;
 }
 
-int64_t clv_checkpoint_extra(const clv_checkpoint *c, const char **first)
+static clv_status at(const clv_safetensor **out, const clv_checkpoint *c, int64_t i, const char *call, clv_error *err)
 {
-    *first = c->census.n_extra > 0 ? c->census.extra[0]->name : NULL;
-    return c->census.n_extra;
+    CLV_TRY(clv_require(c != NULL, call, "a checkpoint", err));
+    int64_t n = clv_weights_count(c->weights);
+    if (i < 0 || i >= n)
+        return clv_fail(err, CLV_EINVAL, "%s: tensor %lld of %lld", call, (long long)i, (long long)n);
+    *out = clv_weights_at(c->weights, i);
+    return CLV_OK;
+}
+
+clv_status clv_checkpoint_tensor(const clv_checkpoint *c, int64_t i, clv_tensor_info *out, clv_error *err)
+{
+    static const char call[] = "clv_checkpoint_tensor";
+    const clv_safetensor *t;
+    CLV_TRY(clv_require(out != NULL, call, "out", err));
+    CLV_TRY(at(&t, c, i, call, err));
+    clv_tensor_info info = {.name = t->name,
+                            .dtype_name = t->dtype_name,
+                            .readable = t->readable,
+                            .dtype = t->dtype,
+                            .rank = t->rank,
+                            .bytes = (int64_t)(t->end - t->begin)};
+    memcpy(info.shape, t->shape, sizeof info.shape);
+    return clv_give_struct(out, sizeof info, sizeof info, &info, call, err);
+}
+
+clv_status clv_checkpoint_find(int64_t *out, const clv_checkpoint *c, const char *name, clv_error *err)
+{
+    const clv_safetensor *found;
+    CLV_TRY(clv_require(out && c && name, "clv_checkpoint_find", "out, a checkpoint and a name", err));
+    CLV_TRY(clv_weights_find(&found, c->weights, name, err));
+    *out = clv_weights_index_of(c->weights, found);
+    return CLV_OK;
+}
+
+clv_status clv_checkpoint_read(const clv_checkpoint *c, int64_t i, const clv_shard *box, clv_dtype dtype, void *out,
+                               clv_error *err)
+{
+    static const char call[] = "clv_checkpoint_read";
+    const clv_safetensor *t;
+    CLV_TRY(clv_require(out != NULL, call, "where the elements go", err));
+    CLV_TRY(at(&t, c, i, call, err));
+    if (clv_dtype_size(dtype) == 0)
+        return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", call, (int)dtype);
+    return clv_safetensors_read(t, box, dtype, out, err);
+}
+
+int clv_checkpoint_files(const clv_checkpoint *c)
+{
+    return c ? clv_weights_files(c->weights) : 0;
+}
+
+const char *clv_checkpoint_file(const clv_checkpoint *c, int i, int64_t *bytes)
+{
+    bool is_there = i >= 0 && i < clv_checkpoint_files(c);
+    if (bytes)
+        *bytes = is_there ? (int64_t)clv_safetensors_file_bytes(clv_weights_file(c->weights, i)) : 0;
+    return is_there ? clv_weights_file_name(c->weights, i) : NULL;
+}
+
+const clv_mesh *clv_checkpoint_mesh(const clv_checkpoint *c)
+{
+    const clv_manifest *m = c ? clv_weights_manifest(c->weights) : NULL;
+    return m ? &m->mesh : NULL;
+}
+
+int clv_checkpoint_rank_file(char *out, size_t size, int64_t *bytes, const clv_checkpoint *c, int64_t rank)
+{
+    const clv_manifest *m = c ? clv_weights_manifest(c->weights) : NULL;
+    if (!m || rank < 0 || rank >= m->n_ranks)
+        return 0;
+    if (bytes)
+        *bytes = (int64_t)m->ranks[rank].bytes;
+    char name[CLV_RANK_FILE_SIZE];
+    clv_rank_file_name(name, rank, m->n_ranks);
+    return snprintf(out, size, "%s", name);
+}
+
+/* ---- writing a file ---- */
+
+typedef struct added_tensor {
+    char *name;
+    clv_tensor_spec spec;
+} added_tensor;
+
+typedef struct added_note {
+    char *key, *text;
+} added_note;
+
+struct clv_checkpoint_writer {
+    char *path;
+    int64_t n;
+    added_tensor *tensors;
+    int n_notes;
+    added_note *notes;
+    clv_safetensors_writer *file; /* NULL: no element was written yet */
+};
+
+clv_status clv_checkpoint_create(clv_checkpoint_writer **out, const char *path, clv_error *err)
+{
+    CLV_TRY(clv_require(out && path, "clv_checkpoint_create", "out and a path", err));
+    clv_checkpoint_writer *w = calloc(1, sizeof *w);
+    if (w)
+        w->path = strdup(path);
+    if (w && w->path) {
+        *out = w;
+        return CLV_OK;
+    }
+    free(w);
+    return clv_fail_memory(err, path, sizeof *w);
+}
+
+static clv_status check_added(const clv_checkpoint_writer *w, const char *name, clv_error *err)
+{
+    if (w->file)
+        return clv_fail(err, CLV_EINVAL, "%s: %s is added after elements were written", w->path, name);
+    return CLV_OK;
+}
+
+clv_status clv_checkpoint_add(clv_checkpoint_writer *w, const char *name, clv_dtype dtype, int rank,
+                              const int64_t *shape, clv_error *err)
+{
+    CLV_TRY(clv_require(w && name && (shape || rank == 0), "clv_checkpoint_add", "a writer, a name and a shape", err));
+    CLV_TRY(check_added(w, name, err));
+    if (rank < 0 || rank > CLV_MAX_RANK)
+        return clv_fail(err, CLV_EINVAL, "%s: %d dimensions; valid: 0 to %d", name, rank, CLV_MAX_RANK);
+    if (clv_dtype_size(dtype) == 0)
+        return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", name, (int)dtype);
+    CLV_TRY(clv_shape_check(shape, rank, dtype, err));
+    added_tensor *grown = realloc(w->tensors, (size_t)(w->n + 1) * sizeof *grown);
+    if (grown)
+        w->tensors = grown;
+    char *copy = grown ? strdup(name) : NULL;
+    if (!copy)
+        return clv_fail_memory(err, "a tensor's name", strlen(name));
+    added_tensor *t = &w->tensors[w->n++];
+    *t = (added_tensor){.name = copy, .spec = {.name = copy, .dtype = dtype, .rank = rank}};
+    for (int d = 0; d < rank; d++)
+        t->spec.shape[d] = shape[d];
+    return CLV_OK;
+}
+
+clv_status clv_checkpoint_note(clv_checkpoint_writer *w, const char *key, const char *text, clv_error *err)
+{
+    CLV_TRY(clv_require(w && key && text, "clv_checkpoint_note", "a writer, a key and a text", err));
+    CLV_TRY(check_added(w, key, err));
+    added_note *grown = realloc(w->notes, (size_t)(w->n_notes + 1) * sizeof *grown);
+    if (grown)
+        w->notes = grown;
+    added_note note = {grown ? strdup(key) : NULL, grown ? strdup(text) : NULL};
+    if (note.key && note.text) {
+        w->notes[w->n_notes++] = note;
+        return CLV_OK;
+    }
+    free(note.key);
+    free(note.text);
+    return clv_fail_memory(err, "a note", strlen(text));
+}
+
+static clv_status begin(clv_checkpoint_writer *w, clv_error *err)
+{
+    clv_tensor_spec *specs = calloc((size_t)w->n + 1, sizeof *specs);
+    clv_note *notes = calloc((size_t)w->n_notes + 1, sizeof *notes);
+    clv_status status = specs && notes ? CLV_OK : clv_fail_memory(err, "a header", (size_t)w->n * sizeof *specs);
+    for (int64_t i = 0; status == CLV_OK && i < w->n; i++)
+        specs[i] = w->tensors[i].spec;
+    for (int i = 0; status == CLV_OK && i < w->n_notes; i++)
+        notes[i] = (clv_note){w->notes[i].key, w->notes[i].text};
+    if (status == CLV_OK)
+        status = clv_safetensors_create_noted(&w->file, w->path, specs, w->n, notes, w->n_notes, err);
+    free(specs);
+    free(notes);
+    return status;
+}
+
+clv_status clv_checkpoint_write(clv_checkpoint_writer *w, int64_t i, const clv_shard *box, const void *data,
+                                clv_error *err)
+{
+    CLV_TRY(clv_require(w && data, "clv_checkpoint_write", "a writer and elements", err));
+    if (i < 0 || i >= w->n)
+        return clv_fail(err, CLV_EINVAL, "%s: tensor %lld of %lld", w->path, (long long)i, (long long)w->n);
+    if (!w->file)
+        CLV_TRY(begin(w, err));
+    return clv_safetensors_write(w->file, i, box, data, err);
+}
+
+static void free_writer(clv_checkpoint_writer *w)
+{
+    for (int64_t i = 0; i < w->n; i++)
+        free(w->tensors[i].name);
+    for (int i = 0; i < w->n_notes; i++) {
+        free(w->notes[i].key);
+        free(w->notes[i].text);
+    }
+    free(w->tensors);
+    free(w->notes);
+    free(w->path);
+    free(w);
+}
+
+clv_status clv_checkpoint_commit(clv_checkpoint_writer *w, clv_error *err)
+{
+    CLV_TRY(clv_require(w != NULL, "clv_checkpoint_commit", "a writer", err));
+    clv_status status = w->file ? CLV_OK : begin(w, err);
+    if (status == CLV_OK)
+        status = clv_safetensors_commit(w->file, err);
+    free_writer(w);
+    return status;
+}
+
+void clv_checkpoint_abandon(clv_checkpoint_writer *w)
+{
+    if (!w)
+        return;
+    clv_safetensors_abandon(w->file);
+    free_writer(w);
+}
+
+/* ---- one form from another ---- */
+
+static bool owns(const void *arg, const char *name)
+{
+    return clv_weights_owns(arg, name);
+}
+
+/* Writes the weights into a folder. */
+typedef clv_status form_writer(const void *arg, const clv_weights *weights, const char *folder,
+                               const clv_convert_options *options, clv_error *err);
+
+/* Makes the folder `to`: what `write` writes of the weights of `from`, and every other file of `from`. */
+static clv_status convert(const char *from, const clv_weights *weights, const char *to, form_writer *write,
+                          const void *arg, const clv_convert_options *options, clv_error *err)
+{
+    clv_new_folder folder;
+    CLV_TRY(clv_new_folder_open(&folder, to, err));
+    clv_status status = write(arg, weights, folder.temporary, options, err);
+    if (status == CLV_OK)
+        status = clv_folder_copy(from, folder.temporary, owns, weights, err);
+    if (status == CLV_OK)
+        return clv_new_folder_commit(&folder, err);
+    clv_new_folder_abandon(&folder);
+    return status;
+}
+
+/* A form_writer of clv_shards_options. */
+static clv_status write_shards(const void *arg, const clv_weights *weights, const char *folder,
+                               const clv_convert_options *options, clv_error *err)
+{
+    clv_shards_options o = *(const clv_shards_options *)arg;
+    o.progress = options->progress;
+    o.progress_arg = options->progress_arg;
+    return clv_weights_shard(weights, folder, &o, err);
+}
+
+clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const clv_convert_options *options,
+                                clv_error *err)
+{
+    static const char call[] = "clv_checkpoint_shard";
+    clv_convert_options o;
+    clv_placement *placement;
+    clv_tensor_placement *placements;
+    CLV_TRY(clv_require(model && to && model->weights, call, "a model with weights, and a folder to make", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    const clv_weights *weights = clv_model_weights_files(model->weights);
+    CLV_TRY(clv_placement_new(&placement, &model->config, &model->mesh, &model->rules, err));
+    clv_status status = clv_placement_weights(&placements, placement, weights, err);
+    clv_placement_free(placement);
+    CLV_TRY(status);
+    clv_shards_options shards = {
+        .mesh = model->mesh, .rules = o.rules_text ? o.rules_text : model->rules.name, .placements = placements};
+    status = convert(model->path, weights, to, write_shards, &shards, &o, err);
+    free(placements);
+    return status;
+}
+
+static clv_status write_merged(const void *arg, const clv_weights *weights, const char *folder,
+                               const clv_convert_options *options, clv_error *err)
+{
+    (void)arg;
+    return clv_weights_merge(weights, folder, options->progress, options->progress_arg, err);
+}
+
+clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_convert_options *options, clv_error *err)
+{
+    static const char call[] = "clv_checkpoint_merge";
+    clv_convert_options o;
+    clv_weights *weights;
+    CLV_TRY(clv_require(from && to, call, "two folders", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_weights_open(&weights, from, err));
+    clv_status status = clv_weights_manifest(weights)
+                            ? convert(from, weights, to, write_merged, NULL, &o, err)
+                            : clv_fail(err, CLV_EINVAL, "%s: has no %s; valid: a folder that cleave shard made", from,
+                                       clv_manifest_name);
+    clv_weights_close(weights);
+    return status;
+}
+
+clv_status clv_model_save(const clv_model *model, const clv_session *session, const char *folder, clv_error *err)
+{
+    CLV_TRY(clv_require(model && session && folder, "clv_model_save", "a model, a session and a folder", err));
+    return clv_model_write_folder(session, &model->config, folder, err);
 }

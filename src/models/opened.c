@@ -49,7 +49,8 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
         CLV_TRY(clv_axis_rules_preset(&m->rules, NULL, &m->mesh, err));
     if (o->config_only)
         return CLV_OK;
-    return clv_checkpoint_open(&m->weights, &m->config, m->path, &(clv_checkpoint_options){.map = o->map != 0}, err);
+    return clv_model_weights_open(&m->weights, &m->config, m->path, &(clv_model_weights_options){.map = o->map != 0},
+                                  err);
 }
 
 clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err)
@@ -75,7 +76,7 @@ void clv_model_close(clv_model *m)
         return;
     clv_tokenizer_free(m->text->tokenizer);
     pthread_mutex_destroy(&m->text->lock);
-    clv_checkpoint_close(m->weights);
+    clv_model_weights_close(m->weights);
     free(m->text);
     free(m->path);
     free(m);
@@ -138,7 +139,7 @@ clv_dtype clv_model_dtype(const clv_model *m)
 int64_t clv_model_unused_tensors(const clv_model *m, const char **first)
 {
     const char *name = NULL;
-    int64_t n = m && m->weights ? clv_checkpoint_extra(m->weights, &name) : 0;
+    int64_t n = m && m->weights ? clv_model_weights_extra(m->weights, &name) : 0;
     if (first)
         *first = name;
     return n;
@@ -146,7 +147,7 @@ int64_t clv_model_unused_tensors(const clv_model *m, const char **first)
 
 uint64_t clv_model_bytes_read(const clv_model *m)
 {
-    return m && m->weights ? clv_checkpoint_bytes_read(m->weights) : 0;
+    return m && m->weights ? clv_model_weights_bytes_read(m->weights) : 0;
 }
 
 void clv_lost_page(void)
@@ -270,7 +271,7 @@ clv_status clv_model_source(void *arg, const char *name, const clv_type *type, c
     const clv_model *m = arg;
     CLV_TRY(clv_require(m && name && type && out && known, "clv_model_source", "a model as source_arg", err));
     *known = 0;
-    return m->weights ? clv_checkpoint_source(m->weights, name, type, box, out, known, err) : CLV_OK;
+    return m->weights ? clv_model_weights_source(m->weights, name, type, box, out, known, err) : CLV_OK;
 }
 
 clv_session_options clv_model_session_options(const clv_model *m)

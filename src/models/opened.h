@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "models/checkpoint.h"
+#include "models/model_weights.h"
 
 struct clv_model {
     char *path; /* the folder, or a config.json */
@@ -14,8 +14,8 @@ struct clv_model {
     clv_dtype dtype;
     int threads_per_rank;
     bool check;
-    clv_checkpoint *weights; /* NULL: of config.json alone */
-    struct clv_model_text {  /* what becomes known later; guarded by its lock */
+    clv_model_weights *weights; /* NULL: of config.json alone */
+    struct clv_model_text {     /* what becomes known later; guarded by its lock */
         pthread_mutex_t lock;
         clv_tokenizer *tokenizer; /* NULL: not asked for yet */
     } * text;

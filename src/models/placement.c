@@ -103,19 +103,6 @@ clv_status clv_placement_tensor(clv_tensor_placement *out, const clv_placement *
 
 /* ---- a checkpoint ---- */
 
-/* The place among all tensors of all files; -1 for one of a file that is not there. */
-static int64_t index_of(const clv_weights *w, const clv_safetensor *tensor)
-{
-    int64_t first = 0;
-    for (int f = 0; f < clv_weights_files(w); f++) {
-        const clv_safetensors *file = clv_weights_file(w, f);
-        if (tensor->file == file)
-            return first + (tensor - clv_safetensors_at(file, 0));
-        first += clv_safetensors_count(file);
-    }
-    return -1;
-}
-
 static clv_status place_parameter(clv_tensor_placement *all, const clv_placement *p, const clv_weights *w,
                                   const clv_parameter *parameter, clv_error *err)
 {
@@ -123,7 +110,7 @@ static clv_status place_parameter(clv_tensor_placement *all, const clv_placement
         clv_model_tensor tensor = clv_parameter_tensor(&p->model, parameter, k);
         const clv_safetensor *found;
         CLV_TRY(clv_model_find_tensor(&found, w, &p->model, tensor.name, err));
-        CLV_TRY(clv_placement_tensor(&all[index_of(w, found)], p, &tensor, err));
+        CLV_TRY(clv_placement_tensor(&all[clv_weights_index_of(w, found)], p, &tensor, err));
     }
     return CLV_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "cleave/tokenizer.h"
-#include "models/checkpoint.h"
+#include "models/model_weights.h"
 #include "models/parameters.h"
 
 struct clv_trainer {
@@ -127,6 +127,6 @@ int64_t clv_trainer_parameters(const clv_trainer *t)
 
 clv_status clv_trainer_save(const clv_trainer *t, const char *folder, clv_error *err)
 {
-    CLV_TRY(clv_checkpoint_save(t->session, &t->options.model, folder, err));
+    CLV_TRY(clv_model_write_folder(t->session, &t->options.model, folder, err));
     return clv_tokenizer_write_bytes(folder, err);
 }

@@ -1,0 +1,39 @@
+/* model_weights.h - a model's weights between Hugging Face folders and sessions. */
+#ifndef CLEAVE_MODELS_MODEL_WEIGHTS_H
+#define CLEAVE_MODELS_MODEL_WEIGHTS_H
+
+#include "io/weights.h"
+#include "models/config.h"
+
+/* The weights of a folder, open for reading and found to be the model's. Reading is safe from several threads. */
+typedef struct clv_model_weights clv_model_weights;
+
+typedef struct clv_model_weights_options {
+    bool map; /* read through mappings of the files; the program then handles SIGBUS: clv_file_lost_page */
+} clv_model_weights_options;
+
+/* Opens a folder's weights and verifies that every tensor of the model is there in its shape and a dtype that can be
+ * read; options NULL: none. The model is copied.
+ * @return CLV_ENOTFOUND, CLV_EFORMAT, CLV_EUNSUPPORTED with the tensor; CLV_EIO, CLV_ENOMEM */
+clv_status clv_model_weights_open(clv_model_weights **out, const clv_model_config *model, const char *folder,
+                                  const clv_model_weights_options *options, clv_error *err);
+void clv_model_weights_close(clv_model_weights *checkpoint);
+
+/* Its files. */
+const clv_weights *clv_model_weights_files(const clv_model_weights *weights);
+
+/* What a session made with options.source = clv_model_weights_source and options.source_arg = the checkpoint starts from:
+ * each rank reads the bytes of its own boxes, no others. State that is no parameter (a KV cache) keeps its initializer. */
+clv_state_source clv_model_weights_source;
+
+/* Bytes of tensors that were asked for so far, over all ranks. */
+uint64_t clv_model_weights_bytes_read(const clv_model_weights *checkpoint);
+
+/* Tensors of the folder that are not the model's, which leaves them unread: how many, and the name of the first. */
+int64_t clv_model_weights_extra(const clv_model_weights *checkpoint, const char **first);
+
+/* Writes the model's state as a Hugging Face folder (config.json, model.safetensors), made if it is missing. */
+clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *model, const char *folder,
+                                  clv_error *err);
+
+#endif

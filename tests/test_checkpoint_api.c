@@ -1,0 +1,265 @@
+/* test_checkpoint_api.c - files of tensors as a program writes, reads, shards and merges them; and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/checkpoint.h"
+#include "must.h"
+
+static char folder[] = "/tmp/cleave_test_XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[4][128];
+    static int next;
+    char *out = path[next++ % 4];
+    snprintf(out, sizeof path[0], "%s/%s", folder, name);
+    return out;
+}
+
+static const char *golden(const char *name)
+{
+    static char path[4096];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
+    return path;
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+/* ---- a file ---- */
+
+static void test_file(void **state)
+{
+    clv_error err = {0};
+    clv_checkpoint_writer *w;
+    clv_checkpoint *c;
+    clv_tensor_info info = {.size = sizeof info};
+    const float x[6] = {0, 1, 2, 3, 4, 5};
+    const uint8_t ids[2] = {7, 9};
+    float part[2];
+    int64_t i, bytes;
+    (void)state;
+    must(clv_checkpoint_create(&w, in_folder("x.safetensors"), &err), &err);
+    must(clv_checkpoint_note(w, "who", "a test", &err), &err);
+    must(clv_checkpoint_add(w, "x", CLV_F32, 2, (int64_t[]){2, 3}, &err), &err);
+    must(clv_checkpoint_add(w, "ids", CLV_U8, 1, (int64_t[]){2}, &err), &err);
+    must(clv_checkpoint_write(w, 1, NULL, ids, &err), &err);
+    for (int row = 0; row < 2; row++)
+        must(clv_checkpoint_write(w, 0, &(clv_shard){.rank = 2, .lo = {row, 0}, .hi = {row + 1, 3}}, &x[3 * row], &err),
+             &err);
+    must(clv_checkpoint_commit(w, &err), &err);
+    must(clv_checkpoint_open(&c, in_folder("x.safetensors"), &(clv_checkpoint_options){.map = 1}, &err), &err);
+    assert_int_equal(clv_checkpoint_count(c), 2);
+    must(clv_checkpoint_find(&i, c, "x", &err), &err);
+    must(clv_checkpoint_tensor(c, i, &info, &err), &err);
+    assert_string_equal(info.name, "x");
+    assert_string_equal(info.dtype_name, "F32");
+    assert_true(info.readable && info.dtype == CLV_F32 && info.rank == 2 && info.shape[1] == 3 && info.bytes == 24);
+    must(clv_checkpoint_read(c, i, &(clv_shard){.rank = 2, .lo = {0, 2}, .hi = {2, 3}}, CLV_F32, part, &err), &err);
+    assert_true(part[0] == 2 && part[1] == 5);
+    assert_int_equal(clv_checkpoint_files(c), 1);
+    assert_string_equal(clv_checkpoint_file(c, 0, &bytes), "x.safetensors");
+    assert_true(bytes > 26);
+    assert_null(clv_checkpoint_mesh(c));
+    assert_int_equal(clv_checkpoint_rank_file(NULL, 0, NULL, c, 0), 0);
+    assert_false(clv_checkpoint_exists(folder));
+    clv_checkpoint_close(c);
+}
+
+static void test_writer_refused(void **state)
+{
+    clv_error err = {0};
+    clv_checkpoint_writer *w;
+    const int64_t shape[1] = {1};
+    const float x[1] = {1};
+    (void)state;
+    assert_int_equal(clv_checkpoint_create(NULL, "x", NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_create(&w, NULL, NULL), CLV_EINVAL);
+    must(clv_checkpoint_create(&w, in_folder("y.safetensors"), &err), &err);
+    assert_int_equal(clv_checkpoint_add(NULL, "x", CLV_F32, 1, shape, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_add(w, NULL, CLV_F32, 1, shape, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_add(w, "x", CLV_F32, 1, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_add(w, "x", CLV_F32, 9, shape, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_add(w, "x", (clv_dtype)99, 1, shape, NULL), CLV_EDTYPE);
+    assert_int_equal(clv_checkpoint_add(w, "x", CLV_F32, 1, (int64_t[]){-1}, NULL), CLV_ESHAPE);
+    assert_int_equal(clv_checkpoint_note(w, NULL, "x", NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_note(w, "x", NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_note(NULL, "x", "x", NULL), CLV_EINVAL);
+    must(clv_checkpoint_add(w, "x", CLV_F32, 1, shape, &err), &err);
+    assert_int_equal(clv_checkpoint_write(NULL, 0, NULL, x, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_write(w, 1, NULL, x, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_write(w, 0, NULL, NULL, NULL), CLV_EINVAL);
+    must(clv_checkpoint_write(w, 0, NULL, x, &err), &err);
+    assert_int_equal(clv_checkpoint_add(w, "y", CLV_F32, 1, shape, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_note(w, "y", "y", NULL), CLV_EINVAL);
+    clv_checkpoint_abandon(w);
+    clv_checkpoint_abandon(NULL);
+    assert_int_equal(clv_checkpoint_commit(NULL, NULL), CLV_EINVAL);
+    /* elements that are missing, and a name used twice */
+    must(clv_checkpoint_create(&w, in_folder("y.safetensors"), &err), &err);
+    must(clv_checkpoint_add(w, "x", CLV_F32, 1, shape, &err), &err);
+    assert_int_equal(clv_checkpoint_commit(w, NULL), CLV_EINVAL);
+    must(clv_checkpoint_create(&w, in_folder("y.safetensors"), &err), &err);
+    must(clv_checkpoint_add(w, "x", CLV_F32, 1, shape, &err), &err);
+    must(clv_checkpoint_add(w, "x", CLV_F32, 1, shape, &err), &err);
+    assert_int_equal(clv_checkpoint_write(w, 0, NULL, x, NULL), CLV_EINVAL);
+    clv_checkpoint_abandon(w);
+    assert_int_equal(clv_checkpoint_open(&(clv_checkpoint *){0}, in_folder("y.safetensors"), NULL, NULL),
+                     CLV_ENOTFOUND);
+}
+
+static void test_reading_refused(void **state)
+{
+    clv_error err = {0};
+    clv_checkpoint *c;
+    clv_tensor_info info = {.size = sizeof info};
+    int64_t i;
+    float x[1];
+    (void)state;
+    assert_int_equal(clv_checkpoint_open(NULL, "x", NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_open(&c, NULL, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_open(&c, folder, NULL, NULL), CLV_ENOTFOUND);
+    assert_int_equal(clv_checkpoint_open(&c, folder, &(clv_checkpoint_options){.size = 2}, NULL), CLV_EINVAL);
+    must(clv_checkpoint_open(&c, golden("llama"), NULL, &err), &err);
+    assert_int_equal(clv_checkpoint_tensor(NULL, 0, &info, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_tensor(c, -1, &info, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_tensor(c, clv_checkpoint_count(c), &info, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_tensor(c, 0, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_find(NULL, c, "x", NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_find(&i, NULL, "x", NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_find(&i, c, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_find(&i, c, "x", NULL), CLV_ENOTFOUND);
+    assert_int_equal(clv_checkpoint_read(NULL, 0, NULL, CLV_F32, x, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_read(c, 0, NULL, CLV_F32, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_read(c, -1, NULL, CLV_F32, x, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_read(c, 0, NULL, (clv_dtype)99, x, NULL), CLV_EDTYPE);
+    assert_null(clv_checkpoint_file(c, 1, NULL));
+    assert_null(clv_checkpoint_file(NULL, 0, NULL));
+    assert_int_equal(clv_checkpoint_count(NULL), 0);
+    assert_int_equal(clv_checkpoint_files(NULL), 0);
+    assert_null(clv_checkpoint_mesh(NULL));
+    assert_false(clv_checkpoint_exists(NULL));
+    assert_true(clv_checkpoint_exists(golden("llama")));
+    clv_checkpoint_close(c);
+    clv_checkpoint_close(NULL);
+}
+
+/* ---- forms ---- */
+
+static void count_calls(void *arg, int64_t done, int64_t total)
+{
+    assert_true(done <= total);
+    ++*(int *)arg;
+}
+
+/* A golden model, sharded for three ranks and merged again: the same file; and a model of the shards, saved, too. */
+static void test_shard_and_merge(void **state)
+{
+    char command[9000], name[64];
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_model *model;
+    clv_checkpoint *c;
+    int calls = 0;
+    clv_convert_options options = {.progress = count_calls, .progress_arg = &calls};
+    int64_t bytes, ranks = 0;
+    (void)state;
+    must(clv_mesh_parse(&mesh, "model=3", &err), &err);
+    must(clv_model_open(&model, golden("llama"), &(clv_model_options){.mesh = &mesh}, &err), &err);
+    must(clv_checkpoint_shard(model, in_folder("shards"), &options, &err), &err);
+    assert_true(calls > 0);
+    assert_int_equal(clv_checkpoint_shard(model, in_folder("shards"), NULL, NULL), CLV_EINVAL); /* it is there */
+    clv_model_close(model);
+    must(clv_checkpoint_open(&c, in_folder("shards"), NULL, &err), &err);
+    assert_true(clv_mesh_equal(clv_checkpoint_mesh(c), &mesh));
+    while (clv_checkpoint_rank_file(name, sizeof name, &bytes, c, ranks) > 0) {
+        assert_true(bytes > 0);
+        ranks++;
+    }
+    assert_int_equal(ranks, 3);
+    assert_string_equal(name, "rank-00002-of-00003.safetensors");
+    clv_checkpoint_close(c);
+    must(clv_checkpoint_merge(in_folder("shards"), in_folder("merged"), NULL, &err), &err);
+    snprintf(command, sizeof command, "cmp %s/merged/model.safetensors '%s/model.safetensors'", folder,
+             golden("llama"));
+    assert_int_equal(system(command), 0);
+    assert_int_equal(clv_checkpoint_merge(in_folder("merged"), in_folder("again"), NULL, NULL), CLV_EINVAL);
+}
+
+/* What a session holds, as a folder again. */
+static void test_save(void **state)
+{
+    clv_error err = {0};
+    clv_model *model, *again;
+    clv_session *session;
+    clv_program *program;
+    float *x, *y;
+    (void)state;
+    must(clv_model_open(&model, golden("llama"), NULL, &err), &err);
+    clv_graph *graph;
+    must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
+    clv_model_inference(graph, model, &(clv_model_graph){.batch = 1, .seq = 1});
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    must(clv_session_new(&session, clv_model_mesh(model),
+                         &(clv_session_options){.source = clv_model_source, .source_arg = model}, &err),
+         &err);
+    must(clv_session_load(session, program, &err), &err);
+    must(clv_model_save(model, session, in_folder("saved"), &err), &err);
+    must(clv_model_open(&again, in_folder("saved"), NULL, &err), &err);
+    const int64_t shape[2] = {37, 24};
+    clv_type type = {.dtype = CLV_F32, .rank = 2, .shape = {shape[0], shape[1]}};
+    clv_shard box = {.rank = 2, .hi = {shape[0], shape[1]}};
+    x = calloc(37 * 24, sizeof *x);
+    y = calloc(37 * 24, sizeof *y);
+    int known = 0;
+    must(clv_model_source(model, "embed.weight", &type, &box, x, &known, &err), &err);
+    assert_true(known);
+    must(clv_model_source(again, "embed.weight", &type, &box, y, &known, &err), &err);
+    assert_true(known);
+    assert_memory_equal(x, y, 37 * 24 * sizeof *x);
+    free(x);
+    free(y);
+    assert_int_equal(clv_model_save(NULL, session, folder, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_save(model, NULL, folder, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_save(model, session, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_shard(NULL, "x", NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_shard(model, NULL, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_merge(NULL, "x", NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_merge("x", NULL, NULL, NULL), CLV_EINVAL);
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+    clv_model_close(again);
+    clv_model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_writer_refused),
+        cmocka_unit_test(test_reading_refused),
+        cmocka_unit_test(test_shard_and_merge),
+        cmocka_unit_test(test_save),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
