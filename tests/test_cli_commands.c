@@ -289,7 +289,7 @@ static void test_verify(void **state)
              source);
     expect(arguments, 1, "#");
     snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/llama --seq 100000", source);
-    expect(arguments, 2, "the model takes 1 to");
+    expect(arguments, 2, "the model takes 2 to");
     snprintf(arguments, sizeof arguments, "verify -m %s/tests/golden/bert_bare --tp 1,3 --seq 7 2>&2", source);
     expect(arguments, 0, "model=3");
 }

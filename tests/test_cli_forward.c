@@ -123,8 +123,6 @@ static void test_against_transformers(void **state)
     }
 }
 
-/* ---- refusals ---- */
-
 /* Tensors [rows, columns], the first full of `id`, the others of 1 but for a last element that is `last`. */
 static void write_ids(const char *path, const char *const *names, int n, int64_t rows, int64_t columns, int64_t id,
                       int64_t last)
@@ -144,6 +142,64 @@ static void write_ids(const char *path, const char *const *names, int n, int64_t
     assert_int_equal(clv_safetensors_commit(writer, &err), CLV_OK);
     free(ids);
 }
+
+/* What forward writes says what it is of, so verify takes it for a measure. */
+static void test_verify_takes_forward(void **state)
+{
+    static const struct {
+        const char *model, *ids, *grad;
+    } rows[] = {{"llama", "llama_golden", "--grad"}, {"llama", "llama_golden", ""}, {"bert", "bert_golden", ""}};
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        cli_expect(0, "", "forward -m {g}/%s --ids %s --out {d}/measure -tp 2 %s", rows[i].model, cli_ids(rows[i].ids),
+                   rows[i].grad);
+        cli_expect(0, "none", "verify -m {g}/%s --tp 3 --against {d}/measure", rows[i].model);
+    }
+}
+
+static int64_t count_of(const char *name, int64_t *elems)
+{
+    char path[512];
+    const clv_safetensor *t;
+    snprintf(path, sizeof path, "%s/one", cli_folder());
+    clv_safetensors *file = open_file(path);
+    int64_t n = clv_safetensors_count(file);
+    bool there = clv_safetensors_find(&t, file, name, NULL) == CLV_OK;
+    *elems = there ? 1 : 0;
+    for (int d = 0; there && d < t->rank; d++)
+        *elems *= t->shape[d];
+    clv_safetensors_close(file);
+    return n;
+}
+
+/* Where no token follows another one there is no loss, and the rest is as it is. */
+static void test_one_token(void **state)
+{
+    static const char *const names[] = {"ids", "mask"};
+    char path[512];
+    int64_t n;
+    (void)state;
+    snprintf(path, sizeof path, "%s/one_ids", cli_folder());
+    write_ids(path, names, 1, 3, 1, 5, 5);
+    cli_expect(0, "", "forward -m {g}/llama --ids %s --out {d}/one -tp 2", path);
+    assert_int_equal(count_of("loss", &n), 3);
+    assert_int_equal(n, 0);
+    count_of("ids", &n);
+    assert_int_equal(n, 3);
+    cli_expect(0, "none", "verify -m {g}/llama --tp 2 --against {d}/one");
+    cli_expect(2, "give two tokens", "forward -m {g}/llama --ids %s --out {d}/two --grad", path);
+    write_ids(path, names, 2, 1, 2, 5, 0); /* the second is padding */
+    cli_expect(0, "", "forward -m {g}/llama --ids %s --out {d}/one", path);
+    assert_int_equal(count_of("loss", &n), 4);
+    assert_int_equal(n, 0);
+    write_ids(path, names, 1, 1, 2, 5, 5);
+    cli_expect(0, "", "forward -m {g}/llama --ids %s --out {d}/one", path);
+    assert_int_equal(count_of("loss", &n), 4);
+    assert_int_equal(n, 1);
+    cli_expect(2, "--seq", "verify -m {g}/llama --tp 1,2 --seq 1");
+}
+
+/* ---- refusals ---- */
 
 static void refused(const char *name, int64_t columns, int64_t id, const char *options, const char *message)
 {
@@ -311,9 +367,14 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_against_transformers), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_ids_refused),          cmocka_unit_test(test_nonfinite),
-        cmocka_unit_test(test_verify_nonfinite),     cmocka_unit_test(test_verify_names_the_rank),
+        cmocka_unit_test(test_against_transformers),
+        cmocka_unit_test(test_verify_takes_forward),
+        cmocka_unit_test(test_one_token),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_ids_refused),
+        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_verify_nonfinite),
+        cmocka_unit_test(test_verify_names_the_rank),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

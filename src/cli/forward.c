@@ -35,7 +35,9 @@ static int parse(forward_args *a, int argc, char **argv)
          .value = "FILE",
          .required = true,
          .use = CLV_OPTION_WRITES,
-         .help = "safetensors for hidden.last [B,S,M], logits [B,S,V] and, of decoders, loss [1], all f32"},
+         .help = "safetensors for hidden.last [B,S,M], logits [B,S,V] and, of decoders given two tokens, loss [1], all "
+                 "f32; "
+                 "and ids, mask, token_types as they were given"},
         {.names = "--grad",
          .kind = CLV_OPTION_FLAG,
          .out = &a->job.gradients,

@@ -24,10 +24,18 @@ typedef struct batch {
 
 /* ---- the program ---- */
 
-/* The next token's. */
-static bool has_loss(const clv_model_config *model)
+static bool is_decoder(const clv_model_config *model)
 {
     return !model->bidirectional && !model->headless;
+}
+
+/* The next token's, if any token has one. */
+static bool has_loss(const batch *b)
+{
+    bool labelled = false;
+    for (int64_t i = 0; i < b->in.rows * b->in.columns && !labelled; i++)
+        labelled = b->in.labels[i] != CLV_IDS_IGNORED;
+    return labelled && is_decoder(b->model);
 }
 
 static void add_gradients(clv_graph *graph, clv_value loss)
@@ -61,7 +69,7 @@ static clv_status compile(clv_program **out, const batch *b, const clv_forward_j
     if (!b->model->headless)
         clv_output(graph, "logits", clv_cast(graph, logits, CLV_F32), NULL);
     clv_output(graph, "hidden.last", clv_cast(graph, hidden, CLV_F32), NULL);
-    if (has_loss(b->model)) {
+    if (has_loss(b)) {
         static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
         clv_layout layout = clv_named_layout(graph, clv_model_rules(b->opened), 2, names);
         clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){b->in.rows, b->in.columns}, &layout);
@@ -124,7 +132,7 @@ static clv_status make_results(results *r, const batch *b, const clv_forward_job
     CLV_TRY(add_result(r, "hidden.last", 3, (int64_t[]){b->in.rows, b->in.columns, b->model->hidden}, err));
     if (!b->model->headless)
         CLV_TRY(add_result(r, "logits", 3, (int64_t[]){b->in.rows, b->in.columns, b->model->vocab}, err));
-    if (has_loss(b->model))
+    if (has_loss(b))
         CLV_TRY(add_result(r, "loss", 1, (int64_t[]){1}, err));
     r->n_forward = r->n;
     for (int64_t i = 0; a->gradients && i < n; i++) {
@@ -136,15 +144,46 @@ static clv_status make_results(results *r, const batch *b, const clv_forward_job
     return CLV_OK;
 }
 
+/* What the results are of: with it the file is a measure for others (verify --against). */
+typedef struct given {
+    int n;
+    clv_tensor_spec spec[3];
+    const void *data[3];
+} given;
+
+static void add_given(given *g, const char *name, clv_dtype dtype, const void *data, const clv_ids *in)
+{
+    if (!data)
+        return;
+    g->spec[g->n] = (clv_tensor_spec){.name = name, .dtype = dtype, .rank = 2, .shape = {in->rows, in->columns}};
+    g->data[g->n++] = data;
+}
+
+static given given_of(const clv_ids *in)
+{
+    given g = {0};
+    add_given(&g, "ids", CLV_I32, in->ids, in);
+    add_given(&g, "token_types", CLV_I32, in->token_types, in);
+    add_given(&g, "mask", CLV_U8, in->mask, in);
+    return g;
+}
+
 static clv_status write_results(const results *r, const batch *b, const clv_forward_job *a, clv_error *err)
 {
+    enum { MOST = 6 };
     clv_safetensors_writer *writer;
+    clv_tensor_spec spec[MOST];
+    given g = given_of(&b->in);
     int64_t first = a->gradients ? clv_model_tensor_count(b->model) : 0;
-    CLV_TRY(a->gradients ? clv_model_create_tensors(&writer, b->model, a->out, "grad.", r->spec, r->n_forward, err)
-                         : clv_safetensors_create(&writer, a->out, r->spec, r->n_forward, err));
+    int n = r->n_forward + g.n;
+    memcpy(spec, r->spec, (size_t)r->n_forward * sizeof *spec);
+    memcpy(spec + r->n_forward, g.spec, (size_t)g.n * sizeof *spec);
+    CLV_TRY(a->gradients ? clv_model_create_tensors(&writer, b->model, a->out, "grad.", spec, n, err)
+                         : clv_safetensors_create(&writer, a->out, spec, n, err));
     clv_status status = CLV_OK;
-    for (int i = 0; status == CLV_OK && i < r->n_forward; i++)
-        status = clv_safetensors_write(writer, first + i, NULL, r->output[i].data, err);
+    for (int i = 0; status == CLV_OK && i < n; i++)
+        status = clv_safetensors_write(writer, first + i, NULL,
+                                       i < r->n_forward ? r->output[i].data : g.data[i - r->n_forward], err);
     for (int i = r->n_forward; status == CLV_OK && i < r->n; i++)
         status = clv_model_write_parameter(writer, b->model, r->name[i] + 2, NULL, r->output[i].data, err);
     if (status == CLV_OK)
@@ -178,7 +217,7 @@ static clv_status run_once(results *r, const batch *b, const clv_forward_job *a,
     options.find_nonfinite = find_nonfinite;
     clv_binding inputs[4] = {{"ids", b->in.ids}};
     int n = 1;
-    if (has_loss(b->model))
+    if (has_loss(b))
         inputs[n++] = (clv_binding){"labels", b->in.labels};
     if (b->in.token_types)
         inputs[n++] = (clv_binding){"token_types", b->in.token_types};
@@ -240,9 +279,12 @@ static clv_status check(const batch *b, const clv_forward_job *a, clv_error *err
     if (b->in.columns > b->model->max_positions)
         return clv_fail(err, CLV_EINVAL, "%s: %lld tokens a sequence; the model takes 1 to %lld", a->ids,
                         (long long)b->in.columns, (long long)b->model->max_positions);
-    if (a->gradients && !has_loss(b->model))
+    if (a->gradients && !is_decoder(b->model))
         return clv_fail(err, CLV_EINVAL, "--grad: %s has no next-token loss; valid for decoders",
                         clv_model_config_type(b->model));
+    if (a->gradients && !has_loss(b))
+        return clv_fail(err, CLV_EINVAL,
+                        "--grad: %s: no token follows another one, so there is no loss; give two tokens", a->ids);
     return CLV_OK;
 }
 

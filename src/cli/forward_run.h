@@ -9,7 +9,8 @@ typedef struct clv_forward_job {
     /* safetensors with ids [B,S] and, optionally, mask [B,S] (1, and 0 = padding) and token_types [B,S], integers. */
     const char *ids;
     bool among_results; /* the file may hold other tensors, too; else it may not */
-    /* safetensors for hidden.last [B,S,M], logits [B,S,V] (with a head), of decoders loss [1] and, with gradients, grad.<name>. */
+    /* safetensors for what was given, hidden.last [B,S,M], logits [B,S,V] (with a head), of decoders loss [1], where a token follows
+     * another one, and, with gradients, grad.<name>. */
     const char *out;
     bool gradients;
     bool allow_nonfinite; /* results that are NaN or infinite are written, too; else they are CLV_ENONFINITE */

@@ -55,7 +55,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->against,
          .value = "FILE",
-         .help = "compare with these results instead: safetensors with ids, and what forward writes for them"},
+         .help = "compare with these results instead: safetensors as forward writes them, ids among them"},
         {.names = "--batch",
          .kind = CLV_OPTION_INT,
          .out = &a->batch,
@@ -253,9 +253,10 @@ static clv_status open_mesh(clv_model **out, const verify_args *a, const char *m
     option.mesh.rules = a->rules;
     CLV_TRY(clv_model_option_open(&model, &option, command, err));
     clv_status status = clv_model_describe(model, &info, err);
-    if (status == CLV_OK && a->seq > info.max_positions)
-        status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes 1 to %lld", (long long)a->seq,
-                          (long long)info.max_positions);
+    int64_t least = info.headless ? 1 : 2; /* a loss is of a token that follows another one */
+    if (status == CLV_OK && !a->against && (a->seq < least || a->seq > info.max_positions))
+        status = clv_fail(err, CLV_EINVAL, "--seq %lld; the model takes %lld to %lld", (long long)a->seq,
+                          (long long)least, (long long)info.max_positions);
     if (status != CLV_OK) {
         clv_model_close(model);
         return status;
