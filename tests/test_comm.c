@@ -19,7 +19,7 @@
 
 enum { MAX_RANKS = 64, MAX_SETS = 8, MOST_ELEMS = 50001, HALF_BYTES = 8 * MOST_ELEMS + 64 };
 
-static const char *const transports[] = {"threads"};
+static const char *const transports[] = {"threads", "copying"};
 
 enum { TRANSPORTS = sizeof transports / sizeof *transports };
 
@@ -341,8 +341,8 @@ static void test_any_number_of_ranks(void **state)
     (void)state;
     for (int t = 0; t < TRANSPORTS; t++) {
         for (int ranks = 1; ranks <= 8; ranks++)
-            run_random(transports[t], ranks, ranks > 4 ? 3 : 2, -1, 120, seed + (uint64_t)ranks);
-        run_random(transports[t], 13, 4, -1, 60, seed);
+            run_random(transports[t], ranks, ranks > 4 ? 3 : 2, -1, t == 0 ? 120 : 40, seed + (uint64_t)ranks);
+        run_random(transports[t], 13, 4, -1, t == 0 ? 60 : 20, seed);
     }
 }
 
@@ -361,7 +361,7 @@ static void test_ten_thousand(void **state)
 {
     (void)state;
     for (int t = 0; t < TRANSPORTS; t++)
-        run_random(transports[t], 2, 2, -1, t == 0 ? 10000 : 2000, print_seed());
+        run_random(transports[t], 2, 2, -1, t == 0 ? 10000 : 500, print_seed());
 }
 
 /* ---- order and rounding ---- */
@@ -381,9 +381,12 @@ static const void *sum_up(job *j, int rank, clv_comm *comm, int64_t n, clv_dtype
     return NULL;
 }
 
+/* Of sizes so far apart that the order of a sum matters in every dtype. */
 static double rounding_input(int rank, int64_t i)
 {
-    return ldexp((double)(mix((uint64_t)(rank * 7919 + i)) % 2000001) - 1e6, (int)(mix((uint64_t)i) % 12) - 20);
+    uint64_t drawn = mix((uint64_t)(rank * 7919 + i));
+
+    return ldexp((double)(drawn % 2000001) - 1e6, (int)(mix(drawn) % 24) - 32);
 }
 
 static double rounded_sum(int ranks, clv_dtype dtype, int64_t i)
@@ -563,7 +566,7 @@ static void test_abort(void **state)
 
     (void)state;
     for (int t = 0; t < TRANSPORTS; t++)
-        for (int spin = 0; spin < 2; spin++) {
+        for (int spin = t; spin < 2; spin++) {
             start(&j, transports[t], 4, 2, 20000, spin, abort_before);
             j.steps = 10;
             expect_abort_seen(&j);
@@ -595,7 +598,7 @@ static void test_timeout(void **state)
     static job j;
 
     (void)state;
-    for (int k = 0; k < 2 * TRANSPORTS; k++) {
+    for (int k = 0; k <= TRANSPORTS; k++) { /* threads spin, or do not */
         start(&j, transports[k / 2], 3, 2, 100, k % 2, one_is_late);
         run_threads(&j);
         for (int r = 0; r < 3; r++) {
@@ -680,14 +683,14 @@ static void mismatched(job *j, int rank, clv_comm *comm)
     clv_transfer step = gather(j, rank, comm, 10, shards);
 
     clv_comm_note(comm, rank == 1 ? "layer 1" : "layer 0");
-    for (int k = 0; k < 5; k++)
-        if (hand_step(j->world, comm, &step, &j->error[rank]) != CLV_OK)
-            complain(j, rank);
+    for (int k = 0; k < 5 && j->status[rank] == CLV_OK; k++) /* messages: others may be ahead, and have found it */
+        j->status[rank] = hand_step(j->world, comm, &step, &j->error[rank]);
     if (rank == 1) {
         step.what = m->what;
         step.tag = m->tag;
     }
-    j->status[rank] = hand_step(j->world, comm, &step, &j->error[rank]);
+    if (j->status[rank] == CLV_OK)
+        j->status[rank] = hand_step(j->world, comm, &step, &j->error[rank]);
 }
 
 static void test_mismatch(void **state)
@@ -777,11 +780,39 @@ static void test_one_step_at_a_time(void **state)
     }
 }
 
+/* What is left of a step in staging is nothing but NaN. */
+static void test_staging_is_cleared(void **state)
+{
+    static job j;
+    clv_plan *plan = NULL;
+    unsigned char *staging = NULL;
+    int64_t bytes = 0;
+    clv_shard shards[2 * MAX_RANKS];
+
+    (void)state;
+    start(&j, "copying", 1, 1, 0, -1, NULL);
+    clv_comm *comm = clv_world_comm(j.world, 0);
+    clv_transfer all = gather(&j, 0, comm, 10, shards);
+    memset(j.memory[0], 1, HALF_BYTES);
+    assert_int_equal(j.transport->prepare(&plan, comm, &all, &bytes, NULL), CLV_OK);
+    assert_true(bytes >= 2 * 10 * 4);
+    staging = calloc(1, (size_t)bytes);
+    assert_int_equal(j.transport->start(plan, staging, NULL), CLV_OK);
+    assert_int_equal(j.transport->wait(plan, CLV_WAIT_OUT, NULL), CLV_OK);
+    assert_int_equal(j.transport->wait(plan, CLV_WAIT_IN, NULL), CLV_OK);
+    for (int64_t i = 0; i < bytes; i++)
+        assert_int_equal(staging[i], 0xff);
+    assert_memory_equal(j.memory[0] + HALF_BYTES, j.memory[0], 40);
+    hand_release(j.world, plan, staging);
+    finish(&j);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_one_step_at_a_time),
+        cmocka_unit_test(test_staging_is_cleared),
         cmocka_unit_test(test_any_number_of_ranks),
         cmocka_unit_test(test_both_meetings),
         cmocka_unit_test(test_ten_thousand),

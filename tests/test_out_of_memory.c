@@ -169,6 +169,8 @@ static clv_status run_with(const clv_session_options *options, clv_error *err)
     status = clv_session_load(session, ready, err);
     if (status == CLV_OK)
         status = clv_session_run(session, ready, NULL, 0, &output, 1, err);
+    if (status == CLV_OK)
+        status = clv_session_read(session, "x", NULL, y, err);
     clv_session_free(session);
     return status;
 }
@@ -181,6 +183,11 @@ static clv_status run_session(clv_error *err)
 static clv_status run_watched(clv_error *err)
 {
     return run_with(&(clv_session_options){.check = 1, .find_nonfinite = 1}, err);
+}
+
+static clv_status run_by_messages(clv_error *err)
+{
+    return run_with(&(clv_session_options){.transport = "copying"}, err);
 }
 
 static clv_status parse_rules(clv_error *err)
@@ -326,6 +333,7 @@ static void test_session(void **state)
     assert_int_equal(build(&ready, &err), CLV_OK);
     every_allocation(run_session, "session");
     every_allocation(run_watched, "session that checks");
+    every_allocation(run_by_messages, "session by messages");
     clv_program_free(ready);
 }
 

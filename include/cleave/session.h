@@ -44,6 +44,10 @@ typedef struct clv_session_options {
                                    held such a value before. Minus infinity is no finding where it stands for "none":
                                    partial maxima, attention's log-sum of rows that see no key. Reads each result once
                                    more. */
+    const char *transport;    /**< how ranks reach each other; NULL: "threads", which read each other's memory in place.
+                                   "copying": by messages alone, delivered in an order that `seed` shuffles, so that a
+                                   program that leans on shared memory fails. For tests: results are the same, bit for
+                                   bit; time is not, and staging is not counted by clv_session_rank_bytes */
 } clv_session_options;
 
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,

@@ -48,6 +48,7 @@ typedef struct clv_world_options {
     int64_t timeout_ms;    /* deadline of one wait; 0: 60000 */
     int spin;              /* spin before sleeping: 1 yes, 0 no (more ranks than cores), -1: decide by the cores here */
     const char *transport; /* by name; NULL: the first */
+    uint64_t seed;         /* of the order in which messages are delivered, where it is left to chance */
 } clv_world_options;
 
 clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *options, clv_error *err);

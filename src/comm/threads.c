@@ -39,6 +39,8 @@ static void free_set(clv_group_set *set)
 
 static void free_world(clv_world *world)
 {
+    if (world->transport->close)
+        world->transport->close(world);
     for (int s = 0; s < world->n_sets; s++)
         free_set(world->sets[s]);
     for (int r = 0; world->comms && r < world->ranks; r++) {
@@ -66,6 +68,7 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     if (!world)
         return clv_fail_memory(err, "a world", sizeof *world);
     world->transport = transport;
+    world->seed = options->seed;
     world->ranks = ranks;
     world->spins = should_spin(options->spin, ranks) ? SPINS : 0;
     world->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
@@ -82,9 +85,12 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
         comm->missing = calloc((size_t)ranks, sizeof *comm->missing);
         ok = comm->missing != NULL;
     }
-    if (!ok) {
+    clv_status status = ok ? CLV_OK : clv_fail_memory(err, "a world's ranks", (size_t)ranks * sizeof(clv_thread_comm));
+    if (status == CLV_OK && transport->open)
+        status = transport->open(world, err);
+    if (status != CLV_OK) {
         free_world(world);
-        return clv_fail_memory(err, "a world's ranks", (size_t)ranks * sizeof(clv_thread_comm));
+        return status;
     }
     *out = world;
     return CLV_OK;

@@ -73,6 +73,8 @@ typedef struct clv_thread_comm {
 
 struct clv_world {
     const clv_transport *transport;
+    struct clv_wire *wire; /* copying.c; NULL: another transport */
+    uint64_t seed;
     int ranks;
     int spins; /* pauses before a waiter sleeps; 0: more ranks than cores */
     int64_t timeout_ns;
@@ -84,7 +86,7 @@ struct clv_world {
     clv_error error;
 };
 
-extern const clv_transport clv_threads_transport;
+extern const clv_transport clv_threads_transport, clv_copying_transport;
 
 /* ---- threads_meet.c ---- */
 
@@ -100,6 +102,10 @@ clv_status clv_threads_meet(clv_thread_comm *comm, const clv_group *group, const
 const clv_post *clv_threads_post(const clv_thread_comm *comm, const clv_group *group, int i);
 /* Says that this rank will touch no peer's memory any more. */
 void clv_threads_leave(clv_thread_comm *comm, const clv_group *group);
+
+/* A step of a group begins, unless another has not ended or the world has failed; and ends. */
+clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err);
+void clv_threads_end(clv_thread_comm *comm, const clv_group *group);
 
 /* ---- threads_fail.c ---- */
 

@@ -119,6 +119,26 @@ void clv_threads_leave(clv_thread_comm *comm, const clv_group *group)
     atomic_store_explicit(&slot->left, slot->stamp, memory_order_release);
 }
 
+clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)
+{
+    clv_slot *slot = &comm->world->sets[group->set]->slots[comm->base.rank];
+
+    if (atomic_load_explicit(&comm->world->failed, memory_order_acquire))
+        return clv_threads_give_up(comm, err);
+    if (slot->open)
+        return clv_fail(err, CLV_EINVAL, "%s of group set %d starts before another step of it has ended", post->what,
+                        group->set);
+    atomic_store_explicit(&comm->doing, post->what, memory_order_relaxed);
+    atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
+    slot->open = true;
+    return CLV_OK;
+}
+
+void clv_threads_end(clv_thread_comm *comm, const clv_group *group)
+{
+    comm->world->sets[group->set]->slots[comm->base.rank].open = false;
+}
+
 static bool is_flat(const clv_world *world, const clv_group *group)
 {
     return world->spins > 0 && group->n <= FLAT_MEMBERS;
@@ -132,8 +152,6 @@ clv_status clv_threads_arrive(clv_thread_comm *comm, const clv_group *group, con
 
     if (atomic_load_explicit(&world->failed, memory_order_acquire))
         return clv_threads_give_up(comm, err);
-    atomic_store_explicit(&comm->doing, post->what, memory_order_relaxed);
-    atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
     slot->stamp += 2;
     clv_line *line = line_of(set, comm->base.rank, slot->stamp);
     line->post = *post;

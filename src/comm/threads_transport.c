@@ -154,15 +154,10 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 {
     threads_plan *plan = (threads_plan *)base;
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
-    clv_slot *slot = &comm->world->sets[plan->group->set]->slots[base->comm->rank];
 
     (void)staging;
-    if (slot->open)
-        return clv_fail(err, CLV_EINVAL, "%s of group set %d starts before another step of it has ended",
-                        plan->post.what, plan->group->set);
-    CLV_TRY(clv_threads_arrive(comm, plan->group, &plan->post, err));
-    slot->open = true;
-    return CLV_OK;
+    CLV_TRY(clv_threads_begin(comm, plan->group, &plan->post, err));
+    return clv_threads_arrive(comm, plan->group, &plan->post, err);
 }
 
 static void copy_lacking(const threads_plan *plan)
@@ -212,7 +207,7 @@ static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *
 
     CLV_TRY(clv_threads_meet(comm, plan->group, &end, err));
     clv_threads_leave(comm, plan->group);
-    comm->world->sets[plan->group->set]->slots[comm->base.rank].open = false;
+    clv_threads_end(comm, plan->group);
     comm->base.waited_ns += clv_now_ns() - began;
     return CLV_OK;
 }

@@ -46,11 +46,14 @@ typedef struct clv_plan {
 
 typedef struct clv_transport {
     const char *name;
+    /* What the transport keeps for a world, whose ranks are threads of this process; NULL: nothing. close after any open. */
+    clv_status (*open)(clv_world *world, clv_error *err);
+    void (*close)(clv_world *world);
     /* memory[r]: where rank r's lies, borrowed until the window is freed. NULL: ranks do not reach each other's memory. Not
      * while ranks run. */
     clv_status (*add_window)(clv_window **out, clv_world *world, void *const *memory, clv_error *err);
     void (*free_window)(clv_window *window);
-    /* *staging: bytes that start is to be given, aligned as regions are. */
+    /* *staging: bytes that start is to be given, aligned as buffers are. */
     clv_status (*prepare)(clv_plan **out, clv_comm *comm, const clv_transfer *transfer, int64_t *staging,
                           clv_error *err);
     /* Never waits for peers. Until both waits have returned, no other plan of the same group set is started, in is not

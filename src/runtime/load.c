@@ -24,6 +24,12 @@ void clv_session_free_window(const clv_session *session, clv_window *window)
         session->transport->free_window(window);
 }
 
+void *clv_staging_new(int64_t bytes)
+{
+    size_t align = CLV_BUFFER_ALIGN;
+    return clv_pages_alloc(align, ((size_t)bytes + align - 1) / align * align);
+}
+
 /* ---- groups ---- */
 
 /* Ranks that differ only on these axes form a group, ordered by their coordinates, first axis major. */
@@ -223,8 +229,7 @@ static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
     clv_status status = make_plans(session, loaded, err);
     for (int r = 0; status == CLV_OK && loaded->staging_bytes > 0 && r < loaded->n_ranks; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
-        mine->staging =
-            mine->staging ? mine->staging : clv_pages_alloc(CLV_REGION_ALIGN, (size_t)loaded->staging_bytes);
+        mine->staging = mine->staging ? mine->staging : clv_staging_new(loaded->staging_bytes);
         if (!mine->staging)
             status = clv_fail_memory(err, "a rank's staging", (size_t)loaded->staging_bytes);
     }
@@ -265,7 +270,7 @@ static clv_status load_new(clv_loaded **out, clv_session *session, const clv_pro
         return status;
     }
     session->loaded[session->n_loaded++] = loaded;
-    session->rank_bytes += program->region_bytes + loaded->staging_bytes;
+    session->rank_bytes += program->region_bytes;
     *out = loaded;
     return CLV_OK;
 }

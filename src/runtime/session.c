@@ -45,9 +45,13 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
     session->times = calloc((size_t)session->n_ranks, sizeof *session->times);
     clv_team_options team = {.threads_per_rank = options->threads_per_rank > 0 ? options->threads_per_rank : 1,
                              .pin = options->no_pinning ? 0 : -1,
-                             .timeout_ms = options->timeout_ms};
-    clv_status status = session->times ? clv_team_new(&session->team, session->n_ranks, &team, err)
-                                       : clv_fail_memory(err, "a session's times", sizeof *session->times);
+                             .timeout_ms = options->timeout_ms,
+                             .transport = options->transport,
+                             .seed = options->seed};
+    session->leftovers = calloc(1, sizeof *session->leftovers);
+    clv_status status = session->times && session->leftovers
+                            ? clv_team_new(&session->team, session->n_ranks, &team, err)
+                            : clv_fail_memory(err, "a session's times", sizeof *session->times);
     if (status == CLV_OK)
         status = add_everyone(session, err);
     if (status != CLV_OK) {
@@ -69,6 +73,7 @@ void clv_session_free(clv_session *session)
         clv_loaded_free(session->loaded[i]);
     free(session->loaded);
     clv_session_free_states(session);
+    clv_session_free_leftovers(session);
     free(session->times);
     free(session);
 }
@@ -99,7 +104,7 @@ void clv_session_unload(clv_session *session, const clv_program *program)
             session->loaded[kept++] = session->loaded[i];
             continue;
         }
-        session->rank_bytes -= program->region_bytes + session->loaded[i]->staging_bytes;
+        session->rank_bytes -= program->region_bytes;
         clv_loaded_free(session->loaded[i]);
     }
     session->n_loaded = kept;
@@ -173,8 +178,29 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     CLV_TRY(clv_execute(job->loaded, rank, comm, &job->session->times[rank], err));
     if (check)
         CLV_TRY(clv_check_end(job->loaded, rank, err));
-    copy_outputs(job, rank);
+    if (clv_session_reaches_all(job->session))
+        copy_outputs(job, rank);
     return CLV_OK;
+}
+
+/* The same where ranks' memory is out of reach. */
+static clv_status fetch_outputs(const run_job *job, clv_error *err)
+{
+    const clv_program *program = job->loaded->program;
+    int n = job->session->n_ranks;
+    void **data = malloc((size_t)n * sizeof *data);
+    clv_status status = data ? CLV_OK : clv_fail_memory(err, "a program's outputs", (size_t)n * sizeof *data);
+    for (int o = 0; status == CLV_OK && o < program->n_outputs; o++) {
+        void *out = bound(job->outputs, job->n_outputs, program->outputs[o].name);
+        const clv_buffer *buffer = &program->buffers[program->outputs[o].buffer];
+        clv_shard whole = whole_of(&buffer->type);
+        for (int r = 0; r < n; r++)
+            data[r] = clv_loaded_view(job->loaded, r, program->outputs[o].buffer)->data;
+        if (out)
+            status = clv_session_fetch(job->session, &buffer->type, &buffer->layout, data, &whole, out, err);
+    }
+    free(data);
+    return status;
 }
 
 static clv_status check_bindings(const clv_program *program, const clv_binding *inputs, int n_inputs,
@@ -229,6 +255,8 @@ clv_status clv_session_run(clv_session *session, const clv_program *program, con
                    .n_outputs = n_outputs};
     double start = clv_now_seconds();
     CLV_TRY(clv_team_run(session->team, run_rank, &job, err));
+    if (!clv_session_reaches_all(session))
+        CLV_TRY(fetch_outputs(&job, err));
     session->stats.seconds += clv_now_seconds() - start;
     session->stats.runs++;
     loaded->runs++;

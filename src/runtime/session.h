@@ -1,4 +1,4 @@
-/* session.h - the session's own data, shared by session.c, load.c and state.c. */
+/* session.h - the session's own data, shared by session.c, load.c, exchange.c and state.c. */
 #ifndef CLEAVE_RUNTIME_SESSION_H
 #define CLEAVE_RUNTIME_SESSION_H
 
@@ -15,6 +15,14 @@ typedef struct clv_named_state {
     clv_window *window; /* over data; NULL: the transport takes none */
 } clv_named_state;
 
+/* What a rank may yet be in when another has failed; there is one such failure in a session's life. */
+typedef struct clv_leftovers {
+    clv_plan **plans; /* [n_ranks] */
+    void **staging;   /* [n_ranks] */
+    void *scratch;
+    clv_named_state state;
+} clv_leftovers;
+
 struct clv_session {
     clv_mesh mesh;
     int n_ranks;
@@ -30,7 +38,8 @@ struct clv_session {
     clv_named_state *states;
     int n_loaded;
     clv_loaded **loaded;
-    clv_rank_times *times; /* [n_ranks] */
+    clv_rank_times *times;    /* [n_ranks] */
+    clv_leftovers *leftovers; /* freed when the team has ended */
     clv_session_stats stats;
 };
 
@@ -40,6 +49,7 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
  * loaded before are to be mapped anew when state moved. */
 clv_status clv_session_bring_states(clv_session *session, const clv_program *program, clv_error *err);
 void clv_session_free_states(clv_session *session);
+void clv_session_free_state(const clv_session *session, clv_named_state *state);
 
 /* ---- load.c ---- */
 
@@ -51,6 +61,35 @@ void clv_loaded_free(clv_loaded *loaded);
 /* A window over memory of all ranks; NULL where the transport takes none. */
 clv_status clv_session_add_window(clv_window **out, const clv_session *session, void *const *memory, clv_error *err);
 void clv_session_free_window(const clv_session *session, clv_window *window);
+/* Staging for a rank's steps; free with free(). */
+void *clv_staging_new(int64_t bytes);
+
+/* ---- exchange.c ---- */
+
+/* A step of all ranks, none of which has failed, outside of programs; arrays are by rank. Windows as in clv_transfer. */
+typedef struct clv_exchange {
+    const char *what; /* for messages: a constant */
+    clv_dtype dtype;
+    const clv_shard *in, *out;
+    void *const *in_data, *const *out_data;
+    const clv_window *in_window, *out_window;
+    void *scratch; /* that ranks may need; freed here, or with the session */
+} clv_exchange;
+
+/* Once the world has failed, what the exchange names is to stay until the session's team has ended. */
+clv_status clv_session_exchange(const clv_session *session, const clv_exchange *x, clv_error *err);
+
+void clv_session_free_leftovers(clv_session *session);
+
+bool clv_session_failed(const clv_session *session);
+
+/* Whether the caller's thread reaches the memory of all ranks; if not, what others hold is fetched. */
+bool clv_session_reaches_all(const clv_session *session);
+
+/* Brings the elements of a box of a tensor, of which data[r] is rank r's shard, to `out` through rank 0, whose process the
+ * caller's is. */
+clv_status clv_session_fetch(const clv_session *session, const clv_type *type, const clv_layout *layout,
+                             void *const *data, const clv_shard *box, void *out, clv_error *err);
 
 /* Whether `rank` is the first of the ranks that hold the same shard. */
 bool clv_session_first_holder(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int rank);

@@ -44,7 +44,7 @@ static int64_t guard_of(const clv_session *session)
     return session->check ? CLV_GUARD_BYTES : 0;
 }
 
-static void free_memory(clv_named_state *state, const clv_session *session)
+void clv_session_free_state(const clv_session *session, clv_named_state *state)
 {
     clv_session_free_window(session, state->window);
     for (int r = 0; state->data && r < session->n_ranks; r++)
@@ -57,7 +57,7 @@ void clv_session_free_states(clv_session *session)
 {
     for (int i = 0; i < session->n_states; i++) {
         free(session->states[i].name);
-        free_memory(&session->states[i], session);
+        clv_session_free_state(session, &session->states[i]);
     }
     free(session->states);
 }
@@ -82,7 +82,7 @@ static clv_status allocate(clv_named_state *state, const clv_session *session, c
     if (status == CLV_OK)
         status = clv_session_add_window(&state->window, session, state->data, err);
     if (status != CLV_OK)
-        free_memory(state, session);
+        clv_session_free_state(session, state);
     return status;
 }
 
@@ -156,7 +156,7 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
     CLV_TRY(allocate(state, session, err));
     state->name = malloc(strlen(buffer->name) + 1);
     if (!state->name) {
-        free_memory(state, session);
+        clv_session_free_state(session, state);
         return clv_fail_memory(err, "a state's name", strlen(buffer->name));
     }
     memcpy(state->name, buffer->name, strlen(buffer->name) + 1);
@@ -171,84 +171,44 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
 
 /* ---- between layouts ---- */
 
-typedef struct move_job {
-    const clv_transport *transport;
-    clv_plan **plans; /* [n_ranks] */
-    void **staging;   /* [n_ranks]; NULL: none is wanted */
-} move_job;
-
-static clv_status move_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
-{
-    const move_job *job = arg;
-    clv_comm_note(comm, "state that changes layout");
-    CLV_TRY(job->transport->start(job->plans[rank], job->staging[rank], err));
-    CLV_TRY(job->transport->wait(job->plans[rank], CLV_WAIT_OUT, err));
-    return job->transport->wait(job->plans[rank], CLV_WAIT_IN, err);
-}
-
-static void free_move(move_job *job, int n_ranks)
-{
-    for (int r = 0; r < n_ranks; r++) {
-        if (job->plans)
-            job->transport->release(job->plans[r]);
-        if (job->staging)
-            free(job->staging[r]);
-    }
-    free(job->plans);
-    free(job->staging);
-}
-
-static clv_status plan_move(move_job *job, const clv_session *session, const clv_named_state *from,
-                            const clv_named_state *to, clv_error *err)
+static clv_status copy_state(const clv_session *session, const clv_named_state *from, const clv_named_state *to,
+                             clv_error *err)
 {
     int n = session->n_ranks;
     clv_shard *shards = malloc(2 * (size_t)n * sizeof *shards);
-    *job = (move_job){.transport = session->transport,
-                      .plans = calloc((size_t)n, sizeof *job->plans),
-                      .staging = calloc((size_t)n, sizeof *job->staging)};
-    clv_status status = shards && job->plans && job->staging
-                            ? CLV_OK
-                            : clv_fail_memory(err, "state's way to another layout", (size_t)n * sizeof *shards);
-    for (int r = 0; status == CLV_OK && r < n; r++) {
+    if (!shards)
+        return clv_fail_memory(err, "the shards of a state", 2 * (size_t)n * sizeof *shards);
+    for (int r = 0; r < n; r++) {
         shards[r] = clv_layout_shard(&from->layout, &session->mesh, from->type.shape, r);
         shards[n + r] = clv_layout_shard(&to->layout, &session->mesh, to->type.shape, r);
     }
-    for (int r = 0; status == CLV_OK && r < n; r++) {
-        clv_comm *comm = clv_world_comm(clv_team_world(session->team), r);
-        clv_transfer transfer = {.what = "a change of state's layout",
-                                 .group = clv_comm_group(comm, session->everyone),
-                                 .dtype = from->type.dtype,
-                                 .parts = {.n = n, .in = shards, .out = shards + n},
-                                 .in = from->data[r],
-                                 .out = to->data[r],
-                                 .in_window = from->window,
-                                 .out_window = to->window};
-        int64_t staging = 0;
-        status = job->transport->prepare(&job->plans[r], comm, &transfer, &staging, err);
-        if (status == CLV_OK && staging > 0 && !(job->staging[r] = clv_pages_alloc(CLV_REGION_ALIGN, (size_t)staging)))
-            status = clv_fail_memory(err, "a rank's staging", (size_t)staging);
-    }
+    clv_exchange x = {.what = "a change of state's layout",
+                      .dtype = from->type.dtype,
+                      .in = shards,
+                      .out = shards + n,
+                      .in_data = from->data,
+                      .out_data = to->data,
+                      .in_window = from->window,
+                      .out_window = to->window};
+    clv_status status = clv_session_exchange(session, &x, err);
     free(shards);
-    if (status != CLV_OK)
-        free_move(job, n);
     return status;
 }
 
 static clv_status move_state(clv_session *session, clv_named_state *state, const clv_layout *to, clv_error *err)
 {
     clv_named_state moved = {.name = state->name, .type = state->type, .layout = *to};
-    move_job job;
+    if (clv_session_failed(session))
+        return clv_team_run(session->team, NULL, NULL, err);
     CLV_TRY(allocate(&moved, session, err));
-    clv_status status = plan_move(&job, session, state, &moved, err);
+    clv_status status = copy_state(session, state, &moved, err);
     if (status != CLV_OK) {
-        free_memory(&moved, session);
+        if (!clv_world_failed(clv_team_world(session->team),
+                              NULL)) /* else a rank may be late, and its memory is left */
+            clv_session_free_state(session, &moved);
         return status;
     }
-    status = clv_team_run(session->team, move_rank, &job, err);
-    if (status != CLV_OK)
-        return status; /* the team is poisoned and a rank may be late: what it uses is left to the process */
-    free_move(&job, session->n_ranks);
-    free_memory(state, session);
+    clv_session_free_state(session, state);
     session->rank_bytes += clv_shard_bytes(&state->type, to) - clv_shard_bytes(&state->type, &state->layout);
     *state = moved;
     return CLV_OK;
@@ -305,6 +265,9 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
     clv_shard want;
     CLV_TRY(clv_session_find_state(&state, session, name, err));
     CLV_TRY(check_box(&want, state, box, err));
+    /* After a failure only what this process holds can be had. */
+    if (!clv_session_reaches_all(session) && !clv_session_failed(session))
+        return clv_session_fetch(session, &state->type, &state->layout, state->data, &want, out, err);
     for (int r = 0; r < session->n_ranks; r++) {
         clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, r);
         clv_shard common = clv_shard_intersect(&want, &has);

@@ -359,7 +359,10 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
     team->spare_cores = clv_cores() - ranks * team->threads_per_rank;
     team->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
     team->members = allocate((size_t)ranks * sizeof *team->members);
-    clv_world_options world = {.timeout_ms = team->timeout_ns / 1000000, .spin = team->spare_cores >= 0};
+    clv_world_options world = {.timeout_ms = team->timeout_ns / 1000000,
+                               .spin = team->spare_cores >= 0,
+                               .transport = options->transport,
+                               .seed = options->seed};
     clv_status status = team->members ? clv_world_new(&team->world, ranks, &world, err)
                                       : clv_fail_memory(err, "a team", (size_t)ranks * sizeof *team->members);
     if (status == CLV_OK) {

@@ -11,7 +11,9 @@ typedef struct clv_team clv_team;
 typedef struct clv_team_options {
     int threads_per_rank; /* OpenMP threads inside a rank; 0: 1 */
     int pin;            /* 0 no; -1: each rank to cores of its own if there are enough for all; 1: to cores, in turn */
-    int64_t timeout_ms; /* deadline of one collective; 0: the world's default */
+    int64_t timeout_ms; /* deadline of one wait for other ranks; 0: the world's default */
+    const char *transport; /* as clv_world_options has it, and seed */
+    uint64_t seed;
 } clv_team_options;
 
 /* What each rank runs. err is the rank's own, empty at first. A rank that returns a failure aborts the world, so that

@@ -1,0 +1,383 @@
+/* copying.c - steps by messages alone: no rank sees another's memory. It stands in for transports between processes, and fails
+ * a program that needs more than they give.
+ *
+ * A rank packs what it sends into its staging; each box is copied into a message, put into the mailbox of its receiver at a
+ * random place, and passed over there a few times before it is delivered into that rank's staging. All of staging is NaN
+ * before a step, and again after it. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdalign.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "comm/threads.h"
+#include "tensor/view.h"
+
+enum {
+    SLICE_NS = 2000000, /* a sleeper looks at the world's state this often */
+    MOST_LOOKS = 3,     /* that pass a message over */
+};
+
+typedef struct message {
+    struct message *next;
+    int set, from; /* its group set; the sender's index in the group */
+    uint64_t step; /* the sender's count of steps of the set */
+    clv_post says;
+    int looks; /* that it is to be passed over yet */
+    int64_t bytes;
+    unsigned char data[];
+} message;
+
+typedef struct mailbox {
+    alignas(CLV_LINE) pthread_mutex_t lock; /* over the list and the randomness */
+    pthread_cond_t filled;
+    message *first;
+    uint64_t random;
+    int n_sets;
+    uint64_t *steps; /* [n_sets] that the owner has started; its own */
+} mailbox;
+
+struct clv_wire {
+    mailbox *boxes; /* [ranks] */
+};
+
+typedef struct part {
+    clv_move move;
+    int64_t at; /* in staging */
+    bool came;
+} part;
+
+typedef struct copying_plan {
+    clv_plan base; /* first: a clv_plan * is one of these */
+    clv_post post;
+    const clv_group *group;
+    clv_dtype dtype;
+    clv_reduction reduction;
+    clv_shard in_shard, out_shard;
+    const void *in;
+    void *out;
+    int n_sends, n_takes;
+    part *sends, *takes; /* [members] each */
+    const void **ins;    /* [members] what is combined */
+    int64_t staging_bytes;
+    unsigned char *staging; /* while it runs */
+    uint64_t step;
+} copying_plan;
+
+/* ---- the wire ---- */
+
+static void close_wire(clv_world *world)
+{
+    for (int r = 0; world->wire && world->wire->boxes && r < world->ranks; r++) {
+        mailbox *box = &world->wire->boxes[r];
+
+        for (message *m = box->first, *next; m; m = next) {
+            next = m->next;
+            free(m);
+        }
+        pthread_mutex_destroy(&box->lock);
+        pthread_cond_destroy(&box->filled);
+        free(box->steps);
+    }
+    if (world->wire)
+        free(world->wire->boxes);
+    free(world->wire);
+}
+
+static clv_status open_wire(clv_world *world, clv_error *err)
+{
+    size_t bytes = (size_t)world->ranks * sizeof(mailbox);
+
+    world->wire = calloc(1, sizeof *world->wire);
+    if (world->wire)
+        world->wire->boxes = aligned_alloc(CLV_LINE, bytes);
+    if (!world->wire || !world->wire->boxes)
+        return clv_fail_memory(err, "mailboxes", bytes);
+    memset(world->wire->boxes, 0, bytes);
+    for (int r = 0; r < world->ranks; r++) {
+        pthread_mutex_init(&world->wire->boxes[r].lock, NULL);
+        pthread_cond_init(&world->wire->boxes[r].filled, NULL);
+        world->wire->boxes[r].random = world->seed + (uint64_t)r;
+    }
+    return CLV_OK;
+}
+
+/* [0, n), of the mailbox' own numbers (Knuth's MMIX generator). */
+static int draw(mailbox *box, int n)
+{
+    box->random = box->random * 6364136223846793005u + 1442695040888963407u;
+    return (int)((box->random >> 33) % (uint64_t)n);
+}
+
+static void put(mailbox *box, message *m)
+{
+    pthread_mutex_lock(&box->lock);
+    message **at = &box->first;
+
+    while (*at && draw(box, 2))
+        at = &(*at)->next;
+    m->looks = draw(box, MOST_LOOKS + 1);
+    m->next = *at;
+    *at = m;
+    pthread_cond_signal(&box->filled);
+    pthread_mutex_unlock(&box->lock);
+}
+
+/* Takes a message of a step out of the mailbox; NULL: none is to be delivered yet. *waits: one is there that was passed over. */
+static message *get(mailbox *box, int set, uint64_t step, bool *waits)
+{
+    *waits = false;
+    for (message **at = &box->first; *at; at = &(*at)->next) {
+        message *m = *at;
+
+        if (m->set != set || m->step != step)
+            continue;
+        if (m->looks-- > 0) {
+            *waits = true;
+            continue;
+        }
+        *at = m->next;
+        return m;
+    }
+    return NULL;
+}
+
+/* ---- preparing ---- */
+
+static void release(clv_plan *base)
+{
+    copying_plan *plan = (copying_plan *)base;
+
+    if (!plan)
+        return;
+    free(plan->sends);
+    free(plan->takes);
+    free(plan->ins);
+    free(plan);
+}
+
+static int64_t bytes_of(const copying_plan *plan, const part *p)
+{
+    return clv_shard_elems(&p->move.box) * (int64_t)clv_dtype_size(plan->dtype);
+}
+
+static int place_in_staging(part *out, copying_plan *plan, const clv_move *moves, int n)
+{
+    for (int i = 0; i < n; i++) {
+        out[i] = (part){.move = moves[i], .at = plan->staging_bytes};
+        plan->staging_bytes += (bytes_of(plan, &out[i]) + CLV_LINE - 1) / CLV_LINE * CLV_LINE;
+    }
+    return n;
+}
+
+static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
+{
+    size_t n = (size_t)t->group->n;
+    copying_plan *plan = calloc(1, sizeof *plan);
+    clv_move *moves = malloc(n * sizeof *moves);
+
+    if (plan)
+        *plan = (copying_plan){.base = {.comm = comm},
+                               .post = {.what = t->what, .tag = t->tag},
+                               .group = t->group,
+                               .dtype = t->dtype,
+                               .reduction = t->reduction,
+                               .in_shard = t->parts.in[t->group->me],
+                               .out_shard = t->parts.out[t->group->me],
+                               .in = t->in,
+                               .out = t->out,
+                               .sends = malloc(n * sizeof *plan->sends),
+                               .takes = malloc(n * sizeof *plan->takes),
+                               .ins = t->parts.reduces ? malloc(n * sizeof *plan->ins) : NULL};
+    if (!plan || !moves || !plan->sends || !plan->takes || (t->parts.reduces && !plan->ins)) {
+        free(moves);
+        release(plan ? &plan->base : NULL);
+        return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *plan->sends);
+    }
+    plan->n_sends = place_in_staging(plan->sends, plan, moves, clv_moves_sends(moves, &t->parts, t->group->me));
+    plan->n_takes = place_in_staging(plan->takes, plan, moves, clv_moves_takes(moves, &t->parts, t->group->me));
+    free(moves);
+    *staging = plan->staging_bytes;
+    *out = &plan->base;
+    return CLV_OK;
+}
+
+/* ---- sending ---- */
+
+static clv_status send(const copying_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
+{
+    unsigned char *packed = plan->staging + p->at;
+    int64_t bytes = bytes_of(plan, p);
+    message *m = malloc(sizeof *m + (size_t)bytes);
+
+    if (!m)
+        return clv_fail_memory(err, "a message", sizeof *m + (size_t)bytes);
+    clv_box_copy(packed, &p->move.box, plan->in, &plan->in_shard, &p->move.box, clv_dtype_size(plan->dtype));
+    *m = (message){
+        .set = plan->group->set, .from = plan->group->me, .step = plan->step, .says = plan->post, .bytes = bytes};
+    memcpy(m->data, packed, (size_t)bytes);
+    put(&comm->world->wire->boxes[plan->group->ranks[p->move.peer]], m);
+    return CLV_OK;
+}
+
+/* The number of the step that this rank starts in a group set. */
+static clv_status count_step(uint64_t *out, mailbox *mine, int set, clv_error *err)
+{
+    if (set >= mine->n_sets) {
+        uint64_t *steps = realloc(mine->steps, (size_t)(set + 1) * sizeof *steps);
+
+        if (!steps)
+            return clv_fail_memory(err, "counts of steps", (size_t)(set + 1) * sizeof *steps);
+        memset(steps + mine->n_sets, 0, (size_t)(set + 1 - mine->n_sets) * sizeof *steps);
+        mine->steps = steps;
+        mine->n_sets = set + 1;
+    }
+    *out = ++mine->steps[set];
+    return CLV_OK;
+}
+
+static void fill_with_nan(const copying_plan *plan)
+{
+    if (plan->staging_bytes > 0)
+        memset(plan->staging, 0xff, (size_t)plan->staging_bytes);
+}
+
+static clv_status start(clv_plan *base, void *staging, clv_error *err)
+{
+    copying_plan *plan = (copying_plan *)base;
+    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+
+    CLV_TRY(clv_threads_begin(comm, plan->group, &plan->post, err));
+    CLV_TRY(count_step(&plan->step, &comm->world->wire->boxes[base->comm->rank], plan->group->set, err));
+    plan->staging = staging;
+    fill_with_nan(plan);
+    for (int i = 0; i < plan->n_takes; i++)
+        plan->takes[i].came = false;
+    for (int i = 0; i < plan->n_sends; i++)
+        CLV_TRY(send(plan, comm, &plan->sends[i], err));
+    return CLV_OK;
+}
+
+/* ---- receiving ---- */
+
+static clv_status deliver(const copying_plan *plan, clv_thread_comm *comm, const message *m, clv_error *err)
+{
+    part *p = plan->takes;
+
+    while (p < plan->takes + plan->n_takes && p->move.peer != m->from)
+        p++;
+    if (!clv_threads_posts_match(&plan->post, &m->says) || p == plan->takes + plan->n_takes ||
+        bytes_of(plan, p) != m->bytes)
+        return clv_threads_fail_match(comm, plan->group, comm->base.rank, &plan->post, plan->group->ranks[m->from],
+                                      &m->says, err);
+    memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
+    p->came = true;
+    return CLV_OK;
+}
+
+static clv_status fail_late(const copying_plan *plan, clv_thread_comm *comm, clv_error *err)
+{
+    memset(comm->missing, 0, (size_t)plan->group->n * sizeof *comm->missing);
+    for (int i = 0; i < plan->n_takes; i++)
+        comm->missing[plan->takes[i].move.peer] = !plan->takes[i].came;
+    return clv_threads_fail_late(comm, plan->group, &plan->post, err);
+}
+
+static void sleep_on(mailbox *box)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += SLICE_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_cond_timedwait(&box->filled, &box->lock, &until);
+}
+
+/* The next message of the step, waiting for it; NULL: there was none yet. */
+static message *receive(const copying_plan *plan, mailbox *mine)
+{
+    bool waits;
+
+    pthread_mutex_lock(&mine->lock);
+    message *m = get(mine, plan->group->set, plan->step, &waits);
+    if (!m && !waits)
+        sleep_on(mine);
+    pthread_mutex_unlock(&mine->lock);
+    if (!m)
+        sched_yield();
+    return m;
+}
+
+static clv_status receive_all(const copying_plan *plan, clv_thread_comm *comm, clv_error *err)
+{
+    mailbox *mine = &comm->world->wire->boxes[comm->base.rank];
+    clv_deadline deadline = clv_deadline_in(comm->world->timeout_ns);
+
+    for (int lacking = plan->n_takes; lacking > 0;) {
+        if (clv_world_failed(comm->world, NULL))
+            return clv_threads_give_up(comm, err);
+        message *m = receive(plan, mine);
+        if (!m && clv_deadline_look(&deadline) == 0)
+            return fail_late(plan, comm, err);
+        if (!m)
+            continue;
+        clv_status status = deliver(plan, comm, m, err);
+        free(m);
+        CLV_TRY(status);
+        lacking--;
+    }
+    return CLV_OK;
+}
+
+/* Of one shard from every member, in their order. */
+static void combine(const copying_plan *plan)
+{
+    for (int i = 0; i < plan->n_takes; i++)
+        plan->ins[plan->takes[i].move.peer] = plan->staging + plan->takes[i].at;
+    if (plan->n_takes > 0)
+        clv_run_reduce(plan->out, plan->ins, plan->n_takes, 0, clv_shard_elems(&plan->out_shard), plan->dtype,
+                       plan->reduction);
+}
+
+static void unpack(const copying_plan *plan)
+{
+    for (int i = 0; i < plan->n_takes; i++) {
+        const clv_shard *box = &plan->takes[i].move.box;
+
+        clv_box_copy(plan->out, &plan->out_shard, plan->staging + plan->takes[i].at, box, box,
+                     clv_dtype_size(plan->dtype));
+    }
+}
+
+static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
+{
+    copying_plan *plan = (copying_plan *)base;
+    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+
+    if (what == CLV_WAIT_IN) { /* it was packed by start */
+        clv_threads_end(comm, plan->group);
+        return CLV_OK;
+    }
+    int64_t began = clv_now_ns();
+    CLV_TRY(receive_all(plan, comm, err));
+    comm->base.waited_ns += clv_now_ns() - began;
+    if (plan->ins)
+        combine(plan);
+    else
+        unpack(plan);
+    fill_with_nan(plan);
+    return CLV_OK;
+}
+
+const clv_transport clv_copying_transport = {
+    .name = "copying",
+    .open = open_wire,
+    .close = close_wire,
+    .prepare = prepare,
+    .start = start,
+    .wait = wait_for,
+    .release = release,
+};

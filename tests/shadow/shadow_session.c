@@ -1,0 +1,206 @@
+/* shadow_session.c - every session of a test by another transport: where CLV_TEST_TRANSPORT names one, each session that a test
+ * or the library makes is of that transport. One that checks (so that no memory is left to chance) has a shadow by the usual
+ * one, which does the same; outputs and state must be equal bit for bit after each run. The calls are wrapped at link time. */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cleave/session.h"
+#include "program/program.h"
+
+clv_status __real_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
+                                  clv_error *err);
+void __real_clv_session_free(clv_session *session);
+clv_status __real_clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
+void __real_clv_session_unload(clv_session *session, const clv_program *program);
+clv_status __real_clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
+                                  int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
+clv_status __real_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
+                                    clv_error *err);
+clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
+                                  clv_error *err);
+void __wrap_clv_session_free(clv_session *session);
+clv_status __wrap_clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
+void __wrap_clv_session_unload(clv_session *session, const clv_program *program);
+clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
+                                  int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
+clv_status __wrap_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
+                                    clv_error *err);
+
+enum { MOST = 64 };
+
+/* Tests make sessions on one thread. */
+static struct {
+    clv_session *session, *shadow;
+} pairs[MOST];
+static int64_t compared; /* runs */
+
+static clv_session **shadow_of(const clv_session *session)
+{
+    for (int i = 0; session && i < MOST; i++)
+        if (pairs[i].session == session)
+            return &pairs[i].shadow;
+    return NULL;
+}
+
+static void drop_shadow(const clv_session *session)
+{
+    clv_session **shadow = shadow_of(session);
+    if (!shadow)
+        return;
+    __real_clv_session_free(*shadow);
+    for (int i = 0; i < MOST; i++)
+        if (pairs[i].session == session)
+            pairs[i].session = NULL;
+}
+
+static void print_compared(void)
+{
+    printf("%lld runs equal to those of the usual transport\n", (long long)compared);
+}
+
+clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
+                                  clv_error *err)
+{
+    static bool said;
+    const char *transport = getenv("CLV_TEST_TRANSPORT");
+    clv_session_options o = options ? *options : (clv_session_options){0}, usual = o;
+    if (!transport)
+        return __real_clv_session_new(out, mesh, options, err);
+    o.transport = transport;
+    clv_status status = __real_clv_session_new(out, mesh, &o, err);
+    if (status != CLV_OK || !o.check)
+        return status;
+    for (int i = 0; i < MOST; i++)
+        if (!pairs[i].session) {
+            if (__real_clv_session_new(&pairs[i].shadow, mesh, &usual, NULL) == CLV_OK)
+                pairs[i].session = *out;
+            break;
+        }
+    if (!said)
+        atexit(print_compared);
+    said = true;
+    return CLV_OK;
+}
+
+void __wrap_clv_session_free(clv_session *session)
+{
+    drop_shadow(session);
+    __real_clv_session_free(session);
+}
+
+clv_status __wrap_clv_session_load(clv_session *session, const clv_program *program, clv_error *err)
+{
+    clv_status status = __real_clv_session_load(session, program, err);
+    clv_session **shadow = shadow_of(session);
+    if (shadow && (status != CLV_OK || __real_clv_session_load(*shadow, program, NULL) != CLV_OK))
+        drop_shadow(session);
+    return status;
+}
+
+void __wrap_clv_session_unload(clv_session *session, const clv_program *program)
+{
+    clv_session **shadow = shadow_of(session);
+    if (shadow)
+        __real_clv_session_unload(*shadow, program);
+    __real_clv_session_unload(session, program);
+}
+
+clv_status __wrap_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
+                                    clv_error *err)
+{
+    clv_status status = __real_clv_session_write(session, name, box, in, err);
+    clv_session **shadow = shadow_of(session);
+    if (shadow && status == CLV_OK)
+        status = __real_clv_session_write(*shadow, name, box, in, err);
+    return status;
+}
+
+static int64_t bytes_of(const clv_type *type)
+{
+    int64_t bytes = (int64_t)clv_dtype_size(type->dtype);
+    for (int d = 0; d < type->rank; d++)
+        bytes *= type->shape[d];
+    return bytes;
+}
+
+static const clv_type *type_of(const clv_program *program, const char *output)
+{
+    for (int o = 0; o < program->n_outputs; o++)
+        if (strcmp(program->outputs[o].name, output) == 0)
+            return &program->buffers[program->outputs[o].buffer].type;
+    return NULL;
+}
+
+static clv_status differ(const char *what, const char *name, int64_t byte, clv_error *err)
+{
+    if (err && err->code == CLV_OK) {
+        err->code = CLV_EPEER;
+        snprintf(err->message, sizeof err->message, "%s '%.200s' differs from the usual transport's at byte %lld", what,
+                 name, (long long)byte);
+    }
+    return CLV_EPEER;
+}
+
+/* The first byte that differs; -1: none. */
+static int64_t first_difference(const unsigned char *a, const unsigned char *b, int64_t bytes)
+{
+    if (bytes == 0 || memcmp(a, b, (size_t)bytes) == 0)
+        return -1;
+    int64_t at = 0;
+    while (a[at] == b[at])
+        at++;
+    return at;
+}
+
+static clv_status compare_states(clv_session *session, clv_session *shadow, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    for (int i = 0; status == CLV_OK && clv_session_state(session, i).name; i++) {
+        clv_state_info info = clv_session_state(session, i);
+        int64_t bytes = bytes_of(&info.type);
+        unsigned char *a = malloc((size_t)bytes + 1), *b = malloc((size_t)bytes + 1);
+        status = clv_session_read(session, info.name, NULL, a, err);
+        if (status == CLV_OK)
+            status = clv_session_read(shadow, info.name, NULL, b, err);
+        int64_t at = status == CLV_OK ? first_difference(a, b, bytes) : -1;
+        if (at >= 0)
+            status = differ("state", info.name, at, err);
+        free(a);
+        free(b);
+    }
+    return status;
+}
+
+/* Runs the shadow on the same inputs, and compares all that came of it. */
+static clv_status follow(clv_session *session, clv_session *shadow, const clv_program *program,
+                         const clv_binding *inputs, int n_inputs, const clv_binding *outputs, int n_outputs,
+                         clv_error *err)
+{
+    clv_binding *own = calloc((size_t)n_outputs + 1, sizeof *own);
+    for (int o = 0; o < n_outputs; o++)
+        own[o] = (clv_binding){outputs[o].name, malloc((size_t)bytes_of(type_of(program, outputs[o].name)) + 1)};
+    clv_status status = __real_clv_session_run(shadow, program, inputs, n_inputs, own, n_outputs, err);
+    for (int o = 0; o < n_outputs; o++) {
+        int64_t bytes = bytes_of(type_of(program, outputs[o].name));
+        int64_t at = status == CLV_OK ? first_difference(outputs[o].data, own[o].data, bytes) : -1;
+        if (at >= 0)
+            status = differ("output", outputs[o].name, at, err);
+        free(own[o].data);
+    }
+    free(own);
+    compared++;
+    return status == CLV_OK ? compare_states(session, shadow, err) : status;
+}
+
+clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
+                                  int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err)
+{
+    clv_session **shadow = shadow_of(session);
+    clv_status status = __real_clv_session_run(session, program, inputs, n_inputs, outputs, n_outputs, err);
+    if (!shadow || status != CLV_OK) /* refused, or failed for good: nothing to follow */
+        return status;
+    return follow(session, *shadow, program, inputs, n_inputs, outputs, n_outputs, err);
+}
