@@ -45,6 +45,28 @@ static void test_tokenizer_of_bytes(void **state)
 
 static const char forward[] = "-m {g}/llama --ids {d}/llama_golden_ids.safetensors --out";
 
+/* Where stacks are small, commands run, or say that they are too small for them. */
+static void test_limit_on_stacks(void **state)
+{
+    static const char *const commands[] = {
+        "forward --check -m {g}/llama --ids {d}/llama_golden_ids.safetensors --out {d}/x --grad -tp 2 -t 2",
+        "train --check --text {d}/text --out {d}/small_stack --layers 1 --hidden 8 --heads 2 --seq 8 --batch 2 "
+        "--steps 1 --mesh data=2,model=2",
+        "plan -m {g}/llama --seq 32 --mesh data=6,model=4 --rules fsdp+megatron-sp",
+        "explain --block gpt --mesh X=6,Y=4 --rules gspmd-2d --op mlp",
+        "reshard --shape 60x30x77 --mesh x=6,y=10,z=4 --from '(z,x:(1)2),y,_' --to '_,(x,z),y:(1)5'",
+        "einsum 'bqkgd,bkgqt->btkd' --shape b=4,q=4,k=1,g=4,d=8,t=3 --mesh x=2,y=2 --in '_,_,_,_,_' --in '_,_,_,_,x' "
+        "--out 'y,x,_,_' --run --explain",
+    };
+    (void)state;
+    cli_ids("llama_golden");
+    cli_shell("seq 1000 >{d}/text");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        cli_shell("(ulimit -s 256; $CLV_BUILD_DIR/cleave %s) >{d}/said 2>&1", commands[i]);
+    cli_shell("(ulimit -s 64; $CLV_BUILD_DIR/cleave version) 2>{d}/said; test $? = 1");
+    cli_shell("grep -q 'stacks are limited to 64 KiB; valid: 256 or more' {d}/said");
+}
+
 /* A pipe and a device get the file's bytes; a link's file is replaced, and the link stays; the rest is refused. */
 static void test_what_stands_at_out(void **state)
 {
@@ -168,10 +190,10 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_limit_on_sizes),     cmocka_unit_test(test_tokenizer_of_bytes),
-        cmocka_unit_test(test_what_stands_at_out), cmocka_unit_test(test_inputs_are_kept),
-        cmocka_unit_test(test_foreign_arguments),  cmocka_unit_test(test_foreign_names),
-        cmocka_unit_test(test_limit_on_memory),
+        cmocka_unit_test(test_limit_on_stacks),    cmocka_unit_test(test_limit_on_sizes),
+        cmocka_unit_test(test_tokenizer_of_bytes), cmocka_unit_test(test_what_stands_at_out),
+        cmocka_unit_test(test_inputs_are_kept),    cmocka_unit_test(test_foreign_arguments),
+        cmocka_unit_test(test_foreign_names),      cmocka_unit_test(test_limit_on_memory),
     };
     return cmocka_run_group_tests_name("cli_files", tests, NULL, tear_down);
 }

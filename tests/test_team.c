@@ -326,6 +326,37 @@ static void test_arguments(void **state)
     assert_int_equal(clv_team_free(team, NULL), CLV_OK);
 }
 
+static clv_status use_stack(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    volatile char some[512 << 10];
+    (void)comm, (void)err;
+    for (size_t i = 0; i < sizeof some; i += 1024)
+        some[i] = (char)rank;
+    ((record *)arg)->ran[rank] = some[0] + 1;
+    return CLV_OK;
+}
+
+/* Where threads have small stacks, as by `ulimit -s 64`, ranks have what ops need. */
+static void test_small_stacks(void **state)
+{
+    record r;
+    clv_team *team;
+    pthread_attr_t usual, small;
+    (void)state;
+    assert_int_equal(pthread_getattr_default_np(&usual), 0);
+    assert_int_equal(pthread_getattr_default_np(&small), 0);
+    assert_int_equal(pthread_attr_setstacksize(&small, 64 << 10), 0);
+    assert_int_equal(pthread_setattr_default_np(&small), 0);
+    team = new_team(&r, RANKS, 10000);
+    assert_int_equal(pthread_setattr_default_np(&usual), 0);
+    assert_int_equal(clv_team_run(team, use_stack, &r, NULL), CLV_OK);
+    for (int rank = 0; rank < RANKS; rank++)
+        assert_int_equal(r.ran[rank], rank + 1);
+    assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+    pthread_attr_destroy(&usual);
+    pthread_attr_destroy(&small);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -339,6 +370,7 @@ int main(void)
         cmocka_unit_test(test_pinning),
         cmocka_unit_test(test_threads_per_rank),
         cmocka_unit_test(test_idle),
+        cmocka_unit_test(test_small_stacks),
     };
 
     return cmocka_run_group_tests_name("team", tests, NULL, NULL);

@@ -5,6 +5,7 @@
  * that only `to` has. */
 #include "partition/reshard.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -72,6 +73,8 @@ static void find_axes(clv_reshard_step *step)
 typedef struct emitter {
     clv_reshard_step steps[RESHARD_STEPS + 1];
     clv_reshard_plan plan;
+    clv_reshard_draft draft;
+    clv_reshard_room room;
     const int64_t *shape;
     int64_t elem_size;
 } emitter;
@@ -156,7 +159,7 @@ static void match_granules(clv_reshard_state *a, const clv_reshard_state *b, con
 static void plan_atoms(emitter *e, clv_reshard_problem *p, const clv_layout *from, const clv_layout *to)
 {
     clv_reshard_state start, end, target;
-    clv_reshard_draft draft;
+    clv_reshard_draft *draft = &e->draft;
     clv_reshard_state_of(&start, p, from);
     clv_reshard_state_of(&end, p, to);
     clv_atoms keep = from->reduction == to->reduction ? start.partial & end.partial : 0;
@@ -165,11 +168,11 @@ static void plan_atoms(emitter *e, clv_reshard_problem *p, const clv_layout *fro
     clv_layout before_mask = clv_reshard_layout_of(p, &target);
     match_granules(&start, &target, p);
     match_granules(&target, &start, p);
-    clv_reshard_search(&draft, p, &start, &target);
-    emit_draft(e, p, &draft, &start, from, &before_mask);
+    clv_reshard_search(draft, p, &start, &target);
+    emit_draft(e, p, draft, &start, from, &before_mask);
     if (end.partial != keep) {
         clv_subaxis axes[RESHARD_ATOMS];
-        emit(e, CLV_STEP_MASK, draft.n > 0 ? &before_mask : from, to, 0, axes,
+        emit(e, CLV_STEP_MASK, draft->n > 0 ? &before_mask : from, to, 0, axes,
              list_atoms(axes, p, end.partial & ~keep));
     }
 }
@@ -205,32 +208,45 @@ static clv_status check(const clv_mesh *mesh, const clv_layout *from, const clv_
     return clv_shape_check(shape, to->rank, dtype, err);
 }
 
+static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
+                 const clv_cost_model *cost)
+{
+    clv_reshard_problem p = {.room = &e->room,
+                             .mesh = mesh,
+                             .shape = e->shape,
+                             .cost = cost,
+                             .rank = from->rank,
+                             .elem_size = e->elem_size,
+                             .reduction = from->reduction};
+    memcpy(p.granule, to->granule, sizeof p.granule);
+    if (!clv_layout_same_cuts(from, to, mesh, e->shape)) {
+        if (clv_reshard_atoms(&p, from, to))
+            plan_atoms(e, &p, from, to);
+        else
+            plan_coarse(e, mesh, from, to);
+    }
+    find_peak(e, from);
+}
+
 clv_status clv_reshard_plan_make(clv_reshard_plan *out, clv_arena *arena, const clv_mesh *mesh, const clv_layout *from,
                                  const clv_layout *to, const int64_t *shape, clv_dtype dtype,
                                  const clv_cost_model *cost, clv_error *err)
 {
     CLV_TRY(check(mesh, from, to, shape, dtype, err));
-    emitter e = {.shape = shape, .elem_size = (int64_t)clv_dtype_size(dtype)};
-    clv_reshard_problem p = {.mesh = mesh,
-                             .shape = shape,
-                             .cost = cost,
-                             .rank = from->rank,
-                             .elem_size = e.elem_size,
-                             .reduction = from->reduction};
-    memcpy(p.granule, to->granule, sizeof p.granule);
-    if (!clv_layout_same_cuts(from, to, mesh, shape)) {
-        if (clv_reshard_atoms(&p, from, to))
-            plan_atoms(&e, &p, from, to);
-        else
-            plan_coarse(&e, mesh, from, to);
-    }
-    find_peak(&e, from);
-    size_t size = (size_t)e.plan.n_steps * sizeof e.steps[0];
-    e.plan.steps = clv_arena_copy(arena, e.steps, size);
-    if (e.plan.steps == NULL)
-        return clv_fail_memory(err, "a reshard plan", size);
-    *out = e.plan;
-    return CLV_OK;
+    emitter *e = malloc(sizeof *e); /* a hundred KiB: a thread's stack may have less */
+    if (e == NULL)
+        return clv_fail_memory(err, "a reshard plan", sizeof *e);
+    e->plan = (clv_reshard_plan){0};
+    e->shape = shape;
+    e->elem_size = (int64_t)clv_dtype_size(dtype);
+    plan(e, mesh, from, to, cost);
+    size_t size = (size_t)e->plan.n_steps * sizeof e->steps[0];
+    e->plan.steps = clv_arena_copy(arena, e->steps, size);
+    clv_status status = e->plan.steps ? CLV_OK : clv_fail_memory(err, "a reshard plan", size);
+    if (status == CLV_OK)
+        *out = e->plan;
+    free(e);
+    return status;
 }
 
 int64_t clv_reshard_lower_bound(const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,

@@ -20,7 +20,7 @@ typedef struct search {
     const clv_reshard_problem *problem;
     const clv_reshard_state *from, *to;
     int budget;
-    clv_reshard_draft path, best;
+    clv_reshard_draft *path, *best;
     bool found;
     int64_t best_held;
 } search;
@@ -193,9 +193,9 @@ static void push(clv_reshard_draft *draft, clv_step_kind kind, const clv_reshard
 static int64_t held_bytes(const search *q)
 {
     int64_t most = 0, in = clv_reshard_local_bytes(q->problem, q->from);
-    for (int i = 0; i < q->path.n; i++) {
-        int64_t out = clv_reshard_local_bytes(q->problem, &q->path.state[i]);
-        if (i == 0 && q->path.n > 1 && q->path.kind[i] == CLV_STEP_SLICE)
+    for (int i = 0; i < q->path->n; i++) {
+        int64_t out = clv_reshard_local_bytes(q->problem, &q->path->state[i]);
+        if (i == 0 && q->path->n > 1 && q->path->kind[i] == CLV_STEP_SLICE)
             continue;
         most = in + out > most ? in + out : most;
         in = out;
@@ -208,22 +208,22 @@ static int64_t held_bytes(const search *q)
 static bool fits(const search *q, int64_t held)
 {
     bool gathers = true;
-    for (int i = 0; i < q->path.n; i++)
-        gathers &= q->path.kind[i] == CLV_STEP_ALL_GATHER || (i == 0 && q->path.kind[i] == CLV_STEP_SLICE);
+    for (int i = 0; i < q->path->n; i++)
+        gathers &= q->path->kind[i] == CLV_STEP_ALL_GATHER || (i == 0 && q->path->kind[i] == CLV_STEP_SLICE);
     return gathers || held <= clv_reshard_local_bytes(q->problem, q->from) + clv_reshard_local_bytes(q->problem, q->to);
 }
 
 /* The path ends with a step to `to`. */
 static void finish(search *q, clv_step_kind kind)
 {
-    push(&q->path, kind, q->to);
+    push(q->path, kind, q->to);
     int64_t held = held_bytes(q);
     if (fits(q, held) && (!q->found || held < q->best_held)) {
-        q->best = q->path;
+        *q->best = *q->path;
         q->best_held = held;
         q->found = true;
     }
-    q->path.n--;
+    q->path->n--;
 }
 
 static void deepen(search *q, const clv_reshard_state *from, int64_t missing, int moves);
@@ -249,9 +249,9 @@ static void try_step(search *q, const clv_reshard_state *base, const clv_reshard
     int64_t bytes = clv_reshard_missing(q->problem, next, base);
     if (bytes == 0 || bytes > missing || bytes + clv_reshard_missing(q->problem, q->to, next) != missing)
         return;
-    push(&q->path, name_step(q->problem, base, next), next);
+    push(q->path, name_step(q->problem, base, next), next);
     deepen(q, next, missing - bytes, moves - 1);
-    q->path.n--;
+    q->path->n--;
 }
 
 static void try_steps(search *q, const clv_reshard_state *base, int64_t missing, int moves)
@@ -280,19 +280,19 @@ static void slice_then(search *q, const clv_reshard_state *from, const clv_resha
     if (clv_reshard_equal(q->problem, sliced, from) || clv_reshard_missing(q->problem, q->to, sliced) != missing)
         return;
     clv_step_kind kind = name_step(q->problem, sliced, q->to);
-    push(&q->path, CLV_STEP_SLICE, sliced);
+    push(q->path, CLV_STEP_SLICE, sliced);
     if (kind != CLV_STEP_EXCHANGE)
         finish(q, kind);
     else if (moves > 1)
         try_steps(q, sliced, missing, moves);
-    q->path.n--;
+    q->path->n--;
 }
 
 /* Goes on from a state that lacks `missing` > 0 bytes of `to` with at most `moves` moving steps. */
 static void deepen(search *q, const clv_reshard_state *from, int64_t missing, int moves)
 {
     clv_reshard_state sliced = *from, sized = *from;
-    if (q->path.n + 4 > RESHARD_STEPS / 2)
+    if (q->path->n + 4 > RESHARD_STEPS / 2)
         return;
     if (missing == 0) {
         finish(q, CLV_STEP_SLICE);
@@ -316,7 +316,14 @@ static void deepen(search *q, const clv_reshard_state *from, int64_t missing, in
 void clv_reshard_move(clv_reshard_draft *draft, const clv_reshard_problem *problem, const clv_reshard_state *from,
                       const clv_reshard_state *to)
 {
-    search q = {.problem = problem, .from = from, .to = to, .budget = RESHARD_MOVE_EXPANSIONS};
+    clv_reshard_room *room = problem->room;
+    search q = {.problem = problem,
+                .from = from,
+                .to = to,
+                .budget = RESHARD_MOVE_EXPANSIONS,
+                .path = &room->move_path,
+                .best = &room->move_best};
+    q.path->n = q.best->n = 0;
     int64_t missing = clv_reshard_missing(problem, to, from);
     int deepest = missing > 0 ? problem->rank + 2 : 0;
     if (missing == 0 && clv_reshard_missing(problem, from, to) == 0) {
@@ -333,6 +340,6 @@ void clv_reshard_move(clv_reshard_draft *draft, const clv_reshard_problem *probl
     if (!q.found)
         push(draft, CLV_STEP_EXCHANGE, to);
     else
-        for (int i = 0; i < q.best.n; i++)
-            push(draft, q.best.kind[i], &q.best.state[i]);
+        for (int i = 0; i < q.best->n; i++)
+            push(draft, q.best->kind[i], &q.best->state[i]);
 }

@@ -28,9 +28,9 @@ typedef struct search {
     int budget, ties;
     int64_t to_bytes; /* of the largest shard */
     double all_bytes; /* of the whole tensor, divided by all ranks */
-    clv_reshard_draft path;
+    clv_reshard_draft *path;
     double bytes[RESHARD_STEPS]; /* of the path's steps */
-    clv_reshard_draft best, trial;
+    clv_reshard_draft *best, *trial;
     rank_of_plan best_rank;
     bool found;
 } search;
@@ -97,7 +97,7 @@ static rank_of_plan rank_plan(const search *q, const clv_reshard_draft *draft)
 static double path_bytes(const search *q)
 {
     double bytes = 0;
-    for (int i = 0; i < q->path.n; i++)
+    for (int i = 0; i < q->path->n; i++)
         bytes += q->bytes[i];
     return bytes;
 }
@@ -106,21 +106,21 @@ static double path_bytes(const search *q)
 static void finish(search *q, const clv_reshard_state *s)
 {
     int64_t missing = clv_reshard_missing(q->problem, q->to, s);
-    rank_of_plan least = {.moves = count_moves(&q->path) + (missing > 0)};
+    rank_of_plan least = {.moves = count_moves(q->path) + (missing > 0)};
     least.score = clv_reshard_score(q->problem, path_bytes(q) + (double)missing, least.moves);
     if (q->found) {
         int order = compare_scores(least.score, q->best_rank.score);
         if (compare_ranks(&least, &q->best_rank) > 0 || (order == 0 && q->ties++ >= MAX_TIES))
             return;
     }
-    q->trial.n = q->path.n;
-    memcpy(q->trial.kind, q->path.kind, (size_t)q->path.n * sizeof q->path.kind[0]);
-    memcpy(q->trial.state, q->path.state, (size_t)q->path.n * sizeof q->path.state[0]);
-    clv_reshard_move(&q->trial, q->problem, s, q->to);
-    rank_of_plan rank = rank_plan(q, &q->trial);
+    q->trial->n = q->path->n;
+    memcpy(q->trial->kind, q->path->kind, (size_t)q->path->n * sizeof q->path->kind[0]);
+    memcpy(q->trial->state, q->path->state, (size_t)q->path->n * sizeof q->path->state[0]);
+    clv_reshard_move(q->trial, q->problem, s, q->to);
+    rank_of_plan rank = rank_plan(q, q->trial);
     if (q->found && compare_ranks(&rank, &q->best_rank) >= 0)
         return;
-    q->best = q->trial;
+    *q->best = *q->trial;
     q->best_rank = rank;
     q->found = true;
 }
@@ -140,8 +140,8 @@ static double bound(const search *q, const clv_reshard_state *s)
  * such ties are followed. What is cut otherwise than in `to` has to move at the end. */
 static bool may_win(const search *q, const clv_reshard_state *s)
 {
-    int done = count_moves(&q->path), last = q->path.n - 1;
-    bool joins = last >= 0 && q->path.kind[last] == CLV_STEP_REDUCE_SCATTER;
+    int done = count_moves(q->path), last = q->path->n - 1;
+    bool joins = last >= 0 && q->path->kind[last] == CLV_STEP_REDUCE_SCATTER;
     rank_of_plan least = {.moves = done + !joins + ((s->cut & ~q->to->cut) != 0)};
     least.score = clv_reshard_score(q->problem, path_bytes(q) + bound(q, s), least.moves);
     int order = compare_scores(least.score, q->best_rank.score);
@@ -154,38 +154,38 @@ static void reduce(search *q, const clv_reshard_state *s, int last_sliced);
  * cost less (uneven shards). `before` is the state before the last step of the path. */
 static void push(search *q, clv_step_kind kind, const clv_reshard_state *from, const clv_reshard_state *to)
 {
-    int last = q->path.n - 1;
+    int last = q->path->n - 1;
     double bytes = clv_reshard_step_bytes(q->problem, kind, from, to);
-    if (last >= 0 && q->path.kind[last] == kind && (kind == CLV_STEP_SLICE || kind == CLV_STEP_REDUCE_SCATTER)) {
-        const clv_reshard_state *before = last > 0 ? &q->path.state[last - 1] : q->from;
+    if (last >= 0 && q->path->kind[last] == kind && (kind == CLV_STEP_SLICE || kind == CLV_STEP_REDUCE_SCATTER)) {
+        const clv_reshard_state *before = last > 0 ? &q->path->state[last - 1] : q->from;
         double joint = clv_reshard_step_bytes(q->problem, kind, before, to);
         double apart = clv_reshard_score(q->problem, q->bytes[last] + bytes, 2);
         if (compare_scores(clv_reshard_score(q->problem, joint, 1), apart) <= 0) {
             bytes = joint;
-            q->path.n--;
+            q->path->n--;
         }
     }
-    q->path.kind[q->path.n] = kind;
-    q->path.state[q->path.n] = *to;
-    q->bytes[q->path.n++] = bytes;
+    q->path->kind[q->path->n] = kind;
+    q->path->state[q->path->n] = *to;
+    q->bytes[q->path->n++] = bytes;
 }
 
 /* Takes the step s -> next, goes on from there, and takes it back. */
 static void try_step(search *q, clv_step_kind kind, const clv_reshard_state *s, const clv_reshard_state *next,
                      int last_sliced)
 {
-    int n = q->path.n, last = n > 0 ? n - 1 : 0;
-    clv_step_kind old_kind = q->path.kind[last];
-    clv_reshard_state old_state = q->path.state[last];
+    int n = q->path->n, last = n > 0 ? n - 1 : 0;
+    clv_step_kind old_kind = q->path->kind[last];
+    clv_reshard_state old_state = q->path->state[last];
     double old_bytes = q->bytes[last];
     push(q, kind, s, next);
     if ((next->partial & ~q->keep) == 0)
         finish(q, next);
     else
         reduce(q, next, last_sliced);
-    q->path.n = n;
-    q->path.kind[last] = old_kind;
-    q->path.state[last] = old_state;
+    q->path->n = n;
+    q->path->kind[last] = old_kind;
+    q->path->state[last] = old_state;
     q->bytes[last] = old_bytes;
 }
 
@@ -225,7 +225,7 @@ static void add_child(children *all, const search *q, const clv_reshard_state *s
     clv_reshard_state next;
     make_child(&next, q, s, &c);
     double bytes = path_bytes(q) + clv_reshard_step_bytes(q->problem, c.kind, s, &next) + bound(q, &next);
-    c.score = clv_reshard_score(q->problem, bytes, count_moves(&q->path));
+    c.score = clv_reshard_score(q->problem, bytes, count_moves(q->path));
     if (compare_scores(c.score, q->best_rank.score) > 0 || all->n == MAX_CHILDREN)
         return;
     int i = all->n++;
@@ -318,7 +318,7 @@ static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
 {
     children all = {0};
     clv_reshard_state next = *s;
-    if (q->budget-- <= 0 || q->path.n + q->problem->rank + 6 > RESHARD_STEPS)
+    if (q->budget-- <= 0 || q->path->n + q->problem->rank + 6 > RESHARD_STEPS)
         return;
     next.partial = q->keep;
     try_step(q, CLV_STEP_ALL_REDUCE, s, &next, 0);
@@ -337,7 +337,16 @@ static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
 void clv_reshard_search(clv_reshard_draft *draft, const clv_reshard_problem *problem, const clv_reshard_state *from,
                         const clv_reshard_state *to)
 {
-    search q = {.problem = problem, .from = from, .to = to, .keep = to->partial, .budget = RESHARD_EXPANSIONS};
+    clv_reshard_room *room = problem->room;
+    search q = {.problem = problem,
+                .from = from,
+                .to = to,
+                .keep = to->partial,
+                .budget = RESHARD_EXPANSIONS,
+                .path = &room->path,
+                .best = &room->best,
+                .trial = &room->trial};
+    q.path->n = q.best->n = 0;
     q.to_bytes = clv_reshard_local_bytes(problem, to);
     q.all_bytes = (double)problem->elem_size / (double)clv_mesh_ranks(problem->mesh);
     for (int d = 0; d < problem->rank; d++)
@@ -346,5 +355,5 @@ void clv_reshard_search(clv_reshard_draft *draft, const clv_reshard_problem *pro
         finish(&q, from);
     else
         reduce(&q, from, 0);
-    *draft = q.best;
+    *draft = *q.best;
 }

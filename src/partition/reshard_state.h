@@ -25,8 +25,22 @@ typedef struct clv_reshard_state {
     clv_atoms cut, partial;
 } clv_reshard_state;
 
+/* Steps being planned: state[i] is what step i makes; state of the start is kept by the caller. */
+typedef struct clv_reshard_draft {
+    int n;
+    clv_step_kind kind[RESHARD_STEPS];
+    clv_reshard_state state[RESHARD_STEPS];
+} clv_reshard_draft;
+
+/* What the searches work in, too large for a thread's stack. */
+typedef struct clv_reshard_room {
+    clv_reshard_draft path, best, trial; /* of clv_reshard_search */
+    clv_reshard_draft move_path, move_best;
+} clv_reshard_room;
+
 /* One call of the planner. */
 typedef struct clv_reshard_problem {
+    clv_reshard_room *room;
     const clv_mesh *mesh;
     const int64_t *shape;
     const clv_cost_model *cost; /* NULL: bytes */
@@ -37,13 +51,6 @@ typedef struct clv_reshard_problem {
     clv_subaxis atom[RESHARD_ATOMS];
     int64_t granule[CLV_MAX_RANK]; /* of a dimension that is cut anew: that of `to` */
 } clv_reshard_problem;
-
-/* Steps being planned: state[i] is what step i makes; state of the start is kept by the caller. */
-typedef struct clv_reshard_draft {
-    int n;
-    clv_step_kind kind[RESHARD_STEPS];
-    clv_reshard_state state[RESHARD_STEPS];
-} clv_reshard_draft;
 
 /* Finds the atoms of the two layouts. False when their cuts of an axis do not nest (x:(1)2 against x:(1)3 of 6). */
 bool clv_reshard_atoms(clv_reshard_problem *problem, const clv_layout *from, const clv_layout *to);

@@ -1,5 +1,6 @@
 #include "partition/search.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -119,21 +120,31 @@ static clv_status decide(search *s, int atom, clv_error *err)
     return CLV_OK;
 }
 
-static search begin(clv_strategy *best, bool *found, const clv_space *space)
+static search *begin(clv_strategy *best, bool *found, const clv_space *space)
 {
-    search s = {.space = space, .best = best, .found = found};
-    s.trial.n_atoms = space->n_atoms;
-    memcpy(s.trial.atom, space->atom, sizeof space->atom);
+    search *s = calloc(1, sizeof *s); /* too large for a thread's stack */
+    if (s == NULL)
+        return NULL;
+    s->space = space;
+    s->best = best;
+    s->found = found;
+    s->trial.n_atoms = space->n_atoms;
+    memcpy(s->trial.atom, space->atom, sizeof space->atom);
     if (*found)
-        s.best_price = clv_price_of(best);
+        s->best_price = clv_price_of(best);
     return s;
 }
 
 clv_status clv_search_space(clv_strategy *best, bool *found, const clv_space *space, clv_error *err)
 {
-    search s = begin(best, found, space);
-    CLV_TRY(clv_bound_make(&s.bound, space, err));
-    clv_status status = decide(&s, 0, err);
-    clv_bound_free(&s.bound);
+    search *s = begin(best, found, space);
+    if (s == NULL)
+        return clv_fail_memory(err, "a strategy", sizeof *s);
+    clv_status status = clv_bound_make(&s->bound, space, err);
+    if (status == CLV_OK) {
+        status = decide(s, 0, err);
+        clv_bound_free(&s->bound);
+    }
+    free(s);
     return status;
 }

@@ -107,7 +107,7 @@ static uint32_t hash_name(const char *name)
 /* Fills runs that are contiguous in the whole tensor; values depend on key and global index alone. */
 static void fill_shard(const init_job *job, const clv_shard *shard, void *data)
 {
-    enum { CHUNK = 4096 };
+    enum { CHUNK = 1024 };
     clv_key key = clv_key_fold_in(clv_key_seed(job->session->seed), hash_name(job->name));
     const clv_type *type = &job->state->type;
     float values[CHUNK];

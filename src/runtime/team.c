@@ -228,14 +228,30 @@ static clv_status load_unwinder(clv_error *err)
     return CLV_OK;
 }
 
+/* A rank's stack is what threads have here, and no less than ops need, which is a tenth of it: the limit on the first thread's
+ * stack is where threads have theirs from. */
+static int rank_attr(pthread_attr_t *out)
+{
+    enum { LEAST_STACK = 1 << 20 };
+    size_t size;
+    int code = pthread_attr_init(out);
+
+    if (code == 0 && pthread_attr_getstacksize(out, &size) == 0 && size < LEAST_STACK)
+        code = pthread_attr_setstacksize(out, LEAST_STACK);
+    return code;
+}
+
 /* Signals are the program's own affair: ranks, and the OpenMP threads that they start, take none that come from outside. Those
  * that a thread raises by what it does reach the program's handlers: blocked, they would end the process without them. */
 static int start_threads(clv_team *team)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
     sigset_t all, before;
-    int code = 0;
+    pthread_attr_t attr;
+    int code = rank_attr(&attr);
 
+    if (code != 0)
+        return code;
     sigfillset(&all);
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         sigdelset(&all, own[i]);
@@ -243,10 +259,11 @@ static int start_threads(clv_team *team)
     while (code == 0 && team->started < team->ranks) {
         member *m = &team->members[team->started];
 
-        code = pthread_create(&m->thread, NULL, rank_main, m);
+        code = pthread_create(&m->thread, &attr, rank_main, m);
         team->started += code == 0;
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
     return code;
 }
 
