@@ -108,7 +108,7 @@ static int parse(generate_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRINGS,
          .out = &a->stops,
          .value = "TEXT",
-         .help = "end before this text; may be given again"},
+         .help = "end before this text, as it stands (bash: $'\\n' is a newline); may be given again"},
         {.names = "-s, --seed",
          .kind = CLV_OPTION_INT,
          .out = &a->seed,

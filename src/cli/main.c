@@ -55,7 +55,7 @@ static const struct clv_command commands[] = {
      "file are\n"
      "continued side by side and printed in their order.\n\n"
      "Examples:\n  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n"
-     "  cleave generate -m llama/ -f prompts.txt -n 64 --temp 0 --stop '\\n' --json\n",
+     "  cleave generate -m llama/ -f prompts.txt -n 64 --temp 0 --stop $'\\n' --json\n",
      command_generate, NULL},
     {"info", "what a model is, what its checkpoint holds, and what splits it evenly",
      "Reads config.json, and the headers of the weights where there are any. Every -tp works; the table says which of "
