@@ -61,17 +61,28 @@ static clv_status make(clv_tokenizer **out, clv_error *err)
     return clv_fail_memory(err, "a tokenizer", sizeof *t);
 }
 
+/* A file that is no tokenizer may be another one of a model's folder. */
+static clv_status explain(clv_status status, const char *path, const char *where, const clv_error *why, clv_error *err)
+{
+    bool given = where && strcmp(path, where) == 0;
+    return clv_fail(err, status, "%s%s", why->message,
+                    given && status == CLV_EFORMAT ? "; give the model's folder, or its tokenizer.json" : "");
+}
+
 clv_status clv_tokenizer_open(clv_tokenizer **out, const char *path, clv_error *err)
 {
     json_t *document = NULL;
     char *where = NULL;
+    clv_error why = {0};
     clv_tokenizer *t = NULL;
     CLV_TRY(clv_require(out && path, "clv_tokenizer_open", "out and a path", err));
-    clv_status status = make(&t, err);
+    clv_status status = make(&t, &why);
     if (status == CLV_OK)
-        status = load(&document, &where, path, err);
+        status = load(&document, &where, path, &why);
     if (status == CLV_OK)
-        status = clv_tokenizer_from_json(t, document, where, err);
+        status = clv_tokenizer_from_json(t, document, where, &why);
+    if (status != CLV_OK)
+        status = explain(status, path, where, &why, err);
     json_decref(document);
     free(where);
     if (status != CLV_OK) {

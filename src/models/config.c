@@ -136,6 +136,19 @@ static clv_status read_file(clv_model_config *out, const char *path, clv_error *
     return status;
 }
 
+/* One that is no configuration may be another file of a model's folder. */
+static clv_status read_given_file(clv_model_config *out, const char *path, clv_error *err)
+{
+    clv_error why = {0};
+    clv_status status = read_file(out, path, &why);
+
+    if (status == CLV_OK)
+        return CLV_OK;
+    if (status != CLV_EFORMAT)
+        return clv_fail(err, status, "%s", why.message);
+    return clv_fail(err, status, "%s; a model is given by its folder, or its config.json", why.message);
+}
+
 clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err)
 {
     struct stat info;
@@ -143,7 +156,7 @@ clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_er
     char *file;
 
     if (stat(path, &info) != 0 || !S_ISDIR(info.st_mode))
-        return read_file(out, path, err);
+        return read_given_file(out, path, err);
     file = clv_path_join(path, "config.json");
     if (file == NULL)
         return clv_fail_memory(err, path, strlen(path));

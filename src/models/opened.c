@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/error.h"
 #include "base/options.h"
@@ -32,8 +33,24 @@ static clv_status make(clv_model **out, const char *path, clv_error *err)
     return clv_fail_memory(err, "a model", sizeof *m);
 }
 
+/* Weights and tokenizer lie beside config.json. */
+static clv_status check_folder(const char *path, clv_error *err)
+{
+    struct stat info;
+    if (stat(path, &info) != 0 || S_ISDIR(info.st_mode))
+        return CLV_OK;
+    const char *name = strrchr(path, '/');
+    return clv_fail(err, CLV_EINVAL, "%s is a file; give the folder of the model: %.*s", path,
+                    name > path ? (int)(name - path) : 1,
+                    name > path ? path
+                    : name      ? "/"
+                                : ".");
+}
+
 static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error *err)
 {
+    if (!o->config_only)
+        CLV_TRY(check_folder(m->path, err));
     CLV_TRY(clv_model_config_read(&m->config, m->path, err));
     if (!clv_dtype_is_float(o->dtype))
         return clv_fail(err, CLV_EDTYPE, "a model of dtype %s; valid: f32, bf16, f64, f16", clv_dtype_name(o->dtype));
