@@ -282,7 +282,7 @@ static void results_add(results *r, const op_call *call, clv_reduction how)
         for (int64_t i = 0; i < elems; i++) {
             double x = clv_dtype_load(call->out[o].dtype, call->out[o].data, i);
             double *to = &r->sum[o][global_index(&call->out[o], i)];
-            *to = how == CLV_REDUCE_MAX ? (x > *to ? x : *to) : *to + x;
+            *to = how == CLV_REDUCE_MAX ? (x > *to || isnan(x) ? x : *to) : *to + x;
         }
     }
 }
@@ -451,6 +451,42 @@ static int check_terms(graph_eval *eval, const clv_op *op, uint32_t partial, uin
     return 1;
 }
 
+/* call.in[i] becomes a rank's part `t` of maxima: an element is whole on one rank, and less on the other, or nothing. */
+static void make_part(graph_eval *eval, op_call *call, int i, int t, uint64_t seed)
+{
+    uint64_t random = seed;
+    int64_t elems = elems_of(&call->in[i]);
+    clv_dtype dtype = call->in[i].dtype;
+    const void *whole = eval->data[call->op->in[i]];
+    for (int64_t e = 0; e < elems; e++) {
+        uint64_t holder = graph_next(&random) % TERMS, less = graph_next(&random) % 4;
+        double x = clv_dtype_load(dtype, whole, e);
+        x -= holder == (uint64_t)t ? 0 : less == 0 ? INFINITY : (double)less;
+        clv_dtype_store(dtype, call->in[i].data, e, x);
+    }
+}
+
+/* All operands as maxima over ranks. */
+static int check_maxima(graph_eval *eval, const clv_op *op, const clv_rule *rule)
+{
+    if (!rule->passes_max)
+        return 0;
+    op_call whole = whole_call(eval, op);
+    results most = results_new(eval, op, CLV_REDUCE_MAX);
+    uint64_t seed = graph_next(&eval->random);
+    for (int t = 0; t < TERMS; t++) {
+        op_call call = own_call(eval, &whole);
+        for (int i = 0; i < op->n_in; i++)
+            if (op->in[i] > 0)
+                make_part(eval, &call, i, t, seed + (uint64_t)i);
+        must_run(&call, "operands partial maxima");
+        results_add(&most, &call, CLV_REDUCE_MAX);
+        free_call(&call);
+    }
+    results_check(&most, eval, op, "operands partial maxima");
+    return 1;
+}
+
 static int check_linearity(graph_eval *eval, const clv_op *op, const clv_rule *rule)
 {
     int checks = 0;
@@ -505,7 +541,7 @@ int graph_eval_check_rules(graph_eval *eval)
             fail_msg("%s costs %g flops and %g bytes", op->name, cost.flops, cost.bytes);
         for (int f = 0; f < rule.n_factors; f++)
             checks += check_factor(eval, op, &rule, f);
-        checks += check_linearity(eval, op, &rule) + check_in_place(eval, op);
+        checks += check_linearity(eval, op, &rule) + check_maxima(eval, op, &rule) + check_in_place(eval, op);
     }
     return checks;
 }

@@ -38,7 +38,7 @@ void graph_eval_must_run(graph_eval *eval, int n_ops);
 
 /* After a run: for every op, cuts each factor of its rule into 2 and 3 blocks (and more than its size where it spills),
  * runs the kernel on each block's views, combines the results as the rule says and compares with the whole; gives each
- * operand that may be partial as a sum of sign-varying terms; and runs in place where the op may. The test fails with
+ * operand that may be partial as a sum of sign-varying terms, all of them as maxima where those pass; and runs in place where the op may. The test fails with
  * the op, the factor and the element. Returns the number of comparisons, so that a test can see that there were some. */
 int graph_eval_check_rules(graph_eval *eval);
 

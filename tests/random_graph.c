@@ -156,6 +156,15 @@ clv_layout random_layout(random_maker *m, const clv_type *type)
     return layout;
 }
 
+clv_layout random_cut(random_maker *m, const clv_type *type, int d)
+{
+    clv_layout layout = clv_layout_replicated(type->rank);
+    for (int a = 0; a < m->out->mesh.n_axes; a++)
+        if (draw(&m->layouts, 2) == 0 && !(m->spec->plain >> m->slot & 1))
+            clv_layout_cut(&layout, &m->out->mesh, d, clv_mesh_whole(&m->out->mesh, a), NULL);
+    return layout;
+}
+
 /* ---- values ---- */
 
 clv_value random_any(random_maker *m)
@@ -409,6 +418,19 @@ static void first_leaves(random_maker *m)
     m->value[1] = random_new(m, m->dtype, 2, shape + 1, RANDOM_REAL, 0);
 }
 
+/* Whether the op is of maxima comes from a stream of its own: without them the others stay as they are. */
+static clv_value make_op(random_maker *m, bool differentiable)
+{
+    begin(m, m->slot);
+    uint64_t stream = m->stream;
+    m->n_made = 0;
+    m->stream = mix(~stream);
+    if (random_chance(m, 6) && !(m->spec->without & RANDOM_MAXIMA))
+        return random_op_of_maxima(m, differentiable);
+    m->stream = stream;
+    return random_op(m, differentiable);
+}
+
 void random_graph_build(random_graph *out, const random_spec *spec, uint64_t layouts)
 {
     random_maker m = {.spec = spec, .out = out, .layouts_seed = layouts};
@@ -424,12 +446,9 @@ void random_graph_build(random_graph *out, const random_spec *spec, uint64_t lay
     for (int i = 0; i < RANDOM_SLOTS; i++)
         m.value[i] = CLV_NONE;
     first_leaves(&m);
-    for (m.slot = 2; m.slot < n; m.slot++) {
-        begin(&m, m.slot);
-        m.n_made = 0;
+    for (m.slot = 2; m.slot < n; m.slot++)
         if (!(spec->dropped >> m.slot & 1))
-            m.value[m.slot] = random_trim(&m, random_op(&m, trains));
-    }
+            m.value[m.slot] = random_trim(&m, make_op(&m, trains));
     begin(&m, RANDOM_SLOTS);
     for (int i = 2; i < n; i++) /* in the order of ops: the first that differs is nearest to a fault */
         if (m.value[i].id > 0)

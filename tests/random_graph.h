@@ -19,13 +19,14 @@ enum {
 
 /* Parts of a case that can be left out, to find what a failure needs. */
 typedef enum random_part {
-    RANDOM_GRADIENTS = 1,   /* the backward pass */
-    RANDOM_UPDATES = 2,     /* state that is assigned */
-    RANDOM_STEPS = 4,       /* more than one run */
-    RANDOM_RELAYOUT = 8,    /* a second program of the same graph in other layouts, run in turn with the first */
-    RANDOM_NONFINITE = 16,  /* NaN and Inf among the inputs */
-    RANDOM_OPTIONS = 32,    /* options of the partitioner */
-    RANDOM_OUT_LAYOUTS = 64 /* stated layouts of outputs */
+    RANDOM_GRADIENTS = 1,    /* the backward pass */
+    RANDOM_UPDATES = 2,      /* state that is assigned */
+    RANDOM_STEPS = 4,        /* more than one run */
+    RANDOM_RELAYOUT = 8,     /* a second program of the same graph in other layouts, run in turn with the first */
+    RANDOM_NONFINITE = 16,   /* NaN and Inf among the inputs */
+    RANDOM_OPTIONS = 32,     /* options of the partitioner */
+    RANDOM_OUT_LAYOUTS = 64, /* stated layouts of outputs */
+    RANDOM_MAXIMA = 128      /* ops of maxima that ranks have parts of, instead of others */
 } random_part;
 
 /* A case: the seed, and what was left out of what the seed makes. */

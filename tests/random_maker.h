@@ -44,11 +44,15 @@ clv_value random_trim(random_maker *m, clv_value value);
 
 /* Each axis, in one piece or several, cuts dimensions or none. */
 clv_layout random_layout(random_maker *m, const clv_type *type);
+/* Axes cut the one dimension, as most as each can. */
+clv_layout random_cut(random_maker *m, const clv_type *type, int d);
 
 /* ---- random_ops.c ---- */
 
 /* Makes a random op (or a few) of values at hand; id 0: none of those there fits. `differentiable`: only ops that pass
  * gradients. */
 clv_value random_op(random_maker *m, bool differentiable);
+/* The same of a maximum over a dimension that ranks split, or of two; it may get each rank's part. */
+clv_value random_op_of_maxima(random_maker *m, bool differentiable);
 
 #endif

@@ -472,14 +472,41 @@ static const generator generators[] = {
 };
 enum { N_GENERATORS = sizeof generators / sizeof generators[0] };
 
-clv_value random_op(random_maker *m, bool differentiable)
+/* NULL: one that passes no gradients, where it should. */
+static const generator *choose(random_maker *m, bool differentiable)
 {
     int total = 0, g = 0;
     for (int i = 0; i < N_GENERATORS; i++)
         total += generators[i].weight;
     for (int64_t at = random_pick(m, total); at >= generators[g].weight; g++)
         at -= generators[g].weight;
-    if (differentiable && !generators[g].differentiable)
+    return differentiable && !generators[g].differentiable ? NULL : &generators[g];
+}
+
+clv_value random_op(random_maker *m, bool differentiable)
+{
+    const generator *chosen = choose(m, differentiable);
+    return chosen ? chosen->make(m, random_any(m)) : CLV_NONE;
+}
+
+clv_value random_op_of_maxima(random_maker *m, bool differentiable)
+{
+    clv_value a = random_any(m);
+    clv_type type = random_type(m, a);
+    int d = type.rank > 0 ? (int)random_pick(m, type.rank) : 0;
+    if (type.rank == 0 || type.shape[d] == 0)
         return CLV_NONE;
-    return generators[g].make(m, random_any(m));
+    clv_layout layout = random_cut(m, &type, d);
+    bool keep = random_chance(m, 2);
+    a = clv_constrain(m->graph, a, &layout);
+    clv_value most = clv_reduce(m->graph, CLV_REDUCE_MAXIMUM, a, &d, 1, keep);
+    if (random_chance(m, 2)) {
+        const generator *chosen = choose(m, differentiable);
+        return chosen ? chosen->make(m, most) : CLV_NONE;
+    }
+    clv_binary kind = (clv_binary)(CLV_ADD + random_pick(m, CLV_MIN - CLV_ADD + 1));
+    clv_value other = clv_reduce(m->graph, CLV_REDUCE_MAXIMUM, clv_scale(m->graph, a, -0.5), &d, 1, keep);
+    if (kind == CLV_DIV)
+        other = clv_map(m->graph, CLV_SIGMOID, other);
+    return clv_combine(m->graph, kind, most, other);
 }
