@@ -314,16 +314,36 @@ static void test_random_updates(void **state)
     }
 }
 
+/* A norm of what has no width is refused as that; it makes no parameter of a size that is not there. */
+static void test_norm_of_a_scalar(void **state)
+{
+    (void)state;
+    for (int layer = 0; layer < 2; layer++) {
+        clv_mesh mesh;
+        clv_graph *graph;
+        clv_error err = {0};
+        assert_int_equal(clv_mesh_parse(&mesh, "model=2", NULL), CLV_OK);
+        assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
+        clv_axis_rules rules = clv_graph_rules(graph, NULL);
+        clv_value x = clv_input(graph, "x", CLV_F32, 0, NULL, NULL);
+        if (layer)
+            clv_parallel_layer_norm(graph, x, &rules, "norm", 1e-5, true);
+        else
+            clv_parallel_rms_norm(graph, x, &rules, "norm", 1e-5);
+        assert_int_equal(clv_graph_status(graph, &err), CLV_ESHAPE);
+        assert_non_null(strstr(err.message, "[...,M]"));
+        assert_int_equal(clv_parameters(graph, NULL, 0), 0);
+        clv_graph_free(graph);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_as_many_rules_as_fit),
-        cmocka_unit_test(test_first_match_wins),
-        cmocka_unit_test(test_optimizer_layout),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_presets_that_do_not_fit),
-        cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_random_rules),
+        cmocka_unit_test(test_norm_of_a_scalar), cmocka_unit_test(test_as_many_rules_as_fit),
+        cmocka_unit_test(test_first_match_wins), cmocka_unit_test(test_optimizer_layout),
+        cmocka_unit_test(test_refused),          cmocka_unit_test(test_presets_that_do_not_fit),
+        cmocka_unit_test(test_presets),          cmocka_unit_test(test_random_rules),
         cmocka_unit_test(test_random_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
