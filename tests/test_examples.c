@@ -1,5 +1,5 @@
 /* test_examples.c - the example programs as their users run them: nnx_linear against flax, mlp against NumPy (both from
- * tests/golden), train_block by what it prints, generate by itself on other meshes; and what they refuse. */
+ * tests/golden), train_block by what it prints, generate and embed by themselves; and what they refuse. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -155,7 +155,7 @@ static void test_refusals(void **state)
     assert_int_equal(run("mlp", "{\"x\":[[1]],\"a\":[[1]],\"b\":[[1],[2]],\"target\":[[1]],\"tp\":1}", out), 2);
 }
 
-/* ---- generate ---- */
+/* ---- generate, embed ---- */
 
 /* The exit code of a shell line. */
 static int shell(const char *line)
@@ -164,8 +164,8 @@ static int shell(const char *line)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* A model that a few steps made writes the same text on one rank and on three. */
-static void test_generate(void **state)
+/* A model that a few steps made writes the same text on one rank and on three; a text is like itself. */
+static void test_generate_and_embed(void **state)
 {
     char line[8192], folder[] = "/tmp/cleave_example_XXXXXX";
     (void)state;
@@ -182,6 +182,13 @@ static void test_generate(void **state)
         "head -c 3 one | grep -q '^the$' && test $(wc -c < one) -gt 4",
         folder, examples, examples);
     assert_int_equal(shell(line), 0);
+    snprintf(line, sizeof line,
+             "cd %s && '%s/embed' model 'the cat' dog 'the cat' > alike && test \"$(tail -n 1 alike)\" = "
+             "'1.0000  the cat' && test $(wc -l < alike) = 2",
+             folder, examples);
+    assert_int_equal(shell(line), 0);
+    snprintf(line, sizeof line, "'%s/embed' %s/nowhere x y 2> /dev/null", examples, folder);
+    assert_int_equal(shell(line), 1);
     snprintf(line, sizeof line, "'%s/generate' %s/nowhere x 2> /dev/null", examples, folder);
     assert_int_equal(shell(line), 1);
     snprintf(line, sizeof line, "'%s/generate' 2> /dev/null", examples);
@@ -209,8 +216,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nnx_linear), cmocka_unit_test(test_mlp),      cmocka_unit_test(test_train_block),
-        cmocka_unit_test(test_refusals),   cmocka_unit_test(test_generate),
+        cmocka_unit_test(test_nnx_linear),         cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_train_block),        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_generate_and_embed),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,6 +1,6 @@
 /** @file cleave.h - all of the library.
  *
- * From a folder to results: model.h, then generate.h, forward.h. From ops to a running program: graph.h, nn.h and rules.h,
+ * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h. From ops to a running program: graph.h, nn.h and rules.h,
  * then program.h, session.h. What tensors are and where they live: dtype.h, mesh.h, layout.h.
  */
 #ifndef CLEAVE_CLEAVE_H
@@ -8,6 +8,7 @@
 
 #include "cleave/checkpoint.h"
 #include "cleave/dtype.h"
+#include "cleave/embed.h"
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/graph.h"
@@ -18,6 +19,8 @@
 #include "cleave/program.h"
 #include "cleave/rng.h"
 #include "cleave/rules.h"
+#include "cleave/score.h"
+#include "cleave/sequences.h"
 #include "cleave/session.h"
 #include "cleave/status.h"
 #include "cleave/tokenizer.h"

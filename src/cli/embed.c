@@ -7,7 +7,7 @@
 #include "base/utf8.h"
 #include "base/wait.h"
 #include "cleave/checkpoint.h"
-#include "cleave/forward.h"
+#include "cleave/embed.h"
 #include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
@@ -78,15 +78,23 @@ static int parse(embed_args *a, int argc, char **argv)
 
 /* ---- the file ---- */
 
+/* Of sequence i, which there is. */
+static clv_sequence_info at(const clv_sequences *all, int64_t i)
+{
+    clv_sequence_info info = {.size = sizeof info};
+    clv_sequences_at(all, i, &info, NULL);
+    return info;
+}
+
 /* The names as a JSON array of strings, the caller's to free; what is not UTF-8 in them is U+FFFD. */
 static clv_status names_as_json(char **out, const clv_sequences *all, clv_error *err)
 {
     json_t *list = json_array();
     clv_status status = list ? CLV_OK : clv_fail_memory(err, "names", 0);
-    for (int64_t i = 0; status == CLV_OK && i < all->n; i++) {
+    for (int64_t i = 0; status == CLV_OK && i < clv_sequences_count(all); i++) {
         char *name;
         size_t size;
-        status = clv_utf8_repair(&name, &size, all->item[i].name, strlen(all->item[i].name), err);
+        status = clv_utf8_repair(&name, &size, at(all, i).name, strlen(at(all, i).name), err);
         if (status != CLV_OK)
             break;
         if (json_array_append_new(list, json_stringn(name, size)) != 0)
@@ -101,20 +109,20 @@ static clv_status names_as_json(char **out, const clv_sequences *all, clv_error 
 static int64_t longest_name(const clv_sequences *all)
 {
     size_t most = 1;
-    for (int64_t i = 0; i < all->n; i++)
-        most = strlen(all->item[i].name) > most ? strlen(all->item[i].name) : most;
+    for (int64_t i = 0; i < clv_sequences_count(all); i++)
+        most = strlen(at(all, i).name) > most ? strlen(at(all, i).name) : most;
     return (int64_t)most;
 }
 
 /* The last tensor is "ids" [N,W]: the bytes of each name, zeros behind. */
 static clv_status write_names(clv_checkpoint_writer *w, int64_t tensor, const clv_sequences *all, clv_error *err)
 {
-    size_t width = (size_t)longest_name(all);
-    char *bytes = calloc((size_t)all->n + 1, width);
+    size_t width = (size_t)longest_name(all), n = (size_t)clv_sequences_count(all);
+    char *bytes = calloc(n + 1, width);
     if (!bytes)
-        return clv_fail_memory(err, "names", (size_t)all->n * width);
-    for (int64_t i = 0; i < all->n; i++)
-        memcpy(bytes + (size_t)i * width, all->item[i].name, strlen(all->item[i].name));
+        return clv_fail_memory(err, "names", n * width);
+    for (size_t i = 0; i < n; i++)
+        memcpy(bytes + i * width, at(all, (int64_t)i).name, strlen(at(all, (int64_t)i).name));
     clv_status status = clv_checkpoint_write(w, tensor, NULL, bytes, err);
     free(bytes);
     return status;
@@ -124,118 +132,92 @@ static clv_status write_names(clv_checkpoint_writer *w, int64_t tensor, const cl
 static clv_status add_tensors(clv_checkpoint_writer *w, bool pooled, const clv_sequences *all, int64_t width,
                               clv_error *err)
 {
+    int64_t n = clv_sequences_count(all);
     if (pooled)
-        CLV_TRY(clv_checkpoint_add(w, "embeddings", CLV_F32, 2, (int64_t[]){all->n, width}, err));
-    for (int64_t i = 0; !pooled && i < all->n; i++) {
+        CLV_TRY(clv_checkpoint_add(w, "embeddings", CLV_F32, 2, (int64_t[]){n, width}, err));
+    for (int64_t i = 0; !pooled && i < n; i++) {
         char name[32];
         snprintf(name, sizeof name, "hidden.%lld", (long long)i);
-        CLV_TRY(clv_checkpoint_add(w, name, CLV_F32, 2, (int64_t[]){all->item[i].n, width}, err));
+        CLV_TRY(clv_checkpoint_add(w, name, CLV_F32, 2, (int64_t[]){at(all, i).tokens, width}, err));
     }
-    return clv_checkpoint_add(w, "ids", CLV_U8, 2, (int64_t[]){all->n, longest_name(all)}, err);
+    return clv_checkpoint_add(w, "ids", CLV_U8, 2, (int64_t[]){n, longest_name(all)}, err);
 }
 
-static clv_status begin_file(clv_checkpoint_writer *w, const embed_args *a, const clv_sequences *all, int64_t width,
+static clv_status begin_file(clv_checkpoint_writer *w, bool pooled, const clv_sequences *all, int64_t width,
                              clv_error *err)
 {
-    bool pooled = strcmp(a->pool, "none") != 0;
     char *json;
     CLV_TRY(names_as_json(&json, all, err));
     clv_status status = clv_checkpoint_note(w, "ids", json, err);
     free(json);
     if (status == CLV_OK)
         status = add_tensors(w, pooled, all, width, err);
-    return status == CLV_OK ? write_names(w, pooled ? 1 : all->n, all, err) : status;
-}
-
-/* hidden [n, width] -> vector [width] */
-static void pool(float *vector, const char *how, const float *hidden, int64_t n, int64_t width)
-{
-    bool mean = strcmp(how, "mean") == 0;
-    int64_t only = strcmp(how, "last") == 0 ? n - 1 : 0;
-    for (int64_t d = 0; d < width; d++) {
-        double sum = 0;
-        for (int64_t i = 0; mean && i < n; i++)
-            sum += hidden[i * width + d];
-        vector[d] = mean ? (float)(sum / (double)n) : hidden[only * width + d];
-    }
-}
-
-static clv_status write_batch(clv_checkpoint_writer *w, const embed_args *a, const clv_sequences *all,
-                              const clv_batch *batch, const float *hidden, float *vector, int64_t width, clv_error *err)
-{
-    for (int64_t r = 0; r < batch->rows; r++) {
-        int64_t i = batch->index[r];
-        const float *rows = hidden + r * batch->seq * width;
-        if (i < 0)
-            continue;
-        if (strcmp(a->pool, "none") == 0) {
-            CLV_TRY(clv_checkpoint_write(w, i, NULL, rows, err));
-            continue;
-        }
-        pool(vector, a->pool, rows, all->item[i].n, width);
-        clv_shard box = {.rank = 2, .lo = {i, 0}, .hi = {i + 1, width}};
-        CLV_TRY(clv_checkpoint_write(w, 0, &box, vector, err));
-    }
-    return CLV_OK;
+    return status == CLV_OK ? write_names(w, pooled ? 1 : clv_sequences_count(all), all, err) : status;
 }
 
 /* ---- running ---- */
 
-static void describe(char *out, size_t size, const void *arg, int64_t row, int64_t token)
-{
-    const clv_batches *b = arg;
-    const clv_sequence *s = &b->all->item[b->batch.index[row]];
-    snprintf(out, size, "%.64s: the hidden state of token %lld", s->name, (long long)token);
-}
-
-static clv_status run_batches(clv_forwarder *f, clv_checkpoint_writer *w, const embed_args *a, const clv_sequences *all,
-                              const clv_model_info *model, clv_error *err)
-{
-    clv_batches b;
+/* Where vectors go, and how many are there. */
+typedef struct sink {
+    clv_checkpoint_writer *writer;
+    bool pooled;
     clv_progress progress;
-    int64_t done = 0, room = a->tokens > model->max_positions ? a->tokens : model->max_positions;
-    CLV_TRY(clv_batches_begin(&b, all, a->tokens, model->max_positions, err));
-    float *hidden = malloc((size_t)(room * model->hidden) * sizeof *hidden);
-    float *vector = malloc((size_t)model->hidden * sizeof *vector);
-    clv_status status =
-        hidden && vector ? CLV_OK : clv_fail_memory(err, "hidden states", (size_t)(room * model->hidden) * 4);
-    clv_progress_begin(&progress, "embed", all->n);
-    while (status == CLV_OK && clv_batches_next(&b, model->pad >= 0 ? model->pad : 0)) {
-        const clv_batch *batch = &b.batch;
-        clv_forward_batch given = {sizeof given, batch->rows, batch->seq, batch->ids, batch->mask, NULL};
-        status = clv_results_forward(f, &given, hidden, a->allow_nonfinite, describe, &b, err);
-        if (status == CLV_OK)
-            status = write_batch(w, a, all, batch, hidden, vector, model->hidden, err);
-        for (int64_t r = 0; r < batch->rows; r++)
-            done += batch->index[r] >= 0;
-        clv_progress_update(&progress, done, "");
-    }
-    clv_progress_end(&progress);
-    free(hidden);
-    free(vector);
-    clv_batches_end(&b);
+    int64_t done;
+} sink;
+
+static clv_status take(void *arg, int64_t i, const float *rows, int64_t n_rows, int64_t width, clv_error *err)
+{
+    sink *s = arg;
+    clv_shard row = {.rank = 2, .lo = {i, 0}, .hi = {i + 1, width}};
+    (void)n_rows;
+    clv_status status = clv_checkpoint_write(s->writer, s->pooled ? 0 : i, s->pooled ? &row : NULL, rows, err);
+    clv_progress_update(&s->progress, ++s->done, "");
     return status;
 }
 
-static clv_status embed(const embed_args *a, const clv_model *model, const clv_model_info *info,
-                        const clv_sequences *all, double start, clv_error *err)
+static clv_pooling pooling_of(const char *name)
 {
-    clv_forwarder *f = NULL;
-    clv_checkpoint_writer *w = NULL;
-    clv_status status = clv_forwarder_new(&f, model, NULL, err);
+    static const char *const names[] = {
+        [CLV_POOL_MEAN] = "mean", [CLV_POOL_CLS] = "cls", [CLV_POOL_LAST] = "last", [CLV_POOL_NONE] = "none"};
+    int i = 0;
+    while (i < CLV_POOL_NONE && strcmp(names[i], name) != 0)
+        i++;
+    return (clv_pooling)i;
+}
+
+static clv_status write_vectors(clv_checkpoint_writer *w, const embed_args *a, const clv_model *model,
+                                const clv_sequences *all, clv_error *err)
+{
+    clv_forwarder *f;
+    clv_model_info info = {.size = sizeof info};
+    clv_embed_options options = {.size = sizeof options,
+                                 .pooling = pooling_of(a->pool),
+                                 .batch_tokens = a->tokens,
+                                 .allow_nonfinite = a->allow_nonfinite};
+    sink s = {.writer = w, .pooled = options.pooling != CLV_POOL_NONE};
+    CLV_TRY(clv_model_describe(model, &info, err));
+    CLV_TRY(clv_forwarder_new(&f, model, NULL, err));
+    clv_status status = begin_file(w, s.pooled, all, info.hidden, err);
+    clv_progress_begin(&s.progress, "embed", clv_sequences_count(all));
     if (status == CLV_OK)
-        status = clv_checkpoint_create(&w, a->out, err);
-    if (status == CLV_OK)
-        status = begin_file(w, a, all, info->hidden, err);
-    if (status == CLV_OK)
-        status = run_batches(f, w, a, all, info, err);
+        status = clv_embed(f, all, &options, take, &s, err);
+    clv_progress_end(&s.progress);
+    clv_forwarder_free(f);
+    return status;
+}
+
+static clv_status embed(const embed_args *a, const clv_model *model, const clv_sequences *all, double start,
+                        clv_error *err)
+{
+    clv_checkpoint_writer *w;
+    CLV_TRY(clv_checkpoint_create(&w, a->out, err));
+    clv_status status = write_vectors(w, a, model, all, err);
     if (status == CLV_OK)
         status = clv_checkpoint_commit(w, err);
     else
         clv_checkpoint_abandon(w);
-    clv_forwarder_free(f);
     if (status == CLV_OK)
-        fprintf(stderr, "%lld sequences in %.1f s\n", (long long)all->n, clv_now_seconds() - start);
+        fprintf(stderr, "%lld sequences in %.1f s\n", (long long)clv_sequences_count(all), clv_now_seconds() - start);
     return status;
 }
 
@@ -243,17 +225,14 @@ static clv_status embed(const embed_args *a, const clv_model *model, const clv_m
 static clv_status run(const embed_args *a, const clv_model *model, double start, const char *command, bool *complete,
                       clv_error *err)
 {
-    clv_model_info info = {.size = sizeof info};
-    const clv_tokenizer *tokenizer;
-    clv_sequences all;
-    CLV_TRY(clv_model_describe(model, &info, err));
-    CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
-    CLV_TRY(clv_sequences_read(&all, a->input, tokenizer, &info, a->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT,
-                               0, err));
+    clv_sequences *all;
+    clv_sequences_options options = {.size = sizeof options,
+                                     .too_long = a->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT};
+    CLV_TRY(clv_sequences_read(&all, model, a->input, &options, err));
     clv_note_unused_tensors(model, a->model.path, command);
-    clv_status status = embed(a, model, &info, &all, start, err);
-    *complete = status == CLV_OK && clv_sequences_report(&all, command);
-    clv_sequences_free(&all);
+    clv_status status = embed(a, model, all, start, err);
+    *complete = status == CLV_OK && clv_sequences_report(all, command);
+    clv_sequences_free(all);
     return status;
 }
 
@@ -271,6 +250,7 @@ int command_embed(int argc, char **argv)
     if (status == CLV_OK)
         status = run(&a, model, start, argv[0], &complete, &err);
     clv_model_close(model);
+    clv_results_offer(&err);
     if (status != CLV_OK)
         return clv_command_report(argv[0], &err);
     return complete ? CLV_EXIT_OK : CLV_EXIT_FAILED;

@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "cleave/generate.h"
+#include "cleave/sequences.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
@@ -13,7 +14,6 @@
 #include "cli/run_option.h"
 #include "cli/say.h"
 #include "cli/table.h"
-#include "io/file.h"
 
 typedef struct generate_args {
     clv_model_option model;
@@ -23,8 +23,6 @@ typedef struct generate_args {
     double temperature, top_p, min_p, penalty;
     bool json;
 } generate_args;
-
-enum { FILE_LIMIT = 1 << 30 };
 
 static int parse(generate_args *a, int argc, char **argv)
 {
@@ -161,7 +159,7 @@ static clv_status read_lines(prompts *p, const generate_args *a, clv_error *err)
 {
     size_t size;
     int64_t lines = 1;
-    CLV_TRY(clv_file_read_text(&p->content, &size, a->file, FILE_LIMIT, err));
+    CLV_TRY(clv_text_read(&p->content, &size, a->file, 0, err));
     for (size_t i = 0; i < size; i++)
         lines += p->content[i] == '\n';
     CLV_TRY(make_room(p, lines, err));

@@ -48,11 +48,11 @@ static clv_status report(clv_table *t, const char *folder, clv_error *err)
 
 static clv_status merge(clv_table *t, const merge_args *a, clv_error *err)
 {
-    clv_byte_progress bar = {.what = "merge"};
-    clv_convert_options options = {.size = sizeof options, .progress = clv_byte_progress_show, .progress_arg = &bar};
+    clv_counted_progress bar = {.what = "merge", .note = "MiB", .shift = 20};
+    clv_convert_options options = {.size = sizeof options, .progress = clv_counted_progress_show, .progress_arg = &bar};
 
     clv_status status = clv_checkpoint_merge(a->from, a->out, &options, err);
-    clv_byte_progress_end(&bar);
+    clv_counted_progress_end(&bar);
     return status == CLV_OK ? report(t, a->out, err) : status;
 }
 

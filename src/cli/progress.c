@@ -57,17 +57,17 @@ void clv_progress_end(clv_progress *p)
         fputc('\n', stderr);
 }
 
-void clv_byte_progress_show(void *progress, int64_t done, int64_t total)
+void clv_counted_progress_show(void *progress, int64_t done, int64_t total)
 {
-    clv_byte_progress *p = progress;
+    clv_counted_progress *p = progress;
 
     if (!p->begun)
-        clv_progress_begin(&p->progress, p->what, total >> 20);
+        clv_progress_begin(&p->progress, p->what, total >> p->shift);
     p->begun = true;
-    clv_progress_update(&p->progress, done >> 20, "MiB");
+    clv_progress_update(&p->progress, done >> p->shift, p->note ? p->note : "");
 }
 
-void clv_byte_progress_end(clv_byte_progress *p)
+void clv_counted_progress_end(clv_counted_progress *p)
 {
     if (p->begun)
         clv_progress_end(&p->progress);

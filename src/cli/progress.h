@@ -23,15 +23,16 @@ void clv_progress_update(clv_progress *p, int64_t done, const char *note);
 /* Leaves the line complete. */
 void clv_progress_end(clv_progress *p);
 
-/* The same of bytes, whose number is known when the first are done: progress counts MiB. Set `what`, zeros else. */
-typedef struct clv_byte_progress {
-    const char *what;
+/* The same where the number of steps is known when the first are done. Set the first three; zeros else. */
+typedef struct clv_counted_progress {
+    const char *what, *note; /* note NULL: none */
+    int shift;               /* 20: steps are bytes, and MiB are shown */
     clv_progress progress;
     bool begun;
-} clv_byte_progress;
+} clv_counted_progress;
 
 /* A clv_progress_callback of one. */
-void clv_byte_progress_show(void *progress, int64_t done, int64_t total);
-void clv_byte_progress_end(clv_byte_progress *progress);
+void clv_counted_progress_show(void *progress, int64_t done, int64_t total);
+void clv_counted_progress_end(clv_counted_progress *progress);
 
 #endif

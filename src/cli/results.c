@@ -7,6 +7,8 @@
 
 #include "cleave/status.h"
 
+static const char goes_on[] = "--allow-nonfinite goes on all the same";
+
 double clv_results_largest(const float *x, int64_t n)
 {
     double most = 0;
@@ -68,24 +70,14 @@ void clv_results_add_beginning(char element[CLV_ELEMENT_TEXT], const clv_error *
 
 clv_status clv_results_refuse(const char *element, double value, const clv_error *why, clv_error *err)
 {
-    static const char goes_on[] = "--allow-nonfinite goes on all the same";
     if (why->code != CLV_ENONFINITE)
         return clv_fail(err, CLV_ENONFINITE, "%s is %g; %s", element, value, goes_on);
     return clv_fail(err, CLV_ENONFINITE, "%s is %g; it begins at %.320s; %s", element, value, why->message, goes_on);
 }
 
-clv_status clv_results_forward(clv_forwarder *f, const clv_forward_batch *batch, float *out, bool allow_nonfinite,
-                               clv_results_describe *describe, const void *arg, clv_error *err)
+void clv_results_offer(clv_error *err)
 {
-    char element[256];
-    clv_error why = {0};
-    CLV_TRY(clv_forwarder_run(f, batch, out, err));
-    if (allow_nonfinite)
-        return CLV_OK;
-    clv_forward_place bad = clv_forwarder_first_nonfinite(f, batch, out);
-    if (bad.row < 0)
-        return CLV_OK;
-    describe(element, sizeof element, arg, bad.row, bad.token);
-    clv_forwarder_find_nonfinite(f, batch, out, &why);
-    return clv_results_refuse(element, bad.value, &why, err);
+    size_t used = strlen(err->message);
+    if (err->code == CLV_ENONFINITE)
+        snprintf(err->message + used, sizeof err->message - used, "; %s", goes_on);
 }

@@ -37,12 +37,8 @@ void clv_results_add_beginning(char element[CLV_ELEMENT_TEXT], const clv_error *
  * instruction whose result is not finite (clv_session_options.find_nonfinite). */
 clv_status clv_results_refuse(const char *element, double value, const clv_error *why, clv_error *err);
 
-/* Says what stands at a place of a batch: "one: token 5". */
-typedef void clv_results_describe(char *out, size_t size, const void *arg, int64_t row, int64_t token);
-
-/* Runs a batch, and refuses results that are NaN or infinite where they count, unless they are allowed. */
-clv_status clv_results_forward(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out,
-                               bool allow_nonfinite, clv_results_describe *describe, const void *arg, clv_error *err);
+/* Adds to the message of a CLV_ENONFINITE that --allow-nonfinite goes on. */
+void clv_results_offer(clv_error *err);
 
 /* The option of commands that refuse such results. */
 #define CLV_RESULTS_OPTION(field)                                                                                      \

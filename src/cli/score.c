@@ -1,12 +1,27 @@
 /* score.c - cleave score: how likely a model finds texts, proteins, mutations. */
-#include "cli/score.h"
+#include "cleave/score.h"
 
-#include "cleave/status.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "cli/command.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/progress.h"
 #include "cli/results.h"
+#include "cli/sequences.h"
+#include "cli/table.h"
 
-static int parse(clv_score_args *a, int argc, char **argv)
+typedef struct score_args {
+    clv_model_option model;
+    const char *input, *mutations;
+    int64_t context, stride, tokens;
+    bool json, csv, allow_nonfinite, truncate;
+} score_args;
+
+static int parse(score_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
         {.names = "-m, --model",
@@ -63,7 +78,7 @@ static int parse(clv_score_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static clv_status check(clv_score_args *a, const clv_model_info *model, clv_error *err)
+static clv_status check(score_args *a, const clv_model_info *model, clv_error *err)
 {
     enum { USUAL = 1024 };
     if (a->mutations && !model->bidirectional)
@@ -88,37 +103,144 @@ static clv_status check(clv_score_args *a, const clv_model_info *model, clv_erro
     return CLV_OK;
 }
 
-static clv_status run(clv_table *t, clv_scorer *s, clv_score_args *a, const clv_model *model, clv_error *err)
+/* ---- what is scored ---- */
+
+static clv_score_options options_of(const score_args *a)
 {
-    clv_forwarder_options options = {.size = sizeof options,
-                                     .result = a->mutations ? CLV_FORWARD_LOGITS : CLV_FORWARD_NLL};
-    clv_model_info info = {.size = sizeof info};
-    CLV_TRY(clv_model_describe(model, &info, err));
-    CLV_TRY(check(a, &info, err));
-    CLV_TRY(clv_model_tokenizer(&s->tokenizer, model, err));
-    clv_note_unused_tensors(model, a->model.path, s->command);
-    CLV_TRY(clv_forwarder_new(&s->forwarder, model, &options, err));
-    s->model = &info;
-    clv_status status = a->mutations         ? clv_score_mutations(t, s, err)
-                        : info.bidirectional ? clv_score_masked(t, s, err)
-                                             : clv_score_text(t, s, err);
-    clv_forwarder_free(s->forwarder);
+    return (clv_score_options){
+        .size = sizeof(clv_score_options), .batch_tokens = a->tokens, .allow_nonfinite = a->allow_nonfinite};
+}
+
+static void add_score(clv_table *t, const char *name, const clv_score *score, const char *perplexity)
+{
+    double mean = score->nll / (double)score->tokens;
+    clv_table_row(t);
+    clv_table_text(t, "name", name);
+    clv_table_int(t, "tokens", score->tokens);
+    clv_table_real(t, "nll", mean);
+    clv_table_real(t, perplexity, exp(mean));
+}
+
+static clv_status score_text(clv_table *t, const score_args *a, clv_forwarder *f, clv_error *err)
+{
+    char *text;
+    size_t size;
+    clv_score score = {.size = sizeof score};
+    clv_counted_progress bar = {.what = "score"};
+    clv_score_options options = options_of(a);
+    options.context = a->context;
+    options.stride = a->stride;
+    options.name = a->input;
+    options.progress = clv_counted_progress_show;
+    options.progress_arg = &bar;
+    CLV_TRY(clv_text_read(&text, &size, a->input, 1, err));
+    clv_status status = clv_score_text(&score, f, text, size, &options, err);
+    clv_counted_progress_end(&bar);
+    free(text);
+    CLV_TRY(status);
+    add_score(t, a->input, &score, "perplexity");
+    clv_table_real(t, "bits_per_byte", score.nll / log(2) / (double)size);
+    return CLV_OK;
+}
+
+static clv_status score_all(clv_table *t, const score_args *a, clv_forwarder *f, const clv_sequences *all,
+                            clv_error *err)
+{
+    clv_progress progress;
+    clv_score_options options = options_of(a);
+    clv_status status = CLV_OK;
+    clv_progress_begin(&progress, "score", clv_sequences_count(all));
+    for (int64_t i = 0; status == CLV_OK && i < clv_sequences_count(all); i++) {
+        clv_score score = {.size = sizeof score};
+        clv_sequence_info sequence = {.size = sizeof sequence};
+        status = clv_sequences_at(all, i, &sequence, err);
+        if (status == CLV_OK)
+            status = clv_score_masked(&score, f, all, i, &options, err);
+        if (status == CLV_OK)
+            add_score(t, sequence.name, &score, "pseudo_perplexity");
+        clv_progress_update(&progress, i + 1, "");
+    }
+    clv_progress_end(&progress);
     return status;
 }
 
-static clv_status score(clv_table *t, clv_score_args *a, bool *complete, const char *command, clv_error *err)
+static clv_status score_mutations(clv_table *t, const score_args *a, clv_forwarder *f, const clv_sequences *all,
+                                  clv_error *err)
+{
+    clv_mutation_scores *scores;
+    clv_score_options options = options_of(a);
+    if (!clv_sequences_are_fasta(all) || clv_sequences_count(all) != 1)
+        return clv_fail(err, CLV_EINVAL, "--mutations: %s must be FASTA with one record, the wild type", a->input);
+    CLV_TRY(clv_score_mutations(&scores, f, all, 0, a->mutations, &options, err));
+    for (int64_t i = 0; i < clv_mutation_scores_count(scores); i++) {
+        clv_table_row(t);
+        clv_table_text(t, "mutation", clv_mutation_scores_name(scores, i));
+        clv_table_real(t, "score", clv_mutation_scores_score(scores, i));
+    }
+    clv_mutation_scores_free(scores);
+    return CLV_OK;
+}
+
+/* What the library calls mutations is an option here. */
+static void name_option(clv_error *err)
+{
+    char message[sizeof err->message];
+    if (strncmp(err->message, "mutations: ", 11) != 0)
+        return;
+    memcpy(message, err->message, sizeof message);
+    snprintf(err->message, sizeof err->message, "--%s", message);
+}
+
+static clv_status score_sequences(clv_table *t, const score_args *a, const clv_model *model, clv_forwarder *f,
+                                  bool *complete, const char *command, clv_error *err)
+{
+    clv_sequences *all;
+    clv_sequences_options options = {.size = sizeof options, .least_own = 1};
+    if (!a->mutations)
+        options.too_long = a->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT;
+    CLV_TRY(clv_sequences_read(&all, model, a->input, &options, err));
+    clv_status status = a->mutations ? score_mutations(t, a, f, all, err) : score_all(t, a, f, all, err);
+    if (status == CLV_OK && !a->mutations)
+        *complete = clv_sequences_report(all, command);
+    clv_sequences_free(all);
+    return status;
+}
+
+static clv_status run(clv_table *t, score_args *a, const clv_model *model, bool *complete, const char *command,
+                      clv_error *err)
+{
+    clv_forwarder *f;
+    clv_forwarder_options options = {.size = sizeof options,
+                                     .result = a->mutations ? CLV_FORWARD_LOGITS : CLV_FORWARD_NLL};
+    clv_model_info info = {.size = sizeof info};
+    const clv_tokenizer *tokenizer;
+    CLV_TRY(clv_model_describe(model, &info, err));
+    CLV_TRY(check(a, &info, err));
+    CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
+    clv_note_unused_tensors(model, a->model.path, command);
+    CLV_TRY(clv_forwarder_new(&f, model, &options, err));
+    clv_status status =
+        info.bidirectional ? score_sequences(t, a, model, f, complete, command, err) : score_text(t, a, f, err);
+    clv_forwarder_free(f);
+    return status;
+}
+
+static clv_status score(clv_table *t, score_args *a, bool *complete, const char *command, clv_error *err)
 {
     clv_model *model;
-    clv_scorer s = {.args = a, .command = command, .complete = complete};
     CLV_TRY(clv_model_option_open(&model, &a->model, command, err));
-    clv_status status = run(t, &s, a, model, err);
+    clv_status status = run(t, a, model, complete, command, err);
     clv_model_close(model);
+    if (status != CLV_OK) {
+        name_option(err);
+        clv_results_offer(err);
+    }
     return status;
 }
 
 int command_score(int argc, char **argv)
 {
-    clv_score_args a = {.model = CLV_MODEL_DEFAULTS, .tokens = 4096};
+    score_args a = {.model = CLV_MODEL_DEFAULTS, .tokens = 4096};
     clv_error err = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)

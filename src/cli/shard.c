@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include "cleave/checkpoint.h"
+#include "cleave/sequences.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/progress.h"
 #include "cli/table.h"
-#include "io/file.h"
 
 typedef struct shard_args {
     const char *model, *out;
@@ -17,7 +17,7 @@ typedef struct shard_args {
     bool json;
 } shard_args;
 
-enum { RULES_LIMIT = 1 << 20, FILE_NAME = 64 };
+enum { FILE_NAME = 64 };
 
 static int parse(shard_args *a, int argc, char **argv)
 {
@@ -48,7 +48,7 @@ static clv_status rules_text(char **out, const clv_mesh_option *option, clv_erro
     size_t size;
 
     if (option->rules && access(option->rules, F_OK) == 0)
-        return clv_file_read(out, &size, option->rules, RULES_LIMIT, err);
+        return clv_text_read(out, &size, option->rules, 1, err);
     *out = strdup(name);
     return *out ? CLV_OK : clv_fail_memory(err, "the rules", strlen(name));
 }
@@ -76,14 +76,14 @@ static clv_status report(clv_table *t, const char *folder, clv_error *err)
 
 static clv_status write_shards(const shard_args *a, const clv_model *model, clv_error *err)
 {
-    clv_byte_progress bar = {.what = "shard"};
-    clv_convert_options options = {.size = sizeof options, .progress = clv_byte_progress_show, .progress_arg = &bar};
+    clv_counted_progress bar = {.what = "shard", .note = "MiB", .shift = 20};
+    clv_convert_options options = {.size = sizeof options, .progress = clv_counted_progress_show, .progress_arg = &bar};
     char *rules;
 
     CLV_TRY(rules_text(&rules, &a->mesh, err));
     options.rules_text = rules;
     clv_status status = clv_checkpoint_shard(model, a->out, &options, err);
-    clv_byte_progress_end(&bar);
+    clv_counted_progress_end(&bar);
     free(rules);
     return status;
 }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "infer/forwarder.h"
 #include "models/opened.h"
 
 struct clv_forwarder {
@@ -157,4 +158,38 @@ clv_status clv_forwarder_find_nonfinite(clv_forwarder *f, const clv_forward_batc
     f->session = NULL;
     CLV_TRY(open_session(f, true, err));
     return clv_forwarder_run(f, b, out, err);
+}
+
+/* ---- for what is made of results ---- */
+
+clv_status clv_forwarder_run_checked(clv_forwarder *f, const clv_forward_batch *batch, float *out, bool allow_nonfinite,
+                                     clv_forward_describe *describe, const void *arg, clv_error *err)
+{
+    char place[256];
+    clv_error why = {0};
+    CLV_TRY(clv_forwarder_run(f, batch, out, err));
+    if (allow_nonfinite)
+        return CLV_OK;
+    clv_forward_place bad = clv_forwarder_first_nonfinite(f, batch, out);
+    if (bad.row < 0)
+        return CLV_OK;
+    describe(place, sizeof place, arg, bad.row, bad.token);
+    if (clv_forwarder_find_nonfinite(f, batch, out, &why) != CLV_ENONFINITE)
+        return clv_fail(err, CLV_ENONFINITE, "%s is %g", place, bad.value);
+    return clv_fail(err, CLV_ENONFINITE, "%s is %g; it begins at %.320s", place, bad.value, why.message);
+}
+
+clv_status clv_forwarder_expect(const clv_forwarder *f, clv_forward_result result, const char *call, clv_error *err)
+{
+    static const char *const names[] = {"CLV_FORWARD_HIDDEN", "CLV_FORWARD_LOGITS", "CLV_FORWARD_NLL"};
+    CLV_TRY(clv_require(f != NULL, call, "a forwarder", err));
+    if (f->result == result)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "%s: the forwarder was made for %s; %s is needed", call, names[f->result],
+                    names[result]);
+}
+
+const clv_model *clv_forwarder_model(const clv_forwarder *f)
+{
+    return f->model;
 }

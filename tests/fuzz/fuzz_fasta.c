@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/sequences.h"
+#include "infer/batches.h"
 #include "fuzz.h"
 
 enum { MOST = 256, TOKENS = 64, PAD = 0 };
@@ -50,7 +50,6 @@ static void check_batches(const clv_sequences *all)
 static void try(const char *name, const uint8_t *data, size_t size)
 {
     static clv_tokenizer *bytes;
-    const clv_model_info model = {.vocab = 256, .max_positions = MOST};
     clv_sequences all;
     char path[64];
     if (!bytes && clv_tokenizer_of_bytes(&bytes, NULL) != CLV_OK)
@@ -60,13 +59,14 @@ static void try(const char *name, const uint8_t *data, size_t size)
     if (!file || fwrite(data, 1, size, file) != size || fclose(file) != 0)
         abort();
     for (int how = CLV_TOO_LONG_REFUSED; how <= CLV_TOO_LONG_CUT; how++)
-        if (clv_sequences_read(&all, path, bytes, &model, (clv_too_long)how, 0, NULL) == CLV_OK) {
+        if (clv_sequences_load(&all, path, bytes, MOST, &(clv_sequences_options){.too_long = (clv_too_long)how},
+                               NULL) == CLV_OK) {
             for (int64_t i = 0; i < all.n_left_out; i++) /* a token is a byte, so that all but nothing can be cut */
                 if (how != CLV_TOO_LONG_LEFT_OUT && (how == CLV_TOO_LONG_REFUSED || all.left_out[i].n > 0))
                     abort();
             check_sequences(&all);
             check_batches(&all);
-            clv_sequences_free(&all);
+            clv_sequences_clear(&all);
         }
     remove(path);
 }

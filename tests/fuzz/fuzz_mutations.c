@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/mutations.h"
+#include "infer/mutations.h"
 #include "fuzz.h"
 #include "fuzz_lines.h"
 

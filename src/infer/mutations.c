@@ -1,11 +1,11 @@
-#include "cli/mutations.h"
+#include "infer/mutations.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/status.h"
-#include "cli/sequences.h"
+#include "base/error.h"
+#include "infer/sequences.h"
 
 void clv_mutations_free(clv_mutations *m)
 {
@@ -29,11 +29,11 @@ static clv_status read_place(clv_mutation_place *out, const char *text, const ch
         number = strtoll(text + 1, &end, 10); /* too large: the largest, which no protein has */
     if (!end || !is_residue(end[0]) || end[1] != '\0')
         return clv_fail(err, CLV_EINVAL,
-                        "--mutations: '%.64s' is none; valid: a residue, its place from 1, another: A24G", text);
+                        "mutations: '%.64s' is none; valid: a residue, its place from 1, another: A24G", text);
     if (number < 1 || number > n)
-        return clv_fail(err, CLV_EINVAL, "--mutations: %.64s: the protein has residues 1 to %lld", text, n);
+        return clv_fail(err, CLV_EINVAL, "mutations: %.64s: the protein has residues 1 to %lld", text, n);
     if (protein[number - 1] != text[0])
-        return clv_fail(err, CLV_EINVAL, "--mutations: %.64s: residue %lld is %c", text, number, protein[number - 1]);
+        return clv_fail(err, CLV_EINVAL, "mutations: %.64s: residue %lld is %c", text, number, protein[number - 1]);
     out->from = text[0];
     out->to = end[0];
     out->at = number - 1;
@@ -47,7 +47,7 @@ static clv_status check_once(const clv_mutations *m, clv_error *err)
     for (const clv_mutation_place *p = m->place; p < last; p++)
         if (p->mutation == last->mutation && p->at == last->at)
             return clv_fail(err, CLV_EINVAL,
-                            "--mutations: %c%lld%c and %c%lld%c exchange one residue in one mutation; ':' joins "
+                            "mutations: %c%lld%c and %c%lld%c exchange one residue in one mutation; ':' joins "
                             "places that differ, ',' parts mutations",
                             p->from, (long long)p->at + 1, p->to, last->from, (long long)last->at + 1, last->to);
     return CLV_OK;

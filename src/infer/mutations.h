@@ -1,7 +1,7 @@
 /* mutations.h - mutations of a protein as text: "A24G,K30R:L31V", a residue, its place from 1, what takes its place; colons join the
  * places of one mutation. */
-#ifndef CLEAVE_CLI_MUTATIONS_H
-#define CLEAVE_CLI_MUTATIONS_H
+#ifndef CLEAVE_INFER_MUTATIONS_H
+#define CLEAVE_INFER_MUTATIONS_H
 
 #include <stdint.h>
 

@@ -1,0 +1,51 @@
+/* score.c - see score.h. */
+#include "infer/score.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/options.h"
+
+enum { USUAL_TOKENS = 4096 };
+
+clv_status clv_scoring_begin(clv_scoring *out, clv_forwarder *forwarder, clv_forward_result result,
+                             const clv_score_options *options, const char *call, clv_error *err)
+{
+    CLV_TRY(clv_forwarder_expect(forwarder, result, call, err));
+    *out = (clv_scoring){.forwarder = forwarder, .model = clv_forwarder_model(forwarder)};
+    CLV_TRY(clv_take_options(&out->options, sizeof out->options, sizeof out->options, options, call, err));
+    if (out->options.batch_tokens < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: batch_tokens %lld; valid: 0 and above", call,
+                        (long long)out->options.batch_tokens);
+    out->options.batch_tokens = out->options.batch_tokens ? out->options.batch_tokens : USUAL_TOKENS;
+    return CLV_OK;
+}
+
+clv_status clv_scoring_sequence(const clv_sequence **out, const clv_sequences *sequences, int64_t i, const char *call,
+                                clv_error *err)
+{
+    CLV_TRY(clv_require(sequences != NULL, call, "sequences", err));
+    if (i < 0 || i >= sequences->n)
+        return clv_fail(err, CLV_EINVAL, "%s: sequence %lld of %lld", call, (long long)i, (long long)sequences->n);
+    *out = &sequences->item[i];
+    return CLV_OK;
+}
+
+clv_status clv_scoring_mask_token(int64_t *out, const clv_scoring *s, clv_error *err)
+{
+    static const char mask[] = "[MASK]";
+    const clv_tokenizer *tokenizer;
+    int64_t *ids, n;
+    *out = s->model->config.mask;
+    if (*out >= 0)
+        return CLV_OK;
+    CLV_TRY(clv_model_tokenizer(&tokenizer, s->model, err));
+    CLV_TRY(clv_tokenizer_encode(tokenizer, mask, sizeof mask - 1, false, &ids, &n, err));
+    *out = n == 1 ? ids[0] : -1;
+    free(ids);
+    if (*out < 0)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "%s: neither config.json (mask_token_id) nor the tokenizer ([MASK]) has a mask token",
+                        s->model->path);
+    return CLV_OK;
+}

@@ -1,0 +1,322 @@
+/* sequences.c - see cleave/sequences.h. */
+#include "infer/sequences.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "io/file.h"
+#include "models/opened.h"
+
+enum { FILE_LIMIT = 1 << 30 };
+
+const char clv_residues[] = "ACDEFGHIKLMNPQRSTVWYXBZUO.-";
+
+static void free_list(clv_sequence *list, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        free(list[i].name);
+        free(list[i].text);
+        free(list[i].ids);
+    }
+    free(list);
+}
+
+void clv_sequences_clear(clv_sequences *s)
+{
+    free_list(s->item, s->n);
+    free_list(s->left_out, s->n_left_out);
+    *s = (clv_sequences){0};
+}
+
+/* ---- reading ---- */
+
+static clv_status add(clv_sequences *s, const char *name, size_t name_size, size_t text_size, clv_error *err)
+{
+    if ((s->n & (s->n - 1)) == 0) { /* full: room is a power of two */
+        clv_sequence *grown = realloc(s->item, (size_t)(s->n ? 2 * s->n : 1) * sizeof *grown);
+        if (!grown)
+            return clv_fail_memory(err, "sequences", (size_t)s->n * sizeof *grown);
+        s->item = grown;
+    }
+    s->item[s->n] = (clv_sequence){.name = strndup(name, name_size), .text = calloc(text_size + 1, 1)};
+    s->n++;
+    return s->item[s->n - 1].name && s->item[s->n - 1].text ? CLV_OK : clv_fail_memory(err, "a sequence", text_size);
+}
+
+static clv_status read_lines(clv_sequences *s, char *text, size_t size, clv_error *err)
+{
+    char *end = text + size;
+    for (char *line = text; line < end;) {
+        char *stop = memchr(line, '\n', (size_t)(end - line)), number[32];
+        stop = stop ? stop : end;
+        size_t length = (size_t)(stop - line);
+        length -= length > 0 && line[length - 1] == '\r';
+        snprintf(number, sizeof number, "%lld", (long long)s->n + 1);
+        CLV_TRY(add(s, number, strlen(number), length, err));
+        memcpy(s->item[s->n - 1].text, line, length);
+        line = stop + 1;
+    }
+    return CLV_OK;
+}
+
+/* Appends the residues of a line, in upper case (lower case marks repeats); blanks are nothing. */
+static clv_status add_residues(clv_sequence *to, size_t *used, const char *line, size_t length, const char *path,
+                               clv_error *err)
+{
+    for (size_t i = 0; i < length; i++) {
+        char c = (char)toupper((unsigned char)line[i]);
+        if (isspace((unsigned char)c))
+            continue;
+        if (c == '\0' || !strchr(clv_residues, c))
+            return clv_fail(err, CLV_EINVAL, "%s: %.64s: '%c' is no residue; valid: %s", path, to->name,
+                            isprint((unsigned char)c) ? c : '?', clv_residues);
+        to->text[(*used)++] = c;
+    }
+    return CLV_OK;
+}
+
+static clv_status read_fasta(clv_sequences *s, const char *text, size_t size, const char *path, clv_error *err)
+{
+    const char *end = text + size;
+    size_t used = 0;
+    for (const char *line = text; line < end;) {
+        const char *stop = memchr(line, '\n', (size_t)(end - line));
+        stop = stop ? stop : end;
+        if (*line == '>') {
+            size_t name = strcspn(line + 1, " \t\r\n");
+            const char *next = memchr(stop, '>', (size_t)(end - stop)); /* no later than where the record ends */
+            CLV_TRY(add(s, line + 1, name, (size_t)((next ? next : end) - stop), err));
+            used = 0;
+        } else if (s->n == 0) {
+            return clv_fail(err, CLV_EINVAL, "%s: no FASTA: the first line must begin with '>'", path);
+        } else {
+            CLV_TRY(add_residues(&s->item[s->n - 1], &used, line, (size_t)(stop - line), path, err));
+        }
+        line = stop + 1;
+    }
+    return CLV_OK;
+}
+
+static bool is_fasta(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && (strcmp(dot, ".fasta") == 0 || strcmp(dot, ".fa") == 0 || strcmp(dot, ".faa") == 0);
+}
+
+/* ---- what fits ---- */
+
+/* Its tokens, and which of them are its own: those that stand there without the tokenizer's additions. */
+static clv_status encode_one(clv_sequence *s, const clv_tokenizer *tokenizer, clv_error *err)
+{
+    int64_t *ids;
+    CLV_TRY(clv_tokenizer_encode(tokenizer, s->text, strlen(s->text), true, &s->ids, &s->n, err));
+    s->whole = s->n;
+    CLV_TRY(clv_tokenizer_encode(tokenizer, s->text, strlen(s->text), false, &ids, &s->own, err));
+    while (s->own > 0 && s->first + s->own < s->n && memcmp(s->ids + s->first, ids, (size_t)s->own * sizeof *ids) != 0)
+        s->first++;
+    free(ids);
+    return CLV_OK;
+}
+
+/* Takes own tokens off the end until `most` are left, if there are as many. */
+static void cut(clv_sequence *s, int64_t most)
+{
+    int64_t added = s->n - s->own, behind = added - s->first, kept = most - added;
+    if (kept < 1)
+        return;
+    memmove(s->ids + s->first + kept, s->ids + s->first + s->own, (size_t)behind * sizeof *s->ids);
+    s->n = most;
+    s->own = kept;
+}
+
+static bool fits(const clv_sequences *all, const clv_sequence *s)
+{
+    return s->n >= 1 && s->n <= all->most && s->own >= all->least_own;
+}
+
+/* What is said of a sequence behind its number of tokens. */
+static const char *of_its_own(const clv_sequence *s)
+{
+    return s->n > 0 && s->own == 0 ? ", none of them its own" : "";
+}
+
+/* Keeps what fits in item, moves the others to left_out. */
+static clv_status leave_out(clv_sequences *s, clv_error *err)
+{
+    int64_t n = 0;
+    size_t all = (size_t)s->n;
+    s->left_out = all <= PTRDIFF_MAX / sizeof *s->left_out ? calloc(all, sizeof *s->left_out) : NULL;
+    if (!s->left_out)
+        return clv_fail_memory(err, "sequences", all * sizeof *s->left_out);
+    for (int64_t i = 0; i < s->n; i++) {
+        *(fits(s, &s->item[i]) ? &s->item[n++] : &s->left_out[s->n_left_out++]) = s->item[i];
+    }
+    s->n = n;
+    return CLV_OK;
+}
+
+static clv_status encode(clv_sequences *all, const char *path, const clv_tokenizer *tokenizer, clv_too_long how,
+                         clv_error *err)
+{
+    for (int64_t i = 0; i < all->n; i++) {
+        clv_sequence *s = &all->item[i];
+        CLV_TRY(encode_one(s, tokenizer, err));
+        if (how == CLV_TOO_LONG_REFUSED && !fits(all, s))
+            return clv_fail(err, CLV_EINVAL, "%s: %.64s: %lld tokens; the model takes 1 to %lld%s", path, s->name,
+                            (long long)s->n, (long long)all->most, of_its_own(s));
+        if (how == CLV_TOO_LONG_CUT && s->n > all->most)
+            cut(s, all->most);
+    }
+    return leave_out(all, err);
+}
+
+static clv_status check_options(const clv_sequences_options *o, clv_error *err)
+{
+    if (o->too_long == CLV_TOO_LONG_REFUSED || o->too_long == CLV_TOO_LONG_LEFT_OUT || o->too_long == CLV_TOO_LONG_CUT)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "too_long %d of sequences; valid: those of clv_too_long", (int)o->too_long);
+}
+
+clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_tokenizer *tokenizer, int64_t most,
+                              const clv_sequences_options *options, clv_error *err)
+{
+    char *text;
+    size_t size;
+    *out = (clv_sequences){.fasta = is_fasta(path), .most = most, .least_own = options->least_own};
+    CLV_TRY(check_options(options, err));
+    CLV_TRY(clv_file_read_text(&text, &size, path, FILE_LIMIT, err));
+    clv_status status = out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, err);
+    free(text);
+    if (status == CLV_OK && out->n == 0)
+        status = clv_fail(err, CLV_EINVAL, "%s: no sequence in it", path);
+    if (status == CLV_OK)
+        status = encode(out, path, tokenizer, options->too_long, err);
+    if (status != CLV_OK)
+        clv_sequences_clear(out);
+    return status;
+}
+
+static clv_status take_texts(clv_sequences *out, const char *const *texts, const char *const *names, int64_t n,
+                             clv_error *err)
+{
+    for (int64_t i = 0; i < n; i++) {
+        char number[32];
+        snprintf(number, sizeof number, "%lld", (long long)i + 1);
+        const char *name = names ? names[i] : number;
+        CLV_TRY(clv_require(texts[i] && name, "clv_sequences_of", "n texts, and n names or none", err));
+        CLV_TRY(add(out, name, strlen(name), strlen(texts[i]), err));
+        memcpy(out->item[out->n - 1].text, texts[i], strlen(texts[i]));
+    }
+    return CLV_OK;
+}
+
+/* What both ways of making them begin with. */
+static clv_status begin(clv_sequences **out, const clv_tokenizer **tokenizer, clv_sequences_options *taken,
+                        const clv_model *model, const clv_sequences_options *options, const char *call, clv_error *err)
+{
+    CLV_TRY(clv_take_options(taken, sizeof *taken, sizeof *taken, options, call, err));
+    CLV_TRY(check_options(taken, err));
+    CLV_TRY(clv_model_tokenizer(tokenizer, model, err));
+    *out = calloc(1, sizeof **out);
+    return *out ? CLV_OK : clv_fail_memory(err, "sequences", sizeof **out);
+}
+
+clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const char *path,
+                              const clv_sequences_options *options, clv_error *err)
+{
+    static const char call[] = "clv_sequences_read";
+    clv_sequences_options o;
+    const clv_tokenizer *tokenizer;
+    clv_sequences *s;
+    CLV_TRY(clv_require(out && model && path, call, "out, a model and a path", err));
+    CLV_TRY(begin(&s, &tokenizer, &o, model, options, call, err));
+    clv_status status = clv_sequences_load(s, path, tokenizer, model->config.max_positions, &o, err);
+    if (status == CLV_OK)
+        *out = s;
+    else
+        free(s);
+    return status;
+}
+
+clv_status clv_sequences_of(clv_sequences **out, const clv_model *model, const char *const *texts,
+                            const char *const *names, int64_t n, const clv_sequences_options *options, clv_error *err)
+{
+    static const char call[] = "clv_sequences_of";
+    clv_sequences_options o;
+    const clv_tokenizer *tokenizer;
+    clv_sequences *s;
+    CLV_TRY(clv_require(out && model && texts && n >= 1, call, "out, a model, and n >= 1 texts", err));
+    CLV_TRY(begin(&s, &tokenizer, &o, model, options, call, err));
+    s->most = model->config.max_positions;
+    s->least_own = o.least_own;
+    clv_status status = take_texts(s, texts, names, n, err);
+    if (status == CLV_OK)
+        status = encode(s, "texts", tokenizer, o.too_long, err);
+    if (status == CLV_OK)
+        *out = s;
+    else
+        clv_sequences_free(s);
+    return status;
+}
+
+void clv_sequences_free(clv_sequences *s)
+{
+    if (!s)
+        return;
+    clv_sequences_clear(s);
+    free(s);
+}
+
+/* ---- what they are ---- */
+
+int64_t clv_sequences_count(const clv_sequences *s)
+{
+    return s ? s->n : 0;
+}
+
+int64_t clv_sequences_left_out(const clv_sequences *s)
+{
+    return s ? s->n_left_out : 0;
+}
+
+int64_t clv_sequences_most(const clv_sequences *s)
+{
+    return s ? s->most : 0;
+}
+
+int clv_sequences_are_fasta(const clv_sequences *s)
+{
+    return s && s->fasta;
+}
+
+static clv_status describe(clv_sequence_info *out, const clv_sequence *list, int64_t n, int64_t i, const char *call,
+                           clv_error *err)
+{
+    CLV_TRY(clv_require(out != NULL, call, "out", err));
+    if (i < 0 || i >= n)
+        return clv_fail(err, CLV_EINVAL, "%s: sequence %lld of %lld", call, (long long)i, (long long)n);
+    const clv_sequence *s = &list[i];
+    clv_sequence_info info = {.name = s->name, .text = s->text, .tokens = s->n, .own = s->own, .whole = s->whole};
+    return clv_give_struct(out, sizeof info, sizeof info, &info, call, err);
+}
+
+clv_status clv_sequences_at(const clv_sequences *s, int64_t i, clv_sequence_info *out, clv_error *err)
+{
+    return describe(out, s ? s->item : NULL, clv_sequences_count(s), i, "clv_sequences_at", err);
+}
+
+clv_status clv_sequences_left_out_at(const clv_sequences *s, int64_t i, clv_sequence_info *out, clv_error *err)
+{
+    return describe(out, s ? s->left_out : NULL, clv_sequences_left_out(s), i, "clv_sequences_left_out_at", err);
+}
+
+clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err)
+{
+    CLV_TRY(clv_require(out && size && path, "clv_text_read", "out, where its size goes, and a path", err));
+    return zeros ? clv_file_read(out, size, path, FILE_LIMIT, err)
+                 : clv_file_read_text(out, size, path, FILE_LIMIT, err);
+}
