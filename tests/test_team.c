@@ -352,7 +352,7 @@ static void test_small_stacks(void **state)
     assert_int_equal(clv_team_run(team, use_stack, &r, NULL), CLV_OK);
     for (int rank = 0; rank < RANKS; rank++)
         assert_int_equal(r.ran[rank], rank + 1);
-    assert_int_equal(clv_team_free(team, NULL), CLV_OK);
+    assert_int_equal(end_team(&r, NULL), CLV_OK);
     pthread_attr_destroy(&usual);
     pthread_attr_destroy(&small);
 }
