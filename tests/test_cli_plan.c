@@ -381,7 +381,8 @@ static void test_explain_verdicts(void **state)
 
     d = explain("--block attention --heads 8 --kv-heads 2 --mesh model=2 --rules megatron --op attention");
     assert_non_null(find_row(d, "result", "KV heads over model", "chosen"));
-    assert_why(find_row(d, "result", "query groups over model", "illegal"), "illegal: query groups cannot be split so");
+    assert_why(find_row(d, "result", "query groups over model", "illegal"),
+               "illegal: query groups can only be split over ranks that the KV heads leave over");
     json_decref(d);
     d = explain("--block gpt --mesh model=2 --sp --op mlp.constraint"); /* nothing is chosen */
     assert_why(find_row(d, "result", "as stated", "chosen"),
@@ -419,7 +420,7 @@ static void test_explain_names_gradients(void **state)
     }
     json_t *d = explain("--block gpt --mesh X=2,Y=2 --rules gspmd-2d --grad --most 50 --op attention");
     assert_non_null(find_row(d, "gradient of attention.o.weight", "head size over X and Y", "kept_in_place"));
-    assert_non_null(find_row(d, "gradient of attention.kv.weight", "pair over X", "kept_in_place"));
+    assert_non_null(find_row(d, "gradient of attention.kv.weight", "keys and values over X", "kept_in_place"));
     assert_non_null(find_row(d, "gradient of the input of attention", "sequence over X and Y", "price"));
     json_decref(d);
 }
@@ -572,7 +573,7 @@ static void test_refused(void **state)
         {"plan --block gpt --hardware nowhere.json", "--hardware nowhere.json: no such file; valid: ", 2},
         {"plan --block gpt --show nothing", "no parameter or input is called 'nothing'", 2},
         {"plan -m nowhere", "nowhere", 1},
-        {"explain --block gpt --op nothing", "no op is named 'nothing' or reads it", 2},
+        {"explain --block gpt --op nothing", "no op or parameter is named 'nothing';", 2},
         {"explain --block gpt", "give either --op NAME", 2},
     };
     char out[8192];

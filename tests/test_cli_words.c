@@ -32,6 +32,59 @@ static void test_model_files(void **state)
     cli_expect(1, "; give the model's folder, or its tokenizer.json", "tokenize -p x -m {g}/llama/model.safetensors");
 }
 
+static void test_op_names(void **state)
+{
+    static const struct {
+        const char *given, *meant;
+    } rows[] = {{"mlp.dwn", "mlp.down"},
+                {"combine", "attention.combine"},
+                {"attenton", "attention"},
+                {"mlp.down.weigth", "mlp.down.weight"},
+                {"down", "mlp.down"}};
+    char says[128];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        snprintf(says, sizeof says, "named '%s'; did you mean '%s'?", rows[i].given, rows[i].meant);
+        cli_expect(2, says, "explain --block gpt --mesh model=2 --op %s", rows[i].given);
+    }
+    cli_expect(2, "named 'zzzzzzzz'; names are whole", "explain --block gpt --mesh model=2 --op zzzzzzzz");
+}
+
+/* ---- why an op is split as it is ---- */
+
+/* Values are called what their makers call them, gradients after what they are of. */
+static void test_explained_words(void **state)
+{
+    static const struct {
+        const char *arguments, *says;
+    } rows[] = {
+        {"--op layers.0.mlp.norm", "\"makes\": \"for the gradients of layers.0.mlp.normalize\""},
+        {"--op layers.0.attention.norm", "\"makes\": \"addend of the gradient of the residual stream\""},
+        {"--op layers.0.attention.attention", "layers.0.attention.rope (of the tensor of queries), "},
+        {"--op layers.0.attention.rope", "kept in place: the tensor of queries stays as it is over Y"},
+        {"--op layers.0.attention.kv", "\"split\": \"keys and values over X, KV heads over Y\""},
+        {"--op layers.0.mlp.gate_up", "\"split\": \"gate and up over X, ffn over Y\""},
+        {"--op layers.0.mlp.norm", "partial sums over X"},
+        {"--op layers.0.mlp.norm", "illegal: no operand of normalize_dx is a partial sum over X that it could pass on"},
+        {"--op adamw", "\"op\": \"adamw\", \"makes\": \"new embed.weight\""},
+        {"--op adamw", "\"makes\": \"new layers.1.mlp.down.weight\""},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        cli_expect(0, rows[i].says, "explain -m {g}/llama --seq 16 --mesh X=2,Y=2 --rules gspmd-2d --json %s",
+                   rows[i].arguments);
+}
+
+/* What is reduced over data ranks is the gradient of a bias, not of a reshape. */
+static void test_bias_gradients(void **state)
+{
+    (void)state;
+    cli_expect(0, "the gradient of layers.*.attention.q.bias is a sum over data",
+               "plan -m {g}/gpt2 --seq 16 --mesh data=2,model=2 --rules zero1");
+    cli_expect(0, "the gradient of layers.*.mlp.up.bias is a sum over data",
+               "plan -m {g}/bert --seq 12 --mesh data=2,model=2 --rules zero1");
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -43,6 +96,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model_files),
+        cmocka_unit_test(test_op_names),
+        cmocka_unit_test(test_explained_words),
+        cmocka_unit_test(test_bias_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -131,8 +131,11 @@ void clv_nn_say(clv_graph *graph, clv_value value, const clv_axis_rules *rules, 
 {
     clv_origin origin = {.what = what, .rules = rules && rules->name[0] ? rules->name : NULL};
     clv_type type = clv_graph_type(graph, value);
-    for (int d = 0; d < type.rank; d++) /* keys and values, gate and up, lie in pairs */
-        origin.dim[d] = names[d] == CLV_UNNAMED && type.shape[d] == 2 ? "pair" : clv_nn_dim_name(names[d]);
+    const char *pair = "keys and values"; /* these, and gate and up, are one tensor */
+    for (int d = 0; d < type.rank; d++)
+        pair = names[d] == CLV_HIDDEN ? "gate and up" : pair;
+    for (int d = 0; d < type.rank; d++)
+        origin.dim[d] = names[d] == CLV_UNNAMED && type.shape[d] == 2 ? pair : clv_nn_dim_name(names[d]);
     clv_graph_set_origin(graph, value, &origin);
 }
 

@@ -66,10 +66,40 @@ static void put_layout_of(clv_text *t, const clv_partitioner *p, int value)
     put_layout(t, p, made_in(p, value), p->placements[value].dim_names);
 }
 
-/* "the residual stream", "input x", "mlp.up.weight", "the result of mlp.dot_general" */
-static void put_value(clv_text *t, const clv_partitioner *p, int value)
+/* What the value becomes the gradient of by ops that read nothing else, such as a reshape; 0: nothing. */
+static int primal_ahead(const clv_partitioner *p, int value)
+{
+    const clv_graph *graph = p->graph;
+    for (int i = graph->values[value].op + 1; i < graph->n_ops; i++) {
+        const clv_op *op = &graph->ops[i];
+        if (op->n_in != 1 || op->in[0] != value)
+            continue;
+        value = op->out[0];
+        if (graph->values[value].primal > 0)
+            return graph->values[value].primal;
+    }
+    return 0;
+}
+
+/* "the gradient of mlp.up.bias"; false: it is of no value. */
+static bool put_gradient(clv_text *t, const clv_partitioner *p, int value)
+{
+    const clv_value_info *values = p->graph->values;
+    int primal = values[value].primal, of_sum = values[p->placements[value].sum].primal;
+    if (primal <= 0 && of_sum <= 0)
+        primal = primal_ahead(p, value);
+    if (primal <= 0 && of_sum <= 0)
+        return false;
+    clv_text_add(t, "%s", primal > 0 ? "the gradient of " : "an addend of the gradient of ");
+    clv_partition_put_value(t, p, primal > 0 ? primal : of_sum);
+    return true;
+}
+
+void clv_partition_put_value(clv_text *t, const clv_partitioner *p, int value)
 {
     const clv_value_info *info = &p->graph->values[value];
+    if (info->source == CLV_FROM_OP && p->graph->ops[info->op].backward && put_gradient(t, p, value))
+        return;
     if (info->origin && info->origin->what)
         clv_text_add(t, "%s", info->origin->what);
     else
@@ -96,7 +126,7 @@ static bool is_stated(const clv_partitioner *p, int value)
 /* "the residual stream is stated as split by sequence over model, by the rules megatron-sp" */
 static void put_statement(clv_text *t, const clv_partitioner *p, int value)
 {
-    put_value(t, p, value);
+    clv_partition_put_value(t, p, value);
     clv_text_add(t, " is %s", is_stated(p, value) ? "stated as " : "");
     put_layout_of(t, p, value);
     put_rules(t, p, value);
@@ -166,7 +196,7 @@ void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op
             continue;
         clv_text_add(t, "%s", n++ ? ", " : "");
         if (s->choice[a] == CLV_CHOICE_PARTIAL)
-            clv_text_add(t, "unfinished sums");
+            clv_text_add(t, "partial sums");
         else
             clv_partition_put_factor(t, p, op, rule, s->choice[a]);
         clv_text_add(t, " over ");
@@ -176,18 +206,58 @@ void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op
         clv_text_add(t, "nothing (every rank does all of it)");
 }
 
+/* Two results of ops with one name, such as rotary embedding of queries and of keys, are told apart by what they are of. */
+static void put_primal(clv_text *t, const clv_partitioner *p, const clv_op *op, int primal)
+{
+    const clv_value_info *values = p->graph->values;
+    bool alike = false;
+    for (int o = 0; o < op->n_out && values[primal].source == CLV_FROM_OP; o++) {
+        int other = values[op->out[o]].primal;
+        alike |= other > 0 && other != primal && values[other].source == CLV_FROM_OP &&
+                 strcmp(clv_partition_value_name(p, other), clv_partition_value_name(p, primal)) == 0;
+    }
+    clv_partition_put_value(t, p, primal);
+    if (!alike || p->graph->ops[values[primal].op].in[0] <= 0)
+        return;
+    clv_text_add(t, " (of ");
+    clv_partition_put_value(t, p, p->graph->ops[values[primal].op].in[0]);
+    clv_text_add(t, ")");
+}
+
+/* The state that becomes a result of the op; 0: none. */
+static int state_assigned(const clv_partitioner *p, const clv_op *op)
+{
+    for (int i = 0; i < op->n_in; i++)
+        for (int o = 0; o < op->n_out; o++)
+            if (op->in[i] > 0 && p->graph->values[op->in[i]].assigned == op->out[o])
+                return op->in[i];
+    return 0;
+}
+
 void clv_partition_put_made(clv_text *t, const clv_partitioner *p, const clv_op *op)
 {
-    int n = 0;
+    const clv_value_info *values = p->graph->values;
+    int n = 0, state = state_assigned(p, op);
     for (int o = 0; op->backward && o < op->n_out; o++) {
-        int primal = p->graph->values[op->out[o]].primal;
+        int primal = values[op->out[o]].primal;
         if (primal <= 0)
             continue;
         clv_text_add(t, "%s", n++ ? ", " : "gradient of ");
-        put_value(t, p, primal);
+        put_primal(t, p, op, primal);
     }
-    if (n == 0)
-        clv_text_add(t, op->backward ? "a part of gradients" : "result");
+    for (int o = 0; n == 0 && op->backward && o < op->n_out; o++) {
+        int primal = values[p->placements[op->out[o]].sum].primal;
+        if (primal <= 0)
+            continue;
+        clv_text_add(t, "%s", n++ ? ", " : "addend of the gradient of ");
+        put_primal(t, p, op, primal);
+    }
+    if (n == 0 && op->backward && op->gradient_of >= 0)
+        clv_text_add(t, "for the gradients of %s", p->graph->ops[op->gradient_of].name);
+    else if (n == 0 && state > 0)
+        clv_text_add(t, "new %s", values[state].name);
+    else if (n == 0)
+        clv_text_add(t, "result");
 }
 
 /* ---- sentences ---- */
@@ -270,7 +340,7 @@ static int tell_op(const telling *tell)
     int statement = statement_of(p, tell->value), other = other_operand(why->reader, why->operand);
     int second = other > 0 ? statement_of(p, other) : 0;
     if (clv_step_reduces(tell->step->kind)) {
-        put_value(t, p, tell->value);
+        clv_partition_put_value(t, p, tell->value);
         clv_text_add(t, " is ");
         put_partial(t, p, &tell->step->from);
         clv_text_add(t, ", and %s needs it complete", why->op);
@@ -280,7 +350,7 @@ static int tell_op(const telling *tell)
     clv_partition_put_split(t, p, why->reader, why->rule, why->strategy);
     clv_text_add(t, "; ");
     if (statement != tell->value) {
-        put_value(t, p, tell->value);
+        clv_partition_put_value(t, p, tell->value);
         clv_text_add(t, " is ");
         put_layout_of(t, p, tell->value);
         clv_text_add(t, "%s", statement > 0 ? ", as " : "");
@@ -305,7 +375,7 @@ static int tell_constraint(const telling *tell)
         clv_text_add(t, ", and its gradient is laid out alike");
         return primal;
     }
-    put_value(t, p, made);
+    clv_partition_put_value(t, p, made);
     clv_text_add(t, " is stated as ");
     put_layout(t, p, tell->why->to, p->placements[made].dim_names);
     put_rules(t, p, made);
@@ -324,7 +394,7 @@ static int tell_gradient(const telling *tell)
     }
     const clv_layout *layout = made_in(p, primal);
     clv_text_add(t, "the gradient of ");
-    put_value(t, p, primal);
+    clv_partition_put_value(t, p, primal);
     if (!clv_layout_is_partial(layout)) {
         clv_text_add(t, " is laid out as that is: ");
         put_layout_of(t, p, primal);

@@ -66,7 +66,7 @@ static void put_axis(clv_text *t, const listener *l, clv_subaxis axis)
 /* Of the refusals that name a factor: what is said after it. */
 static const char *const about_factor[] = {
     [CLV_REFUSED_WHOLE] = " must be whole for %s",
-    [CLV_REFUSED_SPILL] = " cannot be split so: it takes the ranks that the heads leave over, and no others",
+    [CLV_REFUSED_SPILL] = " can only be split over ranks that the KV heads leave over",
     [CLV_REFUSED_MINOR] =
         " lies within a dimension whose outer part is not split down to single elements, so parts of it "
         "are not contiguous",
@@ -77,14 +77,15 @@ static const char *const about_factor[] = {
 static void put_refusal(clv_text *t, const listener *l, const clv_refusal *refusal)
 {
     if (refusal->kind == CLV_REFUSED_KEPT) {
-        clv_text_add(t, "kept in place: %s stays as it is over ",
-                     clv_partition_value_name(l->p, l->op->in[refusal->operand]));
+        clv_text_add(t, "kept in place: ");
+        clv_partition_put_value(t, l->p, l->op->in[refusal->operand]);
+        clv_text_add(t, " stays as it is over ");
         put_axis(t, l, refusal->axis);
         return;
     }
     clv_text_add(t, "illegal: ");
     if (refusal->kind == CLV_REFUSED_PARTIAL) {
-        clv_text_add(t, "%s has no unfinished sum over ", l->op->def->name);
+        clv_text_add(t, "no operand of %s is a partial sum over ", l->op->def->name);
         put_axis(t, l, refusal->axis);
         clv_text_add(t, " that it could pass on");
         return;

@@ -113,6 +113,8 @@ const char *clv_partition_value_name(const clv_partitioner *p, int value);
 void clv_partition_put_factor(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule, int f);
 void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule,
                              const clv_strategy *strategy);
+/* "the residual stream", "input x", "mlp.up.weight", "the result of mlp.dot_general", "the gradient of mlp.up.bias". */
+void clv_partition_put_value(clv_text *t, const clv_partitioner *p, int value);
 void clv_partition_put_made(clv_text *t, const clv_partitioner *p, const clv_op *op);
 /* Fills cause, reason, statement and rules of a step's instruction. */
 clv_status clv_partition_describe(clv_instruction *out, const clv_partitioner *p, const clv_reason *why,
