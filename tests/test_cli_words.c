@@ -50,6 +50,23 @@ static void test_op_names(void **state)
     cli_expect(2, "named 'zzzzzzzz'; names are whole", "explain --block gpt --mesh model=2 --op zzzzzzzz");
 }
 
+/* No head is made smaller than was asked for, and what is said is of the options, not of what comes of them. */
+static void test_train_heads(void **state)
+{
+    static const char train[] =
+        "train --text {g}/scores/text.txt --layers 1 --seq 8 --batch 1 --steps 1 --out {d}/heads";
+    (void)state;
+    cli_expect(2, "--hidden 36 is not a multiple of --heads 8; valid: --hidden 32 or 48", "%s --hidden 36 --heads 8",
+               train);
+    cli_expect(2, "--hidden 30 is not a multiple of --heads 4; valid: --hidden 24 or 32", "%s --hidden 30 --heads 4",
+               train);
+    cli_expect(2, "--hidden 28 over --heads 4 is 7 a head, and rotary embedding turns pairs; valid: --hidden 24 or 32",
+               "%s --hidden 28 --heads 4", train);
+    cli_expect(2, "--hidden 3 is not a multiple of --heads 4; valid: --hidden 8", "%s --hidden 3 --heads 4", train);
+    cli_expect(2, "--kv-heads 4 does not divide --heads 6", "%s --hidden 36 --heads 6 --kv-heads 4", train);
+    cli_expect(0, "", "%s --hidden 24 --heads 6 --kv-heads 2", train);
+}
+
 /* ---- why an op is split as it is ---- */
 
 /* Values are called what their makers call them, gradients after what they are of. */
@@ -85,6 +102,18 @@ static void test_bias_gradients(void **state)
                "plan -m {g}/bert --seq 12 --mesh data=2,model=2 --rules zero1");
 }
 
+/* ---- what would make a plan fit ---- */
+
+static void test_enough(void **state)
+{
+    (void)state;
+    cli_expect(1, "\n  enough      none of these options alone\n", "plan -m {g}/llama --seq 16 --memory-limit 1K");
+    cli_expect(1, "\"enough\": \"none of these options alone\"", "plan -m {g}/llama --seq 16 --memory-limit 1K --json");
+    cli_expect(1, "\n  enough      --dtype bf16; --mesh data=4,model=4; --batch 4\n",
+               "plan --block gpt --hidden 4096 --heads 32 --mesh data=2,model=4 --grad --seq 4096 --memory-limit 2GiB");
+    cli_expect(1, "activations  --mesh model=2; --batch 4\n", "plan -m {g}/llama --seq 16 --memory-limit 1K");
+}
+
 static int tear_down(void **state)
 {
     (void)state;
@@ -95,10 +124,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model_files),
-        cmocka_unit_test(test_op_names),
-        cmocka_unit_test(test_explained_words),
-        cmocka_unit_test(test_bias_gradients),
+        cmocka_unit_test(test_model_files),    cmocka_unit_test(test_op_names), cmocka_unit_test(test_explained_words),
+        cmocka_unit_test(test_bias_gradients), cmocka_unit_test(test_enough),   cmocka_unit_test(test_train_heads),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -180,24 +180,44 @@ static void add_options(clv_table *t, const remedies *r, const clv_memory *m, in
     clv_table_texts(t, kinds[kind].name, options, n);
 }
 
-static void add_advice(clv_table *t, const clv_memory *m, const clv_plan_graph *g)
+/* The options that each suffice: of one that is not enough nobody should think that it is. */
+static void add_enough(clv_table *t, const remedies *r, double limit)
+{
+    const char *options[MOST_OPTIONS];
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        if ((double)r->item[i].memory.total <= limit)
+            options[n++] = r->item[i].option;
+    if (n > 0)
+        clv_table_texts(t, "enough", options, n);
+    else
+        clv_table_text(t, "enough", "none of these options alone");
+}
+
+static void add_advice(clv_table *t, const clv_memory *m, const remedies *r)
 {
     int largest[LARGEST], n = find_largest(largest, m);
-    remedies *r = calloc(1, sizeof *r);
     clv_table_object(t, "largest");
     for (int i = 0; i < n; i++)
         clv_table_bytes(t, kinds[largest[i]].name, (double)bytes_of(m, largest[i]));
-    if (!r)
-        return;
-    r->given = g;
-    r->total = m->total;
-    find_remedies(r);
     clv_table_object(t, "smaller_by");
     for (int i = 0; i < n; i++)
         add_options(t, r, m, largest[i]);
     clv_table_object(t, "would_need");
     for (int i = 0; i < r->n; i++)
         clv_table_bytes(t, r->item[i].option, (double)r->item[i].memory.total);
+}
+
+static void add_remedies(clv_table *t, const clv_memory *m, const clv_plan_graph *g, double limit)
+{
+    remedies *r = calloc(1, sizeof *r);
+    if (!r)
+        return;
+    r->given = g;
+    r->total = m->total;
+    find_remedies(r);
+    add_enough(t, r, limit);
+    add_advice(t, m, r);
     free(r);
 }
 
@@ -214,5 +234,5 @@ void clv_plan_fit_add(clv_table *t, const clv_program *program, const clv_plan_g
                     fits ? limit.bytes - (double)m.total : (double)m.total - limit.bytes);
     clv_table_text(t, "limit_from", limit.source);
     if (!fits)
-        add_advice(t, &m, g);
+        add_remedies(t, &m, g, limit.bytes);
 }

@@ -182,7 +182,7 @@ void clv_table_null(clv_table *t, const char *key)
 
 /* ---- text ---- */
 
-/* "x,y"; texts that hold commas themselves are set apart by "; ". */
+/* "x,y"; texts that hold commas or blanks themselves are set apart by "; ". */
 static void cell_of_list(char cell[CELL_SIZE], const json_t *list)
 {
     const char *between = ",";
@@ -190,7 +190,7 @@ static void cell_of_list(char cell[CELL_SIZE], const json_t *list)
 
     cell[0] = '\0';
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (strchr(json_string_value(json_array_get(list, i)), ',') != NULL)
+        if (strpbrk(json_string_value(json_array_get(list, i)), ", ") != NULL)
             between = "; ";
     for (size_t i = 0; i < json_array_size(list) && used < CELL_SIZE; i++) {
         const char *text = json_string_value(json_array_get(list, i));

@@ -131,6 +131,27 @@ static int parse(train_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
+/* In terms of the options; a model's own check would speak of what comes of them. */
+static clv_status check_heads(const train_args *a, clv_error *err)
+{
+    long long hidden = a->hidden, heads = a->heads, less = hidden / (2 * heads) * 2 * heads;
+    char valid[64];
+    if (less > 0)
+        snprintf(valid, sizeof valid, "--hidden %lld or %lld", less, less + 2 * heads);
+    else
+        snprintf(valid, sizeof valid, "--hidden %lld", 2 * heads);
+    if (a->hidden % a->heads != 0)
+        return clv_fail(err, CLV_EINVAL, "--hidden %lld is not a multiple of --heads %lld; valid: %s", hidden, heads,
+                        valid);
+    if (hidden / heads % 2 != 0)
+        return clv_fail(err, CLV_EINVAL,
+                        "--hidden %lld over --heads %lld is %lld a head, and rotary embedding turns pairs; valid: %s",
+                        hidden, heads, hidden / heads, valid);
+    if (a->kv_heads > 0 && a->heads % a->kv_heads != 0)
+        return clv_fail(err, CLV_EINVAL, "--kv-heads %lld does not divide --heads %lld", (long long)a->kv_heads, heads);
+    return CLV_OK;
+}
+
 static clv_train_options options_of(const train_args *a, const clv_axis_rules *rules)
 {
     int64_t ffn = a->ffn ? a->ffn : (a->hidden * 8 / 3 + 31) / 32 * 32;
@@ -225,6 +246,7 @@ static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_tex
                         clv_trainer **trainer, const char *command, clv_error *err)
 {
     clv_axis_rules rules;
+    CLV_TRY(check_heads(a, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, mesh, err));
     clv_train_options options = options_of(a, &rules);
     CLV_TRY(clv_trainer_new(trainer, mesh, &options, data, err));
