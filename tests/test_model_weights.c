@@ -60,6 +60,7 @@ static const clv_model_config small = {.family = &clv_family_llama,
                                        .eos = {-1}};
 
 static const clv_model_config gpt2 = {.family = &clv_family_gpt2,
+                                      .activation = CLV_GELU,
                                       .hidden = 15,
                                       .layers = 2,
                                       .heads = 5,
@@ -72,6 +73,7 @@ static const clv_model_config gpt2 = {.family = &clv_family_gpt2,
                                       .tie_word_embeddings = true};
 
 static const clv_model_config esm = {.family = &clv_family_esm,
+                                     .activation = CLV_GELU,
                                      .hidden = 12,
                                      .layers = 2,
                                      .heads = 3,
@@ -85,6 +87,7 @@ static const clv_model_config esm = {.family = &clv_family_esm,
                                      .tie_word_embeddings = true};
 
 static const clv_model_config bert = {.family = &clv_family_bert,
+                                      .activation = CLV_GELU,
                                       .hidden = 12,
                                       .layers = 2,
                                       .heads = 3,

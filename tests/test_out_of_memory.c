@@ -22,7 +22,7 @@
 #include "io/weights.h"
 #include "models/model_weights.h"
 #include "models/config.h"
-#include "train/train.h"
+#include "cleave/train.h"
 
 /* ---- the allocator ---- */
 
@@ -379,20 +379,18 @@ static void test_checkpoints(void **state)
 static void test_refused(void **state)
 {
     clv_error err = {0};
-    clv_mesh mesh;
-    clv_model_config config;
+    clv_model_info info = {.size = sizeof info};
     clv_model *model;
     clv_trainer *trainer;
     clv_generator *generator;
     (void)state;
-    assert_int_equal(clv_mesh_parse(&mesh, "model=1", &err), CLV_OK);
-    assert_int_equal(clv_model_config_read(&config, golden(), &err), CLV_OK);
     assert_int_equal(clv_model_open(&model, golden(), NULL, &err), CLV_OK);
+    assert_int_equal(clv_model_describe(model, &info, &err), CLV_OK);
     int64_t before = live;
-    clv_train_options training = {.model = config, .batch = 1, .seq = config.max_positions + 1};
-    assert_int_equal(clv_trainer_new(&trainer, &mesh, &training, NULL, &err), CLV_EINVAL);
+    clv_trainer_options training = {.batch = 1, .seq = info.max_positions + 1};
+    assert_int_equal(clv_trainer_new(&trainer, model, &training, &err), CLV_EINVAL);
     assert_int_equal(live, before);
-    clv_generator_options generation = {.context = config.max_positions + 1};
+    clv_generator_options generation = {.context = info.max_positions + 1};
     err = (clv_error){0};
     assert_int_equal(clv_generator_new(&generator, model, &generation, &err), CLV_EINVAL);
     assert_int_equal(live, before);

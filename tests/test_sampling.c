@@ -13,7 +13,7 @@
 #include "cleave/rng.h"
 #include "infer/sampling.h"
 #include "infer/stop.h"
-#include "train/schedule.h"
+#include "cleave/train.h"
 
 enum { VOCAB = 50 };
 static clv_candidate work[VOCAB];

@@ -1,6 +1,6 @@
 /** @file cleave.h - all of the library.
  *
- * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h. From ops to a running program: graph.h, nn.h and rules.h,
+ * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h, train.h. From ops to a running program: graph.h, nn.h and rules.h,
  * then program.h, session.h. What tensors are and where they live: dtype.h, mesh.h, layout.h.
  */
 #ifndef CLEAVE_CLEAVE_H
@@ -23,6 +23,8 @@
 #include "cleave/sequences.h"
 #include "cleave/session.h"
 #include "cleave/status.h"
+#include "cleave/text_data.h"
 #include "cleave/tokenizer.h"
+#include "cleave/train.h"
 
 #endif

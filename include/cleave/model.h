@@ -6,7 +6,7 @@
  *
  * Opening reads config.json and the headers of the weights, and verifies that every tensor is there in its shape; elements are read
  * when something runs, by each rank those of its own shards alone, straight into place. A model is immutable: threads may share it, and
- * it must outlive what was made from it.
+ * it must outlive what was made from it. (clv_model_new makes one without a folder.)
  */
 #ifndef CLEAVE_MODEL_H
 #define CLEAVE_MODEL_H
@@ -66,6 +66,13 @@ typedef struct clv_model_info {
     int n_eos;              /**< any of these ends a text */
     int64_t eos[CLV_MAX_EOS];
 } clv_model_info;
+
+/** A model that no folder holds, of a Llama's form (family "llama", or NULL), as train.h makes one: hidden, layers, heads, ffn and vocab
+ *  are needed; kv_heads 0 is heads, head_dim 0 is hidden / heads, max_positions 0 is 2048; positions are rotary. Of token ids that it
+ *  has none of, say -1. Its weights are the initializers'; options.config_only and map say nothing here.
+ *  @return CLV_EINVAL naming the sizes that do not fit; CLV_EUNSUPPORTED for another family; clv_model_open's */
+CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options,
+                                 clv_error *err);
 
 /** Fills *out, whose `size` the caller has set. */
 CLV_API clv_status clv_model_describe(const clv_model *model, clv_model_info *out, clv_error *err);

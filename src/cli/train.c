@@ -1,7 +1,9 @@
 /* train.c - cleave train: a byte-level Llama-form model on text files. */
 #include <stdio.h>
+#include <stdlib.h>
 
-#include "cleave/status.h"
+#include "cleave/text_data.h"
+#include "cleave/train.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
@@ -9,7 +11,6 @@
 #include "cli/report.h"
 #include "cli/run_option.h"
 #include "cli/train_folder.h"
-#include "train/train.h"
 
 enum { VOCABULARY = 256 };
 
@@ -152,36 +153,31 @@ static clv_status check_heads(const train_args *a, clv_error *err)
     return CLV_OK;
 }
 
-static clv_train_options options_of(const train_args *a, const clv_axis_rules *rules)
+/* The model that is trained: of bytes, which have no special tokens. */
+static clv_model_info sizes_of(const train_args *a)
 {
     int64_t ffn = a->ffn ? a->ffn : (a->hidden * 8 / 3 + 31) / 32 * 32;
-    int64_t warmup = a->warmup >= 0 ? a->warmup : a->steps / 20;
-    return (clv_train_options){
-        .model = {.family = &clv_family_llama,
-                  .hidden = a->hidden,
-                  .layers = a->layers,
-                  .heads = a->heads,
-                  .kv_heads = a->kv_heads ? a->kv_heads : a->heads,
-                  .head_dim = a->hidden / a->heads,
-                  .ffn = ffn,
-                  .vocab = VOCABULARY,
-                  .max_positions = a->seq > 2048 ? a->seq : 2048,
-                  .norm_eps = 1e-5,
-                  .rope.theta = 10000,
-                  .activation = CLV_SILU,
-                  .bos = -1,
-                  .pad = -1,
-                  .mask = -1},
-        .rules = *rules,
-        .batch = a->batch,
-        .seq = a->seq,
-        .schedule = {.peak = a->lr, .floor = a->lr / 10, .warmup = warmup, .steps = a->steps},
-        .adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = a->weight_decay},
-        .seed = (uint64_t)a->seed,
-        .threads_per_rank = (int)a->run.threads,
-        .check = a->run.check,
-    };
+    return (clv_model_info){.size = sizeof(clv_model_info),
+                            .hidden = a->hidden,
+                            .layers = a->layers,
+                            .heads = a->heads,
+                            .kv_heads = a->kv_heads,
+                            .ffn = ffn,
+                            .vocab = VOCABULARY,
+                            .max_positions = a->seq > 2048 ? a->seq : 2048,
+                            .bos = -1,
+                            .pad = -1,
+                            .mask = -1};
 }
+
+/* A run: what is trained, on what. */
+typedef struct run {
+    const train_args *args;
+    const clv_model *model;
+    const clv_text_data *data;
+    clv_trainer *trainer;
+    int32_t *ids, *labels; /* of a step */
+} run;
 
 /* What a run adds up to. */
 typedef struct totals {
@@ -190,26 +186,33 @@ typedef struct totals {
     double seconds, comm_seconds;
 } totals;
 
-static clv_status run_steps(clv_trainer *trainer, const train_args *a, clv_train_folder *folder, totals *total,
-                            clv_error *err)
+static clv_status step(const run *r, int64_t i, clv_train_step *result, clv_error *err)
 {
+    const train_args *a = r->args;
+    CLV_TRY(clv_text_data_batch(r->data, (uint64_t)a->seed, i, 0, a->batch, a->seq, r->ids, r->labels, err));
+    return clv_trainer_step(r->trainer, r->ids, r->labels, result, err);
+}
+
+static clv_status run_steps(const run *r, clv_train_folder *folder, totals *total, clv_error *err)
+{
+    const train_args *a = r->args;
     clv_progress progress;
     double tokens = (double)(a->batch * a->seq);
     clv_progress_begin(&progress, "train", a->steps);
     for (int64_t i = 0; i < a->steps; i++) {
-        clv_train_step step;
+        clv_train_step did = {.size = sizeof did};
         char line[256], note[96];
-        clv_status status = clv_trainer_step(trainer, &step, err);
+        clv_status status = step(r, i, &did, err);
         if (status != CLV_OK)
             return status;
         snprintf(line, sizeof line,
                  "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"tokens_per_s\":%.1f,\"comm_share\":%.4f}\n",
-                 (long long)step.step, step.loss, step.lr, tokens / step.seconds, step.comm_seconds / step.seconds);
+                 (long long)did.step, did.loss, did.lr, tokens / did.seconds, did.comm_seconds / did.seconds);
         clv_train_folder_add(folder, line);
-        total->loss = step.loss;
-        total->mean_loss = i == 0 ? step.loss : 0.9 * total->mean_loss + 0.1 * step.loss;
-        total->seconds += step.seconds;
-        total->comm_seconds += step.comm_seconds;
+        total->loss = did.loss;
+        total->mean_loss = i == 0 ? did.loss : 0.9 * total->mean_loss + 0.1 * did.loss;
+        total->seconds += did.seconds;
+        total->comm_seconds += did.comm_seconds;
         snprintf(note, sizeof note, "mean loss %.3f, %.0f tokens/s, %.0f %% communication", total->mean_loss,
                  tokens * (double)(i + 1) / total->seconds, 100 * total->comm_seconds / total->seconds);
         clv_progress_update(&progress, i + 1, note);
@@ -218,53 +221,113 @@ static clv_status run_steps(clv_trainer *trainer, const train_args *a, clv_train
     return CLV_OK;
 }
 
-static void print_start(const clv_trainer *trainer, const clv_mesh *mesh, const clv_text_data *data)
+static void print_start(const run *r, const clv_model_info *info)
 {
-    long long ranks = clv_mesh_ranks(mesh);
+    long long ranks = clv_mesh_ranks(clv_model_mesh(r->model));
     fprintf(stderr, "training %.2f M parameters on %lld bytes of text over %lld rank%s\n",
-            1e-6 * (double)clv_trainer_parameters(trainer), (long long)data->size, ranks, ranks == 1 ? "" : "s");
+            1e-6 * (double)info->parameters, (long long)clv_text_data_size(r->data), ranks, ranks == 1 ? "" : "s");
 }
 
-static clv_status run_in_folder(clv_trainer *trainer, const train_args *a, const clv_mesh *mesh,
-                                const clv_text_data *data, const char *command, totals *total, clv_error *err)
+/* A Hugging Face folder of the weights as they are, with the tokenizer of bytes. */
+static clv_status save(const run *r, clv_error *err)
+{
+    CLV_TRY(clv_trainer_save(r->trainer, r->args->out, err));
+    return clv_tokenizer_write_bytes(r->args->out, err);
+}
+
+static clv_status run_in_folder(const run *r, const char *command, totals *total, clv_error *err)
 {
     clv_train_folder folder;
-    int64_t bytes = clv_trainer_parameters(trainer) * (int64_t)sizeof(float);
-    CLV_TRY(clv_train_folder_open(&folder, a->out, bytes, command, err));
-    print_start(trainer, mesh, data);
-    clv_status status = run_steps(trainer, a, &folder, total, err);
+    clv_model_info info = {.size = sizeof info};
+    CLV_TRY(clv_model_describe(r->model, &info, err));
+    CLV_TRY(clv_train_folder_open(&folder, r->args->out, info.parameters * (int64_t)sizeof(float), command, err));
+    print_start(r, &info);
+    clv_status status = run_steps(r, &folder, total, err);
     clv_train_folder_give_room(&folder);
     if (status == CLV_OK)
-        status = clv_trainer_save(trainer, a->out, err);
+        status = save(r, err);
     if (status == CLV_OK)
         status = clv_train_folder_finish(&folder, err);
     clv_train_folder_close(&folder);
     return status;
 }
 
-static clv_status train(const train_args *a, const clv_mesh *mesh, const clv_text_data *data, totals *total,
-                        clv_trainer **trainer, const char *command, clv_error *err)
+static clv_status open_trainer(run *r, clv_error *err)
 {
-    clv_axis_rules rules;
-    CLV_TRY(check_heads(a, err));
-    CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, mesh, err));
-    clv_train_options options = options_of(a, &rules);
-    CLV_TRY(clv_trainer_new(trainer, mesh, &options, data, err));
-    return run_in_folder(*trainer, a, mesh, data, command, total, err);
+    const train_args *a = r->args;
+    int64_t warmup = a->warmup >= 0 ? a->warmup : a->steps / 20;
+    clv_schedule schedule = {.peak = a->lr, .floor = a->lr / 10, .warmup = warmup, .steps = a->steps};
+    clv_adamw_options adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = a->weight_decay};
+    clv_trainer_options options = {.size = sizeof options,
+                                   .batch = a->batch,
+                                   .seq = a->seq,
+                                   .schedule = &schedule,
+                                   .adamw = &adamw,
+                                   .seed = (uint64_t)a->seed};
+    size_t n = (size_t)(a->batch * a->seq);
+    r->ids = malloc(n * sizeof *r->ids);
+    r->labels = malloc(n * sizeof *r->labels);
+    if (!r->ids || !r->labels)
+        return clv_fail_memory(err, "a batch", n * sizeof *r->ids);
+    return clv_trainer_new(&r->trainer, r->model, &options, err);
 }
 
-static int report(const train_args *a, const clv_trainer *trainer, const totals *total)
+static int report(const run *r, const totals *total)
 {
-    clv_table *t = clv_report_collectives(clv_trainer_program(trainer));
+    const train_args *a = r->args;
+    const clv_program *program = clv_trainer_program(r->trainer);
+    clv_table *t = clv_report_collectives(program);
     clv_table_top(t);
     clv_table_real(t, "loss", total->loss);
     clv_table_real(t, "mean_loss", total->mean_loss);
     clv_table_seconds(t, "seconds", total->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * a->steps) / total->seconds);
     clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
-    clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(clv_trainer_program(trainer)));
+    clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_text(t, "checkpoint", a->out);
     return clv_table_finish(t, a->json);
+}
+
+static clv_status train_model(const train_args *a, const clv_model *model, const clv_text_data *data,
+                              const char *command, int *code, clv_error *err)
+{
+    run r = {.args = a, .model = model, .data = data};
+    totals total = {0};
+    clv_status status = open_trainer(&r, err);
+    if (status == CLV_OK)
+        status = run_in_folder(&r, command, &total, err);
+    if (status == CLV_OK)
+        *code = report(&r, &total);
+    clv_trainer_free(r.trainer);
+    free(r.ids);
+    free(r.labels);
+    return status;
+}
+
+static clv_status train(const train_args *a, const char *command, int *code, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_text_data *data;
+    clv_model *model = NULL;
+    clv_model_info sizes = sizes_of(a);
+    clv_model_options options = {.size = sizeof options,
+                                 .mesh = &mesh,
+                                 .rules = &rules,
+                                 .threads_per_rank = (int)a->run.threads,
+                                 .check = a->run.check};
+    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
+    CLV_TRY(clv_text_data_open(&data, a->text.item, a->text.n, a->seq, err));
+    clv_status status = check_heads(a, err);
+    if (status == CLV_OK)
+        status = clv_mesh_option_rules(&rules, &a->mesh, &mesh, err);
+    if (status == CLV_OK)
+        status = clv_model_new(&model, &sizes, &options, err);
+    if (status == CLV_OK)
+        status = train_model(a, model, data, command, code, err);
+    clv_model_close(model);
+    clv_text_data_close(data);
+    return status;
 }
 
 int command_train(int argc, char **argv)
@@ -282,20 +345,10 @@ int command_train(int argc, char **argv)
                     .weight_decay = 0.1,
                     .mesh = {.tp = 1}};
     clv_error err = {0};
-    clv_mesh mesh;
-    clv_text_data data = {0};
-    clv_trainer *trainer = NULL;
-    totals total = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_status status = clv_mesh_option_resolve(&mesh, &a.mesh, argv[0], &err);
-    if (status == CLV_OK)
-        status = clv_text_data_open(&data, a.text.item, a.text.n, a.seq, &err);
-    if (status == CLV_OK)
-        status = train(&a, &mesh, &data, &total, &trainer, argv[0], &err);
-    code = status == CLV_OK ? report(&a, trainer, &total) : clv_command_report(argv[0], &err);
-    clv_trainer_free(trainer);
-    clv_text_data_close(&data);
+    if (train(&a, argv[0], &code, &err) != CLV_OK)
+        return clv_command_report(argv[0], &err);
     return code;
 }

@@ -1,5 +1,5 @@
-/* text_data.c - see text_data.h. */
-#include "io/text_data.h"
+/* text_data.c - see cleave/text_data.h. */
+#include "cleave/text_data.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +7,11 @@
 #include "base/error.h"
 #include "cleave/rng.h"
 #include "io/file.h"
+
+struct clv_text_data {
+    uint8_t *bytes;
+    int64_t size;
+};
 
 static const int64_t max_bytes = INT64_C(16) << 30;
 
@@ -50,22 +55,34 @@ static clv_status read_all(clv_text_data *data, const char *const *paths, int n,
     return CLV_OK;
 }
 
-clv_status clv_text_data_open(clv_text_data *out, const char *const *paths, int n, int64_t seq, clv_error *err)
+clv_status clv_text_data_open(clv_text_data **out, const char *const *paths, int n, int64_t seq, clv_error *err)
 {
-    clv_text_data data = {0};
-    clv_status status = read_all(&data, paths, n, seq, err);
+    CLV_TRY(clv_require(out && (paths || n < 1), "clv_text_data_open", "out and paths", err));
+    for (int i = 0; i < n; i++)
+        CLV_TRY(clv_require(paths[i] != NULL, "clv_text_data_open", "n paths", err));
+    clv_text_data *data = calloc(1, sizeof *data);
+    if (data == NULL)
+        return clv_fail_memory(err, "text", sizeof *data);
+    clv_status status = read_all(data, paths, n, seq, err);
 
     if (status == CLV_OK)
         *out = data;
     else
-        clv_text_data_close(&data);
+        clv_text_data_close(data);
     return status;
 }
 
 void clv_text_data_close(clv_text_data *data)
 {
+    if (data == NULL)
+        return;
     free(data->bytes);
-    *data = (clv_text_data){0};
+    free(data);
+}
+
+int64_t clv_text_data_size(const clv_text_data *data)
+{
+    return data != NULL ? data->size : 0;
 }
 
 /* A number below n, from 64 random bits: the bias is below n / 2^64. */
@@ -77,17 +94,22 @@ static int64_t draw_below(clv_key key, int64_t row, int64_t n)
     return (int64_t)(((uint64_t)bits[0] << 32 | bits[1]) % (uint64_t)n);
 }
 
-void clv_text_data_batch(const clv_text_data *data, uint64_t seed, int64_t step, int64_t first, int64_t rows,
-                         int64_t seq, int64_t *inputs, int64_t *labels)
+clv_status clv_text_data_batch(const clv_text_data *data, uint64_t seed, int64_t step, int64_t first, int64_t rows,
+                               int64_t seq, int32_t *ids, int32_t *labels, clv_error *err)
 {
+    CLV_TRY(clv_require(data && ids && labels, "clv_text_data_batch", "data, and where ids and labels go", err));
+    if (rows < 1 || seq < 1 || seq >= data->size)
+        return clv_fail(err, CLV_EINVAL, "%lld rows of %lld bytes; valid: 1 and above, 1 to %lld", (long long)rows,
+                        (long long)seq, (long long)data->size - 1);
     clv_key key = clv_key_fold_in(clv_key_seed(seed), (uint32_t)(seed >> 32));
 
     key = clv_key_fold_in(clv_key_fold_in(key, (uint32_t)step), (uint32_t)((uint64_t)step >> 32));
     for (int64_t r = 0; r < rows; r++) {
         const uint8_t *text = data->bytes + draw_below(key, first + r, data->size - seq);
         for (int64_t s = 0; s < seq; s++) {
-            inputs[r * seq + s] = text[s];
+            ids[r * seq + s] = text[s];
             labels[r * seq + s] = text[s + 1];
         }
     }
+    return CLV_OK;
 }

@@ -47,11 +47,9 @@ static clv_status check_folder(const char *path, clv_error *err)
                                 : ".");
 }
 
-static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error *err)
+/* What does not come from files. */
+static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
 {
-    if (!o->config_only)
-        CLV_TRY(check_folder(m->path, err));
-    CLV_TRY(clv_model_config_read(&m->config, m->path, err));
     if (!clv_dtype_is_float(o->dtype))
         return clv_fail(err, CLV_EDTYPE, "a model of dtype %s; valid: f32, bf16, f64, f16", clv_dtype_name(o->dtype));
     m->dtype = o->dtype;
@@ -64,6 +62,15 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
         m->rules = *o->rules;
     else
         CLV_TRY(clv_axis_rules_preset(&m->rules, NULL, &m->mesh, err));
+    return CLV_OK;
+}
+
+static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error *err)
+{
+    if (!o->config_only)
+        CLV_TRY(check_folder(m->path, err));
+    CLV_TRY(clv_model_config_read(&m->config, m->path, err));
+    CLV_TRY(take(m, o, err));
     if (o->config_only)
         return CLV_OK;
     return clv_model_weights_open(&m->weights, &m->config, m->path, &(clv_model_weights_options){.map = o->map != 0},
@@ -79,6 +86,54 @@ clv_status clv_model_open(clv_model **out, const char *path, const clv_model_opt
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     CLV_TRY(make(&m, path, err));
     clv_status status = open_parts(m, &o, err);
+    if (status != CLV_OK) {
+        clv_model_close(m);
+        return status;
+    }
+    *out = m;
+    return CLV_OK;
+}
+
+static clv_status config_of(clv_model_config *out, const clv_model_info *s, clv_error *err)
+{
+    if (s->family && strcmp(s->family, "llama") != 0)
+        return clv_fail(err, CLV_EUNSUPPORTED, "a new model of the family %s; valid: llama", s->family);
+    if (s->n_eos < 0 || s->n_eos > CLV_MAX_EOS)
+        return clv_fail(err, CLV_EINVAL, "%d ids that end a text; valid: 0 to %d", s->n_eos, CLV_MAX_EOS);
+    *out = (clv_model_config){.family = &clv_family_llama,
+                              .hidden = s->hidden,
+                              .layers = s->layers,
+                              .heads = s->heads,
+                              .kv_heads = s->kv_heads ? s->kv_heads : s->heads,
+                              .head_dim = s->head_dim || s->heads == 0 ? s->head_dim : s->hidden / s->heads,
+                              .ffn = s->ffn,
+                              .vocab = s->vocab,
+                              .max_positions = s->max_positions ? s->max_positions : 2048,
+                              .tie_word_embeddings = s->tied_embeddings != 0,
+                              .norm_eps = 1e-5,
+                              .rope.theta = 10000,
+                              .activation = CLV_SILU,
+                              .bos = s->bos,
+                              .pad = s->pad,
+                              .mask = s->mask,
+                              .n_eos = s->n_eos};
+    memcpy(out->eos, s->eos, sizeof out->eos);
+    return clv_model_config_check(out, "the model", err);
+}
+
+clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options, clv_error *err)
+{
+    static const char call[] = "clv_model_new";
+    clv_model_options o;
+    clv_model_info info;
+    clv_model *m = NULL;
+    CLV_TRY(clv_require(out && sizes, call, "out and sizes", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_take_options(&info, sizeof info, sizeof info, sizes, call, err));
+    CLV_TRY(make(&m, "", err));
+    clv_status status = config_of(&m->config, &info, err);
+    if (status == CLV_OK)
+        status = take(m, &o, err);
     if (status != CLV_OK) {
         clv_model_close(m);
         return status;

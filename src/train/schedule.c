@@ -1,5 +1,5 @@
-/* schedule.c - see schedule.h. */
-#include "train/schedule.h"
+/* schedule.c - the learning rate of a step: see cleave/train.h. */
+#include "cleave/train.h"
 
 #include <math.h>
 
@@ -9,6 +9,7 @@ static const double pi = 3.14159265358979323846;
 
 clv_status clv_schedule_check(const clv_schedule *s, clv_error *err)
 {
+    CLV_TRY(clv_require(s != NULL, "clv_schedule_check", "a schedule", err));
     if (!(s->floor >= 0 && s->floor <= s->peak && isfinite(s->peak)))
         return clv_fail(err, CLV_EINVAL, "learning rates %g down to %g: valid are 0 <= floor <= peak, finite", s->peak,
                         s->floor);
@@ -20,6 +21,8 @@ clv_status clv_schedule_check(const clv_schedule *s, clv_error *err)
 
 double clv_schedule_rate(const clv_schedule *s, int64_t step)
 {
+    if (!s)
+        return 0;
     if (step < s->warmup)
         return s->peak * (double)(step + 1) / (double)s->warmup;
     if (step >= s->steps)

@@ -1,71 +1,62 @@
-#include "train/train.h"
+/* train.c - see cleave/train.h. */
+#include "cleave/train.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "cleave/tokenizer.h"
-#include "models/model_weights.h"
-#include "models/parameters.h"
+#include "base/options.h"
+#include "cleave/checkpoint.h"
+#include "models/opened.h"
 
 struct clv_trainer {
-    clv_train_options options;
-    const clv_text_data *data;
+    const clv_model *model;
+    int64_t batch, seq;
+    clv_schedule schedule;
     clv_program *program;
     clv_session *session;
     int64_t step;
-    int64_t *ids64, *labels64; /* [B,S] as the data makes them */
-    int32_t *ids, *labels;
 };
 
-static clv_status compile(clv_trainer *t, const clv_mesh *mesh, clv_error *err)
+static clv_status compile(clv_trainer *t, const clv_adamw_options *adamw, clv_error *err)
 {
     clv_graph *graph;
-    CLV_TRY(clv_graph_new(&graph, mesh, err));
-    clv_model_build build = {
-        .batch = t->options.batch, .seq = t->options.seq, .rules = t->options.rules, .dtype = CLV_F32};
-    clv_build_train_step(graph, &t->options.model, &build, &t->options.adamw);
+    CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
+    clv_model_train_step(graph, t->model, &(clv_model_graph){.batch = t->batch, .seq = t->seq}, adamw);
     clv_status status = clv_compile(&t->program, graph, NULL, err);
     clv_graph_free(graph);
     return status;
 }
 
-static clv_status make_buffers(clv_trainer *t, clv_error *err)
+static clv_status set_up(clv_trainer *t, const clv_trainer_options *o, clv_error *err)
 {
-    size_t n = (size_t)(t->options.batch * t->options.seq);
-    t->ids64 = malloc(n * sizeof *t->ids64);
-    t->labels64 = malloc(n * sizeof *t->labels64);
-    t->ids = malloc(n * sizeof *t->ids);
-    t->labels = malloc(n * sizeof *t->labels);
-    if (!t->ids64 || !t->labels64 || !t->ids || !t->labels)
-        return clv_fail_memory(err, "a batch", n * sizeof *t->ids64);
-    return CLV_OK;
-}
-
-static clv_status set_up(clv_trainer *t, const clv_mesh *mesh, clv_error *err)
-{
-    const clv_train_options *o = &t->options;
-    if (o->batch < 1 || o->seq < 1 || o->seq > o->model.max_positions)
+    int64_t most = t->model->config.max_positions;
+    if (o->batch < 1 || o->seq < 1 || o->seq > most)
         return clv_fail(err, CLV_EINVAL, "batch %lld, sequence %lld; valid: batch >= 1, sequence 1 to %lld",
-                        (long long)o->batch, (long long)o->seq, (long long)o->model.max_positions);
-    CLV_TRY(clv_model_config_check(&o->model, "the model", err));
-    CLV_TRY(clv_schedule_check(&o->schedule, err));
-    CLV_TRY(make_buffers(t, err));
-    CLV_TRY(compile(t, mesh, err));
-    clv_session_options session = {.threads_per_rank = o->threads_per_rank, .seed = o->seed, .check = o->check};
-    CLV_TRY(clv_session_new(&t->session, mesh, &session, err));
+                        (long long)o->batch, (long long)o->seq, (long long)most);
+    CLV_TRY(clv_schedule_check(o->schedule, err));
+    t->batch = o->batch;
+    t->seq = o->seq;
+    t->schedule = *o->schedule;
+    CLV_TRY(compile(t, o->adamw, err));
+    clv_session_options session = clv_model_session_options(t->model);
+    session.seed = o->seed;
+    CLV_TRY(clv_session_new(&t->session, &t->model->mesh, &session, err));
     return clv_session_load(t->session, t->program, err);
 }
 
-clv_status clv_trainer_new(clv_trainer **out, const clv_mesh *mesh, const clv_train_options *options,
-                           const clv_text_data *data, clv_error *err)
+clv_status clv_trainer_new(clv_trainer **out, const clv_model *model, const clv_trainer_options *options,
+                           clv_error *err)
 {
+    static const char call[] = "clv_trainer_new";
+    clv_trainer_options o;
+    CLV_TRY(clv_require(out && model && options, call, "out, a model and options", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     clv_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return clv_fail_memory(err, "a trainer", sizeof *t);
-    t->options = *options;
-    t->data = data;
-    clv_status status = set_up(t, mesh, err);
+    t->model = model;
+    clv_status status = set_up(t, &o, err);
     if (status != CLV_OK) {
         clv_trainer_free(t);
         return status;
@@ -80,53 +71,52 @@ void clv_trainer_free(clv_trainer *t)
         return;
     clv_session_free(t->session);
     clv_program_free(t->program);
-    free(t->ids64);
-    free(t->labels64);
-    free(t->ids);
-    free(t->labels);
     free(t);
 }
 
-clv_status clv_trainer_step(clv_trainer *t, clv_train_step *result, clv_error *err)
+static clv_status check_ids(const clv_trainer *t, const int32_t *ids, clv_error *err)
 {
-    const clv_train_options *o = &t->options;
-    clv_text_data_batch(t->data, o->seed, t->step, 0, o->batch, o->seq, t->ids64, t->labels64);
-    for (int64_t i = 0; i < o->batch * o->seq; i++) {
-        t->ids[i] = (int32_t)t->ids64[i];
-        t->labels[i] = (int32_t)t->labels64[i];
-    }
-    float lr = (float)clv_schedule_rate(&o->schedule, t->step), loss = NAN;
+    int64_t vocab = t->model->config.vocab;
+    for (int64_t i = 0; i < t->batch * t->seq; i++)
+        if (ids[i] < 0 || ids[i] >= vocab)
+            return clv_fail(err, CLV_EINVAL, "token %lld of sequence %lld is %d; the vocabulary is 0 to %lld",
+                            (long long)(i % t->seq), (long long)(i / t->seq), (int)ids[i], (long long)vocab - 1);
+    return CLV_OK;
+}
+
+clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *labels, clv_train_step *result,
+                            clv_error *err)
+{
+    static const char call[] = "clv_trainer_step";
+    CLV_TRY(clv_require(t && ids && labels, call, "a trainer, ids and labels", err));
+    CLV_TRY(check_ids(t, ids, err));
+    float lr = (float)clv_schedule_rate(&t->schedule, t->step), loss = NAN;
     int32_t step = (int32_t)(t->step + 1);
-    clv_binding inputs[] = {{"ids", t->ids}, {"labels", t->labels}, {"lr", &lr}, {"step", &step}};
+    clv_binding inputs[] = {{"ids", (void *)ids}, {"labels", (void *)labels}, {"lr", &lr}, {"step", &step}};
     clv_binding outputs[] = {{"loss", &loss}};
     CLV_TRY(clv_session_run(t->session, t->program, inputs, 4, outputs, 1, err));
     clv_session_stats stats = clv_session_take_stats(t->session);
-    *result = (clv_train_step){
+    clv_train_step did = {
         .step = t->step, .loss = loss, .lr = lr, .seconds = stats.seconds, .comm_seconds = stats.comm_seconds};
     if (!isfinite(loss))
         return clv_fail(err, CLV_EINVAL, "the loss is not a number at step %lld; try a lower learning rate",
                         (long long)t->step);
     t->step++;
-    return CLV_OK;
+    return result ? clv_give_struct(result, sizeof did, sizeof did, &did, call, err) : CLV_OK;
 }
 
 const clv_program *clv_trainer_program(const clv_trainer *t)
 {
-    return t->program;
+    return t ? t->program : NULL;
 }
 
-int64_t clv_trainer_parameters(const clv_trainer *t)
+clv_session *clv_trainer_session(const clv_trainer *t)
 {
-    int64_t elems = 0;
-    for (int64_t i = 0; i < clv_model_parameter_count(&t->options.model); i++) {
-        clv_parameter parameter = clv_model_parameter_at(&t->options.model, i);
-        elems += clv_parameter_elems(&parameter);
-    }
-    return elems;
+    return t ? t->session : NULL;
 }
 
 clv_status clv_trainer_save(const clv_trainer *t, const char *folder, clv_error *err)
 {
-    CLV_TRY(clv_model_write_folder(t->session, &t->options.model, folder, err));
-    return clv_tokenizer_write_bytes(folder, err);
+    CLV_TRY(clv_require(t && folder, "clv_trainer_save", "a trainer and a folder", err));
+    return clv_model_save(t->model, t->session, folder, err);
 }

@@ -1,0 +1,205 @@
+/* test_train_api.c - training from C: a new model and one from a folder, on any mesh; and what is refused. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/text_data.h"
+#include "cleave/train.h"
+#include "must.h"
+
+enum { BATCH = 2, SEQ = 8, STEPS = 6 };
+
+static const clv_model_info sizes = {.hidden = 24,
+                                     .layers = 1,
+                                     .heads = 3,
+                                     .ffn = 32,
+                                     .vocab = 256,
+                                     .max_positions = 16,
+                                     .bos = -1,
+                                     .pad = -1,
+                                     .mask = -1};
+static const clv_schedule schedule = {.peak = 0.01, .floor = 0.001, .warmup = 1, .steps = STEPS};
+static const clv_trainer_options training = {.batch = BATCH, .seq = SEQ, .schedule = &schedule, .seed = 3};
+
+static char folder[] = "/tmp/cleave_test_XXXXXX";
+
+static int set_up(void **state)
+{
+    char path[64];
+    (void)state;
+    if (!mkdtemp(folder))
+        return -1;
+    snprintf(path, sizeof path, "%s/text", folder);
+    FILE *f = fopen(path, "w");
+    return f && fputs("the cat sat on the mat, the mat on the cat", f) >= 0 && fclose(f) == 0 ? 0 : -1;
+}
+
+static int tear_down(void **state)
+{
+    char command[128];
+    (void)state;
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    return system(command);
+}
+
+static clv_text_data *open_text(void)
+{
+    char path[64];
+    const char *paths[] = {path};
+    clv_error err = {0};
+    clv_text_data *data;
+    snprintf(path, sizeof path, "%s/text", folder);
+    must(clv_text_data_open(&data, paths, 1, SEQ, &err), &err);
+    return data;
+}
+
+/* Trains n steps from step `first` of the data; the losses. */
+static void train(clv_trainer *t, int first, int n, double *losses)
+{
+    clv_error err = {0};
+    clv_text_data *data = open_text();
+    for (int i = 0; i < n; i++) {
+        int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+        clv_train_step step = {.size = sizeof step};
+        must(clv_text_data_batch(data, 3, first + i, 0, BATCH, SEQ, ids, labels, &err), &err);
+        must(clv_trainer_step(t, ids, labels, &step, &err), &err);
+        assert_int_equal(step.step, i);
+        assert_true(step.lr > 0 && step.seconds > 0);
+        losses[i] = step.loss;
+    }
+    clv_text_data_close(data);
+}
+
+static clv_trainer *new_trainer(const clv_model *model)
+{
+    clv_error err = {0};
+    clv_trainer *t;
+    must(clv_trainer_new(&t, model, &training, &err), &err);
+    return t;
+}
+
+/* The same losses on one rank and on a mesh, falling; and a model that is saved goes on from its weights. */
+static void test_training(void **state)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    double alone[STEPS], split[STEPS], again[1];
+    clv_model *one, *four, *saved;
+    char path[64];
+    (void)state;
+    must(clv_mesh_parse(&mesh, "data=2,model=2", &err), &err);
+    must(clv_model_new(&one, &sizes, NULL, &err), &err);
+    must(clv_model_new(&four, &sizes, &(clv_model_options){.mesh = &mesh, .check = 1}, &err), &err);
+    clv_trainer *t = new_trainer(one), *s = new_trainer(four);
+    train(t, 0, STEPS, alone);
+    train(s, 0, STEPS, split);
+    for (int i = 0; i < STEPS; i++)
+        assert_true(fabs(alone[i] - split[i]) < 1e-4);
+    assert_true(alone[STEPS - 1] < alone[0] - 0.5);
+    assert_non_null(clv_trainer_program(t));
+    assert_non_null(clv_session_state(clv_trainer_session(t), 0).name);
+    snprintf(path, sizeof path, "%s/saved", folder);
+    must(clv_trainer_save(t, path, &err), &err);
+    must(clv_model_open(&saved, path, NULL, &err), &err);
+    clv_trainer *goes_on = new_trainer(saved);
+    train(goes_on, STEPS - 1, 1, again);
+    assert_true(again[0] < alone[0] - 0.5);
+    clv_trainer_free(goes_on);
+    clv_trainer_free(t);
+    clv_trainer_free(s);
+    clv_model_close(saved);
+    clv_model_close(one);
+    clv_model_close(four);
+}
+
+static void test_model_refused(void **state)
+{
+    clv_model *m;
+    clv_model_info bad = sizes;
+    (void)state;
+    assert_int_equal(clv_model_new(NULL, &sizes, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_new(&m, NULL, NULL, NULL), CLV_EINVAL);
+    bad.family = "bert";
+    assert_int_equal(clv_model_new(&m, &bad, NULL, NULL), CLV_EUNSUPPORTED);
+    bad = sizes;
+    bad.kv_heads = 2;
+    assert_int_equal(clv_model_new(&m, &bad, NULL, NULL), CLV_EINVAL);
+    bad = sizes;
+    bad.n_eos = 9;
+    assert_int_equal(clv_model_new(&m, &bad, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_new(&m, &(clv_model_info){0}, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_new(&m, &(clv_model_info){.size = 9}, NULL, NULL), CLV_EINVAL);
+}
+
+static void test_refused(void **state)
+{
+    clv_error err = {0};
+    clv_model *model;
+    clv_trainer *t;
+    int32_t ids[BATCH * SEQ] = {0}, labels[BATCH * SEQ] = {0};
+    (void)state;
+    must(clv_model_new(&model, &sizes, NULL, &err), &err);
+    clv_trainer_options o = training;
+    assert_int_equal(clv_trainer_new(NULL, model, &o, NULL), CLV_EINVAL);
+    assert_int_equal(clv_trainer_new(&t, NULL, &o, NULL), CLV_EINVAL);
+    assert_int_equal(clv_trainer_new(&t, model, NULL, NULL), CLV_EINVAL);
+    o.schedule = NULL;
+    assert_int_equal(clv_trainer_new(&t, model, &o, NULL), CLV_EINVAL);
+    o = training;
+    o.batch = 0;
+    assert_int_equal(clv_trainer_new(&t, model, &o, NULL), CLV_EINVAL);
+    t = new_trainer(model);
+    assert_int_equal(clv_trainer_step(NULL, ids, labels, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_trainer_step(t, NULL, labels, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_trainer_step(t, ids, NULL, NULL, NULL), CLV_EINVAL);
+    ids[3] = 256;
+    assert_int_equal(clv_trainer_step(t, ids, labels, NULL, NULL), CLV_EINVAL);
+    ids[3] = 0;
+    must(clv_trainer_step(t, ids, labels, NULL, &err), &err);
+    assert_int_equal(clv_trainer_save(t, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_trainer_save(NULL, folder, NULL), CLV_EINVAL);
+    assert_null(clv_trainer_program(NULL));
+    assert_null(clv_trainer_session(NULL));
+    assert_int_equal(clv_schedule_check(NULL, NULL), CLV_EINVAL);
+    assert_true(clv_schedule_rate(NULL, 0) == 0);
+    clv_trainer_free(t);
+    clv_trainer_free(NULL);
+    clv_model_close(model);
+}
+
+static void test_data_refused(void **state)
+{
+    clv_text_data *data = open_text(), *none;
+    int32_t ids[SEQ], labels[SEQ];
+    (void)state;
+    assert_int_equal(clv_text_data_size(data), 42);
+    assert_int_equal(clv_text_data_size(NULL), 0);
+    assert_int_equal(clv_text_data_open(NULL, NULL, 0, 1, NULL), CLV_EINVAL);
+    assert_int_equal(clv_text_data_open(&none, NULL, 1, 1, NULL), CLV_EINVAL);
+    assert_int_equal(clv_text_data_open(&none, (const char *const[]){NULL}, 1, 1, NULL), CLV_EINVAL);
+    assert_int_equal(clv_text_data_batch(NULL, 0, 0, 0, 1, SEQ, ids, labels, NULL), CLV_EINVAL);
+    assert_int_equal(clv_text_data_batch(data, 0, 0, 0, 1, SEQ, NULL, labels, NULL), CLV_EINVAL);
+    assert_int_equal(clv_text_data_batch(data, 0, 0, 0, 1, SEQ, ids, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_text_data_batch(data, 0, 0, 0, 0, SEQ, ids, labels, NULL), CLV_EINVAL);
+    assert_int_equal(clv_text_data_batch(data, 0, 0, 0, 1, 42, ids, labels, NULL), CLV_EINVAL);
+    clv_text_data_close(data);
+    clv_text_data_close(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_training),
+        cmocka_unit_test(test_model_refused),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_data_refused),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
