@@ -1,5 +1,6 @@
 #include "partition/bound.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,7 +78,10 @@ static void read_choices(clv_bound_term *term, const clv_space *space, const clv
             int c = space->choice[a][i], d = term->cuts[c + 2];
             term->may_cut |= (uint32_t)(d >= 0 || d == CUTS_UNKNOWN) << a;
             term->may_pass |= (uint32_t)(c == CLV_CHOICE_PARTIAL) << a;
+            term->may_cut_dims[a] |= (uint8_t)(d >= 0 ? 1u << d : d == CUTS_UNKNOWN ? 0xffu : 0);
         }
+    for (int d = 0; d < rank; d++)
+        term->granule[d] = dims[d].n == 1 ? space->context.granule[(int)dims[d].factor[0]] : 0;
 }
 
 clv_status clv_bound_make(clv_bound *out, const clv_space *space, clv_error *err)
@@ -123,27 +127,62 @@ void clv_bound_free(clv_bound *bound)
 
 /* ---- bytes ---- */
 
+#define ROUNDED 1e-9 /* what a quotient may be off by */
+
 /* What the atoms say of a change of layout: sizes of those that ... */
 typedef struct tally {
-    double cut;                 /* cut the layout that is to be had, or may */
-    double lost;                /* cut only the layout that is at hand */
-    double reduced;             /* leave by a reduction */
-    double kept;                /* stay partial, or could */
-    double moved[CLV_MAX_RANK]; /* cut another dimension in the one layout than this one in the other */
-    double along[CLV_MAX_RANK]; /* cut this dimension of the layout that is to be had */
+    double cut;                   /* cut the layout that is to be had, or may */
+    double lost;                  /* cut only the layout that is at hand */
+    double reduced;               /* leave by a reduction */
+    double unscattered;           /* of these, do not cut the layout that is to be had */
+    double kept;                  /* stay partial, or could */
+    double moved[CLV_MAX_RANK];   /* cut another dimension in the one layout than this one in the other */
+    double along[CLV_MAX_RANK];   /* cut this dimension of the layout that is to be had */
+    double crossed[CLV_MAX_RANK]; /* cut this dimension by the assignment, and another one in the fixed layout */
+    double reach[CLV_MAX_RANK];   /* cut this dimension by the assignment, or may */
 } tally;
 
-static const tally nothing = {1, 1, 1, 1, {1, 1, 1, 1, 1, 1, 1, 1}, {1, 1, 1, 1, 1, 1, 1, 1}};
+#define ONES                                                                                                           \
+    {                                                                                                                  \
+        1, 1, 1, 1, 1, 1, 1, 1                                                                                         \
+    }
+static const tally nothing = {1, 1, 1, 1, 1, ONES, ONES, ONES, ONES};
+#undef ONES
+
+/* How much larger than the mean the largest block of a dimension can be, of those that an assignment makes. */
+static double most_excess(const tally *t, const clv_bound_term *term, const clv_type *type, int d)
+{
+    double size = (double)type->shape[d], cut = (double)term->granule[d] * t->reach[d];
+    if (cut <= 0 || size <= 0)
+        return INFINITY;
+    return fmod(size, cut) == 0 ? 1 : 1 + cut / size;
+}
 
 /* At most 1/this of the elements lie where both layouts have them, for atoms that cut another dimension in each. However the
  * one layout places an element by its other dimensions, the dimension d of the other has it in one of all blocks. */
-static double moved_apart(const tally *t, const clv_bound_layout *layout)
+static double moved_apart(const tally *t, const clv_bound_term *term, const clv_bound_layout *layout,
+                          const clv_type *type)
 {
     double most = 1;
-    for (int d = 0; layout && d < layout->rank; d++)
+    for (int d = 0; layout && d < layout->rank; d++) {
         if (t->moved[d] > most * layout->excess[d])
             most = t->moved[d] / layout->excess[d];
+        if (t->crossed[d] > most && t->crossed[d] > most * most_excess(t, term, type, d))
+            most = t->crossed[d] / most_excess(t, term, type, d);
+    }
     return most;
+}
+
+/* What an atom does to a dimension of the tensor by the assignment. */
+static void note_made(tally *t, const clv_bound_term *term, int atom, double size, int made, int fixed, bool decided)
+{
+    if (made >= 0 && fixed >= 0 && made != fixed) {
+        t->moved[fixed] *= size;
+        t->crossed[made] *= size;
+    }
+    uint32_t dims = made >= 0 ? 1u << made : made != CUTS_UNKNOWN ? 0 : decided ? 0xffu : term->may_cut_dims[atom];
+    for (; dims != 0; dims &= dims - 1)
+        t->reach[__builtin_ctz(dims)] *= size;
 }
 
 /* How much more a rank holds than the mean, of those ranks that hold anything: blocks beyond the elements of a dimension are
@@ -157,15 +196,45 @@ static double crowding(const tally *t, const clv_type *type)
     return times;
 }
 
+/* What a change of layout costs at the least. */
+typedef struct least {
+    double bytes;
+    int moves;
+    double all_reduced; /* bytes if it is one all_reduce and nothing else; infinity where that does not do */
+} least;
+
 /* Of the ranks that are to hold an element, all but those that have it receive it. If it is reduced first, all but one
- * receive it reduced, and all if none of them had it before. `missing`: bytes that the neediest rank lacks, if known. */
-static double least_bytes(const tally *t, const clv_bound_layout *layout, const clv_type *type, double ranks,
-                          double missing)
+ * receive it reduced, and all if none of them had it before. What no rank has under the old layout comes in no reduction,
+ * so that is another collective; and so is the way to ranks that differ only in the axes reduced over, as a reduce_scatter
+ * leaves them different elements: unless it is an all_reduce, which moves twice as much.
+ * `missing`: bytes that the neediest rank lacks, if known. */
+static least least_change(const tally *t, const clv_bound_term *term, const clv_bound_layout *layout,
+                          const clv_type *type, double ranks, double missing)
 {
-    double bytes = clv_type_bytes(type), moved = moved_apart(t, layout);
-    double share = bytes / t->cut, part = bytes / ranks * t->kept;
-    double least = t->reduced > 1 ? share - part / moved : (share - share / (t->lost * moved)) * crowding(t, type);
-    return part * (t->reduced - 1) + (missing > least ? missing : least);
+    double moved = moved_apart(t, term, layout, type), crowd = crowding(t, type);
+    double size = (double)clv_dtype_size(type->dtype), elems = clv_type_bytes(type) / size, share = elems / t->cut;
+    double lacks = share - share / (t->lost * moved), least_move = fmax(missing, lacks * crowd * size);
+    if (t->reduced == 1)
+        return (least){.bytes = least_move, .moves = least_move > 0, .all_reduced = INFINITY};
+    double n = t->reduced, part = elems / ranks * t->kept, most = share * crowd;
+    double rest = fmax(share - part / moved, most - part) * size;
+    bool apart = missing > 0 || lacks > ROUNDED * share;
+    least out = {.moves = elems > 0, .all_reduced = INFINITY};
+    out.bytes = part * (n - 1) * size + fmax(least_move, rest);
+    if (elems > 0 && (apart || t->unscattered > 1))
+        out.moves = 2;
+    if (elems > 0 && !apart && t->unscattered > 1)
+        out.all_reduced = fmax(2 * fmax(part * n, most) * (n - 1) / n * size, out.bytes);
+    return out;
+}
+
+static clv_price price_of(const clv_space *space, least l)
+{
+    double seconds = clv_cost_step(space->problem->cost, l.bytes, l.moves);
+    if (l.all_reduced == INFINITY)
+        return (clv_price){.bytes = l.bytes, .moves = l.moves, .seconds = seconds};
+    double at_once = clv_cost_step(space->problem->cost, l.all_reduced, 1);
+    return (clv_price){.bytes = l.bytes, .moves = 1, .seconds = fmin(seconds, at_once)};
 }
 
 /* Elements that the neediest rank lacks of operand's layout `to`, coming from layout k at hand, or of where a result is wanted.
@@ -200,14 +269,6 @@ static double missing_bytes(clv_bound *b, const clv_bound_term *term, int k, con
     return (double)(count * (int64_t)clv_dtype_size(type->dtype));
 }
 
-/* What a change of layout costs at the least. What no rank has under the old layout comes in no reduction: that is another
- * collective. */
-static clv_price least_price(const clv_space *space, double bytes, bool reduces, bool lacks)
-{
-    int moves = bytes > 0 ? (reduces && lacks ? 2 : 1) : 0;
-    return (clv_price){.bytes = bytes, .moves = moves, .seconds = clv_cost_step(space->problem->cost, bytes, moves)};
-}
-
 static tally operand_tally(const clv_space *space, const clv_bound_term *term, const clv_bound_layout *at,
                            const int8_t *choice, int n)
 {
@@ -222,35 +283,45 @@ static tally operand_tally(const clv_space *space, const clv_bound_term *term, c
             t.cut *= size;
         if (to >= 0)
             t.along[to] *= size;
-        if (to >= 0 && at->dim[a] >= 0 && at->dim[a] != to)
-            t.moved[at->dim[a]] *= size;
+        note_made(&t, term, a, size, to, at->dim[a], decided);
         bool passes = (term->may_pass >> a & 1u) && (!decided || choice[a] == CLV_CHOICE_PARTIAL);
-        if ((at->partial >> a & 1u) && !passes)
+        if ((at->partial >> a & 1u) && !passes) {
             t.reduced *= size;
-        else if ((at->partial >> a & 1u) && decided)
+            t.unscattered *= to == CUTS_NOTHING ? size : 1;
+        } else if ((at->partial >> a & 1u) && decided)
             t.kept *= size;
     }
     return t;
 }
 
+/* Whether a is no less than b in anything: of two sources, b is taken. */
+static bool is_no_less(const clv_price *a, const clv_price *b)
+{
+    return a->seconds >= b->seconds && a->bytes >= b->bytes && a->moves >= b->moves;
+}
+
+/* Less than either in nothing that either is less in: whichever of two sources is taken costs that. */
+static clv_price lesser(const clv_price *a, const clv_price *b)
+{
+    return (clv_price){.seconds = fmin(a->seconds, b->seconds),
+                       .bytes = fmin(a->bytes, b->bytes),
+                       .moves = a->moves < b->moves ? a->moves : b->moves};
+}
+
 static clv_price operand_price(clv_bound *b, const clv_bound_term *term, const int8_t *choice, int n, bool counted)
 {
     const clv_type *type = &b->space->problem->in[term->id];
-    double least = 0;
-    bool reduces = true, lacks = true;
-    for (int k = 0; k < term->n && (k == 0 || least > 0); k++) {
+    clv_price best = {0};
+    for (int k = 0; k < term->n && (k == 0 || best.moves > 0); k++) {
         const clv_bound_layout *at = &b->layouts[term->first + k];
         tally t = operand_tally(b->space, term, at, choice, n);
-        double bytes = least_bytes(&t, at, type, b->ranks, 0), missing = 0;
-        if (counted && (k == 0 || bytes < least)) {
-            missing = missing_bytes(b, term, k, choice, type);
-            bytes = least_bytes(&t, at, type, b->ranks, missing);
-        }
-        reduces = reduces && t.reduced > 1;
-        lacks = lacks && missing > 0;
-        least = k == 0 || bytes < least ? bytes : least;
+        clv_price price = price_of(b->space, least_change(&t, term, at, type, b->ranks, 0));
+        if (counted && (k == 0 || !is_no_less(&price, &best)))
+            price =
+                price_of(b->space, least_change(&t, term, at, type, b->ranks, missing_bytes(b, term, k, choice, type)));
+        best = k == 0 ? price : lesser(&best, &price);
     }
-    return least_price(b->space, least, reduces, lacks);
+    return best;
 }
 
 /* `to`: where the result is wanted; NULL: as it comes, but reduced. */
@@ -269,10 +340,13 @@ static tally result_tally(const clv_space *space, const clv_bound_term *term, co
             t.cut *= size;
         if (to && from >= 0 && to->dim[a] == CUTS_NOTHING)
             t.lost *= size;
-        if (to && from >= 0 && to->dim[a] >= 0 && to->dim[a] != from)
-            t.moved[to->dim[a]] *= size;
-        if (from == MAKES_PARTIAL)
-            *(to && (to->partial >> a & 1u) ? &t.kept : &t.reduced) *= size;
+        note_made(&t, term, a, size, from, to ? to->dim[a] : CUTS_NOTHING, a < n);
+        if (from == MAKES_PARTIAL && to && (to->partial >> a & 1u))
+            t.kept *= size;
+        else if (from == MAKES_PARTIAL) {
+            t.reduced *= size;
+            t.unscattered *= !to || to->dim[a] == CUTS_NOTHING ? size : 1;
+        }
     }
     return t;
 }
@@ -296,8 +370,12 @@ static clv_price result_price(clv_bound *b, const clv_bound_term *term, const in
     tally t = result_tally(b->space, term, to, choice, n);
     double missing = counted && to ? missing_bytes(b, term, 0, choice, type) : 0;
     bool shared = !counted || may_be_partial(b->space, term, choice);
-    double bytes = least_bytes(&t, to, type, b->ranks, missing) / (shared ? p->fan_in[term->id] : 1);
-    return least_price(b->space, bytes, t.reduced > 1, missing > 0);
+    least l = least_change(&t, term, to, type, b->ranks, missing);
+    if (shared) {
+        l.bytes /= p->fan_in[term->id];
+        l.all_reduced /= p->fan_in[term->id];
+    }
+    return price_of(b->space, l);
 }
 
 clv_price clv_bound_change(clv_bound *b, int term, const int8_t *choice, int n)

@@ -28,6 +28,8 @@ typedef struct clv_bound_term {
     int8_t cuts[CLV_MAX_FACTORS + 2]; /* by choice + 2: the dimension that it cuts */
     uint8_t way[CLV_MAX_FACTORS + 2]; /* by choice + 2: equal for those that cut the tensor alike */
     uint32_t may_cut, may_pass;       /* bit a: atom a may cut the tensor; may leave it partial */
+    uint8_t may_cut_dims[CLV_MAX_ATOMS]; /* by atom, bit d: it may cut dimension d */
+    int64_t granule[CLV_MAX_RANK];       /* that a dimension is cut by; 0: it depends on which factors are split */
 } clv_bound_term;
 
 typedef struct clv_bound {

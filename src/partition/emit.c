@@ -101,23 +101,28 @@ static int first_copy(const clv_partitioner *p, const clv_placement *at)
     return 0;
 }
 
-/* The buffers that an op may read a value from. The backward pass, when it is to gather again, does not see what the forward
- * pass made for its own use. */
-clv_status clv_partition_at_hand(const int **out, int *n, clv_partitioner *p, int value, clv_error *err)
+/* The buffers that an op may read a value from, and their layouts, which stay where they are until the next buffer is added.
+ * The backward pass, when it is to gather again, does not see what the forward pass made for its own use. */
+clv_status clv_partition_at_hand(const int **buffers, const clv_layout *const **layouts, int *n, clv_partitioner *p,
+                                 int value, clv_error *err)
 {
     const clv_placement *at = &p->placements[value];
     bool again = p->backward && p->options->regather;
-    int before = again ? before_gather(p, value) : -1, first = first_copy(p, at);
-    int *buffers = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *buffers);
-    if (!buffers)
-        return clv_fail_memory(err, "where a value is at hand", (size_t)at->n * sizeof *buffers);
-    *out = buffers;
-    *n = 0;
+    int before = again ? before_gather(p, value) : -1, first = first_copy(p, at), count = 0;
+    int *found = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *found);
+    const clv_layout **in = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *in);
+    if (!found || !in)
+        return clv_fail_memory(err, "where a value is at hand", (size_t)at->n * sizeof *in);
     for (int k = first; k < at->n; k++)
         if (!again || k >= at->n_forward || (k == first && before < 0))
-            buffers[(*n)++] = at->buffer[k];
+            found[count++] = at->buffer[k];
     if (before >= 0)
-        buffers[(*n)++] = p->placements[before].buffer[0];
+        found[count++] = p->placements[before].buffer[0];
+    for (int k = 0; k < count; k++)
+        in[k] = clv_partition_layout_of(p, found[k]);
+    *buffers = found;
+    *layouts = in;
+    *n = count;
     return CLV_OK;
 }
 
@@ -167,20 +172,14 @@ clv_status clv_partition_bring(int *out, clv_partitioner *p, int value, const cl
                                clv_error *err)
 {
     const clv_type *type = &p->graph->values[value].type;
-    const clv_reshard_plan *best = NULL;
+    const clv_reshard_plan *best;
+    const clv_layout *const *at;
     const int *buffers;
-    int from = -1, n;
-    CLV_TRY(clv_partition_at_hand(&buffers, &n, p, value, err));
-    for (int k = 0; k < n; k++) {
-        const clv_reshard_plan *plan;
-        CLV_TRY(clv_reshard_cached(&plan, p->reshards, clv_partition_layout_of(p, buffers[k]), to, type->shape,
-                                   type->dtype, err));
-        if (!best || plan->bytes < best->bytes || (plan->bytes == best->bytes && plan->n_steps < best->n_steps)) {
-            best = plan;
-            from = buffers[k];
-        }
-    }
-    for (int i = 0; best && i < best->n_steps; i++) {
+    int source, from, n;
+    CLV_TRY(clv_partition_at_hand(&buffers, &at, &n, p, value, err));
+    CLV_TRY(clv_reshard_cheapest(&best, &source, p->reshards, at, n, to, type->shape, type->dtype, err));
+    from = buffers[source];
+    for (int i = 0; i < best->n_steps; i++) {
         int next = -1;
         CLV_TRY(clv_partition_emit_step(p, &best->steps[i], value, from, &next, why, err));
         CLV_TRY(clv_partition_place(p, value, next, err));

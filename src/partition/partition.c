@@ -51,13 +51,7 @@ static bool primal_layout(clv_layout *out, const clv_partitioner *p, int value)
 static clv_status load_operand(clv_problem *problem, clv_partitioner *p, int i, int value, clv_error *err)
 {
     const int *buffers;
-    CLV_TRY(clv_partition_at_hand(&buffers, &problem->n_available[i], p, value, err));
-    const clv_layout **layouts = clv_arena_alloc(p->scratch, (size_t)problem->n_available[i] + 1, sizeof *layouts);
-    if (!layouts)
-        return clv_fail_memory(err, "layouts at hand", (size_t)problem->n_available[i] * sizeof *layouts);
-    for (int k = 0; k < problem->n_available[i]; k++)
-        layouts[k] = clv_partition_layout_of(p, buffers[k]);
-    problem->available[i] = layouts;
+    CLV_TRY(clv_partition_at_hand(&buffers, &problem->available[i], &problem->n_available[i], p, value, err));
     problem->kept[i] = p->placements[value].kept;
     return CLV_OK;
 }
@@ -333,7 +327,7 @@ static clv_status partition(clv_partitioner *p, clv_error *err)
     p->placements = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *p->placements);
     p->live_op = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->live_op);
     p->instruction_of = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->instruction_of);
-    p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, NULL);
+    p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, p->options->by_bytes ? NULL : &clv_cost_default);
     p->memo = clv_memo_new(p->scratch);
     if (!p->placements || !p->live_op || !p->instruction_of || !p->reshards || !p->memo)
         return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->placements);

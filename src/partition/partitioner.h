@@ -85,9 +85,10 @@ clv_status clv_partition_add_buffer(int *out, clv_partitioner *p, const clv_buff
 clv_status clv_partition_add_instruction(clv_partitioner *p, const clv_instruction *instruction, clv_error *err);
 clv_status clv_partition_place(clv_partitioner *p, int value, int buffer, clv_error *err);
 const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int buffer);
-/* The buffers that an op may read a value from. The backward pass, when it is to gather again, does not see what the forward
- * pass made for its own use. */
-clv_status clv_partition_at_hand(const int **out, int *n, clv_partitioner *p, int value, clv_error *err);
+/* The buffers that an op may read a value from, at least one, and their layouts, which stay where they are until the next
+ * buffer is added. The backward pass, when it is to gather again, does not see what the forward pass made for its own use. */
+clv_status clv_partition_at_hand(const int **buffers, const clv_layout *const **layouts, int *n, clv_partitioner *p,
+                                 int value, clv_error *err);
 /* A step of a value from one buffer into another (or, with *to < 0, into a new one). */
 clv_status clv_partition_emit_step(clv_partitioner *p, const clv_reshard_step *step, int value, int from, int *to,
                                    const clv_reason *why, clv_error *err);

@@ -96,6 +96,7 @@ static void emit(emitter *e, clv_step_kind kind, const clv_layout *from, const c
         step->n_axes = clv_subaxes_normalise(step->axes, n_axes);
     }
     e->plan.bytes += bytes;
+    e->plan.moves += clv_step_moves(kind);
 }
 
 /* Peak memory. A slice of `from` is a view unless it is the result; a mask, or an all_reduce, of what an earlier step made
@@ -259,8 +260,5 @@ int64_t clv_reshard_lower_bound(const clv_mesh *mesh, const clv_layout *from, co
 
 double clv_reshard_seconds(const clv_reshard_plan *plan, const clv_cost_model *cost)
 {
-    int moves = 0;
-    for (int i = 0; i < plan->n_steps; i++)
-        moves += clv_step_moves(plan->steps[i].kind);
-    return clv_cost_step(cost, plan->bytes, moves);
+    return clv_cost_step(cost, plan->bytes, plan->moves);
 }

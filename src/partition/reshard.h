@@ -21,6 +21,7 @@ typedef struct clv_reshard_plan {
     int n_steps; /* 0: every rank holds what it needs under both layouts */
     const clv_reshard_step *steps;
     double bytes;       /* sum of the steps' bytes */
+    int moves;          /* steps in which ranks talk */
     int64_t peak_bytes; /* most that the largest rank holds at once: a step's input and its output, where a slice is a
                            view, and a mask or an all_reduce of a step's output works in place. At most that of `from`
                            and `to`, unless `to` is gathered over several dimensions: then at most 1.5 times `to` */
@@ -53,5 +54,11 @@ clv_reshard_cache *clv_reshard_cache_new(clv_arena *arena, const clv_mesh *mesh,
 /* As clv_reshard_plan_make; *out points into the cache and stays valid. */
 clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *cache, const clv_layout *from,
                               const clv_layout *to, const int64_t *shape, clv_dtype dtype, clv_error *err);
+
+/* The cheapest change to `to` out of n > 0 layouts, all of one tensor, and which of them it begins with: by what the cache
+ * minimises, then bytes, moves and steps; of equals the first. */
+clv_status clv_reshard_cheapest(const clv_reshard_plan **out, int *source, clv_reshard_cache *cache,
+                                const clv_layout *const *from, int n, const clv_layout *to, const int64_t *shape,
+                                clv_dtype dtype, clv_error *err);
 
 #endif

@@ -126,3 +126,38 @@ clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *c
     *out = &(*slot)->plan;
     return CLV_OK;
 }
+
+static double score(const clv_reshard_cache *cache, double bytes, int moves)
+{
+    return cache->has_cost ? clv_cost_step(&cache->cost, bytes, moves) : bytes;
+}
+
+static bool is_cheaper(const clv_reshard_cache *cache, const clv_reshard_plan *a, const clv_reshard_plan *b)
+{
+    double x = score(cache, a->bytes, a->moves), y = score(cache, b->bytes, b->moves), slack = 1e-9 * (x + y);
+    if (x < y - slack || x > y + slack)
+        return x < y;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes;
+    return a->moves < b->moves || (a->moves == b->moves && a->n_steps < b->n_steps);
+}
+
+clv_status clv_reshard_cheapest(const clv_reshard_plan **out, int *source, clv_reshard_cache *cache,
+                                const clv_layout *const *from, int n, const clv_layout *to, const int64_t *shape,
+                                clv_dtype dtype, clv_error *err)
+{
+    const clv_reshard_plan *best = NULL;
+    for (int k = 0; k < n && (best == NULL || best->n_steps > 0); k++) {
+        const clv_reshard_plan *plan;
+        double least = (double)clv_reshard_lower_bound(&cache->mesh, from[k], to, shape, dtype);
+        if (best != NULL && score(cache, least, least > 0) > score(cache, best->bytes, best->moves))
+            continue;
+        CLV_TRY(clv_reshard_cached(&plan, cache, from[k], to, shape, dtype, err));
+        if (best == NULL || is_cheaper(cache, plan, best)) {
+            best = plan;
+            *source = k;
+        }
+    }
+    *out = best;
+    return CLV_OK;
+}

@@ -25,6 +25,8 @@ typedef struct search {
     const clv_reshard_problem *problem;
     const clv_reshard_state *from, *to;
     clv_atoms keep; /* partial in both */
+    clv_atoms firm; /* cut a dimension of `to` so that some ranks which differ only in it have different elements */
+    int8_t dim_in_to[RESHARD_ATOMS]; /* that an atom cuts; -1: none */
     int budget, ties;
     int64_t to_bytes; /* of the largest shard */
     double all_bytes; /* of the whole tensor, divided by all ranks */
@@ -33,6 +35,7 @@ typedef struct search {
     clv_reshard_draft *best, *trial;
     rank_of_plan best_rank;
     bool found;
+    clv_reshard_counted *counted; /* [RESHARD_COUNTED] */
 } search;
 
 /* -- comparing plans -- */
@@ -102,13 +105,121 @@ static double path_bytes(const search *q)
     return bytes;
 }
 
+/* Bytes that remain at the least from s on, which is partial. */
+static double bound(const search *q, const clv_reshard_state *s)
+{
+    const clv_reshard_problem *p = q->problem;
+    double n = (double)clv_reshard_size(p, s->partial & ~q->keep);
+    double l = q->all_bytes * (double)clv_reshard_size(p, s->partial), rest = (double)q->to_bytes - l / n;
+    return l * (n - 1) / n + (rest > 0 ? rest : 0);
+}
+
+/* Whether s cuts by an atom that `to` does not cut by, or has in another dimension: then ranks that differ only in it
+ * want elements which just one of them has. */
+static bool is_misplaced(const search *q, const clv_reshard_state *s)
+{
+    if ((s->cut & ~q->to->cut) != 0)
+        return true;
+    for (int d = 0; d < q->problem->rank; d++)
+        for (int i = 0; i < s->n[d]; i++)
+            if (q->dim_in_to[s->atom[d][i]] != d && (q->firm >> s->atom[d][i] & 1u) != 0)
+                return true;
+    return false;
+}
+
+/* What a path has cost so far. */
+typedef struct progress {
+    double bytes;
+    int moves;
+    bool scatters; /* its last step is a reduce_scatter, which the next one may join ... */
+    double before; /* ... bytes without that step */
+    double n;      /* ranks that it reduces over */
+} progress;
+
+static progress progress_of(const search *q)
+{
+    int last = q->path->n - 1;
+    progress p = {.bytes = path_bytes(q), .moves = count_moves(q->path)};
+    if (last < 0 || q->path->kind[last] != CLV_STEP_REDUCE_SCATTER)
+        return p;
+    const clv_reshard_state *before = last > 0 ? &q->path->state[last - 1] : q->from;
+    p.scatters = true;
+    p.before = p.bytes - q->bytes[last];
+    p.n = (double)clv_reshard_size(q->problem, before->partial & ~q->path->state[last].partial);
+    return p;
+}
+
+/* After one more step, which may join the last: apart they cost no more bytes. */
+static progress progress_by(const search *q, progress p, clv_step_kind kind, const clv_reshard_state *s,
+                            const clv_reshard_state *next)
+{
+    double bytes = clv_reshard_step_bytes(q->problem, kind, s, next);
+    if (kind != CLV_STEP_REDUCE_SCATTER)
+        return (progress){.bytes = p.bytes + bytes, .moves = p.moves + clv_step_moves(kind)};
+    double n = (double)clv_reshard_size(q->problem, s->partial & ~next->partial);
+    return (progress){.bytes = p.bytes + bytes,
+                      .moves = p.moves + !p.scatters,
+                      .scatters = true,
+                      .before = p.scatters ? p.before : p.bytes,
+                      .n = p.scatters ? p.n * n : n};
+}
+
+/* Bytes that the neediest rank lacks of `to`. A state is looked at as a child, then reached, maybe on several paths. */
+static int64_t count_missing(search *q, const clv_reshard_state *s)
+{
+    size_t hash = s->cut;
+    for (int d = 0; d < q->problem->rank; d++)
+        for (int i = 0; i < s->n[d]; i++)
+            hash = hash * 31 + (size_t)(s->atom[d][i] * CLV_MAX_RANK + d + 1);
+    clv_reshard_counted *known = &q->counted[hash % RESHARD_COUNTED];
+    if (known->bytes == 0 || !clv_reshard_equal(q->problem, &known->state, s))
+        *known = (clv_reshard_counted){.state = *s, .bytes = clv_reshard_missing(q->problem, q->to, s) + 1};
+    return known->bytes - 1;
+}
+
+/* Nothing is left to reduce, and at least so many bytes are to move. */
+static rank_of_plan rank_moved(const search *q, progress p, double bytes, bool moves)
+{
+    double more = bytes > 0 ? bytes : 0;
+    int count = p.moves + (moves || more > 0);
+    return (rank_of_plan){.moves = count, .score = clv_reshard_score(q->problem, p.bytes + more, count)};
+}
+
+/* What a plan costs at the least that goes on from s. Where something is left to reduce, that takes one more step: a
+ * reduce_scatter that ends in `to`, and may join the last one, or an all_reduce; else two. What is misplaced moves besides. */
+static rank_of_plan least_rank(search *q, progress p, const clv_reshard_state *s)
+{
+    clv_atoms left = s->partial & ~q->keep;
+    bool misplaced = is_misplaced(q, s);
+    if (left == 0) {
+        rank_of_plan least =
+            rank_moved(q, p, (double)(q->to_bytes - clv_reshard_local_bytes(q->problem, s)), misplaced);
+        bool may_be_best = compare_scores(least.score, q->best_rank.score) <= 0;
+        return may_be_best ? rank_moved(q, p, (double)count_missing(q, s), false) : least;
+    }
+    double n = (double)clv_reshard_size(q->problem, left), rest = bound(q, s);
+    int next = p.moves + !p.scatters;
+    rank_of_plan least = {.moves = misplaced ? next + 1 : next};
+    least.score = clv_reshard_score(q->problem, p.bytes + rest, next + 1);
+    if (misplaced)
+        return least;
+    double l = q->all_bytes * (double)clv_reshard_size(q->problem, s->partial), to = (double)q->to_bytes;
+    double scattered = p.scatters ? p.before + (p.n * n - 1) * to : p.bytes + (n - 1) * to;
+    double reduced = p.bytes + 2 * (l > to ? l : to) * (n - 1) / n;
+    double by_scatter = clv_reshard_score(q->problem, scattered, next);
+    double by_reduce = clv_reshard_score(q->problem, reduced, p.moves + 1);
+    if ((left & ~q->to->cut) == 0 && by_scatter < least.score)
+        least.score = by_scatter;
+    if (by_reduce < least.score)
+        least.score = by_reduce;
+    return least;
+}
+
 /* Nothing is left to reduce: moves to `to` and keeps the plan if it is the best so far. */
 static void finish(search *q, const clv_reshard_state *s)
 {
-    int64_t missing = clv_reshard_missing(q->problem, q->to, s);
-    rank_of_plan least = {.moves = count_moves(q->path) + (missing > 0)};
-    least.score = clv_reshard_score(q->problem, path_bytes(q) + (double)missing, least.moves);
     if (q->found) {
+        rank_of_plan least = least_rank(q, progress_of(q), s);
         int order = compare_scores(least.score, q->best_rank.score);
         if (compare_ranks(&least, &q->best_rank) > 0 || (order == 0 && q->ties++ >= MAX_TIES))
             return;
@@ -125,25 +236,11 @@ static void finish(search *q, const clv_reshard_state *s)
     q->found = true;
 }
 
-/* Bytes that remain at the least from s on. */
-static double bound(const search *q, const clv_reshard_state *s)
-{
-    const clv_reshard_problem *p = q->problem;
-    double n = (double)clv_reshard_size(p, s->partial & ~q->keep);
-    double l = q->all_bytes * (double)clv_reshard_size(p, s->partial), rest = (double)q->to_bytes - l / n;
-    if (n == 1)
-        return (double)clv_reshard_missing(p, q->to, s);
-    return l * (n - 1) / n + (rest > 0 ? rest : 0);
-}
-
 /* Whether what goes on from s can still be better than the best so far: cheaper, or as cheap with no more steps, while
- * such ties are followed. What is cut otherwise than in `to` has to move at the end. */
-static bool may_win(const search *q, const clv_reshard_state *s)
+ * such ties are followed. */
+static bool may_win(search *q, const clv_reshard_state *s)
 {
-    int done = count_moves(q->path), last = q->path->n - 1;
-    bool joins = last >= 0 && q->path->kind[last] == CLV_STEP_REDUCE_SCATTER;
-    rank_of_plan least = {.moves = done + !joins + ((s->cut & ~q->to->cut) != 0)};
-    least.score = clv_reshard_score(q->problem, path_bytes(q) + bound(q, s), least.moves);
+    rank_of_plan least = least_rank(q, progress_of(q), s);
     int order = compare_scores(least.score, q->best_rank.score);
     return order < 0 || (order == 0 && q->ties < MAX_TIES && compare_ranks(&least, &q->best_rank) < 0);
 }
@@ -203,6 +300,7 @@ typedef struct child {
 } child;
 
 typedef struct children {
+    progress so_far;
     int n;
     child list[MAX_CHILDREN];
 } children;
@@ -220,12 +318,11 @@ static void make_child(clv_reshard_state *next, const search *q, const clv_resha
 }
 
 /* Adds a child in the order of what it costs at the least; among equals the first one stays first. */
-static void add_child(children *all, const search *q, const clv_reshard_state *s, child c)
+static void add_child(children *all, search *q, const clv_reshard_state *s, child c)
 {
     clv_reshard_state next;
     make_child(&next, q, s, &c);
-    double bytes = path_bytes(q) + clv_reshard_step_bytes(q->problem, c.kind, s, &next) + bound(q, &next);
-    c.score = clv_reshard_score(q->problem, bytes, count_moves(q->path));
+    c.score = least_rank(q, progress_by(q, all->so_far, c.kind, s, &next), &next).score;
     if (compare_scores(c.score, q->best_rank.score) > 0 || all->n == MAX_CHILDREN)
         return;
     int i = all->n++;
@@ -255,7 +352,7 @@ static bool is_first_alike(const search *q, const clv_reshard_state *s, int atom
 
 /* Cuts dimension d by one more atom. Where `to` does not cut d by it, that is only of use if shards get smaller. A
  * granule coarser than one element may be given up for that, if every rank has what it then holds. */
-static void add_cut(children *all, const search *q, const clv_reshard_state *s, int d, int atom)
+static void add_cut(children *all, search *q, const clv_reshard_state *s, int d, int atom)
 {
     const clv_reshard_problem *p = q->problem;
     bool slice = (s->partial >> atom & 1u) == 0;
@@ -276,7 +373,7 @@ static void add_cut(children *all, const search *q, const clv_reshard_state *s, 
 
 /* Moves the most minor atom of dimension d to dimension e, or gives up a coarse granule of d = e, while still partial: of
  * use only where that evens out shards, as when a dimension has fewer granules than blocks. */
-static void add_balance(children *all, const search *q, const clv_reshard_state *s, int d, int e)
+static void add_balance(children *all, search *q, const clv_reshard_state *s, int d, int e)
 {
     clv_reshard_state next;
     if (s->n[d] == 0)
@@ -295,7 +392,7 @@ static void add_balance(children *all, const search *q, const clv_reshard_state 
     }
 }
 
-static void add_children(children *all, const search *q, const clv_reshard_state *s, int last_sliced)
+static void add_children(children *all, search *q, const clv_reshard_state *s, int last_sliced)
 {
     const clv_reshard_problem *p = q->problem;
     clv_atoms left = s->partial & ~q->keep, unused = ~(s->cut | s->partial);
@@ -316,7 +413,7 @@ static void add_children(children *all, const search *q, const clv_reshard_state
 /* s is partial. Slices that follow each other are made in the order of dimensions: last_sliced. */
 static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
 {
-    children all = {0};
+    children all = {.so_far = progress_of(q)};
     clv_reshard_state next = *s;
     if (q->budget-- <= 0 || q->path->n + q->problem->rank + 6 > RESHARD_STEPS)
         return;
@@ -334,6 +431,22 @@ static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
     }
 }
 
+/* If a dimension has more granules than there would be blocks without an atom, two blocks that differ in it hold some. */
+static void note_target(search *q)
+{
+    const clv_reshard_problem *p = q->problem;
+    bool empty = q->all_bytes == 0;
+    memset(q->dim_in_to, -1, sizeof q->dim_in_to);
+    for (int d = 0; d < p->rank; d++) {
+        int64_t blocks = clv_reshard_blocks(p, q->to, d), granules = p->shape[d] / q->to->granule[d];
+        for (int i = 0; i < q->to->n[d]; i++) {
+            int a = q->to->atom[d][i];
+            q->dim_in_to[a] = (int8_t)d;
+            q->firm |= (clv_atoms)(!empty && granules > blocks / p->atom[a].size) << a;
+        }
+    }
+}
+
 void clv_reshard_search(clv_reshard_draft *draft, const clv_reshard_problem *problem, const clv_reshard_state *from,
                         const clv_reshard_state *to)
 {
@@ -345,12 +458,16 @@ void clv_reshard_search(clv_reshard_draft *draft, const clv_reshard_problem *pro
                 .budget = RESHARD_EXPANSIONS,
                 .path = &room->path,
                 .best = &room->best,
-                .trial = &room->trial};
+                .trial = &room->trial,
+                .counted = room->counted};
     q.path->n = q.best->n = 0;
+    for (int i = 0; i < RESHARD_COUNTED; i++)
+        q.counted[i].bytes = 0;
     q.to_bytes = clv_reshard_local_bytes(problem, to);
     q.all_bytes = (double)problem->elem_size / (double)clv_mesh_ranks(problem->mesh);
     for (int d = 0; d < problem->rank; d++)
         q.all_bytes *= (double)problem->shape[d];
+    note_target(&q);
     if ((from->partial & ~q.keep) == 0)
         finish(&q, from);
     else

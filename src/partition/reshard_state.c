@@ -217,9 +217,8 @@ bool clv_reshard_equal(const clv_reshard_problem *problem, const clv_reshard_sta
 int64_t clv_reshard_size(const clv_reshard_problem *problem, clv_atoms atoms)
 {
     int64_t size = 1;
-    for (int a = 0; a < problem->n_atoms; a++)
-        if ((atoms >> a & 1u) != 0)
-            size *= problem->atom[a].size;
+    for (; atoms != 0; atoms &= atoms - 1)
+        size *= problem->atom[__builtin_ctz(atoms)].size;
     return size;
 }
 
@@ -233,8 +232,12 @@ int64_t clv_reshard_blocks(const clv_reshard_problem *problem, const clv_reshard
 
 int64_t clv_reshard_local_bytes(const clv_reshard_problem *problem, const clv_reshard_state *state)
 {
-    clv_layout layout = clv_reshard_layout_of(problem, state);
-    return clv_layout_max_elems(&layout, problem->shape) * problem->elem_size;
+    int64_t bytes = problem->elem_size;
+    for (int d = 0; d < problem->rank; d++) {
+        int64_t granules = problem->shape[d] / state->granule[d], blocks = clv_reshard_blocks(problem, state, d);
+        bytes *= (granules + blocks - 1) / blocks * state->granule[d];
+    }
+    return bytes;
 }
 
 int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshard_state *to,

@@ -13,6 +13,7 @@ enum {
     RESHARD_ATOMS = CLV_MAX_SUBAXES, /* so every state is a layout; ranks allow no more */
     RESHARD_STEPS = 32,              /* steps a plan */
     RESHARD_EXPANSIONS = 2000,       /* partial states that a plan tries; then it keeps the best it has */
+    RESHARD_COUNTED = 64,            /* states whose count is remembered */
     RESHARD_MOVE_EXPANSIONS = 400    /* steps that a search for named moves tries; then an exchange does it */
 };
 
@@ -32,8 +33,15 @@ typedef struct clv_reshard_draft {
     clv_reshard_state state[RESHARD_STEPS];
 } clv_reshard_draft;
 
+/* A state, and 1 more than the bytes that the neediest rank lacks of where a plan leads; 0: not counted. */
+typedef struct clv_reshard_counted {
+    clv_reshard_state state;
+    int64_t bytes;
+} clv_reshard_counted;
+
 /* What the searches work in, too large for a thread's stack. */
 typedef struct clv_reshard_room {
+    clv_reshard_counted counted[RESHARD_COUNTED];
     clv_reshard_draft path, best, trial; /* of clv_reshard_search */
     clv_reshard_draft move_path, move_best;
 } clv_reshard_room;

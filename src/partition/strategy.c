@@ -122,58 +122,32 @@ static double work_seconds(const clv_problem *p, const clv_strategy *s)
     return clv_strategy_work(p, in, out);
 }
 
-/* A change of layout as the search sees it. */
-typedef struct price {
-    double bytes;
-    int moves;
-} price;
-
-static clv_status price_change(price *out, const clv_problem *p, const clv_layout *from, const clv_layout *to,
-                               const clv_type *type, clv_error *err)
+static void add_change(clv_strategy *s, const clv_problem *p, double bytes, int moves)
 {
-    const clv_reshard_plan *plan;
-    CLV_TRY(clv_reshard_cached(&plan, p->reshards, from, to, type->shape, type->dtype, err));
-    *out = (price){.bytes = plan->bytes};
-    for (int i = 0; i < plan->n_steps; i++)
-        out->moves += clv_step_moves(plan->steps[i].kind);
-    return CLV_OK;
-}
-
-static void add_price(clv_strategy *s, const price *change, const clv_problem *p)
-{
-    s->bytes += change->bytes;
-    s->moves += change->moves;
-    s->seconds += clv_cost_step(p->cost, change->bytes, change->moves);
+    s->bytes += bytes;
+    s->moves += moves;
+    s->seconds += clv_cost_step(p->cost, bytes, moves);
 }
 
 clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *p, int i, clv_error *err)
 {
-    price best = {.bytes = INFINITY};
+    const clv_reshard_plan *plan;
     s->source[i] = -1;
-    for (int k = 0; k < p->n_available[i] && best.bytes + best.moves > 0; k++) {
-        price change;
-        const clv_layout *from = p->available[i][k];
-        if ((double)clv_reshard_lower_bound(p->mesh, from, &s->in[i], p->in[i].shape, p->in[i].dtype) > best.bytes)
-            continue;
-        CLV_TRY(price_change(&change, p, from, &s->in[i], &p->in[i], err));
-        if (change.bytes < best.bytes || (change.bytes == best.bytes && change.moves < best.moves)) {
-            best = change;
-            s->source[i] = k;
-        }
-    }
-    if (s->source[i] >= 0)
-        add_price(s, &best, p);
+    if (p->n_available[i] == 0)
+        return CLV_OK;
+    CLV_TRY(clv_reshard_cheapest(&plan, &s->source[i], p->reshards, p->available[i], p->n_available[i], &s->in[i],
+                                 p->in[i].shape, p->in[i].dtype, err));
+    add_change(s, p, plan->bytes, plan->moves);
     return CLV_OK;
 }
 
 clv_status clv_strategy_add_result(clv_strategy *s, const clv_problem *p, int o, clv_error *err)
 {
     clv_layout whole = clv_layout_without_partial(&s->out[o]);
-    price change;
-    CLV_TRY(price_change(&change, p, &s->out[o], p->wanted[o] ? &p->target[o] : &whole, &p->out[o], err));
-    if (clv_layout_is_partial(&s->out[o]))
-        change.bytes /= p->fan_in[o];
-    add_price(s, &change, p);
+    const clv_layout *to = p->wanted[o] ? &p->target[o] : &whole;
+    const clv_reshard_plan *plan;
+    CLV_TRY(clv_reshard_cached(&plan, p->reshards, &s->out[o], to, p->out[o].shape, p->out[o].dtype, err));
+    add_change(s, p, plan->bytes / (clv_layout_is_partial(&s->out[o]) ? p->fan_in[o] : 1), plan->moves);
     return CLV_OK;
 }
 
