@@ -50,6 +50,56 @@ static void test_op_names(void **state)
     cli_expect(2, "named 'zzzzzzzz'; names are whole", "explain --block gpt --mesh model=2 --op zzzzzzzz");
 }
 
+/* A name nearly the same, or what the help of an option speaks of; and a line, no list of all. */
+static void test_option_names(void **state)
+{
+    static const struct {
+        const char *arguments, *says;
+    } rows[] = {
+        {"train -m x", "cleave train: unknown option '-m'. Valid: see 'cleave train --help'\n"},
+        {"train --model x", "cleave train: unknown option '--model'. Valid: see 'cleave train --help'\n"},
+        {"score --text x", "unknown option '--text'; did you mean '--input'? Valid: see 'cleave score --help'\n"},
+        {"embed --fasta=x", "unknown option '--fasta'; did you mean '--input'?"},
+        {"generate --seedd 3", "unknown option '--seedd'; did you mean '--seed'?"},
+        {"generate -tpp 3", "unknown option '-tpp'; did you mean '-tp'?"},
+        {"bench gemm --dtyp bf16", "did you mean '--dtype'? Valid: see 'cleave bench gemm --help'\n"},
+        {"frobnicate", "unknown command 'frobnicate'. Valid: bench "},
+        {"help frobnicate", "unknown command 'frobnicate'. Valid: bench "},
+        {"generate -m {g}/llama -p x --mesh foo=2", "or name axes as presets do: data, model, X, Y\n"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        cli_expect(2, rows[i].says, "%s", rows[i].arguments);
+}
+
+static void test_help_and_version(void **state)
+{
+    (void)state;
+    cli_expect(0, "cleave generate: continue a prompt", "help generate");
+    cli_expect(0, "  -p, --prompt TEXT", "help generate");
+    cli_expect(0, "cleave bench gemm: time one matrix product", "help bench gemm");
+    cli_expect(0, "cleave bench gemm: time one matrix product", "bench help gemm");
+    cli_expect(0, "Usage: cleave COMMAND", "help");
+    cli_expect(0, "Usage: cleave bench COMMAND", "help bench");
+    cli_expect(0, "cleave  ", "--version");
+    cli_expect(0, "cleave  ", "-V");
+    cli_expect(0, "\"cleave\": \"", "--version --json");
+}
+
+/* One is one. */
+static void test_numbers(void **state)
+{
+    (void)state;
+    cli_expect(0, "over 1 rank\n",
+               "train --text {g}/scores/text.txt --layers 1 --hidden 16 --heads 2 --seq 8 --batch 1 --steps 1 --out "
+               "{d}/bytes");
+    cli_expect(0, "note: 1 text ends because", "generate -m {d}/bytes -p abcdefgh -n 20 -c 10");
+    cli_shell("printf 'abcdefgh\\nabcdefgh\\n' > {d}/two");
+    cli_expect(0, "note: 2 texts end because", "generate -m {d}/bytes -f {d}/two -n 20 -c 10");
+    cli_shell("mkdir {d}/esm && cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/esm");
+    cli_expect(0, "1 sequence in ", "embed -m {d}/esm --input {g}/scores/wild.fasta --out {d}/e");
+}
+
 /* No head is made smaller than was asked for, and what is said is of the options, not of what comes of them. */
 static void test_train_heads(void **state)
 {
@@ -124,8 +174,11 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model_files),    cmocka_unit_test(test_op_names), cmocka_unit_test(test_explained_words),
-        cmocka_unit_test(test_bias_gradients), cmocka_unit_test(test_enough),   cmocka_unit_test(test_train_heads),
+        cmocka_unit_test(test_model_files),      cmocka_unit_test(test_option_names),
+        cmocka_unit_test(test_help_and_version), cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_op_names),         cmocka_unit_test(test_explained_words),
+        cmocka_unit_test(test_bias_gradients),   cmocka_unit_test(test_enough),
+        cmocka_unit_test(test_train_heads),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);
 }

@@ -146,7 +146,7 @@ static void test_presets_that_do_not_fit(void **state)
         "the rules 'megatron' do not fit the mesh 'data=2' (axes data); presets that fit: dp, fsdp, zero1");
     preset_is_refused("dp", "data=2,pipe=2",
                       "the rules 'dp' do not fit the mesh 'data=2,pipe=2' (axes data, pipe); no preset fits: write a "
-                      "rules file");
+                      "file of rules, or name axes as presets do: data, model, X, Y");
     preset_is_refused("megatorn", "model=2",
                       "no preset is called 'megatorn'; valid: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, "
                       "gspmd-2d, zero1, or a file of rules");

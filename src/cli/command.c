@@ -12,7 +12,7 @@ static void print_commands(FILE *to, const char *path, const struct clv_command 
     fprintf(to, "Usage: %s COMMAND [OPTION...]\n\nCommands:\n", path);
     for (const struct clv_command *c = commands; c->name != NULL; c++)
         fprintf(to, "  %-12s %s\n", c->name, c->summary);
-    fprintf(to, "\n'%s COMMAND --help' tells more about a command.\n", path);
+    fprintf(to, "\n'%s COMMAND --help', or help COMMAND, tells more about a command.\n", path);
 }
 
 static int unknown_command(const struct clv_command *commands, const char *path, const char *name)
@@ -32,7 +32,7 @@ static int unknown_command(const struct clv_command *commands, const char *path,
     if (nearest != NULL)
         clv_say("%s: unknown command '%s'; did you mean '%s'? Valid:%s", path, name, nearest, valid);
     else
-        clv_say("%s: unknown command '%s' Valid:%s", path, name, valid);
+        clv_say("%s: unknown command '%s'. Valid:%s", path, name, valid);
     return CLV_EXIT_USAGE;
 }
 
@@ -49,8 +49,19 @@ static int run_command(const struct clv_command *c, int argc, char **argv)
     return c->run(argc - 1, argv + 1);
 }
 
+/* What else a command goes by: "--version". */
+static const char *alias_of(const char *name)
+{
+    return strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 ? "version" : name;
+}
+
 int clv_command_dispatch(const struct clv_command *commands, int argc, char **argv)
 {
+    static char help[] = "--help";
+    if (argc > 2 && strcmp(argv[1], "help") == 0) { /* help NAME: NAME --help */
+        memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
+        argv[argc - 1] = help;
+    }
     if (argc < 2) {
         print_commands(stderr, argv[0], commands);
         return CLV_EXIT_USAGE;
@@ -60,7 +71,7 @@ int clv_command_dispatch(const struct clv_command *commands, int argc, char **ar
         return CLV_EXIT_OK;
     }
     for (const struct clv_command *c = commands; c->name != NULL; c++)
-        if (strcmp(c->name, argv[1]) == 0)
+        if (strcmp(c->name, alias_of(argv[1])) == 0)
             return run_command(c, argc, argv);
     return unknown_command(commands, argv[0], argv[1]);
 }

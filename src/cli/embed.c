@@ -217,7 +217,8 @@ static clv_status embed(const embed_args *a, const clv_model *model, const clv_s
     else
         clv_checkpoint_abandon(w);
     if (status == CLV_OK)
-        fprintf(stderr, "%lld sequences in %.1f s\n", (long long)clv_sequences_count(all), clv_now_seconds() - start);
+        fprintf(stderr, "%lld sequence%s in %.1f s\n", (long long)clv_sequences_count(all),
+                clv_sequences_count(all) == 1 ? "" : "s", clv_now_seconds() - start);
     return status;
 }
 

@@ -267,7 +267,8 @@ static void report_speed(const prompts *p, const clv_generation *g)
         full += clv_generation_finish(g, i) == CLV_FINISH_CONTEXT;
     }
     if (full > 0)
-        fprintf(stderr, "note: %lld texts end because the context is full (-c)\n", (long long)full);
+        fprintf(stderr, "note: %lld text%s because the context is full (-c)\n", (long long)full,
+                full == 1 ? " ends" : "s end");
     fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s, %.0f %% of the time in sync\n",
             (double)read / s.prompt, s.decode > 0 ? (double)made / s.decode : 0, 100 * s.sync / (s.prompt + s.decode));
 }

@@ -26,8 +26,8 @@ clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option,
     CLV_TRY(clv_mesh_option_read(out, option, err));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     if (clv_mesh_ranks(out) > processors)
-        fprintf(stderr, "%s: warning: %lld ranks share %ld processors; they will run slowly\n", command,
-                (long long)clv_mesh_ranks(out), processors);
+        fprintf(stderr, "%s: warning: %lld ranks share %ld processor%s; they will run slowly\n", command,
+                (long long)clv_mesh_ranks(out), processors, processors == 1 ? "" : "s");
     return CLV_OK;
 }
 

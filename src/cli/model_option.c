@@ -46,6 +46,6 @@ void clv_note_unused_tensors(const clv_model *model, const char *folder, const c
     const char *first;
     int64_t unused = clv_model_unused_tensors(model, &first);
     if (unused > 0)
-        clv_say("%s: note: %lld tensors of %s are not used, the first is %s", command, (long long)unused, folder,
-                first);
+        clv_say("%s: note: %lld tensor%s of %s %s not used%s %s", command, (long long)unused, unused == 1 ? "" : "s",
+                folder, unused == 1 ? "is" : "are", unused == 1 ? ":" : ", the first is", first);
 }

@@ -27,6 +27,11 @@ typedef struct parser {
 
 /* ---- names ---- */
 
+static const char *bare(const char *name)
+{
+    return name + strspn(name, "-");
+}
+
 static int min3(int a, int b, int c)
 {
     int m = a < b ? a : b;
@@ -59,9 +64,12 @@ static int edit_distance(const char *a, const char *b)
 
 const char *clv_nearest(const char *name, const char *const *names, int n)
 {
-    int best = strlen(name) < NAME_SIZE ? 1 + (int)strlen(name) / 3 : 0;
+    int best = strlen(name) < NAME_SIZE ? 1 + (int)strlen(bare(name)) / 3 : 0;
     const char *nearest = NULL;
 
+    size_t letters = strlen(bare(name));
+    if (letters < 4) /* one letter of three may be wrong, and none of one */
+        best = letters == 3;
     for (int i = 0; i < n; i++) {
         int d = edit_distance(name, names[i]);
         if (d <= best && (nearest == NULL || d < best)) {
@@ -84,11 +92,6 @@ static bool next_name(const char **cursor, char name[NAME_SIZE])
     name[length] = '\0';
     *cursor = p + length;
     return true;
-}
-
-static const char *bare(const char *name)
-{
-    return name + strspn(name, "-");
 }
 
 static bool is_positional(const clv_option *o)
@@ -137,31 +140,51 @@ static int complain(const parser *p, const char *format, ...)
     return EXIT_USAGE;
 }
 
-static int unknown_option(const parser *p, const char *arg)
+/* Whether a text has a word, as it is or in the plural. */
+static bool has_word(const char *text, const char *word)
 {
-    static const char help[] = "--help";
-    char given[NAME_SIZE];
-    char text[MAX_NAMES][NAME_SIZE];
-    const char *names[MAX_NAMES];
-    char valid[1024] = "";
-    int n = 0;
+    size_t n = strlen(word);
 
-    snprintf(given, sizeof given, "%.*s", (int)strcspn(arg, "="), arg);
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at += n)
+        if ((at == text || !isalpha((unsigned char)at[-1])) && !isalpha((unsigned char)at[n + (at[n] == 's')]) &&
+            at[n] != '=')
+            return true;
+    return false;
+}
+
+/* The option that was probably meant: a name nearly the same, else one whose help speaks of the word; "" where there is none. */
+static void find_meant(const parser *p, const char *given, char meant[NAME_SIZE])
+{
+    char text[MAX_NAMES][NAME_SIZE];
+    const char *names[MAX_NAMES] = {"--help"};
+    int n = 1;
+
     for (int i = 0; i < p->n; i++) {
         const char *cursor = p->options[i].names;
-        while (!is_positional(&p->options[i]) && n < MAX_NAMES - 1 && next_name(&cursor, text[n])) {
-            size_t used = strlen(valid);
-            snprintf(valid + used, sizeof valid - used, "%s ", text[n]);
+        while (!is_positional(&p->options[i]) && n < MAX_NAMES && next_name(&cursor, text[n])) {
             names[n] = text[n];
             n++;
         }
     }
-    names[n++] = help;
-
     const char *nearest = clv_nearest(given, names, n);
-    if (nearest != NULL)
-        return complain(p, "unknown option '%s'; did you mean '%s'? Valid: %s--help", given, nearest, valid);
-    return complain(p, "unknown option '%s'. Valid: %s--help", given, valid);
+    snprintf(meant, NAME_SIZE, "%s", nearest != NULL ? nearest : "");
+    for (int i = 0; i < p->n && meant[0] == '\0' && strlen(bare(given)) >= 4; i++) {
+        const char *cursor = p->options[i].names;
+        if (is_positional(&p->options[i]) || !has_word(p->options[i].help, bare(given)))
+            continue;
+        while (next_name(&cursor, meant)) /* the last name is the long one */
+            ;
+    }
+}
+
+static int unknown_option(const parser *p, const char *arg)
+{
+    char given[NAME_SIZE], meant[NAME_SIZE] = "";
+
+    snprintf(given, sizeof given, "%.*s", (int)strcspn(arg, "="), arg);
+    find_meant(p, given, meant);
+    return complain(p, "unknown option '%s'%s%s%s Valid: see '%s --help'", given, meant[0] ? "; did you mean '" : ".",
+                    meant, meant[0] ? "'?" : "", p->command);
 }
 
 /* ---- values ---- */

@@ -58,6 +58,24 @@ static bool fits(const clv_preset *preset, const clv_mesh *mesh)
     return true;
 }
 
+/* Axes that presets know, each once: "data, model, X, Y". */
+static void add_usual_axes(clv_text *list)
+{
+    const char *seen[CLV_MAX_AXES];
+    int n = 0;
+    for (int p = 0; p < clv_n_presets; p++)
+        for (int i = 0; i < CLV_PRESET_RULES && clv_presets[p].rule[i].axis; i++) {
+            const char *axis = clv_presets[p].rule[i].axis;
+            int k = 0;
+            while (k < n && strcmp(seen[k], axis) != 0)
+                k++;
+            if (k < n || n == CLV_MAX_AXES)
+                continue;
+            seen[n++] = axis;
+            clv_text_add(list, "%s%s", n > 1 ? ", " : "", axis);
+        }
+}
+
 static clv_status refuse(const char *name, const clv_mesh *mesh, clv_error *err)
 {
     char text[CLV_MESH_TEXT], axes[CLV_MESH_TEXT], fitting[256];
@@ -65,13 +83,16 @@ static clv_status refuse(const char *name, const clv_mesh *mesh, clv_error *err)
     for (int p = 0; p < clv_n_presets; p++)
         if (fits(&clv_presets[p], mesh))
             clv_text_add(&list, "%s%s", list.length ? ", " : "", clv_presets[p].name);
+    bool any = list.length > 0;
+    if (!any)
+        add_usual_axes(&list);
     clv_text_end(&list);
     clv_mesh_print(text, sizeof text, mesh);
     clv_mesh_names(axes, sizeof axes, mesh);
-    return clv_fail(err, CLV_EAXIS, "%s%s%s not fit the mesh '%s' (axes %s); %s%s", name ? "the rules '" : "",
-                    name ? name : "the default rules", name ? "' do" : " do", text, axes,
-                    list.length ? "presets that fit: " : "no preset fits: write a rules file",
-                    list.length ? fitting : "");
+    return clv_fail(
+        err, CLV_EAXIS, "%s%s%s not fit the mesh '%s' (axes %s); %s%s", name ? "the rules '" : "",
+        name ? name : "the default rules", name ? "' do" : " do", text, axes,
+        any ? "presets that fit: " : "no preset fits: write a file of rules, or name axes as presets do: ", fitting);
 }
 
 static clv_status find_preset(const clv_preset **out, const char *name, clv_error *err)
