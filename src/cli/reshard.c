@@ -3,14 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/status.h"
+#include "cleave/reshard.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
-#include "cli/reshard_run.h"
 #include "cli/shape_option.h"
 #include "cli/steps.h"
-#include "partition/reshard.h"
 
 typedef struct reshard_args {
     const char *shape, *dtype, *mesh, *from, *to;
@@ -58,43 +56,48 @@ static int parse(reshard_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static clv_status resolve(clv_reshard_request *r, const reshard_args *a, clv_error *err)
+/* The plan that was asked for; its mesh is printed with it. */
+static clv_status plan(clv_reshard **out, clv_mesh *mesh, const reshard_args *a, clv_error *err)
 {
-    CLV_TRY(clv_shape_option(r->shape, &r->rank, "--shape", a->shape, err));
-    CLV_TRY(clv_dtype_parse(&r->dtype, a->dtype, err));
-    CLV_TRY(clv_mesh_option_parse(&r->mesh, a->mesh, err));
-    CLV_TRY(clv_layout_option(&r->from, "--from", a->from, &r->mesh, r->rank, err));
-    CLV_TRY(clv_layout_option(&r->to, "--to", a->to, &r->mesh, r->rank, err));
-    CLV_TRY(clv_layout_check(&r->from, &r->mesh, r->shape, err));
-    return clv_layout_check(&r->to, &r->mesh, r->shape, err);
+    int64_t shape[CLV_MAX_RANK];
+    int rank;
+    clv_dtype dtype;
+    clv_layout from, to;
+    CLV_TRY(clv_shape_option(shape, &rank, "--shape", a->shape, err));
+    CLV_TRY(clv_dtype_parse(&dtype, a->dtype, err));
+    CLV_TRY(clv_mesh_option_parse(mesh, a->mesh, err));
+    CLV_TRY(clv_layout_option(&from, "--from", a->from, mesh, rank, err));
+    CLV_TRY(clv_layout_option(&to, "--to", a->to, mesh, rank, err));
+    return clv_reshard_new(out, mesh, &from, &to, shape, dtype, err);
+}
+
+static int print(const clv_reshard *r, const clv_mesh *mesh, const reshard_args *a)
+{
+    clv_table *t = clv_steps_begin();
+    for (int i = 0; i < clv_reshard_steps(r); i++) {
+        clv_reshard_step_info step = {.size = sizeof step};
+        if (clv_reshard_step_at(r, i, &step, NULL) == CLV_OK)
+            clv_steps_add(t, step.kind, step.axes, step.n_axes, step.bytes, mesh);
+    }
+    clv_steps_total(t, clv_reshard_bytes(r), clv_reshard_least_bytes(r));
+    if (a->run)
+        clv_table_bool(t, "checked", true);
+    return clv_table_finish(t, a->json);
 }
 
 int command_reshard(int argc, char **argv)
 {
     reshard_args a = {.dtype = "f32"};
-    clv_reshard_request r;
-    clv_reshard_plan plan;
+    clv_mesh mesh;
+    clv_reshard *r = NULL;
     clv_error err = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_arena *arena = clv_arena_new();
-    clv_status status = arena ? resolve(&r, &a, &err) : clv_fail_memory(&err, "a plan", sizeof plan);
-    if (status == CLV_OK)
-        status = clv_reshard_plan_make(&plan, arena, &r.mesh, &r.from, &r.to, r.shape, r.dtype, NULL, &err);
+    clv_status status = plan(&r, &mesh, &a, &err);
     if (status == CLV_OK && a.run)
-        status = clv_reshard_run(&r, &plan, &err);
-    if (status != CLV_OK) {
-        clv_arena_free(arena);
-        return clv_command_report(argv[0], &err);
-    }
-    clv_table *t = clv_steps_begin();
-    for (int i = 0; i < plan.n_steps; i++)
-        clv_steps_add(t, clv_step_name(plan.steps[i].kind), plan.steps[i].axes, plan.steps[i].n_axes,
-                      plan.steps[i].bytes, &r.mesh);
-    clv_steps_total(t, plan.bytes, clv_reshard_lower_bound(&r.mesh, &r.from, &r.to, r.shape, r.dtype));
-    if (a.run)
-        clv_table_bool(t, "checked", true);
-    clv_arena_free(arena);
-    return clv_table_finish(t, a.json);
+        status = clv_reshard_verify(r, &err);
+    code = status == CLV_OK ? print(r, &mesh, &a) : clv_command_report(argv[0], &err);
+    clv_reshard_free(r);
+    return code;
 }

@@ -1,17 +1,114 @@
-#include "cli/reshard_run.h"
+/* reshard.c - plans of changes of layout as data, and run by themselves with every rank's elements checked: cleave/reshard.h. */
+#include "cleave/reshard.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cleave/session.h"
-#include "cleave/status.h"
+#include "base/error.h"
+#include "base/options.h"
+#include "partition/reshard.h"
 #include "program/program.h"
 #include "runtime/session.h"
+
+struct clv_reshard {
+    clv_arena *arena; /* of the steps */
+    clv_mesh mesh;
+    int rank;
+    int64_t shape[CLV_MAX_RANK];
+    clv_dtype dtype;
+    clv_layout from, to;
+    clv_reshard_plan plan;
+};
+
+/* ---- plans ---- */
+
+static clv_status check_request(const clv_reshard *r, clv_error *err)
+{
+    if (r->to.rank != r->rank)
+        return clv_fail(err, CLV_ESHAPE, "a layout of %d dimensions to one of %d; they are of one tensor", r->rank,
+                        r->to.rank);
+    CLV_TRY(clv_mesh_check(&r->mesh, err));
+    CLV_TRY(clv_shape_check(r->shape, r->rank, r->dtype, err));
+    CLV_TRY(clv_layout_check(&r->from, &r->mesh, r->shape, err));
+    return clv_layout_check(&r->to, &r->mesh, r->shape, err);
+}
+
+clv_status clv_reshard_new(clv_reshard **out, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
+                           const int64_t *shape, clv_dtype dtype, clv_error *err)
+{
+    static const char call[] = "clv_reshard_new";
+    CLV_TRY(clv_require(out && mesh && from && to && (shape || from->rank == 0), call,
+                        "out, a mesh, two layouts and a shape", err));
+    if (from->rank < 0 || from->rank > CLV_MAX_RANK)
+        return clv_fail(err, CLV_EINVAL, "%s: a layout of %d dimensions; valid: 0 to %d", call, from->rank,
+                        CLV_MAX_RANK);
+    if (clv_dtype_size(dtype) == 0)
+        return clv_fail(err, CLV_EDTYPE, "%s: dtype %d; valid: those of clv_dtype", call, (int)dtype);
+    clv_reshard *r = calloc(1, sizeof *r);
+    if (!r)
+        return clv_fail_memory(err, "a plan", sizeof *r);
+    *r = (clv_reshard){
+        .arena = clv_arena_new(), .mesh = *mesh, .rank = from->rank, .dtype = dtype, .from = *from, .to = *to};
+    for (int d = 0; d < r->rank; d++)
+        r->shape[d] = shape[d];
+    clv_status status = r->arena ? check_request(r, err) : clv_fail_memory(err, "a plan", sizeof *r);
+    if (status == CLV_OK)
+        status = clv_reshard_plan_make(&r->plan, r->arena, &r->mesh, &r->from, &r->to, r->shape, r->dtype, NULL, err);
+    if (status != CLV_OK) {
+        clv_reshard_free(r);
+        return status;
+    }
+    *out = r;
+    return CLV_OK;
+}
+
+void clv_reshard_free(clv_reshard *r)
+{
+    if (!r)
+        return;
+    clv_arena_free(r->arena);
+    free(r);
+}
+
+int clv_reshard_steps(const clv_reshard *r)
+{
+    return r ? r->plan.n_steps : 0;
+}
+
+clv_status clv_reshard_step_at(const clv_reshard *r, int i, clv_reshard_step_info *out, clv_error *err)
+{
+    static const char call[] = "clv_reshard_step_at";
+    CLV_TRY(clv_require(r && out, call, "a plan and out", err));
+    if (i < 0 || i >= r->plan.n_steps)
+        return clv_fail(err, CLV_EINVAL, "%s: step %d of %d", call, i, r->plan.n_steps);
+    const clv_reshard_step *step = &r->plan.steps[i];
+    clv_reshard_step_info info = {
+        .kind = clv_step_name(step->kind), .n_axes = step->n_axes, .bytes = step->bytes, .to = step->to};
+    memcpy(info.axes, step->axes, (size_t)step->n_axes * sizeof *info.axes);
+    return clv_give_struct(out, sizeof info, sizeof info, &info, call, err);
+}
+
+double clv_reshard_bytes(const clv_reshard *r)
+{
+    return r ? r->plan.bytes : 0;
+}
+
+int64_t clv_reshard_peak_bytes(const clv_reshard *r)
+{
+    return r ? r->plan.peak_bytes : 0;
+}
+
+int64_t clv_reshard_least_bytes(const clv_reshard *r)
+{
+    return r ? clv_reshard_lower_bound(&r->mesh, &r->from, &r->to, r->shape, r->dtype) : -1;
+}
+
+/* ---- running one ---- */
 
 enum { PERIOD = 61 };
 
 /* Small whole numbers, exact in every dtype: what element i of the whole tensor is. */
-static double true_value(const clv_reshard_request *r, int64_t i)
+static double true_value(const clv_reshard *r, int64_t i)
 {
     bool is_signed = r->dtype != CLV_U8 && r->dtype != CLV_BOOL;
     return r->dtype == CLV_BOOL ? (double)(i % 2) : (double)(i % PERIOD) - (is_signed ? PERIOD / 2 : 0);
@@ -32,7 +129,7 @@ static int64_t addend_of(const clv_layout *layout, const clv_mesh *mesh, int64_t
 }
 
 /* What addend k of n holds: addends vary in sign, so that one dropped or counted twice shows. */
-static double addend(const clv_reshard_request *r, clv_reduction reduction, int64_t i, int64_t k, int64_t n)
+static double addend(const clv_reshard *r, clv_reduction reduction, int64_t i, int64_t k, int64_t n)
 {
     double whole = true_value(r, i);
     if (reduction == CLV_REDUCE_MAX)
@@ -46,7 +143,7 @@ static double addend(const clv_reshard_request *r, clv_reduction reduction, int6
 }
 
 /* Flat index in the whole tensor of element i of a shard. */
-static int64_t whole_index(const clv_reshard_request *r, const clv_shard *shard, int64_t i)
+static int64_t whole_index(const clv_reshard *r, const clv_shard *shard, int64_t i)
 {
     int64_t index[CLV_MAX_RANK], flat = 0;
     for (int d = r->rank - 1; d >= 0; d--) {
@@ -60,7 +157,7 @@ static int64_t whole_index(const clv_reshard_request *r, const clv_shard *shard,
 }
 
 /* A program of the plan's steps alone: state "in" -> buffers. */
-static clv_status build(clv_program **out, const clv_reshard_request *r, const clv_reshard_plan *plan, clv_error *err)
+static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
 {
     clv_program *p = calloc(1, sizeof *p);
     if (p)
@@ -69,7 +166,7 @@ static clv_status build(clv_program **out, const clv_reshard_request *r, const c
         free(p);
         return clv_fail_memory(err, "a program", sizeof *p);
     }
-    size_t n = (size_t)plan->n_steps + 1;
+    size_t n = (size_t)r->plan.n_steps + 1;
     p->mesh = r->mesh;
     p->buffers = clv_arena_alloc(p->arena, n, sizeof *p->buffers);
     p->instructions = clv_arena_alloc(p->arena, n, sizeof *p->instructions);
@@ -83,8 +180,8 @@ static clv_status build(clv_program **out, const clv_reshard_request *r, const c
     memcpy(type.shape, r->shape, (size_t)r->rank * sizeof *r->shape);
     p->buffers[p->n_buffers++] =
         (clv_buffer){.kind = CLV_BUFFER_STATE, .type = type, .layout = r->from, .name = "in", .shares = -1};
-    for (int i = 0; i < plan->n_steps; i++) {
-        const clv_reshard_step *step = &plan->steps[i];
+    for (int i = 0; i < r->plan.n_steps; i++) {
+        const clv_reshard_step *step = &r->plan.steps[i];
         clv_instruction *made = &p->instructions[p->n_instructions++];
         *made = (clv_instruction){.step = step, .group = -1, .n_in = 1, .n_out = 1, .name = clv_step_name(step->kind)};
         made->in[0] = i;
@@ -102,7 +199,7 @@ static clv_status build(clv_program **out, const clv_reshard_request *r, const c
     return clv_program_plan_memory(p, err);
 }
 
-static void fill(const clv_reshard_request *r, clv_session *session)
+static void fill(const clv_reshard *r, clv_session *session)
 {
     for (int rank = 0; rank < session->n_ranks; rank++) {
         clv_shard shard = clv_layout_shard(&r->from, &r->mesh, r->shape, rank);
@@ -114,7 +211,7 @@ static void fill(const clv_reshard_request *r, clv_session *session)
 }
 
 /* What the ranks that hold addends of `rank`'s elements make together of element i. */
-static double combined(const clv_reshard_request *r, const clv_loaded *loaded, int64_t rank, int64_t i, int64_t *group)
+static double combined(const clv_reshard *r, const clv_loaded *loaded, int64_t rank, int64_t i, int64_t *group)
 {
     const clv_subaxis *axes;
     int n_axes = clv_layout_axes(&axes, &r->to, r->to.rank), last = loaded->program->n_buffers - 1;
@@ -128,7 +225,7 @@ static double combined(const clv_reshard_request *r, const clv_loaded *loaded, i
     return value;
 }
 
-static clv_status check(const clv_reshard_request *r, const clv_session *session, clv_error *err)
+static clv_status check(const clv_reshard *r, const clv_session *session, clv_error *err)
 {
     int64_t *group = malloc((size_t)session->n_ranks * sizeof *group);
     clv_status status = group ? CLV_OK : clv_fail_memory(err, "a group", (size_t)session->n_ranks * sizeof *group);
@@ -139,18 +236,19 @@ static clv_status check(const clv_reshard_request *r, const clv_session *session
             double got = combined(r, session->loaded[0], rank, i, group);
             if (!(got == want))
                 status =
-                    clv_fail(err, CLV_EINVAL, "rank %d, element %lld: %g, expected %g", rank, (long long)i, got, want);
+                    clv_fail(err, CLV_ECHECK, "rank %d, element %lld: %g, expected %g", rank, (long long)i, got, want);
         }
     }
     free(group);
     return status;
 }
 
-clv_status clv_reshard_run(const clv_reshard_request *r, const clv_reshard_plan *plan, clv_error *err)
+clv_status clv_reshard_verify(const clv_reshard *r, clv_error *err)
 {
+    CLV_TRY(clv_require(r != NULL, "clv_reshard_verify", "a plan", err));
     clv_program *program = NULL;
     clv_session *session = NULL;
-    clv_status status = build(&program, r, plan, err);
+    clv_status status = build(&program, r, err);
     if (status == CLV_OK)
         status = clv_session_new(&session, &r->mesh, &(clv_session_options){.check = 1}, err);
     if (status == CLV_OK)
