@@ -100,6 +100,39 @@ static void test_numbers(void **state)
     cli_expect(0, "1 sequence in ", "embed -m {d}/esm --input {g}/scores/wild.fasta --out {d}/e");
 }
 
+/* ---- files of prompts and records ---- */
+
+/* Where Windows ends lines, prompts are the same. */
+static void test_prompts_of_windows(void **state)
+{
+    static char unix_out[CLI_OUTPUT], windows_out[CLI_OUTPUT];
+    (void)state;
+    cli_shell("printf 'abc\\nde\\nf' > {d}/unix && printf 'abc\\r\\nde\\r\\nf\\r' > {d}/windows");
+    assert_int_equal(cli_run(unix_out, "generate -m {d}/bytes -f {d}/unix -n 4 --temp 0 --json 2>/dev/null"), 0);
+    assert_int_equal(cli_run(windows_out, "generate -m {d}/bytes -f {d}/windows -n 4 --temp 0 --json 2>/dev/null"), 0);
+    assert_string_equal(windows_out, unix_out);
+    cli_shell("printf 'a\\r\\n\\r\\nb' > {d}/gap");
+    cli_expect(2, "prompt 2 is empty", "generate -m {d}/bytes -f {d}/gap -n 4");
+    cli_shell("printf 'a\\rb\\n' > {d}/inner");
+    cli_expect(0, "\"prompt\": \"a\\rb\"", "generate -m {d}/bytes -f {d}/inner -n 4 --json");
+}
+
+static void test_names_of_records(void **state)
+{
+    static char out[CLI_OUTPUT];
+    (void)state;
+    cli_shell("printf '>a\\nMKT\\n>b\\nMKT\\n>a x\\nMKT\\n>\\nMKT\\n>b\\nMKT\\n' > {d}/same.fasta");
+    cli_expect(0, "note: 2 records have the name of an earlier one, the first is 'a'\n",
+               "embed -m {d}/esm --input {d}/same.fasta --out {d}/e");
+    cli_expect(0, "note: 1 record has no name behind '>'\n", "embed -m {d}/esm --input {d}/same.fasta --out {d}/e");
+    cli_expect(0, "note: 2 records have the name of an earlier one", "score -m {d}/esm --input {d}/same.fasta");
+    assert_int_equal(cli_run(out, "embed -m {d}/esm --input {g}/scores/proteins.fasta --out {d}/e"), 0);
+    assert_null(strstr(out, " record"));
+    cli_shell("printf 'MKT\\nMKT\\n' > {d}/same");
+    assert_int_equal(cli_run(out, "embed -m {d}/esm --input {d}/same --out {d}/e"), 0);
+    assert_null(strstr(out, " record"));
+}
+
 /* No head is made smaller than was asked for, and what is said is of the options, not of what comes of them. */
 static void test_train_heads(void **state)
 {
@@ -174,10 +207,11 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model_files),      cmocka_unit_test(test_option_names),
-        cmocka_unit_test(test_help_and_version), cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_op_names),         cmocka_unit_test(test_explained_words),
-        cmocka_unit_test(test_bias_gradients),   cmocka_unit_test(test_enough),
+        cmocka_unit_test(test_model_files),        cmocka_unit_test(test_option_names),
+        cmocka_unit_test(test_help_and_version),   cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_prompts_of_windows), cmocka_unit_test(test_names_of_records),
+        cmocka_unit_test(test_op_names),           cmocka_unit_test(test_explained_words),
+        cmocka_unit_test(test_bias_gradients),     cmocka_unit_test(test_enough),
         cmocka_unit_test(test_train_heads),
     };
     return cmocka_run_group_tests(tests, NULL, tear_down);

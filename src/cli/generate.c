@@ -164,11 +164,12 @@ static clv_status read_lines(prompts *p, const generate_args *a, clv_error *err)
         lines += p->content[i] == '\n';
     CLV_TRY(make_room(p, lines, err));
     for (char *line = p->content, *end = p->content + size; line < end;) {
-        char *stop = memchr(line, '\n', (size_t)(end - line));
-        if (stop)
-            *stop = '\0';
+        char *stop = memchr(line, '\n', (size_t)(end - line)), *last = stop ? stop : end;
+        if (last > line && last[-1] == '\r') /* the end of a line on Windows */
+            last[-1] = '\0';
+        *last = '\0'; /* behind the file, too, there is a byte */
         CLV_TRY(add_prompt(p, line, a, err));
-        line = stop ? stop + 1 : end;
+        line = last + 1;
     }
     return p->n > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed", a->file);
 }
