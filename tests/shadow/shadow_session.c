@@ -1,11 +1,17 @@
 /* shadow_session.c - every session of a test by another transport: where CLV_TEST_TRANSPORT names one, each session that a test
  * or the library makes is of that transport. One that checks (so that no memory is left to chance) has a shadow by the usual
- * one, which does the same; outputs and state must be equal bit for bit after each run. The calls are wrapped at link time. */
+ * one, which does the same; outputs of each run, and state at the end, must be equal bit for bit. The calls are wrapped at link
+ * time. */
+#include <setjmp.h>
+#include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "cleave/session.h"
 #include "program/program.h"
@@ -32,91 +38,13 @@ clv_status __wrap_clv_session_write(clv_session *session, const char *name, cons
 enum { MOST = 64 };
 
 /* Tests make sessions on one thread. */
-static struct {
+typedef struct pair {
     clv_session *session, *shadow;
-} pairs[MOST];
+    bool failed;
+} pair;
+
+static pair pairs[MOST];
 static int64_t compared; /* runs */
-
-static clv_session **shadow_of(const clv_session *session)
-{
-    for (int i = 0; session && i < MOST; i++)
-        if (pairs[i].session == session)
-            return &pairs[i].shadow;
-    return NULL;
-}
-
-static void drop_shadow(const clv_session *session)
-{
-    clv_session **shadow = shadow_of(session);
-    if (!shadow)
-        return;
-    __real_clv_session_free(*shadow);
-    for (int i = 0; i < MOST; i++)
-        if (pairs[i].session == session)
-            pairs[i].session = NULL;
-}
-
-static void print_compared(void)
-{
-    printf("%lld runs equal to those of the usual transport\n", (long long)compared);
-}
-
-clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
-                                  clv_error *err)
-{
-    static bool said;
-    const char *transport = getenv("CLV_TEST_TRANSPORT");
-    clv_session_options o = options ? *options : (clv_session_options){0}, usual = o;
-    if (!transport)
-        return __real_clv_session_new(out, mesh, options, err);
-    o.transport = transport;
-    clv_status status = __real_clv_session_new(out, mesh, &o, err);
-    if (status != CLV_OK || !o.check)
-        return status;
-    for (int i = 0; i < MOST; i++)
-        if (!pairs[i].session) {
-            if (__real_clv_session_new(&pairs[i].shadow, mesh, &usual, NULL) == CLV_OK)
-                pairs[i].session = *out;
-            break;
-        }
-    if (!said)
-        atexit(print_compared);
-    said = true;
-    return CLV_OK;
-}
-
-void __wrap_clv_session_free(clv_session *session)
-{
-    drop_shadow(session);
-    __real_clv_session_free(session);
-}
-
-clv_status __wrap_clv_session_load(clv_session *session, const clv_program *program, clv_error *err)
-{
-    clv_status status = __real_clv_session_load(session, program, err);
-    clv_session **shadow = shadow_of(session);
-    if (shadow && (status != CLV_OK || __real_clv_session_load(*shadow, program, NULL) != CLV_OK))
-        drop_shadow(session);
-    return status;
-}
-
-void __wrap_clv_session_unload(clv_session *session, const clv_program *program)
-{
-    clv_session **shadow = shadow_of(session);
-    if (shadow)
-        __real_clv_session_unload(*shadow, program);
-    __real_clv_session_unload(session, program);
-}
-
-clv_status __wrap_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
-                                    clv_error *err)
-{
-    clv_status status = __real_clv_session_write(session, name, box, in, err);
-    clv_session **shadow = shadow_of(session);
-    if (shadow && status == CLV_OK)
-        status = __real_clv_session_write(*shadow, name, box, in, err);
-    return status;
-}
 
 static int64_t bytes_of(const clv_type *type)
 {
@@ -124,14 +52,6 @@ static int64_t bytes_of(const clv_type *type)
     for (int d = 0; d < type->rank; d++)
         bytes *= type->shape[d];
     return bytes;
-}
-
-static const clv_type *type_of(const clv_program *program, const char *output)
-{
-    for (int o = 0; o < program->n_outputs; o++)
-        if (strcmp(program->outputs[o].name, output) == 0)
-            return &program->buffers[program->outputs[o].buffer].type;
-    return NULL;
 }
 
 static clv_status differ(const char *what, const char *name, int64_t byte, clv_error *err)
@@ -174,10 +94,101 @@ static clv_status compare_states(clv_session *session, clv_session *shadow, clv_
     return status;
 }
 
-/* Runs the shadow on the same inputs, and compares all that came of it. */
-static clv_status follow(clv_session *session, clv_session *shadow, const clv_program *program,
-                         const clv_binding *inputs, int n_inputs, const clv_binding *outputs, int n_outputs,
-                         clv_error *err)
+static pair *pair_of(const clv_session *session)
+{
+    for (int i = 0; session && i < MOST; i++)
+        if (pairs[i].session == session)
+            return &pairs[i];
+    return NULL;
+}
+
+static void drop_shadow(const clv_session *session)
+{
+    pair *p = pair_of(session);
+    if (!p)
+        return;
+    __real_clv_session_free(p->shadow);
+    *p = (pair){0};
+}
+
+static void print_compared(void)
+{
+    printf("%lld runs equal to those of the usual transport\n", (long long)compared);
+}
+
+clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
+                                  clv_error *err)
+{
+    static bool said;
+    const char *transport = getenv("CLV_TEST_TRANSPORT");
+    clv_session_options o = options ? *options : (clv_session_options){0}, usual = o;
+    if (!transport)
+        return __real_clv_session_new(out, mesh, options, err);
+    o.transport = transport;
+    clv_status status = __real_clv_session_new(out, mesh, &o, err);
+    if (status != CLV_OK || !o.check)
+        return status;
+    for (int i = 0; i < MOST; i++)
+        if (!pairs[i].session) {
+            if (__real_clv_session_new(&pairs[i].shadow, mesh, &usual, NULL) == CLV_OK)
+                pairs[i].session = *out;
+            break;
+        }
+    if (!said)
+        atexit(print_compared);
+    said = true;
+    return CLV_OK;
+}
+
+void __wrap_clv_session_free(clv_session *session)
+{
+    clv_error err = {0};
+    pair *p = pair_of(session);
+    clv_status status = p && !p->failed ? compare_states(session, p->shadow, &err) : CLV_OK;
+    drop_shadow(session);
+    __real_clv_session_free(session);
+    if (status != CLV_OK)
+        fail_msg("%s", err.message);
+}
+
+clv_status __wrap_clv_session_load(clv_session *session, const clv_program *program, clv_error *err)
+{
+    clv_status status = __real_clv_session_load(session, program, err);
+    pair *p = pair_of(session);
+    if (p && (status != CLV_OK || __real_clv_session_load(p->shadow, program, NULL) != CLV_OK))
+        drop_shadow(session);
+    return status;
+}
+
+void __wrap_clv_session_unload(clv_session *session, const clv_program *program)
+{
+    pair *p = pair_of(session);
+    if (p)
+        __real_clv_session_unload(p->shadow, program);
+    __real_clv_session_unload(session, program);
+}
+
+clv_status __wrap_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
+                                    clv_error *err)
+{
+    clv_status status = __real_clv_session_write(session, name, box, in, err);
+    pair *p = pair_of(session);
+    if (p && status == CLV_OK)
+        status = __real_clv_session_write(p->shadow, name, box, in, err);
+    return status;
+}
+
+static const clv_type *type_of(const clv_program *program, const char *output)
+{
+    for (int o = 0; o < program->n_outputs; o++)
+        if (strcmp(program->outputs[o].name, output) == 0)
+            return &program->buffers[program->outputs[o].buffer].type;
+    return NULL;
+}
+
+/* Runs the shadow on the same inputs, and compares its outputs. */
+static clv_status follow(clv_session *shadow, const clv_program *program, const clv_binding *inputs, int n_inputs,
+                         const clv_binding *outputs, int n_outputs, clv_error *err)
 {
     clv_binding *own = calloc((size_t)n_outputs + 1, sizeof *own);
     for (int o = 0; o < n_outputs; o++)
@@ -192,15 +203,17 @@ static clv_status follow(clv_session *session, clv_session *shadow, const clv_pr
     }
     free(own);
     compared++;
-    return status == CLV_OK ? compare_states(session, shadow, err) : status;
+    return status;
 }
 
 clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
                                   int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err)
 {
-    clv_session **shadow = shadow_of(session);
+    pair *p = pair_of(session);
     clv_status status = __real_clv_session_run(session, program, inputs, n_inputs, outputs, n_outputs, err);
-    if (!shadow || status != CLV_OK) /* refused, or failed for good: nothing to follow */
-        return status;
-    return follow(session, *shadow, program, inputs, n_inputs, outputs, n_outputs, err);
+    if (p && status == CLV_OK)
+        status = follow(p->shadow, program, inputs, n_inputs, outputs, n_outputs, err);
+    if (p)
+        p->failed |= status != CLV_OK; /* refused, or for good: what is where is not followed any more */
+    return status;
 }
