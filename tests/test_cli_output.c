@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "cli/progress.c"
+#include "cli/stops.c"
 #include "cli/table.c"
 
 /* Collects what is written to a descriptor between begin and end. */

@@ -36,10 +36,10 @@ static int lines_of(const char *folder, const char *name, double *loss)
     return n;
 }
 
-/* Runs far more steps than there is time for, in a folder. */
-static pid_t start(const char *folder)
+/* Runs steps in a folder; its summary goes to {d}/summary. */
+static pid_t start(const char *folder, const char *steps)
 {
-    char text[256], out[256], program[512];
+    char text[256], out[256], program[512], text_out[256];
     const char *build = getenv("CLV_BUILD_DIR");
     snprintf(program, sizeof program, "%s/cleave", build ? build : "build");
     snprintf(text, sizeof text, "%s/text", cli_folder());
@@ -48,10 +48,11 @@ static pid_t start(const char *folder)
     assert_true(pid >= 0);
     if (pid > 0)
         return pid;
-    if (!freopen("/dev/null", "w", stderr))
+    snprintf(text_out, sizeof text_out, "%s/summary", cli_folder());
+    if (!freopen("/dev/null", "w", stderr) || !freopen(text_out, "w", stdout))
         _exit(126);
     execl(program, program, "train", "--text", text, "--out", out, "--layers", "1", "--hidden", "16", "--heads", "2",
-          "--ffn", "32", "--seq", "16", "--batch", "1", "--steps", "100000000", (char *)NULL);
+          "--ffn", "32", "--seq", "16", "--batch", "1", "--steps", steps, "--json", (char *)NULL);
     _exit(127);
 }
 
@@ -73,13 +74,13 @@ static void kill_run(pid_t pid)
 static void test_stopped(void **state)
 {
     (void)state;
-    pid_t pid = start("run");
+    pid_t pid = start("run", "100000000");
     wait_for_lines("run", "metrics.unfinished.jsonl", 3);
     cli_expect(1, "another run is writing to it", "%s --steps 3 --out {d}/run", small);
     kill_run(pid);
     int first = lines_of("run", "metrics.unfinished.jsonl", NULL);
     assert_true(first >= 3);
-    pid = start("run");
+    pid = start("run", "100000000");
     wait_for_lines("run", "metrics.unfinished-1.jsonl", first);
     wait_for_lines("run", "metrics.unfinished.jsonl", 1);
     kill_run(pid);
@@ -138,6 +139,39 @@ static void test_full_disk(void **state)
     cli_shell("grep -q 'no room for the checkpoint' {d}/said && test ! -e {d}/full");
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The time in which it was stopped is in no figure. */
+static void test_stopped_for_a_while(void **state)
+{
+    char summary[512], text[4096] = "";
+    int status;
+    double begin = now();
+    (void)state;
+    pid_t pid = start("while", "2000");
+    wait_for_lines("while", "metrics.unfinished.jsonl", 3);
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    nanosleep(&(struct timespec){.tv_nsec = 600000000}, NULL);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    double wall = now() - begin;
+    snprintf(summary, sizeof summary, "%s/summary", cli_folder());
+    FILE *f = fopen(summary, "r");
+    assert_non_null(f);
+    assert_true(fread(text, 1, sizeof text - 1, f) > 0);
+    fclose(f);
+    const char *at = strstr(text, "\"seconds\": ");
+    assert_non_null(at);
+    assert_true(strtod(at + 11, NULL) < wall - 0.55);
+    cli_shell("grep -q '\"tokens_per_s\":null,\"comm_share\":null' {d}/while/metrics.jsonl");
+}
+
 static void test_losses(void **state)
 {
     char out[CLI_OUTPUT];
@@ -172,7 +206,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stopped),   cmocka_unit_test(test_failed), cmocka_unit_test(test_others_folders),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_losses), cmocka_unit_test(test_stopped_for_a_while),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

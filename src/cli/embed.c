@@ -17,6 +17,7 @@
 #include "cli/results.h"
 #include "cli/run_option.h"
 #include "cli/sequences.h"
+#include "cli/stops.h"
 
 typedef struct embed_args {
     clv_model_option model;
@@ -217,8 +218,8 @@ static clv_status embed(const embed_args *a, const clv_model *model, const clv_s
     else
         clv_checkpoint_abandon(w);
     if (status == CLV_OK)
-        fprintf(stderr, "%lld sequence%s in %.1f s\n", (long long)clv_sequences_count(all),
-                clv_sequences_count(all) == 1 ? "" : "s", clv_now_seconds() - start);
+        fprintf(stderr, "%lld sequence%s in %.1f s%s\n", (long long)clv_sequences_count(all),
+                clv_sequences_count(all) == 1 ? "" : "s", clv_now_seconds() - start, clv_stops_note());
     return status;
 }
 

@@ -5,6 +5,7 @@
 #include "cli/forward_run.h"
 #include "cli/options.h"
 #include "cli/results.h"
+#include "cli/stops.h"
 
 typedef struct forward_args {
     clv_forward_job job;
@@ -67,6 +68,6 @@ int command_forward(int argc, char **argv)
     a.job.seconds = &seconds;
     if (clv_forward_run(&a.job, argv[0], &err) != CLV_OK)
         return clv_command_report(argv[0], &err);
-    fprintf(stderr, "ran in %.3f s\n", seconds);
+    fprintf(stderr, "ran in %.3f s%s\n", seconds, clv_stops_note());
     return CLV_EXIT_OK;
 }

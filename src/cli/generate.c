@@ -13,6 +13,7 @@
 #include "cli/progress.h"
 #include "cli/run_option.h"
 #include "cli/say.h"
+#include "cli/stops.h"
 #include "cli/table.h"
 
 typedef struct generate_args {
@@ -270,8 +271,9 @@ static void report_speed(const prompts *p, const clv_generation *g)
     if (full > 0)
         fprintf(stderr, "note: %lld text%s because the context is full (-c)\n", (long long)full,
                 full == 1 ? " ends" : "s end");
-    fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s, %.0f %% of the time in sync\n",
-            (double)read / s.prompt, s.decode > 0 ? (double)made / s.decode : 0, 100 * s.sync / (s.prompt + s.decode));
+    fprintf(stderr, "prompt %.0f tokens/s, generated %.0f tokens/s, %.0f %% of the time in sync%s\n",
+            (double)read / s.prompt, s.decode > 0 ? (double)made / s.decode : 0, 100 * s.sync / (s.prompt + s.decode),
+            clv_stops_note());
 }
 
 /* What was not streamed. */

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "cli/command.h"
+#include "cli/stops.h"
 
 static const struct clv_command commands[] = {
     {"bench", "time the parts and the whole", NULL, NULL, clv_bench_commands},
@@ -170,6 +171,7 @@ int main(int argc, char **argv)
         argv[0] = name;
     if (!has_stack())
         return CLV_EXIT_FAILED;
+    clv_stops_count();
     signal(SIGXFSZ, SIG_IGN); /* a file at the limit of its size is the failure of a write, as a full disk is */
     code = clv_command_dispatch(commands, argc, argv);
     /* A full disk or a closed pipe shows only here. */

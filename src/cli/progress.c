@@ -1,6 +1,7 @@
 /* progress.c - see progress.h. */
 #include "base/wait.h"
 #include "cli/progress.h"
+#include "cli/stops.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -13,7 +14,8 @@ void clv_progress_begin(clv_progress *p, const char *what, int64_t total)
 {
     *p = (clv_progress){.what = what, .total = total > 0 ? total : 1, .terminal = isatty(STDERR_FILENO) != 0};
     p->start_ns = clv_now_ns();
-    p->last_ns = p->start_ns;
+    p->last_ns = p->seen_ns = p->start_ns;
+    p->stops = clv_stops();
 }
 
 static void draw_bar(const clv_progress *p, int64_t done, const char *note, double left_s)
@@ -29,7 +31,12 @@ static void draw_bar(const clv_progress *p, int64_t done, const char *note, doub
 
 void clv_progress_update(clv_progress *p, int64_t done, const char *note)
 {
-    int64_t now = clv_now_ns(), elapsed = now - p->start_ns, since = now - p->last_ns;
+    int64_t now = clv_now_ns();
+    if (clv_stops() != p->stops) /* what passed since the last step says nothing about the pace */
+        p->start_ns += now - p->seen_ns;
+    p->stops = clv_stops();
+    p->seen_ns = now;
+    int64_t elapsed = now - p->start_ns, since = now - p->last_ns;
     double left_s = done > 0 ? (double)elapsed / 1e9 * (double)(p->total - done) / (double)done : 0;
     bool due;
 

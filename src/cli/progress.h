@@ -13,6 +13,8 @@ typedef struct clv_progress {
     bool terminal;
     bool shown; /* something was printed */
     int64_t start_ns;
+    int64_t seen_ns;   /* at the last update */
+    int stops;         /* then: clv_stops */
     int64_t last_ns;   /* of the last drawing */
     int64_t last_done; /* at the last plain line */
 } clv_progress;

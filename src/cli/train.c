@@ -10,6 +10,8 @@
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/run_option.h"
+#include "cli/say.h"
+#include "cli/stops.h"
 #include "cli/train_folder.h"
 
 enum { VOCABULARY = 256 };
@@ -183,8 +185,32 @@ typedef struct run {
 typedef struct totals {
     double loss;      /* of the last step */
     double mean_loss; /* over steps, each weighing a tenth of what is left by those after it */
+    int64_t timed;    /* steps during which the process was never stopped; the times are of these */
     double seconds, comm_seconds;
 } totals;
+
+/* Of a step that was interrupted (Ctrl-Z) the time is nobody's. */
+static void log_step(clv_train_folder *folder, const clv_train_step *did, double tokens, bool timed)
+{
+    char line[256], rates[96] = "\"tokens_per_s\":null,\"comm_share\":null";
+    if (timed)
+        snprintf(rates, sizeof rates, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f", tokens / did->seconds,
+                 did->comm_seconds / did->seconds);
+    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,%s}\n", (long long)did->step, did->loss,
+             did->lr, rates);
+    clv_train_folder_add(folder, line);
+}
+
+static void add_up(totals *total, const clv_train_step *did, bool timed)
+{
+    total->loss = did->loss;
+    total->mean_loss = did->step == 0 ? did->loss : 0.9 * total->mean_loss + 0.1 * did->loss;
+    if (!timed)
+        return;
+    total->timed++;
+    total->seconds += did->seconds;
+    total->comm_seconds += did->comm_seconds;
+}
 
 static clv_status step(const run *r, int64_t i, clv_train_step *result, clv_error *err)
 {
@@ -193,7 +219,7 @@ static clv_status step(const run *r, int64_t i, clv_train_step *result, clv_erro
     return clv_trainer_step(r->trainer, r->ids, r->labels, result, err);
 }
 
-static clv_status run_steps(const run *r, clv_train_folder *folder, totals *total, clv_error *err)
+static clv_status run_steps(const run *r, clv_train_folder *folder, const char *command, totals *total, clv_error *err)
 {
     const train_args *a = r->args;
     clv_progress progress;
@@ -201,23 +227,23 @@ static clv_status run_steps(const run *r, clv_train_folder *folder, totals *tota
     clv_progress_begin(&progress, "train", a->steps);
     for (int64_t i = 0; i < a->steps; i++) {
         clv_train_step did = {.size = sizeof did};
-        char line[256], note[96];
+        char note[96];
+        int stops = clv_stops();
         clv_status status = step(r, i, &did, err);
+        bool timed = clv_stops() == stops;
         if (status != CLV_OK)
             return status;
-        snprintf(line, sizeof line,
-                 "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,\"tokens_per_s\":%.1f,\"comm_share\":%.4f}\n",
-                 (long long)did.step, did.loss, did.lr, tokens / did.seconds, did.comm_seconds / did.seconds);
-        clv_train_folder_add(folder, line);
-        total->loss = did.loss;
-        total->mean_loss = i == 0 ? did.loss : 0.9 * total->mean_loss + 0.1 * did.loss;
-        total->seconds += did.seconds;
-        total->comm_seconds += did.comm_seconds;
+        log_step(folder, &did, tokens, timed);
+        add_up(total, &did, timed);
+        double seconds = total->timed > 0 ? total->seconds : 1;
         snprintf(note, sizeof note, "mean loss %.3f, %.0f tokens/s, %.0f %% communication", total->mean_loss,
-                 tokens * (double)(i + 1) / total->seconds, 100 * total->comm_seconds / total->seconds);
+                 tokens * (double)total->timed / seconds, 100 * total->comm_seconds / seconds);
         clv_progress_update(&progress, i + 1, note);
     }
     clv_progress_end(&progress);
+    if (total->timed < a->steps)
+        clv_say("%s: note: the process was stopped during %lld step%s, whose time is left out of all figures", command,
+                (long long)(a->steps - total->timed), a->steps - total->timed == 1 ? "" : "s");
     return CLV_OK;
 }
 
@@ -242,7 +268,7 @@ static clv_status run_in_folder(const run *r, const char *command, totals *total
     CLV_TRY(clv_model_describe(r->model, &info, err));
     CLV_TRY(clv_train_folder_open(&folder, r->args->out, info.parameters * (int64_t)sizeof(float), command, err));
     print_start(r, &info);
-    clv_status status = run_steps(r, &folder, total, err);
+    clv_status status = run_steps(r, &folder, command, total, err);
     clv_train_folder_give_room(&folder);
     if (status == CLV_OK)
         status = save(r, err);
@@ -281,7 +307,7 @@ static int report(const run *r, const totals *total)
     clv_table_real(t, "loss", total->loss);
     clv_table_real(t, "mean_loss", total->mean_loss);
     clv_table_seconds(t, "seconds", total->seconds);
-    clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * a->steps) / total->seconds);
+    clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * total->timed) / total->seconds);
     clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_text(t, "checkpoint", a->out);

@@ -1,0 +1,31 @@
+#include "cli/stops.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+static atomic_int stops;
+
+static void on_continue(int signal)
+{
+    (void)signal;
+    atomic_fetch_add(&stops, 1);
+}
+
+void clv_stops_count(void)
+{
+    struct sigaction action = {.sa_handler = on_continue, .sa_flags = SA_RESTART};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGCONT, &action, NULL);
+}
+
+int clv_stops(void)
+{
+    return atomic_load(&stops);
+}
+
+const char *clv_stops_note(void)
+{
+    return clv_stops() > 0 ? ", with the time that it was stopped" : "";
+}
