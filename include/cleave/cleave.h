@@ -9,6 +9,7 @@
 #include "cleave/checkpoint.h"
 #include "cleave/dtype.h"
 #include "cleave/embed.h"
+#include "cleave/evaluate.h"
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/graph.h"

@@ -111,6 +111,8 @@ CLV_API void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_
 
 CLV_API clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int64_t rank);
 CLV_API int64_t clv_shard_elems(const clv_shard *shard);
+/** Writes "[1,0,7]" into out, as much as fits: element `at` of a row-major tensor of that shape; "" of a scalar. */
+CLV_API void clv_index_print(char *out, size_t size, int rank, const int64_t *shape, int64_t at);
 /** Elements of the largest shard over all ranks (what a buffer must hold), without visiting the ranks. */
 CLV_API int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape);
 /** The elements common to two shards; empty dimensions have lo == hi. */

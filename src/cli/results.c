@@ -5,9 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cleave/layout.h"
 #include "cleave/status.h"
-
-static const char goes_on[] = "--allow-nonfinite goes on all the same";
 
 double clv_results_largest(const float *x, int64_t n)
 {
@@ -34,50 +33,28 @@ clv_difference clv_results_difference(const float *got, const float *want, int64
     return worst;
 }
 
-void clv_results_print_index(char *out, size_t size, int rank, const int64_t *shape, int64_t at)
-{
-    int64_t stride = 1;
-    size_t used = 0;
-    out[0] = '\0';
-    for (int d = 1; d < rank; d++)
-        stride *= shape[d];
-    for (int d = 0; d < rank && used < size; d++) {
-        used += (size_t)snprintf(out + used, size - used, "%s%lld%s", d ? "," : "[", (long long)(at / stride),
-                                 d == rank - 1 ? "]" : "");
-        at %= stride;
-        stride /= d + 1 < rank && shape[d + 1] > 0 ? shape[d + 1] : 1;
-    }
-}
-
 void clv_results_print_difference(char *out, size_t size, int rank, const int64_t *shape, const float *got,
                                   const float *want, int64_t at)
 {
     char index[256];
     bool alike = got[at] == want[at] || (isnan(got[at]) && isnan(want[at]));
-    clv_results_print_index(index, sizeof index, rank, shape, at);
+    clv_index_print(index, sizeof index, rank, shape, at);
     if (alike)
         snprintf(out, size, "%s is not finite: %g%s", index, (double)got[at], got == want ? "" : " on both sides");
     else
         snprintf(out, size, "%s is %.9g, not %.9g", index, (double)got[at], (double)want[at]);
 }
 
-void clv_results_add_beginning(char element[CLV_ELEMENT_TEXT], const clv_error *why)
+void clv_results_add_beginning(char element[CLV_ELEMENT_TEXT], const char *begins)
 {
     size_t used = strlen(element);
-    if (why->code == CLV_ENONFINITE)
-        snprintf(element + used, CLV_ELEMENT_TEXT - used, "; it begins at %s", why->message);
-}
-
-clv_status clv_results_refuse(const char *element, double value, const clv_error *why, clv_error *err)
-{
-    if (why->code != CLV_ENONFINITE)
-        return clv_fail(err, CLV_ENONFINITE, "%s is %g; %s", element, value, goes_on);
-    return clv_fail(err, CLV_ENONFINITE, "%s is %g; it begins at %.320s; %s", element, value, why->message, goes_on);
+    if (begins && begins[0] != '\0')
+        snprintf(element + used, CLV_ELEMENT_TEXT - used, "; it begins at %s", begins);
 }
 
 void clv_results_offer(clv_error *err)
 {
     size_t used = strlen(err->message);
     if (err->code == CLV_ENONFINITE)
-        snprintf(err->message + used, sizeof err->message - used, "; %s", goes_on);
+        snprintf(err->message + used, sizeof err->message - used, "; --allow-nonfinite goes on all the same");
 }

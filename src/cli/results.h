@@ -5,7 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cleave/forward.h"
 #include "cleave/status.h"
 
 /* The largest magnitude among the finite ones of n; 0 when there is none. */
@@ -21,8 +20,6 @@ typedef struct clv_difference {
 clv_difference clv_results_difference(const float *got, const float *want, int64_t n, double floor, const float *mask,
                                       int64_t per_row);
 
-/* "[1,0,7]": element `at` of a row-major tensor; "" of a scalar. */
-void clv_results_print_index(char *out, size_t size, int rank, const int64_t *shape, int64_t at);
 /* "[1,0,7] is nan, not 0.25"; of one that is alike in both, and so is found for not being finite: "[1,0,7] is not finite: -inf on both
  * sides", or without the sides where `got` is `want`. */
 void clv_results_print_difference(char *out, size_t size, int rank, const int64_t *shape, const float *got,
@@ -30,12 +27,8 @@ void clv_results_print_difference(char *out, size_t size, int rank, const int64_
 
 /* What is said of an element that is off, and where what is not finite begins. */
 enum { CLV_ELEMENT_TEXT = 1024 };
-/* Adds "; it begins at rank 1, ..." to what is said of an element; why: as of clv_results_refuse. Nothing when it found none. */
-void clv_results_add_beginning(char element[CLV_ELEMENT_TEXT], const clv_error *why);
-
-/* CLV_ENONFINITE: "<element> is nan; it begins at <why's message>; --allow-nonfinite ...". why: of a run that looked for the first
- * instruction whose result is not finite (clv_session_options.find_nonfinite). */
-clv_status clv_results_refuse(const char *element, double value, const clv_error *why, clv_error *err);
+/* Adds "; it begins at rank 1, ..." to what is said of an element; NULL or "": nothing. */
+void clv_results_add_beginning(char element[CLV_ELEMENT_TEXT], const char *begins);
 
 /* Adds to the message of a CLV_ENONFINITE that --allow-nonfinite goes on. */
 void clv_results_offer(clv_error *err);

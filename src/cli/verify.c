@@ -320,7 +320,7 @@ static clv_status verify_model(clv_table *t, bool *same, outcome *o, const outco
         outcome again = {0};
         run_mesh(&again, model, a, true, &begins);
         free_outcome(&again);
-        clv_results_add_beginning(found.element, &begins);
+        clv_results_add_beginning(found.element, begins.code == CLV_ENONFINITE ? begins.message : NULL);
     }
     add_row(t, mesh, first->n, &found);
     *same = *same && !found.diverges;

@@ -114,7 +114,7 @@ static clv_status compare_tensor(finding *out, const comparison *c, const tensor
 
 /* begins: where our own results cease to be finite, if they do. */
 static clv_status compare(clv_table *t, bool *same, const comparison *c, const char *mesh, double tolerance,
-                          const clv_error *begins, clv_error *err)
+                          const char *begins, clv_error *err)
 {
     double worst = 0, of_gradients;
     const char *diverges = NULL;
@@ -198,9 +198,9 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     option.mesh.text = mesh;
     option.mesh.rules = rules;
     option.run.check = true;
-    clv_error begins = {0};
+    char begins[CLV_BEGINS_TEXT] = "";
     clv_forward_job job = {
-        .why = &begins, .model = &option, .ids = file, .among_results = true, .allow_nonfinite = true};
+        .begins = begins, .model = &option, .ids = file, .among_results = true, .allow_nonfinite = true};
     CLV_TRY(clv_checkpoint_open(&want, file, NULL, err));
     job.gradients = has_gradients(want);
     clv_status status = run(&got, &job, command, err);
@@ -209,7 +209,7 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
     c.got = got;
     c.want = want;
     if (status == CLV_OK)
-        status = compare(table, same, &c, mesh, tolerance, &begins, err);
+        status = compare(table, same, &c, mesh, tolerance, begins, err);
     free(c.mask);
     clv_checkpoint_close(got);
     clv_checkpoint_close(want);

@@ -1,6 +1,8 @@
 /* shard.c - who owns which index range. */
 #include "cleave/layout.h"
 
+#include <stdio.h>
+
 /* floor(i*n/k) without overflow. */
 static int64_t cut_at(int64_t n, int64_t blocks, int64_t i)
 {
@@ -63,4 +65,23 @@ clv_shard clv_shard_intersect(const clv_shard *a, const clv_shard *b)
             both.hi[d] = both.lo[d];
     }
     return both;
+}
+
+void clv_index_print(char *out, size_t size, int rank, const int64_t *shape, int64_t at)
+{
+    if (!out || size == 0)
+        return;
+    int64_t stride = 1;
+    size_t used = 0;
+    out[0] = '\0';
+    if (!shape && rank > 0)
+        return;
+    for (int d = 1; d < rank; d++)
+        stride *= shape[d] > 0 ? shape[d] : 1;
+    for (int d = 0; d < rank && used < size; d++) {
+        used += (size_t)snprintf(out + used, size - used, "%s%lld%s", d ? "," : "[", (long long)(at / stride),
+                                 d == rank - 1 ? "]" : "");
+        at %= stride;
+        stride /= d + 1 < rank && shape[d + 1] > 0 ? shape[d + 1] : 1;
+    }
 }

@@ -1,0 +1,333 @@
+/* evaluate.c - see evaluate.h. */
+#include "cleave/evaluate.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "base/wait.h"
+#include "io/safetensors.h"
+#include "models/opened.h"
+#include "models/parameters.h"
+
+enum { NAME = 300, IGNORED = -100 };
+
+struct clv_evaluation {
+    const clv_model *model;
+    clv_evaluate_options given;
+    clv_program *program;
+    /* results, bound by name: hidden.last, logits, loss, then the gradients in the order of parameters */
+    int n, n_forward;
+    clv_binding *output;
+    clv_tensor_spec *spec;
+    char (*name)[NAME];
+    double seconds;
+    clv_error why; /* where what is not finite begins */
+};
+
+/* ---- the program ---- */
+
+static void add_gradients(clv_graph *graph, clv_value loss)
+{
+    int n = clv_parameters(graph, NULL, 0);
+    clv_value *wrt = calloc((size_t)n + 1, sizeof *wrt), *d = calloc((size_t)n + 1, sizeof *d);
+    if (wrt && d) {
+        clv_parameters(graph, wrt, n);
+        clv_gradients(graph, loss, CLV_NONE, wrt, n, d);
+        for (int i = 0; i < n; i++) {
+            char name[NAME];
+            snprintf(name, sizeof name, "d.%s", clv_value_name(graph, wrt[i]));
+            clv_output(graph, name, clv_cast(graph, d[i], CLV_F32), NULL);
+        }
+    }
+    free(wrt);
+    free(d);
+}
+
+static void add_loss(clv_graph *graph, const clv_evaluation *e, clv_value logits)
+{
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
+    clv_layout layout = clv_named_layout(graph, &e->model->rules, 2, names);
+    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){e->given.batch, e->given.seq}, &layout);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, IGNORED);
+    clv_output(graph, "loss", loss, NULL);
+    if (e->given.gradients)
+        add_gradients(graph, loss);
+}
+
+static clv_status compile(clv_evaluation *e, clv_error *err)
+{
+    clv_graph *graph;
+    clv_value hidden = CLV_NONE;
+    clv_model_graph how = {.batch = e->given.batch,
+                           .seq = e->given.seq,
+                           .padding_mask = e->given.mask != NULL,
+                           .token_types = e->given.token_types != NULL};
+    CLV_TRY(clv_graph_new(&graph, &e->model->mesh, err));
+    clv_value logits = clv_model_forward(graph, e->model, &how, &hidden);
+    if (!e->model->config.headless)
+        clv_output(graph, "logits", clv_cast(graph, logits, CLV_F32), NULL);
+    clv_output(graph, "hidden.last", clv_cast(graph, hidden, CLV_F32), NULL);
+    if (e->given.labels)
+        add_loss(graph, e, logits);
+    clv_status status = clv_compile(&e->program, graph, NULL, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+/* ---- results ---- */
+
+static int64_t elems_of(const clv_tensor_spec *spec)
+{
+    int64_t n = 1;
+    for (int d = 0; d < spec->rank; d++)
+        n *= spec->shape[d];
+    return n;
+}
+
+static clv_status add_result(clv_evaluation *e, const char *name, int rank, const int64_t *shape, clv_error *err)
+{
+    int i = e->n++;
+    snprintf(e->name[i], sizeof e->name[0], "%s", name);
+    e->spec[i] = (clv_tensor_spec){.name = e->name[i], .dtype = CLV_F32, .rank = rank};
+    memcpy(e->spec[i].shape, shape, (size_t)rank * sizeof *shape);
+    size_t bytes = (size_t)elems_of(&e->spec[i]) * sizeof(float);
+    e->output[i] = (clv_binding){e->name[i], malloc(bytes + 1)};
+    return e->output[i].data ? CLV_OK : clv_fail_memory(err, name, bytes);
+}
+
+static clv_status make_results(clv_evaluation *e, clv_error *err)
+{
+    const clv_model_config *model = &e->model->config;
+    int64_t n = clv_model_parameter_count(model), rows = e->given.batch, columns = e->given.seq;
+    e->output = calloc((size_t)n + 4, sizeof *e->output);
+    e->spec = calloc((size_t)n + 4, sizeof *e->spec);
+    e->name = calloc((size_t)n + 4, sizeof *e->name);
+    if (!e->output || !e->spec || !e->name)
+        return clv_fail_memory(err, "results", (size_t)n * sizeof *e->name);
+    CLV_TRY(add_result(e, "hidden.last", 3, (int64_t[]){rows, columns, model->hidden}, err));
+    if (!model->headless)
+        CLV_TRY(add_result(e, "logits", 3, (int64_t[]){rows, columns, model->vocab}, err));
+    if (e->given.labels)
+        CLV_TRY(add_result(e, "loss", 1, (int64_t[]){1}, err));
+    e->n_forward = e->n;
+    for (int64_t i = 0; e->given.gradients && i < n; i++) {
+        char name[NAME];
+        clv_parameter p = clv_model_parameter_at(model, i);
+        snprintf(name, sizeof name, "d.%s", p.name);
+        CLV_TRY(add_result(e, name, p.rank, p.shape, err));
+    }
+    return CLV_OK;
+}
+
+/* The first element of result i that is NaN or infinite; what stands at padding is nobody's business. -1: none. */
+static int64_t first_nonfinite(const clv_evaluation *e, int i)
+{
+    const float *x = e->output[i].data;
+    int64_t n = elems_of(&e->spec[i]), rows = e->given.batch * e->given.seq;
+    if (!e->given.mask || i >= e->n_forward || e->spec[i].rank != 3)
+        return clv_dtype_first_nonfinite(CLV_F32, x, n);
+    for (int64_t row = 0, width = n / rows; row < rows; row++) {
+        int64_t at = e->given.mask[row] ? clv_dtype_first_nonfinite(CLV_F32, x + row * width, width) : -1;
+        if (at >= 0)
+            return row * width + at;
+    }
+    return -1;
+}
+
+/* ---- running ---- */
+
+static clv_status run_once(clv_evaluation *e, bool find_nonfinite, clv_error *err)
+{
+    clv_session *session;
+    clv_session_options options = clv_model_session_options(e->model);
+    const clv_evaluate_options *g = &e->given;
+    options.find_nonfinite = find_nonfinite;
+    clv_binding inputs[4] = {{"ids", (void *)g->ids}};
+    int n = 1;
+    if (g->labels)
+        inputs[n++] = (clv_binding){"labels", (void *)g->labels};
+    if (g->token_types)
+        inputs[n++] = (clv_binding){"token_types", (void *)g->token_types};
+    if (g->mask)
+        inputs[n++] = (clv_binding){"mask", (void *)g->mask};
+    CLV_TRY(clv_session_new(&session, &e->model->mesh, &options, err));
+    clv_status status = clv_session_load(session, e->program, err);
+    double start = clv_now_seconds();
+    if (status == CLV_OK)
+        status = clv_session_run(session, e->program, inputs, n, e->output, e->n, err);
+    e->seconds = clv_now_seconds() - start;
+    clv_session_free(session);
+    return status;
+}
+
+static clv_status refuse(clv_evaluation *e, int i, int64_t at, clv_error *err)
+{
+    char index[128], element[512];
+    double value = (double)((float *)e->output[i].data)[at];
+    clv_index_print(index, sizeof index, e->spec[i].rank, e->spec[i].shape, at);
+    snprintf(element, sizeof element, "%s%s%s", i < e->n_forward ? "" : "gradient ", e->name[i], index);
+    if (run_once(e, true, &e->why) != CLV_ENONFINITE)
+        return clv_fail(err, CLV_ENONFINITE, "%s is %g", element, value);
+    return clv_fail(err, CLV_ENONFINITE, "%s is %g; it begins at %.320s", element, value, e->why.message);
+}
+
+/* Results that are not finite are an error, unless they are allowed; a second run finds out where they begin. */
+static clv_status check_finite(clv_evaluation *e, clv_error *err)
+{
+    double seconds = e->seconds;
+    for (int i = 0; (!e->given.allow_nonfinite || e->given.find_nonfinite) && i < e->n; i++) {
+        int64_t at = first_nonfinite(e, i);
+        if (at < 0)
+            continue;
+        if (!e->given.allow_nonfinite)
+            return refuse(e, i, at, err);
+        run_once(e, true, &e->why);
+        e->seconds = seconds;
+        return CLV_OK;
+    }
+    return CLV_OK;
+}
+
+static clv_status check(const clv_evaluation *e, clv_error *err)
+{
+    const clv_evaluate_options *g = &e->given;
+    const clv_model_config *model = &e->model->config;
+    CLV_TRY(clv_require(g->ids != NULL, "clv_evaluate", "ids", err));
+    if (g->batch < 1 || g->seq < 1 || g->seq > model->max_positions)
+        return clv_fail(err, CLV_EINVAL, "%lld sequences of %lld tokens; the model takes 1 to %lld",
+                        (long long)g->batch, (long long)g->seq, (long long)model->max_positions);
+    if (g->labels && model->headless)
+        return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no loss", clv_model_config_type(model));
+    if (g->gradients && !g->labels)
+        return clv_fail(err, CLV_EINVAL, "gradients are of a loss; give labels");
+    for (int64_t i = 0; i < g->batch * g->seq; i++)
+        if (g->ids[i] < 0 || g->ids[i] >= model->vocab)
+            return clv_fail(err, CLV_EINVAL, "token %lld of sequence %lld is %d; the vocabulary is 0 to %lld",
+                            (long long)(i % g->seq), (long long)(i / g->seq), (int)g->ids[i],
+                            (long long)model->vocab - 1);
+    return CLV_OK;
+}
+
+clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *what, clv_error *err)
+{
+    static const char call[] = "clv_evaluate";
+    clv_evaluate_options given;
+    CLV_TRY(clv_require(out && model && what, call, "out, a model, and what to run", err));
+    CLV_TRY(clv_take_options(&given, sizeof given, sizeof given, what, call, err));
+    clv_evaluation *e = calloc(1, sizeof *e);
+    if (!e)
+        return clv_fail_memory(err, "results", sizeof *e);
+    e->model = model;
+    e->given = given;
+    clv_status status = check(e, err);
+    if (status == CLV_OK)
+        status = compile(e, err);
+    if (status == CLV_OK)
+        status = make_results(e, err);
+    if (status == CLV_OK)
+        status = run_once(e, false, err);
+    if (status == CLV_OK)
+        status = check_finite(e, err);
+    if (status != CLV_OK) {
+        clv_evaluation_free(e);
+        return status;
+    }
+    *out = e;
+    return CLV_OK;
+}
+
+void clv_evaluation_free(clv_evaluation *e)
+{
+    if (!e)
+        return;
+    for (int i = 0; e->output && i < e->n; i++)
+        free(e->output[i].data);
+    free(e->output);
+    free(e->spec);
+    free(e->name);
+    clv_program_free(e->program);
+    free(e);
+}
+
+/* ---- what came of it ---- */
+
+int clv_evaluation_count(const clv_evaluation *e)
+{
+    return e ? e->n : 0;
+}
+
+clv_status clv_evaluation_at(const clv_evaluation *e, int i, clv_evaluation_tensor *out, clv_error *err)
+{
+    static const char call[] = "clv_evaluation_at";
+    CLV_TRY(clv_require(e && out, call, "an evaluation and out", err));
+    if (i < 0 || i >= e->n)
+        return clv_fail(err, CLV_EINVAL, "%s: result %d of %d", call, i, e->n);
+    clv_evaluation_tensor t = {.name = e->name[i], .rank = e->spec[i].rank, .data = e->output[i].data};
+    memcpy(t.shape, e->spec[i].shape, sizeof t.shape);
+    return clv_give_struct(out, sizeof t, sizeof t, &t, call, err);
+}
+
+double clv_evaluation_seconds(const clv_evaluation *e)
+{
+    return e ? e->seconds : 0;
+}
+
+const char *clv_evaluation_begins(const clv_evaluation *e)
+{
+    return e && e->why.code == CLV_ENONFINITE ? e->why.message : NULL;
+}
+
+/* ---- the file ---- */
+
+/* What the results are of: with it the file is a measure for others (verify --against). */
+typedef struct given {
+    int n;
+    clv_tensor_spec spec[3];
+    const void *data[3];
+} given;
+
+static void add_given(given *g, const char *name, clv_dtype dtype, const void *data, const clv_evaluate_options *of)
+{
+    if (!data)
+        return;
+    g->spec[g->n] = (clv_tensor_spec){.name = name, .dtype = dtype, .rank = 2, .shape = {of->batch, of->seq}};
+    g->data[g->n++] = data;
+}
+
+static given given_of(const clv_evaluate_options *of)
+{
+    given g = {0};
+    add_given(&g, "ids", CLV_I32, of->ids, of);
+    add_given(&g, "token_types", CLV_I32, of->token_types, of);
+    add_given(&g, "mask", CLV_U8, of->mask, of);
+    return g;
+}
+
+clv_status clv_evaluation_write(const clv_evaluation *e, const char *path, clv_error *err)
+{
+    enum { MOST = 6 };
+    CLV_TRY(clv_require(e && path, "clv_evaluation_write", "an evaluation and a path", err));
+    const clv_model_config *model = &e->model->config;
+    clv_safetensors_writer *writer;
+    clv_tensor_spec spec[MOST];
+    given g = given_of(&e->given);
+    int64_t first = e->given.gradients ? clv_model_tensor_count(model) : 0;
+    int n = e->n_forward + g.n;
+    memcpy(spec, e->spec, (size_t)e->n_forward * sizeof *spec);
+    memcpy(spec + e->n_forward, g.spec, (size_t)g.n * sizeof *spec);
+    CLV_TRY(e->given.gradients ? clv_model_create_tensors(&writer, model, path, "grad.", spec, n, err)
+                               : clv_safetensors_create(&writer, path, spec, n, err));
+    clv_status status = CLV_OK;
+    for (int i = 0; status == CLV_OK && i < n; i++)
+        status = clv_safetensors_write(writer, first + i, NULL,
+                                       i < e->n_forward ? e->output[i].data : g.data[i - e->n_forward], err);
+    for (int i = e->n_forward; status == CLV_OK && i < e->n; i++)
+        status = clv_model_write_parameter(writer, model, e->name[i] + 2, NULL, e->output[i].data, err);
+    if (status == CLV_OK)
+        return clv_safetensors_commit(writer, err);
+    clv_safetensors_abandon(writer);
+    return status;
+}

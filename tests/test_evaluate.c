@@ -1,0 +1,172 @@
+/* test_evaluate.c - all that a model makes of a batch, from C: the same on every mesh; where it is not finite; and what is refused. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cleave/checkpoint.h"
+#include "cleave/evaluate.h"
+#include "must.h"
+
+enum { B = 2, S = 3 };
+
+static const int32_t ids[B * S] = {1, 2, 3, 4, 5, 6}, labels[B * S] = {2, 3, -100, 5, 6, -100};
+
+static clv_model *open_golden(const char *name, const char *mesh_text)
+{
+    char path[4096];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_model *model;
+    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_model_open(&model, path, &(clv_model_options){.mesh = &mesh}, &err), &err);
+    return model;
+}
+
+static clv_evaluation *evaluate(const clv_model *model, const clv_evaluate_options *what)
+{
+    clv_error err = {0};
+    clv_evaluation *e;
+    must(clv_evaluate(&e, model, what, &err), &err);
+    return e;
+}
+
+static int64_t elems(const clv_evaluation_tensor *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++)
+        n *= t->shape[d];
+    return n;
+}
+
+static void test_meshes(void **state)
+{
+    const clv_evaluate_options what = {.batch = B, .seq = S, .ids = ids, .labels = labels, .gradients = 1};
+    clv_model *one = open_golden("llama", "model=1"), *two = open_golden("llama", "model=2");
+    clv_evaluation *a = evaluate(one, &what), *b = evaluate(two, &what);
+    clv_error err = {0};
+    (void)state;
+    assert_true(clv_evaluation_count(a) > 3 && clv_evaluation_count(a) == clv_evaluation_count(b));
+    for (int i = 0; i < clv_evaluation_count(a); i++) {
+        clv_evaluation_tensor x = {.size = sizeof x}, y = {0};
+        must(clv_evaluation_at(a, i, &x, &err), &err);
+        must(clv_evaluation_at(b, i, &y, &err), &err);
+        assert_string_equal(x.name, y.name);
+        double largest = 0;
+        for (int64_t k = 0; k < elems(&x); k++)
+            largest = fmax(largest, fabs((double)x.data[k]));
+        for (int64_t k = 0; k < elems(&x); k++)
+            assert_true(fabs((double)x.data[k] - (double)y.data[k]) <= 1e-4 * fmax(largest, 1e-2));
+    }
+    clv_evaluation_tensor loss = {0};
+    must(clv_evaluation_at(a, 2, &loss, &err), &err);
+    assert_string_equal(loss.name, "loss");
+    assert_true(loss.data[0] > 0 && clv_evaluation_seconds(a) > 0);
+    assert_null(clv_evaluation_begins(a));
+    clv_evaluation_free(a);
+    clv_evaluation_free(b);
+    clv_model_close(one);
+    clv_model_close(two);
+}
+
+static void test_file(void **state)
+{
+    char path[] = "/tmp/cleave_test_XXXXXX";
+    clv_error err = {0};
+    clv_checkpoint *c;
+    int64_t i;
+    int32_t back[B * S];
+    clv_model *model = open_golden("llama", "model=1");
+    clv_evaluation *e =
+        evaluate(model, &(clv_evaluate_options){.batch = B, .seq = S, .ids = ids, .labels = labels, .gradients = 1});
+    (void)state;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && close(fd) == 0);
+    must(clv_evaluation_write(e, path, &err), &err);
+    must(clv_checkpoint_open(&c, path, NULL, &err), &err);
+    must(clv_checkpoint_find(&i, c, "ids", &err), &err);
+    must(clv_checkpoint_read(c, i, NULL, CLV_I32, back, &err), &err);
+    assert_memory_equal(back, ids, sizeof ids);
+    must(clv_checkpoint_find(&i, c, "hidden.last", &err), &err);
+    must(clv_checkpoint_find(&i, c, "grad.model.norm.weight", &err), &err);
+    clv_checkpoint_close(c);
+    assert_int_equal(clv_evaluation_write(e, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_evaluation_write(NULL, path, NULL), CLV_EINVAL);
+    assert_int_equal(clv_evaluation_write(e, "/nowhere/x", NULL), CLV_ENOTFOUND);
+    clv_evaluation_free(e);
+    clv_model_close(model);
+    unlink(path);
+}
+
+static void test_refused(void **state)
+{
+    clv_evaluation *e;
+    clv_evaluation_tensor t = {.size = sizeof t};
+    clv_model *model = open_golden("llama", "model=1");
+    int32_t bad[B * S] = {1, 2, 3, 4, 5, 1000};
+    const clv_evaluate_options good = {.batch = B, .seq = S, .ids = ids};
+    clv_evaluate_options o = good;
+    (void)state;
+    assert_int_equal(clv_evaluate(NULL, model, &good, NULL), CLV_EINVAL);
+    assert_int_equal(clv_evaluate(&e, NULL, &good, NULL), CLV_EINVAL);
+    assert_int_equal(clv_evaluate(&e, model, NULL, NULL), CLV_EINVAL);
+    o.ids = bad;
+    assert_int_equal(clv_evaluate(&e, model, &o, NULL), CLV_EINVAL);
+    o.ids = NULL;
+    assert_int_equal(clv_evaluate(&e, model, &o, NULL), CLV_EINVAL);
+    o = good;
+    o.seq = 1 << 20;
+    assert_int_equal(clv_evaluate(&e, model, &o, NULL), CLV_EINVAL);
+    o = good;
+    o.gradients = 1;
+    assert_int_equal(clv_evaluate(&e, model, &o, NULL), CLV_EINVAL);
+    o = good;
+    o.size = 1;
+    assert_int_equal(clv_evaluate(&e, model, &o, NULL), CLV_EINVAL);
+    e = evaluate(model, &good);
+    assert_int_equal(clv_evaluation_count(e), 2);
+    assert_int_equal(clv_evaluation_at(e, 2, &t, NULL), CLV_EINVAL);
+    assert_int_equal(clv_evaluation_at(e, 0, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_evaluation_at(NULL, 0, &t, NULL), CLV_EINVAL);
+    assert_int_equal(clv_evaluation_count(NULL), 0);
+    assert_true(clv_evaluation_seconds(NULL) == 0);
+    assert_null(clv_evaluation_begins(NULL));
+    clv_evaluation_free(e);
+    clv_evaluation_free(NULL);
+    clv_model_close(model);
+}
+
+static void test_index(void **state)
+{
+    char out[32];
+    (void)state;
+    clv_index_print(out, sizeof out, 3, (int64_t[]){2, 3, 4}, 23);
+    assert_string_equal(out, "[1,2,3]");
+    clv_index_print(out, sizeof out, 0, NULL, 0);
+    assert_string_equal(out, "");
+    clv_index_print(out, 4, 3, (int64_t[]){2, 3, 4}, 23);
+    assert_string_equal(out, "[1,");
+    clv_index_print(out, sizeof out, 2, NULL, 0);
+    assert_string_equal(out, "");
+    clv_index_print(NULL, 0, 2, NULL, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_file),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_index),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
