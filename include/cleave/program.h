@@ -50,7 +50,8 @@ typedef struct clv_collective {
     bool backward;         /**< of the backward pass */
     int n_axes;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /**< the axes whose ranks talk */
-    double bytes;                      /**< the most that a rank receives */
+    double bytes;                      /**< the most that a rank receives; of an all_reduce over n ranks by convention
+                                            2 (n-1)/n of what it sums, no whole number where n does not divide that */
     clv_layout from, to;
     clv_type type; /**< of the tensor that changes layout */
 } clv_collective;

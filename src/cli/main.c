@@ -75,7 +75,8 @@ static const struct clv_command commands[] = {
      "what\n"
      "the fullest rank holds, every collective with the statement that caused it, and their bytes: the most that a "
      "rank\n"
-     "receives. It walks the program that would run. With --memory-limit or --hardware it says whether the plan fits, "
+     "receives (all_reduce over n ranks: 2 (n-1)/n of what it sums, by convention; a fraction where n does not divide\n"
+     "that). It walks the program that would run. With --memory-limit or --hardware it says whether the plan fits, "
      "and if "
      "not,\nwhat would make it smaller; exit 1 when it exceeds --memory-limit.\n\n"
      "Examples:\n  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096 "
@@ -118,7 +119,7 @@ static const struct clv_command commands[] = {
      "in metrics.unfinished.jsonl at once, which becomes metrics.jsonl at the end. The folder of a run that was "
      "stopped\n"
      "is taken again, and its lines are kept. loss is the last step's, mean_loss the mean over the last ones (the\n"
-     "last weighs a tenth, those before it nine tenths).\n\n"
+     "last weighs a tenth, those before it nine tenths). Bytes are counted as by plan, all_reduce by convention.\n\n"
      "Example:\n  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n",
      command_train, NULL},
     {"verify", "whether a model is split right: every tensor on several meshes",
