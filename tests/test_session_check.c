@@ -13,16 +13,19 @@
 #include "graph/graph.h"
 #include "must.h"
 #include "program/program.h"
+#include "runtime/check.h"
 #include "runtime/guard.h"
 #include "runtime/session.h"
 
-enum { N = 10, LARGE = 8002, RANKS = 4, WORK = 256 }; /* shards of 2, 3, 2 and 3 elements, or 2000 and 2001 */
+/* shards of 2, 3, 2 and 3 elements; of 2000 and 2001; and so large that the region is not looked at after each op */
+enum { N = 10, LARGE = 8002, VAST = 80002, RANKS = 4, WORK = 256 };
 
 /* ---- an op that copies, and then does one thing wrong ---- */
 
 typedef void misdeed(const clv_call *call, float *out, int64_t n);
 
 static misdeed *wrong; /* what the op does on the last rank */
+static bool on_first;  /* or on the first */
 static float *noted;   /* by a misdeed, for a later one */
 static int length = N; /* of the vectors */
 
@@ -47,14 +50,19 @@ static size_t work_bytes(const clv_op *op, const clv_view *in, const clv_view *o
     return WORK;
 }
 
+static bool is_guilty(const clv_call *call)
+{
+    const clv_view *in = &call->in[0];
+    return on_first ? in->lo[0] == 0 : in->lo[0] + in->shape[0] == in->global[0];
+}
+
 static clv_status copy_run(const clv_call *call, clv_error *err)
 {
     (void)err;
     int64_t n = clv_view_elems(&call->out[0]);
     for (int64_t i = 0; i < n; i++)
         ((float *)call->out[0].data)[i] = ((const float *)call->in[0].data)[i];
-    bool last = call->in[0].lo[0] + call->in[0].shape[0] == call->in[0].global[0];
-    if (wrong && last)
+    if (wrong && is_guilty(call))
         wrong(call, call->out[0].data, n);
     return CLV_OK;
 }
@@ -67,6 +75,89 @@ static const clv_op_def copies = {.name = "copies",
                                   .rule = pass_rule,
                                   .workspace = work_bytes,
                                   .run = {[CLV_CPU] = copy_run}};
+
+/* Bytes of the shard, as ops that ask for what they need do. */
+static size_t shard_bytes(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    (void)op;
+    (void)out;
+    return (size_t)clv_view_elems(&in[0]) * sizeof(float);
+}
+
+static const clv_op_def asks_little = {.name = "asks",
+                                       .min_in = 1,
+                                       .max_in = 1,
+                                       .n_out = 1,
+                                       .shape = same_shape,
+                                       .rule = pass_rule,
+                                       .workspace = shard_bytes,
+                                       .run = {[CLV_CPU] = copy_run}};
+
+static const clv_op_def asks_nothing = {.name = "asks",
+                                        .min_in = 1,
+                                        .max_in = 1,
+                                        .n_out = 1,
+                                        .shape = same_shape,
+                                        .rule = pass_rule,
+                                        .run = {[CLV_CPU] = copy_run}};
+
+/* ---- ops whose results take over their operands, or are of bytes ---- */
+
+/* All elements but the last one of the rank at fault. */
+static clv_status copy_most(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    size_t n = (size_t)clv_view_elems(&call->out[0]) - is_guilty(call), size = clv_dtype_size(call->out[0].dtype);
+    if (call->out[0].data != call->in[0].data)
+        memcpy(call->out[0].data, call->in[0].data, n * size);
+    return CLV_OK;
+}
+
+/* Backwards, which needs its operand to the end. */
+static clv_status turn(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    int64_t n = clv_view_elems(&call->out[0]);
+    for (int64_t i = 0; i < n; i++)
+        ((float *)call->out[0].data)[i] = ((const float *)call->in[0].data)[n - 1 - i];
+    return CLV_OK;
+}
+
+static const clv_op_def copies_most = {.name = "most",
+                                       .min_in = 1,
+                                       .max_in = 1,
+                                       .n_out = 1,
+                                       .shape = same_shape,
+                                       .rule = pass_rule,
+                                       .run = {[CLV_CPU] = copy_most}};
+
+static const clv_op_def copies_most_in_place = {.name = "most",
+                                                .min_in = 1,
+                                                .max_in = 1,
+                                                .n_out = 1,
+                                                .shape = same_shape,
+                                                .rule = pass_rule,
+                                                .in_place = {1},
+                                                .run = {[CLV_CPU] = copy_most}};
+
+static const clv_op_def turns_in_place = {.name = "turns",
+                                          .min_in = 1,
+                                          .max_in = 1,
+                                          .n_out = 1,
+                                          .shape = same_shape,
+                                          .rule = pass_rule,
+                                          .in_place = {1},
+                                          .run = {[CLV_CPU] = turn}};
+
+static const clv_op_def copies_in_place = {.name = "copies",
+                                           .min_in = 1,
+                                           .max_in = 1,
+                                           .n_out = 1,
+                                           .shape = same_shape,
+                                           .rule = pass_rule,
+                                           .workspace = work_bytes,
+                                           .in_place = {1},
+                                           .run = {[CLV_CPU] = copy_run}};
 
 /* ---- misdeeds ---- */
 
@@ -104,6 +195,19 @@ static void write_behind_workspace(const clv_call *call, float *out, int64_t n)
     ((char *)call->workspace)[WORK] = 7;
 }
 
+static void write_behind_its_own_workspace(const clv_call *call, float *out, int64_t n)
+{
+    (void)out;
+    ((float *)call->workspace)[n] = 7;
+}
+
+static void write_into_workspace(const clv_call *call, float *out, int64_t n)
+{
+    (void)out;
+    (void)n;
+    ((float *)call->workspace)[0] = 7;
+}
+
 static void leave_unwritten(const clv_call *call, float *out, int64_t n)
 {
     clv_guard_fill(&out[n - 1], sizeof *out);
@@ -127,6 +231,22 @@ static void write_nowhere(const clv_call *call, float *out, int64_t n)
     (void)call;
     (void)n;
     out[CLV_REGION_ALIGN / (int)sizeof *out] = 7;
+}
+
+/* Beyond the guard bytes of the result, where no result is yet. */
+static void write_beyond(const clv_call *call, float *out, int64_t n)
+{
+    if (strstr(call->op->name, "layers.0"))
+        out[n + 1000] = 7;
+}
+
+/* Wherever the test said. */
+static void write_there(const clv_call *call, float *out, int64_t n)
+{
+    (void)out;
+    (void)n;
+    if (strstr(call->op->name, "layers.0"))
+        *noted = 7;
 }
 
 /* ---- a program of a few such ops ---- */
@@ -156,6 +276,26 @@ static clv_program *chain(int depth, bool of_state)
     return program;
 }
 
+/* y = def, twice over, of a value that nobody else reads. */
+static clv_program *pair(const clv_op_def *def, clv_dtype dtype)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_graph *graph;
+    clv_program *program;
+    must(clv_mesh_parse(&mesh, "x=4", &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    clv_layout layout = clv_graph_layout(graph, 1, "x");
+    clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){length}, &layout);
+    clv_value y = clv_cast(graph, clv_scale(graph, x, 2), dtype);
+    y = clv_graph_emit1(graph, def, NULL, &y, 1);
+    y = clv_cast(graph, clv_graph_emit1(graph, def, NULL, &y, 1), CLV_F32);
+    clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), NULL);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_graph_free(graph);
+    return program;
+}
+
 static clv_session *new_session(const clv_program *program, bool check)
 {
     clv_error err = {0};
@@ -166,27 +306,33 @@ static clv_session *new_session(const clv_program *program, bool check)
 
 static clv_status run(clv_session *session, const clv_program *program, float *sum, clv_error *err)
 {
-    static float x[LARGE];
+    static float x[VAST];
     for (int i = 0; i < length; i++)
         x[i] = (float)i;
     clv_binding in = {"x", x}, out = {"sum", sum};
     return clv_session_run(session, program, &in, 1, &out, 1, err);
 }
 
-/* The first run of the program fails on rank 3 with a message that holds both parts; without a check it does not. */
-static void expect(clv_program *program, misdeed *does, const char *op, const char *part)
+/* The first run of the program fails on the last rank, or another, with a message that holds the part. */
+static void expect_on(int rank, clv_program *program, misdeed *does, const char *op, const char *part)
 {
     float sum;
     clv_error err = {0};
     wrong = does;
     clv_session *session = new_session(program, true);
     clv_status status = run(session, program, &sum, &err);
-    if (status != CLV_ECHECK || err.rank != RANKS - 1 || strcmp(err.op, op) != 0 || !strstr(err.message, part))
+    if (status != CLV_ECHECK || (rank >= 0 && err.rank != rank) || strcmp(err.op, op) != 0 ||
+        !strstr(err.message, part))
         fail_msg("%s of rank %d, op '%s': '%s'; expected op '%s' and '%s'", clv_status_name(status), err.rank, err.op,
                  err.message, op, part);
     wrong = NULL;
     clv_session_free(session);
     clv_program_free(program);
+}
+
+static void expect(clv_program *program, misdeed *does, const char *op, const char *part)
+{
+    expect_on(RANKS - 1, program, does, op, part);
 }
 
 static void test_writes_that_are_not_its_own(void **state)
@@ -201,6 +347,19 @@ static void test_writes_that_are_not_its_own(void **state)
     expect(chain(1, false), write_behind_workspace, "layers.0.copies",
            "it wrote behind the end of its workspace of 256 bytes");
     expect(chain(3, true), write_noted, "layers.2.copies", "it changed state 'w', which it does not write");
+}
+
+/* What an op asks for on its own rank bounds it, not what is planned for the largest shard, nor what that was rounded up to. */
+static void test_workspaces_of_a_rank(void **state)
+{
+    (void)state;
+    expect(pair(&asks_little, CLV_F32), write_behind_its_own_workspace, "asks",
+           "it wrote behind the end of its workspace of 12 bytes");
+    on_first = true; /* 12 are planned */
+    expect_on(0, pair(&asks_little, CLV_F32), write_behind_its_own_workspace, "asks",
+              "it wrote behind the end of its workspace of 8 bytes");
+    on_first = false;
+    expect(pair(&asks_nothing, CLV_F32), write_into_workspace, "asks", "it wrote into a workspace, and asks for none");
 }
 
 /* Of large values the bytes behind are looked at after every op, the values when they are read. */
@@ -222,10 +381,49 @@ static void test_parts_left_unwritten(void **state)
            "it left element 2 of the result of layers.0.copies unwritten");
 }
 
+/* Also where the memory holds what an operand left, and where any byte may be a value. */
+static void test_parts_that_hold_something_else(void **state)
+{
+    (void)state;
+    expect(pair(&copies_most, CLV_F32), NULL, "most", "it left element 2 of the result of most unwritten");
+    expect(pair(&copies_most_in_place, CLV_F32), NULL, "most", "it left element 2 of the result of most unwritten");
+    expect(pair(&copies_most, CLV_U8), NULL, "most", "it left element 2 of the result of most unwritten");
+    expect(pair(&copies_most, CLV_BOOL), NULL, "most", "it left element 2 of the result of most unwritten");
+    expect(pair(&copies_most_in_place, CLV_U8), NULL, "most", "it left element 2 of the result of most unwritten");
+    expect(pair(&copies_in_place, CLV_F32), write_behind, "copies", "it wrote behind the end of the result of copies");
+    expect(pair(&copies_in_place, CLV_F32), write_operand, "copies", "it changed ");
+    expect_on(-1, pair(&turns_in_place, CLV_F32), NULL, "turns", "or makes another of it where it lies than in memory");
+}
+
 static void test_memory_that_holds_nothing(void **state)
 {
     (void)state;
-    expect(chain(3, false), write_nowhere, "outside of any op", "an op wrote into memory that held no value");
+    expect(chain(3, false), write_nowhere, "layers.0.copies", "it wrote into memory that held no value");
+    length = VAST;
+    expect(chain(3, false), write_beyond, "layers.0.copies", "it wrote into memory that held no value");
+    length = N;
+}
+
+/* Far from all that an op has in hand, in a large region, the ops are named among which the one at fault is. */
+static void test_memory_far_away(void **state)
+{
+    (void)state;
+    float sum;
+    clv_error err = {0};
+    length = VAST;
+    clv_program *program = chain(3, false);
+    clv_session *session = new_session(program, true);
+    must(run(session, program, &sum, &err), &err);
+    const clv_loaded *loaded = session->loaded[0];
+    noted = (float *)((char *)loaded->ranks[RANKS - 1].region + clv_check_region_bytes(loaded->check)) - 1;
+    wrong = write_there;
+    assert_int_equal(run(session, program, &sum, &err), CLV_ECHECK);
+    if (!strstr(err.message, "or an op since the beginning, wrote into memory that held no value"))
+        fail_msg("%s", err.message);
+    wrong = NULL;
+    length = N;
+    clv_session_free(session);
+    clv_program_free(program);
 }
 
 /* ---- a plan that is wrong ---- */
@@ -393,9 +591,12 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_writes_that_are_not_its_own),
+        cmocka_unit_test(test_workspaces_of_a_rank),
         cmocka_unit_test(test_large_values),
         cmocka_unit_test(test_parts_left_unwritten),
+        cmocka_unit_test(test_parts_that_hold_something_else),
         cmocka_unit_test(test_memory_that_holds_nothing),
+        cmocka_unit_test(test_memory_far_away),
         cmocka_unit_test(test_plans_that_are_too_small),
         cmocka_unit_test(test_plans_that_give_back_too_early),
         cmocka_unit_test(test_plans_that_take_over_too_early),

@@ -97,7 +97,7 @@ typedef struct clv_call {
     const clv_op *op;
     const clv_view *in;  /* [op->n_in] */
     const clv_view *out; /* [op->n_out]; may share a buffer with an operand as in_place says */
-    void *workspace;     /* def->workspace bytes, 64-byte aligned */
+    void *workspace;     /* def->workspace bytes, 64-byte aligned; of no use to an op that asks for none */
 } clv_call;
 
 int64_t clv_view_elems(const clv_view *view);

@@ -7,10 +7,19 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/pages.h"
+#include "runtime/apart.h"
 #include "runtime/guard.h"
 
-/* Values up to this are summed again after every instruction; of larger ones, as many of the bytes behind them are looked at. */
-enum { SMALL_BYTES = 2048 };
+enum {
+    /* Values up to this are summed again after every instruction; of larger ones, as many of the bytes behind them are looked at. */
+    SMALL_BYTES = 2048,
+    /* All of a region is looked at whenever instructions since the last time come to its size, each counting for as much at least:
+     * after each one, where it is no larger. */
+    SWEEP_BYTES = 16 << 10,
+    /* Around what an instruction wrote this is looked at after each one. */
+    NEAR_BYTES = 4 << 10
+};
 
 /* What the memory of a root buffer holds on a rank. */
 typedef struct record {
@@ -20,12 +29,20 @@ typedef struct record {
     uint64_t sum;
 } record;
 
+/* What a rank has done since all of its region was looked at. */
+typedef struct sweep {
+    int from; /* the instruction after which it was; -1: before the first */
+    int64_t bytes;
+} sweep;
+
 struct clv_check {
     clv_region_plan plan;
     int n_ranks, n_buffers;
     record *records; /* [n_ranks * n_buffers] of roots */
     int *live;       /* [n_ranks * n_buffers] the live roots of each rank, in no order */
     int *n_live;     /* [n_ranks] */
+    char **apart;    /* [n_ranks] memory of results that are made apart (apart.h) */
+    sweep *sweeps;   /* [n_ranks] */
 };
 
 /* One rank's look at one place of the program. */
@@ -62,7 +79,22 @@ void clv_check_free(clv_check *check)
     free(check->records);
     free(check->live);
     free(check->n_live);
+    for (int r = 0; check->apart && r < check->n_ranks; r++)
+        free(check->apart[r]);
+    free(check->apart);
+    free(check->sweeps);
     free(check);
+}
+
+static clv_status add_apart(clv_check *c, const clv_program *program, clv_error *err)
+{
+    int64_t bytes = clv_apart_bytes(program);
+    for (int r = 0; bytes > 0 && r < c->n_ranks; r++) {
+        c->apart[r] = clv_pages_alloc(CLV_BUFFER_ALIGN, (size_t)bytes);
+        if (!c->apart[r])
+            return clv_fail_memory(err, "results that are made apart", (size_t)bytes);
+    }
+    return CLV_OK;
 }
 
 clv_status clv_check_new(clv_check **out, const clv_program *program, int n_ranks, clv_error *err)
@@ -76,10 +108,17 @@ clv_status clv_check_new(clv_check **out, const clv_program *program, int n_rank
                      .n_buffers = program->n_buffers,
                      .records = calloc(n, sizeof *c->records),
                      .live = calloc(n, sizeof *c->live),
-                     .n_live = calloc((size_t)n_ranks, sizeof *c->n_live)};
-    clv_status status = c->records && c->live && c->n_live
+                     .n_live = calloc((size_t)n_ranks, sizeof *c->n_live),
+                     .apart = calloc((size_t)n_ranks, sizeof *c->apart),
+                     .sweeps = calloc((size_t)n_ranks, sizeof *c->sweeps)};
+    clv_status status = c->records && c->live && c->n_live && c->apart && c->sweeps
                             ? clv_program_lay_out(&c->plan, program, CLV_GUARD_BYTES, err)
                             : clv_fail_memory(err, "a check", n * sizeof *c->records);
+    for (int i = 0; status == CLV_OK && i < program->n_instructions; i++)
+        if (program->instructions[i].workspace_bytes == 0)
+            c->plan.workspace[i] = -CLV_GUARD_BYTES; /* what is written there shows */
+    if (status == CLV_OK)
+        status = add_apart(c, program, err);
     if (status != CLV_OK) {
         clv_check_free(c);
         return status;
@@ -141,6 +180,11 @@ static char *at(const look *l, int root)
     return clv_loaded_view(l->loaded, l->rank, root)->data;
 }
 
+static bool is_state(const look *l, int root)
+{
+    return l->program->buffers[root].kind == CLV_BUFFER_STATE;
+}
+
 /* What lies behind the value of a root, if it has `bytes`, is poison: all of it, or the first SMALL_BYTES. */
 static clv_status check_behind(const look *l, int root, int64_t bytes, bool all, clv_error *err)
 {
@@ -167,7 +211,7 @@ static clv_status check_root(const look *l, int root, bool whole, clv_error *err
     const record *r = &l->records[root];
     if ((whole || r->bytes <= SMALL_BYTES) && clv_guard_sum(at(l, root), r->bytes) != r->sum)
         return fail(l, err, "%s changed %s, which it does not write", l->who, describe(l, r->holds).text);
-    if (l->program->buffers[root].kind == CLV_BUFFER_STATE)
+    if (is_state(l, root))
         CLV_TRY(check_before_it(l, root, err));
     return check_behind(l, root, r->bytes, whole, err);
 }
@@ -186,7 +230,7 @@ static void hold(const look *l, int root, int b)
 static void drop(const look *l, int k)
 {
     record *r = &l->records[l->live[k]];
-    if (l->program->buffers[l->live[k]].kind != CLV_BUFFER_STATE)
+    if (!is_state(l, l->live[k]))
         clv_guard_fill(at(l, l->live[k]), r->bytes);
     r->live = false;
     l->live[k] = l->live[--*l->n_live];
@@ -206,21 +250,93 @@ static clv_status check_all(const look *l, clv_error *err)
     return CLV_OK;
 }
 
-/* All of the region between the live roots is poison; these are sorted by address. */
-static clv_status check_gaps(const look *l, clv_error *err)
+static void sort_by_address(const look *l)
 {
-    char *from = l->loaded->ranks[l->rank].region, *end = from + clv_check_region_bytes(l->loaded->check);
     for (int i = 1; i < *l->n_live; i++)
         for (int k = i; k > 0 && at(l, l->live[k]) < at(l, l->live[k - 1]); k--) {
             int swap = l->live[k];
             l->live[k] = l->live[k - 1];
             l->live[k - 1] = swap;
         }
-    for (int k = 0; k <= *l->n_live; k++) {
-        char *to = k < *l->n_live ? at(l, l->live[k]) : end;
-        if (clv_guard_first_broken(from, to - from) >= 0)
+}
+
+/* All of [from, end) of the region that lies between live roots is poison. State lies elsewhere. */
+static clv_status check_gaps(const look *l, char *from, char *end, clv_error *err)
+{
+    sort_by_address(l);
+    for (int k = 0; k <= *l->n_live && from < end; k++) {
+        if (k < *l->n_live && is_state(l, l->live[k]))
+            continue;
+        char *to = k < *l->n_live && at(l, l->live[k]) < end ? at(l, l->live[k]) : end;
+        if (to > from && clv_guard_first_broken(from, to - from) >= 0)
             return fail(l, err, "%s wrote into memory that held no value", l->who);
-        from = k < *l->n_live ? to + l->records[l->live[k]].bytes : end;
+        char *behind = k < *l->n_live ? at(l, l->live[k]) + l->records[l->live[k]].bytes : end;
+        from = behind > from ? behind : from;
+    }
+    return CLV_OK;
+}
+
+static clv_status check_region(const look *l, clv_error *err)
+{
+    char *region = l->loaded->ranks[l->rank].region;
+    return check_gaps(l, region, region + clv_check_region_bytes(l->loaded->check), err);
+}
+
+/* What lies around memory that an instruction wrote: most writes that miss it end there. */
+static clv_status check_near(const look *l, char *memory, int64_t bytes, clv_error *err)
+{
+    char *region = l->loaded->ranks[l->rank].region, *end = region + clv_check_region_bytes(l->loaded->check);
+    char *from = memory - region < NEAR_BYTES ? region : memory - NEAR_BYTES;
+    char *to = end - (memory + bytes) < NEAR_BYTES ? end : memory + bytes + NEAR_BYTES;
+    for (int k = 0; k < *l->n_live; k++) {
+        char *value = at(l, l->live[k]);
+        int64_t room = l->records[l->live[k]].bytes;
+        if (room <= NEAR_BYTES && value < to && value + room > from)
+            CLV_TRY(check_root(l, l->live[k], true, err));
+    }
+    return check_gaps(l, from, to, err);
+}
+
+/* All of the region, and what is kept, after the look's instruction; the instructions since the last such look are those that may be
+ * at fault. */
+static clv_status sweep_all(const look *l, clv_error *err)
+{
+    sweep *s = &l->loaded->check->sweeps[l->rank];
+    look since = *l;
+    char who[160];
+    if (s->from < l->instruction - 1) {
+        snprintf(who, sizeof who, "it, or an op since %s,",
+                 s->from < 0 ? "the beginning" : l->program->instructions[s->from].name);
+        since.who = who;
+    }
+    *s = (sweep){.from = l->instruction};
+    CLV_TRY(check_all(&since, err));
+    return check_region(&since, err);
+}
+
+static int64_t bytes_touched(const look *l, const clv_instruction *instruction)
+{
+    int64_t bytes = instruction->workspace_bytes;
+    for (int k = 0; k < instruction->n_in; k++)
+        bytes += instruction->in[k] < 0 ? 0 : bytes_of(clv_loaded_view(l->loaded, l->rank, instruction->in[k]));
+    for (int o = 0; o < instruction->n_out; o++)
+        bytes += bytes_of(clv_loaded_view(l->loaded, l->rank, instruction->out[o]));
+    return bytes > SWEEP_BYTES ? bytes : SWEEP_BYTES;
+}
+
+static clv_status sweep_when_due(const look *l, clv_error *err)
+{
+    sweep *s = &l->loaded->check->sweeps[l->rank];
+    const clv_instruction *instruction = &l->program->instructions[l->instruction];
+    s->bytes += bytes_touched(l, instruction);
+    if (s->bytes >= clv_check_region_bytes(l->loaded->check))
+        return sweep_all(l, err);
+    if (instruction->workspace_bytes > 0)
+        CLV_TRY(check_near(l, workspace(l), instruction->workspace_bytes, err));
+    for (int o = 0; o < instruction->n_out; o++) {
+        const clv_view *out = clv_loaded_view(l->loaded, l->rank, instruction->out[o]);
+        if (!is_state(l, clv_program_root(l->program, instruction->out[o])))
+            CLV_TRY(check_near(l, out->data, bytes_of(out), err));
     }
     return CLV_OK;
 }
@@ -231,12 +347,13 @@ clv_status clv_check_idle(const clv_loaded *loaded, int rank, clv_error *err)
     CLV_TRY(check_all(&l, err));
     while (*l.n_live > 0)
         drop(&l, *l.n_live - 1);
-    return check_gaps(&l, err);
+    return check_region(&l, err);
 }
 
 clv_status clv_check_begin(const clv_loaded *loaded, int rank, clv_error *err)
 {
     look l = look_at(loaded, rank, -1, "binding the inputs");
+    loaded->check->sweeps[rank] = (sweep){.from = -1};
     for (int b = 0; b < l.program->n_buffers; b++)
         if (l.program->buffers[b].kind != CLV_BUFFER_TEMP) {
             hold(&l, b, b);
@@ -246,6 +363,16 @@ clv_status clv_check_begin(const clv_loaded *loaded, int rank, clv_error *err)
         if (l.program->buffers[l.live[k]].last < 0)
             drop(&l, k);
     return CLV_OK;
+}
+
+/* What the op asks for on this rank; it was planned for the largest shard, and rounded up. */
+static int64_t workspace_wanted(const look *l, const clv_instruction *instruction)
+{
+    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
+    if (!instruction->op || !instruction->op->def->workspace)
+        return 0;
+    clv_loaded_operands(in, out, l->loaded, l->rank, instruction);
+    return (int64_t)instruction->op->def->workspace(instruction->op, in, out);
 }
 
 /* Every rank uses what was planned for the largest shard. */
@@ -261,9 +388,7 @@ static clv_status check_wants(const look *l, const clv_instruction *instruction,
             return fail(l, err, "%s has %lld bytes on this rank, %lld are planned", describe(l, b).text,
                         (long long)bytes, (long long)l->program->buffers[clv_program_root(l->program, b)].bytes);
     }
-    if (!instruction->op || !instruction->op->def->workspace)
-        return CLV_OK;
-    int64_t wanted = (int64_t)instruction->op->def->workspace(instruction->op, in, out);
+    int64_t wanted = workspace_wanted(l, instruction);
     if (wanted > instruction->workspace_bytes)
         return fail(l, err, "it wants a workspace of %lld bytes on this rank, %lld are planned", (long long)wanted,
                     (long long)instruction->workspace_bytes);
@@ -276,6 +401,66 @@ static clv_status check_operand(const look *l, int b, clv_error *err)
     if (!l->records[root].live)
         return fail(l, err, "it reads %s, whose memory was given back", describe(l, b).text);
     return check_root(l, root, true, err);
+}
+
+/* Nothing around a workspace was written; it is as it was before. */
+static clv_status check_workspace(const look *l, const clv_instruction *instruction, clv_error *err)
+{
+    int64_t wanted = workspace_wanted(l, instruction), room = instruction->workspace_bytes;
+    if (clv_guard_first_broken(l->loaded->ranks[l->rank].region, CLV_GUARD_BYTES) >= 0)
+        return fail(l, err,
+                    room > 0 ? "it wrote before the beginning of the region"
+                             : "it wrote into a workspace, and asks for none");
+    if (room == 0)
+        return CLV_OK;
+    if (clv_guard_first_broken(workspace(l) + wanted, room + CLV_GUARD_BYTES - wanted) >= 0)
+        return fail(l, err, "it wrote behind the end of its workspace of %lld bytes", (long long)wanted);
+    clv_guard_fill(workspace(l), room);
+    return CLV_OK;
+}
+
+/* Lets the op make its results apart, of the operands as they are before its turn. */
+static clv_status run_apart(const look *l, const clv_instruction *instruction, clv_error *err)
+{
+    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
+    clv_error why = {0};
+    clv_loaded_operands(in, out, l->loaded, l->rank, instruction);
+    clv_apart_lay_out(out, instruction->n_out, l->loaded->check->apart[l->rank]);
+    clv_apart_fill(out, instruction->n_out);
+    clv_call call = {.op = instruction->op, .in = in, .out = out, .workspace = workspace(l)};
+    if (instruction->op->def->run[CLV_CPU](&call, &why) != CLV_OK)
+        return clv_fail_at(err, why.code, l->rank, instruction->name, "rank %d, %s: %s", l->rank, instruction->name,
+                           why.message);
+    CLV_TRY(check_workspace(l, instruction, err));
+    for (int o = 0; o < instruction->n_out; o++) {
+        int64_t unwritten = clv_apart_first_unwritten(&out[o]);
+        if (clv_guard_first_broken((char *)out[o].data - CLV_GUARD_BYTES, CLV_GUARD_BYTES) >= 0)
+            return fail(l, err, "it wrote before the beginning of %s", describe(l, instruction->out[o]).text);
+        if (clv_guard_first_broken((char *)out[o].data + bytes_of(&out[o]), CLV_GUARD_BYTES) >= 0)
+            return fail(l, err, "it wrote behind the end of %s", describe(l, instruction->out[o]).text);
+        if (unwritten >= 0)
+            return fail(l, err, "it left element %lld of %s unwritten", (long long)unwritten,
+                        describe(l, instruction->out[o]).text);
+    }
+    return CLV_OK;
+}
+
+/* The op made the same in its place as apart. */
+static clv_status check_apart(const look *l, const clv_instruction *instruction, clv_error *err)
+{
+    clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT], apart[CLV_MAX_OUT];
+    clv_loaded_operands(in, out, l->loaded, l->rank, instruction);
+    memcpy(apart, out, sizeof apart);
+    clv_apart_lay_out(apart, instruction->n_out, l->loaded->check->apart[l->rank]);
+    for (int o = 0; o < instruction->n_out; o++) {
+        int64_t other = clv_apart_first_other(&out[o], &apart[o]);
+        if (other >= 0)
+            return fail(
+                l, err,
+                "it left element %lld of %s unwritten, or makes another of it where it lies than in memory of its own",
+                (long long)other, describe(l, instruction->out[o]).text);
+    }
+    return CLV_OK;
 }
 
 clv_status clv_check_before(const clv_loaded *loaded, int rank, int i, clv_error *err)
@@ -296,6 +481,13 @@ clv_status clv_check_before(const clv_loaded *loaded, int rank, int i, clv_error
     if (instruction->workspace_bytes > 0 &&
         clv_guard_first_broken(workspace(&l), instruction->workspace_bytes + CLV_GUARD_BYTES) >= 0)
         return fail(&l, err, "the memory of its workspace is in use, or an op before wrote into it");
+    if (!clv_apart_takes(l.program, instruction))
+        return CLV_OK;
+    l.who = "it";
+    CLV_TRY(run_apart(&l, instruction, err));
+    for (int k = 0; k < instruction->n_in; k++)
+        if (instruction->in[k] >= 0)
+            CLV_TRY(check_operand(&l, instruction->in[k], err));
     return CLV_OK;
 }
 
@@ -327,13 +519,9 @@ clv_status clv_check_after(const clv_loaded *loaded, int rank, int i, clv_error 
 {
     look l = look_at(loaded, rank, i, "it");
     const clv_instruction *instruction = &l.program->instructions[i];
-    int64_t room = instruction->workspace_bytes;
-    if (clv_guard_first_broken(loaded->ranks[rank].region, CLV_GUARD_BYTES) >= 0)
-        return fail(&l, err, "it wrote before the beginning of the region");
-    if (room > 0 && clv_guard_first_broken(workspace(&l) + room, CLV_GUARD_BYTES) >= 0)
-        return fail(&l, err, "it wrote behind the end of its workspace of %lld bytes", (long long)room);
-    if (room > 0)
-        clv_guard_fill(workspace(&l), room);
+    CLV_TRY(check_workspace(&l, instruction, err));
+    if (clv_apart_takes(l.program, instruction))
+        CLV_TRY(check_apart(&l, instruction, err));
     for (int k = 0; k < *l.n_live; k++)
         if (!writes(&l, instruction, l.live[k]))
             CLV_TRY(check_root(&l, l.live[k], l.program->buffers[l.live[k]].last == i, err));
@@ -342,15 +530,17 @@ clv_status clv_check_after(const clv_loaded *loaded, int rank, int i, clv_error 
     for (int k = *l.n_live - 1; k >= 0; k--)
         if (l.program->buffers[l.live[k]].last == i)
             drop(&l, k);
-    return CLV_OK;
+    return sweep_when_due(&l, err);
 }
 
 clv_status clv_check_end(const clv_loaded *loaded, int rank, clv_error *err)
 {
-    look l = look_at(loaded, rank, -1, "an op");
-    CLV_TRY(check_all(&l, err));
+    const int last = loaded->program->n_instructions - 1;
+    bool swept = loaded->check->sweeps[rank].from == last;
+    look l = look_at(loaded, rank, swept ? -1 : last, swept ? "something outside of the run" : "it");
+    CLV_TRY(sweep_all(&l, err));
     for (int k = *l.n_live - 1; k >= 0; k--)
-        if (l.program->buffers[l.live[k]].kind == CLV_BUFFER_STATE)
+        if (is_state(&l, l.live[k]))
             drop(&l, k);
-    return check_gaps(&l, err);
+    return CLV_OK;
 }

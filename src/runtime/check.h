@@ -3,7 +3,9 @@
  * A checked region is laid out by the same plan with guard bytes behind every buffer and workspace, and before the first.
  * All of it that holds no value is poison (guard.h), always. So every byte is either part of a value, whose sum is known,
  * or poison; what an instruction may change is what it writes. Small values are summed again after every instruction, so
- * that the one at fault is named; larger ones when they are read, when they die, and at the end.
+ * that the one at fault is named, and so is all of a small region; larger values when they are read, when they die, at the end, and with
+ * all of a larger region whenever as much has been read and written since: then the ops since the last time are named.
+ * An op whose result takes over an operand, or is of bytes, runs once more with results in memory of their own (apart.h).
  */
 #ifndef CLEAVE_RUNTIME_CHECK_H
 #define CLEAVE_RUNTIME_CHECK_H

@@ -83,10 +83,13 @@ void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV_MAX_OUT], con
         out[o] = *clv_loaded_view(loaded, rank, instruction->out[o]);
 }
 
+/* NULL for an op that asks for none; where runs are checked, memory in which it shows. */
 static char *workspace_of(const rank_state *r, const clv_instruction *instruction)
 {
     int i = (int)(instruction - r->loaded->program->instructions);
     char *region = r->mine->region;
+    if (!instruction->op->def->workspace && !r->loaded->check)
+        return NULL;
     return region +
            (r->loaded->check ? clv_check_workspace_offset(r->loaded->check, i) : instruction->workspace_offset);
 }

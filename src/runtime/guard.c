@@ -25,19 +25,13 @@ void clv_guard_fill(void *at, int64_t bytes)
 
 int64_t clv_guard_first_broken(const void *at, int64_t bytes)
 {
-    enum { BLOCK = 64 };
     const unsigned char *first = at, *p = first, *end = first + bytes;
     for (; p < end && ((uintptr_t)p & 7u) != 0; p++)
         if (*p != byte_at(p))
             return p - first;
-    for (; end - p >= BLOCK; p += BLOCK) {
-        uint64_t differ = 0, w[BLOCK / 8];
-        memcpy(w, p, BLOCK);
-        for (int i = 0; i < BLOCK / 8; i++)
-            differ |= w[i] ^ words;
-        if (differ != 0)
-            break;
-    }
+    /* it repeats, so all of it is right if it begins so and equals itself 8 bytes on */
+    if (end - p >= 8 && memcmp(p, &words, 8) == 0 && memcmp(p, p + 8, (size_t)(end - p) - 8) == 0)
+        return -1;
     for (; p < end; p++)
         if (*p != byte_at(p))
             return p - first;
