@@ -24,3 +24,15 @@ foreach(source IN LISTS example_sources)
         OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
     target_link_libraries(example_${name} PRIVATE cleave_static clv_options clv::jansson clv::utf8proc clv::xxhash m)
 endforeach()
+
+# One of them in C++, where there is a compiler for it; sanitizers would have to be its own, too.
+include(CheckLanguage)
+check_language(CXX)
+if(CMAKE_CXX_COMPILER AND NOT CLV_SANITIZE AND NOT CLV_FUZZ)
+    enable_language(CXX)
+    add_executable(example_cpp17 ${PROJECT_SOURCE_DIR}/examples/cpp17.cpp)
+    target_compile_features(example_cpp17 PRIVATE cxx_std_17)
+    set_target_properties(example_cpp17 PROPERTIES
+        OUTPUT_NAME cpp17 CXX_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/examples)
+    target_link_libraries(example_cpp17 PRIVATE cleave_shared)
+endif()

@@ -187,6 +187,9 @@ static void test_generate_and_embed(void **state)
              "'1.0000  the cat' && test $(wc -l < alike) = 2",
              folder, examples);
     assert_int_equal(shell(line), 0);
+    snprintf(line, sizeof line, "cd %s && ! test -x '%s/cpp17' || '%s/cpp17' model the 2> /dev/null | grep -q '^the'",
+             folder, examples, examples);
+    assert_int_equal(shell(line), 0);
     snprintf(line, sizeof line, "'%s/embed' %s/nowhere x y 2> /dev/null", examples, folder);
     assert_int_equal(shell(line), 1);
     snprintf(line, sizeof line, "'%s/generate' %s/nowhere x 2> /dev/null", examples, folder);
@@ -195,6 +198,29 @@ static void test_generate_and_embed(void **state)
     assert_int_equal(shell(line), 2);
     snprintf(line, sizeof line, "rm -r %s", folder);
     assert_int_equal(shell(line), 0);
+}
+
+/* A net from ops learns the same on every mesh, and lists the collectives of its own. */
+static void test_two_layers(void **state)
+{
+    static char one[OUTPUT_SIZE], four[OUTPUT_SIZE];
+    (void)state;
+    assert_int_equal(run("two_layers", "", four), 0);
+    double first = 0, last = 1;
+    assert_int_equal(
+        sscanf(four, "step   1  loss %lf\nstep 100  loss %*f\nstep 200  loss %*f\nstep 300  loss %lf", &first, &last),
+        2);
+    assert_true(last < 0.1 * first);
+    assert_non_null(strstr(four, "all_reduce of "));
+    char line[4096];
+    snprintf(line, sizeof line, "'%s/two_layers' data=1,model=1", examples);
+    FILE *f = popen(line, "r");
+    assert_non_null(f);
+    one[fread(one, 1, sizeof one - 1, f)] = '\0';
+    assert_int_equal(pclose(f), 0);
+    assert_null(strstr(one, "all_reduce"));
+    snprintf(line, sizeof line, "'%s/two_layers' rows=2 2> /dev/null", examples);
+    assert_int_equal(shell(line), 1);
 }
 
 static int set_up(void **state)
@@ -218,7 +244,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_nnx_linear),         cmocka_unit_test(test_mlp),
         cmocka_unit_test(test_train_block),        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_generate_and_embed),
+        cmocka_unit_test(test_generate_and_embed), cmocka_unit_test(test_two_layers),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
