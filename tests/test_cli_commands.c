@@ -391,6 +391,14 @@ static void test_bench_block(void **state)
     expect("bench block --hidden 30 --heads 4 --iterations 1", 2, "multiple of 4 heads");
 }
 
+static void test_bench_allreduce(void **state)
+{
+    (void)state;
+    expect("bench allreduce -tp 3 --bytes 16,100K --json", 0, "{\"bytes\": 102400, \"median_us\": ");
+    expect("bench allreduce --bytes 3", 2, "at least 4");
+    expect("bench allreduce -tp 1", 2, "-tp");
+}
+
 static void write_file(const char *name, const char *content, int times)
 {
     char path[4096];
@@ -515,6 +523,7 @@ int main(void)
         cmocka_unit_test(test_verify_degrees),
         cmocka_unit_test(test_verify_against),
         cmocka_unit_test(test_bench_block),
+        cmocka_unit_test(test_bench_allreduce),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

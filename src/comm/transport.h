@@ -21,7 +21,7 @@
 /* Memory that all ranks made alike, so that a place in one's own tells the place in a peer's. */
 typedef struct clv_window clv_window;
 
-/* A step as one rank sees it; all pointers are borrowed for clv_plan_prepare alone, but `what`, the group and memory. */
+/* A step as one rank sees it; pointers are borrowed by prepare alone, but for `what`, the group and memory. */
 typedef struct clv_transfer {
     const char *what; /* "all_gather", for messages; a constant */
     uint64_t tag;     /* the same on all members, and no other step's */
