@@ -47,6 +47,9 @@ static void test_op_names(void **state)
         snprintf(says, sizeof says, "named '%s'; did you mean '%s'?", rows[i].given, rows[i].meant);
         cli_expect(2, says, "explain --block gpt --mesh model=2 --op %s", rows[i].given);
     }
+    cli_expect(2, "called 'mlp.dwn'; did you mean 'mlp.down'? there are x, ",
+               "plan --block gpt --mesh model=2 --show mlp.dwn");
+    cli_expect(2, "called 'down'; did you mean 'mlp.down'?", "plan --block gpt --mesh model=2 --show down");
     cli_expect(2, "named 'zzzzzzzz'; names are whole", "explain --block gpt --mesh model=2 --op zzzzzzzz");
 }
 

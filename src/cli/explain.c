@@ -1,14 +1,13 @@
 /* explain.c - cleave explain: the candidates for an op, and why one won; the program as a Graphviz graph. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "base/arena.h"
 #include "base/printable.h"
 #include "base/quantity.h"
 #include "cleave/status.h"
 #include "cli/candidates.h"
 #include "cli/command.h"
+#include "cli/name_list.h"
 #include "cli/options.h"
 #include "cli/plan_graph.h"
 #include "cli/table.h"
@@ -54,66 +53,20 @@ static clv_status check(const explain_args *a, clv_error *err)
 
 /* ---- candidates ---- */
 
-/* ---- names that there are ---- */
-
-typedef struct names {
-    clv_arena *arena;
-    int n, capacity;
-    const char **item;
-} names;
-
-static void add_name(names *all, const char *name, size_t size)
-{
-    char *copy = clv_arena_alloc(all->arena, size + 1, 1);
-    if (!copy || clv_arena_grow(all->arena, &all->item, &all->capacity, all->n, sizeof *all->item) != 0)
-        return; /* one suggestion less */
-    memcpy(copy, name, size);
-    for (int i = all->n - 1; i >= 0 && i > all->n - 64; i--)
-        if (strcmp(all->item[i], copy) == 0)
-            return;
-    all->item[all->n++] = copy;
-}
-
-/* A name, and the scopes that it lies in. */
-static void add_scopes(names *all, const char *name)
-{
-    for (const char *at = name; at && *at; at += *at == '.') {
-        at += strcspn(at, ".");
-        add_name(all, name, (size_t)(at - name));
-    }
-}
-
-/* Whether the name ends in the words that were asked for: "combine", of "attention.combine". */
-static bool ends_in(const char *name, const char *wanted)
-{
-    size_t n = strlen(name), m = strlen(wanted);
-    return n > m && name[n - m - 1] == '.' && strcmp(name + n - m, wanted) == 0;
-}
-
-static const char *suggest(const names *all, const char *wanted)
-{
-    for (int i = 0; i < all->n; i++)
-        if (ends_in(all->item[i], wanted))
-            return all->item[i];
-    return clv_nearest(wanted, all->item, all->n);
-}
-
 static clv_status refuse_name(const char *wanted, const clv_program *program, clv_error *err)
 {
-    names all = {.arena = clv_arena_new()};
-    if (!all.arena)
-        return clv_fail_memory(err, "names", 0);
+    clv_name_list all = clv_name_list_make();
     for (int i = 0; i < program->n_instructions; i++)
         if (program->instructions[i].op)
-            add_scopes(&all, program->instructions[i].name);
+            clv_name_list_add_scopes(&all, program->instructions[i].name);
     for (int b = 0; b < program->n_buffers; b++)
         if (program->buffers[b].name && program->buffers[b].kind != CLV_BUFFER_TEMP)
-            add_scopes(&all, program->buffers[b].name);
-    const char *near = suggest(&all, wanted);
+            clv_name_list_add_scopes(&all, program->buffers[b].name);
+    const char *near = clv_name_list_suggest(&all, wanted);
     clv_fail(err, CLV_EINVAL,
              "no op or parameter is named '%s'%s%s%s; names are whole, or scopes from the left; --dot shows all",
              wanted, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
-    clv_arena_free(all.arena);
+    clv_name_list_free(&all);
     return CLV_EINVAL;
 }
 

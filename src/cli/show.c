@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "cleave/status.h"
+#include "cli/name_list.h"
 #include "cli/say.h"
 #include "graph/graph.h"
 #include "program/program.h"
@@ -19,23 +20,35 @@ static bool is_called(const char *have, const char *wanted)
     return strcmp(have, wanted) == 0 || (strncmp(have, wanted, n) == 0 && strcmp(have + n, ".weight") == 0);
 }
 
-static clv_status find(const clv_buffer **out, const clv_program *program, const char *name, clv_error *err)
+static clv_status refuse(const char *wanted, const clv_program *program, clv_error *err)
 {
     char names[200];
     clv_text some = {.out = names, .size = sizeof names};
+    clv_name_list all = clv_name_list_make();
     for (int b = 0; b < program->n_buffers; b++) {
-        const clv_buffer *buffer = &program->buffers[b];
-        if (!buffer->name)
+        const char *name = program->buffers[b].name, *weight = name ? strstr(name, ".weight") : NULL;
+        if (!name)
             continue;
-        if (is_called(buffer->name, name)) {
-            *out = buffer;
-            return CLV_OK;
-        }
+        clv_name_list_add(&all, name, weight ? (size_t)(weight - name) : strlen(name));
         if (some.length < sizeof names / 2)
-            clv_text_add(&some, "%s%s", some.length ? ", " : "", buffer->name);
+            clv_text_add(&some, "%s%s", some.length ? ", " : "", name);
     }
     clv_text_end(&some);
-    return clv_fail(err, CLV_EINVAL, "no parameter or input is called '%s'; there are %s, ...", name, names);
+    const char *near = clv_name_list_suggest(&all, wanted);
+    clv_fail(err, CLV_EINVAL, "no parameter or input is called '%s'%s%s%s there are %s, ...", wanted,
+             near ? "; did you mean '" : ";", near ? near : "", near ? "'?" : "", names);
+    clv_name_list_free(&all);
+    return CLV_EINVAL;
+}
+
+static clv_status find(const clv_buffer **out, const clv_program *program, const char *name, clv_error *err)
+{
+    for (int b = 0; b < program->n_buffers; b++)
+        if (program->buffers[b].name && is_called(program->buffers[b].name, name)) {
+            *out = &program->buffers[b];
+            return CLV_OK;
+        }
+    return refuse(name, program, err);
 }
 
 /* The dimensions that are cut, at most two: rows and columns of the picture. -1: none. */

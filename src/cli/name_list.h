@@ -1,0 +1,24 @@
+/* name_list.h - names that there are, to suggest the one that was probably meant. */
+#ifndef CLEAVE_CLI_NAME_LIST_H
+#define CLEAVE_CLI_NAME_LIST_H
+
+#include "base/arena.h"
+
+typedef struct clv_name_list {
+    clv_arena *arena; /* NULL: out of memory, and nothing is suggested */
+    int n, capacity;
+    const char **item;
+} clv_name_list;
+
+clv_name_list clv_name_list_make(void);
+void clv_name_list_free(clv_name_list *list);
+
+/* Adds the first `size` bytes of a name. */
+void clv_name_list_add(clv_name_list *list, const char *name, size_t size);
+/* Adds a name, and the scopes that it lies in: "mlp.down.weight", "mlp.down", "mlp". */
+void clv_name_list_add_scopes(clv_name_list *list, const char *name);
+
+/* A name that ends in what is wanted ("mlp.down", of "down"), else one nearly the same; NULL: none. */
+const char *clv_name_list_suggest(const clv_name_list *list, const char *wanted);
+
+#endif
