@@ -1,8 +1,16 @@
 #!/usr/bin/env bash
-# check_layers.sh passes this tree, and finds each kind of breach in a small tree made for it.
+# check_layers.sh passes this tree, and check_calls.sh what was built of it; both find each kind of breach in small ones made for it.
+# usage: scripts/test_layers.sh BUILD
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 "$here/check_layers.sh"
+build=${1:?the folder of a build}
+objects=$build/CMakeFiles/clv_objects.dir/src
+for object in $(find "$objects" -name '*.c.o'); do # of files that are no more
+    source=$here/../src/${object#"$objects/"}
+    [ -e "${source%.o}" ] || rm "$object"
+done
+"$here/check_calls.sh" "$objects"
 
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT
@@ -20,4 +28,22 @@ expect 'dnnl.h may be included only from' src/ops/x.c '#include <dnnl.h>'
 expect 'mpi.h may be included only from' src/comm/threads.c '#include <mpi.h>'
 expect 'belongs to no layer' src/utils/x.c 'int x;'
 expect 'belongs to no layer' include/cleave/odd.h 'int x;'
+
+expect_calls() { # text that the check must print, then files and what they hold
+    local text=$1 out
+    rm -rf "$tree/src"
+    for shift in 2 4; do
+        mkdir -p "$(dirname "$tree/src/${!shift}")"
+        next=$((shift + 1))
+        printf '%s\n' "${!next}" | cc -x c -c -o "$tree/src/${!shift}.o" -
+    done
+    if out=$("$here/check_calls.sh" "$tree/src"); then echo "not refused: $2 and $4"; exit 1; fi
+    case $out in *"$text"*) ;; *) echo "expected '$text', got '$out'"; exit 1 ;; esac
+}
+expect_calls 'base/a.c uses up of graph/b.c, which lies above it' base/a.c 'int up(void); int down(void) { return up(); }' \
+    graph/b.c 'int up(void) { return 1; }'
+expect_calls 'base/a.c uses up of graph/b.c, which lies above it' base/a.c 'extern int up; int down(void) { return up; }' \
+    graph/b.c 'int up = 1;'
+expect_calls 'in a circle: graph/a.c uses b of graph/b.c' graph/a.c 'int b(void); int a(void) { return b(); }' \
+    graph/b.c 'int a(void); int b(void) { return a(); }'
 echo "layers: as they should be"

@@ -2,6 +2,7 @@
  * somewhere, a name or a path: all of them are made printable here. */
 #include "base/error.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -72,4 +73,13 @@ clv_status clv_require(int given, const char *call, const char *what, clv_error 
 clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes)
 {
     return clv_fail(err, CLV_ENOMEM, "out of memory: %zu bytes for %s", bytes, what ? what : "something");
+}
+
+clv_status clv_fail_errno(clv_error *err, const char *what, const char *path)
+{
+    int code = errno;
+    char buffer[128];
+
+    return clv_fail(err, code == ENOENT ? CLV_ENOTFOUND : CLV_EIO, "%s: cannot %s: %s", path, what,
+                    strerror_r(code, buffer, sizeof buffer));
 }

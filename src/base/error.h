@@ -10,6 +10,9 @@
 clv_status clv_fail_at(clv_error *err, clv_status code, int rank, const char *op, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
+/* CLV_EIO (CLV_ENOTFOUND when it does not exist) for errno, met while trying to `what` ("read") path. */
+clv_status clv_fail_errno(clv_error *err, const char *what, const char *path);
+
 /* For an error that is filled by hand: op and message as clv_fail would have them (printable.h). */
 void clv_error_make_printable(clv_error *err);
 

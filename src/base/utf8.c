@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-
 /* The range of the second byte after a first one; n: bytes in all. */
 typedef struct lead {
     unsigned char low, high; /* of the first byte */
@@ -98,22 +96,20 @@ bool clv_utf8_ends_open(const char *text, size_t size)
     return false;
 }
 
-clv_status clv_utf8_repair(char **out, size_t *out_size, const char *text, size_t size, clv_error *err)
+char *clv_utf8_repair(size_t *out_size, const char *text, size_t size)
 {
     static const char replacement[] = "\xef\xbf\xbd";
     char *copy = malloc(3 * size + 1);
     size_t used = 0;
-    if (!copy)
-        return clv_fail_memory(err, "a text", 3 * size + 1);
-    for (size_t at = 0; at < size;) {
+    for (size_t at = 0; copy && at < size;) {
         bool whole;
         size_t n = part(text + at, size - at, &whole);
         memcpy(copy + used, whole ? text + at : replacement, whole ? n : 3);
         used += whole ? n : 3;
         at += n;
     }
-    copy[used] = '\0';
-    *out = copy;
+    if (copy)
+        copy[used] = '\0';
     *out_size = used;
-    return CLV_OK;
+    return copy;
 }

@@ -6,8 +6,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cleave/status.h"
-
 /* Bytes of the well-formed character at p (overlong forms, surrogates and values above U+10FFFF are not); 0: there is none. */
 size_t clv_utf8_character(const char *p, size_t size);
 /* The same for text known to be valid: from the first byte alone, within size. */
@@ -21,7 +19,7 @@ bool clv_utf8_valid(const char *text, size_t size);
 bool clv_utf8_ends_open(const char *text, size_t size);
 
 /* A copy in which each maximal part of a character that is not one is U+FFFD, as Python's errors="replace" does (Unicode 15,
- * section 3.9). *out is the caller's to free, with a zero byte behind. */
-clv_status clv_utf8_repair(char **out, size_t *out_size, const char *text, size_t size, clv_error *err);
+ * section 3.9). The caller's to free, with a zero byte behind; NULL when out of memory. */
+char *clv_utf8_repair(size_t *out_size, const char *text, size_t size);
 
 #endif

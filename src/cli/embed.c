@@ -93,12 +93,9 @@ static clv_status names_as_json(char **out, const clv_sequences *all, clv_error 
     json_t *list = json_array();
     clv_status status = list ? CLV_OK : clv_fail_memory(err, "names", 0);
     for (int64_t i = 0; status == CLV_OK && i < clv_sequences_count(all); i++) {
-        char *name;
         size_t size;
-        status = clv_utf8_repair(&name, &size, at(all, i).name, strlen(at(all, i).name), err);
-        if (status != CLV_OK)
-            break;
-        if (json_array_append_new(list, json_stringn(name, size)) != 0)
+        char *name = clv_utf8_repair(&size, at(all, i).name, strlen(at(all, i).name));
+        if (!name || json_array_append_new(list, json_stringn(name, size)) != 0)
             status = clv_fail_memory(err, "names", size);
         free(name);
     }

@@ -228,10 +228,9 @@ static void end_display(display *d)
 /* JSON has no bytes that are not UTF-8: they become U+FFFD. */
 static void add_text(clv_table *t, const char *key, const char *text)
 {
-    char *repaired;
     size_t size;
-    text = text ? text : "";
-    if (clv_utf8_repair(&repaired, &size, text, strlen(text), NULL) != CLV_OK)
+    char *repaired = clv_utf8_repair(&size, text ? text : "", text ? strlen(text) : 0);
+    if (!repaired)
         return;
     clv_table_text(t, key, repaired);
     free(repaired);

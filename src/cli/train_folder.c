@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include "cli/say.h"
+#include "base/error.h"
+#include "base/error.h"
 #include "io/file.h"
 
 static const char unfinished_name[] = "metrics.unfinished.jsonl", kept_format[] = "metrics.unfinished-%d.jsonl";

@@ -149,6 +149,14 @@ bool clv_type_equal(const clv_type *a, const clv_type *b)
     return true;
 }
 
+int64_t clv_view_elems(const clv_view *view)
+{
+    int64_t elems = 1;
+    for (int d = 0; d < view->rank; d++)
+        elems *= view->shape[d];
+    return elems;
+}
+
 int64_t clv_type_elems(const clv_type *type)
 {
     int64_t elems = 1;
@@ -497,20 +505,4 @@ clv_value clv_graph_emit1(clv_graph *graph, const clv_op_def *def, const void *a
     clv_value out[CLV_MAX_OUT];
     clv_graph_emit(graph, def, attrs, in, n_in, out);
     return out[0];
-}
-
-clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like)
-{
-    clv_type type = clv_graph_type(graph, x);
-    if (!clv_valid(x) || clv_type_equal(&type, &like))
-        return x;
-    int dims[CLV_MAX_RANK], n = 0;
-    int extra = type.rank - like.rank;
-    for (int d = 0; d < type.rank; d++)
-        if (d < extra || (like.shape[d - extra] == 1 && type.shape[d] != 1))
-            dims[n++] = d;
-    if (n == 0)
-        return x;
-    clv_value sum = clv_reduce(graph, CLV_SUM, x, dims, n, true);
-    return extra == 0 ? sum : clv_reshape(graph, sum, like.rank, like.shape);
 }

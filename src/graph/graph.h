@@ -116,7 +116,4 @@ int clv_type_print(char *out, size_t size, const clv_type *type);
 bool clv_type_equal(const clv_type *a, const clv_type *b);
 int64_t clv_type_elems(const clv_type *type);
 
-/* Sums `x` back to the shape `like` that an operand had before broadcasting (the gradient of broadcasting). */
-clv_value clv_graph_unbroadcast(clv_graph *graph, clv_value x, clv_type like);
-
 #endif

@@ -155,8 +155,10 @@ static clv_status decode_byte_level(clv_token_texts *all, const void *options, c
             status = clv_text_append(&bytes, text.text, text.size, err);
         }
     }
-    if (status == CLV_OK)
-        status = clv_utf8_repair(&valid, &size, bytes.text, bytes.size, err);
+    if (status == CLV_OK) {
+        valid = clv_utf8_repair(&size, bytes.text, bytes.size);
+        status = valid ? CLV_OK : clv_fail_memory(err, "a text", bytes.size);
+    }
     clv_text_free(&bytes);
     CLV_TRY(status);
     clv_token_texts_clear(all);

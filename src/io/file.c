@@ -13,15 +13,6 @@
 #include "base/error.h"
 #include "io/temporary.h"
 
-clv_status clv_fail_errno(clv_error *err, const char *what, const char *path)
-{
-    int code = errno;
-    char buffer[128];
-
-    return clv_fail(err, code == ENOENT ? CLV_ENOTFOUND : CLV_EIO, "%s: cannot %s: %s", path, what,
-                    strerror_r(code, buffer, sizeof buffer));
-}
-
 clv_status clv_file_open(int *out, uint64_t *size, const char *path, clv_error *err)
 {
     struct stat info;

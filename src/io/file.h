@@ -14,9 +14,6 @@
 
 #include "cleave/status.h"
 
-/* CLV_EIO (CLV_ENOTFOUND when it does not exist) for errno, met while trying to `what` ("read") path. */
-clv_status clv_fail_errno(clv_error *err, const char *what, const char *path);
-
 /* Opens a regular file for reading and tells its size; anything else (a folder, a pipe) is refused. */
 clv_status clv_file_open(int *fd, uint64_t *size, const char *path, clv_error *err);
 

@@ -34,53 +34,6 @@ static const clv_token_model *const models[] = {&clv_model_bpe, &clv_model_word_
 static const clv_post_processor *const post_processors[] = {&clv_process_template, &clv_process_bert,
                                                             &clv_process_roberta, &clv_process_byte_level};
 
-/* ---- for readers ---- */
-
-clv_status clv_reader_text(clv_text_span *out, const clv_token_reader *r, const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_string(value))
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" must be a string", r->where, key);
-    *out = clv_span(clv_arena_copy(r->t->arena, json_string_value(value), json_string_length(value) + 1),
-                    json_string_length(value));
-    return out->text ? CLV_OK : clv_fail_memory(r->err, r->where, out->size);
-}
-
-clv_status clv_reader_flag(bool *out, const clv_token_reader *r, const json_t *json, const char *key)
-{
-    /* null is what an optional value may be, and a flag may not */
-    clv_json_need need = json_object_get(json, key) ? CLV_JSON_REQUIRED : CLV_JSON_OPTIONAL;
-    return clv_json_bool(out, json, key, need, r->where, r->err);
-}
-
-clv_status clv_reader_options(void **out, const clv_token_reader *r, size_t size)
-{
-    *out = clv_arena_alloc(r->t->arena, 1, size);
-    return *out ? CLV_OK : clv_fail_memory(r->err, r->where, size);
-}
-
-clv_status clv_reader_unsupported(const clv_token_reader *r, const char *what, const char *name, const char *valid)
-{
-    return clv_fail(r->err, CLV_EUNSUPPORTED, "%s: %s '%.100s' is not supported; valid: %s", r->where, what, name,
-                    valid);
-}
-
-const char *clv_component_type(const json_t *json)
-{
-    const char *type = json_string_value(json_object_get(json, "type"));
-    return type ? type : "";
-}
-
-clv_status clv_reader_token(int64_t *id, const clv_token_reader *r, const json_t *json, const char *key)
-{
-    const char *name = NULL;
-    CLV_TRY(clv_json_string(&name, json, key, CLV_JSON_REQUIRED, r->where, r->err));
-    *id = clv_vocab_find(&r->t->vocab, clv_span(name, strlen(name)));
-    if (*id < 0)
-        return clv_fail(r->err, CLV_EFORMAT, "%s: \"%s\" is '%.60s', which the vocabulary lacks", r->where, key, name);
-    return CLV_OK;
-}
-
 /* The reader of a component: messages name it. */
 static clv_status reader_of(clv_token_reader *out, const clv_token_reader *r, const char *part, const char *type)
 {

@@ -23,11 +23,6 @@ const char *clv_model_config_type(const clv_model_config *model)
     return model->family->model_type;
 }
 
-int64_t clv_model_config_window(const clv_model_config *model, int64_t layer)
-{
-    return model->windowed[layer / 8] >> layer % 8 & 1 ? model->window : 0;
-}
-
 /* ---- reading ---- */
 
 static clv_status find_family(const clv_model_family **out, const json_t *o, const char *where, clv_error *err)

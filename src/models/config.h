@@ -52,7 +52,10 @@ extern const clv_model_family clv_family_llama, clv_family_mistral, clv_family_q
 const char *clv_model_config_type(const clv_model_config *model);
 
 /* How many keys up to its own place a query of this layer sees; 0: all. */
-int64_t clv_model_config_window(const clv_model_config *model, int64_t layer);
+static inline int64_t clv_model_config_window(const clv_model_config *model, int64_t layer)
+{
+    return model->windowed[layer / 8] >> layer % 8 & 1 ? model->window : 0;
+}
 
 /* A config.json, or the folder that holds one.
  * @return CLV_EFORMAT, CLV_EUNSUPPORTED, both naming the key; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */

@@ -110,7 +110,7 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     if (build->context && model->bidirectional)
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "a KV cache for a model of the family %s, whose attention is not causal",
-                              clv_model_config_type(model));
+                              model->family->model_type);
     clv_model_inputs in = {.ids = token_input(graph, "ids", CLV_I32, build)};
     if (build->token_types)
         in.token_types = token_input(graph, "token_types", CLV_I32, build);

@@ -12,6 +12,7 @@
 #include "ops/check.h"
 #include "ops/ops.h"
 #include "ops/unary.h"
+#include "ops/unbroadcast.h"
 
 typedef struct activation_attrs {
     int kind; /* clv_unary */

@@ -18,6 +18,7 @@
 #include "ops/check.h"
 #include "ops/ops.h"
 #include "ops/unary.h"
+#include "ops/unbroadcast.h"
 
 /* ---- broadcasting ---- */
 

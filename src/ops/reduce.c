@@ -13,6 +13,7 @@
 #include "graph/graph.h"
 #include "kernels/cpu/reduce.h"
 #include "ops/ops.h"
+#include "ops/unbroadcast.h"
 
 /* ---- reduce ---- */
 

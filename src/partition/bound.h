@@ -9,7 +9,19 @@
 #define CLEAVE_PARTITION_BOUND_H
 
 #include "partition/counts.h"
-#include "partition/search.h"
+#include "partition/split.h"
+#include "partition/strategy.h"
+
+/* The assignments of one problem under one division of the mesh axes into atoms. */
+typedef struct clv_space {
+    const clv_problem *problem;
+    clv_split_context context;
+    bool keep; /* operands stay in place where that is asked for */
+    int n_atoms;
+    clv_subaxis atom[CLV_MAX_ATOMS];
+    int n_choices[CLV_MAX_ATOMS]; /* what each atom may do, in order of preference among equal prices */
+    int8_t choice[CLV_MAX_ATOMS][CLV_MAX_FACTORS + 2];
+} clv_space;
 
 /* A layout that a tensor has, or is wanted in, whatever the assignment. */
 typedef struct clv_bound_layout {

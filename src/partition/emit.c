@@ -72,11 +72,6 @@ clv_status clv_partition_place(clv_partitioner *p, int value, int buffer, clv_er
     return CLV_OK;
 }
 
-const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int buffer)
-{
-    return &p->program->buffers[buffer].layout;
-}
-
 /* What a constraint gathered: the value before it, when each rank holds more of the result; -1: not gathered. */
 static int before_gather(const clv_partitioner *p, int value)
 {

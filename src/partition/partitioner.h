@@ -84,7 +84,10 @@ void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_part
 clv_status clv_partition_add_buffer(int *out, clv_partitioner *p, const clv_buffer *buffer, clv_error *err);
 clv_status clv_partition_add_instruction(clv_partitioner *p, const clv_instruction *instruction, clv_error *err);
 clv_status clv_partition_place(clv_partitioner *p, int value, int buffer, clv_error *err);
-const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int buffer);
+static inline const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int buffer)
+{
+    return &p->program->buffers[buffer].layout;
+}
 /* The buffers that an op may read a value from, at least one, and their layouts, which stay where they are until the next
  * buffer is added. The backward pass, when it is to gather again, does not see what the forward pass made for its own use. */
 clv_status clv_partition_at_hand(const int **buffers, const clv_layout *const **layouts, int *n, clv_partitioner *p,

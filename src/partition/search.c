@@ -1,5 +1,7 @@
-#include "partition/search.h"
-
+/* search.c - the cheapest assignment of atoms to factors, by branch and bound: clv_strategy_choose.
+ *
+ * It gives what pricing every assignment in order gives, and prices no change of layout before work and a lower bound on
+ * bytes (bound.h) say that it may matter. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,7 +137,8 @@ static search *begin(clv_strategy *best, bool *found, const clv_space *space)
     return s;
 }
 
-clv_status clv_search_space(clv_strategy *best, bool *found, const clv_space *space, clv_error *err)
+/* *best is replaced if the space has a cheaper strategy, or if *found is false and it has a legal one. */
+static clv_status search_space(clv_strategy *best, bool *found, const clv_space *space, clv_error *err)
 {
     search *s = begin(best, found, space);
     if (s == NULL)
@@ -147,4 +150,57 @@ clv_status clv_search_space(clv_strategy *best, bool *found, const clv_space *sp
     }
     free(s);
     return status;
+}
+
+/* ---- the spaces of a problem ---- */
+
+/* Whether operands can stay in place where they are to, whatever the other atoms do, if the atom has this choice. */
+static bool may_stay(const clv_problem *p, clv_subaxis atom, int choice)
+{
+    if (choice >= 0 && p->rule.factor[choice].spill >= 0)
+        return true;
+    for (int i = 0; i < p->op->n_in; i++) {
+        if (!(p->kept[i] >> atom.axis & 1u))
+            continue;
+        int made = clv_strategy_dim_of(p->available[i][0], atom);
+        bool partial = choice == CLV_CHOICE_PARTIAL && made == p->in[i].rank;
+        if (!partial && clv_split_dim_of(p->rule.in[i], p->in[i].rank, choice) != made)
+            return false;
+    }
+    return true;
+}
+
+static bool may_choose(const clv_space *space, clv_subaxis atom, int choice)
+{
+    return (choice != CLV_CHOICE_PARTIAL || clv_split_may_pass(space->problem, atom)) &&
+           (!space->keep || may_stay(space->problem, atom, choice));
+}
+
+static void list_space(clv_space *space, const clv_problem *p, bool keep)
+{
+    int8_t choices[CLV_MAX_FACTORS + 2];
+    int n = clv_strategy_choices(choices, p);
+    space->problem = p;
+    space->keep = keep;
+    clv_split_context_make(&space->context, p, space->atom, space->n_atoms);
+    for (int a = 0; a < space->n_atoms; a++) {
+        space->n_choices[a] = 0;
+        for (int c = 0; c < n; c++)
+            if (may_choose(space, space->atom[a], choices[c]))
+                space->choice[a][space->n_choices[a]++] = choices[c];
+    }
+}
+
+clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, clv_error *err)
+{
+    clv_space space;
+    bool found = false;
+    for (int keep = 1; keep >= 0 && !found; keep--)
+        for (int d = 0; (space.n_atoms = clv_strategy_atoms(space.atom, problem, d)) >= 0; d++) {
+            list_space(&space, problem, keep);
+            CLV_TRY(search_space(out, &found, &space, err));
+        }
+    if (!found)
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: no layout of its operands is legal", problem->op->name);
+    return CLV_OK;
 }

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "ops/check.h"
 #include "tensor/text.h"
-#include "partition/search.h"
+#include "partition/split.h"
 #include "program/program.h"
 
 /* ---- atoms ---- */
@@ -160,8 +160,7 @@ static bool crosses(const clv_layout *layout, clv_subaxis atom)
     return false;
 }
 
-/* The dimension that an atom cuts; the rank where the tensor is partial over it; -1: none. */
-static int dim_of(const clv_layout *layout, clv_subaxis atom)
+int clv_strategy_dim_of(const clv_layout *layout, clv_subaxis atom)
 {
     for (int d = 0; d <= layout->rank; d++) {
         const clv_subaxis *axes;
@@ -173,13 +172,6 @@ static int dim_of(const clv_layout *layout, clv_subaxis atom)
     return -1;
 }
 
-bool clv_strategy_refuse(const clv_problem *p, clv_refusal why)
-{
-    if (p->refusal)
-        *p->refusal = why;
-    return false;
-}
-
 /* Whether operands that are to stay in place do. */
 static bool keeps_in_place(const clv_strategy *s, const clv_problem *p)
 {
@@ -187,7 +179,7 @@ static bool keeps_in_place(const clv_strategy *s, const clv_problem *p)
         for (int a = 0; p->kept[i] && a < s->n_atoms; a++)
             if ((p->kept[i] >> s->atom[a].axis & 1) &&
                 (crosses(p->available[i][0], s->atom[a]) ||
-                 dim_of(&s->in[i], s->atom[a]) != dim_of(p->available[i][0], s->atom[a])))
+                 clv_strategy_dim_of(&s->in[i], s->atom[a]) != clv_strategy_dim_of(p->available[i][0], s->atom[a])))
                 return clv_strategy_refuse(
                     p, (clv_refusal){.kind = CLV_REFUSED_KEPT, .operand = i, .axis = s->atom[a], .factor = -1});
     return true;
@@ -272,57 +264,6 @@ int clv_strategy_choices(int8_t *choices, const clv_problem *p)
         if (!p->rule.factor[f].whole && cuttable_size(&p->rule, f) > 1)
             choices[n++] = (int8_t)f;
     return n;
-}
-
-/* Whether operands can stay in place where they are to, whatever the other atoms do, if the atom has this choice. */
-static bool may_stay(const clv_problem *p, clv_subaxis atom, int choice)
-{
-    if (choice >= 0 && p->rule.factor[choice].spill >= 0)
-        return true;
-    for (int i = 0; i < p->op->n_in; i++) {
-        if (!(p->kept[i] >> atom.axis & 1u))
-            continue;
-        int made = dim_of(p->available[i][0], atom);
-        bool partial = choice == CLV_CHOICE_PARTIAL && made == p->in[i].rank;
-        if (!partial && clv_split_dim_of(p->rule.in[i], p->in[i].rank, choice) != made)
-            return false;
-    }
-    return true;
-}
-
-static bool may_choose(const clv_space *space, clv_subaxis atom, int choice)
-{
-    return (choice != CLV_CHOICE_PARTIAL || clv_split_may_pass(space->problem, atom)) &&
-           (!space->keep || may_stay(space->problem, atom, choice));
-}
-
-static void list_space(clv_space *space, const clv_problem *p, bool keep)
-{
-    int8_t choices[CLV_MAX_FACTORS + 2];
-    int n = clv_strategy_choices(choices, p);
-    space->problem = p;
-    space->keep = keep;
-    clv_split_context_make(&space->context, p, space->atom, space->n_atoms);
-    for (int a = 0; a < space->n_atoms; a++) {
-        space->n_choices[a] = 0;
-        for (int c = 0; c < n; c++)
-            if (may_choose(space, space->atom[a], choices[c]))
-                space->choice[a][space->n_choices[a]++] = choices[c];
-    }
-}
-
-clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, clv_error *err)
-{
-    clv_space space;
-    bool found = false;
-    for (int keep = 1; keep >= 0 && !found; keep--)
-        for (int d = 0; (space.n_atoms = clv_strategy_atoms(space.atom, problem, d)) >= 0; d++) {
-            list_space(&space, problem, keep);
-            CLV_TRY(clv_search_space(out, &found, &space, err));
-        }
-    if (!found)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: no layout of its operands is legal", problem->op->name);
-    return CLV_OK;
 }
 
 int clv_strategy_print(char *out, size_t size, const clv_strategy *s, const clv_mesh *mesh)

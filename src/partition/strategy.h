@@ -93,6 +93,8 @@ bool clv_strategy_lay_out(clv_strategy *s, const clv_problem *problem, const str
                           bool keep);
 clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *problem, int i, clv_error *err);
 clv_status clv_strategy_add_result(clv_strategy *s, const clv_problem *problem, int o, clv_error *err);
+/* The dimension that an atom cuts; the rank where the tensor is partial over it; -1: none. */
+int clv_strategy_dim_of(const clv_layout *layout, clv_subaxis atom);
 /* Seconds that the op takes on shards of these types. */
 double clv_strategy_work(const clv_problem *problem, const clv_type *in, const clv_type *out);
 
@@ -107,7 +109,12 @@ clv_price clv_price_of(const clv_strategy *strategy);
 int clv_price_order(const clv_price *a, const clv_price *b, bool by_bytes);
 
 /* Notes why an assignment is not taken, for who asks; returns false. */
-bool clv_strategy_refuse(const clv_problem *problem, clv_refusal why);
+static inline bool clv_strategy_refuse(const clv_problem *problem, clv_refusal why)
+{
+    if (problem->refusal)
+        *problem->refusal = why;
+    return false;
+}
 
 /* "model->h, data->b" as snprintf does: the atoms and what they do. */
 int clv_strategy_print(char *out, size_t size, const clv_strategy *strategy, const clv_mesh *mesh);

@@ -140,14 +140,6 @@ void clv_buffer_describe(char *out, size_t size, const clv_program *program, int
     clv_text_end(&t);
 }
 
-int64_t clv_view_elems(const clv_view *view)
-{
-    int64_t elems = 1;
-    for (int d = 0; d < view->rank; d++)
-        elems *= view->shape[d];
-    return elems;
-}
-
 clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t rank, void *base)
 {
     clv_view view = {.data = base, .dtype = buffer->type.dtype, .rank = buffer->type.rank};
