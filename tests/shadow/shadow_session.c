@@ -124,6 +124,7 @@ clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const
     clv_session_options o = options ? *options : (clv_session_options){0}, usual = o;
     if (!transport)
         return __real_clv_session_new(out, mesh, options, err);
+    usual.check = 0; /* once is enough */
     o.transport = transport;
     clv_status status = __real_clv_session_new(out, mesh, &o, err);
     if (status != CLV_OK || !o.check)
