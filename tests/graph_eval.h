@@ -43,7 +43,7 @@ void graph_eval_must_run(graph_eval *eval, int n_ops);
 int graph_eval_check_rules(graph_eval *eval);
 
 /* Central differences of <seed, f(inputs)> in f64 against clv_gradients, for every element of every wrt (f64 inputs or
- * state): for f of any shape. Builds the gradient into the graph; `prepare` sets inputs that random values do not
+ * state), with values in [-1, 1) and in [-4, 4): for f of any shape. Builds the gradient into the graph; `prepare` sets inputs that random values do not
  * suit (may be NULL). Then checks the rules of all ops, those of the gradient among them; returns what
  *  graph_eval_check_rules returns. */
 int check_gradient(clv_graph *graph, clv_value f, const clv_value *wrt, int n,
