@@ -1,6 +1,6 @@
 /* op.h - what an op is: the one contract between the graph, the ops, the partitioner and the runtime.
  *
- * An op file (src/ops) defines one or more clv_op_def and is listed in src/ops/table.c. An op is described whole:
+ * An op file (src/ops) defines one or more clv_op_def, declared in src/ops/ops.h and listed in src/ops/table.c. An op is described whole:
  * result types, sharding rule by factors, gradient on the graph, cost, and its kernel on each device.
  */
 #ifndef CLEAVE_GRAPH_OP_H
