@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +11,7 @@
 
 #include "base/arena.h"
 #include "base/error.h"
-#include "base/printable.h"
+#include "cleave/text.h"
 #include "base/wait.h"
 #include "cleave/status.h"
 
@@ -234,9 +235,28 @@ static void clocks_agree(void **state)
     assert_true(now > before - 1e-3 && now < after + 1e-3);
 }
 
+/* Text for people takes nothing, too. */
+static void test_text_of_nothing(void **state)
+{
+    char out[8] = "x", *copy;
+    size_t size;
+    (void)state;
+    assert_int_equal(clv_printable(out, sizeof out, NULL, 4), 0);
+    assert_string_equal(out, "");
+    assert_int_equal(clv_printable(NULL, 8, "a\n", 2), 3);
+    assert_null(clv_printable_copy(NULL));
+    assert_int_equal(clv_utf8_character(NULL, 3), 0);
+    assert_false(clv_utf8_ends_open(NULL, 3));
+    assert_null(clv_utf8_repair(&size, NULL, 1));
+    copy = clv_utf8_repair(NULL, "a\xff", 2);
+    assert_string_equal(copy, "a\xef\xbf\xbd");
+    free(copy);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_text_of_nothing),
         cmocka_unit_test(status_has_a_name_and_text),
         cmocka_unit_test(error_keeps_the_first_failure),
         cmocka_unit_test(error_names_rank_and_op),

@@ -13,6 +13,7 @@
 
 #include "cleave/checkpoint.h"
 #include "cleave/evaluate.h"
+#include "cleave/program.h"
 #include "must.h"
 
 enum { B = 2, S = 3 };
@@ -160,13 +161,37 @@ static void test_index(void **state)
     clv_index_print(NULL, 0, 2, NULL, 0);
 }
 
+/* What programs name, and the small texts of it. */
+static void test_named(void **state)
+{
+    char text[CLV_TYPE_TEXT];
+    clv_error err = {0};
+    clv_graph *graph = must_graph("x=4");
+    clv_layout layout = clv_graph_layout(graph, 1, "x");
+    clv_output(graph, "y", clv_map(graph, CLV_NEG, clv_input(graph, "a", CLV_F32, 1, (int64_t[]){8}, &layout)), NULL);
+    clv_program *program;
+    (void)state;
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_program_tensor a = clv_program_named(program, 0);
+    assert_string_equal(a.name, "a");
+    clv_type_print(text, sizeof text, &a.type);
+    assert_string_equal(text, "f32[8]");
+    assert_null(clv_program_named(program, 99).name);
+    assert_null(clv_program_named(NULL, 0).name);
+    assert_int_equal(clv_type_print(NULL, 0, NULL), 0);
+    assert_int_equal(clv_subaxis_print(text, sizeof text, (clv_subaxis){0, 2, 2}, clv_program_mesh(program)), 6);
+    assert_string_equal(text, "x:(2)2");
+    assert_int_equal(clv_subaxis_print(text, sizeof text, (clv_subaxis){1, 1, 1}, clv_program_mesh(program)), 0);
+    assert_int_equal(clv_subaxis_print(text, sizeof text, (clv_subaxis){0, 1, 1}, NULL), 0);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meshes),
-        cmocka_unit_test(test_file),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_index),
+        cmocka_unit_test(test_meshes), cmocka_unit_test(test_file),  cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_index),  cmocka_unit_test(test_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

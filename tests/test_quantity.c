@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "base/quantity.h"
+#include "cleave/text.h"
 
 typedef int printer(char *out, size_t size, double value);
 

@@ -25,6 +25,7 @@
 #include "cleave/sequences.h"
 #include "cleave/session.h"
 #include "cleave/status.h"
+#include "cleave/text.h"
 #include "cleave/text_data.h"
 #include "cleave/tokenizer.h"
 #include "cleave/train.h"

@@ -44,6 +44,11 @@ typedef struct clv_type {
     int64_t shape[CLV_MAX_RANK];
 } clv_type;
 
+/** Bytes that hold any type's text form. */
+enum { CLV_TYPE_TEXT = CLV_MAX_RANK * 21 + 16 };
+/** Writes "f32[4,16,64]" as snprintf does. */
+CLV_API int clv_type_print(char *out, size_t size, const clv_type *type);
+
 /** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free. */
 CLV_API clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err);
 CLV_API void clv_graph_free(clv_graph *graph);

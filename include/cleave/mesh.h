@@ -64,6 +64,9 @@ CLV_API clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *nam
 /** The sub-axis that is the whole of an axis. */
 CLV_API clv_subaxis clv_mesh_whole(const clv_mesh *mesh, int axis);
 
+/** Writes "model", or "model:(2)2" for a part of the axis, as snprintf does. */
+CLV_API int clv_subaxis_print(char *out, size_t size, clv_subaxis sub, const clv_mesh *mesh);
+
 /** A rank's coordinate on a sub-axis, in [0, size). */
 CLV_API int64_t clv_mesh_coordinate(const clv_mesh *mesh, clv_subaxis sub, int64_t rank);
 

@@ -109,6 +109,15 @@ typedef struct clv_memory {
 } clv_memory;
 CLV_API clv_memory clv_program_memory(const clv_program *program);
 
+/** What a program names: its inputs, states and outputs, as it lays them out; names live with the program. */
+typedef struct clv_program_tensor {
+    const char *name;
+    clv_type type;
+    clv_layout layout;
+} clv_program_tensor;
+/** By number, in the order of the graph; name == NULL past the end. */
+CLV_API clv_program_tensor clv_program_named(const clv_program *program, int i);
+
 /** Instructions, compute and steps together. */
 CLV_API int clv_program_n_instructions(const clv_program *program);
 CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);

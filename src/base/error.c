@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/printable.h"
+#include "cleave/text.h"
 
 #undef clv_fail /* what the analyzer is given instead */
 #undef clv_fail_memory

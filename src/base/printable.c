@@ -1,4 +1,4 @@
-#include "base/printable.h"
+#include "cleave/text.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -50,7 +50,8 @@ static int spell(char out[SPELLED], size_t *taken, const char *text, size_t leng
 size_t clv_printable(char *out, size_t size, const char *text, size_t length)
 {
     size_t whole = 0, taken;
-    bool fits = size > 0;
+    bool fits = out && size > 0;
+    length = text ? length : 0;
     if (fits)
         out[0] = '\0';
     for (size_t at = 0; at < length; at += taken) {
@@ -66,6 +67,8 @@ size_t clv_printable(char *out, size_t size, const char *text, size_t length)
 
 char *clv_printable_copy(const char *text)
 {
+    if (text == NULL)
+        return NULL;
     size_t length = strlen(text), size = clv_printable(NULL, 0, text, length) + 1;
     char *copy = malloc(size);
     if (copy != NULL)

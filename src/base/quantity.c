@@ -1,4 +1,4 @@
-#include "base/quantity.h"
+#include "cleave/text.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -43,8 +43,8 @@ static size_t part(const char *p, size_t size, bool *whole)
 
 size_t clv_utf8_character(const char *p, size_t size)
 {
-    bool whole;
-    size_t n = part(p, size, &whole);
+    bool whole = false;
+    size_t n = p ? part(p, size, &whole) : 0;
     return whole ? n : 0;
 }
 
@@ -87,7 +87,7 @@ bool clv_utf8_valid(const char *text, size_t size)
 
 bool clv_utf8_ends_open(const char *text, size_t size)
 {
-    for (size_t back = 1; back <= 3 && back <= size; back++) {
+    for (size_t back = 1; text && back <= 3 && back <= size; back++) {
         const lead *l = lead_of((unsigned char)text[size - back]);
         bool whole;
         if (l)
@@ -99,7 +99,7 @@ bool clv_utf8_ends_open(const char *text, size_t size)
 char *clv_utf8_repair(size_t *out_size, const char *text, size_t size)
 {
     static const char replacement[] = "\xef\xbf\xbd";
-    char *copy = malloc(3 * size + 1);
+    char *copy = text || size == 0 ? malloc(3 * size + 1) : NULL;
     size_t used = 0;
     for (size_t at = 0; copy && at < size;) {
         bool whole;
@@ -110,6 +110,7 @@ char *clv_utf8_repair(size_t *out_size, const char *text, size_t size)
     }
     if (copy)
         copy[used] = '\0';
-    *out_size = used;
+    if (out_size)
+        *out_size = used;
     return copy;
 }

@@ -2,11 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
-#include "base/pages.h"
-#include "base/wait.h"
 #include "cleave/generate.h"
 #include "cleave/status.h"
+#include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
@@ -92,18 +92,18 @@ static clv_status once(clv_generator *g, const generate_args *a, const int64_t *
                        clv_error *err)
 {
     clv_generator_rewind(g);
-    double start = clv_now_seconds();
+    double start = clv_clock_seconds();
     for (int64_t b = 0; b < a->batch; b++)
         CLV_TRY(clv_generator_feed(g, b, ids, a->prompt, err));
     CLV_TRY(clv_generator_run(g, err));
-    double fed = clv_now_seconds();
+    double fed = clv_clock_seconds();
     for (int64_t i = 0; i < a->n; i++) {
         for (int64_t b = 0; b < a->batch; b++)
             CLV_TRY(clv_generator_feed(g, b, ids + i % a->prompt, 1, err));
         CLV_TRY(clv_generator_run(g, err));
     }
     *prefill = fed - start;
-    *decode = clv_now_seconds() - fed;
+    *decode = clv_clock_seconds() - fed;
     return CLV_OK;
 }
 
@@ -132,17 +132,28 @@ static clv_status repeat(measured *m, clv_generator *g, const generate_args *a, 
     return status;
 }
 
+/* Memory that was not touched before, on huge pages where the system grants them, as weights are. */
+static void *new_pages(size_t bytes)
+{
+    const size_t huge = (size_t)2 << 20;
+    void *p = NULL;
+    if (posix_memalign(&p, huge, bytes) != 0)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    (void)madvise(p, bytes / huge * huge, MADV_HUGEPAGE);
+#endif
+    return p;
+}
+
 /* One thread's memcpy into memory that was not touched before. */
 static clv_status time_memcpy(double *seconds, size_t bytes, clv_error *err)
 {
-    const size_t align = 64;
-    bytes = (bytes + align) / align * align;
-    char *from = clv_pages_alloc(align, bytes), *to = clv_pages_alloc(align, bytes);
+    char *from = new_pages(bytes + 1), *to = new_pages(bytes + 1);
     if (from && to) {
         memset(from, 1, bytes);
-        double start = clv_now_seconds();
+        double start = clv_clock_seconds();
         memcpy(to, from, bytes);
-        *seconds = clv_now_seconds() - start;
+        *seconds = clv_clock_seconds() - start;
     }
     free(from);
     free(to);
@@ -156,13 +167,13 @@ static clv_status load_and_run(measured *m, const generate_args *a, const char *
     clv_model_info info = {.size = sizeof info};
     clv_generator *g = NULL;
     clv_model *model = NULL;
-    double start = clv_now_seconds();
+    double start = clv_clock_seconds();
     clv_status status = clv_model_option_open(&model, &a->model, command, err);
     if (status == CLV_OK)
         clv_note_unused_tensors(model, a->model.path, command);
     if (status == CLV_OK)
         status = clv_generator_new(&g, model, &options, err);
-    m->load_seconds = clv_now_seconds() - start;
+    m->load_seconds = clv_clock_seconds() - start;
     if (status == CLV_OK)
         status = clv_model_describe(model, &info, err);
     if (status == CLV_OK)

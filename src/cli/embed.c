@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
-#include "base/wait.h"
 #include "cleave/checkpoint.h"
 #include "cleave/embed.h"
 #include "cleave/status.h"
+#include "cleave/text.h"
+#include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
@@ -216,7 +216,7 @@ static clv_status embed(const embed_args *a, const clv_model *model, const clv_s
         clv_checkpoint_abandon(w);
     if (status == CLV_OK)
         fprintf(stderr, "%lld sequence%s in %.1f s%s\n", (long long)clv_sequences_count(all),
-                clv_sequences_count(all) == 1 ? "" : "s", clv_now_seconds() - start, clv_stops_note());
+                clv_sequences_count(all) == 1 ? "" : "s", clv_clock_seconds() - start, clv_stops_note());
     return status;
 }
 
@@ -244,7 +244,7 @@ int command_embed(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    double start = clv_now_seconds();
+    double start = clv_clock_seconds();
     clv_status status = clv_model_option_open(&model, &a.model, argv[0], &err);
     if (status == CLV_OK)
         status = run(&a, model, start, argv[0], &complete, &err);

@@ -2,9 +2,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "base/printable.h"
-#include "base/quantity.h"
 #include "cleave/status.h"
+#include "cleave/text.h"
 #include "cli/candidates.h"
 #include "cli/command.h"
 #include "cli/name_list.h"

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/utf8.h"
 #include "cleave/generate.h"
 #include "cleave/sequences.h"
+#include "cleave/text.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"

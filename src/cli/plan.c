@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/quantity.h"
 #include "cleave/status.h"
+#include "cleave/text.h"
 #include "cli/command.h"
 #include "cli/hardware_option.h"
 #include "cli/options.h"

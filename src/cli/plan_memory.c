@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tensor/text.h"
-
 /* ---- kinds ---- */
 
 static const struct kind {

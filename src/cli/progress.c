@@ -1,5 +1,5 @@
 /* progress.c - see progress.h. */
-#include "base/wait.h"
+#include "cli/clock.h"
 #include "cli/progress.h"
 #include "cli/stops.h"
 
@@ -13,7 +13,7 @@ static const int64_t second_ns = 1000000000;
 void clv_progress_begin(clv_progress *p, const char *what, int64_t total)
 {
     *p = (clv_progress){.what = what, .total = total > 0 ? total : 1, .terminal = isatty(STDERR_FILENO) != 0};
-    p->start_ns = clv_now_ns();
+    p->start_ns = clv_clock_ns();
     p->last_ns = p->seen_ns = p->start_ns;
     p->stops = clv_stops();
 }
@@ -31,7 +31,7 @@ static void draw_bar(const clv_progress *p, int64_t done, const char *note, doub
 
 void clv_progress_update(clv_progress *p, int64_t done, const char *note)
 {
-    int64_t now = clv_now_ns();
+    int64_t now = clv_clock_ns();
     if (clv_stops() != p->stops) /* what passed since the last step says nothing about the pace */
         p->start_ns += now - p->seen_ns;
     p->stops = clv_stops();

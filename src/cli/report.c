@@ -7,7 +7,6 @@
 
 #include "base/arena.h"
 #include "program/predict.h"
-#include "tensor/text.h"
 
 enum { AXIS_TEXT = CLV_AXIS_NAME_SIZE + 32 }; /* a sub-axis */
 
@@ -18,12 +17,13 @@ static bool moves(const clv_collective *c)
 
 static void print_axes(char *out, const clv_collective *c, const clv_mesh *mesh)
 {
-    clv_text text = {.out = out, .size = CLV_LAYOUT_TEXT};
-    for (int i = 0; i < c->n_axes; i++) {
-        clv_text_add(&text, "%s", i ? "," : "");
-        clv_text_add_subaxis(&text, c->axes[i], mesh);
+    size_t used = 0;
+    out[0] = '\0';
+    for (int i = 0; i < c->n_axes && used + 1 < CLV_LAYOUT_TEXT; i++) {
+        if (i > 0)
+            out[used++] = ',';
+        used += (size_t)clv_subaxis_print(out + used, CLV_LAYOUT_TEXT - used, c->axes[i], mesh);
     }
-    clv_text_end(&text);
 }
 
 /* ---- totals of what is alike ---- */
@@ -174,9 +174,7 @@ static void add_axes(clv_table *t, const clv_collective *c, const clv_mesh *mesh
     char names[CLV_MAX_SUBAXES][AXIS_TEXT];
     const char *list[CLV_MAX_SUBAXES];
     for (int i = 0; i < c->n_axes; i++) {
-        clv_text text = {.out = names[i], .size = AXIS_TEXT};
-        clv_text_add_subaxis(&text, c->axes[i], mesh);
-        clv_text_end(&text);
+        clv_subaxis_print(names[i], AXIS_TEXT, c->axes[i], mesh);
         list[i] = names[i];
     }
     clv_table_texts(t, "axes", list, c->n_axes);

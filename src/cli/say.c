@@ -6,8 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/printable.h"
-#include "base/utf8.h"
+#include "cleave/text.h"
 
 void clv_say(const char *format, ...)
 {

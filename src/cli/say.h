@@ -1,4 +1,4 @@
-/* say.h - lines and names for people: what comes from outside (arguments, files, tensors) is made printable (base/printable.h).
+/* say.h - lines and names for people: what comes from outside (arguments, files, tensors) is made printable (cleave/text.h).
  *
  * What a model wrote is data: its bytes go out as they are, but to a terminal they are shown (clv_print_text).
  * Every %s that is neither the program's own nor data goes through these, a table (table.h) or a clv_error.

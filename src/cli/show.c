@@ -5,12 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cleave/status.h"
+#include "cleave/program.h"
 #include "cli/name_list.h"
 #include "cli/say.h"
-#include "graph/graph.h"
-#include "program/program.h"
-#include "tensor/text.h"
 
 enum { MAX_ROWS = 24, MAX_COLUMNS = 12, CELL = 96 };
 
@@ -22,18 +19,16 @@ static bool is_called(const char *have, const char *wanted)
 
 static clv_status refuse(const char *wanted, const clv_program *program, clv_error *err)
 {
-    char names[200];
-    clv_text some = {.out = names, .size = sizeof names};
+    char names[200] = "";
+    size_t used = 0;
     clv_name_list all = clv_name_list_make();
-    for (int b = 0; b < program->n_buffers; b++) {
-        const char *name = program->buffers[b].name, *weight = name ? strstr(name, ".weight") : NULL;
-        if (!name)
-            continue;
+    const char *name;
+    for (int i = 0; (name = clv_program_named(program, i).name) != NULL; i++) {
+        const char *weight = strstr(name, ".weight");
         clv_name_list_add(&all, name, weight ? (size_t)(weight - name) : strlen(name));
-        if (some.length < sizeof names / 2)
-            clv_text_add(&some, "%s%s", some.length ? ", " : "", name);
+        if (used < sizeof names / 2)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", name);
     }
-    clv_text_end(&some);
     const char *near = clv_name_list_suggest(&all, wanted);
     clv_fail(err, CLV_EINVAL, "no parameter or input is called '%s'%s%s%s there are %s, ...", wanted,
              near ? "; did you mean '" : ";", near ? near : "", near ? "'?" : "", names);
@@ -41,13 +36,11 @@ static clv_status refuse(const char *wanted, const clv_program *program, clv_err
     return CLV_EINVAL;
 }
 
-static clv_status find(const clv_buffer **out, const clv_program *program, const char *name, clv_error *err)
+static clv_status find(clv_program_tensor *out, const clv_program *program, const char *name, clv_error *err)
 {
-    for (int b = 0; b < program->n_buffers; b++)
-        if (program->buffers[b].name && is_called(program->buffers[b].name, name)) {
-            *out = &program->buffers[b];
+    for (int i = 0; (*out = clv_program_named(program, i)).name != NULL; i++)
+        if (is_called(out->name, name))
             return CLV_OK;
-        }
     return refuse(name, program, err);
 }
 
@@ -65,20 +58,20 @@ static void pick_dims(int dims[2], const clv_layout *layout)
 static int64_t cell_text(char cell[CELL], const clv_layout *layout, const clv_mesh *mesh, const int dims[2],
                          int64_t row, int64_t column)
 {
-    clv_text text = {.out = cell, .size = CELL};
+    size_t used = 0;
     int64_t first = -1, n = 0;
+    cell[0] = '\0';
     for (int64_t rank = 0; rank < clv_mesh_ranks(mesh); rank++) {
         if ((dims[0] >= 0 && clv_layout_block(layout, mesh, dims[0], rank) != row) ||
             (dims[1] >= 0 && clv_layout_block(layout, mesh, dims[1], rank) != column))
             continue;
         if (n < 4)
-            clv_text_add(&text, "%s%lld", n ? "," : "", (long long)rank);
+            used += (size_t)snprintf(cell + used, CELL - used, "%s%lld", n ? "," : "", (long long)rank);
         first = first < 0 ? rank : first;
         n++;
     }
     if (n > 4)
-        clv_text_add(&text, ",..(%lld)", (long long)n);
-    clv_text_end(&text);
+        snprintf(cell + used, CELL - used, ",..(%lld)", (long long)n);
     return first;
 }
 
@@ -91,30 +84,31 @@ static void print_cell(const char *cell, int64_t first, int width, bool colour)
     printf(colour ? "\033[0m" : "|");
 }
 
-static void print_range(const clv_buffer *buffer, int d, int64_t block)
+static void print_range(const clv_program_tensor *tensor, int d, int64_t block)
 {
     int64_t lo, hi;
     if (d < 0)
         return;
-    clv_cut_block(buffer->type.shape[d], buffer->layout.granule[d], clv_layout_blocks(&buffer->layout, d), block, &lo,
+    clv_cut_block(tensor->type.shape[d], tensor->layout.granule[d], clv_layout_blocks(&tensor->layout, d), block, &lo,
                   &hi);
     printf("[%lld,%lld) ", (long long)lo, (long long)hi);
 }
 
 clv_status clv_show_tensor(const clv_program *program, const char *name, clv_error *err)
 {
-    const clv_buffer *buffer;
+    clv_program_tensor found;
+    const clv_program_tensor *tensor = &found;
     char type[CLV_TYPE_TEXT], layout[CLV_LAYOUT_TEXT], mesh[CLV_MESH_TEXT];
     int dims[2];
-    CLV_TRY(find(&buffer, program, name, err));
-    clv_type_print(type, sizeof type, &buffer->type);
-    clv_layout_print(layout, sizeof layout, &buffer->layout, &program->mesh);
-    clv_mesh_print(mesh, sizeof mesh, &program->mesh);
-    clv_print_name(buffer->name);
+    CLV_TRY(find(&found, program, name, err));
+    clv_type_print(type, sizeof type, &tensor->type);
+    clv_layout_print(layout, sizeof layout, &tensor->layout, clv_program_mesh(program));
+    clv_mesh_print(mesh, sizeof mesh, clv_program_mesh(program));
+    clv_print_name(tensor->name);
     printf(" %s laid out {%s} on %s; a cell is a block, with the ranks that hold it\n", type, layout, mesh);
-    pick_dims(dims, &buffer->layout);
-    int64_t rows = dims[0] >= 0 ? clv_layout_blocks(&buffer->layout, dims[0]) : 1;
-    int64_t columns = dims[1] >= 0 ? clv_layout_blocks(&buffer->layout, dims[1]) : 1;
+    pick_dims(dims, &tensor->layout);
+    int64_t rows = dims[0] >= 0 ? clv_layout_blocks(&tensor->layout, dims[0]) : 1;
+    int64_t columns = dims[1] >= 0 ? clv_layout_blocks(&tensor->layout, dims[1]) : 1;
     int64_t some_rows = rows < MAX_ROWS ? rows : MAX_ROWS, some_columns = columns < MAX_COLUMNS ? columns : MAX_COLUMNS;
     bool colour = isatty(STDOUT_FILENO) == 1;
     if (dims[0] >= 0)
@@ -125,19 +119,19 @@ clv_status clv_show_tensor(const clv_program *program, const char *name, clv_err
     for (int64_t r = 0; r < some_rows; r++) {
         for (int64_t c = 0; c < some_columns; c++) {
             char cell[CELL];
-            int64_t first = cell_text(cell, &buffer->layout, &program->mesh, dims, r, c);
+            int64_t first = cell_text(cell, &tensor->layout, clv_program_mesh(program), dims, r, c);
             print_cell(cell, first, 12, colour);
         }
         printf("  ");
-        print_range(buffer, dims[0], r);
+        print_range(tensor, dims[0], r);
         printf("\n");
     }
     if (some_rows < rows || some_columns < columns)
         printf("the first %lld x %lld of %lld x %lld blocks are shown\n", (long long)some_rows, (long long)some_columns,
                (long long)rows, (long long)columns);
-    for (int d = dims[1] + 1; dims[1] >= 0 && d < buffer->layout.rank; d++)
-        if (clv_layout_blocks(&buffer->layout, d) > 1)
+    for (int d = dims[1] + 1; dims[1] >= 0 && d < tensor->layout.rank; d++)
+        if (clv_layout_blocks(&tensor->layout, d) > 1)
             printf("dimension %d is cut in %lld blocks too; a cell lists the ranks of all of them\n", d,
-                   (long long)clv_layout_blocks(&buffer->layout, d));
+                   (long long)clv_layout_blocks(&tensor->layout, d));
     return CLV_OK;
 }

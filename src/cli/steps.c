@@ -3,10 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/printable.h"
 #include "cleave/status.h"
+#include "cleave/text.h"
 #include "cli/say.h"
-#include "tensor/text.h"
 
 enum { NAME_SIZE = CLV_AXIS_NAME_SIZE + 32 };
 
@@ -20,9 +19,7 @@ void clv_steps_add(clv_table *t, const char *op, const clv_subaxis *axes, int n,
     char names[CLV_MAX_SUBAXES][NAME_SIZE];
     const char *list[CLV_MAX_SUBAXES];
     for (int i = 0; i < n; i++) {
-        clv_text name = {.out = names[i], .size = NAME_SIZE};
-        clv_text_add_subaxis(&name, axes[i], mesh);
-        clv_text_end(&name);
+        clv_subaxis_print(names[i], NAME_SIZE, axes[i], mesh);
         list[i] = names[i];
     }
     clv_table_row(t);

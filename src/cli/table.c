@@ -7,8 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/printable.h"
-#include "base/quantity.h"
+#include "cleave/text.h"
 #include "cli/command.h"
 
 enum { MAX_COLUMNS = 32, MAX_LISTS = 2, CELL_SIZE = 2048 };

@@ -10,9 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/error.h"
 #include "cli/say.h"
-#include "base/error.h"
-#include "base/error.h"
 #include "io/file.h"
 
 static const char unfinished_name[] = "metrics.unfinished.jsonl", kept_format[] = "metrics.unfinished-%d.jsonl";

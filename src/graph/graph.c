@@ -132,11 +132,13 @@ void clv_graph_pop(clv_graph *graph)
 int clv_type_print(char *out, size_t size, const clv_type *type)
 {
     char text[CLV_TYPE_TEXT];
+    if (!type || type->rank < 0 || type->rank > CLV_MAX_RANK)
+        return snprintf(out, out ? size : 0, "%s", "");
     int n = snprintf(text, sizeof text, "%s[", clv_dtype_name(type->dtype));
     for (int d = 0; d < type->rank; d++)
         n += snprintf(text + n, sizeof text - (size_t)n, "%s%lld", d ? "," : "", (long long)type->shape[d]);
     snprintf(text + n, sizeof text - (size_t)n, "]");
-    return snprintf(out, size, "%s", text);
+    return snprintf(out, out ? size : 0, "%s", text);
 }
 
 bool clv_type_equal(const clv_type *a, const clv_type *b)

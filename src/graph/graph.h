@@ -109,10 +109,6 @@ static inline clv_value clv_op_out(const clv_op *op, int i)
     return (clv_value){op->out[i]};
 }
 
-enum { CLV_TYPE_TEXT = CLV_MAX_RANK * 21 + 16 }; /* bytes that hold any type's text form */
-
-/* Writes "f32[4,16,64]" as snprintf does. */
-int clv_type_print(char *out, size_t size, const clv_type *type);
 bool clv_type_equal(const clv_type *a, const clv_type *b);
 int64_t clv_type_elems(const clv_type *type);
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/quantity.h"
+#include "cleave/text.h"
 #include "partition/candidates.h"
 #include "partition/partitioner.h"
 #include "tensor/text.h"

@@ -246,3 +246,11 @@ clv_status clv_program_check(const clv_program *program, clv_error *err)
     free(c.made);
     return status == CLV_OK ? check_places(program, err) : status;
 }
+
+clv_program_tensor clv_program_named(const clv_program *p, int i)
+{
+    for (int b = 0; p && i >= 0 && b < p->n_buffers; b++)
+        if (p->buffers[b].name && i-- == 0)
+            return (clv_program_tensor){p->buffers[b].name, p->buffers[b].type, p->buffers[b].layout};
+    return (clv_program_tensor){0};
+}

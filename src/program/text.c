@@ -6,7 +6,7 @@
  * @ is the offset in the region (or = %n: in place of another buffer), + the workspace. */
 #include <stdio.h>
 
-#include "base/quantity.h"
+#include "cleave/text.h"
 #include "graph/graph.h"
 #include "program/program.h"
 #include "tensor/text.h"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/printable.h"
+#include "cleave/text.h"
 
 void clv_scan_skip_spaces(clv_scan *scan)
 {
@@ -82,4 +82,12 @@ int clv_text_end(clv_text *text)
     if (text->length == 0 && text->size > 0)
         text->out[0] = '\0';
     return (int)text->length;
+}
+
+int clv_subaxis_print(char *out, size_t size, clv_subaxis sub, const clv_mesh *mesh)
+{
+    clv_text text = {.out = out, .size = out ? size : 0};
+    if (mesh && sub.axis >= 0 && sub.axis < mesh->n_axes)
+        clv_text_add_subaxis(&text, sub, mesh);
+    return clv_text_end(&text);
 }
