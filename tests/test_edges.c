@@ -15,6 +15,7 @@
 
 #include <cmocka.h>
 
+#include "cleave/model.h"
 #include "cleave/nn.h"
 #include "cleave/program.h"
 #include "cleave/rng.h"
@@ -73,6 +74,7 @@ static void test_statuses_and_dtypes(void **state)
     double one = 1;
 
     (void)state;
+    clv_lost_page(); /* no copy from a mapping is under way */
     assert_string_equal(clv_status_name((clv_status)-1), "unknown");
     assert_string_equal(clv_status_text((clv_status)99), clv_status_text((clv_status)-1));
     assert_string_equal(clv_dtype_name((clv_dtype)99), "unknown");
@@ -475,65 +477,78 @@ static void test_session_after_fork(void **state)
 
 /* ---- all of them ---- */
 
-static char *content(const char *folder, const char *name)
+/* The text of a folder's files whose names begin and end so, one after another. */
+static char *contents(const char *folder, const char *begin, const char *end, int *files)
 {
-    static char text[1 << 18];
     const char *source = getenv("CLV_SOURCE_DIR");
     char path[1024];
+    size_t size = 0, length = strlen(begin);
+    char *all = calloc(1, 1);
 
-    snprintf(path, sizeof path, "%s/%s/%s", source ? source : ".", folder, name);
-    FILE *f = fopen(path, "r");
-    assert_non_null(f);
-    size_t n = fread(text, 1, sizeof text - 1, f);
-    assert_true(n < sizeof text - 1);
-    text[n] = '\0';
-    fclose(f);
-    return strdup(text);
-}
-
-/* Every CLV_API function of a header is called here. */
-static int check_header(const char *header, const char *here)
-{
-    int n = 0;
-
-    for (const char *at = header; (at = strstr(at, "\nCLV_API ")) != NULL; n++) {
-        const char *end = strchr(at, '('), *name = end;
-        char call[128];
-        assert_non_null(end);
-        while (isalnum((unsigned char)name[-1]) || name[-1] == '_')
-            name--;
-        snprintf(call, sizeof call, "%.*s(", (int)(end - name), name);
-        if (strstr(here, call) == NULL)
-            fail_msg("%s) is not called", call);
-        at = end;
+    *files = 0;
+    snprintf(path, sizeof path, "%s/%s", source ? source : ".", folder);
+    DIR *dir = opendir(path);
+    assert_non_null(dir);
+    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+        const char *dot = strrchr(entry->d_name, '.');
+        if (strncmp(entry->d_name, begin, length) != 0 || !dot || strcmp(dot, end) != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s/%s", source ? source : ".", folder, entry->d_name);
+        FILE *f = fopen(path, "r");
+        assert_non_null(f);
+        assert_int_equal(fseek(f, 0, SEEK_END), 0);
+        size_t more = (size_t)ftell(f);
+        rewind(f);
+        all = realloc(all, size + more + 1);
+        assert_non_null(all);
+        assert_int_equal(fread(all + size, 1, more, f), more);
+        fclose(f);
+        size += more;
+        all[size] = '\0';
+        ++*files;
     }
-    return n;
+    closedir(dir);
+    return all;
 }
 
+static bool is_letter(char c)
+{
+    return isalnum((unsigned char)c) || c == '_';
+}
+
+static bool is_named(const char *text, const char *name, size_t n)
+{
+    char word[128];
+
+    snprintf(word, sizeof word, "%.*s", (int)n, name);
+    for (; (text = strstr(text, word)) != NULL; text += n)
+        if (!is_letter(text[n]))
+            return true;
+    return false;
+}
+
+/* Every CLV_API function is called by some test; most of them, with nothing, here. */
 static void test_every_function_is_called(void **state)
 {
-    static const char *const headers[] = {"dtype.h",   "graph.h", "layout.h", "mesh.h",    "nn.h",
-                                          "program.h", "rng.h",   "rules.h",  "session.h", "status.h"};
-    char *here = content("tests", "test_edges.c");
-    const char *source = getenv("CLV_SOURCE_DIR");
-    char folder[1024];
-    int n = 0, files = 0;
+    int n = 0, headers, tests, missing = 0;
+    char *declared = contents("include/cleave", "", ".h", &headers), *calls = contents("tests", "test_", ".c", &tests);
 
     (void)state;
-    for (size_t i = 0; i < sizeof headers / sizeof *headers; i++) {
-        char *header = content("include/cleave", headers[i]);
-        n += check_header(header, here);
-        free(header);
+    for (const char *at = declared; (at = strstr(at, "\nCLV_API ")) != NULL; n++) {
+        const char *end = strchr(at, '('), *name = end;
+        assert_non_null(end);
+        while (is_letter(name[-1]))
+            name--;
+        if (!is_named(calls, name, (size_t)(end - name))) {
+            print_error("%.*s is not called\n", (int)(end - name), name);
+            missing++;
+        }
+        at = end;
     }
-    free(here);
-    assert_true(n > 100);
-    snprintf(folder, sizeof folder, "%s/include/cleave", source ? source : ".");
-    DIR *dir = opendir(folder);
-    assert_non_null(dir);
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        files += entry->d_name[0] != '.';
-    closedir(dir);
-    assert_int_equal(files, sizeof headers / sizeof *headers);
+    free(declared);
+    free(calls);
+    assert_true(headers > 15 && tests > 50 && n > 200);
+    assert_int_equal(missing, 0);
 }
 
 int main(void)
