@@ -16,6 +16,9 @@ BEGIN {
             height[word[2]] = ++count
             home[word[2] ".h"] = word[2]          # include/cleave/nn.h belongs to nn, listed or not
             for (i = 3; i <= n; i++) home[word[i]] = word[2]
+        } else if (word[1] == "public") {
+            outside[word[2]] = 1
+            for (i = 3; i <= n; i++) leave[word[2], word[i]] = 1
         } else if (word[1] == "extern") {
             for (i = 3; i <= n; i++) allowed[word[2]] = allowed[word[2]] " " word[i]
         }
@@ -43,6 +46,9 @@ FNR == 1 {
         if (!found) fail(header " may be included only from" allowed[header])
         next
     }
+    if (own in outside && FILENAME ~ /^src\// && header ~ /\// && header !~ "^(cleave|" own ")/" && !((own, header) in leave) &&
+        substr(header, 1, index(header, "/") - 1) in height)
+        fail(own " includes " header ", which is private")
     target = header
     if (sub(/^cleave\//, "", target)) target = home[target]
     else if (!sub(/\/.*/, "", target)) next       # a system header, or one beside the file

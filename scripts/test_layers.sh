@@ -26,6 +26,7 @@ expect 'graph includes ops/op.h' src/graph/x.c '#include "base/arena.h"\n  #  in
 expect 'tensor includes cleave/graph.h' include/cleave/mesh.h '#include "cleave/graph.h"'
 expect 'dnnl.h may be included only from' src/ops/x.c '#include <dnnl.h>'
 expect 'mpi.h may be included only from' src/comm/threads.c '#include <mpi.h>'
+expect 'cli includes base/wait.h, which is private' src/cli/x.c '#include "cleave/mesh.h"\n#include "cli/x.h"\n#include "base/wait.h"'
 expect 'belongs to no layer' src/utils/x.c 'int x;'
 expect 'belongs to no layer' include/cleave/odd.h 'int x;'
 
