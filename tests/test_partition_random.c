@@ -11,9 +11,10 @@
 
 #include <cmocka.h>
 
+#include "graph/graph.h"
 #include "random_run.h"
 
-enum { CASES = 300, SECONDS = 120 };
+enum { CASES = 300, SECONDS = 120, MOST_OPS = 256 };
 
 static uint64_t setting(const char *name, uint64_t otherwise)
 {
@@ -74,6 +75,31 @@ static void test_random_graphs(void **state)
         run_here(&spec);
 }
 
+/* Every op of the table is in some of the graphs that are run, with its rule and its gradient: a new one must get there. */
+static void test_every_op_is_made(void **state)
+{
+    bool made[MOST_OPS] = {false};
+    int n = 0, missing = 0;
+    (void)state;
+    while (clv_op_table[n])
+        n++;
+    assert_true(n <= MOST_OPS);
+    for (random_spec spec = {0}; spec.seed < CASES; spec.seed++) {
+        random_graph g;
+        random_graph_build(&g, &spec, 0);
+        for (int o = 0; o < g.graph->n_ops; o++)
+            for (int i = 0; i < n; i++)
+                made[i] = made[i] || clv_op_table[i] == g.graph->ops[o].def;
+        random_graph_free(&g);
+    }
+    for (int i = 0; i < n; i++)
+        if (!made[i]) {
+            print_error("%s is never made\n", clv_op_table[i]->name);
+            missing++;
+        }
+    assert_int_equal(missing, 0);
+}
+
 /* Seeds that soaks found: where rounding alone made more than it was known to (672 addends, nearly equal, that all round the
  * same way; attention's gradient where a row sees one key, of terms of 100 that cancel); where oneDNN stopped. */
 static void test_found_by_soaks(void **state)
@@ -100,7 +126,7 @@ static void test_notices_an_addend(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_random_graphs), cmocka_unit_test(test_found_by_soaks),
-                                       cmocka_unit_test(test_notices_an_addend)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_op_is_made), cmocka_unit_test(test_random_graphs),
+                                       cmocka_unit_test(test_found_by_soaks), cmocka_unit_test(test_notices_an_addend)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
