@@ -129,15 +129,6 @@ clv_comm *clv_world_comm(clv_world *world, int rank)
     return rank >= 0 && rank < world->ranks ? &world->comms[rank].base : NULL;
 }
 
-int clv_world_failed(const clv_world *world, clv_error *error)
-{
-    if (!atomic_load_explicit(&world->failed, memory_order_acquire))
-        return 0;
-    if (error)
-        *error = world->error;
-    return 1;
-}
-
 /* ---- groups ---- */
 
 static clv_group_set *new_set(int ranks, int id)

@@ -158,3 +158,12 @@ void clv_threads_abort(clv_comm *base, const clv_error *error)
     clv_threads_fail(comm->world, &failure);
     clv_threads_give_up(comm, NULL);
 }
+
+int clv_world_failed(const clv_world *world, clv_error *error)
+{
+    if (!atomic_load_explicit(&world->failed, memory_order_acquire))
+        return 0;
+    if (error)
+        *error = world->error;
+    return 1;
+}

@@ -14,11 +14,6 @@ typedef struct rank_state {
     clv_rank_times *times;
 } rank_state;
 
-const clv_view *clv_loaded_view(const clv_loaded *loaded, int rank, int b)
-{
-    return &loaded->ranks[rank].views[b];
-}
-
 static clv_shard shard_of(const clv_view *view)
 {
     clv_shard shard = {.rank = view->rank};
@@ -74,15 +69,6 @@ static clv_status run_step(const rank_state *r, const clv_instruction *instructi
     return status;
 }
 
-void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV_MAX_OUT], const clv_loaded *loaded, int rank,
-                         const clv_instruction *instruction)
-{
-    for (int i = 0; i < instruction->n_in; i++)
-        in[i] = instruction->in[i] < 0 ? (clv_view){0} : *clv_loaded_view(loaded, rank, instruction->in[i]);
-    for (int o = 0; o < instruction->n_out; o++)
-        out[o] = *clv_loaded_view(loaded, rank, instruction->out[o]);
-}
-
 /* NULL for an op that asks for none; where runs are checked, memory in which it shows. */
 static char *workspace_of(const rank_state *r, const clv_instruction *instruction)
 {
@@ -105,6 +91,18 @@ static clv_status run_op(const rank_state *r, const clv_instruction *instruction
         return clv_fail_at(err, status, r->rank, instruction->name, "rank %d, %s: %s", r->rank, instruction->name,
                            why.message);
     return CLV_OK;
+}
+
+void clv_loaded_unmap(clv_loaded *loaded)
+{
+    for (int r = 0; loaded->ranks && r < loaded->n_ranks; r++) {
+        clv_loaded_rank *mine = &loaded->ranks[r];
+        for (int i = 0; mine->plans && i < loaded->program->n_instructions; i++) {
+            loaded->transport->release(mine->plans[i]);
+            mine->plans[i] = NULL;
+        }
+    }
+    loaded->mapped = false;
 }
 
 clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_rank_times *times, clv_error *err)

@@ -30,11 +30,23 @@ typedef struct clv_loaded {
 } clv_loaded;
 
 /* Buffer b on a rank. */
-const clv_view *clv_loaded_view(const clv_loaded *loaded, int rank, int b);
+static inline const clv_view *clv_loaded_view(const clv_loaded *loaded, int rank, int b)
+{
+    return &loaded->ranks[rank].views[b];
+}
 
 /* The views of an instruction's operands (zeroed where absent) and results on a rank. */
-void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV_MAX_OUT], const clv_loaded *loaded, int rank,
-                         const clv_instruction *instruction);
+static inline void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV_MAX_OUT], const clv_loaded *loaded,
+                                       int rank, const clv_instruction *instruction)
+{
+    for (int i = 0; i < instruction->n_in; i++)
+        in[i] = instruction->in[i] < 0 ? (clv_view){0} : *clv_loaded_view(loaded, rank, instruction->in[i]);
+    for (int o = 0; o < instruction->n_out; o++)
+        out[o] = *clv_loaded_view(loaded, rank, instruction->out[o]);
+}
+
+/* Forgets where state was. */
+void clv_loaded_unmap(clv_loaded *loaded);
 
 /* Where a rank's time went, nanoseconds. */
 typedef struct clv_rank_times {

@@ -8,28 +8,6 @@
 #include "runtime/guard.h"
 #include "runtime/session.h"
 
-/* ---- windows ---- */
-
-clv_status clv_session_add_window(clv_window **out, const clv_session *session, void *const *memory, clv_error *err)
-{
-    *out = NULL;
-    if (!session->transport->add_window)
-        return CLV_OK;
-    return session->transport->add_window(out, clv_team_world(session->team), memory, err);
-}
-
-void clv_session_free_window(const clv_session *session, clv_window *window)
-{
-    if (window)
-        session->transport->free_window(window);
-}
-
-void *clv_staging_new(int64_t bytes)
-{
-    size_t align = CLV_BUFFER_ALIGN;
-    return clv_pages_alloc(align, ((size_t)bytes + align - 1) / align * align);
-}
-
 /* ---- groups ---- */
 
 /* Ranks that differ only on these axes form a group, ordered by their coordinates, first axis major. */
@@ -63,18 +41,6 @@ static clv_status add_group_set(int *set, clv_session *session, const clv_group_
 }
 
 /* ---- memory ---- */
-
-void clv_loaded_unmap(clv_loaded *loaded)
-{
-    for (int r = 0; loaded->ranks && r < loaded->n_ranks; r++) {
-        clv_loaded_rank *mine = &loaded->ranks[r];
-        for (int i = 0; mine->plans && i < loaded->program->n_instructions; i++) {
-            loaded->transport->release(mine->plans[i]);
-            mine->plans[i] = NULL;
-        }
-    }
-    loaded->mapped = false;
-}
 
 void clv_loaded_free(clv_loaded *loaded)
 {

@@ -1,4 +1,4 @@
-/* session.h - the session's own data, shared by session.c, load.c, exchange.c and state.c. */
+/* session.h - the session's own data, shared by session.c, load.c, exchange.c, windows.c and state.c. */
 #ifndef CLEAVE_RUNTIME_SESSION_H
 #define CLEAVE_RUNTIME_SESSION_H
 
@@ -49,21 +49,23 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
  * loaded before are to be mapped anew when state moved. */
 clv_status clv_session_bring_states(clv_session *session, const clv_program *program, clv_error *err);
 void clv_session_free_states(clv_session *session);
+
+/* ---- windows.c ---- */
+
+/* Gives a state that has a type and a layout room for the largest shard on every rank. */
+clv_status clv_session_allocate_state(clv_named_state *state, const clv_session *session, clv_error *err);
 void clv_session_free_state(const clv_session *session, clv_named_state *state);
-
-/* ---- load.c ---- */
-
-/* The program as it was loaded, or loads it; with its state brought, ready to run. */
-clv_status clv_session_find_loaded(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err);
-/* Forgets where state was. */
-void clv_loaded_unmap(clv_loaded *loaded);
-void clv_loaded_free(clv_loaded *loaded);
 /* A window over memory of all ranks; NULL where the transport takes none. */
 clv_status clv_session_add_window(clv_window **out, const clv_session *session, void *const *memory, clv_error *err);
 void clv_session_free_window(const clv_session *session, clv_window *window);
 /* Staging for a rank's steps; free with free(). */
 void *clv_staging_new(int64_t bytes);
 
+/* ---- load.c ---- */
+
+/* The program as it was loaded, or loads it; with its state brought, ready to run. */
+clv_status clv_session_find_loaded(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err);
+void clv_loaded_free(clv_loaded *loaded);
 /* ---- exchange.c ---- */
 
 /* A step of all ranks, none of which has failed, outside of programs; arrays are by rank. Windows as in clv_transfer. */

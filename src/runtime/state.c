@@ -38,21 +38,6 @@ bool clv_session_first_holder(const clv_layout *layout, const clv_mesh *mesh, co
     return true;
 }
 
-/* Guard bytes before and behind the state of a session that checks. */
-static int64_t guard_of(const clv_session *session)
-{
-    return session->check ? CLV_GUARD_BYTES : 0;
-}
-
-void clv_session_free_state(const clv_session *session, clv_named_state *state)
-{
-    clv_session_free_window(session, state->window);
-    for (int r = 0; state->data && r < session->n_ranks; r++)
-        if (state->data[r])
-            free((char *)state->data[r] - guard_of(session));
-    free(state->data);
-}
-
 void clv_session_free_states(clv_session *session)
 {
     for (int i = 0; i < session->n_states; i++) {
@@ -60,30 +45,6 @@ void clv_session_free_states(clv_session *session)
         clv_session_free_state(session, &session->states[i]);
     }
     free(session->states);
-}
-
-/* Gives a state that has a type and a layout room for the largest shard on every rank. */
-static clv_status allocate(clv_named_state *state, const clv_session *session, clv_error *err)
-{
-    int64_t planned = clv_shard_bytes(&state->type, &state->layout), guard = guard_of(session);
-    size_t bytes = planned > 0 || guard > 0 ? (size_t)(planned + 2 * guard) : CLV_BUFFER_ALIGN;
-    clv_status status = CLV_OK;
-    state->data = calloc((size_t)session->n_ranks, sizeof *state->data);
-    for (int r = 0; state->data && status == CLV_OK && r < session->n_ranks; r++) {
-        char *base = clv_pages_alloc(CLV_BUFFER_ALIGN, bytes);
-        if (!base)
-            status = clv_fail_memory(err, "state", bytes);
-        else if (session->check)
-            clv_guard_fill(base, (int64_t)bytes);
-        state->data[r] = base ? base + guard : NULL;
-    }
-    if (!state->data)
-        status = clv_fail_memory(err, "state", (size_t)session->n_ranks * sizeof *state->data);
-    if (status == CLV_OK)
-        status = clv_session_add_window(&state->window, session, state->data, err);
-    if (status != CLV_OK)
-        clv_session_free_state(session, state);
-    return status;
 }
 
 /* ---- first values ---- */
@@ -153,7 +114,7 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
     session->states = grown;
     clv_named_state *state = &session->states[session->n_states];
     *state = (clv_named_state){.type = buffer->type, .layout = buffer->layout};
-    CLV_TRY(allocate(state, session, err));
+    CLV_TRY(clv_session_allocate_state(state, session, err));
     state->name = malloc(strlen(buffer->name) + 1);
     if (!state->name) {
         clv_session_free_state(session, state);
@@ -200,7 +161,7 @@ static clv_status move_state(clv_session *session, clv_named_state *state, const
     clv_named_state moved = {.name = state->name, .type = state->type, .layout = *to};
     if (clv_session_failed(session))
         return clv_team_run(session->team, NULL, NULL, err);
-    CLV_TRY(allocate(&moved, session, err));
+    CLV_TRY(clv_session_allocate_state(&moved, session, err));
     clv_status status = copy_state(session, state, &moved, err);
     if (status != CLV_OK) {
         if (!clv_world_failed(clv_team_world(session->team),

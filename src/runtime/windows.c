@@ -1,0 +1,67 @@
+/* windows.c - memory that all ranks have alike: of state, and what the transport is told of it. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "base/pages.h"
+#include "runtime/guard.h"
+#include "runtime/session.h"
+
+clv_status clv_session_add_window(clv_window **out, const clv_session *session, void *const *memory, clv_error *err)
+{
+    *out = NULL;
+    if (!session->transport->add_window)
+        return CLV_OK;
+    return session->transport->add_window(out, clv_team_world(session->team), memory, err);
+}
+
+void clv_session_free_window(const clv_session *session, clv_window *window)
+{
+    if (window)
+        session->transport->free_window(window);
+}
+
+void *clv_staging_new(int64_t bytes)
+{
+    size_t align = CLV_BUFFER_ALIGN;
+    return clv_pages_alloc(align, ((size_t)bytes + align - 1) / align * align);
+}
+
+/* ---- state ---- */
+
+/* Guard bytes before and behind the state of a session that checks. */
+static int64_t guard_of(const clv_session *session)
+{
+    return session->check ? CLV_GUARD_BYTES : 0;
+}
+
+void clv_session_free_state(const clv_session *session, clv_named_state *state)
+{
+    clv_session_free_window(session, state->window);
+    for (int r = 0; state->data && r < session->n_ranks; r++)
+        if (state->data[r])
+            free((char *)state->data[r] - guard_of(session));
+    free(state->data);
+}
+
+clv_status clv_session_allocate_state(clv_named_state *state, const clv_session *session, clv_error *err)
+{
+    int64_t planned = clv_shard_bytes(&state->type, &state->layout), guard = guard_of(session);
+    size_t bytes = planned > 0 || guard > 0 ? (size_t)(planned + 2 * guard) : CLV_BUFFER_ALIGN;
+    clv_status status = CLV_OK;
+    state->data = calloc((size_t)session->n_ranks, sizeof *state->data);
+    for (int r = 0; state->data && status == CLV_OK && r < session->n_ranks; r++) {
+        char *base = clv_pages_alloc(CLV_BUFFER_ALIGN, bytes);
+        if (!base)
+            status = clv_fail_memory(err, "state", bytes);
+        else if (session->check)
+            clv_guard_fill(base, (int64_t)bytes);
+        state->data[r] = base ? base + guard : NULL;
+    }
+    if (!state->data)
+        status = clv_fail_memory(err, "state", (size_t)session->n_ranks * sizeof *state->data);
+    if (status == CLV_OK)
+        status = clv_session_add_window(&state->window, session, state->data, err);
+    if (status != CLV_OK)
+        clv_session_free_state(session, state);
+    return status;
+}
