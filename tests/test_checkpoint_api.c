@@ -252,6 +252,80 @@ static void test_save(void **state)
     clv_model_close(model);
 }
 
+/* ---- against a model ---- */
+
+typedef struct seen {
+    int missing, extra, expected;
+    int64_t elems;
+} seen;
+
+static void take_difference(void *arg, const char *name, int missing)
+{
+    seen *s = arg;
+    assert_true(name[0] != '\0');
+    *(missing ? &s->missing : &s->extra) += 1;
+}
+
+static void take_tensor(void *arg, const char *name, int rank, const int64_t *shape)
+{
+    seen *s = arg;
+    int64_t n = 1;
+    for (int d = 0; d < rank; d++)
+        n *= shape[d];
+    assert_true(name[0] != '\0');
+    s->expected++;
+    s->elems += n;
+}
+
+/* A model's own checkpoint lacks nothing; another model's lacks much. Parts, tensors and ranks add up to the parameters. */
+static void test_inventory(void **state)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_model *model;
+    clv_checkpoint *own, *other;
+    clv_model_info info = {.size = sizeof info};
+    clv_model_parts parts = {.size = sizeof parts};
+    seen same = {0}, different = {0};
+    int64_t most;
+    char kind[64];
+    (void)state;
+    must(clv_mesh_parse(&mesh, "model=2", &err), &err);
+    must(clv_model_open(&model, golden("llama"), &(clv_model_options){.mesh = &mesh}, &err), &err);
+    must(clv_checkpoint_open(&own, golden("llama"), NULL, &err), &err);
+    must(clv_checkpoint_open(&other, golden("gpt2"), NULL, &err), &err);
+    must(clv_checkpoint_compare(own, model, take_difference, &same, &err), &err);
+    assert_true(same.missing == 0 && same.extra == 0);
+    must(clv_checkpoint_compare(other, model, take_difference, &different, &err), &err);
+    assert_true(different.missing > 0 && different.extra > 0);
+    must(clv_model_each_tensor(model, take_tensor, &same, &err), &err);
+    assert_int_equal(same.expected, clv_checkpoint_count(own));
+    must(clv_model_describe(model, &info, &err), &err);
+    must(clv_model_count_parts(model, &parts, &err), &err);
+    must(clv_model_fullest_rank(&most, model, &err), &err);
+    assert_int_equal(same.elems, info.parameters);
+    assert_int_equal(parts.embedding + parts.layers + parts.head, info.parameters);
+    assert_true(most >= info.parameters / 2 && most < info.parameters);
+    must(clv_tokenizer_kind(kind, sizeof kind, golden("llama"), &err), &err);
+    assert_string_equal(kind, "none");
+    must(clv_tokenizer_kind(kind, sizeof kind, golden("tokenizer/esm_vocab"), &err), &err);
+    assert_string_equal(kind, "vocab.txt");
+    assert_int_equal(clv_checkpoint_compare(NULL, model, take_difference, &same, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_compare(own, NULL, take_difference, &same, NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_compare(own, model, NULL, &same, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_each_tensor(NULL, take_tensor, &same, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_each_tensor(model, NULL, &same, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_count_parts(NULL, &parts, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_count_parts(model, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_fullest_rank(NULL, model, NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_fullest_rank(&most, NULL, NULL), CLV_EINVAL);
+    assert_int_equal(clv_tokenizer_kind(NULL, 0, "x", NULL), CLV_EINVAL);
+    assert_int_equal(clv_tokenizer_kind(kind, sizeof kind, NULL, NULL), CLV_EINVAL);
+    clv_checkpoint_close(own);
+    clv_checkpoint_close(other);
+    clv_model_close(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -260,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_reading_refused),
         cmocka_unit_test(test_shard_and_merge),
         cmocka_unit_test(test_save),
+        cmocka_unit_test(test_inventory),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -74,6 +74,17 @@ CLV_API const clv_mesh *clv_checkpoint_mesh(const clv_checkpoint *checkpoint);
 CLV_API int clv_checkpoint_rank_file(char *out, size_t size, int64_t *bytes, const clv_checkpoint *checkpoint,
                                      int64_t rank);
 
+/** Takes the tensors that a checkpoint of the model has, in the order of its parameters; name and shape are borrowed for the call. */
+typedef void clv_expected_tensor(void *arg, const char *name, int rank, const int64_t *shape);
+CLV_API clv_status clv_model_each_tensor(const clv_model *model, clv_expected_tensor *take, void *arg, clv_error *err);
+
+/** Takes the names of what differs: tensors of the model that a checkpoint lacks (missing), then those of the checkpoint that the model has
+ *  no use for. */
+typedef void clv_differing_tensor(void *arg, const char *name, int missing);
+/** Compares by names, in any spelling of them (docs/models.md). */
+CLV_API clv_status clv_checkpoint_compare(const clv_checkpoint *checkpoint, const clv_model *model,
+                                          clv_differing_tensor *take, void *arg, clv_error *err);
+
 /* ---- writing a file ---- */
 
 /** A safetensors file in the making: tensors and notes are added, then elements are written, then it is committed. Whatever happens before

@@ -77,6 +77,17 @@ CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, c
 /** Fills *out, whose `size` the caller has set. */
 CLV_API clv_status clv_model_describe(const clv_model *model, clv_model_info *out, clv_error *err);
 
+/** Elements of its parameters by part: the embeddings of tokens and positions, the layers, the head and what stands before it. */
+typedef struct clv_model_parts {
+    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    int64_t embedding, layers, head;
+} clv_model_parts;
+/** Fills *out, whose `size` the caller has set. */
+CLV_API clv_status clv_model_count_parts(const clv_model *model, clv_model_parts *out, clv_error *err);
+
+/** Elements of all parameters on the rank of its mesh that holds the most, under its rules. */
+CLV_API clv_status clv_model_fullest_rank(int64_t *out, const clv_model *model, clv_error *err);
+
 /** The mesh and rules that the model was opened for, and the dtype. Borrowed; NULL (CLV_F32) for no model. */
 CLV_API const clv_mesh *clv_model_mesh(const clv_model *model);
 CLV_API const clv_axis_rules *clv_model_rules(const clv_model *model);

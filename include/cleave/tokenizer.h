@@ -45,6 +45,10 @@ CLV_API clv_status clv_tokenizer_encode(const clv_tokenizer *tokenizer, const ch
 CLV_API clv_status clv_tokenizer_decode(const clv_tokenizer *tokenizer, const int64_t *ids, int64_t n, char **text,
                                         size_t *size, clv_error *err);
 
+/** What a folder holds by way of a tokenizer, supported or not, written as snprintf does: "BPE (tokenizer.json)" in its own word,
+ *  "vocab.txt", "tokenizer.model", "vocab.json" or "none". @return CLV_EFORMAT, CLV_EIO, CLV_ENOMEM */
+CLV_API clv_status clv_tokenizer_kind(char *out, size_t size, const char *folder, clv_error *err);
+
 /** Writes the tokenizer of the 256 bytes into a folder: tokenizer.json, and the tokenizer_config.json with which transformers'
  *  AutoTokenizer loads it.
  *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */

@@ -2,16 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "cleave/status.h"
+#include "cleave/checkpoint.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/table.h"
-#include "io/file.h"
-#include "io/json.h"
-#include "models/census.h"
-#include "models/placement.h"
 
 typedef struct info_args {
     const char *model;
@@ -19,7 +14,7 @@ typedef struct info_args {
     bool tensors, json;
 } info_args;
 
-enum { MAX_DTYPES = 32, TOKENIZER_LIMIT = 1 << 28, TEXT = 512 };
+enum { MAX_DTYPES = 32, TEXT = 512 };
 
 static int parse(info_args *a, int argc, char **argv)
 {
@@ -49,10 +44,10 @@ static int parse(info_args *a, int argc, char **argv)
 
 /* ---- the model ---- */
 
-static void add_sizes(clv_table *t, const clv_model_config *m)
+static void add_sizes(clv_table *t, const clv_model_info *m)
 {
     clv_table_top(t);
-    clv_table_text(t, "model_type", clv_model_config_type(m));
+    clv_table_text(t, "model_type", m->family);
     clv_table_int(t, "hidden", m->hidden);
     clv_table_int(t, "layers", m->layers);
     clv_table_int(t, "heads", m->heads);
@@ -61,55 +56,47 @@ static void add_sizes(clv_table *t, const clv_model_config *m)
     clv_table_int(t, "ffn", m->ffn);
     clv_table_int(t, "vocab", m->vocab);
     clv_table_int(t, "context", m->max_positions);
-    clv_table_text(t, "positions", m->rope.theta > 0 ? "rotary" : "learned");
-    clv_table_bool(t, "bidirectional", m->bidirectional);
-    clv_table_bool(t, "tied_embeddings", m->tie_word_embeddings);
+    clv_table_text(t, "positions", m->rotary ? "rotary" : "learned");
+    clv_table_bool(t, "bidirectional", m->bidirectional != 0);
+    clv_table_bool(t, "tied_embeddings", m->tied_embeddings != 0);
 }
 
-typedef enum part { EMBEDDING, LAYERS, HEAD, N_PARTS } part;
-
-static part part_of(const clv_parameter *p)
+static clv_status add_parameters(clv_table *t, const clv_model *model, clv_error *err)
 {
-    if (p->layer >= 0)
-        return LAYERS;
-    return strncmp(p->name, "embed", 5) == 0 || strncmp(p->name, "positions", 9) == 0 ? EMBEDDING : HEAD;
-}
-
-static int64_t add_parameters(clv_table *t, const clv_model_config *m)
-{
-    int64_t elems[N_PARTS] = {0};
-
-    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
-        clv_parameter p = clv_model_parameter_at(m, i);
-        elems[part_of(&p)] += clv_parameter_elems(&p);
-    }
-    int64_t total = elems[EMBEDDING] + elems[LAYERS] + elems[HEAD];
+    clv_model_parts parts = {.size = sizeof parts};
+    CLV_TRY(clv_model_count_parts(model, &parts, err));
     clv_table_object(t, "parameters");
-    clv_table_int(t, "embedding", elems[EMBEDDING]);
-    clv_table_int(t, "layers", elems[LAYERS]);
-    clv_table_int(t, "head", elems[HEAD]);
-    clv_table_int(t, "total", total);
-    return total;
+    clv_table_int(t, "embedding", parts.embedding);
+    clv_table_int(t, "layers", parts.layers);
+    clv_table_int(t, "head", parts.head);
+    clv_table_int(t, "total", parts.embedding + parts.layers + parts.head);
+    return CLV_OK;
 }
 
 /* ---- degrees ---- */
 
-/* A row for -tp n: what n divides, and the parameters of the fullest rank, beside an n-th of them all. */
-static clv_status add_degree(clv_table *t, const clv_model_config *m, int64_t n, int64_t total, clv_error *err)
+/* The parameters of the fullest of n ranks. */
+static clv_status fullest_rank(int64_t *out, const char *path, int64_t n, clv_error *err)
 {
     char text[32];
     clv_mesh mesh;
-    clv_axis_rules rules;
-    clv_placement *placement;
-    int64_t most = 0;
+    clv_model *model;
+    clv_model_options options = {.size = sizeof options, .mesh = &mesh, .config_only = 1};
 
     snprintf(text, sizeof text, "model=%lld", (long long)n);
     CLV_TRY(clv_mesh_parse(&mesh, text, err));
-    CLV_TRY(clv_axis_rules_preset(&rules, NULL, &mesh, err));
-    CLV_TRY(clv_placement_new(&placement, m, &mesh, &rules, err));
-    clv_status status = clv_placement_most_elems(&most, placement, err);
-    clv_placement_free(placement);
-    CLV_TRY(status);
+    CLV_TRY(clv_model_open(&model, path, &options, err));
+    clv_status status = clv_model_fullest_rank(out, model, err);
+    clv_model_close(model);
+    return status;
+}
+
+/* A row for -tp n: what n divides, and the parameters of the fullest rank, beside an n-th of them all. */
+static clv_status add_degree(clv_table *t, const char *path, const clv_model_info *m, int64_t n, clv_error *err)
+{
+    int64_t most;
+
+    CLV_TRY(fullest_rank(&most, path, n, err));
     clv_table_row(t);
     clv_table_int(t, "tp", n);
     clv_table_bool(t, "heads", m->heads % n == 0);
@@ -117,7 +104,7 @@ static clv_status add_degree(clv_table *t, const clv_model_config *m, int64_t n,
     clv_table_bool(t, "ffn", m->ffn % n == 0);
     clv_table_bool(t, "vocab", m->vocab % n == 0);
     clv_table_int(t, "fullest_rank", most);
-    clv_table_real(t, "of_an_equal_share", (double)most * (double)n / (double)total);
+    clv_table_real(t, "of_an_equal_share", (double)most * (double)n / (double)m->parameters);
     return CLV_OK;
 }
 
@@ -150,7 +137,7 @@ typedef struct dtype_sums {
     int64_t bytes[MAX_DTYPES];
 } dtype_sums;
 
-static void count_dtype(dtype_sums *sums, const clv_safetensor *tensor)
+static void count_dtype(dtype_sums *sums, const clv_tensor_info *tensor)
 {
     int i = 0;
 
@@ -160,40 +147,77 @@ static void count_dtype(dtype_sums *sums, const clv_safetensor *tensor)
         return;
     if (i == sums->n)
         sums->name[sums->n++] = tensor->dtype_name;
-    sums->bytes[i] += (int64_t)(tensor->end - tensor->begin);
+    sums->bytes[i] += tensor->bytes;
 }
 
 /* Every tensor of every file: sums, and rows where asked for. */
-static void add_found_tensors(clv_table *t, dtype_sums *sums, const clv_weights *w, bool rows)
+static clv_status add_found_tensors(clv_table *t, dtype_sums *sums, const clv_checkpoint *c, bool rows, clv_error *err)
 {
-    for (int64_t i = 0; i < clv_weights_count(w); i++) {
-        const clv_safetensor *tensor = clv_weights_at(w, i);
-        count_dtype(sums, tensor);
+    for (int64_t i = 0; i < clv_checkpoint_count(c); i++) {
+        clv_tensor_info tensor = {.size = sizeof tensor};
+        CLV_TRY(clv_checkpoint_tensor(c, i, &tensor, err));
+        count_dtype(sums, &tensor);
         if (rows)
-            add_tensor(t, tensor->name, tensor->dtype_name, tensor->rank, tensor->shape);
+            add_tensor(t, tensor.name, tensor.dtype_name, tensor.rank, tensor.shape);
     }
-}
-
-/* Lists of names beside the rows. */
-static clv_status add_differences(clv_table *t, const clv_census *census, clv_error *err)
-{
-    size_t room = (size_t)(census->n_missing > census->n_extra ? census->n_missing : census->n_extra) + 1;
-    const char **names = calloc(room, sizeof(const char *));
-
-    if (!names)
-        return clv_fail_memory(err, "names of tensors", room * sizeof(const char *));
-    for (int64_t i = 0; i < census->n_missing; i++)
-        names[i] = census->missing[i];
-    clv_table_texts(t, "missing", names, (int)census->n_missing);
-    for (int64_t i = 0; i < census->n_extra; i++)
-        names[i] = census->extra[i]->name;
-    clv_table_texts(t, "extra", names, (int)census->n_extra);
-    free(names);
     return CLV_OK;
 }
 
-static clv_status add_checkpoint(clv_table *t, const clv_weights *w, const clv_census *census, const dtype_sums *sums,
-                                 clv_error *err)
+/* Names of tensors, kept. */
+typedef struct names {
+    int n;
+    char **item;
+    bool lost; /* one, for want of memory */
+} names;
+
+static void add_name(names *to, const char *name)
+{
+    char **grown = realloc(to->item, (size_t)(to->n + 1) * sizeof *grown);
+    if (grown)
+        to->item = grown;
+    char *copy = grown ? strdup(name) : NULL;
+    if (copy)
+        to->item[to->n++] = copy;
+    else
+        to->lost = true;
+}
+
+static void free_names(names *of)
+{
+    for (int i = 0; i < of->n; i++)
+        free(of->item[i]);
+    free(of->item);
+}
+
+/* What a checkpoint lacks, and what it has beyond the model. */
+typedef struct differences {
+    names missing, extra;
+} differences;
+
+static void take_difference(void *arg, const char *name, int missing)
+{
+    differences *d = arg;
+    add_name(missing ? &d->missing : &d->extra, name);
+}
+
+/* Lists of names beside the rows. */
+static clv_status add_differences(clv_table *t, const clv_checkpoint *c, const clv_model *model, clv_error *err)
+{
+    differences d = {0};
+
+    clv_status status = clv_checkpoint_compare(c, model, take_difference, &d, err);
+    if (status == CLV_OK && (d.missing.lost || d.extra.lost))
+        status = clv_fail_memory(err, "names of tensors", (size_t)(d.missing.n + d.extra.n));
+    if (status == CLV_OK) {
+        clv_table_texts(t, "missing", (const char *const *)d.missing.item, d.missing.n);
+        clv_table_texts(t, "extra", (const char *const *)d.extra.item, d.extra.n);
+    }
+    free_names(&d.missing);
+    free_names(&d.extra);
+    return status;
+}
+
+static void add_bytes(clv_table *t, const clv_checkpoint *c, const dtype_sums *sums)
 {
     int64_t bytes = 0;
 
@@ -204,120 +228,79 @@ static clv_status add_checkpoint(clv_table *t, const clv_weights *w, const clv_c
     }
     clv_table_bytes(t, "total", (double)bytes);
     clv_table_top(t);
-    clv_table_int(t, "files", clv_weights_files(w));
-    clv_table_int(t, "tensor_count", clv_weights_count(w));
-    return add_differences(t, census, err);
-}
-
-static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_weights *w, const clv_model_config *m,
-                                  clv_error *err)
-{
-    clv_census census;
-    dtype_sums sums = {0};
-    CLV_TRY(clv_census_take(&census, w, m, err));
-    add_found_tensors(t, &sums, w, a->tensors);
-    clv_status status = add_checkpoint(t, w, &census, &sums, err);
-    clv_census_free(&census);
-    return status;
+    clv_table_int(t, "files", clv_checkpoint_files(c));
+    clv_table_int(t, "tensor_count", clv_checkpoint_count(c));
 }
 
 /* The mesh that a sharded checkpoint was written for. */
-static void add_mesh(clv_table *t, const clv_weights *w)
+static void add_mesh(clv_table *t, const clv_checkpoint *c)
 {
     char mesh[CLV_MESH_TEXT];
 
-    if (clv_weights_manifest(w) == NULL)
+    if (clv_checkpoint_mesh(c) == NULL)
         return;
-    clv_mesh_print(mesh, sizeof mesh, &clv_weights_manifest(w)->mesh);
+    clv_mesh_print(mesh, sizeof mesh, clv_checkpoint_mesh(c));
     clv_table_top(t);
     clv_table_text(t, "sharded_for", mesh);
 }
 
+static clv_status read_checkpoint(clv_table *t, const info_args *a, const clv_checkpoint *c, const clv_model *model,
+                                  clv_error *err)
+{
+    dtype_sums sums = {0};
+
+    CLV_TRY(add_found_tensors(t, &sums, c, a->tensors, err));
+    add_bytes(t, c, &sums);
+    CLV_TRY(add_differences(t, c, model, err));
+    add_mesh(t, c);
+    return CLV_OK;
+}
+
 /* Without weights: the tensors that a checkpoint would have. */
-static void add_expected_tensors(clv_table *t, const clv_model_config *m)
+static void add_expected(void *table, const char *name, int rank, const int64_t *shape)
 {
-    for (int64_t i = 0; i < clv_model_parameter_count(m); i++) {
-        clv_parameter p = clv_model_parameter_at(m, i);
-        for (int k = 0; k < clv_parameter_tensors(&p); k++) {
-            clv_model_tensor tensor = clv_parameter_tensor(m, &p, k);
-            add_tensor(t, tensor.name, "-", tensor.rank, tensor.shape);
-        }
-    }
+    add_tensor(table, name, "-", rank, shape);
 }
 
-static clv_status add_weights(clv_table *t, const info_args *a, const clv_model_config *m, clv_error *err)
+static clv_status add_weights(clv_table *t, const info_args *a, const clv_model *model, clv_error *err)
 {
-    clv_weights *w;
+    clv_checkpoint *c;
 
-    if (!clv_weights_exist(a->model)) {
-        if (a->tensors)
-            add_expected_tensors(t, m);
-        return CLV_OK;
-    }
-    CLV_TRY(clv_weights_open(&w, a->model, err));
-    clv_status status = read_checkpoint(t, a, w, m, err);
-    if (status == CLV_OK)
-        add_mesh(t, w);
-    clv_weights_close(w);
+    if (!clv_checkpoint_exists(a->model))
+        return a->tensors ? clv_model_each_tensor(model, add_expected, t, err) : CLV_OK;
+    CLV_TRY(clv_checkpoint_open(&c, a->model, NULL, err));
+    clv_status status = read_checkpoint(t, a, c, model, err);
+    clv_checkpoint_close(c);
     return status;
 }
 
-/* ---- the tokenizer ---- */
+/* ---- all of it ---- */
 
-static bool has_file(const char *folder, const char *name)
+static clv_status describe_model(clv_table *t, const info_args *a, const clv_model *model, clv_error *err)
 {
-    char *path = clv_path_join(folder, name);
-    bool has = path && access(path, F_OK) == 0;
+    char kind[TEXT];
+    clv_model_info info = {.size = sizeof info};
 
-    free(path);
-    return has;
-}
-
-/* tokenizer.json's own word for its kind ("BPE", "WordPiece", "Unigram"). */
-static clv_status read_kind(char kind[TEXT], const char *folder, clv_error *err)
-{
-    char *path = clv_path_join(folder, "tokenizer.json");
-    json_t *document = NULL;
-    const char *type = NULL;
-
-    if (!path)
-        return clv_fail_memory(err, "a path", strlen(folder));
-    clv_status status = clv_json_load(&document, path, TOKENIZER_LIMIT, err);
-    if (status == CLV_OK)
-        status = clv_json_string(&type, json_object_get(document, "model"), "type", CLV_JSON_OPTIONAL, path, err);
-    if (status == CLV_OK)
-        snprintf(kind, TEXT, "%s (tokenizer.json)", type ? type : "of no stated kind");
-    json_decref(document);
-    free(path);
-    return status;
-}
-
-static clv_status add_tokenizer(clv_table *t, const char *folder, clv_error *err)
-{
-    static const char *const others[] = {"vocab.txt", "tokenizer.model", "vocab.json"};
-    char kind[TEXT] = "none";
-
-    for (size_t i = sizeof others / sizeof others[0]; i-- > 0;)
-        if (has_file(folder, others[i]))
-            snprintf(kind, sizeof kind, "%s", others[i]);
-    if (has_file(folder, "tokenizer.json"))
-        CLV_TRY(read_kind(kind, folder, err));
+    CLV_TRY(clv_model_describe(model, &info, err));
+    add_sizes(t, &info);
+    CLV_TRY(add_parameters(t, model, err));
+    for (int64_t n = 1; !a->tensors && n <= a->degrees; n++)
+        CLV_TRY(add_degree(t, a->model, &info, n, err));
+    CLV_TRY(clv_tokenizer_kind(kind, sizeof kind, a->model, err));
     clv_table_top(t);
     clv_table_text(t, "tokenizer", kind);
-    return CLV_OK;
+    return add_weights(t, a, model, err);
 }
 
 static clv_status describe(clv_table *t, const info_args *a, clv_error *err)
 {
-    clv_model_config model;
+    clv_model *model;
+    clv_model_options options = {.size = sizeof options, .config_only = 1};
 
-    CLV_TRY(clv_model_config_read(&model, a->model, err));
-    add_sizes(t, &model);
-    int64_t total = add_parameters(t, &model);
-    for (int64_t n = 1; !a->tensors && n <= a->degrees; n++)
-        CLV_TRY(add_degree(t, &model, n, total, err));
-    CLV_TRY(add_tokenizer(t, a->model, err));
-    return add_weights(t, a, &model, err);
+    CLV_TRY(clv_model_open(&model, a->model, &options, err));
+    clv_status status = describe_model(t, a, model, err);
+    clv_model_close(model);
+    return status;
 }
 
 int command_info(int argc, char **argv)

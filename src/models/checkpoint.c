@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "io/folder.h"
 #include "io/weights.h"
+#include "models/census.h"
 #include "models/opened.h"
 #include "models/placement.h"
 
@@ -133,6 +134,36 @@ int clv_checkpoint_rank_file(char *out, size_t size, int64_t *bytes, const clv_c
     char name[CLV_RANK_FILE_SIZE];
     clv_rank_file_name(name, rank, m->n_ranks);
     return snprintf(out, size, "%s", name);
+}
+
+/* ---- against a model ---- */
+
+clv_status clv_model_each_tensor(const clv_model *model, clv_expected_tensor *take, void *arg, clv_error *err)
+{
+    CLV_TRY(clv_require(model && take, "clv_model_each_tensor", "a model, and what takes its tensors", err));
+    for (int64_t i = 0; i < clv_model_parameter_count(&model->config); i++) {
+        clv_parameter p = clv_model_parameter_at(&model->config, i);
+        for (int k = 0; k < clv_parameter_tensors(&p); k++) {
+            clv_model_tensor tensor = clv_parameter_tensor(&model->config, &p, k);
+            take(arg, tensor.name, tensor.rank, tensor.shape);
+        }
+    }
+    return CLV_OK;
+}
+
+clv_status clv_checkpoint_compare(const clv_checkpoint *c, const clv_model *model, clv_differing_tensor *take,
+                                  void *arg, clv_error *err)
+{
+    clv_census census;
+    CLV_TRY(
+        clv_require(c && model && take, "clv_checkpoint_compare", "a checkpoint, a model, and what takes names", err));
+    CLV_TRY(clv_census_take(&census, c->weights, &model->config, err));
+    for (int64_t i = 0; i < census.n_missing; i++)
+        take(arg, census.missing[i], 1);
+    for (int64_t i = 0; i < census.n_extra; i++)
+        take(arg, census.extra[i]->name, 0);
+    clv_census_free(&census);
+    return CLV_OK;
 }
 
 /* ---- writing a file ---- */

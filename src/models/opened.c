@@ -11,6 +11,7 @@
 #include "io/file.h"
 #include "io/tokenizer_parts.h"
 #include "models/parameters.h"
+#include "models/placement.h"
 
 /* ---- opening ---- */
 
@@ -191,6 +192,36 @@ clv_status clv_model_describe(const clv_model *m, clv_model_info *out, clv_error
                            .n_eos = c->n_eos};
     memcpy(info.eos, c->eos, sizeof info.eos);
     return clv_give_struct(out, sizeof info, sizeof info, &info, "clv_model_describe", err);
+}
+
+static int64_t *part_of(clv_model_parts *parts, const clv_parameter *p)
+{
+    if (p->layer >= 0)
+        return &parts->layers;
+    bool embeds = strncmp(p->name, "embed", 5) == 0 || strncmp(p->name, "positions", 9) == 0;
+    return embeds ? &parts->embedding : &parts->head;
+}
+
+clv_status clv_model_count_parts(const clv_model *m, clv_model_parts *out, clv_error *err)
+{
+    static const char call[] = "clv_model_count_parts";
+    clv_model_parts parts = {0};
+    CLV_TRY(clv_require(m && out, call, "a model and out", err));
+    for (int64_t i = 0; i < clv_model_parameter_count(&m->config); i++) {
+        clv_parameter p = clv_model_parameter_at(&m->config, i);
+        *part_of(&parts, &p) += clv_parameter_elems(&p);
+    }
+    return clv_give_struct(out, sizeof parts, sizeof parts, &parts, call, err);
+}
+
+clv_status clv_model_fullest_rank(int64_t *out, const clv_model *m, clv_error *err)
+{
+    clv_placement *placement;
+    CLV_TRY(clv_require(out && m, "clv_model_fullest_rank", "out and a model", err));
+    CLV_TRY(clv_placement_new(&placement, &m->config, &m->mesh, &m->rules, err));
+    clv_status status = clv_placement_most_elems(out, placement, err);
+    clv_placement_free(placement);
+    return status;
 }
 
 const clv_mesh *clv_model_mesh(const clv_model *m)
