@@ -1,4 +1,5 @@
 /* test_kernels_softmax.c - softmax, and cross-entropy over a vocabulary cut in parts. */
+#include "cleave/graph.h"
 #include "kernel_check.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/softmax.h"

@@ -1,4 +1,5 @@
 /* test_kernels_threads.c - the kernels that sum give the same bits with any number of threads. */
+#include "cleave/graph.h"
 #include "kernel_check.h"
 #include "kernels/cpu/adamw.h"
 #include "kernels/cpu/cross_entropy.h"

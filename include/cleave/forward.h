@@ -14,10 +14,8 @@ extern "C" {
 typedef enum clv_forward_result {
     CLV_FORWARD_HIDDEN, /**< [B,S,M] after the final norm */
     CLV_FORWARD_LOGITS, /**< [B,S,V] */
-    CLV_FORWARD_NLL     /**< [B,S] -log p of each label; 0 where the label is CLV_FORWARD_IGNORED. Logits stay split */
+    CLV_FORWARD_NLL     /**< [B,S] -log p of each label; 0 where the label is CLV_IGNORED_LABEL. Logits stay split */
 } clv_forward_result;
-
-enum { CLV_FORWARD_IGNORED = -100 };
 
 typedef struct clv_forwarder_options {
     size_t size;               /**< sizeof the struct; 0: as its first version had it */

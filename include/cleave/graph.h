@@ -210,6 +210,8 @@ CLV_API clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, cons
 CLV_API clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset);
 
 CLV_API clv_value clv_softmax(clv_graph *graph, clv_value x);
+/** The label of a place without one, by the custom of PyTorch and transformers. */
+enum { CLV_IGNORED_LABEL = -100 };
 /** Softmax cross-entropy a row: logits [...,V], labels (i32/i64) [...] -> f32 [...] (f64 for f64); 0 where label == ignored, as is
  *  the gradient, whatever the logits are. The vocabulary may be split: full logits are never gathered. */
 CLV_API clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored);

@@ -17,7 +17,7 @@ static bool has_loss(const clv_ids *in, const clv_model_info *model)
 {
     bool labelled = false;
     for (int64_t i = 0; i < in->rows * in->columns && !labelled; i++)
-        labelled = in->labels[i] != CLV_IDS_IGNORED;
+        labelled = in->labels[i] != CLV_IGNORED_LABEL;
     return labelled && is_decoder(model);
 }
 

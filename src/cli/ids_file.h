@@ -8,8 +8,6 @@
 
 #include "cleave/model.h"
 
-enum { CLV_IDS_IGNORED = -100 }; /* the label of a place without one */
-
 /* All [B,S]. */
 typedef struct clv_ids {
     int64_t rows, columns; /* B, S */

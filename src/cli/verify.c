@@ -178,7 +178,7 @@ static clv_status build(outcome *o, clv_graph *graph, const clv_model *model, co
         static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
         clv_layout layout = clv_named_layout(graph, clv_model_rules(model), 2, names);
         clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){a->batch, a->seq}, &layout);
-        loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, -100);
+        loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
     }
     CLV_TRY(clv_graph_status(graph, err));
     int n_ops = graph->n_ops;
@@ -198,7 +198,7 @@ static void make_ids(int32_t *ids, int32_t *labels, const clv_model_info *model,
         ids[i] = (int32_t)((state >> 33) % (uint64_t)model->vocab);
     }
     for (int64_t i = 0; i < n; i++)
-        labels[i] = i % a->seq == a->seq - 1 ? -100 : ids[i + 1];
+        labels[i] = i % a->seq == a->seq - 1 ? CLV_IGNORED_LABEL : ids[i + 1];
 }
 
 static clv_status run_program(outcome *o, clv_graph *graph, const clv_model *model, const clv_model_info *info,

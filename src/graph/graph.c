@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/error.h"
 #include "tensor/text.h"
 
@@ -186,20 +187,11 @@ static clv_value add_value(clv_graph *graph, const clv_value_info *info)
 
 /* ---- inputs and state by name ---- */
 
-/* FNV-1a. */
-static uint32_t hash_name(const char *name)
-{
-    uint32_t hash = 2166136261u;
-    for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 16777619u;
-    return hash;
-}
-
 /* The slot of a name: where it is, or the empty one where it belongs. n_slots is a power of two. */
 static int *slot_of(const clv_graph *graph, const char *name)
 {
     uint32_t mask = (uint32_t)graph->n_slots - 1;
-    for (uint32_t at = hash_name(name) & mask;; at = (at + 1) & mask)
+    for (uint32_t at = clv_hash_text(name) & mask;; at = (at + 1) & mask)
         if (graph->slots[at] == 0 || strcmp(graph->values[graph->slots[at]].name, name) == 0)
             return &graph->slots[at];
 }

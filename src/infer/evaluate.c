@@ -12,7 +12,7 @@
 #include "models/opened.h"
 #include "models/parameters.h"
 
-enum { NAME = 300, IGNORED = -100 };
+enum { NAME = 300 };
 
 struct clv_evaluation {
     const clv_model *model;
@@ -51,7 +51,7 @@ static void add_loss(clv_graph *graph, const clv_evaluation *e, clv_value logits
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
     clv_layout layout = clv_named_layout(graph, &e->model->rules, 2, names);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){e->given.batch, e->given.seq}, &layout);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, IGNORED);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
     clv_output(graph, "loss", loss, NULL);
     if (e->given.gradients)
         add_gradients(graph, loss);

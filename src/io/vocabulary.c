@@ -3,14 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/error.h"
 
 uint64_t clv_hash(const void *bytes, size_t size)
 {
-    const unsigned char *p = bytes;
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ p[i]) * 1099511628211u;
+    uint64_t hash = clv_hash_bytes(bytes, size);
     return hash ^ hash >> 32;
 }
 

@@ -164,7 +164,7 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL);
     clv_value step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, -100);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
     int n = clv_parameters(graph, NULL, 0);
     clv_value *parameters = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *parameters);
     clv_value *gradients = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *gradients);

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "tensor/residues.h"
 #include "graph/graph.h"
 
 clv_axis_rules clv_graph_rules(clv_graph *graph, const char *preset)
@@ -82,11 +83,6 @@ clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, in
 
 /* ---- heads ---- */
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    return b ? gcd(b, a % b) : a;
-}
-
 void clv_nn_cut_query_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads)
 {
     const clv_subaxis *axes;
@@ -105,7 +101,7 @@ void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t he
         return;
     for (int64_t left = kv_heads; n_kept < n; n_kept++) {
         kept[n_kept] = axes[n_kept];
-        kept[n_kept].size = (int32_t)gcd(axes[n_kept].size, left);
+        kept[n_kept].size = (int32_t)clv_gcd(axes[n_kept].size, left);
         left /= kept[n_kept].size;
         if (kept[n_kept].size < axes[n_kept].size) {
             n_kept++;

@@ -39,7 +39,7 @@ static void add_axes(axis_set *set, const clv_layout *layout, int first, int end
 /* The layout of a value as it was made, over dimensions; NULL: not made yet. */
 static const clv_layout *made_layout(const clv_partitioner *p, int value)
 {
-    const clv_placement *at = &p->placements[value];
+    const clv_value_place *at = &p->placements[value];
     return at->n > 0 ? clv_partition_layout_of(p, at->buffer[0]) : NULL;
 }
 

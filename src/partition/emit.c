@@ -57,7 +57,7 @@ static clv_status find_group(int *out, clv_partitioner *p, const clv_reshard_ste
 
 clv_status clv_partition_place(clv_partitioner *p, int value, int buffer, clv_error *err)
 {
-    clv_placement *at = &p->placements[value];
+    clv_value_place *at = &p->placements[value];
     for (int k = 0; k < at->n; k++)
         if (at->buffer[k] == buffer)
             return CLV_OK;
@@ -88,7 +88,7 @@ static int before_gather(const clv_partitioner *p, int value)
 /* The first whole copy of a value, which serves all readers from then on; while there is none, the first. A partial value
  * is reduced once: a second reduction may add in another order, and what was compared with the first (a maximum) would
  * equal nothing any more. */
-static int first_copy(const clv_partitioner *p, const clv_placement *at)
+static int first_copy(const clv_partitioner *p, const clv_value_place *at)
 {
     for (int k = 0; k < at->n; k++)
         if (!clv_layout_is_partial(clv_partition_layout_of(p, at->buffer[k])))
@@ -101,7 +101,7 @@ static int first_copy(const clv_partitioner *p, const clv_placement *at)
 clv_status clv_partition_at_hand(const int **buffers, const clv_layout *const **layouts, int *n, clv_partitioner *p,
                                  int value, clv_error *err)
 {
-    const clv_placement *at = &p->placements[value];
+    const clv_value_place *at = &p->placements[value];
     bool again = p->backward && p->options->regather;
     int before = again ? before_gather(p, value) : -1, first = first_copy(p, at), count = 0;
     int *found = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *found);

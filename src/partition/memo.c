@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/error.h"
 
 enum { BUCKETS = 1024 };
@@ -84,20 +85,11 @@ static bool build_key(clv_memo *memo, const clv_problem *p)
     return ok;
 }
 
-/* FNV-1a, 64 bits. */
-static uint64_t hash_bytes(const unsigned char *bytes, size_t size)
-{
-    uint64_t hash = 14695981039346656037u;
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ bytes[i]) * 1099511628211u;
-    return hash;
-}
-
 clv_status clv_memo_choose(const clv_strategy **out, clv_memo *memo, const clv_problem *problem, clv_error *err)
 {
     if (!build_key(memo, problem))
         return clv_fail_memory(err, "a strategy's key", memo->key_size);
-    uint64_t hash = hash_bytes(memo->key, memo->key_size);
+    uint64_t hash = clv_hash_bytes(memo->key, memo->key_size);
     entry **bucket = &memo->bucket[hash % BUCKETS];
     for (const entry *e = *bucket; e; e = e->next)
         if (e->hash == hash && e->key_size == memo->key_size && memcmp(e->key, memo->key, e->key_size) == 0) {

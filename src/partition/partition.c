@@ -39,7 +39,7 @@ static clv_status load_layouts(clv_problem *problem, clv_partitioner *p, const c
         if (op->in[i] > 0)
             CLV_TRY(load_operand(problem, p, i, op->in[i], err));
     for (int o = 0; o < op->n_out; o++) {
-        const clv_placement *at = &p->placements[op->out[o]];
+        const clv_value_place *at = &p->placements[op->out[o]];
         problem->fan_in[o] = at->fan_in;
         problem->wanted[o] = true;
         if (at->wanted)
@@ -165,7 +165,7 @@ static clv_status emit_constraint(clv_partitioner *p, const clv_op *op, clv_erro
 static clv_status place_named(clv_partitioner *p, int value, clv_error *err)
 {
     const clv_value_info *info = &p->graph->values[value];
-    const clv_placement *at = &p->placements[value];
+    const clv_value_place *at = &p->placements[value];
     clv_buffer buffer = {.kind = info->source == CLV_FROM_STATE ? CLV_BUFFER_STATE : CLV_BUFFER_INPUT,
                          .type = info->type,
                          .layout = info->stated || !at->wanted ? info->layout : at->target,
@@ -190,7 +190,7 @@ static clv_status emit_outputs(clv_partitioner *p, clv_error *err)
         return clv_fail_memory(err, "the outputs", (size_t)graph->n_outputs * sizeof *program->outputs);
     for (int o = 0; o < graph->n_outputs; o++) {
         const clv_named_output *output = &graph->outputs[o];
-        const clv_placement *at = &p->placements[output->value];
+        const clv_value_place *at = &p->placements[output->value];
         clv_layout to =
             output->stated ? output->layout : clv_layout_without_partial(clv_partition_layout_of(p, at->buffer[0]));
         const char *name = clv_arena_string(program->arena, output->name);

@@ -9,7 +9,7 @@
 #include "tensor/text.h"
 
 /* Where a value is at hand: buffers, each in its layout. The first is as it was made. */
-typedef struct clv_placement {
+typedef struct clv_value_place {
     int n, capacity;
     int *buffer;
     int n_forward; /* of those, made by the forward pass */
@@ -21,7 +21,7 @@ typedef struct clv_placement {
     int sum;                             /* the outermost sum that the value is an addend of and nothing else; itself */
     int heir;                            /* the constrained cotangent that the value, or its sum, becomes; 0 */
     bool leaves;                         /* it is an output, or assigned to state */
-} clv_placement;
+} clv_value_place;
 
 typedef struct clv_partitioner {
     const clv_graph *graph;
@@ -30,7 +30,7 @@ typedef struct clv_partitioner {
     clv_reshard_cache *reshards;
     clv_memo *memo;
     const clv_compile_options *options;
-    clv_placement *placements;                 /* [n_values] */
+    clv_value_place *placements;               /* [n_values] */
     bool *live_op;                             /* [n_ops] */
     int *instruction_of;                       /* [n_ops] -1: not emitted, or a constraint */
     int *first_reader;                         /* [n_values + 1] into readers */

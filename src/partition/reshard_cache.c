@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "partition/reshard.h"
 
 /* The layouts' bytes are the key, so they are stored canonically: what lies beyond their lists is zero. */
@@ -52,19 +53,6 @@ static void copy_layout(clv_layout *out, const clv_layout *in)
     memcpy(out->axes, in->axes, in->begin[in->rank + 1] * sizeof in->axes[0]);
 }
 
-static uint64_t hash_bytes(const void *bytes, size_t size) /* FNV-1a over words */
-{
-    uint64_t hash = 14695981039346656037u, word;
-    for (size_t i = 0; i + sizeof word <= size; i += sizeof word) {
-        memcpy(&word, (const char *)bytes + i, sizeof word);
-        hash = (hash ^ word) * 1099511628211u;
-        hash ^= hash >> 29;
-    }
-    return hash;
-}
-
-_Static_assert(sizeof(key) % sizeof(uint64_t) == 0, "hash_bytes reads whole words");
-
 /* Keys are zeroed before they are filled: bytes between their fields are equal, too. */
 static bool same_key(const key *a, const key *b)
 {
@@ -107,7 +95,7 @@ clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *c
     copy_layout(&k.to, to);
     memcpy(k.shape, shape, (size_t)from->rank * sizeof *shape);
     k.dtype = dtype;
-    uint64_t hash = hash_bytes(&k, sizeof k);
+    uint64_t hash = clv_hash_bytes(&k, sizeof k);
     entry **slot = find(cache, &k, hash);
     if (*slot == NULL) {
         clv_reshard_plan plan;

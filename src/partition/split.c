@@ -1,16 +1,7 @@
 #include "partition/split.h"
+#include "tensor/residues.h"
 
 #include <string.h>
-
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t t = a % b;
-        a = b;
-        b = t;
-    }
-    return a;
-}
 
 /* ---- what is fixed for a problem ---- */
 
@@ -57,7 +48,7 @@ static void learn_layout(lesson *l, const clv_problem *p, const clv_layout *layo
             if (l->settled[f] || minor == 0 || layout->granule[d] % minor != 0)
                 continue;
             int64_t granule = layout->granule[d] / minor;
-            int64_t joint = out->granule[f] / gcd(out->granule[f], granule) * granule;
+            int64_t joint = out->granule[f] / clv_gcd(out->granule[f], granule) * granule;
             if (granule > 0 && p->rule.factor[f].size % joint == 0)
                 out->granule[f] = joint;
         }
@@ -112,18 +103,18 @@ static bool refuse_partial(const clv_problem *p, clv_subaxis axis)
                                (clv_refusal){.kind = CLV_REFUSED_PARTIAL, .factor = -1, .operand = -1, .axis = axis});
 }
 
-/* More blocks than the factor has elements: gcd(blocks, size) of them cut it, major atoms first (an atom is split where
+/* More blocks than the factor has elements: clv_gcd(blocks, size) of them cut it, major atoms first (an atom is split where
  * it must be), and the rest cuts the spill factor. False when the atoms do not divide so. */
 static bool spill(clv_splits *out, const clv_factor *factor, int f)
 {
     clv_factor_split whole = out->factor[f];
     clv_factor_split *major = &out->factor[f], *minor = &out->factor[factor->spill];
-    int64_t keep = gcd(whole.blocks, factor->size);
+    int64_t keep = clv_gcd(whole.blocks, factor->size);
     *major = (clv_factor_split){.blocks = 1, .granule = 1};
     *minor = (clv_factor_split){.blocks = 1, .granule = 1, .remainder = true};
     for (int i = 0; i < whole.n; i++) {
         clv_subaxis sub = whole.axes[i];
-        int64_t here = gcd(sub.size, keep / major->blocks);
+        int64_t here = clv_gcd(sub.size, keep / major->blocks);
         if (minor->n > 0)
             here = 1;
         if (here > 1) {

@@ -73,7 +73,7 @@ clv_status clv_partition_find_readers(clv_partitioner *p, clv_error *err)
 
 static void want(clv_partitioner *p, int value, const clv_layout *layout)
 {
-    clv_placement *at = &p->placements[value];
+    clv_value_place *at = &p->placements[value];
     if (at->wanted)
         return;
     at->wanted = true;
@@ -128,7 +128,7 @@ void clv_partition_find_wanted(clv_partitioner *p)
             want(p, op->in[0], op->def->constraint(op));
             continue;
         }
-        const clv_placement *result = &p->placements[op->out[0]];
+        const clv_value_place *result = &p->placements[op->out[0]];
         if (!result->wanted || op->n_out != 1 || !op->def->rule)
             continue;
         clv_problem problem;
@@ -161,9 +161,9 @@ static void inherit(clv_partitioner *p, int o)
     bool sum = is_sum(p, o);
     if (!sum && !(p->live_op[o] && op->def->follows_primal))
         return;
-    const clv_placement *result = &p->placements[op->out[0]];
+    const clv_value_place *result = &p->placements[op->out[0]];
     for (int i = 0; i < op->n_in; i++) {
-        clv_placement *operand = &p->placements[op->in[i]];
+        clv_value_place *operand = &p->placements[op->in[i]];
         if (!has_one_reader(p, op->in[i]))
             continue;
         operand->heir = sum ? result->heir : op->out[0];
@@ -185,7 +185,7 @@ void clv_partition_find_fan_in(clv_partitioner *p)
         const clv_op *op = &graph->ops[o];
         if (!is_sum(p, o))
             continue;
-        clv_placement *sum = &p->placements[op->out[0]];
+        clv_value_place *sum = &p->placements[op->out[0]];
         sum->fan_in = 0;
         for (int i = 0; i < 2; i++)
             sum->fan_in += has_one_reader(p, op->in[i]) ? p->placements[op->in[i]].fan_in : 1;

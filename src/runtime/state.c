@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/pages.h"
 #include "runtime/guard.h"
 #include "runtime/session.h"
@@ -56,20 +57,11 @@ typedef struct init_job {
     clv_init init;
 } init_job;
 
-/* FNV-1a of a name: what its random values are keyed by. */
-static uint32_t hash_name(const char *name)
-{
-    uint32_t hash = 2166136261u;
-    for (; *name; name++)
-        hash = (hash ^ (unsigned char)*name) * 16777619u;
-    return hash;
-}
-
 /* Fills runs that are contiguous in the whole tensor; values depend on key and global index alone. */
 static void fill_shard(const init_job *job, const clv_shard *shard, void *data)
 {
     enum { CHUNK = 1024 };
-    clv_key key = clv_key_fold_in(clv_key_seed(job->session->seed), hash_name(job->name));
+    clv_key key = clv_key_fold_in(clv_key_seed(job->session->seed), clv_hash_text(job->name));
     const clv_type *type = &job->state->type;
     float values[CHUNK];
     int64_t index[CLV_MAX_RANK] = {0}, elems = clv_shard_elems(shard), done = 0;

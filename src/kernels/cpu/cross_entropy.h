@@ -21,15 +21,13 @@
 
 #include "cleave/dtype.h"
 
-enum { CLV_IGNORED_LABEL = -100 }; /* PyTorch's and Hugging Face's default */
-
 typedef struct clv_cross_entropy_args {
     clv_dtype dtype;       /* of the logits and their gradient               */
     clv_dtype label_dtype; /* i32 or i64                                     */
     int64_t rows;          /* >= 0                                           */
     int64_t cols;          /* of the vocabulary here, >= 0                   */
     int64_t vocab_lo;      /* token of column 0                              */
-    int64_t ignore;        /* a label of no loss, CLV_IGNORED_LABEL as a rule */
+    int64_t ignore;        /* a label of no loss, CLV_IGNORED_LABEL (graph.h) as a rule */
 } clv_cross_entropy_args;
 
 /* f64 for f64 logits, else f32. */

@@ -1,0 +1,14 @@
+/* hash.h - FNV-1a (http://www.isthe.com/chongo/tech/comp/fnv), for tables and for keys of random values. */
+#ifndef CLEAVE_BASE_HASH_H
+#define CLEAVE_BASE_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of a text, byte by byte: the same everywhere and for ever, as random values are keyed by it. */
+uint32_t clv_hash_text(const char *text);
+
+/* Of bytes, eight at a time: for tables in memory alone. */
+uint64_t clv_hash_bytes(const void *bytes, size_t size);
+
+#endif
