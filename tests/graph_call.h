@@ -26,7 +26,8 @@ typedef struct op_call {
 uint64_t graph_next(uint64_t *state);
 double graph_uniform(uint64_t *state);
 
-/* Exact size, so that the address sanitizer sees every overrun; poisoned, so that what is not written shows. */
+/* Exact size where the address sanitizer sees every overrun, else with a guard behind, which is looked at after each op; poisoned,
+ * so that what is not written shows. */
 void *graph_take(size_t bytes);
 
 clv_rule graph_rule(const graph_eval *eval, const clv_op *op);

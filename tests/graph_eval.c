@@ -12,6 +12,13 @@
 #include <cmocka.h>
 
 #include "graph_call.h"
+#include "runtime/guard.h"
+
+#ifdef __SANITIZE_ADDRESS__
+enum { GUARD = 0 }; /* it sees every overrun by itself */
+#else
+enum { GUARD = CLV_GUARD_BYTES };
+#endif
 
 uint64_t graph_next(uint64_t *state)
 {
@@ -26,13 +33,30 @@ double graph_uniform(uint64_t *state)
     return (double)(graph_next(state) >> 11) * 0x1p-52 - 1;
 }
 
+/* Where the guard behind so many bytes begins: at a whole word. */
+static size_t guarded_from(size_t bytes)
+{
+    return (bytes + 7) / 8 * 8;
+}
+
 void *graph_take(size_t bytes)
 {
-    void *data = NULL;
-    if (posix_memalign(&data, 64, bytes > 0 ? bytes : 1) != 0)
+    char *data = NULL;
+    size_t end = GUARD > 0 ? guarded_from(bytes) : bytes, all = end + GUARD > 0 ? end + GUARD : 1;
+    if (posix_memalign((void **)&data, 64, all) != 0)
         fail_msg("out of memory");
-    memset(data, 0xff, bytes > 0 ? bytes : 1);
+    memset(data, 0xff, all);
+    clv_guard_fill(data + end, GUARD);
     return data;
+}
+
+/* Fails where an op wrote behind what graph_take gave. */
+static void check_behind(const clv_op *op, const char *what, const void *data, size_t bytes)
+{
+    int64_t broken = GUARD > 0 ? clv_guard_first_broken((const char *)data + guarded_from(bytes), GUARD) : -1;
+    if (broken >= 0)
+        fail_msg("%s: wrote behind the end of its %s of %zu bytes, at byte %zu", op->name, what, bytes,
+                 guarded_from(bytes) + (size_t)broken);
 }
 
 static const clv_type *type_of(const graph_eval *eval, int value)
@@ -135,9 +159,17 @@ static clv_status run_call(const op_call *c, clv_error *err)
         return CLV_OK;
     }
     clv_call call = {.op = c->op, .in = c->in, .out = c->out};
-    call.workspace = graph_take(def->workspace ? def->workspace(c->op, c->in, c->out) : 0);
+    size_t bytes = def->workspace ? def->workspace(c->op, c->in, c->out) : 0;
+    char *room = graph_take(GUARD + bytes);
+    clv_guard_fill(room, GUARD);
+    call.workspace = room + GUARD;
     clv_status status = def->run[CLV_CPU](&call, err);
-    free(call.workspace);
+    for (int o = 0; o < c->op->n_out; o++)
+        check_behind(c->op, "result", c->out[o].data, bytes_of(&c->out[o]));
+    check_behind(c->op, "workspace", room, GUARD + bytes);
+    if (GUARD > 0 && clv_guard_first_broken(room, GUARD) >= 0)
+        fail_msg("%s: wrote before its workspace", c->op->name);
+    free(room);
     return status;
 }
 
