@@ -13,7 +13,7 @@
 
 /* Commands whose output is the same everywhere: no times of this machine, no files. */
 static const char *const checked[] = {"$ cleave einsum ", "$ cleave reshard ", "$ cleave plan --block ",
-                                      "$ cleave explain --block "};
+                                      "$ cleave plan -m data/configs/", "$ cleave explain --block "};
 
 static const char *path_of(const char *variable)
 {
@@ -34,8 +34,8 @@ static bool is_checked(const char *line)
 static void check_block(FILE *doc, const char *where, const char *command)
 {
     char with_path[8192], want[8192], got[8192];
-    snprintf(with_path, sizeof with_path, "PATH='%s':\"$PATH\"; { %s; } 2>/dev/null", path_of("CLV_BUILD_DIR"),
-             command);
+    snprintf(with_path, sizeof with_path, "PATH='%s':\"$PATH\"; cd '%s' && { %s; } 2>/dev/null",
+             path_of("CLV_BUILD_DIR"), path_of("CLV_SOURCE_DIR"), command);
     FILE *pipe = popen(with_path, "r");
     assert_non_null(pipe);
     bool rest = false;
