@@ -326,9 +326,15 @@ static void test_arguments(void **state)
     assert_int_equal(clv_team_free(team, NULL), CLV_OK);
 }
 
+#ifdef __SANITIZE_THREAD__
+enum { STACK = 64 << 10 }; /* what it keeps of a thread lies in the same memory */
+#else
+enum { STACK = 512 << 10 };
+#endif
+
 static clv_status use_stack(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
-    volatile char some[512 << 10];
+    volatile char some[STACK];
     (void)comm, (void)err;
     for (size_t i = 0; i < sizeof some; i += 1024)
         some[i] = (char)rank;
