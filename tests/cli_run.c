@@ -37,9 +37,11 @@ const char *cli_golden(void)
     return path;
 }
 
-void cli_remove_folder(void)
+int cli_remove_folder(void **state)
 {
+    (void)state;
     cli_shell("rm -rf {d}");
+    return 0;
 }
 
 static void fill(char line[LINE], const char *text)

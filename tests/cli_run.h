@@ -4,9 +4,9 @@
 
 enum { CLI_OUTPUT = 1 << 16 };
 
-/* The temporary folder of this test program, made at the first call; cli_remove_folder removes it. */
+/* The temporary folder of this test program, made at the first call; cli_remove_folder removes it, as the tear-down of a group of tests. */
 const char *cli_folder(void);
-void cli_remove_folder(void);
+int cli_remove_folder(void **state);
 /* The models of tests/golden. */
 const char *cli_golden(void);
 

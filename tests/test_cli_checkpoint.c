@@ -594,13 +594,6 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -612,5 +605,5 @@ int main(void)
         cmocka_unit_test(test_refused),       cmocka_unit_test(test_nothing_is_left),
         cmocka_unit_test(test_faults),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

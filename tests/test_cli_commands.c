@@ -493,13 +493,6 @@ static void test_corrupt_checkpoint(void **state)
     assert_int_equal(system(line), 0);
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -525,5 +518,5 @@ int main(void)
         cmocka_unit_test(test_bench_block),
         cmocka_unit_test(test_bench_allreduce),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

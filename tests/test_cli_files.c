@@ -180,13 +180,6 @@ static void test_limit_on_memory(void **state)
               forward);
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -195,5 +188,5 @@ int main(void)
         cmocka_unit_test(test_inputs_are_kept),    cmocka_unit_test(test_foreign_arguments),
         cmocka_unit_test(test_foreign_names),      cmocka_unit_test(test_limit_on_memory),
     };
-    return cmocka_run_group_tests_name("cli_files", tests, NULL, tear_down);
+    return cmocka_run_group_tests_name("cli_files", tests, NULL, cli_remove_folder);
 }

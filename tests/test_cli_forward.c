@@ -357,13 +357,6 @@ static void test_verify_names_the_rank(void **state)
     cli_expect(1, "; it begins at rank 2, ", "verify -m {d}/rank --tp 1,3 --json");
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -376,5 +369,5 @@ int main(void)
         cmocka_unit_test(test_verify_nonfinite),
         cmocka_unit_test(test_verify_names_the_rank),
     };
-    return cmocka_run_group_tests(tests, NULL, tear_down);
+    return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

@@ -161,15 +161,8 @@ static int set_up(void **state)
     return chdir(cli_folder());
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_examples), cmocka_unit_test(test_no_quoted_escapes)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

@@ -79,18 +79,11 @@ static void test_refused(void **state)
     cli_expect(1, "bad/model.safetensors", "info -m {d}/bad");
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_model),     cmocka_unit_test(test_degrees),  cmocka_unit_test(test_tensors),
         cmocka_unit_test(test_tokenizer), cmocka_unit_test(test_mismatch), cmocka_unit_test(test_refused),
     };
-    return cmocka_run_group_tests(tests, NULL, tear_down);
+    return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

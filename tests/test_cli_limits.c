@@ -39,13 +39,6 @@ static int make_rules(void **state)
     return 0;
 }
 
-static int remove_folder(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 static void test_longest_mesh(void **state)
 {
     char text[CLV_MESH_TEXT], printed[CLV_MESH_TEXT];
@@ -112,5 +105,5 @@ int main(void)
         cmocka_unit_test(test_longest_mesh), cmocka_unit_test(test_programs), cmocka_unit_test(test_advice),
         cmocka_unit_test(test_checkpoints),  cmocka_unit_test(test_verify),   cmocka_unit_test(test_rules_file),
     };
-    return cmocka_run_group_tests(tests, make_rules, remove_folder);
+    return cmocka_run_group_tests(tests, make_rules, cli_remove_folder);
 }

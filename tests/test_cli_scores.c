@@ -465,13 +465,6 @@ static void test_nonfinite(void **state)
     cli_expect(1, "the logit of token 0 is nan; it begins at rank ", "generate -m {d}/llama_nan -p 't1 t2' -n 3 -tp 2");
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -490,5 +483,5 @@ int main(void)
         cmocka_unit_test(test_score_refused),
         cmocka_unit_test(test_nonfinite),
     };
-    return cmocka_run_group_tests(tests, NULL, tear_down);
+    return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

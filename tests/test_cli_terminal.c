@@ -58,13 +58,6 @@ static int make_model(void **state)
     return 0;
 }
 
-static int remove_folder(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 static const char decode[] = "tokenize -m {d}/bytes --decode -p '27 91 51 49 109 10 122 195 188 9 7 194 155 255'";
 
 static void test_decoded_ids(void **state)
@@ -115,5 +108,5 @@ int main(void)
         cmocka_unit_test(test_generated_text),
         cmocka_unit_test(test_noise),
     };
-    return cmocka_run_group_tests(tests, make_model, remove_folder);
+    return cmocka_run_group_tests(tests, make_model, cli_remove_folder);
 }

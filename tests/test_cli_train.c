@@ -195,18 +195,11 @@ static int set_up(void **state)
     return 0;
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_stopped),   cmocka_unit_test(test_failed), cmocka_unit_test(test_others_folders),
         cmocka_unit_test(test_full_disk), cmocka_unit_test(test_losses), cmocka_unit_test(test_stopped_for_a_while),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

@@ -200,13 +200,6 @@ static void test_enough(void **state)
     cli_expect(1, "activations  --mesh model=2; --batch 4\n", "plan -m {g}/llama --seq 16 --memory-limit 1K");
 }
 
-static int tear_down(void **state)
-{
-    (void)state;
-    cli_remove_folder();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -217,5 +210,5 @@ int main(void)
         cmocka_unit_test(test_bias_gradients),     cmocka_unit_test(test_enough),
         cmocka_unit_test(test_train_heads),
     };
-    return cmocka_run_group_tests(tests, NULL, tear_down);
+    return cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }
