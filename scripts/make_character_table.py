@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""src/io/character_table.c: what the `tokenizers` library holds each character to be, asked of the library itself: its parts carry
-Unicode tables of different years. usage: make_character_table.py > src/io/character_table.c (versions: tests/golden/requirements.txt)"""
+"""src/tokens/character_table.c: what the `tokenizers` library holds each character to be, asked of the library itself: its parts carry
+Unicode tables of different years. usage: make_character_table.py > src/tokens/character_table.c (versions: tests/golden/requirements.txt)"""
 import unicodedata
 
 from tokenizers import Regex, normalizers, pre_tokenizers
@@ -81,7 +81,7 @@ def main():
             runs.append(c | bits << 21)
             last = bits
     print("/* character_table.c - made by scripts/make_character_table.py; see character.h. */")
-    print('#include "io/character_table.h"\n\n/* clang-format off */')
+    print('#include "tokens/character_table.h"\n\n/* clang-format off */')
     print("const uint16_t clv_ascii_classes[128] = {")
     for i in range(0, 128, 16):
         print("    " + " ".join(f"0x{bits_of(c):x}," for c in range(i, i + 16)))

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 
 static clv_status take(clv_text_stream *s, const int64_t *ids, int64_t n, clv_error *err)
 {

@@ -9,7 +9,7 @@
 #include "base/options.h"
 #include "graph/graph.h"
 #include "io/file.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 #include "models/parameters.h"
 #include "models/placement.h"
 

@@ -1,4 +1,4 @@
-#include "io/text_buffer.h"
+#include "tokens/text_buffer.h"
 
 #include <stdlib.h>
 #include <string.h>

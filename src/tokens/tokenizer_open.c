@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 
 enum { FILE_LIMIT = 256 << 20 };
 

@@ -1,6 +1,6 @@
 /* character_table.h - the data behind character.h. */
-#ifndef CLEAVE_IO_CHARACTER_TABLE_H
-#define CLEAVE_IO_CHARACTER_TABLE_H
+#ifndef CLEAVE_TOKENS_CHARACTER_TABLE_H
+#define CLEAVE_TOKENS_CHARACTER_TABLE_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"
 
 enum { VOCAB_LIMIT = 64 << 20, CONFIG_LIMIT = 1 << 20 };

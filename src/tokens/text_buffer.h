@@ -1,6 +1,6 @@
 /* text_buffer.h - text that grows, and spans of text. */
-#ifndef CLEAVE_IO_TEXT_BUFFER_H
-#define CLEAVE_IO_TEXT_BUFFER_H
+#ifndef CLEAVE_TOKENS_TEXT_BUFFER_H
+#define CLEAVE_TOKENS_TEXT_BUFFER_H
 
 #include <stdbool.h>
 #include <stddef.h>

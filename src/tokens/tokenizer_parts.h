@@ -1,13 +1,13 @@
 /* tokenizer_parts.h - the components of a tokenizer: what tokenizer_json.c reads and tokenizer.c runs.
  *
  * A component is a row of one of the tables of tokenizer_json.c: its "type", how its options are read, what it does. */
-#ifndef CLEAVE_IO_TOKENIZER_PARTS_H
-#define CLEAVE_IO_TOKENIZER_PARTS_H
+#ifndef CLEAVE_TOKENS_TOKENIZER_PARTS_H
+#define CLEAVE_TOKENS_TOKENIZER_PARTS_H
 
 #include "io/json.h"
-#include "io/text_buffer.h"
+#include "tokens/text_buffer.h"
 #include "cleave/tokenizer.h"
-#include "io/vocabulary.h"
+#include "tokens/vocabulary.h"
 
 enum { CLV_MAX_TOKENIZER_STEPS = 16, CLV_MAX_TEMPLATE = 16 };
 

@@ -1,16 +1,14 @@
 /* vocabulary.h - texts to numbers, the longest known beginning of a text, and lists of ids. */
-#ifndef CLEAVE_IO_VOCABULARY_H
-#define CLEAVE_IO_VOCABULARY_H
+#ifndef CLEAVE_TOKENS_VOCABULARY_H
+#define CLEAVE_TOKENS_VOCABULARY_H
 
 #include <stddef.h>
 #include <stdint.h>
 
 #include "base/arena.h"
 #include "cleave/status.h"
-#include "io/text_buffer.h"
+#include "tokens/text_buffer.h"
 
-/* FNV-1a, 64 bits. */
-uint64_t clv_hash(const void *bytes, size_t size);
 /* Slots of a table for n entries with open addressing: a power of two, at most half full. */
 int64_t clv_hash_slots(int64_t n);
 

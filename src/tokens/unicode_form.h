@@ -1,10 +1,10 @@
 /* unicode_form.h - Unicode's normalization forms (UAX 15). */
-#ifndef CLEAVE_IO_UNICODE_FORM_H
-#define CLEAVE_IO_UNICODE_FORM_H
+#ifndef CLEAVE_TOKENS_UNICODE_FORM_H
+#define CLEAVE_TOKENS_UNICODE_FORM_H
 
 #include <stdbool.h>
 
-#include "io/text_buffer.h"
+#include "tokens/text_buffer.h"
 
 typedef struct clv_unicode_form {
     bool compatible; /* NFKC, NFKD: ligatures, widths and the like are taken apart */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 
 /* ---- tables ---- */
 

@@ -2,8 +2,8 @@
  *
  * Its parts were made with Unicode tables of different years (8 for punctuation and accents, 16 and 17 for words and patterns), so
  * that no table of one year gives its results; ours is asked of it (scripts/make_character_table.py). */
-#ifndef CLEAVE_IO_CHARACTER_H
-#define CLEAVE_IO_CHARACTER_H
+#ifndef CLEAVE_TOKENS_CHARACTER_H
+#define CLEAVE_TOKENS_CHARACTER_H
 
 #include <stdint.h>
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"
 
 /* Ids and ranks fit 32 bits: tokenizer_json.c bounds ids, and a file's size its merges. */

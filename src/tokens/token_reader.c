@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 
 clv_status clv_reader_text(clv_text_span *out, const clv_token_reader *r, const json_t *object, const char *key)
 {

@@ -1,7 +1,7 @@
 /* normalize_text.c - normalizers that need no tables of Unicode's forms: Prepend, Replace, Strip, Lowercase, StripAccents. */
 #include "base/error.h"
-#include "io/character.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/character.h"
+#include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"
 
 /* ---- Prepend ---- */

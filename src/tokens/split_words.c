@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "io/character.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/character.h"
+#include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"
 
 /* What a cut does with the characters it is made at. */

@@ -1,6 +1,6 @@
 /* wordlevel.c - each word is a token, or unknown. */
 #include "base/error.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 
 typedef struct word_level {
     const clv_vocab *vocab;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 
 /* An id that a processor names, at place `at` of a list. */
 static clv_status insert(clv_special_ids *ids, int at, const clv_token_reader *r, const json_t *id)

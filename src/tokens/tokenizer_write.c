@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "io/byte_level.h"
+#include "tokens/byte_level.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "cleave/tokenizer.h"

@@ -1,16 +1,10 @@
-#include "io/vocabulary.h"
+#include "tokens/vocabulary.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/hash.h"
 #include "base/error.h"
-
-uint64_t clv_hash(const void *bytes, size_t size)
-{
-    uint64_t hash = clv_hash_bytes(bytes, size);
-    return hash ^ hash >> 32;
-}
 
 int64_t clv_hash_slots(int64_t n)
 {
@@ -32,7 +26,7 @@ clv_status clv_vocab_reserve(clv_vocab *vocab, clv_arena *arena, int64_t n, clv_
 struct clv_vocab_entry *clv_vocab_slot(const clv_vocab *vocab, clv_text_span text)
 {
     uint64_t mask = (uint64_t)vocab->n_slots - 1;
-    for (uint64_t at = clv_hash(text.text, text.size) & mask;; at = (at + 1) & mask) {
+    for (uint64_t at = clv_hash_bytes(text.text, text.size) & mask;; at = (at + 1) & mask) {
         struct clv_vocab_entry *e = &vocab->slot[at];
         if (!e->text.text || (e->text.size == text.size && memcmp(e->text.text, text.text, text.size) == 0))
             return e;

@@ -1,10 +1,10 @@
 /* split_pattern.h - the regular expressions by which byte-level models cut text, each as code of its own.
  *
  * An expression from a file is never run: it is one of the known ones, or refused. Time is linear in the text. */
-#ifndef CLEAVE_IO_SPLIT_PATTERN_H
-#define CLEAVE_IO_SPLIT_PATTERN_H
+#ifndef CLEAVE_TOKENS_SPLIT_PATTERN_H
+#define CLEAVE_TOKENS_SPLIT_PATTERN_H
 
-#include "io/text_buffer.h"
+#include "tokens/text_buffer.h"
 
 typedef struct clv_split_pattern {
     const char *name, *expression;

@@ -1,12 +1,12 @@
 /* byte_level.c - see byte_level.h; and the pre-tokenizers ByteLevel and Split, and the decoder ByteLevel. */
-#include "io/byte_level.h"
+#include "tokens/byte_level.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
-#include "io/split_pattern.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/split_pattern.h"
+#include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"
 
 /* The bytes that do not stand for themselves, and where their characters begin. */

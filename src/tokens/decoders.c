@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"
 
 void clv_token_texts_clear(clv_token_texts *all)

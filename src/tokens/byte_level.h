@@ -1,6 +1,6 @@
 /* byte_level.h - GPT-2's way of spelling bytes as printable characters. */
-#ifndef CLEAVE_IO_BYTE_LEVEL_H
-#define CLEAVE_IO_BYTE_LEVEL_H
+#ifndef CLEAVE_TOKENS_BYTE_LEVEL_H
+#define CLEAVE_TOKENS_BYTE_LEVEL_H
 
 #include <stdint.h>
 

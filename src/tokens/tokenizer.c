@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 #include "base/utf8.h"
-#include "io/character.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/character.h"
+#include "tokens/tokenizer_parts.h"
 
 void clv_tokenizer_free(clv_tokenizer *t)
 {

@@ -1,5 +1,5 @@
 /* character_table.c - made by scripts/make_character_table.py; see character.h. */
-#include "io/character_table.h"
+#include "tokens/character_table.h"
 
 /* clang-format off */
 const uint16_t clv_ascii_classes[128] = {

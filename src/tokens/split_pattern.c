@@ -1,9 +1,9 @@
-#include "io/split_pattern.h"
+#include "tokens/split_pattern.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/character.h"
+#include "tokens/character.h"
 #include "base/utf8.h"
 
 enum { ANY_NUMBER = 1 << 30 };

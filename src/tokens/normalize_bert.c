@@ -1,9 +1,9 @@
 /* normalize_bert.c - BertNormalizer: control characters go, white space becomes a space, Chinese characters stand alone, accents and
  * capitals go where asked. */
 #include "base/error.h"
-#include "io/character.h"
-#include "io/tokenizer_parts.h"
-#include "io/unicode_form.h"
+#include "tokens/character.h"
+#include "tokens/tokenizer_parts.h"
+#include "tokens/unicode_form.h"
 #include "base/utf8.h"
 
 typedef struct bert_options {

@@ -1,7 +1,7 @@
 /* unicode_form.c - decompositions and combining classes are utf8proc's. Characters that the `tokenizers` library's older tables do not
  * know (CLV_IS_UNNORMALIZED) stand as they are. The marks of a letter are sorted here: utf8proc's own way takes time quadratic in
  * their number, which text may choose. */
-#include "io/unicode_form.h"
+#include "tokens/unicode_form.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include <utf8proc.h>
 
 #include "base/error.h"
-#include "io/character.h"
-#include "io/tokenizer_parts.h"
+#include "tokens/character.h"
+#include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"
 
 typedef struct characters {

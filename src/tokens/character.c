@@ -1,10 +1,10 @@
-#include "io/character.h"
+#include "tokens/character.h"
 
 #include <stddef.h>
 
 #include <utf8proc.h>
 
-#include "io/character_table.h"
+#include "tokens/character_table.h"
 
 enum { CHARACTER_BITS = 21, FIRST_MASK = (1 << CHARACTER_BITS) - 1 };
 
