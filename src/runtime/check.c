@@ -423,14 +423,11 @@ static clv_status check_workspace(const look *l, const clv_instruction *instruct
 static clv_status run_apart(const look *l, const clv_instruction *instruction, clv_error *err)
 {
     clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
-    clv_error why = {0};
     clv_loaded_operands(in, out, l->loaded, l->rank, instruction);
     clv_apart_lay_out(out, instruction->n_out, l->loaded->check->apart[l->rank]);
     clv_apart_fill(out, instruction->n_out);
     clv_call call = {.op = instruction->op, .in = in, .out = out, .workspace = workspace(l)};
-    if (instruction->op->def->run[CLV_CPU](&call, &why) != CLV_OK)
-        return clv_fail_at(err, why.code, l->rank, instruction->name, "rank %d, %s: %s", l->rank, instruction->name,
-                           why.message);
+    CLV_TRY(clv_run_op(&call, l->rank, instruction->name, err));
     CLV_TRY(check_workspace(l, instruction, err));
     for (int o = 0; o < instruction->n_out; o++) {
         int64_t unwritten = clv_apart_first_unwritten(&out[o]);

@@ -1,7 +1,6 @@
 /* executor.c - runs instructions on a rank. It sees this rank's memory alone; steps that move go through the transport. */
 #include "runtime/executor.h"
 
-#include "base/error.h"
 #include "base/wait.h"
 #include "runtime/check.h"
 #include "runtime/finite.h"
@@ -85,12 +84,7 @@ static clv_status run_op(const rank_state *r, const clv_instruction *instruction
     clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
     clv_loaded_operands(in, out, r->loaded, r->rank, instruction);
     clv_call call = {.op = instruction->op, .in = in, .out = out, .workspace = workspace_of(r, instruction)};
-    clv_error why = {0};
-    clv_status status = instruction->op->def->run[CLV_CPU](&call, &why);
-    if (status != CLV_OK)
-        return clv_fail_at(err, status, r->rank, instruction->name, "rank %d, %s: %s", r->rank, instruction->name,
-                           why.message);
-    return CLV_OK;
+    return clv_run_op(&call, r->rank, instruction->name, err);
 }
 
 void clv_loaded_unmap(clv_loaded *loaded)

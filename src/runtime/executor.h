@@ -3,6 +3,7 @@
 #ifndef CLEAVE_RUNTIME_EXECUTOR_H
 #define CLEAVE_RUNTIME_EXECUTOR_H
 
+#include "base/error.h"
 #include "comm/transport.h"
 #include "program/program.h"
 
@@ -43,6 +44,16 @@ static inline void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV
         in[i] = instruction->in[i] < 0 ? (clv_view){0} : *clv_loaded_view(loaded, rank, instruction->in[i]);
     for (int o = 0; o < instruction->n_out; o++)
         out[o] = *clv_loaded_view(loaded, rank, instruction->out[o]);
+}
+
+/* Runs the op of an instruction on a rank; a failure names both. */
+static inline clv_status clv_run_op(const clv_call *call, int rank, const char *instruction, clv_error *err)
+{
+    clv_error why = {0};
+    clv_status status = call->op->def->run[CLV_CPU](call, &why);
+    if (status != CLV_OK)
+        return clv_fail_at(err, status, rank, instruction, "rank %d, %s: %s", rank, instruction, why.message);
+    return CLV_OK;
 }
 
 /* Forgets where state was. */

@@ -156,8 +156,7 @@ static clv_status move_state(clv_session *session, clv_named_state *state, const
     CLV_TRY(clv_session_allocate_state(&moved, session, err));
     clv_status status = copy_state(session, state, &moved, err);
     if (status != CLV_OK) {
-        if (!clv_world_failed(clv_team_world(session->team),
-                              NULL)) /* else a rank may be late, and its memory is left */
+        if (!clv_session_failed(session)) /* else a rank may be late, and its memory is left */
             clv_session_free_state(session, &moved);
         return status;
     }
