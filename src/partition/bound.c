@@ -142,12 +142,14 @@ typedef struct tally {
     double reach[CLV_MAX_RANK];   /* cut this dimension by the assignment, or may */
 } tally;
 
-#define ONES                                                                                                           \
-    {                                                                                                                  \
-        1, 1, 1, 1, 1, 1, 1, 1                                                                                         \
-    }
-static const tally nothing = {1, 1, 1, 1, 1, ONES, ONES, ONES, ONES};
-#undef ONES
+/* Products without a factor yet. */
+static tally empty_tally(void)
+{
+    tally t = {.cut = 1, .lost = 1, .reduced = 1, .unscattered = 1, .kept = 1};
+    for (int d = 0; d < CLV_MAX_RANK; d++)
+        t.moved[d] = t.along[d] = t.crossed[d] = t.reach[d] = 1;
+    return t;
+}
 
 /* How much larger than the mean the largest block of a dimension can be, of those that an assignment makes. */
 static double most_excess(const tally *t, const clv_bound_term *term, const clv_type *type, int d)
@@ -272,7 +274,7 @@ static double missing_bytes(clv_bound *b, const clv_bound_term *term, int k, con
 static tally operand_tally(const clv_space *space, const clv_bound_term *term, const clv_bound_layout *at,
                            const int8_t *choice, int n)
 {
-    tally t = nothing;
+    tally t = empty_tally();
     for (int a = 0; a < space->n_atoms; a++) {
         double size = space->atom[a].size;
         bool decided = a < n;
@@ -328,7 +330,7 @@ static clv_price operand_price(clv_bound *b, const clv_bound_term *term, const i
 static tally result_tally(const clv_space *space, const clv_bound_term *term, const clv_bound_layout *to,
                           const int8_t *choice, int n)
 {
-    tally t = nothing;
+    tally t = empty_tally();
     for (int d = 0; to && d < to->rank; d++) {
         t.along[d] = to->blocks[d];
         t.cut *= to->blocks[d];
