@@ -21,9 +21,8 @@ typedef struct entry {
 struct clv_reshard_cache {
     clv_arena *arena;
     clv_mesh mesh;
-    bool has_cost;
-    clv_cost_model cost;
-    size_t count, capacity; /* a power of two, more than count */
+    const clv_cost_model *cost; /* NULL: bytes */
+    size_t count, capacity;     /* a power of two, more than count */
     entry **entries;
 };
 
@@ -36,12 +35,10 @@ clv_reshard_cache *clv_reshard_cache_new(clv_arena *arena, const clv_mesh *mesh,
         return NULL;
     cache->arena = arena;
     cache->mesh = *mesh;
-    cache->has_cost = cost != NULL;
-    if (cost != NULL)
-        cache->cost = *cost;
+    cache->cost = cost != NULL ? clv_arena_copy(arena, cost, sizeof *cost) : NULL;
     cache->capacity = FIRST_CAPACITY;
     cache->entries = clv_arena_alloc(arena, cache->capacity, sizeof(entry *));
-    return cache->entries != NULL ? cache : NULL;
+    return cache->entries != NULL && !cache->cost == !cost ? cache : NULL;
 }
 
 static void copy_layout(clv_layout *out, const clv_layout *in)
@@ -99,8 +96,7 @@ clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *c
     entry **slot = find(cache, &k, hash);
     if (*slot == NULL) {
         clv_reshard_plan plan;
-        CLV_TRY(clv_reshard_plan_make(&plan, cache->arena, &cache->mesh, from, to, shape, dtype,
-                                      cache->has_cost ? &cache->cost : NULL, err));
+        CLV_TRY(clv_reshard_plan_make(&plan, cache->arena, &cache->mesh, from, to, shape, dtype, cache->cost, err));
         entry *fresh = clv_arena_alloc(cache->arena, 1, sizeof *fresh);
         if (fresh == NULL || (cache->count >= cache->capacity / 2 && !grow(cache)))
             return clv_fail_memory(err, "the cache of reshard plans", sizeof *fresh);
@@ -115,19 +111,22 @@ clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *c
     return CLV_OK;
 }
 
-static double score(const clv_reshard_cache *cache, double bytes, int moves)
+static bool is_cheaper(const clv_cost_model *cost, const clv_reshard_plan *a, const clv_reshard_plan *b)
 {
-    return cache->has_cost ? clv_cost_step(&cache->cost, bytes, moves) : bytes;
-}
-
-static bool is_cheaper(const clv_reshard_cache *cache, const clv_reshard_plan *a, const clv_reshard_plan *b)
-{
-    double x = score(cache, a->bytes, a->moves), y = score(cache, b->bytes, b->moves), slack = 1e-9 * (x + y);
-    if (x < y - slack || x > y + slack)
-        return x < y;
+    int order = clv_cost_order(clv_cost_score(cost, a->bytes, a->moves), clv_cost_score(cost, b->bytes, b->moves));
+    if (order != 0)
+        return order < 0;
     if (a->bytes != b->bytes)
         return a->bytes < b->bytes;
     return a->moves < b->moves || (a->moves == b->moves && a->n_steps < b->n_steps);
+}
+
+/* No plan scores less. */
+static double least_score(const clv_reshard_cache *cache, const clv_layout *from, const clv_layout *to,
+                          const int64_t *shape, clv_dtype dtype)
+{
+    double bytes = (double)clv_reshard_lower_bound(&cache->mesh, from, to, shape, dtype);
+    return clv_cost_score(cache->cost, bytes, bytes > 0);
 }
 
 clv_status clv_reshard_cheapest(const clv_reshard_plan **out, int *source, clv_reshard_cache *cache,
@@ -137,11 +136,11 @@ clv_status clv_reshard_cheapest(const clv_reshard_plan **out, int *source, clv_r
     const clv_reshard_plan *best = NULL;
     for (int k = 0; k < n && (best == NULL || best->n_steps > 0); k++) {
         const clv_reshard_plan *plan;
-        double least = (double)clv_reshard_lower_bound(&cache->mesh, from[k], to, shape, dtype);
-        if (best != NULL && score(cache, least, least > 0) > score(cache, best->bytes, best->moves))
+        if (best != NULL &&
+            least_score(cache, from[k], to, shape, dtype) > clv_cost_score(cache->cost, best->bytes, best->moves))
             continue;
         CLV_TRY(clv_reshard_cached(&plan, cache, from[k], to, shape, dtype, err));
-        if (best == NULL || is_cheaper(cache, plan, best)) {
+        if (best == NULL || is_cheaper(cache->cost, plan, best)) {
             best = plan;
             *source = k;
         }

@@ -333,7 +333,7 @@ void clv_reshard_move(clv_reshard_draft *draft, const clv_reshard_problem *probl
     }
     for (int moves = missing > 0; moves <= deepest && !q.found && q.budget > 0; moves++) {
         if (moves > 1 &&
-            clv_reshard_score(problem, (double)missing, moves) > clv_reshard_score(problem, (double)missing, 1))
+            clv_cost_score(problem->cost, (double)missing, moves) > clv_cost_score(problem->cost, (double)missing, 1))
             break; /* an exchange takes less time */
         deepen(&q, from, missing, moves);
     }

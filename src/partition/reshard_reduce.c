@@ -40,16 +40,9 @@ typedef struct search {
 
 /* -- comparing plans -- */
 
-/* Sums of the same terms in another order may differ in the last bits. */
-static int compare_scores(double a, double b)
-{
-    double margin = 1e-9 * (a > b ? a : b);
-    return a < b - margin ? -1 : a > b + margin;
-}
-
 static int compare_ranks(const rank_of_plan *a, const rank_of_plan *b)
 {
-    int score = compare_scores(a->score, b->score);
+    int score = clv_cost_order(a->score, b->score);
     if (score != 0)
         return score;
     if (a->exchanges != b->exchanges)
@@ -91,7 +84,7 @@ static rank_of_plan rank_plan(const search *q, const clv_reshard_draft *draft)
         bytes += clv_reshard_step_bytes(q->problem, draft->kind[i], in, &draft->state[i]);
         rank.exchanges += draft->kind[i] == CLV_STEP_EXCHANGE;
     }
-    rank.score = clv_reshard_score(q->problem, bytes, rank.moves);
+    rank.score = clv_cost_score(q->problem->cost, bytes, rank.moves);
     return rank;
 }
 
@@ -182,7 +175,7 @@ static rank_of_plan rank_moved(const search *q, progress p, double bytes, bool m
 {
     double more = bytes > 0 ? bytes : 0;
     int count = p.moves + (moves || more > 0);
-    return (rank_of_plan){.moves = count, .score = clv_reshard_score(q->problem, p.bytes + more, count)};
+    return (rank_of_plan){.moves = count, .score = clv_cost_score(q->problem->cost, p.bytes + more, count)};
 }
 
 /* What a plan costs at the least that goes on from s. Where something is left to reduce, that takes one more step: a
@@ -194,20 +187,20 @@ static rank_of_plan least_rank(search *q, progress p, const clv_reshard_state *s
     if (left == 0) {
         rank_of_plan least =
             rank_moved(q, p, (double)(q->to_bytes - clv_reshard_local_bytes(q->problem, s)), misplaced);
-        bool may_be_best = compare_scores(least.score, q->best_rank.score) <= 0;
+        bool may_be_best = clv_cost_order(least.score, q->best_rank.score) <= 0;
         return may_be_best ? rank_moved(q, p, (double)count_missing(q, s), false) : least;
     }
     double n = (double)clv_reshard_size(q->problem, left), rest = bound(q, s);
     int next = p.moves + !p.scatters;
     rank_of_plan least = {.moves = misplaced ? next + 1 : next};
-    least.score = clv_reshard_score(q->problem, p.bytes + rest, next + 1);
+    least.score = clv_cost_score(q->problem->cost, p.bytes + rest, next + 1);
     if (misplaced)
         return least;
     double l = q->all_bytes * (double)clv_reshard_size(q->problem, s->partial), to = (double)q->to_bytes;
     double scattered = p.scatters ? p.before + (p.n * n - 1) * to : p.bytes + (n - 1) * to;
     double reduced = p.bytes + 2 * (l > to ? l : to) * (n - 1) / n;
-    double by_scatter = clv_reshard_score(q->problem, scattered, next);
-    double by_reduce = clv_reshard_score(q->problem, reduced, p.moves + 1);
+    double by_scatter = clv_cost_score(q->problem->cost, scattered, next);
+    double by_reduce = clv_cost_score(q->problem->cost, reduced, p.moves + 1);
     if ((left & ~q->to->cut) == 0 && by_scatter < least.score)
         least.score = by_scatter;
     if (by_reduce < least.score)
@@ -220,7 +213,7 @@ static void finish(search *q, const clv_reshard_state *s)
 {
     if (q->found) {
         rank_of_plan least = least_rank(q, progress_of(q), s);
-        int order = compare_scores(least.score, q->best_rank.score);
+        int order = clv_cost_order(least.score, q->best_rank.score);
         if (compare_ranks(&least, &q->best_rank) > 0 || (order == 0 && q->ties++ >= MAX_TIES))
             return;
     }
@@ -241,7 +234,7 @@ static void finish(search *q, const clv_reshard_state *s)
 static bool may_win(search *q, const clv_reshard_state *s)
 {
     rank_of_plan least = least_rank(q, progress_of(q), s);
-    int order = compare_scores(least.score, q->best_rank.score);
+    int order = clv_cost_order(least.score, q->best_rank.score);
     return order < 0 || (order == 0 && q->ties < MAX_TIES && compare_ranks(&least, &q->best_rank) < 0);
 }
 
@@ -256,8 +249,8 @@ static void push(search *q, clv_step_kind kind, const clv_reshard_state *from, c
     if (last >= 0 && q->path->kind[last] == kind && (kind == CLV_STEP_SLICE || kind == CLV_STEP_REDUCE_SCATTER)) {
         const clv_reshard_state *before = last > 0 ? &q->path->state[last - 1] : q->from;
         double joint = clv_reshard_step_bytes(q->problem, kind, before, to);
-        double apart = clv_reshard_score(q->problem, q->bytes[last] + bytes, 2);
-        if (compare_scores(clv_reshard_score(q->problem, joint, 1), apart) <= 0) {
+        double apart = clv_cost_score(q->problem->cost, q->bytes[last] + bytes, 2);
+        if (clv_cost_order(clv_cost_score(q->problem->cost, joint, 1), apart) <= 0) {
             bytes = joint;
             q->path->n--;
         }
@@ -323,10 +316,10 @@ static void add_child(children *all, search *q, const clv_reshard_state *s, chil
     clv_reshard_state next;
     make_child(&next, q, s, &c);
     c.score = least_rank(q, progress_by(q, all->so_far, c.kind, s, &next), &next).score;
-    if (compare_scores(c.score, q->best_rank.score) > 0 || all->n == MAX_CHILDREN)
+    if (clv_cost_order(c.score, q->best_rank.score) > 0 || all->n == MAX_CHILDREN)
         return;
     int i = all->n++;
-    for (; i > 0 && compare_scores(c.score, all->list[i - 1].score) < 0; i--)
+    for (; i > 0 && clv_cost_order(c.score, all->list[i - 1].score) < 0; i--)
         all->list[i] = all->list[i - 1];
     all->list[i] = c;
 }
@@ -424,7 +417,7 @@ static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
     add_children(&all, q, s, last_sliced);
     for (int i = 0; i < all.n; i++) {
         const child *c = &all.list[i];
-        if (compare_scores(c->score, q->best_rank.score) > 0)
+        if (clv_cost_order(c->score, q->best_rank.score) > 0)
             return;
         make_child(&next, q, s, c);
         try_step(q, c->kind, s, &next, c->kind == CLV_STEP_SLICE ? c->d : 0);

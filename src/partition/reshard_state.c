@@ -247,11 +247,6 @@ int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshar
     return clv_layout_missing_elems(&a, &b, problem->mesh, problem->shape) * problem->elem_size;
 }
 
-double clv_reshard_score(const clv_reshard_problem *problem, double bytes, int moves)
-{
-    return problem->cost != NULL ? clv_cost_step(problem->cost, bytes, moves) : bytes;
-}
-
 double clv_reshard_step_bytes(const clv_reshard_problem *p, clv_step_kind kind, const clv_reshard_state *from,
                               const clv_reshard_state *to)
 {

@@ -88,9 +88,6 @@ int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshar
 double clv_reshard_step_bytes(const clv_reshard_problem *problem, clv_step_kind kind, const clv_reshard_state *from,
                               const clv_reshard_state *to);
 
-/* What is minimised. */
-double clv_reshard_score(const clv_reshard_problem *problem, double bytes, int moves);
-
 /* reshard_reduce.c: the best plan; both states may be partial, `to` only over what `from` is. */
 void clv_reshard_search(clv_reshard_draft *draft, const clv_reshard_problem *problem, const clv_reshard_state *from,
                         const clv_reshard_state *to);

@@ -1,6 +1,5 @@
 #include "partition/strategy.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -212,20 +211,13 @@ clv_status clv_strategy_price(clv_strategy *s, bool *legal, const clv_problem *p
     return CLV_OK;
 }
 
-/* Relative slack within which two prices are equal, so that rounding never decides. */
-static int compare(double a, double b)
-{
-    double slack = 1e-9 * (fabs(a) + fabs(b));
-    return a < b - slack ? -1 : a > b + slack;
-}
-
 int clv_price_order(const clv_price *a, const clv_price *b, bool by_bytes)
 {
-    int order = by_bytes ? 0 : compare(a->seconds, b->seconds);
+    int order = by_bytes ? 0 : clv_cost_order(a->seconds, b->seconds);
     if (order == 0)
-        order = compare(a->bytes, b->bytes);
+        order = clv_cost_order(a->bytes, b->bytes);
     if (order == 0)
-        order = compare(a->work_seconds, b->work_seconds);
+        order = clv_cost_order(a->work_seconds, b->work_seconds);
     return order != 0 ? order : (a->moves > b->moves) - (a->moves < b->moves);
 }
 

@@ -28,4 +28,17 @@ static inline double clv_cost_compute(const clv_cost_model *model, double flops,
     return compute > traffic ? compute : traffic;
 }
 
+/* What a plan of layout changes is chosen by: seconds; NULL: bytes. */
+static inline double clv_cost_score(const clv_cost_model *model, double bytes, int moves)
+{
+    return model ? clv_cost_step(model, bytes, moves) : bytes;
+}
+
+/* < 0: a is less. Sums of the same terms in another order differ in the last bits, and are equal: rounding never decides. */
+static inline int clv_cost_order(double a, double b)
+{
+    double slack = 1e-9 * (a > b ? a : b);
+    return a < b - slack ? -1 : a > b + slack;
+}
+
 #endif
