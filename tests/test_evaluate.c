@@ -168,7 +168,9 @@ static void test_named(void **state)
     clv_error err = {0};
     clv_graph *graph = must_graph("x=4");
     clv_layout layout = clv_graph_layout(graph, 1, "x");
-    clv_output(graph, "y", clv_map(graph, CLV_NEG, clv_input(graph, "a", CLV_F32, 1, (int64_t[]){8}, &layout)), NULL);
+    clv_value a_value = clv_input(graph, "a", CLV_F32, 1, (int64_t[]){8}, &layout),
+              w_value = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){8}, &layout, (clv_init){0});
+    clv_output(graph, "y", clv_add(graph, a_value, w_value), NULL);
     clv_program *program;
     (void)state;
     must(clv_compile(&program, graph, NULL, &err), &err);
@@ -176,6 +178,14 @@ static void test_named(void **state)
     assert_string_equal(a.name, "a");
     clv_type_print(text, sizeof text, &a.type);
     assert_string_equal(text, "f32[8]");
+    assert_int_equal(a.kind, CLV_NAMED_INPUT);
+    clv_program_tensor w = clv_program_named(program, 1), y = clv_program_named(program, 2);
+    assert_string_equal(w.name, "w");
+    assert_int_equal(w.kind, CLV_NAMED_STATE);
+    assert_string_equal(y.name, "y");
+    assert_int_equal(y.kind, CLV_NAMED_OUTPUT);
+    assert_int_equal(y.type.shape[0], 8);
+    assert_null(clv_program_named(program, 3).name);
     assert_null(clv_program_named(program, 99).name);
     assert_null(clv_program_named(NULL, 0).name);
     assert_int_equal(clv_type_print(NULL, 0, NULL), 0);

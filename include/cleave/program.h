@@ -109,13 +109,16 @@ typedef struct clv_memory {
 } clv_memory;
 CLV_API clv_memory clv_program_memory(const clv_program *program);
 
-/** What a program names: its inputs, states and outputs, as it lays them out; names live with the program. */
+typedef enum clv_named_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAMED_OUTPUT } clv_named_kind;
+
+/** What a program names, as it lays it out; names live with the program. */
 typedef struct clv_program_tensor {
     const char *name;
     clv_type type;
     clv_layout layout;
+    clv_named_kind kind;
 } clv_program_tensor;
-/** By number, in the order of the graph; name == NULL past the end. */
+/** By number: inputs and states in the order of the graph, then outputs in theirs; name == NULL past the end. */
 CLV_API clv_program_tensor clv_program_named(const clv_program *program, int i);
 
 /** Instructions, compute and steps together. */

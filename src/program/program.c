@@ -249,8 +249,16 @@ clv_status clv_program_check(const clv_program *program, clv_error *err)
 
 clv_program_tensor clv_program_named(const clv_program *p, int i)
 {
-    for (int b = 0; p && i >= 0 && b < p->n_buffers; b++)
-        if (p->buffers[b].name && i-- == 0)
-            return (clv_program_tensor){p->buffers[b].name, p->buffers[b].type, p->buffers[b].layout};
-    return (clv_program_tensor){0};
+    if (!p || i < 0)
+        return (clv_program_tensor){0};
+    for (int b = 0; b < p->n_buffers; b++) {
+        const clv_buffer *buffer = &p->buffers[b];
+        if (buffer->name && i-- == 0)
+            return (clv_program_tensor){buffer->name, buffer->type, buffer->layout,
+                                        buffer->kind == CLV_BUFFER_INPUT ? CLV_NAMED_INPUT : CLV_NAMED_STATE};
+    }
+    if (i >= p->n_outputs)
+        return (clv_program_tensor){0};
+    const clv_buffer *buffer = &p->buffers[p->outputs[i].buffer];
+    return (clv_program_tensor){p->outputs[i].name, buffer->type, buffer->layout, CLV_NAMED_OUTPUT};
 }
