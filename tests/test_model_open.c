@@ -313,6 +313,31 @@ static void test_forwarder_refused(void **state)
     clv_model_close(model);
 }
 
+/* What runs a model is told of its clv_cancel. */
+static void test_cancelled(void **state)
+{
+    clv_error err = {0};
+    clv_cancel cancel = {0};
+    clv_model *model;
+    clv_generator *g;
+    int64_t id = 1;
+    (void)state;
+    clv_model_info sizes = {.size = sizeof sizes, .hidden = 8, .layers = 1, .heads = 2, .ffn = 16, .vocab = 32};
+    must(
+        clv_model_new(&model, &sizes, &(clv_model_options){.size = sizeof(clv_model_options), .cancel = &cancel}, &err),
+        &err);
+    must(clv_generator_new(&g, model, &(clv_generator_options){.batch = 1, .context = 8}, &err), &err);
+    must(clv_generator_feed(g, 0, &id, 1, &err), &err);
+    clv_cancel_request(&cancel);
+    assert_int_equal(clv_generator_run(g, NULL), CLV_ECANCELLED);
+    clv_cancel_reset(&cancel);
+    clv_generator_rewind(g);
+    must(clv_generator_feed(g, 0, &id, 1, &err), &err);
+    must(clv_generator_run(g, &err), &err);
+    clv_generator_free(g);
+    clv_model_close(model);
+}
+
 static void test_generator_refused(void **state)
 {
     clv_error err = {0};
@@ -362,6 +387,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer),         cmocka_unit_test(test_tokenizer_refused),
         cmocka_unit_test(test_graph_refused),     cmocka_unit_test(test_own_session),
         cmocka_unit_test(test_forwarder_refused), cmocka_unit_test(test_generator_refused),
+        cmocka_unit_test(test_cancelled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

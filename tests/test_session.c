@@ -232,6 +232,108 @@ static void test_failing_rank(void **state)
     clv_program_free(program);
 }
 
+static clv_cancel cancel;
+
+static clv_status ask_to_end(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    copy(call);
+    clv_cancel_request(&cancel);
+    return CLV_OK;
+}
+
+static const clv_op_def asking = {.name = "asking",
+                                  .min_in = 1,
+                                  .max_in = 1,
+                                  .n_out = 1,
+                                  .shape = same_shape,
+                                  .rule = pass_rule,
+                                  .run = {[CLV_CPU] = ask_to_end}};
+
+static clv_session *cancellable(const clv_session_options *given)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_session *session;
+    clv_session_options options = *given;
+    options.cancel = &cancel;
+    clv_cancel_reset(&cancel);
+    must(clv_mesh_parse(&mesh, "x=4", &err), &err);
+    must(clv_session_new(&session, &mesh, &options, &err), &err);
+    return session;
+}
+
+/* In the middle of a run: what comes after is not run, and the session has failed. */
+static void test_cancelled_in_a_run(void **state)
+{
+    clv_error err = {0};
+    clv_program *program = with_op(&asking);
+    clv_session *session = cancellable(&(clv_session_options){.check = 1});
+    (void)state;
+    expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ECANCELLED, &err,
+           "the run was cancelled before");
+    clv_cancel_reset(&cancel);
+    expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ECANCELLED, &err,
+           "the run was cancelled before");
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
+/* Before a run nothing is lost: state is as it was, and the session goes on. */
+static void test_cancelled_before(void **state)
+{
+    clv_error err = {0};
+    clv_program *program = adder("x=4", "x");
+    clv_session *session = cancellable(&(clv_session_options){0});
+    float x[N] = {1}, w[N];
+    clv_binding in = {"x", x};
+    (void)state;
+    must(clv_session_run(session, program, &in, 1, NULL, 0, &err), &err);
+    clv_cancel_request(&cancel);
+    assert_true(clv_cancel_requested(&cancel));
+    expect(clv_session_run(session, program, &in, 1, NULL, 0, &err), CLV_ECANCELLED, &err, "before it began");
+    expect(clv_session_load(session, program, &err), CLV_ECANCELLED, &err, "before it began");
+    clv_cancel_reset(&cancel);
+    must(clv_session_run(session, program, &in, 1, NULL, 0, &err), &err);
+    must(clv_session_read(session, "w", NULL, w, &err), &err);
+    assert_true(w[0] == 3 && w[1] == 1);
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
+static clv_status ask_in_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                                int *known, clv_error *err)
+{
+    (void)type, (void)box, (void)out, (void)err;
+    *(const char **)arg = strcmp(name, "first") == 0 ? "first" : "another";
+    *known = 0;
+    clv_cancel_request(&cancel);
+    return CLV_OK;
+}
+
+/* While state is loaded: the next tensor is not. One rank, so that the order is known. */
+static void test_cancelled_while_loading(void **state)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_session *session;
+    clv_graph *graph = must_graph("");
+    const char *asked = NULL;
+    clv_session_options options = {.source = ask_in_source, .source_arg = &asked, .cancel = &cancel};
+    (void)state;
+    clv_value a = clv_state(graph, "first", CLV_F32, 1, (int64_t[]){N}, NULL, (clv_init){CLV_INIT_ONES, 0}),
+              b = clv_state(graph, "second", CLV_F32, 1, (int64_t[]){N}, NULL, (clv_init){CLV_INIT_ONES, 0});
+    clv_output(graph, "sum", clv_add(graph, a, b), NULL);
+    clv_program *program = compile(graph);
+    clv_cancel_reset(&cancel);
+    must(clv_mesh_parse(&mesh, "", &err), &err);
+    must(clv_session_new(&session, &mesh, &options, &err), &err);
+    expect(clv_session_load(session, program, &err), CLV_ECANCELLED, &err, "loading was cancelled before second");
+    assert_string_equal(asked, "first");
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
 /* w := w + w: the second operand lies in the same memory, which the result must not take over while it is read. */
 static void test_state_read_twice(void **state)
 {
@@ -343,6 +445,9 @@ int main(void)
         cmocka_unit_test(test_state_made_of_itself),
         cmocka_unit_test(test_accounts),
         cmocka_unit_test(test_late_rank),
+        cmocka_unit_test(test_cancelled_in_a_run),
+        cmocka_unit_test(test_cancelled_before),
+        cmocka_unit_test(test_cancelled_while_loading),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

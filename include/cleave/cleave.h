@@ -6,6 +6,7 @@
 #ifndef CLEAVE_CLEAVE_H
 #define CLEAVE_CLEAVE_H
 
+#include "cleave/cancel.h"
 #include "cleave/checkpoint.h"
 #include "cleave/dtype.h"
 #include "cleave/embed.h"

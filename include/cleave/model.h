@@ -33,6 +33,8 @@ typedef struct clv_model_options {
     int check;       /**< nonzero: whatever runs it is checked, as clv_session_options says it; slow */
     int map;         /**< nonzero: files are read through mappings (mmap), which is faster. Then the program should
                                       handle SIGBUS: clv_lost_page */
+    const clv_cancel
+        *cancel; /**< ends whatever runs it when it is requested; borrowed until the model is closed; NULL: none */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close.

@@ -11,6 +11,7 @@
 #ifndef CLEAVE_SESSION_H
 #define CLEAVE_SESSION_H
 
+#include "cleave/cancel.h"
 #include "cleave/program.h"
 
 #ifdef __cplusplus
@@ -48,6 +49,8 @@ typedef struct clv_session_options {
                                    "copying": by messages alone, delivered in an order that `seed` shuffles, so that a
                                    program that leans on shared memory fails. For tests: results are the same, bit for
                                    bit; time is not, and staging is not counted by clv_session_rank_bytes */
+    const clv_cancel
+        *cancel; /**< ends runs and loading when it is requested; borrowed until the session ends; NULL: none */
 } clv_session_options;
 
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,

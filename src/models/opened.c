@@ -56,6 +56,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     m->dtype = o->dtype;
     m->threads_per_rank = o->threads_per_rank;
     m->check = o->check != 0;
+    m->cancel = o->cancel;
     if (o->mesh)
         m->mesh = *o->mesh;
     CLV_TRY(clv_mesh_check(&m->mesh, err));
@@ -382,5 +383,6 @@ clv_session_options clv_model_session_options(const clv_model *m)
     return (clv_session_options){.threads_per_rank = m->threads_per_rank,
                                  .source = clv_model_source,
                                  .source_arg = (void *)m,
-                                 .check = m->check};
+                                 .check = m->check,
+                                 .cancel = m->cancel};
 }

@@ -14,6 +14,7 @@ struct clv_model {
     clv_dtype dtype;
     int threads_per_rank;
     bool check;
+    const clv_cancel *cancel;   /* NULL: none */
     clv_model_weights *weights; /* NULL: of config.json alone */
     struct clv_model_text {     /* what becomes known later; guarded by its lock */
         pthread_mutex_t lock;

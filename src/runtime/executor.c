@@ -109,6 +109,9 @@ clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_r
         const clv_instruction *instruction = &program->instructions[i];
         clv_nonfinite before = {.buffer = -1};
         clv_comm_note(comm, instruction->name);
+        if (clv_cancel_requested(loaded->cancel))
+            return clv_fail_at(err, CLV_ECANCELLED, rank, instruction->name, "the run was cancelled before %s",
+                               instruction->name);
         if (loaded->check)
             CLV_TRY(clv_check_before(loaded, rank, i, err));
         if (loaded->lowest)

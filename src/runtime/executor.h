@@ -4,6 +4,7 @@
 #define CLEAVE_RUNTIME_EXECUTOR_H
 
 #include "base/error.h"
+#include "cleave/cancel.h"
 #include "comm/transport.h"
 #include "program/program.h"
 
@@ -24,9 +25,10 @@ typedef struct clv_loaded {
     clv_window *window;     /* over the regions; NULL: the transport takes none */
     int *group_set;         /* [n_groups] the comm's group sets */
     int64_t staging_bytes;
-    bool mapped;             /* views and plans point to where state is now */
-    bool *lowest;            /* [n_buffers] as finite.h says; NULL: results may be infinite or NaN */
-    struct clv_check *check; /* check.h; NULL: not checked */
+    bool mapped;              /* views and plans point to where state is now */
+    bool *lowest;             /* [n_buffers] as finite.h says; NULL: results may be infinite or NaN */
+    struct clv_check *check;  /* check.h; NULL: not checked */
+    const clv_cancel *cancel; /* NULL: none */
     int64_t runs;
 } clv_loaded;
 

@@ -89,6 +89,7 @@ static clv_status allocate(clv_loaded *loaded, const clv_session *session, const
     loaded->program = program;
     loaded->transport = session->transport;
     loaded->n_ranks = n_ranks;
+    loaded->cancel = session->cancel;
     loaded->ranks = calloc((size_t)n_ranks, sizeof *loaded->ranks);
     loaded->group_set = calloc((size_t)program->n_groups + 1, sizeof *loaded->group_set);
     if (session->find_nonfinite)

@@ -42,6 +42,7 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
     session->trace = options->trace != 0;
     session->find_nonfinite = options->find_nonfinite != 0;
     session->check = options->check != 0;
+    session->cancel = options->cancel;
     session->times = calloc((size_t)session->n_ranks, sizeof *session->times);
     clv_team_options team = {.threads_per_rank = options->threads_per_rank > 0 ? options->threads_per_rank : 1,
                              .pin = options->no_pinning ? 0 : -1,
@@ -87,10 +88,19 @@ int64_t clv_session_rank_bytes(const clv_session *session)
 
 /* ---- loading ---- */
 
+/* Asked for before anything began, nothing is lost. */
+static clv_status check_cancelled(const clv_session *session, clv_error *err)
+{
+    if (clv_cancel_requested(session->cancel))
+        return clv_fail(err, CLV_ECANCELLED, "cancelled before it began");
+    return CLV_OK;
+}
+
 clv_status clv_session_load(clv_session *session, const clv_program *program, clv_error *err)
 {
     CLV_TRY(clv_require(session && program, "clv_session_load", "a session and a program", err));
     clv_loaded *loaded;
+    CLV_TRY(check_cancelled(session, err));
     return clv_session_find_loaded(&loaded, session, program, err);
 }
 
@@ -244,6 +254,7 @@ clv_status clv_session_run(clv_session *session, const clv_program *program, con
     CLV_TRY(clv_require(session && program, "clv_session_run", "a session and a program", err));
     CLV_TRY(check_given(inputs, n_inputs, err));
     CLV_TRY(check_given(outputs, n_outputs, err));
+    CLV_TRY(check_cancelled(session, err));
     clv_loaded *loaded;
     CLV_TRY(clv_session_find_loaded(&loaded, session, program, err));
     CLV_TRY(check_bindings(program, inputs, n_inputs, outputs, n_outputs, err));

@@ -30,6 +30,7 @@ struct clv_session {
     clv_state_source *source;
     void *source_arg;
     bool trace, find_nonfinite, check;
+    const clv_cancel *cancel; /* NULL: none */
     clv_team *team;
     const clv_transport *transport;
     int everyone;       /* the group set of all ranks */

@@ -90,6 +90,8 @@ static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     const clv_session *session = job->session;
     clv_shard shard = clv_layout_shard(&job->state->layout, &session->mesh, job->state->type.shape, rank);
     int known = 0;
+    if (clv_cancel_requested(session->cancel))
+        return clv_fail(err, CLV_ECANCELLED, "loading was cancelled before %s", job->name);
     if (session->source)
         CLV_TRY(session->source(session->source_arg, job->name, &job->state->type, &shard, job->state->data[rank],
                                 &known, err));
