@@ -2,7 +2,23 @@
 file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*.c ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.c)
 list(FILTER sources EXCLUDE REGEX "/src/cli/")
 add_library(clv_objects OBJECT ${sources})
-target_include_directories(clv_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(clv_objects PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+    ${PROJECT_BINARY_DIR}/generated)
+
+# The profiles of data/profiles are part of the library, as texts: they are found wherever it is put.
+file(GLOB profiles CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/data/profiles/*.json)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${profiles})
+set(rows "")
+foreach(profile IN LISTS profiles)
+    get_filename_component(name ${profile} NAME_WE)
+    file(READ ${profile} text)
+    string(REPLACE "\\" "\\\\" text "${text}")
+    string(REPLACE "\"" "\\\"" text "${text}")
+    string(REPLACE "\n" "\\n\"\\\n  \"" text "${text}")
+    string(APPEND rows " \\\n  {\"${name}\",\\\n  \"${text}\"},")
+endforeach()
+file(CONFIGURE OUTPUT generated/program/shipped_machines.h
+    CONTENT "/* made by cmake/library.cmake of data/profiles */\n#define CLV_SHIPPED_MACHINES${rows}\n" @ONLY)
 target_link_libraries(clv_objects PRIVATE clv_options clv::dnnl clv::hwloc clv::jansson clv::utf8proc clv::xxhash Threads::Threads)
 set(clv_object_targets clv_objects)
 

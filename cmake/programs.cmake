@@ -5,9 +5,6 @@ if(cli_sources)
     # Commands apart from main, for the tests that call them.
     add_library(clv_cli STATIC ${cli_sources})
     target_include_directories(clv_cli PUBLIC ${PROJECT_SOURCE_DIR}/src)
-    # Hardware profiles are found by name where they were installed, and in the source tree.
-    target_compile_definitions(clv_cli PRIVATE
-        CLV_DATA_INSTALLED="${CMAKE_INSTALL_FULL_DATADIR}/cleave" CLV_DATA_SOURCE="${PROJECT_SOURCE_DIR}/data")
     target_link_libraries(clv_cli PUBLIC cleave_static clv_options clv::dnnl clv::hwloc clv::jansson clv::utf8proc clv::xxhash
         Threads::Threads m)
     add_executable(cleave_cli ${PROJECT_SOURCE_DIR}/src/cli/main.c)

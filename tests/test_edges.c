@@ -96,6 +96,34 @@ static void test_statuses_and_dtypes(void **state)
     NOTHING(clv_dtype_first_nonfinite(CLV_F32, NULL, 3) >= 0);
 }
 
+static void test_machines(void **state)
+{
+    clv_machine *out;
+    clv_machine_info info = {.size = 1};
+    clv_cpu_info cpu = {.size = 1};
+
+    (void)state;
+    REFUSED(clv_machine_open(NULL, "tpu-v2-8", &err));
+    REFUSED(clv_machine_open(&out, NULL, &err));
+    REFUSED(clv_machine_parse(NULL, "{}", 2, "p", &err));
+    REFUSED(clv_machine_parse(&out, NULL, 2, "p", &err));
+    REFUSED(clv_machine_parse(&out, "{}", 2, NULL, &err));
+    REFUSED(clv_machine_write(NULL, "p", &err));
+    REFUSED(clv_machine_describe(NULL, NULL, &err));
+    REFUSED(clv_machine_describe(NULL, &info, &err));
+    REFUSED(clv_cpu_describe(NULL, &err));
+    REFUSED(clv_cpu_describe(&cpu, &err));
+    NOTHING(clv_machine_shipped(-1));
+    NOTHING(clv_machine_shipped(99));
+    NOTHING(clv_machine_flops(NULL, (clv_dtype)99));
+    NOTHING(clv_machine_rate(NULL, NULL, CLV_F32, 1, 0));
+    clv_machine_free(NULL);
+    assert_int_equal(clv_machine_open(&out, "tpu-v2-8", &err), CLV_OK);
+    REFUSED(clv_machine_write(out, NULL, &err));
+    NOTHING(clv_machine_rate(out, "map", (clv_dtype)99, 1, 1));
+    clv_machine_free(out);
+}
+
 static void test_random_numbers(void **state)
 {
     clv_key key = clv_key_fold_in(clv_key_split(clv_key_seed(1), 2), 3);
@@ -385,6 +413,8 @@ static clv_program *compiled(void)
 static void test_programs(void **state)
 {
     clv_program *program = compiled(), *out;
+    clv_instruction_info info = {.size = sizeof info};
+    clv_prediction prediction = {.size = sizeof prediction};
     char text[8] = "x";
 
     (void)state;
@@ -402,6 +432,14 @@ static void test_programs(void **state)
     NOTHING(clv_program_memory(NULL).total);
     NOTHING(clv_program_n_instructions(NULL));
     NOTHING(clv_program_mesh(NULL));
+    REFUSED(clv_program_instruction(NULL, 0, &info, &err));
+    REFUSED(clv_program_instruction(program, 0, NULL, &err));
+    REFUSED(clv_program_instruction(program, -1, &info, &err));
+    REFUSED(clv_program_instruction(program, 99, &info, &err));
+    REFUSED(clv_program_predict(NULL, NULL, &prediction, &err));
+    REFUSED(clv_program_predict(program, NULL, NULL, &err));
+    NOTHING(clv_program_predict_instruction(NULL, NULL, 0));
+    NOTHING(clv_program_predict_instruction(program, NULL, 99));
     NOTHING(clv_program_print(text, sizeof text, NULL));
     assert_string_equal(text, "");
     NOTHING(clv_program_print(NULL, 0, program) == 0);
@@ -559,6 +597,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define EDGE(test) cmocka_unit_test_setup_teardown(test, set_up, tear_down)
         EDGE(test_statuses_and_dtypes),
+        EDGE(test_machines),
         EDGE(test_random_numbers),
         EDGE(test_meshes),
         EDGE(test_layouts),

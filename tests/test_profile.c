@@ -18,11 +18,13 @@ static const char *const valid =
     "\"network\":{\"alpha_s\":1e-3,\"bytes_per_s\":1e6},"
     "\"ops\":{\"map\":{\"f32\":[[100,1e6],[10000,1e8]]}}}";
 
-static void parse(clv_profile *p, const char *text)
+static clv_machine *parse(const char *text)
 {
+    clv_machine *p;
     clv_error err = {0};
-    if (clv_profile_parse(p, text, strlen(text), "p.json", &err) != CLV_OK)
+    if (clv_machine_parse(&p, text, strlen(text), "p.json", &err) != CLV_OK)
         fail_msg("%s", err.message);
+    return p;
 }
 
 /* `valid` with one piece replaced. */
@@ -30,11 +32,12 @@ static void refused(const char *piece, const char *by, const char *message)
 {
     char text[2048];
     clv_error err = {0};
-    static clv_profile p;
+    clv_machine *p = NULL;
     const char *at = strstr(valid, piece);
     assert_non_null(at);
     snprintf(text, sizeof text, "%.*s%s%s", (int)(at - valid), valid, by, at + strlen(piece));
-    assert_int_equal(clv_profile_parse(&p, text, strlen(text), "p.json", &err), CLV_EFORMAT);
+    assert_int_equal(clv_machine_parse(&p, text, strlen(text), "p.json", &err), CLV_EFORMAT);
+    assert_null(p);
     if (!strstr(err.message, message))
         fail_msg("'%s', expected '%s'", err.message, message);
 }
@@ -65,58 +68,118 @@ static void close_to(double got, double want)
 
 static void test_rates(void **state)
 {
-    static clv_profile p;
     (void)state;
-    parse(&p, valid);
-    close_to(clv_rate_at(&p.busy, "map", CLV_F32, 100), 1e6);
-    close_to(clv_rate_at(&p.busy, "map", CLV_F32, 1), 1e6);
-    close_to(clv_rate_at(&p.busy, "map", CLV_F32, 1e9), 1e8);
-    close_to(clv_rate_at(&p.busy, "map", CLV_F32, 1000), 1e7); /* halfway over the logarithm */
-    assert_true(clv_rate_at(&p.busy, "map", CLV_BF16, 1000) == 0);
-    assert_true(clv_rate_at(&p.busy, "reduce", CLV_F32, 1000) == 0);
-    close_to(p.flops_per_s[CLV_BF16], 4e9);
-    close_to(p.flops_per_s[CLV_F16], 1e9);
+    clv_machine *p = parse(valid);
+    close_to(clv_machine_rate(p, "map", CLV_F32, 100, 0), 1e6);
+    close_to(clv_machine_rate(p, "map", CLV_F32, 1, 0), 1e6);
+    close_to(clv_machine_rate(p, "map", CLV_F32, 1e9, 0), 1e8);
+    close_to(clv_machine_rate(p, "map", CLV_F32, 1000, 0), 1e7); /* halfway over the logarithm */
+    assert_true(clv_machine_rate(p, "map", CLV_F32, 1000, 1) == 0);
+    assert_true(clv_machine_rate(p, "map", CLV_BF16, 1000, 0) == 0);
+    assert_true(clv_machine_rate(p, "reduce", CLV_F32, 1000, 0) == 0);
+    close_to(clv_machine_flops(p, CLV_BF16), 4e9);
+    close_to(clv_machine_flops(p, CLV_F16), 1e9);
+    clv_machine_free(p);
 }
 
 static void test_written_as_read(void **state)
 {
-    static clv_profile p, q;
+    clv_machine *q;
     char path[4096];
     clv_error err = {0};
+    clv_machine_info wrote = {.size = sizeof wrote}, read = {.size = sizeof read};
     (void)state;
-    parse(&p, valid);
+    clv_machine *p = parse(valid);
     snprintf(path, sizeof path, "%s/test_profile.json", getenv("CLV_BUILD_DIR"));
-    assert_int_equal(clv_profile_write(&p, path, &err), CLV_OK);
-    assert_int_equal(clv_profile_read(&q, path, &err), CLV_OK);
-    assert_string_equal(p.name, q.name);
-    assert_int_equal(p.ranks_per_host, q.ranks_per_host);
-    close_to(q.network.alpha_s, p.network.alpha_s);
-    assert_int_equal(q.busy.n, 1);
-    close_to(q.busy.item[0].rate[1], p.busy.item[0].rate[1]);
+    assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
+    assert_int_equal(clv_machine_open(&q, path, &err), CLV_OK);
+    assert_int_equal(clv_machine_describe(p, &wrote, &err), CLV_OK);
+    assert_int_equal(clv_machine_describe(q, &read, &err), CLV_OK);
+    assert_string_equal(read.name, "n");
+    assert_int_equal(read.ranks_per_host, 4);
+    assert_int_equal(read.hosts, 0);
+    close_to(read.memory_bytes, 1e9);
+    close_to(read.memory_bytes_per_s, 1e8);
+    close_to(read.efficiency, 0.5);
+    close_to(read.host.bytes_per_s, 1e7);
+    close_to(read.network.alpha_s, wrote.network.alpha_s);
+    close_to(clv_machine_rate(q, "map", CLV_F32, 10000, 0), 1e8);
     remove(path);
+    clv_machine_free(p);
+    clv_machine_free(q);
 }
 
+/* Those that the library has are by name what the files are. */
 static void test_shipped(void **state)
 {
-    static const char *const names[] = {"tpu-v2-8", "h100-nvlink-ib"};
+    int n = 0;
     (void)state;
-    for (int i = 0; i < 2; i++) {
-        static clv_profile p;
+    for (const char *name; (name = clv_machine_shipped(n)) != NULL; n++) {
+        clv_machine *p[2];
+        clv_machine_info info[2] = {{.size = sizeof info[0]}, {.size = sizeof info[0]}};
         char path[4096];
         clv_error err = {0};
-        snprintf(path, sizeof path, "%s/data/profiles/%s.json", getenv("CLV_SOURCE_DIR"), names[i]);
-        if (clv_profile_read(&p, path, &err) != CLV_OK)
-            fail_msg("%s", err.message);
-        assert_int_equal(p.ranks_per_host, 8);
-        assert_true(p.network.bytes_per_s < p.host.bytes_per_s);
+        snprintf(path, sizeof path, "%s/data/profiles/%s.json", getenv("CLV_SOURCE_DIR"), name);
+        for (int k = 0; k < 2; k++) {
+            if (clv_machine_open(&p[k], k ? path : name, &err) != CLV_OK)
+                fail_msg("%s", err.message);
+            assert_int_equal(clv_machine_describe(p[k], &info[k], &err), CLV_OK);
+        }
+        assert_string_equal(info[0].name, info[1].name);
+        assert_int_equal(info[0].ranks_per_host, 8);
+        assert_true(info[0].network.bytes_per_s < info[0].host.bytes_per_s);
+        close_to(info[0].memory_bytes, info[1].memory_bytes);
+        for (int k = 0; k < 2; k++)
+            clv_machine_free(p[k]);
     }
+    assert_true(n >= 2);
+}
+
+/* NULL is a machine; what is neither a file nor known is refused with the names that are. */
+static void test_default(void **state)
+{
+    clv_machine_info info = {.size = sizeof info};
+    clv_machine *p = NULL;
+    clv_error err = {0};
+    (void)state;
+    assert_int_equal(clv_machine_describe(NULL, &info, &err), CLV_OK);
+    assert_string_equal(info.name, "default");
+    assert_true(isinf(info.memory_bytes));
+    close_to(clv_machine_flops(NULL, CLV_I64), 100e9);
+    assert_true(clv_machine_rate(NULL, "map", CLV_F32, 10, 0) == 0);
+    assert_int_equal(clv_machine_open(&p, "no/such", &err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, ", h100-nvlink-ib, tpu-v2-8"));
+    assert_null(p);
+}
+
+static void test_cpu(void **state)
+{
+    clv_cpu_info info = {.size = sizeof info};
+    (void)state;
+    assert_int_equal(clv_cpu_describe(&info, NULL), CLV_OK);
+    assert_true(strcmp(info.kernels, "portable") == 0 || strncmp(info.kernels, "avx", 3) == 0);
+    assert_int_equal(strncmp(info.products, "oneDNN ", 7), 0);
+    assert_true(info.cores >= 1);
 }
 
 /* ---- times ---- */
 
+/* What the step is, as those who read programs see it. */
+static void check_step(const clv_program *program, int i, bool gather)
+{
+    clv_instruction_info info = {.size = sizeof info};
+    assert_int_equal(clv_program_instruction(program, i, &info, NULL), CLV_OK);
+    assert_string_equal(info.kind, gather ? "all_gather" : "all_reduce");
+    assert_true(info.moves && !info.backward && info.flops == 0 && info.n_axes == 1);
+    assert_int_equal(info.dtype, CLV_F32);
+    clv_collective c = clv_program_collective(program, info.collective);
+    assert_true(c.instruction == i && c.bytes == info.bytes && info.work == info.bytes);
+    assert_string_equal(c.op, info.name);
+}
+
 /* The only step of a product whose contracted dimension is split over `a` (an all_reduce of [8,1024] f32), or of bringing
  * [24,1024] f32 split over `a` together (an all_gather). */
-static double step_seconds(const char *mesh_text, bool gather, const clv_profile *p)
+static double step_seconds(const char *mesh_text, bool gather, const clv_machine *p)
 {
     clv_error err = {0};
     clv_mesh mesh;
@@ -136,11 +199,13 @@ static double step_seconds(const char *mesh_text, bool gather, const clv_profile
     int steps = 0;
     for (int i = 0; i < program->n_instructions; i++)
         if (!program->instructions[i].op && clv_step_moves(program->instructions[i].step->kind)) {
-            seconds = clv_predict_instruction(program, p, i);
+            seconds = clv_program_predict_instruction(program, p, i);
+            check_step(program, i, gather);
             steps++;
         }
     assert_int_equal(steps, 1);
-    clv_prediction all = clv_predict(program, p);
+    clv_prediction all = {.size = sizeof all};
+    assert_int_equal(clv_program_predict(program, p, &all, &err), CLV_OK);
     assert_true(all.communication == seconds && (gather || all.seconds > seconds));
     clv_program_free(program);
     clv_graph_free(graph);
@@ -150,32 +215,31 @@ static double step_seconds(const char *mesh_text, bool gather, const clv_profile
 /* A ring's 2 (n-1)/n L / bandwidth and one latency; over the network where a group leaves a host of four ranks. */
 static void test_rings(void **state)
 {
-    static clv_profile p;
     const double reduced = 8 * 1024 * 4, gathered = 24 * 1024 * 4;
     (void)state;
-    parse(&p, valid);
-    close_to(step_seconds("a=2", false, &p), 1e-6 + 2 * reduced / 2 / 1e7);
-    close_to(step_seconds("a=4", false, &p), 1e-6 + 2 * reduced * 3 / 4 / 1e7);
-    close_to(step_seconds("a=8", false, &p), 1e-3 + 2 * reduced * 7 / 8 / 1e6);
-    close_to(step_seconds("a=4", true, &p), 1e-6 + gathered * 3 / 4 / 1e7);
-    close_to(step_seconds("b=2,a=4", true, &p), 1e-6 + gathered * 3 / 4 / 1e7); /* hosts are groups */
-    close_to(step_seconds("a=2,b=4", true, &p), 1e-3 + gathered / 2 / 1e6);     /* 0 and 4, ... */
-    close_to(step_seconds("b=4,a=2", true, &p), 1e-6 + gathered / 2 / 1e7);
-    close_to(step_seconds("b=2,a=3", true, &p), 1e-3 + gathered * 2 / 3 / 1e6); /* 3, 4 and 5: two hosts */
+    clv_machine *p = parse(valid);
+    close_to(step_seconds("a=2", false, p), 1e-6 + 2 * reduced / 2 / 1e7);
+    close_to(step_seconds("a=4", false, p), 1e-6 + 2 * reduced * 3 / 4 / 1e7);
+    close_to(step_seconds("a=8", false, p), 1e-3 + 2 * reduced * 7 / 8 / 1e6);
+    close_to(step_seconds("a=4", true, p), 1e-6 + gathered * 3 / 4 / 1e7);
+    close_to(step_seconds("b=2,a=4", true, p), 1e-6 + gathered * 3 / 4 / 1e7); /* hosts are groups */
+    close_to(step_seconds("a=2,b=4", true, p), 1e-3 + gathered / 2 / 1e6);     /* 0 and 4, ... */
+    close_to(step_seconds("b=4,a=2", true, p), 1e-6 + gathered / 2 / 1e7);
+    close_to(step_seconds("b=2,a=3", true, p), 1e-3 + gathered * 2 / 3 / 1e6); /* 3, 4 and 5: two hosts */
+    clv_machine_free(p);
 }
 
 /* A product without measured rates: its flops at the share of the peak that the profile states. */
 static void test_efficiency(void **state)
 {
-    static clv_profile p;
     clv_error err = {0};
     clv_mesh mesh;
     clv_graph *graph;
     clv_program *program;
     const int64_t n = 512;
     (void)state;
-    parse(&p, valid);
-    p.busy.n = p.alone.n = 0;
+    clv_machine *p = parse(valid);
+    p->busy.n = p->alone.n = 0;
     assert_int_equal(clv_mesh_parse(&mesh, "", &err), CLV_OK);
     assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
     clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){n, n}, NULL);
@@ -183,22 +247,34 @@ static void test_efficiency(void **state)
     assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
     double flops = 2.0 * (double)(n * n * n);
     for (int half = 0; half < 2; half++) {
-        p.efficiency = half ? 0.5 : 1;
-        close_to(clv_predict(program, &p).seconds - p.instruction_s, flops / (1e9 * p.efficiency));
+        p->efficiency = half ? 0.5 : 1;
+        clv_prediction all = {.size = sizeof all};
+        assert_int_equal(clv_program_predict(program, p, &all, &err), CLV_OK);
+        close_to(all.seconds - p->instruction_s, flops / (1e9 * p->efficiency));
+        close_to(all.flops, flops);
+        clv_instruction_info info = {.size = sizeof info};
+        assert_int_equal(clv_program_instruction(program, 0, &info, &err), CLV_OK);
+        assert_string_equal(info.kind, "dot_general");
+        assert_true(info.collective == -1 && !info.moves && info.n_axes == 0);
+        close_to(info.flops, flops);
+        close_to(info.work, flops);
+        close_to(info.bytes, 3 * 4.0 * (double)(n * n));
+        close_to(all.memory_bytes, 1e9);
     }
     clv_program_free(program);
     clv_graph_free(graph);
+    clv_machine_free(p);
 }
 
 /* One rank goes by what was measured alone, if anything was; several by what was measured side by side. */
 static void test_whose_rates(void **state)
 {
-    static clv_profile p;
     (void)state;
-    parse(&p, valid);
-    p.alone = p.busy;
-    p.alone.item[0].rate[0] *= 2;
-    p.alone.item[0].rate[1] *= 2;
+    clv_machine *p = parse(valid);
+    clv_rate *quiet = clv_rates_add(&p->alone);
+    *quiet = p->busy.item[0];
+    quiet->rate[0] *= 2;
+    quiet->rate[1] *= 2;
     for (int ranks = 1; ranks <= 2; ranks++) {
         clv_error err = {0};
         clv_mesh mesh;
@@ -211,54 +287,57 @@ static void test_whose_rates(void **state)
         clv_output(graph, "y", clv_map(graph, CLV_TANH, x), &layout);
         assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
         double work = clv_instruction_cost(program, 0).bytes;
-        double alone = work / clv_rate_at(&p.alone, "map", CLV_F32, work),
-               busy = work / clv_rate_at(&p.busy, "map", CLV_F32, work);
-        close_to(clv_predict_instruction(program, &p, 0), p.instruction_s + (ranks == 1 ? alone : busy));
-        clv_profile other = p;
-        other.alone.n = 0;
-        close_to(clv_predict_instruction(program, &other, 0), p.instruction_s + busy);
+        double alone = work / clv_machine_rate(p, "map", CLV_F32, work, 1),
+               busy = work / clv_machine_rate(p, "map", CLV_F32, work, 0);
+        close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + (ranks == 1 ? alone : busy));
+        p->alone.n = 0;
+        close_to(clv_program_predict_instruction(program, p, 0), p->instruction_s + busy);
+        p->alone.n = 1;
         clv_program_free(program);
         clv_graph_free(graph);
     }
+    clv_machine_free(p);
 }
 
 /* What a rank takes out of its own memory is read and written there. */
 static void test_slices(void **state)
 {
-    static clv_profile p;
     clv_error err = {0};
     clv_mesh mesh;
     clv_graph *graph;
     clv_program *program;
     (void)state;
-    parse(&p, valid);
+    clv_machine *p = parse(valid);
     assert_int_equal(clv_mesh_parse(&mesh, "x=2", &err), CLV_OK);
     assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
     clv_layout whole = clv_graph_layout(graph, 1, "_"), cut = clv_graph_layout(graph, 1, "x");
     clv_output(graph, "y", clv_input(graph, "x", CLV_F32, 1, (int64_t[]){4096}, &whole), &cut);
     assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
     assert_int_equal(program->n_instructions, 1);
-    close_to(clv_predict_instruction(program, &p, 0), p.instruction_s + 2 * (2048.0 * 4) / p.memory_bytes_per_s);
+    close_to(clv_program_predict_instruction(program, p, 0),
+             p->instruction_s + 2 * (2048.0 * 4) / p->memory_bytes_per_s);
     clv_program_free(program);
     clv_graph_free(graph);
+    clv_machine_free(p);
 }
 
 static void test_crowded(void **state)
 {
-    static clv_profile p;
     (void)state;
-    parse(&p, valid);
-    double alone = step_seconds("a=4", false, &p);
-    p.hosts = 1;
-    p.ranks_per_host = 2;
-    close_to(step_seconds("a=4", false, &p), 2 * alone);
+    clv_machine *p = parse(valid);
+    double alone = step_seconds("a=4", false, p);
+    p->hosts = 1;
+    p->ranks_per_host = 2;
+    close_to(step_seconds("a=4", false, p), 2 * alone);
+    clv_machine_free(p);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_rates),  cmocka_unit_test(test_written_as_read),
-        cmocka_unit_test(test_shipped),     cmocka_unit_test(test_rings),  cmocka_unit_test(test_efficiency),
-        cmocka_unit_test(test_whose_rates), cmocka_unit_test(test_slices), cmocka_unit_test(test_crowded)};
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_rates),           cmocka_unit_test(test_default),
+        cmocka_unit_test(test_cpu),     cmocka_unit_test(test_written_as_read), cmocka_unit_test(test_shipped),
+        cmocka_unit_test(test_rings),   cmocka_unit_test(test_efficiency),      cmocka_unit_test(test_whose_rates),
+        cmocka_unit_test(test_slices),  cmocka_unit_test(test_crowded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

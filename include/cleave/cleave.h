@@ -1,7 +1,7 @@
 /** @file cleave.h - all of the library.
  *
  * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h, train.h. From ops to a running program: graph.h, nn.h and rules.h,
- * then program.h, session.h. What tensors are and where they live: dtype.h, mesh.h, layout.h, reshard.h.
+ * then program.h (machine.h), session.h. What tensors are and where they live: dtype.h, mesh.h, layout.h, reshard.h.
  */
 #ifndef CLEAVE_CLEAVE_H
 #define CLEAVE_CLEAVE_H
@@ -15,6 +15,7 @@
 #include "cleave/generate.h"
 #include "cleave/graph.h"
 #include "cleave/layout.h"
+#include "cleave/machine.h"
 #include "cleave/mesh.h"
 #include "cleave/model.h"
 #include "cleave/nn.h"

@@ -6,6 +6,7 @@
 #define CLEAVE_PROGRAM_H
 
 #include "cleave/graph.h"
+#include "cleave/machine.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,7 +54,8 @@ typedef struct clv_collective {
     double bytes;                      /**< the most that a rank receives; of an all_reduce over n ranks by convention
                                             2 (n-1)/n of what it sums, no whole number where n does not divide that */
     clv_layout from, to;
-    clv_type type; /**< of the tensor that changes layout */
+    clv_type type;   /**< of the tensor that changes layout */
+    int instruction; /**< which it is, for clv_program_instruction */
 } clv_collective;
 
 CLV_API int clv_program_n_collectives(const clv_program *program);
@@ -121,9 +123,55 @@ typedef struct clv_program_tensor {
 /** By number: inputs and states in the order of the graph, then outputs in theirs; name == NULL past the end. */
 CLV_API clv_program_tensor clv_program_named(const clv_program *program, int i);
 
-/** Instructions, compute and steps together. */
-CLV_API int clv_program_n_instructions(const clv_program *program);
 CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);
+
+/** Instructions, ops and collectives together. */
+CLV_API int clv_program_n_instructions(const clv_program *program);
+
+/** An instruction, in order of execution: an op, or a collective (slice, mask). Strings live with the program. Work is that of the rank
+ *  that has most. */
+typedef struct clv_instruction_info {
+    size_t size;      /**< the caller's: sizeof the struct, or 0 */
+    const char *name; /**< "layers.0.mlp.down.dot_general"; of a collective: the op that needs it */
+    const char *kind; /**< "dot_general", "rms_norm", ...; of a collective as in clv_collective */
+    int collective;   /**< which it is, for clv_program_collective; -1: an op */
+    int moves;        /**< nonzero: ranks talk */
+    int backward;     /**< nonzero: of the backward pass */
+    clv_dtype dtype;  /**< that rates go by: of its first operand */
+    double flops;     /**< of an op */
+    double bytes; /**< of an op: that it reads and writes in memory; of a collective: the most that a rank receives */
+    double work;  /**< what rates are of: flops of products and attention, bytes of all else */
+    int n_axes;
+    clv_subaxis axes[CLV_MAX_SUBAXES]; /**< of an op: those that split its operands or results; else whose ranks talk */
+} clv_instruction_info;
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for an instruction that there is not */
+CLV_API clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out,
+                                           clv_error *err);
+
+/** How long a run takes on a machine: every instruction priced, in order, none hidden behind another (ranks overlap nothing yet).
+ *
+ *    an op                instruction_s + work / measured rate(op, dtype, work), where the machine has one; else
+ *                         instruction_s + max(flops / (flops_per_s * efficiency), bytes / memory_bytes_per_s)
+ *    a collective         bytes / measured rate(kind, dtype, bytes), else alpha_s + bytes / bytes_per_s of the link: the network's when
+ *                         its group has ranks of several hosts
+ *    a slice, a mask      instruction_s + 2 bytes of the result / memory_bytes_per_s
+ *
+ *  all times ranks / (hosts * ranks_per_host) where ranks outnumber the places. */
+typedef struct clv_prediction {
+    size_t size;          /**< the caller's: sizeof the struct, or 0 */
+    double seconds;       /**< of a run */
+    double communication; /**< of that: in collectives */
+    double flops;         /**< of products and attention, on the rank that has most */
+    double utilisation;   /**< their time at the machine's peak, over all seconds */
+    double
+        memory_bytes; /**< that a rank may take: the machine's, less where ranks outnumber the places; clv_program_memory is
+                               what it takes */
+} clv_prediction;
+/** machine NULL: machine.h's default. Fills *out, whose `size` the caller has set. */
+CLV_API clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
+                                       clv_error *err);
+/** Seconds of instruction i of these; 0 for one that there is not. */
+CLV_API double clv_program_predict_instruction(const clv_program *program, const clv_machine *machine, int i);
 
 /** Writes the program as text, an instruction a line, as snprintf does: returns the bytes needed without the end. */
 CLV_API size_t clv_program_print(char *out, size_t size, const clv_program *program);

@@ -15,7 +15,6 @@
 #include "cli/options.h"
 #include "cli/resident.h"
 #include "cli/table.h"
-#include "program/predict.h"
 
 typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, ffn, batch, seq, threads, iterations;
@@ -210,7 +209,7 @@ static clv_status measure(clv_session *session, const clv_program *program, int6
 }
 
 static int report(const block_args *a, const clv_program *program, const double *seconds,
-                  const clv_session_stats *stats, const clv_profile *profile, int64_t resident)
+                  const clv_session_stats *stats, const clv_machine *machine, int64_t resident)
 {
     double median = seconds[a->iterations / 2];
     clv_table *t = clv_table_new(NULL);
@@ -223,9 +222,10 @@ static int report(const block_args *a, const clv_program *program, const double 
     clv_table_bytes(t, "planned_bytes_per_rank", (double)clv_program_memory(program).total);
     clv_table_bytes(t, "resident_bytes", (double)resident);
     if (a->hardware) {
-        double predicted = clv_predict(program, profile).seconds;
-        clv_table_real(t, "predicted_ms", 1e3 * predicted);
-        clv_table_real(t, "predicted_over_measured", predicted / median);
+        clv_prediction predicted = {.size = sizeof predicted};
+        clv_program_predict(program, machine, &predicted, NULL);
+        clv_table_real(t, "predicted_ms", 1e3 * predicted.seconds);
+        clv_table_real(t, "predicted_over_measured", predicted.seconds / median);
     }
     return clv_table_finish(t, a->json);
 }
@@ -265,10 +265,10 @@ int bench_block(int argc, char **argv)
         return code;
     double *seconds = calloc((size_t)a.iterations, sizeof *seconds);
     clv_session_options options = {.threads_per_rank = (int)a.threads, .seed = 1};
-    clv_profile *profile = malloc(sizeof *profile);
-    clv_status status = seconds && profile ? CLV_OK : clv_fail_memory(&err, "timings", sizeof *seconds);
+    clv_machine *machine = NULL;
+    clv_status status = seconds ? CLV_OK : clv_fail_memory(&err, "timings", sizeof *seconds);
     if (status == CLV_OK)
-        status = clv_hardware_option_read(profile, a.hardware, &err);
+        status = clv_hardware_option_open(&machine, a.hardware, &err);
     if (status == CLV_OK)
         status = clv_mesh_option_resolve(&mesh, &a.mesh, argv[0], &err);
     if (status == CLV_OK)
@@ -284,10 +284,10 @@ int bench_block(int argc, char **argv)
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else
-        code = a.program ? print_program(program) : report(&a, program, seconds, &stats, profile, resident);
+        code = a.program ? print_program(program) : report(&a, program, seconds, &stats, machine, resident);
     clv_session_free(session);
     clv_program_free(program);
     free(seconds);
-    free(profile);
+    clv_machine_free(machine);
     return code;
 }

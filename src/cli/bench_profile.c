@@ -148,9 +148,9 @@ static void make_rates(clv_rates *out, samples *all, double overhead)
         const sample *s = &all->item[i];
         clv_rate *rate = out->n > 0 ? &out->item[out->n - 1] : NULL;
         if (!rate || strcmp(rate->op, s->op) != 0 || rate->dtype != s->dtype) {
-            if (out->n == CLV_MAX_RATES)
+            rate = clv_rates_add(out);
+            if (!rate)
                 return;
-            rate = &out->item[out->n++];
             *rate = (clv_rate){.dtype = s->dtype};
             snprintf(rate->op, sizeof rate->op, "%s", s->op);
         }
@@ -181,7 +181,7 @@ static double best_rate(const clv_rates *rates, const char *op, clv_dtype dtype)
     return best;
 }
 
-static clv_status measure(clv_profile *p, samples *busy, samples *alone, int64_t cores, clv_error *err)
+static clv_status measure(clv_machine *p, samples *busy, samples *alone, int64_t cores, clv_error *err)
 {
     static const traced blocks[] = {{4, 128, 128, true, CLV_F32},  {2, 256, 256, false, CLV_F32},
                                     {4, 256, 512, true, CLV_F32},  {4, 512, 512, false, CLV_F32},
@@ -210,7 +210,7 @@ static clv_status measure(clv_profile *p, samples *busy, samples *alone, int64_t
 }
 
 /* The figures for what was not measured, from those that were. */
-static void fill_rest(clv_profile *p, int64_t cores)
+static void fill_rest(clv_machine *p, int64_t cores)
 {
     const clv_rates *rates = cores > 1 ? &p->busy : &p->alone;
     const clv_rate *reduce = find_rate(rates, "all_reduce", CLV_F32);
@@ -220,7 +220,8 @@ static void fill_rest(clv_profile *p, int64_t cores)
     p->efficiency = 0.8;
     p->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)cores;
     p->memory_bytes_per_s = best_rate(rates, "combine", CLV_F32);
-    p->host = (clv_link){.alpha_s = p->instruction_s + 1e-6, .bytes_per_s = best_rate(rates, "all_reduce", CLV_F32)};
+    p->host =
+        (clv_machine_link){.alpha_s = p->instruction_s + 1e-6, .bytes_per_s = best_rate(rates, "all_reduce", CLV_F32)};
     if (reduce && reduce->n > 0) /* the smallest is nearly all latency */
         p->host.alpha_s = fmax(1e-7, fmin(1e-4, reduce->work[0] / reduce->rate[0]));
     if (!(p->host.bytes_per_s > 0))
@@ -245,7 +246,7 @@ static int parse(profile_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static int report(const profile_args *a, const clv_profile *p)
+static int report(const profile_args *a, const clv_machine *p)
 {
     clv_table *t = clv_table_new(NULL);
     clv_table_text(t, "profile", a->out);
@@ -267,7 +268,7 @@ int bench_profile(int argc, char **argv)
     if (code != CLV_OPTIONS_RUN)
         return code;
     int64_t cores = sysconf(_SC_NPROCESSORS_ONLN);
-    clv_profile *p = calloc(1, sizeof *p);
+    clv_machine *p = calloc(1, sizeof *p);
     samples *busy = calloc(1, sizeof *busy), *alone = calloc(1, sizeof *alone);
     clv_status status = p && busy && alone ? CLV_OK : clv_fail_memory(&err, "a profile", sizeof *busy);
     if (status == CLV_OK) {
@@ -276,10 +277,10 @@ int bench_profile(int argc, char **argv)
     }
     if (status == CLV_OK) {
         fill_rest(p, cores);
-        status = clv_profile_write(p, a.out, &err);
+        status = clv_machine_write(p, a.out, &err);
     }
     code = status == CLV_OK ? report(&a, p) : clv_command_report(argv[0], &err);
-    free(p);
+    clv_machine_free(p);
     free(busy);
     free(alone);
     return code;

@@ -1,8 +1,8 @@
-/* hardware_option.h - `--hardware PROFILE`: a file, or the name of a profile that is shipped (data/profiles). */
+/* hardware_option.h - `--hardware PROFILE`: a file, or the name of a machine that the library knows. */
 #ifndef CLEAVE_CLI_HARDWARE_OPTION_H
 #define CLEAVE_CLI_HARDWARE_OPTION_H
 
-#include "program/profile.h"
+#include "cleave/machine.h"
 
 #define CLV_HARDWARE_OPTION(out_, beside)                                                                              \
     {                                                                                                                  \
@@ -10,7 +10,7 @@
         .help = "what predicts times: a file of bench profile, tpu-v2-8 or h100-nvlink-ib"                             \
     }
 
-/* NULL: the default profile. Profiles that are shipped are looked for where they were installed, then in the source tree. */
-clv_status clv_hardware_option_read(clv_profile *out, const char *text, clv_error *err);
+/* text NULL: *out is NULL, the default machine. Free with clv_machine_free. */
+clv_status clv_hardware_option_open(clv_machine **out, const char *text, clv_error *err);
 
 #endif

@@ -14,7 +14,6 @@
 #include "cli/show.h"
 #include "cli/steps.h"
 #include "cli/table.h"
-#include "program/predict.h"
 
 typedef struct plan_args {
     clv_plan_graph graph;
@@ -45,13 +44,13 @@ static int parse(plan_args *a, int argc, char **argv)
 }
 
 /* --memory-limit, else the profile's memory where one was named: the default profile describes no machine. */
-static clv_memory_limit memory_limit(const plan_args *a, const clv_program *program, const clv_profile *profile)
+static clv_memory_limit memory_limit(const plan_args *a, const clv_prediction *predicted, const char *machine)
 {
     if (a->memory_limit > 0)
         return (clv_memory_limit){(double)a->memory_limit, "--memory-limit"};
     if (!a->hardware)
         return (clv_memory_limit){0, NULL};
-    return (clv_memory_limit){clv_predict_memory(program, profile), profile->name};
+    return (clv_memory_limit){predicted->memory_bytes, machine};
 }
 
 /* A limit that was given is kept, or the command fails; a profile's is only reported. */
@@ -68,28 +67,31 @@ static int check_limit(const plan_args *a, const clv_program *program, const cha
     return CLV_EXIT_FAILED;
 }
 
-static void add_prediction(clv_table *t, const plan_args *a, const clv_program *program, const clv_profile *profile)
+static void add_prediction(clv_table *t, const plan_args *a, const clv_prediction *p, const char *machine)
 {
-    clv_prediction p = clv_predict(program, profile);
     const clv_plan_graph *g = &a->graph;
     clv_table_object(t, "predicted");
-    clv_table_text(t, "hardware", profile->name);
-    clv_table_seconds(t, "seconds", p.seconds);
-    clv_table_real(t, "tokens_per_s", (double)(g->batch * (g->decode ? 1 : g->seq)) / p.seconds);
-    clv_table_real(t, "comm_share", p.seconds > 0 ? p.communication / p.seconds : 0);
-    clv_table_count(t, "flops_per_rank", p.flops);
-    clv_table_real(t, "flops_utilisation", p.utilisation);
+    clv_table_text(t, "hardware", machine);
+    clv_table_seconds(t, "seconds", p->seconds);
+    clv_table_real(t, "tokens_per_s", (double)(g->batch * (g->decode ? 1 : g->seq)) / p->seconds);
+    clv_table_real(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
+    clv_table_count(t, "flops_per_rank", p->flops);
+    clv_table_real(t, "flops_utilisation", p->utilisation);
 }
 
-static int report(const plan_args *a, const clv_program *program, const clv_profile *profile)
+static int report(const plan_args *a, const clv_program *program, const clv_machine *machine)
 {
-    clv_table *t = a->json ? clv_report_each_collective(program, profile) : clv_report_by_layer(program, profile);
+    clv_table *t = a->json ? clv_report_each_collective(program, machine) : clv_report_by_layer(program, machine);
+    clv_prediction predicted = {.size = sizeof predicted};
+    clv_machine_info info = {.size = sizeof info};
+    clv_program_predict(program, machine, &predicted, NULL);
+    clv_machine_describe(machine, &info, NULL);
     clv_table_top(t);
     clv_table_bytes(t, "bytes", clv_report_total_bytes(program));
     clv_table_int(t, "ranks", clv_mesh_ranks(clv_program_mesh(program)));
     clv_plan_memory_add(t, program);
-    clv_plan_fit_add(t, program, &a->graph, memory_limit(a, program, profile));
-    add_prediction(t, a, program, profile);
+    clv_plan_fit_add(t, program, &a->graph, memory_limit(a, &predicted, info.name));
+    add_prediction(t, a, &predicted, info.name);
     return clv_table_finish(t, a->json);
 }
 
@@ -101,9 +103,8 @@ int command_plan(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_profile *profile = malloc(sizeof *profile);
-    clv_status status = profile ? clv_hardware_option_read(profile, a.hardware, &err)
-                                : clv_fail_memory(&err, "a profile", sizeof *profile);
+    clv_machine *machine;
+    clv_status status = clv_hardware_option_open(&machine, a.hardware, &err);
     if (status == CLV_OK)
         status = clv_plan_graph_compile(&program, &a.graph, &err);
     if (status == CLV_OK && a.show)
@@ -111,10 +112,10 @@ int command_plan(int argc, char **argv)
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else
-        code = a.show ? CLV_EXIT_OK : report(&a, program, profile);
+        code = a.show ? CLV_EXIT_OK : report(&a, program, machine);
     if (code == CLV_EXIT_OK)
         code = check_limit(&a, program, argv[0]);
     clv_program_free(program);
-    free(profile);
+    clv_machine_free(machine);
     return code;
 }

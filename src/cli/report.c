@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/arena.h"
-#include "program/predict.h"
 
 enum { AXIS_TEXT = CLV_AXIS_NAME_SIZE + 32 }; /* a sub-axis */
 
@@ -107,15 +106,15 @@ static void free_totals(totals *t)
     clv_arena_free(t->arena);
 }
 
-/* profile NULL: no times. False: no memory. */
-static bool collect(totals *t, const clv_program *program, const clv_profile *profile, bool by_op)
+/* False: no memory. */
+static bool collect(totals *t, const clv_program *program, const clv_machine *machine, bool by_op)
 {
     *t = (totals){.arena = clv_arena_new()};
     bool ok = t->arena != NULL;
     for (int i = 0; ok && i < clv_program_n_collectives(program); i++) {
         clv_collective c = clv_program_collective(program, i);
         if (moves(&c))
-            ok = add_total(t, &c, profile ? clv_predict_instruction(program, profile, program->steps[i]) : 0,
+            ok = add_total(t, &c, clv_program_predict_instruction(program, machine, c.instruction),
                            clv_program_mesh(program), by_op);
     }
     return ok;
@@ -141,10 +140,10 @@ static const char *pass_of(const clv_collective *c)
     return c->backward ? "backward" : "forward";
 }
 
-clv_table *clv_report_by_layer(const clv_program *program, const clv_profile *profile)
+clv_table *clv_report_by_layer(const clv_program *program, const clv_machine *machine)
 {
     totals all;
-    clv_table *t = collect(&all, program, profile, true) ? clv_table_new("collectives") : NULL;
+    clv_table *t = collect(&all, program, machine, true) ? clv_table_new("collectives") : NULL;
     for (int i = 0; t && i < all.n; i++) {
         clv_table_row(t);
         clv_table_text(t, "op", all.item[i].op);
@@ -192,7 +191,7 @@ static void add_layout(clv_table *t, const char *key, const clv_layout *layout, 
     clv_table_text(t, key, text);
 }
 
-clv_table *clv_report_each_collective(const clv_program *program, const clv_profile *profile)
+clv_table *clv_report_each_collective(const clv_program *program, const clv_machine *machine)
 {
     clv_table *t = clv_table_new("collectives");
     for (int i = 0; i < clv_program_n_collectives(program); i++) {
@@ -208,7 +207,7 @@ clv_table *clv_report_each_collective(const clv_program *program, const clv_prof
         clv_table_text(t, "kind", c.kind);
         add_axes(t, &c, clv_program_mesh(program));
         clv_table_bytes(t, "bytes", c.bytes);
-        clv_table_seconds(t, "seconds", clv_predict_instruction(program, profile, program->steps[i]));
+        clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
         clv_table_bool(t, "hidden", false);
         clv_table_text(t, "pass", pass_of(&c));
         clv_table_bool(t, "implicit", c.implicit);

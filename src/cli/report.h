@@ -5,15 +5,15 @@
 
 #include "cleave/program.h"
 #include "cli/table.h"
-#include "program/profile.h"
 
 /* By kind and axes: {"collectives_per_step": [{"op","axes","count","bytes"}]}. */
 clv_table *clv_report_collectives(const clv_program *program);
-/* By layer, those of repeated layers together: {"collectives": [{"layer","pass","op","kind","axes","count","bytes","seconds","cause"}]}. */
-clv_table *clv_report_by_layer(const clv_program *program, const clv_profile *profile);
+/* machine NULL: the default one.
+ * By layer, those of repeated layers together: {"collectives": [{"layer","pass","op","kind","axes","count","bytes","seconds","cause"}]}. */
+clv_table *clv_report_by_layer(const clv_program *program, const clv_machine *machine);
 /* One by one: {"collectives": [{"op","layer","tensor","kind","axes","bytes","seconds","hidden","pass","implicit","reason",
  * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs. */
-clv_table *clv_report_each_collective(const clv_program *program, const clv_profile *profile);
+clv_table *clv_report_each_collective(const clv_program *program, const clv_machine *machine);
 /* Of all of them. */
 double clv_report_total_bytes(const clv_program *program);
 

@@ -1,4 +1,6 @@
 #include "program/cost.h"
 
-const clv_cost_model clv_cost_default = {
-    .alpha_s = 5e-6, .bytes_per_s = 4e9, .flops_per_s = 100e9, .memory_bytes_per_s = 20e9};
+const clv_cost_model clv_cost_default = {.alpha_s = CLV_DEFAULT_ALPHA_S,
+                                         .bytes_per_s = CLV_DEFAULT_BYTES_PER_S,
+                                         .flops_per_s = CLV_DEFAULT_FLOPS_PER_S,
+                                         .memory_bytes_per_s = CLV_DEFAULT_MEMORY_BYTES_PER_S};

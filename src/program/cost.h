@@ -1,7 +1,7 @@
 /* cost.h - the one cost model: seconds of a collective step (alpha-beta) and of an op (roofline) on one rank.
  *
  * The planner of layouts and the reshard planner choose by it: ratios count. What a program takes on a machine is predict.h's,
- * by a profile of that machine.
+ * by that machine's rates.
  */
 #ifndef CLEAVE_PROGRAM_COST_H
 #define CLEAVE_PROGRAM_COST_H
@@ -15,6 +15,10 @@ typedef struct clv_cost_model {
 
 /* Ranks as cores of one machine: 5 us, 4 GB/s, 100 GF/s, 20 GB/s of memory. Only the ratios matter to choices; a byte
  * received counts as five of local traffic, as it is read, combined and written, and on a network costs more. */
+#define CLV_DEFAULT_ALPHA_S            5e-6
+#define CLV_DEFAULT_BYTES_PER_S        4e9
+#define CLV_DEFAULT_FLOPS_PER_S        100e9
+#define CLV_DEFAULT_MEMORY_BYTES_PER_S 20e9
 extern const clv_cost_model clv_cost_default;
 
 static inline double clv_cost_step(const clv_cost_model *model, double bytes, int moves)

@@ -3,6 +3,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/options.h"
 #include "ops/check.h"
 
 bool clv_op_counts_flops(const clv_op_def *def)
@@ -39,7 +41,7 @@ clv_op_cost clv_instruction_cost(const clv_program *program, int i)
 }
 
 /* Ranks share a place when there are more of them. */
-static double crowding(const clv_program *program, const clv_profile *p)
+static double crowding(const clv_program *program, const clv_machine *p)
 {
     double places = (double)p->hosts * (double)p->ranks_per_host, ranks = (double)clv_mesh_ranks(&program->mesh);
     return p->hosts > 0 && ranks > places ? ranks / places : 1;
@@ -48,7 +50,7 @@ static double crowding(const clv_program *program, const clv_profile *p)
 /* Whether some group over the step's axes holds ranks of several hosts. Ranks are row-major, so aligned runs of ranks,
  * as long as the most major axis reaches, hold whole groups, and together these cross every place within a run: from
  * one group's first rank to the next is less than from its first to its last. */
-static bool crosses_hosts(const clv_mesh *mesh, const clv_reshard_step *step, const clv_profile *p)
+static bool crosses_hosts(const clv_mesh *mesh, const clv_reshard_step *step, const clv_machine *p)
 {
     int64_t run = 1;
     if (p->hosts == 1 || clv_mesh_ranks(mesh) <= p->ranks_per_host)
@@ -63,19 +65,19 @@ static bool crosses_hosts(const clv_mesh *mesh, const clv_reshard_step *step, co
     return p->ranks_per_host % run != 0;
 }
 
-static double predict_step(const clv_program *program, const clv_profile *p, const clv_instruction *instruction)
+static double predict_step(const clv_program *program, const clv_machine *p, const clv_instruction *instruction)
 {
     const clv_reshard_step *step = instruction->step;
     const clv_buffer *out = &program->buffers[instruction->out[0]];
     if (!clv_step_moves(step->kind))
         return p->instruction_s + 2 * (double)out->bytes / p->memory_bytes_per_s;
     bool far = crosses_hosts(&program->mesh, step, p);
-    const clv_link *link = far ? &p->network : &p->host;
+    const clv_machine_link *link = far ? &p->network : &p->host;
     double rate = far ? 0 : clv_rate_at(&p->busy, clv_step_name(step->kind), out->type.dtype, step->bytes);
     return rate > 0 ? step->bytes / rate : link->alpha_s + step->bytes / link->bytes_per_s;
 }
 
-static double predict_op(const clv_program *program, const clv_profile *p, int i)
+static double predict_op(const clv_program *program, const clv_machine *p, int i)
 {
     const clv_op_def *def = program->instructions[i].op->def;
     clv_dtype dtype = clv_instruction_dtype(program, i);
@@ -91,20 +93,30 @@ static double predict_op(const clv_program *program, const clv_profile *p, int i
     return p->instruction_s + (compute > traffic ? compute : traffic);
 }
 
-double clv_predict_instruction(const clv_program *program, const clv_profile *p, int i)
+static double predict(const clv_program *program, const clv_machine *p, int i)
 {
     const clv_instruction *instruction = &program->instructions[i];
     double seconds = instruction->op ? predict_op(program, p, i) : predict_step(program, p, instruction);
     return seconds * crowding(program, p);
 }
 
-clv_prediction clv_predict(const clv_program *program, const clv_profile *p)
+double clv_program_predict_instruction(const clv_program *program, const clv_machine *machine, int i)
 {
+    if (!program || i < 0 || i >= program->n_instructions)
+        return 0;
+    return predict(program, clv_machine_or_default(machine), i);
+}
+
+clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
+                               clv_error *err)
+{
+    CLV_TRY(clv_require(program && out, "clv_program_predict", "the program and out", err));
+    const clv_machine *p = clv_machine_or_default(machine);
     clv_prediction all = {0};
     double at_peak = 0; /* seconds that the products would take at the peak rate */
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
-        double seconds = clv_predict_instruction(program, p, i);
+        double seconds = predict(program, p, i);
         all.seconds += seconds;
         if (!instruction->op) {
             all.communication += clv_step_moves(instruction->step->kind) ? seconds : 0;
@@ -115,10 +127,6 @@ clv_prediction clv_predict(const clv_program *program, const clv_profile *p)
         }
     }
     all.utilisation = all.seconds > 0 ? at_peak / all.seconds : 0;
-    return all;
-}
-
-double clv_predict_memory(const clv_program *program, const clv_profile *profile)
-{
-    return floor(profile->memory_bytes / crowding(program, profile));
+    all.memory_bytes = floor(p->memory_bytes / crowding(program, p));
+    return clv_give_struct(out, sizeof all, sizeof all, &all, "clv_program_predict", err);
 }

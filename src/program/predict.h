@@ -11,15 +11,8 @@
 #ifndef CLEAVE_PROGRAM_PREDICT_H
 #define CLEAVE_PROGRAM_PREDICT_H
 
-#include "program/profile.h"
+#include "program/machine.h"
 #include "program/program.h"
-
-typedef struct clv_prediction {
-    double seconds;       /* of a run */
-    double communication; /* of that: in steps that move */
-    double flops;         /* of the fullest rank */
-    double utilisation;   /* flops / (seconds * peak of the program's widest-used dtype) */
-} clv_prediction;
 
 /* What instruction i works on the fullest rank: flops and bytes of memory traffic; zeros for steps. */
 clv_op_cost clv_instruction_cost(const clv_program *program, int i);
@@ -27,10 +20,5 @@ clv_op_cost clv_instruction_cost(const clv_program *program, int i);
 bool clv_op_counts_flops(const clv_op_def *def);
 /* The dtype that an instruction is rated by: its first operand's. */
 clv_dtype clv_instruction_dtype(const clv_program *program, int i);
-
-double clv_predict_instruction(const clv_program *program, const clv_profile *profile, int i);
-clv_prediction clv_predict(const clv_program *program, const clv_profile *profile);
-/* Bytes that a rank may take: the profile's, less where ranks outnumber the places. */
-double clv_predict_memory(const clv_program *program, const clv_profile *profile);
 
 #endif

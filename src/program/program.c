@@ -80,7 +80,8 @@ clv_collective clv_program_collective(const clv_program *program, int i)
                                  .bytes = step->bytes,
                                  .from = step->from,
                                  .to = step->to,
-                                 .type = program->buffers[instruction->in[0]].type};
+                                 .type = program->buffers[instruction->in[0]].type,
+                                 .instruction = program->steps[i]};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
     return collective;
 }

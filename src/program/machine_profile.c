@@ -1,46 +1,18 @@
-#include "program/profile.h"
+/* machine_profile.c - machines as JSON files, in the form that include/cleave/machine.h documents. */
+#include "program/machine.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "io/file.h"
 #include "io/json.h"
-#include "program/cost.h"
+#include "program/shipped_machines.h"
 
 enum { FILE_LIMIT = 4 << 20 };
-
-void clv_profile_default(clv_profile *out)
-{
-    *out = (clv_profile){.name = "default",
-                         .ranks_per_host = 1 << 20,
-                         .memory_bytes = INFINITY,
-                         .memory_bytes_per_s = clv_cost_default.memory_bytes_per_s,
-                         .efficiency = 1,
-                         .host = {clv_cost_default.alpha_s, clv_cost_default.bytes_per_s}};
-    out->network = out->host;
-    for (int d = 0; d < CLV_DTYPE_COUNT; d++)
-        out->flops_per_s[d] = clv_cost_default.flops_per_s;
-}
-
-double clv_rate_at(const clv_rates *rates, const char *op, clv_dtype dtype, double work)
-{
-    for (int i = 0; i < rates->n; i++) {
-        const clv_rate *r = &rates->item[i];
-        if (r->dtype != dtype || strcmp(r->op, op) != 0)
-            continue;
-        int at = 0;
-        while (at < r->n && r->work[at] < work)
-            at++;
-        if (at == 0 || at == r->n)
-            return r->rate[at == 0 ? 0 : r->n - 1];
-        double part = log(work / r->work[at - 1]) / log(r->work[at] / r->work[at - 1]);
-        return r->rate[at - 1] * pow(r->rate[at] / r->rate[at - 1], part);
-    }
-    return 0;
-}
 
 /* ---- reading ---- */
 
@@ -72,7 +44,8 @@ static clv_status positive(double *out, const json_t *object, const char *key, c
     return clv_json_real(out, object, key, need, 1e-12, 1e30, where, err);
 }
 
-static clv_status read_link(clv_link *out, const json_t *document, const char *key, const char *where, clv_error *err)
+static clv_status read_link(clv_machine_link *out, const json_t *document, const char *key, const char *where,
+                            clv_error *err)
 {
     char inside[320];
     const json_t *link = json_object_get(document, key);
@@ -83,7 +56,7 @@ static clv_status read_link(clv_link *out, const json_t *document, const char *k
     return positive(&out->bytes_per_s, link, "bytes_per_s", CLV_JSON_REQUIRED, inside, err);
 }
 
-static clv_status read_flops(clv_profile *p, const json_t *document, const char *where, clv_error *err)
+static clv_status read_flops(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
     char inside[320];
     const json_t *flops = json_object_get(document, "flops_per_s");
@@ -127,12 +100,14 @@ static clv_status read_rates(clv_rates *out, const json_t *ops, const char *wher
     {
         json_object_foreach(by_dtype, dtype, list)
         {
-            if (out->n == CLV_MAX_RATES)
-                return clv_fail(err, CLV_ELIMIT, "%s: more than %d measurements", where, CLV_MAX_RATES);
-            if (strlen(op) >= CLV_PROFILE_NAME)
+            if (strlen(op) >= CLV_MACHINE_NAME)
                 return clv_fail(err, CLV_EFORMAT, "%s: \"%.40s...\" is no op; names have at most %d bytes", where, op,
-                                CLV_PROFILE_NAME - 1);
-            clv_rate *rate = &out->item[out->n++];
+                                CLV_MACHINE_NAME - 1);
+            clv_rate *rate = clv_rates_add(out);
+            if (!rate && out->n == CLV_MAX_RATES)
+                return clv_fail(err, CLV_ELIMIT, "%s: more than %d measurements", where, CLV_MAX_RATES);
+            if (!rate)
+                return clv_fail_memory(err, where, CLV_MAX_RATES * sizeof *rate);
             snprintf(rate->op, sizeof rate->op, "%s", op);
             CLV_TRY(clv_dtype_parse(&rate->dtype, dtype, err));
             CLV_TRY(read_points(rate, list, where, err));
@@ -141,7 +116,7 @@ static clv_status read_rates(clv_rates *out, const json_t *ops, const char *wher
     return CLV_OK;
 }
 
-static clv_status from_json(clv_profile *p, const json_t *document, const char *where, clv_error *err)
+static clv_status from_json(clv_machine *p, const json_t *document, const char *where, clv_error *err)
 {
     const char *name = NULL;
     CLV_TRY(check_keys(document, where, err));
@@ -166,36 +141,73 @@ static clv_status from_json(clv_profile *p, const json_t *document, const char *
     return read_rates(&p->alone, json_object_get(document, "ops_alone"), where, err);
 }
 
-clv_status clv_profile_parse(clv_profile *out, const char *json, size_t size, const char *where, clv_error *err)
+clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where, clv_error *err)
 {
     json_t *document;
-    clv_profile *p = calloc(1, sizeof *p);
-    if (!p)
-        return clv_fail_memory(err, where, sizeof *p);
+    CLV_TRY(clv_require(out && json && where, "clv_machine_parse", "out, the text and its name", err));
+    clv_machine *m = calloc(1, sizeof *m);
+    if (!m)
+        return clv_fail_memory(err, where, sizeof *m);
     clv_status status = clv_json_parse(&document, json, size, where, err);
     if (status == CLV_OK) {
-        status = from_json(p, document, where, err);
+        status = from_json(m, document, where, err);
         json_decref(document);
     }
     if (status == CLV_OK)
-        *out = *p;
-    free(p);
+        *out = m;
+    else
+        clv_machine_free(m);
     return status;
 }
 
-clv_status clv_profile_read(clv_profile *out, const char *path, clv_error *err)
+static clv_status read_profile(clv_machine **out, const char *path, clv_error *err)
 {
     char *text;
     size_t size;
     CLV_TRY(clv_file_read(&text, &size, path, FILE_LIMIT, err));
-    clv_status status = clv_profile_parse(out, text, size, path, err);
+    clv_status status = clv_machine_parse(out, text, size, path, err);
     free(text);
     return status;
 }
 
+/* ---- those that the library has ---- */
+
+static const struct shipped {
+    const char *name, *profile;
+} shipped[] = {CLV_SHIPPED_MACHINES};
+
+enum { SHIPPED = sizeof shipped / sizeof shipped[0] };
+
+const char *clv_machine_shipped(int i)
+{
+    return i >= 0 && i < SHIPPED ? shipped[i].name : NULL;
+}
+
+static clv_status refuse_name(const char *profile, clv_error *err)
+{
+    char names[256] = "";
+    for (int i = 0; i < SHIPPED; i++) {
+        size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, ", %s", shipped[i].name);
+    }
+    return clv_fail(err, CLV_ENOTFOUND, "%s: no such file; valid: a profile that `cleave bench profile` wrote%s",
+                    profile, names);
+}
+
+clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err)
+{
+    CLV_TRY(clv_require(out && profile, "clv_machine_open", "out and the profile", err));
+    if (access(profile, F_OK) == 0)
+        return read_profile(out, profile, err);
+    for (int i = 0; i < SHIPPED; i++)
+        if (strcmp(shipped[i].name, profile) == 0)
+            return clv_machine_parse(out, shipped[i].profile, strlen(shipped[i].profile), profile, err);
+    return refuse_name(profile, err);
+}
+
 /* ---- writing ---- */
 
-static json_t *link_json(const clv_link *link)
+static json_t *link_json(const clv_machine_link *link)
 {
     return json_pack("{s:f, s:f}", "alpha_s", link->alpha_s, "bytes_per_s", link->bytes_per_s);
 }
@@ -217,8 +229,9 @@ static json_t *rates_json(const clv_rates *rates)
     return ops;
 }
 
-clv_status clv_profile_write(const clv_profile *p, const char *path, clv_error *err)
+clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *err)
 {
+    CLV_TRY(clv_require(p && path, "clv_machine_write", "the machine and the path", err));
     json_t *flops = json_object();
     for (int d = 0; d < CLV_DTYPE_COUNT; d++)
         if (p->flops_per_s[d] != p->flops_per_s[CLV_F32] || d == CLV_F32)

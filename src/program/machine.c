@@ -1,0 +1,113 @@
+/* machine.c - machines: the default one, what they are, and their rates. */
+#include "program/machine.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/isa.h"
+#include "program/cost.h"
+
+#define DEFAULT_FLOPS(code, name, bytes, safetensors) CLV_DEFAULT_FLOPS_PER_S,
+
+static const clv_machine default_machine = {.name = "default",
+                                            .ranks_per_host = 1 << 20,
+                                            .memory_bytes = INFINITY,
+                                            .memory_bytes_per_s = CLV_DEFAULT_MEMORY_BYTES_PER_S,
+                                            .efficiency = 1,
+                                            .flops_per_s = {CLV_DTYPE_TABLE(DEFAULT_FLOPS)},
+                                            .host = {CLV_DEFAULT_ALPHA_S, CLV_DEFAULT_BYTES_PER_S},
+                                            .network = {CLV_DEFAULT_ALPHA_S, CLV_DEFAULT_BYTES_PER_S}};
+
+const clv_machine *clv_machine_or_default(const clv_machine *machine)
+{
+    return machine ? machine : &default_machine;
+}
+
+void clv_machine_free(clv_machine *machine)
+{
+    if (!machine)
+        return;
+    free(machine->busy.item);
+    free(machine->alone.item);
+    free(machine);
+}
+
+clv_status clv_machine_describe(const clv_machine *machine, clv_machine_info *out, clv_error *err)
+{
+    CLV_TRY(clv_require(out != NULL, "clv_machine_describe", "out", err));
+    const clv_machine *m = clv_machine_or_default(machine);
+    const clv_machine_info info = {.name = m->name,
+                                   .ranks_per_host = m->ranks_per_host,
+                                   .hosts = m->hosts,
+                                   .memory_bytes = m->memory_bytes,
+                                   .memory_bytes_per_s = m->memory_bytes_per_s,
+                                   .efficiency = m->efficiency,
+                                   .instruction_s = m->instruction_s,
+                                   .host = m->host,
+                                   .network = m->network};
+    return clv_give_struct(out, sizeof info, sizeof info, &info, "clv_machine_describe", err);
+}
+
+double clv_machine_flops(const clv_machine *machine, clv_dtype dtype)
+{
+    return (unsigned)dtype < CLV_DTYPE_COUNT ? clv_machine_or_default(machine)->flops_per_s[dtype] : 0;
+}
+
+double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, int alone)
+{
+    const clv_machine *m = clv_machine_or_default(machine);
+    return op && work > 0 ? clv_rate_at(alone ? &m->alone : &m->busy, op, dtype, work) : 0;
+}
+
+clv_rate *clv_rates_add(clv_rates *rates)
+{
+    if (!rates->item)
+        rates->item = calloc(CLV_MAX_RATES, sizeof *rates->item);
+    return rates->item && rates->n < CLV_MAX_RATES ? &rates->item[rates->n++] : NULL;
+}
+
+double clv_rate_at(const clv_rates *rates, const char *op, clv_dtype dtype, double work)
+{
+    for (int i = 0; i < rates->n; i++) {
+        const clv_rate *r = &rates->item[i];
+        if (r->dtype != dtype || strcmp(r->op, op) != 0)
+            continue;
+        int at = 0;
+        while (at < r->n && r->work[at] < work)
+            at++;
+        if (at == 0 || at == r->n)
+            return r->rate[at == 0 ? 0 : r->n - 1];
+        double part = log(work / r->work[at - 1]) / log(r->work[at] / r->work[at - 1]);
+        return r->rate[at - 1] * pow(r->rate[at] / r->rate[at - 1], part);
+    }
+    return 0;
+}
+
+/* ---- this one ---- */
+
+/* A container or taskset may allow fewer than the machine has. */
+static int64_t usable_cores(void)
+{
+    cpu_set_t set;
+
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+    return sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+clv_status clv_cpu_describe(clv_cpu_info *out, clv_error *err)
+{
+    CLV_TRY(clv_require(out != NULL, "clv_cpu_describe", "out", err));
+    clv_cpu_info info = {.kernels = clv_isa_text(clv_cpu_isa()), .cores = usable_cores()};
+    char version[48];
+    clv_gemm_library(version, sizeof version);
+    snprintf(info.products, sizeof info.products, "oneDNN %s", version);
+    return clv_give_struct(out, sizeof info, sizeof info, &info, "clv_cpu_describe", err);
+}

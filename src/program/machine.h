@@ -1,0 +1,40 @@
+/* machine.h - a machine's own data, for what prices by it. The public functions, and the form of its file, are in
+ * include/cleave/machine.h. */
+#ifndef CLEAVE_PROGRAM_MACHINE_H
+#define CLEAVE_PROGRAM_MACHINE_H
+
+#include "cleave/layout.h"
+#include "cleave/machine.h"
+
+enum { CLV_MACHINE_NAME = 64, CLV_MAX_RATES = 256, CLV_MAX_RATE_POINTS = 16 };
+
+typedef struct clv_rate {
+    char op[CLV_MACHINE_NAME];
+    clv_dtype dtype;
+    int n;
+    double work[CLV_MAX_RATE_POINTS], rate[CLV_MAX_RATE_POINTS];
+} clv_rate;
+
+typedef struct clv_rates {
+    int n;
+    clv_rate *item; /* room for CLV_MAX_RATES; NULL while there is none */
+} clv_rates;
+
+struct clv_machine {
+    char name[CLV_MACHINE_NAME];
+    int64_t ranks_per_host, hosts;
+    double memory_bytes, memory_bytes_per_s, efficiency, instruction_s;
+    double flops_per_s[CLV_DTYPE_COUNT];
+    clv_machine_link host, network;
+    clv_rates busy, alone;
+};
+
+/* The machine that NULL is: the one that was given, or that of clv_cost_default. */
+const clv_machine *clv_machine_or_default(const clv_machine *machine);
+
+/* One more rate; NULL beyond CLV_MAX_RATES, or out of memory (then none is there yet). */
+clv_rate *clv_rates_add(clv_rates *rates);
+/* The measured rate at this much work; 0: not measured. */
+double clv_rate_at(const clv_rates *rates, const char *op, clv_dtype dtype, double work);
+
+#endif
