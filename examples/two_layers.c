@@ -61,8 +61,11 @@ static clv_status run(const char *mesh_text, clv_error *err)
         status = clv_session_new(&session, &mesh, NULL, err);
     if (status == CLV_OK)
         status = train(session, program, err);
-    for (int i = 0; status == CLV_OK && i < clv_program_n_collectives(program); i++)
-        printf("%s of %s\n", clv_program_collective(program, i).kind, clv_program_collective(program, i).tensor);
+    for (int i = 0; status == CLV_OK && i < clv_program_n_collectives(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        status = clv_program_collective(program, i, &c, err);
+        printf("%s of %s\n", c.kind, c.tensor);
+    }
     clv_session_free(session);
     clv_program_free(program);
     clv_graph_free(graph);

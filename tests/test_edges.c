@@ -422,14 +422,27 @@ static void test_programs(void **state)
     REFUSED(clv_compile(&out, NULL, NULL, &err));
     clv_program_free(NULL);
     NOTHING(clv_program_n_collectives(NULL));
-    NOTHING(clv_program_collective(NULL, 0).kind);
-    NOTHING(clv_program_collective(program, 9).kind);
+    clv_collective collective = {0};
+    clv_considered considered = {0};
+    clv_memory memory = {0};
+    clv_program_tensor tensor = {0};
+    REFUSED(clv_program_collective(NULL, 0, &collective, &err));
+    REFUSED(clv_program_collective(program, 9, &collective, &err));
+    REFUSED(clv_program_collective(program, -1, &collective, &err));
+    REFUSED(clv_program_collective(program, 0, NULL, &err));
     NOTHING(clv_program_n_considered(NULL));
-    NOTHING(clv_program_considered(NULL, 0).op);
-    NOTHING(clv_program_considered(program, 9).op);
+    REFUSED(clv_program_considered(NULL, 0, &considered, &err));
+    REFUSED(clv_program_considered(program, 9, &considered, &err));
+    REFUSED(clv_program_considered(program, 0, NULL, &err));
     assert_string_equal(clv_verdict_name((clv_verdict)-1), "unknown");
     NOTHING(clv_program_region_bytes(NULL));
-    NOTHING(clv_program_memory(NULL).total);
+    REFUSED(clv_program_memory(NULL, &memory, &err));
+    REFUSED(clv_program_memory(program, NULL, &err));
+    memory.size = 1;
+    REFUSED(clv_program_memory(program, &memory, &err));
+    REFUSED(clv_program_named(NULL, 0, &tensor, &err));
+    REFUSED(clv_program_named(program, -1, &tensor, &err));
+    REFUSED(clv_program_named(program, 0, NULL, &err));
     NOTHING(clv_program_n_instructions(NULL));
     NOTHING(clv_program_mesh(NULL));
     REFUSED(clv_program_instruction(NULL, 0, &info, &err));
@@ -471,8 +484,10 @@ static void test_sessions(void **state)
     REFUSED(clv_session_run(session, program, &nameless, 1, NULL, 0, &err));
     REFUSED(clv_session_run(session, program, &empty, 1, NULL, 0, &err));
     REFUSED(clv_session_run(session, program, &good, 1, &no_output, 1, &err));
-    NOTHING(clv_session_state(NULL, 0).name);
-    NOTHING(clv_session_state(session, -1).name);
+    clv_state_info state_info = {0};
+    REFUSED(clv_session_state(NULL, 0, &state_info, &err));
+    REFUSED(clv_session_state(session, -1, &state_info, &err));
+    REFUSED(clv_session_state(session, 0, NULL, &err));
     REFUSED(clv_session_read(NULL, "x", NULL, in, &err));
     REFUSED(clv_session_read(session, NULL, NULL, in, &err));
     REFUSED(clv_session_read(session, "x", NULL, NULL, &err));
@@ -482,7 +497,7 @@ static void test_sessions(void **state)
     NOTHING(clv_session_instruction_seconds(NULL, program, 0) != 0);
     NOTHING(clv_session_instruction_seconds(session, NULL, 0) != 0);
     NOTHING(clv_session_rank_bytes(NULL));
-    NOTHING(clv_session_take_stats(NULL).runs);
+    REFUSED(clv_session_take_stats(NULL, NULL, &err));
     assert_int_equal(clv_session_run(session, program, &good, 1, NULL, 0, NULL),
                      CLV_OK); /* none of this was a failed run */
     clv_session_free(session);

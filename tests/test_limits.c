@@ -38,7 +38,8 @@ static int64_t region_of(clv_graph *graph, clv_error *err)
     clv_status status = clv_compile(&program, graph, NULL, err);
     int64_t region = status == CLV_OK ? clv_program_region_bytes(program) : -1;
     if (status == CLV_OK) {
-        clv_memory m = clv_program_memory(program);
+        clv_memory m = {.size = sizeof m};
+        clv_program_memory(program, &m, NULL);
         assert_true(m.total >= m.region && m.region == region && m.fragments >= 0 && m.total <= CLV_MAX_RANK_BYTES);
     }
     clv_program_free(program);

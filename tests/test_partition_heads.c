@@ -104,7 +104,8 @@ typedef struct traffic {
 static void assert_traffic(const clv_program *program, const traffic *expected, int n, const char *what)
 {
     for (int i = 0; i < clv_program_n_collectives(program); i++) {
-        clv_collective c = clv_program_collective(program, i);
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
         bool known = strcmp(c.kind, "slice") == 0 || strcmp(c.kind, "mask") == 0;
         for (int k = 0; k < n; k++)
             known = known || strcmp(c.kind, expected[k].kind) == 0;
@@ -114,7 +115,8 @@ static void assert_traffic(const clv_program *program, const traffic *expected, 
     for (int k = 0; k < n; k++) {
         traffic got = {expected[k].kind, 0, 0};
         for (int i = 0; i < clv_program_n_collectives(program); i++) {
-            clv_collective c = clv_program_collective(program, i);
+            clv_collective c = {.size = sizeof c};
+            clv_program_collective(program, i, &c, NULL);
             got.count += strcmp(c.kind, got.kind) == 0;
             got.bytes += strcmp(c.kind, got.kind) == 0 ? c.bytes : 0;
         }
@@ -212,7 +214,8 @@ static void assert_stays(clv_graph *graph, const char *tensor)
     clv_program *program = NULL;
     must(clv_compile(&program, graph, NULL, &err), &err);
     for (int i = 0; i < clv_program_n_collectives(program); i++) {
-        clv_collective c = clv_program_collective(program, i);
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
         if (strcmp(c.tensor, tensor) == 0 && strcmp(c.kind, "slice") != 0)
             fail_msg("an %s moves %s, %g bytes", c.kind, c.tensor, c.bytes);
     }

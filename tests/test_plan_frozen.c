@@ -271,7 +271,8 @@ static void describe(line out, const subject *s, const plan *p)
     double bytes = 0;
     clv_program *program = compile(&s->model, p);
     for (int i = 0; i < clv_program_n_collectives(program); i++) {
-        clv_collective c = clv_program_collective(program, i);
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
         bytes += c.bytes;
         for (int k = 0; k < N_KINDS; k++)
             n[k] += strcmp(c.kind, kinds[k]) == 0;

@@ -172,7 +172,8 @@ static void check_step(const clv_program *program, int i, bool gather)
     assert_string_equal(info.kind, gather ? "all_gather" : "all_reduce");
     assert_true(info.moves && !info.backward && info.flops == 0 && info.n_axes == 1);
     assert_int_equal(info.dtype, CLV_F32);
-    clv_collective c = clv_program_collective(program, info.collective);
+    clv_collective c = {.size = sizeof c};
+    assert_int_equal(clv_program_collective(program, info.collective, &c, NULL), CLV_OK);
     assert_true(c.instruction == i && c.bytes == info.bytes && info.work == info.bytes);
     assert_string_equal(c.op, info.name);
 }

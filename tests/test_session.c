@@ -79,8 +79,11 @@ static void test_state_between_layouts(void **state)
     must(clv_session_write(session, "w", &box, (float[]){-1, -2, -3, -4}, &err), &err);
     must(clv_session_read(session, "w", &box, part, &err), &err);
     assert_true(part[0] == -1 && part[3] == -4);
-    assert_string_equal(clv_session_state(session, 0).name, "w");
-    assert_null(clv_session_state(session, 1).name);
+    clv_state_info info = {.size = sizeof info};
+    must(clv_session_state(session, 0, &info, &err), &err);
+    assert_string_equal(info.name, "w");
+    must(clv_session_state(session, 1, &info, &err), &err);
+    assert_null(info.name);
     clv_session_free(session);
     clv_program_free(whole);
     clv_program_free(cut);
@@ -390,7 +393,9 @@ static void test_accounts(void **state)
     clv_error err = {0};
     clv_program *whole = adder_of("x=3", "_", MANY), *cut = adder_of("x=3", "x", MANY);
     clv_session *session = new_session("x=3", 0);
-    clv_memory w = clv_program_memory(whole), c = clv_program_memory(cut);
+    clv_memory w = {.size = sizeof w}, c = {.size = sizeof c};
+    must(clv_program_memory(whole, &w, &err), &err);
+    must(clv_program_memory(cut, &c, &err), &err);
     float x[MANY] = {0};
     clv_binding in = {.name = "x", .data = x};
     (void)state;
@@ -406,11 +411,12 @@ static void test_accounts(void **state)
     for (int runs = 1; runs <= 2; runs++) {
         for (int i = 0; i < runs; i++)
             must(clv_session_run(session, whole, &in, 1, NULL, 0, &err), &err);
-        clv_session_stats stats = clv_session_take_stats(session);
+        clv_session_stats stats = {.size = sizeof stats};
+        clv_session_take_stats(session, &stats, NULL);
         assert_int_equal(stats.runs, runs);
         assert_true(stats.seconds > 0 && stats.comm_seconds <= stats.seconds &&
                     stats.wait_seconds <= stats.comm_seconds);
-        stats = clv_session_take_stats(session);
+        clv_session_take_stats(session, &stats, NULL);
         assert_true(stats.runs == 0 && stats.seconds == 0 && stats.comm_seconds == 0 && stats.wait_seconds == 0);
     }
     clv_session_free(session);

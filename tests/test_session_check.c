@@ -492,7 +492,9 @@ static void test_the_same_results(void **state)
     must(clv_session_read(plain, "w", NULL, w[1], &err), &err);
     assert_memory_equal(w[0], w[1], sizeof w[0]);
     assert_int_equal(clv_session_rank_bytes(checked), clv_session_rank_bytes(plain));
-    assert_int_equal(clv_session_rank_bytes(plain), clv_program_memory(program).total);
+    clv_memory memory = {.size = sizeof memory};
+    must(clv_program_memory(program, &memory, &err), &err);
+    assert_int_equal(clv_session_rank_bytes(plain), memory.total);
     clv_session_free(checked);
     clv_session_free(plain);
     clv_program_free(program);

@@ -104,7 +104,9 @@ static void test_training(void **state)
         assert_true(fabs(alone[i] - split[i]) < 1e-4);
     assert_true(alone[STEPS - 1] < alone[0] - 0.5);
     assert_non_null(clv_trainer_program(t));
-    assert_non_null(clv_session_state(clv_trainer_session(t), 0).name);
+    clv_state_info info = {.size = sizeof info};
+    must(clv_session_state(clv_trainer_session(t), 0, &info, &err), &err);
+    assert_non_null(info.name);
     snprintf(path, sizeof path, "%s/saved", folder);
     must(clv_trainer_save(t, path, &err), &err);
     must(clv_model_open(&saved, path, NULL, &err), &err);

@@ -46,6 +46,7 @@ typedef struct clv_forward_batch {
 CLV_API clv_status clv_forwarder_run(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out,
                                      clv_error *err);
 
+/** A place in a batch. A plain value, which stays as it is. */
 typedef struct clv_forward_place {
     int64_t row, token; /**< row < 0: none */
     double value;

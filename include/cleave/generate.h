@@ -86,7 +86,7 @@ CLV_API int64_t clv_generator_batch(const clv_generator *generator);
 CLV_API void clv_generator_rewind(clv_generator *generator);
 
 /** Where the time of runs since the last call went: clv_session_take_stats. */
-CLV_API clv_session_stats clv_generator_take_stats(clv_generator *generator);
+CLV_API clv_status clv_generator_take_stats(clv_generator *generator, clv_session_stats *out, clv_error *err);
 
 /* ---- texts ---- */
 
@@ -138,7 +138,8 @@ CLV_API clv_finish clv_generation_finish(const clv_generation *generation, int64
 CLV_API int64_t clv_generation_prompt_tokens(const clv_generation *generation, int64_t i);
 CLV_API int64_t clv_generation_tokens(const clv_generation *generation, int64_t i);
 
-/** Seconds that prompts and decoding took; and of both together, waiting for other ranks and moving their data. */
+/** Seconds that prompts and decoding took; and of both together, waiting for other ranks and moving their data. A plain value, which stays as
+ *  it is. */
 typedef struct clv_generate_seconds {
     double prompt, decode, sync;
 } clv_generate_seconds;

@@ -178,6 +178,7 @@ CLV_API clv_value clv_rms_norm(clv_graph *graph, clv_value x, clv_value gain, do
 CLV_API clv_value clv_layer_norm(clv_graph *graph, clv_value x, clv_value gain, clv_value bias, double eps);
 
 typedef struct clv_attention_options {
+    size_t size; /**< sizeof the struct; 0: as its first version had it */
     bool causal;
     double scale;   /**< 0: 1/sqrt(D) */
     clv_value mask; /**< u8 or bool [B, Sk], 1 = attend; CLV_NONE: none */
@@ -201,6 +202,7 @@ typedef struct clv_rope_options {
      *  original_positions / low_frequency are, those between are blended (low < high). */
     double low_frequency, high_frequency;
     int64_t original_positions; /**< of the training; with high_frequency > 0 */
+    int64_t reserved[4];        /**< zeros: other structs hold this one, which therefore keeps its size */
 } clv_rope_options;
 /** Rotary position embedding of x [B,S,H,D] (or [B,S,2,K,D]: only [:,:,0]); position of row s is offset + s.
  *  offset: i32 [], or [B] for each row of the batch, or CLV_NONE. */
@@ -223,6 +225,7 @@ CLV_API clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t i
 CLV_API clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step);
 
 typedef struct clv_adamw_options {
+    size_t size;                            /**< sizeof the struct; 0: as its first version had it */
     double beta1, beta2, eps, weight_decay; /**< zeros: 0.9, 0.999, 1e-8; weight_decay 0 */
     const clv_layout
         *state_layout; /**< of the moments; NULL: the parameter's. Cut further it is ZeRO stage 1: the gradient

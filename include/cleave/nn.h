@@ -24,6 +24,7 @@ CLV_API clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rule
 CLV_API clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, int rank);
 
 typedef struct clv_linear_options {
+    size_t size;      /**< sizeof the struct; 0: as its first version had it */
     const char *name; /**< state "<name>.weight" and "<name>.bias"; NULL: "linear" */
     bool bias;
     bool gather_output;        /**< column-parallel: the output is whole on every rank */
@@ -72,6 +73,7 @@ typedef struct clv_mlp_options {
     bool gated;           /**< down(act(gate(x)) * up(x)), state "gate_up" [M,2,F]; not with CLV_TANH */
     bool bias;            /**< on both products: state "up.bias" [F] ("gate_up.bias" [2,F]), "down.bias" [M] */
     clv_init init, output_init;
+    int64_t reserved[4]; /**< zeros: the struct keeps its size */
 } clv_mlp_options;
 /** x [...,M] -> [...,M]: column-parallel "up" (or "gate_up"), activation, row-parallel "down". */
 CLV_API clv_value clv_parallel_mlp(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
@@ -89,6 +91,7 @@ typedef struct clv_self_attention_options {
     int64_t context;         /**< > 0: keys and values are kept in state "cache" [B,context,2,K,D] */
     clv_value offset;        /**< with context: i32 [] or [B], the position of the first row of x; else CLV_NONE */
     clv_init init, output_init;
+    int64_t reserved[8]; /**< zeros: the struct keeps its size */
 } clv_self_attention_options;
 /** x [B,S,M] -> [B,S,M]. State "q.weight" [M,H,D], "kv.weight" [M,2,K,D], "o.weight" [H,D,M]. Heads are split; with more ranks than KV heads
  *  the KV heads are replicated over the rest (gcd(ranks, kv_heads) ways split). */
@@ -105,6 +108,7 @@ typedef struct clv_block_options {
     clv_value dropout_step; /**< i32 scalar, or CLV_NONE */
     clv_self_attention_options attention;
     clv_mlp_options mlp;
+    int64_t reserved[8]; /**< zeros: the struct keeps its size */
 } clv_block_options;
 /** Defaults for a width: heads given, F = 4M (Llama: gated), normal(0.02) weights, eps 1e-5. */
 CLV_API clv_block_options clv_block_defaults(clv_block_form form, int64_t heads, int64_t kv_heads, int64_t ffn);

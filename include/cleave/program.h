@@ -16,6 +16,7 @@ typedef struct clv_program clv_program;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_compile_options {
+    size_t size;        /**< sizeof the struct; 0: as its first version had it */
     bool by_bytes;      /**< choose layouts by bytes moved, then work, instead of predicted seconds */
     bool use_idle_axes; /**< also consider splitting an op over axes that none of its operands uses */
     int64_t
@@ -39,6 +40,7 @@ CLV_API void clv_program_free(clv_program *program);
 
 /** One collective (or slice, or mask: 0 bytes) of the program, in order of execution. Strings live with the program. */
 typedef struct clv_collective {
+    size_t size;        /**< the caller's: sizeof the struct, or 0 */
     const char *kind;   /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
     const char *op;     /**< the op that needs it: "layers.0.mlp.down.constraint" */
     const char *tensor; /**< what changes layout: state, input, or the op that made it */
@@ -59,7 +61,8 @@ typedef struct clv_collective {
 } clv_collective;
 
 CLV_API int clv_program_n_collectives(const clv_program *program);
-CLV_API clv_collective clv_program_collective(const clv_program *program, int i);
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
+CLV_API clv_status clv_program_collective(const clv_program *program, int i, clv_collective *out, clv_error *err);
 
 /** What became of a way of splitting an op. */
 typedef enum clv_verdict {
@@ -76,6 +79,7 @@ CLV_API const char *clv_verdict_name(clv_verdict verdict);
  *  busiest rank's work (zeros for illegal ones). An op's candidates follow one another, by verdict, then price. All of them are listed
  *  where there are few; else those that differ from the chosen one in few axes. Strings live with the program. */
 typedef struct clv_considered {
+    size_t size; /**< the caller's: sizeof the struct, or 0 */
     const char *op;
     const char *makes;   /**< "result", or "gradient of mlp.down.weight" */
     const char *split;   /**< "heads over model": which dimensions the ranks of which axes split */
@@ -87,7 +91,8 @@ typedef struct clv_considered {
 } clv_considered;
 
 CLV_API int clv_program_n_considered(const clv_program *program);
-CLV_API clv_considered clv_program_considered(const clv_program *program, int i);
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
+CLV_API clv_status clv_program_considered(const clv_program *program, int i, clv_considered *out, clv_error *err);
 
 /** Bytes of a rank's region of temporary buffers (the fullest rank; all ranks have the same). */
 CLV_API int64_t clv_program_region_bytes(const clv_program *program);
@@ -95,6 +100,7 @@ CLV_API int64_t clv_program_region_bytes(const clv_program *program);
 /** Memory of the fullest rank in bytes, by what it is for. A session takes exactly this much for a rank (all ranks take the same):
  *  state and the region; `region` = the eight kinds from gradients to fragments. */
 typedef struct clv_memory {
+    size_t size;                                       /**< the caller's: sizeof the struct, or 0 */
     int64_t parameters, optimizer, cache, other_state; /**< state: outlives runs */
     int64_t gradients;                                 /**< of parameters */
     int64_t activations;                               /**< made by the forward pass, read by the backward pass */
@@ -109,19 +115,22 @@ typedef struct clv_memory {
     const char *peak; /**< the op at which the most is live; lives with the program */
     int peak_instruction;
 } clv_memory;
-CLV_API clv_memory clv_program_memory(const clv_program *program);
+/** Fills *out, whose `size` the caller has set. */
+CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
 
 typedef enum clv_named_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAMED_OUTPUT } clv_named_kind;
 
 /** What a program names, as it lays it out; names live with the program. */
 typedef struct clv_program_tensor {
+    size_t size; /**< the caller's: sizeof the struct, or 0 */
     const char *name;
     clv_type type;
     clv_layout layout;
     clv_named_kind kind;
 } clv_program_tensor;
-/** By number: inputs and states in the order of the graph, then outputs in theirs; name == NULL past the end. */
-CLV_API clv_program_tensor clv_program_named(const clv_program *program, int i);
+/** By number: inputs and states in the order of the graph, then outputs in theirs. Fills *out, whose `size` the caller has set; name == NULL
+ *  past the end. */
+CLV_API clv_status clv_program_named(const clv_program *program, int i, clv_program_tensor *out, clv_error *err);
 
 CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);
 

@@ -28,6 +28,7 @@ typedef clv_status clv_state_source(void *arg, const char *name, const clv_type 
 
 /** Zero-initialised = defaults. */
 typedef struct clv_session_options {
+    size_t size;              /**< sizeof the struct; 0: as its first version had it */
     int threads_per_rank;     /**< 0: 1 */
     int no_pinning;           /**< nonzero: ranks are not bound to cores */
     int64_t timeout_ms;       /**< deadline of one wait for other ranks; 0: 60000 */
@@ -78,13 +79,15 @@ typedef struct clv_binding {
 CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
                                    int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
 
-/** The state by number, for listing; name == NULL past the end. */
+/** A state, in the session's layout; the name lives with the session. */
 typedef struct clv_state_info {
+    size_t size; /**< the caller's: sizeof the struct, or 0 */
     const char *name;
     clv_type type;
     clv_layout layout;
 } clv_state_info;
-CLV_API clv_state_info clv_session_state(const clv_session *session, int i);
+/** By number, for listing. Fills *out, whose `size` the caller has set; name == NULL past the end. */
+CLV_API clv_status clv_session_state(const clv_session *session, int i, clv_state_info *out, clv_error *err);
 
 /** Copies the elements of `box` (NULL: all) of a state to or from a row-major buffer of the box' shape.
  *  @return CLV_ENOTFOUND */
@@ -103,12 +106,14 @@ CLV_API int64_t clv_session_rank_bytes(const clv_session *session);
 
 /** Where the time of runs since the last reset went: averages over ranks. */
 typedef struct clv_session_stats {
+    size_t size; /**< the caller's: sizeof the struct, or 0 */
     int64_t runs;
     double seconds;      /**< wall time of runs */
     double comm_seconds; /**< in steps: waiting and moving */
     double wait_seconds; /**< of that: waiting for other ranks */
 } clv_session_stats;
-CLV_API clv_session_stats clv_session_take_stats(clv_session *session);
+/** Fills *out, whose `size` the caller has set (NULL: nobody asks), and begins anew. */
+CLV_API clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err);
 
 #ifdef __cplusplus
 }

@@ -67,7 +67,7 @@ static int collect(double *took, clv_session *session, const clv_program *progra
     for (int i = 0; i < program->n_instructions; i++)
         if (program->instructions[i].group >= 0)
             took[n++] = clv_session_instruction_seconds(session, program, i);
-    clv_session_take_stats(session);
+    clv_session_take_stats(session, NULL, NULL);
     return n;
 }
 

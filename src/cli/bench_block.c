@@ -193,11 +193,12 @@ static clv_status measure(clv_session *session, const clv_program *program, int6
     clv_binding output = {"loss", &loss};
     for (int warm_up = 0; warm_up < 2; warm_up++)
         CLV_TRY(clv_session_run(session, program, NULL, 0, &output, 1, err));
-    clv_session_take_stats(session);
+    clv_session_take_stats(session, NULL, NULL);
     *stats = (clv_session_stats){0};
     for (int64_t i = 0; i < n; i++) {
         CLV_TRY(clv_session_run(session, program, NULL, 0, &output, 1, err));
-        clv_session_stats run = clv_session_take_stats(session);
+        clv_session_stats run = {.size = sizeof run};
+        clv_session_take_stats(session, &run, NULL);
         seconds[i] = run.seconds;
         stats->seconds += run.seconds;
         stats->comm_seconds += run.comm_seconds;
@@ -212,6 +213,8 @@ static int report(const block_args *a, const clv_program *program, const double 
                   const clv_session_stats *stats, const clv_machine *machine, int64_t resident)
 {
     double median = seconds[a->iterations / 2];
+    clv_memory memory = {.size = sizeof memory};
+    clv_program_memory(program, &memory, NULL);
     clv_table *t = clv_table_new(NULL);
     clv_table_real(t, "median_ms", 1e3 * median);
     clv_table_real(t, "min_ms", 1e3 * seconds[0]);
@@ -219,7 +222,7 @@ static int report(const block_args *a, const clv_program *program, const double 
     clv_table_real(t, "comm_share", stats->comm_seconds / stats->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq) / median);
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
-    clv_table_bytes(t, "planned_bytes_per_rank", (double)clv_program_memory(program).total);
+    clv_table_bytes(t, "planned_bytes_per_rank", (double)memory.total);
     clv_table_bytes(t, "resident_bytes", (double)resident);
     if (a->hardware) {
         clv_prediction predicted = {.size = sizeof predicted};

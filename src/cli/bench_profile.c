@@ -119,7 +119,7 @@ static clv_status trace(samples *all, const traced *t, const char *mesh_text, co
     clv_status status = clv_session_new(&session, &mesh, &options, err);
     for (int run = 0; status == CLV_OK && run < WARM_UPS + RUNS; run++) {
         if (run == WARM_UPS)
-            clv_session_take_stats(session);
+            clv_session_take_stats(session, NULL, NULL);
         status = clv_session_run(session, program, inputs, 2, NULL, 0, err);
     }
     if (status == CLV_OK)

@@ -30,7 +30,8 @@ void clv_candidates_add(clv_table *t, const clv_program *program, int64_t most, 
     int64_t alike = 0, listed = 0;
     clv_verdict before = CLV_VERDICT_ILLEGAL;
     for (int i = 0; i < n; i++) {
-        clv_considered c = clv_program_considered(program, i);
+        clv_considered c = {.size = sizeof c};
+        clv_program_considered(program, i, &c, NULL);
         alike = c.verdict == before ? alike + 1 : 1;
         before = c.verdict;
         if (alike > most)

@@ -57,10 +57,11 @@ static clv_memory_limit memory_limit(const plan_args *a, const clv_prediction *p
 static int check_limit(const plan_args *a, const clv_program *program, const char *command)
 {
     char needs[CLV_QUANTITY_TEXT], allowed[CLV_QUANTITY_TEXT];
-    int64_t total = clv_program_memory(program).total;
-    if (a->memory_limit == 0 || total <= a->memory_limit)
+    clv_memory memory = {.size = sizeof memory};
+    clv_program_memory(program, &memory, NULL);
+    if (a->memory_limit == 0 || memory.total <= a->memory_limit)
         return CLV_EXIT_OK;
-    clv_print_bytes_exactly(needs, sizeof needs, (double)total);
+    clv_print_bytes_exactly(needs, sizeof needs, (double)memory.total);
     clv_print_bytes_exactly(allowed, sizeof allowed, (double)a->memory_limit);
     fflush(stdout); /* the table comes first where both go to one place */
     fprintf(stderr, "%s: a rank needs %s, --memory-limit allows %s\n", command, needs, allowed);

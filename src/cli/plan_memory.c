@@ -36,7 +36,8 @@ static int64_t bytes_of(const clv_memory *m, int kind)
 
 void clv_plan_memory_add(clv_table *t, const clv_program *program)
 {
-    clv_memory m = clv_program_memory(program);
+    clv_memory m = {.size = sizeof m};
+    clv_program_memory(program, &m, NULL);
     clv_table_object(t, "memory");
     for (int k = 0; k < KINDS; k++)
         clv_table_bytes(t, kinds[k].name, (double)bytes_of(&m, k));
@@ -90,7 +91,8 @@ static void try_option(remedies *r, const char *option, const clv_plan_graph *ch
     if (clv_plan_graph_compile(&program, &g, NULL) != CLV_OK)
         return;
     remedy *item = &r->item[r->n];
-    item->memory = clv_program_memory(program);
+    item->memory = (clv_memory){.size = sizeof item->memory};
+    clv_program_memory(program, &item->memory, NULL);
     clv_program_free(program);
     snprintf(item->option, sizeof item->option, "%s", option);
     r->n += item->memory.total < r->total;
@@ -221,7 +223,8 @@ static void add_remedies(clv_table *t, const clv_memory *m, const clv_plan_graph
 
 void clv_plan_fit_add(clv_table *t, const clv_program *program, const clv_plan_graph *g, clv_memory_limit limit)
 {
-    clv_memory m = clv_program_memory(program);
+    clv_memory m = {.size = sizeof m};
+    clv_program_memory(program, &m, NULL);
     bool fits = (double)m.total <= limit.bytes;
     if (!limit.source)
         return;

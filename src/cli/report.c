@@ -112,7 +112,8 @@ static bool collect(totals *t, const clv_program *program, const clv_machine *ma
     *t = (totals){.arena = clv_arena_new()};
     bool ok = t->arena != NULL;
     for (int i = 0; ok && i < clv_program_n_collectives(program); i++) {
-        clv_collective c = clv_program_collective(program, i);
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
         if (moves(&c))
             ok = add_total(t, &c, clv_program_predict_instruction(program, machine, c.instruction),
                            clv_program_mesh(program), by_op);
@@ -195,7 +196,8 @@ clv_table *clv_report_each_collective(const clv_program *program, const clv_mach
 {
     clv_table *t = clv_table_new("collectives");
     for (int i = 0; i < clv_program_n_collectives(program); i++) {
-        clv_collective c = clv_program_collective(program, i);
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
         char layer[64];
         if (!moves(&c))
             continue;
@@ -224,7 +226,10 @@ clv_table *clv_report_each_collective(const clv_program *program, const clv_mach
 double clv_report_total_bytes(const clv_program *program)
 {
     double bytes = 0;
-    for (int i = 0; i < clv_program_n_collectives(program); i++)
-        bytes += clv_program_collective(program, i).bytes;
+    for (int i = 0; i < clv_program_n_collectives(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
+        bytes += c.bytes;
+    }
     return bytes;
 }

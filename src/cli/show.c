@@ -22,9 +22,9 @@ static clv_status refuse(const char *wanted, const clv_program *program, clv_err
     char names[200] = "";
     size_t used = 0;
     clv_name_list all = clv_name_list_make();
-    const char *name;
-    for (int i = 0; (name = clv_program_named(program, i).name) != NULL; i++) {
-        const char *weight = strstr(name, ".weight");
+    clv_program_tensor named = {.size = sizeof named};
+    for (int i = 0; clv_program_named(program, i, &named, NULL) == CLV_OK && named.name; i++) {
+        const char *name = named.name, *weight = strstr(name, ".weight");
         clv_name_list_add(&all, name, weight ? (size_t)(weight - name) : strlen(name));
         if (used < sizeof names / 2)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", name);
@@ -38,7 +38,8 @@ static clv_status refuse(const char *wanted, const clv_program *program, clv_err
 
 static clv_status find(clv_program_tensor *out, const clv_program *program, const char *name, clv_error *err)
 {
-    for (int i = 0; (*out = clv_program_named(program, i)).name != NULL; i++)
+    *out = (clv_program_tensor){.size = sizeof *out};
+    for (int i = 0; clv_program_named(program, i, out, NULL) == CLV_OK && out->name; i++)
         if (is_called(out->name, name))
             return CLV_OK;
     return refuse(name, program, err);

@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/error.h"
+#include "base/options.h"
 #include "tensor/text.h"
 
 clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
@@ -73,6 +74,23 @@ bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *
 {
     if (clv_graph_ok(graph) && !given)
         clv_require(false, call, what, &graph->error);
+    return clv_graph_ok(graph);
+}
+
+bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given, const char *call)
+{
+    if (clv_graph_ok(graph))
+        clv_take_options(out, size, first, given, call, &graph->error);
+    return clv_graph_ok(graph);
+}
+
+bool clv_graph_need_zeros(clv_graph *graph, const int64_t *reserved, int n, const char *call)
+{
+    for (int i = 0; clv_graph_ok(graph) && i < n; i++)
+        if (reserved[i] != 0)
+            clv_graph_fail(graph, CLV_EUNSUPPORTED,
+                           "%s: an option that this version of the library does not have is set (reserved[%d])", call,
+                           i);
     return clv_graph_ok(graph);
 }
 

@@ -82,6 +82,11 @@ static inline bool clv_graph_ok(const clv_graph *graph)
 }
 /* Whether a builder may go on: the graph has not failed (NULL has), and what the call needs is given, else that fails it. */
 bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *what);
+/* clv_take_options for a builder. */
+bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given,
+                            const char *call);
+/* That the reserved room of a struct of options holds nothing: else it was made for a later version of the library. */
+bool clv_graph_need_zeros(clv_graph *graph, const int64_t *reserved, int n, const char *call);
 
 /* A kind of a public enum; lists of them end with {0}. */
 typedef struct clv_kind {

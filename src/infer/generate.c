@@ -299,7 +299,12 @@ void clv_generator_rewind(clv_generator *g)
     }
 }
 
-clv_session_stats clv_generator_take_stats(clv_generator *g)
+clv_status clv_generator_take_stats(clv_generator *g, clv_session_stats *out, clv_error *err)
 {
-    return g && g->session ? clv_session_take_stats(g->session) : (clv_session_stats){0};
+    static const char call[] = "clv_generator_take_stats";
+    CLV_TRY(clv_require(g != NULL, call, "a generator", err));
+    const clv_session_stats none = {0};
+    if (!g->session)
+        return out ? clv_give_struct(out, sizeof none, sizeof none, &none, call, err) : CLV_OK;
+    return clv_session_take_stats(g->session, out, err);
 }

@@ -163,7 +163,7 @@ static clv_status run(writer *w, track *tracks, int64_t n, clv_error *err)
 {
     bool more = w->most != 0;
     double start = clv_now_seconds();
-    clv_generator_take_stats(w->generator);
+    CLV_TRY(clv_generator_take_stats(w->generator, NULL, err));
     CLV_TRY(clv_generator_run(w->generator, err));
     double fed = clv_now_seconds();
     for (int64_t i = 0; i < n && !w->cancelled; i++)
@@ -172,7 +172,8 @@ static clv_status run(writer *w, track *tracks, int64_t n, clv_error *err)
         CLV_TRY(advance_all(w, tracks, n, &more, err));
     if (w->cancelled)
         cancel(tracks, n);
-    clv_session_stats stats = clv_generator_take_stats(w->generator);
+    clv_session_stats stats = {.size = sizeof stats};
+    CLV_TRY(clv_generator_take_stats(w->generator, &stats, err));
     w->seconds->prompt += fed - start;
     w->seconds->decode += clv_now_seconds() - fed;
     w->seconds->sync += stats.comm_seconds;

@@ -32,8 +32,8 @@ static clv_status read_parameter(float *out, const clv_session *session, const c
 
 static clv_status state_dtype(clv_dtype *out, const clv_session *session, const char *name, clv_error *err)
 {
-    for (int i = 0; clv_session_state(session, i).name; i++) {
-        clv_state_info info = clv_session_state(session, i);
+    clv_state_info info = {.size = sizeof info};
+    for (int i = 0; clv_session_state(session, i, &info, err) == CLV_OK && info.name; i++) {
         if (strcmp(info.name, name) == 0) {
             *out = info.type.dtype;
             return CLV_OK;

@@ -364,9 +364,12 @@ void clv_model_inference(clv_graph *graph, const clv_model *m, const clv_model_g
 void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_graph *how,
                           const clv_adamw_options *adamw)
 {
+    static const char call[] = "clv_model_train_step";
     clv_model_build build;
-    if (begin(&build, graph, m, how, "clv_model_train_step"))
-        clv_build_train_step(graph, &m->config, &build, adamw ? adamw : &(clv_adamw_options){0});
+    clv_adamw_options taken;
+    if (begin(&build, graph, m, how, call) &&
+        clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, adamw, call))
+        clv_build_train_step(graph, &m->config, &build, &taken);
 }
 
 clv_status clv_model_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,

@@ -64,7 +64,8 @@ clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_ru
 {
     static const clv_kind forms[] = {CLV_KIND(CLV_BLOCK_LLAMA), CLV_KIND(CLV_BLOCK_GPT), CLV_KIND(CLV_BLOCK_BERT), {0}};
     if (!clv_graph_need(graph, o != NULL, "clv_transformer_block", "options") ||
-        !clv_graph_need_kind(graph, "block", (int)o->form, forms))
+        !clv_graph_need_kind(graph, "block", (int)o->form, forms) ||
+        !clv_graph_need_zeros(graph, o->reserved, sizeof o->reserved / sizeof *o->reserved, "clv_transformer_block"))
         return CLV_NONE;
     x = add_part(graph, clv_nn_leave(graph, x, rules), rules, o, 0);
     return add_part(graph, x, rules, o, 1);

@@ -33,13 +33,14 @@ static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_option
 }
 
 /* What both layers need of a caller. */
-static bool may_build(clv_graph *graph, const clv_linear_options *options, const char *call)
+static bool take(clv_linear_options *out, clv_graph *graph, const clv_linear_options *options, const char *call)
 {
 #define AXIS(code, name) CLV_KIND(code),
     static const clv_kind axes[] = {CLV_KIND(CLV_UNNAMED), CLV_LOGICAL_AXES(AXIS){0}};
 #undef AXIS
     return clv_graph_need(graph, options != NULL, call, "options") &&
-           clv_graph_need_kind(graph, "linear", (int)options->features, axes);
+           clv_graph_take_options(graph, out, sizeof *out, sizeof *out, options, call) &&
+           clv_graph_need_kind(graph, "linear", (int)out->features, axes);
 }
 
 static const char *what_comes_out(clv_logical_axis features)
@@ -52,19 +53,20 @@ static const char *what_comes_out(clv_logical_axis features)
 clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                      const clv_linear_options *options)
 {
-    if (!may_build(graph, options, "clv_column_parallel_linear"))
+    clv_linear_options o;
+    if (!take(&o, graph, options, "clv_column_parallel_linear"))
         return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
         return CLV_NONE;
-    clv_logical_axis names[] = {CLV_EMBED_KERNEL, features_of(options)};
+    clv_logical_axis names[] = {CLV_EMBED_KERNEL, features_of(&o)};
     int64_t shape[] = {type.shape[type.rank - 1], features};
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[1]);
-    clv_value weight = weight_of(graph, rules, options, type.dtype, shape, names);
+    clv_value weight = weight_of(graph, rules, &o, type.dtype, shape, names);
     clv_value y = clv_nn_product(graph, clv_nn_enter(graph, x, rules, names[1]), weight, "m", "mf", "f");
     y = clv_nn_constrain(graph, y, &split, rules, what_comes_out(names[1]), 1, &names[1]);
-    y = add_bias(graph, y, options, features, rules, names[1]);
-    if (!options->gather_output)
+    y = add_bias(graph, y, &o, features, rules, names[1]);
+    if (!o.gather_output)
         return y;
     clv_layout whole = split;
     clv_layout_set_dim(&whole, &graph->mesh, type.rank - 1, NULL, 0, 1, NULL);
@@ -74,17 +76,18 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
 clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                   const clv_linear_options *options)
 {
-    if (!may_build(graph, options, "clv_row_parallel_linear"))
+    clv_linear_options o;
+    if (!take(&o, graph, options, "clv_row_parallel_linear"))
         return CLV_NONE;
     clv_type type = clv_graph_type(graph, x);
     if (!clv_valid(x) || type.rank < 1)
         return CLV_NONE;
-    clv_logical_axis names[] = {features_of(options), CLV_EMBED_KERNEL};
+    clv_logical_axis names[] = {features_of(&o), CLV_EMBED_KERNEL};
     int64_t shape[] = {type.shape[type.rank - 1], features};
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[0]);
-    clv_value weight = weight_of(graph, rules, options, type.dtype, shape, names);
-    if (!options->input_is_parallel)
+    clv_value weight = weight_of(graph, rules, &o, type.dtype, shape, names);
+    if (!o.input_is_parallel)
         x = clv_nn_constrain(graph, x, &split, rules, "the input of the product", 1, &names[0]);
     clv_value y = clv_nn_leave(graph, clv_nn_product(graph, x, weight, "f", "fm", "m"), rules);
-    return add_bias(graph, y, options, features, rules, CLV_EMBED);
+    return add_bias(graph, y, &o, features, rules, CLV_EMBED);
 }

@@ -138,14 +138,13 @@ static clv_value updated_state(clv_graph *graph, clv_value parameter, const clv_
     return master;
 }
 
-static bool fill_attrs(clv_graph *graph, adamw_attrs *attrs, const clv_adamw_options *options)
+static bool fill_attrs(clv_graph *graph, adamw_attrs *attrs, const clv_adamw_options *given)
 {
-    clv_adamw_options given = options ? *options : (clv_adamw_options){0};
     memset(attrs, 0, sizeof *attrs);
-    attrs->beta1 = given.beta1 != 0 ? given.beta1 : 0.9;
-    attrs->beta2 = given.beta2 != 0 ? given.beta2 : 0.999;
-    attrs->eps = given.eps != 0 ? given.eps : 1e-8;
-    attrs->weight_decay = given.weight_decay;
+    attrs->beta1 = given->beta1 != 0 ? given->beta1 : 0.9;
+    attrs->beta2 = given->beta2 != 0 ? given->beta2 : 0.999;
+    attrs->eps = given->eps != 0 ? given->eps : 1e-8;
+    attrs->weight_decay = given->weight_decay;
     if (attrs->beta1 > 0 && attrs->beta1 < 1 && attrs->beta2 > 0 && attrs->beta2 < 1 && attrs->eps > 0 &&
         isfinite(attrs->eps) && attrs->weight_decay >= 0 && isfinite(attrs->weight_decay))
         return true;
@@ -173,15 +172,17 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
                const clv_adamw_options *options)
 {
     adamw_attrs attrs;
+    clv_adamw_options given;
     clv_value out[CLV_MAX_OUT];
     if (!clv_graph_ok(graph) || !clv_valid(parameter) || parameter.id >= graph->n_values ||
-        !fill_attrs(graph, &attrs, options))
+        !clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, "clv_adamw") ||
+        !fill_attrs(graph, &attrs, &given))
         return;
     if (graph->values[parameter.id].source != CLV_FROM_STATE) {
         clv_graph_fail(graph, CLV_EINVAL, "clv_adamw: the parameter is not state");
         return;
     }
-    const clv_layout *layout = options ? options->state_layout : NULL;
+    const clv_layout *layout = given.state_layout;
     const clv_init zeros = {.kind = CLV_INIT_ZEROS};
     clv_value p = updated_state(graph, parameter, layout);
     clv_value m = companion(graph, parameter, ".m", layout, zeros),

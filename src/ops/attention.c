@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "graph/graph.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/threads.h"
@@ -366,7 +367,10 @@ const clv_op_def clv_op_attention = {
 
 clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)
 {
-    clv_attention_options given = options ? *options : (clv_attention_options){.causal = true};
+    clv_attention_options given;
+    if (!clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, "clv_attention"))
+        return CLV_NONE;
+    given.causal = given.causal || !options;
     clv_type type = clv_graph_type(graph, q);
     attention_attrs attrs;
     memset(&attrs, 0, sizeof attrs);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "partition/partitioner.h"
 
 /* ---- ops ---- */
@@ -333,9 +334,10 @@ static clv_status partition(clv_partitioner *p, clv_error *err)
 
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
 {
+    clv_compile_options taken;
     CLV_TRY(clv_require(out && graph, "clv_compile", "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
-    static const clv_compile_options defaults = {0};
+    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, options, "clv_compile", err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)
@@ -345,8 +347,7 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
         status = clv_fail_memory(err, "a program", sizeof *program);
     if (status == CLV_OK) {
         program->mesh = graph->mesh;
-        clv_partitioner p = {
-            .graph = graph, .program = program, .scratch = scratch, .options = options ? options : &defaults};
+        clv_partitioner p = {.graph = graph, .program = program, .scratch = scratch, .options = &taken};
         status = partition(&p, err);
     }
     clv_arena_free(scratch);

@@ -2,6 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+#include "base/options.h"
 #include "program/program.h"
 
 /* Buffers of the region that are not views of others. */
@@ -75,10 +77,10 @@ static void add_state(clv_memory *m, const clv_buffer *buffer)
     *figures[buffer->role] += buffer->bytes;
 }
 
-clv_memory clv_program_memory(const clv_program *program)
+clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err)
 {
-    if (!program)
-        return (clv_memory){0};
+    static const char call[] = "clv_program_memory";
+    CLV_TRY(clv_require(program && out, call, "a program and out", err));
     clv_memory m = {.region = program->region_bytes, .peak_instruction = find_peak(program)};
     int64_t live = 0;
     for (int b = 0; b < program->n_buffers; b++) {
@@ -96,5 +98,5 @@ clv_memory clv_program_memory(const clv_program *program)
     }
     m.fragments = m.region - live - m.workspace;
     m.total = m.parameters + m.optimizer + m.cache + m.other_state + m.region;
-    return m;
+    return clv_give_struct(out, sizeof m, sizeof m, &m, call, err);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "tensor/text.h"
 
 void clv_program_free(clv_program *program)
@@ -49,9 +50,14 @@ int clv_program_n_considered(const clv_program *program)
     return program->n_candidates;
 }
 
-clv_considered clv_program_considered(const clv_program *program, int i)
+clv_status clv_program_considered(const clv_program *program, int i, clv_considered *out, clv_error *err)
 {
-    return program && i >= 0 && i < program->n_candidates ? program->candidates[i] : (clv_considered){0};
+    static const char call[] = "clv_program_considered";
+    CLV_TRY(clv_require(program && out, call, "a program and out", err));
+    if (i < 0 || i >= program->n_candidates)
+        return clv_fail(err, CLV_EINVAL, "%s: there is no candidate %d; there are %d", call, i, program->n_candidates);
+    const clv_considered *considered = &program->candidates[i];
+    return clv_give_struct(out, sizeof *considered, sizeof *considered, considered, call, err);
 }
 
 int clv_program_n_collectives(const clv_program *program)
@@ -61,10 +67,12 @@ int clv_program_n_collectives(const clv_program *program)
     return program->n_steps;
 }
 
-clv_collective clv_program_collective(const clv_program *program, int i)
+clv_status clv_program_collective(const clv_program *program, int i, clv_collective *out, clv_error *err)
 {
-    if (!program || i < 0 || i >= program->n_steps)
-        return (clv_collective){0};
+    static const char call[] = "clv_program_collective";
+    CLV_TRY(clv_require(program && out, call, "a program and out", err));
+    if (i < 0 || i >= program->n_steps)
+        return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", call, i, program->n_steps);
     const clv_instruction *instruction = &program->instructions[program->steps[i]];
     const clv_reshard_step *step = instruction->step;
     clv_collective collective = {.kind = clv_step_name(step->kind),
@@ -83,7 +91,7 @@ clv_collective clv_program_collective(const clv_program *program, int i)
                                  .type = program->buffers[instruction->in[0]].type,
                                  .instruction = program->steps[i]};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
-    return collective;
+    return clv_give_struct(out, sizeof collective, sizeof collective, &collective, call, err);
 }
 
 clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
@@ -248,18 +256,21 @@ clv_status clv_program_check(const clv_program *program, clv_error *err)
     return status == CLV_OK ? check_places(program, err) : status;
 }
 
-clv_program_tensor clv_program_named(const clv_program *p, int i)
+static clv_program_tensor describe_named(const clv_buffer *buffer, const char *name, clv_named_kind kind)
 {
-    if (!p || i < 0)
-        return (clv_program_tensor){0};
-    for (int b = 0; b < p->n_buffers; b++) {
-        const clv_buffer *buffer = &p->buffers[b];
-        if (buffer->name && i-- == 0)
-            return (clv_program_tensor){buffer->name, buffer->type, buffer->layout,
-                                        buffer->kind == CLV_BUFFER_INPUT ? CLV_NAMED_INPUT : CLV_NAMED_STATE};
-    }
-    if (i >= p->n_outputs)
-        return (clv_program_tensor){0};
-    const clv_buffer *buffer = &p->buffers[p->outputs[i].buffer];
-    return (clv_program_tensor){p->outputs[i].name, buffer->type, buffer->layout, CLV_NAMED_OUTPUT};
+    return (clv_program_tensor){.name = name, .type = buffer->type, .layout = buffer->layout, .kind = kind};
+}
+
+clv_status clv_program_named(const clv_program *p, int i, clv_program_tensor *out, clv_error *err)
+{
+    static const char call[] = "clv_program_named";
+    CLV_TRY(clv_require(p && out && i >= 0, call, "a program, a number of 0 or more and out", err));
+    clv_program_tensor named = {0};
+    for (int b = 0; b < p->n_buffers && i >= 0; b++)
+        if (p->buffers[b].name && i-- == 0)
+            named = describe_named(&p->buffers[b], p->buffers[b].name,
+                                   p->buffers[b].kind == CLV_BUFFER_INPUT ? CLV_NAMED_INPUT : CLV_NAMED_STATE);
+    if (i >= 0 && i < p->n_outputs)
+        named = describe_named(&p->buffers[p->outputs[i].buffer], p->outputs[i].name, CLV_NAMED_OUTPUT);
+    return clv_give_struct(out, sizeof named, sizeof named, &named, call, err);
 }

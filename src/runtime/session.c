@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "base/wait.h"
 #include "kernels/cpu/gemm.h"
 #include "runtime/check.h"
@@ -26,9 +27,10 @@ static clv_status add_everyone(clv_session *session, clv_error *err)
 
 clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options, clv_error *err)
 {
-    static const clv_session_options defaults = {0};
-    options = options ? options : &defaults;
-    CLV_TRY(clv_require(out && mesh, "clv_session_new", "out and a mesh", err));
+    static const char call[] = "clv_session_new";
+    clv_session_options o;
+    CLV_TRY(clv_require(out && mesh, call, "out and a mesh", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     CLV_TRY(clv_mesh_check(mesh, err));
     CLV_TRY(clv_gemm_prepare(err));
     clv_session *session = calloc(1, sizeof *session);
@@ -36,19 +38,19 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
         return clv_fail_memory(err, "a session", sizeof *session);
     session->mesh = *mesh;
     session->n_ranks = (int)clv_mesh_ranks(mesh);
-    session->seed = options->seed;
-    session->source = options->source;
-    session->source_arg = options->source_arg;
-    session->trace = options->trace != 0;
-    session->find_nonfinite = options->find_nonfinite != 0;
-    session->check = options->check != 0;
-    session->cancel = options->cancel;
+    session->seed = o.seed;
+    session->source = o.source;
+    session->source_arg = o.source_arg;
+    session->trace = o.trace != 0;
+    session->find_nonfinite = o.find_nonfinite != 0;
+    session->check = o.check != 0;
+    session->cancel = o.cancel;
     session->times = calloc((size_t)session->n_ranks, sizeof *session->times);
-    clv_team_options team = {.threads_per_rank = options->threads_per_rank > 0 ? options->threads_per_rank : 1,
-                             .pin = options->no_pinning ? 0 : -1,
-                             .timeout_ms = options->timeout_ms,
-                             .transport = options->transport,
-                             .seed = options->seed};
+    clv_team_options team = {.threads_per_rank = o.threads_per_rank > 0 ? o.threads_per_rank : 1,
+                             .pin = o.no_pinning ? 0 : -1,
+                             .timeout_ms = o.timeout_ms,
+                             .transport = o.transport,
+                             .seed = o.seed};
     session->leftovers = calloc(1, sizeof *session->leftovers);
     clv_status status = session->times && session->leftovers
                             ? clv_team_new(&session->team, session->n_ranks, &team, err)
@@ -291,10 +293,10 @@ double clv_session_instruction_seconds(const clv_session *session, const clv_pro
     return 0;
 }
 
-clv_session_stats clv_session_take_stats(clv_session *session)
+clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err)
 {
-    if (!session)
-        return (clv_session_stats){0};
+    static const char call[] = "clv_session_take_stats";
+    CLV_TRY(clv_require(session != NULL, call, "a session", err));
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded *loaded = session->loaded[l];
         loaded->runs = 0;
@@ -303,11 +305,11 @@ clv_session_stats clv_session_take_stats(clv_session *session)
                    (size_t)loaded->program->n_instructions * sizeof *loaded->ranks[r].instruction_ns);
     }
     clv_session_stats stats = session->stats;
+    session->stats = (clv_session_stats){0};
     for (int r = 0; r < session->n_ranks; r++) {
         stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->n_ranks;
         stats.wait_seconds += 1e-9 * (double)session->times[r].wait_ns / session->n_ranks;
     }
     memset(session->times, 0, (size_t)session->n_ranks * sizeof *session->times);
-    session->stats = (clv_session_stats){0};
-    return stats;
+    return out ? clv_give_struct(out, sizeof stats, sizeof stats, &stats, call, err) : CLV_OK;
 }

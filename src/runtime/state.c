@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/options.h"
 #include "base/hash.h"
 #include "base/pages.h"
 #include "runtime/guard.h"
@@ -19,12 +20,16 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
     return clv_fail(err, CLV_ENOTFOUND, "there is no state named '%s'", name);
 }
 
-clv_state_info clv_session_state(const clv_session *session, int i)
+clv_status clv_session_state(const clv_session *session, int i, clv_state_info *out, clv_error *err)
 {
-    if (!session || i < 0 || i >= session->n_states)
-        return (clv_state_info){0};
-    const clv_named_state *state = &session->states[i];
-    return (clv_state_info){.name = state->name, .type = state->type, .layout = state->layout};
+    static const char call[] = "clv_session_state";
+    CLV_TRY(clv_require(session && out && i >= 0, call, "a session, a number of 0 or more and out", err));
+    clv_state_info info = {0};
+    if (i < session->n_states) {
+        const clv_named_state *state = &session->states[i];
+        info = (clv_state_info){.name = state->name, .type = state->type, .layout = state->layout};
+    }
+    return clv_give_struct(out, sizeof info, sizeof info, &info, call, err);
 }
 
 bool clv_session_first_holder(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int rank)

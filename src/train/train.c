@@ -95,7 +95,8 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
     clv_binding inputs[] = {{"ids", (void *)ids}, {"labels", (void *)labels}, {"lr", &lr}, {"step", &step}};
     clv_binding outputs[] = {{"loss", &loss}};
     CLV_TRY(clv_session_run(t->session, t->program, inputs, 4, outputs, 1, err));
-    clv_session_stats stats = clv_session_take_stats(t->session);
+    clv_session_stats stats = {.size = sizeof stats};
+    CLV_TRY(clv_session_take_stats(t->session, &stats, err));
     clv_train_step did = {
         .step = t->step, .loss = loss, .lr = lr, .seconds = stats.seconds, .comm_seconds = stats.comm_seconds};
     if (!isfinite(loss))

@@ -78,8 +78,8 @@ static int64_t first_difference(const unsigned char *a, const unsigned char *b, 
 static clv_status compare_states(clv_session *session, clv_session *shadow, clv_error *err)
 {
     clv_status status = CLV_OK;
-    for (int i = 0; status == CLV_OK && clv_session_state(session, i).name; i++) {
-        clv_state_info info = clv_session_state(session, i);
+    clv_state_info info = {.size = sizeof info};
+    for (int i = 0; status == CLV_OK && clv_session_state(session, i, &info, err) == CLV_OK && info.name; i++) {
         int64_t bytes = bytes_of(&info.type);
         unsigned char *a = malloc((size_t)bytes + 1), *b = malloc((size_t)bytes + 1);
         status = clv_session_read(session, info.name, NULL, a, err);
