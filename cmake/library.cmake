@@ -53,7 +53,9 @@ endforeach()
 
 add_library(cleave_static STATIC ${clv_all_objects})
 add_library(cleave_shared SHARED ${clv_all_objects})
-set_target_properties(cleave_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+set_target_properties(cleave_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}
+    LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/cleave.map)
+target_link_options(cleave_shared PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/cleave.map)
 foreach(target cleave_static cleave_shared)
     set_target_properties(${target} PROPERTIES OUTPUT_NAME cleave LINKER_LANGUAGE C EXPORT_NAME ${target})
     target_include_directories(${target} PUBLIC

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!tests/golden')
+files=$(git ls-files --cached --others --exclude-standard '*.c' '*.h' ':!tests/golden' ':!tests/abi')
 if [ "${1:-}" = --fix ]; then
     clang-format -i $files
     exit 0

@@ -1,0 +1,66 @@
+/** @file dtype.h - element types.
+ *
+ * f64 is computed in f64 by plain kernels (tests, examples). f16 is a storage type: computed in f32. bf16 products
+ * are accumulated in f32 and rounded once (to nearest, ties to even).
+ */
+#ifndef CLEAVE_DTYPE_H
+#define CLEAVE_DTYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cleave/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** X(code, name, bytes, safetensors name). */
+#define CLV_DTYPE_TABLE(X)                                                                                             \
+    X(CLV_F32, "f32", 4, "F32")                                                                                        \
+    X(CLV_BF16, "bf16", 2, "BF16")                                                                                     \
+    X(CLV_F64, "f64", 8, "F64")                                                                                        \
+    X(CLV_F16, "f16", 2, "F16")                                                                                        \
+    X(CLV_I32, "i32", 4, "I32")                                                                                        \
+    X(CLV_I64, "i64", 8, "I64")                                                                                        \
+    X(CLV_U8, "u8", 1, "U8")                                                                                           \
+    X(CLV_BOOL, "bool", 1, "BOOL")
+
+typedef enum clv_dtype {
+#define CLV_DTYPE_ENUM(code, name, bytes, safetensors) code,
+    CLV_DTYPE_TABLE(CLV_DTYPE_ENUM)
+#undef CLV_DTYPE_ENUM
+        CLV_DTYPE_COUNT
+} clv_dtype;
+
+CLV_API const char *clv_dtype_name(clv_dtype dtype);
+/** Bytes of one element. */
+CLV_API size_t clv_dtype_size(clv_dtype dtype);
+/** "f32" or "F32" -> CLV_F32; CLV_EDTYPE with the valid names. */
+CLV_API clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err);
+
+/** Bytes of a tensor, whole; and of all that one rank holds for a program. Then no sum or offset overflows. */
+#define CLV_MAX_TENSOR_BYTES (INT64_C(1) << 60)
+#define CLV_MAX_RANK_BYTES   (INT64_C(1) << 62)
+
+/** Verifies that the dtype is one of the table, that sizes are 0 or more, and that a tensor of them has at most CLV_MAX_TENSOR_BYTES,
+ *  even if sizes of 0 were 1: CLV_EDTYPE, CLV_ESHAPE or CLV_ELIMIT. */
+CLV_API clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_error *err);
+
+/** Whether it is one of f32, bf16, f64, f16. */
+CLV_API int clv_dtype_is_float(clv_dtype dtype);
+
+/** Reads element i of a buffer as a double (integers above 2^53 round), or writes it, rounded to nearest even. */
+CLV_API double clv_dtype_load(clv_dtype dtype, const void *buffer, int64_t i);
+CLV_API void clv_dtype_store(clv_dtype dtype, void *buffer, int64_t i, double value);
+
+/** Converts count elements; ranges do not overlap. Float to integer truncates; anything to bool is != 0. */
+CLV_API void clv_dtype_convert(clv_dtype to, void *out, clv_dtype from, const void *in, int64_t count);
+
+/** The first of count elements that is infinite or NaN; -1 when there is none (integers are finite). */
+CLV_API int64_t clv_dtype_first_nonfinite(clv_dtype dtype, const void *buffer, int64_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

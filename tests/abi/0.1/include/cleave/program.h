@@ -1,0 +1,191 @@
+/** @file program.h - a graph compiled for a mesh: every collective explicit, every byte planned.
+ *
+ * One program serves all ranks and is immutable: ranks share it. A session (session.h) runs it.
+ */
+#ifndef CLEAVE_PROGRAM_H
+#define CLEAVE_PROGRAM_H
+
+#include "cleave/graph.h"
+#include "cleave/machine.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct clv_program clv_program;
+
+/** Zero-initialised = defaults. */
+typedef struct clv_compile_options {
+    size_t size;        /**< sizeof the struct; 0: as its first version had it */
+    bool by_bytes;      /**< choose layouts by bytes moved, then work, instead of predicted seconds */
+    bool use_idle_axes; /**< also consider splitting an op over axes that none of its operands uses */
+    int64_t
+        max_implicit_bytes; /**< > 0: a collective of more bytes that no statement asked for (an op needs its operand
+                                     otherwise) is an error that names the op and the statements; gathers of weights
+                                     over axes that they are not kept over are asked for */
+    const char *
+        explain; /**< keep what can be done with the ops that read state, or are themselves, named so or "<this>.…", and
+                              with the ops of their gradients: clv_program_considered */
+    int most_by_size; /**< up to so many buffers are placed in memory in order of size, which packs best and whose time grows
+                           with the square of their number; more in order of time. 0: 4096; < 0: always by time */
+    bool regather; /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
+} clv_compile_options;
+
+/** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.
+ *  The graph may be freed afterwards. options may be NULL. Free with clv_program_free.
+ *  @return the graph's first failure; CLV_ELIMIT; CLV_ENOMEM */
+CLV_API clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
+                               clv_error *err);
+CLV_API void clv_program_free(clv_program *program);
+
+/** One collective (or slice, or mask: 0 bytes) of the program, in order of execution. Strings live with the program. */
+typedef struct clv_collective {
+    size_t size;        /**< the caller's: sizeof the struct, or 0 */
+    const char *kind;   /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
+    const char *op;     /**< the op that needs it: "layers.0.mlp.down.constraint" */
+    const char *tensor; /**< what changes layout: state, input, or the op that made it */
+    const char *cause;  /**< why, a sentence: the statement that asked for the layout, or what the op needs */
+    const char *
+        reason; /**< operand (an op needs it so), constraint, gradient (laid out as what it is of), output, state, copy */
+    const char *statement; /**< the state, input or op whose statement is behind it; NULL: none */
+    const char *rules;     /**< the rules by which that was stated: "megatron-sp"; NULL: stated by hand */
+    bool implicit;         /**< nobody asked: an op needs its operand otherwise than it was stated */
+    bool backward;         /**< of the backward pass */
+    int n_axes;
+    clv_subaxis axes[CLV_MAX_SUBAXES]; /**< the axes whose ranks talk */
+    double bytes;                      /**< the most that a rank receives; of an all_reduce over n ranks by convention
+                                            2 (n-1)/n of what it sums, no whole number where n does not divide that */
+    clv_layout from, to;
+    clv_type type;   /**< of the tensor that changes layout */
+    int instruction; /**< which it is, for clv_program_instruction */
+} clv_collective;
+
+CLV_API int clv_program_n_collectives(const clv_program *program);
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
+CLV_API clv_status clv_program_collective(const clv_program *program, int i, clv_collective *out, clv_error *err);
+
+/** What became of a way of splitting an op. */
+typedef enum clv_verdict {
+    CLV_VERDICT_CHOSEN,
+    CLV_VERDICT_PRICE,         /**< legal, but it costs more */
+    CLV_VERDICT_KEPT_IN_PLACE, /**< it would move a weight that is to stay (clv_keep_in_place) */
+    CLV_VERDICT_ILLEGAL        /**< the op's rule, or layouts as such, do not allow it */
+} clv_verdict;
+
+/** "chosen", "price", "kept_in_place", "illegal". */
+CLV_API const char *clv_verdict_name(clv_verdict verdict);
+
+/** A way of splitting an op, with its price as the partitioner saw it: the changes of layout of operands and results, and the
+ *  busiest rank's work (zeros for illegal ones). An op's candidates follow one another, by verdict, then price. All of them are listed
+ *  where there are few; else those that differ from the chosen one in few axes. Strings live with the program. */
+typedef struct clv_considered {
+    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    const char *op;
+    const char *makes;   /**< "result", or "gradient of mlp.down.weight" */
+    const char *split;   /**< "heads over model": which dimensions the ranks of which axes split */
+    const char *layouts; /**< "{…}, {…} -> {…}": operands and results; empty for illegal ones */
+    const char *why;     /**< a sentence: "kept in place: mlp.down.weight stays as it is over model" */
+    clv_verdict verdict;
+    double bytes, seconds, work_seconds;
+    int changes; /**< axes whose use differs from the chosen candidate's */
+} clv_considered;
+
+CLV_API int clv_program_n_considered(const clv_program *program);
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
+CLV_API clv_status clv_program_considered(const clv_program *program, int i, clv_considered *out, clv_error *err);
+
+/** Bytes of a rank's region of temporary buffers (the fullest rank; all ranks have the same). */
+CLV_API int64_t clv_program_region_bytes(const clv_program *program);
+
+/** Memory of the fullest rank in bytes, by what it is for. A session takes exactly this much for a rank (all ranks take the same):
+ *  state and the region; `region` = the eight kinds from gradients to fragments. */
+typedef struct clv_memory {
+    size_t size;                                       /**< the caller's: sizeof the struct, or 0 */
+    int64_t parameters, optimizer, cache, other_state; /**< state: outlives runs */
+    int64_t gradients;                                 /**< of parameters */
+    int64_t activations;                               /**< made by the forward pass, read by the backward pass */
+    int64_t gathered; /**< the same, of which collectives made copies: less with clv_compile_options.regather */
+    int64_t inputs;
+    int64_t communication; /**< other results of collectives */
+    int64_t temporaries;
+    int64_t workspace; /**< of the op that runs at the peak */
+    int64_t fragments; /**< between buffers */
+    int64_t region;    /**< what is not state */
+    int64_t total;
+    const char *peak; /**< the op at which the most is live; lives with the program */
+    int peak_instruction;
+} clv_memory;
+/** Fills *out, whose `size` the caller has set. */
+CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
+
+typedef enum clv_named_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAMED_OUTPUT } clv_named_kind;
+
+/** What a program names, as it lays it out; names live with the program. */
+typedef struct clv_program_tensor {
+    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    const char *name;
+    clv_type type;
+    clv_layout layout;
+    clv_named_kind kind;
+} clv_program_tensor;
+/** By number: inputs and states in the order of the graph, then outputs in theirs. Fills *out, whose `size` the caller has set; name == NULL
+ *  past the end. */
+CLV_API clv_status clv_program_named(const clv_program *program, int i, clv_program_tensor *out, clv_error *err);
+
+CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);
+
+/** Instructions, ops and collectives together. */
+CLV_API int clv_program_n_instructions(const clv_program *program);
+
+/** An instruction, in order of execution: an op, or a collective (slice, mask). Strings live with the program. Work is that of the rank
+ *  that has most. */
+typedef struct clv_instruction_info {
+    size_t size;      /**< the caller's: sizeof the struct, or 0 */
+    const char *name; /**< "layers.0.mlp.down.dot_general"; of a collective: the op that needs it */
+    const char *kind; /**< "dot_general", "rms_norm", ...; of a collective as in clv_collective */
+    int collective;   /**< which it is, for clv_program_collective; -1: an op */
+    int moves;        /**< nonzero: ranks talk */
+    int backward;     /**< nonzero: of the backward pass */
+    clv_dtype dtype;  /**< that rates go by: of its first operand */
+    double flops;     /**< of an op */
+    double bytes; /**< of an op: that it reads and writes in memory; of a collective: the most that a rank receives */
+    double work;  /**< what rates are of: flops of products and attention, bytes of all else */
+    int n_axes;
+    clv_subaxis axes[CLV_MAX_SUBAXES]; /**< of an op: those that split its operands or results; else whose ranks talk */
+} clv_instruction_info;
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for an instruction that there is not */
+CLV_API clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out,
+                                           clv_error *err);
+
+/** How long a run takes on a machine: every instruction priced, in order, none hidden behind another (ranks overlap nothing yet).
+ *
+ *    an op                instruction_s + work / measured rate(op, dtype, work), where the machine has one; else
+ *                         instruction_s + max(flops / (flops_per_s * efficiency), bytes / memory_bytes_per_s)
+ *    a collective         bytes / measured rate(kind, dtype, bytes), else alpha_s + bytes / bytes_per_s of the link: the network's when
+ *                         its group has ranks of several hosts
+ *    a slice, a mask      instruction_s + 2 bytes of the result / memory_bytes_per_s
+ *
+ *  all times ranks / (hosts * ranks_per_host) where ranks outnumber the places. */
+typedef struct clv_prediction {
+    size_t size;          /**< the caller's: sizeof the struct, or 0 */
+    double seconds;       /**< of a run */
+    double communication; /**< of that: in collectives */
+    double flops;         /**< of products and attention, on the rank that has most */
+    double utilisation;   /**< their time at the machine's peak, over all seconds */
+    double
+        memory_bytes; /**< that a rank may take: the machine's, less where ranks outnumber the places; clv_program_memory is
+                               what it takes */
+} clv_prediction;
+/** machine NULL: machine.h's default. Fills *out, whose `size` the caller has set. */
+CLV_API clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
+                                       clv_error *err);
+/** Seconds of instruction i of these; 0 for one that there is not. */
+CLV_API double clv_program_predict_instruction(const clv_program *program, const clv_machine *machine, int i);
+
+/** Writes the program as text, an instruction a line, as snprintf does: returns the bytes needed without the end. */
+CLV_API size_t clv_program_print(char *out, size_t size, const clv_program *program);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

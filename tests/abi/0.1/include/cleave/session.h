@@ -1,0 +1,121 @@
+/** @file session.h - running programs: rank threads, named state, buffers.
+ *
+ * A session owns the ranks of a mesh (persistent, pinned threads of this process), the state that programs share by
+ * name, and a region of memory a rank for each program that was loaded. A run allocates nothing and starts no thread.
+ * One thread at a time may use a session. Threads do not survive fork: in a child a run is CLV_EINVAL, and clv_session_free leaves the
+ * memory to the process.
+ *
+ * After a failed run (a rank failed, or a deadline passed) the session is poisoned: state may be read, runs return the
+ * first failure. Make a new session to go on.
+ */
+#ifndef CLEAVE_SESSION_H
+#define CLEAVE_SESSION_H
+
+#include "cleave/cancel.h"
+#include "cleave/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct clv_session clv_session;
+
+/** Gives a rank the first values of its box of a state, row-major in the state's dtype, instead of the graph's initializer; *known = 0 leaves
+ *  them to the initializer. Called on the rank's own thread, on several ranks at once. `name` is the parameter that the
+ *  state begins as: for the f32 master copy of "w" it is "w". A failure fails clv_session_load. */
+typedef clv_status clv_state_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                                    int *known, clv_error *err);
+
+/** Zero-initialised = defaults. */
+typedef struct clv_session_options {
+    size_t size;              /**< sizeof the struct; 0: as its first version had it */
+    int threads_per_rank;     /**< 0: 1 */
+    int no_pinning;           /**< nonzero: ranks are not bound to cores */
+    int64_t timeout_ms;       /**< deadline of one wait for other ranks; 0: 60000 */
+    uint64_t seed;            /**< of the first values of state */
+    clv_state_source *source; /**< where they come from otherwise; NULL: nowhere */
+    void *source_arg;         /**< borrowed until the session ends */
+    int trace;                /**< nonzero: each instruction is timed, see clv_session_instruction_seconds */
+    int check;                /**< nonzero: runs fail (CLV_ECHECK, naming op, rank and buffer) when an op writes outside
+                                   its results and workspace, leaves a part of a result unwritten, reads memory that was
+                                   given back, or wants more on a rank than was planned. Memory that holds no value is
+                                   filled with NaN, guard bytes lie behind every buffer (not counted by
+                                   clv_session_rank_bytes). For tests: results are the same, time is not */
+    int find_nonfinite;       /**< nonzero: a run fails (CLV_ENONFINITE) after the first instruction whose result is
+                                   infinite or NaN, naming op, tensor, rank and global index; or the input or state that
+                                   held such a value before. Minus infinity is no finding where it stands for "none":
+                                   partial maxima, attention's log-sum of rows that see no key. Reads each result once
+                                   more. */
+    const char *transport;    /**< how ranks reach each other; NULL: "threads", which read each other's memory in place.
+                                   "copying": by messages alone, delivered in an order that `seed` shuffles, so that a
+                                   program that leans on shared memory fails. For tests: results are the same, bit for
+                                   bit; time is not, and staging is not counted by clv_session_rank_bytes */
+    const clv_cancel
+        *cancel; /**< ends runs and loading when it is requested; borrowed until the session ends; NULL: none */
+} clv_session_options;
+
+CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
+                                   clv_error *err);
+/** Stops the ranks and frees everything; NULL is a no-op. Programs are the caller's. */
+CLV_API void clv_session_free(clv_session *session);
+
+/** Makes ready to run a program: its memory, and the state that it names and the session does not have yet (filled with its
+ *  first values). State that exists in another layout is brought to this program's. The program is borrowed until
+ *  it is unloaded or the session ends. Done by the first run when it was not done before.
+ *  @return CLV_ESHAPE when state exists with another shape or dtype; CLV_EINVAL for a program of another mesh */
+CLV_API clv_status clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
+
+/** Gives back the memory of a program that was loaded, if it was; its state stays. The program may be freed then. */
+CLV_API void clv_session_unload(clv_session *session, const clv_program *program);
+
+/** A whole tensor of the caller's, row-major, in the dtype and shape that the graph stated. */
+typedef struct clv_binding {
+    const char *name;
+    void *data;
+} clv_binding;
+
+/** Runs a program. Every input must be bound (CLV_ENOTFOUND names a missing or unknown one); outputs not asked for are not
+ *  copied. The failing rank and op are in err. */
+CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
+                                   int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
+
+/** A state, in the session's layout; the name lives with the session. */
+typedef struct clv_state_info {
+    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    const char *name;
+    clv_type type;
+    clv_layout layout;
+} clv_state_info;
+/** By number, for listing. Fills *out, whose `size` the caller has set; name == NULL past the end. */
+CLV_API clv_status clv_session_state(const clv_session *session, int i, clv_state_info *out, clv_error *err);
+
+/** Copies the elements of `box` (NULL: all) of a state to or from a row-major buffer of the box' shape.
+ *  @return CLV_ENOTFOUND */
+CLV_API clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
+                                    clv_error *err);
+CLV_API clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
+                                     clv_error *err);
+
+/** Seconds that the ranks spent in an instruction of a program loaded before, mean over ranks and over the runs since
+ *  clv_session_take_stats, waiting for others included; 0 without options.trace. */
+CLV_API double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction);
+
+/** Bytes that the session has allocated for one rank: state, and regions of the programs loaded. For one program this is
+ *  clv_program_memory's total. */
+CLV_API int64_t clv_session_rank_bytes(const clv_session *session);
+
+/** Where the time of runs since the last reset went: averages over ranks. */
+typedef struct clv_session_stats {
+    size_t size; /**< the caller's: sizeof the struct, or 0 */
+    int64_t runs;
+    double seconds;      /**< wall time of runs */
+    double comm_seconds; /**< in steps: waiting and moving */
+    double wait_seconds; /**< of that: waiting for other ranks */
+} clv_session_stats;
+/** Fills *out, whose `size` the caller has set (NULL: nobody asks), and begins anew. */
+CLV_API clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
