@@ -203,12 +203,7 @@ static clv_status check(const clv_evaluation *e, clv_error *err)
         return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no loss", clv_model_config_type(model));
     if (g->gradients && !g->labels)
         return clv_fail(err, CLV_EINVAL, "gradients are of a loss; give labels");
-    for (int64_t i = 0; i < g->batch * g->seq; i++)
-        if (g->ids[i] < 0 || g->ids[i] >= model->vocab)
-            return clv_fail(err, CLV_EINVAL, "token %lld of sequence %lld is %d; the vocabulary is 0 to %lld",
-                            (long long)(i % g->seq), (long long)(i / g->seq), (int)g->ids[i],
-                            (long long)model->vocab - 1);
-    return CLV_OK;
+    return clv_model_config_check_ids(model, g->ids, g->batch, g->seq, err);
 }
 
 clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *what, clv_error *err)

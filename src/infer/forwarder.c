@@ -110,22 +110,12 @@ static clv_status take(clv_forward_batch *out, const clv_forwarder *f, const clv
                     (long long)out->batch, (long long)out->seq);
 }
 
-static clv_status check_ids(const clv_forwarder *f, const clv_forward_batch *b, clv_error *err)
-{
-    int64_t vocab = f->model->config.vocab;
-    for (int64_t i = 0; i < b->batch * b->seq; i++)
-        if (b->ids[i] < 0 || b->ids[i] >= vocab)
-            return clv_fail(err, CLV_EINVAL, "token %lld of sequence %lld is %d; the vocabulary is 0 to %lld",
-                            (long long)(i % b->seq), (long long)(i / b->seq), (int)b->ids[i], (long long)vocab - 1);
-    return CLV_OK;
-}
-
 clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *given, float *out, clv_error *err)
 {
     clv_forward_batch b;
     CLV_TRY(take(&b, f, given, "clv_forwarder_run", err));
     CLV_TRY(clv_require(out != NULL, "clv_forwarder_run", "where the results go", err));
-    CLV_TRY(check_ids(f, &b, err));
+    CLV_TRY(clv_model_config_check_ids(&f->model->config, b.ids, b.batch, b.seq, err));
     CLV_TRY(compile(f, b.batch, b.seq, err));
     clv_binding inputs[] = {{"ids", (void *)b.ids}, {"mask", (void *)b.mask}, {"labels", (void *)b.labels}};
     clv_binding outputs[] = {{"result", out}};

@@ -105,6 +105,16 @@ clv_status clv_model_config_check(const clv_model_config *c, const char *where, 
     return check_sizes(c, CLV_EINVAL, where, err);
 }
 
+clv_status clv_model_config_check_ids(const clv_model_config *model, const int32_t *ids, int64_t batch, int64_t seq,
+                                      clv_error *err)
+{
+    for (int64_t i = 0; i < batch * seq; i++)
+        if (ids[i] < 0 || ids[i] >= model->vocab)
+            return clv_fail(err, CLV_EINVAL, "token %lld of sequence %lld is %d; the vocabulary is 0 to %lld",
+                            (long long)(i % seq), (long long)(i / seq), (int)ids[i], (long long)model->vocab - 1);
+    return CLV_OK;
+}
+
 static clv_status read_object(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     CLV_TRY(clv_json_check_object(o, where, err));

@@ -67,6 +67,10 @@ clv_status clv_model_config_write(const clv_model_config *model, const char *pat
 /* Verifies the constraints between the sizes (each >= 1, heads, parity), CLV_EINVAL; `where` begins messages. */
 clv_status clv_model_config_check(const clv_model_config *model, const char *where, clv_error *err);
 
+/* CLV_EINVAL, naming the first, for an id of ids [batch, seq] that is not in the vocabulary. */
+clv_status clv_model_config_check_ids(const clv_model_config *model, const int32_t *ids, int64_t batch, int64_t seq,
+                                      clv_error *err);
+
 /* ---- graphs ---- */
 
 typedef struct clv_model_build {

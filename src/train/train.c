@@ -74,22 +74,12 @@ void clv_trainer_free(clv_trainer *t)
     free(t);
 }
 
-static clv_status check_ids(const clv_trainer *t, const int32_t *ids, clv_error *err)
-{
-    int64_t vocab = t->model->config.vocab;
-    for (int64_t i = 0; i < t->batch * t->seq; i++)
-        if (ids[i] < 0 || ids[i] >= vocab)
-            return clv_fail(err, CLV_EINVAL, "token %lld of sequence %lld is %d; the vocabulary is 0 to %lld",
-                            (long long)(i % t->seq), (long long)(i / t->seq), (int)ids[i], (long long)vocab - 1);
-    return CLV_OK;
-}
-
 clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *labels, clv_train_step *result,
                             clv_error *err)
 {
     static const char call[] = "clv_trainer_step";
     CLV_TRY(clv_require(t && ids && labels, call, "a trainer, ids and labels", err));
-    CLV_TRY(check_ids(t, ids, err));
+    CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
     float lr = (float)clv_schedule_rate(&t->schedule, t->step), loss = NAN;
     int32_t step = (int32_t)(t->step + 1);
     clv_binding inputs[] = {{"ids", (void *)ids}, {"labels", (void *)labels}, {"lr", &lr}, {"step", &step}};
