@@ -178,6 +178,11 @@ int64_t clv_view_elems(const clv_view *view)
     return elems;
 }
 
+size_t clv_view_bytes(const clv_view *view)
+{
+    return (size_t)clv_view_elems(view) * clv_dtype_size(view->dtype);
+}
+
 int64_t clv_type_elems(const clv_type *type)
 {
     int64_t elems = 1;

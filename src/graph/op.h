@@ -101,6 +101,7 @@ typedef struct clv_call {
 } clv_call;
 
 int64_t clv_view_elems(const clv_view *view);
+size_t clv_view_bytes(const clv_view *view);
 
 /* What an op costs on one rank, given local shapes. */
 typedef struct clv_op_cost {

@@ -96,11 +96,6 @@ int64_t clv_view_rows(const clv_view *view, int trailing)
     return rows;
 }
 
-size_t clv_view_bytes(const clv_view *view)
-{
-    return (size_t)clv_view_elems(view) * clv_dtype_size(view->dtype);
-}
-
 double clv_type_bytes(const clv_type *type)
 {
     return (double)clv_type_elems(type) * (double)clv_dtype_size(type->dtype);

@@ -27,7 +27,6 @@ clv_dtype clv_stats_dtype(clv_dtype dtype);
 
 /* Elements of all dimensions of a view but the last `trailing`. */
 int64_t clv_view_rows(const clv_view *view, int trailing);
-size_t clv_view_bytes(const clv_view *view);
 double clv_type_bytes(const clv_type *type);
 /* Brings an operand into the buffer of the result that may share it; nothing where it does. */
 void clv_view_take(const clv_view *out, const clv_view *in);

@@ -107,8 +107,7 @@ static clv_status reshape_run(const clv_call *call, clv_error *err)
 {
     (void)err;
     if (call->out[0].data != call->in[0].data)
-        memcpy(call->out[0].data, call->in[0].data,
-               (size_t)clv_view_elems(&call->out[0]) * clv_dtype_size(call->out[0].dtype));
+        memcpy(call->out[0].data, call->in[0].data, clv_view_bytes(&call->out[0]));
     return CLV_OK;
 }
 

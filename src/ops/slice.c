@@ -133,7 +133,7 @@ static clv_status pad_run(const clv_call *call, clv_error *err)
     const edge_attrs *a = call->op->attrs;
     const clv_view *x = &call->in[0], *out = &call->out[0];
     int64_t zero[CLV_MAX_RANK] = {0};
-    memset(out->data, 0, (size_t)clv_view_elems(out) * clv_dtype_size(out->dtype));
+    memset(out->data, 0, clv_view_bytes(out));
     clv_copy_box(clv_dtype_size(x->dtype), out->data, out->shape, a->low, x->data, x->shape, zero, x->rank, x->shape);
     return CLV_OK;
 }

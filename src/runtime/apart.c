@@ -45,17 +45,12 @@ int64_t clv_apart_bytes(const clv_program *program)
     return most;
 }
 
-static int64_t bytes_of(const clv_view *view)
-{
-    return clv_view_elems(view) * (int64_t)clv_dtype_size(view->dtype);
-}
-
 void clv_apart_lay_out(clv_view *out, int n_out, char *memory)
 {
     char *at = memory + CLV_GUARD_BYTES;
     for (int o = 0; o < n_out; o++) {
         out[o].data = at;
-        at += room_for(bytes_of(&out[o]));
+        at += room_for(clv_view_bytes(&out[o]));
     }
 }
 
@@ -63,7 +58,7 @@ void clv_apart_fill(const clv_view *out, int n_out)
 {
     for (int o = 0; o < n_out; o++) {
         char *at = out[o].data;
-        int64_t bytes = bytes_of(&out[o]);
+        int64_t bytes = clv_view_bytes(&out[o]);
         clv_guard_fill(at - CLV_GUARD_BYTES, CLV_GUARD_BYTES + room_for(bytes));
         if (clv_dtype_size(out[o].dtype) == 1)
             memset(at, NO_BYTE, (size_t)bytes);
@@ -77,7 +72,7 @@ int64_t clv_apart_first_unwritten(const clv_view *out)
 
 int64_t clv_apart_first_other(const clv_view *out, const clv_view *apart)
 {
-    int64_t bytes = bytes_of(out), i = 0;
+    int64_t bytes = clv_view_bytes(out), i = 0;
     const char *a = out->data, *b = apart->data;
     if (bytes == 0 || memcmp(a, b, (size_t)bytes) == 0)
         return -1;

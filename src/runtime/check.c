@@ -170,11 +170,6 @@ static description describe(const look *l, int buffer)
 
 /* ---- memory ---- */
 
-static int64_t bytes_of(const clv_view *view)
-{
-    return clv_view_elems(view) * (int64_t)clv_dtype_size(view->dtype);
-}
-
 static char *at(const look *l, int root)
 {
     return clv_loaded_view(l->loaded, l->rank, root)->data;
@@ -220,7 +215,7 @@ static clv_status check_root(const look *l, int root, bool whole, clv_error *err
 static void hold(const look *l, int root, int b)
 {
     record *r = &l->records[root];
-    int64_t bytes = bytes_of(clv_loaded_view(l->loaded, l->rank, b));
+    int64_t bytes = clv_view_bytes(clv_loaded_view(l->loaded, l->rank, b));
     if (!r->live)
         l->live[(*l->n_live)++] = root;
     *r = (record){.live = true, .holds = b, .bytes = bytes, .sum = clv_guard_sum(at(l, root), bytes)};
@@ -318,9 +313,9 @@ static int64_t bytes_touched(const look *l, const clv_instruction *instruction)
 {
     int64_t bytes = instruction->workspace_bytes;
     for (int k = 0; k < instruction->n_in; k++)
-        bytes += instruction->in[k] < 0 ? 0 : bytes_of(clv_loaded_view(l->loaded, l->rank, instruction->in[k]));
+        bytes += instruction->in[k] < 0 ? 0 : clv_view_bytes(clv_loaded_view(l->loaded, l->rank, instruction->in[k]));
     for (int o = 0; o < instruction->n_out; o++)
-        bytes += bytes_of(clv_loaded_view(l->loaded, l->rank, instruction->out[o]));
+        bytes += clv_view_bytes(clv_loaded_view(l->loaded, l->rank, instruction->out[o]));
     return bytes > SWEEP_BYTES ? bytes : SWEEP_BYTES;
 }
 
@@ -336,7 +331,7 @@ static clv_status sweep_when_due(const look *l, clv_error *err)
     for (int o = 0; o < instruction->n_out; o++) {
         const clv_view *out = clv_loaded_view(l->loaded, l->rank, instruction->out[o]);
         if (!is_state(l, clv_program_root(l->program, instruction->out[o])))
-            CLV_TRY(check_near(l, out->data, bytes_of(out), err));
+            CLV_TRY(check_near(l, out->data, clv_view_bytes(out), err));
     }
     return CLV_OK;
 }
@@ -383,7 +378,7 @@ static clv_status check_wants(const look *l, const clv_instruction *instruction,
     for (int k = 0; k < instruction->n_in + instruction->n_out; k++) {
         bool is_in = k < instruction->n_in;
         int b = is_in ? instruction->in[k] : instruction->out[k - instruction->n_in];
-        int64_t bytes = bytes_of(is_in ? &in[k] : &out[k - instruction->n_in]);
+        int64_t bytes = clv_view_bytes(is_in ? &in[k] : &out[k - instruction->n_in]);
         if (b >= 0 && bytes > l->program->buffers[clv_program_root(l->program, b)].bytes)
             return fail(l, err, "%s has %lld bytes on this rank, %lld are planned", describe(l, b).text,
                         (long long)bytes, (long long)l->program->buffers[clv_program_root(l->program, b)].bytes);
@@ -433,7 +428,7 @@ static clv_status run_apart(const look *l, const clv_instruction *instruction, c
         int64_t unwritten = clv_apart_first_unwritten(&out[o]);
         if (clv_guard_first_broken((char *)out[o].data - CLV_GUARD_BYTES, CLV_GUARD_BYTES) >= 0)
             return fail(l, err, "it wrote before the beginning of %s", describe(l, instruction->out[o]).text);
-        if (clv_guard_first_broken((char *)out[o].data + bytes_of(&out[o]), CLV_GUARD_BYTES) >= 0)
+        if (clv_guard_first_broken((char *)out[o].data + clv_view_bytes(&out[o]), CLV_GUARD_BYTES) >= 0)
             return fail(l, err, "it wrote behind the end of %s", describe(l, instruction->out[o]).text);
         if (unwritten >= 0)
             return fail(l, err, "it left element %lld of %s unwritten", (long long)unwritten,
@@ -493,7 +488,7 @@ static clv_status check_result(const look *l, int b, clv_error *err)
     int root = clv_program_root(l->program, b);
     const record before = l->records[root];
     const clv_view *view = clv_loaded_view(l->loaded, l->rank, b);
-    int64_t bytes = bytes_of(view), old = before.live ? before.bytes : 0;
+    int64_t bytes = clv_view_bytes(view), old = before.live ? before.bytes : 0;
     CLV_TRY(check_behind(l, root, bytes > old ? bytes : old, true, err));
     int64_t unwritten = before.live ? -1 : clv_guard_first_unwritten(view->dtype, view->data, clv_view_elems(view));
     if (unwritten >= 0)
