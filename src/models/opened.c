@@ -158,20 +158,29 @@ void clv_model_close(clv_model *m)
 
 /* ---- what it is ---- */
 
-static int64_t count_elems(const clv_model_config *config)
+static int64_t *part_of(clv_model_parts *parts, const clv_parameter *p)
 {
-    int64_t n = 0;
+    if (p->layer >= 0)
+        return &parts->layers;
+    bool embeds = strncmp(p->name, "embed", 5) == 0 || strncmp(p->name, "positions", 9) == 0;
+    return embeds ? &parts->embedding : &parts->head;
+}
+
+static clv_model_parts count_parts(const clv_model_config *config)
+{
+    clv_model_parts parts = {0};
     for (int64_t i = 0; i < clv_model_parameter_count(config); i++) {
         clv_parameter p = clv_model_parameter_at(config, i);
-        n += clv_parameter_elems(&p);
+        *part_of(&parts, &p) += clv_parameter_elems(&p);
     }
-    return n;
+    return parts;
 }
 
 clv_status clv_model_describe(const clv_model *m, clv_model_info *out, clv_error *err)
 {
     CLV_TRY(clv_require(m && out, "clv_model_describe", "a model and out", err));
     const clv_model_config *c = &m->config;
+    const clv_model_parts parts = count_parts(c);
     clv_model_info info = {.family = clv_model_config_type(c),
                            .hidden = c->hidden,
                            .layers = c->layers,
@@ -181,7 +190,7 @@ clv_status clv_model_describe(const clv_model *m, clv_model_info *out, clv_error
                            .ffn = c->ffn,
                            .vocab = c->vocab,
                            .max_positions = c->max_positions,
-                           .parameters = count_elems(c),
+                           .parameters = parts.embedding + parts.layers + parts.head,
                            .token_types = c->token_types,
                            .rotary = c->rope.theta > 0,
                            .bidirectional = c->bidirectional,
@@ -195,23 +204,11 @@ clv_status clv_model_describe(const clv_model *m, clv_model_info *out, clv_error
     return clv_give_struct(out, sizeof info, sizeof info, &info, "clv_model_describe", err);
 }
 
-static int64_t *part_of(clv_model_parts *parts, const clv_parameter *p)
-{
-    if (p->layer >= 0)
-        return &parts->layers;
-    bool embeds = strncmp(p->name, "embed", 5) == 0 || strncmp(p->name, "positions", 9) == 0;
-    return embeds ? &parts->embedding : &parts->head;
-}
-
 clv_status clv_model_count_parts(const clv_model *m, clv_model_parts *out, clv_error *err)
 {
     static const char call[] = "clv_model_count_parts";
-    clv_model_parts parts = {0};
     CLV_TRY(clv_require(m && out, call, "a model and out", err));
-    for (int64_t i = 0; i < clv_model_parameter_count(&m->config); i++) {
-        clv_parameter p = clv_model_parameter_at(&m->config, i);
-        *part_of(&parts, &p) += clv_parameter_elems(&p);
-    }
+    const clv_model_parts parts = count_parts(&m->config);
     return clv_give_struct(out, sizeof parts, sizeof parts, &parts, call, err);
 }
 
