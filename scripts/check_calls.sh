@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Checks calls and uses of data between the library's object files against scripts/layers.txt: none goes up a layer, and
 # files do not call each other in a circle. Names each call that does.
-# usage: scripts/check_calls.sh OBJECTS [LAYERS]     OBJECTS: a folder that holds the objects of src/ as FOLDER/FILE.c.o
+# usage: scripts/check_calls.sh OBJECTS [SOURCES]     OBJECTS: a folder that holds the objects of src/ as FOLDER/FILE.c.o; those
+#        without a source in SOURCES (FOLDER/FILE.c) were left there by an earlier build, and do not count
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-layers=$(realpath "${2:-$here/layers.txt}")
+layers=$here/layers.txt
+sources=${2:+$(realpath "$2")}
 cd "$1"
 find . -name '*.c.o' | sort | while read -r object; do
+    source=${object#./}
+    [ -z "$sources" ] || [ -e "$sources/${source%.o}" ] || continue
     nm -g "$object" | awk -v file="${object#./}" '{ sub(/\.o$/, "", file); print file, $(NF - 1), $NF }'
 done | awk -v layers="$layers" '
 function folder(file) { sub(/\/.*/, "", file); return file }

@@ -1,4 +1,4 @@
-/* forward.c - graphs of models: what their families share, and what is made of them: training steps and inference. */
+/* build.c - graphs of models: what their families share, and what is made of them: training steps and inference. */
 #include <math.h>
 #include <string.h>
 
