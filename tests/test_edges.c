@@ -234,6 +234,7 @@ static void test_graphs(void **state)
     REFUSED(clv_graph_new(&out, NULL, &err));
     clv_graph_free(NULL);
     REFUSED(clv_graph_status(NULL, &err));
+    assert_int_equal(clv_graph_forgive(NULL), CLV_EINVAL);
     NOTHING(clv_graph_mesh(NULL));
     NOTHING(clv_graph_type(NULL, x).rank);
     NOTHING(clv_graph_layout(NULL, 2, "_,_").rank != 2);

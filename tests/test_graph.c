@@ -1,5 +1,6 @@
 /* test_graph.c - what the builder of graphs refuses: the first failure is recorded, later builders pass it on, and
  * clv_compile returns it. */
+#include "must.h"
 #include "ops_check.h"
 
 #include "cleave/nn.h"
@@ -139,6 +140,29 @@ static void test_operands(void **state)
     graph = new_graph();
     clv_map(graph, CLV_TANH, (clv_value){1000});
     assert_int_not_equal(clv_graph_status(graph, NULL), CLV_OK);
+    clv_graph_free(graph);
+}
+
+/* After a mistake that is forgiven building goes on, and what was made before is as it was. */
+static void test_forgiven(void **state)
+{
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_error err = {0};
+    clv_program *program;
+    clv_value x = vector(graph, "x", 3), d;
+    assert_int_equal(clv_add(graph, x, vector(graph, "y", 2)).id, 0);
+    assert_int_equal(clv_add(graph, x, x).id, 0);
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_ESHAPE);
+    assert_int_equal(clv_graph_forgive(graph), CLV_OK);
+    clv_gradients(graph, x, vector(graph, "seed", 2), &x, 1, &d);
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_ESHAPE);
+    assert_int_equal(clv_graph_forgive(graph), CLV_OK);
+    clv_output(graph, "twice", clv_add(graph, x, x), NULL);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_program_free(program);
+    clv_graph_fail(graph, CLV_ENOMEM, "on purpose");
+    assert_int_equal(clv_graph_forgive(graph), CLV_ENOMEM);
     clv_graph_free(graph);
 }
 
@@ -342,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_state_and_outputs),
         cmocka_unit_test(test_scopes),
         cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_forgiven),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_parameters),
         cmocka_unit_test(test_zero_is_no_value),

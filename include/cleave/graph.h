@@ -54,6 +54,10 @@ CLV_API clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_erro
 CLV_API void clv_graph_free(clv_graph *graph);
 /** CLV_OK, or the first failure of a builder. */
 CLV_API clv_status clv_graph_status(const clv_graph *graph, clv_error *err);
+/** Forgets the first failure, so that a program in which somebody types goes on: what failed made no value, and values that were made
+ *  before are as they were; of a layer that failed, state and ops may stay. Not when memory ran out.
+ *  @return the graph's status from here on: CLV_OK, or CLV_ENOMEM */
+CLV_API clv_status clv_graph_forgive(clv_graph *graph);
 CLV_API const clv_mesh *clv_graph_mesh(const clv_graph *graph);
 CLV_API clv_type clv_graph_type(const clv_graph *graph, clv_value value);
 /** Parses a layout's text form for a tensor of `rank` dimensions; a failure is recorded in the graph. */

@@ -47,6 +47,15 @@ clv_status clv_graph_status(const clv_graph *graph, clv_error *err)
     return graph->error.code;
 }
 
+/* Where memory runs out a builder may stop between two values of one op. */
+clv_status clv_graph_forgive(clv_graph *graph)
+{
+    CLV_TRY(clv_require(graph != NULL, "clv_graph_forgive", "a graph", NULL));
+    if (graph->error.code != CLV_ENOMEM)
+        graph->error = (clv_error){0};
+    return graph->error.code;
+}
+
 const clv_mesh *clv_graph_mesh(const clv_graph *graph)
 {
     return graph ? &graph->mesh : NULL;
