@@ -25,6 +25,11 @@ if ! printf "$all_headers" | "${CC:-cc}" -E -o /dev/null - 2>/dev/null; then
     need_header utf8proc.h libutf8proc-dev
     need_header xxhash.h libxxhash-dev
 fi
+# for the Python package and its tests
+need_command python3 python3
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' 2>/dev/null ||
+    missing+=(python3-dev)
 case "${1:-}" in
 lint) need_command clang-format clang-format; need_command clang clang ;;
 fuzz) need_command clang clang; ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer* >/dev/null 2>&1 || missing+=(libclang-rt-14-dev) ;;

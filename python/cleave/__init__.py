@@ -1,0 +1,29 @@
+"""cleave: tensor parallelism. A graph over whole tensors, layouts on a mesh of ranks, and every collective that follows.
+
+>>> import cleave
+>>> g = cleave.Graph({"model": 2})
+>>> x = g.input("x", (4, 8))
+>>> w = g.parameter("w", (8, 6), layout=(None, "model"), init="ones")
+>>> g.output("y", cleave.relu(x @ w))
+>>> program = cleave.compile(g)
+>>> session = cleave.Session(program.mesh)
+>>> y = session.run(program, x=[[1.0] * 8] * 4)["y"]
+"""
+
+from __future__ import annotations
+
+from . import errors
+from .arrays import bfloat16, dlpack
+from .errors import CleaveError
+from .graph import (
+    Graph, Value, absolute, add, astype, attention, bias_gelu, broadcast_to, cache_update, concatenate, count_labels, cross_entropy,
+    divide, dot, dropout, einsum, embedding, equal, exp, expand_dims, gated, gelu, grad, layer_norm, log, log_softmax, matmul, max,
+    maximum, mean, min, minimum, multiply, negative, pad, power, relu, reshape, rms_norm, rope, rsqrt, sigmoid, silu, softmax, split,
+    sqrt, square, squeeze, stack, subtract, sum, swapaxes, take, tanh, transpose, var, where,
+)  # fmt: skip
+from .mesh import Layout, Mesh
+from .plan import Plan, machines
+from .program import Named, Program, compile
+from .session import Session
+
+concat = concatenate

@@ -1,0 +1,176 @@
+"""From Python's values to C's and back. What the library's structs hold is read from its headers (cffi), and stated nowhere here."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ._cleave import ffi, lib
+from .errors import check, text_out
+
+NULL = ffi.NULL
+MAX_RANK = lib.CLV_MAX_RANK
+
+
+def text_in(text: Any, what: str = "a text") -> bytes:
+    """UTF-8 for a C string."""
+    if hasattr(text, "__fspath__"):
+        text = text.__fspath__()
+    if isinstance(text, str):
+        text = text.encode("utf-8", "surrogateescape")
+    if not isinstance(text, bytes):
+        raise TypeError(f"{what} is a str, not {type(text).__name__}")
+    if b"\0" in text:
+        raise ValueError(f"{what} holds a zero byte")
+    return text
+
+
+def printed(function: Callable[..., int], *arguments: Any) -> str:
+    """What a function writes that writes as snprintf does."""
+    needed = function(NULL, 0, *arguments)
+    buffer = ffi.new("char[]", max(needed, 0) + 1)
+    function(buffer, len(buffer), *arguments)
+    return text_out(buffer)
+
+
+def shape_in(shape: Any) -> tuple[int, ...]:
+    """A shape, given as sizes or as one size."""
+    sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+    if len(sizes) > MAX_RANK:
+        raise ValueError(f"a tensor of {len(sizes)} dimensions; valid: at most {MAX_RANK}")
+    return tuple(operator.index(n) for n in sizes)
+
+
+def shape_out(array: Any, rank: int) -> tuple[int, ...]:
+    return tuple(array[d] for d in range(rank))
+
+
+# ---- dtypes ----
+
+DTYPES: dict[str, int] = {text_out(lib.clv_dtype_name(code)): code for code in range(lib.CLV_DTYPE_COUNT)}
+_DTYPE_NAMES = {code: name for name, code in DTYPES.items()}
+_NUMPY_NAMES = {
+    "float32": "f32", "bfloat16": "bf16", "float64": "f64", "float16": "f16",
+    "int32": "i32", "int64": "i64", "uint8": "u8", "bool": "bool",
+}  # fmt: skip
+
+
+def dtype_in(dtype: Any) -> int:
+    """A clv_dtype of "f32", "float32", numpy.float32, torch.float32, ..."""
+    if dtype is float:
+        dtype = "f64"
+    elif dtype is int:
+        dtype = "i64"
+    elif dtype is bool:
+        dtype = "bool"
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    name = name.rsplit(".", 1)[-1]
+    out = ffi.new("clv_dtype *")
+    check(lib.clv_dtype_parse, out, text_in(_NUMPY_NAMES.get(name, name), "a dtype"))
+    return int(out[0])
+
+
+def dtype_out(code: int) -> str:
+    return _DTYPE_NAMES[code]
+
+
+# ---- structs by their fields ----
+
+
+class Kept:
+    """A struct, and what its pointers point to."""
+
+    def __init__(self, struct: Any) -> None:
+        self.struct = struct
+        self.kept: list[Any] = []
+
+
+def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str) -> None:
+    fields = dict(kind.fields)
+    for name, value in values.items():
+        field = fields.get(name)
+        if field is None or name == "size":
+            valid = ", ".join(sorted(n for n in fields if n != "size"))
+            raise TypeError(f"{what} has no option '{name}'; valid: {valid}")
+        if value is None:
+            continue
+        setter = getattr(value, "_to_c", None)
+        if setter is not None:
+            value = setter()
+        if isinstance(value, dict) and field.type.kind == "struct":
+            _fill(kept, getattr(struct, name), field.type, value, name)
+            continue
+        if field.type.kind == "pointer" and isinstance(value, (str, bytes)):
+            value = ffi.new("char[]", text_in(value, name))
+        elif field.type.kind == "enum":
+            value = enum_in(field.type, value, name)
+        elif field.type.kind == "primitive" and not isinstance(value, (str, bytes)):
+            value = _number(field.type.cname, value, name)
+        if isinstance(value, ffi.CData):
+            kept.kept.append(value)
+        try:
+            setattr(struct, name, value)
+        except (TypeError, OverflowError) as error:
+            raise type(error)(f"{what}, {name}: {error}") from None
+
+
+def _number(ctype: str, value: Any, name: str) -> Any:
+    if ctype in ("float", "double"):
+        return float(value)
+    if ctype in ("_Bool", "bool"):
+        return bool(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} is a whole number, not {type(value).__name__}") from None
+
+
+def enum_in(ctype: Any, value: Any, name: str) -> int:
+    """An enumerator by its name without what all of its kind begin with: "silu" is CLV_SILU, "normal" CLV_INIT_NORMAL."""
+    if ctype.cname in ("clv_dtype", "enum clv_dtype"):
+        return dtype_in(value)
+    if isinstance(value, str):
+        common = os.path.commonprefix(list(ctype.relements))
+        start = common.rfind("_") + 1
+        names = {e[start:].lower(): int(v) for e, v in ctype.relements.items()}
+        if value.lower().replace("-", "_") not in names:
+            raise ValueError(f"{name} '{value}'; valid: {', '.join(sorted(names))}")
+        return names[value.lower().replace("-", "_")]
+    return operator.index(value)
+
+
+def options(kind: str, values: dict[str, Any], what: str, **more: Any) -> Kept:
+    """A zeroed struct with these fields set, and its size where it tells one."""
+    ctype = ffi.typeof(kind)
+    kept = Kept(ffi.new(kind + " *"))
+    fields = dict(ctype.fields)
+    if "size" in fields:
+        kept.struct.size = ffi.sizeof(ctype)
+    _fill(kept, kept.struct, ctype, {**values, **more}, what)
+    return kept
+
+
+def filled(kind: str, function: Callable[..., int], *arguments: Any) -> Any:
+    """A struct that the library fills and whose size it is told: function(*arguments, &struct, &err)."""
+    out = ffi.new(kind + " *")
+    out.size = ffi.sizeof(kind)
+    check(function, *arguments, out)
+    return out
+
+
+def fields(struct: Any) -> dict[str, Any]:
+    """Numbers and texts of a struct that the library filled."""
+    found = {}
+    for name, field in ffi.typeof(struct[0]).fields:
+        if name != "size" and (field.type.kind in ("primitive", "enum") or field.type.cname == "char *"):
+            value = getattr(struct, name)
+            found[name] = text_out(value) if isinstance(value, ffi.CData) else value
+    return found
+
+
+def words(texts: Iterable[Any], what: str) -> tuple[Any, list[Any]]:
+    """const char *[] and what keeps it alive."""
+    kept = [ffi.new("char[]", text_in(t, what)) for t in texts]
+    return ffi.new("const char *[]", kept), kept

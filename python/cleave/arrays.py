@@ -1,0 +1,222 @@
+"""Arrays in and out: NumPy's, and all that speak DLPack (torch, JAX, CuPy on the host), read and written where they lie."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ._c import DTYPES, dtype_out
+from ._cleave import ffi, lib
+
+try:
+    import ml_dtypes
+
+    bfloat16: Any = np.dtype(ml_dtypes.bfloat16)
+except ImportError:  # then the bits, as uint16
+    bfloat16 = np.dtype(np.uint16)
+
+__all__ = ["bfloat16", "dlpack", "numpy_dtype"]
+
+_NUMPY = {
+    "f32": np.dtype(np.float32), "bf16": bfloat16, "f64": np.dtype(np.float64), "f16": np.dtype(np.float16),
+    "i32": np.dtype(np.int32), "i64": np.dtype(np.int64), "u8": np.dtype(np.uint8), "bool": np.dtype(np.bool_),
+}  # fmt: skip
+
+
+def numpy_dtype(code: int) -> Any:
+    """NumPy's dtype for one of the library's."""
+    return _NUMPY[dtype_out(code)]
+
+
+# ---- DLPack's bfloat16, which NumPy does not know: its bits are lent as uint16 ----
+
+_UINT, _BFLOAT, _CPU = 1, 4, 1
+
+
+class _Type(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _Tensor(ctypes.Structure):  # DLTensor of dlpack.h, its first fields
+    _fields_ = [
+        ("data", ctypes.c_void_p), ("device", ctypes.c_int32 * 2), ("ndim", ctypes.c_int32), ("dtype", _Type),
+    ]  # fmt: skip
+
+
+def _pointer(capsule: Any, name: bytes) -> int | None:
+    """What a capsule of this name points to; None for another one."""
+    is_valid, get = ctypes.pythonapi.PyCapsule_IsValid, ctypes.pythonapi.PyCapsule_GetPointer
+    is_valid.restype, is_valid.argtypes = ctypes.c_int, [ctypes.py_object, ctypes.c_char_p]
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    return get(capsule, name) if is_valid(capsule, name) else None
+
+
+def _type_in(capsule: Any) -> _Type:
+    at = _pointer(capsule, b"dltensor")
+    if at is None:
+        raise BufferError("not a DLPack capsule")
+    tensor = _Tensor.from_address(at)
+    dtype: _Type = tensor.dtype
+    return dtype
+
+
+class _Lent:
+    """A capsule, for numpy.from_dlpack."""
+
+    def __init__(self, capsule: Any) -> None:
+        self._capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self._capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU, 0
+
+
+def from_dlpack(tensor: Any, what: str) -> Any:
+    """An array that shares a tensor's memory."""
+    device = tensor.__dlpack_device__()
+    if int(device[0]) != _CPU:
+        raise TypeError(f"{what} lies on a device of kind {int(device[0])}; programs run on the CPU: move it there")
+    try:
+        return np.from_dlpack(tensor)
+    except (BufferError, RuntimeError, TypeError):
+        capsule = tensor.__dlpack__()
+        dtype = _type_in(capsule)
+        if dtype.code != _BFLOAT or dtype.bits != 16 or dtype.lanes != 1:
+            raise
+        dtype.code = _UINT
+        return np.from_dlpack(_Lent(capsule)).view(bfloat16)
+
+
+def _writable(array: Any, tensor: Any) -> Any:
+    """A view that can be written of an array that numpy.from_dlpack made of a tensor. NumPy makes views that cannot where the
+    lender's DLPack is too old to say; one that does say so is obeyed."""
+    if array.flags.writeable:
+        return array
+    try:
+        says = _pointer(tensor.__dlpack__(max_version=(1, 0)), b"dltensor_versioned") is not None
+    except (TypeError, BufferError):
+        says = False
+    if says or isinstance(array.base, np.ndarray) or array.size == 0:
+        return array
+    interface = {**array.__array_interface__, "data": (array.__array_interface__["data"][0], False)}
+    holder = type("Lent", (), {"__array_interface__": interface, "array": array})()
+    return np.asarray(holder)
+
+
+class dlpack:  # noqa: N801  it reads as a function
+    """Lends an array to who reads DLPack, bfloat16 as what it is: ``torch.from_dlpack(cleave.dlpack(array))``."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = np.asarray(array)
+        if self._array.dtype.name == "bfloat16" and bfloat16 == np.uint16:
+            raise TypeError("this array's bfloat16 is not ml_dtypes'")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU, 0
+
+    def __dlpack__(self, **_: Any) -> Any:
+        if self._array.dtype.name != "bfloat16":
+            return self._array.__dlpack__()
+        capsule = self._array.view(np.uint16).__dlpack__()
+        _type_in(capsule).code = _BFLOAT
+        return capsule
+
+
+# ---- for the library ----
+
+
+def _convert(values: Any, code: int, what: str) -> Any:
+    """Python's numbers in a dtype of the library's."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
+    if array.dtype.kind not in "biuf":
+        raise TypeError(f"{what} holds {array.dtype}; numbers are wanted")
+    wanted = numpy_dtype(code)
+    is_float = dtype_out(code) in ("f32", "bf16", "f64", "f16")
+    if array.dtype.kind == "f" and not is_float and array.size:
+        raise TypeError(f"{what} holds fractions, {dtype_out(code)} is wanted")
+    if code == DTYPES["bf16"]:
+        wide = np.ascontiguousarray(array, np.float64)
+        out = np.empty(array.shape, np.uint16)
+        lib.clv_dtype_convert(code, address(out), DTYPES["f64"], address(wide), wide.size)
+        return out.view(bfloat16)
+    if array.dtype.kind in "iu" and not is_float and array.size and dtype_out(code) != "bool":
+        limits = np.iinfo(wanted)
+        if array.min() < limits.min or array.max() > limits.max:
+            raise OverflowError(f"{what} holds numbers beyond {dtype_out(code)}")
+    return array.astype(wanted)
+
+
+def _as_array(value: Any, code: int, what: str) -> Any:
+    if isinstance(value, np.ndarray):
+        return value
+    if isinstance(value, np.generic):
+        return np.asarray(value)
+    if hasattr(value, "__dlpack__"):
+        return from_dlpack(value, what)
+    if hasattr(value, "__array__"):
+        return np.asarray(value)
+    return _convert(value, code, what)
+
+
+def _check_dtype(array: Any, code: int, what: str) -> None:
+    wanted = numpy_dtype(code)
+    is_bf16 = code == DTYPES["bf16"] and (array.dtype.name == "bfloat16" or array.dtype == np.uint16)
+    if array.dtype != wanted and not is_bf16:
+        raise TypeError(f"{what} is {array.dtype}, {wanted} is wanted ({dtype_out(code)}): .astype('{wanted}')")
+
+
+def _check_shape(array: Any, shape: Sequence[int], what: str) -> None:
+    if array.shape != tuple(shape):
+        raise ValueError(f"{what} has shape {array.shape}, {tuple(shape)} is wanted")
+
+
+def address(array: Any) -> Any:
+    """Its memory, as a void *; the caller keeps the array."""
+    return ffi.cast("void *", array.__array_interface__["data"][0])
+
+
+def array_in(value: Any, code: int, shape: Sequence[int], what: str) -> Any:
+    """A C-contiguous array of this dtype and shape to read from: the value itself where it is one. Numbers and lists are
+    converted; arrays are not."""
+    array = _as_array(value, code, what)
+    _check_dtype(array, code, what)
+    _check_shape(array, shape, what)
+    return array if array.flags.c_contiguous else array.copy("C")
+
+
+def array_out(given: Any, code: int, shape: Sequence[int], what: str) -> tuple[Any, Any]:
+    """What the caller gets, and the C-contiguous array to write: the same where what was given (None: nothing) allows it."""
+    if given is None:
+        made = np.empty(tuple(shape), numpy_dtype(code))
+        return made, made
+    array = given if isinstance(given, np.ndarray) else None
+    if array is None and hasattr(given, "__dlpack__"):
+        array = _writable(from_dlpack(given, what), given)
+    if array is None:
+        raise TypeError(f"{what} is to be an array that can be written, not {type(given).__name__}")
+    if not array.flags.writeable:
+        raise ValueError(f"{what} cannot be written")
+    _check_dtype(array, code, what)
+    _check_shape(array, shape, what)
+    return array, array if array.flags.c_contiguous else np.empty(tuple(shape), array.dtype)
+
+
+def ids_in(values: Any, what: str = "ids") -> Any:
+    """Token ids, i32 and two-dimensional."""
+    array = _as_array(values, DTYPES["i64"], what)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"{what} are whole numbers, not {array.dtype}")
+    if array.ndim != 2:
+        raise ValueError(f"{what} have {array.ndim} dimensions, [batch, tokens] is wanted")
+    limits = np.iinfo(np.int32)
+    if array.size and (int(array.min()) < limits.min or int(array.max()) > limits.max):
+        raise OverflowError(f"{what} hold numbers beyond 32 bits")
+    return np.ascontiguousarray(array, np.int32)

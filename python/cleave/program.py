@@ -1,0 +1,141 @@
+"""Programs: graphs compiled for a mesh, with every collective explicit and every byte planned."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from . import _c
+from ._c import NULL, dtype_out, shape_out
+from ._cleave import ffi, lib
+from ._handle import Handle
+from .errors import check, text_out
+from .graph import Graph
+from .mesh import Layout, Mesh
+
+
+class Named(NamedTuple):
+    """What a program, or a session, names."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: Layout
+
+    @classmethod
+    def _of(cls, mesh: Mesh, t: Any) -> "Named":
+        return cls(text_out(t.name), dtype_out(t.type.dtype), shape_out(t.type.shape, t.type.rank), Layout._of(mesh, t.layout))
+
+
+def named(mesh: Mesh, kind: str, function: Any, owner: Any) -> list[tuple[Named, Any]]:
+    """What is listed by number until there is no name."""
+    found: list[tuple[Named, Any]] = []
+    while (t := _c.filled(kind, function, owner, len(found))).name != NULL:
+        found.append((Named._of(mesh, t), t))
+    return found
+
+
+def _layer(op: str) -> str:
+    match = re.match(r"layers\.[^.]*(?=\.)", op)
+    return match.group() if match else ""
+
+
+def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
+    axes = [_c.printed(lib.clv_subaxis_print, c.axes[i], mesh._mesh) for i in range(c.n_axes)]
+    source, target = (Layout._of(mesh, layout) for layout in (getattr(c, "from"), c.to))
+    return {
+        "op": text_out(c.op), "layer": _layer(text_out(c.op)), "tensor": text_out(c.tensor), "kind": text_out(c.kind), "axes": axes,
+        "bytes": c.bytes, "seconds": seconds, "hidden": False, "pass": "backward" if c.backward else "forward",
+        "implicit": bool(c.implicit), "reason": text_out(c.reason), "statement": text_out(c.statement) or None,
+        "rules": text_out(c.rules) or None, "from": str(source), "to": str(target), "cause": text_out(c.cause),
+    }  # fmt: skip
+
+
+class Program:
+    """A graph compiled for a mesh (:func:`compile`). Immutable: sessions and threads may share it."""
+
+    def __init__(self, pointer: Any) -> None:
+        self._handle = Handle(pointer, lib.clv_program_free, "program")
+        with self._handle.use() as program:
+            mesh = ffi.new("clv_mesh *", lib.clv_program_mesh(program)[0])
+            self.mesh = Mesh(_c.printed(lib.clv_mesh_print, mesh))
+            all_named = named(self.mesh, "clv_program_tensor", lib.clv_program_named, program)
+        self._named = {kind: {n.name: n for n, t in all_named if t.kind == kind} for kind in range(3)}
+
+    @property
+    def inputs(self) -> dict[str, Named]:
+        """What is given at each run, by name."""
+        return dict(self._named[lib.CLV_NAMED_INPUT])
+
+    @property
+    def states(self) -> dict[str, Named]:
+        """What outlives runs, by name."""
+        return dict(self._named[lib.CLV_NAMED_STATE])
+
+    @property
+    def outputs(self) -> dict[str, Named]:
+        """What runs return, by name."""
+        return dict(self._named[lib.CLV_NAMED_OUTPUT])
+
+    def _collectives(self, machine: Any) -> list[dict[str, Any]]:
+        rows = []
+        with self._handle.use() as program:
+            for i in range(lib.clv_program_n_collectives(program)):
+                c = _c.filled("clv_collective", lib.clv_program_collective, program, i)
+                if text_out(c.kind) not in ("slice", "mask"):  # which move nothing
+                    rows.append(_row(self.mesh, c, lib.clv_program_predict_instruction(program, machine, c.instruction)))
+        return rows
+
+    @property
+    def collectives(self) -> list[dict[str, Any]]:
+        """Every step in which ranks talk, in order, with its bytes and its cause: ``pandas.DataFrame(program.collectives)``. Seconds are
+        those of no machine in particular; see :meth:`plan`."""
+        return self._collectives(NULL)
+
+    @property
+    def memory(self) -> dict[str, Any]:
+        """Bytes of the fullest rank by what they are for, and the op at which the most is live ("peak")."""
+        with self._handle.use() as program:
+            return _c.fields(_c.filled("clv_memory", lib.clv_program_memory, program))
+
+    @property
+    def considered(self) -> list[dict[str, Any]]:
+        """The ways to split that were considered for the ops named by compile(explain=...)."""
+        with self._handle.use() as program:
+            n = lib.clv_program_n_considered(program)
+            found = [_c.filled("clv_considered", lib.clv_program_considered, program, i) for i in range(n)]
+            return [{**_c.fields(c), "verdict": text_out(lib.clv_verdict_name(c.verdict))} for c in found]
+
+    def plan(self, hardware: str | None = None) -> Any:
+        """A :class:`cleave.Plan` of it on a machine: the path of a profile, the name of one that the library has, or None."""
+        from .plan import Plan
+
+        return Plan(self, hardware)
+
+    def __str__(self) -> str:
+        with self._handle.use() as program:
+            return _c.printed(lib.clv_program_print, program)
+
+    def __repr__(self) -> str:
+        return f"<cleave.Program on {self.mesh}: {', '.join(self.outputs) or 'no outputs'}>"
+
+    def _repr_html_(self) -> str:
+        return str(self.plan()._repr_html_())
+
+    def close(self) -> None:
+        """Frees it; sessions that loaded it keep it until they end."""
+        self._handle.close()
+
+
+def compile(graph: Graph, **options: Any) -> Program:  # noqa: A001
+    """Chooses a layout for every tensor, and plans every change of layout and the memory of a rank.
+
+    Options are the library's clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, most_by_size, regather.
+    """
+    if not isinstance(graph, Graph):
+        raise TypeError(f"compile takes a Graph, not {type(graph).__name__}")
+    out = ffi.new("clv_program **")
+    kept = _c.options("clv_compile_options", options, "compile")
+    with graph._handle.hold() as pointer:
+        check(lib.clv_compile, out, pointer, kept.struct)
+    return Program(out[0])

@@ -1,0 +1,204 @@
+"""Sessions: the ranks of a mesh, the state that programs share by name, and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import _c
+from ._c import DTYPES, NULL, text_in
+from ._cleave import ffi, lib
+from ._handle import Handle
+from ._run import Cancel, run
+from .arrays import address, array_in, array_out
+from .errors import NotFoundError, check
+from .mesh import MeshLike, mesh_in
+from .program import Named, Program, named
+
+
+class Session:
+    """The ranks of a mesh (threads of this process), and state that outlives runs.
+
+    ``session.run(program, {"x": array})`` returns the outputs by name. Arrays are read and written where they lie; the GIL is
+    released meanwhile. One thread at a time runs; others wait. State reads as ``session["w"]``, and is set the same way.
+
+    Options: threads_per_rank, no_pinning, timeout (seconds that a rank waits for others), seed (of the first values of state), trace, check,
+    find_nonfinite, transport. Ctrl-C ends a run: at once where it ends within a second; else it is cancelled, and the session, as after
+    every failed run, takes no further one.
+    """
+
+    def __init__(self, mesh: MeshLike = None, *, timeout: float | None = None, **options: Any) -> None:
+        self.mesh = mesh_in(mesh)
+        self._cancel = Cancel()
+        out = ffi.new("clv_session **")
+        if timeout is not None:
+            options["timeout_ms"] = int(1000 * timeout)
+        for name in ("source", "source_arg", "cancel"):
+            if name in options:
+                raise TypeError(f"a session has no option '{name}' here")
+        kept = _c.options("clv_session_options", options, "a session", cancel=self._cancel.flag)
+        check(lib.clv_session_new, out, self.mesh._mesh, kept.struct)
+        self._kept = kept
+        cancel = self._cancel  # lives as long as the session of the library's
+        self._handle = Handle(out[0], lambda pointer: (lib.clv_session_free(pointer), cancel), "session", threads=True)
+        self._loaded: dict[int, tuple[Program, Any]] = {}
+
+    # ---- programs ----
+
+    def _bring(self, session: Any, program: Program) -> Any:
+        """The program's pointer, which the session keeps until it is unloaded."""
+        if not isinstance(program, Program):
+            raise TypeError(f"a session runs Programs, not {type(program).__name__}; see cleave.compile")
+        if id(program._handle) not in self._loaded:
+            pointer = program._handle._acquire()
+            self._handle._parents += (program._handle,)
+            self._loaded[id(program._handle)] = (program, pointer)
+        return self._loaded[id(program._handle)][1]
+
+    def load(self, program: Program) -> None:
+        """Makes ready to run: memory, and the state that the session does not have yet. Done by the first run otherwise."""
+        with self._handle.hold() as session:
+            pointer = self._bring(session, program)
+            run(lambda: check(lib.clv_session_load, session, pointer), self._cancel)
+
+    def unload(self, program: Program) -> None:
+        """Gives back the memory of a program; its state stays."""
+        with self._handle.hold() as session:
+            kept = self._loaded.pop(id(program._handle), None)
+            if kept is None:
+                return
+            lib.clv_session_unload(session, kept[1])
+            parents = list(self._handle._parents)
+            parents.remove(program._handle)
+            self._handle._parents = tuple(parents)
+            program._handle._release()
+
+    def run(
+        self, program: Program, inputs: Mapping[str, Any] | None = None, /, *, out: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None, **more: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """Runs a program on arrays by name; returns its outputs by name.
+
+        inputs: NumPy arrays or what speaks DLPack, of the dtype that the graph states (read where they lie if contiguous), or
+        numbers. out: arrays to write outputs into; outputs: the names of those that are wanted (None: all).
+        """
+        given = {**(inputs or {}), **more}
+        out = dict(out or {})
+        with self._handle.hold() as session:
+            pointer = self._bring(session, program)
+            wanted, known = program.outputs, program.inputs
+            names = list(wanted) if outputs is None else [outputs] if isinstance(outputs, str) else list(outputs)
+            names += [n for n in out if n not in names]
+            for kind, have, there in (("input", given, known), ("output", names, wanted)):
+                for name in have:
+                    if name not in there:
+                        raise NotFoundError(f"the program has no {kind} '{name}'; it has {', '.join(there) or 'none'}")
+            for name in known:
+                if name not in given:
+                    raise NotFoundError(f"the program's input '{name}' is not given")
+            arrays = {n: array_in(given[n], DTYPES[t.dtype], t.shape, f"input '{n}'") for n, t in known.items()}
+            results, written = {}, {}
+            for n in names:
+                t = wanted[n]
+                results[n], written[n] = array_out(out.get(n), DTYPES[t.dtype], t.shape, f"output '{n}'")
+                others = [*arrays.values(), *(w for m, w in written.items() if m != n)]
+                if n in out and any(np.may_share_memory(written[n], a) for a in others):
+                    written[n] = np.empty_like(written[n], order="C")
+            bound_in, kept_in = _bindings(arrays)
+            bound_out, kept_out = _bindings(written)
+            call = (session, pointer, bound_in, len(arrays), bound_out, len(written))
+            run(lambda: check(lib.clv_session_run, *call), self._cancel)
+            for n, array in written.items():
+                if array is not results[n]:
+                    results[n][...] = array
+        return results
+
+    # ---- state ----
+
+    @property
+    def states(self) -> dict[str, Named]:
+        """The state that there is, by name."""
+        with self._handle.hold() as session:
+            found = named(self.mesh, "clv_state_info", lib.clv_session_state, session)
+        return {n.name: n for n, _ in found}
+
+    def _box(self, name: str, box: Any) -> tuple[Named, Any, tuple[int, ...]]:
+        state = self.states.get(name)
+        if state is None:
+            raise NotFoundError(f"the session has no state '{name}'; it has {', '.join(self.states) or 'none'}")
+        if box is None:
+            return state, NULL, state.shape
+        box = box if isinstance(box, tuple) else (box,)
+        if len(box) > len(state.shape) or not all(isinstance(s, slice) for s in box):
+            raise ValueError(f"a box of '{name}' is at most {len(state.shape)} slices")
+        shard = ffi.new("clv_shard *", {"rank": len(state.shape)})
+        for d, n in enumerate(state.shape):
+            lo, hi, step = (box[d] if d < len(box) else slice(None)).indices(n)
+            if step != 1:
+                raise ValueError("a box' steps are 1")
+            shard.lo[d], shard.hi[d] = lo, lo if hi < lo else hi
+        return state, shard, tuple(shard.hi[d] - shard.lo[d] for d in range(len(state.shape)))
+
+    def read(self, name: str, box: Any = None, out: Any = None) -> Any:
+        """A state, or a box of it (slices), as an array; out: an array to write it into."""
+        state, shard, shape = self._box(name, box)
+        result, array = array_out(out, DTYPES[state.dtype], shape, f"state '{name}'")
+        with self._handle.hold() as session:
+            check(lib.clv_session_read, session, text_in(name), shard, address(array))
+        if array is not result:
+            result[...] = array
+        return result
+
+    def write(self, name: str, value: Any, box: Any = None) -> None:
+        """Sets a state, or a box of it, from an array of its dtype and shape."""
+        state, shard, shape = self._box(name, box)
+        array = array_in(value, DTYPES[state.dtype], shape, f"state '{name}'")
+        with self._handle.hold() as session:
+            check(lib.clv_session_write, session, text_in(name), shard, address(array))
+
+    def __getitem__(self, name: str) -> Any:
+        return self.read(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.write(name, value)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.states
+
+    # ---- accounts ----
+
+    @property
+    def rank_bytes(self) -> int:
+        """Bytes allocated for a rank."""
+        with self._handle.hold() as session:
+            return int(lib.clv_session_rank_bytes(session))
+
+    def take_stats(self) -> dict[str, float]:
+        """Where the time of runs since the last call went."""
+        with self._handle.hold() as session:
+            return _c.fields(_c.filled("clv_session_stats", lib.clv_session_take_stats, session))
+
+    def close(self) -> None:
+        """Ends the ranks and frees all; a run in another thread comes to its end first."""
+        self._handle.close()
+
+    def __enter__(self) -> "Session":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<cleave.Session on {self.mesh}{', closed' if self._handle.closed else ''}>"
+
+
+def _bindings(arrays: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    names = [ffi.new("char[]", text_in(n)) for n in arrays]
+    bound = ffi.new("clv_binding[]", max(len(names), 1))
+    for i, (name, array) in enumerate(zip(names, arrays.values())):
+        bound[i].name, bound[i].data = name, address(array)
+    return bound, names
+
+

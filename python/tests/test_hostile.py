@@ -1,0 +1,130 @@
+"""Misuse is an exception, never a crash."""
+
+import pickle
+import random
+
+import numpy as np
+import pytest
+
+import cleave
+from cleave import errors
+
+HOSTILE = [None, 0, -1, 2**31, 2**63, 2**200, -(2**70), 1.5, float("nan"), "", "x", "\0", "é" * 300, b"x", (), (1,), (0,) * 9, [None],
+           {}, {"a": 1}, object(), Ellipsis, slice(0, 2), True, np.float64(1), np.zeros(3), np.int64(4), lambda: 1, type]  # fmt: skip
+FINE = (TypeError, ValueError, OverflowError, IndexError, KeyError, AttributeError, MemoryError, ArithmeticError, NotImplementedError, OSError)
+
+
+def functions():
+    skipped = {"Graph", "Value"}
+    for name in dir(cleave.graph):
+        f = getattr(cleave.graph, name)
+        if callable(f) and not name.startswith("_") and getattr(f, "__module__", "") == "cleave.graph" and name not in skipped:
+            yield name, f
+
+
+def test_functions():
+    rng = random.Random(5)
+    for name, f in functions():
+        g = cleave.Graph("model=2")
+        values = [g.input("x", (2, 3)), g.input("i", (2,), "i32"), g.full((), 1.0), g.input("y", (2, 3, 2, 4)), cleave.Graph().input("z", (2, 3))]
+        for _ in range(120):
+            arguments = [rng.choice(values + HOSTILE) if rng.random() < 0.6 else values[0] for _ in range(rng.randint(0, 4))]
+            try:
+                f(*arguments)
+            except FINE:
+                pass
+        g.output("still", values[0] + 1.0)  # the graph goes on
+        cleave.compile(g)
+
+
+def test_methods_of_graphs():
+    rng = random.Random(6)
+    for name in ("input", "parameter", "assign", "output", "constrain", "keep_in_place", "gradients", "adamw", "full", "arange", "_optional"):
+        g = cleave.Graph("model=2")
+        values = [g.input("x0", (2, 3)), g.parameter("w0", (3,)), cleave.Graph().input("z", (2, 3))]
+        for _ in range(150):
+            arguments = [rng.choice(values + HOSTILE) for _ in range(rng.randint(0, 5))]
+            try:
+                getattr(g, name)(*arguments)
+            except FINE:
+                pass
+        with pytest.raises(FINE):
+            with g.scope(None):
+                pass
+        repr(values)
+
+
+def test_constructors():
+    for bad in HOSTILE:
+        for make in (
+            cleave.Mesh, cleave.Graph, cleave.Session, lambda b: cleave.Layout("x=2", b), lambda b: cleave.Layout(b, "x"), cleave.compile,
+            lambda b: cleave.Layout("x=2", "x").html(b), lambda b: cleave.Layout("x=2", "x", ndim=b),
+        ):  # fmt: skip
+            try:
+                made = make(bad)
+            except FINE:
+                continue
+            if isinstance(made, cleave.Session):
+                made.close()
+
+
+def test_values_of_elsewhere():
+    a, b = cleave.Graph(), cleave.Graph()
+    x, y = a.input("x", (2,)), b.input("y", (2,))
+    with pytest.raises(ValueError, match="another graph"):
+        x + y
+    with pytest.raises(ValueError, match="another graph"):
+        a.output("y", y)
+    with pytest.raises(TypeError, match="inputs"):
+        x + np.ones(2)
+    with pytest.raises(TypeError, match="where"):
+        bool(x)
+    with pytest.raises(ValueError):
+        np.ones(2) @ x if False else a.gradients(x, [y])
+    a.close()
+    with pytest.raises(ValueError, match="closed"):
+        x + 1
+    assert repr(y) == "<cleave.Value f32[2] y>"
+
+
+def test_a_mistake_is_forgiven():
+    g = cleave.Graph("model=2")
+    x = g.input("x", (2, 3))
+    for wrong in (lambda: x + g.zeros((4, 4)), lambda: x.reshape(7), lambda: cleave.einsum("ab,cd->abe", x, x),
+                  lambda: g.parameter("w", (3,), layout="data"), lambda: x @ x, lambda: g.gradients(x, [x], seed=x[0])):  # fmt: skip
+        with pytest.raises(ValueError):
+            wrong()
+    with pytest.raises(errors.ExistsError):
+        g.input("x", (1,))
+    g.output("y", x * 2)
+    assert cleave.Session("model=2").run(g.compile(), x=np.ones((2, 3), np.float32))["y"].sum() == 12
+
+
+def test_compile_options():
+    g = cleave.Graph("model=2")
+    g.output("y", g.input("x", (4, 4), layout="model,_"), layout="_,_")
+    with pytest.raises(TypeError, match="valid: .*regather"):
+        cleave.compile(g, fast=True)
+    with pytest.raises(TypeError):
+        cleave.compile(g, explain=3)
+    with pytest.raises(TypeError, match="most_by_size"):
+        cleave.compile(g, most_by_size="many")
+    program = cleave.compile(g, by_bytes=True)
+    (row,) = program.collectives
+    assert row["kind"] == "all_gather" and row["axes"] == ["model"] and row["bytes"] == 32 and "output y" in row["cause"]
+    assert program.memory["total"] > 0 and "all_gather" in str(program) and "<table>" in program._repr_html_()
+
+
+def test_errors_are_of_both_kinds():
+    from cleave._cleave import lib
+
+    kinds = [getattr(errors, name) for name in errors.__all__ if name != "CleaveError"]
+    for kind in kinds:
+        assert issubclass(kind, errors.CleaveError) and len(kind.__mro__) > 4 and kind.__doc__
+        again = pickle.loads(pickle.dumps(kind("a message", 3, "op")))
+        assert str(again) == "a message" and again.rank == 3 and again.op == "op" and type(again) is kind
+    code, statuses = 1, set()
+    while (status := errors.text_out(lib.clv_status_name(code))) != "unknown":
+        statuses.add(status)
+        code += 1
+    assert statuses == {kind.status for kind in kinds}  # every status of the library has its exception
