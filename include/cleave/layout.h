@@ -34,7 +34,14 @@ enum {
     CLV_LAYOUT_TEXT = 2048 /**< bytes that hold any layout's text form */
 };
 
-typedef enum clv_reduction { CLV_REDUCE_NONE, CLV_REDUCE_SUM, CLV_REDUCE_MAX } clv_reduction;
+/** How values combine. No layout is partial by minima or products: those are for collectives by hand (spmd.h). */
+typedef enum clv_reduction {
+    CLV_REDUCE_NONE,
+    CLV_REDUCE_SUM,
+    CLV_REDUCE_MAX,
+    CLV_REDUCE_MIN,
+    CLV_REDUCE_PRODUCT
+} clv_reduction;
 
 /** A plain value. Invariants (clv_layout_check): sub-axes are disjoint parts of the mesh's axes; granules are >= 1, and
  *  1 where a dimension is not cut; `reduction` is CLV_REDUCE_NONE iff there are no partial axes; normal form: no

@@ -56,8 +56,6 @@ typedef struct copying_plan {
     clv_dtype dtype;
     clv_reduction reduction;
     clv_shard in_shard, out_shard;
-    const void *in;
-    void *out;
     int n_sends, n_takes;
     part *sends, *takes; /* [members] each */
     const void **ins;    /* [members] what is combined */
@@ -179,15 +177,13 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
     clv_move *moves = malloc(n * sizeof *moves);
 
     if (plan)
-        *plan = (copying_plan){.base = {.comm = comm},
+        *plan = (copying_plan){.base = {.comm = comm, .in = t->in, .out = t->out},
                                .post = {.what = t->what, .tag = t->tag},
                                .group = t->group,
                                .dtype = t->dtype,
                                .reduction = t->reduction,
                                .in_shard = t->parts.in[t->group->me],
                                .out_shard = t->parts.out[t->group->me],
-                               .in = t->in,
-                               .out = t->out,
                                .sends = malloc(n * sizeof *plan->sends),
                                .takes = malloc(n * sizeof *plan->takes),
                                .ins = t->parts.reduces ? malloc(n * sizeof *plan->ins) : NULL};
@@ -214,7 +210,7 @@ static clv_status send(const copying_plan *plan, clv_thread_comm *comm, const pa
 
     if (!m)
         return clv_fail_memory(err, "a message", sizeof *m + (size_t)bytes);
-    clv_box_copy(packed, &p->move.box, plan->in, &plan->in_shard, &p->move.box, clv_dtype_size(plan->dtype));
+    clv_box_copy(packed, &p->move.box, plan->base.in, &plan->in_shard, &p->move.box, clv_dtype_size(plan->dtype));
     *m = (message){
         .set = plan->group->set, .from = plan->group->me, .step = plan->step, .says = plan->post, .bytes = bytes};
     memcpy(m->data, packed, (size_t)bytes);
@@ -338,7 +334,7 @@ static void combine(const copying_plan *plan)
     for (int i = 0; i < plan->n_takes; i++)
         plan->ins[plan->takes[i].move.peer] = plan->staging + plan->takes[i].at;
     if (plan->n_takes > 0)
-        clv_run_reduce(plan->out, plan->ins, plan->n_takes, 0, clv_shard_elems(&plan->out_shard), plan->dtype,
+        clv_run_reduce(plan->base.out, plan->ins, plan->n_takes, 0, clv_shard_elems(&plan->out_shard), plan->dtype,
                        plan->reduction);
 }
 
@@ -347,7 +343,7 @@ static void unpack(const copying_plan *plan)
     for (int i = 0; i < plan->n_takes; i++) {
         const clv_shard *box = &plan->takes[i].move.box;
 
-        clv_box_copy(plan->out, &plan->out_shard, plan->staging + plan->takes[i].at, box, box,
+        clv_box_copy(plan->base.out, &plan->out_shard, plan->staging + plan->takes[i].at, box, box,
                      clv_dtype_size(plan->dtype));
     }
 }

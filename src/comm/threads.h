@@ -30,8 +30,11 @@ enum { CLV_LINE = 128 /* two cache lines: the adjacent-line prefetcher takes pai
 
 /* What a rank says when it meets its group: all members must say the same. */
 typedef struct clv_post {
-    const char *what; /* a constant: "all_gather" */
+    const char *what; /* outlives the world: "all_gather" */
     uint64_t tag;
+    const void
+        *in; /* where what peers read lies, and what they write, unless windows say it; no part of what is the same */
+    void *out;
     bool ends; /* the meeting that ends a step */
 } clv_post;
 

@@ -14,7 +14,7 @@ static void describe(const clv_world *world, int rank, char *out, size_t size)
 {
     const clv_thread_comm *comm = &world->comms[rank];
     const char *note = atomic_load_explicit(&comm->base.note, memory_order_acquire);
-    const char *doing = atomic_load_explicit(&comm->doing, memory_order_relaxed);
+    const char *doing = atomic_load_explicit(&comm->doing, memory_order_acquire);
 
     if (!doing)
         snprintf(out, size, "rank %d (no step yet, noted '%s')", rank, note ? note : "nothing");

@@ -128,7 +128,7 @@ clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, cons
     if (slot->open)
         return clv_fail(err, CLV_EINVAL, "%s of group set %d starts before another step of it has ended", post->what,
                         group->set);
-    atomic_store_explicit(&comm->doing, post->what, memory_order_relaxed);
+    atomic_store_explicit(&comm->doing, post->what, memory_order_release); /* its bytes may be young, too */
     atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
     slot->open = true;
     return CLV_OK;

@@ -19,6 +19,7 @@ struct clv_window {
 
 /* What is copied from a peer. */
 typedef struct take {
+    int peer;
     const void *from;
     clv_shard shard, box; /* the peer's, and what I lack of it */
 } take;
@@ -30,8 +31,8 @@ typedef struct threads_plan {
     clv_dtype dtype;
     clv_reduction reduction;
     bool everywhere; /* a reduction of which all members get all */
+    bool by_posts;   /* no windows: where peers' memory is, each says when it starts */
     clv_shard in_shard, out_shard;
-    void *out;
     int n_takes;
     take *takes;      /* of a step that does not reduce */
     const void **ins; /* [members] of one that reduces */
@@ -86,9 +87,9 @@ static clv_status find_takes(threads_plan *plan, const clv_transfer *t, int rank
     for (int i = 0; plan->takes && i < plan->n_takes; i++) {
         int peer = moves[i].peer;
 
-        plan->takes[i] = (take){.from = at_peer(t->in_window, rank, t->in, t->group->ranks[peer]),
-                                .shard = t->parts.in[peer],
-                                .box = moves[i].box};
+        plan->takes[i] = (take){.peer = peer, .shard = t->parts.in[peer], .box = moves[i].box};
+        if (!plan->by_posts)
+            plan->takes[i].from = at_peer(t->in_window, rank, t->in, t->group->ranks[peer]);
     }
     bool ok = moves && plan->takes;
     free(moves);
@@ -115,7 +116,7 @@ static clv_status find_addends(threads_plan *plan, const clv_transfer *t, int ra
         plan->outs = malloc(n * sizeof *plan->outs);
     if (!plan->ins || (plan->everywhere && !plan->outs))
         return clv_fail_memory(err, "the members of a step", n * sizeof *plan->ins);
-    for (int m = 0; m < t->group->n; m++) {
+    for (int m = 0; m < t->group->n && !plan->by_posts; m++) {
         plan->ins[m] = at_peer(t->in_window, rank, t->in, t->group->ranks[m]);
         if (plan->everywhere)
             plan->outs[m] = at_peer(t->out_window, rank, t->out, t->group->ranks[m]);
@@ -129,14 +130,14 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
 
     if (!plan)
         return clv_fail_memory(err, "a step's plan", sizeof *plan);
-    *plan = (threads_plan){.base = {.comm = comm},
+    *plan = (threads_plan){.base = {.comm = comm, .in = t->in, .out = t->out},
                            .post = {.what = t->what, .tag = t->tag},
                            .group = t->group,
                            .dtype = t->dtype,
                            .reduction = t->reduction,
+                           .by_posts = !t->in_window && !t->out_window,
                            .in_shard = t->parts.in[t->group->me],
-                           .out_shard = t->parts.out[t->group->me],
-                           .out = t->out};
+                           .out_shard = t->parts.out[t->group->me]};
     clv_status status =
         t->parts.reduces ? find_addends(plan, t, comm->rank, err) : find_takes(plan, t, comm->rank, err);
     if (status != CLV_OK) {
@@ -157,7 +158,23 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 
     (void)staging;
     CLV_TRY(clv_threads_begin(comm, plan->group, &plan->post, err));
+    if (plan->by_posts) {
+        plan->post.in = base->in;
+        plan->post.out = base->out;
+    }
     return clv_threads_arrive(comm, plan->group, &plan->post, err);
+}
+
+/* Finds the peers' memory in their posts. */
+static void read_posts(const threads_plan *plan, const clv_thread_comm *comm)
+{
+    for (int i = 0; i < plan->n_takes; i++)
+        plan->takes[i].from = clv_threads_post(comm, plan->group, plan->takes[i].peer)->in;
+    for (int m = 0; plan->ins && m < plan->group->n; m++) {
+        plan->ins[m] = clv_threads_post(comm, plan->group, m)->in;
+        if (plan->everywhere)
+            plan->outs[m] = clv_threads_post(comm, plan->group, m)->out;
+    }
 }
 
 static void copy_lacking(const threads_plan *plan)
@@ -165,7 +182,7 @@ static void copy_lacking(const threads_plan *plan)
     for (int i = 0; i < plan->n_takes; i++) {
         const take *t = &plan->takes[i];
 
-        clv_box_copy(plan->out, &plan->out_shard, t->from, &t->shard, &t->box, clv_dtype_size(plan->dtype));
+        clv_box_copy(plan->base.out, &plan->out_shard, t->from, &t->shard, &t->box, clv_dtype_size(plan->dtype));
     }
 }
 
@@ -178,7 +195,7 @@ static void all_reduce(const threads_plan *plan)
 
     if (!alone)
         clv_cut_block(elems, 1, n, me, &lo, &hi);
-    char *mine = plan->out;
+    char *mine = plan->base.out;
     clv_run_reduce(mine + lo * size, plan->ins, n, lo, hi - lo, plan->dtype, plan->reduction);
     for (int i = 1; !alone && i < n && hi > lo; i++)
         memcpy((char *)plan->outs[(me + i) % n] + lo * size, mine + lo * size, (size_t)((hi - lo) * size));
@@ -190,10 +207,12 @@ static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error 
 
     CLV_TRY(clv_threads_await(comm, plan->group, err));
     comm->base.waited_ns += clv_now_ns() - began;
+    if (plan->by_posts)
+        read_posts(plan, comm);
     if (plan->everywhere)
         all_reduce(plan);
     else if (plan->ins)
-        clv_box_reduce(plan->out, &plan->out_shard, plan->ins, plan->group->n, &plan->in_shard, &plan->out_shard,
+        clv_box_reduce(plan->base.out, &plan->out_shard, plan->ins, plan->group->n, &plan->in_shard, &plan->out_shard,
                        plan->dtype, plan->reduction);
     else
         copy_lacking(plan);

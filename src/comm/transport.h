@@ -23,7 +23,7 @@ typedef struct clv_window clv_window;
 
 /* A step as one rank sees it; pointers are borrowed by prepare alone, but for `what`, the group and memory. */
 typedef struct clv_transfer {
-    const char *what; /* "all_gather", for messages; a constant */
+    const char *what; /* "all_gather", for messages; outlives the world */
     uint64_t tag;     /* the same on all members, and no other step's */
     const clv_group *group;
     clv_dtype dtype;
@@ -31,7 +31,8 @@ typedef struct clv_transfer {
     clv_parts parts;         /* of the group's members. Where values are reduced all members hold the same shard */
     const void *in;          /* mine; does not overlap out */
     void *out;
-    const clv_window *in_window, *out_window; /* that they lie in; NULL where the transport takes none */
+    const clv_window *in_window,
+        *out_window; /* that they lie in; NULL, both: in none, and the plan may be used elsewhere */
 } clv_transfer;
 
 typedef enum clv_wait {
@@ -39,9 +40,11 @@ typedef enum clv_wait {
     CLV_WAIT_IN   /* no peer reads my in, or writes my out, any more */
 } clv_wait;
 
-/* What every transport's plan begins with. */
+/* What every transport's plan begins with. Where its transfer named no windows, in and out may be set anew before each start. */
 typedef struct clv_plan {
     clv_comm *comm;
+    const void *in;
+    void *out;
 } clv_plan;
 
 typedef struct clv_transport {

@@ -10,8 +10,8 @@
 
 /* ---- groups ---- */
 
-/* Ranks that differ only on these axes form a group, ordered by their coordinates, first axis major. */
-static clv_status add_group_set(int *set, clv_session *session, const clv_group_axes *axes, clv_error *err)
+clv_status clv_session_add_groups(int *set, const clv_session *session, const clv_subaxis *axes, int n_axes,
+                                  clv_error *err)
 {
     int n = session->n_ranks, n_groups = 0;
     int *group_of = malloc((size_t)n * sizeof *group_of);
@@ -25,7 +25,7 @@ static clv_status add_group_set(int *set, clv_session *session, const clv_group_
     for (int r = 0; status == CLV_OK && r < n; r++) {
         if (group_of[r] >= 0)
             continue;
-        int64_t size = clv_mesh_group(members, &session->mesh, axes->axes, axes->n, r);
+        int64_t size = clv_mesh_group(members, &session->mesh, axes, n_axes, r);
         for (int64_t m = 0; m < size; m++) {
             group_of[members[m]] = n_groups;
             order[members[m]] = (int)m;
@@ -227,7 +227,8 @@ static clv_status load_new(clv_loaded **out, clv_session *session, const clv_pro
     }
     clv_status status = allocate(loaded, session, program, err);
     for (int g = 0; status == CLV_OK && g < program->n_groups; g++)
-        status = add_group_set(&loaded->group_set[g], session, &program->groups[g], err);
+        status =
+            clv_session_add_groups(&loaded->group_set[g], session, program->groups[g].axes, program->groups[g].n, err);
     if (status == CLV_OK)
         status = clv_session_bring_states(session, program, err);
     if (status == CLV_OK)

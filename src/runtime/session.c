@@ -9,6 +9,7 @@
 #include "base/wait.h"
 #include "kernels/cpu/gemm.h"
 #include "runtime/check.h"
+#include "runtime/spmd.h"
 #include "tensor/view.h"
 
 /* ---- opening and closing ---- */
@@ -77,6 +78,7 @@ void clv_session_free(clv_session *session)
     free(session->loaded);
     clv_session_free_states(session);
     clv_session_free_leftovers(session);
+    clv_spmd_world_free(session->spmd);
     free(session->times);
     free(session);
 }

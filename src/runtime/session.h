@@ -39,8 +39,9 @@ struct clv_session {
     clv_named_state *states;
     int n_loaded;
     clv_loaded **loaded;
-    clv_rank_times *times;    /* [n_ranks] */
-    clv_leftovers *leftovers; /* freed when the team has ended */
+    clv_rank_times *times;       /* [n_ranks] */
+    clv_leftovers *leftovers;    /* freed when the team has ended */
+    struct clv_spmd_world *spmd; /* spmd.h; NULL: no function was run */
     clv_session_stats stats;
 };
 
@@ -67,6 +68,11 @@ void *clv_staging_new(int64_t bytes);
 /* The program as it was loaded, or loads it; with its state brought, ready to run. */
 clv_status clv_session_find_loaded(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err);
 void clv_loaded_free(clv_loaded *loaded);
+/* The group set in which ranks that differ only on these axes form a group, ordered by their coordinates, first axis major. Not while ranks
+ * run. */
+clv_status clv_session_add_groups(int *set, const clv_session *session, const clv_subaxis *axes, int n_axes,
+                                  clv_error *err);
+
 /* ---- exchange.c ---- */
 
 /* A step of all ranks, none of which has failed, outside of programs; arrays are by rank. Windows as in clv_transfer. */

@@ -16,7 +16,11 @@ enum { CHUNK = 1024 };
 #define SUM(a, b)         ((a) + (b))
 #define FLOAT_MAX(a, b)   ((a) > (b) || (a) != (a) ? (a) : (b)) /* NaN wins */
 #define INT_MAXIMUM(a, b) ((a) > (b) ? (a) : (b))
+#define FLOAT_MIN(a, b)   ((a) < (b) || (a) != (a) ? (a) : (b))
+#define INT_MINIMUM(a, b) ((a) < (b) ? (a) : (b))
+#define PRODUCT(a, b)     ((a) * (b))
 #define OR(a, b)          ((a) | (b))
+#define AND(a, b)         ((a) & (b))
 #define SAME(x)           (x)
 
 /* Defines reduce_<name>: elements of type `stored`, combined as `held`. */
@@ -63,24 +67,64 @@ REDUCE(i64_sum, uint64_t, uint64_t, SAME, SUM, SAME)
 REDUCE(i64_max, int64_t, int64_t, SAME, INT_MAXIMUM, SAME)
 REDUCE(u8_sum, uint8_t, uint8_t, SAME, SUM, SAME)
 REDUCE(u8_max, uint8_t, uint8_t, SAME, INT_MAXIMUM, SAME)
+REDUCE(f32_min, float, float, SAME, FLOAT_MIN, SAME)
+REDUCE(f32_product, float, float, SAME, PRODUCT, SAME)
+REDUCE(bf16_min, uint16_t, float, clv_f32_of_bf16, FLOAT_MIN, clv_bf16_of_f32)
+REDUCE(bf16_product, uint16_t, float, clv_f32_of_bf16, PRODUCT, clv_bf16_of_f32)
+REDUCE(f64_min, double, double, SAME, FLOAT_MIN, SAME)
+REDUCE(f64_product, double, double, SAME, PRODUCT, SAME)
+REDUCE(f16_min, uint16_t, float, clv_f32_of_f16, FLOAT_MIN, clv_f16_of_f32)
+REDUCE(f16_product, uint16_t, float, clv_f32_of_f16, PRODUCT, clv_f16_of_f32)
+REDUCE(i32_min, int32_t, int32_t, SAME, INT_MINIMUM, SAME)
+REDUCE(i32_product, uint32_t, uint32_t, SAME, PRODUCT, SAME)
+REDUCE(i64_min, int64_t, int64_t, SAME, INT_MINIMUM, SAME)
+REDUCE(i64_product, uint64_t, uint64_t, SAME, PRODUCT, SAME)
+REDUCE(u8_min, uint8_t, uint8_t, SAME, INT_MINIMUM, SAME)
+REDUCE(u8_product, uint8_t, uint8_t, SAME, PRODUCT, SAME)
 REDUCE(bool_or, uint8_t, uint8_t, SAME, OR, SAME)
+REDUCE(bool_and, uint8_t, uint8_t, SAME, AND, SAME)
 
 typedef void (*reduce_fn)(void *out, const void *const *in, int n, int64_t at, int64_t count);
 
-static const reduce_fn sums[CLV_DTYPE_COUNT] = {
-    [CLV_F32] = reduce_f32_sum, [CLV_BF16] = reduce_bf16_sum, [CLV_F64] = reduce_f64_sum, [CLV_F16] = reduce_f16_sum,
-    [CLV_I32] = reduce_i32_sum, [CLV_I64] = reduce_i64_sum,   [CLV_U8] = reduce_u8_sum,   [CLV_BOOL] = reduce_bool_or,
-};
-static const reduce_fn maxima[CLV_DTYPE_COUNT] = {
-    [CLV_F32] = reduce_f32_max, [CLV_BF16] = reduce_bf16_max, [CLV_F64] = reduce_f64_max, [CLV_F16] = reduce_f16_max,
-    [CLV_I32] = reduce_i32_max, [CLV_I64] = reduce_i64_max,   [CLV_U8] = reduce_u8_max,   [CLV_BOOL] = reduce_bool_or,
+static const reduce_fn reductions[][CLV_DTYPE_COUNT] = {
+    [CLV_REDUCE_SUM] = {[CLV_F32] = reduce_f32_sum,
+                        [CLV_BF16] = reduce_bf16_sum,
+                        [CLV_F64] = reduce_f64_sum,
+                        [CLV_F16] = reduce_f16_sum,
+                        [CLV_I32] = reduce_i32_sum,
+                        [CLV_I64] = reduce_i64_sum,
+                        [CLV_U8] = reduce_u8_sum,
+                        [CLV_BOOL] = reduce_bool_or},
+    [CLV_REDUCE_MAX] = {[CLV_F32] = reduce_f32_max,
+                        [CLV_BF16] = reduce_bf16_max,
+                        [CLV_F64] = reduce_f64_max,
+                        [CLV_F16] = reduce_f16_max,
+                        [CLV_I32] = reduce_i32_max,
+                        [CLV_I64] = reduce_i64_max,
+                        [CLV_U8] = reduce_u8_max,
+                        [CLV_BOOL] = reduce_bool_or},
+    [CLV_REDUCE_MIN] = {[CLV_F32] = reduce_f32_min,
+                        [CLV_BF16] = reduce_bf16_min,
+                        [CLV_F64] = reduce_f64_min,
+                        [CLV_F16] = reduce_f16_min,
+                        [CLV_I32] = reduce_i32_min,
+                        [CLV_I64] = reduce_i64_min,
+                        [CLV_U8] = reduce_u8_min,
+                        [CLV_BOOL] = reduce_bool_and},
+    [CLV_REDUCE_PRODUCT] = {[CLV_F32] = reduce_f32_product,
+                            [CLV_BF16] = reduce_bf16_product,
+                            [CLV_F64] = reduce_f64_product,
+                            [CLV_F16] = reduce_f16_product,
+                            [CLV_I32] = reduce_i32_product,
+                            [CLV_I64] = reduce_i64_product,
+                            [CLV_U8] = reduce_u8_product,
+                            [CLV_BOOL] = reduce_bool_and},
 };
 
 void clv_run_reduce(void *out, const void *const *in, int n, int64_t at, int64_t count, clv_dtype dtype,
                     clv_reduction reduction)
 {
-    const reduce_fn *table = reduction == CLV_REDUCE_MAX ? maxima : sums;
-    table[dtype](out, in, n, at, count);
+    reductions[reduction][dtype](out, in, n, at, count);
 }
 
 void clv_fill_identity(void *out, int64_t count, clv_dtype dtype, clv_reduction reduction)

@@ -1,0 +1,409 @@
+/* collective_plan.c - a collective by hand as a transfer: from axes and the layout of the operand to the layout of the result, what the members
+ * of a group hold and are to hold, and the plan, which is made once for all calls alike. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "runtime/spmd.h"
+
+enum { WHAT_BYTES = 120 };
+
+/* ---- axes and layouts ---- */
+
+clv_status clv_spmd_read_axes(clv_spmd_group_set *out, const clv_mesh *mesh, const char *axes, clv_error *err)
+{
+    char text[CLV_LAYOUT_TEXT];
+    clv_layout layout = clv_layout_replicated(0);
+    const clv_subaxis *subs;
+    if (!axes)
+        return clv_fail(err, CLV_EINVAL, "a collective needs the axes that it goes over; \"\" is none");
+    if (snprintf(text, sizeof text, "+ sum{%s}", axes) >= (int)sizeof text)
+        return clv_fail(err, CLV_ELIMIT, "the axes '%.40s...' are too many", axes);
+    if (axes[strspn(axes, " \t")] != '\0')
+        CLV_TRY(clv_layout_parse(&layout, text, mesh, 0, err));
+    *out = (clv_spmd_group_set){.n = clv_layout_axes(&subs, &layout, 0)};
+    memcpy(out->axes, subs, (size_t)out->n * sizeof *subs);
+    return CLV_OK;
+}
+
+clv_status clv_spmd_find_group(const clv_spmd_group_set **out, const clv_spmd *spmd, const char *axes, clv_error *err)
+{
+    const clv_spmd_world *world = spmd->world;
+    clv_spmd_group_set asked;
+    CLV_TRY(clv_spmd_read_axes(&asked, &world->session->mesh, axes, err));
+    for (int g = 0; g < world->n_groups; g++)
+        if (world->groups[g].n == asked.n &&
+            memcmp(world->groups[g].axes, asked.axes, (size_t)asked.n * sizeof *asked.axes) == 0) {
+            *out = &world->groups[g];
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_EINVAL,
+                    "no group over '%.60s' is ready: a part of an axis, or axes beyond the first 6, are to be named in "
+                    "clv_spmd_options.groups",
+                    axes);
+}
+
+/* Takes the axes out of a list of sub-axes; what is left of one that holds more than them stays. *taken is multiplied by the sizes; by 0 where
+ * one is in part inside. */
+static int take_out(clv_subaxis *subs, int n, const clv_spmd_group_set *group, int64_t *taken)
+{
+    clv_subaxis left[3 * CLV_MAX_SUBAXES];
+    memcpy(left, subs, (size_t)n * sizeof *subs);
+    for (int g = 0; g < group->n; g++) {
+        clv_subaxis cut = group->axes[g], next[3 * CLV_MAX_SUBAXES];
+        int kept = 0;
+        for (int i = 0; i < n; i++) {
+            clv_subaxis s = left[i];
+            if (clv_subaxis_contains(cut, s))
+                *taken *= s.size;
+            else if (!clv_subaxis_contains(s, cut)) {
+                *taken *= !clv_subaxis_overlap(s, cut);
+                next[kept++] = s;
+            } else {
+                *taken *= cut.size;
+                next[kept++] = (clv_subaxis){.axis = s.axis, .pre = s.pre, .size = cut.pre / s.pre};
+                next[kept++] = (clv_subaxis){
+                    .axis = s.axis, .pre = cut.pre * cut.size, .size = s.pre * s.size / (cut.pre * cut.size)};
+            }
+        }
+        n = kept < CLV_MAX_SUBAXES ? kept : CLV_MAX_SUBAXES; /* no layout has more */
+        memcpy(left, next, (size_t)n * sizeof *next);
+    }
+    memcpy(subs, left, (size_t)n * sizeof *subs);
+    return n;
+}
+
+static int64_t size_of(const clv_spmd_group_set *group)
+{
+    int64_t size = 1;
+    for (int g = 0; g < group->n; g++)
+        size *= group->axes[g].size;
+    return size;
+}
+
+static clv_status fail_axes(const clv_spmd_request *q, const clv_mesh *mesh, const char *how, clv_error *err)
+{
+    char layout[CLV_LAYOUT_TEXT];
+    clv_layout_print(layout, sizeof layout, &q->in->layout, mesh);
+    return clv_fail(err, CLV_EINVAL, "%s over '%.60s' of a tensor laid out '%.120s': %s", q->name, q->axes, layout,
+                    how);
+}
+
+/* The layout without the axes among those over which it is partial. */
+static clv_status without_partial(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
+                                  const clv_spmd_group_set *group, clv_error *err)
+{
+    const clv_subaxis *subs;
+    clv_subaxis left[3 * CLV_MAX_SUBAXES];
+    int64_t taken = 1;
+    int n = clv_layout_axes(&subs, &q->in->layout, q->in->layout.rank);
+    memcpy(left, subs, (size_t)n * sizeof *subs);
+    *out = clv_layout_without_partial(&q->in->layout);
+    n = take_out(left, n, group, &taken);
+    if (q->in->layout.reduction != CLV_REDUCE_NONE && q->in->layout.reduction != q->reduction)
+        return fail_axes(q, mesh, "what is partial is reduced first, by the reduction of the layout", err);
+    if (taken == 0)
+        return fail_axes(q, mesh, "it is partial over parts of axes that cross these", err);
+    for (int i = 0; i < n; i++)
+        if (left[i].size > 1)
+            CLV_TRY(clv_layout_add_partial(out, mesh, q->in->layout.reduction, left[i], err));
+    return CLV_OK;
+}
+
+/* The layout without the axes among those that cut dimensions: all of them cut some. */
+static clv_status without_cuts(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
+                               const clv_spmd_group_set *group, clv_error *err)
+{
+    int64_t taken = 1;
+    *out = q->in->layout;
+    for (int d = 0; d < out->rank; d++) {
+        const clv_subaxis *subs;
+        clv_subaxis left[3 * CLV_MAX_SUBAXES];
+        int n = clv_layout_axes(&subs, &q->in->layout, d), before = n;
+        memcpy(left, subs, (size_t)n * sizeof *subs);
+        int64_t size = taken;
+        n = take_out(left, n, group, &taken);
+        if (taken != size || n != before)
+            CLV_TRY(clv_layout_set_dim(out, mesh, d, left, n, q->in->layout.granule[d], err));
+    }
+    return taken == size_of(group) ? CLV_OK : fail_axes(q, mesh, "not all of these axes cut it", err);
+}
+
+static clv_status find_layout(clv_layout *out, const clv_spmd_request *q, const clv_mesh *mesh,
+                              const clv_spmd_group_set *group, clv_error *err)
+{
+    *out = q->in->layout;
+    if (clv_step_reduces(q->kind))
+        CLV_TRY(without_partial(out, q, mesh, group, err));
+    else if (q->kind != CLV_STEP_PERMUTE)
+        CLV_TRY(without_cuts(out, q, mesh, group, err));
+    for (int g = 0; q->dim >= 0 && g < group->n; g++)
+        CLV_TRY(clv_layout_cut(out, mesh, q->dim, group->axes[g], err));
+    return CLV_OK;
+}
+
+/* ---- what members hold ---- */
+
+static clv_shard shard_at(const clv_mesh *mesh, const clv_type *type, const clv_layout *layout, const int *from,
+                          int rank)
+{
+    return clv_layout_shard(layout, mesh, type->shape, from ? from[rank] : rank);
+}
+
+static bool equal_shards(const clv_shard *a, const clv_shard *b)
+{
+    size_t bytes = (size_t)a->rank * sizeof *a->lo;
+    return memcmp(a->lo, b->lo, bytes) == 0 && memcmp(a->hi, b->hi, bytes) == 0;
+}
+
+/* The member that sends to `me`; -1: none. */
+static int source_of(const clv_spmd_request *q, int me)
+{
+    for (int i = 0; i < q->n_pairs; i++)
+        if (q->pairs[i].to == me)
+            return q->pairs[i].from;
+    return -1;
+}
+
+static clv_status check_pairs(const clv_spmd_request *q, int n, clv_error *err)
+{
+    for (int i = 0; i < q->n_pairs; i++) {
+        if (q->pairs[i].from < 0 || q->pairs[i].from >= n || q->pairs[i].to < 0 || q->pairs[i].to >= n)
+            return clv_fail(err, CLV_EINVAL, "%s over '%.60s': pair %d is {%d, %d}; the group's members are 0 to %d",
+                            q->name, q->axes, i, q->pairs[i].from, q->pairs[i].to, n - 1);
+        for (int j = 0; j < i; j++)
+            if (q->pairs[j].to == q->pairs[i].to)
+                return clv_fail(err, CLV_EINVAL, "%s over '%.60s': member %d is sent to twice", q->name, q->axes,
+                                q->pairs[i].to);
+    }
+    return CLV_OK;
+}
+
+/* Whose shard each rank holds behind a permute, as every rank works it out for all; NULL in *out: its own. */
+static clv_status find_from(clv_spmd_call *call, const clv_spmd_request *q, const clv_spmd *spmd,
+                            const clv_spmd_group_set *group, clv_error *err)
+{
+    const clv_session *session = spmd->world->session;
+    size_t n = (size_t)session->n_ranks;
+    bool moved = false;
+    call->own_from = malloc(n * sizeof *call->own_from);
+    int64_t *members = malloc(n * sizeof *members);
+    if (!call->own_from || !members) {
+        free(members);
+        return clv_fail_memory(err, "a permutation of ranks", n * sizeof *members);
+    }
+    for (int r = 0; r < session->n_ranks; r++) {
+        int size = (int)clv_mesh_group(members, &session->mesh, group->axes, group->n, r), me = 0;
+        while (members[me] != r)
+            me++;
+        int source = source_of(q, me);
+        int64_t rank = source >= 0 && source < size ? members[source] : r;
+        call->own_from[r] = q->in->from ? q->in->from[rank] : (int)rank;
+        moved = moved || call->own_from[r] != r;
+    }
+    free(members);
+    call->from = moved ? call->own_from : NULL;
+    return CLV_OK;
+}
+
+/* A permute moves whole shards: as runs of elements, one behind the other, so that equal shards are told apart. */
+static void find_runs(clv_parts *parts, clv_shard *in, clv_shard *out, const clv_spmd_request *q,
+                      const clv_group *group)
+{
+    int64_t at = 0;
+    for (int m = 0; m < group->n; m++) {
+        int64_t count = clv_shard_elems(&in[m]);
+        in[m] = (clv_shard){.rank = 1, .lo = {at}, .hi = {at + count}};
+        at += count;
+    }
+    for (int m = 0; m < group->n; m++) {
+        int source = source_of(q, m);
+        out[m] = source >= 0 ? in[source] : (clv_shard){.rank = 1};
+    }
+    *parts = (clv_parts){.n = group->n, .in = in, .out = out};
+}
+
+/* Whether a rank gets all of its result: exactly once where nothing is reduced. */
+static clv_status check_cover(const clv_spmd_request *q, const clv_parts *parts, const clv_mesh *mesh, int me,
+                              clv_error *err)
+{
+    int64_t wanted = clv_shard_elems(&parts->out[me]), taken = 0;
+    for (int m = 0; m < parts->n; m++) {
+        clv_shard box;
+        if (parts->reduces && !equal_shards(&parts->in[m], &parts->in[me]))
+            return fail_axes(q, mesh, "the members hold different elements; only addends of the same are reduced", err);
+        if (clv_move_between(&box, parts, me, m))
+            taken += clv_shard_elems(&box);
+    }
+    if (taken != (parts->reduces ? wanted * parts->n : wanted))
+        return fail_axes(
+            q, mesh, "the group does not hold all of the result: axes that cut a dimension in a minor place go first",
+            err);
+    return CLV_OK;
+}
+
+/* ---- what it costs, as plans of layouts say it ---- */
+
+/* The most that a rank receives of a collective that does not reduce. */
+static int64_t most_received(const clv_spmd_call *call, const clv_spmd_request *q, const clv_spmd *spmd)
+{
+    const clv_session *session = spmd->world->session;
+    int64_t most = 0;
+    for (int r = 0; r < session->n_ranks; r++) {
+        clv_shard has = shard_at(&session->mesh, &q->in->type, &q->in->layout, q->in->from, r);
+        clv_shard gets = shard_at(&session->mesh, &q->in->type, &call->layout, call->from, r);
+        clv_shard both = clv_shard_intersect(&gets, &has);
+        int64_t lacks = clv_shard_elems(&gets) - clv_shard_elems(&both);
+        most = lacks > most ? lacks : most;
+    }
+    return most;
+}
+
+static double bytes_of(const clv_spmd_call *call, const clv_spmd_request *q, const clv_spmd *spmd, int n)
+{
+    double size = (double)clv_dtype_size(q->in->type.dtype);
+    if (q->kind == CLV_STEP_REDUCE_SCATTER)
+        return size * (n - 1) * (double)clv_layout_max_elems(&call->layout, q->in->type.shape);
+    if (q->kind == CLV_STEP_ALL_REDUCE)
+        return 2 * size * (double)clv_layout_max_elems(&q->in->layout, q->in->type.shape) * (n - 1) / n;
+    return size * (double)most_received(call, q, spmd);
+}
+
+/* ---- calls made before ---- */
+
+/* Everything that the plan follows from. */
+static char *text_of(const clv_spmd_request *q, const clv_mesh *mesh)
+{
+    char type[CLV_TYPE_TEXT], layout[CLV_LAYOUT_TEXT], reduction[32] = "", dim[32] = "";
+    static const char *const reductions[] = {"", " by sum", " by max", " by min", " by product"};
+    clv_type_print(type, sizeof type, &q->in->type);
+    clv_layout_print(layout, sizeof layout, &q->in->layout, mesh);
+    uint64_t from = q->in->from ? clv_hash_bytes(q->in->from, (size_t)clv_mesh_ranks(mesh) * sizeof *q->in->from) : 0;
+    uint64_t pairs = clv_hash_bytes(q->pairs, (size_t)q->n_pairs * sizeof *q->pairs);
+    snprintf(reduction, sizeof reduction, "%s", reductions[q->reduction]);
+    if (q->dim >= 0)
+        snprintf(dim, sizeof dim, " to dimension %d", q->dim);
+    size_t size = strlen(q->axes) + strlen(layout) + strlen(type) + 200;
+    char *text = malloc(size);
+    if (text)
+        snprintf(text, size, "%s of %s '%s'%s%s over '%s' %llx %llx", q->name, type, layout, reduction, dim, q->axes,
+                 (unsigned long long)from, (unsigned long long)pairs);
+    return text;
+}
+
+static void free_call(const clv_spmd *spmd, clv_spmd_call *call)
+{
+    spmd->world->session->transport->release(call->plan);
+    free(call->own_from);
+    free(call->text);
+    free(call->what);
+    free(call);
+}
+
+void clv_spmd_free_calls(clv_spmd *spmd)
+{
+    for (clv_spmd_call *call = spmd->calls, *next; call; call = next) {
+        next = call->next;
+        free_call(spmd, call);
+    }
+    free(spmd->staging);
+    free(spmd->made);
+}
+
+static clv_status make_plan(clv_spmd_call *call, clv_spmd *spmd, const clv_spmd_request *q,
+                            const clv_spmd_group_set *set, clv_shard *shards, clv_error *err)
+{
+    const clv_session *session = spmd->world->session;
+    const clv_mesh *mesh = &session->mesh;
+    const clv_group *group = clv_comm_group(spmd->comm, set->set);
+    clv_shard *out = shards + group->n;
+    int64_t staging = 0;
+    for (int m = 0; m < group->n; m++) {
+        shards[m] = shard_at(mesh, &q->in->type, &q->in->layout, q->in->from, group->ranks[m]);
+        out[m] = shard_at(mesh, &q->in->type, &call->layout, call->from, group->ranks[m]);
+    }
+    if (!equal_shards(&q->in->shard, &shards[group->me]))
+        return clv_fail(err, CLV_EINVAL, "%s: the local's shard is not that of its layout on this rank", q->name);
+    clv_parts parts = {.n = group->n, .reduces = clv_step_reduces(q->kind), .in = shards, .out = out};
+    call->shard = out[group->me];
+    if (q->kind == CLV_STEP_PERMUTE)
+        find_runs(&parts, shards, out, q, group);
+    CLV_TRY(check_cover(q, &parts, mesh, group->me, err));
+    call->made = (clv_collective){.kind = clv_step_name(q->kind),
+                                  .n_axes = set->n,
+                                  .bytes = bytes_of(call, q, spmd, group->n),
+                                  .from = q->in->layout,
+                                  .to = call->layout,
+                                  .type = q->in->type};
+    memcpy(call->made.axes, set->axes, (size_t)set->n * sizeof *set->axes);
+    clv_transfer transfer = {.what = call->what,
+                             .tag = call->hash,
+                             .group = group,
+                             .dtype = q->in->type.dtype,
+                             .reduction = parts.reduces ? q->reduction : CLV_REDUCE_NONE,
+                             .parts = parts};
+    CLV_TRY(session->transport->prepare(&call->plan, spmd->comm, &transfer, &staging, err));
+    if (staging > spmd->staging_bytes) {
+        void *more = clv_staging_new(staging);
+        if (!more)
+            return clv_fail_memory(err, "a rank's staging", (size_t)staging);
+        free(spmd->staging);
+        spmd->staging = more;
+        spmd->staging_bytes = staging;
+    }
+    return CLV_OK;
+}
+
+static clv_status make_call(clv_spmd_call **out, clv_spmd *spmd, const clv_spmd_request *q, char *text, clv_error *err)
+{
+    const clv_spmd_group_set *set;
+    clv_spmd_call *call = calloc(1, sizeof *call);
+    clv_shard *shards = malloc(2 * (size_t)spmd->world->session->n_ranks * sizeof *shards);
+    char *what = malloc(WHAT_BYTES);
+    clv_status status = call && shards && what ? CLV_OK : clv_fail_memory(err, "a collective", sizeof *call);
+    if (status != CLV_OK) {
+        free(call);
+        free(shards);
+        free(what);
+        free(text);
+        return status;
+    }
+    snprintf(what, WHAT_BYTES, "%.*s", (int)(strrchr(text, '\'') + 1 - text), text);
+    *call =
+        (clv_spmd_call){.hash = clv_hash_bytes(text, strlen(text)), .text = text, .what = what, .from = q->in->from};
+    status = clv_spmd_find_group(&set, spmd, q->axes, err);
+    if (status == CLV_OK && q->kind == CLV_STEP_PERMUTE)
+        status = check_pairs(q, (int)size_of(set), err);
+    if (status == CLV_OK)
+        status = find_layout(&call->layout, q, &spmd->world->session->mesh, set, err);
+    if (status == CLV_OK && q->kind == CLV_STEP_PERMUTE)
+        status = find_from(call, q, spmd, set, err);
+    if (status == CLV_OK)
+        status = make_plan(call, spmd, q, set, shards, err);
+    free(shards);
+    if (status != CLV_OK) {
+        free_call(spmd, call);
+        return status;
+    }
+    call->zeros = q->kind == CLV_STEP_PERMUTE && source_of(q, clv_comm_group(spmd->comm, set->set)->me) < 0;
+    call->next = spmd->calls;
+    *out = spmd->calls = call;
+    return CLV_OK;
+}
+
+clv_status clv_spmd_find_call(clv_spmd_call **out, clv_spmd *spmd, const clv_spmd_request *q, clv_error *err)
+{
+    char *text = text_of(q, &spmd->world->session->mesh);
+    if (!text)
+        return clv_fail_memory(err, "a collective", 256);
+    uint64_t hash = clv_hash_bytes(text, strlen(text));
+    for (clv_spmd_call *call = spmd->calls; call; call = call->next)
+        if (call->hash == hash && strcmp(call->text, text) == 0) {
+            free(text);
+            *out = call;
+            return CLV_OK;
+        }
+    return make_call(out, spmd, q, text, err);
+}

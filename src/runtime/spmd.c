@@ -1,0 +1,324 @@
+/* spmd.c - running a function by hand on the ranks of a session: cuts inputs into shards, and joins shards to outputs. */
+#include "runtime/spmd.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "tensor/view.h"
+
+enum { GROUPED_AXES = 6 /* all subsets of so many axes are groups from the first */ };
+
+/* ---- the session's part ---- */
+
+void clv_spmd_world_free(clv_spmd_world *world)
+{
+    if (!world)
+        return;
+    for (int r = 0; world->ranks && r < world->session->n_ranks; r++) {
+        clv_spmd_free_blocks(&world->ranks[r]);
+        clv_spmd_free_calls(&world->ranks[r]);
+    }
+    free(world->job.layouts);
+    free(world->job.locals);
+    free(world->ranks);
+    free(world->groups);
+    free(world);
+}
+
+static clv_status add_group(clv_spmd_world *world, clv_spmd_group_set *group, clv_error *err)
+{
+    for (int g = 0; g < world->n_groups; g++)
+        if (world->groups[g].n == group->n &&
+            memcmp(world->groups[g].axes, group->axes, (size_t)group->n * sizeof *group->axes) == 0)
+            return CLV_OK;
+    clv_spmd_group_set *grown = realloc(world->groups, (size_t)(world->n_groups + 1) * sizeof *grown);
+    if (!grown)
+        return clv_fail_memory(err, "the groups of a function", (size_t)(world->n_groups + 1) * sizeof *grown);
+    world->groups = grown;
+    CLV_TRY(clv_session_add_groups(&group->set, world->session, group->axes, group->n, err));
+    world->groups[world->n_groups++] = *group;
+    return CLV_OK;
+}
+
+/* All subsets of the first axes that have more than one rank. */
+static clv_status add_subsets(clv_spmd_world *world, clv_error *err)
+{
+    const clv_mesh *mesh = &world->session->mesh;
+    int axes[GROUPED_AXES], n = 0;
+    for (int a = 0; a < mesh->n_axes && n < GROUPED_AXES; a++)
+        if (mesh->axis[a].size > 1)
+            axes[n++] = a;
+    for (int subset = 0; subset < 1 << n; subset++) {
+        clv_spmd_group_set group = {0};
+        for (int i = 0; i < n; i++)
+            if (subset >> i & 1)
+                group.axes[group.n++] = clv_mesh_whole(mesh, axes[i]);
+        CLV_TRY(add_group(world, &group, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status make_world(clv_session *session, clv_error *err)
+{
+    clv_spmd_world *world = calloc(1, sizeof *world);
+    if (!world)
+        return clv_fail_memory(err, "communicators", sizeof *world);
+    world->session = session;
+    world->ranks = calloc((size_t)session->n_ranks, sizeof *world->ranks);
+    clv_status status = world->ranks
+                            ? add_subsets(world, err)
+                            : clv_fail_memory(err, "communicators", (size_t)session->n_ranks * sizeof *world->ranks);
+    if (status != CLV_OK) {
+        clv_spmd_world_free(world);
+        return status;
+    }
+    for (int r = 0; r < session->n_ranks; r++)
+        world->ranks[r] =
+            (clv_spmd){.world = world, .comm = clv_world_comm(clv_team_world(session->team), r), .rank = r};
+    session->spmd = world;
+    return CLV_OK;
+}
+
+static clv_status add_asked(clv_spmd_world *world, const clv_spmd_options *options, clv_error *err)
+{
+    for (int g = 0; g < options->n_groups; g++) {
+        clv_spmd_group_set group;
+        CLV_TRY(clv_spmd_read_axes(&group, &world->session->mesh, options->groups[g], err));
+        CLV_TRY(add_group(world, &group, err));
+    }
+    return CLV_OK;
+}
+
+int clv_spmd_n_collectives(const clv_session *session)
+{
+    return session && session->spmd ? session->spmd->ranks[0].n_made : 0;
+}
+
+clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective *out, clv_error *err)
+{
+    static const char call[] = "clv_spmd_collective";
+    CLV_TRY(clv_require(session && out, call, "a session and out", err));
+    if (i < 0 || i >= clv_spmd_n_collectives(session))
+        return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", call, i,
+                        clv_spmd_n_collectives(session));
+    return clv_give_struct(out, sizeof *out, sizeof *out, &session->spmd->ranks[0].made[i]->made, call, err);
+}
+
+/* ---- the run ---- */
+
+static clv_shard whole_of(const clv_type *type)
+{
+    clv_shard whole = {.rank = type->rank};
+    for (int d = 0; d < type->rank; d++)
+        whole.hi[d] = type->shape[d];
+    return whole;
+}
+
+static bool at_origin(const clv_mesh *mesh, const clv_layout *layout, int rank)
+{
+    const clv_subaxis *subs;
+    int n = clv_layout_axes(&subs, layout, layout->rank);
+    bool is = true;
+    for (int i = 0; i < n; i++)
+        is = is && clv_mesh_coordinate(mesh, subs[i], rank) == 0;
+    return is;
+}
+
+static clv_status cut_input(clv_local *out, clv_spmd *spmd, const clv_spmd_input *input, const clv_layout *layout,
+                            clv_error *err)
+{
+    clv_local local = clv_spmd_local_of(spmd, &input->type, layout);
+    clv_shard whole = whole_of(&input->type);
+    CLV_TRY(clv_spmd_allocate(&local, spmd, false, err));
+    if (at_origin(&spmd->world->session->mesh, layout, spmd->rank))
+        clv_box_copy(local.data, &local.shard, input->data, &whole, &local.shard, clv_dtype_size(input->type.dtype));
+    else
+        clv_fill_identity(local.data, clv_shard_elems(&local.shard), input->type.dtype, layout->reduction);
+    *out = local;
+    return CLV_OK;
+}
+
+/* What the function left fits the output; addends are reduced. */
+static clv_status finish_output(clv_local *local, clv_spmd *spmd, const clv_spmd_output *output,
+                                const clv_layout *layout, int i, clv_error *err)
+{
+    clv_local stated = clv_spmd_local_of(spmd, &output->type, layout);
+    const clv_subaxis *subs, *stated_subs;
+    size_t bytes = (size_t)stated.shard.rank * sizeof *stated.shard.lo;
+    int n = clv_layout_axes(&subs, &local->layout, local->layout.rank);
+    bool fits = local->data && local->type.dtype == output->type.dtype && local->type.rank == output->type.rank &&
+                memcmp(local->type.shape, output->type.shape, bytes) == 0 &&
+                memcmp(local->shard.lo, stated.shard.lo, bytes) == 0 &&
+                memcmp(local->shard.hi, stated.shard.hi, bytes) == 0 && local->layout.reduction == layout->reduction &&
+                n == clv_layout_axes(&stated_subs, layout, layout->rank) &&
+                memcmp(subs, stated_subs, (size_t)n * sizeof *subs) == 0;
+    if (!fits) {
+        char got[CLV_LAYOUT_TEXT], want[CLV_LAYOUT_TEXT], type[CLV_TYPE_TEXT];
+        clv_layout_print(got, sizeof got, &local->layout, &spmd->world->session->mesh);
+        clv_layout_print(want, sizeof want, layout, &spmd->world->session->mesh);
+        clv_type_print(type, sizeof type, &local->type);
+        return clv_fail(err, CLV_ESHAPE, "output %d is left as %s '%.100s' on rank %d; its layout is '%.100s'", i, type,
+                        got, spmd->rank, want);
+    }
+    if (n == 0)
+        return CLV_OK;
+    char axes[CLV_LAYOUT_TEXT] = "";
+    for (int a = 0, used = 0; a < n; a++) {
+        axes[used] = ',';
+        used += a > 0;
+        used += clv_subaxis_print(axes + used, sizeof axes - (size_t)used, subs[a], &spmd->world->session->mesh);
+    }
+    return clv_spmd_all_reduce(local, spmd, local, layout->reduction, axes, err);
+}
+
+static clv_status finish_outputs(const clv_spmd_job *job, clv_spmd *spmd, clv_local *out, clv_error *err)
+{
+    const clv_session *session = spmd->world->session;
+    for (int i = 0; i < job->n_outputs; i++) {
+        const clv_spmd_output *output = &job->outputs[i];
+        CLV_TRY(finish_output(&out[i], spmd, output, &job->layouts[job->n_inputs + i], i, err));
+        clv_shard whole = whole_of(&output->type);
+        if (clv_session_reaches_all(session) &&
+            clv_session_first_holder(&out[i].layout, &session->mesh, output->type.shape, spmd->rank))
+            clv_box_copy(output->data, &whole, out[i].data, &out[i].shard, &out[i].shard,
+                         clv_dtype_size(output->type.dtype));
+    }
+    return CLV_OK;
+}
+
+static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    const clv_spmd_job *job = arg;
+    clv_spmd *spmd = &job->world->ranks[rank];
+    const clv_session *session = job->world->session;
+    clv_local *in = job->locals + (size_t)rank * (size_t)(job->n_inputs + job->n_outputs), *out = in + job->n_inputs;
+    clv_comm_note(comm, "clv_spmd_run");
+    for (int i = 0; i < job->n_inputs; i++)
+        CLV_TRY(cut_input(&in[i], spmd, &job->inputs[i], &job->layouts[i], err));
+    for (int i = 0; i < job->n_outputs; i++) {
+        out[i] = clv_spmd_local_of(spmd, &job->outputs[i].type, &job->layouts[job->n_inputs + i]);
+        CLV_TRY(clv_spmd_allocate(&out[i], spmd, true, err));
+    }
+    clv_error why = {.rank = -1};
+    clv_status status = job->function(job->arg, spmd, in, out, &why);
+    if (status == CLV_OK && clv_session_failed(session)) /* the caller may have gone on, and what it gave with it */
+        return CLV_EPEER;
+    if (status == CLV_OK)
+        return finish_outputs(job, spmd, out, err);
+    if (why.rank >= 0) { /* what the world failed by */
+        *err = why;
+        return status;
+    }
+    return clv_fail_at(err, status, rank, why.op, "rank %d: %s", rank,
+                       why.message[0] ? why.message : clv_status_text(status));
+}
+
+/* Brings the outputs to the caller where ranks' memory is out of reach. */
+static clv_status fetch_outputs(const clv_spmd_job *job, clv_error *err)
+{
+    const clv_session *session = job->world->session;
+    int n = session->n_ranks, n_locals = job->n_inputs + job->n_outputs;
+    void **data = malloc((size_t)n * sizeof *data);
+    clv_status status = data ? CLV_OK : clv_fail_memory(err, "a function's outputs", (size_t)n * sizeof *data);
+    for (int i = 0; status == CLV_OK && i < job->n_outputs; i++) {
+        const clv_spmd_output *output = &job->outputs[i];
+        clv_shard whole = whole_of(&output->type);
+        for (int r = 0; r < n; r++)
+            data[r] = job->locals[r * n_locals + job->n_inputs + i].data;
+        status = clv_session_fetch(session, &output->type, &job->locals[job->n_inputs + i].layout, data, &whole,
+                                   output->data, err);
+    }
+    free(data);
+    return status;
+}
+
+/* ---- what the caller gave ---- */
+
+static clv_status read_layout(clv_layout *out, const clv_mesh *mesh, const clv_type *type, const char *text, bool data,
+                              const char *what, int i, clv_error *err)
+{
+    clv_error why = {0};
+    clv_status status = text && data ? CLV_OK : clv_fail(&why, CLV_EINVAL, "it needs a layout and data");
+    if (status == CLV_OK)
+        status = clv_layout_parse(out, text, mesh, type->rank, &why);
+    if (status == CLV_OK)
+        status = clv_shape_check(type->shape, type->rank, type->dtype, &why);
+    if (status == CLV_OK)
+        status = clv_layout_check(out, mesh, type->shape, &why);
+    return status == CLV_OK ? CLV_OK : clv_fail(err, status, "clv_spmd_run: %s %d: %s", what, i, why.message);
+}
+
+static clv_status read_layouts(clv_spmd_job *job, clv_error *err)
+{
+    const clv_mesh *mesh = &job->world->session->mesh;
+    for (int i = 0; i < job->n_inputs; i++)
+        CLV_TRY(read_layout(&job->layouts[i], mesh, &job->inputs[i].type, job->inputs[i].layout,
+                            job->inputs[i].data != NULL, "input", i, err));
+    for (int i = 0; i < job->n_outputs; i++) {
+        clv_layout *layout = &job->layouts[job->n_inputs + i];
+        const clv_subaxis *subs;
+        CLV_TRY(read_layout(layout, mesh, &job->outputs[i].type, job->outputs[i].layout, job->outputs[i].data != NULL,
+                            "output", i, err));
+        clv_spmd_group_set group = {.n = clv_layout_axes(&subs, layout, layout->rank)};
+        memcpy(group.axes, subs, (size_t)group.n * sizeof *subs);
+        CLV_TRY(add_group(job->world, &group, err));
+    }
+    return CLV_OK;
+}
+
+static void free_job(clv_spmd_world *world)
+{
+    for (int r = 0; r < world->session->n_ranks; r++)
+        clv_spmd_free_blocks(&world->ranks[r]);
+    free(world->job.layouts);
+    free(world->job.locals);
+    world->job = (clv_spmd_job){0};
+}
+
+clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg, const clv_spmd_input *inputs,
+                        int n_inputs, const clv_spmd_output *outputs, int n_outputs, const clv_spmd_options *options,
+                        clv_error *err)
+{
+    static const char call[] = "clv_spmd_run";
+    clv_spmd_options o;
+    CLV_TRY(clv_require(session && function, call, "a session and a function", err));
+    if (n_inputs < 0 || n_outputs < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: %d inputs and %d outputs; valid: 0 or more", call, n_inputs, n_outputs);
+    CLV_TRY(clv_require((n_inputs == 0 || inputs) && (n_outputs == 0 || outputs), call,
+                        "the inputs and outputs that it is told of", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_require(o.n_groups <= 0 || o.groups, call, "the groups that it is told of", err));
+    if (clv_session_failed(session))
+        return clv_team_run(session->team, NULL, NULL, err);
+    if (clv_cancel_requested(session->cancel))
+        return clv_fail(err, CLV_ECANCELLED, "cancelled before it began");
+    if (!session->spmd)
+        CLV_TRY(make_world(session, err));
+    CLV_TRY(add_asked(session->spmd, &o, err));
+    size_t n = (size_t)(n_inputs + n_outputs) + 1;
+    clv_spmd_job *job = &session->spmd->job;
+    *job = (clv_spmd_job){.world = session->spmd,
+                          .function = function,
+                          .arg = arg,
+                          .n_inputs = n_inputs,
+                          .n_outputs = n_outputs,
+                          .inputs = inputs,
+                          .outputs = outputs,
+                          .layouts = calloc(n, sizeof *job->layouts),
+                          .locals = calloc(n * (size_t)session->n_ranks, sizeof *job->locals)};
+    clv_status status =
+        job->layouts && job->locals
+            ? read_layouts(job, err)
+            : clv_fail_memory(err, "a function's shards", n * (size_t)session->n_ranks * sizeof *job->locals);
+    for (int r = 0; r < session->n_ranks; r++)
+        session->spmd->ranks[r].n_made = 0;
+    if (status == CLV_OK)
+        status = clv_team_run(session->team, run_rank, job, err);
+    if (status == CLV_OK && !clv_session_reaches_all(session))
+        status = fetch_outputs(job, err);
+    if (!clv_session_failed(session)) /* else a rank may be late, and they stay until the session ends */
+        free_job(session->spmd);
+    return status;
+}

@@ -1,0 +1,101 @@
+/* spmd.h - what a session keeps for functions by hand: groups over axes, and each rank's communicator with the plans of the collectives
+ * that it has made, shared by spmd.c (the run), collective.c (the calls) and
+ * collective_plan.c. */
+#ifndef CLEAVE_RUNTIME_SPMD_H
+#define CLEAVE_RUNTIME_SPMD_H
+
+#include "cleave/spmd.h"
+#include "runtime/session.h"
+
+/* The ranks that differ on these sub-axes alone. */
+typedef struct clv_spmd_group_set {
+    int n;
+    clv_subaxis axes[CLV_MAX_SUBAXES]; /* as layouts have partial ones: in the mesh's order */
+    int set;                           /* the world's */
+} clv_spmd_group_set;
+
+/* A collective as a rank has made it before. Lives as long as the session: peers name it in messages. */
+typedef struct clv_spmd_call {
+    struct clv_spmd_call *next;
+    uint64_t hash; /* of text */
+    char *text;    /* the whole call, and nothing else, decides the plan */
+    char *what;    /* its beginning, for messages */
+    clv_plan *plan;
+    clv_layout layout; /* of the result, and from as clv_local has it */
+    clv_shard shard;
+    const int *from;
+    int *own_from; /* what from points to, if the call made it */
+    bool zeros;    /* nobody sends to this rank */
+    clv_collective made;
+} clv_spmd_call;
+
+/* Memory of a local, and what lies before it. */
+typedef struct clv_spmd_block {
+    struct clv_spmd_block *next, **before;
+} clv_spmd_block;
+
+struct clv_spmd {
+    struct clv_spmd_world *world;
+    clv_comm *comm;
+    int rank;
+    clv_spmd_call *calls; /* the latest first */
+    void *staging;
+    int64_t staging_bytes;
+    clv_spmd_block *blocks; /* of the function that runs */
+    int n_made, room;       /* collectives of the last run, noted by rank 0 alone */
+    const clv_spmd_call **made;
+};
+
+/* A run. */
+typedef struct clv_spmd_job {
+    struct clv_spmd_world *world;
+    clv_spmd_function *function;
+    void *arg;
+    int n_inputs, n_outputs;
+    const clv_spmd_input *inputs;
+    const clv_spmd_output *outputs;
+    clv_layout *layouts; /* [n_inputs + n_outputs] */
+    clv_local *locals;   /* [n_ranks * (n_inputs + n_outputs)] */
+} clv_spmd_job;
+
+typedef struct clv_spmd_world {
+    clv_session *session;
+    clv_spmd_job job; /* the last, while it runs or after it failed */
+    int n_groups;
+    clv_spmd_group_set *groups;
+    clv_spmd *ranks; /* [n_ranks] */
+} clv_spmd_world;
+
+void clv_spmd_world_free(clv_spmd_world *world);
+
+/* What a collective does with its operand. */
+typedef struct clv_spmd_request {
+    clv_step_kind kind;
+    const char *name; /* for messages */
+    const clv_local *in;
+    clv_reduction reduction;
+    int dim; /* that is cut further; -1: none */
+    const char *axes;
+    const clv_spmd_pair *pairs; /* a permute's */
+    int n_pairs;
+} clv_spmd_request;
+
+/* ---- collective_plan.c ---- */
+
+/* The sub-axes that a text names. */
+clv_status clv_spmd_read_axes(clv_spmd_group_set *out, const clv_mesh *mesh, const char *axes, clv_error *err);
+/* The group set over the axes that a text names. */
+clv_status clv_spmd_find_group(const clv_spmd_group_set **out, const clv_spmd *spmd, const char *axes, clv_error *err);
+/* The call as it was made before, or makes it. */
+clv_status clv_spmd_find_call(clv_spmd_call **out, clv_spmd *spmd, const clv_spmd_request *q, clv_error *err);
+void clv_spmd_free_calls(clv_spmd *spmd);
+
+/* ---- collective.c ---- */
+
+/* What a rank holds under a layout. */
+clv_local clv_spmd_local_of(const clv_spmd *spmd, const clv_type *type, const clv_layout *layout);
+/* Memory for what a local's shard holds. */
+clv_status clv_spmd_allocate(clv_local *local, clv_spmd *spmd, bool zeros, clv_error *err);
+void clv_spmd_free_blocks(clv_spmd *spmd);
+
+#endif
