@@ -3,7 +3,7 @@ PREFIX ?= /usr/local
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 MAKEFLAGS += --no-print-directory
 
-.PHONY: all setup run test test-all soak fuzz mutate coverage lint tidy format install clean
+.PHONY: all setup run test test-all soak fuzz mutate coverage lint tidy format docs install clean
 
 all: build/CMakeCache.txt
 	@cmake --build build -j $(JOBS)
@@ -54,6 +54,11 @@ mutate: setup
 # Lines executed by the tests, by folder.
 coverage: setup
 	@scripts/coverage.sh
+
+# The manual as HTML: build/manual/html/index.html.
+docs:
+	@scripts/setup.sh docs
+	@scripts/build_docs.sh
 
 lint:
 	@scripts/setup.sh lint

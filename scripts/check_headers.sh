@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Compiles each public header alone, as C17 and as C++17, and says which does not stand by itself, or is not in cleave.h.
+# Compiles each public header alone, as C17 and as C++17, and says which does not stand by itself, or is not in cleave.h; which of its
+# functions and types has no comment, and which line is longer than 120 columns.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,4 +15,10 @@ for header in include/cleave/*.h; do
             <<<"#include \"${header#include/}\"" || { echo "$header does not compile alone as $standard"; bad=1; }
     done
 done
+awk 'length($0) > 120 { printf "%s:%d: %d columns\n", FILENAME, FNR, length($0); bad = 1 }
+    /^CLV_API / || /^typedef (struct|enum) / {
+        if (before !~ /\*\/$/ || before ~ /^\/\* -/) { printf "%s:%d: no comment: %s\n", FILENAME, FNR, $0; bad = 1 }
+    }
+    { before = $0 }
+    END { exit bad }' include/cleave/*.h || bad=1
 exit $bad

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what cleave is built from and is missing here, through apt. With nothing missing it does nothing, quickly.
-# usage: scripts/setup.sh [lint|tidy|fuzz]     also what `make lint`, `make tidy` or `make fuzz` needs
+# usage: scripts/setup.sh [lint|tidy|fuzz|docs]     also what `make lint`, `make tidy`, `make fuzz` or `make docs` needs
 set -euo pipefail
 
 missing=()
@@ -33,6 +33,7 @@ python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get
 case "${1:-}" in
 lint) need_command clang-format clang-format; need_command clang clang ;;
 fuzz) need_command clang clang; ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer* >/dev/null 2>&1 || missing+=(libclang-rt-14-dev) ;;
+docs) need_command doxygen doxygen ;;
 tidy) need_command clang-format clang-format; need_command clang-tidy clang-tidy ;;
 esac
 [ ${#missing[@]} -eq 0 ] && exit 0

@@ -26,6 +26,7 @@ extern "C" {
     X(CLV_U8, "u8", 1, "U8")                                                                                           \
     X(CLV_BOOL, "bool", 1, "BOOL")
 
+/** The element types: CLV_F32 and so on. */
 typedef enum clv_dtype {
 #define CLV_DTYPE_ENUM(code, name, bytes, safetensors) code,
     CLV_DTYPE_TABLE(CLV_DTYPE_ENUM)
@@ -33,6 +34,7 @@ typedef enum clv_dtype {
         CLV_DTYPE_COUNT
 } clv_dtype;
 
+/** "f32"; "unknown" for what is none. */
 CLV_API const char *clv_dtype_name(clv_dtype dtype);
 /** Bytes of one element. */
 CLV_API size_t clv_dtype_size(clv_dtype dtype);
@@ -43,8 +45,8 @@ CLV_API clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *
 #define CLV_MAX_TENSOR_BYTES (INT64_C(1) << 60)
 #define CLV_MAX_RANK_BYTES   (INT64_C(1) << 62)
 
-/** Verifies that the dtype is one of the table, that sizes are 0 or more, and that a tensor of them has at most CLV_MAX_TENSOR_BYTES,
- *  even if sizes of 0 were 1: CLV_EDTYPE, CLV_ESHAPE or CLV_ELIMIT. */
+/** Verifies that the dtype is one of the table, that sizes are 0 or more, and that a tensor of them has at most
+ *  CLV_MAX_TENSOR_BYTES, even if sizes of 0 were 1: CLV_EDTYPE, CLV_ESHAPE or CLV_ELIMIT. */
 CLV_API clv_status clv_shape_check(const int64_t *shape, int rank, clv_dtype dtype, clv_error *err);
 
 /** Whether it is one of f32, bf16, f64, f16. */
@@ -52,6 +54,7 @@ CLV_API int clv_dtype_is_float(clv_dtype dtype);
 
 /** Reads element i of a buffer as a double (integers above 2^53 round), or writes it, rounded to nearest even. */
 CLV_API double clv_dtype_load(clv_dtype dtype, const void *buffer, int64_t i);
+/** See clv_dtype_load. */
 CLV_API void clv_dtype_store(clv_dtype dtype, void *buffer, int64_t i, double value);
 
 /** Converts count elements; ranges do not overlap. Float to integer truncates; anything to bool is != 0. */

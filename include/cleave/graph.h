@@ -25,6 +25,7 @@
 extern "C" {
 #endif
 
+/** A model in the making. */
 typedef struct clv_graph clv_graph;
 
 /** A tensor of a graph; id 0 is no value, so a zeroed struct of options names none. */
@@ -51,19 +52,23 @@ CLV_API int clv_type_print(char *out, size_t size, const clv_type *type);
 
 /** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free. */
 CLV_API clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err);
+/** NULL is a no-op. */
 CLV_API void clv_graph_free(clv_graph *graph);
 /** CLV_OK, or the first failure of a builder. */
 CLV_API clv_status clv_graph_status(const clv_graph *graph, clv_error *err);
-/** Forgets the first failure, so that a program in which somebody types goes on: what failed made no value, and values that were made
- *  before are as they were; of a layer that failed, state and ops may stay. Not when memory ran out.
+/** Forgets the first failure, so that a program in which somebody types goes on: what failed made no value, and values
+ *  that were made before are as they were; of a layer that failed, state and ops may stay. Not when memory ran out.
  *  @return the graph's status from here on: CLV_OK, or CLV_ENOMEM */
 CLV_API clv_status clv_graph_forgive(clv_graph *graph);
+/** Borrowed; NULL for no graph. */
 CLV_API const clv_mesh *clv_graph_mesh(const clv_graph *graph);
+/** Dtype and shape of a value; all zeros for CLV_NONE. */
 CLV_API clv_type clv_graph_type(const clv_graph *graph, clv_value value);
 /** Parses a layout's text form for a tensor of `rank` dimensions; a failure is recorded in the graph. */
 CLV_API clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text);
 /** Names that follow are prefixed by "scope.": state, ops in messages and plans. Nested; formatted as printf does. */
 CLV_API void clv_graph_push(clv_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/** Takes back the last prefix. */
 CLV_API void clv_graph_pop(clv_graph *graph);
 
 /* ---- what comes in, what stays, what goes out ---- */
@@ -72,7 +77,8 @@ CLV_API void clv_graph_pop(clv_graph *graph);
 CLV_API clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                             const clv_layout *layout);
 /** Named state that outlives a run (a parameter, an optimizer moment, a KV cache), kept in `layout` (NULL: replicated).
- *  Its first values are made by `init` keyed by fold_in(session seed, hash of the name) on each rank for its own shard. */
+ *  Its first values are made by `init` keyed by fold_in(session seed, hash of the name) on each rank for its own shard.
+ *  */
 CLV_API clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                             const clv_layout *layout, clv_init init);
 /** The float state made so far that nothing was assigned to, in order: the parameters. Fills at most `room` of out, and
@@ -88,9 +94,10 @@ CLV_API void clv_assign(clv_graph *graph, clv_value state, clv_value value);
  *  not. */
 CLV_API void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_layout *layout);
 
-/** States that the partitioner is never to move `value` (a weight, a KV cache, heads) over a mesh axis, nor what is assigned to
- *  it, nor its gradient: products come to it (Pope et al. 2022, arXiv:2211.05102, "weight-stationary"). Without this a weight
- *  that is smaller than the activations may be gathered instead. Where no split of an op allows it, it is moved after all. */
+/** States that the partitioner is never to move `value` (a weight, a KV cache, heads) over a mesh axis, nor what is
+ *  assigned to it, nor its gradient: products come to it (Pope et al. 2022, arXiv:2211.05102, "weight-stationary").
+ *  Without this a weight that is smaller than the activations may be gathered instead. Where no split of an op allows
+ *  it, it is moved after all. */
 CLV_API void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis);
 
 /** The identity, with a stated layout (with_sharding_constraint). Its gradient has the same layout. */
@@ -108,8 +115,8 @@ CLV_API void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, con
  *  in all three are batch. Every letter of an operand is in the other operand or the result. */
 CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_value b);
 
-/** Functions of one element and of two, and what clv_reduce makes of many: X(kind, value, its kernel). No two kinds, nor none, have
- *  one value: a kind of another enum is CLV_EINVAL. CLV_GELU is the exact one, by erf. */
+/** Functions of one element and of two, and what clv_reduce makes of many: X(kind, value, its kernel). No two kinds,
+ *  nor none, have one value: a kind of another enum is CLV_EINVAL. CLV_GELU is the exact one, by erf. */
 #define CLV_UNARY_KINDS(X)                                                                                             \
     X(CLV_EXP, 100, EXP)                                                                                               \
     X(CLV_LOG, 101, LOG)                                                                                               \
@@ -134,26 +141,39 @@ CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value
     X(CLV_MEAN, 302, SUM)
 
 #define CLV_KIND_ENUM(kind, value, kernel) kind = (value),
+/** Functions of one element. */
 typedef enum clv_unary { CLV_UNARY_KINDS(CLV_KIND_ENUM) } clv_unary;
+/** Functions of two elements. */
 typedef enum clv_binary { CLV_BINARY_KINDS(CLV_KIND_ENUM) } clv_binary;
+/** What clv_reduce makes of many. */
 typedef enum clv_reduce_kind { CLV_REDUCE_KINDS(CLV_KIND_ENUM) } clv_reduce_kind;
 #undef CLV_KIND_ENUM
 
+/** f(x), element by element; x is of a float dtype. */
 CLV_API clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x);
 /** NumPy broadcasting; dtypes equal. */
 CLV_API clv_value clv_combine(clv_graph *graph, clv_binary kind, clv_value a, clv_value b);
+/** a + b, as clv_combine does. */
 CLV_API clv_value clv_add(clv_graph *graph, clv_value a, clv_value b);
+/** a - b, as clv_combine does. */
 CLV_API clv_value clv_sub(clv_graph *graph, clv_value a, clv_value b);
+/** a * b, as clv_combine does. */
 CLV_API clv_value clv_mul(clv_graph *graph, clv_value a, clv_value b);
+/** a / b, as clv_combine does. */
 CLV_API clv_value clv_div(clv_graph *graph, clv_value a, clv_value b);
 /** condition (bool or u8) ? a : b, all broadcast together. */
 CLV_API clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, clv_value b);
+/** x * factor, in the dtype of x. */
 CLV_API clv_value clv_scale(clv_graph *graph, clv_value x, double factor);
+/** x in another dtype: to 16 bits rounded to nearest even, to integers cut. */
 CLV_API clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype);
+/** A tensor of one value. */
 CLV_API clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value);
-/** i32 [n]: offset + i; with an offset i32 [B] for each row of a batch, [B,n]. offset: i32 [] or [B], or CLV_NONE: 0. */
+/** i32 [n]: offset + i; with an offset i32 [B] for each row of a batch, [B,n]. offset: i32 [] or [B], or CLV_NONE: 0.
+ *  */
 CLV_API clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset);
-/** 1 where x == y, else 0, in the dtype of x. y has x's dtype and dimensions, or 1 in their place. Not differentiable. */
+/** 1 where x == y, else 0, in the dtype of x. y has x's dtype and dimensions, or 1 in their place. Not differentiable.
+ *  */
 CLV_API clv_value clv_equal(clv_graph *graph, clv_value x, clv_value y);
 /** gelu(x + bias), bias [last dimension]; kind CLV_GELU or CLV_GELU_TANH. */
 CLV_API clv_value clv_bias_gelu(clv_graph *graph, clv_value x, clv_value bias, clv_unary kind);
@@ -163,6 +183,7 @@ CLV_API clv_value clv_gated(clv_graph *graph, clv_value x, clv_unary kind);
 /** Reduces the dimensions of dims[n], which leave the shape (keep = false) or become 1 (keep = true). */
 CLV_API clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep);
 
+/** The same elements, row-major, in another shape of as many. */
 CLV_API clv_value clv_reshape(clv_graph *graph, clv_value x, int rank, const int64_t *shape);
 /** out dimension i is x's dimension order[i]. */
 CLV_API clv_value clv_transpose(clv_graph *graph, clv_value x, const int *order);
@@ -181,6 +202,7 @@ CLV_API clv_value clv_rms_norm(clv_graph *graph, clv_value x, clv_value gain, do
 /** (x - mean) * rsqrt(var + eps) * gain + bias over the last dimension; bias may be CLV_NONE. */
 CLV_API clv_value clv_layer_norm(clv_graph *graph, clv_value x, clv_value gain, clv_value bias, double eps);
 
+/** Zero-initialised: every query sees every key. */
 typedef struct clv_attention_options {
     size_t size; /**< sizeof the struct; 0: as its first version had it */
     bool causal;
@@ -195,15 +217,15 @@ typedef struct clv_attention_options {
  *  options NULL: causal, all else zero. */
 CLV_API clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options);
 
-/** How rotary embedding turns: pair i of `dims` by theta^(-2i/dims) a position, scaled for contexts longer than those of
- *  training. Zero-initialised but for theta = the plain one. */
+/** How rotary embedding turns: pair i of `dims` by theta^(-2i/dims) a position, scaled for contexts longer than those
+ *  of training. Zero-initialised but for theta = the plain one. */
 typedef struct clv_rope_options {
     double theta;     /**< > 0 */
     int64_t dims;     /**< rotated leading part of D, even; 0: all */
     bool interleaved; /**< pairs (2i, 2i+1); else half-split pairs (i, i + dims/2) */
     double factor;    /**< > 0: angles are divided by it (linear scaling); 0: 1 */
-    /** Llama 3's scaling, where high > 0: pairs whose wavelength is below original_positions / high_frequency are not scaled, those above
-     *  original_positions / low_frequency are, those between are blended (low < high). */
+    /** Llama 3's scaling, where high > 0: pairs whose wavelength is below original_positions / high_frequency are not
+     *  scaled, those above original_positions / low_frequency are, those between are blended (low < high). */
     double low_frequency, high_frequency;
     int64_t original_positions; /**< of the training; with high_frequency > 0 */
     int64_t reserved[4];        /**< zeros: other structs hold this one, which therefore keeps its size */
@@ -211,23 +233,26 @@ typedef struct clv_rope_options {
 /** Rotary position embedding of x [B,S,H,D] (or [B,S,2,K,D]: only [:,:,0]); position of row s is offset + s.
  *  offset: i32 [], or [B] for each row of the batch, or CLV_NONE. */
 CLV_API clv_value clv_rope(clv_graph *graph, clv_value x, clv_value offset, const clv_rope_options *options);
-/** Writes rows [B,S,...] of `rows` into cache [B,Smax,...] from row `offset` (i32 [], or [B] for each row of the batch) on; returns the
- *  new cache. */
+/** Writes rows [B,S,...] of `rows` into cache [B,Smax,...] from row `offset` (i32 [], or [B] for each row of the batch)
+ *  on; returns the new cache. */
 CLV_API clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset);
 
+/** exp(x) / sum(exp(x)) over the last dimension, made safe by its maximum. */
 CLV_API clv_value clv_softmax(clv_graph *graph, clv_value x);
 /** The label of a place without one, by the custom of PyTorch and transformers. */
 enum { CLV_IGNORED_LABEL = -100 };
-/** Softmax cross-entropy a row: logits [...,V], labels (i32/i64) [...] -> f32 [...] (f64 for f64); 0 where label == ignored, as is
- *  the gradient, whatever the logits are. The vocabulary may be split: full logits are never gathered. */
+/** Softmax cross-entropy a row: logits [...,V], labels (i32/i64) [...] -> f32 [...] (f64 for f64); 0 where label ==
+ *  ignored, as is the gradient, whatever the logits are. The vocabulary may be split: full logits are never gathered.
+ *  */
 CLV_API clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored);
 /** The number of labels that are not `ignored`, as f32 scalar (f64 if dtype is, which is that of the logits). */
 CLV_API clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t ignored, clv_dtype dtype);
 
-/** x / (1-p) where uniform(fold_in(key, step)) at the global element index < 1-p, else 0. step: i32 scalar input, or CLV_NONE.
- *  The mask is the same on every mesh. */
+/** x / (1-p) where uniform(fold_in(key, step)) at the global element index < 1-p, else 0. step: i32 scalar input, or
+ *  CLV_NONE. The mask is the same on every mesh. */
 CLV_API clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step);
 
+/** Zero-initialised = defaults. */
 typedef struct clv_adamw_options {
     size_t size;                            /**< sizeof the struct; 0: as its first version had it */
     double beta1, beta2, eps, weight_decay; /**< zeros: 0.9, 0.999, 1e-8; weight_decay 0 */
@@ -235,9 +260,9 @@ typedef struct clv_adamw_options {
         *state_layout; /**< of the moments; NULL: the parameter's. Cut further it is ZeRO stage 1: the gradient
                                                  is reduce-scattered, the new parameter gathered */
 } clv_adamw_options;
-/** AdamW (Loshchilov & Hutter 2019, eps outside the root): makes the moments as state "<name>.m" and ".v", f32 (f64 for f64), and
- *  for a parameter of 16 bits an f32 copy ".master" that begins as it does; assigns all. lr: f32 scalar; step: i32 scalar, 1 at the
- *  first update. */
+/** AdamW (Loshchilov & Hutter 2019, eps outside the root): makes the moments as state "<name>.m" and ".v", f32 (f64 for
+ *  f64), and for a parameter of 16 bits an f32 copy ".master" that begins as it does; assigns all. lr: f32 scalar;
+ *  step: i32 scalar, 1 at the first update. */
 CLV_API void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, clv_value step,
                        const clv_adamw_options *options);
 

@@ -63,6 +63,7 @@ typedef struct clv_shard {
     int64_t hi[CLV_MAX_RANK];
 } clv_shard;
 
+/** Whole on every rank. */
 CLV_API clv_layout clv_layout_replicated(int rank);
 
 /** Parses the text form for a tensor of `rank` dimensions.
@@ -100,6 +101,7 @@ CLV_API clv_layout clv_layout_without_partial(const clv_layout *layout);
 CLV_API int clv_subaxes_normalise(clv_subaxis *subs, int n);
 
 /* Reading. d = layout->rank addresses the partial axes. */
+/** The sub-axes that cut dimension d: how many, and *out the first, which lives with the layout. */
 CLV_API int clv_layout_axes(const clv_subaxis **out, const clv_layout *layout, int d);
 /** The number of blocks that dimension d is cut into (1 when whole). */
 CLV_API int64_t clv_layout_blocks(const clv_layout *layout, int d);
@@ -107,6 +109,7 @@ CLV_API int64_t clv_layout_blocks(const clv_layout *layout, int d);
 CLV_API int64_t clv_layout_block(const clv_layout *layout, const clv_mesh *mesh, int d, int64_t rank);
 /** Whether a sub-axis overlaps any sub-axis that the layout uses (dimension cuts, or partial). */
 CLV_API bool clv_layout_uses(const clv_layout *layout, clv_subaxis sub);
+/** Whether its values are addends, or candidates for a maximum. */
 CLV_API bool clv_layout_is_partial(const clv_layout *layout);
 /** Whether two sub-axes share ranks' coordinates, i.e. are not disjoint parts. */
 CLV_API bool clv_subaxis_overlap(clv_subaxis a, clv_subaxis b);
@@ -116,7 +119,9 @@ CLV_API bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part);
 /** [floor(i*n/k) * granule, ...) of a dimension of `size` elements: block i of k. */
 CLV_API void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi);
 
+/** What a rank holds of a tensor of this shape. */
 CLV_API clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int64_t rank);
+/** Elements of a shard; 0 when it is empty, 1 for a scalar. */
 CLV_API int64_t clv_shard_elems(const clv_shard *shard);
 /** Writes "[1,0,7]" into out, as much as fits: element `at` of a row-major tensor of that shape; "" of a scalar. */
 CLV_API void clv_index_print(char *out, size_t size, int rank, const int64_t *shape, int64_t at);
@@ -124,9 +129,9 @@ CLV_API void clv_index_print(char *out, size_t size, int rank, const int64_t *sh
 CLV_API int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape);
 /** The elements common to two shards; empty dimensions have lo == hi. */
 CLV_API clv_shard clv_shard_intersect(const clv_shard *a, const clv_shard *b);
-/** max over ranks of |to_r \ from_r|: the elements that the neediest rank lacks. Exact on true intervals, without visiting
- *  the ranks: what it takes depends on how the cuts of the two layouts fall. Only where cuts of an axis do not nest
- *  (x:(1)2 against x:(1)3) it may grow with their common multiple. Partial axes are ignored. */
+/** max over ranks of |to_r \ from_r|: the elements that the neediest rank lacks. Exact on true intervals, without
+ *  visiting the ranks: what it takes depends on how the cuts of the two layouts fall. Only where cuts of an axis do not
+ *  nest (x:(1)2 against x:(1)3) it may grow with their common multiple. Partial axes are ignored. */
 CLV_API int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
                                          const int64_t *shape);
 

@@ -1,18 +1,19 @@
-/** @file machine.h - what a machine can do: the rates by which layouts are priced and the time of a program is predicted
- * (clv_program_predict). Measured by `cleave bench profile`, or taken from data sheets; no such machine need be at hand.
+/** @file machine.h - what a machine can do: the rates by which layouts are priced and the time of a program is
+ * predicted (clv_program_predict). Measured by `cleave bench profile`, or taken from data sheets; no such machine need
+ * be at hand.
  *
- * A machine is one of places for ranks, `ranks_per_host` on each host; ranks are row-major over the mesh, so consecutive ones share a
- * host. It does not change once it is made: threads may share it. NULL is a machine, too, for whatever reads one but
- * clv_machine_write: ranks as cores of one host, 100 GFLOP/s, 20 GB/s of memory, 5 us and 4 GB/s for a collective, of which only the
- * ratios mean something.
+ * A machine is one of places for ranks, `ranks_per_host` on each host; ranks are row-major over the mesh, so
+ * consecutive ones share a host. It does not change once it is made: threads may share it. NULL is a machine, too, for
+ * whatever reads one but clv_machine_write: ranks as cores of one host, 100 GFLOP/s, 20 GB/s of memory, 5 us and 4 GB/s
+ * for a collective, of which only the ratios mean something.
  *
  * A file of it is JSON, a "profile":
  *
  *   {
  *     "name": "two cores of ours",            "source": "cleave bench profile",        (source: optional)
  *     "ranks_per_host": 2,                     consecutive ranks that share a host
- *     "hosts": 1,                              0: any number; more ranks than hosts * ranks_per_host share them, and all
- *                                              rates are divided by ranks over places
+ *     "hosts": 1,                              0: any number; more ranks than hosts * ranks_per_host share them, and
+ *                                              all rates are divided by ranks over places
  *     "memory_bytes": 12e9,                    a rank's
  *     "flops_per_s": {"f32": 1.8e11, ...},     peak of a rank, by dtype; f32 is required, others default to it
  *     "memory_bytes_per_s": 1.2e10,            a rank's, when all ranks of the host use theirs
@@ -24,9 +25,9 @@
  *     "ops_alone": {...}                       the same with one rank on the host alone; both optional
  *   }
  *
- * A measurement is a list of [work, rate] by growing work: flops and flops/s for products and attention, bytes and bytes/s
- * for other ops (memory traffic) and for collectives (received). Rates between are interpolated over log(work); beyond the ends they
- * stay.
+ * A measurement is a list of [work, rate] by growing work: flops and flops/s for products and attention, bytes and
+ * bytes/s for other ops (memory traffic) and for collectives (received). Rates between are interpolated over log(work);
+ * beyond the ends they stay.
  */
 #ifndef CLEAVE_MACHINE_H
 #define CLEAVE_MACHINE_H
@@ -37,6 +38,7 @@
 extern "C" {
 #endif
 
+/** What plans are made for. */
 typedef struct clv_machine clv_machine;
 
 /** A profile by its path, or by the name of one that the library has: clv_machine_shipped. Free with clv_machine_free.
@@ -59,6 +61,7 @@ typedef struct clv_machine_link {
     double alpha_s, bytes_per_s;
 } clv_machine_link;
 
+/** What a profile says, but for measured rates. */
 typedef struct clv_machine_info {
     size_t size;               /**< the caller's: sizeof the struct, or 0 */
     const char *name;          /**< lives with the machine */
@@ -77,8 +80,8 @@ CLV_API clv_status clv_machine_describe(const clv_machine *machine, clv_machine_
 /** Peak flops per second of a rank; 0 for what is no dtype. */
 CLV_API double clv_machine_flops(const clv_machine *machine, clv_dtype dtype);
 
-/** The measured rate of an op ("dot_general") or collective ("all_reduce") at this much work, by clv_instruction_info.work; 0: not
- *  measured. alone: nonzero for one rank on a host by itself. */
+/** The measured rate of an op ("dot_general") or collective ("all_reduce") at this much work, by
+ *  clv_instruction_info.work; 0: not measured. alone: nonzero for one rank on a host by itself. */
 CLV_API double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, int alone);
 
 /** What the ranks of this process compute with. */

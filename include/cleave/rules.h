@@ -13,15 +13,15 @@
  *   vocab         the vocabulary                                               embedding, logits
  *   layers        no tensor has it, as layers are not stacked: it takes no axis
  *
- * **How a tensor's layout follows** (flax.linen.logical_to_mesh_axes): rules are tried in order; a rule gives its axes to
- * the dimension of that name which has none yet, provided that the tensor uses none of them already, so the first match
- * wins and an axis is used at most once a tensor; a later rule for the same name is a fallback. With
+ * **How a tensor's layout follows** (flax.linen.logical_to_mesh_axes): rules are tried in order; a rule gives its axes
+ * to the dimension of that name which has none yet, provided that the tensor uses none of them already, so the first
+ * match wins and an axis is used at most once a tensor; a later rule for the same name is a fallback. With
  * heads -> model before seq -> model, activations between products are split over the sequence, and those between heads
  * over heads: Megatron's sequence parallelism.
  *
  * **Rules that weights stay by.** The axes of heads, kv_heads, hidden and vocab are those that products are split by: a
- * weight is never moved over them (clv_keep_in_place). Over the axes of embed_kernel it is gathered before use (FSDP, and
- * the X axis of GSPMD's 2-D layouts).
+ * weight is never moved over them (clv_keep_in_place). Over the axes of embed_kernel it is gathered before use (FSDP,
+ * and the X axis of GSPMD's 2-D layouts).
  */
 #ifndef CLEAVE_RULES_H
 #define CLEAVE_RULES_H
@@ -47,6 +47,7 @@ extern "C" {
     X(CLV_VOCAB, "vocab")                                                                                              \
     X(CLV_LAYERS, "layers")
 
+/** Names of dimensions. */
 typedef enum clv_logical_axis {
     CLV_UNNAMED, /**< a dimension that no rule splits */
 #define CLV_LOGICAL_ENUM(code, name) code,
@@ -60,6 +61,7 @@ CLV_API const char *clv_logical_axis_name(clv_logical_axis name);
 
 enum { CLV_MAX_RULES = 32, CLV_MAX_RULE_AXES = CLV_MAX_AXES, CLV_RULES_NAME_SIZE = 256 };
 
+/** A name's axes. */
 typedef struct clv_axis_rule {
     clv_logical_axis name;
     int n_axes;                  /**< 0: explicitly whole */
@@ -83,12 +85,13 @@ typedef struct clv_axis_rules {
  *   megatron          batch -> data where the mesh has it; heads, kv_heads, hidden, vocab -> model
  *   megatron-sp       megatron, and seq -> model
  *   fsdp+megatron-sp  megatron-sp, and embed_kernel -> data
- *   gspmd-2d          batch, embed_kernel -> X; hidden, heads, kv_heads, vocab, embed -> Y (Xu et al. 2021, arXiv:2105.04663)
+ *   gspmd-2d          batch, embed_kernel -> X; hidden, heads, kv_heads, vocab, embed -> Y
+ *                     (Xu et al. 2021, arXiv:2105.04663)
  *   zero1             megatron where the mesh has "model"; optimizer state split over data as well
  *
  * NULL: megatron, over those of the axes data and model that the mesh has.
- * @return CLV_EAXIS when the mesh lacks an axis that the preset needs, or has one that it does not use, with the presets
- *         that fit; CLV_EINVAL for an unknown preset */
+ * @return CLV_EAXIS when the mesh lacks an axis that the preset needs, or has one that it does not use, with the
+ *         presets that fit; CLV_EINVAL for an unknown preset */
 CLV_API clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *preset, const clv_mesh *mesh, clv_error *err);
 
 /** Rules as JSON, comments (two slashes, or slash-star) allowed:
@@ -111,8 +114,8 @@ CLV_API clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_l
 CLV_API clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh, int rank,
                                          const clv_logical_axis *names, clv_error *err);
 
-/** The layout of optimizer state of a parameter: as the parameter, its largest dimension cut further by the rules' optimizer axes that
- *  the parameter does not use. */
+/** The layout of optimizer state of a parameter: as the parameter, its largest dimension cut further by the rules'
+ *  optimizer axes that the parameter does not use. */
 CLV_API clv_status clv_axis_rules_optimizer_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh,
                                                    const clv_layout *parameter, const int64_t *shape, clv_error *err);
 

@@ -1,7 +1,7 @@
 /** @file sequences.h - texts and proteins as tokens of a model, for embed.h and score.h: given, or of a file.
  *
- * A sequence that does not fit the model's positions is refused, left out, or cut. Sequences are immutable once read: threads may
- * share them.
+ * A sequence that does not fit the model's positions is refused, left out, or cut. Sequences are immutable once read:
+ * threads may share them.
  */
 #ifndef CLEAVE_SEQUENCES_H
 #define CLEAVE_SEQUENCES_H
@@ -19,18 +19,22 @@ typedef enum clv_too_long {
     CLV_TOO_LONG_CUT /**< its last own tokens go, what the tokenizer adds stays; left out where that is too much, too */
 } clv_too_long;
 
+/** Zero-initialised = defaults. */
 typedef struct clv_sequences_options {
     size_t size;           /**< sizeof the struct; 0: as its first version had it */
     clv_too_long too_long; /**< as it says */
     int64_t least_own;     /**< own tokens that a sequence must have to fit, beside those that the tokenizer adds */
 } clv_sequences_options;
 
+/** Sequences as tokens of a model. */
 typedef struct clv_sequences clv_sequences;
 
-/** Reads .fasta, .fa or .faa as FASTA, anything else as lines, and encodes them by the model's tokenizer, with what it adds (<cls>,
- *  <eos>). Residues become upper case. An empty record or line is one like others. options may be NULL. Free with clv_sequences_free.
- *  @return CLV_EINVAL naming the record or line: a letter that no protein has, or refused; or when the file has none (that all are left
- *          out is no error); clv_model_tokenizer's; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+/** Reads .fasta, .fa or .faa as FASTA, anything else as lines, and encodes them by the model's tokenizer, with what it
+ *  adds (`<cls>`, `<eos>`). Residues become upper case. An empty record or line is one like others. options may be
+ *  NULL. Free with clv_sequences_free.
+ *  @return CLV_EINVAL naming the record or line: a letter that no protein has, or refused; or when the file has none
+ *          (that all are left out is no error); clv_model_tokenizer's; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT,
+ *          CLV_ENOMEM */
 CLV_API clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const char *path,
                                       const clv_sequences_options *options, clv_error *err);
 /** The same of n >= 1 texts. names may be NULL: "1", "2", ... */
@@ -52,9 +56,11 @@ typedef struct clv_sequence_info {
 
 /** Those that fit, numbered from 0 in the order given, and those that were left out, in theirs. */
 CLV_API int64_t clv_sequences_count(const clv_sequences *sequences);
+/** See clv_sequences_count. */
 CLV_API int64_t clv_sequences_left_out(const clv_sequences *sequences);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_sequences_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out, clv_error *err);
+/** The same of one that was left out. */
 CLV_API clv_status clv_sequences_left_out_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out,
                                              clv_error *err);
 /** Whether they were read as FASTA. */
@@ -62,8 +68,8 @@ CLV_API int clv_sequences_are_fasta(const clv_sequences *sequences);
 /** The most tokens that fit. */
 CLV_API int64_t clv_sequences_most(const clv_sequences *sequences);
 
-/** All of a file of at most 1 GiB, with a zero byte behind, the caller's to free(). zeros 0: a zero byte in it is CLV_EINVAL, for text
- *  that is used as strings. @return CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+/** All of a file of at most 1 GiB, with a zero byte behind, the caller's to free(). zeros 0: a zero byte in it is
+ *  CLV_EINVAL, for text that is used as strings. @return CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err);
 
 #ifdef __cplusplus

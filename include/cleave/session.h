@@ -2,8 +2,8 @@
  *
  * A session owns the ranks of a mesh (persistent, pinned threads of this process), the state that programs share by
  * name, and a region of memory a rank for each program that was loaded. A run allocates nothing and starts no thread.
- * One thread at a time may use a session. Threads do not survive fork: in a child a run is CLV_EINVAL, and clv_session_free leaves the
- * memory to the process.
+ * One thread at a time may use a session. Threads do not survive fork: in a child a run is CLV_EINVAL, and
+ * clv_session_free leaves the memory to the process.
  *
  * After a failed run (a rank failed, or a deadline passed) the session is poisoned: state may be read, runs return the
  * first failure. Make a new session to go on.
@@ -18,11 +18,13 @@
 extern "C" {
 #endif
 
+/** Ranks, their state, and the programs that they run. */
 typedef struct clv_session clv_session;
 
-/** Gives a rank the first values of its box of a state, row-major in the state's dtype, instead of the graph's initializer; *known = 0 leaves
- *  them to the initializer. Called on the rank's own thread, on several ranks at once. `name` is the parameter that the
- *  state begins as: for the f32 master copy of "w" it is "w". A failure fails clv_session_load. */
+/** Gives a rank the first values of its box of a state, row-major in the state's dtype, instead of the graph's
+ *  initializer; *known = 0 leaves them to the initializer. Called on the rank's own thread, on several ranks at once.
+ *  `name` is the parameter that the state begins as: for the f32 master copy of "w" it is "w". A failure fails
+ *  clv_session_load. */
 typedef clv_status clv_state_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
                                     int *known, clv_error *err);
 
@@ -54,13 +56,16 @@ typedef struct clv_session_options {
         *cancel; /**< ends runs and loading when it is requested; borrowed until the session ends; NULL: none */
 } clv_session_options;
 
+/** Starts the ranks of a mesh; options may be NULL. Free with clv_session_free.
+ *  @return CLV_EINVAL for options out of range, or a transport that there is not; CLV_ELIMIT for too many threads;
+ *          CLV_ENOMEM */
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
                                    clv_error *err);
 /** Stops the ranks and frees everything; NULL is a no-op. Programs are the caller's. */
 CLV_API void clv_session_free(clv_session *session);
 
-/** Makes ready to run a program: its memory, and the state that it names and the session does not have yet (filled with its
- *  first values). State that exists in another layout is brought to this program's. The program is borrowed until
+/** Makes ready to run a program: its memory, and the state that it names and the session does not have yet (filled with
+ *  its first values). State that exists in another layout is brought to this program's. The program is borrowed until
  *  it is unloaded or the session ends. Done by the first run when it was not done before.
  *  @return CLV_ESHAPE when state exists with another shape or dtype; CLV_EINVAL for a program of another mesh */
 CLV_API clv_status clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
@@ -74,8 +79,8 @@ typedef struct clv_binding {
     void *data;
 } clv_binding;
 
-/** Runs a program. Every input must be bound (CLV_ENOTFOUND names a missing or unknown one); outputs not asked for are not
- *  copied. The failing rank and op are in err. */
+/** Runs a program. Every input must be bound (CLV_ENOTFOUND names a missing or unknown one); outputs not asked for are
+ *  not copied. The failing rank and op are in err. */
 CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
                                    int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
 
@@ -93,6 +98,7 @@ CLV_API clv_status clv_session_state(const clv_session *session, int i, clv_stat
  *  @return CLV_ENOTFOUND */
 CLV_API clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
                                     clv_error *err);
+/** See clv_session_read. */
 CLV_API clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                                      clv_error *err);
 
@@ -100,8 +106,8 @@ CLV_API clv_status clv_session_write(clv_session *session, const char *name, con
  *  clv_session_take_stats, waiting for others included; 0 without options.trace. */
 CLV_API double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction);
 
-/** Bytes that the session has allocated for one rank: state, and regions of the programs loaded. For one program this is
- *  clv_program_memory's total. */
+/** Bytes that the session has allocated for one rank: state, and regions of the programs loaded. For one program this
+ *  is clv_program_memory's total. */
 CLV_API int64_t clv_session_rank_bytes(const clv_session *session);
 
 /** Where the time of runs since the last reset went: averages over ranks. */

@@ -1,8 +1,9 @@
 /** @file spmd.h - one's own function on every rank, with collectives by hand (JAX's shard_map).
  *
- * Beside programs, whose collectives the compiler finds (program.h), a session runs functions of the caller's: each rank gets its
- * shards of the inputs and a communicator; what it leaves as outputs is joined to whole tensors. Ranks, transport, deadlines and bits are those of
- * programs: sums run over members in order, bf16 and f16 in f32, rounded once.
+ * Beside programs, whose collectives the compiler finds (program.h), a session runs functions of the caller's: each
+ * rank gets its shards of the inputs and a communicator; what it leaves as outputs is joined to whole tensors. Ranks,
+ * transport, deadlines and bits are those of programs: sums run over members in order, bf16 and f16 in f32, rounded
+ * once.
  *
  * c = a b, the inner dimension cut over y: each rank multiplies what it has, then the addends are summed.
  * @code
@@ -19,14 +20,15 @@
  * CLV_TRY(clv_spmd_run(session, body, NULL, in, 2, &out, 1, NULL, err));
  * @endcode
  *
- * **Collectives** go over axes of the mesh, by name: "y", "x,y" (in the order of the mesh, however they are written), a part
- * "y:(2)2", or "" for none. All ranks that differ only on them form a group, and all members make the same calls in the same
- * order: kind, tensor, layout and axes. Else each gets CLV_EPEER naming two ranks and what either called, or CLV_ETIMEOUT naming those that
- * did not come; never wrong data. Any layout, any dtype, blocks of any size, empty ones too.
+ * **Collectives** go over axes of the mesh, by name: "y", "x,y" (in the order of the mesh, however they are written), a
+ * part "y:(2)2", or "" for none. All ranks that differ only on them form a group, and all members make the same calls
+ * in the same order: kind, tensor, layout and axes. Else each gets CLV_EPEER naming two ranks and what either called,
+ * or CLV_ETIMEOUT naming those that did not come; never wrong data. Any layout, any dtype, blocks of any size, empty
+ * ones too.
  *
- * **Failure.** A rank whose function fails ends the run: the others return from their collectives with CLV_EPEER, and clv_spmd_run with
- * the first failure, err->rank saying whose. The session is then poisoned, as after a failed program. What ends runs (cancel.h) ends a
- * function at its next collective.
+ * **Failure.** A rank whose function fails ends the run: the others return from their collectives with CLV_EPEER, and
+ * clv_spmd_run with the first failure, err->rank saying whose. The session is then poisoned, as after a failed program.
+ * What ends runs (cancel.h) ends a function at its next collective.
  *
  * A communicator, and locals, belong to one rank's thread, and to the call of the function that they were given to.
  */
@@ -52,27 +54,27 @@ typedef struct clv_local {
     const int *from; /**< the library's own: whose shard each rank holds; NULL: its own */
 } clv_local;
 
-/** What each rank runs. in[i]: its shard of input i, a copy of its own. out[i]: zeros of its shard of output i, to be filled, or to be replaced
- *  by a local of the same type and shard. */
+/** What each rank runs. in[i]: its shard of input i, a copy of its own. out[i]: zeros of its shard of output i, to be
+ *  filled, or to be replaced by a local of the same type and shard. */
 typedef clv_status clv_spmd_function(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err);
 
 /** A whole tensor that ranks get shards of (an in_spec). */
 typedef struct clv_spmd_input {
     clv_type type;
-    const char *
-        layout; /**< layout.h's text form; partial: coordinate 0 of those axes gets the values, others what changes nothing */
-    const void *data; /**< row-major */
+    const char *layout; /**< layout.h's text form; partial: coordinate 0 of those axes gets the values, others what
+                             changes nothing */
+    const void *data;   /**< row-major */
 } clv_spmd_input;
 
 /** A whole tensor that ranks' shards make (an out_spec). */
 typedef struct clv_spmd_output {
     clv_type type;
-    const char *
-        layout; /**< partial: reduced by an all_reduce behind the function. Of replicas that of the first rank is taken: see that
-                             they are equal */
-    void *data; /**< row-major */
+    const char *layout; /**< partial: reduced by an all_reduce behind the function. Of replicas that of the first rank
+                             is taken: see that they are equal */
+    void *data;         /**< row-major */
 } clv_spmd_output;
 
+/** Zero-initialised = defaults. */
 typedef struct clv_spmd_options {
     size_t size; /**< sizeof the struct; 0: as its first version had it */
     int n_groups;
@@ -81,21 +83,24 @@ typedef struct clv_spmd_options {
 } clv_spmd_options;
 
 /** Runs a function on every rank of the session's mesh; options may be NULL.
- *  @return CLV_EINVAL, CLV_ESYNTAX, CLV_EAXIS, CLV_ESHAPE for what does not fit, naming input or output; what the function returned; CLV_EPEER,
- *          CLV_ETIMEOUT; CLV_ENOMEM */
+ *  @return CLV_EINVAL, CLV_ESYNTAX, CLV_EAXIS, CLV_ESHAPE for what does not fit, naming input or output; what the
+ *          function returned; CLV_EPEER, CLV_ETIMEOUT; CLV_ENOMEM */
 CLV_API clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
                                 const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
                                 int n_outputs, const clv_spmd_options *options, clv_error *err);
 
-/** The collectives among more than one rank that rank 0 made in the session's last clv_spmd_run, in order: kind, axes, bytes, layouts and type
- *  as clv_program_collective has them; texts that say why are NULL. A broadcast is a "permute". */
+/** The collectives among more than one rank that rank 0 made in the session's last clv_spmd_run, in order: kind, axes,
+ *  bytes, layouts and type as clv_program_collective has them; texts that say why are NULL. A
+ *  broadcast is a "permute". */
 CLV_API int clv_spmd_n_collectives(const clv_session *session);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective *out, clv_error *err);
 
 /* ---- inside the function ---- */
 
+/** The rank that this call runs on. */
 CLV_API int clv_spmd_rank(const clv_spmd *spmd);
+/** Its session's mesh, borrowed. */
 CLV_API const clv_mesh *clv_spmd_mesh(const clv_spmd *spmd);
 /** The size of the rank's group over axes, and its index there (first axis major); either may be NULL. */
 CLV_API clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const char *axes, clv_error *err);

@@ -1,10 +1,10 @@
 /** @file tokenizer.h - text to token ids and back, as Hugging Face's tokenizer.json describes it.
  *
- * Supported: the models BPE (with byte fallback or byte-level), WordPiece and WordLevel; of normalizers, pre-tokenizers,
- * post-processors and decoders what GPT-2, Llama 2 and 3, Mistral, Qwen2, RoBERTa and BERT use. Any other component is refused by
- * name, and a Split's pattern that is not one of the known ones. A folder without tokenizer.json may hold BERT's or ESM-2's
- * vocab.txt. Results equal those of the `tokenizers` library (of transformers for vocab.txt), bytes that are not UTF-8 being read as
- * U+FFFD as Python does.
+ * Supported: the models BPE (with byte fallback or byte-level), WordPiece and WordLevel; of normalizers,
+ * pre-tokenizers, post-processors and decoders what GPT-2, Llama 2 and 3, Mistral, Qwen2, RoBERTa and BERT use. Any
+ * other component is refused by name, and a Split's pattern that is not one of the known ones. A folder without
+ * tokenizer.json may hold BERT's or ESM-2's vocab.txt. Results equal those of the `tokenizers` library (of transformers
+ * for vocab.txt), bytes that are not UTF-8 being read as U+FFFD as Python does.
  *
  * A tokenizer is immutable: threads may share it. What calls hand out is the caller's, who frees it with free().
  */
@@ -21,6 +21,7 @@
 extern "C" {
 #endif
 
+/** Texts to ids and back. */
 typedef struct clv_tokenizer clv_tokenizer;
 
 /** A tokenizer.json, or the folder that holds one, or a vocab.txt. Free with clv_tokenizer_free.
@@ -34,23 +35,23 @@ CLV_API void clv_tokenizer_free(clv_tokenizer *tokenizer);
 /** One more than the largest id. */
 CLV_API int64_t clv_tokenizer_size(const clv_tokenizer *tokenizer);
 
-/** Ids of a text of `size` bytes (text may be NULL where size is 0); `special` adds what the template does (a beginning-of-text
- *  token). *ids has *n elements. */
+/** Ids of a text of `size` bytes (text may be NULL where size is 0); `special` adds what the template does (a
+ *  beginning-of-text token). *ids has *n elements. */
 CLV_API clv_status clv_tokenizer_encode(const clv_tokenizer *tokenizer, const char *text, size_t size, bool special,
                                         int64_t **ids, int64_t *n, clv_error *err);
 
-/** Text of n >= 0 ids, *size bytes of UTF-8 with a zero byte behind; special tokens are left out. (Of the bytes' tokenizer: the
- *  bytes as they are.)
+/** Text of n >= 0 ids, *size bytes of UTF-8 with a zero byte behind; special tokens are left out. (Of the bytes'
+ *  tokenizer: the bytes as they are.)
  *  @return CLV_EINVAL for an id that there is not */
 CLV_API clv_status clv_tokenizer_decode(const clv_tokenizer *tokenizer, const int64_t *ids, int64_t n, char **text,
                                         size_t *size, clv_error *err);
 
-/** What a folder holds by way of a tokenizer, supported or not, written as snprintf does: "BPE (tokenizer.json)" in its own word,
- *  "vocab.txt", "tokenizer.model", "vocab.json" or "none". @return CLV_EFORMAT, CLV_EIO, CLV_ENOMEM */
+/** What a folder holds by way of a tokenizer, supported or not, written as snprintf does: "BPE (tokenizer.json)" in its
+ *  own word, "vocab.txt", "tokenizer.model", "vocab.json" or "none". @return CLV_EFORMAT, CLV_EIO, CLV_ENOMEM */
 CLV_API clv_status clv_tokenizer_kind(char *out, size_t size, const char *folder, clv_error *err);
 
-/** Writes the tokenizer of the 256 bytes into a folder: tokenizer.json, and the tokenizer_config.json with which transformers'
- *  AutoTokenizer loads it.
+/** Writes the tokenizer of the 256 bytes into a folder: tokenizer.json, and the tokenizer_config.json with which
+ *  transformers' AutoTokenizer loads it.
  *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 CLV_API clv_status clv_tokenizer_write_bytes(const char *folder, clv_error *err);
 

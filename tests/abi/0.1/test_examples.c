@@ -223,6 +223,29 @@ static void test_two_layers(void **state)
     assert_int_equal(shell(line), 1);
 }
 
+/* Products by hand say what the compiler's do, on every mesh. */
+static void test_spmd(void **state)
+{
+    static const char *const meshes[] = {"x=2,y=4", "x=1,y=1", "x=3,y=2", "x=1,y=5"};
+    static char out[OUTPUT_SIZE];
+    char line[4096];
+    (void)state;
+    assert_int_equal(run("spmd", "", out), 0);
+    assert_string_equal(out, "inner axes that match: all_reduce over y, 1536 bytes\n"
+                             "inner axes that do not: all_gather over y, 3072 bytes\n"
+                             "inner axes that do not: all_gather over x, 2048 bytes\n"
+                             "an outer axis, too: all_gather over y, 1536 bytes\n"
+                             "an outer axis, too: all_gather over x, 2048 bytes\n"
+                             "all axes: all_gather over y, 1536 bytes\n"
+                             "all axes: all_gather over x, 512 bytes\n");
+    for (size_t m = 0; m < sizeof meshes / sizeof *meshes; m++) {
+        snprintf(line, sizeof line, "'%s/spmd' %s > /dev/null", examples, meshes[m]);
+        assert_int_equal(shell(line), 0);
+    }
+    snprintf(line, sizeof line, "'%s/spmd' rows=2 2> /dev/null", examples);
+    assert_int_equal(shell(line), 1);
+}
+
 static int set_up(void **state)
 {
     const char *build = getenv("CLV_BUILD_DIR"), *source = getenv("CLV_SOURCE_DIR");
@@ -242,9 +265,13 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nnx_linear),         cmocka_unit_test(test_mlp),
-        cmocka_unit_test(test_train_block),        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_generate_and_embed), cmocka_unit_test(test_two_layers),
+        cmocka_unit_test(test_nnx_linear),
+        cmocka_unit_test(test_mlp),
+        cmocka_unit_test(test_train_block),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_generate_and_embed),
+        cmocka_unit_test(test_two_layers),
+        cmocka_unit_test(test_spmd),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -3,9 +3,10 @@
  *   static clv_cancel cancel;                                     in a handler of SIGINT: clv_cancel_request(&cancel);
  *   clv_model_options options = {.size = sizeof options, .cancel = &cancel};
  *
- * What sessions and models were told of a clv_cancel returns CLV_ECANCELLED once it is requested: a run before it starts, or between
- * two of its instructions, and loading between two tensors. What was cancelled before it started may be run again after a reset; a
- * run that was cancelled in its middle leaves its session as every failed run does (session.h).
+ * What sessions and models were told of a clv_cancel returns CLV_ECANCELLED once it is requested: a run before it
+ * starts, or between two of its instructions, and loading between two tensors. What was cancelled before it started may
+ * be run again after a reset; a run that was cancelled in its middle leaves its session as every failed run does
+ * (session.h).
  */
 #ifndef CLEAVE_CANCEL_H
 #define CLEAVE_CANCEL_H
@@ -16,7 +17,8 @@
 extern "C" {
 #endif
 
-/** The caller's, zero-initialised; it outlives what was told of it. Any number of sessions and models may be told of one. */
+/** The caller's, zero-initialised; it outlives what was told of it. Any number of sessions and models may be told of
+ *  one. */
 typedef struct clv_cancel {
     int requested; /**< by the functions below alone */
 } clv_cancel;

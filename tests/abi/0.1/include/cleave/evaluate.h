@@ -1,5 +1,5 @@
-/** @file evaluate.h - all that a model makes of a batch, once: hidden states, logits, loss and gradients, as tensors and as a file to
- * compare with any other system.
+/** @file evaluate.h - all that a model makes of a batch, once: hidden states, logits, loss and gradients, as tensors
+ * and as a file to compare with any other system.
  */
 #ifndef CLEAVE_EVALUATE_H
 #define CLEAVE_EVALUATE_H
@@ -10,6 +10,7 @@
 extern "C" {
 #endif
 
+/** What is run, and what of it is wanted. */
 typedef struct clv_evaluate_options {
     size_t size;                /**< sizeof the struct; 0: as its first version had it */
     int64_t batch, seq;         /**< B, S, each at least 1 */
@@ -22,20 +23,21 @@ typedef struct clv_evaluate_options {
     int find_nonfinite;  /**< with allow_nonfinite, nonzero: where they begin is looked for (clv_evaluation_begins) */
 } clv_evaluate_options;
 
+/** What a model made of a batch. Immutable: threads may share it. */
 typedef struct clv_evaluation clv_evaluation;
 
 /** Runs the model on its mesh. What is given is borrowed until the evaluation is freed, the model too. Free with
  *  clv_evaluation_free.
- *  @return CLV_EINVAL for an id outside the vocabulary, more tokens than the model takes, or gradients without labels; CLV_EUNSUPPORTED
- *          for labels of a model without a head; CLV_ENONFINITE naming the element, and where it begins; CLV_ENOMEM; what reading the
- *          weights returns */
+ *  @return CLV_EINVAL for an id outside the vocabulary, more tokens than the model takes, or gradients without labels;
+ *          CLV_EUNSUPPORTED for labels of a model without a head; CLV_ENONFINITE naming the element, and where it
+ *          begins; CLV_ENOMEM; what reading the weights returns */
 CLV_API clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *what,
                                 clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_evaluation_free(clv_evaluation *evaluation);
 
-/** A result: "hidden.last" [B,S,M], "logits" [B,S,V] (with a head), "loss" [1] (with labels), and with gradients "d.<parameter>" by this
- *  library's names and shapes. */
+/** A result: "hidden.last" [B,S,M], "logits" [B,S,V] (with a head), "loss" [1] (with labels), and with gradients
+ *  "d.<parameter>" by this library's names and shapes. */
 typedef struct clv_evaluation_tensor {
     size_t size;      /**< the caller's: sizeof the struct, or 0 */
     const char *name; /**< lives with the evaluation, as the data does */
@@ -44,18 +46,19 @@ typedef struct clv_evaluation_tensor {
     const float *data; /**< row-major */
 } clv_evaluation_tensor;
 
+/** How many results there are. */
 CLV_API int clv_evaluation_count(const clv_evaluation *evaluation);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_evaluation_at(const clv_evaluation *evaluation, int i, clv_evaluation_tensor *out,
                                      clv_error *err);
 /** Seconds of the run itself, without loading. */
 CLV_API double clv_evaluation_seconds(const clv_evaluation *evaluation);
-/** Where what is not finite begins ("rank 1, layers.0...."): the message of clv_session_options.find_nonfinite; NULL: nowhere, or not
- *  looked for. */
+/** Where what is not finite begins ("rank 1, layers.0...."): the message of clv_session_options.find_nonfinite; NULL:
+ *  nowhere, or not looked for. */
 CLV_API const char *clv_evaluation_begins(const clv_evaluation *evaluation);
 
-/** Writes a safetensors file: what was given (ids, token_types, mask), the results, all f32, and with gradients grad.<name> for every
- *  tensor of the model's checkpoint, in its shape. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+/** Writes a safetensors file: what was given (ids, token_types, mask), the results, all f32, and with gradients
+ *  "grad.NAME" for every tensor of the model's checkpoint, in its shape. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 CLV_API clv_status clv_evaluation_write(const clv_evaluation *evaluation, const char *path, clv_error *err);
 
 #ifdef __cplusplus

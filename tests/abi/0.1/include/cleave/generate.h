@@ -1,10 +1,12 @@
 /** @file generate.h - texts and tokens from a decoder, for several sequences side by side.
  *
- * A generator holds the weights on the model's mesh and a KV cache for each of its sequences, which may have different lengths. One
- * thread at a time may use it; it must be freed before its model is closed.
+ * A generator holds the weights on the model's mesh and a KV cache for each of its sequences, which may have different
+ * lengths. One thread at a time may use it; it must be freed before its model is closed.
  *
  *   clv_generator_new(&g, model, NULL, &err);
- *   clv_generate(&texts, g, (const char *[]){"Once"}, 1, NULL, &err);         the texts that follow prompts; or, token by token:
+ *   clv_generate(&texts, g, (const char *[]){"Once"}, 1, NULL, &err);         the texts that follow prompts
+ *
+ *   or, token by token:
  *
  *   clv_generator_feed(g, 0, ids, n, &err);                        tokens of sequence 0
  *   clv_generator_run(g, &err);                                    their keys, values and last logits
@@ -21,19 +23,19 @@ extern "C" {
 
 /* ---- choosing a token ---- */
 
-/** In the order of Hugging Face: a penalty for repetition, then temperature divides the logits, then the top_k largest stay, then of
- *  those the fewest whose probability reaches top_p, then those at least min_p times as likely as the first; one is drawn by its
- *  probability. Equal logits are ranked by the lower id. The draw depends on (seed, sequence, position) alone, so the same logits give
- *  the same text on every mesh, and a sequence's text does not depend on what is sampled beside it. Zero everywhere is greedy. */
+/** In the order of Hugging Face: a penalty for repetition, then temperature divides the logits, then the top_k largest
+ *  stay, then of those the fewest whose probability reaches top_p, then those at least min_p times as likely as the
+ *  first; one is drawn by its probability. Equal logits are ranked by the lower id. The draw depends on (seed,
+ *  sequence, position) alone, so the same logits give the same text on every mesh, and a sequence's text does not
+ *  depend on what is sampled beside it. Zero everywhere is greedy. */
 typedef struct clv_sampling {
-    size_t size;        /**< sizeof the struct; 0: as its first version had it */
-    double temperature; /**< 0: the largest logit, always */
-    int64_t top_k;      /**< 0: all */
-    double top_p;       /**< 0 or 1: all */
-    double min_p;       /**< 0: all */
-    double
-        repetition_penalty; /**< tokens that occurred: a logit above 0 is divided by it, one below multiplied; 0 or 1: none
-                                    (Keskar et al. 2019, arXiv:1909.05858) */
+    size_t size;               /**< sizeof the struct; 0: as its first version had it */
+    double temperature;        /**< 0: the largest logit, always */
+    int64_t top_k;             /**< 0: all */
+    double top_p;              /**< 0 or 1: all */
+    double min_p;              /**< 0: all */
+    double repetition_penalty; /**< tokens that occurred: a logit above 0 is divided by it, one below multiplied; 0 or
+                                    1: none (Keskar et al. 2019, arXiv:1909.05858) */
     uint64_t seed;
     uint64_t sequence; /**< number of the sequence in a batch */
 } clv_sampling;
@@ -43,34 +45,37 @@ CLV_API clv_status clv_sampling_check(const clv_sampling *sampling, clv_error *e
 
 /* ---- tokens ---- */
 
+/** A model with its weights and KV caches on the ranks of its mesh. */
 typedef struct clv_generator clv_generator;
 
+/** Zero-initialised = defaults. */
 typedef struct clv_generator_options {
     size_t size;     /**< sizeof the struct; 0: as its first version had it */
     int64_t batch;   /**< sequences; 0: 1 */
     int64_t context; /**< positions of the KV cache, for each; 0: the model's maximum */
 } clv_generator_options;
 
-/** Loads a model's weights onto its mesh, whose rules for the sequence are left out: a decode step has one token. Where neither batch
- *  nor context is given (options NULL), both are as large as the first use needs (by clv_generator_feed: 1 and the model's maximum), and
- *  a later clv_generate that needs more makes them anew: then weights are loaded by the first use, and again.
- *  The model is borrowed. Free with clv_generator_free.
- *  @return CLV_EUNSUPPORTED for a model without a head, or whose attention is bidirectional; CLV_EINVAL for a context that the model
- *          does not take; CLV_ENOMEM; what reading the weights returns */
+/** Loads a model's weights onto its mesh, whose rules for the sequence are left out: a decode step has one token. Where
+ *  neither batch nor context is given (options NULL), both are as large as the first use needs (by clv_generator_feed:
+ *  1 and the model's maximum), and a later clv_generate that needs more makes them anew: then weights are loaded by the
+ *  first use, and again. The model is borrowed. Free with clv_generator_free.
+ *  @return CLV_EUNSUPPORTED for a model without a head, or whose attention is bidirectional; CLV_EINVAL for a context
+ *          that the model does not take; CLV_ENOMEM; what reading the weights returns */
 CLV_API clv_status clv_generator_new(clv_generator **out, const clv_model *model, const clv_generator_options *options,
                                      clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_generator_free(clv_generator *generator);
 
 /** Appends n >= 0 tokens to a sequence, for the next run.
- *  @return CLV_EINVAL for an id outside the vocabulary, or a sequence that there is not; CLV_ELIMIT when the context is full */
+ *  @return CLV_EINVAL for an id outside the vocabulary, or a sequence that there is not; CLV_ELIMIT when the context is
+ *          full */
 CLV_API clv_status clv_generator_feed(clv_generator *generator, int64_t sequence, const int64_t *ids, int64_t n,
                                       clv_error *err);
-/** Computes what was fed; every sequence has at least one token (else CLV_EINVAL). After a failure of the ranks the generator is of no
- *  further use. */
+/** Computes what was fed; every sequence has at least one token (else CLV_EINVAL). After a failure of the ranks the
+ *  generator is of no further use. */
 CLV_API clv_status clv_generator_run(clv_generator *generator, clv_error *err);
-/** Computes all that was fed once more, to find the first instruction whose result is not finite: CLV_ENONFINITE names it. Reads
- *  the weights again. */
+/** Computes all that was fed once more, to find the first instruction whose result is not finite: CLV_ENONFINITE names
+ *  it. Reads the weights again. */
 CLV_API clv_status clv_generator_find_nonfinite(clv_generator *generator, clv_error *err);
 /** [V] of a sequence's last token, borrowed until the next run; NULL for a sequence that there is not. */
 CLV_API const float *clv_generator_logits(const clv_generator *generator, int64_t sequence);
@@ -90,11 +95,12 @@ CLV_API clv_status clv_generator_take_stats(clv_generator *generator, clv_sessio
 
 /* ---- texts ---- */
 
-/** A text as it comes, on the caller's thread: `size` more bytes of prompt number `prompt`, whole characters, with a zero byte
- *  behind; what may be the beginning of a stop text is held back. last: nothing follows (size may be 0). Not 0 ends all texts as they
- *  are. */
+/** A text as it comes, on the caller's thread: `size` more bytes of prompt number `prompt`, whole characters, with a
+ *  zero byte behind; what may be the beginning of a stop text is held back. last: nothing follows (size may be 0). Not
+ *  0 ends all texts as they are. */
 typedef int clv_text_callback(void *arg, int64_t prompt, const char *text, size_t size, int last);
 
+/** Zero-initialised = defaults. */
 typedef struct clv_generate_options {
     size_t size;                  /**< sizeof the struct; 0: as its first version had it */
     const clv_sampling *sampling; /**< NULL: greedy. `sequence` is the prompt's number */
@@ -112,10 +118,12 @@ typedef struct clv_generate_options {
 /** Texts that a model wrote, in the order of the prompts. */
 typedef struct clv_generation clv_generation;
 
-/** Continues n >= 1 prompts (UTF-8, each at least one byte; the tokenizer's template is added), the longest first, in batches. What was in
- *  the generator is gone. A text does not depend on what runs beside it. options may be NULL. Free with clv_generation_free.
- *  @return CLV_EINVAL for an empty prompt or stop text; CLV_ELIMIT when a prompt is longer than the context; CLV_ENONFINITE, naming
- *          where it begins, when no token can be drawn; clv_model_tokenizer's; what reading the weights returns */
+/** Continues n >= 1 prompts (UTF-8, each at least one byte; the tokenizer's template is added), the longest first, in
+ *  batches. What was in the generator is gone. A text does not depend on what runs beside it. options may be NULL. Free
+ *  with clv_generation_free.
+ *  @return CLV_EINVAL for an empty prompt or stop text; CLV_ELIMIT when a prompt is longer than the context;
+ *          CLV_ENONFINITE, naming where it begins, when no token can be drawn; clv_model_tokenizer's; what reading the
+ *          weights returns */
 CLV_API clv_status clv_generate(clv_generation **out, clv_generator *generator, const char *const *prompts, int64_t n,
                                 const clv_generate_options *options, clv_error *err);
 /** NULL is a no-op. */
@@ -130,19 +138,23 @@ typedef enum clv_finish {
     CLV_FINISH_CANCELLED /**< on_text said so */
 } clv_finish;
 
-/** Of prompt i: the text that follows it, borrowed, with a zero byte behind (*size, unless NULL, receives its bytes), why it ended, and
- *  how many tokens were read and sampled, one that ended the text among them. NULL, CLV_FINISH_CANCELLED and 0 for a prompt that there
- *  is not. */
+/** Of prompt i: the text that follows it, borrowed, with a zero byte behind (*size, unless NULL, receives its bytes),
+ *  why it ended, and how many tokens were read and sampled, one that ended the text among them. NULL,
+ *  CLV_FINISH_CANCELLED and 0 for a prompt that there is not. */
 CLV_API const char *clv_generation_text(const clv_generation *generation, int64_t i, size_t *size);
+/** Why text i ended. */
 CLV_API clv_finish clv_generation_finish(const clv_generation *generation, int64_t i);
+/** Tokens of prompt i. */
 CLV_API int64_t clv_generation_prompt_tokens(const clv_generation *generation, int64_t i);
+/** Tokens that were sampled for it. */
 CLV_API int64_t clv_generation_tokens(const clv_generation *generation, int64_t i);
 
-/** Seconds that prompts and decoding took; and of both together, waiting for other ranks and moving their data. A plain value, which stays as
- *  it is. */
+/** Seconds that prompts and decoding took; and of both together, waiting for other ranks and moving their data. A plain
+ *  value, which stays as it is. */
 typedef struct clv_generate_seconds {
     double prompt, decode, sync;
 } clv_generate_seconds;
+/** Of all prompts together. */
 CLV_API clv_generate_seconds clv_generation_seconds(const clv_generation *generation);
 
 #ifdef __cplusplus

@@ -25,6 +25,7 @@ enum {
     CLV_MESH_TEXT = 1024     /**< bytes that hold any mesh's text form, or the names of its axes */
 };
 
+/** A named direction of a mesh. A plain value. */
 typedef struct clv_axis {
     char name[CLV_AXIS_NAME_SIZE]; /**< [A-Za-z][A-Za-z0-9_]*, unique */
     int64_t size;                  /**< >= 1 */
@@ -36,6 +37,7 @@ typedef struct clv_mesh {
     clv_axis axis[CLV_MAX_AXES];
 } clv_mesh;
 
+/** A part of an axis, or all of it. A plain value. */
 typedef struct clv_subaxis {
     int32_t axis; /**< index into clv_mesh.axis */
     int32_t pre;  /**< product of the sub-axes before it, >= 1 */
@@ -53,6 +55,7 @@ CLV_API int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh);
 /** Verifies the invariants of the struct. */
 CLV_API clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err);
 
+/** The product of the sizes; 1 without axes. */
 CLV_API int64_t clv_mesh_ranks(const clv_mesh *mesh);
 
 /** Whether both have the same axes, by name and size, in the same order; 0 when one is NULL. */

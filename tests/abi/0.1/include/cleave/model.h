@@ -1,12 +1,14 @@
-/** @file model.h - a transformer as a folder of Hugging Face's hub holds it: config.json, weights in safetensors, tokenizer.
+/** @file model.h - a transformer as a folder of Hugging Face's hub holds it: config.json, weights in safetensors,
+ *  tokenizer.
  *
  * A model is opened once, for a mesh and the rules by which it is split, and is what the rest is made from: generators
- * (generate.h), vectors (embed.h), likelihoods (score.h), and graphs of your own. Families: llama, mistral, qwen2, gpt2, esm
- * (ESM-2), bert; docs/models.md has what of each is supported.
+ * (generate.h), vectors (embed.h), likelihoods (score.h), and graphs of your own. Families: llama, mistral, qwen2,
+ * gpt2, esm (ESM-2), bert; docs/models.md has what of each is supported.
  *
- * Opening reads config.json and the headers of the weights, and verifies that every tensor is there in its shape; elements are read
- * when something runs, by each rank those of its own shards alone, straight into place. A model is immutable: threads may share it, and
- * it must outlive what was made from it. (clv_model_new makes one without a folder.)
+ * Opening reads config.json and the headers of the weights, and verifies that every tensor is there in its shape;
+ * elements are read when something runs, by each rank those of its own shards alone, straight into place. A model is
+ * immutable: threads may share it, and it must outlive what was made from it. (clv_model_new makes one without a
+ * folder.)
  */
 #ifndef CLEAVE_MODEL_H
 #define CLEAVE_MODEL_H
@@ -19,6 +21,7 @@
 extern "C" {
 #endif
 
+/** A model that is open. */
 typedef struct clv_model clv_model;
 
 /** Zero-initialised = defaults; `size` lets the struct grow. */
@@ -28,8 +31,8 @@ typedef struct clv_model_options {
     const clv_axis_rules *rules; /**< copied; NULL: clv_axis_rules_preset's default for the mesh */
     clv_dtype dtype;             /**< of weights and activations where it runs: CLV_F32 or CLV_BF16 */
     int threads_per_rank;        /**< 0: 1 */
-    int config_only; /**< nonzero: no weights are looked for, and `path` may be a config.json itself. State then begins as
-                                      the family initializes it */
+    int config_only; /**< nonzero: no weights are looked for, and `path` may be a config.json itself. State then begins
+                          as the family initializes it */
     int check;       /**< nonzero: whatever runs it is checked, as clv_session_options says it; slow */
     int map;         /**< nonzero: files are read through mappings (mmap), which is faster. Then the program should
                                       handle SIGBUS: clv_lost_page */
@@ -38,8 +41,8 @@ typedef struct clv_model_options {
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close.
- *  @return CLV_EFORMAT, CLV_EUNSUPPORTED (naming the key or tensor); CLV_EAXIS when the rules do not fit the mesh; CLV_EDTYPE;
- *          CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+ *  @return CLV_EFORMAT, CLV_EUNSUPPORTED (naming the key or tensor); CLV_EAXIS when the rules do not fit the mesh;
+ *          CLV_EDTYPE; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err);
 /** NULL is a no-op. What was made from the model is freed before. */
 CLV_API void clv_model_close(clv_model *model);
@@ -69,9 +72,10 @@ typedef struct clv_model_info {
     int64_t eos[CLV_MAX_EOS];
 } clv_model_info;
 
-/** A model that no folder holds, of a Llama's form (family "llama", or NULL), as train.h makes one: hidden, layers, heads, ffn and vocab
- *  are needed; kv_heads 0 is heads, head_dim 0 is hidden / heads, max_positions 0 is 2048; positions are rotary. Of token ids that it
- *  has none of, say -1. Its weights are the initializers'; options.config_only and map say nothing here.
+/** A model that no folder holds, of a Llama's form (family "llama", or NULL), as train.h makes one: hidden, layers,
+ *  heads, ffn and vocab are needed; kv_heads 0 is heads, head_dim 0 is hidden / heads, max_positions 0 is 2048;
+ *  positions are rotary. Of token ids that it has none of, say -1. Its weights are the initializers';
+ *  options.config_only and map say nothing here.
  *  @return CLV_EINVAL naming the sizes that do not fit; CLV_EUNSUPPORTED for another family; clv_model_open's */
 CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options,
                                  clv_error *err);
@@ -79,7 +83,8 @@ CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, c
 /** Fills *out, whose `size` the caller has set. */
 CLV_API clv_status clv_model_describe(const clv_model *model, clv_model_info *out, clv_error *err);
 
-/** Elements of its parameters by part: the embeddings of tokens and positions, the layers, the head and what stands before it. */
+/** Elements of its parameters by part: the embeddings of tokens and positions, the layers, the head and what stands
+ *  before it. */
 typedef struct clv_model_parts {
     size_t size; /**< the caller's: sizeof the struct, or 0 */
     int64_t embedding, layers, head;
@@ -92,54 +97,59 @@ CLV_API clv_status clv_model_fullest_rank(int64_t *out, const clv_model *model, 
 
 /** The mesh and rules that the model was opened for, and the dtype. Borrowed; NULL (CLV_F32) for no model. */
 CLV_API const clv_mesh *clv_model_mesh(const clv_model *model);
+/** See clv_model_mesh. */
 CLV_API const clv_axis_rules *clv_model_rules(const clv_model *model);
+/** See clv_model_mesh. */
 CLV_API clv_dtype clv_model_dtype(const clv_model *model);
 
-/** The folder's tokenizer; or that of bytes where there is none and the vocabulary is the 256 of them. Read by the first call that
- *  needs it; borrowed, lives with the model. Safe from several threads.
+/** The folder's tokenizer; or that of bytes where there is none and the vocabulary is the 256 of them. Read by the
+ *  first call that needs it; borrowed, lives with the model. Safe from several threads.
  *  @return CLV_ENOTFOUND when there is none; CLV_EFORMAT when it has ids that the model lacks; clv_tokenizer_open's */
 CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *model, clv_error *err);
 
-/** Tensors of the folder that the model has no use for, and leaves unread: how many, and the name of the first (NULL: none;
- *  borrowed). `first` may be NULL. */
+/** Tensors of the folder that the model has no use for, and leaves unread: how many, and the name of the first (NULL:
+ *  none; borrowed). `first` may be NULL. */
 CLV_API int64_t clv_model_unused_tensors(const clv_model *model, const char **first);
 /** Bytes of weights that ranks have asked for so far, all ranks together. */
 CLV_API uint64_t clv_model_bytes_read(const clv_model *model);
 
-/** For a program's handler of SIGBUS, set with SA_NODEFER, where models are opened with options.map: a page of a mapped file that is
- *  gone (the file was cut meanwhile, its disk fails) becomes CLV_EIO of the read that this thread is in, and this does not return
- *  then. Elsewhere it returns, and nothing can go on. */
+/** For a program's handler of SIGBUS, set with SA_NODEFER, where models are opened with options.map: a page of a mapped
+ *  file that is gone (the file was cut meanwhile, its disk fails) becomes CLV_EIO of the read that this thread is in,
+ *  and this does not return then. Elsewhere it returns, and nothing can go on. */
 CLV_API void clv_lost_page(void);
 
 /* ---- graphs of it ---- */
 
+/** The shape of a graph of a model, and its inputs. */
 typedef struct clv_model_graph {
     size_t size;        /**< sizeof the struct; 0: as its first version had it */
     int64_t batch, seq; /**< B and S of the ids; each at least 1, S at most max_positions */
-    int padding_mask; /**< nonzero: the graph gets an input "mask" u8 [B,S], 1 = a token, 0 = padding, which no row attends to */
-    int token_types; /**< nonzero: an input "token_types" i32 [B,S]; else all are 0. For families that have them */
+    int padding_mask;   /**< nonzero: the graph gets an input "mask" u8 [B,S], 1 = a token, 0 = padding, which no row
+                           attends to */
+    int token_types;    /**< nonzero: an input "token_types" i32 [B,S]; else all are 0. For families that have them */
     int64_t
         context; /**< > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one
                              sequence): where the first of its rows stands. Rules for the sequence are left out then */
     int last_logits; /**< nonzero: logits only of each sequence's last row, [B,1,V] */
 } clv_model_graph;
 
-/** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split over the
- *  vocabulary as the rules say; CLV_NONE for a model without a head. *hidden, unless NULL, receives what the head is given: [B,S,M]
- *  after the final norm. Failures are recorded in the graph. */
+/** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split
+ *  over the vocabulary as the rules say; CLV_NONE for a model without a head. *hidden, unless NULL, receives what the
+ *  head is given: [B,S,M] after the final norm. Failures are recorded in the graph. */
 CLV_API clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
                                     clv_value *hidden);
 
-/** Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole on every rank; of a model without a head "hidden.last" [B,S,M]. */
+/** Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole on every rank; of a model without a head "hidden.last"
+ *  [B,S,M]. */
 CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_graph *how);
 
-/** Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first); output "loss"
- *  f32 scalar, the mean over labels. Gains and biases are not decayed. adamw NULL: its defaults. */
+/** Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);
+ *  output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. adamw NULL: its defaults. */
 CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
                                   const clv_adamw_options *adamw);
 
-/** For clv_session_options.source, with the model as source_arg: state begins as the folder's weights, of which each rank reads its own
- *  boxes; what is no parameter (a KV cache) keeps its initializer. */
+/** For clv_session_options.source, with the model as source_arg: state begins as the folder's weights, of which each
+ *  rank reads its own boxes; what is no parameter (a KV cache) keeps its initializer. */
 CLV_API clv_state_source clv_model_source;
 
 #ifdef __cplusplus

@@ -1,9 +1,10 @@
 /** @file nn.h - layers under Megatron-LM's names. They hold no collectives: each builds ops and states the layouts of
  * its weights and activations, and the partitioner finds f, f*, g and g* from those.
  *
- * Every layer takes the rules (rules.h) that say how it is split; NULL: not at all. Any number of ranks, any size: uneven parts are
- * legal. Activations are [B,S,M] (or [N,M], or [M]: any leading dimensions; the batch is the first, the sequence the last of them). Weights
- * take the dtype of the activations. Parameters are state named by the graph's scope: push a scope a layer (clv_graph_push).
+ * Every layer takes the rules (rules.h) that say how it is split; NULL: not at all. Any number of ranks, any size:
+ * uneven parts are legal. Activations are [B,S,M] (or [N,M], or [M]: any leading dimensions; the batch is the first,
+ * the sequence the last of them). Weights take the dtype of the activations. Parameters are state named by the graph's
+ * scope: push a scope a layer (clv_graph_push).
  */
 #ifndef CLEAVE_NN_H
 #define CLEAVE_NN_H
@@ -23,6 +24,7 @@ CLV_API clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rule
 /** The layout of activations between layers: [batch, ..., seq, embed]. */
 CLV_API clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, int rank);
 
+/** Zero-initialised: no bias, weights of zeros. */
 typedef struct clv_linear_options {
     size_t size;      /**< sizeof the struct; 0: as its first version had it */
     const char *name; /**< state "<name>.weight" and "<name>.bias"; NULL: "linear" */
@@ -34,7 +36,8 @@ typedef struct clv_linear_options {
 } clv_linear_options;
 
 /** y = x W + b, W [M,F] split by columns (F). Identity forward, all-reduce backward for x (f), or with sequence
- *  parallelism all-gather and reduce-scatter (g). W is [embed_kernel, hidden]. y [...,F] is split over F, or whole with gather_output. */
+ *  parallelism all-gather and reduce-scatter (g). W is [embed_kernel, hidden]. y [...,F] is split over F, or whole with
+ *  gather_output. */
 CLV_API clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features,
                                              const clv_axis_rules *rules, const clv_linear_options *options);
 
@@ -43,17 +46,19 @@ CLV_API clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int6
 CLV_API clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,
                                           const clv_linear_options *options);
 
-/** Rows of a table [V,M], [vocab, embed_kernel], split over V, state "<name>.weight"; ids [...] -> [...,M] in the residual layout. */
+/** Rows of a table [V,M], [vocab, embed_kernel], split over V, state "<name>.weight"; ids [...] -> [...,M] in the
+ *  residual layout. */
 CLV_API clv_value clv_vocab_parallel_embedding(clv_graph *graph, clv_value ids, int64_t vocabulary, int64_t width,
                                                clv_dtype dtype, const clv_axis_rules *rules, const char *name,
                                                clv_init init);
 
-/** x [B,S,M] + table[offset + s], table [positions,M], [_, embed_kernel], state "<name>.weight". offset: i32 [] or [B], the
- *  position of the first row, or CLV_NONE: 0. */
+/** x [B,S,M] + table[offset + s], table [positions,M], [_, embed_kernel], state "<name>.weight". offset: i32 [] or [B],
+ *  the position of the first row, or CLV_NONE: 0. */
 CLV_API clv_value clv_learned_positions(clv_graph *graph, clv_value x, clv_value offset, int64_t positions,
                                         const clv_axis_rules *rules, const char *name, clv_init init);
 
-/** Logits x [...,M] table' -> [...,V] of a model whose output projection is its embedding's table [V,M]; split over V. */
+/** Logits x [...,M] table' -> [...,V] of a model whose output projection is its embedding's table [V,M]; split over V.
+ *  */
 CLV_API clv_value clv_vocab_parallel_logits(clv_graph *graph, clv_value x, clv_value table,
                                             const clv_axis_rules *rules);
 
@@ -64,9 +69,11 @@ CLV_API clv_value clv_vocab_parallel_cross_entropy(clv_graph *graph, clv_value l
 /** Norms with their parameters "<name>.weight" (ones) and, for clv_parallel_layer_norm with bias, "<name>.bias". */
 CLV_API clv_value clv_parallel_rms_norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
                                         double eps);
+/** See clv_parallel_rms_norm. */
 CLV_API clv_value clv_parallel_layer_norm(clv_graph *graph, clv_value x, const clv_axis_rules *rules, const char *name,
                                           double eps, bool bias);
 
+/** ffn is needed; the rest may be zeros. */
 typedef struct clv_mlp_options {
     int64_t ffn;          /**< F */
     clv_unary activation; /**< CLV_GELU, CLV_GELU_TANH, CLV_SILU, CLV_RELU, CLV_TANH */
@@ -79,6 +86,7 @@ typedef struct clv_mlp_options {
 CLV_API clv_value clv_parallel_mlp(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                    const clv_mlp_options *options);
 
+/** heads is needed; the rest may be zeros. */
 typedef struct clv_self_attention_options {
     int64_t heads, kv_heads; /**< kv_heads 0: heads; it divides heads */
     int64_t head_dim;        /**< 0: M / heads, which must divide */
@@ -93,12 +101,14 @@ typedef struct clv_self_attention_options {
     clv_init init, output_init;
     int64_t reserved[8]; /**< zeros: the struct keeps its size */
 } clv_self_attention_options;
-/** x [B,S,M] -> [B,S,M]. State "q.weight" [M,H,D], "kv.weight" [M,2,K,D], "o.weight" [H,D,M]. Heads are split; with more ranks than KV heads
- *  the KV heads are replicated over the rest (gcd(ranks, kv_heads) ways split). */
+/** x [B,S,M] -> [B,S,M]. State "q.weight" [M,H,D], "kv.weight" [M,2,K,D], "o.weight" [H,D,M]. Heads are split; with
+ *  more ranks than KV heads the KV heads are replicated over the rest (gcd(ranks, kv_heads) ways split). */
 CLV_API clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                          const clv_self_attention_options *options);
 
+/** Where norms stand, and what the MLP is. */
 typedef enum clv_block_form { CLV_BLOCK_LLAMA, CLV_BLOCK_GPT, CLV_BLOCK_BERT } clv_block_form;
+/** Begin with clv_block_defaults. */
 typedef struct clv_block_options {
     clv_block_form form; /**< LLAMA: RMSNorm, gated MLP; GPT: LayerNorm, plain MLP; BERT: the same, norms behind */
     double eps;          /**< 0: 1e-5 */
@@ -112,9 +122,9 @@ typedef struct clv_block_options {
 } clv_block_options;
 /** Defaults for a width: heads given, F = 4M (Llama: gated), normal(0.02) weights, eps 1e-5. */
 CLV_API clv_block_options clv_block_defaults(clv_block_form form, int64_t heads, int64_t kv_heads, int64_t ffn);
-/** Transformer block. LLAMA and GPT are pre-norm: x + attention(norm(x)), then x + mlp(norm(x)); BERT is post-norm: norm(x +
- *  attention(x)), then norm(x + mlp(x)), bidirectional by default. State "attention.norm.weight", "mlp.norm.weight", and
- *  those of its parts under "attention." and "mlp.". */
+/** Transformer block. LLAMA and GPT are pre-norm: x + attention(norm(x)), then x + mlp(norm(x)); BERT is post-norm:
+ *  norm(x + attention(x)), then norm(x + mlp(x)), bidirectional by default. State "attention.norm.weight",
+ *  "mlp.norm.weight", and those of its parts under "attention." and "mlp.". */
 CLV_API clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_rules *rules,
                                         const clv_block_options *options);
 

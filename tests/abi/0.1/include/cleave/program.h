@@ -12,23 +12,22 @@
 extern "C" {
 #endif
 
+/** A compiled graph. */
 typedef struct clv_program clv_program;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_compile_options {
-    size_t size;        /**< sizeof the struct; 0: as its first version had it */
-    bool by_bytes;      /**< choose layouts by bytes moved, then work, instead of predicted seconds */
-    bool use_idle_axes; /**< also consider splitting an op over axes that none of its operands uses */
-    int64_t
-        max_implicit_bytes; /**< > 0: a collective of more bytes that no statement asked for (an op needs its operand
-                                     otherwise) is an error that names the op and the statements; gathers of weights
-                                     over axes that they are not kept over are asked for */
-    const char *
-        explain; /**< keep what can be done with the ops that read state, or are themselves, named so or "<this>.…", and
-                              with the ops of their gradients: clv_program_considered */
-    int most_by_size; /**< up to so many buffers are placed in memory in order of size, which packs best and whose time grows
-                           with the square of their number; more in order of time. 0: 4096; < 0: always by time */
-    bool regather; /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
+    size_t size;                /**< sizeof the struct; 0: as its first version had it */
+    bool by_bytes;              /**< choose layouts by bytes moved, then work, instead of predicted seconds */
+    bool use_idle_axes;         /**< also consider splitting an op over axes that none of its operands uses */
+    int64_t max_implicit_bytes; /**< > 0: a collective of more bytes that no statement asked for (an op needs its
+                                     operand otherwise) is an error that names the op and the statements; gathers of
+                                     weights over axes that they are not kept over are asked for */
+    const char *explain;        /**< keep what can be done with the ops that read state, or are themselves, named so or
+                              begin so and a dot, and with the ops of their gradients: clv_program_considered */
+    int most_by_size; /**< up to so many buffers are placed in memory in order of size, which packs best and whose time
+                           grows with the square of their number; more in order of time. 0: 4096; < 0: always by time */
+    bool regather;    /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
 } clv_compile_options;
 
 /** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.
@@ -36,17 +35,18 @@ typedef struct clv_compile_options {
  *  @return the graph's first failure; CLV_ELIMIT; CLV_ENOMEM */
 CLV_API clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options,
                                clv_error *err);
+/** NULL is a no-op. Sessions that loaded it have unloaded it, or are gone. */
 CLV_API void clv_program_free(clv_program *program);
 
 /** One collective (or slice, or mask: 0 bytes) of the program, in order of execution. Strings live with the program. */
 typedef struct clv_collective {
-    size_t size;        /**< the caller's: sizeof the struct, or 0 */
-    const char *kind;   /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
-    const char *op;     /**< the op that needs it: "layers.0.mlp.down.constraint" */
-    const char *tensor; /**< what changes layout: state, input, or the op that made it */
-    const char *cause;  /**< why, a sentence: the statement that asked for the layout, or what the op needs */
-    const char *
-        reason; /**< operand (an op needs it so), constraint, gradient (laid out as what it is of), output, state, copy */
+    size_t size;           /**< the caller's: sizeof the struct, or 0 */
+    const char *kind;      /**< all_gather, reduce_scatter, all_reduce, all_to_all, permute, exchange, slice, mask */
+    const char *op;        /**< the op that needs it: "layers.0.mlp.down.constraint" */
+    const char *tensor;    /**< what changes layout: state, input, or the op that made it */
+    const char *cause;     /**< why, a sentence: the statement that asked for the layout, or what the op needs */
+    const char *reason;    /**< operand (an op needs it so), constraint, gradient (laid out as what it is of), output,
+                                state, copy */
     const char *statement; /**< the state, input or op whose statement is behind it; NULL: none */
     const char *rules;     /**< the rules by which that was stated: "megatron-sp"; NULL: stated by hand */
     bool implicit;         /**< nobody asked: an op needs its operand otherwise than it was stated */
@@ -60,6 +60,7 @@ typedef struct clv_collective {
     int instruction; /**< which it is, for clv_program_instruction */
 } clv_collective;
 
+/** How many there are; 0 for no program. */
 CLV_API int clv_program_n_collectives(const clv_program *program);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_program_collective(const clv_program *program, int i, clv_collective *out, clv_error *err);
@@ -75,9 +76,10 @@ typedef enum clv_verdict {
 /** "chosen", "price", "kept_in_place", "illegal". */
 CLV_API const char *clv_verdict_name(clv_verdict verdict);
 
-/** A way of splitting an op, with its price as the partitioner saw it: the changes of layout of operands and results, and the
- *  busiest rank's work (zeros for illegal ones). An op's candidates follow one another, by verdict, then price. All of them are listed
- *  where there are few; else those that differ from the chosen one in few axes. Strings live with the program. */
+/** A way of splitting an op, with its price as the partitioner saw it: the changes of layout of operands and results,
+ *  and the busiest rank's work (zeros for illegal ones). An op's candidates follow one another, by verdict, then price.
+ *  All of them are listed where there are few; else those that differ from the chosen one in few axes. Strings live
+ *  with the program. */
 typedef struct clv_considered {
     size_t size; /**< the caller's: sizeof the struct, or 0 */
     const char *op;
@@ -90,6 +92,7 @@ typedef struct clv_considered {
     int changes; /**< axes whose use differs from the chosen candidate's */
 } clv_considered;
 
+/** How many there are; 0 for no program, and without clv_compile_options.explain. */
 CLV_API int clv_program_n_considered(const clv_program *program);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_program_considered(const clv_program *program, int i, clv_considered *out, clv_error *err);
@@ -97,8 +100,8 @@ CLV_API clv_status clv_program_considered(const clv_program *program, int i, clv
 /** Bytes of a rank's region of temporary buffers (the fullest rank; all ranks have the same). */
 CLV_API int64_t clv_program_region_bytes(const clv_program *program);
 
-/** Memory of the fullest rank in bytes, by what it is for. A session takes exactly this much for a rank (all ranks take the same):
- *  state and the region; `region` = the eight kinds from gradients to fragments. */
+/** Memory of the fullest rank in bytes, by what it is for. A session takes exactly this much for a rank (all ranks take
+ *  the same): state and the region; `region` = the eight kinds from gradients to fragments. */
 typedef struct clv_memory {
     size_t size;                                       /**< the caller's: sizeof the struct, or 0 */
     int64_t parameters, optimizer, cache, other_state; /**< state: outlives runs */
@@ -118,6 +121,7 @@ typedef struct clv_memory {
 /** Fills *out, whose `size` the caller has set. */
 CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
 
+/** What a named tensor is to a program. */
 typedef enum clv_named_kind { CLV_NAMED_INPUT, CLV_NAMED_STATE, CLV_NAMED_OUTPUT } clv_named_kind;
 
 /** What a program names, as it lays it out; names live with the program. */
@@ -128,17 +132,18 @@ typedef struct clv_program_tensor {
     clv_layout layout;
     clv_named_kind kind;
 } clv_program_tensor;
-/** By number: inputs and states in the order of the graph, then outputs in theirs. Fills *out, whose `size` the caller has set; name == NULL
- *  past the end. */
+/** By number: inputs and states in the order of the graph, then outputs in theirs. Fills *out, whose `size` the caller
+ *  has set; name == NULL past the end. */
 CLV_API clv_status clv_program_named(const clv_program *program, int i, clv_program_tensor *out, clv_error *err);
 
+/** Borrowed; NULL for no program. */
 CLV_API const clv_mesh *clv_program_mesh(const clv_program *program);
 
 /** Instructions, ops and collectives together. */
 CLV_API int clv_program_n_instructions(const clv_program *program);
 
-/** An instruction, in order of execution: an op, or a collective (slice, mask). Strings live with the program. Work is that of the rank
- *  that has most. */
+/** An instruction, in order of execution: an op, or a collective (slice, mask). Strings live with the program. Work is
+ *  that of the rank that has most. */
 typedef struct clv_instruction_info {
     size_t size;      /**< the caller's: sizeof the struct, or 0 */
     const char *name; /**< "layers.0.mlp.down.dot_general"; of a collective: the op that needs it */
@@ -157,12 +162,13 @@ typedef struct clv_instruction_info {
 CLV_API clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out,
                                            clv_error *err);
 
-/** How long a run takes on a machine: every instruction priced, in order, none hidden behind another (ranks overlap nothing yet).
+/** How long a run takes on a machine: every instruction priced, in order, none hidden behind another (ranks overlap
+ *  nothing yet).
  *
  *    an op                instruction_s + work / measured rate(op, dtype, work), where the machine has one; else
  *                         instruction_s + max(flops / (flops_per_s * efficiency), bytes / memory_bytes_per_s)
- *    a collective         bytes / measured rate(kind, dtype, bytes), else alpha_s + bytes / bytes_per_s of the link: the network's when
- *                         its group has ranks of several hosts
+ *    a collective         bytes / measured rate(kind, dtype, bytes), else alpha_s + bytes / bytes_per_s of the link:
+ *                         the network's when its group has ranks of several hosts
  *    a slice, a mask      instruction_s + 2 bytes of the result / memory_bytes_per_s
  *
  *  all times ranks / (hosts * ranks_per_host) where ranks outnumber the places. */
@@ -172,9 +178,8 @@ typedef struct clv_prediction {
     double communication; /**< of that: in collectives */
     double flops;         /**< of products and attention, on the rank that has most */
     double utilisation;   /**< their time at the machine's peak, over all seconds */
-    double
-        memory_bytes; /**< that a rank may take: the machine's, less where ranks outnumber the places; clv_program_memory is
-                               what it takes */
+    double memory_bytes;  /**< that a rank may take: the machine's, less where ranks outnumber the places;
+                               clv_program_memory is what it takes */
 } clv_prediction;
 /** machine NULL: machine.h's default. Fills *out, whose `size` the caller has set. */
 CLV_API clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,

@@ -1,8 +1,8 @@
 /** @file reshard.h - how a tensor gets from one layout to another: a plan, as data, and what it costs.
  *
- * Any layout to any layout, on any mesh, in the fewest bytes that the fullest rank receives; named collectives before an exchange in
- * which each rank receives exactly what it lacks; then fewer steps (docs/reshard.md). Programs change layouts by these plans. Plans are
- * immutable and depend on nothing but the arguments: threads may share them.
+ * Any layout to any layout, on any mesh, in the fewest bytes that the fullest rank receives; named collectives before
+ * an exchange in which each rank receives exactly what it lacks; then fewer steps (docs/reshard.md). Programs change
+ * layouts by these plans. Plans are immutable and depend on nothing but the arguments: threads may share them.
  */
 #ifndef CLEAVE_RESHARD_H
 #define CLEAVE_RESHARD_H
@@ -14,12 +14,13 @@
 extern "C" {
 #endif
 
+/** A plan. */
 typedef struct clv_reshard clv_reshard;
 
-/** Plans the change of a tensor of `shape` (as many sizes as the layouts have dimensions). Everything is copied. Free with
- *  clv_reshard_free.
- *  @return CLV_ESHAPE when dimensions differ or a granule does not divide; CLV_EAXIS, CLV_EINVAL for layouts that break an invariant;
- *          CLV_EDTYPE; CLV_ENOMEM */
+/** Plans the change of a tensor of `shape` (as many sizes as the layouts have dimensions). Everything is copied. Free
+ *  with clv_reshard_free.
+ *  @return CLV_ESHAPE when dimensions differ or a granule does not divide; CLV_EAXIS, CLV_EINVAL for layouts that break
+ *          an invariant; CLV_EDTYPE; CLV_ENOMEM */
 CLV_API clv_status clv_reshard_new(clv_reshard **out, const clv_mesh *mesh, const clv_layout *from,
                                    const clv_layout *to, const int64_t *shape, clv_dtype dtype, clv_error *err);
 /** NULL is a no-op. */
@@ -42,12 +43,13 @@ CLV_API clv_status clv_reshard_step_at(const clv_reshard *reshard, int i, clv_re
 
 /** The sum of the steps' bytes, and the most bytes that a rank holds at once. */
 CLV_API double clv_reshard_bytes(const clv_reshard *reshard);
+/** See clv_reshard_bytes. */
 CLV_API int64_t clv_reshard_peak_bytes(const clv_reshard *reshard);
 /** The most bytes that a rank lacks: no plan can do with less. -1 when `from` is partial: none is known. */
 CLV_API int64_t clv_reshard_least_bytes(const clv_reshard *reshard);
 
-/** Runs the plan on rank threads, on numbers that tell every element and addend apart, and checks every rank's elements (partial ones add
- *  up). @return CLV_ECHECK naming rank and element; CLV_ENOMEM; what a session returns */
+/** Runs the plan on rank threads, on numbers that tell every element and addend apart, and checks every rank's elements
+ *  (partial ones add up). @return CLV_ECHECK naming rank and element; CLV_ENOMEM; what a session returns */
 CLV_API clv_status clv_reshard_verify(const clv_reshard *reshard, clv_error *err);
 
 #ifdef __cplusplus

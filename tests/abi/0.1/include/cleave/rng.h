@@ -17,6 +17,7 @@
 extern "C" {
 #endif
 
+/** A key of random numbers. A plain value. */
 typedef struct clv_key {
     uint32_t word[2];
 } clv_key;
@@ -48,17 +49,19 @@ typedef enum clv_init_kind {
     CLV_INIT_ZEROS,
     CLV_INIT_ONES,
     CLV_INIT_NORMAL,       /**< normal * scale */
-    CLV_INIT_LECUN_NORMAL, /**< flax/jax lecun_normal: truncated normal in [-2, 2], times sqrt(1/fan_in)/.87962566103423978;
-                                scale holds fan_in */
+    CLV_INIT_LECUN_NORMAL, /**< flax/jax lecun_normal: truncated normal in [-2, 2], times
+                                sqrt(1/fan_in)/.87962566103423978; scale holds fan_in */
     CLV_INIT_UNIFORM       /**< uniform in [-scale, scale) */
 } clv_init_kind;
 
+/** How, and how much. A plain value. */
 typedef struct clv_init {
     clv_init_kind kind;
     double scale; /**< see the kinds; 0 means 1 */
 } clv_init;
 
-/** Fills f32 elements [first, first + count) of a tensor made by `init`; with NaN where init.kind is none of the kinds. */
+/** Fills f32 elements [first, first + count) of a tensor made by `init`; with NaN where init.kind is none of the kinds.
+ *  */
 CLV_API void clv_init_fill(float *out, clv_init init, clv_key key, uint64_t first, int64_t count);
 
 #ifdef __cplusplus

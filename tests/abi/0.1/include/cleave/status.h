@@ -5,8 +5,8 @@
  * and, where there is one, a suggestion. Out-parameters are untouched on failure. There is no global or
  * thread-local last error: ranks are threads. The library never exits, aborts or prints.
  *
- * A NULL where something is needed is CLV_EINVAL. What returns no status returns nothing then: 0, NULL, CLV_NONE, an empty
- * text; a builder of a graph fails the graph.
+ * A NULL where something is needed is CLV_EINVAL. What returns no status returns nothing then: 0, NULL, CLV_NONE, an
+ * empty text; a builder of a graph fails the graph.
  */
 #ifndef CLEAVE_STATUS_H
 #define CLEAVE_STATUS_H
@@ -46,6 +46,7 @@ extern "C" {
     X(CLV_ECHECK, "check", "an op touched memory that is not its own")                                                 \
     X(CLV_ECANCELLED, "cancelled", "the caller asked to end")
 
+/** CLV_OK, which is 0, or what went wrong. */
 typedef enum clv_status {
 #define CLV_STATUS_ENUM(code, name, text) code,
     CLV_STATUS_TABLE(CLV_STATUS_ENUM)
@@ -62,11 +63,13 @@ typedef struct clv_error {
 
 /** The short name ("shape") and the one-line meaning of a status; "unknown" for a value outside the enum. */
 CLV_API const char *clv_status_name(clv_status status);
+/** See clv_status_name. */
 CLV_API const char *clv_status_text(clv_status status);
 
-/** Records a failure in err, which may be NULL and keeps an earlier one if it holds one, and returns `code`, so that a check
- *  reads `return clv_fail(err, CLV_ESHAPE, "...", ...)`: for callbacks (clv_state_source) and for programs that report as the
- *  library does. `format` is printf's; control characters in the text are spelled out. rank becomes -1, op "". */
+/** Records a failure in err, which may be NULL and keeps an earlier one if it holds one, and returns `code`, so that a
+ *  check reads `return clv_fail(err, CLV_ESHAPE, "...", ...)`: for callbacks (clv_state_source) and for programs that
+ *  report as the library does. `format` is printf's; control characters in the text are spelled out. rank becomes -1,
+ *  op "". */
 CLV_API clv_status clv_fail(clv_error *err, clv_status code, const char *format, ...) CLV_PRINTF(3, 4);
 /** The same for memory that could not be had: CLV_ENOMEM, `bytes` for `what`. */
 CLV_API clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes);

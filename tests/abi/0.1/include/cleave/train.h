@@ -1,7 +1,7 @@
 /** @file train.h - training a model by AdamW: one program a step, run again and again.
  *
- *   clv_trainer_new(&trainer, model, &options, &err);             of clv_model_open (goes on from its weights) or clv_model_new
- *   clv_trainer_step(trainer, ids, labels, &step, &err);          as often as there is data: text_data.h makes batches
+ *   clv_trainer_new(&trainer, model, &options, &err);       a model of clv_model_open (its weights) or clv_model_new
+ *   clv_trainer_step(trainer, ids, labels, &step, &err);    as often as there is data: text_data.h makes batches
  *   clv_trainer_save(trainer, "folder", &err);
  *
  * One thread at a time may use a trainer; it must be freed before its model is closed.
@@ -16,11 +16,13 @@
 extern "C" {
 #endif
 
-/** The learning rate of a step: a linear warm-up, then half a cosine down to a floor (Loshchilov & Hutter 2017, arXiv:1608.03983, one
- *  period). A plain value.
+/** The learning rate of a step: a linear warm-up, then half a cosine down to a floor (Loshchilov & Hutter 2017,
+ *  arXiv:1608.03983, one period). A plain value.
  *
  *   step < warmup:  peak * (step + 1) / warmup
- *   else:           floor + (peak - floor) * (1 + cos(pi * (step - warmup) / (steps - warmup))) / 2, floor from `steps` on */
+ *   else:           floor + (peak - floor) * (1 + cos(pi * (step - warmup) / (steps - warmup))) / 2
+ *
+ *  and floor from `steps` on. */
 typedef struct clv_schedule {
     double peak, floor; /**< learning rates, 0 <= floor <= peak */
     int64_t warmup;     /**< steps, 0 <= warmup <= steps */
@@ -32,6 +34,7 @@ CLV_API clv_status clv_schedule_check(const clv_schedule *schedule, clv_error *e
 /** Of step 0, 1, ...; 0 for no schedule. */
 CLV_API double clv_schedule_rate(const clv_schedule *schedule, int64_t step);
 
+/** batch, seq and schedule are needed; the rest may be zeros. */
 typedef struct clv_trainer_options {
     size_t size;                    /**< sizeof the struct; 0: as its first version had it */
     int64_t batch, seq;             /**< B and S of a step, each at least 1; S at most the model's max_positions */
@@ -40,15 +43,19 @@ typedef struct clv_trainer_options {
     uint64_t seed;                  /**< of weights that the model does not have */
 } clv_trainer_options;
 
+/** A model, its optimizer's state and the program of a step. */
 typedef struct clv_trainer clv_trainer;
 
-/** Builds and compiles the step under the model's rules and puts weights on the ranks of its mesh. Free with clv_trainer_free.
- *  @return CLV_EINVAL for options out of range; CLV_EUNSUPPORTED for a model without a head; CLV_ENOMEM; what reading weights returns */
+/** Builds and compiles the step under the model's rules and puts weights on the ranks of its mesh. Free with
+ *  clv_trainer_free.
+ *  @return CLV_EINVAL for options out of range; CLV_EUNSUPPORTED for a model without a head; CLV_ENOMEM; what reading
+ *          weights returns */
 CLV_API clv_status clv_trainer_new(clv_trainer **out, const clv_model *model, const clv_trainer_options *options,
                                    clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_trainer_free(clv_trainer *trainer);
 
+/** What a step did. */
 typedef struct clv_train_step {
     size_t size;                  /**< the caller's: sizeof the struct, or 0 */
     int64_t step;                 /**< from 0 */
