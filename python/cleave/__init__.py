@@ -12,8 +12,9 @@
 
 from __future__ import annotations
 
-from . import errors
+from . import errors, nn
 from .arrays import bfloat16, dlpack
+from .checkpoint import Checkpoint
 from .errors import CleaveError
 from .graph import (
     Graph, Value, absolute, add, astype, attention, bias_gelu, broadcast_to, cache_update, concatenate, count_labels, cross_entropy,
@@ -22,8 +23,12 @@ from .graph import (
     sqrt, square, squeeze, stack, subtract, sum, swapaxes, take, tanh, transpose, var, where,
 )  # fmt: skip
 from .mesh import Layout, Mesh
-from .plan import Plan, machines
+from .model import Model, Score, Text, load, merge, new_model
+from .plan import Plan, machines, plan
 from .program import Named, Program, compile
+from .rules import Rules
 from .session import Session
+from .tokenizer import Tokenizer
+from .train import Step, TextData, Trainer
 
 concat = concatenate

@@ -96,13 +96,12 @@ def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str)
             raise TypeError(f"{what} has no option '{name}'; valid: {valid}")
         if value is None:
             continue
-        setter = getattr(value, "_to_c", None)
-        if setter is not None:
-            value = setter()
         if isinstance(value, dict) and field.type.kind == "struct":
             _fill(kept, getattr(struct, name), field.type, value, name)
             continue
-        if field.type.kind == "pointer" and isinstance(value, (str, bytes)):
+        if field.type.cname == "struct clv_init" and not isinstance(value, ffi.CData):
+            value = init_in(value)
+        elif field.type.kind == "pointer" and isinstance(value, (str, bytes)):
             value = ffi.new("char[]", text_in(value, name))
         elif field.type.kind == "enum":
             value = enum_in(field.type, value, name)
@@ -139,6 +138,18 @@ def enum_in(ctype: Any, value: Any, name: str) -> int:
             raise ValueError(f"{name} '{value}'; valid: {', '.join(sorted(names))}")
         return names[value.lower().replace("-", "_")]
     return operator.index(value)
+
+
+def init_in(init: Any) -> Any:
+    """A clv_init of "zeros", "ones", or a pair: ("normal", 0.02), ("uniform", 0.1), ("lecun_normal", fan_in)."""
+    kind, scale = (init, 0.0) if isinstance(init, str) else init
+    found = enum_in(ffi.typeof("clv_init_kind"), kind, "an initializer")
+    return ffi.new("clv_init *", {"kind": found, "scale": float(scale)})[0]
+
+
+def fill(kept: Kept, values: dict[str, Any], what: str) -> None:
+    """Sets fields of a struct; those of structs in it by dicts."""
+    _fill(kept, kept.struct, ffi.typeof(kept.struct[0]), values, what)
 
 
 def options(kind: str, values: dict[str, Any], what: str, **more: Any) -> Kept:

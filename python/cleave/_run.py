@@ -27,8 +27,10 @@ class Cancel:
     def __init__(self) -> None:
         self.flag = ffi.new("clv_cancel *")
         self.asked = False
+        self.broke = False  # it was requested: what ran is of no further use
 
     def now(self) -> None:
+        self.broke = True
         lib.clv_cancel_request(self.flag)
 
     def reset(self) -> None:

@@ -19,13 +19,6 @@ Number = Union[int, float]
 Axes = Union[int, Sequence[int], None]
 
 
-def _initializer(init: Any) -> Any:
-    """"zeros", "ones", or a pair: ("normal", 0.02), ("uniform", 0.1), ("lecun_normal", fan_in)."""
-    kind, scale = (init, 0.0) if isinstance(init, str) else init
-    found = _c.enum_in(ffi.typeof("clv_init_kind"), kind, "an initializer")
-    return ffi.new("clv_init *", {"kind": found, "scale": float(scale)})[0]
-
-
 class Graph:
     """A computation on a mesh, built op by op, for :func:`cleave.compile`.
 
@@ -85,7 +78,7 @@ class Graph:
         shape = shape_in(shape)
         where = layout_in(layout, self.mesh, len(shape))
         code = dtype_in(dtype)
-        return self._value(lib.clv_state, text_in(name, "a name"), code, len(shape), list(shape), where, _initializer(init))
+        return self._value(lib.clv_state, text_in(name, "a name"), code, len(shape), list(shape), where, _c.init_in(init))
 
     state = parameter
 
@@ -184,7 +177,7 @@ class Value:
     __hash__ = object.__hash__
 
     def __init__(self, graph: Graph, value: Any) -> None:
-        self.graph, self._value = graph, value
+        self.graph, self._value = graph, ffi.new("clv_value *", {"id": value.id})[0]  # its own, wherever the other lies
         with graph._handle.hold() as pointer:
             self._type = lib.clv_graph_type(pointer, value)
 

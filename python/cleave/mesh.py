@@ -251,3 +251,19 @@ def layout_in(spec: LayoutLike, mesh: Mesh, ndim: int) -> Any:
             raise ValueError(f"the layout {spec} has {spec.ndim} dimensions, the tensor {ndim}")
         return spec._layout
     return Layout(mesh, spec, ndim=ndim)._layout
+
+
+def box_in(box: Any, shape: tuple[int, ...], what: str) -> tuple[Any, tuple[int, ...]]:
+    """A const clv_shard * for slices of a tensor (NULL: all), and its shape."""
+    if box is None:
+        return NULL, shape
+    box = box if isinstance(box, tuple) else (box,)
+    if len(box) > len(shape) or not all(isinstance(s, slice) for s in box):
+        raise ValueError(f"a box of '{what}' is at most {len(shape)} slices")
+    shard = ffi.new("clv_shard *", {"rank": len(shape)})
+    for d, n in enumerate(shape):
+        lo, hi, step = (box[d] if d < len(box) else slice(None)).indices(n)
+        if step != 1:
+            raise ValueError("a box' steps are 1")
+        shard.lo[d], shard.hi[d] = lo, lo if hi < lo else hi
+    return shard, tuple(shard.hi[d] - shard.lo[d] for d in range(len(shape)))

@@ -10,8 +10,11 @@ from . import _c
 from ._c import NULL, text_in
 from ._cleave import ffi, lib
 from ._handle import Handle
-from .errors import check, text_out
-from .program import Program
+from .errors import UnsupportedError, check, text_out
+from .graph import Graph
+from .mesh import MeshLike
+from .program import Program, compile
+from .rules import Rules, RulesLike, parallel
 
 
 class Plan:
@@ -96,6 +99,41 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
     head = "".join(f"<th>{html.escape(c)}</th>" for c in columns)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(str(r[c]))}</td>" for c in columns) + "</tr>" for r in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
+
+
+def _model_graph(graph: Graph, folder: Any, mode: str, split: Rules, dtype: Any, batch: int, seq: int) -> None:
+    """What ``cleave plan -m`` looks at: a training step, S tokens into the KV cache, or one token after S - 1 others."""
+    from .model import load
+
+    if mode not in ("train", "prefill", "decode"):
+        raise ValueError(f"mode '{mode}' of a model; valid: train, prefill, decode")
+    with load(folder, mesh=graph.mesh, rules=split, dtype=dtype, config_only=True) as model, model._handle.use() as pointer:
+        info = model.info
+        if mode == "decode" and info["bidirectional"]:
+            raise UnsupportedError(f"a {info['family']} attends both ways and generates nothing; valid: train, prefill")
+        cached = mode != "train" and not info["bidirectional"]
+        sizes = {"batch": batch, "seq": 1 if mode == "decode" else seq, "context": seq if cached else 0, "last_logits": cached}
+        how = _c.options("clv_model_graph", sizes, "plan")
+        if mode == "train":
+            graph._call(lib.clv_model_train_step, pointer, how.struct, NULL)
+        else:
+            graph._call(lib.clv_model_inference, pointer, how.struct)
+
+
+def plan(
+    model: Any, mode: str = "train", *, tp: int | None = None, mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False,
+    batch: int = 8, seq: int = 128, dtype: Any = "f32", hardware: str | None = None, **options: Any,
+) -> Plan:  # fmt: skip
+    """What a layout of a model costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
+
+    model: its config.json, or the folder that holds it; no weights are read. mode: "train", "prefill" or "decode" of texts of `seq` tokens,
+    `batch` of them. hardware: the path of a profile, or the name of one that the library has (:func:`machines`). Options are
+    those of :func:`cleave.compile`.
+    """
+    found, split = parallel(tp, mesh, rules, sp)
+    graph = Graph(found)
+    _model_graph(graph, model, mode, split, dtype, batch, seq)
+    return Plan(compile(graph, **options), hardware)
 
 
 def machines() -> list[str]:

@@ -54,8 +54,11 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
 class Program:
     """A graph compiled for a mesh (:func:`compile`). Immutable: sessions and threads may share it."""
 
-    def __init__(self, pointer: Any) -> None:
-        self._handle = Handle(pointer, lib.clv_program_free, "program")
+    def __init__(self, pointer: Any, owner: Handle | None = None) -> None:
+        if owner is None:
+            self._handle = Handle(pointer, lib.clv_program_free, "program")
+        else:  # it is borrowed
+            self._handle = Handle(pointer, lambda _: None, "program", owner)
         with self._handle.use() as program:
             mesh = ffi.new("clv_mesh *", lib.clv_program_mesh(program)[0])
             self.mesh = Mesh(_c.printed(lib.clv_mesh_print, mesh))

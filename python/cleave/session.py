@@ -2,23 +2,73 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import _c
-from ._c import DTYPES, NULL, text_in
+from ._c import DTYPES, text_in
 from ._cleave import ffi, lib
 from ._handle import Handle
 from ._run import Cancel, run
 from .arrays import address, array_in, array_out
 from .errors import NotFoundError, check
-from .mesh import MeshLike, mesh_in
+from .mesh import Mesh, MeshLike, box_in, mesh_in
 from .program import Named, Program, named
 
 
-class Session:
+class State:
+    """State by name, read and written as arrays: ``x["w"]``, ``x["w"] = array``."""
+
+    mesh: Mesh
+
+    def _state(self) -> contextlib.AbstractContextManager[Any]:
+        """The clv_session that holds it, for this thread alone."""
+        raise NotImplementedError
+
+    @property
+    def states(self) -> dict[str, Named]:
+        """The state that there is, by name."""
+        with self._state() as session:
+            found = named(self.mesh, "clv_state_info", lib.clv_session_state, session)
+        return {n.name: n for n, _ in found}
+
+    def _box(self, name: str, box: Any) -> tuple[Named, Any, tuple[int, ...]]:
+        state = self.states.get(name)
+        if state is None:
+            raise NotFoundError(f"there is no state '{name}'; there are {', '.join(self.states) or 'none'}")
+        return (state, *box_in(box, state.shape, name))
+
+    def read(self, name: str, box: Any = None, out: Any = None) -> Any:
+        """A state, or a box of it (slices), as an array; out: an array to write it into."""
+        state, shard, shape = self._box(name, box)
+        result, array = array_out(out, DTYPES[state.dtype], shape, f"state '{name}'")
+        with self._state() as session:
+            check(lib.clv_session_read, session, text_in(name), shard, address(array))
+        if array is not result:
+            result[...] = array
+        return result
+
+    def write(self, name: str, value: Any, box: Any = None) -> None:
+        """Sets a state, or a box of it, from an array of its dtype and shape."""
+        state, shard, shape = self._box(name, box)
+        array = array_in(value, DTYPES[state.dtype], shape, f"state '{name}'")
+        with self._state() as session:
+            check(lib.clv_session_write, session, text_in(name), shard, address(array))
+
+    def __getitem__(self, name: str) -> Any:
+        return self.read(name)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.write(name, value)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.states
+
+
+class Session(State):
     """The ranks of a mesh (threads of this process), and state that outlives runs.
 
     ``session.run(program, {"x": array})`` returns the outputs by name. Arrays are read and written where they lie; the GIL is
@@ -44,6 +94,9 @@ class Session:
         cancel = self._cancel  # lives as long as the session of the library's
         self._handle = Handle(out[0], lambda pointer: (lib.clv_session_free(pointer), cancel), "session", threads=True)
         self._loaded: dict[int, tuple[Program, Any]] = {}
+
+    def _state(self) -> contextlib.AbstractContextManager[Any]:
+        return self._handle.hold()
 
     # ---- programs ----
 
@@ -114,58 +167,6 @@ class Session:
                 if array is not results[n]:
                     results[n][...] = array
         return results
-
-    # ---- state ----
-
-    @property
-    def states(self) -> dict[str, Named]:
-        """The state that there is, by name."""
-        with self._handle.hold() as session:
-            found = named(self.mesh, "clv_state_info", lib.clv_session_state, session)
-        return {n.name: n for n, _ in found}
-
-    def _box(self, name: str, box: Any) -> tuple[Named, Any, tuple[int, ...]]:
-        state = self.states.get(name)
-        if state is None:
-            raise NotFoundError(f"the session has no state '{name}'; it has {', '.join(self.states) or 'none'}")
-        if box is None:
-            return state, NULL, state.shape
-        box = box if isinstance(box, tuple) else (box,)
-        if len(box) > len(state.shape) or not all(isinstance(s, slice) for s in box):
-            raise ValueError(f"a box of '{name}' is at most {len(state.shape)} slices")
-        shard = ffi.new("clv_shard *", {"rank": len(state.shape)})
-        for d, n in enumerate(state.shape):
-            lo, hi, step = (box[d] if d < len(box) else slice(None)).indices(n)
-            if step != 1:
-                raise ValueError("a box' steps are 1")
-            shard.lo[d], shard.hi[d] = lo, lo if hi < lo else hi
-        return state, shard, tuple(shard.hi[d] - shard.lo[d] for d in range(len(state.shape)))
-
-    def read(self, name: str, box: Any = None, out: Any = None) -> Any:
-        """A state, or a box of it (slices), as an array; out: an array to write it into."""
-        state, shard, shape = self._box(name, box)
-        result, array = array_out(out, DTYPES[state.dtype], shape, f"state '{name}'")
-        with self._handle.hold() as session:
-            check(lib.clv_session_read, session, text_in(name), shard, address(array))
-        if array is not result:
-            result[...] = array
-        return result
-
-    def write(self, name: str, value: Any, box: Any = None) -> None:
-        """Sets a state, or a box of it, from an array of its dtype and shape."""
-        state, shard, shape = self._box(name, box)
-        array = array_in(value, DTYPES[state.dtype], shape, f"state '{name}'")
-        with self._handle.hold() as session:
-            check(lib.clv_session_write, session, text_in(name), shard, address(array))
-
-    def __getitem__(self, name: str) -> Any:
-        return self.read(name)
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self.write(name, value)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.states
 
     # ---- accounts ----
 

@@ -1,0 +1,71 @@
+"""Tensors in files: safetensors, folders of them, and sharded checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from . import _c
+from ._c import dtype_out, shape_out, text_in
+from ._cleave import ffi, lib
+from ._handle import Handle
+from .arrays import address, numpy_dtype
+from .errors import NotFoundError, UnsupportedError, check, text_out
+from .mesh import box_in
+
+
+class Checkpoint(Mapping[str, Any]):
+    """A file or folder of tensors by name: ``Checkpoint("folder")["model.norm.weight"]`` reads one, :meth:`read` a part of it."""
+
+    def __init__(self, path: Any) -> None:
+        out = ffi.new("clv_checkpoint **")
+        check(lib.clv_checkpoint_open, out, text_in(path, "a path"), ffi.NULL)
+        self._handle = Handle(out[0], lib.clv_checkpoint_close, "checkpoint")
+        with self._handle.use() as checkpoint:
+            n = lib.clv_checkpoint_count(checkpoint)
+            infos = [_c.filled("clv_tensor_info", lib.clv_checkpoint_tensor, checkpoint, i) for i in range(n)]
+        self._tensors = {text_out(t.name): (i, t) for i, t in enumerate(infos)}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+    def _find(self, name: str) -> tuple[int, Any]:
+        if name not in self._tensors:
+            raise NotFoundError(f"there is no tensor '{name}'")
+        return self._tensors[name]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.read(name)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor, which is not read."""
+        t = self._find(name)[1]
+        return shape_out(t.shape, t.rank)
+
+    def dtype(self, name: str) -> str:
+        """Of a tensor, as the library calls it, or as the file does where the library lacks it."""
+        t = self._find(name)[1]
+        return dtype_out(t.dtype) if t.readable else text_out(t.dtype_name)
+
+    def read(self, name: str, box: Any = None, dtype: Any = None) -> Any:
+        """A tensor, or a box of it (slices), converted to a dtype; only the box' bytes are read."""
+        i, t = self._find(name)
+        if not t.readable:
+            raise UnsupportedError(f"'{name}' is {self.dtype(name)}, which the library lacks")
+        shard, shape = box_in(box, self.shape(name), name)
+        code = int(t.dtype) if dtype is None else _c.dtype_in(dtype)
+        out = np.empty(shape, numpy_dtype(code))
+        with self._handle.use() as checkpoint:
+            check(lib.clv_checkpoint_read, checkpoint, i, shard, code, address(out))
+        return out
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def __repr__(self) -> str:
+        return f"<cleave.Checkpoint of {len(self)} tensors>"

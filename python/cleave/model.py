@@ -1,0 +1,446 @@
+"""Models: folders of Hugging Face's hub, to generate, embed and score with, over any number of ranks."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Union, overload
+
+import numpy as np
+
+from . import _c
+from ._c import NULL, dtype_out, printed, shape_out, text_in
+from ._cleave import ffi, lib
+from ._handle import Handle
+from ._run import GRACE_SECONDS, Cancel, run
+from .arrays import address, array_out, ids_in
+from .errors import CleaveError, check, text_out
+from .mesh import Mesh, MeshLike
+from .rules import RulesLike, parallel
+from .tokenizer import Tokenizer
+
+Path = Union[str, "os.PathLike[str]"]
+
+# After these a generator or forwarder is of no further use.
+_BROKEN = {"peer", "timeout", "check", "cancelled", "not-finite", "memory", "io"}
+
+
+class Text(str):
+    """A text that a model wrote: a str that knows why it ended ("length", "end", "stop", "context", "cancelled"), and the tokens read and
+    sampled."""
+
+    finish: str
+    prompt_tokens: int
+    tokens: int
+
+
+class Score(NamedTuple):
+    """How likely tokens are: nll is the sum of -log p in nats."""
+
+    tokens: int
+    nll: float
+
+    @property
+    def perplexity(self) -> float:
+        return float(np.exp(self.nll / self.tokens)) if self.tokens else float("nan")
+
+
+class _Asked:
+    """What a callback works for: it is given on by C as a handle."""
+
+    def __init__(self, take: Any, cancel: Cancel) -> None:
+        self.take, self.cancel = take, cancel
+        self.error: BaseException | None = None
+        self.handle = ffi.new_handle(self)
+
+    def __call__(self, *arguments: Any) -> bool:
+        """False: end all."""
+        try:
+            if self.error is None and not self.cancel.asked:
+                self.take(*arguments)
+        except BaseException as error:  # it is raised when the library has returned
+            self.error = error
+        return self.error is None and not self.cancel.asked
+
+
+@ffi.def_extern(error=1)  # type: ignore[untyped-decorator]
+def python_clv_text_callback(arg: Any, prompt: int, text: Any, size: int, last: int) -> int:
+    return 0 if ffi.from_handle(arg)(prompt, bytes(ffi.unpack(text, size)).decode("utf-8", "replace") if size else "", bool(last)) else 1
+
+
+@ffi.def_extern(error=lib.CLV_EINVAL)  # type: ignore[untyped-decorator]
+def python_clv_embed_callback(arg: Any, i: int, rows: Any, n_rows: int, width: int, err: Any) -> int:
+    array = np.frombuffer(ffi.buffer(rows, 4 * n_rows * width), np.float32).reshape(n_rows, width).copy()
+    if ffi.from_handle(arg)(i, array):
+        return int(lib.CLV_OK)
+    return int(lib.clv_fail(err, lib.CLV_ECANCELLED, b"ended by the caller"))
+
+
+class Model:
+    """A transformer, opened by :func:`load` for a mesh. Threads may share it; each of its engines runs for one at a time."""
+
+    def __init__(self, pointer: Any, mesh: Mesh, cancel: Cancel, kept: Any) -> None:
+        keep = (cancel, kept)
+        self.mesh = mesh
+        self._cancel = cancel
+        self._handle = Handle(pointer, lambda p: (lib.clv_model_close(p), keep), "model")
+        self._engines: dict[str, Handle] = {}
+        self._making = threading.Lock()
+
+    # ---- what it is ----
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What config.json says: family, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, max_positions, parameters, ..."""
+        with self._handle.use() as model:
+            found = _c.filled("clv_model_info", lib.clv_model_describe, model)
+            return {**_c.fields(found), "eos": [found.eos[i] for i in range(found.n_eos)]}
+
+    @property
+    def dtype(self) -> str:
+        """Of weights and activations where it runs."""
+        with self._handle.use() as model:
+            return dtype_out(lib.clv_model_dtype(model))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The folder's; that of bytes where there is none and the vocabulary is the 256 of them."""
+        out = ffi.new("const clv_tokenizer **")
+        with self._handle.use() as model:
+            check(lib.clv_model_tokenizer, out, model)
+            return Tokenizer._borrowed(ffi.cast("clv_tokenizer *", out[0]), self._handle)
+
+    def __repr__(self) -> str:
+        i = self.info
+        return f"<cleave.Model {i['family']}, {printed(lib.clv_print_count, float(i['parameters']))} parameters, {self.dtype}, on {self.mesh}>"
+
+    # ---- engines: they hold the weights on the mesh ----
+
+    def _engine(self, kind: str, new: Any, free: Any, options: Any = None) -> Handle:
+        with self._making, self._handle.use() as model:
+            if kind not in self._engines:
+                out = ffi.new(f"clv_{kind.split('.')[0]} **")
+                check(new, out, model, options.struct if options is not None else NULL)
+                self._engines[kind] = Handle(out[0], free, kind.split(".")[0], self._handle, threads=True)
+            return self._engines[kind]
+
+    def _generator(self) -> tuple[str, Handle]:
+        return "generator", self._engine("generator", lib.clv_generator_new, lib.clv_generator_free)
+
+    def _forwarder(self, result: str) -> tuple[str, Handle]:
+        kept = _c.options("clv_forwarder_options", {"result": result}, "a forwarder")
+        kind = f"forwarder.{result}"
+        return kind, self._engine(kind, lib.clv_forwarder_new, lib.clv_forwarder_free, kept)
+
+    @contextlib.contextmanager
+    def _running(self, engine: tuple[str, Handle]) -> Iterator[Any]:
+        """The engine's pointer; one that broke is made anew by the next use."""
+        kind, handle = engine
+        try:
+            with handle.hold() as pointer:
+                self._cancel.broke = False
+                yield pointer
+        except BaseException as error:
+            if self._cancel.broke or getattr(error, "status", "") in _BROKEN:
+                self._engines.pop(kind, None)
+            raise
+
+    def _call(self, function: Any, *arguments: Any, asked: _Asked | None = None) -> None:
+        """A call that takes long; what went wrong in its callback comes first."""
+        try:
+            run(lambda: check(function, *arguments), self._cancel)
+        except CleaveError:
+            if asked is not None and asked.error is not None:
+                raise asked.error from None
+            raise
+        if asked is not None and asked.error is not None:
+            raise asked.error
+
+    # ---- texts ----
+
+    @overload
+    def generate(self, prompt: str, max_tokens: int = ..., temperature: float = ..., *, stop: Any = ..., **options: Any) -> Text: ...
+    @overload
+    def generate(self, prompt: Sequence[str], max_tokens: int = ..., temperature: float = ..., *, stop: Any = ..., **options: Any) -> list[Text]: ...
+
+    def generate(
+        self, prompt: Any, max_tokens: int = 100, temperature: float = 0.0, *, stream: bool = False, stop: Any = (), batch: int = 0,
+        context: int = 0, **sampling: Any,
+    ) -> Any:  # fmt: skip
+        """The text that follows a prompt (a list: those that follow each, side by side).
+
+        temperature 0 is greedy; top_k, top_p, min_p, repetition_penalty and seed as in the library's clv_sampling. stop: texts before
+        which it ends. batch: prompts side by side, at most; context: positions for prompt and text. With stream an iterator gives the
+        text as it comes, whole characters (of a list: pairs of a prompt's number and text); leaving it ends the writing.
+        """
+        alone = isinstance(prompt, str)
+        prompts, kept_prompts = _c.words([prompt] if alone else list(prompt), "a prompt")
+        if not kept_prompts:
+            return iter(()) if stream else []
+        how = _c.options("clv_sampling", sampling, "generate", temperature=temperature)
+        stops, kept_stops = _c.words([stop] if isinstance(stop, str) else stop, "a stop text")
+        sizes = {"max_tokens": max_tokens, "batch": batch, "context": context}
+        options = _c.options("clv_generate_options", sizes, "generate", sampling=how.struct, stops=stops, n_stops=len(kept_stops))
+        options.kept += [how, kept_prompts, kept_stops]
+        if stream:
+            pieces = self._stream(prompts, len(kept_prompts), options)
+            return (text for _, text in pieces) if alone else pieces
+        texts = self._generate(prompts, len(kept_prompts), options, None)
+        return texts[0] if alone else texts
+
+    def _generate(self, prompts: Any, n: int, options: Any, take: Any) -> list[Text]:
+        asked = _Asked(take or (lambda *_: None), self._cancel)
+        options.struct.on_text, options.struct.on_text_arg = lib.python_clv_text_callback, asked.handle
+        out = ffi.new("clv_generation **")
+        with self._running(self._generator()) as generator:
+            try:
+                self._call(lib.clv_generate, out, generator, prompts, n, options.struct, asked=asked)
+                return [_text_of(out[0], i) for i in range(n)]
+            finally:
+                lib.clv_generation_free(out[0])
+
+    def _stream(self, prompts: Any, n: int, options: Any) -> Iterator[tuple[int, str]]:
+        pieces: Any = queue.SimpleQueue()
+        wanted = [True]
+
+        def take(prompt: int, text: str, last: bool) -> None:
+            if not wanted[0]:
+                raise StopIteration
+            if text:
+                pieces.put((prompt, text))
+
+        def work() -> None:
+            try:
+                self._generate(prompts, n, options, take)
+                pieces.put(None)
+            except BaseException as error:  # it is the reader's
+                pieces.put(error)
+
+        writer = threading.Thread(target=work, name="cleave text", daemon=True)
+        writer.start()
+        try:
+            while (piece := pieces.get()) is not None:
+                if isinstance(piece, BaseException):
+                    raise piece
+                yield piece
+        finally:
+            wanted[0] = False
+            writer.join(GRACE_SECONDS)
+            if writer.is_alive():
+                self._cancel.now()
+                writer.join()
+                self._cancel.reset()
+
+    # ---- numbers ----
+
+    def _ids(self, ids: Any, mask: Any) -> tuple[Any, Any, bool]:
+        """[B,S] ids and mask, and whether there was no batch."""
+        if isinstance(ids, str):
+            ids = self.tokenizer.encode(ids)
+        alone = np.ndim(ids) == 1
+        array = ids_in([ids] if alone and not isinstance(ids, np.ndarray) else ids[None] if alone else ids)
+        if mask is None:
+            return array, np.ones(array.shape, np.uint8), alone
+        given = np.asarray(mask)
+        given = np.ascontiguousarray((given[None] if given.ndim == 1 else given) != 0, np.uint8)
+        if given.shape != array.shape:
+            raise ValueError(f"the mask has shape {given.shape}, the ids {array.shape}")
+        return array, given, alone
+
+    def _forward(self, result: str, ids: Any, mask: Any, last: int, out: Any) -> Any:
+        array, given, alone = self._ids(ids, mask)
+        shape = (*array.shape, last)
+        made, written = array_out(out, _c.DTYPES["f32"], shape[1:] if alone else shape, "out")
+        sizes = {"batch": array.shape[0], "seq": array.shape[1]}
+        batch = _c.options("clv_forward_batch", sizes, "a batch")
+        batch.struct.ids, batch.struct.mask = ffi.cast("int32_t *", address(array)), ffi.cast("uint8_t *", address(given))
+        with self._running(self._forwarder(result)) as forwarder:
+            self._call(lib.clv_forwarder_run, forwarder, batch.struct, ffi.cast("float *", address(written)))
+        if made is not written:
+            made[...] = written
+        return made
+
+    def logits(self, ids: Any, mask: Any = None, out: Any = None) -> Any:
+        """f32 [S,V] of ids [S] or of a text, [B,S,V] of ids [B,S]; mask: 1 = a token, 0 = padding."""
+        return self._forward("logits", ids, mask, self.info["vocab"], out)
+
+    def hidden(self, ids: Any, mask: Any = None, out: Any = None) -> Any:
+        """Hidden states after the final norm, as :meth:`logits`: [S,M] or [B,S,M]."""
+        return self._forward("hidden", ids, mask, self.info["hidden"], out)
+
+    def _sequences(self, texts: Any, too_long: str, least_own: int = 0) -> Handle:
+        given, kept = _c.words(texts, "a text")
+        if not kept:
+            raise ValueError("no texts are given")
+        options = _c.options("clv_sequences_options", {"too_long": too_long, "least_own": least_own}, "sequences")
+        out = ffi.new("clv_sequences **")
+        with self._handle.use() as model:
+            check(lib.clv_sequences_of, out, model, given, NULL, len(kept), options.struct)
+        return Handle(out[0], lib.clv_sequences_free, "list of sequences", self._handle)
+
+    def embed(self, texts: Any, pooling: str = "mean", too_long: str = "refused", **options: Any) -> Any:
+        """Vectors of texts or proteins: f32 [n,M], or [M] of one text; pooling mean, cls or last. With "none" all of a text's tokens:
+        an array [tokens,M] a text. too_long: "refused", or "cut" to what fits. Options: batch_tokens, allow_nonfinite."""
+        alone = isinstance(texts, str)
+        if too_long not in ("refused", "cut"):
+            raise ValueError(f"too_long '{too_long}'; valid: refused, cut")
+        sequences = self._sequences([texts] if alone else list(texts), too_long)
+        how = _c.options("clv_embed_options", options, "embed", pooling=pooling)
+        rows: dict[int, Any] = {}
+        asked = _Asked(rows.__setitem__, self._cancel)
+        with self._running(self._forwarder("hidden")) as forwarder, sequences.use() as given:
+            if lib.clv_sequences_left_out(given):
+                raise ValueError("a text does not fit the model even when it is cut")
+            take = lib.python_clv_embed_callback
+            self._call(lib.clv_embed, forwarder, given, how.struct, take, asked.handle, asked=asked)
+        found = [rows[i] for i in range(len(rows))]
+        if how.struct.pooling == lib.CLV_POOL_NONE:
+            return found[0] if alone else found
+        return found[0][0] if alone else np.concatenate(found)
+
+    def score(self, texts: Any, *, mutations: str | None = None, **options: Any) -> Any:
+        """How likely the model finds a text (a list: each): a :class:`Score`.
+
+        By a decoder, each token given those before it, in windows (context, stride); by an encoder, each token masked in turn. With
+        mutations ("A24G,K30R:L31V") of a protein, a dict of their scores: log p(mutant) - log p(wild type). Options: batch_tokens,
+        context, stride, allow_nonfinite.
+        """
+        alone = isinstance(texts, str)
+        how = _c.options("clv_score_options", options, "score")
+        if mutations is not None:
+            if not alone:
+                raise TypeError("mutations are of one protein")
+            return self._mutations(texts, mutations, how)
+        encoder = self.info["bidirectional"]
+        scores = [(self._score_masked if encoder else self._score_text)(t, how) for t in ([texts] if alone else texts)]
+        return scores[0] if alone else scores
+
+    def _score_text(self, text: Any, how: Any) -> Score:
+        data = text_in(text)
+        out = ffi.new("clv_score *", {"size": ffi.sizeof("clv_score")})
+        with self._running(self._forwarder("nll")) as forwarder:
+            self._call(lib.clv_score_text, out, forwarder, data, len(data), how.struct)
+        return Score(out.tokens, out.nll)
+
+    def _score_masked(self, text: Any, how: Any) -> Score:
+        sequences = self._sequences([text], "refused")
+        out = ffi.new("clv_score *", {"size": ffi.sizeof("clv_score")})
+        with self._running(self._forwarder("nll")) as forwarder, sequences.use() as given:
+            self._call(lib.clv_score_masked, out, forwarder, given, 0, how.struct)
+        return Score(out.tokens, out.nll)
+
+    def _mutations(self, protein: str, mutations: str, how: Any) -> dict[str, float]:
+        sequences = self._sequences([protein], "refused")
+        out = ffi.new("clv_mutation_scores **")
+        with self._running(self._forwarder("logits")) as forwarder, sequences.use() as given:
+            try:
+                self._call(lib.clv_score_mutations, out, forwarder, given, 0, text_in(mutations), how.struct)
+                n = lib.clv_mutation_scores_count(out[0])
+                named = ((text_out(lib.clv_mutation_scores_name(out[0], i)), i) for i in range(n))
+                return {name: lib.clv_mutation_scores_score(out[0], i) for name, i in named}
+            finally:
+                lib.clv_mutation_scores_free(out[0])
+
+    def evaluate(self, ids: Any, labels: Any = None, mask: Any = None, token_types: Any = None, gradients: bool = False) -> dict[str, Any]:
+        """All that the model makes of a batch [B,S]: "hidden.last", "logits", with labels (-100: ignored) "loss", with gradients
+        "d.<parameter>" of each."""
+        array, given, _ = self._ids(ids, mask)
+        sizes = {"batch": array.shape[0], "seq": array.shape[1], "gradients": bool(gradients)}
+        what = _c.options("clv_evaluate_options", sizes, "evaluate")
+        what.struct.ids, what.struct.mask = ffi.cast("int32_t *", address(array)), ffi.cast("uint8_t *", address(given))
+        for name, values in (("labels", labels), ("token_types", token_types)):
+            if values is not None:
+                more = ids_in(values, name) if np.ndim(values) != 1 else ids_in(np.asarray(values)[None], name)
+                if more.shape != array.shape:
+                    raise ValueError(f"{name} have shape {more.shape}, the ids {array.shape}")
+                what.kept.append(more)
+                setattr(what.struct, name, ffi.cast("int32_t *", address(more)))
+        out = ffi.new("clv_evaluation **")
+        with self._handle.use() as model:
+            try:
+                self._call(lib.clv_evaluate, out, model, what.struct)
+                found = {}
+                for i in range(lib.clv_evaluation_count(out[0])):
+                    t = _c.filled("clv_evaluation_tensor", lib.clv_evaluation_at, out[0], i)
+                    shape = shape_out(t.shape, t.rank)
+                    n = int(np.prod(shape, dtype=np.int64))
+                    found[text_out(t.name)] = np.frombuffer(ffi.buffer(t.data, 4 * n), np.float32).reshape(shape).copy()
+                return found
+            finally:
+                lib.clv_evaluation_free(out[0])
+
+    # ---- files ----
+
+    def shard(self, to: Path) -> None:
+        """Makes a new folder with what each rank of its mesh holds as a file, which is a model at any degree."""
+        with self._handle.use() as model:
+            self._call(lib.clv_checkpoint_shard, model, text_in(to), NULL)
+
+    def close(self) -> None:
+        """Frees it and its weights; what was made from it stays as long as it is held."""
+        engines, self._engines = self._engines, {}
+        for handle in engines.values():
+            handle.close()
+        self._handle.close()
+
+    def __enter__(self) -> "Model":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _text_of(generation: Any, i: int) -> Text:
+    size = ffi.new("size_t *")
+    text = lib.clv_generation_text(generation, i, size)
+    made = Text(bytes(ffi.unpack(text, size[0])).decode("utf-8", "replace") if size[0] else "")
+    finish = ffi.typeof("clv_finish").elements[lib.clv_generation_finish(generation, i)]
+    made.finish = finish.removeprefix("CLV_FINISH_").lower()
+    made.prompt_tokens = lib.clv_generation_prompt_tokens(generation, i)
+    made.tokens = lib.clv_generation_tokens(generation, i)
+    return made
+
+
+def _options(tp: Any, mesh: MeshLike, rules: RulesLike, sp: bool, options: dict[str, Any]) -> tuple[Mesh, Cancel, Any]:
+    found, split = parallel(tp, mesh, rules, sp)
+    for name in ("mesh", "rules", "cancel"):
+        options.pop(name, None)
+    cancel = Cancel()
+    more = {"mesh": found._mesh, "rules": split._rules, "cancel": cancel.flag}
+    return found, cancel, _c.options("clv_model_options", options, "a model", **more)
+
+
+def load(folder: Path, tp: int | None = None, *, mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, **options: Any) -> Model:
+    """Opens a model's folder: ``load("folder", tp=2).generate("Once upon a time")``.
+
+    tp: ranks that each layer is split over; or a mesh with rules. Options: dtype ("f32", "bf16"), threads_per_rank, config_only, check, map.
+    Weights are read when something runs, by each rank those of its own shards.
+    """
+    found, cancel, kept = _options(tp, mesh, rules, sp, options)
+    out = ffi.new("clv_model **")
+    check(lib.clv_model_open, out, text_in(folder, "a folder"), kept.struct)
+    return Model(out[0], found, cancel, kept)
+
+
+def new_model(
+    *, hidden: int, layers: int, heads: int, ffn: int, vocab: int, tp: int | None = None, mesh: MeshLike = None, rules: RulesLike = None,
+    sp: bool = False, dtype: Any = "f32", threads_per_rank: int = 1, **sizes: Any,
+) -> Model:  # fmt: skip
+    """A model of a Llama's form that no folder holds, to be trained: kv_heads, head_dim, max_positions and more as in the library's
+    clv_model_info."""
+    found, cancel, kept = _options(tp, mesh, rules, sp, {"dtype": dtype, "threads_per_rank": threads_per_rank})
+    known = {"hidden": hidden, "layers": layers, "heads": heads, "ffn": ffn, "vocab": vocab}
+    ids = {"bos": -1, "pad": -1, "mask": -1}
+    info = _c.options("clv_model_info", {**ids, **known, **sizes}, "a new model")
+    out = ffi.new("clv_model **")
+    check(lib.clv_model_new, out, info.struct, kept.struct)
+    return Model(out[0], found, cancel, kept)
+
+
+def merge(folder: Path, to: Path) -> None:
+    """Makes a new folder of a sharded one: the files that it was made of, byte for byte."""
+    cancel = Cancel()
+    run(lambda: check(lib.clv_checkpoint_merge, text_in(folder), text_in(to), NULL), cancel)

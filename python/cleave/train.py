@@ -1,0 +1,125 @@
+"""Training a model by AdamW: one program a step, run again and again."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from . import _c
+from ._c import text_in
+from ._cleave import ffi, lib
+from ._handle import Handle
+from ._run import run
+from .arrays import address, ids_in
+from .errors import check
+from .model import Model, Path
+from .program import Program
+from .session import State
+
+
+class Step(NamedTuple):
+    """What a step did: its number from 0, the mean loss in nats a label before the update, the learning rate, and seconds."""
+
+    step: int
+    loss: float
+    lr: float
+    seconds: float
+    comm_seconds: float
+
+
+class TextData:
+    """Text files as training data, a byte a token (a vocabulary of 256). Batches depend on (seed, step) alone."""
+
+    def __init__(self, paths: Path | Sequence[Path], seq: int) -> None:
+        given, kept = _c.words([paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else paths, "a path")
+        out = ffi.new("clv_text_data **")
+        check(lib.clv_text_data_open, out, given, len(kept), seq)
+        self._handle = Handle(out[0], lib.clv_text_data_close, "text")
+        self.seq = seq
+
+    def __len__(self) -> int:
+        """Bytes of all files."""
+        with self._handle.use() as data:
+            return int(lib.clv_text_data_size(data))
+
+    def batch(self, step: int, rows: int, seed: int = 1) -> tuple[Any, Any]:
+        """ids and labels, i32 [rows,seq] each: runs of bytes, and the byte that follows each."""
+        if rows < 1 or rows * self.seq > len(self) * 1024:
+            raise ValueError(f"{rows} rows; valid: 1 and above")
+        ids, labels = (np.empty((rows, self.seq), np.int32) for _ in range(2))
+        out = [ffi.cast("int32_t *", address(a)) for a in (ids, labels)]
+        with self._handle.use() as data:
+            check(lib.clv_text_data_batch, data, seed, step, 0, rows, self.seq, *out)
+        return ids, labels
+
+
+class Trainer(State):
+    """Trains a model (of :func:`cleave.load`, going on from its weights, or of :func:`cleave.new_model`) on batches of one shape.
+
+    ``trainer.step(ids, labels)`` is one step. lr: the peak of the learning rate, which rises over `warmup` steps (None: a twentieth)
+    and falls to `floor` (None: a tenth of lr) by `steps`. adamw: beta1, beta2, eps, weight_decay. Weights read and write as a session's
+    state: ``trainer["layers.0.mlp.down.weight"]``.
+    """
+
+    def __init__(
+        self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None, floor: float | None = None,
+        seed: int = 1, **adamw: Any,
+    ) -> None:  # fmt: skip
+        if not isinstance(model, Model):
+            raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
+        schedule = {"peak": lr, "floor": lr / 10 if floor is None else floor, "warmup": steps // 20 if warmup is None else warmup}
+        rate = _c.options("clv_schedule", schedule, "a trainer", steps=steps)
+        decay = _c.options("clv_adamw_options", {"beta2": 0.95, "weight_decay": 0.1, **adamw}, "a trainer")
+        sizes = {"batch": batch, "seq": seq, "seed": seed}
+        kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, adamw=decay.struct)
+        out = ffi.new("clv_trainer **")
+        self._cancel, self.batch, self.seq, self.mesh = model._cancel, batch, seq, model.mesh
+        with model._handle.use() as pointer:
+            run(lambda: check(lib.clv_trainer_new, out, pointer, kept.struct), model._cancel)
+            self._handle = Handle(out[0], lib.clv_trainer_free, "trainer", model._handle, threads=True)
+
+    @contextlib.contextmanager
+    def _state(self) -> Iterator[Any]:
+        with self._handle.hold() as trainer:
+            yield lib.clv_trainer_session(trainer)
+
+    def step(self, ids: Any, labels: Any = None) -> Step:
+        """One step on ids and labels, [B,S] each (-100: counts for nothing). Without labels ids are [B,S+1]: each token's label is the next."""
+        given = ids_in(ids)
+        if labels is None:
+            given, labels = given[:, :-1], given[:, 1:]
+        arrays = [np.ascontiguousarray(a) for a in (given, ids_in(labels, "labels"))]
+        for a in arrays:
+            if a.shape != (self.batch, self.seq):
+                raise ValueError(f"a batch of shape {a.shape}; {(self.batch, self.seq)} is wanted")
+        out = ffi.new("clv_train_step *", {"size": ffi.sizeof("clv_train_step")})
+        pointers = [ffi.cast("int32_t *", address(a)) for a in arrays]
+        with self._handle.hold() as trainer:
+            run(lambda: check(lib.clv_trainer_step, trainer, *pointers, out), self._cancel)
+        return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds)
+
+    def fit(self, data: TextData, steps: int, seed: int = 1) -> Iterator[Step]:
+        """Steps on text, one by one: ``for step in trainer.fit(TextData("book.txt", 256), 100): print(step.loss)``."""
+        for i in range(steps):
+            yield self.step(*data.batch(i, self.batch, seed))
+
+    @property
+    def program(self) -> Program:
+        """What a step runs."""
+        with self._handle.use() as trainer:
+            borrowed = ffi.cast("clv_program *", lib.clv_trainer_program(trainer))
+            return Program(borrowed, self._handle)
+
+    def save(self, folder: Path) -> None:
+        """The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written."""
+        with self._handle.hold() as trainer:
+            check(lib.clv_trainer_save, trainer, text_in(folder))
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def __repr__(self) -> str:
+        return f"<cleave.Trainer of batches [{self.batch},{self.seq}] on {self.mesh}{', closed' if self._handle.closed else ''}>"

@@ -1,0 +1,110 @@
+"""Plans: the rows of the command, tables, pictures; layers."""
+
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, SOURCE
+
+import cleave
+from cleave import errors, nn
+
+CLEAVE = os.path.join(os.environ.get("CLV_BUILD_DIR", SOURCE / "build"), "cleave")
+CONFIG = SOURCE / "data" / "configs" / "llama-3-8b.json"
+
+
+def rounded(row):
+    return {k: float(f"{v:.8g}") if k in ("seconds", "bytes") else v for k, v in row.items()}
+
+
+@pytest.mark.parametrize(
+    "how, options",
+    [(dict(mode="decode", tp=8, seq=8192, dtype="bf16", hardware="h100-nvlink-ib"), "-tp 8 --decode --seq 8192 --dtype bf16 --hardware h100-nvlink-ib"),
+     (dict(mode="prefill", tp=4, batch=2, seq=512), "-tp 4 --prefill --batch 2 --seq 512"),
+     (dict(mesh={"data": 2, "model": 4}, rules="fsdp+megatron-sp", regather=True), "--mesh data=2,model=4 --rules fsdp+megatron-sp --regather")],
+)  # fmt: skip
+def test_equals_the_command(how, options):
+    plan = cleave.plan(CONFIG, **how)
+    done = subprocess.run([CLEAVE, "plan", "-m", str(CONFIG), *options.split(), "--json"], check=True, capture_output=True, text=True)
+    said = json.loads(done.stdout)
+    assert [rounded(r) for r in plan.to_rows()] == [rounded(r) for r in said["collectives"]]
+    assert plan.bytes == pytest.approx(said["bytes"]) and plan.memory["total"] == said["memory"]["total"]
+    assert plan.seconds == pytest.approx(said["predicted"]["seconds"]) and plan.hardware == said["predicted"]["hardware"]
+
+
+def test_tables_and_pictures():
+    plan = cleave.plan(GOLDEN / "llama", tp=2, seq=16, batch=2)
+    html = plan._repr_html_()
+    assert html.count("<tr>") == len(plan.collectives) + 2 + sum(1 for k, v in plan.memory.items() if isinstance(v, int) and v and k not in ("region", "peak_instruction"))
+    assert "all_reduce" in html and "parameters" in html and plan.fits and "2, default" in repr(plan)
+    assert plan.program._repr_html_() == html
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(plan.collectives)
+    assert frame.groupby("kind").bytes.sum().sum() == plan.bytes and list(frame.columns)[:3] == ["op", "layer", "tensor"]
+
+
+def test_refused():
+    for wrong, error in (({"mode": "sing"}, ValueError), ({"hardware": "abacus"}, errors.NotFoundError), ({"seq": 10**9}, ValueError), ({"batch": 0}, ValueError),
+                         ({"fast": 1}, TypeError), ({"tp": 2, "mesh": "model=2"}, ValueError)):  # fmt: skip
+        with pytest.raises(error):
+            cleave.plan(GOLDEN / "llama", **{"seq": 16, **wrong})
+    with pytest.raises(FileNotFoundError):
+        cleave.plan("nowhere")
+    with pytest.raises(NotImplementedError, match="both ways"):
+        cleave.plan(GOLDEN / "esm", "decode", seq=16)
+    assert "h100-nvlink-ib" in cleave.machines()
+
+
+def test_considered():
+    g = cleave.Graph("model=4")
+    x = g.input("x", (8, 16, 32))
+    g.output("y", nn.parallel_mlp(x, "megatron", ffn=64))
+    program = cleave.compile(g, explain="down")
+    rows = program.considered
+    assert rows[0]["verdict"] == "chosen" and "over model" in rows[0]["split"] and {"price", "kept_in_place"} & {r["verdict"] for r in rows}
+
+
+def test_layers_are_the_same_on_every_mesh(rng):
+    x = rng.standard_normal((2, 6, 16)).astype(np.float32)
+    ids = rng.integers(0, 13, (2, 6)).astype(np.int32)
+    results = []
+    for mesh, rules in (("", None), ("model=2", "megatron"), ("model=3", "megatron-sp"), ("data=2,model=2", "fsdp+megatron-sp")):
+        g = cleave.Graph(mesh)
+        v, i = g.input("x", x.shape), g.input("ids", ids.shape, "i32")
+        normal = ("normal", 0.3)
+        with g.scope("a"):
+            v = nn.transformer_block(v, rules, form="llama", heads=4, kv_heads=2, ffn=24, attention={"init": normal, "rope": {"theta": 1e4}}, mlp={"init": normal})
+        with g.scope("b"):
+            v = nn.transformer_block(v, rules, form="gpt", heads=2, norm_bias=True, attention={"bias": True}, mlp={"bias": True, "activation": "relu"})
+            v = v + nn.parallel_attention(nn.layer_norm(v, rules, name="n"), rules, heads=4, bidirectional=True, init=normal, output_init=normal)
+            v = v + nn.parallel_mlp(nn.rms_norm(v, rules, name="m"), rules, ffn=20, activation="silu", gated=True, init=normal, output_init=normal)
+        e = nn.vocab_parallel_embedding(i, 13, 16, rules, init=normal)
+        e = nn.learned_positions(e, 8, rules, init=normal)
+        h = nn.column_parallel_linear(v + e, 24, rules, name="up", bias=True, init=normal)
+        h = nn.row_parallel_linear(h, 16, rules, name="down", init=normal, input_is_parallel=True)
+        table = next(p for p in g.parameters() if p.name == "embedding.weight")
+        loss = nn.vocab_parallel_cross_entropy(nn.vocab_parallel_logits(h, table, rules), i)
+        g.output("loss", loss)
+        g.output("d", cleave.grad(loss, table))
+        assert "a.attention.q.weight" in {p.name for p in g.parameters()}
+        with cleave.Session(mesh, seed=5) as session:
+            results.append(session.run(cleave.compile(g), x=x, ids=ids))
+    for r in results[1:]:
+        np.testing.assert_allclose(r["loss"], results[0]["loss"], rtol=2e-5)
+        np.testing.assert_allclose(r["d"], results[0]["d"], atol=2e-5)
+
+
+def test_layers_refuse(rng):
+    g = cleave.Graph("model=2")
+    x = g.input("x", (2, 4, 8))
+    for call in (lambda: nn.parallel_mlp(x, ffn=8, activation="sine"), lambda: nn.parallel_mlp(x, ffn=8, bogus=1), lambda: nn.parallel_attention(x, heads=3),
+                 lambda: nn.transformer_block(x, form="llama", heads=3), lambda: nn.transformer_block(x, form="sonnet", heads=2),
+                 lambda: nn.column_parallel_linear(x, -4), lambda: nn.column_parallel_linear(x, "4"), lambda: nn.parallel_mlp(3, ffn=8),
+                 lambda: nn.parallel_mlp(x, "dp", ffn=8), lambda: nn.parallel_attention(x, heads=2, rope={"bogus": 1}),
+                 lambda: nn.parallel_attention(x, heads=2, rope=3), lambda: nn.row_parallel_linear(x, 4, init="odd")):  # fmt: skip
+        with pytest.raises((TypeError, ValueError, AttributeError)):
+            call()
+    g.output("y", x + 1.0)
+    assert cleave.compile(g).outputs["y"].shape == (2, 4, 8)

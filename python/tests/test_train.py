@@ -1,0 +1,119 @@
+"""Training, against the command that does the same."""
+
+import json
+import os
+import subprocess
+
+import numpy as np
+import pytest
+from conftest import GOLDEN, SOURCE
+
+import cleave
+
+SIZES = dict(hidden=32, layers=2, heads=4, ffn=64, vocab=256)
+TEXT = SOURCE / "docs" / "bytes.md"
+CLEAVE = os.path.join(os.environ.get("CLV_BUILD_DIR", SOURCE / "build"), "cleave")
+
+
+def new(**how):
+    return cleave.new_model(**SIZES, **how)
+
+
+@pytest.mark.parametrize("how, options", [({"tp": 2}, ["-tp", "2"]), ({"mesh": "data=2,model=2"}, ["--mesh", "data=2,model=2"])])
+def test_losses_are_those_of_the_command(tmp_path, how, options):
+    """And they fall."""
+    n = 12
+    trainer = cleave.Trainer(new(max_positions=2048, **how), batch=4, seq=32, steps=n, lr=0.003, weight_decay=0.1, seed=1)
+    steps = list(trainer.fit(cleave.TextData(TEXT, 32), n))
+    losses = [s.loss for s in steps]
+    assert losses[-1] < losses[0] - 0.3 and [s.step for s in steps] == list(range(n)) and steps[0].seconds > 0
+    command = [CLEAVE, "train", "--text", TEXT, "--out", tmp_path / "run", "--hidden", "32", "--layers", "2", "--heads", "4", "--ffn", "64",
+               "--batch", "4", "--seq", "32", "--steps", str(n), *options]  # fmt: skip
+    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    np.testing.assert_allclose(losses, [m["loss"] for m in metrics], atol=2e-5)
+    np.testing.assert_allclose([s.lr for s in steps], [m["lr"] for m in metrics], rtol=1e-4)
+    trainer.save(tmp_path / "ours")
+    ours, theirs = cleave.Checkpoint(tmp_path / "ours"), cleave.Checkpoint(tmp_path / "run")
+    assert set(ours) == set(theirs)
+    for name in ours:
+        np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4)
+
+
+def test_goes_on_from_a_folder(tmp_path):
+    model = cleave.load(GOLDEN / "llama", tp=2)
+    trainer = cleave.Trainer(model, batch=2, seq=10, steps=20, lr=0.01)
+    ids = cleave.Checkpoint(GOLDEN / "llama_golden" / "values.safetensors")["ids"]
+    first = trainer.step(ids)
+    for _ in range(10):
+        last = trainer.step(ids[:, :-1], ids[:, 1:])
+    assert last.loss < first.loss
+    name = next(n for n in trainer.states if n.endswith("weight"))
+    weight = trainer[name]
+    trainer[name] = np.zeros_like(weight)
+    assert not trainer[name].any() and name in trainer
+    assert trainer.program.memory["parameters"] > 0 and trainer.program.collectives
+    trainer.save(tmp_path / "saved")
+    assert np.isfinite(cleave.load(tmp_path / "saved").logits(ids)).all()
+    program = trainer.program
+    trainer.close()
+    assert program.memory  # what is borrowed keeps its owner
+    with pytest.raises(ValueError, match="closed"):
+        trainer.step(ids)
+    assert "closed" in repr(trainer)
+
+
+def test_refused(tmp_path):
+    model = new(tp=2)
+    for wrong, error in (({"batch": 0}, ValueError), ({"seq": 10**6}, ValueError), ({"steps": 0}, ValueError), ({"lr": -1}, ValueError),
+                         ({"momentum": 0.9}, TypeError), ({"steps": 1.5}, TypeError)):  # fmt: skip
+        with pytest.raises(error):
+            cleave.Trainer(model, **{"batch": 2, "seq": 8, "steps": 10, **wrong})
+    with pytest.raises(TypeError):
+        cleave.Trainer("model", 2, 8, steps=3)
+    with pytest.raises(NotImplementedError):
+        cleave.Trainer(cleave.load(GOLDEN / "bert_bare"), 2, 8, steps=3)
+    trainer = cleave.Trainer(model, 2, 8, steps=10)
+    for ids in (np.zeros((3, 9), int), np.zeros((2, 9)), np.full((2, 9), 256), np.zeros(9, int), None, "text"):
+        with pytest.raises((ValueError, TypeError)):
+            trainer.step(ids)
+    assert trainer.step(np.ones((2, 9), int)).loss > 0
+    with pytest.raises(FileNotFoundError):
+        cleave.TextData("nowhere", 8)
+    with pytest.raises(ValueError):
+        cleave.TextData([], 8)
+    with pytest.raises((ValueError, OverflowError)):
+        cleave.TextData(TEXT, 2**62)
+    data = cleave.TextData([TEXT, TEXT], 8)
+    assert len(data) > 2 * os.path.getsize(TEXT) and data.batch(0, 3)[0].shape == (3, 8)
+    for rows in (0, -1, 2**60):
+        with pytest.raises(ValueError):
+            data.batch(0, rows)
+    with pytest.raises(ValueError):
+        new(tp=2, kv_heads=3)
+    with pytest.raises(TypeError, match="valid: "):
+        new(colour=3)
+
+
+def test_by_hand(rng):
+    """A network of ops, its gradient and AdamW, on data x model: the loss falls alike on every mesh."""
+    x, t = rng.standard_normal((16, 6)).astype(np.float32), rng.standard_normal((16, 3)).astype(np.float32)
+    histories = []
+    for mesh in ("", "data=2,model=2", "data=3"):
+        axes = cleave.Mesh(mesh).axes
+        data, model = (a if a in axes else None for a in ("data", "model"))
+        g = cleave.Graph(mesh)
+        a, b = g.input("x", x.shape, layout=(data, None)), g.input("t", t.shape, layout=(data, None))
+        up = g.parameter("up", (6, 32), layout=(None, model), init=("normal", 0.4))
+        down = g.parameter("down", (32, 3), layout=(model, None), init=("normal", 0.2))
+        loss = cleave.square(cleave.relu(a @ up) @ down - b).mean()
+        lr, step = g.input("lr", ()), g.input("step", (), "i32")
+        for w, d in zip((up, down), cleave.grad(loss, [up, down])):
+            g.adamw(w, d, lr, step, weight_decay=0.01)
+        g.output("loss", loss)
+        program = cleave.compile(g)
+        with cleave.Session(mesh, seed=3) as session:
+            histories.append([float(session.run(program, x=x, t=t, lr=0.03, step=i + 1)["loss"]) for i in range(30)])
+    assert histories[0][-1] < 0.5 * histories[0][0]
+    for h in histories[1:]:
+        np.testing.assert_allclose(h, histories[0], rtol=1e-3)
