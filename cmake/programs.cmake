@@ -4,12 +4,15 @@ list(FILTER cli_sources EXCLUDE REGEX "/main.c$")
 if(cli_sources)
     # Commands apart from main, for the tests that call them.
     add_library(clv_cli STATIC ${cli_sources})
-    target_include_directories(clv_cli PUBLIC ${PROJECT_SOURCE_DIR}/src)
-    target_link_libraries(clv_cli PUBLIC cleave_static clv_options clv::dnnl clv::hwloc clv::jansson clv::utf8proc clv::xxhash
-        Threads::Threads m)
+    target_include_directories(clv_cli PUBLIC ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+    # The command is a user of libcleave.so; tests of private things link clv_cli and the static library.
+    target_link_libraries(clv_cli PUBLIC clv_options clv::jansson Threads::Threads m)
     add_executable(cleave_cli ${PROJECT_SOURCE_DIR}/src/cli/main.c)
-    set_target_properties(cleave_cli PROPERTIES OUTPUT_NAME cleave RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
-    target_link_libraries(cleave_cli PRIVATE clv_cli)
+    # It finds the library beside itself, as built, or from bin/ in lib/, as installed, wherever that is moved.
+    file(RELATIVE_PATH lib_from_bin /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
+    set_target_properties(cleave_cli PROPERTIES OUTPUT_NAME cleave RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
+        BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN;$ORIGIN/${lib_from_bin}")
+    target_link_libraries(cleave_cli PRIVATE clv_cli cleave_shared)
 endif()
 
 # Examples are a user's programs: they see the public headers alone.

@@ -18,7 +18,6 @@ BEGIN {
             for (i = 3; i <= n; i++) home[word[i]] = word[2]
         } else if (word[1] == "public") {
             outside[word[2]] = 1
-            for (i = 3; i <= n; i++) leave[word[2], word[i]] = 1
         } else if (word[1] == "extern") {
             for (i = 3; i <= n; i++) allowed[word[2]] = allowed[word[2]] " " word[i]
         }
@@ -46,7 +45,7 @@ FNR == 1 {
         if (!found) fail(header " may be included only from" allowed[header])
         next
     }
-    if (own in outside && FILENAME ~ /^src\// && header ~ /\// && header !~ "^(cleave|" own ")/" && !((own, header) in leave) &&
+    if (own in outside && FILENAME ~ /^src\// && header ~ /\// && header !~ "^(cleave|" own ")/" &&
         substr(header, 1, index(header, "/") - 1) in height)
         fail(own " includes " header ", which is private")
     target = header

@@ -316,7 +316,7 @@ static void test_verify_nonfinite(void **state)
                "it begins at rank 0, normalize: state 'final_norm.weight' is nan at [23], which this op reads\"",
                "verify -m {d}/nan --tp 1,2 --json");
     cli_expect(1, "[0,0,23] is not finite: inf on both sides; it begins at rank ", "verify -m {d}/inf --tp 1,2 --json");
-    cli_expect(1, "\"mesh\": \"model=2\", \"tensors\": 78, \"largest_error\": null",
+    cli_expect(1, "\"mesh\": \"model=2\", \"tensors\": 81, \"largest_error\": null",
                "verify -m {d}/nan --tp 2,1 --json");
     snprintf(ids, sizeof ids, "%s", cli_ids("llama_golden"));
     snprintf(broken, sizeof broken, "%s/broken", cli_folder());

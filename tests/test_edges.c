@@ -105,6 +105,9 @@ static void test_machines(void **state)
     (void)state;
     REFUSED(clv_machine_open(NULL, "tpu-v2-8", &err));
     REFUSED(clv_machine_open(&out, NULL, &err));
+    REFUSED(clv_machine_measure(NULL, NULL, &err));
+    REFUSED(clv_machine_measure(&out, &(clv_measure_options){.ranks = -1}, &err));
+    REFUSED(clv_machine_measure(&out, &(clv_measure_options){.blocks = 99}, &err));
     REFUSED(clv_machine_parse(NULL, "{}", 2, "p", &err));
     REFUSED(clv_machine_parse(&out, NULL, 2, "p", &err));
     REFUSED(clv_machine_parse(&out, "{}", 2, NULL, &err));
@@ -245,6 +248,7 @@ static void test_graphs(void **state)
     NOTHING(clv_parameters(NULL, &x, 1));
     NOTHING(clv_parameters(graph, NULL, 1));
     NOTHING(clv_value_name(NULL, x));
+    NOTHING(clv_type_elems(NULL));
     NOTHING(clv_value_name(graph, (clv_value){99}));
     NOTHING(clv_value_layout(NULL, x).rank);
     NOTHING(clv_value_layout(graph, (clv_value){99}).rank);
@@ -296,6 +300,13 @@ static void test_builders(void **state)
     FAILS_GRAPH(clv_graph_rules(graph, "no such"));
     clv_named_layout(graph, NULL, 2, NULL);
     clv_residual_layout(graph, NULL, 2);
+    NO_VALUE(clv_residual_input(NULL, "r", CLV_F32, 2, shape, NULL));
+    FAILS_GRAPH(clv_residual_input(graph, NULL, CLV_F32, 2, shape, &rules));
+    FAILS_GRAPH(clv_residual_input(graph, "r", CLV_F32, 2, NULL, &rules));
+    FAILS_GRAPH(clv_residual_input(graph, "r", CLV_F32, 0, shape, &rules));
+    clv_name_dims(NULL, x, (const char *[]){"a", "b"});
+    FAILS_GRAPH(clv_name_dims(graph, x, NULL));
+    FAILS_GRAPH(clv_name_dims(graph, (clv_value){99}, (const char *[]){"a", "b"}));
     clv_column_parallel_linear(graph, x, 4, NULL, &(clv_linear_options){0});
     FAILS_GRAPH(clv_column_parallel_linear(graph, x, 4, &rules, NULL));
     clv_row_parallel_linear(graph, x, 4, NULL, &(clv_linear_options){0});
@@ -455,6 +466,7 @@ static void test_programs(void **state)
     NOTHING(clv_program_predict_instruction(NULL, NULL, 0));
     NOTHING(clv_program_predict_instruction(program, NULL, 99));
     NOTHING(clv_program_print(text, sizeof text, NULL));
+    NOTHING(clv_program_print_dot(text, sizeof text, NULL));
     assert_string_equal(text, "");
     NOTHING(clv_program_print(NULL, 0, program) == 0);
     clv_program_free(program);

@@ -79,6 +79,64 @@ static void test_meshes(void **state)
     clv_model_close(two);
 }
 
+/* What ops make comes first, under the ops' names; the rest is as without. */
+static void test_each_op(void **state)
+{
+    clv_evaluate_options what = {.batch = B, .seq = S, .ids = ids, .labels = labels, .gradients = 1};
+    clv_model *model = open_golden("llama", "model=2");
+    clv_evaluation *few = evaluate(model, &what);
+    what.each_op = 1;
+    clv_evaluation *all = evaluate(model, &what);
+    clv_error err = {0};
+    (void)state;
+    int more = clv_evaluation_count(all) - clv_evaluation_count(few);
+    assert_true(more > 20);
+    for (int i = 0; i < clv_evaluation_count(all); i++) {
+        clv_evaluation_tensor x = {.size = sizeof x}, y = {.size = sizeof y};
+        must(clv_evaluation_at(all, i, &x, &err), &err);
+        assert_true((strstr(x.name, " #") != NULL) == (i < more));
+        if (i < more)
+            continue;
+        must(clv_evaluation_at(few, i - more, &y, &err), &err);
+        assert_string_equal(x.name, y.name);
+        assert_int_equal(x.is_gradient, strncmp(x.name, "d.", 2) == 0);
+        assert_memory_equal(x.data, y.data, (size_t)elems(&x) * sizeof *x.data);
+    }
+    char path[] = "/tmp/cleave_test_XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && close(fd) == 0);
+    must(clv_evaluation_write(all, path, &err), &err); /* without them */
+    clv_checkpoint *c;
+    int64_t i;
+    must(clv_checkpoint_open(&c, path, NULL, &err), &err);
+    must(clv_checkpoint_find(&i, c, "logits", &err), &err);
+    must(clv_checkpoint_find(&i, c, "grad.model.norm.weight", &err), &err);
+    clv_checkpoint_close(c);
+    unlink(path);
+    clv_evaluation_free(few);
+    clv_evaluation_free(all);
+    clv_model_close(model);
+}
+
+/* Without a head the gradients are of what there is; a loss is none of its results. */
+static void test_headless(void **state)
+{
+    const clv_evaluate_options what = {.batch = B, .seq = S, .ids = ids, .gradients = 1};
+    clv_model *model = open_golden("bert_bare", "model=2");
+    clv_evaluation *e = evaluate(model, &what);
+    clv_evaluation_tensor t = {.size = sizeof t};
+    double largest = 0;
+    (void)state;
+    for (int i = 0; clv_evaluation_at(e, i, &t, NULL) == CLV_OK; i++) {
+        assert_string_not_equal(t.name, "loss");
+        for (int64_t k = 0; t.is_gradient && k < elems(&t); k++)
+            largest = fmax(largest, fabs((double)t.data[k]));
+    }
+    assert_true(largest > 0);
+    clv_evaluation_free(e);
+    clv_model_close(model);
+}
+
 static void test_file(void **state)
 {
     char path[] = "/tmp/cleave_test_XXXXXX";
@@ -204,8 +262,9 @@ static void test_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meshes), cmocka_unit_test(test_file),  cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_index),  cmocka_unit_test(test_named),
+        cmocka_unit_test(test_meshes), cmocka_unit_test(test_each_op), cmocka_unit_test(test_headless),
+        cmocka_unit_test(test_file),   cmocka_unit_test(test_refused), cmocka_unit_test(test_index),
+        cmocka_unit_test(test_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

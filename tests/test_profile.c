@@ -152,6 +152,35 @@ static void test_default(void **state)
     assert_null(p);
 }
 
+static void count_calls(void *calls, int64_t done, int64_t of)
+{
+    assert_true(*(int *)calls == done && of == 1);
+    ++*(int *)calls;
+}
+
+/* The smallest block, on two ranks: every figure is there, and a program can be predicted by it. */
+static void test_measured(void **state)
+{
+    clv_machine *p;
+    int calls = 0;
+    clv_error err = {0};
+    clv_machine_info info = {.size = sizeof info};
+    (void)state;
+    const clv_measure_options options = {.ranks = 2, .blocks = 1, .progress = count_calls, .progress_arg = &calls};
+    if (clv_machine_measure(&p, &options, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(calls, 2);
+    assert_int_equal(clv_machine_describe(p, &info, &err), CLV_OK);
+    assert_string_equal(info.name, "this host");
+    assert_true(info.ranks_per_host == 2 && info.hosts == 1 && info.memory_bytes > 0 && info.memory_bytes_per_s > 0);
+    assert_true(info.host.alpha_s > 0 && info.host.bytes_per_s > 0 && clv_machine_flops(p, CLV_F32) > 0);
+    for (int alone = 0; alone < 2; alone++)
+        assert_true(clv_machine_rate(p, "dot_general", CLV_F32, 1e6, alone) > 0);
+    assert_true(clv_machine_rate(p, "all_reduce", CLV_F32, 1e4, 0) > 0);
+    assert_true(clv_machine_rate(p, "all_reduce", CLV_F32, 1e4, 1) == 0);
+    clv_machine_free(p);
+}
+
 static void test_cpu(void **state)
 {
     clv_cpu_info info = {.size = sizeof info};
@@ -336,9 +365,9 @@ static void test_crowded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_rates),           cmocka_unit_test(test_default),
-        cmocka_unit_test(test_cpu),     cmocka_unit_test(test_written_as_read), cmocka_unit_test(test_shipped),
-        cmocka_unit_test(test_rings),   cmocka_unit_test(test_efficiency),      cmocka_unit_test(test_whose_rates),
-        cmocka_unit_test(test_slices),  cmocka_unit_test(test_crowded)};
+        cmocka_unit_test(test_refused),     cmocka_unit_test(test_rates),    cmocka_unit_test(test_default),
+        cmocka_unit_test(test_cpu),         cmocka_unit_test(test_measured), cmocka_unit_test(test_written_as_read),
+        cmocka_unit_test(test_shipped),     cmocka_unit_test(test_rings),    cmocka_unit_test(test_efficiency),
+        cmocka_unit_test(test_whose_rates), cmocka_unit_test(test_slices),   cmocka_unit_test(test_crowded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,14 +125,11 @@ CLV_API void clv_checkpoint_abandon(clv_checkpoint_writer *writer);
 
 /* ---- one form from another ---- */
 
-/** Called now and then, on the caller's thread, with the bytes written so far, of all. */
-typedef void clv_progress_callback(void *arg, int64_t done, int64_t total);
-
 /** Zero-initialised = defaults. */
 typedef struct clv_convert_options {
     size_t size;            /**< sizeof the struct; 0: as its first version had it */
     const char *rules_text; /**< what a sharded checkpoint's manifest says of the rules, for people; NULL: their name */
-    clv_progress_callback *progress; /**< NULL: nobody asks */
+    clv_progress_callback *progress; /**< of bytes written; NULL: nobody asks */
     void *progress_arg;
 } clv_convert_options;
 

@@ -50,6 +50,9 @@ enum { CLV_TYPE_TEXT = CLV_MAX_RANK * 21 + 16 };
 /** Writes "f32[4,16,64]" as snprintf does. */
 CLV_API int clv_type_print(char *out, size_t size, const clv_type *type);
 
+/** How many elements a tensor has; 1 where it has no dimensions. */
+CLV_API int64_t clv_type_elems(const clv_type *type);
+
 /** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free. */
 CLV_API clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err);
 /** NULL is a no-op. */
@@ -88,6 +91,9 @@ CLV_API int clv_parameters(const clv_graph *graph, clv_value *out, int room);
 CLV_API const char *clv_value_name(const clv_graph *graph, clv_value value);
 /** The stated layout of an input or state; replicated for others. */
 CLV_API clv_layout clv_value_layout(const clv_graph *graph, clv_value value);
+/** What the dimensions of an input, a state or a constrained value are called wherever the program is explained: one
+ *  name each, NULL for one without. Copied. Layers name those of their own. */
+CLV_API void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names);
 /** At the end of the run `state` becomes `value` (same type). Done in place where the graph allows it. */
 CLV_API void clv_assign(clv_graph *graph, clv_value state, clv_value value);
 /** Returns `value` to the caller under a name. layout NULL: as the partitioner leaves it; never partial, stated or

@@ -84,6 +84,20 @@ CLV_API double clv_machine_flops(const clv_machine *machine, clv_dtype dtype);
  *  clv_instruction_info.work; 0: not measured. alone: nonzero for one rank on a host by itself. */
 CLV_API double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, int alone);
 
+/** Zero-initialised = defaults. */
+typedef struct clv_measure_options {
+    size_t size;   /**< sizeof the struct; 0: as its first version had it */
+    int64_t ranks; /**< that work side by side; 0: one on each core (clv_cpu_info.cores) */
+    int blocks;    /**< how many blocks are traced, the smallest first; 0: all, of which some are bf16 */
+    clv_progress_callback *progress; /**< of blocks, with 0 at first; NULL: nobody asks */
+    void *progress_arg;
+} clv_measure_options;
+/** This host as a machine, measured: training steps of small blocks are traced on one rank, and on as many as work side
+ *  by side, which gives the rates of every op and collective by dtype and size. Takes half a minute, in which the host
+ *  should do nothing else. Its name is "this host". options may be NULL. Free with clv_machine_free.
+ *  @return CLV_EINVAL for ranks or blocks that there cannot be; CLV_ENOMEM; what sessions return */
+CLV_API clv_status clv_machine_measure(clv_machine **out, const clv_measure_options *options, clv_error *err);
+
 /** What the ranks of this process compute with. */
 typedef struct clv_cpu_info {
     size_t size;         /**< the caller's: sizeof the struct, or 0 */

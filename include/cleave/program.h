@@ -189,6 +189,8 @@ CLV_API double clv_program_predict_instruction(const clv_program *program, const
 
 /** Writes the program as text, an instruction a line, as snprintf does: returns the bytes needed without the end. */
 CLV_API size_t clv_program_print(char *out, size_t size, const clv_program *program);
+/** The same as a graph in Graphviz' language: buffers with their layouts, ops, and collectives (filled) with bytes. */
+CLV_API size_t clv_program_print_dot(char *out, size_t size, const clv_program *program);
 
 #ifdef __cplusplus
 }

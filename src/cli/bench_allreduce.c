@@ -11,7 +11,6 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/table.h"
-#include "program/program.h"
 
 enum { ROUNDS = 10, RUNS = 20, FEW_RUNS = 2, WARM_UPS = 2, MOST = ROUNDS * RUNS };
 
@@ -63,9 +62,10 @@ static clv_status check_sum(const float *sum, int64_t count, int ranks, clv_erro
 static int collect(double *took, clv_session *session, const clv_program *program)
 {
     int n = 0;
+    clv_instruction_info info = {.size = sizeof info};
 
-    for (int i = 0; i < program->n_instructions; i++)
-        if (program->instructions[i].group >= 0)
+    for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++)
+        if (info.moves)
             took[n++] = clv_session_instruction_seconds(session, program, i);
     clv_session_take_stats(session, NULL, NULL);
     return n;

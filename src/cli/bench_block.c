@@ -13,6 +13,7 @@
 #include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
+#include "cli/print_program.h"
 #include "cli/resident.h"
 #include "cli/table.h"
 
@@ -233,18 +234,6 @@ static int report(const block_args *a, const clv_program *program, const double 
     return clv_table_finish(t, a->json);
 }
 
-static int print_program(const clv_program *program)
-{
-    size_t n = clv_program_print(NULL, 0, program);
-    char *text = malloc(n + 1);
-    if (!text)
-        return CLV_EXIT_FAILED;
-    clv_program_print(text, n + 1, program);
-    fputs(text, stdout);
-    free(text);
-    return CLV_EXIT_OK;
-}
-
 int bench_block(int argc, char **argv)
 {
     block_args a = {.hidden = 512,
@@ -287,7 +276,8 @@ int bench_block(int argc, char **argv)
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else
-        code = a.program ? print_program(program) : report(&a, program, seconds, &stats, machine, resident);
+        code = a.program ? clv_print_program(program, clv_program_print)
+                         : report(&a, program, seconds, &stats, machine, resident);
     clv_session_free(session);
     clv_program_free(program);
     free(seconds);

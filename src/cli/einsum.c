@@ -13,8 +13,6 @@
 #include "cli/options.h"
 #include "cli/shape_option.h"
 #include "cli/steps.h"
-#include "graph/graph.h"
-#include "program/program.h"
 
 enum { LETTERS = CLV_MAX_RANK + 1, N_LETTERS = 128, MOST_CANDIDATES = 8 };
 
@@ -143,13 +141,13 @@ static clv_status resolve(request *r, const einsum_args *a, clv_error *err)
 static clv_value operand(clv_graph *graph, const request *r, int i)
 {
     char letters[CLV_MAX_RANK][2] = {{0}};
-    clv_origin origin = {0};
+    const char *names[CLV_MAX_RANK];
     for (int d = 0; d < r->type[i].rank; d++) {
         letters[d][0] = r->letters[i][d];
-        origin.dim[d] = letters[d];
+        names[d] = letters[d];
     }
     clv_value made = clv_input(graph, i ? "b" : "a", r->dtype, r->type[i].rank, r->type[i].shape, &r->layout[i]);
-    clv_graph_set_origin(graph, made, &origin);
+    clv_name_dims(graph, made, names);
     return made;
 }
 
@@ -166,42 +164,19 @@ static clv_status compile(clv_program **out, const request *r, const einsum_args
     return status;
 }
 
-/* The sub-axes that split the product's work: those that cut an operand or the result. */
-static int product_axes(clv_subaxis *out, const clv_program *program, const clv_instruction *product)
-{
-    int n = 0;
-    for (int i = 0; i < 3; i++) {
-        const clv_layout *layout = &program->buffers[i < 2 ? product->in[i] : product->out[0]].layout;
-        for (int k = 0; k < layout->begin[layout->rank]; k++) {
-            bool known = false;
-            for (int j = 0; j < n; j++)
-                known = known || clv_subaxis_overlap(out[j], layout->axes[k]);
-            if (!known && n < CLV_MAX_SUBAXES)
-                out[n++] = layout->axes[k];
-        }
-    }
-    return n;
-}
-
 static clv_table *list_steps(const clv_program *program, bool causes)
 {
     clv_table *t = clv_steps_begin();
+    clv_instruction_info info = {.size = sizeof info};
     double bytes = 0;
-    for (int i = 0; i < program->n_instructions; i++) {
-        const clv_instruction *instruction = &program->instructions[i];
-        const clv_reshard_step *step = instruction->step;
-        clv_subaxis axes[CLV_MAX_SUBAXES];
-        if (instruction->op) {
-            int n = product_axes(axes, program, instruction);
-            clv_steps_add(t, instruction->op->def->name, axes, n, 0, &program->mesh);
-            if (causes)
-                clv_table_text(t, "cause", "the product itself");
-            continue;
-        }
-        clv_steps_add(t, clv_step_name(step->kind), step->axes, step->n_axes, step->bytes, &program->mesh);
+    for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++) {
+        bool step = info.collective >= 0;
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, step ? info.collective : 0, &c, NULL);
+        clv_steps_add(t, info.kind, info.axes, info.n_axes, step ? info.bytes : 0, clv_program_mesh(program));
         if (causes)
-            clv_table_text(t, "cause", instruction->cause);
-        bytes += step->bytes;
+            clv_table_text(t, "cause", step ? c.cause : "the product itself");
+        bytes += step ? info.bytes : 0;
     }
     clv_steps_total(t, bytes, -1);
     return t;

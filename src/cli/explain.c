@@ -1,16 +1,12 @@
 /* explain.c - cleave explain: the candidates for an op, and why one won; the program as a Graphviz graph. */
-#include <stdio.h>
-#include <stdlib.h>
-
 #include "cleave/status.h"
-#include "cleave/text.h"
 #include "cli/candidates.h"
 #include "cli/command.h"
 #include "cli/name_list.h"
 #include "cli/options.h"
 #include "cli/plan_graph.h"
+#include "cli/print_program.h"
 #include "cli/table.h"
-#include "program/program.h"
 
 typedef struct explain_args {
     clv_plan_graph graph;
@@ -54,13 +50,15 @@ static clv_status check(const explain_args *a, clv_error *err)
 
 static clv_status refuse_name(const char *wanted, const clv_program *program, clv_error *err)
 {
-    clv_name_list all = clv_name_list_make();
-    for (int i = 0; i < program->n_instructions; i++)
-        if (program->instructions[i].op)
-            clv_name_list_add_scopes(&all, program->instructions[i].name);
-    for (int b = 0; b < program->n_buffers; b++)
-        if (program->buffers[b].name && program->buffers[b].kind != CLV_BUFFER_TEMP)
-            clv_name_list_add_scopes(&all, program->buffers[b].name);
+    clv_name_list all = {0};
+    clv_instruction_info info = {.size = sizeof info};
+    for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++)
+        if (info.collective < 0)
+            clv_name_list_add_scopes(&all, info.name);
+    clv_program_tensor t = {.size = sizeof t};
+    for (int i = 0; clv_program_named(program, i, &t, NULL) == CLV_OK && t.name; i++)
+        if (t.kind != CLV_NAMED_OUTPUT)
+            clv_name_list_add_scopes(&all, t.name);
     const char *near = clv_name_list_suggest(&all, wanted);
     clv_fail(err, CLV_EINVAL,
              "no op or parameter is named '%s'%s%s%s; names are whole, or scopes from the left; --dot shows all",
@@ -79,59 +77,6 @@ static clv_status list_candidates(const explain_args *a, const clv_program *prog
     return CLV_OK;
 }
 
-/* ---- Graphviz ---- */
-
-/* A part of a quoted label. */
-static void put_label(const char *text)
-{
-    char *printable = clv_printable_copy(text);
-    for (const char *at = printable; at && *at; at++) {
-        if (*at == '"' || *at == '\\')
-            putchar('\\');
-        putchar(*at);
-    }
-    free(printable);
-}
-
-static void print_buffer(const clv_program *program, int b)
-{
-    const clv_buffer *buffer = &program->buffers[b];
-    char layout[CLV_LAYOUT_TEXT];
-    clv_layout_print(layout, sizeof layout, &buffer->layout, &program->mesh);
-    printf("  b%d [shape=%s, label=\"", b, buffer->kind == CLV_BUFFER_TEMP ? "plaintext" : "box");
-    put_label(buffer->name ? buffer->name : "");
-    printf(" {");
-    put_label(layout);
-    printf("}\"];\n");
-}
-
-/* Ops are ellipses; collectives are filled, with their bytes. */
-static void print_dot(const clv_program *program)
-{
-    printf("digraph program {\n  rankdir=TB; node [fontsize=10];\n");
-    for (int b = 0; b < program->n_buffers; b++)
-        print_buffer(program, b);
-    for (int i = 0; i < program->n_instructions; i++) {
-        const clv_instruction *instruction = &program->instructions[i];
-        char bytes[CLV_QUANTITY_TEXT];
-        printf("  i%d [%s, label=\"", i,
-               instruction->op ? "shape=ellipse" : "shape=ellipse, style=filled, fillcolor=gold");
-        if (instruction->op) {
-            put_label(instruction->name);
-        } else {
-            clv_print_bytes_exactly(bytes, sizeof bytes, instruction->step->bytes);
-            printf("%s %s", clv_step_name(instruction->step->kind), bytes);
-        }
-        printf("\"];\n");
-        for (int k = 0; k < instruction->n_in; k++)
-            if (instruction->in[k] >= 0)
-                printf("  b%d -> i%d;\n", instruction->in[k], i);
-        for (int k = 0; k < instruction->n_out; k++)
-            printf("  i%d -> b%d;\n", i, instruction->out[k]);
-    }
-    printf("}\n");
-}
-
 int command_explain(int argc, char **argv)
 {
     explain_args a = {.graph = clv_plan_graph_defaults, .most = 8};
@@ -146,7 +91,7 @@ int command_explain(int argc, char **argv)
     if (status == CLV_OK)
         status = clv_plan_graph_compile(&program, &a.graph, &err);
     if (status == CLV_OK && a.dot)
-        print_dot(program);
+        code = clv_print_program(program, clv_program_print_dot);
     else if (status == CLV_OK)
         status = list_candidates(&a, program, &code, &err);
     if (status != CLV_OK)

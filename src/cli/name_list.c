@@ -1,33 +1,42 @@
 #include "cli/name_list.h"
 
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "cli/options.h"
 
 enum { REMEMBERED = 64 }; /* names that a new one is compared with: what is named again is named soon */
 
-clv_name_list clv_name_list_make(void)
-{
-    return (clv_name_list){.arena = clv_arena_new()};
-}
-
 void clv_name_list_free(clv_name_list *list)
 {
-    clv_arena_free(list->arena);
+    for (int i = 0; i < list->n; i++)
+        free(list->item[i]);
+    free(list->item);
     *list = (clv_name_list){0};
+}
+
+static bool make_room(clv_name_list *list)
+{
+    if (list->n < list->capacity)
+        return true;
+    int capacity = list->capacity ? 2 * list->capacity : 64;
+    char **grown = realloc(list->item, (size_t)capacity * sizeof *grown);
+    if (!grown)
+        return false;
+    list->item = grown;
+    list->capacity = capacity;
+    return true;
 }
 
 void clv_name_list_add(clv_name_list *list, const char *name, size_t size)
 {
-    char *copy = list->arena ? clv_arena_alloc(list->arena, size + 1, 1) : NULL;
-    if (!copy || clv_arena_grow(list->arena, &list->item, &list->capacity, list->n, sizeof *list->item) != 0)
-        return; /* one suggestion less */
-    memcpy(copy, name, size);
     for (int i = list->n - 1; i >= 0 && i >= list->n - REMEMBERED; i--)
-        if (strcmp(list->item[i], copy) == 0)
+        if (strlen(list->item[i]) == size && memcmp(list->item[i], name, size) == 0)
             return;
-    list->item[list->n++] = copy;
+    char *copy = make_room(list) ? strndup(name, size) : NULL;
+    if (copy)
+        list->item[list->n++] = copy;
 }
 
 void clv_name_list_add_scopes(clv_name_list *list, const char *name)
@@ -49,5 +58,5 @@ const char *clv_name_list_suggest(const clv_name_list *list, const char *wanted)
     for (int i = 0; i < list->n; i++)
         if (ends_in(list->item[i], wanted))
             return list->item[i];
-    return clv_nearest(wanted, list->item, list->n);
+    return clv_nearest(wanted, (const char *const *)list->item, list->n);
 }

@@ -2,15 +2,14 @@
 #ifndef CLEAVE_CLI_NAME_LIST_H
 #define CLEAVE_CLI_NAME_LIST_H
 
-#include "base/arena.h"
+#include <stddef.h>
 
+/* Zero-initialise it. What there was no memory for is not suggested. */
 typedef struct clv_name_list {
-    clv_arena *arena; /* NULL: out of memory, and nothing is suggested */
     int n, capacity;
-    const char **item;
+    char **item;
 } clv_name_list;
 
-clv_name_list clv_name_list_make(void);
 void clv_name_list_free(clv_name_list *list);
 
 /* Adds the first `size` bytes of a name. */

@@ -7,7 +7,6 @@
 #include "cleave/model.h"
 #include "cleave/nn.h"
 #include "cleave/status.h"
-#include "nn/layouts.h"
 
 enum { NOT_GIVEN = -1, HIDDEN = 256, HEADS = 8 };
 
@@ -53,14 +52,12 @@ static clv_value block(clv_graph *graph, clv_value x, const clv_axis_rules *rule
 }
 
 /* Gradients of the weights and of x, each in its own layout, for a cotangent in the layout of the output. */
-static void add_block_gradients(clv_graph *graph, clv_value x, clv_value y, const clv_layout *layout,
-                                const clv_axis_rules *rules)
+static void add_block_gradients(clv_graph *graph, clv_value x, clv_value y, const clv_axis_rules *rules)
 {
     enum { MOST = 32 };
     clv_value wrt[MOST + 1], d[MOST + 1];
     clv_type type = clv_graph_type(graph, y);
-    clv_value seed = clv_input(graph, "dy", type.dtype, type.rank, type.shape, layout);
-    clv_nn_say_activation(graph, seed, rules, NULL, 1, (clv_logical_axis[]){CLV_EMBED});
+    clv_value seed = clv_residual_input(graph, "dy", type.dtype, type.rank, type.shape, rules);
     int n = clv_parameters(graph, wrt, MOST);
     wrt[n] = x;
     clv_gradients(graph, y, seed, wrt, n + 1, d);
@@ -75,11 +72,10 @@ static void build_block(clv_graph *graph, const clv_plan_graph *given, const clv
 {
     const clv_plan_graph sized = with_sizes(given), *g = &sized;
     clv_layout layout = clv_residual_layout(graph, rules, 3);
-    clv_value x = clv_input(graph, "x", dtype, 3, (int64_t[]){g->batch, g->seq, g->hidden}, &layout);
-    clv_nn_say_activation(graph, x, rules, NULL, 1, (clv_logical_axis[]){CLV_EMBED});
+    clv_value x = clv_residual_input(graph, "x", dtype, 3, (int64_t[]){g->batch, g->seq, g->hidden}, rules);
     clv_value y = block(graph, x, rules, g);
     if (g->gradient)
-        add_block_gradients(graph, x, y, &layout, rules);
+        add_block_gradients(graph, x, y, rules);
     clv_output(graph, "y", y, &layout);
 }
 

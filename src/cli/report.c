@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/arena.h"
-
 enum { AXIS_TEXT = CLV_AXIS_NAME_SIZE + 32 }; /* a sub-axis */
 
 static bool moves(const clv_collective *c)
@@ -28,33 +26,33 @@ static void print_axes(char *out, const clv_collective *c, const clv_mesh *mesh)
 /* ---- totals of what is alike ---- */
 
 typedef struct kind_total {
-    const char *axes;
-    const char *op, *cause; /* "" where collectives of different ops are counted together */
-    clv_collective like;    /* the first of them */
+    char axes[CLV_LAYOUT_TEXT];
+    char *op, *cause;    /* NULL where collectives of different ops are counted together */
+    clv_collective like; /* the first of them */
     int64_t count;
     double bytes, seconds;
 } kind_total;
 
 typedef struct totals {
-    clv_arena *arena; /* of their texts */
     int n, capacity;
     kind_total *item;
 } totals;
 
-/* "layers.17.mlp.einsum" -> "layers.*.mlp.einsum". */
-static const char *fold_layer(clv_arena *arena, const char *name)
+/* "layers.17.mlp.einsum" -> "layers.*.mlp.einsum", the caller's to free. */
+static char *fold_layer(const char *name)
 {
     size_t n = 0;
-    char *out = clv_arena_alloc(arena, strlen(name) + 1, 1);
+    char *out = malloc(strlen(name) + 1);
     for (const char *p = name; out && *p; p++) {
+        out[n++] = *p;
         if (isdigit((unsigned char)*p) && p > name && p[-1] == '.') {
-            out[n++] = '*';
+            out[n - 1] = '*';
             while (isdigit((unsigned char)p[1]))
                 p++;
-        } else {
-            out[n++] = *p;
         }
     }
+    if (out)
+        out[n] = '\0';
     return out;
 }
 
@@ -71,46 +69,56 @@ static bool grow(totals *t)
     return true;
 }
 
+static bool alike(const kind_total *a, const kind_total *b)
+{
+    return strcmp(a->like.kind, b->like.kind) == 0 && strcmp(a->axes, b->axes) == 0 &&
+           (!a->op || (strcmp(a->op, b->op) == 0 && strcmp(a->cause, b->cause) == 0));
+}
+
+static void free_total(kind_total *total)
+{
+    free(total->op);
+    free(total->cause);
+}
+
 static bool add_total(totals *t, const clv_collective *c, double seconds, const clv_mesh *mesh, bool by_op)
 {
-    char axes[CLV_LAYOUT_TEXT];
-    print_axes(axes, c, mesh);
-    kind_total made = {.axes = clv_arena_string(t->arena, axes),
-                       .op = by_op ? fold_layer(t->arena, c->op) : "",
-                       .cause = by_op ? fold_layer(t->arena, c->cause) : "",
-                       .like = *c,
-                       .count = 1,
-                       .bytes = c->bytes,
-                       .seconds = seconds};
-    if (!made.axes || !made.op || !made.cause)
-        return false;
-    for (int i = 0; i < t->n; i++) {
-        kind_total *have = &t->item[i];
-        if (strcmp(have->like.kind, c->kind) == 0 && strcmp(have->axes, made.axes) == 0 &&
-            strcmp(have->op, made.op) == 0 && strcmp(have->cause, made.cause) == 0) {
-            have->count++;
-            have->bytes += c->bytes;
-            have->seconds += seconds;
-            return true;
-        }
+    kind_total made = {.like = *c, .count = 1, .bytes = c->bytes, .seconds = seconds};
+    int i = 0;
+    print_axes(made.axes, c, mesh);
+    if (by_op) {
+        made.op = fold_layer(c->op);
+        made.cause = fold_layer(c->cause);
     }
-    if (!grow(t))
-        return false;
-    t->item[t->n++] = made;
-    return true;
+    bool ok = !by_op || (made.op && made.cause);
+    while (ok && i < t->n && !alike(&t->item[i], &made))
+        i++;
+    if (ok && i < t->n) {
+        t->item[i].count++;
+        t->item[i].bytes += c->bytes;
+        t->item[i].seconds += seconds;
+    } else if (ok && grow(t)) {
+        t->item[t->n++] = made;
+        return true;
+    } else {
+        ok = false;
+    }
+    free_total(&made);
+    return ok;
 }
 
 static void free_totals(totals *t)
 {
+    for (int i = 0; i < t->n; i++)
+        free_total(&t->item[i]);
     free(t->item);
-    clv_arena_free(t->arena);
 }
 
 /* False: no memory. */
 static bool collect(totals *t, const clv_program *program, const clv_machine *machine, bool by_op)
 {
-    *t = (totals){.arena = clv_arena_new()};
-    bool ok = t->arena != NULL;
+    bool ok = true;
+    *t = (totals){0};
     for (int i = 0; ok && i < clv_program_n_collectives(program); i++) {
         clv_collective c = {.size = sizeof c};
         clv_program_collective(program, i, &c, NULL);

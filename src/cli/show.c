@@ -21,7 +21,7 @@ static clv_status refuse(const char *wanted, const clv_program *program, clv_err
 {
     char names[200] = "";
     size_t used = 0;
-    clv_name_list all = clv_name_list_make();
+    clv_name_list all = {0};
     clv_program_tensor named = {.size = sizeof named};
     for (int i = 0; clv_program_named(program, i, &named, NULL) == CLV_OK && named.name; i++) {
         const char *name = named.name, *weight = strstr(name, ".weight");

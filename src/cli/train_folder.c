@@ -10,13 +10,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/error.h"
 #include "cli/say.h"
-#include "io/file.h"
 
 static const char unfinished_name[] = "metrics.unfinished.jsonl", kept_format[] = "metrics.unfinished-%d.jsonl";
 
 enum { KEPT = 10000 };
+
+/* What the system said of trying to `what` ("rename to") path. */
+static clv_status fail_by_errno(clv_error *err, const char *what, const char *path)
+{
+    return clv_fail(err, errno == ENOENT ? CLV_ENOTFOUND : CLV_EIO, "%s: cannot %s: %s", path, what, strerror(errno));
+}
+
+/* The caller's to free; NULL: no memory. */
+static char *join(const char *folder, const char *name)
+{
+    char *path;
+    return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
+}
 
 /* ---- the folder of a run that was stopped ---- */
 
@@ -50,15 +61,15 @@ static clv_status keep_lines(const clv_train_folder *f, const char *command, clv
 {
     struct stat info;
     if (stat(f->unfinished, &info) == 0 && info.st_size == 0)
-        return unlink(f->unfinished) == 0 ? CLV_OK : clv_fail_errno(err, "remove", f->unfinished);
+        return unlink(f->unfinished) == 0 ? CLV_OK : fail_by_errno(err, "remove", f->unfinished);
     for (int i = 1; i < KEPT; i++) {
         char name[64];
         snprintf(name, sizeof name, kept_format, i);
-        char *kept = clv_path_join(f->path, name);
+        char *kept = join(f->path, name);
         if (!kept)
             return clv_fail_memory(err, name, strlen(f->path));
         bool taken = lstat(kept, &info) == 0, moved = !taken && rename(f->unfinished, kept) == 0;
-        clv_status status = taken || moved ? CLV_OK : clv_fail_errno(err, "rename to", kept);
+        clv_status status = taken || moved ? CLV_OK : fail_by_errno(err, "rename to", kept);
         free(kept);
         if (moved)
             clv_say("%s: note: %s is of a run that was stopped, and taken again; that run's metrics are in %s", command,
@@ -77,7 +88,7 @@ static clv_status lock_folder(clv_train_folder *f, clv_error *err)
     f->lock = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->lock < 0)
         return errno == ENOTDIR ? clv_fail(err, CLV_EEXIST, "--out %s: exists already, and is no folder", f->path)
-                                : clv_fail_errno(err, "open", f->path);
+                                : fail_by_errno(err, "open", f->path);
     if (flock(f->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return clv_fail(err, CLV_EEXIST, "--out %s: another run is writing to it; name a new folder", f->path);
     return CLV_OK;
@@ -99,18 +110,18 @@ static clv_status take_room(clv_train_folder *f, int64_t bytes, clv_error *err)
 static clv_status open_lines(clv_train_folder *f, clv_error *err)
 {
     f->lines = fopen(f->unfinished, "wxe");
-    return f->lines ? CLV_OK : clv_fail_errno(err, "create", f->unfinished);
+    return f->lines ? CLV_OK : fail_by_errno(err, "create", f->unfinished);
 }
 
 static clv_status make(clv_train_folder *f, int64_t bytes, const char *command, bool *made, clv_error *err)
 {
-    f->unfinished = clv_path_join(f->path, unfinished_name);
-    f->metrics = clv_path_join(f->path, "metrics.jsonl");
+    f->unfinished = join(f->path, unfinished_name);
+    f->metrics = join(f->path, "metrics.jsonl");
     if (!f->unfinished || !f->metrics)
         return clv_fail_memory(err, f->path, strlen(f->path));
     *made = mkdir(f->path, 0777) == 0;
     if (!*made && errno != EEXIST)
-        return clv_fail_errno(err, "make the folder", f->path);
+        return fail_by_errno(err, "make the folder", f->path);
     CLV_TRY(lock_folder(f, err));
     if (!*made)
         CLV_TRY(check_left(f, err));
@@ -163,8 +174,11 @@ clv_status clv_train_folder_finish(clv_train_folder *f, clv_error *err)
         return clv_fail(err, CLV_EIO, "%s: %s; steps from %lld on are missing there (the checkpoint is whole)",
                         f->unfinished, strerror(f->lost_errno), (long long)f->n);
     if (rename(f->unfinished, f->metrics) != 0)
-        return clv_fail_errno(err, "rename to", f->metrics);
-    return clv_folder_flush(f->path, err);
+        return fail_by_errno(err, "rename to", f->metrics);
+    /* a rename is on the disk only after its folder is; some file systems flush none */
+    if (fsync(f->lock) != 0 && errno != EINVAL && errno != EROFS)
+        return fail_by_errno(err, "flush", f->path);
+    return CLV_OK;
 }
 
 void clv_train_folder_close(clv_train_folder *f)

@@ -194,8 +194,8 @@ size_t clv_view_bytes(const clv_view *view)
 
 int64_t clv_type_elems(const clv_type *type)
 {
-    int64_t elems = 1;
-    for (int d = 0; d < type->rank; d++)
+    int64_t elems = type != NULL;
+    for (int d = 0; type && d < type->rank; d++)
         elems *= type->shape[d];
     return elems;
 }
@@ -362,6 +362,22 @@ void clv_graph_set_origin(clv_graph *graph, clv_value value, const clv_origin *o
 {
     if (clv_graph_ok(graph) && clv_valid(value))
         graph->values[value.id].origin = keep_origin(graph, origin);
+}
+
+void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
+{
+    clv_origin origin = {0};
+    if (!clv_graph_need(graph, names != NULL, "clv_name_dims", "names") || !clv_valid(value))
+        return;
+    if (value.id >= graph->n_values) {
+        clv_graph_fail(graph, CLV_EINVAL, "clv_name_dims: the value is of another graph");
+        return;
+    }
+    if (graph->values[value.id].origin)
+        origin = *graph->values[value.id].origin;
+    for (int d = 0; d < graph->values[value.id].type.rank; d++)
+        origin.dim[d] = names[d];
+    clv_graph_set_origin(graph, value, &origin);
 }
 
 clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value)

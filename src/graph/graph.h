@@ -115,6 +115,5 @@ static inline clv_value clv_op_out(const clv_op *op, int i)
 }
 
 bool clv_type_equal(const clv_type *a, const clv_type *b);
-int64_t clv_type_elems(const clv_type *type);
 
 #endif

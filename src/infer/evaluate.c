@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/wait.h"
+#include "graph/graph.h"
 #include "io/safetensors.h"
 #include "models/opened.h"
 #include "models/parameters.h"
@@ -18,66 +19,14 @@ struct clv_evaluation {
     const clv_model *model;
     clv_evaluate_options given;
     clv_program *program;
-    /* results, bound by name: hidden.last, logits, loss, then the gradients in the order of parameters */
-    int n, n_forward;
+    /* results, bound by name: those of ops; hidden.last, logits, loss; the gradients in the order of parameters */
+    int n, n_ops, n_forward, room;
     clv_binding *output;
     clv_tensor_spec *spec;
     char (*name)[NAME];
     double seconds;
     clv_error why; /* where what is not finite begins */
 };
-
-/* ---- the program ---- */
-
-static void add_gradients(clv_graph *graph, clv_value loss)
-{
-    int n = clv_parameters(graph, NULL, 0);
-    clv_value *wrt = calloc((size_t)n + 1, sizeof *wrt), *d = calloc((size_t)n + 1, sizeof *d);
-    if (wrt && d) {
-        clv_parameters(graph, wrt, n);
-        clv_gradients(graph, loss, CLV_NONE, wrt, n, d);
-        for (int i = 0; i < n; i++) {
-            char name[NAME];
-            snprintf(name, sizeof name, "d.%s", clv_value_name(graph, wrt[i]));
-            clv_output(graph, name, clv_cast(graph, d[i], CLV_F32), NULL);
-        }
-    }
-    free(wrt);
-    free(d);
-}
-
-static void add_loss(clv_graph *graph, const clv_evaluation *e, clv_value logits)
-{
-    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
-    clv_layout layout = clv_named_layout(graph, &e->model->rules, 2, names);
-    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){e->given.batch, e->given.seq}, &layout);
-    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
-    clv_output(graph, "loss", loss, NULL);
-    if (e->given.gradients)
-        add_gradients(graph, loss);
-}
-
-static clv_status compile(clv_evaluation *e, clv_error *err)
-{
-    clv_graph *graph;
-    clv_value hidden = CLV_NONE;
-    clv_model_graph how = {.batch = e->given.batch,
-                           .seq = e->given.seq,
-                           .padding_mask = e->given.mask != NULL,
-                           .token_types = e->given.token_types != NULL};
-    CLV_TRY(clv_graph_new(&graph, &e->model->mesh, err));
-    clv_value logits = clv_model_forward(graph, e->model, &how, &hidden);
-    if (!e->model->config.headless)
-        clv_output(graph, "logits", clv_cast(graph, logits, CLV_F32), NULL);
-    clv_output(graph, "hidden.last", clv_cast(graph, hidden, CLV_F32), NULL);
-    if (e->given.labels)
-        add_loss(graph, e, logits);
-    clv_status status = clv_compile(&e->program, graph, NULL, err);
-    clv_graph_free(graph);
-    return status;
-}
-
-/* ---- results ---- */
 
 static int64_t elems_of(const clv_tensor_spec *spec)
 {
@@ -87,47 +36,137 @@ static int64_t elems_of(const clv_tensor_spec *spec)
     return n;
 }
 
-static clv_status add_result(clv_evaluation *e, const char *name, int rank, const int64_t *shape, clv_error *err)
+/* ---- the program and its results ---- */
+
+static clv_status make_room(clv_evaluation *e, int n, clv_error *err)
 {
-    int i = e->n++;
-    snprintf(e->name[i], sizeof e->name[0], "%s", name);
-    e->spec[i] = (clv_tensor_spec){.name = e->name[i], .dtype = CLV_F32, .rank = rank};
-    memcpy(e->spec[i].shape, shape, (size_t)rank * sizeof *shape);
-    size_t bytes = (size_t)elems_of(&e->spec[i]) * sizeof(float);
-    e->output[i] = (clv_binding){e->name[i], malloc(bytes + 1)};
-    return e->output[i].data ? CLV_OK : clv_fail_memory(err, name, bytes);
+    if (n <= e->room)
+        return CLV_OK;
+    int room = 2 * n;
+    clv_binding *output = realloc(e->output, (size_t)room * sizeof *output);
+    e->output = output ? output : e->output;
+    clv_tensor_spec *spec = realloc(e->spec, (size_t)room * sizeof *spec);
+    e->spec = spec ? spec : e->spec;
+    char(*name)[NAME] = realloc(e->name, (size_t)room * sizeof *name);
+    e->name = name ? name : e->name;
+    if (!output || !spec || !name)
+        return clv_fail_memory(err, "results", (size_t)room * sizeof *name);
+    e->room = room;
+    return CLV_OK;
 }
 
-static clv_status make_results(clv_evaluation *e, clv_error *err)
+/* Names move as there come more of them: what points to them is set once all are there. */
+static clv_status add_result(clv_evaluation *e, clv_graph *graph, const char *name, clv_value value, clv_error *err)
 {
-    const clv_model_config *model = &e->model->config;
-    int64_t n = clv_model_parameter_count(model), rows = e->given.batch, columns = e->given.seq;
-    e->output = calloc((size_t)n + 4, sizeof *e->output);
-    e->spec = calloc((size_t)n + 4, sizeof *e->spec);
-    e->name = calloc((size_t)n + 4, sizeof *e->name);
-    if (!e->output || !e->spec || !e->name)
-        return clv_fail_memory(err, "results", (size_t)n * sizeof *e->name);
-    CLV_TRY(add_result(e, "hidden.last", 3, (int64_t[]){rows, columns, model->hidden}, err));
-    if (!model->headless)
-        CLV_TRY(add_result(e, "logits", 3, (int64_t[]){rows, columns, model->vocab}, err));
-    if (e->given.labels)
-        CLV_TRY(add_result(e, "loss", 1, (int64_t[]){1}, err));
-    e->n_forward = e->n;
-    for (int64_t i = 0; e->given.gradients && i < n; i++) {
+    CLV_TRY(clv_graph_status(graph, err));
+    clv_type type = clv_graph_type(graph, value);
+    CLV_TRY(make_room(e, e->n + 1, err));
+    int i = e->n;
+    snprintf(e->name[i], sizeof e->name[0], "%s", name);
+    e->spec[i] = (clv_tensor_spec){.dtype = CLV_F32, .rank = type.rank ? type.rank : 1, .shape = {1}};
+    memcpy(e->spec[i].shape, type.shape, (size_t)type.rank * sizeof *type.shape);
+    size_t bytes = (size_t)elems_of(&e->spec[i]) * sizeof(float);
+    e->output[i] = (clv_binding){NULL, malloc(bytes + 1)};
+    if (!e->output[i].data)
+        return clv_fail_memory(err, name, bytes);
+    e->n++;
+    clv_output(graph, name, clv_cast(graph, value, CLV_F32), NULL);
+    return clv_graph_status(graph, err);
+}
+
+static clv_status add_ops(clv_evaluation *e, clv_graph *graph, int n_ops, clv_error *err)
+{
+    for (int i = 0; i < n_ops; i++) {
+        const clv_op op = graph->ops[i];
+        for (int r = 0; r < op.n_out && r < 2; r++) {
+            char name[NAME];
+            snprintf(name, sizeof name, "%.250s #%d%s", op.name, i, r ? " (second)" : "");
+            if (clv_dtype_is_float(graph->values[op.out[r]].type.dtype))
+                CLV_TRY(add_result(e, graph, name, (clv_value){op.out[r]}, err));
+        }
+    }
+    e->n_ops = e->n;
+    return CLV_OK;
+}
+
+static clv_status add_each_gradient(clv_evaluation *e, clv_graph *graph, const clv_value *wrt, const clv_value *d,
+                                    int n, clv_error *err)
+{
+    for (int i = 0; i < n; i++) {
         char name[NAME];
-        clv_parameter p = clv_model_parameter_at(model, i);
-        snprintf(name, sizeof name, "d.%s", p.name);
-        CLV_TRY(add_result(e, name, p.rank, p.shape, err));
+        snprintf(name, sizeof name, "d.%.290s", clv_value_name(graph, wrt[i]));
+        CLV_TRY(add_result(e, graph, name, d[i], err));
     }
     return CLV_OK;
 }
+
+static clv_status add_gradients(clv_evaluation *e, clv_graph *graph, clv_value loss, clv_error *err)
+{
+    int n = clv_parameters(graph, NULL, 0);
+    clv_value *wrt = calloc((size_t)n + 1, sizeof *wrt), *d = calloc((size_t)n + 1, sizeof *d);
+    clv_status status = wrt && d ? CLV_OK : clv_fail_memory(err, "gradients", (size_t)n * sizeof *wrt);
+    if (status == CLV_OK) {
+        clv_parameters(graph, wrt, n);
+        clv_gradients(graph, loss, CLV_NONE, wrt, n, d);
+        status = add_each_gradient(e, graph, wrt, d, n, err);
+    }
+    free(wrt);
+    free(d);
+    return status;
+}
+
+static clv_value loss_of(clv_graph *graph, const clv_evaluation *e, clv_value logits, clv_value hidden)
+{
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
+    if (!e->given.labels)
+        return clv_reduce(graph, CLV_MEAN, clv_mul(graph, hidden, hidden), (int[]){0, 1, 2}, 3, false);
+    clv_layout layout = clv_named_layout(graph, &e->model->rules, 2, names);
+    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, (int64_t[]){e->given.batch, e->given.seq}, &layout);
+    return clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+}
+
+static clv_status build(clv_evaluation *e, clv_graph *graph, clv_error *err)
+{
+    clv_value hidden = CLV_NONE, loss = CLV_NONE;
+    clv_model_graph how = {.batch = e->given.batch,
+                           .seq = e->given.seq,
+                           .padding_mask = e->given.mask != NULL,
+                           .token_types = e->given.token_types != NULL};
+    clv_value logits = clv_model_forward(graph, e->model, &how, &hidden);
+    if (e->given.labels || e->given.gradients)
+        loss = loss_of(graph, e, logits, hidden);
+    if (e->given.each_op)
+        CLV_TRY(add_ops(e, graph, graph->n_ops, err));
+    CLV_TRY(add_result(e, graph, "hidden.last", hidden, err));
+    if (!e->model->config.headless)
+        CLV_TRY(add_result(e, graph, "logits", logits, err));
+    if (e->given.labels)
+        CLV_TRY(add_result(e, graph, "loss", loss, err));
+    e->n_forward = e->n;
+    return e->given.gradients ? add_gradients(e, graph, loss, err) : CLV_OK;
+}
+
+static clv_status compile(clv_evaluation *e, clv_error *err)
+{
+    clv_graph *graph;
+    CLV_TRY(clv_graph_new(&graph, &e->model->mesh, err));
+    clv_status status = build(e, graph, err);
+    for (int i = 0; i < e->n; i++)
+        e->output[i].name = e->spec[i].name = e->name[i];
+    if (status == CLV_OK)
+        status = clv_compile(&e->program, graph, NULL, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+/* ---- results ---- */
 
 /* The first element of result i that is NaN or infinite; what stands at padding is nobody's business. -1: none. */
 static int64_t first_nonfinite(const clv_evaluation *e, int i)
 {
     const float *x = e->output[i].data;
     int64_t n = elems_of(&e->spec[i]), rows = e->given.batch * e->given.seq;
-    if (!e->given.mask || i >= e->n_forward || e->spec[i].rank != 3)
+    if (!e->given.mask || i < e->n_ops || i >= e->n_forward || e->spec[i].rank != 3)
         return clv_dtype_first_nonfinite(CLV_F32, x, n);
     for (int64_t row = 0, width = n / rows; row < rows; row++) {
         int64_t at = e->given.mask[row] ? clv_dtype_first_nonfinite(CLV_F32, x + row * width, width) : -1;
@@ -201,7 +240,7 @@ static clv_status check(const clv_evaluation *e, clv_error *err)
                         (long long)g->batch, (long long)g->seq, (long long)model->max_positions);
     if (g->labels && model->headless)
         return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no loss", clv_model_config_type(model));
-    if (g->gradients && !g->labels)
+    if (g->gradients && !g->labels && !model->headless)
         return clv_fail(err, CLV_EINVAL, "gradients are of a loss; give labels");
     return clv_model_config_check_ids(model, g->ids, g->batch, g->seq, err);
 }
@@ -220,8 +259,6 @@ clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_
     clv_status status = check(e, err);
     if (status == CLV_OK)
         status = compile(e, err);
-    if (status == CLV_OK)
-        status = make_results(e, err);
     if (status == CLV_OK)
         status = run_once(e, false, err);
     if (status == CLV_OK)
@@ -260,7 +297,8 @@ clv_status clv_evaluation_at(const clv_evaluation *e, int i, clv_evaluation_tens
     CLV_TRY(clv_require(e && out, call, "an evaluation and out", err));
     if (i < 0 || i >= e->n)
         return clv_fail(err, CLV_EINVAL, "%s: result %d of %d", call, i, e->n);
-    clv_evaluation_tensor t = {.name = e->name[i], .rank = e->spec[i].rank, .data = e->output[i].data};
+    clv_evaluation_tensor t = {
+        .name = e->name[i], .rank = e->spec[i].rank, .data = e->output[i].data, .is_gradient = i >= e->n_forward};
     memcpy(t.shape, e->spec[i].shape, sizeof t.shape);
     return clv_give_struct(out, sizeof t, sizeof t, &t, call, err);
 }
@@ -310,15 +348,15 @@ clv_status clv_evaluation_write(const clv_evaluation *e, const char *path, clv_e
     clv_tensor_spec spec[MOST];
     given g = given_of(&e->given);
     int64_t first = e->given.gradients ? clv_model_tensor_count(model) : 0;
-    int n = e->n_forward + g.n;
-    memcpy(spec, e->spec, (size_t)e->n_forward * sizeof *spec);
-    memcpy(spec + e->n_forward, g.spec, (size_t)g.n * sizeof *spec);
+    int own = e->n_forward - e->n_ops, n = own + g.n;
+    memcpy(spec, e->spec + e->n_ops, (size_t)own * sizeof *spec);
+    memcpy(spec + own, g.spec, (size_t)g.n * sizeof *spec);
     CLV_TRY(e->given.gradients ? clv_model_create_tensors(&writer, model, path, "grad.", spec, n, err)
                                : clv_safetensors_create(&writer, path, spec, n, err));
     clv_status status = CLV_OK;
     for (int i = 0; status == CLV_OK && i < n; i++)
         status = clv_safetensors_write(writer, first + i, NULL,
-                                       i < e->n_forward ? e->output[i].data : g.data[i - e->n_forward], err);
+                                       i < own ? e->output[e->n_ops + i].data : g.data[i - own], err);
     for (int i = e->n_forward; status == CLV_OK && i < e->n; i++)
         status = clv_model_write_parameter(writer, model, e->name[i] + 2, NULL, e->output[i].data, err);
     if (status == CLV_OK)

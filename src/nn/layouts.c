@@ -149,6 +149,19 @@ void clv_nn_say_activation(clv_graph *graph, clv_value value, const clv_axis_rul
     clv_nn_say(graph, value, rules, what, all);
 }
 
+clv_value clv_residual_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
+                             const clv_axis_rules *rules)
+{
+    if (!clv_graph_need(graph, name && shape && rank >= 1, "clv_residual_input",
+                        "a name and a shape of 1 dimension or more"))
+        return CLV_NONE;
+    clv_layout layout = clv_residual_layout(graph, rules, rank);
+    clv_value input = clv_input(graph, name, dtype, rank, shape, &layout);
+    if (clv_valid(input))
+        clv_nn_say_activation(graph, input, rules, NULL, 1, (clv_logical_axis[]){CLV_EMBED});
+    return input;
+}
+
 clv_value clv_nn_constrain(clv_graph *graph, clv_value x, const clv_layout *layout, const clv_axis_rules *rules,
                            const char *what, int n, const clv_logical_axis *names)
 {

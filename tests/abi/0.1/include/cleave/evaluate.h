@@ -18,9 +18,11 @@ typedef struct clv_evaluate_options {
     const uint8_t *mask;        /**< [B,S] 1 = a token, 0 = padding; NULL: all are tokens */
     const int32_t *token_types; /**< [B,S]; NULL: all are 0 */
     const int32_t *labels;      /**< [B,S], -100: ignored; NULL: no loss is wanted */
-    int gradients;              /**< nonzero: of the loss, for every parameter */
+    int gradients;       /**< nonzero: of the loss, for every parameter; of a model without a head: of the mean of
+                                     the squares of its hidden states */
     int allow_nonfinite; /**< nonzero: results that are NaN or infinite are given, too; else they are CLV_ENONFINITE */
     int find_nonfinite;  /**< with allow_nonfinite, nonzero: where they begin is looked for (clv_evaluation_begins) */
+    int each_op; /**< nonzero: the first two results of every op, too, in order: "layers.3.mlp.down.dot_general #41" */
 } clv_evaluate_options;
 
 /** What a model made of a batch. Immutable: threads may share it. */
@@ -28,22 +30,23 @@ typedef struct clv_evaluation clv_evaluation;
 
 /** Runs the model on its mesh. What is given is borrowed until the evaluation is freed, the model too. Free with
  *  clv_evaluation_free.
- *  @return CLV_EINVAL for an id outside the vocabulary, more tokens than the model takes, or gradients without labels;
- *          CLV_EUNSUPPORTED for labels of a model without a head; CLV_ENONFINITE naming the element, and where it
- *          begins; CLV_ENOMEM; what reading the weights returns */
+ *  @return CLV_EINVAL for an id outside the vocabulary, more tokens than the model takes, or gradients without labels,
+ *          where there is a head; CLV_EUNSUPPORTED for labels of a model without a head; CLV_ENONFINITE naming the
+ *          element, and where it begins; CLV_ENOMEM; what reading the weights returns */
 CLV_API clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *what,
                                 clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_evaluation_free(clv_evaluation *evaluation);
 
-/** A result: "hidden.last" [B,S,M], "logits" [B,S,V] (with a head), "loss" [1] (with labels), and with gradients
- *  "d.<parameter>" by this library's names and shapes. */
+/** A result: those of ops, if they are wanted; "hidden.last" [B,S,M], "logits" [B,S,V] (with a head), "loss" [1] (with
+ *  labels), and with gradients "d.<parameter>" by this library's names and shapes. */
 typedef struct clv_evaluation_tensor {
     size_t size;      /**< the caller's: sizeof the struct, or 0 */
     const char *name; /**< lives with the evaluation, as the data does */
     int rank;
     int64_t shape[CLV_MAX_RANK];
     const float *data; /**< row-major */
+    int is_gradient;   /**< nonzero: its name is "d.<parameter>" */
 } clv_evaluation_tensor;
 
 /** How many results there are. */
@@ -57,8 +60,9 @@ CLV_API double clv_evaluation_seconds(const clv_evaluation *evaluation);
  *  nowhere, or not looked for. */
 CLV_API const char *clv_evaluation_begins(const clv_evaluation *evaluation);
 
-/** Writes a safetensors file: what was given (ids, token_types, mask), the results, all f32, and with gradients
- *  "grad.NAME" for every tensor of the model's checkpoint, in its shape. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+/** Writes a safetensors file: what was given (ids, token_types, mask), the results but those of ops, all f32, and with
+ *  gradients "grad.NAME" for every tensor of the model's checkpoint, in its shape.
+ *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 CLV_API clv_status clv_evaluation_write(const clv_evaluation *evaluation, const char *path, clv_error *err);
 
 #ifdef __cplusplus

@@ -24,6 +24,10 @@ CLV_API clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rule
 /** The layout of activations between layers: [batch, ..., seq, embed]. */
 CLV_API clv_layout clv_residual_layout(clv_graph *graph, const clv_axis_rules *rules, int rank);
 
+/** An input [batch, ..., seq, embed] laid out so, as a layer takes it; a failure is recorded in the graph. */
+CLV_API clv_value clv_residual_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank,
+                                     const int64_t *shape, const clv_axis_rules *rules);
+
 /** Zero-initialised: no bias, weights of zeros. */
 typedef struct clv_linear_options {
     size_t size;      /**< sizeof the struct; 0: as its first version had it */

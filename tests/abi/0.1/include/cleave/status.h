@@ -12,6 +12,7 @@
 #define CLEAVE_STATUS_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -73,6 +74,9 @@ CLV_API const char *clv_status_text(clv_status status);
 CLV_API clv_status clv_fail(clv_error *err, clv_status code, const char *format, ...) CLV_PRINTF(3, 4);
 /** The same for memory that could not be had: CLV_ENOMEM, `bytes` for `what`. */
 CLV_API clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes);
+
+/** Called now and then, on the caller's thread, with what is done so far, of all (bytes, blocks). */
+typedef void clv_progress_callback(void *arg, int64_t done, int64_t total);
 
 /** Returns from the enclosing function, whose result is a clv_status, when the call fails. */
 #define CLV_TRY(call)                                                                                                  \
