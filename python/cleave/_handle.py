@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from .errors import CleaveError
+from .errors import CancelledError, CleaveError
 
 _lock = threading.RLock()  # over counts of users; an RLock, as the collector may free a handle while one is held
-_acting = threading.local()  # .ident: of the thread for which another one works (_run.py)
+_acting = threading.local()  # .ident: of the thread for which another one works; .job: what it does (_run.py)
 
 
 def _after_fork() -> None:
@@ -102,9 +102,22 @@ class Handle:
         me = thread_identity()
         if self._holder == me:
             raise RuntimeError(f"this {self._what} is in use by the call that this one is made from")
-        with self.use() as pointer, self._turn:
-            self._holder = me
+        job = getattr(_acting, "job", None)
+        with self.use() as pointer:
+            self._wait(job)
             try:
+                self._holder = me
+                if job is not None:
+                    job.holding = True
                 yield pointer
             finally:
                 self._holder = 0
+                if job is not None:
+                    job.holding = False
+                self._turn.release()
+
+    def _wait(self, job: Any) -> None:
+        """For its turn; a job that is asked to end waits no longer."""
+        while not self._turn.acquire(timeout=-1 if job is None else 0.05):
+            if job.asked:
+                raise CancelledError(f"interrupted while it waited for its turn with this {self._what}")

@@ -14,8 +14,8 @@ import numpy as np
 from . import _c
 from ._c import NULL, dtype_out, printed, shape_out, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle
-from ._run import GRACE_SECONDS, Cancel, run
+from ._handle import Handle, _acting
+from ._run import GRACE_SECONDS, Cancel, interruptible, run
 from .arrays import address, array_out, ids_in
 from .errors import CleaveError, check, text_out
 from .mesh import Mesh, MeshLike
@@ -51,19 +51,23 @@ class Score(NamedTuple):
 class _Asked:
     """What a callback works for: it is given on by C as a handle."""
 
-    def __init__(self, take: Any, cancel: Cancel) -> None:
-        self.take, self.cancel = take, cancel
+    def __init__(self, take: Any) -> None:
+        self.take = take
+        self.job: Any = getattr(_acting, "job", None)
         self.error: BaseException | None = None
         self.handle = ffi.new_handle(self)
 
     def __call__(self, *arguments: Any) -> bool:
         """False: end all."""
-        try:
-            if self.error is None and not self.cancel.asked:
+        if self.error is None and not self.ended():
+            try:
                 self.take(*arguments)
-        except BaseException as error:  # it is raised when the library has returned
-            self.error = error
-        return self.error is None and not self.cancel.asked
+            except BaseException as error:  # it is raised when the library has returned
+                self.error = error
+        return self.error is None and not self.ended()
+
+    def ended(self) -> bool:
+        return self.job is not None and bool(self.job.asked)
 
 
 @ffi.def_extern(error=1)  # type: ignore[untyped-decorator]
@@ -148,15 +152,15 @@ class Model:
                 self._engines.pop(kind, None)
             raise
 
-    def _call(self, function: Any, *arguments: Any, asked: _Asked | None = None) -> None:
-        """A call that takes long; what went wrong in its callback comes first."""
+    def _call(self, function: Any, *arguments: Any, asked: _Asked) -> None:
+        """A call with a callback; what went wrong in that comes first."""
         try:
-            run(lambda: check(function, *arguments), self._cancel)
+            check(function, *arguments)
         except CleaveError:
-            if asked is not None and asked.error is not None:
+            if asked.error is not None:
                 raise asked.error from None
             raise
-        if asked is not None and asked.error is not None:
+        if asked.error is not None:
             raise asked.error
 
     # ---- texts ----
@@ -191,8 +195,9 @@ class Model:
         texts = self._generate(prompts, len(kept_prompts), options, None)
         return texts[0] if alone else texts
 
+    @interruptible
     def _generate(self, prompts: Any, n: int, options: Any, take: Any) -> list[Text]:
-        asked = _Asked(take or (lambda *_: None), self._cancel)
+        asked = _Asked(take or (lambda *_: None))
         options.struct.on_text, options.struct.on_text_arg = lib.python_clv_text_callback, asked.handle
         out = ffi.new("clv_generation **")
         with self._running(self._generator()) as generator:
@@ -250,6 +255,7 @@ class Model:
             raise ValueError(f"the mask has shape {given.shape}, the ids {array.shape}")
         return array, given, alone
 
+    @interruptible
     def _forward(self, result: str, ids: Any, mask: Any, last: int, out: Any) -> Any:
         array, given, alone = self._ids(ids, mask)
         shape = (*array.shape, last)
@@ -258,7 +264,7 @@ class Model:
         batch = _c.options("clv_forward_batch", sizes, "a batch")
         batch.struct.ids, batch.struct.mask = ffi.cast("int32_t *", address(array)), ffi.cast("uint8_t *", address(given))
         with self._running(self._forwarder(result)) as forwarder:
-            self._call(lib.clv_forwarder_run, forwarder, batch.struct, ffi.cast("float *", address(written)))
+            check(lib.clv_forwarder_run, forwarder, batch.struct, ffi.cast("float *", address(written)))
         if made is not written:
             made[...] = written
         return made
@@ -281,6 +287,7 @@ class Model:
             check(lib.clv_sequences_of, out, model, given, NULL, len(kept), options.struct)
         return Handle(out[0], lib.clv_sequences_free, "list of sequences", self._handle)
 
+    @interruptible
     def embed(self, texts: Any, pooling: str = "mean", too_long: str = "refused", **options: Any) -> Any:
         """Vectors of texts or proteins: f32 [n,M], or [M] of one text; pooling mean, cls or last. With "none" all of a text's tokens:
         an array [tokens,M] a text. too_long: "refused", or "cut" to what fits. Options: batch_tokens, allow_nonfinite."""
@@ -290,7 +297,7 @@ class Model:
         sequences = self._sequences([texts] if alone else list(texts), too_long)
         how = _c.options("clv_embed_options", options, "embed", pooling=pooling)
         rows: dict[int, Any] = {}
-        asked = _Asked(rows.__setitem__, self._cancel)
+        asked = _Asked(rows.__setitem__)
         with self._running(self._forwarder("hidden")) as forwarder, sequences.use() as given:
             if lib.clv_sequences_left_out(given):
                 raise ValueError("a text does not fit the model even when it is cut")
@@ -301,6 +308,7 @@ class Model:
             return found[0] if alone else found
         return found[0][0] if alone else np.concatenate(found)
 
+    @interruptible
     def score(self, texts: Any, *, mutations: str | None = None, **options: Any) -> Any:
         """How likely the model finds a text (a list: each): a :class:`Score`.
 
@@ -322,14 +330,14 @@ class Model:
         data = text_in(text)
         out = ffi.new("clv_score *", {"size": ffi.sizeof("clv_score")})
         with self._running(self._forwarder("nll")) as forwarder:
-            self._call(lib.clv_score_text, out, forwarder, data, len(data), how.struct)
+            check(lib.clv_score_text, out, forwarder, data, len(data), how.struct)
         return Score(out.tokens, out.nll)
 
     def _score_masked(self, text: Any, how: Any) -> Score:
         sequences = self._sequences([text], "refused")
         out = ffi.new("clv_score *", {"size": ffi.sizeof("clv_score")})
         with self._running(self._forwarder("nll")) as forwarder, sequences.use() as given:
-            self._call(lib.clv_score_masked, out, forwarder, given, 0, how.struct)
+            check(lib.clv_score_masked, out, forwarder, given, 0, how.struct)
         return Score(out.tokens, out.nll)
 
     def _mutations(self, protein: str, mutations: str, how: Any) -> dict[str, float]:
@@ -337,13 +345,14 @@ class Model:
         out = ffi.new("clv_mutation_scores **")
         with self._running(self._forwarder("logits")) as forwarder, sequences.use() as given:
             try:
-                self._call(lib.clv_score_mutations, out, forwarder, given, 0, text_in(mutations), how.struct)
+                check(lib.clv_score_mutations, out, forwarder, given, 0, text_in(mutations), how.struct)
                 n = lib.clv_mutation_scores_count(out[0])
                 named = ((text_out(lib.clv_mutation_scores_name(out[0], i)), i) for i in range(n))
                 return {name: lib.clv_mutation_scores_score(out[0], i) for name, i in named}
             finally:
                 lib.clv_mutation_scores_free(out[0])
 
+    @interruptible
     def evaluate(self, ids: Any, labels: Any = None, mask: Any = None, token_types: Any = None, gradients: bool = False) -> dict[str, Any]:
         """All that the model makes of a batch [B,S]: "hidden.last", "logits", with labels (-100: ignored) "loss", with gradients
         "d.<parameter>" of each."""
@@ -361,7 +370,7 @@ class Model:
         out = ffi.new("clv_evaluation **")
         with self._handle.use() as model:
             try:
-                self._call(lib.clv_evaluate, out, model, what.struct)
+                check(lib.clv_evaluate, out, model, what.struct)
                 found = {}
                 for i in range(lib.clv_evaluation_count(out[0])):
                     t = _c.filled("clv_evaluation_tensor", lib.clv_evaluation_at, out[0], i)
@@ -374,10 +383,11 @@ class Model:
 
     # ---- files ----
 
+    @interruptible
     def shard(self, to: Path) -> None:
         """Makes a new folder with what each rank of its mesh holds as a file, which is a model at any degree."""
         with self._handle.use() as model:
-            self._call(lib.clv_checkpoint_shard, model, text_in(to), NULL)
+            check(lib.clv_checkpoint_shard, model, text_in(to), NULL)
 
     def close(self) -> None:
         """Frees it and its weights; what was made from it stays as long as it is held."""

@@ -12,7 +12,7 @@ from . import _c
 from ._c import DTYPES, text_in
 from ._cleave import ffi, lib
 from ._handle import Handle
-from ._run import Cancel, run
+from ._run import Cancel, interruptible
 from .arrays import address, array_in, array_out
 from .errors import NotFoundError, check
 from .mesh import Mesh, MeshLike, box_in, mesh_in
@@ -110,11 +110,12 @@ class Session(State):
             self._loaded[id(program._handle)] = (program, pointer)
         return self._loaded[id(program._handle)][1]
 
+    @interruptible
     def load(self, program: Program) -> None:
         """Makes ready to run: memory, and the state that the session does not have yet. Done by the first run otherwise."""
         with self._handle.hold() as session:
             pointer = self._bring(session, program)
-            run(lambda: check(lib.clv_session_load, session, pointer), self._cancel)
+            check(lib.clv_session_load, session, pointer)
 
     def unload(self, program: Program) -> None:
         """Gives back the memory of a program; its state stays."""
@@ -128,6 +129,7 @@ class Session(State):
             self._handle._parents = tuple(parents)
             program._handle._release()
 
+    @interruptible
     def run(
         self, program: Program, inputs: Mapping[str, Any] | None = None, /, *, out: Mapping[str, Any] | None = None,
         outputs: Sequence[str] | None = None, **more: Any,
@@ -161,8 +163,7 @@ class Session(State):
                     written[n] = np.empty_like(written[n], order="C")
             bound_in, kept_in = _bindings(arrays)
             bound_out, kept_out = _bindings(written)
-            call = (session, pointer, bound_in, len(arrays), bound_out, len(written))
-            run(lambda: check(lib.clv_session_run, *call), self._cancel)
+            check(lib.clv_session_run, session, pointer, bound_in, len(arrays), bound_out, len(written))
             for n, array in written.items():
                 if array is not results[n]:
                     results[n][...] = array

@@ -12,7 +12,7 @@ from . import _c
 from ._c import text_in
 from ._cleave import ffi, lib
 from ._handle import Handle
-from ._run import run
+from ._run import interruptible, run
 from .arrays import address, ids_in
 from .errors import check
 from .model import Model, Path
@@ -77,15 +77,20 @@ class Trainer(State):
         kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, adamw=decay.struct)
         out = ffi.new("clv_trainer **")
         self._cancel, self.batch, self.seq, self.mesh = model._cancel, batch, seq, model.mesh
-        with model._handle.use() as pointer:
-            run(lambda: check(lib.clv_trainer_new, out, pointer, kept.struct), model._cancel)
-            self._handle = Handle(out[0], lib.clv_trainer_free, "trainer", model._handle, threads=True)
+
+        def make() -> Handle:
+            with model._handle.use() as pointer:
+                check(lib.clv_trainer_new, out, pointer, kept.struct)
+                return Handle(out[0], lib.clv_trainer_free, "trainer", model._handle, threads=True)
+
+        self._handle = run(make, model._cancel)
 
     @contextlib.contextmanager
     def _state(self) -> Iterator[Any]:
         with self._handle.hold() as trainer:
             yield lib.clv_trainer_session(trainer)
 
+    @interruptible
     def step(self, ids: Any, labels: Any = None) -> Step:
         """One step on ids and labels, [B,S] each (-100: counts for nothing). Without labels ids are [B,S+1]: each token's label is the next."""
         given = ids_in(ids)
@@ -98,7 +103,7 @@ class Trainer(State):
         out = ffi.new("clv_train_step *", {"size": ffi.sizeof("clv_train_step")})
         pointers = [ffi.cast("int32_t *", address(a)) for a in arrays]
         with self._handle.hold() as trainer:
-            run(lambda: check(lib.clv_trainer_step, trainer, *pointers, out), self._cancel)
+            check(lib.clv_trainer_step, trainer, *pointers, out)
         return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds)
 
     def fit(self, data: TextData, steps: int, seed: int = 1) -> Iterator[Step]:

@@ -328,6 +328,33 @@ def test_interrupt_lets_a_short_run_end():
     assert out == ["interrupted", "True", "256"]
 
 
+def test_interrupts_at_any_time():
+    """A signal may come between any two instructions of Python's: nothing hangs, and the session goes on."""
+    out = in_child("""
+        import random
+        random.seed(3)
+        def interrupt(*_):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGALRM, interrupt)
+        small = cleave.Graph("model=2")
+        small.output("y", small.input("x", (4,), layout="model") * 2.0)
+        small = cleave.compile(small)
+        caught = 0
+        for i in range(150):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.random() * 0.01)
+                    while True:
+                        session.run(small, x=[1, 2, 3, 4])
+                except KeyboardInterrupt:
+                    caught += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+        print(caught, session.run(small, x=[1, 2, 3, 4])["y"].tolist() == [2, 4, 6, 8])
+    """)
+    assert out == ["150", "True"]
+
+
 def test_fork():
     out = in_child("""
         pid = os.fork()
