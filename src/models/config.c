@@ -1,4 +1,4 @@
-/* config.c - the table of families, and config.json. */
+/* config.c - config.json. */
 #include "models/config.h"
 
 #include <stdio.h>
@@ -9,14 +9,9 @@
 #include "base/error.h"
 #include "io/file.h"
 #include "models/config_json.h"
-#include "models/family.h"
+#include "models/families.h"
 
 enum { CONFIG_LIMIT = 1 << 20, LIST_SIZE = 256 };
-
-/* Adding a family: a file that defines one, a line here. */
-static const clv_model_family *const families[] = {&clv_family_llama, &clv_family_mistral, &clv_family_qwen2,
-                                                   &clv_family_gpt2,  &clv_family_esm,     &clv_family_bert};
-enum { N_FAMILIES = sizeof families / sizeof families[0] };
 
 const char *clv_model_config_type(const clv_model_config *model)
 {
@@ -28,18 +23,15 @@ const char *clv_model_config_type(const clv_model_config *model)
 static clv_status find_family(const clv_model_family **out, const json_t *o, const char *where, clv_error *err)
 {
     const char *type = NULL;
-    char known[LIST_SIZE] = "";
+    char names[LIST_SIZE];
+    clv_text known = {.out = names, .size = sizeof names};
 
     CLV_TRY(clv_json_string(&type, o, "model_type", CLV_JSON_REQUIRED, where, err));
-    for (int i = 0; i < N_FAMILIES; i++) {
-        if (strcmp(families[i]->model_type, type) == 0) {
-            *out = families[i];
-            return CLV_OK;
-        }
-        strcat(known, i > 0 ? ", " : "");
-        strcat(known, families[i]->model_type);
-    }
-    return clv_config_unsupported(where, "model_type", type, known, err);
+    *out = clv_families_find(type);
+    if (*out != NULL)
+        return CLV_OK;
+    clv_families_list(&known);
+    return clv_config_unsupported(where, "model_type", type, names, err);
 }
 
 static clv_status read_architectures(clv_model_config *c, const json_t *o, const char *where, clv_error *err)

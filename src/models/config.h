@@ -1,6 +1,6 @@
 /* config.h - a transformer as Hugging Face's config.json describes it: its sizes, its graph, its checkpoint.
  *
- * One struct serves every family; what a family does with it is a row of the table in config.c and a file of its own
+ * One struct serves every family; what a family does with it is a row of the table in families.c and a file of its own
  * (llama.c, gpt2.c, esm.c): reading config.json, the graph, and the map between its parameters and the checkpoint's.
  *
  * config.json is read as transformers 4 and 5 write it. Unknown keys are ignored, among them auto_map: no file that it
@@ -10,7 +10,7 @@
 #ifndef CLEAVE_MODELS_CONFIG_H
 #define CLEAVE_MODELS_CONFIG_H
 
-#include "cleave/model.h"
+#include "cleave/family.h"
 
 typedef struct clv_model_family clv_model_family;
 
@@ -43,6 +43,8 @@ typedef struct clv_model_config {
     int64_t bos, pad, mask;   /* token ids; -1 for none */
     int64_t eos[CLV_MAX_EOS]; /* any of them ends a text */
     int n_eos;
+    int64_t number[CLV_FAMILY_OWN]; /* what a family has of its own (cleave/family.h) */
+    double real[CLV_FAMILY_OWN];
 } clv_model_config;
 
 extern const clv_model_family clv_family_llama, clv_family_mistral, clv_family_qwen2, clv_family_gpt2, clv_family_esm,

@@ -1,4 +1,4 @@
-/* family.h - what a family of models is, for the files that define one: a row of the table in config.c. */
+/* family.h - what a family of models is, for the files that define one: a row of the table in families.c. */
 #ifndef CLEAVE_MODELS_FAMILY_H
 #define CLEAVE_MODELS_FAMILY_H
 
@@ -33,7 +33,7 @@ struct clv_model_family {
     const clv_parameter_row *parameters; /* ended by a row without a name */
 };
 
-/* ---- what the families' graphs have in common (forward.c) ---- */
+/* ---- what the families' graphs have in common (build.c) ---- */
 
 /* The embedding "embed.weight" of ids. */
 clv_value clv_model_embedding(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,

@@ -14,6 +14,7 @@
 #include "io/box.h"
 #include "kernels/cpu/transpose.h"
 #include "models/family.h"
+#include "models/family_model.h"
 
 enum { STRIP_BYTES = 1 << 20, PREFIXED_NAME_SIZE = CLV_TENSOR_NAME_SIZE + 32 };
 
@@ -62,6 +63,10 @@ static bool shares_tensor(const clv_parameter_row *row)
 
 static bool is_present(const clv_parameter_row *row, const clv_model_config *c)
 {
+    if (row->stated != NULL) {
+        clv_family_model model = clv_family_model_of(c);
+        return row->stated(&model) != 0;
+    }
     return row->when == NULL || row->when(c);
 }
 

@@ -21,15 +21,14 @@
 
 enum { CLV_PARAMETER_NAME_SIZE = 64, CLV_TENSOR_NAME_SIZE = 96 };
 
-typedef enum clv_parameter_form { CLV_AS_IS, CLV_LINEAR, CLV_CONV1D } clv_parameter_form;
-
 typedef struct clv_parameter_row {
     const char *name;      /* ours; % stands for the layer. Rows of layers stand together */
     const char *theirs[2]; /* the second is NULL unless two tensors are packed */
     clv_parameter_form form;
     const char *in, *out;
     int first, of, take; /* CLV_CONV1D: parts [first, first + take) of `of`; zeros: it is not fused */
-    bool (*when)(const clv_model_config *model); /* NULL: in every model of the family */
+    bool (*when)(const clv_model_config *model);  /* NULL: in every model of the family */
+    int (*stated)(const clv_family_model *model); /* the same of a family that a program stated */
 } clv_parameter_row;
 
 /* For rows: models with an output projection of their own, and with biases. */
