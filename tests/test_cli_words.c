@@ -115,7 +115,12 @@ static void test_prompts_of_windows(void **state)
     assert_int_equal(cli_run(windows_out, "generate -m {d}/bytes -f {d}/windows -n 4 --temp 0 --json 2>/dev/null"), 0);
     assert_string_equal(windows_out, unix_out);
     cli_shell("printf 'a\\r\\n\\r\\nb' > {d}/gap");
-    cli_expect(2, "prompt 2 is empty", "generate -m {d}/bytes -f {d}/gap -n 4");
+    cli_expect(0, "{\"prompt\": \"\", \"text\": \"\", \"prompt_tokens\": 0, \"tokens\": 0}, {\"prompt\": \"b\"",
+               "generate -m {d}/bytes -f {d}/gap -n 4 --json");
+    cli_expect(0, "\n\nb", "generate -m {d}/bytes -f {d}/gap -n 0");
+    cli_shell("printf '\n\r\n' > {d}/blank");
+    cli_expect(2, "no prompt; one a line is needed", "generate -m {d}/bytes -f {d}/blank -n 4");
+    cli_expect(2, "-p: the prompt is empty", "generate -m {d}/bytes -p '' -n 4");
     cli_shell("printf 'a\\rb\\n' > {d}/inner");
     cli_expect(0, "\"prompt\": \"a\\rb\"", "generate -m {d}/bytes -f {d}/inner -n 4 --json");
 }
@@ -168,7 +173,8 @@ static void test_explained_words(void **state)
         {"--op layers.0.attention.kv", "\"split\": \"keys and values over X, KV heads over Y\""},
         {"--op layers.0.mlp.gate_up", "\"split\": \"gate and up over X, ffn over Y\""},
         {"--op layers.0.mlp.norm", "partial sums over X"},
-        {"--op layers.0.mlp.norm", "illegal: no operand of normalize_dx is a partial sum over X that it could pass on"},
+        {"--op layers.0.mlp.norm",
+         "illegal: no operand of the gradient of the norm is a partial sum over X that it could pass on"},
         {"--op adamw", "\"op\": \"adamw\", \"makes\": \"new embed.weight\""},
         {"--op adamw", "\"makes\": \"new layers.1.mlp.down.weight\""},
     };

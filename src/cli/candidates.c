@@ -1,5 +1,9 @@
 #include "cli/candidates.h"
 
+#include <stdlib.h>
+
+#include "cli/op_words.h"
+
 /* An illegal candidate has no price. */
 static void add_row(clv_table *t, const clv_considered *c, bool full)
 {
@@ -21,7 +25,9 @@ static void add_row(clv_table *t, const clv_considered *c, bool full)
         priced ? clv_table_seconds(t, "work_seconds", c->work_seconds) : clv_table_null(t, "work_seconds");
     }
     clv_table_text(t, "layouts", priced ? c->layouts : "-");
-    clv_table_text(t, "why", c->why);
+    char *why = clv_op_words(c->why);
+    clv_table_text(t, "why", why ? why : c->why);
+    free(why);
 }
 
 void clv_candidates_add(clv_table *t, const clv_program *program, int64_t most, bool full)

@@ -43,7 +43,7 @@ static int parse(generate_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->file,
          .value = "FILE",
-         .help = "prompts, one a line, instead of -p; texts come in their order"},
+         .help = "prompts, one a line, instead of -p; texts come in their order, none for an empty line"},
         {.names = "-b, --batch-size",
          .kind = CLV_OPTION_INT,
          .out = &a->batch,
@@ -128,31 +128,33 @@ static int parse(generate_args *a, int argc, char **argv)
 
 /* ---- prompts ---- */
 
+/* Nothing follows an empty line of a file: its text is empty, too. */
 typedef struct prompts {
-    int64_t n;
-    const char **text; /* [n], in the order given */
-    char *content;     /* of the file */
+    int64_t n, n_asked;
+    const char **text;  /* [n], in the order given */
+    const char **asked; /* [n_asked] those that are not empty */
+    char *content;      /* of the file */
 } prompts;
 
 static void free_prompts(prompts *p)
 {
     free(p->text);
+    free(p->asked);
     free(p->content);
 }
 
-static clv_status add_prompt(prompts *p, const char *text, const generate_args *a, clv_error *err)
+static void add_prompt(prompts *p, const char *text)
 {
     p->text[p->n++] = text;
-    if (text[0] == '\0')
-        return clv_fail(err, CLV_EINVAL, "%s%s: prompt %lld is empty; give at least one byte", a->file ? "-f " : "-p",
-                        a->file ? a->file : "", (long long)p->n);
-    return CLV_OK;
+    if (text[0] != '\0')
+        p->asked[p->n_asked++] = text;
 }
 
 static clv_status make_room(prompts *p, int64_t n, clv_error *err)
 {
     p->text = calloc((size_t)n, sizeof *p->text);
-    return p->text ? CLV_OK : clv_fail_memory(err, "prompts", (size_t)n * sizeof *p->text);
+    p->asked = calloc((size_t)n, sizeof *p->asked);
+    return p->text && p->asked ? CLV_OK : clv_fail_memory(err, "prompts", (size_t)n * sizeof *p->text);
 }
 
 /* Lines of the file; the last may lack its end. */
@@ -169,10 +171,10 @@ static clv_status read_lines(prompts *p, const generate_args *a, clv_error *err)
         if (last > line && last[-1] == '\r') /* the end of a line on Windows */
             last[-1] = '\0';
         *last = '\0'; /* behind the file, too, there is a byte */
-        CLV_TRY(add_prompt(p, line, a, err));
+        add_prompt(p, line);
         line = last + 1;
     }
-    return p->n > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed", a->file);
+    return p->n_asked > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: no prompt; one a line is needed", a->file);
 }
 
 static clv_status read_prompts(prompts *p, const generate_args *a, clv_error *err)
@@ -181,8 +183,11 @@ static clv_status read_prompts(prompts *p, const generate_args *a, clv_error *er
         return clv_fail(err, CLV_EINVAL, "a prompt is needed: -p TEXT, or -f FILE with one a line");
     if (a->file)
         return read_lines(p, a, err);
+    if (a->prompt[0] == '\0')
+        return clv_fail(err, CLV_EINVAL, "-p: the prompt is empty; give at least one byte");
     CLV_TRY(make_room(p, 1, err));
-    return add_prompt(p, a->prompt, a, err);
+    add_prompt(p, a->prompt);
+    return CLV_OK;
 }
 
 /* ---- while it runs ---- */
@@ -212,7 +217,7 @@ static void begin_display(display *d, const generate_args *a, const prompts *p)
 {
     *d = (display){.stream = !a->file && !a->json};
     if (!d->stream)
-        clv_progress_begin(&d->progress, "generate", p->n);
+        clv_progress_begin(&d->progress, "generate", p->n_asked);
 }
 
 static void end_display(display *d)
@@ -239,12 +244,14 @@ static void add_text(clv_table *t, const char *key, const char *text)
 static int print_json(const prompts *p, const clv_generation *g)
 {
     clv_table *t = clv_table_new("texts");
-    for (int64_t i = 0; i < p->n; i++) {
+    for (int64_t i = 0, asked = 0; i < p->n; i++) {
+        bool empty = p->text[i][0] == '\0';
         clv_table_row(t);
         add_text(t, "prompt", p->text[i]);
-        add_text(t, "text", clv_generation_text(g, i, NULL));
-        clv_table_int(t, "prompt_tokens", clv_generation_prompt_tokens(g, i));
-        clv_table_int(t, "tokens", clv_generation_tokens(g, i));
+        add_text(t, "text", empty ? "" : clv_generation_text(g, asked, NULL));
+        clv_table_int(t, "prompt_tokens", empty ? 0 : clv_generation_prompt_tokens(g, asked));
+        clv_table_int(t, "tokens", empty ? 0 : clv_generation_tokens(g, asked));
+        asked += !empty;
     }
     return clv_table_finish(t, true);
 }
@@ -262,7 +269,7 @@ static void report_speed(const prompts *p, const clv_generation *g)
 {
     int64_t read = 0, made = 0, full = 0;
     clv_generate_seconds s = clv_generation_seconds(g);
-    for (int64_t i = 0; i < p->n; i++) {
+    for (int64_t i = 0; i < p->n_asked; i++) {
         read += clv_generation_prompt_tokens(g, i);
         made += clv_generation_tokens(g, i);
         full += clv_generation_finish(g, i) == CLV_FINISH_CONTEXT;
@@ -279,9 +286,9 @@ static void report_speed(const prompts *p, const clv_generation *g)
 static int report(const prompts *p, const generate_args *a, const clv_generation *g)
 {
     int code = CLV_EXIT_OK;
-    for (int64_t i = 0; i < p->n && !a->json; i++) {
-        if (a->file)
-            print_texts(p->text[i], clv_generation_text(g, i, NULL));
+    for (int64_t i = 0, asked = 0; i < p->n && !a->json; i++) {
+        if (a->file && p->text[i][0] != '\0')
+            print_texts(p->text[i], clv_generation_text(g, asked++, NULL));
         putchar('\n');
     }
     if (a->json)
@@ -315,7 +322,7 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
                                     .on_text_arg = &d};
     CLV_TRY(clv_generator_new(&g, model, NULL, err));
     begin_display(&d, a, p);
-    clv_status status = clv_generate(out, g, p->text, p->n, &options, err);
+    clv_status status = clv_generate(out, g, p->asked, p->n_asked, &options, err);
     end_display(&d);
     clv_generator_free(g);
     return status;
