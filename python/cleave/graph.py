@@ -352,18 +352,22 @@ def _map(kind: int, name: str, x: Value) -> Value:
 
 
 def exp(x: Value) -> Value:
+    """e to the x, element by element."""
     return _map(lib.CLV_EXP, "exp", x)
 
 
 def log(x: Value) -> Value:
+    """The natural logarithm."""
     return _map(lib.CLV_LOG, "log", x)
 
 
 def tanh(x: Value) -> Value:
+    """The hyperbolic tangent."""
     return _map(lib.CLV_TANH, "tanh", x)
 
 
 def sigmoid(x: Value) -> Value:
+    """1 / (1 + exp(-x))."""
     return _map(lib.CLV_SIGMOID, "sigmoid", x)
 
 
@@ -373,10 +377,12 @@ def gelu(x: Value, approximate: bool = False) -> Value:
 
 
 def silu(x: Value) -> Value:
+    """x * sigmoid(x)."""
     return _map(lib.CLV_SILU, "silu", x)
 
 
 def relu(x: Value) -> Value:
+    """max(x, 0)."""
     return _map(lib.CLV_RELU, "relu", x)
 
 
@@ -386,18 +392,22 @@ def rsqrt(x: Value) -> Value:
 
 
 def sqrt(x: Value) -> Value:
+    """The square root, as 1 / rsqrt(x)."""
     return 1.0 / rsqrt(x)
 
 
 def square(x: Value) -> Value:
+    """x * x."""
     return x * x
 
 
 def negative(x: Value) -> Value:
+    """-x."""
     return -x
 
 
 def absolute(x: Value) -> Value:
+    """max(x, -x)."""
     return abs(x)
 
 
@@ -441,26 +451,32 @@ def _binary(kind: int, a: Any, b: Any) -> Value:
 
 
 def add(a: Any, b: Any) -> Value:
+    """a + b, broadcast as NumPy does; one may be a number."""
     return _binary(lib.CLV_ADD, a, b)
 
 
 def subtract(a: Any, b: Any) -> Value:
+    """a - b."""
     return _binary(lib.CLV_SUB, a, b)
 
 
 def multiply(a: Any, b: Any) -> Value:
+    """a * b."""
     return _binary(lib.CLV_MUL, a, b)
 
 
 def divide(a: Any, b: Any) -> Value:
+    """a / b."""
     return _binary(lib.CLV_DIV, a, b)
 
 
 def maximum(a: Any, b: Any) -> Value:
+    """The larger, element by element."""
     return _binary(lib.CLV_MAX, a, b)
 
 
 def minimum(a: Any, b: Any) -> Value:
+    """The smaller, element by element."""
     return _binary(lib.CLV_MIN, a, b)
 
 
@@ -483,6 +499,7 @@ def where(condition: Value, a: Any, b: Any) -> Value:
 
 
 def astype(x: Value, dtype: Any) -> Value:
+    """Converted to a dtype; float to integer truncates."""
     g = _graph_of(x)
     return g._value(lib.clv_cast, g._id(x), dtype_in(dtype))
 
@@ -498,18 +515,22 @@ def _reduce(kind: int, x: Value, axis: Axes, keepdims: bool) -> Value:
 
 
 def sum(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:  # noqa: A001
+    """Over an axis, axes, or all (None)."""
     return _reduce(lib.CLV_SUM, x, axis, keepdims)
 
 
 def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
+    """Over an axis, axes, or all (None)."""
     return _reduce(lib.CLV_MEAN, x, axis, keepdims)
 
 
 def max(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:  # noqa: A001
+    """Over an axis, axes, or all (None)."""
     return _reduce(lib.CLV_REDUCE_MAXIMUM, x, axis, keepdims)
 
 
 def min(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:  # noqa: A001
+    """Over an axis, axes, or all (None)."""
     return -max(-x, axis, keepdims)
 
 
@@ -525,11 +546,13 @@ def _last(x: Value, axis: int, function: Any) -> Value:
 
 
 def softmax(x: Value, axis: int = -1) -> Value:
+    """exp(x) / sum(exp(x)) along an axis."""
     g = _graph_of(x)
     return _last(x, axis, lambda v: g._value(lib.clv_softmax, g._id(v)))
 
 
 def log_softmax(x: Value, axis: int = -1) -> Value:
+    """The logarithm of softmax."""
     shifted = x - max(x, axis, True)
     return shifted - log(sum(exp(shifted), axis, True))
 
@@ -561,6 +584,7 @@ def transpose(x: Value, axes: Any = None) -> Value:
 
 
 def swapaxes(x: Value, a: int, b: int) -> Value:
+    """With two dimensions exchanged."""
     order = list(range(x.ndim))
     i, j = _axes(a, x.ndim)[0], _axes(b, x.ndim)[0]
     order[i], order[j] = j, i
@@ -568,11 +592,13 @@ def swapaxes(x: Value, a: int, b: int) -> Value:
 
 
 def expand_dims(x: Value, axis: int) -> Value:
+    """With a dimension of size 1 at an axis."""
     at = _axes(axis, x.ndim + 1)[0]
     return reshape(x, x.shape[:at] + (1,) + x.shape[at:])
 
 
 def squeeze(x: Value, axis: Axes = None) -> Value:
+    """Without dimensions of size 1: all, or those of axis."""
     drop = [d for d, n in enumerate(x.shape) if n == 1] if axis is None else _axes(axis, x.ndim)
     if any(x.shape[d] != 1 for d in drop):
         raise ValueError(f"squeeze of dimensions {drop} of {x.shape}")
@@ -580,6 +606,7 @@ def squeeze(x: Value, axis: Axes = None) -> Value:
 
 
 def broadcast_to(x: Value, shape: Any) -> Value:
+    """Stretched to a shape as NumPy does."""
     made = x + _graph_of(x).zeros(shape, x.dtype)
     if made.shape != shape_in(shape):
         raise ValueError(f"{x.shape} does not broadcast to {shape_in(shape)}")
@@ -642,6 +669,7 @@ def pad(x: Value, widths: Any) -> Value:
 
 
 def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
+    """One after another along an axis."""
     values = list(values)
     g = _graph_of(*values)
     given = ffi.new("clv_value[]", [g._id(v) for v in values])
@@ -649,6 +677,7 @@ def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
 
 
 def stack(values: Sequence[Value], axis: int = 0) -> Value:
+    """Along a new axis."""
     return concatenate([expand_dims(v, axis) for v in values], axis)
 
 

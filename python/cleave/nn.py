@@ -12,8 +12,8 @@ from .graph import Graph, Value, _graph_of
 from .rules import Rules, RulesLike
 
 __all__ = [
-    "column_parallel_linear", "layer_norm", "learned_positions", "parallel_attention", "parallel_mlp", "rms_norm", "row_parallel_linear",
-    "transformer_block", "vocab_parallel_cross_entropy", "vocab_parallel_embedding", "vocab_parallel_logits",
+    "column_parallel_linear", "layer_norm", "learned_positions", "parallel_attention", "parallel_mlp", "residual_input", "rms_norm",
+    "row_parallel_linear", "transformer_block", "vocab_parallel_cross_entropy", "vocab_parallel_embedding", "vocab_parallel_logits",
 ]  # fmt: skip
 
 
@@ -36,6 +36,12 @@ def _with_x(function: Any, kind: str, what: str, x: Value, rules: RulesLike, opt
     g = _graph_of(x)
     kept = _c.options(kind, _ids(g, options), what)
     return g._value(function, g._id(x), *arguments, _rules(g, rules), kept.struct)
+
+
+def residual_input(graph: Graph, name: str, shape: Any, rules: RulesLike = None, dtype: Any = "f32") -> Value:
+    """An input [batch, ..., seq, embed] laid out as layers take it."""
+    shape = _c.shape_in(shape)
+    return graph._value(lib.clv_residual_input, text_in(name), dtype_in(dtype), len(shape), list(shape), _rules(graph, rules))
 
 
 def column_parallel_linear(x: Value, features: int, rules: RulesLike = None, **options: Any) -> Value:

@@ -11,8 +11,9 @@ from ._c import NULL, text_in
 from ._cleave import ffi, lib
 from ._handle import Handle
 from .errors import UnsupportedError, check, text_out
-from .graph import Graph
+from .graph import Graph, Value
 from .mesh import MeshLike
+from .nn import residual_input
 from .program import Program, compile
 from .rules import Rules, RulesLike, parallel
 
@@ -120,20 +121,70 @@ def _model_graph(graph: Graph, folder: Any, mode: str, split: Rules, dtype: Any,
             graph._call(lib.clv_model_inference, pointer, how.struct)
 
 
-def plan(
-    model: Any, mode: str = "train", *, tp: int | None = None, mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False,
-    batch: int = 8, seq: int = 128, dtype: Any = "f32", hardware: str | None = None, **options: Any,
-) -> Plan:  # fmt: skip
-    """What a layout of a model costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
+_BLOCKS = {"ffn": "gpt", "attention": "gpt", "gpt": "gpt", "llama": "llama"}  # and the form that their options are of
 
-    model: its config.json, or the folder that holds it; no weights are read. mode: "train", "prefill" or "decode" of texts of `seq` tokens,
-    `batch` of them. hardware: the path of a profile, or the name of one that the library has (:func:`machines`). Options are
-    those of :func:`cleave.compile`.
+
+def _block_of(x: Value, block: str, split: Rules, sizes: dict[str, Any]) -> Value:
+    """A block alone, of x [B,S,M]."""
+    heads = sizes.pop("heads", 8)
+    ffn, kv_heads, bias = sizes.pop("ffn", None) or 4 * x.shape[-1], sizes.pop("kv_heads", None) or heads, bool(sizes.pop("bias", False))
+    if sizes:
+        raise TypeError(f"a block has no option '{next(iter(sizes))}'; valid: hidden, heads, kv_heads, ffn, bias")
+    llama = _BLOCKS[block] == "llama"
+    kept = _c.options("clv_block_options", {}, "plan")
+    o = kept.struct
+    o[0] = lib.clv_block_defaults(lib.CLV_BLOCK_LLAMA if llama else lib.CLV_BLOCK_GPT, heads, kv_heads, ffn)
+    o.norm_bias = False
+    o.attention.bias = o.attention.output_bias = o.mlp.bias = bias
+    o.mlp.activation = lib.CLV_SILU if llama else lib.CLV_GELU
+    if block == "ffn":
+        return x.graph._value(lib.clv_parallel_mlp, x._value, split._rules, ffi.addressof(o, "mlp"))
+    if block == "attention":
+        return x.graph._value(lib.clv_parallel_attention, x._value, split._rules, ffi.addressof(o, "attention"))
+    return x.graph._value(lib.clv_transformer_block, x._value, split._rules, o)
+
+
+def _block_graph(graph: Graph, block: str, mode: str, split: Rules, dtype: Any, batch: int, seq: int, sizes: dict[str, Any]) -> None:
+    """What ``cleave plan --block`` looks at: its forward pass, or that and the gradients of its weights and its input."""
+    if block not in _BLOCKS:
+        raise ValueError(f"block '{block}'; valid: {', '.join(_BLOCKS)}")
+    if mode not in ("forward", "grad"):
+        raise ValueError(f"mode '{mode}' of a block; valid: forward, grad")
+    shape = (batch, seq, sizes.pop("hidden", 256))
+    x = residual_input(graph, "x", shape, split, dtype)
+    y = _block_of(x, block, split, sizes)
+    if mode == "grad":
+        seed = residual_input(graph, "dy", shape, split, dtype)
+        wrt = [*graph.parameters(), x]
+        for value, d in zip(wrt, graph.gradients(y, wrt, seed)):
+            graph.output(f"d.{value.name}", d)
+    graph.output("y", y, x.layout)
+
+
+def plan(
+    model: Any = None, mode: str | None = None, *, block: str | None = None, tp: int | None = None, mesh: MeshLike = None,
+    rules: RulesLike = None, sp: bool = False, batch: int = 8, seq: int = 128, dtype: Any = "f32", hardware: str | None = None,
+    regather: bool = False, max_implicit_bytes: int = 0, explain: str | None = None, **sizes: Any,
+) -> Plan:  # fmt: skip
+    """What a layout costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
+
+    model: its config.json, or the folder that holds it; no weights are read. mode: "train", "prefill" or "decode" of `batch` texts of
+    `seq` tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden, heads, kv_heads, ffn and bias; mode "forward" or
+    "grad". hardware: the path of a profile, or the name of one that the library has (:func:`machines`). regather, max_implicit_bytes
+    and explain are those of :func:`cleave.compile`.
     """
+    if (model is None) == (block is None):
+        raise ValueError("give a model or a block")
     found, split = parallel(tp, mesh, rules, sp)
     graph = Graph(found)
-    _model_graph(graph, model, mode, split, dtype, batch, seq)
-    return Plan(compile(graph, **options), hardware)
+    if block is not None:
+        _block_graph(graph, block, mode or "forward", split, dtype, batch, seq, sizes)
+    elif sizes:
+        raise TypeError(f"a model is as its config.json says; '{next(iter(sizes))}' is of a block")
+    else:
+        _model_graph(graph, model, mode or "train", split, dtype, batch, seq)
+    program = compile(graph, regather=regather, max_implicit_bytes=max_implicit_bytes, explain=explain)
+    return Plan(program, hardware)
 
 
 def machines() -> list[str]:

@@ -128,3 +128,14 @@ def test_errors_are_of_both_kinds():
         statuses.add(status)
         code += 1
     assert statuses == {kind.status for kind in kinds}  # every status of the library has its exception
+
+
+def test_everything_public_says_what_it_is():
+    import inspect
+
+    for module in (cleave, cleave.nn, cleave.errors):
+        for name, thing in vars(module).items():
+            if name.startswith("_") or not (inspect.isfunction(thing) or inspect.isclass(thing)):
+                continue
+            assert thing.__doc__, name
+            assert not inspect.isfunction(thing) or thing.__annotations__.get("return"), name

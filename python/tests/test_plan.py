@@ -23,11 +23,16 @@ def rounded(row):
     "how, options",
     [(dict(mode="decode", tp=8, seq=8192, dtype="bf16", hardware="h100-nvlink-ib"), "-tp 8 --decode --seq 8192 --dtype bf16 --hardware h100-nvlink-ib"),
      (dict(mode="prefill", tp=4, batch=2, seq=512), "-tp 4 --prefill --batch 2 --seq 512"),
-     (dict(mesh={"data": 2, "model": 4}, rules="fsdp+megatron-sp", regather=True), "--mesh data=2,model=4 --rules fsdp+megatron-sp --regather")],
+     (dict(mesh={"data": 2, "model": 4}, rules="fsdp+megatron-sp", regather=True), "--mesh data=2,model=4 --rules fsdp+megatron-sp --regather"),
+     (dict(block="gpt", mesh="X=2,Y=4", rules="gspmd-2d", ffn=1024), "--block gpt --ffn 1024 --mesh X=2,Y=4 --rules gspmd-2d"),
+     (dict(block="llama", mode="grad", tp=2, sp=True, heads=4, kv_heads=2, bias=True), "--block llama --grad -tp 2 --sp --heads 4 --kv-heads 2 --bias"),
+     (dict(block="ffn", tp=3), "--block ffn -tp 3"), (dict(block="attention", mode="grad", tp=4, hidden=64), "--block attention --grad -tp 4 --hidden 64")],
 )  # fmt: skip
 def test_equals_the_command(how, options):
-    plan = cleave.plan(CONFIG, **how)
-    done = subprocess.run([CLEAVE, "plan", "-m", str(CONFIG), *options.split(), "--json"], check=True, capture_output=True, text=True)
+    what = {} if "block" in how else {"model": CONFIG}
+    plan = cleave.plan(**what, **how)
+    options = ["-m", str(CONFIG), *options.split()] if what else options.split()
+    done = subprocess.run([CLEAVE, "plan", *options, "--json"], check=True, capture_output=True, text=True)
     said = json.loads(done.stdout)
     assert [rounded(r) for r in plan.to_rows()] == [rounded(r) for r in said["collectives"]]
     assert plan.bytes == pytest.approx(said["bytes"]) and plan.memory["total"] == said["memory"]["total"]
@@ -47,9 +52,11 @@ def test_tables_and_pictures():
 
 def test_refused():
     for wrong, error in (({"mode": "sing"}, ValueError), ({"hardware": "abacus"}, errors.NotFoundError), ({"seq": 10**9}, ValueError), ({"batch": 0}, ValueError),
-                         ({"fast": 1}, TypeError), ({"tp": 2, "mesh": "model=2"}, ValueError)):  # fmt: skip
+                         ({"fast": 1}, TypeError), ({"block": "gpt"}, ValueError), ({"model": None, "block": "sonnet"}, ValueError),
+                         ({"model": None, "block": "gpt", "mode": "train"}, ValueError), ({"model": None, "block": "gpt", "heads": 3}, ValueError),
+                         ({"model": None, "block": "gpt", "fast": 1}, TypeError), ({"model": None}, ValueError), ({"tp": 2, "mesh": "model=2"}, ValueError)):  # fmt: skip
         with pytest.raises(error):
-            cleave.plan(GOLDEN / "llama", **{"seq": 16, **wrong})
+            cleave.plan(**{"model": GOLDEN / "llama", "seq": 16, **wrong})
     with pytest.raises(FileNotFoundError):
         cleave.plan("nowhere")
     with pytest.raises(NotImplementedError, match="both ways"):
