@@ -159,11 +159,11 @@ static void plans_of_large_tensors(void **state)
             assert_int_equal(clv_layout_parse(&from, layouts[i], &mesh, 2, NULL), CLV_OK);
             assert_int_equal(clv_layout_parse(&to, layouts[j], &mesh, 2, NULL), CLV_OK);
             assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &to, (int64_t[]){1 << 29, 1 << 29},
-                                                   CLV_F32, NULL, NULL),
+                                                   CLV_F32, NULL, true, NULL),
                              CLV_OK);
             assert_true(plan.bytes >= 0 && plan.bytes <= 4e18 && plan.peak_bytes > 0);
             assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &to, (int64_t[]){1 << 29, 1 << 29},
-                                                   CLV_F64, NULL, NULL),
+                                                   CLV_F64, NULL, true, NULL),
                              CLV_ELIMIT);
             clv_arena_free(arena);
         }

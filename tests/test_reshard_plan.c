@@ -28,14 +28,23 @@ static clv_layout layout_of(const char *text, const clv_mesh *mesh, int rank)
     return layout;
 }
 
-static clv_reshard_plan plan_of(clv_arena *arena, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
-                                const int64_t *shape, const clv_cost_model *cost)
+/* By a machine's seconds, or by bytes, with its price all the same. */
+static clv_reshard_plan plan_for(clv_arena *arena, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
+                                 const int64_t *shape, const clv_machine *machine, bool by_bytes)
 {
+    clv_cost_model model;
     clv_reshard_plan plan;
     clv_error err = {0};
-    if (clv_reshard_plan_make(&plan, arena, mesh, from, to, shape, CLV_F32, cost, &err) != CLV_OK)
+    clv_cost_model_make(&model, mesh, machine);
+    if (clv_reshard_plan_make(&plan, arena, mesh, from, to, shape, CLV_F32, &model, by_bytes, &err) != CLV_OK)
         fail_msg("%s", err.message);
     return plan;
+}
+
+static clv_reshard_plan plan_of(clv_arena *arena, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
+                                const int64_t *shape)
+{
+    return plan_for(arena, mesh, from, to, shape, NULL, true);
 }
 
 /* "slice y, reduce_scatter x": names of steps, with the axes that they are about. */
@@ -96,7 +105,7 @@ static void oracle_table(void **state)
         const int64_t *shape = rank == 3 ? (int64_t[]){16, 16, 16} : (int64_t[]){64, 64};
         clv_mesh mesh = mesh_of(rows[i].mesh);
         clv_layout from = layout_of(rows[i].from, &mesh, rank), to = layout_of(rows[i].to, &mesh, rank);
-        clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, NULL);
+        clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape);
         char steps[256];
         describe(steps, sizeof steps, &plan, &mesh);
         if (strcmp(steps, rows[i].steps) != 0 || plan.bytes != rows[i].bytes) {
@@ -333,7 +342,7 @@ static void check_peak(const clv_reshard_plan *plan, int64_t in, int64_t out, bo
 static void check_pair(clv_arena *arena, const clv_mesh *mesh, int i, int j, const int64_t *shape)
 {
     const clv_layout *from = &pool[i], *to = &pool[j];
-    clv_reshard_plan plan = plan_of(arena, mesh, from, to, shape, NULL), again;
+    clv_reshard_plan plan = plan_of(arena, mesh, from, to, shape), again;
     int64_t bound = clv_reshard_lower_bound(mesh, from, to, shape, CLV_F32);
     int64_t in = 4 * clv_layout_max_elems(from, shape), out = 4 * clv_layout_max_elems(to, shape);
     cost[i][j] = plan.bytes;
@@ -342,7 +351,7 @@ static void check_pair(clv_arena *arena, const clv_mesh *mesh, int i, int j, con
         assert_true(plan.bytes == (double)bound);
     assert_true(plan.bytes <= simple_way(mesh, from, to, shape) * (1 + 1e-9));
     check_peak(&plan, in, out, is_even(from, shape) && is_even(to, shape));
-    again = plan_of(arena, mesh, from, to, shape, NULL);
+    again = plan_of(arena, mesh, from, to, shape);
     assert_int_equal(plan.n_steps, again.n_steps);
     assert_memory_equal(plan.steps, again.steps, (size_t)plan.n_steps * sizeof *plan.steps);
 }
@@ -452,15 +461,14 @@ static void random_changes(void **state)
         const int64_t shape[3] = {below(9), below(8) + 1, below(7) + 1};
         clv_layout from = random_layout(&mesh, rank, shape, below(2) ? CLV_REDUCE_SUM : CLV_REDUCE_MAX, false);
         clv_layout to = random_layout(&mesh, rank, shape, below(2) ? CLV_REDUCE_SUM : CLV_REDUCE_MAX, false);
-        clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, NULL), timed;
+        clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape), timed;
         int64_t bound = clv_reshard_lower_bound(&mesh, &from, &to, shape, CLV_F32);
         simulate(&plan, &mesh, &from, &to, shape);
         assert_true(bound < 0 || plan.bytes == (double)bound);
         assert_true(plan.bytes <= simple_way(&mesh, &from, &to, shape) * (1 + 1e-9));
-        timed = plan_of(arena, &mesh, &from, &to, shape, &clv_cost_default);
+        timed = plan_for(arena, &mesh, &from, &to, shape, NULL, false);
         simulate(&timed, &mesh, &from, &to, shape);
-        assert_true(clv_reshard_seconds(&timed, &clv_cost_default) <=
-                    clv_reshard_seconds(&plan, &clv_cost_default) * (1 + 1e-9));
+        assert_true(timed.seconds <= plan.seconds * (1 + 1e-9));
         clv_arena_free(arena);
     }
 }
@@ -480,9 +488,8 @@ static void random_detours(void **state)
         clv_layout a = random_layout(&mesh, rank, shape, reduction, true),
                    b = random_layout(&mesh, rank, shape, reduction, true);
         clv_layout c = random_layout(&mesh, rank, shape, reduction, true);
-        double detour =
-            plan_of(arena, &mesh, &a, &b, shape, NULL).bytes + plan_of(arena, &mesh, &b, &c, shape, NULL).bytes;
-        assert_true(plan_of(arena, &mesh, &a, &c, shape, NULL).bytes <= detour * (1 + 1e-9));
+        double detour = plan_of(arena, &mesh, &a, &b, shape).bytes + plan_of(arena, &mesh, &b, &c, shape).bytes;
+        assert_true(plan_of(arena, &mesh, &a, &c, shape).bytes <= detour * (1 + 1e-9));
         clv_arena_free(arena);
     }
 }
@@ -505,7 +512,7 @@ static void crossing_cuts(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char steps[256];
         clv_layout from = layout_of(cases[i].from, &mesh, 2), to = layout_of(cases[i].to, &mesh, 2);
-        clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, NULL);
+        clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape);
         describe(steps, sizeof steps, &plan, &mesh);
         assert_string_equal(steps, cases[i].steps);
         simulate(&plan, &mesh, &from, &to, shape);
@@ -517,22 +524,114 @@ static void crossing_cuts(void **state)
 static void time_decides(void **state)
 {
     (void)state;
-    const clv_cost_model slow_start = {.alpha_s = 1, .bytes_per_s = 1e9}, slow_wire = {.alpha_s = 0, .bytes_per_s = 1};
+    const clv_machine slow_start = {.hosts = 1, .ranks_per_host = 8, .host = {.alpha_s = 1, .bytes_per_s = 1e9}},
+                      slow_wire = {.hosts = 1, .ranks_per_host = 8, .host = {.alpha_s = 0, .bytes_per_s = 1}};
     const int64_t shape[2] = {64, 64};
     clv_mesh mesh = mesh_of(P);
     clv_arena *arena = clv_arena_new();
     clv_layout from = layout_of("(y,x),_", &mesh, 2), to = layout_of("x,_", &mesh, 2);
     char steps[256];
-    clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, &slow_start);
+    clv_reshard_plan plan = plan_for(arena, &mesh, &from, &to, shape, &slow_start, false);
     describe(steps, sizeof steps, &plan, &mesh);
     assert_string_equal(steps, "exchange yx");
-    plan = plan_of(arena, &mesh, &from, &to, shape, &slow_wire);
+    plan = plan_for(arena, &mesh, &from, &to, shape, &slow_wire, false);
     assert_int_equal(plan.n_steps, 2);
     from = layout_of("_,_ + sum{x,y}", &mesh, 2);
-    plan = plan_of(arena, &mesh, &from, &to, shape, &slow_start);
+    plan = plan_for(arena, &mesh, &from, &to, shape, &slow_start, false);
     describe(steps, sizeof steps, &plan, &mesh);
     assert_string_equal(steps, "all_reduce xy, slice x");
     clv_arena_free(arena);
+}
+
+/* ---- axes that cross hosts ---- */
+
+/* Two links: 1 ms and 1 MB/s inside a host of so many ranks, 1 ms and 0.1 MB/s between hosts. */
+static clv_machine two_links(int64_t ranks_per_host)
+{
+    return (clv_machine){
+        .ranks_per_host = ranks_per_host, .memory_bytes_per_s = INFINITY, .host = {1e-3, 1e6}, .network = {1e-3, 1e5}};
+}
+
+/* What a plan takes on a machine that it was not made for. */
+static double seconds_on(const clv_reshard_plan *plan, const clv_mesh *mesh, const clv_machine *machine)
+{
+    clv_cost_model model;
+    double seconds = 0;
+    clv_cost_model_make(&model, mesh, machine);
+    for (int i = 0; i < plan->n_steps; i++) {
+        const clv_reshard_step *step = &plan->steps[i];
+        bool far = clv_cost_is_far(&model, step->axes, step->n_axes);
+        seconds += clv_cost_step(&model, step->kind, CLV_F32, step->bytes, far).seconds;
+    }
+    return seconds;
+}
+
+/* What goes over the network goes while shards are small: sums are scattered inside hosts first, copies gathered there last. An axis
+ * that goes beyond a host is parted where that ends. What is small takes the fewest steps. */
+static void hosts_first(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *mesh;
+        int64_t rows; /* of [rows,16] f32 */
+        const char *from, *to, *steps;
+    } cases[] = {
+        {"x=2,y=4", 16, "_,_ + sum{x,y}", "_,_", "reduce_scatter y, all_reduce x, all_gather y"},
+        {"x=8", 16, "_,_ + sum{x}", "_,_", "reduce_scatter x:(2)4, all_reduce x:(1)2, all_gather x:(2)4"},
+        {"x=2,y=4", 1, "_,_ + sum{x,y}", "_,_", "all_reduce xy"},
+        {"y=4", 16, "_,_ + sum{y}", "_,_", "all_reduce y"},
+        {"x=2,y=4", 16, "x,y", "_,_", "all_gather x, all_gather y"},
+        {"x=2,y=4", 16, "_,_ + sum{x,y}", "(x,y),_", "reduce_scatter y, reduce_scatter x, all_to_all y"},
+        {"x=2,y=4", 16, "(y,x),_", "x,_", "permute yx, all_gather y"},
+    };
+    clv_machine machine = two_links(4);
+    clv_arena *arena = clv_arena_new();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char steps[256];
+        const int64_t shape[2] = {cases[i].rows, 16};
+        clv_mesh mesh = mesh_of(cases[i].mesh);
+        clv_layout from = layout_of(cases[i].from, &mesh, 2), to = layout_of(cases[i].to, &mesh, 2);
+        clv_reshard_plan plan = plan_for(arena, &mesh, &from, &to, shape, &machine, false);
+        clv_reshard_plan blind = plan_for(arena, &mesh, &from, &to, shape, NULL, false);
+        describe(steps, sizeof steps, &plan, &mesh);
+        assert_string_equal(steps, cases[i].steps);
+        assert_true(plan.seconds <= seconds_on(&blind, &mesh, &machine) * (1 + 1e-9));
+        simulate(&plan, &mesh, &from, &to, shape);
+    }
+    clv_arena_free(arena);
+}
+
+/* On random machines of hosts with two links: contents are right, and no plan is slower there than what bytes alone, or one link for all
+ * axes, would choose. */
+static void machines_in_random_order(void **state)
+{
+    static const char *const meshes[] = {"x=4,y=3", "x=8", "x=2,y=2,z=2", "x=6,y=2", "x=2,y=4", "x=12"};
+    (void)state;
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 1500; round++) {
+        clv_arena *arena = clv_arena_new();
+        clv_mesh mesh = mesh_of(meshes[below(6)]);
+        int rank = 1 + (int)below(3);
+        const int64_t shape[3] = {below(9), below(8) + 1, below(7) + 1};
+        clv_machine machine = two_links(1 + below(6));
+        machine.host.alpha_s = below(2) ? 1e-6 : 1e-4;
+        clv_layout from = random_layout(&mesh, rank, shape, below(2) ? CLV_REDUCE_SUM : CLV_REDUCE_MAX, false);
+        clv_layout to = random_layout(&mesh, rank, shape, below(2) ? CLV_REDUCE_SUM : CLV_REDUCE_MAX, false);
+        clv_reshard_plan plan = plan_for(arena, &mesh, &from, &to, shape, &machine, false);
+        clv_reshard_plan blind = plan_for(arena, &mesh, &from, &to, shape, NULL, false);
+        simulate(&plan, &mesh, &from, &to, shape);
+        if (plan.seconds > seconds_on(&blind, &mesh, &machine) * (1 + 1e-9)) {
+            char had[CLV_LAYOUT_TEXT], wanted[CLV_LAYOUT_TEXT], made[256], other[256];
+            clv_layout_print(had, sizeof had, &from, &mesh);
+            clv_layout_print(wanted, sizeof wanted, &to, &mesh);
+            describe(made, sizeof made, &plan, &mesh);
+            describe(other, sizeof other, &blind, &mesh);
+            fail_msg("round %d, hosts of %d: {%s} -> {%s} of %d, %d, %d: %s in %g s; for one link %s in %g s", round,
+                     (int)machine.ranks_per_host, had, wanted, (int)shape[0], (int)shape[1], (int)shape[2], made,
+                     plan.seconds, other, seconds_on(&blind, &mesh, &machine));
+        }
+        clv_arena_free(arena);
+    }
 }
 
 /* Granules that divide evenly change nothing; the ends of a plan are the layouts as given. */
@@ -544,15 +643,15 @@ static void even_granules_match(void **state)
     clv_arena *arena = clv_arena_new();
     clv_layout from = layout_of("x,y*16", &mesh, 2), to = layout_of("_,y*8", &mesh, 2),
                same = layout_of("x,y", &mesh, 2);
-    clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, NULL);
+    clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape);
     assert_int_equal(plan.n_steps, 1);
     assert_int_equal(plan.steps[0].kind, CLV_STEP_ALL_GATHER);
     assert_true(clv_layout_equal(&plan.steps[0].from, &from) && clv_layout_equal(&plan.steps[0].to, &to));
     clv_layout fine = layout_of("(x,y),_", &mesh, 2), coarse = layout_of("x*8,_", &mesh, 2);
-    plan = plan_of(arena, &mesh, &fine, &coarse, shape, NULL);
+    plan = plan_of(arena, &mesh, &fine, &coarse, shape);
     assert_int_equal(plan.n_steps, 1);
     assert_int_equal(plan.steps[0].kind, CLV_STEP_ALL_GATHER);
-    plan = plan_of(arena, &mesh, &from, &same, shape, NULL);
+    plan = plan_of(arena, &mesh, &from, &same, shape);
     assert_true(plan.n_steps == 0 && plan.bytes == 0);
     clv_arena_free(arena);
 }
@@ -563,7 +662,7 @@ static void cache_returns_the_same_plan(void **state)
     const int64_t shape[2] = {64, 64}, other[2] = {64, 65};
     clv_mesh mesh = mesh_of(P);
     clv_arena *arena = clv_arena_new();
-    clv_reshard_cache *cache = clv_reshard_cache_new(arena, &mesh, NULL);
+    clv_reshard_cache *cache = clv_reshard_cache_new(arena, &mesh, NULL, true);
     const clv_reshard_plan *first, *again, *many[600];
     clv_error err = {0};
     clv_layout from = layout_of("(y,x),_", &mesh, 2), to = layout_of("x,_", &mesh, 2);
@@ -595,14 +694,17 @@ static void refuses_what_does_not_fit(void **state)
     clv_reshard_plan plan = {.n_steps = -9};
     clv_error err = {0};
     clv_layout from = layout_of("x,_", &mesh, 2), to = layout_of("x*2,_", &mesh, 2), flat = layout_of("x", &mesh, 1);
-    assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &to, shape, CLV_F32, NULL, &err), CLV_ESHAPE);
+    assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &to, shape, CLV_F32, NULL, true, &err),
+                     CLV_ESHAPE);
     assert_string_equal(err.message, "layout: granule 2 does not divide dimension 0 of size 7");
     err = (clv_error){0};
-    assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &flat, shape, CLV_F32, NULL, &err), CLV_ESHAPE);
+    assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &flat, shape, CLV_F32, NULL, true, &err),
+                     CLV_ESHAPE);
     assert_string_equal(err.message, "reshard: from a tensor of 2 dimensions to one of 1");
     to = from;
     to.axes[0].axis = 5;
-    assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &to, shape, CLV_F32, NULL, NULL), CLV_EAXIS);
+    assert_int_equal(clv_reshard_plan_make(&plan, arena, &mesh, &from, &to, shape, CLV_F32, NULL, true, NULL),
+                     CLV_EAXIS);
     assert_int_equal(plan.n_steps, -9);
     clv_arena_free(arena);
 }
@@ -616,11 +718,11 @@ static void many_axes(void **state)
     clv_arena *arena = clv_arena_new();
     clv_layout from = layout_of("(a,b),(c,d),_,e + sum{f,g,h,i}", &mesh, 4),
                to = layout_of("(f,a),c,(p,g),b", &mesh, 4);
-    clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape, NULL);
+    clv_reshard_plan plan = plan_of(arena, &mesh, &from, &to, shape);
     assert_true(plan.bytes <= simple_way(&mesh, &from, &to, shape));
     from = layout_of("(a,b,c),(d,e,f),(g,h,i),(j,k,l)", &mesh, 4);
     to = layout_of("(l,a,p),(k,b),(c,d,g),(j,e,o)", &mesh, 4);
-    plan = plan_of(arena, &mesh, &from, &to, shape, NULL);
+    plan = plan_of(arena, &mesh, &from, &to, shape);
     assert_true(plan.bytes == (double)clv_reshard_lower_bound(&mesh, &from, &to, shape, CLV_F32));
     clv_arena_free(arena);
 }
@@ -635,6 +737,8 @@ int main(void)
         cmocka_unit_test(random_detours),
         cmocka_unit_test(crossing_cuts),
         cmocka_unit_test(time_decides),
+        cmocka_unit_test(hosts_first),
+        cmocka_unit_test(machines_in_random_order),
         cmocka_unit_test(even_granules_match),
         cmocka_unit_test(cache_returns_the_same_plan),
         cmocka_unit_test(refuses_what_does_not_fit),

@@ -81,6 +81,45 @@ static void build(maker *m)
     clv_gradients(g, loss, CLV_NONE, wrt, n_wrt, grads);
 }
 
+/* ---- random machines ---- */
+
+/* Measured rates of steps and ops by growing work: faster and slower as it grows, so that no bound may lean on either. */
+static void measure(maker *m, clv_rates *rates)
+{
+    static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce", "dot_general",
+                                        "map",        "normalize"};
+    for (int i = 0; i < 6; i++) {
+        clv_rate *rate = pick(m, 2) ? clv_rates_add(rates) : NULL;
+        if (!rate)
+            continue;
+        snprintf(rate->op, sizeof rate->op, "%s", names[i]);
+        rate->dtype = CLV_F32;
+        rate->n = 1 + pick(m, 4);
+        for (int k = 0; k < rate->n; k++) {
+            rate->work[k] = (k > 0 ? rate->work[k - 1] : 50) * (2 + pick(m, 30));
+            rate->rate[k] = 1e9 * (1 + pick(m, 40));
+        }
+    }
+}
+
+/* The default, or hosts of a few ranks with a network between them that is slower, or as fast; some with measured rates. */
+static clv_machine random_machine(maker *m)
+{
+    static const int64_t places[] = {1, 2, 2, 3, 4, 6, 8, 1 << 20};
+    clv_machine machine = {.ranks_per_host = places[pick(m, 8)],
+                           .hosts = pick(m, 4) ? 0 : 2,
+                           .memory_bytes_per_s = 20e9,
+                           .efficiency = 0.5,
+                           .instruction_s = pick(m, 2) * 1e-6,
+                           .host = {1e-6, 1e10},
+                           .network = {pick(m, 2) ? 1e-5 : 1e-6, pick(m, 3) ? 1e8 : 1e10}};
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++)
+        machine.flops_per_s[d] = 1e11;
+    if (pick(m, 3) == 0)
+        measure(m, &machine.busy);
+    return machine;
+}
+
 /* ---- random problems ---- */
 
 static clv_layout random_layout(maker *m, const clv_type *type, bool partial)
@@ -225,8 +264,11 @@ static int run_case(uint64_t seed)
         fail_msg("seed %llu: %s", (unsigned long long)seed, err.message);
     clv_arena *arena = clv_arena_new();
     clv_compile_options options = {0};
-    clv_partitioner p = {.graph = m.graph, .options = &options};
-    p.reshards = clv_reshard_cache_new(arena, &m.mesh, pick(&m, 3) > 0 ? &clv_cost_default : NULL);
+    clv_cost_model cost;
+    clv_machine machine = random_machine(&m);
+    clv_cost_model_make(&cost, &m.mesh, pick(&m, 3) ? &machine : NULL);
+    clv_partitioner p = {.graph = m.graph, .options = &options, .cost = &cost};
+    p.reshards = clv_reshard_cache_new(arena, &m.mesh, &cost, pick(&m, 3) == 0);
     for (int i = 0; i < OPS_A_CASE; i++) {
         clv_problem problem;
         layouts at_hand;
@@ -238,6 +280,7 @@ static int run_case(uint64_t seed)
         random_problem(&problem, &at_hand, &m);
         compared += compare(seed, &problem);
     }
+    free(machine.busy.item);
     clv_arena_free(arena);
     clv_graph_free(m.graph);
     return compared;
@@ -259,7 +302,8 @@ static void test_chooses_as_one_by_one(void **state)
 }
 
 /* A block with gradients on eight axes of two, which pricing every assignment takes minutes for. */
-static void compile_block(const char *axes, const char *rules_text, const int64_t x_shape[3], int heads, int ffn)
+static void compile_block(const char *axes, const char *rules_text, const int64_t x_shape[3], int heads, int ffn,
+                          const clv_machine *machine)
 {
     clv_error err = {0};
     clv_mesh mesh;
@@ -279,7 +323,8 @@ static void compile_block(const char *axes, const char *rules_text, const int64_
         snprintf(name, sizeof name, "d%d", i);
         clv_output(graph, name, d[i], NULL);
     }
-    if (clv_compile(&program, graph, NULL, &err) != CLV_OK)
+    clv_compile_options options = {.size = sizeof options, .machine = machine};
+    if (clv_compile(&program, graph, &options, &err) != CLV_OK)
         fail_msg("%s, rules %s: %s", axes, rules_text, err.message);
     clv_program_free(program);
     clv_graph_free(graph);
@@ -324,11 +369,21 @@ static void test_many_axes(void **state)
 #else
     enum { SECONDS = 8 };
 #endif
+    clv_machine hosts = {.ranks_per_host = 8,
+                         .memory_bytes_per_s = 2e12,
+                         .efficiency = 1,
+                         .host = {5e-6, 3e11},
+                         .network = {2e-5, 2e10}};
     (void)state;
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++)
+        hosts.flops_per_s[d] = 1e14;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
-        clock_t start = clock();
-        compile_block(cases[c].axes, cases[c].rules, cases[c].x, cases[c].heads, cases[c].ffn);
-        assert_true(clock() - start < SECONDS * CLOCKS_PER_SEC); /* of this process: others do not count */
+        for (int links = 1; links <= 2; links++) {
+            clock_t start = clock();
+            compile_block(cases[c].axes, cases[c].rules, cases[c].x, cases[c].heads, cases[c].ffn,
+                          links == 2 ? &hosts : NULL);
+            assert_true(clock() - start < SECONDS * CLOCKS_PER_SEC); /* of this process: others do not count */
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 #include "cleave/status.h"
 #include "cli/candidates.h"
 #include "cli/command.h"
+#include "cli/hardware_option.h"
 #include "cli/name_list.h"
 #include "cli/options.h"
 #include "cli/plan_graph.h"
@@ -10,7 +11,7 @@
 
 typedef struct explain_args {
     clv_plan_graph graph;
-    const char *op;
+    const char *op, *hardware;
     int64_t most;
     bool dot, json;
 } explain_args;
@@ -33,6 +34,7 @@ static int parse(explain_args *a, int argc, char **argv)
          .value = "N",
          .not_beside = "--dot",
          .help = "candidates listed of each op and verdict, the cheapest first (8)"},
+        CLV_HARDWARE_OPTION(&a->hardware, NULL),
         {.names = "--dot", .kind = CLV_OPTION_FLAG, .out = &a->dot, .help = "write the program for Graphviz instead"},
         {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .not_beside = "--dot", .help = "print JSON"},
     };
@@ -82,12 +84,16 @@ int command_explain(int argc, char **argv)
     explain_args a = {.graph = clv_plan_graph_defaults, .most = 8};
     clv_error err = {0};
     clv_program *program = NULL;
+    clv_machine *machine = NULL;
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
     code = CLV_EXIT_OK;
     a.graph.explain = a.op;
     clv_status status = check(&a, &err);
+    if (status == CLV_OK)
+        status = clv_hardware_option_open(&machine, a.hardware, &err);
+    a.graph.machine = machine;
     if (status == CLV_OK)
         status = clv_plan_graph_compile(&program, &a.graph, &err);
     if (status == CLV_OK && a.dot)
@@ -97,5 +103,6 @@ int command_explain(int argc, char **argv)
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     clv_program_free(program);
+    clv_machine_free(machine);
     return code;
 }

@@ -104,8 +104,9 @@ int command_plan(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_machine *machine;
+    clv_machine *machine = NULL;
     clv_status status = clv_hardware_option_open(&machine, a.hardware, &err);
+    a.graph.machine = machine;
     if (status == CLV_OK)
         status = clv_plan_graph_compile(&program, &a.graph, &err);
     if (status == CLV_OK && a.show)

@@ -175,8 +175,11 @@ clv_status clv_plan_graph_compile(clv_program **out, const clv_plan_graph *g, cl
     clv_axis_rules rules;
     clv_dtype dtype;
     clv_graph *graph;
-    clv_compile_options options = {
-        .regather = g->regather, .max_implicit_bytes = g->max_implicit_bytes, .explain = g->explain};
+    clv_compile_options options = {.size = sizeof options,
+                                   .machine = g->machine,
+                                   .regather = g->regather,
+                                   .max_implicit_bytes = g->max_implicit_bytes,
+                                   .explain = g->explain};
     CLV_TRY(check(g, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &g->mesh, err));
     if (clv_mesh_ranks(&mesh) > CLV_MAX_RANKS)

@@ -20,6 +20,7 @@ typedef struct clv_plan_graph {
     bool regather;
     int64_t max_implicit_bytes; /* 0: any */
     const char *explain;        /* NULL, or the ops whose candidates are kept */
+    const clv_machine *machine; /* what choices are priced by; NULL: the default */
 } clv_plan_graph;
 
 /* Their defaults. */

@@ -91,6 +91,11 @@ clv_status clv_bound_make(clv_bound *out, const clv_space *space, clv_error *err
     memset(out, 0, sizeof *out);
     out->space = space;
     out->ranks = (double)clv_mesh_ranks(p->mesh);
+    out->near = 1;
+    for (int a = 0; a < p->mesh->n_axes; a++)
+        out->near *= (double)clv_cost_near_part(p->cost, clv_mesh_whole(p->mesh, a));
+    for (int a = 0; a < space->n_atoms; a++)
+        out->far[a] = (double)space->atom[a].size / (double)clv_cost_near_part(p->cost, space->atom[a]);
     for (int i = 0; i < p->op->n_in; i++)
         n += (size_t)p->n_available[i];
     out->layouts = malloc((n + CLV_MAX_OUT) * sizeof *out->layouts);
@@ -131,23 +136,34 @@ void clv_bound_free(clv_bound *bound)
 
 /* What the atoms say of a change of layout: sizes of those that ... */
 typedef struct tally {
-    double cut;                   /* cut the layout that is to be had, or may */
-    double lost;                  /* cut only the layout that is at hand */
-    double reduced;               /* leave by a reduction */
-    double unscattered;           /* of these, do not cut the layout that is to be had */
-    double kept;                  /* stay partial, or could */
-    double moved[CLV_MAX_RANK];   /* cut another dimension in the one layout than this one in the other */
-    double along[CLV_MAX_RANK];   /* cut this dimension of the layout that is to be had */
-    double crossed[CLV_MAX_RANK]; /* cut this dimension by the assignment, and another one in the fixed layout */
-    double reach[CLV_MAX_RANK];   /* cut this dimension by the assignment, or may */
+    double cut;                          /* cut the layout that is to be had, or may */
+    double lost;                         /* cut only the layout that is at hand */
+    double reduced;                      /* leave by a reduction */
+    double unscattered;                  /* of these, do not cut the layout that is to be had */
+    double kept;                         /* stay partial, or could */
+    double far_cut, far_lost;            /* of cut and lost, what crosses hosts */
+    double far_reduced, far_unscattered; /* of reduced and unscattered */
+    double far_moved[CLV_MAX_RANK];      /* of moved */
+    double moved[CLV_MAX_RANK];          /* cut another dimension in the one layout than this one in the other */
+    double along[CLV_MAX_RANK];          /* cut this dimension of the layout that is to be had */
+    double crossed[CLV_MAX_RANK];        /* cut this dimension by the assignment, and another one in the fixed layout */
+    double reach[CLV_MAX_RANK];          /* cut this dimension by the assignment, or may */
 } tally;
 
 /* Products without a factor yet. */
 static tally empty_tally(void)
 {
-    tally t = {.cut = 1, .lost = 1, .reduced = 1, .unscattered = 1, .kept = 1};
+    tally t = {.cut = 1,
+               .lost = 1,
+               .reduced = 1,
+               .unscattered = 1,
+               .kept = 1,
+               .far_cut = 1,
+               .far_lost = 1,
+               .far_reduced = 1,
+               .far_unscattered = 1};
     for (int d = 0; d < CLV_MAX_RANK; d++)
-        t.moved[d] = t.along[d] = t.crossed[d] = t.reach[d] = 1;
+        t.moved[d] = t.far_moved[d] = t.along[d] = t.crossed[d] = t.reach[d] = 1;
     return t;
 }
 
@@ -175,11 +191,23 @@ static double moved_apart(const tally *t, const clv_bound_term *term, const clv_
     return most;
 }
 
-/* What an atom does to a dimension of the tensor by the assignment. */
-static void note_made(tally *t, const clv_bound_term *term, int atom, double size, int made, int fixed, bool decided)
+/* Ranks that differ only in what stays inside hosts have, of what they are to have, 1/this on average. */
+static double apart_by_hosts(const tally *t, const clv_bound_layout *layout)
 {
+    double most = 1;
+    for (int d = 0; layout && d < layout->rank; d++)
+        most = fmax(most, t->far_moved[d] / layout->excess[d]);
+    return t->far_lost * most;
+}
+
+/* What an atom does to a dimension of the tensor by the assignment. */
+static void note_made(tally *t, const clv_bound *b, const clv_bound_term *term, int atom, int made, int fixed,
+                      bool decided)
+{
+    double size = b->space->atom[atom].size;
     if (made >= 0 && fixed >= 0 && made != fixed) {
         t->moved[fixed] *= size;
+        t->far_moved[fixed] *= b->far[atom];
         t->crossed[made] *= size;
     }
     uint32_t dims = made >= 0 ? 1u << made : made != CUTS_UNKNOWN ? 0 : decided ? 0xffu : term->may_cut_dims[atom];
@@ -203,6 +231,7 @@ typedef struct least {
     double bytes;
     int moves;
     double all_reduced; /* bytes if it is one all_reduce and nothing else; infinity where that does not do */
+    double far_bytes;   /* of bytes, those that cross hosts */
 } least;
 
 /* Of the ranks that are to hold an element, all but those that have it receive it. If it is reduced first, all but one
@@ -211,17 +240,22 @@ typedef struct least {
  * leaves them different elements: unless it is an all_reduce, which moves twice as much.
  * `missing`: bytes that the neediest rank lacks, if known. */
 static least least_change(const tally *t, const clv_bound_term *term, const clv_bound_layout *layout,
-                          const clv_type *type, double ranks, double missing)
+                          const clv_type *type, const clv_bound *b, double missing)
 {
+    double ranks = b->ranks;
     double moved = moved_apart(t, term, layout, type), crowd = crowding(t, type);
     double size = (double)clv_dtype_size(type->dtype), elems = clv_type_bytes(type) / size, share = elems / t->cut;
     double lacks = share - share / (t->lost * moved), least_move = fmax(missing, lacks * crowd * size);
     if (t->reduced == 1)
-        return (least){.bytes = least_move, .moves = least_move > 0, .all_reduced = INFINITY};
+        return (least){.bytes = least_move,
+                       .moves = least_move > 0,
+                       .all_reduced = INFINITY,
+                       .far_bytes = elems * size / t->far_cut * (1 - 1 / apart_by_hosts(t, layout)) / b->near};
     double n = t->reduced, part = elems / ranks * t->kept, most = share * crowd;
     double rest = fmax(share - part / moved, most - part) * size;
     bool apart = missing > 0 || lacks > ROUNDED * share;
     least out = {.moves = elems > 0, .all_reduced = INFINITY};
+    out.far_bytes = elems * size / ranks * (t->far_reduced - 1 + t->far_unscattered - 1);
     out.bytes = part * (n - 1) * size + fmax(least_move, rest);
     if (elems > 0 && (apart || t->unscattered > 1))
         out.moves = 2;
@@ -230,12 +264,13 @@ static least least_change(const tally *t, const clv_bound_term *term, const clv_
     return out;
 }
 
-static clv_price price_of(const clv_space *space, least l)
+static clv_price price_of(const clv_space *space, const clv_type *type, least l)
 {
-    double seconds = clv_cost_step(space->problem->cost, l.bytes, l.moves);
+    const clv_cost_model *cost = space->problem->cost;
+    double seconds = clv_cost_least_mixed(cost, type->dtype, l.bytes, l.moves, l.far_bytes);
     if (l.all_reduced == INFINITY)
         return (clv_price){.bytes = l.bytes, .moves = l.moves, .seconds = seconds};
-    double at_once = clv_cost_step(space->problem->cost, l.all_reduced, 1);
+    double at_once = clv_cost_least(cost, type->dtype, l.all_reduced, 1, l.far_bytes > 0);
     return (clv_price){.bytes = l.bytes, .moves = 1, .seconds = fmin(seconds, at_once)};
 }
 
@@ -271,25 +306,31 @@ static double missing_bytes(clv_bound *b, const clv_bound_term *term, int k, con
     return (double)(count * (int64_t)clv_dtype_size(type->dtype));
 }
 
-static tally operand_tally(const clv_space *space, const clv_bound_term *term, const clv_bound_layout *at,
+static tally operand_tally(const clv_bound *b, const clv_bound_term *term, const clv_bound_layout *at,
                            const int8_t *choice, int n)
 {
+    const clv_space *space = b->space;
     tally t = empty_tally();
     for (int a = 0; a < space->n_atoms; a++) {
         double size = space->atom[a].size;
         bool decided = a < n;
         int to = decided ? term->cuts[choice[a] + 2] : term->may_cut >> a & 1u ? CUTS_UNKNOWN : CUTS_NOTHING;
-        if (to == CUTS_NOTHING)
+        if (to == CUTS_NOTHING) {
             t.lost *= at->dim[a] >= 0 ? size : 1;
-        else
+            t.far_lost *= at->dim[a] >= 0 ? b->far[a] : 1;
+        } else {
             t.cut *= size;
+            t.far_cut *= b->far[a];
+        }
         if (to >= 0)
             t.along[to] *= size;
-        note_made(&t, term, a, size, to, at->dim[a], decided);
+        note_made(&t, b, term, a, to, at->dim[a], decided);
         bool passes = (term->may_pass >> a & 1u) && (!decided || choice[a] == CLV_CHOICE_PARTIAL);
         if ((at->partial >> a & 1u) && !passes) {
             t.reduced *= size;
             t.unscattered *= to == CUTS_NOTHING ? size : 1;
+            t.far_reduced *= b->far[a];
+            t.far_unscattered *= to == CUTS_NOTHING ? b->far[a] : 1;
         } else if ((at->partial >> a & 1u) && decided)
             t.kept *= size;
     }
@@ -316,20 +357,21 @@ static clv_price operand_price(clv_bound *b, const clv_bound_term *term, const i
     clv_price best = {0};
     for (int k = 0; k < term->n && (k == 0 || best.moves > 0); k++) {
         const clv_bound_layout *at = &b->layouts[term->first + k];
-        tally t = operand_tally(b->space, term, at, choice, n);
-        clv_price price = price_of(b->space, least_change(&t, term, at, type, b->ranks, 0));
+        tally t = operand_tally(b, term, at, choice, n);
+        clv_price price = price_of(b->space, type, least_change(&t, term, at, type, b, 0));
         if (counted && (k == 0 || !is_no_less(&price, &best)))
             price =
-                price_of(b->space, least_change(&t, term, at, type, b->ranks, missing_bytes(b, term, k, choice, type)));
+                price_of(b->space, type, least_change(&t, term, at, type, b, missing_bytes(b, term, k, choice, type)));
         best = k == 0 ? price : lesser(&best, &price);
     }
     return best;
 }
 
 /* `to`: where the result is wanted; NULL: as it comes, but reduced. */
-static tally result_tally(const clv_space *space, const clv_bound_term *term, const clv_bound_layout *to,
+static tally result_tally(const clv_bound *b, const clv_bound_term *term, const clv_bound_layout *to,
                           const int8_t *choice, int n)
 {
+    const clv_space *space = b->space;
     tally t = empty_tally();
     for (int d = 0; to && d < to->rank; d++) {
         t.along[d] = to->blocks[d];
@@ -340,14 +382,20 @@ static tally result_tally(const clv_space *space, const clv_bound_term *term, co
         int from = a < n ? term->cuts[choice[a] + 2] : CUTS_UNKNOWN;
         if (!to && (from >= 0 || (from == CUTS_UNKNOWN && (term->may_cut >> a & 1u))))
             t.cut *= size;
-        if (to && from >= 0 && to->dim[a] == CUTS_NOTHING)
+        if (to && from >= 0 && to->dim[a] == CUTS_NOTHING) {
             t.lost *= size;
-        note_made(&t, term, a, size, from, to ? to->dim[a] : CUTS_NOTHING, a < n);
+            t.far_lost *= b->far[a];
+        }
+        if (to && to->dim[a] != CUTS_NOTHING)
+            t.far_cut *= b->far[a];
+        note_made(&t, b, term, a, from, to ? to->dim[a] : CUTS_NOTHING, a < n);
         if (from == MAKES_PARTIAL && to && (to->partial >> a & 1u))
             t.kept *= size;
         else if (from == MAKES_PARTIAL) {
             t.reduced *= size;
             t.unscattered *= !to || to->dim[a] == CUTS_NOTHING ? size : 1;
+            t.far_reduced *= b->far[a];
+            t.far_unscattered *= !to || to->dim[a] == CUTS_NOTHING ? b->far[a] : 1;
         }
     }
     return t;
@@ -369,15 +417,16 @@ static clv_price result_price(clv_bound *b, const clv_bound_term *term, const in
     const clv_problem *p = b->space->problem;
     const clv_type *type = &p->out[term->id];
     const clv_bound_layout *to = term->n > 0 ? &b->layouts[term->first] : NULL;
-    tally t = result_tally(b->space, term, to, choice, n);
+    tally t = result_tally(b, term, to, choice, n);
     double missing = counted && to ? missing_bytes(b, term, 0, choice, type) : 0;
     bool shared = !counted || may_be_partial(b->space, term, choice);
-    least l = least_change(&t, term, to, type, b->ranks, missing);
+    least l = least_change(&t, term, to, type, b, missing);
     if (shared) {
         l.bytes /= p->fan_in[term->id];
         l.all_reduced /= p->fan_in[term->id];
+        l.far_bytes /= p->fan_in[term->id];
     }
-    return price_of(b->space, l);
+    return price_of(b->space, type, l);
 }
 
 clv_price clv_bound_change(clv_bound *b, int term, const int8_t *choice, int n)
@@ -433,6 +482,6 @@ clv_price clv_bound_work(const clv_bound *b, const int8_t *choice, int n)
             in[i] = local_type(&p->in[i], p->rule.in[i], &p->rule, blocks);
     for (int o = 0; o < p->op->n_out; o++)
         out[o] = local_type(&p->out[o], p->rule.out[o], &p->rule, blocks);
-    double seconds = clv_strategy_work(p, in, out) / left;
+    double seconds = clv_cost_least_work(&p->rates, clv_cost_of_op(p->op, in, out), left);
     return (clv_price){.seconds = seconds, .work_seconds = seconds};
 }

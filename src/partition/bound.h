@@ -47,6 +47,8 @@ typedef struct clv_bound_term {
 typedef struct clv_bound {
     const clv_space *space;
     double ranks;
+    double near;               /* ranks that differ only in what stays inside hosts */
+    double far[CLV_MAX_ATOMS]; /* by atom: how many of its ranks are on different hosts */
     int n_terms;
     clv_bound_term term[CLV_MAX_IN + CLV_MAX_OUT];
     clv_bound_layout *layouts;

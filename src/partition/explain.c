@@ -267,7 +267,9 @@ clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op
     for (int i = first_step; i < program->n_steps; i++) {
         const clv_reshard_step *step = program->instructions[program->steps[i]].step;
         made.bytes += step->bytes;
-        made.seconds += clv_cost_step(&clv_cost_default, step->bytes, clv_step_moves(step->kind));
+        bool far = clv_cost_is_far(p->cost, step->axes, step->n_axes);
+        made.seconds +=
+            clv_cost_step(p->cost, step->kind, p->graph->values[op->in[0]].type.dtype, step->bytes, far).seconds;
     }
     made.why = told.cause;
     made.makes = keep(write_makes, &l, NULL, NULL);

@@ -6,6 +6,7 @@
  * results stay partial until a reader needs them whole: gradients that fan in are added first and reduced once.
  * wanted.c finds beforehand where results are wanted, emit.c makes the steps, explain.c says why.
  */
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -305,7 +306,7 @@ static clv_status partition(clv_partitioner *p, clv_error *err)
     p->placements = clv_arena_alloc(p->scratch, (size_t)graph->n_values + 1, sizeof *p->placements);
     p->live_op = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->live_op);
     p->instruction_of = clv_arena_alloc(p->scratch, (size_t)graph->n_ops + 1, sizeof *p->instruction_of);
-    p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, p->options->by_bytes ? NULL : &clv_cost_default);
+    p->reshards = clv_reshard_cache_new(p->scratch, &graph->mesh, p->cost, p->options->by_bytes);
     p->memo = clv_memo_new(p->scratch);
     if (!p->placements || !p->live_op || !p->instruction_of || !p->reshards || !p->memo)
         return clv_fail_memory(err, "the partitioner", (size_t)graph->n_values * sizeof *p->placements);
@@ -337,7 +338,8 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     clv_compile_options taken;
     CLV_TRY(clv_require(out && graph, "clv_compile", "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
-    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, options, "clv_compile", err));
+    CLV_TRY(
+        clv_take_options(&taken, sizeof taken, offsetof(clv_compile_options, machine), options, "clv_compile", err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)
@@ -347,7 +349,9 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
         status = clv_fail_memory(err, "a program", sizeof *program);
     if (status == CLV_OK) {
         program->mesh = graph->mesh;
-        clv_partitioner p = {.graph = graph, .program = program, .scratch = scratch, .options = &taken};
+        clv_cost_model cost;
+        clv_cost_model_make(&cost, &graph->mesh, taken.machine);
+        clv_partitioner p = {.graph = graph, .program = program, .scratch = scratch, .options = &taken, .cost = &cost};
         status = partition(&p, err);
     }
     clv_arena_free(scratch);

@@ -27,6 +27,7 @@ typedef struct clv_partitioner {
     const clv_graph *graph;
     clv_program *program;
     clv_arena *scratch;
+    const clv_cost_model *cost;
     clv_reshard_cache *reshards;
     clv_memo *memo;
     const clv_compile_options *options;

@@ -12,7 +12,7 @@ void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_part
     problem->mesh = &graph->mesh;
     problem->in = types;
     problem->out = types + CLV_MAX_IN;
-    problem->cost = &clv_cost_default;
+    problem->cost = p->cost;
     problem->reshards = p->reshards;
     problem->by_bytes = p->options->by_bytes;
     problem->idle_axes = p->options->use_idle_axes;
@@ -21,6 +21,7 @@ void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_part
             types[i] = graph->values[op->in[i]].type;
     for (int o = 0; o < op->n_out; o++)
         types[CLV_MAX_IN + o] = graph->values[op->out[o]].type;
+    clv_cost_work_rates(&problem->rates, p->cost, op->def, types[op->n_in > 0 ? 0 : CLV_MAX_IN].dtype);
     for (int f = 0; f < CLV_MAX_FACTORS; f++)
         problem->rule.factor[f].spill = -1;
     op->def->rule(op, problem->in, problem->out, &problem->rule);

@@ -77,7 +77,10 @@ typedef struct emitter {
     clv_reshard_room room;
     const int64_t *shape;
     int64_t elem_size;
+    int n_atoms;
 } emitter;
+
+enum { FEW_ATOMS = 5 }; /* with more, planning twice takes too long */
 
 /* `axes`: of a step that reduces or masks. */
 static void emit(emitter *e, clv_step_kind kind, const clv_layout *from, const clv_layout *to, double bytes,
@@ -209,7 +212,7 @@ static clv_status check(const clv_mesh *mesh, const clv_layout *from, const clv_
     return clv_shape_check(shape, to->rank, dtype, err);
 }
 
-static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
+static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to, clv_dtype dtype,
                  const clv_cost_model *cost)
 {
     clv_reshard_problem p = {.room = &e->room,
@@ -217,6 +220,7 @@ static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const
                              .shape = e->shape,
                              .cost = cost,
                              .rank = from->rank,
+                             .dtype = dtype,
                              .elem_size = e->elem_size,
                              .reduction = from->reduction};
     memcpy(p.granule, to->granule, sizeof p.granule);
@@ -226,24 +230,67 @@ static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const
         else
             plan_coarse(e, mesh, from, to);
     }
+    e->n_atoms = p.n_atoms;
     find_peak(e, from);
+}
+
+static void price(emitter *e, const clv_cost_model *cost, clv_dtype dtype)
+{
+    for (int i = 0; i < e->plan.n_steps; i++) {
+        const clv_reshard_step *step = &e->steps[i];
+        bool far = clv_cost_is_far(cost, step->axes, step->n_axes);
+        clv_step_cost c = clv_cost_step(cost, step->kind, dtype, step->bytes, far);
+        if (!clv_step_moves(step->kind) && !cost->free_copies)
+            c.seconds = clv_cost_copy(cost, (double)(clv_layout_max_elems(&step->to, e->shape) * e->elem_size));
+        e->plan.seconds += c.seconds;
+        e->plan.start_s += clv_step_moves(step->kind) ? c.start_s : c.seconds;
+    }
+}
+
+static void begin(emitter *e, const int64_t *shape, clv_dtype dtype)
+{
+    e->plan = (clv_reshard_plan){0};
+    e->shape = shape;
+    e->elem_size = (int64_t)clv_dtype_size(dtype);
+}
+
+/* With two links the search stops sooner, and may miss what it finds where all axes are alike: never worse than that. */
+static clv_status improve(emitter *e, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
+                          clv_dtype dtype, const clv_cost_model *cost, clv_error *err)
+{
+    clv_cost_model alike;
+    emitter *other = malloc(sizeof *other);
+    if (other == NULL)
+        return clv_fail_memory(err, "a reshard plan", sizeof *other);
+    clv_cost_model_make(&alike, mesh, NULL);
+    begin(other, e->shape, dtype);
+    plan(other, mesh, from, to, dtype, &alike);
+    price(other, cost, dtype);
+    if (clv_cost_order(other->plan.seconds, e->plan.seconds) < 0)
+        *e = *other;
+    free(other);
+    return CLV_OK;
 }
 
 clv_status clv_reshard_plan_make(clv_reshard_plan *out, clv_arena *arena, const clv_mesh *mesh, const clv_layout *from,
                                  const clv_layout *to, const int64_t *shape, clv_dtype dtype,
-                                 const clv_cost_model *cost, clv_error *err)
+                                 const clv_cost_model *cost, bool by_bytes, clv_error *err)
 {
     CLV_TRY(check(mesh, from, to, shape, dtype, err));
     emitter *e = malloc(sizeof *e); /* a hundred KiB: a thread's stack may have less */
     if (e == NULL)
         return clv_fail_memory(err, "a reshard plan", sizeof *e);
-    e->plan = (clv_reshard_plan){0};
-    e->shape = shape;
-    e->elem_size = (int64_t)clv_dtype_size(dtype);
-    plan(e, mesh, from, to, cost);
+    clv_status status = CLV_OK;
+    begin(e, shape, dtype);
+    plan(e, mesh, from, to, dtype, by_bytes ? NULL : cost);
+    if (cost)
+        price(e, cost, dtype);
+    if (cost && !by_bytes && !cost->one_link && e->n_atoms <= FEW_ATOMS)
+        status = improve(e, mesh, from, to, dtype, cost, err);
     size_t size = (size_t)e->plan.n_steps * sizeof e->steps[0];
     e->plan.steps = clv_arena_copy(arena, e->steps, size);
-    clv_status status = e->plan.steps ? CLV_OK : clv_fail_memory(err, "a reshard plan", size);
+    if (status == CLV_OK && !e->plan.steps)
+        status = clv_fail_memory(err, "a reshard plan", size);
     if (status == CLV_OK)
         *out = e->plan;
     free(e);
@@ -256,9 +303,4 @@ int64_t clv_reshard_lower_bound(const clv_mesh *mesh, const clv_layout *from, co
     if (clv_layout_is_partial(from))
         return -1;
     return clv_layout_missing_elems(to, from, mesh, shape) * (int64_t)clv_dtype_size(dtype);
-}
-
-double clv_reshard_seconds(const clv_reshard_plan *plan, const clv_cost_model *cost)
-{
-    return clv_cost_step(cost, plan->bytes, plan->moves);
 }

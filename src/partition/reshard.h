@@ -22,6 +22,8 @@ typedef struct clv_reshard_plan {
     const clv_reshard_step *steps;
     double bytes;       /* sum of the steps' bytes */
     int moves;          /* steps in which ranks talk */
+    double seconds;     /* of these, by the cost model; 0 without */
+    double start_s;     /* of that, whatever is moved */
     int64_t peak_bytes; /* most that the largest rank holds at once: a step's input and its output, where a slice is a
                            view, and a mask or an all_reduce of a step's output works in place. At most that of `from`
                            and `to`, unless `to` is gathered over several dimensions: then at most 1.5 times `to` */
@@ -30,26 +32,26 @@ typedef struct clv_reshard_plan {
 /* Plans the change of a tensor of `shape` from one layout to another.
  *
  * @param out    steps are allocated from the arena
- * @param cost   what to minimise: seconds under the model; NULL: bytes
+ * @param cost   prices the plan; NULL: nothing does
+ * @param by_bytes   minimise bytes, as without a cost model; else seconds
  * @return CLV_OK; CLV_ESHAPE when ranks differ or a granule does not divide; CLV_EAXIS, CLV_EINVAL for layouts that
  *         break an invariant; CLV_ENOMEM */
 clv_status clv_reshard_plan_make(clv_reshard_plan *out, clv_arena *arena, const clv_mesh *mesh, const clv_layout *from,
                                  const clv_layout *to, const int64_t *shape, clv_dtype dtype,
-                                 const clv_cost_model *cost, clv_error *err);
+                                 const clv_cost_model *cost, bool by_bytes, clv_error *err);
 
 /* max over ranks of the bytes of |to_r \ from_r|: no plan can do with less. -1 when `from` is partial: none known. */
 int64_t clv_reshard_lower_bound(const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
                                 const int64_t *shape, clv_dtype dtype);
 
-/* Seconds of a plan under a model: its moving steps' start-up and its bytes. */
-double clv_reshard_seconds(const clv_reshard_plan *plan, const clv_cost_model *cost);
-
 /* Plans made before, keyed by (from, to, shape, dtype), for one mesh and one model: the search for layouts asks for the
  * same few changes very many times. Not thread-safe. */
 typedef struct clv_reshard_cache clv_reshard_cache;
 
-/* The cache and its plans live in the arena, which must outlive it; there is nothing to free. NULL: out of memory. */
-clv_reshard_cache *clv_reshard_cache_new(clv_arena *arena, const clv_mesh *mesh, const clv_cost_model *cost);
+/* The cache and its plans live in the arena, which must outlive it; there is nothing to free. The cost model is borrowed. NULL: out of
+ * memory. */
+clv_reshard_cache *clv_reshard_cache_new(clv_arena *arena, const clv_mesh *mesh, const clv_cost_model *cost,
+                                         bool by_bytes);
 
 /* As clv_reshard_plan_make; *out points into the cache and stays valid. */
 clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *cache, const clv_layout *from,

@@ -21,24 +21,27 @@ typedef struct entry {
 struct clv_reshard_cache {
     clv_arena *arena;
     clv_mesh mesh;
-    const clv_cost_model *cost; /* NULL: bytes */
-    size_t count, capacity;     /* a power of two, more than count */
+    const clv_cost_model *cost;
+    bool by_bytes;
+    size_t count, capacity; /* a power of two, more than count */
     entry **entries;
 };
 
 enum { FIRST_CAPACITY = 256 };
 
-clv_reshard_cache *clv_reshard_cache_new(clv_arena *arena, const clv_mesh *mesh, const clv_cost_model *cost)
+clv_reshard_cache *clv_reshard_cache_new(clv_arena *arena, const clv_mesh *mesh, const clv_cost_model *cost,
+                                         bool by_bytes)
 {
     clv_reshard_cache *cache = clv_arena_alloc(arena, 1, sizeof *cache);
     if (cache == NULL)
         return NULL;
     cache->arena = arena;
     cache->mesh = *mesh;
-    cache->cost = cost != NULL ? clv_arena_copy(arena, cost, sizeof *cost) : NULL;
+    cache->cost = cost;
+    cache->by_bytes = by_bytes || cost == NULL;
     cache->capacity = FIRST_CAPACITY;
     cache->entries = clv_arena_alloc(arena, cache->capacity, sizeof(entry *));
-    return cache->entries != NULL && !cache->cost == !cost ? cache : NULL;
+    return cache->entries != NULL ? cache : NULL;
 }
 
 static void copy_layout(clv_layout *out, const clv_layout *in)
@@ -96,7 +99,8 @@ clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *c
     entry **slot = find(cache, &k, hash);
     if (*slot == NULL) {
         clv_reshard_plan plan;
-        CLV_TRY(clv_reshard_plan_make(&plan, cache->arena, &cache->mesh, from, to, shape, dtype, cache->cost, err));
+        CLV_TRY(clv_reshard_plan_make(&plan, cache->arena, &cache->mesh, from, to, shape, dtype, cache->cost,
+                                      cache->by_bytes, err));
         entry *fresh = clv_arena_alloc(cache->arena, 1, sizeof *fresh);
         if (fresh == NULL || (cache->count >= cache->capacity / 2 && !grow(cache)))
             return clv_fail_memory(err, "the cache of reshard plans", sizeof *fresh);
@@ -111,9 +115,14 @@ clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *c
     return CLV_OK;
 }
 
-static bool is_cheaper(const clv_cost_model *cost, const clv_reshard_plan *a, const clv_reshard_plan *b)
+static double score(const clv_reshard_cache *cache, const clv_reshard_plan *plan)
 {
-    int order = clv_cost_order(clv_cost_score(cost, a->bytes, a->moves), clv_cost_score(cost, b->bytes, b->moves));
+    return cache->by_bytes ? plan->bytes : plan->seconds;
+}
+
+static bool is_cheaper(const clv_reshard_cache *cache, const clv_reshard_plan *a, const clv_reshard_plan *b)
+{
+    int order = clv_cost_order(score(cache, a), score(cache, b));
     if (order != 0)
         return order < 0;
     if (a->bytes != b->bytes)
@@ -126,7 +135,9 @@ static double least_score(const clv_reshard_cache *cache, const clv_layout *from
                           const int64_t *shape, clv_dtype dtype)
 {
     double bytes = (double)clv_reshard_lower_bound(&cache->mesh, from, to, shape, dtype);
-    return clv_cost_score(cache->cost, bytes, bytes > 0);
+    if (cache->by_bytes || bytes <= 0)
+        return bytes;
+    return clv_cost_least(cache->cost, dtype, bytes, 1, false);
 }
 
 clv_status clv_reshard_cheapest(const clv_reshard_plan **out, int *source, clv_reshard_cache *cache,
@@ -136,11 +147,10 @@ clv_status clv_reshard_cheapest(const clv_reshard_plan **out, int *source, clv_r
     const clv_reshard_plan *best = NULL;
     for (int k = 0; k < n && (best == NULL || best->n_steps > 0); k++) {
         const clv_reshard_plan *plan;
-        if (best != NULL &&
-            least_score(cache, from[k], to, shape, dtype) > clv_cost_score(cache->cost, best->bytes, best->moves))
+        if (best != NULL && least_score(cache, from[k], to, shape, dtype) > score(cache, best))
             continue;
         CLV_TRY(clv_reshard_cached(&plan, cache, from[k], to, shape, dtype, err));
-        if (best == NULL || is_cheaper(cache->cost, plan, best)) {
+        if (best == NULL || is_cheaper(cache, plan, best)) {
             best = plan;
             *source = k;
         }

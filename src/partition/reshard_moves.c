@@ -3,7 +3,8 @@
  * No plan moves less than max over ranks of |to_r \ from_r|, and an exchange moves exactly that. So only sequences of
  * collectives *without slack* are of interest: after each step, its bytes and what is still missing must add up to the
  * bound. That prunes the search to a few states. It deepens by the number of moving steps, so the first depth with a
- * solution is the shortest; among those the one that holds least memory wins.
+ * solution is the shortest; among those the one that holds least memory wins. Where only some of the axes cross hosts, more steps
+ * may take less time: over the network while shards are small, then inside hosts.
  *
  * The named collectives:
  *   all_gather  one dimension loses its most minor atoms
@@ -21,22 +22,14 @@ typedef struct search {
     const clv_reshard_state *from, *to;
     int budget;
     clv_reshard_draft *path, *best;
+    double score[RESHARD_STEPS]; /* of the path's steps */
+    bool mixed;                  /* some of the axes that must talk cross hosts, others do not */
     bool found;
+    double best_score; /* until one is found, an exchange's */
     int64_t best_held;
 } search;
 
 /* -- naming a step -- */
-
-/* The atoms of d common to both from the major end on. */
-static int common(const clv_reshard_state *a, const clv_reshard_state *b, int d)
-{
-    int i = 0;
-    if (a->n[d] > 0 && b->n[d] > 0 && a->granule[d] != b->granule[d])
-        return 0;
-    while (i < a->n[d] && i < b->n[d] && a->atom[d][i] == b->atom[d][i])
-        i++;
-    return i;
-}
 
 static bool is_permute(const clv_reshard_problem *p, const clv_reshard_state *from, const clv_reshard_state *to)
 {
@@ -53,7 +46,7 @@ static clv_step_kind name_step(const clv_reshard_problem *p, const clv_reshard_s
     int shrinking = 0;
     bool one_way = true; /* no dimension both loses and gains */
     for (int d = 0; d < p->rank; d++) {
-        int same = common(from, to, d);
+        int same = clv_reshard_common(from, to, d);
         one_way &= same == from->n[d] || same == to->n[d];
         shrinking += same < from->n[d];
         for (int i = same; i < from->n[d]; i++)
@@ -189,6 +182,15 @@ static void push(clv_reshard_draft *draft, clv_step_kind kind, const clv_reshard
     draft->state[draft->n++] = *state;
 }
 
+/* The path goes on by a step of so many bytes. */
+static void extend(search *q, clv_step_kind kind, const clv_reshard_state *state, int64_t bytes)
+{
+    int n = q->path->n;
+    const clv_reshard_state *from = n > 0 ? &q->path->state[n - 1] : q->from;
+    q->score[n] = clv_reshard_score(q->problem, kind, (double)bytes, from, state);
+    push(q->path, kind, state);
+}
+
 /* The most that a step of the path holds, in and out; a slice of the start is a view. */
 static int64_t held_bytes(const search *q)
 {
@@ -213,17 +215,44 @@ static bool fits(const search *q, int64_t held)
     return gathers || held <= clv_reshard_local_bytes(q->problem, q->from) + clv_reshard_local_bytes(q->problem, q->to);
 }
 
-/* The path ends with a step to `to`. */
-static void finish(search *q, clv_step_kind kind)
+static double path_score(const search *q)
 {
-    push(q->path, kind, q->to);
+    double score = 0;
+    for (int i = 0; i < q->path->n; i++)
+        score += q->score[i];
+    return score;
+}
+
+/* Whether a path of this score is taken: no worse than an exchange, or better than the best, or as good and holding less. */
+static bool is_taken(const search *q, double score, int64_t held)
+{
+    int order = clv_cost_order(score, q->best_score);
+    return q->found ? order < 0 || (order == 0 && held < q->best_held) : order <= 0;
+}
+
+/* The path ends with a step of so many bytes to `to`. */
+static void finish(search *q, clv_step_kind kind, int64_t missing)
+{
+    extend(q, kind, q->to, missing);
     int64_t held = held_bytes(q);
-    if (fits(q, held) && (!q->found || held < q->best_held)) {
+    double score = path_score(q);
+    if (fits(q, held) && is_taken(q, score, held)) {
         *q->best = *q->path;
+        q->best_score = score;
         q->best_held = held;
         q->found = true;
     }
     q->path->n--;
+}
+
+/* Whether so many moving steps more may make a plan that is better than the best: only where some steps cross hosts. */
+static bool may_do_better(const search *q, const clv_reshard_state *from, int64_t missing, int moves)
+{
+    if (!q->mixed || !q->found)
+        return false;
+    double far = clv_reshard_far_bytes(q->problem, from->cut, q->to->cut);
+    double least = path_score(q) + clv_reshard_least_mixed(q->problem, (double)missing, moves, far);
+    return clv_cost_order(least, q->best_score) < 0;
 }
 
 static void deepen(search *q, const clv_reshard_state *from, int64_t missing, int moves);
@@ -244,12 +273,14 @@ static bool may_end(const search *q, const clv_reshard_state *s)
 static void try_step(search *q, const clv_reshard_state *base, const clv_reshard_state *next, int64_t missing,
                      int moves)
 {
+    if (q->mixed && clv_reshard_is_mixed(q->problem, next, q->to))
+        return; /* what is better than one step that crosses hosts ends inside them, or begins there */
     if (q->budget-- <= 0 || (moves == 2 && !may_end(q, next)))
         return;
     int64_t bytes = clv_reshard_missing(q->problem, next, base);
     if (bytes == 0 || bytes > missing || bytes + clv_reshard_missing(q->problem, q->to, next) != missing)
         return;
-    push(q->path, name_step(q->problem, base, next), next);
+    extend(q, name_step(q->problem, base, next), next, bytes);
     deepen(q, next, missing - bytes, moves - 1);
     q->path->n--;
 }
@@ -280,10 +311,10 @@ static void slice_then(search *q, const clv_reshard_state *from, const clv_resha
     if (clv_reshard_equal(q->problem, sliced, from) || clv_reshard_missing(q->problem, q->to, sliced) != missing)
         return;
     clv_step_kind kind = name_step(q->problem, sliced, q->to);
-    push(q->path, CLV_STEP_SLICE, sliced);
+    extend(q, CLV_STEP_SLICE, sliced, 0);
     if (kind != CLV_STEP_EXCHANGE)
-        finish(q, kind);
-    else if (moves > 1)
+        finish(q, kind, missing);
+    if (moves > 1 && (kind == CLV_STEP_EXCHANGE || may_do_better(q, sliced, missing, 2)))
         try_steps(q, sliced, missing, moves);
     q->path->n--;
 }
@@ -295,15 +326,16 @@ static void deepen(search *q, const clv_reshard_state *from, int64_t missing, in
     if (q->path->n + 4 > RESHARD_STEPS / 2)
         return;
     if (missing == 0) {
-        finish(q, CLV_STEP_SLICE);
+        finish(q, CLV_STEP_SLICE, 0);
         return;
     }
-    if (moves == 0)
+    if (moves == 0 || (q->mixed && q->found && !may_do_better(q, from, missing, 1)))
         return;
     clv_step_kind kind = name_step(q->problem, from, q->to);
     if (kind != CLV_STEP_EXCHANGE) {
-        finish(q, kind);
-        return;
+        finish(q, kind, missing);
+        if (moves == 1 || !may_do_better(q, from, missing, 2))
+            return;
     }
     slice_toward(&sliced, q);
     slice_then(q, from, &sliced, missing, moves);
@@ -331,10 +363,14 @@ void clv_reshard_move(clv_reshard_draft *draft, const clv_reshard_problem *probl
             draft->state[draft->n - 1] = *to;
         return;
     }
-    for (int moves = missing > 0; moves <= deepest && !q.found && q.budget > 0; moves++) {
-        if (moves > 1 &&
-            clv_cost_score(problem->cost, (double)missing, moves) > clv_cost_score(problem->cost, (double)missing, 1))
-            break; /* an exchange takes less time */
+    q.mixed = clv_reshard_is_mixed(problem, from, to);
+    if (q.mixed && deepest > RESHARD_MIXED_MOVES)
+        deepest = RESHARD_MIXED_MOVES;
+    q.best_score = clv_reshard_score(problem, CLV_STEP_EXCHANGE, (double)missing, from, to);
+    for (int moves = missing > 0; moves <= deepest && q.budget > 0; moves++) {
+        double least = clv_reshard_least_score(problem, (double)missing, moves, false);
+        if (q.found ? !may_do_better(&q, from, missing, moves) : moves > 1 && clv_cost_order(least, q.best_score) > 0)
+            break; /* what there is, or else an exchange, takes less time */
         deepen(&q, from, missing, moves);
     }
     if (!q.found)

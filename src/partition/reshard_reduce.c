@@ -31,7 +31,7 @@ typedef struct search {
     int64_t to_bytes; /* of the largest shard */
     double all_bytes; /* of the whole tensor, divided by all ranks */
     clv_reshard_draft *path;
-    double bytes[RESHARD_STEPS]; /* of the path's steps */
+    double bytes[RESHARD_STEPS], score[RESHARD_STEPS]; /* of the path's steps */
     clv_reshard_draft *best, *trial;
     rank_of_plan best_rank;
     bool found;
@@ -79,24 +79,15 @@ static rank_of_plan rank_plan(const search *q, const clv_reshard_draft *draft)
 {
     rank_of_plan rank = {.moves = count_moves(draft), .held = held_bytes(q->problem, q->from, draft)};
     const clv_reshard_state *in = q->from;
-    double bytes = 0;
     for (int i = 0; i < draft->n; in = &draft->state[i++]) {
-        bytes += clv_reshard_step_bytes(q->problem, draft->kind[i], in, &draft->state[i]);
+        double bytes = clv_reshard_step_bytes(q->problem, draft->kind[i], in, &draft->state[i]);
+        rank.score += clv_reshard_score(q->problem, draft->kind[i], bytes, in, &draft->state[i]);
         rank.exchanges += draft->kind[i] == CLV_STEP_EXCHANGE;
     }
-    rank.score = clv_cost_score(q->problem->cost, bytes, rank.moves);
     return rank;
 }
 
 /* -- the search over reductions -- */
-
-static double path_bytes(const search *q)
-{
-    double bytes = 0;
-    for (int i = 0; i < q->path->n; i++)
-        bytes += q->bytes[i];
-    return bytes;
-}
 
 /* Bytes that remain at the least from s on, which is partial. */
 static double bound(const search *q, const clv_reshard_state *s)
@@ -122,39 +113,49 @@ static bool is_misplaced(const search *q, const clv_reshard_state *s)
 
 /* What a path has cost so far. */
 typedef struct progress {
-    double bytes;
+    double score; /* of its steps, but for the last one if that is a reduce_scatter ... */
     int moves;
-    bool scatters; /* its last step is a reduce_scatter, which the next one may join ... */
-    double before; /* ... bytes without that step */
+    bool scatters; /* ... which the next one may join: */
+    double open;   /* its score as it is, */
+    double bytes;  /* its bytes, and */
     double n;      /* ranks that it reduces over */
 } progress;
 
 static progress progress_of(const search *q)
 {
     int last = q->path->n - 1;
-    progress p = {.bytes = path_bytes(q), .moves = count_moves(q->path)};
-    if (last < 0 || q->path->kind[last] != CLV_STEP_REDUCE_SCATTER)
+    progress p = {.moves = count_moves(q->path)};
+    for (int i = 0; i < last; i++)
+        p.score += q->score[i];
+    if (last < 0)
         return p;
+    if (q->path->kind[last] != CLV_STEP_REDUCE_SCATTER) {
+        p.score += q->score[last];
+        return p;
+    }
     const clv_reshard_state *before = last > 0 ? &q->path->state[last - 1] : q->from;
     p.scatters = true;
-    p.before = p.bytes - q->bytes[last];
+    p.open = q->score[last];
+    p.bytes = q->bytes[last];
     p.n = (double)clv_reshard_size(q->problem, before->partial & ~q->path->state[last].partial);
     return p;
 }
 
-/* After one more step, which may join the last: apart they cost no more bytes. */
+/* After one more step, which may join the last: apart they cost no more bytes. At the least. */
 static progress progress_by(const search *q, progress p, clv_step_kind kind, const clv_reshard_state *s,
                             const clv_reshard_state *next)
 {
     double bytes = clv_reshard_step_bytes(q->problem, kind, s, next);
     if (kind != CLV_STEP_REDUCE_SCATTER)
-        return (progress){.bytes = p.bytes + bytes, .moves = p.moves + clv_step_moves(kind)};
-    double n = (double)clv_reshard_size(q->problem, s->partial & ~next->partial);
-    return (progress){.bytes = p.bytes + bytes,
-                      .moves = p.moves + !p.scatters,
-                      .scatters = true,
-                      .before = p.scatters ? p.before : p.bytes,
-                      .n = p.scatters ? p.n * n : n};
+        return (progress){.score = p.score + p.open + clv_reshard_score(q->problem, kind, bytes, s, next),
+                          .moves = p.moves + clv_step_moves(kind)};
+    progress after = p;
+    after.scatters = true;
+    after.bytes = p.bytes + bytes;
+    after.n = (p.scatters ? p.n : 1) * (double)clv_reshard_size(q->problem, s->partial & ~next->partial);
+    after.moves = p.moves + !p.scatters;
+    after.open = clv_reshard_least_score(q->problem, after.bytes, 1, false);
+    return after;
 }
 
 /* Bytes that the neediest rank lacks of `to`. A state is looked at as a child, then reached, maybe on several paths. */
@@ -170,12 +171,24 @@ static int64_t count_missing(search *q, const clv_reshard_state *s)
     return known->bytes - 1;
 }
 
-/* Nothing is left to reduce, and at least so many bytes are to move. */
-static rank_of_plan rank_moved(const search *q, progress p, double bytes, bool moves)
+/* Nothing is left to reduce from s on, and at least so many bytes are to move. */
+static rank_of_plan rank_moved(const search *q, progress p, const clv_reshard_state *s, double bytes, bool moves)
 {
     double more = bytes > 0 ? bytes : 0;
-    int count = p.moves + (moves || more > 0);
-    return (rank_of_plan){.moves = count, .score = clv_cost_score(q->problem->cost, p.bytes + more, count)};
+    int count = moves || more > 0;
+    double far = clv_reshard_far_bytes(q->problem, s->cut, q->to->cut);
+    double least = clv_reshard_least_mixed(q->problem, more, count, far);
+    return (rank_of_plan){.moves = p.moves + count, .score = p.score + p.open + least};
+}
+
+/* Bytes of what is left to reduce that cross hosts at the least: shards are no smaller than the whole over all ranks, and what
+ * `to` is not cut by is gathered again. */
+static double far_to_reduce(const search *q, clv_atoms left)
+{
+    clv_atoms far = left & q->problem->far;
+    return far != 0 ? q->all_bytes * (double)(clv_reshard_size(q->problem, far) - 1 +
+                                              clv_reshard_size(q->problem, far & ~q->to->cut) - 1)
+                    : 0;
 }
 
 /* What a plan costs at the least that goes on from s. Where something is left to reduce, that takes one more step: a
@@ -186,21 +199,21 @@ static rank_of_plan least_rank(search *q, progress p, const clv_reshard_state *s
     bool misplaced = is_misplaced(q, s);
     if (left == 0) {
         rank_of_plan least =
-            rank_moved(q, p, (double)(q->to_bytes - clv_reshard_local_bytes(q->problem, s)), misplaced);
+            rank_moved(q, p, s, (double)(q->to_bytes - clv_reshard_local_bytes(q->problem, s)), misplaced);
         bool may_be_best = clv_cost_order(least.score, q->best_rank.score) <= 0;
-        return may_be_best ? rank_moved(q, p, (double)count_missing(q, s), false) : least;
+        return may_be_best ? rank_moved(q, p, s, (double)count_missing(q, s), false) : least;
     }
     double n = (double)clv_reshard_size(q->problem, left), rest = bound(q, s);
     int next = p.moves + !p.scatters;
     rank_of_plan least = {.moves = misplaced ? next + 1 : next};
-    least.score = clv_cost_score(q->problem->cost, p.bytes + rest, next + 1);
+    least.score = p.score + clv_reshard_least_mixed(q->problem, p.bytes + rest, 2, far_to_reduce(q, left));
     if (misplaced)
         return least;
+    bool far = (left & q->problem->far) != 0;
     double l = q->all_bytes * (double)clv_reshard_size(q->problem, s->partial), to = (double)q->to_bytes;
-    double scattered = p.scatters ? p.before + (p.n * n - 1) * to : p.bytes + (n - 1) * to;
-    double reduced = p.bytes + 2 * (l > to ? l : to) * (n - 1) / n;
-    double by_scatter = clv_cost_score(q->problem->cost, scattered, next);
-    double by_reduce = clv_cost_score(q->problem->cost, reduced, p.moves + 1);
+    double scattered = (p.scatters ? p.n * n - 1 : n - 1) * to, reduced = 2 * (l > to ? l : to) * (n - 1) / n;
+    double by_scatter = p.score + clv_reshard_least_score(q->problem, scattered, 1, far);
+    double by_reduce = p.score + p.open + clv_reshard_least_score(q->problem, reduced, 1, far);
     if ((left & ~q->to->cut) == 0 && by_scatter < least.score)
         least.score = by_scatter;
     if (by_reduce < least.score)
@@ -246,18 +259,21 @@ static void push(search *q, clv_step_kind kind, const clv_reshard_state *from, c
 {
     int last = q->path->n - 1;
     double bytes = clv_reshard_step_bytes(q->problem, kind, from, to);
+    double score = clv_reshard_score(q->problem, kind, bytes, from, to);
     if (last >= 0 && q->path->kind[last] == kind && (kind == CLV_STEP_SLICE || kind == CLV_STEP_REDUCE_SCATTER)) {
         const clv_reshard_state *before = last > 0 ? &q->path->state[last - 1] : q->from;
-        double joint = clv_reshard_step_bytes(q->problem, kind, before, to);
-        double apart = clv_cost_score(q->problem->cost, q->bytes[last] + bytes, 2);
-        if (clv_cost_order(clv_cost_score(q->problem->cost, joint, 1), apart) <= 0) {
-            bytes = joint;
+        double joint_bytes = clv_reshard_step_bytes(q->problem, kind, before, to);
+        double joint = clv_reshard_score(q->problem, kind, joint_bytes, before, to);
+        if (clv_cost_order(joint, q->score[last] + score) <= 0) {
+            bytes = joint_bytes;
+            score = joint;
             q->path->n--;
         }
     }
     q->path->kind[q->path->n] = kind;
     q->path->state[q->path->n] = *to;
-    q->bytes[q->path->n++] = bytes;
+    q->bytes[q->path->n] = bytes;
+    q->score[q->path->n++] = score;
 }
 
 /* Takes the step s -> next, goes on from there, and takes it back. */
@@ -267,7 +283,7 @@ static void try_step(search *q, clv_step_kind kind, const clv_reshard_state *s, 
     int n = q->path->n, last = n > 0 ? n - 1 : 0;
     clv_step_kind old_kind = q->path->kind[last];
     clv_reshard_state old_state = q->path->state[last];
-    double old_bytes = q->bytes[last];
+    double old_bytes = q->bytes[last], old_score = q->score[last];
     push(q, kind, s, next);
     if ((next->partial & ~q->keep) == 0)
         finish(q, next);
@@ -277,6 +293,7 @@ static void try_step(search *q, clv_step_kind kind, const clv_reshard_state *s, 
     q->path->kind[last] = old_kind;
     q->path->state[last] = old_state;
     q->bytes[last] = old_bytes;
+    q->score[last] = old_score;
 }
 
 /* -- the steps that a partial state offers -- */
@@ -338,7 +355,8 @@ static bool is_first_alike(const search *q, const clv_reshard_state *s, int atom
     const clv_reshard_problem *p = q->problem;
     for (int a = 0; a < atom; a++)
         if (((s->cut | q->to->cut) >> a & 1u) == 0 && (q->keep >> a & 1u) == 0 &&
-            (s->partial >> a & 1u) == (s->partial >> atom & 1u) && p->atom[a].size == p->atom[atom].size)
+            (s->partial >> a & 1u) == (s->partial >> atom & 1u) && (p->far >> a & 1u) == (p->far >> atom & 1u) &&
+            p->atom[a].size == p->atom[atom].size)
             return false;
     return true;
 }
@@ -444,11 +462,13 @@ void clv_reshard_search(clv_reshard_draft *draft, const clv_reshard_problem *pro
                         const clv_reshard_state *to)
 {
     clv_reshard_room *room = problem->room;
+    bool mixed = clv_reshard_is_mixed(problem, from, to);
     search q = {.problem = problem,
                 .from = from,
                 .to = to,
                 .keep = to->partial,
-                .budget = RESHARD_EXPANSIONS,
+                .budget = mixed ? RESHARD_MIXED_EXPANSIONS : RESHARD_EXPANSIONS,
+                .ties = mixed ? MAX_TIES : 0,
                 .path = &room->path,
                 .best = &room->best,
                 .trial = &room->trial,

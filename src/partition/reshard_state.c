@@ -99,6 +99,32 @@ static void divide_into_primes(division *divisions, const clv_mesh *mesh)
         memcpy(divisions, fine, (size_t)mesh->n_axes * sizeof *divisions);
 }
 
+/* Where an axis goes beyond a host, what stays inside is an atom of its own: ranks of a host may do their part first, over the
+ * better link. */
+static void divide_by_hosts(division *divisions, const clv_cost_model *cost)
+{
+    const clv_mesh *mesh = &cost->mesh;
+    int64_t left = cost->machine->ranks_per_host; /* ranks of a host, over the ranks of more minor axes */
+    for (int a = mesh->n_axes - 1; a >= 0 && left > 1; a--) {
+        int64_t size = mesh->axis[a].size;
+        division next = divisions[a];
+        if (size > left && size % left == 0 && divide(&next, size / left) && nests(&next))
+            divisions[a] = next;
+        left = left % size == 0 ? left / size : 1;
+    }
+}
+
+static void find_far(clv_reshard_problem *problem)
+{
+    problem->far = 0;
+    problem->near = 1;
+    for (int a = 0; problem->cost && a < problem->n_atoms; a++)
+        if (clv_cost_is_far(problem->cost, &problem->atom[a], 1))
+            problem->far |= (clv_atoms)1 << a;
+        else
+            problem->near *= problem->atom[a].size;
+}
+
 bool clv_reshard_atoms(clv_reshard_problem *problem, const clv_layout *from, const clv_layout *to)
 {
     division divisions[CLV_MAX_AXES];
@@ -117,6 +143,8 @@ bool clv_reshard_atoms(clv_reshard_problem *problem, const clv_layout *from, con
     divide_by_sizes(divisions, to, from);
     if (from->reduction != CLV_REDUCE_NONE && !(is_even(from, problem->shape) && is_even(to, problem->shape)))
         divide_into_primes(divisions, mesh);
+    if (problem->cost && !problem->cost->one_link)
+        divide_by_hosts(divisions, problem->cost);
     problem->n_atoms = 0;
     for (int a = 0; a < mesh->n_axes; a++)
         for (int i = 0; i + 1 < divisions[a].n; i++) {
@@ -126,6 +154,7 @@ bool clv_reshard_atoms(clv_reshard_problem *problem, const clv_layout *from, con
             problem->atom[problem->n_atoms++] =
                 (clv_subaxis){a, (int32_t)begin, (int32_t)(divisions[a].at[i + 1] / begin)};
         }
+    find_far(problem);
     return true;
 }
 
@@ -256,4 +285,67 @@ double clv_reshard_step_bytes(const clv_reshard_problem *p, clv_step_kind kind, 
     if (kind == CLV_STEP_ALL_REDUCE)
         return 2 * (double)clv_reshard_local_bytes(p, from) * (n - 1) / n;
     return clv_step_moves(kind) ? (double)clv_reshard_missing(p, to, from) : 0;
+}
+
+/* -- prices -- */
+
+int clv_reshard_common(const clv_reshard_state *a, const clv_reshard_state *b, int d)
+{
+    int i = 0;
+    if (a->n[d] > 0 && b->n[d] > 0 && a->granule[d] != b->granule[d])
+        return 0;
+    while (i < a->n[d] && i < b->n[d] && a->atom[d][i] == b->atom[d][i])
+        i++;
+    return i;
+}
+
+clv_atoms clv_reshard_talking(const clv_reshard_problem *problem, const clv_reshard_state *from,
+                              const clv_reshard_state *to)
+{
+    clv_atoms reduced = from->partial & ~to->partial, atoms = 0;
+    for (int d = 0; d < problem->rank; d++) {
+        int same = clv_reshard_common(from, to, d);
+        for (int i = same; i < from->n[d]; i++)
+            atoms |= (clv_atoms)1 << from->atom[d][i];
+        for (int i = same; i < to->n[d]; i++)
+            atoms |= (clv_atoms)1 << to->atom[d][i];
+    }
+    return reduced != 0 ? reduced : atoms;
+}
+
+double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind, double bytes,
+                         const clv_reshard_state *from, const clv_reshard_state *to)
+{
+    if (problem->cost == NULL || !clv_step_moves(kind))
+        return problem->cost == NULL ? bytes : 0;
+    bool far = problem->far != 0 && (clv_reshard_talking(problem, from, to) & problem->far) != 0;
+    return clv_cost_step(problem->cost, kind, problem->dtype, bytes, far).seconds;
+}
+
+double clv_reshard_least_score(const clv_reshard_problem *problem, double bytes, int moves, bool far)
+{
+    return problem->cost != NULL ? clv_cost_least(problem->cost, problem->dtype, bytes, moves, far) : bytes;
+}
+
+double clv_reshard_least_mixed(const clv_reshard_problem *problem, double bytes, int moves, double far_bytes)
+{
+    return problem->cost != NULL ? clv_cost_least_mixed(problem->cost, problem->dtype, bytes, moves, far_bytes) : bytes;
+}
+
+double clv_reshard_far_bytes(const clv_reshard_problem *problem, clv_atoms from_cut, clv_atoms to_cut)
+{
+    clv_atoms lost = from_cut & ~to_cut & problem->far;
+    if (lost == 0)
+        return 0;
+    double bytes = (double)problem->elem_size / (double)clv_reshard_size(problem, to_cut & problem->far);
+    for (int d = 0; d < problem->rank; d++)
+        bytes *= (double)problem->shape[d];
+    return bytes * (1 - 1 / (double)clv_reshard_size(problem, lost)) / problem->near;
+}
+
+bool clv_reshard_is_mixed(const clv_reshard_problem *problem, const clv_reshard_state *from,
+                          const clv_reshard_state *to)
+{
+    clv_atoms talking = problem->far != 0 ? clv_reshard_talking(problem, from, to) : 0;
+    return (talking & problem->far) != 0 && (talking & ~problem->far) != 0;
 }

@@ -13,8 +13,12 @@ enum {
     RESHARD_ATOMS = CLV_MAX_SUBAXES, /* so every state is a layout; ranks allow no more */
     RESHARD_STEPS = 32,              /* steps a plan */
     RESHARD_EXPANSIONS = 2000,       /* partial states that a plan tries; then it keeps the best it has */
-    RESHARD_COUNTED = 64,            /* states whose count is remembered */
-    RESHARD_MOVE_EXPANSIONS = 400    /* steps that a search for named moves tries; then an exchange does it */
+    RESHARD_MIXED_EXPANSIONS =
+        40,               /* the same where some of the axes cross hosts and some do not: bounds are less close there */
+    RESHARD_COUNTED = 64, /* states whose count is remembered */
+    RESHARD_MOVE_EXPANSIONS = 400, /* steps that a search for named moves tries; then an exchange does it */
+    RESHARD_MIXED_MOVES =
+        2 /* moving steps where some of the axes that talk cross hosts: one that does, one that does not */
 };
 
 typedef uint32_t clv_atoms; /* a set of atoms, bit by index */
@@ -53,10 +57,13 @@ typedef struct clv_reshard_problem {
     const int64_t *shape;
     const clv_cost_model *cost; /* NULL: bytes */
     int rank;                   /* dimensions */
+    clv_dtype dtype;
     int64_t elem_size;
     clv_reduction reduction; /* how `from` is partial */
     int n_atoms;
     clv_subaxis atom[RESHARD_ATOMS];
+    clv_atoms far;                 /* whose groups cross hosts */
+    double near;                   /* product of the sizes of the others */
     int64_t granule[CLV_MAX_RANK]; /* of a dimension that is cut anew: that of `to` */
 } clv_reshard_problem;
 
@@ -87,6 +94,26 @@ int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshar
 /* Bytes of a step (partitioner.md, "What bytes means"). */
 double clv_reshard_step_bytes(const clv_reshard_problem *problem, clv_step_kind kind, const clv_reshard_state *from,
                               const clv_reshard_state *to);
+
+/* The atoms whose groups talk in a step: those that it reduces, else those by which dimensions are cut otherwise than before. */
+clv_atoms clv_reshard_talking(const clv_reshard_problem *problem, const clv_reshard_state *from,
+                              const clv_reshard_state *to);
+/* Whether some of them cross hosts, and others do not. */
+bool clv_reshard_is_mixed(const clv_reshard_problem *problem, const clv_reshard_state *from,
+                          const clv_reshard_state *to);
+/* How many atoms both cut a dimension by from the major end on. */
+int clv_reshard_common(const clv_reshard_state *a, const clv_reshard_state *b, int d);
+
+/* What is minimised, seconds or bytes: of a step of so many bytes, */
+double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind, double bytes,
+                         const clv_reshard_state *from, const clv_reshard_state *to);
+/* of `bytes` in `moves` steps at the least; far: each of them crosses hosts; */
+double clv_reshard_least_score(const clv_reshard_problem *problem, double bytes, int moves, bool far);
+/* and so where at least so many of the bytes do. */
+double clv_reshard_least_mixed(const clv_reshard_problem *problem, double bytes, int moves, double far_bytes);
+/* Bytes a rank that come from other hosts at the least, when cuts change. Ranks that differ only in what stays inside hosts, `near` of them,
+ * hold 1/n of what they are to have, on average, if `from` is cut by far atoms of size n that `to` is not cut by. */
+double clv_reshard_far_bytes(const clv_reshard_problem *problem, clv_atoms from_cut, clv_atoms to_cut);
 
 /* reshard_reduce.c: the best plan; both states may be partial, `to` only over what `from` is. */
 void clv_reshard_search(clv_reshard_draft *draft, const clv_reshard_problem *problem, const clv_reshard_state *from,

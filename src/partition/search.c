@@ -2,11 +2,16 @@
  *
  * It gives what pricing every assignment in order gives, and prices no change of layout before work and a lower bound on
  * bytes (bound.h) say that it may matter. */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "partition/bound.h"
+
+/* Under one link bounds are close, and few leaves are planned. With two they know little of how steps are made of both: where there are
+ * more assignments than FEW, the most promising leaves are planned and the best of these is taken. */
+enum { FEW = 512, MOST_LEAVES = 64 };
 
 typedef struct search {
     const clv_space *space;
@@ -15,7 +20,8 @@ typedef struct search {
     int8_t digit[CLV_MAX_ATOMS], best_digit[CLV_MAX_ATOMS]; /* of trial and best: choices by their place in the lists */
     clv_strategy *best;
     bool *found;
-    bool own; /* best is of this space */
+    bool own;   /* best is of this space */
+    int leaves; /* that may yet be planned, once something is found */
     clv_price best_price;
 } search;
 
@@ -67,6 +73,9 @@ static clv_status price_leaf(search *s, clv_error *err)
     clv_price least[CLV_MAX_IN + CLV_MAX_OUT], work = clv_bound_work(bound, s->trial.choice, s->space->n_atoms);
     for (int t = 0; t < bound->n_terms; t++)
         least[t] = clv_bound_change(bound, t, s->trial.choice, s->space->n_atoms);
+    if (*s->found && s->leaves <= 0)
+        return CLV_OK;
+    s->leaves--;
     for (int t = bound->n_terms - 1; leaf_may_win(s, work, least, 0) && t >= 0; t--) /* results tell most */
         least[t] = clv_bound_counted(bound, t, s->trial.choice);
     if (!leaf_may_win(s, work, least, 0) || !clv_strategy_lay_out(&s->trial, p, &s->space->context, s->space->keep))
@@ -122,6 +131,14 @@ static clv_status decide(search *s, int atom, clv_error *err)
     return CLV_OK;
 }
 
+static int most_leaves(const clv_space *space)
+{
+    double all = 1;
+    for (int a = 0; a < space->n_atoms; a++)
+        all *= space->n_choices[a];
+    return space->problem->cost->one_link || all <= FEW ? INT_MAX : MOST_LEAVES;
+}
+
 static search *begin(clv_strategy *best, bool *found, const clv_space *space)
 {
     search *s = calloc(1, sizeof *s); /* too large for a thread's stack */
@@ -130,6 +147,7 @@ static search *begin(clv_strategy *best, bool *found, const clv_space *space)
     s->space = space;
     s->best = best;
     s->found = found;
+    s->leaves = most_leaves(space);
     s->trial.n_atoms = space->n_atoms;
     memcpy(s->trial.atom, space->atom, sizeof space->atom);
     if (*found)

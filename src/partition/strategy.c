@@ -98,18 +98,6 @@ int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *p, int division)
 
 /* ---- the price of one assignment ---- */
 
-double clv_strategy_work(const clv_problem *p, const clv_type *in, const clv_type *out)
-{
-    clv_op_cost cost = {0};
-    for (int i = 0; i < p->op->n_in; i++)
-        cost.bytes += p->op->in[i] > 0 ? clv_type_bytes(&in[i]) : 0;
-    for (int o = 0; o < p->op->n_out; o++)
-        cost.bytes += clv_type_bytes(&out[o]);
-    if (p->op->def->cost)
-        cost = p->op->def->cost(p->op, in, out);
-    return clv_cost_compute(p->cost, cost.flops, cost.bytes);
-}
-
 static double work_seconds(const clv_problem *p, const clv_strategy *s)
 {
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
@@ -118,14 +106,15 @@ static double work_seconds(const clv_problem *p, const clv_strategy *s)
             in[i] = clv_local_type(&p->in[i], &s->in[i]);
     for (int o = 0; o < p->op->n_out; o++)
         out[o] = clv_local_type(&p->out[o], &s->out[o]);
-    return clv_strategy_work(p, in, out);
+    return clv_cost_work(&p->rates, clv_cost_of_op(p->op, in, out));
 }
 
-static void add_change(clv_strategy *s, const clv_problem *p, double bytes, int moves)
+/* sharers: so many bear the price of its bytes together. */
+static void add_change(clv_strategy *s, const clv_reshard_plan *plan, int sharers)
 {
-    s->bytes += bytes;
-    s->moves += moves;
-    s->seconds += clv_cost_step(p->cost, bytes, moves);
+    s->bytes += plan->bytes / sharers;
+    s->moves += plan->moves;
+    s->seconds += plan->start_s + (plan->seconds - plan->start_s) / sharers;
 }
 
 clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *p, int i, clv_error *err)
@@ -136,7 +125,7 @@ clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *p, int i
         return CLV_OK;
     CLV_TRY(clv_reshard_cheapest(&plan, &s->source[i], p->reshards, p->available[i], p->n_available[i], &s->in[i],
                                  p->in[i].shape, p->in[i].dtype, err));
-    add_change(s, p, plan->bytes, plan->moves);
+    add_change(s, plan, 1);
     return CLV_OK;
 }
 
@@ -146,7 +135,7 @@ clv_status clv_strategy_add_result(clv_strategy *s, const clv_problem *p, int o,
     const clv_layout *to = p->wanted[o] ? &p->target[o] : &whole;
     const clv_reshard_plan *plan;
     CLV_TRY(clv_reshard_cached(&plan, p->reshards, &s->out[o], to, p->out[o].shape, p->out[o].dtype, err));
-    add_change(s, p, plan->bytes / (clv_layout_is_partial(&s->out[o]) ? p->fan_in[o] : 1), plan->moves);
+    add_change(s, plan, clv_layout_is_partial(&s->out[o]) ? p->fan_in[o] : 1);
     return CLV_OK;
 }
 

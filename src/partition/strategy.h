@@ -53,6 +53,7 @@ typedef struct clv_problem {
     bool idle_axes;    /* consider axes, and parts of axes, that no operand or target uses */
     bool by_bytes;     /* bytes, then work; else seconds */
     const clv_cost_model *cost;
+    clv_work_rates rates; /* of the op */
     clv_reshard_cache *reshards;
     clv_refusal *refusal; /* told why an assignment is illegal; NULL: nobody asks */
 } clv_problem;
@@ -95,8 +96,6 @@ clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *problem,
 clv_status clv_strategy_add_result(clv_strategy *s, const clv_problem *problem, int o, clv_error *err);
 /* The dimension that an atom cuts; the rank where the tensor is partial over it; -1: none. */
 int clv_strategy_dim_of(const clv_layout *layout, clv_subaxis atom);
-/* Seconds that the op takes on shards of these types. */
-double clv_strategy_work(const clv_problem *problem, const clv_type *in, const clv_type *out);
 
 /* What a strategy costs, or costs at the least. */
 typedef struct clv_price {

@@ -1,6 +1,204 @@
 #include "program/cost.h"
 
-const clv_cost_model clv_cost_default = {.alpha_s = CLV_DEFAULT_ALPHA_S,
-                                         .bytes_per_s = CLV_DEFAULT_BYTES_PER_S,
-                                         .flops_per_s = CLV_DEFAULT_FLOPS_PER_S,
-                                         .memory_bytes_per_s = CLV_DEFAULT_MEMORY_BYTES_PER_S};
+#include <math.h>
+#include <string.h>
+
+#include "ops/check.h"
+#include "tensor/residues.h"
+
+/* ---- a machine and a mesh ---- */
+
+/* Ranks in a row that hold whole groups over the axis: from one group's first rank to the next is less than from its first
+ * to its last. */
+static int64_t reach_of(const clv_mesh *mesh, clv_subaxis axis)
+{
+    int64_t reach = mesh->axis[axis.axis].size / axis.pre;
+    for (int after = axis.axis + 1; after < mesh->n_axes; after++)
+        reach *= mesh->axis[after].size;
+    return reach;
+}
+
+static bool has_network(const clv_cost_model *model)
+{
+    return model->machine->hosts != 1 && clv_mesh_ranks(&model->mesh) > model->machine->ranks_per_host;
+}
+
+/* Ranks are row-major, so aligned runs of ranks that reach so far hold whole groups, and together these cross every place
+ * within a run. The axes of a step nest: its farthest one decides, and crosses hosts if any does. */
+bool clv_cost_is_far(const clv_cost_model *model, const clv_subaxis *axes, int n)
+{
+    for (int a = 0; has_network(model) && a < n; a++)
+        if (model->machine->ranks_per_host % reach_of(&model->mesh, axes[a]) != 0)
+            return true;
+    return false;
+}
+
+int64_t clv_cost_near_part(const clv_cost_model *model, clv_subaxis axis)
+{
+    int64_t apart = reach_of(&model->mesh, axis) / axis.size; /* from one of its ranks to the next */
+    if (!has_network(model))
+        return axis.size;
+    return model->machine->ranks_per_host % apart == 0 ? clv_gcd(axis.size, model->machine->ranks_per_host / apart) : 1;
+}
+
+/* Whether some part of an axis stays inside hosts: if any does, its most minor part. */
+static bool has_near_groups(const clv_cost_model *model)
+{
+    int64_t left = model->machine->ranks_per_host; /* of a host, over ranks that differ in more minor axes */
+    for (int a = model->mesh.n_axes - 1; a >= 0; a--) {
+        int64_t size = model->mesh.axis[a].size;
+        if (!has_network(model) ? size > 1 : clv_gcd(left, size) > 1)
+            return true;
+        if (left % size != 0)
+            return false;
+        left /= size;
+    }
+    return false;
+}
+
+/* The better of both links in either. */
+static clv_machine_link better(clv_machine_link a, clv_machine_link b)
+{
+    return (clv_machine_link){fmin(a.alpha_s, b.alpha_s), fmax(a.bytes_per_s, b.bytes_per_s)};
+}
+
+/* A step with a measured rate takes nothing before its first byte. */
+static clv_machine_link best_measured(clv_machine_link link, const clv_rate *rate)
+{
+    for (int i = 0; i < rate->n; i++)
+        link = better(link, (clv_machine_link){0, rate->rate[i]});
+    return link;
+}
+
+static void find_rates(clv_cost_model *model)
+{
+    const clv_rates *busy = &model->machine->busy;
+    for (int i = 0; i < busy->n; i++)
+        for (int k = 0; k < CLV_STEP_COUNT; k++) {
+            const clv_rate **known = &model->rate[k][busy->item[i].dtype];
+            if (clv_step_moves((clv_step_kind)k) && !*known &&
+                strcmp(busy->item[i].op, clv_step_name((clv_step_kind)k)) == 0)
+                *known = &busy->item[i];
+        }
+}
+
+void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_machine *machine)
+{
+    *out = (clv_cost_model){
+        .machine = clv_machine_or_default(machine), .mesh = *mesh, .crowding = 1, .free_copies = machine == NULL};
+    machine = out->machine;
+    double places = (double)machine->hosts * (double)machine->ranks_per_host, ranks = (double)clv_mesh_ranks(mesh);
+    if (machine->hosts > 0 && ranks > places)
+        out->crowding = ranks / places;
+    bool near = has_near_groups(out), far = has_network(out);
+    out->one_link = !(near && far);
+    find_rates(out);
+    for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
+        clv_machine_link *least = &out->least[d];
+        *least = near || !far ? machine->host : machine->network;
+        for (int k = 0; near && k < CLV_STEP_COUNT; k++)
+            if (out->rate[k][d])
+                *least = best_measured(*least, out->rate[k][d]);
+        if (far)
+            *least = better(*least, machine->network);
+    }
+}
+
+/* ---- steps that move ---- */
+
+clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes, bool far)
+{
+    if (!clv_step_moves(kind))
+        return (clv_step_cost){0};
+    const clv_rate *measured = far ? NULL : model->rate[kind][dtype];
+    if (measured)
+        return (clv_step_cost){.seconds = bytes / clv_rate_at(measured, bytes) * model->crowding};
+    const clv_machine_link *link = far ? &model->machine->network : &model->machine->host;
+    return (clv_step_cost){.start_s = link->alpha_s * model->crowding,
+                           .seconds = (link->alpha_s + bytes / link->bytes_per_s) * model->crowding};
+}
+
+double clv_cost_least(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, bool far)
+{
+    const clv_machine_link *link = far ? &model->machine->network : &model->least[dtype];
+    return (link->alpha_s * moves + bytes / link->bytes_per_s) * model->crowding;
+}
+
+double clv_cost_least_mixed(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, double far_bytes)
+{
+    if (far_bytes <= 0)
+        return clv_cost_least(model, dtype, bytes, moves, false);
+    double rest = bytes > far_bytes ? bytes - far_bytes : 0;
+    return clv_cost_least(model, dtype, far_bytes, 1, true) +
+           clv_cost_least(model, dtype, rest, moves > 1 ? moves - 1 : 0, false);
+}
+
+double clv_cost_copy(const clv_cost_model *model, double bytes)
+{
+    return (model->machine->instruction_s + 2 * bytes / model->machine->memory_bytes_per_s) * model->crowding;
+}
+
+/* ---- ops ---- */
+
+bool clv_op_counts_flops(const clv_op_def *def)
+{
+    return strcmp(def->name, "dot_general") == 0 || strncmp(def->name, "attention", 9) == 0;
+}
+
+clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    clv_op_cost cost = {0};
+    if (op->def->cost)
+        return op->def->cost(op, in, out);
+    for (int i = 0; i < op->n_in; i++)
+        cost.bytes += op->in[i] > 0 ? clv_type_bytes(&in[i]) : 0;
+    for (int o = 0; o < op->n_out; o++)
+        cost.bytes += clv_type_bytes(&out[o]);
+    return cost;
+}
+
+void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype)
+{
+    const clv_machine *machine = model->machine;
+    const clv_rate *measured = NULL;
+    if (clv_mesh_ranks(&model->mesh) == 1)
+        measured = clv_rates_find(&machine->alone, def->name, dtype);
+    if (!measured)
+        measured = clv_rates_find(&machine->busy, def->name, dtype);
+    *out = (clv_work_rates){.measured = measured,
+                            .by_flops = clv_op_counts_flops(def),
+                            .flops_per_s = machine->flops_per_s[dtype] * machine->efficiency,
+                            .bytes_per_s = machine->memory_bytes_per_s,
+                            .start_s = machine->instruction_s,
+                            .crowding = model->crowding};
+}
+
+static double by_roofline(const clv_work_rates *rates, clv_op_cost cost)
+{
+    double compute = cost.flops / rates->flops_per_s, traffic = cost.bytes / rates->bytes_per_s;
+    return compute > traffic ? compute : traffic;
+}
+
+double clv_cost_work(const clv_work_rates *rates, clv_op_cost cost)
+{
+    double work = rates->by_flops ? cost.flops : cost.bytes;
+    double seconds = rates->measured ? work / clv_rate_at(rates->measured, work) : by_roofline(rates, cost);
+    return (rates->start_s + seconds) * rates->crowding;
+}
+
+/* No part of the work goes faster than the best rate of all amounts from the least one on. */
+static double best_rate(const clv_rate *rate, double least)
+{
+    double best = clv_rate_at(rate, least);
+    for (int i = 0; i < rate->n; i++)
+        if (rate->work[i] >= least && rate->rate[i] > best)
+            best = rate->rate[i];
+    return best;
+}
+
+double clv_cost_least_work(const clv_work_rates *rates, clv_op_cost cost, double parts)
+{
+    double work = (rates->by_flops ? cost.flops : cost.bytes) / parts;
+    double seconds = rates->measured ? work / best_rate(rates->measured, work) : by_roofline(rates, cost) / parts;
+    return (rates->start_s + seconds) * rates->crowding;
+}

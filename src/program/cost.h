@@ -1,42 +1,75 @@
-/* cost.h - the one cost model: seconds of a collective step (alpha-beta) and of an op (roofline) on one rank.
+/* cost.h - what a collective and an op take on a machine: the one place that prices anything.
  *
- * The planner of layouts and the reshard planner choose by it: ratios count. What a program takes on a machine is predict.h's,
- * by that machine's rates.
+ * The planner of layouts and the reshard planner choose by it, with clv_compile_options.machine, and predict.h adds up a program's
+ * instructions by it. Forms are in cleave/program.h, at clv_prediction.
+ *
+ * Branch and bound needs prices of what is not known whole, too: clv_cost_least and clv_cost_least_work are never more than the
+ * price of whatever it may become.
  */
 #ifndef CLEAVE_PROGRAM_COST_H
 #define CLEAVE_PROGRAM_COST_H
 
+#include "graph/op.h"
+#include "program/machine.h"
+#include "program/step.h"
+
+/* A machine as the ranks of a mesh use it. */
 typedef struct clv_cost_model {
-    double alpha_s;            /* seconds a collective takes before its first byte */
-    double bytes_per_s;        /* bytes a rank receives a second */
-    double flops_per_s;        /* of one rank */
-    double memory_bytes_per_s; /* memory traffic of one rank */
+    const clv_machine *machine;
+    clv_mesh mesh;
+    double crowding; /* ranks a place, where there are more of them: all times are as many times longer */
+    bool one_link;   /* no price tells one axis from another */
+    bool
+        free_copies; /* choices take slices and masks for free, as most slices are views of what is made next: the default machine */
+    clv_machine_link
+        least[CLV_DTYPE_COUNT]; /* the best of all links that groups of the mesh may have, and of measured rates */
+    const clv_rate *rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT]; /* measured inside a host; NULL: not */
 } clv_cost_model;
 
-/* Ranks as cores of one machine: 5 us, 4 GB/s, 100 GF/s, 20 GB/s of memory. Only the ratios matter to choices; a byte
- * received counts as five of local traffic, as it is read, combined and written, and on a network costs more. */
-#define CLV_DEFAULT_ALPHA_S            5e-6
-#define CLV_DEFAULT_BYTES_PER_S        4e9
-#define CLV_DEFAULT_FLOPS_PER_S        100e9
-#define CLV_DEFAULT_MEMORY_BYTES_PER_S 20e9
-extern const clv_cost_model clv_cost_default;
+/* machine NULL: the default one. It is borrowed. */
+void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_machine *machine);
 
-static inline double clv_cost_step(const clv_cost_model *model, double bytes, int moves)
-{
-    return model->alpha_s * moves + bytes / model->bytes_per_s;
-}
+/* ---- steps that move ---- */
 
-static inline double clv_cost_compute(const clv_cost_model *model, double flops, double bytes)
-{
-    double compute = flops / model->flops_per_s, traffic = bytes / model->memory_bytes_per_s;
-    return compute > traffic ? compute : traffic;
-}
+/* Whether a group over the axes holds ranks of several hosts; over no axis it does not. */
+bool clv_cost_is_far(const clv_cost_model *model, const clv_subaxis *axes, int n);
 
-/* What a plan of layout changes is chosen by: seconds; NULL: bytes. */
-static inline double clv_cost_score(const clv_cost_model *model, double bytes, int moves)
-{
-    return model ? clv_cost_step(model, bytes, moves) : bytes;
-}
+/* What a step takes: start_s whatever it moves, the rest by its bytes. */
+typedef struct clv_step_cost {
+    double start_s, seconds;
+} clv_step_cost;
+/* far: its groups hold ranks of several hosts. Nothing for slices and masks: clv_cost_copy. */
+clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv_dtype dtype, double bytes, bool far);
+/* What `bytes` in `moves` steps take at the least, whatever the steps; far: each of them crosses hosts. */
+double clv_cost_least(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, bool far);
+/* The same where so many of the bytes, if any, cross hosts in one step or more. */
+double clv_cost_least_mixed(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, double far_bytes);
+/* The ranks of a group over the axis that share a host, at most: those that differ in its most minor part. */
+int64_t clv_cost_near_part(const clv_cost_model *model, clv_subaxis axis);
+/* What a slice or a mask takes that makes so many bytes. */
+double clv_cost_copy(const clv_cost_model *model, double bytes);
+
+/* ---- ops ---- */
+
+/* Flops, and bytes of memory traffic, on shards of these types. */
+clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out);
+/* Whether the rates of an op are of flops (products, attention) or of bytes. */
+bool clv_op_counts_flops(const clv_op_def *def);
+
+/* The rates that an op goes by. */
+typedef struct clv_work_rates {
+    const clv_rate *measured; /* NULL: none */
+    bool by_flops;            /* `measured` is of flops, else of bytes */
+    double flops_per_s, bytes_per_s;
+    double start_s, crowding;
+} clv_work_rates;
+
+void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const clv_op_def *def, clv_dtype dtype);
+double clv_cost_work(const clv_work_rates *rates, clv_op_cost cost);
+/* What the work takes at the least if it may be split into so many parts. */
+double clv_cost_least_work(const clv_work_rates *rates, clv_op_cost cost, double parts);
+
+/* ---- comparing ---- */
 
 /* < 0: a is less. Sums of the same terms in another order differ in the last bits, and are equal: rounding never decides. */
 static inline int clv_cost_order(double a, double b)

@@ -12,18 +12,19 @@
 #include "base/options.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa.h"
-#include "program/cost.h"
 
-#define DEFAULT_FLOPS(code, name, bytes, safetensors) CLV_DEFAULT_FLOPS_PER_S,
+#define DEFAULT_FLOPS(code, name, bytes, safetensors) 100e9,
 
+/* Ranks as cores of one machine. Only the ratios matter to choices; a byte received counts as five of local traffic, as it is read,
+ * combined and written. */
 static const clv_machine default_machine = {.name = "default",
                                             .ranks_per_host = 1 << 20,
                                             .memory_bytes = INFINITY,
-                                            .memory_bytes_per_s = CLV_DEFAULT_MEMORY_BYTES_PER_S,
+                                            .memory_bytes_per_s = 20e9,
                                             .efficiency = 1,
                                             .flops_per_s = {CLV_DTYPE_TABLE(DEFAULT_FLOPS)},
-                                            .host = {CLV_DEFAULT_ALPHA_S, CLV_DEFAULT_BYTES_PER_S},
-                                            .network = {CLV_DEFAULT_ALPHA_S, CLV_DEFAULT_BYTES_PER_S}};
+                                            .host = {.alpha_s = 5e-6, .bytes_per_s = 4e9},
+                                            .network = {.alpha_s = 5e-6, .bytes_per_s = 4e9}};
 
 const clv_machine *clv_machine_or_default(const clv_machine *machine)
 {
@@ -63,7 +64,8 @@ double clv_machine_flops(const clv_machine *machine, clv_dtype dtype)
 double clv_machine_rate(const clv_machine *machine, const char *op, clv_dtype dtype, double work, int alone)
 {
     const clv_machine *m = clv_machine_or_default(machine);
-    return op && work > 0 ? clv_rate_at(alone ? &m->alone : &m->busy, op, dtype, work) : 0;
+    const clv_rate *rate = op && work > 0 ? clv_rates_find(alone ? &m->alone : &m->busy, op, dtype) : NULL;
+    return rate ? clv_rate_at(rate, work) : 0;
 }
 
 clv_rate *clv_rates_add(clv_rates *rates)
@@ -73,21 +75,23 @@ clv_rate *clv_rates_add(clv_rates *rates)
     return rates->item && rates->n < CLV_MAX_RATES ? &rates->item[rates->n++] : NULL;
 }
 
-double clv_rate_at(const clv_rates *rates, const char *op, clv_dtype dtype, double work)
+const clv_rate *clv_rates_find(const clv_rates *rates, const char *op, clv_dtype dtype)
 {
-    for (int i = 0; i < rates->n; i++) {
-        const clv_rate *r = &rates->item[i];
-        if (r->dtype != dtype || strcmp(r->op, op) != 0)
-            continue;
-        int at = 0;
-        while (at < r->n && r->work[at] < work)
-            at++;
-        if (at == 0 || at == r->n)
-            return r->rate[at == 0 ? 0 : r->n - 1];
-        double part = log(work / r->work[at - 1]) / log(r->work[at] / r->work[at - 1]);
-        return r->rate[at - 1] * pow(r->rate[at] / r->rate[at - 1], part);
-    }
-    return 0;
+    for (int i = 0; i < rates->n; i++)
+        if (rates->item[i].dtype == dtype && strcmp(rates->item[i].op, op) == 0)
+            return &rates->item[i];
+    return NULL;
+}
+
+double clv_rate_at(const clv_rate *r, double work)
+{
+    int at = 0;
+    while (at < r->n && r->work[at] < work)
+        at++;
+    if (at == 0 || at == r->n)
+        return r->rate[at == 0 ? 0 : r->n - 1];
+    double part = log(work / r->work[at - 1]) / log(r->work[at] / r->work[at - 1]);
+    return r->rate[at - 1] * pow(r->rate[at] / r->rate[at - 1], part);
 }
 
 /* ---- this one ---- */

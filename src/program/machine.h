@@ -29,12 +29,14 @@ struct clv_machine {
     clv_rates busy, alone;
 };
 
-/* The machine that NULL is: the one that was given, or that of clv_cost_default. */
+/* The machine that NULL is: the one that was given, or the default. */
 const clv_machine *clv_machine_or_default(const clv_machine *machine);
 
 /* One more rate; NULL beyond CLV_MAX_RATES, or out of memory (then none is there yet). */
 clv_rate *clv_rates_add(clv_rates *rates);
-/* The measured rate at this much work; 0: not measured. */
-double clv_rate_at(const clv_rates *rates, const char *op, clv_dtype dtype, double work);
+/* What was measured of an op or collective; NULL: nothing. */
+const clv_rate *clv_rates_find(const clv_rates *rates, const char *op, clv_dtype dtype);
+/* The measured rate at this much work. */
+double clv_rate_at(const clv_rate *rate, double work);
 
 #endif

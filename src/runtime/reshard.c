@@ -53,7 +53,8 @@ clv_status clv_reshard_new(clv_reshard **out, const clv_mesh *mesh, const clv_la
         r->shape[d] = shape[d];
     clv_status status = r->arena ? check_request(r, err) : clv_fail_memory(err, "a plan", sizeof *r);
     if (status == CLV_OK)
-        status = clv_reshard_plan_make(&r->plan, r->arena, &r->mesh, &r->from, &r->to, r->shape, r->dtype, NULL, err);
+        status =
+            clv_reshard_plan_make(&r->plan, r->arena, &r->mesh, &r->from, &r->to, r->shape, r->dtype, NULL, true, err);
     if (status != CLV_OK) {
         clv_reshard_free(r);
         return status;
