@@ -20,10 +20,11 @@ get() { "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --tim
 have 'cffi, numpy, pytest, scikit_build_core' || get 'cffi>=1.15' numpy pytest 'scikit-build-core>=0.10' ||
     skip "the package index gives no cffi, numpy, pytest and scikit-build-core ($(tail -n 1 "$build/python/pip.log"))"
 have 'mypy, ml_dtypes' || get mypy ml_dtypes || echo "python: without mypy and ml_dtypes"
+[ "${CLV_SWEEP:-}" != all ] || have pandas || get pandas || echo "python: without pandas"
 
 cd "$source"
 "$venv/bin/pip" install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall . \
-    -C "cmake.define.CLEAVE_LIBRARY=$build/libcleave.so" -C "build-dir=$build/python/work"
+    --config-settings="cmake.define.CLEAVE_LIBRARY=$build/libcleave.so" --config-settings="build-dir=$build/python/work"
 export CLV_SOURCE_DIR=$source CLV_BUILD_DIR=$build PYTHONDONTWRITEBYTECODE=1
 (cd "$build/python" && "$python" -m pytest -q -p no:cacheprovider -c "$source/pyproject.toml" "$source/python/tests")
 if have mypy; then

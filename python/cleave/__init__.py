@@ -12,6 +12,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata as _metadata
+
 from . import errors, nn
 from .arrays import bfloat16, dlpack
 from .checkpoint import Checkpoint
@@ -32,3 +34,15 @@ from .tokenizer import Tokenizer
 from .train import Step, TextData, Trainer
 
 concat = concatenate
+__version__ = _metadata.version("cleave")  # of CMakeLists.txt
+
+__all__ = [
+    "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
+    "CleaveError", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "divide", "dlpack", "dot",
+    "dropout", "einsum", "embedding", "equal", "errors", "exp", "expand_dims", "gated", "gelu", "grad", "Graph",
+    "layer_norm", "Layout", "load", "log", "log_softmax", "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh",
+    "min", "minimum", "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan", "plan", "power",
+    "Program", "relu", "reshape", "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax",
+    "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "take", "tanh", "Text",
+    "TextData", "Tokenizer", "Trainer", "transpose", "Value", "var", "where",
+]  # fmt: skip

@@ -174,6 +174,10 @@ class Value:
 
     __slots__ = ("_type", "_value", "graph", "__weakref__")
     __array_ufunc__ = None  # NumPy's operators leave ours to us
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("a value of a graph has no elements before a program runs: make it an output")
+
     __hash__ = object.__hash__
 
     def __init__(self, graph: Graph, value: Any) -> None:

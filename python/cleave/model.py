@@ -6,8 +6,8 @@ import contextlib
 import os
 import queue
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Union, overload
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple, Union, overload
 
 import numpy as np
 
@@ -166,9 +166,21 @@ class Model:
     # ---- texts ----
 
     @overload
-    def generate(self, prompt: str, max_tokens: int = ..., temperature: float = ..., *, stop: Any = ..., **options: Any) -> Text: ...
+    def generate(
+        self, prompt: str, max_tokens: int = ..., temperature: float = ..., *, stream: Literal[False] = ..., stop: Any = ..., **options: Any
+    ) -> Text: ...
     @overload
-    def generate(self, prompt: Sequence[str], max_tokens: int = ..., temperature: float = ..., *, stop: Any = ..., **options: Any) -> list[Text]: ...
+    def generate(
+        self, prompt: str, max_tokens: int = ..., temperature: float = ..., *, stream: Literal[True], stop: Any = ..., **options: Any
+    ) -> Iterator[str]: ...
+    @overload
+    def generate(
+        self, prompt: list[str], max_tokens: int = ..., temperature: float = ..., *, stream: Literal[False] = ..., stop: Any = ..., **options: Any
+    ) -> list[Text]: ...
+    @overload
+    def generate(
+        self, prompt: list[str], max_tokens: int = ..., temperature: float = ..., *, stream: Literal[True], stop: Any = ..., **options: Any
+    ) -> Iterator[tuple[int, str]]: ...
 
     def generate(
         self, prompt: Any, max_tokens: int = 100, temperature: float = 0.0, *, stream: bool = False, stop: Any = (), batch: int = 0,

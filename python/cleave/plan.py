@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 from collections.abc import Sequence
 from typing import Any
@@ -41,10 +42,14 @@ class Plan:
         with self._machine.use() as machine:
             return function(machine)
 
+    @functools.cached_property
+    def _rows(self) -> list[dict[str, Any]]:
+        return self._with_machine(self.program._collectives)  # type: ignore[no-any-return]
+
     @property
     def collectives(self) -> list[dict[str, Any]]:
         """Every step in which ranks talk, in order: the rows of ``cleave plan --json``."""
-        return self._with_machine(self.program._collectives)  # type: ignore[no-any-return]
+        return [dict(row) for row in self._rows]
 
     def to_rows(self) -> list[dict[str, Any]]:
         """The same, for ``pandas.DataFrame(plan.to_rows())``."""
@@ -53,7 +58,7 @@ class Plan:
     @property
     def bytes(self) -> float:
         """That the collectives move: the sum of what the neediest rank receives in each."""
-        return float(sum(row["bytes"] for row in self.collectives))
+        return float(sum(row["bytes"] for row in self._rows))
 
     @property
     def memory(self) -> dict[str, Any]:
@@ -78,13 +83,13 @@ class Plan:
         return bool(self.memory["total"] <= self.predicted["memory_bytes"])
 
     def __repr__(self) -> str:
-        moving = f"{len(self.collectives)} collectives of {_bytes(self.bytes)}"
+        moving = f"{len(self._rows)} collectives of {_bytes(self.bytes)}"
         return f"<cleave.Plan on {self.program.mesh}, {self.hardware}: {moving}, {_bytes(self.memory['total'])} a rank, {self.seconds:.3g} s>"
 
     def _repr_html_(self) -> str:
         held = {k: v for k, v in self.memory.items() if isinstance(v, int) and v and k not in ("region", "peak_instruction")}
         memory = [{"memory": k, "bytes a rank": _bytes(v)} for k, v in held.items()]
-        rows = [{**r, "axes": ",".join(r["axes"]), "bytes": _bytes(r["bytes"]), "seconds": f"{r['seconds']:.3g}"} for r in self.collectives]
+        rows = [{**r, "axes": ",".join(r["axes"]), "bytes": _bytes(r["bytes"]), "seconds": f"{r['seconds']:.3g}"} for r in self._rows]
         return (
             f"<p>{html.escape(repr(self).strip('<>'))}</p>"
             + _table(rows, ("op", "kind", "axes", "pass", "bytes", "seconds", "cause"))

