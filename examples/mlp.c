@@ -80,7 +80,7 @@ static clv_status run(const request *r, matrix *z, double *loss, matrix *da, mat
     }
     if (status == CLV_OK)
         status = clv_session_new(&session, &mesh, NULL, err);
-    clv_binding inputs[] = {{"x", r->x.data}, {"a", r->a.data}, {"b", r->b.data}, {"target", r->target.data}};
+    clv_input_binding inputs[] = {{"x", r->x.data}, {"a", r->a.data}, {"b", r->b.data}, {"target", r->target.data}};
     clv_binding outputs[] = {{"z", z->data}, {"loss", loss}, {"da", da->data}, {"db", db->data}};
     if (status == CLV_OK)
         status = clv_session_run(session, program, inputs, 4, outputs, 4, err);

@@ -48,7 +48,8 @@ static clv_status run(const product *p, const clv_mesh *mesh, clv_session *sessi
               vb = clv_input(graph, "b", CLV_F32, 2, in[1].type.shape, &lb);
     clv_output(graph, "c", clv_einsum(graph, "ik,kj->ij", va, vb), &lc);
     CLV_TRY(clv_compile(&program, graph, NULL, err));
-    clv_binding inputs[] = {{"a", a}, {"b", b}}, output = {"c", by_program};
+    clv_input_binding inputs[] = {{"a", a}, {"b", b}};
+    clv_binding output = {"c", by_program};
     CLV_TRY(clv_session_run(session, program, inputs, 2, &output, 1, err));
     bool same = clv_spmd_n_collectives(session) == clv_program_n_collectives(program) &&
                 memcmp(by_hand, by_program, (size_t)(p->i * p->j) * sizeof *by_hand) == 0;

@@ -225,16 +225,16 @@ static clv_value loss_of(clv_graph *graph, const golden *g, clv_value logits, cl
 }
 
 /* What the graph of loss_of and the model take. */
-static int bind_inputs(clv_binding *inputs, const golden *g)
+static int bind_inputs(clv_input_binding *inputs, const golden *g)
 {
     int n = 0;
-    inputs[n++] = (clv_binding){"ids", g->ids};
+    inputs[n++] = (clv_input_binding){"ids", g->ids};
     if (g->logits)
-        inputs[n++] = (clv_binding){"labels", g->labels};
+        inputs[n++] = (clv_input_binding){"labels", g->labels};
     if (g->mask)
-        inputs[n++] = (clv_binding){"mask", g->mask};
+        inputs[n++] = (clv_input_binding){"mask", g->mask};
     if (g->token_types)
-        inputs[n++] = (clv_binding){"token_types", g->token_types};
+        inputs[n++] = (clv_input_binding){"token_types", g->token_types};
     return n;
 }
 
@@ -283,7 +283,7 @@ static void run(built *b, const golden *g, const clv_mesh *mesh)
     static int turn; /* both ways of placing buffers */
     must(clv_compile(&program, b->graph, &(clv_compile_options){.most_by_size = turn++ % 2 ? -1 : 0}, &err), &err);
     session = new_session(g, mesh);
-    clv_binding inputs[MAX_INPUTS];
+    clv_input_binding inputs[MAX_INPUTS];
     int n_inputs = bind_inputs(inputs, g);
     must(clv_session_run(session, program, inputs, n_inputs, b->outputs, b->n_outputs, &err), &err);
     clv_session_free(session);
@@ -369,12 +369,13 @@ void golden_bf16(const char *name)
         must(clv_mesh_parse(&mesh, meshes[i], &err), &err);
         clv_program *program = bf16_program(g, &mesh);
         clv_session *session = new_session(g, &mesh);
-        clv_binding inputs[MAX_INPUTS] = {{"ids", g->ids}}, outputs[] = {{"logits", logits}};
+        clv_input_binding inputs[MAX_INPUTS] = {{"ids", g->ids}};
+        clv_binding outputs[] = {{"logits", logits}};
         int n = 1;
         if (g->mask)
-            inputs[n++] = (clv_binding){"mask", g->mask};
+            inputs[n++] = (clv_input_binding){"mask", g->mask};
         if (g->token_types)
-            inputs[n++] = (clv_binding){"token_types", g->token_types};
+            inputs[n++] = (clv_input_binding){"token_types", g->token_types};
         must(clv_session_run(session, program, inputs, n, outputs, 1, &err), &err);
         double off = distance(g, logits);
         if (!(off > 0 && off <= 1.5 * g->bf16_rms))
@@ -466,7 +467,8 @@ static void feed(const golden *g, clv_session *session, clv_program *program, in
         offset[b] = (int32_t)at;
     for (int64_t i = 0; i < g->batch * n; i++)
         ids[i] = g->ids[i / n * g->seq + at + i % n];
-    clv_binding inputs[] = {{"ids", ids}, {"offset", offset}}, outputs[] = {{"logits", got}};
+    clv_input_binding inputs[] = {{"ids", ids}, {"offset", offset}};
+    clv_binding outputs[] = {{"logits", got}};
     must(clv_session_run(session, program, inputs, 2, outputs, 1, &err), &err);
     for (int64_t b = 0; b < g->batch; b++)
         compare(where, "a decoded row", got + b * vocab, g->logits + (b * g->seq + at + n - 1) * vocab, vocab, 0);
@@ -531,7 +533,8 @@ static void step(const golden *g, clv_session *session, clv_program *program)
         before[i] = state_of(session, &p);
     }
     clv_binding outputs[] = {{"loss", &loss}};
-    clv_binding inputs[] = {{"ids", g->ids}, {"labels", g->labels}, {"lr", &lr}, {"step", &number}, {"mask", g->mask}};
+    clv_input_binding inputs[] = {
+        {"ids", g->ids}, {"labels", g->labels}, {"lr", &lr}, {"step", &number}, {"mask", g->mask}};
     must(clv_session_run(session, program, inputs, g->mask ? 5 : 4, outputs, 1, &err), &err);
     compare(g->name, "the loss of a step", &loss, &g->loss, 1, 0);
     for (int64_t i = 0; i < n; i++) {

@@ -427,7 +427,7 @@ typedef union tokens {
 } tokens;
 
 /* The inputs of a model; returns how many they are. */
-static int bind_tokens(clv_binding *inputs, tokens *values, const clv_graph *graph)
+static int bind_tokens(clv_input_binding *inputs, tokens *values, const clv_graph *graph)
 {
     int n = 0;
     for (int v = 1; v < graph->n_values; v++) {
@@ -440,7 +440,7 @@ static int bind_tokens(clv_binding *inputs, tokens *values, const clv_graph *gra
             else
                 values[n].wide[i] = token_value(name, i);
         }
-        inputs[n] = (clv_binding){name, &values[n]};
+        inputs[n] = (clv_input_binding){name, &values[n]};
         n++;
     }
     return n;
@@ -465,11 +465,12 @@ void nn_run_on(const nn_layer *l, const char *mesh_text, const char *rules_text)
         free(values);
     }
     float *x = l->width ? values_of(b.graph, b.x, 5) : NULL, *got[MAX_TENSORS];
-    clv_binding inputs[MAX_INPUTS], outputs[MAX_TENSORS];
+    clv_input_binding inputs[MAX_INPUTS];
+    clv_binding outputs[MAX_TENSORS];
     tokens values[MAX_INPUTS];
     int n_inputs = l->width ? 1 : bind_tokens(inputs, values, b.graph);
     if (l->width)
-        inputs[0] = (clv_binding){"x", x};
+        inputs[0] = (clv_input_binding){"x", x};
     static char names[MAX_TENSORS][16];
     for (int i = 0; i < b.n; i++) {
         snprintf(names[i], sizeof names[i], "t%d", i);

@@ -152,14 +152,15 @@ static bool run(trial *t)
 {
     clv_error err = {0};
     const random_graph *g = &t->graph[0];
-    clv_binding in[RANDOM_LEAVES], out[RANDOM_OUTPUTS];
+    clv_input_binding in[RANDOM_LEAVES];
+    clv_binding out[RANDOM_OUTPUTS];
     int n_in = 0;
     for (int i = 0; i < g->n_leaves; i++) {
         clv_value value = g->leaf[i].value;
         if (is_state(t, value.id))
             continue;
         random_leaf_fill(g, &g->leaf[i], t->spec, t->step + 1, graph_eval_data(t->eval, value));
-        in[n_in++] = (clv_binding){clv_value_name(g->graph, value), graph_eval_data(t->eval, value)};
+        in[n_in++] = (clv_input_binding){clv_value_name(g->graph, value), graph_eval_data(t->eval, value)};
     }
     for (int i = 0; i < g->n_outputs; i++)
         out[i] = (clv_binding){g->output[i].name, t->out[i]};

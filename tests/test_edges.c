@@ -477,7 +477,8 @@ static void test_sessions(void **state)
     clv_program *program = compiled();
     clv_session *session, *out;
     float in[16] = {0};
-    const clv_binding good = {"x", in}, nameless = {NULL, in}, empty = {"x", NULL}, no_output = {"y", NULL};
+    const clv_input_binding good = {"x", in}, nameless = {NULL, in}, empty = {"x", NULL};
+    const clv_binding no_output = {"y", NULL};
 
     (void)state;
     REFUSED(clv_session_new(NULL, &mesh, NULL, &err));
@@ -523,7 +524,7 @@ static void test_session_after_fork(void **state)
     clv_program *program = compiled();
     clv_session *session;
     float in[16] = {0};
-    const clv_binding good = {"x", in};
+    const clv_input_binding good = {"x", in};
     int status;
 
     (void)state;

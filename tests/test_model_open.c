@@ -263,7 +263,7 @@ static void test_own_session(void **state)
     must(clv_compile(&program, graph, NULL, &err), &err);
     clv_session_options options = {.source = clv_model_source, .source_arg = model};
     must(clv_session_new(&session, clv_model_mesh(model), &options, &err), &err);
-    must(clv_session_run(session, program, &(clv_binding){"ids", ids}, 1, &(clv_binding){"logits", own}, 1, &err),
+    must(clv_session_run(session, program, &(clv_input_binding){"ids", ids}, 1, &(clv_binding){"logits", own}, 1, &err),
          &err);
     must(clv_forwarder_new(&f, model, &(clv_forwarder_options){.result = CLV_FORWARD_LOGITS}, &err), &err);
     clv_forward_batch batch = {.batch = 1, .seq = SEQ, .ids = ids, .mask = mask};

@@ -282,8 +282,8 @@ static void train(double losses[STEPS], const char *mesh_text, const char *rules
     }
     for (int32_t step = 1; step <= STEPS; step++) {
         float lr = 0.01f, loss = -1;
-        clv_binding inputs[] = {{"ids", ids}, {"labels", labels}, {"lr", &lr}, {"step", &step}},
-                    output = {"loss", &loss};
+        clv_input_binding inputs[] = {{"ids", ids}, {"labels", labels}, {"lr", &lr}, {"step", &step}};
+        clv_binding output = {"loss", &loss};
         if (clv_session_run(session, program, inputs, 4, &output, 1, &err) != CLV_OK)
             fail_msg("%s by %s: %s", mesh_text, rules_text ? rules_text : "no rules", err.message);
         losses[step - 1] = loss;

@@ -287,9 +287,10 @@ static int64_t run_case(int which, int number, int64_t *all)
     graph_eval *eval = graph_eval_new(m.graph, (uint64_t)number);
     spoil(&m, eval);
     graph_eval_must_run(eval, -1);
-    clv_binding in[MAX_LEAVES], results[MAX_LEAVES + 1];
+    clv_input_binding in[MAX_LEAVES];
+    clv_binding results[MAX_LEAVES + 1];
     for (int i = 0; i < m.n_leaves; i++)
-        in[i] = (clv_binding){m.name[i], graph_eval_data(eval, m.leaf[i])};
+        in[i] = (clv_input_binding){m.name[i], graph_eval_data(eval, m.leaf[i])};
     for (int i = 0; i <= n_wrt; i++) {
         type = clv_graph_type(m.graph, out[i]);
         results[i] = (clv_binding){names[i], malloc((size_t)clv_type_elems(&type) * sizeof(double))};

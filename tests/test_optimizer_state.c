@@ -75,7 +75,7 @@ static void run(outcome *out, const char *mesh_text, const char *preset, clv_dty
     must(clv_session_load(session, program, &err), &err);
     for (int32_t step = 1; step <= STEPS; step++) {
         read_state(out, session, dtype);
-        clv_binding inputs[] = {{"x", typed}, {"lr", &lr}, {"step", &step}};
+        clv_input_binding inputs[] = {{"x", typed}, {"lr", &lr}, {"step", &step}};
         must(clv_session_run(session, program, inputs, 3, NULL, 0, &err), &err);
     }
     read_state(out, session, dtype);

@@ -72,7 +72,7 @@ static void run(results *out, const clv_program *program, int n_outputs)
         out->tensor[i] = calloc(ROOM, sizeof(float));
         outputs[i] = (clv_binding){names[i], out->tensor[i]};
     }
-    clv_binding inputs[] = {{"x", x}};
+    clv_input_binding inputs[] = {{"x", x}};
     must(clv_session_new(&session, clv_program_mesh(program), &(clv_session_options){.seed = 5}, &err), &err);
     must(clv_session_load(session, program, &err), &err);
     poison(session);

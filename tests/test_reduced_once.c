@@ -55,7 +55,8 @@ static void run(gradients *out, const char *mesh_text, clv_program *program)
     clv_session *session;
     clv_random_normal(x, clv_key_seed(1), 0, ROWS * WIDTH);
     clv_random_normal(w, clv_key_seed(2), 0, WIDTH * COLUMNS);
-    clv_binding inputs[] = {{"x", x}, {"w", w}}, outputs[] = {{"dx", out->dx}, {"dw", out->dw}};
+    clv_input_binding inputs[] = {{"x", x}, {"w", w}};
+    clv_binding outputs[] = {{"dx", out->dx}, {"dw", out->dw}};
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
     must(clv_session_new(&session, &mesh, &(clv_session_options){.check = 1}, &err), &err);
     must(clv_session_run(session, program, inputs, 2, outputs, 2, &err), &err);

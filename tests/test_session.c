@@ -66,7 +66,8 @@ static void test_state_between_layouts(void **state)
     (void)state;
     for (int i = 0; i < N; i++)
         x[i] = (float)i;
-    clv_binding in = {"x", x}, out = {"sum", &sum};
+    clv_input_binding in = {"x", x};
+    clv_binding out = {"sum", &sum};
     const clv_program *order[] = {whole, cut, cut, whole, cut};
     for (int run = 0; run < 5; run++) {
         must(clv_session_run(session, order[run], &in, 1, &out, 1, &err), &err);
@@ -121,7 +122,8 @@ static void test_refusals(void **state)
     clv_program *program = adder("x=2", "x"), *other = adder("x=3", "x");
     clv_session *session = new_session("x=2", 0);
     float x[N] = {0};
-    clv_binding in[] = {{"x", x}, {"y", x}}, out = {"nothing", x};
+    clv_input_binding in[] = {{"x", x}, {"y", x}};
+    clv_binding out = {"nothing", x};
     clv_shard outside = {.rank = 1, .lo = {3}, .hi = {N + 1}};
     (void)state;
     expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_ENOTFOUND, &err, "'x' is not bound");
@@ -139,6 +141,128 @@ static void test_refusals(void **state)
     clv_program_free(program);
     clv_program_free(other);
     clv_program_free(larger);
+}
+
+/* ---- boxes in place of whole tensors ---- */
+
+enum { ROWS = 7, COLUMNS = 5 };
+
+/* y = 2 x, x laid out one way and y another. */
+static clv_program *doubler(const char *mesh, const char *in, const char *out)
+{
+    clv_graph *graph = must_graph(mesh);
+    clv_layout from = clv_graph_layout(graph, 2, in), to = clv_graph_layout(graph, 2, out);
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){ROWS, COLUMNS}, &from);
+    clv_output(graph, "y", clv_add(graph, x, x), &to);
+    return compile(graph);
+}
+
+static clv_layout layout_of(const clv_program *program, const char *text)
+{
+    clv_error err = {0};
+    clv_layout layout;
+    must(clv_layout_parse(&layout, text, clv_program_mesh(program), 2, &err), &err);
+    return layout;
+}
+
+static float at(int64_t row, int64_t column)
+{
+    return (float)(row * COLUMNS + column);
+}
+
+/* Fills a box with x; or expects y there. */
+static void fill_box(float *data, const clv_shard *box)
+{
+    for (int64_t r = box->lo[0]; r < box->hi[0]; r++)
+        for (int64_t c = box->lo[1]; c < box->hi[1]; c++)
+            *data++ = at(r, c);
+}
+
+static void expect_box(const float *data, const clv_shard *box)
+{
+    for (int64_t r = box->lo[0]; r < box->hi[0]; r++)
+        for (int64_t c = box->lo[1]; c < box->hi[1]; c++)
+            assert_true(*data++ == 2 * at(r, c));
+}
+
+/* Each rank's own shards, uneven and replicated ones too; or boxes that have nothing to do with the layouts and overlap. */
+static void test_parts(void **state)
+{
+    static const char *const cases[][3] = {{"x=3", "x,_", "_,x"},     {"x=3", "_,_", "x,_"},
+                                           {"x=2,y=3", "y,x", "_,_"}, {"x=2,y=3", "_,(x,y)", "x,_"},
+                                           {"x=5,y=2", "x,_", "_,y"}, {"x=1", "_,_", "_,_"}};
+    static const clv_shard any[] = {{2, {0, 0}, {3, 5}}, {2, {2, 0}, {7, 3}}, {2, {3, 2}, {7, 5}}, {2, {7, 0}, {7, 5}}};
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (int own = 0; own < 2; own++) {
+            static float in[12][ROWS * COLUMNS], out[12][ROWS * COLUMNS];
+            clv_error err = {0};
+            clv_session *session;
+            clv_input_part in_parts[12];
+            clv_output_part out_parts[12];
+            clv_program *program = doubler(cases[c][0], cases[c][1], cases[c][2]);
+            const clv_mesh *mesh = clv_program_mesh(program);
+            const int64_t shape[] = {ROWS, COLUMNS};
+            clv_layout from = layout_of(program, cases[c][1]), to = layout_of(program, cases[c][2]);
+            int n = own ? (int)clv_mesh_ranks(mesh) : 4;
+            memset(out, 0xff, sizeof out);
+            for (int p = 0; p < n; p++) {
+                in_parts[p] = (clv_input_part){"x", own ? clv_layout_shard(&from, mesh, shape, p) : any[p], in[p]};
+                out_parts[p] = (clv_output_part){"y", own ? clv_layout_shard(&to, mesh, shape, p) : any[3 - p], out[p]};
+                fill_box(in[p], &in_parts[p].box);
+            }
+            clv_run run = {.size = sizeof run,
+                           .n_input_parts = n,
+                           .input_parts = in_parts,
+                           .n_output_parts = n,
+                           .output_parts = out_parts};
+            must(clv_session_new(&session, mesh, NULL, &err), &err);
+            must(clv_session_run_parts(session, program, &run, &err), &err);
+            for (int p = 0; p < n; p++) {
+                expect_box(out[p], &out_parts[p].box);
+                int64_t elems = clv_shard_elems(&out_parts[p].box);
+                if (elems < ROWS * COLUMNS) /* nothing behind the box was written */
+                    assert_true(out[p][elems] != out[p][elems]);
+            }
+            clv_session_free(session);
+            clv_program_free(program);
+        }
+}
+
+static void test_parts_refused(void **state)
+{
+    clv_error err = {0};
+    clv_session *session;
+    float x[ROWS * COLUMNS] = {0};
+    clv_program *program = doubler("x=3", "x,_", "x,_");
+    const clv_input_binding whole = {"x", x};
+    clv_input_part part = {"x", {2, {0, 0}, {4, 5}}, x}, unknown = {"z", part.box, x};
+    clv_output_part outside = {"y", {2, {0, 0}, {8, 5}}, x}, flat = {"y", {1, {0}, {4}}, x},
+                    nowhere = {"y", part.box, NULL};
+    clv_run run = {.size = sizeof run, .n_input_parts = 1, .input_parts = &part};
+    (void)state;
+    must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err,
+           "input 'x': rank 2 needs [4:7, 0:5], and no part holds [4:7, 0:5]");
+    run.inputs = &whole;
+    run.n_inputs = 1;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "bound whole and in parts");
+    run.input_parts = &unknown;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
+    run.n_input_parts = 0;
+    run.n_output_parts = 1;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "the bindings");
+    run.output_parts = &outside;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "[0:8, 0:5] is not inside f32[7,5]");
+    run.output_parts = &flat;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "is not inside");
+    run.output_parts = &nowhere;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "data");
+    expect(clv_session_run_parts(session, program, NULL, &err), CLV_EINVAL, &err, "a run");
+    run.n_output_parts = 0;
+    must(clv_session_run_parts(session, program, &run, &err), &err);
+    clv_session_free(session);
+    clv_program_free(program);
 }
 
 /* ---- a rank that fails, or is late, in the middle of a run ---- */
@@ -289,7 +413,7 @@ static void test_cancelled_before(void **state)
     clv_program *program = adder("x=4", "x");
     clv_session *session = cancellable(&(clv_session_options){0});
     float x[N] = {1}, w[N];
-    clv_binding in = {"x", x};
+    clv_input_binding in = {"x", x};
     (void)state;
     must(clv_session_run(session, program, &in, 1, NULL, 0, &err), &err);
     clv_cancel_request(&cancel);
@@ -397,7 +521,7 @@ static void test_accounts(void **state)
     must(clv_program_memory(whole, &w, &err), &err);
     must(clv_program_memory(cut, &c, &err), &err);
     float x[MANY] = {0};
-    clv_binding in = {.name = "x", .data = x};
+    clv_input_binding in = {.name = "x", .data = x};
     (void)state;
     assert_true(w.parameters + w.other_state != c.parameters + c.other_state);
     must(clv_session_load(session, whole, &err), &err);
@@ -446,6 +570,8 @@ int main(void)
         cmocka_unit_test(test_state_between_layouts),
         cmocka_unit_test(test_scalar_state),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_parts_refused),
         cmocka_unit_test(test_failing_rank),
         cmocka_unit_test(test_state_read_twice),
         cmocka_unit_test(test_state_made_of_itself),

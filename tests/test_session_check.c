@@ -264,7 +264,8 @@ static clv_status run(clv_session *session, const clv_program *program, float *s
     static float x[VAST];
     for (int i = 0; i < length; i++)
         x[i] = (float)i;
-    clv_binding in = {"x", x}, out = {"sum", sum};
+    clv_input_binding in = {"x", x};
+    clv_binding out = {"sum", sum};
     return clv_session_run(session, program, &in, 1, &out, 1, err);
 }
 

@@ -41,7 +41,7 @@ static clv_status run(clv_graph *graph, bool find, const void *x, const void *w,
     must(clv_session_load(session, program, err), err);
     if (w)
         must(clv_session_write(session, "w", NULL, w, err), err);
-    clv_binding in = {"x", (void *)x};
+    clv_input_binding in = {"x", x};
     clv_status status = clv_session_run(session, program, &in, x != NULL, NULL, 0, err);
     clv_session_free(session);
     clv_program_free(program);
@@ -163,7 +163,7 @@ static void test_none_is_no_finding(void **state)
             q[i] = (float)(i % 7) / 7;
         clv_program *program;
         clv_session *session;
-        clv_binding bound[] = {{"q", q}, {"mask", mask}};
+        clv_input_binding bound[] = {{"q", q}, {"mask", mask}};
         must(clv_compile(&program, graph, NULL, &err), &err);
         must(clv_session_new(&session, clv_graph_mesh(graph), &(clv_session_options){.find_nonfinite = 1, .check = 1},
                              &err),

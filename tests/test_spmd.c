@@ -386,7 +386,8 @@ static void test_bits_of_programs(void **state)
             clv_dtype_convert(dtype, a, CLV_F32, picks, n * k);
             clv_dtype_convert(dtype, b, CLV_F32, random, k * n);
             clv_session *session = new_session(clv_program_mesh(program), 0);
-            clv_binding in[] = {{"a", a}, {"b", b}}, out = {"c", by_program};
+            clv_input_binding in[] = {{"a", a}, {"b", b}};
+            clv_binding out = {"c", by_program};
             must(clv_session_run(session, program, in, 2, &out, 1, &err), &err);
             const clv_type type = {dtype, 2, {n, n}};
             clv_spmd_input input = {{dtype, 2, {k, n}}, "x,_", b};

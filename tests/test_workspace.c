@@ -180,7 +180,7 @@ static clv_layout random_layout(random_source *r, const clv_mesh *mesh, int rank
     return layout;
 }
 
-static void run_checked(clv_graph *graph, int threads, const clv_binding *in, int n_in, const clv_binding *out,
+static void run_checked(clv_graph *graph, int threads, const clv_input_binding *in, int n_in, const clv_binding *out,
                         int n_out)
 {
     clv_error err = {0};
@@ -254,7 +254,7 @@ static void check_product(const product *p, const char *mesh_text, random_source
     }
     want = calloc((size_t)n + 1, sizeof *want);
     multiply(p, (double *[]){data[0], data[1], want});
-    run_checked(graph, 1, (clv_binding[]){{"a", data[0]}, {"b", data[1]}}, 2, &(clv_binding){"c", data[2]}, 1);
+    run_checked(graph, 1, (clv_input_binding[]){{"a", data[0]}, {"b", data[1]}}, 2, &(clv_binding){"c", data[2]}, 1);
     for (int64_t i = 0; i < n; i++)
         if (data[2][i] != want[i])
             fail_msg("%s on %s: element %lld is %g, expected %g", subscripts, mesh_text, (long long)i, data[2][i],
@@ -303,7 +303,7 @@ static void test_attention_of_many_threads(void **state)
             clv_gradients(graph, out, out, in, 2, d);
             clv_output(graph, "dq", d[0], NULL);
             clv_output(graph, "dkv", d[1], NULL);
-            run_checked(graph, threads, (clv_binding[]){{"q", q}, {"kv", kv}}, 2, NULL, 0);
+            run_checked(graph, threads, (clv_input_binding[]){{"q", q}, {"kv", kv}}, 2, NULL, 0);
         }
 }
 

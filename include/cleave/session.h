@@ -73,7 +73,12 @@ CLV_API clv_status clv_session_load(clv_session *session, const clv_program *pro
 /** Gives back the memory of a program that was loaded, if it was; its state stays. The program may be freed then. */
 CLV_API void clv_session_unload(clv_session *session, const clv_program *program);
 
-/** A whole tensor of the caller's, row-major, in the dtype and shape that the graph stated. */
+/** An input: a whole tensor of the caller's, row-major, in the dtype and shape that the graph stated. */
+typedef struct clv_input_binding {
+    const char *name;
+    const void *data;
+} clv_input_binding;
+/** An output: memory for a whole tensor. */
 typedef struct clv_binding {
     const char *name;
     void *data;
@@ -81,8 +86,46 @@ typedef struct clv_binding {
 
 /** Runs a program. Every input must be bound (CLV_ENOTFOUND names a missing or unknown one); outputs not asked for are
  *  not copied. The failing rank and op are in err. */
-CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
+CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                                    int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
+
+/** A box of an input: its elements, row-major, without gaps. */
+typedef struct clv_input_part {
+    const char *name;
+    clv_shard box;
+    const void *data;
+} clv_input_part;
+/** Memory for a box of an output. */
+typedef struct clv_output_part {
+    const char *name;
+    clv_shard box;
+    void *data;
+} clv_output_part;
+
+/** What a run reads and writes: whole tensors, or boxes of them, so that nobody needs the whole. Zeros: nothing.
+ *  The input parts of a tensor hold together what the ranks here need of it, each element at least once; where they
+ *  overlap they hold the same. Output parts are any boxes. */
+typedef struct clv_run {
+    size_t size; /**< sizeof the struct; 0: as its first version had it */
+    int n_inputs, n_outputs, n_input_parts, n_output_parts;
+    const clv_input_binding *inputs;
+    const clv_binding *outputs;
+    const clv_input_part *input_parts;
+    const clv_output_part *output_parts;
+} clv_run;
+
+/** clv_session_run, with boxes too. What rank r needs of an input, or makes of an output, is its shard in the
+ *  program's layout:
+ *  @code
+ *  clv_program_tensor x = {.size = sizeof x};
+ *  CLV_TRY(clv_program_named(program, 0, &x, err));
+ *  for (int r = 0; r < ranks; r++)
+ *      parts[r] = (clv_input_part){x.name, clv_layout_shard(&x.layout, mesh, x.type.shape, r), shard[r]};
+ *  @endcode
+ *  @return CLV_ESHAPE for a box that is not inside the tensor, or elements that a rank needs and no box holds, naming
+ *          both; CLV_EINVAL for a tensor bound whole and in parts; clv_session_run's */
+CLV_API clv_status clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *run,
+                                         clv_error *err);
 
 /** A state, in the session's layout; the name lives with the session. */
 typedef struct clv_state_info {

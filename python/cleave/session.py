@@ -161,8 +161,8 @@ class Session(State):
                 others = [*arrays.values(), *(w for m, w in written.items() if m != n)]
                 if n in out and any(np.may_share_memory(written[n], a) for a in others):
                     written[n] = np.empty_like(written[n], order="C")
-            bound_in, kept_in = _bindings(arrays)
-            bound_out, kept_out = _bindings(written)
+            bound_in, kept_in = _bindings("clv_input_binding[]", arrays)
+            bound_out, kept_out = _bindings("clv_binding[]", written)
             check(lib.clv_session_run, session, pointer, bound_in, len(arrays), bound_out, len(written))
             for n, array in written.items():
                 if array is not results[n]:
@@ -196,9 +196,9 @@ class Session(State):
         return f"<cleave.Session on {self.mesh}{', closed' if self._handle.closed else ''}>"
 
 
-def _bindings(arrays: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+def _bindings(struct: str, arrays: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     names = [ffi.new("char[]", text_in(n)) for n in arrays]
-    bound = ffi.new("clv_binding[]", max(len(names), 1))
+    bound = ffi.new(struct, max(len(names), 1))
     for i, (name, array) in enumerate(zip(names, arrays.values())):
         bound[i].name, bound[i].data = name, address(array)
     return bound, names

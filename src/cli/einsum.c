@@ -243,7 +243,8 @@ static clv_status run(const request *r, const clv_program *program, clv_error *e
         for (int64_t k = 0; status == CLV_OK && i < 2 && k < n; k++)
             clv_dtype_store(r->dtype, data[i], k, (double)((k * (7 + i) + i) % 7 - 3));
     }
-    clv_binding in[] = {{"a", data[0]}, {"b", data[1]}}, out = {"c", data[2]};
+    clv_input_binding in[] = {{"a", data[0]}, {"b", data[1]}};
+    clv_binding out = {"c", data[2]};
     if (status == CLV_OK)
         status = clv_session_new(&session, &r->mesh, &(clv_session_options){.check = 1}, err);
     if (status == CLV_OK)

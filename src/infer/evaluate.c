@@ -184,14 +184,14 @@ static clv_status run_once(clv_evaluation *e, bool find_nonfinite, clv_error *er
     clv_session_options options = clv_model_session_options(e->model);
     const clv_evaluate_options *g = &e->given;
     options.find_nonfinite = find_nonfinite;
-    clv_binding inputs[4] = {{"ids", (void *)g->ids}};
+    clv_input_binding inputs[4] = {{"ids", g->ids}};
     int n = 1;
     if (g->labels)
-        inputs[n++] = (clv_binding){"labels", (void *)g->labels};
+        inputs[n++] = (clv_input_binding){"labels", g->labels};
     if (g->token_types)
-        inputs[n++] = (clv_binding){"token_types", (void *)g->token_types};
+        inputs[n++] = (clv_input_binding){"token_types", g->token_types};
     if (g->mask)
-        inputs[n++] = (clv_binding){"mask", (void *)g->mask};
+        inputs[n++] = (clv_input_binding){"mask", g->mask};
     CLV_TRY(clv_session_new(&session, &e->model->mesh, &options, err));
     clv_status status = clv_session_load(session, e->program, err);
     double start = clv_now_seconds();

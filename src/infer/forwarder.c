@@ -117,7 +117,7 @@ clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *given, f
     CLV_TRY(clv_require(out != NULL, "clv_forwarder_run", "where the results go", err));
     CLV_TRY(clv_model_config_check_ids(&f->model->config, b.ids, b.batch, b.seq, err));
     CLV_TRY(compile(f, b.batch, b.seq, err));
-    clv_binding inputs[] = {{"ids", (void *)b.ids}, {"mask", (void *)b.mask}, {"labels", (void *)b.labels}};
+    clv_input_binding inputs[] = {{"ids", b.ids}, {"mask", b.mask}, {"labels", b.labels}};
     clv_binding outputs[] = {{"result", out}};
     return clv_session_run(f->session, f->program, inputs, f->result == CLV_FORWARD_NLL ? 3 : 2, outputs, 1, err);
 }

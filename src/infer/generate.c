@@ -231,7 +231,8 @@ static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
         g->offsets[b] = (int32_t)first;
         memcpy(g->ids + b * n, s->ids + first, (size_t)n * sizeof *g->ids);
     }
-    clv_binding inputs[] = {{"ids", g->ids}, {"offset", g->offsets}}, outputs[] = {{"logits", g->raw}};
+    clv_input_binding inputs[] = {{"ids", g->ids}, {"offset", g->offsets}};
+    clv_binding outputs[] = {{"logits", g->raw}};
     CLV_TRY(clv_session_run(g->session, g->program[power], inputs, 2, outputs, 1, err));
     for (int64_t b = 0; b < g->options.batch; b++)
         g->sequences[b].done = g->offsets[b] + n;

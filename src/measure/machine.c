@@ -102,7 +102,7 @@ static clv_status trace(samples *all, const traced *t, const char *mesh_text, co
     clv_session_options options = {.seed = 1, .trace = 1};
     float lr = 1e-4f;
     int32_t step = 1;
-    clv_binding inputs[] = {{"lr", &lr}, {"step", &step}};
+    clv_input_binding inputs[] = {{"lr", &lr}, {"step", &step}};
     clv_status status = clv_session_new(&session, &mesh, &options, err);
     for (int run = 0; status == CLV_OK && run < WARM_UPS + RUNS; run++) {
         if (run == WARM_UPS)

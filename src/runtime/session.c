@@ -8,6 +8,7 @@
 #include "base/options.h"
 #include "base/wait.h"
 #include "kernels/cpu/gemm.h"
+#include "runtime/binding.h"
 #include "runtime/check.h"
 #include "runtime/spmd.h"
 #include "tensor/view.h"
@@ -129,38 +130,23 @@ void clv_session_unload(clv_session *session, const clv_program *program)
 typedef struct run_job {
     clv_session *session;
     const clv_loaded *loaded;
-    const clv_binding *inputs, *outputs;
-    int n_inputs, n_outputs;
+    const clv_run *run;
 } run_job;
-
-static void *bound(const clv_binding *bindings, int n, const char *name)
-{
-    for (int i = 0; i < n; i++)
-        if (strcmp(bindings[i].name, name) == 0)
-            return bindings[i].data;
-    return NULL;
-}
-
-static clv_shard whole_of(const clv_type *type)
-{
-    clv_shard whole = {.rank = type->rank};
-    for (int d = 0; d < type->rank; d++)
-        whole.hi[d] = type->shape[d];
-    return whole;
-}
 
 static void bind_inputs(const run_job *job, int rank)
 {
     const clv_program *program = job->loaded->program;
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
+        clv_bound bound;
         if (buffer->kind != CLV_BUFFER_INPUT)
             continue;
-        clv_shard whole = whole_of(&buffer->type);
         clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
-        clv_box_copy(clv_loaded_view(job->loaded, rank, b)->data, &shard,
-                     bound(job->inputs, job->n_inputs, buffer->name), &whole, &shard,
-                     clv_dtype_size(buffer->type.dtype));
+        for (int i = 0; clv_next_input(&bound, &i, job->run, buffer->name, &buffer->type);) {
+            clv_shard both = clv_shard_intersect(&shard, &bound.box);
+            clv_box_copy(clv_loaded_view(job->loaded, rank, b)->data, &shard, bound.data, &bound.box, &both,
+                         clv_dtype_size(buffer->type.dtype));
+        }
     }
 }
 
@@ -169,14 +155,19 @@ static void copy_outputs(const run_job *job, int rank)
 {
     const clv_program *program = job->loaded->program;
     for (int o = 0; o < program->n_outputs; o++) {
-        void *data = bound(job->outputs, job->n_outputs, program->outputs[o].name);
-        const clv_buffer *buffer = &program->buffers[program->outputs[o].buffer];
-        if (!data || !clv_session_first_holder(&buffer->layout, &program->mesh, buffer->type.shape, rank))
+        const clv_program_output *output = &program->outputs[o];
+        const clv_buffer *buffer = &program->buffers[output->buffer];
+        clv_bound bound;
+        int i = 0;
+        if (!clv_next_output(&bound, &i, job->run, output->name, &buffer->type) ||
+            !clv_session_first_holder(&buffer->layout, &program->mesh, buffer->type.shape, rank))
             continue;
-        clv_shard whole = whole_of(&buffer->type);
         clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
-        clv_box_copy(data, &whole, clv_loaded_view(job->loaded, rank, program->outputs[o].buffer)->data, &shard, &shard,
-                     clv_dtype_size(buffer->type.dtype));
+        do {
+            clv_shard both = clv_shard_intersect(&shard, &bound.box);
+            clv_box_copy(bound.data, &bound.box, clv_loaded_view(job->loaded, rank, output->buffer)->data, &shard,
+                         &both, clv_dtype_size(buffer->type.dtype));
+        } while (clv_next_output(&bound, &i, job->run, output->name, &buffer->type));
     }
 }
 
@@ -205,69 +196,69 @@ static clv_status fetch_outputs(const run_job *job, clv_error *err)
     void **data = malloc((size_t)n * sizeof *data);
     clv_status status = data ? CLV_OK : clv_fail_memory(err, "a program's outputs", (size_t)n * sizeof *data);
     for (int o = 0; status == CLV_OK && o < program->n_outputs; o++) {
-        void *out = bound(job->outputs, job->n_outputs, program->outputs[o].name);
-        const clv_buffer *buffer = &program->buffers[program->outputs[o].buffer];
-        clv_shard whole = whole_of(&buffer->type);
+        const clv_program_output *output = &program->outputs[o];
+        const clv_buffer *buffer = &program->buffers[output->buffer];
+        clv_bound bound;
         for (int r = 0; r < n; r++)
-            data[r] = clv_loaded_view(job->loaded, r, program->outputs[o].buffer)->data;
-        if (out)
-            status = clv_session_fetch(job->session, &buffer->type, &buffer->layout, data, &whole, out, err);
+            data[r] = clv_loaded_view(job->loaded, r, output->buffer)->data;
+        for (int i = 0; status == CLV_OK && clv_next_output(&bound, &i, job->run, output->name, &buffer->type);)
+            status = clv_session_fetch(job->session, &buffer->type, &buffer->layout, data, &bound.box, bound.data, err);
     }
     free(data);
     return status;
 }
 
-static clv_status check_bindings(const clv_program *program, const clv_binding *inputs, int n_inputs,
-                                 const clv_binding *outputs, int n_outputs, clv_error *err)
+static clv_status check_known_input(const clv_program *program, const char *name, clv_error *err)
 {
     for (int b = 0; b < program->n_buffers; b++)
-        if (program->buffers[b].kind == CLV_BUFFER_INPUT && !bound(inputs, n_inputs, program->buffers[b].name))
-            return clv_fail(err, CLV_ENOTFOUND, "the program's input '%s' is not bound", program->buffers[b].name);
-    for (int i = 0; i < n_inputs; i++) {
-        bool known = false;
-        for (int b = 0; b < program->n_buffers; b++)
-            known = known || (program->buffers[b].kind == CLV_BUFFER_INPUT &&
-                              strcmp(program->buffers[b].name, inputs[i].name) == 0);
-        if (!known)
-            return clv_fail(err, CLV_ENOTFOUND, "the program has no input '%s'", inputs[i].name);
+        if (program->buffers[b].kind == CLV_BUFFER_INPUT && strcmp(program->buffers[b].name, name) == 0)
+            return CLV_OK;
+    return clv_fail(err, CLV_ENOTFOUND, "the program has no input '%s'", name);
+}
+
+static clv_status check_known_output(const clv_program *program, const char *name, clv_error *err)
+{
+    for (int o = 0; o < program->n_outputs; o++)
+        if (strcmp(program->outputs[o].name, name) == 0)
+            return CLV_OK;
+    return clv_fail(err, CLV_ENOTFOUND, "the program has no output '%s'", name);
+}
+
+static clv_status check_bindings(const clv_session *session, const clv_program *program, const clv_run *run,
+                                 clv_error *err)
+{
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        if (buffer->kind == CLV_BUFFER_INPUT)
+            CLV_TRY(clv_run_check_input(run, buffer->name, &buffer->type, &buffer->layout, &program->mesh,
+                                        session->n_ranks, err));
     }
-    for (int i = 0; i < n_outputs; i++) {
-        bool known = false;
-        for (int o = 0; o < program->n_outputs; o++)
-            known = known || strcmp(program->outputs[o].name, outputs[i].name) == 0;
-        if (!known)
-            return clv_fail(err, CLV_ENOTFOUND, "the program has no output '%s'", outputs[i].name);
-    }
+    for (int o = 0; o < program->n_outputs; o++)
+        CLV_TRY(clv_run_check_output(run, program->outputs[o].name, &program->buffers[program->outputs[o].buffer].type,
+                                     err));
+    for (int i = 0; i < run->n_inputs; i++)
+        CLV_TRY(check_known_input(program, run->inputs[i].name, err));
+    for (int i = 0; i < run->n_input_parts; i++)
+        CLV_TRY(check_known_input(program, run->input_parts[i].name, err));
+    for (int i = 0; i < run->n_outputs; i++)
+        CLV_TRY(check_known_output(program, run->outputs[i].name, err));
+    for (int i = 0; i < run->n_output_parts; i++)
+        CLV_TRY(check_known_output(program, run->output_parts[i].name, err));
     return CLV_OK;
 }
 
-static clv_status check_given(const clv_binding *bindings, int n, clv_error *err)
+clv_status clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
 {
-    if (n < 0)
-        return clv_fail(err, CLV_EINVAL, "clv_session_run: %d bindings; valid: 0 or more", n);
-    CLV_TRY(clv_require(n == 0 || bindings, "clv_session_run", "the bindings that it is told of", err));
-    for (int i = 0; i < n; i++)
-        CLV_TRY(clv_require(bindings[i].name && bindings[i].data, "clv_session_run", "a name and data in each binding",
-                            err));
-    return CLV_OK;
-}
-
-clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs, int n_inputs,
-                           const clv_binding *outputs, int n_outputs, clv_error *err)
-{
-    CLV_TRY(clv_require(session && program, "clv_session_run", "a session and a program", err));
-    CLV_TRY(check_given(inputs, n_inputs, err));
-    CLV_TRY(check_given(outputs, n_outputs, err));
-    CLV_TRY(check_cancelled(session, err));
+    static const char call[] = "clv_session_run_parts";
+    clv_run run;
     clv_loaded *loaded;
+    CLV_TRY(clv_require(session && program && given, call, "a session, a program and a run", err));
+    CLV_TRY(clv_take_options(&run, sizeof run, sizeof run, given, call, err));
+    CLV_TRY(clv_run_check_given(&run, err));
+    CLV_TRY(check_cancelled(session, err));
     CLV_TRY(clv_session_find_loaded(&loaded, session, program, err));
-    CLV_TRY(check_bindings(program, inputs, n_inputs, outputs, n_outputs, err));
-    run_job job = {.session = session,
-                   .loaded = loaded,
-                   .inputs = inputs,
-                   .outputs = outputs,
-                   .n_inputs = n_inputs,
-                   .n_outputs = n_outputs};
+    CLV_TRY(check_bindings(session, program, &run, err));
+    run_job job = {.session = session, .loaded = loaded, .run = &run};
     double start = clv_now_seconds();
     CLV_TRY(clv_team_run(session->team, run_rank, &job, err));
     if (!clv_session_reaches_all(session))
@@ -276,6 +267,15 @@ clv_status clv_session_run(clv_session *session, const clv_program *program, con
     session->stats.runs++;
     loaded->runs++;
     return CLV_OK;
+}
+
+clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
+                           int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err)
+{
+    CLV_TRY(clv_require(session && program, "clv_session_run", "a session and a program", err));
+    const clv_run run = {
+        .size = sizeof run, .n_inputs = n_inputs, .n_outputs = n_outputs, .inputs = inputs, .outputs = outputs};
+    return clv_session_run_parts(session, program, &run, err);
 }
 
 double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "runtime/binding.h"
 #include "tensor/view.h"
 
 enum { GROUPED_AXES = 6 /* all subsets of so many axes are groups from the first */ };
@@ -108,14 +109,6 @@ clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective
 
 /* ---- the run ---- */
 
-static clv_shard whole_of(const clv_type *type)
-{
-    clv_shard whole = {.rank = type->rank};
-    for (int d = 0; d < type->rank; d++)
-        whole.hi[d] = type->shape[d];
-    return whole;
-}
-
 static bool at_origin(const clv_mesh *mesh, const clv_layout *layout, int rank)
 {
     const clv_subaxis *subs;
@@ -130,7 +123,7 @@ static clv_status cut_input(clv_local *out, clv_spmd *spmd, const clv_spmd_input
                             clv_error *err)
 {
     clv_local local = clv_spmd_local_of(spmd, &input->type, layout);
-    clv_shard whole = whole_of(&input->type);
+    clv_shard whole = clv_whole_box(&input->type);
     CLV_TRY(clv_spmd_allocate(&local, spmd, false, err));
     if (at_origin(&spmd->world->session->mesh, layout, spmd->rank))
         clv_box_copy(local.data, &local.shard, input->data, &whole, &local.shard, clv_dtype_size(input->type.dtype));
@@ -179,7 +172,7 @@ static clv_status finish_outputs(const clv_spmd_job *job, clv_spmd *spmd, clv_lo
     for (int i = 0; i < job->n_outputs; i++) {
         const clv_spmd_output *output = &job->outputs[i];
         CLV_TRY(finish_output(&out[i], spmd, output, &job->layouts[job->n_inputs + i], i, err));
-        clv_shard whole = whole_of(&output->type);
+        clv_shard whole = clv_whole_box(&output->type);
         if (clv_session_reaches_all(session) &&
             clv_session_first_holder(&out[i].layout, &session->mesh, output->type.shape, spmd->rank))
             clv_box_copy(output->data, &whole, out[i].data, &out[i].shard, &out[i].shard,
@@ -224,7 +217,7 @@ static clv_status fetch_outputs(const clv_spmd_job *job, clv_error *err)
     clv_status status = data ? CLV_OK : clv_fail_memory(err, "a function's outputs", (size_t)n * sizeof *data);
     for (int i = 0; status == CLV_OK && i < job->n_outputs; i++) {
         const clv_spmd_output *output = &job->outputs[i];
-        clv_shard whole = whole_of(&output->type);
+        clv_shard whole = clv_whole_box(&output->type);
         for (int r = 0; r < n; r++)
             data[r] = job->locals[r * n_locals + job->n_inputs + i].data;
         status = clv_session_fetch(session, &output->type, &job->locals[job->n_inputs + i].layout, data, &whole,

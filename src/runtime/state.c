@@ -6,7 +6,7 @@
 #include "base/options.h"
 #include "base/hash.h"
 #include "base/pages.h"
-#include "runtime/guard.h"
+#include "runtime/binding.h"
 #include "runtime/session.h"
 #include "tensor/view.h"
 
@@ -204,14 +204,8 @@ clv_status clv_session_bring_states(clv_session *session, const clv_program *pro
 
 static clv_status check_box(clv_shard *out, const clv_named_state *state, const clv_shard *box, clv_error *err)
 {
-    clv_shard whole = {.rank = state->type.rank};
-    for (int d = 0; d < whole.rank; d++)
-        whole.hi[d] = state->type.shape[d];
-    *out = box ? *box : whole;
-    bool inside = out->rank == whole.rank;
-    for (int d = 0; inside && d < whole.rank; d++)
-        inside = 0 <= out->lo[d] && out->lo[d] <= out->hi[d] && out->hi[d] <= whole.hi[d];
-    if (!inside)
+    *out = box ? *box : clv_whole_box(&state->type);
+    if (!clv_box_inside(out, &state->type))
         return clv_fail(err, CLV_ESHAPE, "the box is not inside the state '%s'", state->name);
     return CLV_OK;
 }

@@ -82,7 +82,7 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
     CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
     float lr = (float)clv_schedule_rate(&t->schedule, t->step), loss = NAN;
     int32_t step = (int32_t)(t->step + 1);
-    clv_binding inputs[] = {{"ids", (void *)ids}, {"labels", (void *)labels}, {"lr", &lr}, {"step", &step}};
+    clv_input_binding inputs[] = {{"ids", ids}, {"labels", labels}, {"lr", &lr}, {"step", &step}};
     clv_binding outputs[] = {{"loss", &loss}};
     CLV_TRY(clv_session_run(t->session, t->program, inputs, 4, outputs, 1, err));
     clv_session_stats stats = {.size = sizeof stats};

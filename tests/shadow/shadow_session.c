@@ -21,7 +21,7 @@ clv_status __real_clv_session_new(clv_session **out, const clv_mesh *mesh, const
 void __real_clv_session_free(clv_session *session);
 clv_status __real_clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
 void __real_clv_session_unload(clv_session *session, const clv_program *program);
-clv_status __real_clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
+clv_status __real_clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                                   int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
 clv_status __real_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                                     clv_error *err);
@@ -30,7 +30,7 @@ clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const
 void __wrap_clv_session_free(clv_session *session);
 clv_status __wrap_clv_session_load(clv_session *session, const clv_program *program, clv_error *err);
 void __wrap_clv_session_unload(clv_session *session, const clv_program *program);
-clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
+clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                                   int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
 clv_status __wrap_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                                     clv_error *err);
@@ -188,7 +188,7 @@ static const clv_type *type_of(const clv_program *program, const char *output)
 }
 
 /* Runs the shadow on the same inputs, and compares its outputs. */
-static clv_status follow(clv_session *shadow, const clv_program *program, const clv_binding *inputs, int n_inputs,
+static clv_status follow(clv_session *shadow, const clv_program *program, const clv_input_binding *inputs, int n_inputs,
                          const clv_binding *outputs, int n_outputs, clv_error *err)
 {
     clv_binding *own = calloc((size_t)n_outputs + 1, sizeof *own);
@@ -207,7 +207,7 @@ static clv_status follow(clv_session *shadow, const clv_program *program, const 
     return status;
 }
 
-clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_binding *inputs,
+clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                                   int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err)
 {
     pair *p = pair_of(session);

@@ -246,6 +246,42 @@ static void test_spmd(void **state)
     assert_int_equal(shell(line), 1);
 }
 
+/* A rank keeps weights, their f32 copies and two moments, 14 bytes a parameter over all ranks, at least; more ranks keep less. */
+static void test_plan_70b(void **state)
+{
+    static const struct {
+        const char *mesh;
+        int ranks;
+    } meshes[] = {{"data=8,model=8", 64}, {"data=16,model=8", 128}};
+    char line[4096];
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        double memory = 0, of = 0, seconds = 0, share = 0, peak = 0, state_gb = 14 * 70.55 / meshes[i].ranks;
+        char out[OUTPUT_SIZE] = "";
+        snprintf(line, sizeof line, "'%s/plan_70b' '%s/../../data/configs/llama-3-70b.json' %s", examples, golden,
+                 meshes[i].mesh);
+        FILE *f = popen(line, "r");
+        assert_non_null(f);
+        out[fread(out, 1, sizeof out - 1, f)] = '\0';
+        assert_int_equal(pclose(f), 0);
+        const char *time = strstr(out, "a step takes");
+        assert_int_equal(sscanf(out, "memory %lf GB of %lf", &memory, &of), 2);
+        assert_non_null(time);
+        assert_int_equal(sscanf(time, "a step takes %lf s, %lf %% of it in collectives; %lf %% of the peak", &seconds,
+                                &share, &peak),
+                         3);
+        assert_true(memory > state_gb && memory < 80 && of == 80);
+        assert_true(share > 0 && share < 100 && peak > 5 && peak < 60); /* 60: the share that the profile states */
+        /* 6 flops a parameter and token, at the share of the peak that is printed */
+        double least = 6 * 70.55e9 * 32 * 4096 / meshes[i].ranks / 9.89e14;
+        assert_true(fabs(seconds * peak / 100 - least) < 0.25 * least);
+    }
+    snprintf(line, sizeof line, "'%s/plan_70b' '%s/llama/config.json' data=8 nowhere 2> /dev/null", examples, golden);
+    assert_int_equal(shell(line), 1);
+    snprintf(line, sizeof line, "'%s/plan_70b' 2> /dev/null", examples);
+    assert_int_equal(shell(line), 2);
+}
+
 static int set_up(void **state)
 {
     const char *build = getenv("CLV_BUILD_DIR"), *source = getenv("CLV_SOURCE_DIR");
@@ -272,6 +308,7 @@ int main(void)
         cmocka_unit_test(test_generate_and_embed),
         cmocka_unit_test(test_two_layers),
         cmocka_unit_test(test_spmd),
+        cmocka_unit_test(test_plan_70b),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

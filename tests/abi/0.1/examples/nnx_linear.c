@@ -77,7 +77,8 @@ static clv_status tensor_parallel_linear(float *y, const request *r, clv_error *
         status = clv_session_load(session, program, err);
     if (status == CLV_OK)
         status = write_kernel(session, r, err);
-    clv_binding in = {"x", x}, out = {"y", y};
+    clv_input_binding in = {"x", x};
+    clv_binding out = {"y", y};
     if (status == CLV_OK)
         status = clv_session_run(session, program, &in, 1, &out, 1, err);
     clv_session_free(session);

@@ -55,7 +55,7 @@ static clv_status train(clv_error *err)
         status = clv_session_new(&session, &mesh, NULL, err);
     for (int32_t step = 1; status == CLV_OK && step <= STEPS; step++) {
         float lr = 0.01f, loss;
-        clv_binding inputs[] = {{"x", x}, {"target", target}, {"lr", &lr}, {"step", &step}};
+        clv_input_binding inputs[] = {{"x", x}, {"target", target}, {"lr", &lr}, {"step", &step}};
         clv_binding outputs[] = {{"loss", &loss}};
         status = clv_session_run(session, program, inputs, 4, outputs, 1, err);
         if (status == CLV_OK && (step == 1 || step % 10 == 0))

@@ -39,7 +39,8 @@ static clv_status train(clv_session *session, const clv_program *program, clv_er
     for (int i = 0; i < N; i++)
         y[i] = sinf(2 * x[IN * i] - x[IN * i + 1]);
     for (int32_t step = 1; step <= STEPS; step++) {
-        clv_binding inputs[] = {{"x", x}, {"y", y}, {"lr", &lr}, {"step", &step}}, output = {"loss", &loss};
+        clv_input_binding inputs[] = {{"x", x}, {"y", y}, {"lr", &lr}, {"step", &step}};
+        clv_binding output = {"loss", &loss};
         CLV_TRY(clv_session_run(session, program, inputs, 4, &output, 1, err));
         if (step == 1 || step % 100 == 0)
             printf("step %3d  loss %.4f\n", (int)step, (double)loss);

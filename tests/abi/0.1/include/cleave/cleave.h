@@ -18,6 +18,7 @@
 #include "cleave/dtype.h"
 #include "cleave/embed.h"
 #include "cleave/evaluate.h"
+#include "cleave/family.h"
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/graph.h"

@@ -50,8 +50,9 @@ typedef struct clv_local {
     clv_layout layout; /**< where its parts are; over partial axes, ranks hold addends */
     clv_shard
         shard; /**< what this rank holds of it: by the layout, or what clv_spmd_permute or clv_spmd_broadcast brought */
-    void *data;      /**< the shard's elements, row-major, without gaps */
-    const int *from; /**< the library's own: whose shard each rank holds; NULL: its own */
+    void *data;          /**< the shard's elements, row-major, without gaps */
+    const int *from;     /**< the library's own: whose shard each rank holds; NULL: its own */
+    int64_t reserved[4]; /**< zeros */
 } clv_local;
 
 /** What each rank runs. in[i]: its shard of input i, a copy of its own. out[i]: zeros of its shard of output i, to be

@@ -1,0 +1,163 @@
+/* binding.c - see binding.h. */
+#include "runtime/binding.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+
+clv_shard clv_whole_box(const clv_type *type)
+{
+    clv_shard whole = {.rank = type->rank};
+    for (int d = 0; d < type->rank; d++)
+        whole.hi[d] = type->shape[d];
+    return whole;
+}
+
+bool clv_box_inside(const clv_shard *box, const clv_type *type)
+{
+    bool inside = box->rank == type->rank;
+    for (int d = 0; inside && d < box->rank; d++)
+        inside = 0 <= box->lo[d] && box->lo[d] <= box->hi[d] && box->hi[d] <= type->shape[d];
+    return inside;
+}
+
+bool clv_next_input(clv_bound *out, int *i, const clv_run *run, const char *name, const clv_type *type)
+{
+    for (; *i < run->n_inputs + run->n_input_parts; ++*i) {
+        bool whole = *i < run->n_inputs;
+        const clv_input_part *part = &run->input_parts[*i - run->n_inputs];
+        if (strcmp(whole ? run->inputs[*i].name : part->name, name) != 0)
+            continue;
+        *out = (clv_bound){.box = whole ? clv_whole_box(type) : part->box,
+                           .data = (void *)(whole ? run->inputs[*i].data : part->data)};
+        ++*i;
+        return true;
+    }
+    return false;
+}
+
+bool clv_next_output(clv_bound *out, int *i, const clv_run *run, const char *name, const clv_type *type)
+{
+    for (; *i < run->n_outputs + run->n_output_parts; ++*i) {
+        bool whole = *i < run->n_outputs;
+        const clv_output_part *part = &run->output_parts[*i - run->n_outputs];
+        if (strcmp(whole ? run->outputs[*i].name : part->name, name) != 0)
+            continue;
+        *out = (clv_bound){.box = whole ? clv_whole_box(type) : part->box,
+                           .data = whole ? run->outputs[*i].data : part->data};
+        ++*i;
+        return true;
+    }
+    return false;
+}
+
+/* ---- what does not fit ---- */
+
+clv_status clv_run_check_given(const clv_run *run, clv_error *err)
+{
+    static const char call[] = "clv_session_run", wanted[] = "a name and data in each binding";
+    const int counts[] = {run->n_inputs, run->n_outputs, run->n_input_parts, run->n_output_parts};
+    for (int i = 0; i < 4; i++)
+        if (counts[i] < 0)
+            return clv_fail(err, CLV_EINVAL, "%s: %d bindings; valid: 0 or more", call, counts[i]);
+    CLV_TRY(clv_require((run->inputs || run->n_inputs == 0) && (run->outputs || run->n_outputs == 0) &&
+                            (run->input_parts || run->n_input_parts == 0) &&
+                            (run->output_parts || run->n_output_parts == 0),
+                        call, "the bindings that it is told of", err));
+    for (int i = 0; i < run->n_inputs; i++)
+        CLV_TRY(clv_require(run->inputs[i].name && run->inputs[i].data, call, wanted, err));
+    for (int i = 0; i < run->n_outputs; i++)
+        CLV_TRY(clv_require(run->outputs[i].name && run->outputs[i].data, call, wanted, err));
+    for (int i = 0; i < run->n_input_parts; i++)
+        CLV_TRY(clv_require(run->input_parts[i].name && run->input_parts[i].data, call, wanted, err));
+    for (int i = 0; i < run->n_output_parts; i++)
+        CLV_TRY(clv_require(run->output_parts[i].name && run->output_parts[i].data, call, wanted, err));
+    return CLV_OK;
+}
+
+typedef bool next_fn(clv_bound *out, int *i, const clv_run *run, const char *name, const clv_type *type);
+
+/* Writes "[0:4, 2:3]". */
+static void print_box(char *out, size_t size, const clv_shard *box)
+{
+    size_t used = (size_t)snprintf(out, size, "[");
+    for (int d = 0; d < box->rank && d < CLV_MAX_RANK && used < size; d++)
+        used += (size_t)snprintf(out + used, size - used, "%s%lld:%lld", d > 0 ? ", " : "", (long long)box->lo[d],
+                                 (long long)box->hi[d]);
+    if (used < size)
+        snprintf(out + used, size - used, "]");
+}
+
+/* *parts: how many there are. n_whole: bindings of whole tensors in the run, which come first. */
+static clv_status check_boxes(int *parts, next_fn *next, int n_whole, const clv_run *run, const char *what,
+                              const char *name, const clv_type *type, clv_error *err)
+{
+    clv_bound bound;
+    bool whole = false;
+    *parts = 0;
+    for (int i = 0; next(&bound, &i, run, name, type); ++*parts) {
+        char box[200], text[CLV_TYPE_TEXT];
+        if (whole && i > n_whole)
+            return clv_fail(err, CLV_EINVAL, "%s '%s' is bound whole and in parts", what, name);
+        whole = whole || i <= n_whole;
+        if (clv_box_inside(&bound.box, type))
+            continue;
+        print_box(box, sizeof box, &bound.box);
+        clv_type_print(text, sizeof text, type);
+        return clv_fail(err, CLV_ESHAPE, "%s '%s': the box %s is not inside %s", what, name, box, text);
+    }
+    return CLV_OK;
+}
+
+/* A box that is in none of the input's bindings from the i-th on. What one leaves of it is at most two boxes a dimension. */
+static bool find_lacking(clv_shard *out, const clv_run *run, const char *name, const clv_type *type, clv_shard box,
+                         int i)
+{
+    clv_bound bound;
+    if (clv_shard_elems(&box) == 0)
+        return false;
+    if (!clv_next_input(&bound, &i, run, name, type)) {
+        *out = box;
+        return true;
+    }
+    clv_shard both = clv_shard_intersect(&box, &bound.box);
+    if (clv_shard_elems(&both) == 0)
+        return find_lacking(out, run, name, type, box, i);
+    for (int d = 0; d < box.rank; d++) {
+        clv_shard below = box, above = box;
+        below.hi[d] = both.lo[d];
+        above.lo[d] = both.hi[d];
+        if (find_lacking(out, run, name, type, below, i) || find_lacking(out, run, name, type, above, i))
+            return true;
+        box.lo[d] = both.lo[d];
+        box.hi[d] = both.hi[d];
+    }
+    return false;
+}
+
+clv_status clv_run_check_input(const clv_run *run, const char *name, const clv_type *type, const clv_layout *layout,
+                               const clv_mesh *mesh, int n_ranks, clv_error *err)
+{
+    int parts;
+    CLV_TRY(check_boxes(&parts, clv_next_input, run->n_inputs, run, "input", name, type, err));
+    if (parts == 0)
+        return clv_fail(err, CLV_ENOTFOUND, "the program's input '%s' is not bound", name);
+    for (int r = 0; run->n_input_parts > 0 && r < n_ranks; r++) {
+        clv_shard shard = clv_layout_shard(layout, mesh, type->shape, r), lacking;
+        char text[200], needed[200];
+        if (!find_lacking(&lacking, run, name, type, shard, 0))
+            continue;
+        print_box(text, sizeof text, &lacking);
+        print_box(needed, sizeof needed, &shard);
+        return clv_fail(err, CLV_ESHAPE, "input '%s': rank %d needs %s, and no part holds %s of it", name, r, needed,
+                        text);
+    }
+    return CLV_OK;
+}
+
+clv_status clv_run_check_output(const clv_run *run, const char *name, const clv_type *type, clv_error *err)
+{
+    int parts;
+    return check_boxes(&parts, clv_next_output, run->n_outputs, run, "output", name, type, err);
+}

@@ -1,0 +1,32 @@
+/* binding.h - tensors in memory of the caller's, whole or in boxes: whether they hold what is needed, and their elements to and from ranks'
+ * shards. */
+#ifndef CLEAVE_RUNTIME_BINDING_H
+#define CLEAVE_RUNTIME_BINDING_H
+
+#include "cleave/session.h"
+
+/* The box of all elements. */
+clv_shard clv_whole_box(const clv_type *type);
+
+/* Whether lo <= hi, within the shape. */
+bool clv_box_inside(const clv_shard *box, const clv_type *type);
+
+/* Memory of a tensor of a run: of one that is bound whole the one box, else each of its parts; what is const is not written. i begins with 0;
+ * false: no more. */
+typedef struct clv_bound {
+    clv_shard box;
+    void *data;
+} clv_bound;
+bool clv_next_input(clv_bound *out, int *i, const clv_run *run, const char *name, const clv_type *type);
+bool clv_next_output(clv_bound *out, int *i, const clv_run *run, const char *name, const clv_type *type);
+
+/* Names and data are given. */
+clv_status clv_run_check_given(const clv_run *run, clv_error *err);
+
+/* The run has the input, in boxes that are inside of it and hold the shards of ranks [0, n_ranks). */
+clv_status clv_run_check_input(const clv_run *run, const char *name, const clv_type *type, const clv_layout *layout,
+                               const clv_mesh *mesh, int n_ranks, clv_error *err);
+/* An output's boxes are inside of it. */
+clv_status clv_run_check_output(const clv_run *run, const char *name, const clv_type *type, clv_error *err);
+
+#endif
