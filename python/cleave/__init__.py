@@ -24,9 +24,10 @@ from .graph import (
     maximum, mean, min, minimum, multiply, negative, pad, power, relu, reshape, rms_norm, rope, rsqrt, sigmoid, silu, softmax, split,
     sqrt, square, squeeze, stack, subtract, sum, swapaxes, take, tanh, transpose, var, where,
 )  # fmt: skip
+from .machine import Machine, machines
 from .mesh import Layout, Mesh
 from .model import Model, Score, Text, load, merge, new_model
-from .plan import Plan, machines, plan
+from .plan import Plan, plan
 from .program import Named, Program, compile
 from .rules import Rules
 from .session import Session
@@ -40,7 +41,7 @@ __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
     "CleaveError", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "divide", "dlpack", "dot",
     "dropout", "einsum", "embedding", "equal", "errors", "exp", "expand_dims", "gated", "gelu", "grad", "Graph",
-    "layer_norm", "Layout", "load", "log", "log_softmax", "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh",
+    "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh",
     "min", "minimum", "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan", "plan", "power",
     "Program", "relu", "reshape", "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax",
     "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "take", "tanh", "Text",

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _c
-from ._c import NULL, text_in
+from ._c import NULL
 from ._cleave import ffi, lib
-from ._handle import Handle
-from .errors import UnsupportedError, check, text_out
+from .errors import UnsupportedError
 from .graph import Graph, Value
+from .machine import MachineLike, machine_in
 from .mesh import MeshLike
 from .nn import residual_input
 from .program import Program, compile
@@ -22,29 +22,17 @@ from .rules import Rules, RulesLike, parallel
 class Plan:
     """A program's collectives, memory and predicted time on a machine. In a notebook it shows them.
 
-    ``program`` is what it is of; ``hardware`` the machine's name.
+    ``program`` is what it is of, ``machine`` what it is priced for, ``hardware`` its name.
     """
 
-    def __init__(self, program: Program, hardware: str | None = None) -> None:
+    def __init__(self, program: Program, hardware: MachineLike = None) -> None:
         self.program = program
-        self._machine: Handle | None = None
-        self.hardware = "default"
-        if hardware is not None:
-            out = ffi.new("clv_machine **")
-            check(lib.clv_machine_open, out, text_in(hardware, "a machine's profile"))
-            self._machine = Handle(out[0], lib.clv_machine_free, "machine")
-            with self._machine.use() as machine:
-                self.hardware = text_out(_c.filled("clv_machine_info", lib.clv_machine_describe, machine).name)
-
-    def _with_machine(self, function: Any) -> Any:
-        if self._machine is None:
-            return function(NULL)
-        with self._machine.use() as machine:
-            return function(machine)
+        self.machine = machine_in(hardware)
+        self.hardware = self.machine.name
 
     @functools.cached_property
     def _rows(self) -> list[dict[str, Any]]:
-        return self._with_machine(self.program._collectives)  # type: ignore[no-any-return]
+        return self.machine._call(self.program._collectives)  # type: ignore[no-any-return]
 
     @property
     def collectives(self) -> list[dict[str, Any]]:
@@ -69,7 +57,7 @@ class Plan:
     def predicted(self) -> dict[str, float]:
         """Seconds of a run, of them in communication; flops of the rank that has most; utilisation; memory_bytes that a rank may take."""
         with self.program._handle.use() as program:
-            found = self._with_machine(lambda m: _c.filled("clv_prediction", lib.clv_program_predict, program, m))
+            found = self.machine._call(lambda m: _c.filled("clv_prediction", lib.clv_program_predict, program, m))
         return _c.fields(found)
 
     @property
@@ -168,15 +156,15 @@ def _block_graph(graph: Graph, block: str, mode: str, split: Rules, dtype: Any, 
 
 def plan(
     model: Any = None, mode: str | None = None, *, block: str | None = None, tp: int | None = None, mesh: MeshLike = None,
-    rules: RulesLike = None, sp: bool = False, batch: int = 8, seq: int = 128, dtype: Any = "f32", hardware: str | None = None,
+    rules: RulesLike = None, sp: bool = False, batch: int = 8, seq: int = 128, dtype: Any = "f32", hardware: MachineLike = None,
     regather: bool = False, max_implicit_bytes: int = 0, explain: str | None = None, **sizes: Any,
 ) -> Plan:  # fmt: skip
     """What a layout costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
 
     model: its config.json, or the folder that holds it; no weights are read. mode: "train", "prefill" or "decode" of `batch` texts of
     `seq` tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden, heads, kv_heads, ffn and bias; mode "forward" or
-    "grad". hardware: the path of a profile, or the name of one that the library has (:func:`machines`). regather, max_implicit_bytes
-    and explain are those of :func:`cleave.compile`.
+    "grad". hardware: what layouts are priced by, and the time is predicted for: a :class:`Machine`, or its profile. regather,
+    max_implicit_bytes and explain are those of :func:`cleave.compile`.
     """
     if (model is None) == (block is None):
         raise ValueError("give a model or a block")
@@ -188,13 +176,7 @@ def plan(
         raise TypeError(f"a model is as its config.json says; '{next(iter(sizes))}' is of a block")
     else:
         _model_graph(graph, model, mode or "train", split, dtype, batch, seq)
-    program = compile(graph, regather=regather, max_implicit_bytes=max_implicit_bytes, explain=explain)
-    return Plan(program, hardware)
+    machine = machine_in(hardware)
+    program = compile(graph, machine, regather=regather, max_implicit_bytes=max_implicit_bytes, explain=explain)
+    return Plan(program, machine)
 
-
-def machines() -> list[str]:
-    """The names of the profiles of machines that the library has."""
-    names: list[str] = []
-    while (name := lib.clv_machine_shipped(len(names))) != NULL:
-        names.append(text_out(name))
-    return names

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _c
 from ._c import NULL, dtype_out, shape_out
@@ -11,7 +11,11 @@ from ._cleave import ffi, lib
 from ._handle import Handle
 from .errors import check, text_out
 from .graph import Graph
+from .machine import MachineLike, machine_in
 from .mesh import Layout, Mesh
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 
 class Named(NamedTuple):
@@ -109,8 +113,8 @@ class Program:
             found = [_c.filled("clv_considered", lib.clv_program_considered, program, i) for i in range(n)]
             return [{**_c.fields(c), "verdict": text_out(lib.clv_verdict_name(c.verdict))} for c in found]
 
-    def plan(self, hardware: str | None = None) -> Any:
-        """A :class:`cleave.Plan` of it on a machine: the path of a profile, the name of one that the library has, or None."""
+    def plan(self, hardware: MachineLike = None) -> "Plan":
+        """A :class:`cleave.Plan` of it on a machine."""
         from .plan import Plan
 
         return Plan(self, hardware)
@@ -123,22 +127,27 @@ class Program:
         return f"<cleave.Program on {self.mesh}: {', '.join(self.outputs) or 'no outputs'}>"
 
     def _repr_html_(self) -> str:
-        return str(self.plan()._repr_html_())
+        return self.plan()._repr_html_()
 
     def close(self) -> None:
         """Frees it; sessions that loaded it keep it until they end."""
         self._handle.close()
 
 
-def compile(graph: Graph, **options: Any) -> Program:  # noqa: A001
+def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Program:  # noqa: A001
     """Chooses a layout for every tensor, and plans every change of layout and the memory of a rank.
 
-    Options are the library's clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, most_by_size, regather.
+    machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's clv_compile_options: by_bytes,
+    use_idle_axes, max_implicit_bytes, explain, most_by_size, regather.
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"compile takes a Graph, not {type(graph).__name__}")
     out = ffi.new("clv_program **")
-    kept = _c.options("clv_compile_options", options, "compile")
-    with graph._handle.hold() as pointer:
-        check(lib.clv_compile, out, pointer, kept.struct)
+
+    def with_machine(priced_by: Any) -> None:
+        kept = _c.options("clv_compile_options", options, "compile", machine=priced_by)
+        with graph._handle.hold() as pointer:
+            check(lib.clv_compile, out, pointer, kept.struct)
+
+    machine_in(machine)._call(with_machine)
     return Program(out[0])

@@ -26,6 +26,7 @@ def rounded(row):
      (dict(mesh={"data": 2, "model": 4}, rules="fsdp+megatron-sp", regather=True), "--mesh data=2,model=4 --rules fsdp+megatron-sp --regather"),
      (dict(block="gpt", mesh="X=2,Y=4", rules="gspmd-2d", ffn=1024), "--block gpt --ffn 1024 --mesh X=2,Y=4 --rules gspmd-2d"),
      (dict(block="llama", mode="grad", tp=2, sp=True, heads=4, kv_heads=2, bias=True), "--block llama --grad -tp 2 --sp --heads 4 --kv-heads 2 --bias"),
+     (dict(mode="prefill", mesh="data=2,model=16", seq=256, hardware="h100-nvlink-ib"), "--prefill --mesh data=2,model=16 --seq 256 --hardware h100-nvlink-ib"),
      (dict(block="ffn", tp=3), "--block ffn -tp 3"), (dict(block="attention", mode="grad", tp=4, hidden=64), "--block attention --grad -tp 4 --hidden 64")],
 )  # fmt: skip
 def test_equals_the_command(how, options):
@@ -62,6 +63,20 @@ def test_refused():
     with pytest.raises(NotImplementedError, match="both ways"):
         cleave.plan(GOLDEN / "esm", "decode", seq=16)
     assert "h100-nvlink-ib" in cleave.machines()
+
+
+def test_machines():
+    """Layouts are priced by a machine: over an axis that leaves a host, on 16 ranks of two."""
+    h100 = cleave.Machine("h100-nvlink-ib")
+    assert h100.info["ranks_per_host"] == 8 and h100.flops("bf16") > h100.flops("f32") > 0 and "H100" in repr(h100)
+    plans = [cleave.plan(block="gpt", mode="grad", mesh="data=4,model=4", hardware=h, hidden=512) for h in (h100, None, "h100-nvlink-ib")]
+    assert plans[0].collectives == plans[2].collectives and plans[0].seconds < plans[1].seconds
+    assert plans[0].machine is h100 and cleave.Machine().name == "default"
+    for bad, error in (("abacus", errors.NotFoundError), (3, TypeError), (__file__, errors.FormatError)):
+        with pytest.raises(error):
+            cleave.Machine(bad)
+        with pytest.raises(error):
+            cleave.compile(cleave.Graph(), bad)
 
 
 def test_considered():
