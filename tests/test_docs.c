@@ -1,5 +1,5 @@
-/* test_docs.c - what README.md and docs say that a command prints is what it prints. Blocks that begin with "$ cleave" and one of
- * the commands below are run; "..." stands for the rest of the output. */
+/* test_docs.c - what README.md and docs say that a command prints is what it prints. Blocks that begin as one of those below
+ * are run; "..." stands for the rest of the output. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 /* Commands whose output is the same everywhere: no times of this machine, no files. */
-static const char *const checked[] = {"$ cleave einsum ", "$ cleave reshard ", "$ cleave plan --block ",
-                                      "$ cleave plan -m data/configs/", "$ cleave explain --block "};
+static const char *const checked[] = {"$ cleave einsum ",          "$ cleave reshard ",
+                                      "$ cleave plan --block ",    "$ cleave plan -m data/configs/",
+                                      "$ cleave explain --block ", "$ for tp in "};
 
 static const char *path_of(const char *variable)
 {
@@ -34,8 +36,8 @@ static bool is_checked(const char *line)
 static void check_block(FILE *doc, const char *where, const char *command)
 {
     char with_path[8192], want[8192], got[8192];
-    snprintf(with_path, sizeof with_path, "PATH='%s':\"$PATH\"; cd '%s' && { %s; } 2>/dev/null",
-             path_of("CLV_BUILD_DIR"), path_of("CLV_SOURCE_DIR"), command);
+    snprintf(with_path, sizeof with_path, "PATH='%s':'%s/examples':\"$PATH\"; cd '%s' && { %s; } 2>/dev/null",
+             path_of("CLV_BUILD_DIR"), path_of("CLV_BUILD_DIR"), path_of("CLV_SOURCE_DIR"), command);
     FILE *pipe = popen(with_path, "r");
     assert_non_null(pipe);
     bool rest = false;
@@ -95,10 +97,58 @@ static void test_outputs(void **state)
     assert_true(n >= 8);
 }
 
+/* Every link of a page to another file leads somewhere. Returns how many there were. */
+static int check_links(const char *folder, const char *name)
+{
+    char path[4096], line[8192], target[8192];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *doc = fopen(path, "r");
+    if (!doc)
+        fail_msg("%s cannot be read", path);
+    while (doc && fgets(line, sizeof line, doc))
+        for (const char *link = strstr(line, "]("); link; link = strstr(link + 2, "](")) {
+            int length = (int)strcspn(link + 2, ")#");
+            if (length == 0 || strncmp(link + 2, "http", 4) == 0)
+                continue;
+            snprintf(target, sizeof target, "%s/%.*s", folder, length, link + 2);
+            if (access(target, F_OK) != 0)
+                fail_msg("%s links to %.*s, which there is not", path, length, link + 2);
+            n++;
+        }
+    fclose(doc);
+    return n;
+}
+
+static int check_links_of(const char *folder)
+{
+    char path[4096];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s", path_of("CLV_SOURCE_DIR"), folder);
+    DIR *pages = opendir(path);
+    assert_non_null(pages);
+    for (const struct dirent *entry; (entry = readdir(pages));) {
+        size_t length = strlen(entry->d_name);
+        if (length > 3 && strcmp(entry->d_name + length - 3, ".md") == 0)
+            n += check_links(path, entry->d_name);
+    }
+    closedir(pages);
+    return n;
+}
+
+static void test_links(void **state)
+{
+    (void)state;
+    assert_true(check_links_of(".") > 10);
+    assert_true(check_links_of("docs") > 10);
+    assert_true(check_links_of("docs/contributing") > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_outputs),
+        cmocka_unit_test(test_links),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
