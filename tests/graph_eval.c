@@ -154,7 +154,7 @@ static op_call whole_call(graph_eval *eval, const clv_op *op)
 static clv_status run_call(const op_call *c, clv_error *err)
 {
     const clv_op_def *def = c->op->def;
-    if (def->constraint) {
+    if (clv_op_constraint_of(c->op)) {
         memcpy(c->out[0].data, c->in[0].data, bytes_of(&c->in[0]));
         return CLV_OK;
     }
@@ -163,7 +163,7 @@ static clv_status run_call(const op_call *c, clv_error *err)
     char *room = graph_take(GUARD + bytes);
     clv_guard_fill(room, GUARD);
     call.workspace = room + GUARD;
-    clv_status status = def->run[CLV_CPU](&call, err);
+    clv_status status = def->run(&call, err);
     for (int o = 0; o < c->op->n_out; o++)
         check_behind(c->op, "result", c->out[o].data, bytes_of(&c->out[o]));
     check_behind(c->op, "workspace", room, GUARD + bytes);
@@ -563,7 +563,7 @@ int graph_eval_check_rules(graph_eval *eval)
     int checks = 0;
     for (int o = 0; o < eval->graph->n_ops; o++) {
         const clv_op *op = &eval->graph->ops[o];
-        if (op->def->constraint)
+        if (clv_op_constraint_of(op))
             continue;
         clv_type in[CLV_MAX_IN], out[CLV_MAX_OUT];
         types_of(eval, op, in, out);

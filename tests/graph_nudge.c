@@ -78,7 +78,7 @@ static double addends_of(const graph_eval *eval, const clv_op *op, const clv_rul
 static double addends(const graph_eval *eval, const clv_op *op)
 {
     double most = 1;
-    if (op->def->constraint || only_moves(op))
+    if (clv_op_constraint_of(op) || only_moves(op))
         return 1;
     clv_rule rule = graph_rule(eval, op);
     for (int f = 0; f < rule.n_factors; f++)

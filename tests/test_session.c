@@ -314,14 +314,9 @@ static const clv_op_def failing = {.name = "failing",
                                    .n_out = 1,
                                    .shape = same_shape,
                                    .rule = pass_rule,
-                                   .run = {[CLV_CPU] = fail_on_last}};
-static const clv_op_def late = {.name = "late",
-                                .min_in = 1,
-                                .max_in = 1,
-                                .n_out = 1,
-                                .shape = same_shape,
-                                .rule = pass_rule,
-                                .run = {[CLV_CPU] = late_on_last}};
+                                   .run = fail_on_last};
+static const clv_op_def late = {
+    .name = "late", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = pass_rule, .run = late_on_last};
 
 /* The op, then a sum over all ranks that waits for it. */
 static clv_program *with_op(const clv_op_def *def)
@@ -375,7 +370,7 @@ static const clv_op_def asking = {.name = "asking",
                                   .n_out = 1,
                                   .shape = same_shape,
                                   .rule = pass_rule,
-                                  .run = {[CLV_CPU] = ask_to_end}};
+                                  .run = ask_to_end};
 
 static clv_session *cancellable(const clv_session_options *given)
 {

@@ -70,7 +70,7 @@ static clv_status copy_run(const clv_call *call, clv_error *err)
 /* What every op here is: one result, cut as its one operand is. */
 #define ONE_TO_ONE .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = pass_rule
 
-static const clv_op_def copies = {.name = "copies", ONE_TO_ONE, .workspace = work_bytes, .run = {[CLV_CPU] = copy_run}};
+static const clv_op_def copies = {.name = "copies", ONE_TO_ONE, .workspace = work_bytes, .run = copy_run};
 
 /* Bytes of the shard, as ops that ask for what they need do. */
 static size_t shard_bytes(const clv_op *op, const clv_view *in, const clv_view *out)
@@ -80,10 +80,9 @@ static size_t shard_bytes(const clv_op *op, const clv_view *in, const clv_view *
     return (size_t)clv_view_elems(&in[0]) * sizeof(float);
 }
 
-static const clv_op_def asks_little = {
-    .name = "asks", ONE_TO_ONE, .workspace = shard_bytes, .run = {[CLV_CPU] = copy_run}};
+static const clv_op_def asks_little = {.name = "asks", ONE_TO_ONE, .workspace = shard_bytes, .run = copy_run};
 
-static const clv_op_def asks_nothing = {.name = "asks", ONE_TO_ONE, .run = {[CLV_CPU] = copy_run}};
+static const clv_op_def asks_nothing = {.name = "asks", ONE_TO_ONE, .run = copy_run};
 
 /* ---- ops whose results take over their operands, or are of bytes ---- */
 
@@ -107,12 +106,11 @@ static clv_status turn(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-static const clv_op_def copies_most = {.name = "most", ONE_TO_ONE, .run = {[CLV_CPU] = copy_most}};
-static const clv_op_def copies_most_in_place = {
-    .name = "most", ONE_TO_ONE, .in_place = {1}, .run = {[CLV_CPU] = copy_most}};
-static const clv_op_def turns_in_place = {.name = "turns", ONE_TO_ONE, .in_place = {1}, .run = {[CLV_CPU] = turn}};
+static const clv_op_def copies_most = {.name = "most", ONE_TO_ONE, .run = copy_most};
+static const clv_op_def copies_most_in_place = {.name = "most", ONE_TO_ONE, .in_place = {1}, .run = copy_most};
+static const clv_op_def turns_in_place = {.name = "turns", ONE_TO_ONE, .in_place = {1}, .run = turn};
 static const clv_op_def copies_in_place = {
-    .name = "copies", ONE_TO_ONE, .workspace = work_bytes, .in_place = {1}, .run = {[CLV_CPU] = copy_run}};
+    .name = "copies", ONE_TO_ONE, .workspace = work_bytes, .in_place = {1}, .run = copy_run};
 
 /* ---- misdeeds ---- */
 

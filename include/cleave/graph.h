@@ -49,6 +49,8 @@ typedef struct clv_type {
 enum { CLV_TYPE_TEXT = CLV_MAX_RANK * 21 + 16 };
 /** Writes "f32[4,16,64]" as snprintf does. */
 CLV_API int clv_type_print(char *out, size_t size, const clv_type *type);
+/** Whether dtype and shape are the same. */
+CLV_API bool clv_type_equal(const clv_type *a, const clv_type *b);
 
 /** How many elements a tensor has; 1 where it has no dimensions. */
 CLV_API int64_t clv_type_elems(const clv_type *type);

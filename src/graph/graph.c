@@ -171,7 +171,7 @@ int clv_type_print(char *out, size_t size, const clv_type *type)
 
 bool clv_type_equal(const clv_type *a, const clv_type *b)
 {
-    if (a->dtype != b->dtype || a->rank != b->rank)
+    if (!a || !b || a->dtype != b->dtype || a->rank != b->rank)
         return false;
     for (int d = 0; d < a->rank; d++)
         if (a->shape[d] != b->shape[d])
@@ -181,8 +181,8 @@ bool clv_type_equal(const clv_type *a, const clv_type *b)
 
 int64_t clv_view_elems(const clv_view *view)
 {
-    int64_t elems = 1;
-    for (int d = 0; d < view->rank; d++)
+    int64_t elems = view ? 1 : 0;
+    for (int d = 0; view && d < view->rank; d++)
         elems *= view->shape[d];
     return elems;
 }
@@ -383,7 +383,7 @@ void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
 clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value)
 {
     while (clv_valid(value) && graph->values[value.id].source == CLV_FROM_OP &&
-           graph->ops[graph->values[value.id].op].def->constraint)
+           clv_op_constraint_of(&graph->ops[graph->values[value.id].op]))
         value.id = graph->ops[graph->values[value.id].op].in[0];
     return value;
 }
@@ -476,6 +476,33 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
     graph->outputs[graph->n_outputs++] = output;
 }
 
+/* ---- ops ---- */
+
+const char *clv_op_name(const clv_op *op)
+{
+    return op ? op->name : NULL;
+}
+
+const void *clv_op_attrs(const clv_op *op)
+{
+    return op ? op->attrs : NULL;
+}
+
+int clv_op_n_in(const clv_op *op)
+{
+    return op ? op->n_in : 0;
+}
+
+clv_value clv_op_in(const clv_op *op, int i)
+{
+    return (clv_value){op && i >= 0 && i < op->n_in ? op->in[i] : 0};
+}
+
+clv_value clv_op_out(const clv_op *op, int i)
+{
+    return (clv_value){op && i >= 0 && i < op->n_out ? op->out[i] : 0};
+}
+
 /* Gathers operand types; false when an operand is missing (a failed builder before, or too few operands). */
 static bool operand_types(clv_graph *graph, const clv_op_def *def, const clv_value *in, int n_in, clv_type *types)
 {
@@ -530,7 +557,7 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
     for (int o = 0; status == CLV_OK && o < def->n_out; o++)
         status = check_type(&results[o], &why);
     if (status != CLV_OK) {
-        clv_graph_fail(graph, status, "%s: %s", op.name, why.message);
+        clv_graph_fail(graph, status, "%s: %s", op.name, why.message[0] ? why.message : clv_status_text(status));
         return;
     }
     for (int o = 0; o < def->n_out; o++) {

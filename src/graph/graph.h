@@ -105,15 +105,5 @@ static inline bool clv_valid(clv_value value)
 {
     return value.id > 0;
 }
-static inline clv_value clv_op_in(const clv_op *op, int i)
-{
-    return (clv_value){i < op->n_in ? op->in[i] : 0};
-}
-static inline clv_value clv_op_out(const clv_op *op, int i)
-{
-    return (clv_value){op->out[i]};
-}
-
-bool clv_type_equal(const clv_type *a, const clv_type *b);
 
 #endif

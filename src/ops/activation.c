@@ -99,7 +99,7 @@ const clv_op_def clv_op_bias_gelu = {
     .rule = bias_gelu_rule,
     .gradient = bias_gelu_gradient,
     .in_place = {1},
-    .run = {[CLV_CPU] = bias_gelu_run},
+    .run = bias_gelu_run,
 };
 
 const clv_op_def clv_op_bias_gelu_gradient = {
@@ -112,7 +112,7 @@ const clv_op_def clv_op_bias_gelu_gradient = {
     .shape = bias_gelu_shape,
     .rule = bias_gelu_rule,
     .in_place = {1},
-    .run = {[CLV_CPU] = bias_gelu_gradient_run},
+    .run = bias_gelu_gradient_run,
 };
 
 /* ---- gated ---- */
@@ -224,7 +224,7 @@ const clv_op_def clv_op_gated = {
     .shape = gated_shape,
     .rule = gated_rule,
     .gradient = gated_gradient,
-    .run = {[CLV_CPU] = gated_run},
+    .run = gated_run,
 };
 
 const clv_op_def clv_op_gated_gradient = {
@@ -237,5 +237,5 @@ const clv_op_def clv_op_gated_gradient = {
     .shape = gated_gradient_shape,
     .rule = gated_gradient_rule,
     .in_place = {2},
-    .run = {[CLV_CPU] = gated_gradient_run},
+    .run = gated_gradient_run,
 };

@@ -104,7 +104,7 @@ const clv_op_def clv_op_adamw = {
     .rule = adamw_rule,
     .cost = adamw_cost,
     .in_place = {1 + P, 1 + M, 1 + V},
-    .run = {[CLV_CPU] = adamw_run},
+    .run = adamw_run,
 };
 
 /* ---- builder ---- */

@@ -292,7 +292,8 @@ const clv_op_def clv_op_attention_gradient = {
     .rule = gradient_rule,
     .cost = gradient_cost,
     .workspace = gradient_workspace,
-    .run = {[CLV_CPU] = gradient_run},
+    .run = gradient_run,
+    .counts_flops = true,
 };
 
 /* ---- attention: q, kv, mask?, offset? -> out, lse ---- */
@@ -362,7 +363,8 @@ const clv_op_def clv_op_attention = {
     .cost = attention_cost,
     .workspace = attention_workspace,
     .may_be_lowest = 1u << 1,
-    .run = {[CLV_CPU] = attention_run},
+    .run = attention_run,
+    .counts_flops = true,
 };
 
 clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)

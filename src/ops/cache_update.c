@@ -81,7 +81,7 @@ const clv_op_def clv_op_cache_update = {
     .rule = update_rule,
     .cost = update_cost,
     .in_place = {1 + 0},
-    .run = {[CLV_CPU] = update_run},
+    .run = update_run,
 };
 
 clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset)

@@ -89,8 +89,8 @@ const clv_op_def clv_op_constraint = {
     .rule = identity_rule,
     .gradient = constraint_gradient,
     .in_place = {1},
-    .run = {[CLV_CPU] = identity_run},
-    .constraint = stated_layout,
+    .run = identity_run,
+    .own = &(const clv_op_own){.constraint = stated_layout},
 };
 
 const clv_op_def clv_op_cotangent_constraint = {
@@ -102,6 +102,6 @@ const clv_op_def clv_op_cotangent_constraint = {
     .rule = identity_rule,
     .gradient = pass_gradient,
     .in_place = {1},
-    .run = {[CLV_CPU] = identity_run},
-    .follows_primal = true,
+    .run = identity_run,
+    .own = &(const clv_op_own){.follows_primal = true},
 };

@@ -138,7 +138,7 @@ const clv_op_def clv_op_xent_max = {
     .n_out = 1,
     .shape = max_shape,
     .rule = max_rule,
-    .run = {[CLV_CPU] = max_run},
+    .run = max_run,
 };
 
 /* ---- xent_gradient: logits, max, labels, d_sums -> d_logits ---- */
@@ -193,7 +193,7 @@ const clv_op_def clv_op_xent_gradient = {
     .rule = gradient_rule,
     .cost = exp_cost,
     .in_place = {1 + 0},
-    .run = {[CLV_CPU] = gradient_run},
+    .run = gradient_run,
 };
 
 /* ---- xent_sums: logits, max, labels -> [rows, 2] ---- */
@@ -240,7 +240,7 @@ const clv_op_def clv_op_xent_sums = {
     .rule = sums_rule,
     .gradient = sums_gradient,
     .cost = exp_cost,
-    .run = {[CLV_CPU] = sums_run},
+    .run = sums_run,
 };
 
 /* ---- xent_loss_gradient: sums, labels, d_loss -> d_sums [rows, 2] ---- */
@@ -288,7 +288,7 @@ const clv_op_def clv_op_xent_loss_gradient = {
     .shape = loss_gradient_shape,
     .rule = loss_gradient_rule,
     .in_place = {1 + 0},
-    .run = {[CLV_CPU] = loss_gradient_run},
+    .run = loss_gradient_run,
 };
 
 /* ---- xent_loss: sums, labels -> [rows] ---- */
@@ -331,7 +331,7 @@ const clv_op_def clv_op_xent_loss = {
     .shape = loss_shape,
     .rule = loss_rule,
     .gradient = loss_gradient,
-    .run = {[CLV_CPU] = loss_run},
+    .run = loss_run,
 };
 
 clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored)
@@ -390,7 +390,7 @@ const clv_op_def clv_op_count_labels = {
     .attrs = count_fields,
     .shape = count_shape,
     .rule = count_rule,
-    .run = {[CLV_CPU] = count_run},
+    .run = count_run,
 };
 
 clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t ignored, clv_dtype dtype)

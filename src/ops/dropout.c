@@ -72,7 +72,7 @@ const clv_op_def clv_op_dropout = {
     .rule = dropout_rule,
     .gradient = dropout_gradient,
     .in_place = {1 + 0},
-    .run = {[CLV_CPU] = dropout_run},
+    .run = dropout_run,
 };
 
 clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step)

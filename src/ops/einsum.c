@@ -377,5 +377,6 @@ const clv_op_def clv_op_dot_general = {
     .gradient = einsum_gradient,
     .cost = einsum_cost,
     .workspace = einsum_workspace,
-    .run = {[CLV_CPU] = einsum_run},
+    .run = einsum_run,
+    .counts_flops = true,
 };

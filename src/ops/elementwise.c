@@ -118,7 +118,7 @@ const clv_op_def clv_op_map = {
     .rule = map_rule,
     .gradient = map_gradient,
     .in_place = {1},
-    .run = {[CLV_CPU] = map_run},
+    .run = map_run,
 };
 
 static void map_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -147,7 +147,7 @@ const clv_op_def clv_op_map_gradient = {
     .shape = map_shape,
     .rule = map_gradient_rule,
     .in_place = {1},
-    .run = {[CLV_CPU] = map_gradient_run},
+    .run = map_gradient_run,
 };
 
 static clv_value map(clv_graph *graph, clv_unary_op op, double factor, clv_value x)
@@ -283,8 +283,8 @@ const clv_op_def clv_op_combine = {
     .rule = combine_rule,
     .gradient = combine_gradient,
     .in_place = {1},
-    .run = {[CLV_CPU] = combine_run},
-    .is_sum = is_sum,
+    .run = combine_run,
+    .own = &(const clv_op_own){.is_sum = is_sum},
 };
 
 /* d_out where a was chosen, half of it at a tie, else 0: in the result's shape. */
@@ -318,7 +318,7 @@ const clv_op_def clv_op_choice_gradient = {
     .shape = choice_shape,
     .rule = map_gradient_rule,
     .in_place = {1},
-    .run = {[CLV_CPU] = choice_run},
+    .run = choice_run,
 };
 
 static clv_binary_op binary_kernel(clv_binary kind)
@@ -421,7 +421,7 @@ const clv_op_def clv_op_where = {
     .shape = where_shape,
     .rule = where_rule,
     .gradient = where_gradient,
-    .run = {[CLV_CPU] = where_run},
+    .run = where_run,
 };
 
 /* ---- cast ---- */
@@ -489,7 +489,7 @@ const clv_op_def clv_op_cast = {
     .shape = cast_shape,
     .rule = cast_rule,
     .gradient = cast_gradient,
-    .run = {[CLV_CPU] = cast_run},
+    .run = cast_run,
 };
 
 /* ---- fill ---- */
@@ -565,5 +565,5 @@ const clv_op_def clv_op_fill = {
     .shape = fill_shape,
     .rule = fill_rule,
     .gradient = fill_gradient,
-    .run = {[CLV_CPU] = fill_run},
+    .run = fill_run,
 };

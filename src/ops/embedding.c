@@ -84,7 +84,7 @@ const clv_op_def clv_op_embedding_gradient = {
     .shape = gradient_shape,
     .rule = gradient_rule,
     .cost = gradient_cost,
-    .run = {[CLV_CPU] = gradient_run},
+    .run = gradient_run,
 };
 
 /* ---- embedding: table [V, M], ids [...] -> [..., M] ---- */
@@ -160,7 +160,7 @@ const clv_op_def clv_op_embedding = {
     .rule = embedding_rule,
     .gradient = embedding_gradient,
     .cost = embedding_cost,
-    .run = {[CLV_CPU] = embedding_run},
+    .run = embedding_run,
 };
 
 clv_value clv_embedding(clv_graph *graph, clv_value table, clv_value ids)

@@ -21,16 +21,24 @@ static void mark_dependents(const clv_graph *graph, const clv_value *wrt, int n,
     }
 }
 
+/* Whether a chain of primals leads from `value` to `to`: what is given as a seed may be what it is the cotangent of. */
+static bool leads_to(const clv_graph *graph, int value, int to)
+{
+    while (value > 0 && value != to)
+        value = graph->values[value].primal;
+    return value == to;
+}
+
 static void add_cotangent(clv_graph *graph, clv_value *cotangents, int primal, clv_value d)
 {
     clv_value *sum = &cotangents[primal];
     clv_type have = clv_graph_type(graph, d);
-    if (clv_valid(d) && !clv_type_equal(&have, &graph->values[primal].type)) {
+    if (d.id >= graph->n_values || (clv_valid(d) && !clv_type_equal(&have, &graph->values[primal].type))) {
         clv_graph_fail(graph, CLV_ESHAPE, "the gradient of %s does not have its operand's type", graph->scope);
         return;
     }
     *sum = clv_valid(*sum) ? clv_add(graph, *sum, d) : d;
-    if (clv_valid(*sum) && graph->values[sum->id].primal == 0)
+    if (clv_valid(*sum) && graph->values[sum->id].primal == 0 && !leads_to(graph, primal, sum->id))
         graph->values[sum->id].primal = primal;
 }
 
@@ -76,7 +84,7 @@ static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
     clv_graph_push(graph, "%s.grad", info.name ? info.name : graph->ops[info.op].name);
     d = info.stated ? clv_constrain(graph, d, &info.layout) : d;
     clv_graph_pop(graph);
-    if (clv_valid(d) && graph->values[d.id].primal == 0)
+    if (clv_valid(d) && graph->values[d.id].primal == 0 && !leads_to(graph, wrt.id, d.id))
         graph->values[d.id].primal = wrt.id;
     return d;
 }

@@ -65,7 +65,7 @@ const clv_op_def clv_op_iota = {
     .shape = iota_shape,
     .rule = iota_rule,
     .gradient = iota_gradient,
-    .run = {[CLV_CPU] = iota_run},
+    .run = iota_run,
 };
 
 clv_value clv_iota(clv_graph *graph, int64_t n, clv_value offset)

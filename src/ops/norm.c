@@ -129,7 +129,7 @@ const clv_op_def clv_op_moments = {
     .attrs = norm_attr_table,
     .shape = moments_shape,
     .rule = moments_rule,
-    .run = {[CLV_CPU] = moments_run},
+    .run = moments_run,
 };
 
 /* ---- normalize_sums: d_y, x, moments, gain -> f64 [rows..., 2] ---- */
@@ -177,7 +177,7 @@ const clv_op_def clv_op_normalize_sums = {
     .attrs = norm_attr_table,
     .shape = sums_shape,
     .rule = sums_rule,
-    .run = {[CLV_CPU] = sums_run},
+    .run = sums_run,
 };
 
 /* ---- normalize_dx: d_y, x, moments, sums, gain -> d_x ---- */
@@ -228,7 +228,7 @@ const clv_op_def clv_op_normalize_dx = {
     .shape = dx_shape,
     .rule = dx_rule,
     .in_place = {1 + 0},
-    .run = {[CLV_CPU] = dx_run},
+    .run = dx_run,
 };
 
 /* ---- normalize_dgain: d_y, x, moments -> d_gain [M]; normalize_dweights: the same -> d_gain, d_bias [M] ---- */
@@ -276,7 +276,7 @@ const clv_op_def clv_op_normalize_dgain = {
     .attrs = norm_attr_table,
     .shape = dgain_shape,
     .rule = dgain_rule,
-    .run = {[CLV_CPU] = dgain_run},
+    .run = dgain_run,
 };
 
 const clv_op_def clv_op_normalize_dweights = {
@@ -288,7 +288,7 @@ const clv_op_def clv_op_normalize_dweights = {
     .attrs = norm_attr_table,
     .shape = dgain_shape,
     .rule = dgain_rule,
-    .run = {[CLV_CPU] = dgain_run},
+    .run = dgain_run,
 };
 
 /* ---- normalize: x, moments, gain, bias? -> y ---- */
@@ -360,7 +360,7 @@ const clv_op_def clv_op_normalize = {
     .rule = normalize_rule,
     .gradient = normalize_gradient,
     .in_place = {1 + 0},
-    .run = {[CLV_CPU] = normalize_run},
+    .run = normalize_run,
 };
 
 /* ---- builders ---- */

@@ -150,7 +150,7 @@ const clv_op_def clv_op_reduce = {
     .shape = reduce_shape,
     .rule = reduce_rule,
     .gradient = reduce_gradient,
-    .run = {[CLV_CPU] = reduce_run},
+    .run = reduce_run,
 };
 
 /* ---- broadcast ---- */
@@ -234,7 +234,7 @@ const clv_op_def clv_op_broadcast = {
     .shape = broadcast_shape,
     .rule = broadcast_rule,
     .gradient = broadcast_gradient,
-    .run = {[CLV_CPU] = broadcast_run},
+    .run = broadcast_run,
 };
 
 /* ---- equal ---- */
@@ -284,7 +284,7 @@ const clv_op_def clv_op_equal = {
     .n_out = 1,
     .shape = equal_shape,
     .rule = equal_rule,
-    .run = {[CLV_CPU] = equal_run},
+    .run = equal_run,
 };
 
 clv_value clv_equal(clv_graph *graph, clv_value x, clv_value y)

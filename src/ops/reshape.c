@@ -143,5 +143,5 @@ const clv_op_def clv_op_reshape = {
     .rule = reshape_rule,
     .gradient = reshape_gradient,
     .in_place = {1},
-    .run = {[CLV_CPU] = reshape_run},
+    .run = reshape_run,
 };

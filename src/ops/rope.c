@@ -157,7 +157,7 @@ const clv_op_def clv_op_rope = {
     .gradient = rope_gradient,
     .cost = rope_cost,
     .in_place = {1 + 0},
-    .run = {[CLV_CPU] = rope_run},
+    .run = rope_run,
 };
 
 static const char *fault_of(const clv_rope_options *how)

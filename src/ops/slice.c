@@ -107,7 +107,7 @@ const clv_op_def clv_op_slice = {
     .shape = slice_shape,
     .rule = slice_rule,
     .gradient = slice_gradient,
-    .run = {[CLV_CPU] = slice_run},
+    .run = slice_run,
 };
 
 /* ---- pad ---- */
@@ -165,7 +165,7 @@ const clv_op_def clv_op_pad = {
     .shape = pad_shape,
     .rule = kept_rule,
     .gradient = pad_gradient,
-    .run = {[CLV_CPU] = pad_run},
+    .run = pad_run,
 };
 
 /* ---- concat ---- */
@@ -275,5 +275,5 @@ const clv_op_def clv_op_concat = {
     .shape = concat_shape,
     .rule = concat_rule,
     .gradient = concat_gradient,
-    .run = {[CLV_CPU] = concat_run},
+    .run = concat_run,
 };

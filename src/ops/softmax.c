@@ -61,7 +61,7 @@ const clv_op_def clv_op_softmax_gradient = {
     .shape = gradient_shape,
     .rule = gradient_rule,
     .in_place = {1 + 0},
-    .run = {[CLV_CPU] = gradient_run},
+    .run = gradient_run,
 };
 
 /* ---- softmax ---- */
@@ -95,7 +95,7 @@ const clv_op_def clv_op_softmax = {
     .rule = row_rule,
     .gradient = softmax_gradient,
     .in_place = {1 + 0},
-    .run = {[CLV_CPU] = softmax_run},
+    .run = softmax_run,
 };
 
 clv_value clv_softmax(clv_graph *graph, clv_value x)

@@ -83,5 +83,5 @@ const clv_op_def clv_op_transpose = {
     .shape = transpose_shape,
     .rule = transpose_rule,
     .gradient = transpose_gradient,
-    .run = {[CLV_CPU] = transpose_run},
+    .run = transpose_run,
 };

@@ -120,7 +120,7 @@ static void put_rules(clv_text *t, const clv_partitioner *p, int value)
 static bool is_stated(const clv_partitioner *p, int value)
 {
     const clv_value_info *info = &p->graph->values[value];
-    return info->stated || (info->source == CLV_FROM_OP && p->graph->ops[info->op].def->constraint);
+    return info->stated || (info->source == CLV_FROM_OP && clv_op_constraint_of(&p->graph->ops[info->op]));
 }
 
 /* "the residual stream is stated as split by sequence over model, by the rules megatron-sp" */
@@ -304,7 +304,7 @@ static int statement_of(const clv_partitioner *p, int value)
 {
     while (value > 0) { /* an op's operands are older than its results */
         const clv_value_info *info = &p->graph->values[value];
-        if (info->source != CLV_FROM_OP || p->graph->ops[info->op].def->constraint)
+        if (info->source != CLV_FROM_OP || clv_op_constraint_of(&p->graph->ops[info->op]))
             return is_stated(p, value) ? value : 0;
         value = source_of(p, value);
     }

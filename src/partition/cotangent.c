@@ -109,7 +109,7 @@ static bool ends_in_sums(const clv_partitioner *p, int value, const axis_set *ax
 /* Whether the op passes addends of its operand on, to where they may stay. */
 static bool passes_on(const clv_partitioner *p, const clv_op *op, int value, const axis_set *axes)
 {
-    if (op->def->follows_primal) {
+    if (clv_op_follows_primal(op)) {
         int primal = p->graph->values[op->out[0]].primal;
         return primal > 0 && !uses_any(made_layout(p, primal), axes) && ends_in_sums(p, op->out[0], axes);
     }

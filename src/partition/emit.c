@@ -76,7 +76,7 @@ clv_status clv_partition_place(clv_partitioner *p, int value, int buffer, clv_er
 static int before_gather(const clv_partitioner *p, int value)
 {
     const clv_value_info *info = &p->graph->values[value];
-    if (info->source != CLV_FROM_OP || !p->graph->ops[info->op].def->constraint)
+    if (info->source != CLV_FROM_OP || !clv_op_constraint_of(&p->graph->ops[info->op]))
         return -1;
     int before = p->graph->ops[info->op].in[0];
     const clv_layout *from = clv_partition_layout_of(p, p->placements[before].buffer[0]);

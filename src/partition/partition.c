@@ -145,13 +145,13 @@ static clv_status emit_op(clv_partitioner *p, const clv_op *op, clv_error *err)
 static clv_status emit_constraint(clv_partitioner *p, const clv_op *op, clv_error *err)
 {
     clv_layout to;
-    if (op->def->constraint)
-        to = *op->def->constraint(op);
+    if (clv_op_constraint_of(op))
+        to = *clv_op_constraint_of(op);
     else if (!clv_partition_stays_partial(&to, p, op, 0) && !primal_layout(&to, p, op->out[0]))
         to = clv_layout_without_partial(clv_partition_layout_of(p, p->placements[op->in[0]].buffer[0]));
-    if (!op->def->constraint)
+    if (!clv_op_constraint_of(op))
         keep_addends(p, op->out[0], &to, &to);
-    clv_reason why = {.kind = op->def->constraint ? CLV_NEEDED_BY_CONSTRAINT : CLV_NEEDED_BY_GRADIENT,
+    clv_reason why = {.kind = clv_op_constraint_of(op) ? CLV_NEEDED_BY_CONSTRAINT : CLV_NEEDED_BY_GRADIENT,
                       .op = clv_arena_string(p->program->arena, op->name),
                       .reader = op,
                       .to = &to};
@@ -321,7 +321,7 @@ static clv_status partition(clv_partitioner *p, clv_error *err)
             CLV_TRY(place_named(p, v, err));
     for (int o = 0; o < graph->n_ops; o++) {
         const clv_op *op = &graph->ops[o];
-        bool constraint = op->def->constraint || op->def->follows_primal;
+        bool constraint = clv_op_constraint_of(op) || clv_op_follows_primal(op);
         p->backward = op->backward;
         if (p->live_op[o])
             CLV_TRY(constraint ? emit_constraint(p, op, err) : emit_op(p, op, err));

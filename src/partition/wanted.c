@@ -122,10 +122,10 @@ void clv_partition_find_wanted(clv_partitioner *p)
     }
     for (int o = graph->n_ops - 1; o >= 0; o--) {
         const clv_op *op = &graph->ops[o];
-        if (!p->live_op[o] || op->def->follows_primal)
+        if (!p->live_op[o] || clv_op_follows_primal(op))
             continue;
-        if (op->def->constraint) {
-            want(p, op->in[0], op->def->constraint(op));
+        if (clv_op_constraint_of(op)) {
+            want(p, op->in[0], clv_op_constraint_of(op));
             continue;
         }
         const clv_value_place *result = &p->placements[op->out[0]];
@@ -146,7 +146,7 @@ void clv_partition_find_wanted(clv_partitioner *p)
 static bool is_sum(const clv_partitioner *p, int o)
 {
     const clv_op *op = &p->graph->ops[o];
-    return p->live_op[o] && op->def->is_sum && op->def->is_sum(op) && op->in[0] != op->in[1];
+    return p->live_op[o] && clv_op_is_sum(op) && op->in[0] != op->in[1];
 }
 
 static bool has_one_reader(const clv_partitioner *p, int value)
@@ -159,7 +159,7 @@ static void inherit(clv_partitioner *p, int o)
 {
     const clv_op *op = &p->graph->ops[o];
     bool sum = is_sum(p, o);
-    if (!sum && !(p->live_op[o] && op->def->follows_primal))
+    if (!sum && !(p->live_op[o] && clv_op_follows_primal(op)))
         return;
     const clv_value_place *result = &p->placements[op->out[0]];
     for (int i = 0; i < op->n_in; i++) {

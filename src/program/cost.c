@@ -140,11 +140,6 @@ double clv_cost_copy(const clv_cost_model *model, double bytes)
 
 /* ---- ops ---- */
 
-bool clv_op_counts_flops(const clv_op_def *def)
-{
-    return strcmp(def->name, "dot_general") == 0 || strncmp(def->name, "attention", 9) == 0;
-}
-
 clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     clv_op_cost cost = {0};
@@ -166,7 +161,7 @@ void clv_cost_work_rates(clv_work_rates *out, const clv_cost_model *model, const
     if (!measured)
         measured = clv_rates_find(&machine->busy, def->name, dtype);
     *out = (clv_work_rates){.measured = measured,
-                            .by_flops = clv_op_counts_flops(def),
+                            .by_flops = def->counts_flops,
                             .flops_per_s = machine->flops_per_s[dtype] * machine->efficiency,
                             .bytes_per_s = machine->memory_bytes_per_s,
                             .start_s = machine->instruction_s,

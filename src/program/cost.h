@@ -53,8 +53,6 @@ double clv_cost_copy(const clv_cost_model *model, double bytes);
 
 /* Flops, and bytes of memory traffic, on shards of these types. */
 clv_op_cost clv_cost_of_op(const clv_op *op, const clv_type *in, const clv_type *out);
-/* Whether the rates of an op are of flops (products, attention) or of bytes. */
-bool clv_op_counts_flops(const clv_op_def *def);
 
 /* The rates that an op goes by. */
 typedef struct clv_work_rates {

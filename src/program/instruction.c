@@ -25,7 +25,7 @@ static void describe_op(clv_instruction_info *info, const clv_program *program, 
     info->collective = -1;
     info->flops = cost.flops;
     info->bytes = cost.bytes;
-    info->work = clv_op_counts_flops(instruction->op->def) ? cost.flops : cost.bytes;
+    info->work = instruction->op->def->counts_flops ? cost.flops : cost.bytes;
     for (int k = 0; k < instruction->n_in; k++)
         if (instruction->in[k] >= 0)
             add_axes(info, &program->buffers[instruction->in[k]].layout);

@@ -71,7 +71,7 @@ clv_status clv_program_predict(const clv_program *program, const clv_machine *ma
         all.seconds += seconds;
         if (!instruction->op) {
             all.communication += clv_step_moves(instruction->step->kind) ? seconds : 0;
-        } else if (clv_op_counts_flops(instruction->op->def)) {
+        } else if (instruction->op->def->counts_flops) {
             double flops = clv_instruction_cost(program, i).flops;
             all.flops += flops;
             at_peak += flops / model.machine->flops_per_s[clv_instruction_dtype(program, i)];

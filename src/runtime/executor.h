@@ -52,9 +52,10 @@ static inline void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV
 static inline clv_status clv_run_op(const clv_call *call, int rank, const char *instruction, clv_error *err)
 {
     clv_error why = {0};
-    clv_status status = call->op->def->run[CLV_CPU](call, &why);
+    clv_status status = call->op->def->run(call, &why);
     if (status != CLV_OK)
-        return clv_fail_at(err, status, rank, instruction, "rank %d, %s: %s", rank, instruction, why.message);
+        return clv_fail_at(err, status, rank, instruction, "rank %d, %s: %s", rank, instruction,
+                           why.message[0] ? why.message : clv_status_text(status));
     return CLV_OK;
 }
 

@@ -1,0 +1,318 @@
+/* registry.c - all ops by name: the library's, one row a definition, and those that programs add.
+ *
+ * Added ones are kept for the life of the process, for programs may outlive all else that names them. The list only grows, at its head,
+ * and what is in it never changes, so it is read without a lock. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "graph/graph.h"
+#include "ops/ops.h"
+
+static const clv_op_def *const ours[] = {
+    &clv_op_constraint,
+    &clv_op_cotangent_constraint,
+    &clv_op_dot_general,
+    &clv_op_map,
+    &clv_op_map_gradient,
+    &clv_op_combine,
+    &clv_op_choice_gradient,
+    &clv_op_where,
+    &clv_op_cast,
+    &clv_op_fill,
+    &clv_op_iota,
+    &clv_op_bias_gelu,
+    &clv_op_bias_gelu_gradient,
+    &clv_op_gated,
+    &clv_op_gated_gradient,
+    &clv_op_reduce,
+    &clv_op_broadcast,
+    &clv_op_equal,
+    &clv_op_reshape,
+    &clv_op_transpose,
+    &clv_op_slice,
+    &clv_op_pad,
+    &clv_op_concat,
+    &clv_op_moments,
+    &clv_op_normalize,
+    &clv_op_normalize_sums,
+    &clv_op_normalize_dx,
+    &clv_op_normalize_dgain,
+    &clv_op_normalize_dweights,
+    &clv_op_embedding,
+    &clv_op_embedding_gradient,
+    &clv_op_attention,
+    &clv_op_attention_gradient,
+    &clv_op_rope,
+    &clv_op_cache_update,
+    &clv_op_softmax,
+    &clv_op_softmax_gradient,
+    &clv_op_xent_max,
+    &clv_op_xent_sums,
+    &clv_op_xent_loss,
+    &clv_op_xent_loss_gradient,
+    &clv_op_xent_gradient,
+    &clv_op_count_labels,
+    &clv_op_dropout,
+    &clv_op_adamw,
+};
+
+enum { OURS = sizeof ours / sizeof *ours, MOST_ATTR_BYTES = 1 << 20 };
+
+/* The first version of clv_op_def. */
+#define FIRST_SIZE sizeof(clv_op_def)
+
+typedef struct added {
+    struct added *next;
+    clv_op_def def;
+} added;
+
+static _Atomic(added *) first_added;
+
+/* ---- looking up ---- */
+
+const clv_op_def *clv_op_next(const clv_op_def *after)
+{
+    const added *first = atomic_load_explicit(&first_added, memory_order_acquire);
+    if (!after)
+        return ours[0];
+    for (int i = 0; i < OURS; i++)
+        if (ours[i] == after)
+            return i + 1 < OURS ? ours[i + 1] : first ? &first->def : NULL;
+    for (const added *a = first; a; a = a->next)
+        if (&a->def == after)
+            return a->next ? &a->next->def : NULL;
+    return NULL;
+}
+
+static const clv_op_def *find_ours(const char *name)
+{
+    for (int i = 0; i < OURS; i++)
+        if (strcmp(ours[i]->name, name) == 0)
+            return ours[i];
+    return NULL;
+}
+
+static const clv_op_def *find_added(const added *from, const char *name)
+{
+    for (; from; from = from->next)
+        if (strcmp(from->def.name, name) == 0)
+            return &from->def;
+    return NULL;
+}
+
+const clv_op_def *clv_op_find(const char *name)
+{
+    const clv_op_def *found = name ? find_ours(name) : NULL;
+    return found || !name ? found : find_added(atomic_load_explicit(&first_added, memory_order_acquire), name);
+}
+
+/* ---- adding ---- */
+
+static bool is_name(const char *name)
+{
+    size_t n = strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+    return n > 0 && name[n] == '\0' && n < CLV_OP_NAME;
+}
+
+/* Whether a table of attributes lies within the struct that it describes; each kind takes what it holds. */
+static clv_status check_attrs(const clv_op_def *def, clv_error *err)
+{
+    static const size_t sizes[] = {
+        [CLV_ATTR_INT] = sizeof(int),
+        [CLV_ATTR_INT64] = sizeof(int64_t),
+        [CLV_ATTR_DOUBLE] = sizeof(double),
+        [CLV_ATTR_BOOL] = sizeof(bool),
+        [CLV_ATTR_TEXT] = 1,
+        [CLV_ATTR_KEY] = sizeof(clv_key),
+        [CLV_ATTR_DTYPE] = sizeof(clv_dtype),
+        [CLV_ATTR_LAYOUT] = sizeof(clv_layout),
+    };
+    for (const clv_attr *a = def->attrs; a && a->name; a++) {
+        if ((unsigned)a->kind >= sizeof sizes / sizeof *sizes)
+            return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' is of no kind (%d)", def->name, a->name,
+                            (int)a->kind);
+        size_t count = a->count > 0 ? (size_t)a->count : 1;
+        if (a->offset > def->attrs_size || count > (def->attrs_size - a->offset) / sizes[a->kind])
+            return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' lies outside attrs_size, %zu bytes", def->name,
+                            a->name, def->attrs_size);
+    }
+    return CLV_OK;
+}
+
+static clv_status check_counts(const clv_op_def *def, clv_error *err)
+{
+    if (def->min_in < 0 || def->max_in < def->min_in || def->max_in > CLV_MAX_IN)
+        return clv_fail(err, CLV_EINVAL, "op '%s' takes %d to %d operands; valid: 0 <= min_in <= max_in <= %d",
+                        def->name, def->min_in, def->max_in, CLV_MAX_IN);
+    if (def->n_out < 1 || def->n_out > CLV_MAX_OUT)
+        return clv_fail(err, CLV_EINVAL, "op '%s' has %d results; valid: n_out from 1 to %d", def->name, def->n_out,
+                        CLV_MAX_OUT);
+    for (int o = 0; o < CLV_MAX_OUT; o++)
+        if (def->in_place[o] < 0 || def->in_place[o] > (o < def->n_out ? def->max_in : 0))
+            return clv_fail(err, CLV_EINVAL, "op '%s': in_place[%d] is %d; valid: 0, or 1 + an operand, of a result",
+                            def->name, o, def->in_place[o]);
+    if (def->attrs_size > MOST_ATTR_BYTES)
+        return clv_fail(err, CLV_ELIMIT, "op '%s': attributes of %zu bytes; valid: at most %d", def->name,
+                        def->attrs_size, MOST_ATTR_BYTES);
+    return CLV_OK;
+}
+
+static clv_status check_def(const clv_op_def *def, clv_error *err)
+{
+    if (!def->name || !is_name(def->name))
+        return clv_fail(err, CLV_EINVAL, "%s%.80s%s is no name of an op; valid: 1 to %d letters, digits and \"_.-\"",
+                        def->name ? "'" : "", def->name ? def->name : "NULL", def->name ? "'" : "", CLV_OP_NAME - 1);
+    const char *lacks = !def->shape  ? "shape, the types of its results"
+                        : !def->rule ? "rule, how it may be split (one that does nothing: not at all)"
+                        : !def->run  ? "run, its kernel"
+                                     : NULL;
+    if (lacks)
+        return clv_fail(err, CLV_EINVAL, "op '%s' has no %s", def->name, lacks);
+    if (def->own)
+        return clv_fail(err, CLV_EINVAL, "op '%s': `own` is for ops of the library; valid: NULL", def->name);
+    CLV_TRY(check_counts(def, err));
+    return check_attrs(def, err);
+}
+
+static bool same_attrs(const clv_attr *a, const clv_attr *b)
+{
+    while (a != b && a && b && a->name && b->name && strcmp(a->name, b->name) == 0 && a->kind == b->kind &&
+           a->offset == b->offset && a->count == b->count)
+        a++, b++;
+    return a == b || (a && b && !a->name && !b->name);
+}
+
+/* Field by field: what lies between them is anything. */
+static bool same_def(const clv_op_def *a, const clv_op_def *b)
+{
+    return a->min_in == b->min_in && a->max_in == b->max_in && a->n_out == b->n_out &&
+           memcmp(a->in_place, b->in_place, sizeof a->in_place) == 0 && a->may_be_lowest == b->may_be_lowest &&
+           a->attrs_size == b->attrs_size && same_attrs(a->attrs, b->attrs) && a->shape == b->shape &&
+           a->rule == b->rule && a->gradient == b->gradient && a->cost == b->cost && a->workspace == b->workspace &&
+           a->run == b->run && a->counts_flops == b->counts_flops;
+}
+
+static bool is_ours(const clv_op_def *def)
+{
+    bool is = false;
+    for (int i = 0; i < OURS; i++)
+        is = is || ours[i] == def;
+    return is;
+}
+
+static clv_status known(const clv_op_def **out, const clv_op_def *have, const clv_op_def *def, clv_error *err)
+{
+    if (!same_def(have, def))
+        return clv_fail(err, CLV_EEXIST, "another op is called '%s'%s; give yours a prefix of its own", def->name,
+                        find_ours(def->name) ? ", one of the library" : "");
+    *out = have;
+    return CLV_OK;
+}
+
+/* The registered def that equals what a caller has; added where there is none. */
+static clv_status registered(const clv_op_def **out, const clv_op_def *given, clv_error *err)
+{
+    clv_op_def def;
+    if (is_ours(given)) {
+        *out = given;
+        return CLV_OK;
+    }
+    CLV_TRY(clv_take_options(&def, sizeof def, FIRST_SIZE, given, "an op's definition", err));
+    CLV_TRY(check_def(&def, err));
+    added *head = atomic_load_explicit(&first_added, memory_order_acquire), *made = NULL;
+    clv_status status = CLV_OK;
+    for (;;) {
+        const clv_op_def *have = clv_op_find(def.name);
+        if (have) {
+            status = known(out, have, &def, err);
+            break;
+        }
+        if (!made && !(made = malloc(sizeof *made)))
+            return clv_fail_memory(err, "an op's definition", sizeof *made);
+        *made = (added){.next = head, .def = def};
+        if (atomic_compare_exchange_weak_explicit(&first_added, &head, made, memory_order_acq_rel,
+                                                  memory_order_acquire)) {
+            *out = &made->def;
+            return CLV_OK;
+        }
+    }
+    free(made);
+    return status;
+}
+
+clv_status clv_op_register(const clv_op_def *def, clv_error *err)
+{
+    const clv_op_def *found;
+    CLV_TRY(clv_require(def != NULL, "clv_op_register", "a definition", err));
+    return registered(&found, def, err);
+}
+
+/* ---- into a graph ---- */
+
+static bool is_cost(double x)
+{
+    return x >= 0 && x <= 1e300;
+}
+
+/* What only the op's own functions can tell, tried on the whole tensors. */
+static clv_status try_op(const clv_graph *graph, const clv_op *op, clv_error *err)
+{
+    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int i = 0; i < op->n_in; i++)
+        in[i] = clv_graph_type(graph, clv_op_in(op, i));
+    for (int o = 0; o < op->n_out; o++)
+        out[o] = clv_graph_type(graph, clv_op_out(op, o));
+    CLV_TRY(clv_rule_check(op, in, out, err));
+    if (!op->def->cost)
+        return CLV_OK;
+    clv_op_cost cost = op->def->cost(op, in, out);
+    if (!is_cost(cost.flops) || !is_cost(cost.bytes))
+        return clv_fail(err, CLV_EINVAL, "it costs %g flops and %g bytes; valid: finite, not negative", cost.flops,
+                        cost.bytes);
+    return CLV_OK;
+}
+
+static clv_status take(const clv_op_def **out, const clv_op_def *given, const void *attrs, const clv_value *in,
+                       int n_in, clv_error *err)
+{
+    CLV_TRY(registered(out, given, err));
+    const clv_op_def *def = *out;
+    if (is_ours(def))
+        return clv_fail(err, CLV_EINVAL, "op '%s' is of the library: call its builder (graph.h)", def->name);
+    if ((def->attrs_size > 0) != (attrs != NULL))
+        return clv_fail(err, CLV_EINVAL, "op '%s' has %zu bytes of attributes; %s", def->name, def->attrs_size,
+                        attrs ? "some are given: NULL is needed" : "none are given");
+    if (n_in < 0 || (n_in > 0 && !in))
+        return clv_fail(err, CLV_EINVAL, "op '%s': %d operands, %s", def->name, n_in, in ? "a list" : "and no list");
+    return CLV_OK;
+}
+
+void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in, clv_value *out)
+{
+    clv_value made[CLV_MAX_OUT];
+    clv_error why = {0};
+    if (!clv_graph_need(graph, def && out, "clv_emit", "an op's definition, and room for its results"))
+        return;
+    const clv_op_def *full = NULL;
+    out[0] = CLV_NONE;
+    if (take(&full, def, attrs, in, n_in, &why) != CLV_OK) {
+        clv_graph_fail(graph, why.code, "%s%s", graph->scope, why.message);
+        for (int o = 0; full && o < full->n_out; o++)
+            out[o] = CLV_NONE;
+        return;
+    }
+    clv_graph_emit(graph, full, attrs, in, n_in, made);
+    if (clv_graph_ok(graph)) {
+        const clv_op *op = &graph->ops[graph->n_ops - 1];
+        if (try_op(graph, op, &why) != CLV_OK) { /* it is the last one made: what failed makes no value */
+            clv_graph_fail(graph, why.code, "%s: %s", op->name, why.message);
+            graph->n_values -= full->n_out;
+            graph->n_ops--;
+        }
+    }
+    for (int o = 0; o < full->n_out; o++)
+        out[o] = clv_graph_ok(graph) ? made[o] : CLV_NONE;
+}

@@ -1,0 +1,831 @@
+/* test_custom_op.c - ops that the library does not know (cleave/op.h): run, split, differentiated, checked and named like others; defs
+ * and rules that do not hold, which get errors; the registry. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/cleave.h"
+#include "graph_eval.h"
+#include "must.h"
+
+/* ---- mix: y = s * x * w, or s * x without w; elementwise, in place, with a workspace that it goes through ---- */
+
+typedef struct mix_attrs {
+    double s;
+    char tag[8];
+} mix_attrs;
+
+static const clv_attr mix_fields[] = {
+    {"s", CLV_ATTR_DOUBLE, offsetof(mix_attrs, s), 1}, {"tag", CLV_ATTR_TEXT, offsetof(mix_attrs, tag), 8}, {0}};
+
+static clv_status mix_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    if (!clv_dtype_is_float(in[0].dtype))
+        return clv_fail(err, CLV_EDTYPE, "x is %s; a float is needed", clv_dtype_name(in[0].dtype));
+    if (clv_op_in(op, 1).id > 0 && !clv_type_equal(&in[0], &in[1]))
+        return clv_fail(err, CLV_ESHAPE, "x and w differ");
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static size_t mix_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    (void)op, (void)out;
+    return (size_t)clv_view_elems(&in[0]) * sizeof(double);
+}
+
+static clv_op_cost mix_cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    (void)op, (void)in;
+    double n = (double)clv_type_elems(&out[0]);
+    return (clv_op_cost){.flops = 2 * n, .bytes = 3 * n * (double)clv_dtype_size(out[0].dtype)};
+}
+
+static clv_status mix_run(const clv_call *call, clv_error *err)
+{
+    const mix_attrs *a = clv_op_attrs(call->op);
+    const clv_view *x = &call->in[0], *y = &call->out[0];
+    double *scaled = call->workspace;
+    int64_t n = clv_view_elems(y);
+    (void)err;
+    for (int64_t i = 0; i < n; i++)
+        scaled[i] = a->s * clv_dtype_load(x->dtype, x->data, i);
+    for (int64_t i = 0; i < n; i++) {
+        double w = clv_op_in(call->op, 1).id > 0 ? clv_dtype_load(x->dtype, call->in[1].data, i) : 1;
+        clv_dtype_store(y->dtype, y->data, i, scaled[i] * w);
+    }
+    return CLV_OK;
+}
+
+static void mix_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);
+
+/* Addends of x give addends of y. */
+static void mix_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+    clv_rule_multilinear(rule, 1);
+    for (int d = 0; d < out[0].rank; d++)
+        clv_rule_name(rule, d, d == 0 ? "rows of mix" : NULL);
+}
+
+static const clv_op_def mix = {.size = sizeof(clv_op_def),
+                               .name = "test.mix",
+                               .min_in = 1,
+                               .max_in = 2,
+                               .n_out = 1,
+                               .in_place = {1},
+                               .attrs_size = sizeof(mix_attrs),
+                               .attrs = mix_fields,
+                               .shape = mix_shape,
+                               .rule = mix_rule,
+                               .gradient = mix_gradient,
+                               .cost = mix_cost,
+                               .workspace = mix_workspace,
+                               .run = mix_run};
+
+static clv_value mixed(clv_graph *graph, clv_value x, clv_value w, double s)
+{
+    mix_attrs a;
+    clv_value in[2] = {x, w}, y;
+    memset(&a, 0, sizeof a);
+    a.s = s;
+    memcpy(a.tag, "a tag", 6);
+    clv_emit(graph, &mix, &a, in, 2, &y);
+    return y;
+}
+
+/* Of itself: it is linear in both. */
+static void mix_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    double s = ((const mix_attrs *)clv_op_attrs(op))->s;
+    d_in[0] = mixed(graph, d_out[0], clv_op_in(op, 1), s);
+    if (clv_op_in(op, 1).id > 0)
+        d_in[1] = mixed(graph, d_out[0], clv_op_in(op, 0), s);
+}
+
+/* ---- dot: y[n] = sum over f of x[n,f]: its split gives partial sums; two results, the other their maximum ---- */
+
+static clv_status rows_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    if (in[0].rank != 2)
+        return clv_fail(err, CLV_ESHAPE, "x[N,F] is needed");
+    out[0] = (clv_type){.dtype = in[0].dtype, .rank = 1, .shape = {in[0].shape[0]}};
+    return CLV_OK;
+}
+
+static void rows_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op, (void)out;
+    int n = clv_rule_add(rule, in[0].shape[0], CLV_REDUCE_NONE), f = clv_rule_add(rule, in[0].shape[1], CLV_REDUCE_SUM);
+    clv_rule_in(rule, 0, 0, n);
+    clv_rule_in(rule, 0, 1, f);
+    clv_rule_out(rule, 0, 0, n);
+    clv_rule_multilinear(rule, 1);
+}
+
+static clv_status rows_run(const clv_call *call, clv_error *err)
+{
+    int64_t columns = call->in[0].shape[1];
+    (void)err;
+    for (int64_t n = 0; n < call->out[0].shape[0]; n++) {
+        double sum = 0;
+        for (int64_t f = 0; f < columns; f++)
+            sum += clv_dtype_load(call->in[0].dtype, call->in[0].data, n * columns + f);
+        clv_dtype_store(call->out[0].dtype, call->out[0].data, n, sum);
+    }
+    return CLV_OK;
+}
+
+static void rows_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_type x = clv_graph_type(graph, clv_op_in(op, 0));
+    clv_value ones = clv_fill(graph, x.dtype, 1, &x.shape[1], 1);
+    d_in[0] = clv_einsum(graph, "n,f->nf", d_out[0], ones);
+}
+
+static const clv_op_def rows = {.name = "test.rows",
+                                .min_in = 1,
+                                .max_in = 1,
+                                .n_out = 1,
+                                .shape = rows_shape,
+                                .rule = rows_rule,
+                                .gradient = rows_gradient,
+                                .run = rows_run};
+
+static clv_value summed(clv_graph *graph, clv_value x)
+{
+    clv_value y;
+    clv_emit(graph, &rows, NULL, &x, 1, &y);
+    return y;
+}
+
+/* ---- helpers ---- */
+
+enum { N = 6, F = 10 };
+static const int64_t wide[2] = {N, F};
+
+static void must_be_ok(clv_graph *graph)
+{
+    clv_error err = {0};
+    if (clv_graph_status(graph, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+}
+
+/* The graph has failed so; then it is freed. */
+static void must_have_failed(clv_graph *graph, clv_status code, const char *text)
+{
+    clv_error err = {0};
+    clv_graph_status(graph, &err);
+    if (err.code != code || !strstr(err.message, text))
+        fail_msg("%s: '%s'; expected %s: '%s'", clv_status_name(err.code), err.message, clv_status_name(code), text);
+    clv_graph_free(graph);
+}
+
+/* ---- they work ---- */
+
+static void test_rules_and_gradients(void **state)
+{
+    clv_graph *graph = must_graph("x=1");
+    (void)state;
+    clv_value in[] = {clv_input(graph, "x", CLV_F64, 2, wide, NULL), clv_input(graph, "w", CLV_F64, 2, wide, NULL)};
+    clv_value y = summed(graph, mixed(graph, mixed(graph, in[0], in[1], 0.5), CLV_NONE, 3));
+    must_be_ok(graph);
+    assert_true(check_gradient(graph, y, in, 2, NULL, NULL) > 20);
+    clv_graph_free(graph);
+}
+
+/* The ops by themselves and the same of the library's, with all gradients: what they differ by. */
+static double differ_on(const char *mesh_text, const char *x_layout, const char *w_layout, clv_dtype dtype)
+{
+    clv_graph *graph = must_graph(mesh_text);
+    clv_error err = {0};
+    clv_layout xl = clv_graph_layout(graph, 2, x_layout), wl = clv_graph_layout(graph, 2, w_layout);
+    clv_value in[] = {clv_state(graph, "x", dtype, 2, wide, &xl, (clv_init){CLV_INIT_NORMAL, 1}),
+                      clv_state(graph, "w", dtype, 2, wide, &wl, (clv_init){CLV_INIT_NORMAL, 1})};
+    clv_value y[2], d[2][2], worst = CLV_NONE;
+    y[0] = summed(graph, mixed(graph, mixed(graph, in[0], in[1], 0.5), CLV_NONE, 4));
+    y[1] = clv_reduce(graph, CLV_SUM, clv_scale(graph, clv_mul(graph, in[0], in[1]), 2), (int[]){1}, 1, false);
+    for (int k = 0; k < 2; k++)
+        clv_gradients(graph, y[k], y[1], in, 2, d[k]);
+    for (int i = 0; i < 2; i++) {
+        clv_value off = clv_sub(graph, d[0][i], d[1][i]);
+        off = clv_reduce(graph, CLV_REDUCE_MAXIMUM, clv_mul(graph, off, off), (int[]){0, 1}, 2, false);
+        worst = worst.id ? clv_combine(graph, CLV_MAX, worst, off) : off;
+    }
+    clv_value off = clv_sub(graph, y[0], y[1]);
+    off = clv_reduce(graph, CLV_REDUCE_MAXIMUM, clv_mul(graph, off, off), (int[]){0}, 1, false);
+    clv_output(graph, "worst", clv_cast(graph, clv_combine(graph, CLV_MAX, worst, off), CLV_F64), NULL);
+
+    clv_program *program;
+    clv_session *session;
+    double result = -1;
+    clv_session_options options = {.check = 1};
+    if (clv_compile(&program, graph, NULL, &err) != CLV_OK ||
+        clv_session_new(&session, clv_graph_mesh(graph), &options, &err) != CLV_OK ||
+        clv_session_run(session, program, NULL, 0, &(clv_binding){"worst", &result}, 1, &err) != CLV_OK)
+        fail_msg("%s, x %s, w %s: %s", mesh_text, x_layout, w_layout, err.message);
+    clv_graph_free(graph); /* a program needs none */
+    if (clv_session_run(session, program, NULL, 0, &(clv_binding){"worst", &result}, 1, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    clv_session_free(session);
+    clv_program_free(program);
+    return result;
+}
+
+static void test_same_as_the_librarys(void **state)
+{
+    static const struct {
+        const char *mesh, *x, *w;
+    } cases[] = {
+        {"m=1", "_,_", "_,_"},  {"m=2", "_,m", "_,m"},         {"m=3", "_,m", "_,m"},
+        {"m=4", "_,m", "_,_"},  {"m=5", "m,_", "_,m"},         {"m=7", "_,_", "m,_"},
+        {"m=11", "_,m", "_,m"}, {"d=2,m=2", "d,m", "_,(d,m)"}, {"d=3,m=2", "m,d", "d,m"},
+    };
+    static const struct {
+        clv_dtype dtype;
+        double tolerance;
+    } dtypes[] = {{CLV_F64, 1e-24}, {CLV_F32, 1e-8}, {CLV_BF16, 0.3}};
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++)
+        for (size_t t = 0; t < sizeof dtypes / sizeof *dtypes; t++) {
+            double worst = differ_on(cases[c].mesh, cases[c].x, cases[c].w, dtypes[t].dtype);
+            if (!(worst >= 0 && worst <= dtypes[t].tolerance))
+                fail_msg("%s, x %s, w %s, %s: %g", cases[c].mesh, cases[c].x, cases[c].w,
+                         clv_dtype_name(dtypes[t].dtype), worst);
+        }
+}
+
+/* A loss may be its own seed, and two values each other's: nothing is told of a cotangent's primal for ever. */
+static void test_seeds_that_are_losses(void **state)
+{
+    clv_graph *graph = must_graph("m=2");
+    clv_error err = {0};
+    clv_program *program;
+    (void)state;
+    clv_layout cut = clv_graph_layout(graph, 2, "_,m");
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, &cut), d[3];
+    clv_value a = summed(graph, mixed(graph, x, CLV_NONE, 2)), b = summed(graph, mixed(graph, x, CLV_NONE, 3));
+    clv_gradients(graph, a, a, &x, 1, &d[0]);
+    clv_gradients(graph, a, b, &x, 1, &d[1]);
+    clv_gradients(graph, b, a, &x, 1, &d[2]);
+    for (int i = 0; i < 3; i++)
+        clv_output(graph, (const char *[]){"0", "1", "2"}[i], d[i], NULL);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+/* A sum over a split dimension costs one reduction, which is told with the op's name; explain knows its factor's. */
+static void test_named_by_reports(void **state)
+{
+    clv_graph *graph = must_graph("m=2");
+    clv_error err = {0};
+    clv_program *program;
+    (void)state;
+    clv_layout cut = clv_graph_layout(graph, 2, "_,m");
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, &cut);
+    clv_graph_push(graph, "layers.3");
+    clv_value y = summed(graph, mixed(graph, x, CLV_NONE, 2));
+    clv_graph_pop(graph);
+    clv_output(graph, "y", y, NULL);
+    assert_int_equal(clv_compile(&program, graph, &(clv_compile_options){.explain = "test.mix"}, &err), CLV_OK);
+    static char text[1 << 14];
+    assert_true(clv_program_print(text, sizeof text, program) < sizeof text);
+    assert_non_null(strstr(text, " = layers.3.test.mix(%0, _) "));
+    assert_non_null(strstr(text, " = layers.3.test.rows(%1) "));
+    assert_int_equal(clv_program_n_collectives(program), 1);
+    clv_collective collective = {.size = sizeof collective};
+    must(clv_program_collective(program, 0, &collective, &err), &err);
+    assert_string_equal(collective.kind, "all_reduce");
+    assert_string_equal(collective.tensor, "layers.3.test.rows");
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+/* Equal ops are solved once, whatever lies between the fields of their defs; others by their attributes. */
+static void test_attributes_differ(void **state)
+{
+    clv_graph *graph = must_graph("m=2");
+    clv_error err = {0};
+    clv_program *program;
+    clv_session *session;
+    double x[N * F], y[2][N * F];
+    (void)state;
+    for (int i = 0; i < N * F; i++)
+        x[i] = i;
+    clv_value in = clv_input(graph, "x", CLV_F64, 2, wide, NULL);
+    clv_output(graph, "y0", mixed(graph, in, CLV_NONE, 2), NULL);
+    clv_output(graph, "y1", mixed(graph, in, CLV_NONE, 3), NULL);
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+    assert_int_equal(clv_session_new(&session, clv_graph_mesh(graph), NULL, &err), CLV_OK);
+    clv_binding out[] = {{"y0", y[0]}, {"y1", y[1]}};
+    assert_int_equal(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, out, 2, &err), CLV_OK);
+    for (int i = 0; i < N * F; i++)
+        assert_true(y[0][i] == 2 * i && y[1][i] == 3 * i);
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+/* ---- defs that do not hold ---- */
+
+static clv_status one_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)err;
+    out[0] = in[0];
+    return CLV_OK;
+}
+static clv_status says_nothing(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)in, (void)out, (void)err;
+    return CLV_ESHAPE;
+}
+static clv_status too_large(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)in, (void)err;
+    out[0].rank = 99;
+    return CLV_OK;
+}
+static void nothing_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op, (void)in, (void)out, (void)rule;
+}
+static clv_status leave(const clv_call *call, clv_error *err)
+{
+    (void)call, (void)err;
+    return CLV_EIO; /* without a message */
+}
+static clv_op_cost endless(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    (void)op, (void)in, (void)out;
+    return (clv_op_cost){.flops = -1};
+}
+
+#define GOOD                                                                                                           \
+    .size = sizeof(clv_op_def), .name = "test.hostile", .min_in = 1, .max_in = 1, .n_out = 1, .shape = one_shape,      \
+    .rule = nothing_rule, .run = leave
+
+static const clv_attr outside[] = {{"a", CLV_ATTR_INT64, 4, 1}, {0}},
+                      kindless[] = {{"a", (clv_attr_kind)99, 0, 1}, {0}},
+                      many[] = {{"a", CLV_ATTR_INT, 0, INT32_MAX}, {0}};
+
+static void test_bad_definitions(void **state)
+{
+#define ALMOST(...)                                                                                                    \
+    (clv_op_def)                                                                                                       \
+    {                                                                                                                  \
+        GOOD, __VA_ARGS__                                                                                              \
+    }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Woverride-init"
+    const struct {
+        clv_op_def def;
+        clv_status code;
+        const char *text;
+    } cases[] = {
+        {ALMOST(.name = NULL), CLV_EINVAL, "NULL is no name"},
+        {ALMOST(.name = ""), CLV_EINVAL, "is no name"},
+        {ALMOST(.name = "two words"), CLV_EINVAL, "'two words' is no name"},
+        {ALMOST(.name = "a234567890123456789012345678901234567890123456789012345678901234"), CLV_EINVAL, "1 to 63"},
+        {ALMOST(.name = "softmax"), CLV_EEXIST, "one of the library"},
+        {ALMOST(.shape = NULL), CLV_EINVAL, "'test.hostile' has no shape"},
+        {ALMOST(.rule = NULL), CLV_EINVAL, "has no rule"},
+        {ALMOST(.run = NULL), CLV_EINVAL, "has no run, its kernel"},
+        {ALMOST(.min_in = -1), CLV_EINVAL, "takes -1 to 1 operands"},
+        {ALMOST(.min_in = 2), CLV_EINVAL, "takes 2 to 1 operands"},
+        {ALMOST(.max_in = 9), CLV_EINVAL, "max_in <= 8"},
+        {ALMOST(.n_out = 0), CLV_EINVAL, "has 0 results; valid: n_out from 1 to 4"},
+        {ALMOST(.n_out = 5), CLV_EINVAL, "has 5 results"},
+        {ALMOST(.in_place = {2}), CLV_EINVAL, "in_place[0] is 2"},
+        {ALMOST(.in_place = {-1}), CLV_EINVAL, "in_place[0] is -1"},
+        {ALMOST(.in_place = {0, 1}), CLV_EINVAL, "in_place[1] is 1"},
+        {ALMOST(.attrs_size = SIZE_MAX), CLV_ELIMIT, "attributes of"},
+        {ALMOST(.attrs_size = 8, .attrs = outside), CLV_EINVAL, "'a' lies outside attrs_size, 8 bytes"},
+        {ALMOST(.attrs_size = 8, .attrs = kindless), CLV_EINVAL, "'a' is of no kind (99)"},
+        {ALMOST(.attrs_size = 8, .attrs = many), CLV_EINVAL, "'a' lies outside"},
+        {ALMOST(.own = (const struct clv_op_own *)&kindless), CLV_EINVAL, "`own` is for ops of the library"},
+        {ALMOST(.size = 8), CLV_EINVAL, "a struct whose size is 8"},
+    };
+#pragma GCC diagnostic pop
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        clv_error err = {0};
+        clv_graph *graph = must_graph("m=2");
+        clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, NULL), out[5] = {{7}};
+        if (clv_op_register(&cases[c].def, &err) != cases[c].code || !strstr(err.message, cases[c].text))
+            fail_msg("%s: '%s'; expected '%s'", clv_status_name(err.code), err.message, cases[c].text);
+        clv_emit(graph, &cases[c].def, NULL, &x, 1, out);
+        must_have_failed(graph, cases[c].code, cases[c].text);
+    }
+    assert_null(clv_op_find("test.hostile"));
+}
+
+/* A program of a later version: what this one does not know may be zero, and only then. */
+static void test_versions(void **state)
+{
+    struct {
+        clv_op_def def;
+        void *later;
+    } newer = {.def = {GOOD}};
+    clv_error err = {0};
+    (void)state;
+    newer.def.size = sizeof newer;
+    newer.def.name = "test.newer";
+    newer.later = &newer;
+    assert_int_equal(clv_op_register(&newer.def, &err), CLV_EUNSUPPORTED);
+    assert_null(clv_op_find("test.newer"));
+    newer.later = NULL;
+    assert_int_equal(clv_op_register(&newer.def, NULL), CLV_OK);
+    assert_int_equal(clv_op_find("test.newer")->size, sizeof(clv_op_def));
+    /* by a program of the first version that states none */
+    newer.def.size = 0;
+    assert_int_equal(clv_op_register(&newer.def, NULL), CLV_OK);
+}
+
+static void emit_hostile(clv_graph *graph, const clv_op_def *def, const void *attrs, int n_in, bool list)
+{
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, NULL), in[2] = {x, x}, out[CLV_MAX_OUT] = {{7}, {7}};
+    must_be_ok(graph);
+    clv_emit(graph, def, attrs, list ? in : NULL, n_in, out);
+    assert_int_equal(out[0].id, 0);
+}
+
+static void test_bad_calls(void **state)
+{
+    static const clv_op_def silent = {.name = "test.silent",
+                                      .min_in = 1,
+                                      .max_in = 1,
+                                      .n_out = 1,
+                                      .shape = says_nothing,
+                                      .rule = nothing_rule,
+                                      .run = leave},
+                            large = {.name = "test.large",
+                                     .min_in = 1,
+                                     .max_in = 1,
+                                     .n_out = 1,
+                                     .shape = too_large,
+                                     .rule = nothing_rule,
+                                     .run = leave},
+                            costly = {.name = "test.costly",
+                                      .min_in = 1,
+                                      .max_in = 1,
+                                      .n_out = 1,
+                                      .shape = one_shape,
+                                      .rule = nothing_rule,
+                                      .cost = endless,
+                                      .run = leave};
+    const struct {
+        const clv_op_def *def;
+        const void *attrs;
+        int n_in;
+        bool list;
+        clv_status code;
+        const char *text;
+    } cases[] = {
+        {NULL, NULL, 1, true, CLV_EINVAL, "clv_emit: NULL was given where it needs an op's definition"},
+        {&mix, NULL, 1, true, CLV_EINVAL, "'test.mix' has 16 bytes of attributes; none are given"},
+        {&rows, &mix, 1, true, CLV_EINVAL, "'test.rows' has 0 bytes of attributes; some are given"},
+        {&rows, NULL, -1, true, CLV_EINVAL, "-1 operands"},
+        {&rows, NULL, 1, false, CLV_EINVAL, "1 operands, and no list"},
+        {&rows, NULL, 0, false, CLV_EINVAL, "takes at least 1 operands, 0 given"},
+        {&rows, NULL, 2, true, CLV_EINVAL, "takes at most 1 operands, 2 given"},
+        {clv_op_find("softmax"), NULL, 1, true, CLV_EINVAL, "'softmax' is of the library: call its builder"},
+        {clv_op_find("reduce"), NULL, 1, true, CLV_EINVAL, "'reduce' is of the library"},
+        {&silent, NULL, 1, true, CLV_ESHAPE, "test.silent: shapes do not fit together"},
+        {&large, NULL, 1, true, CLV_ELIMIT, "test.large: a tensor of 99 dimensions"},
+        {&costly, NULL, 1, true, CLV_EINVAL, "test.costly: it costs -1 flops"},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        clv_graph *graph = must_graph("m=2");
+        if (cases[c].def) {
+            emit_hostile(graph, cases[c].def, cases[c].attrs, cases[c].n_in, cases[c].list);
+        } else {
+            clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, NULL);
+            clv_emit(graph, NULL, NULL, &x, 1, &x);
+        }
+        must_have_failed(graph, cases[c].code, cases[c].text);
+    }
+    clv_graph *graph = must_graph("m=2");
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, NULL);
+    clv_emit(graph, &rows, NULL, &x, 1, NULL);
+    must_have_failed(graph, CLV_EINVAL, "room for its results");
+    clv_emit(NULL, &rows, NULL, &x, 1, &x);
+}
+
+/* ---- rules that do not hold ---- */
+
+/* x is f32[6,10]; the attribute says what is wrong. */
+static void bad_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
+{
+    const char *wrong = clv_op_attrs(op);
+    int n = clv_rule_add(r, N, CLV_REDUCE_NONE), f = clv_rule_add(r, F, CLV_REDUCE_NONE);
+    int huge = clv_rule_add(r, INT64_MAX, CLV_REDUCE_NONE), one = clv_rule_add(r, 1, CLV_REDUCE_NONE);
+    (void)in, (void)out;
+    for (const char *c = wrong; *c; c++) {
+        int last = 0;
+        if (*c == 'a') /* a factor of another size */
+            clv_rule_in(r, 0, 0, f);
+        else if (*c == 'b') /* no such factor */
+            clv_rule_in(r, 0, 0, 4);
+        else if (*c == 'c')
+            clv_rule_in(r, 0, 0, -1);
+        else if (*c == 'd') /* no such operand, dimension or result */
+            clv_rule_in(r, 8, 0, n);
+        else if (*c == 'e')
+            clv_rule_in(r, -1, 0, n);
+        else if (*c == 'f')
+            clv_rule_out(r, 0, 8, n);
+        else if (*c == 'g')
+            clv_rule_out(r, 4, 0, n);
+        else if (*c == 'h')
+            clv_rule_in(r, 0, 2, n);
+        else if (*c == 'i')
+            clv_rule_out(r, 1, 0, n);
+        else if (*c == 'j')
+            clv_rule_in(r, 1, 0, n);
+        else if (*c == 'k')
+            clv_rule_add(r, -1, CLV_REDUCE_NONE);
+        else if (*c == 'l')
+            clv_rule_add(r, 1, (clv_reduction)9);
+        else if (*c == 'm')
+            for (int i = 0; i < 100; i++)
+                last = clv_rule_add(r, 1, CLV_REDUCE_NONE);
+        else if (*c == 'n') /* twice in a tensor */
+            clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 0, one), clv_rule_in(r, 0, 1, f), clv_rule_in(r, 0, 1, one);
+        else if (*c == 'o')
+            for (int i = 0; i < 100; i++)
+                clv_rule_in(r, 0, 0, one);
+        else if (*c == 'p') /* more than fits 64 bits */
+            clv_rule_in(r, 0, 0, huge), clv_rule_in(r, 0, 0, f);
+        else if (*c == 'q')
+            clv_rule_spill(r, n, n);
+        else if (*c == 'r')
+            clv_rule_spill(r, n, f), clv_rule_spill(r, f, one);
+        else if (*c == 's')
+            clv_rule_spill(r, n, one), clv_rule_in(r, 0, 0, one), clv_rule_in(r, 0, 0, n);
+        else if (*c == 't')
+            clv_rule_additive(r, 3);
+        else if (*c == 'u')
+            clv_rule_name(r, 99, "none");
+        else if (*c == 'v')
+            clv_rule_whole(r, -99);
+        else if (*c == 'w')
+            clv_rule_spill(r, n, 99);
+        assert_true(*c != 'm' || last == -1);
+    }
+}
+
+static void test_bad_rules(void **state)
+{
+    static const clv_op_def def = {.name = "test.bad_rule",
+                                   .min_in = 1,
+                                   .max_in = 2,
+                                   .n_out = 1,
+                                   .attrs_size = 2,
+                                   .shape = one_shape,
+                                   .rule = bad_rule,
+                                   .run = leave};
+    static const struct {
+        const char *wrong;
+        clv_status code;
+        const char *text;
+    } cases[] = {
+        {"a", CLV_ESHAPE, "test.bad_rule: its rule: dimension 0 of operand 0 has 6 elements; its factors make 10"},
+        {"b", CLV_EINVAL, "there is no factor 4; it has 4"},
+        {"c", CLV_EINVAL, "there is no factor -1"},
+        {"d", CLV_EINVAL, "dimension 0 of operand 8; valid: operands below 8, of 8 dimensions"},
+        {"e", CLV_EINVAL, "operand -1"},
+        {"f", CLV_EINVAL, "dimension 8 of result 0"},
+        {"g", CLV_EINVAL, "result 4; valid: results below 4"},
+        {"h", CLV_EINVAL, "operand 0 has no dimension 2"},
+        {"i", CLV_EINVAL, "result 1 has no dimension 0"},
+        {"j", CLV_EINVAL, "operand 1 has no dimension 0"},
+        {"k", CLV_EINVAL, "factor 4 of size -1"},
+        {"l", CLV_EINVAL, "reduction 9"},
+        {"m", CLV_ELIMIT, "at most 16 factors"},
+        {"n", CLV_EINVAL, "operand 0 holds factor 3 twice"},
+        {"o", CLV_EINVAL, "dimension 0 of operand 0"},
+        {"p", CLV_ESHAPE, "too many"},
+        {"q", CLV_EINVAL, "factor 0 spills into 0, which is itself"},
+        {"r", CLV_EINVAL, "factor 0 spills into 1, which is one that spills, too"},
+        {"s", CLV_EINVAL, "comes next after the one that spills into it"},
+        {"t", CLV_EINVAL, "linear in operand 1, which is not there"},
+        {"u", CLV_EINVAL, "there is no factor 99"},
+        {"v", CLV_EINVAL, "there is no factor -99"},
+        {"w", CLV_EINVAL, "there is no factor 99"},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        clv_graph *graph = must_graph("m=2");
+        emit_hostile(graph, &def, cases[c].wrong, 1, true);
+        must_have_failed(graph, cases[c].code, cases[c].text);
+    }
+}
+
+/* ---- gradients and kernels that do not hold ---- */
+
+static void wrong_type(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    (void)op;
+    d_in[0] = clv_cast(graph, d_out[0], CLV_F64);
+}
+static void other_graph(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    (void)graph, (void)op, (void)d_out;
+    d_in[0] = (clv_value){1 << 20};
+}
+
+static void test_bad_gradients(void **state)
+{
+    static const clv_op_def defs[] = {{GOOD},
+                                      {.name = "test.wrong_type",
+                                       .min_in = 1,
+                                       .max_in = 1,
+                                       .n_out = 1,
+                                       .shape = one_shape,
+                                       .rule = nothing_rule,
+                                       .gradient = wrong_type,
+                                       .run = leave},
+                                      {.name = "test.other_graph",
+                                       .min_in = 1,
+                                       .max_in = 1,
+                                       .n_out = 1,
+                                       .shape = one_shape,
+                                       .rule = nothing_rule,
+                                       .gradient = other_graph,
+                                       .run = leave}};
+    static const char *const texts[] = {"test.hostile has no gradient",
+                                        "the gradient of test.wrong_type.grad. does not have its operand's type",
+                                        "does not have its operand's type"};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        clv_graph *graph = must_graph("m=2");
+        clv_value x = clv_input(graph, "x", CLV_F32, 0, NULL, NULL), y, d;
+        clv_emit(graph, &defs[i], NULL, &x, 1, &y);
+        clv_gradients(graph, y, y, &x, 1, &d);
+        must_have_failed(graph, i == 0 ? CLV_EUNSUPPORTED : CLV_ESHAPE, texts[i]);
+    }
+}
+
+static void test_kernel_without_a_message(void **state)
+{
+    clv_graph *graph = must_graph("m=2");
+    clv_program *program;
+    clv_session *session;
+    clv_error err = {0};
+    static const clv_op_def def = {GOOD};
+    float out[N * F];
+    (void)state;
+    clv_value x = clv_fill(graph, CLV_F32, 2, wide, 1), y;
+    clv_emit(graph, &def, NULL, &x, 1, &y);
+    clv_output(graph, "y", y, NULL);
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+    assert_int_equal(clv_session_new(&session, clv_graph_mesh(graph), NULL, &err), CLV_OK);
+    assert_int_equal(clv_session_run(session, program, NULL, 0, &(clv_binding){"y", out}, 1, &err), CLV_EIO);
+    assert_non_null(strstr(err.message, "test.hostile: a file could not be read or written"));
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+/* ---- the registry ---- */
+
+enum { THREADS = 8, OPS = 40 };
+static char names[OPS][16];
+
+static void *register_all(void *arg)
+{
+    clv_op_def def = {GOOD};
+    for (int i = 0; i < OPS; i++) {
+        def.name = names[(i + 5 * *(int *)arg) % OPS];
+        if (clv_op_register(&def, NULL) != CLV_OK)
+            return arg;
+    }
+    return NULL;
+}
+
+static void test_registry(void **state)
+{
+    pthread_t threads[THREADS];
+    int number[THREADS], before = 0, after = 0;
+    void *failed;
+    (void)state;
+    for (const clv_op_def *def = clv_op_next(NULL); def; def = clv_op_next(def)) {
+        before++;
+        assert_ptr_equal(clv_op_find(def->name), def); /* a name is there once */
+        assert_int_equal(clv_op_register(def, NULL), CLV_OK);
+    }
+    assert_true(before > 40);
+    for (int i = 0; i < OPS; i++)
+        snprintf(names[i], sizeof names[i], "test.n%d", i);
+    for (int t = 0; t < THREADS; t++) {
+        number[t] = t;
+        assert_int_equal(pthread_create(&threads[t], NULL, register_all, &number[t]), 0);
+    }
+    for (int t = 0; t < THREADS; t++) {
+        pthread_join(threads[t], &failed);
+        assert_null(failed);
+    }
+    for (const clv_op_def *def = clv_op_next(NULL); def; def = clv_op_next(def))
+        after++;
+    assert_int_equal(after, before + OPS);
+    assert_null(clv_op_find("test.n40"));
+    assert_null(clv_op_next(&mix)); /* the caller's is not the registered one */
+
+    clv_error err = {0};
+    clv_op_def other = {GOOD};
+    other.name = "test.n0";
+    other.counts_flops = true;
+    assert_int_equal(clv_op_register(&other, &err), CLV_EEXIST);
+    assert_non_null(strstr(err.message, "another op is called 'test.n0'"));
+}
+
+static void test_nothing_given(void **state)
+{
+    clv_error err = {0};
+    clv_type type = {0};
+    (void)state;
+    assert_int_equal(clv_op_register(NULL, &err), CLV_EINVAL);
+    assert_null(clv_op_find(NULL));
+    assert_null(clv_op_name(NULL));
+    assert_null(clv_op_attrs(NULL));
+    assert_int_equal(clv_op_n_in(NULL), 0);
+    assert_int_equal(clv_op_in(NULL, 0).id, 0);
+    assert_int_equal(clv_op_out(NULL, 0).id, 0);
+    assert_int_equal(clv_view_elems(NULL), 0);
+    assert_int_equal(clv_type_elems(NULL), 0);
+    assert_false(clv_type_equal(NULL, &type));
+    assert_int_equal(clv_rule_add(NULL, 1, CLV_REDUCE_NONE), -1);
+    clv_rule_in(NULL, 0, 0, 0);
+    clv_rule_out(NULL, 0, 0, 0);
+    clv_rule_name(NULL, 0, "x");
+    clv_rule_whole(NULL, 0);
+    clv_rule_spill(NULL, 0, 0);
+    clv_rule_multilinear(NULL, 1);
+    clv_rule_additive(NULL, 1);
+    clv_rule_passes_max(NULL);
+    clv_rule_elementwise(NULL, NULL, NULL, NULL);
+}
+
+/* What accessors say of an op that is there. */
+static void see(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    (void)graph, (void)d_out, (void)d_in;
+    assert_string_equal(clv_op_name(op), "here.test.seen");
+    assert_int_equal(clv_op_n_in(op), 2);
+    assert_true(clv_op_in(op, 0).id > 0 && clv_op_in(op, 1).id == 0 && clv_op_in(op, 2).id == 0 &&
+                clv_op_in(op, -1).id == 0);
+    assert_true(clv_op_out(op, 0).id > 0 && clv_op_out(op, 1).id == 0 && clv_op_out(op, -1).id == 0);
+    assert_null(clv_op_attrs(op));
+}
+
+static void test_accessors(void **state)
+{
+    static const clv_op_def def = {.name = "test.seen",
+                                   .min_in = 1,
+                                   .max_in = 2,
+                                   .n_out = 1,
+                                   .shape = one_shape,
+                                   .rule = nothing_rule,
+                                   .gradient = see,
+                                   .run = leave};
+    clv_graph *graph = must_graph("m=2");
+    (void)state;
+    clv_value in[2] = {clv_input(graph, "x", CLV_F32, 2, wide, NULL), CLV_NONE}, y, d;
+    clv_graph_push(graph, "here");
+    clv_emit(graph, &def, NULL, in, 2, &y);
+    clv_graph_pop(graph);
+    clv_gradients(graph, y, y, in, 1, &d);
+    must_be_ok(graph);
+    clv_graph_free(graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rules_and_gradients),
+        cmocka_unit_test(test_same_as_the_librarys),
+        cmocka_unit_test(test_named_by_reports),
+        cmocka_unit_test(test_attributes_differ),
+        cmocka_unit_test(test_seeds_that_are_losses),
+        cmocka_unit_test(test_bad_definitions),
+        cmocka_unit_test(test_versions),
+        cmocka_unit_test(test_bad_calls),
+        cmocka_unit_test(test_bad_rules),
+        cmocka_unit_test(test_bad_gradients),
+        cmocka_unit_test(test_kernel_without_a_message),
+        cmocka_unit_test(test_accessors),
+        cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_nothing_given),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
