@@ -245,6 +245,7 @@ static void test_graphs(void **state)
     clv_graph_pop(NULL);
     NO_VALUE(clv_input(NULL, "a", CLV_F32, 2, shape, NULL));
     NO_VALUE(clv_state(NULL, "a", CLV_F32, 2, shape, NULL, (clv_init){0}));
+    NO_VALUE(clv_state_as(NULL, CLV_ROLE_BUFFER, "a", CLV_F32, 2, shape, NULL, (clv_init){0}));
     NOTHING(clv_parameters(NULL, &x, 1));
     NOTHING(clv_parameters(graph, NULL, 1));
     NOTHING(clv_value_name(NULL, x));

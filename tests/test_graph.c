@@ -196,7 +196,10 @@ static void test_parameters(void **state)
     clv_graph *graph = new_graph();
     for (int i = 0; i < 3; i++)
         state_of(graph, (const char *[]){"a", "b", "c"}[i], 2);
-    clv_value count = clv_state(graph, "count", CLV_I32, 0, NULL, NULL, (clv_init){CLV_INIT_ZEROS, 0});
+    const clv_init zeros = {CLV_INIT_ZEROS, 0};
+    clv_value count = clv_state_as(graph, CLV_ROLE_BUFFER, "count", CLV_I32, 0, NULL, NULL, zeros);
+    clv_state_as(graph, CLV_ROLE_BUFFER, "mean", CLV_F32, 0, NULL, NULL, zeros);
+    clv_state_as(graph, CLV_ROLE_CACHE, "cache", CLV_F32, 0, NULL, NULL, zeros);
     assert_int_equal(clv_parameters(graph, two, 2), 3);
     assert_string_equal(clv_value_name(graph, two[1]), "b");
     assert_null(clv_value_name(graph, clv_scale(graph, two[0], 2)));
@@ -204,6 +207,22 @@ static void test_parameters(void **state)
     assert_int_equal(clv_value_layout(graph, count).rank, 0);
     clv_keep_in_place(graph, two[0], "nowhere");
     assert_refused(graph, CLV_EAXIS, "nowhere");
+}
+
+/* They stay parameters when an optimizer updates them; its own state is none. Only floats are. */
+static void test_roles(void **state)
+{
+    clv_value all[4];
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_value w = clv_state(graph, "w", CLV_BF16, DIMS(4), NULL, (clv_init){CLV_INIT_ONES, 0});
+    clv_adamw(graph, w, w, clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
+              clv_input(graph, "step", CLV_I32, 0, NULL, NULL), NULL);
+    assert_int_equal(clv_graph_status(graph, NULL), CLV_OK);
+    assert_int_equal(clv_parameters(graph, all, 4), 1);
+    assert_string_equal(clv_value_name(graph, all[0]), "w");
+    clv_state(graph, "n", CLV_I64, DIMS(4), NULL, (clv_init){CLV_INIT_ZEROS, 0});
+    assert_refused(graph, CLV_EDTYPE, "n: a parameter of i64; valid: f32, bf16, f64, f16, or another role");
 }
 
 /* A zeroed value, or one in a zeroed struct, names no tensor: not even the first one that was made. */
@@ -278,7 +297,11 @@ static void make_input(clv_graph *graph, int kind)
 }
 static void make_state(clv_graph *graph, int kind)
 {
-    clv_state(graph, "w", (clv_dtype)kind, DIMS(4), NULL, (clv_init){CLV_INIT_ONES, 1});
+    clv_state_as(graph, CLV_ROLE_BUFFER, "w", (clv_dtype)kind, DIMS(4), NULL, (clv_init){CLV_INIT_ONES, 1});
+}
+static void make_role(clv_graph *graph, int kind)
+{
+    clv_state_as(graph, (clv_state_role)kind, "w", CLV_F32, DIMS(4), NULL, (clv_init){CLV_INIT_ONES, 1});
 }
 static void make_first_values(clv_graph *graph, int kind)
 {
@@ -332,6 +355,7 @@ static void test_kinds(void **state)
         {"fill", make_fill, CLV_EDTYPE, CLV_DTYPE_COUNT, "valid: f32 bf16"},
         {"input", make_input, CLV_EDTYPE, CLV_DTYPE_COUNT, "x: there is no dtype"},
         {"state", make_state, CLV_EDTYPE, CLV_DTYPE_COUNT, "layer.w: there is no dtype"},
+        {"role", make_role, CLV_EINVAL, 4, "layer.w: there is no kind"},
         {"init", make_first_values, CLV_EINVAL, 5, "layer.w: there is no kind"},
         {"count", make_count, CLV_EDTYPE, 4, "layer.count_labels: the count is"},
         {"named layout", make_named_layout, CLV_EINVAL, CLV_N_LOGICAL_AXES, "there is no logical axis"},
@@ -369,6 +393,7 @@ int main(void)
         cmocka_unit_test(test_forgiven),
         cmocka_unit_test(test_gradients),
         cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_roles),
         cmocka_unit_test(test_zero_is_no_value),
         cmocka_unit_test(test_partial_outputs_are_refused),
         cmocka_unit_test(test_kinds),

@@ -364,13 +364,8 @@ static clv_status ask_to_end(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-static const clv_op_def asking = {.name = "asking",
-                                  .min_in = 1,
-                                  .max_in = 1,
-                                  .n_out = 1,
-                                  .shape = same_shape,
-                                  .rule = pass_rule,
-                                  .run = ask_to_end};
+static const clv_op_def asking = {
+    .name = "asking", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = pass_rule, .run = ask_to_end};
 
 static clv_session *cancellable(const clv_session_options *given)
 {

@@ -73,17 +73,35 @@ class Graph:
     def parameter(
         self, name: str, shape: Any, dtype: Any = "f32", layout: LayoutLike = None, init: Any = "zeros"
     ) -> "Value":
-        """State that outlives a run, kept in its layout (None: whole on every rank); a float one that nothing is assigned to is
-        a parameter. init: "zeros", "ones", ("normal", 0.02), ("uniform", 0.1), ("lecun_normal", fan_in)."""
+        """A parameter, of floats: state that outlives a run, kept in its layout (None: whole on every rank). init: "zeros", "ones",
+        ("normal", 0.02), ("uniform", 0.1), ("lecun_normal", fan_in)."""
         shape = shape_in(shape)
         where = layout_in(layout, self.mesh, len(shape))
         code = dtype_in(dtype)
         return self._value(lib.clv_state, text_in(name, "a name"), code, len(shape), list(shape), where, _c.init_in(init))
 
-    state = parameter
+    def state(
+        self,
+        name: str,
+        shape: Any,
+        dtype: Any = "f32",
+        layout: LayoutLike = None,
+        init: Any = "zeros",
+        role: str = "buffer",
+    ) -> "Value":
+        """State that is no parameter, else the same. role: "buffer", "cache" or "optimizer" (plans of memory go by it)."""
+        roles = {"buffer": lib.CLV_ROLE_BUFFER, "cache": lib.CLV_ROLE_CACHE, "optimizer": lib.CLV_ROLE_OPTIMIZER}
+        if role not in roles:
+            raise ValueError(f"there is no role {role!r}; valid: {', '.join(roles)}")
+        shape = shape_in(shape)
+        where = layout_in(layout, self.mesh, len(shape))
+        code, called = dtype_in(dtype), text_in(name, "a name")
+        return self._value(
+            lib.clv_state_as, roles[role], called, code, len(shape), list(shape), where, _c.init_in(init)
+        )
 
     def parameters(self) -> list["Value"]:
-        """The float state that nothing was assigned to, in the order it was made."""
+        """The parameters, in the order they were made."""
         with self._handle.hold() as graph:
             n = lib.clv_parameters(graph, NULL, 0)
             found = ffi.new("clv_value[]", n or 1)

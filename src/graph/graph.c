@@ -292,22 +292,35 @@ clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int ran
     return add_named(graph, CLV_FROM_INPUT, name, &info, shape, layout);
 }
 
-clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
-                    const clv_layout *layout, clv_init init)
+clv_value clv_state_as(clv_graph *graph, clv_state_role role, const char *name, clv_dtype dtype, int rank,
+                       const int64_t *shape, const clv_layout *layout, clv_init init)
 {
     static const clv_kind kinds[] = {CLV_KIND(CLV_INIT_ZEROS),   CLV_KIND(CLV_INIT_ONES),
                                      CLV_KIND(CLV_INIT_NORMAL),  CLV_KIND(CLV_INIT_LECUN_NORMAL),
                                      CLV_KIND(CLV_INIT_UNIFORM), {0}};
-    if (!clv_graph_need_kind(graph, name ? name : "state", (int)init.kind, kinds))
+    static const clv_kind roles[] = {CLV_KIND(CLV_ROLE_PARAMETER),
+                                     CLV_KIND(CLV_ROLE_OPTIMIZER),
+                                     CLV_KIND(CLV_ROLE_CACHE),
+                                     CLV_KIND(CLV_ROLE_BUFFER),
+                                     {0}};
+    if (!clv_graph_need_kind(graph, name ? name : "state", (int)init.kind, kinds) ||
+        !clv_graph_need_kind(graph, name ? name : "state", (int)role, roles))
         return CLV_NONE;
-    clv_value_info info = {.type = {.dtype = dtype, .rank = rank}, .init = init};
+    if (clv_graph_ok(graph) && role == CLV_ROLE_PARAMETER && !clv_dtype_is_float(dtype))
+        return clv_graph_fail(graph, CLV_EDTYPE,
+                              "%s%s: a parameter of %s; valid: f32, bf16, f64, f16, or another role (clv_state_as)",
+                              graph->scope, name ? name : "state", clv_dtype_name(dtype));
+    clv_value_info info = {.type = {.dtype = dtype, .rank = rank}, .init = init, .role = role};
     clv_value value = add_named(graph, CLV_FROM_STATE, name, &info, shape, layout);
-    if (!clv_valid(value))
-        return value;
-    clv_value_info *made = &graph->values[value.id];
-    made->stated = true;
-    made->role = clv_dtype_is_float(dtype) ? CLV_ROLE_PARAMETER : CLV_ROLE_OTHER;
+    if (clv_valid(value))
+        graph->values[value.id].stated = true;
     return value;
+}
+
+clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
+                    const clv_layout *layout, clv_init init)
+{
+    return clv_state_as(graph, CLV_ROLE_PARAMETER, name, dtype, rank, shape, layout, init);
 }
 
 void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis)
@@ -396,7 +409,7 @@ int clv_parameters(const clv_graph *graph, clv_value *out, int room)
     int n = 0;
     for (int v = 1; v < graph->n_values; v++) {
         const clv_value_info *info = &graph->values[v];
-        if (info->source != CLV_FROM_STATE || info->assigned > 0 || !clv_dtype_is_float(info->type.dtype))
+        if (info->source != CLV_FROM_STATE || info->role != CLV_ROLE_PARAMETER)
             continue;
         if (n < room)
             out[n] = (clv_value){v};

@@ -8,9 +8,6 @@
 
 #include "cleave/op.h"
 
-/* What state is for: how plans of memory sort it. */
-typedef enum clv_state_role { CLV_ROLE_OTHER, CLV_ROLE_PARAMETER, CLV_ROLE_OPTIMIZER, CLV_ROLE_CACHE } clv_state_role;
-
 /* in[i] == 0: an optional operand that is absent. */
 struct clv_op {
     int id;

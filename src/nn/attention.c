@@ -72,7 +72,8 @@ static clv_value keep_in_cache(clv_graph *graph, clv_value kv, const clv_axis_ru
     int64_t shape[] = {type.shape[0], o->context, 2, o->kv_heads, o->head_dim};
     clv_layout layout = clv_named_layout(graph, rules, 5, names);
     clv_nn_cut_kv_heads(graph, &layout, 3, o->heads, o->kv_heads);
-    clv_value cache = clv_state(graph, "cache", type.dtype, 5, shape, &layout, (clv_init){CLV_INIT_ZEROS, 0});
+    clv_value cache =
+        clv_state_as(graph, CLV_ROLE_CACHE, "cache", type.dtype, 5, shape, &layout, (clv_init){CLV_INIT_ZEROS, 0});
     clv_nn_say(graph, cache, rules, NULL, names);
     keep_heads(graph, cache, rules, 3, CLV_KV_HEADS);
     clv_value updated = clv_cache_update(graph, cache, kv, o->offset);

@@ -118,11 +118,9 @@ static clv_value companion(clv_graph *graph, clv_value parameter, const char *su
     if (!name)
         return clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the moments of %s", info.name);
     graph->scope = ""; /* info.name holds the scope the parameter was made in */
-    clv_value state = clv_state(graph, name, clv_stats_dtype(info.type.dtype), info.type.rank, info.type.shape,
-                                layout ? layout : &info.layout, init);
+    clv_value state = clv_state_as(graph, CLV_ROLE_OPTIMIZER, name, clv_stats_dtype(info.type.dtype), info.type.rank,
+                                   info.type.shape, layout ? layout : &info.layout, init);
     graph->scope = scope;
-    if (clv_valid(state))
-        graph->values[state.id].role = CLV_ROLE_OPTIMIZER;
     return state;
 }
 

@@ -87,8 +87,5 @@ const clv_op_def clv_op_cache_update = {
 clv_value clv_cache_update(clv_graph *graph, clv_value cache, clv_value rows, clv_value offset)
 {
     clv_value in[] = {cache, rows, offset};
-    if (clv_graph_ok(graph) && clv_valid(cache) && cache.id < graph->n_values &&
-        graph->values[cache.id].source == CLV_FROM_STATE)
-        graph->values[cache.id].role = CLV_ROLE_CACHE;
     return clv_graph_emit1(graph, &clv_op_cache_update, NULL, in, 3);
 }

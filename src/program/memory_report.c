@@ -70,7 +70,7 @@ static int64_t *figure_of(clv_memory *m, const clv_program *program, const clv_b
 
 static void add_state(clv_memory *m, const clv_buffer *buffer)
 {
-    int64_t *const figures[] = {[CLV_ROLE_OTHER] = &m->other_state,
+    int64_t *const figures[] = {[CLV_ROLE_BUFFER] = &m->other_state,
                                 [CLV_ROLE_PARAMETER] = &m->parameters,
                                 [CLV_ROLE_OPTIMIZER] = &m->optimizer,
                                 [CLV_ROLE_CACHE] = &m->cache};
