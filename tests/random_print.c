@@ -24,36 +24,11 @@ static void put_layout(FILE *out, const clv_layout *layout, const clv_mesh *mesh
     fprintf(out, " {%s}", text);
 }
 
-static void put_item(FILE *out, const clv_graph *graph, clv_attr_kind kind, const void *at, int i)
-{
-    if (kind == CLV_ATTR_INT)
-        fprintf(out, "%d", ((const int *)at)[i]);
-    else if (kind == CLV_ATTR_INT64)
-        fprintf(out, "%lld", (long long)((const int64_t *)at)[i]);
-    else if (kind == CLV_ATTR_DOUBLE)
-        fprintf(out, "%g", ((const double *)at)[i]);
-    else if (kind == CLV_ATTR_BOOL)
-        fprintf(out, "%d", ((const bool *)at)[i]);
-    else if (kind == CLV_ATTR_DTYPE)
-        fprintf(out, "%s", clv_dtype_name(((const clv_dtype *)at)[i]));
-    else if (kind == CLV_ATTR_KEY)
-        fprintf(out, "%u:%u", ((const clv_key *)at)[i].word[0], ((const clv_key *)at)[i].word[1]);
-    else if (kind == CLV_ATTR_LAYOUT)
-        put_layout(out, (const clv_layout *)at + i, &graph->mesh);
-}
-
 static void put_attrs(FILE *out, const clv_graph *graph, const clv_op *op)
 {
-    for (const clv_attr *a = op->def->attrs; a && a->name; a++) {
-        const char *at = (const char *)op->attrs + a->offset;
-        fprintf(out, " %s=", a->name);
-        if (a->kind == CLV_ATTR_TEXT)
-            fprintf(out, "%.*s", a->count, at);
-        for (int i = 0; a->kind != CLV_ATTR_TEXT && i < (a->count > 0 ? a->count : 1); i++) {
-            fprintf(out, "%s", i ? "," : "");
-            put_item(out, graph, a->kind, at, i);
-        }
-    }
+    char text[CLV_LAYOUT_TEXT + 256];
+    if (clv_op_print_attrs(text, sizeof text, op, &graph->mesh) > 0)
+        fprintf(out, " %s", text);
 }
 
 static void put_op(FILE *out, const clv_graph *graph, const clv_op *op)

@@ -776,6 +776,71 @@ static void test_nothing_given(void **state)
     clv_rule_elementwise(NULL, NULL, NULL, NULL);
 }
 
+/* Of an op with a field of each kind. */
+typedef struct all_attrs {
+    int i[2];
+    int64_t n;
+    double x;
+    bool b;
+    char text[4];
+    clv_key key;
+    clv_dtype dtype;
+    clv_layout layout;
+} all_attrs;
+
+static char printed[4096];
+
+static clv_status print_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    clv_mesh mesh;
+    char part[6];
+    int n;
+    (void)err;
+    must(clv_mesh_parse(&mesh, "m=2", NULL), &(clv_error){0});
+    n = clv_op_print_attrs(printed, sizeof printed, op, &mesh);
+    assert_int_equal(n, strlen(printed));
+    assert_int_equal(clv_op_print_attrs(part, sizeof part, op, &mesh), n);
+    assert_string_equal(part, "i=1,2");
+    assert_int_equal(clv_op_print_attrs(NULL, 0, op, &mesh), n);
+    assert_true(clv_op_print_attrs(part, sizeof part, op, NULL) < n);
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void test_attributes_as_text(void **state)
+{
+    static const clv_attr fields[] = {{"i", CLV_ATTR_INT, offsetof(all_attrs, i), 2},
+                                      {"n", CLV_ATTR_INT64, offsetof(all_attrs, n), 0},
+                                      {"x", CLV_ATTR_DOUBLE, offsetof(all_attrs, x), 1},
+                                      {"b", CLV_ATTR_BOOL, offsetof(all_attrs, b), 1},
+                                      {"text", CLV_ATTR_TEXT, offsetof(all_attrs, text), 4},
+                                      {"key", CLV_ATTR_KEY, offsetof(all_attrs, key), 1},
+                                      {"dtype", CLV_ATTR_DTYPE, offsetof(all_attrs, dtype), 1},
+                                      {"layout", CLV_ATTR_LAYOUT, offsetof(all_attrs, layout), 1},
+                                      {0}};
+    static const clv_op_def def = {.name = "test.print",
+                                   .min_in = 1,
+                                   .max_in = 1,
+                                   .n_out = 1,
+                                   .attrs_size = sizeof(all_attrs),
+                                   .attrs = fields,
+                                   .shape = print_shape,
+                                   .rule = nothing_rule,
+                                   .run = leave};
+    clv_graph *graph = must_graph("m=2");
+    all_attrs a;
+    (void)state;
+    memset(&a, 0, sizeof a);
+    a = (all_attrs){{1, 2}, 3, 0.5, true, "four", {{5, 6}}, CLV_BF16, clv_graph_layout(graph, 2, "_,m")};
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, NULL), y;
+    clv_emit(graph, &def, &a, &x, 1, &y);
+    must_be_ok(graph);
+    assert_string_equal(printed, "i=1,2 n=3 x=0.5 b=1 text=four key=5:6 dtype=bf16 layout={_,m}");
+    clv_graph_free(graph);
+    assert_int_equal(clv_op_print_attrs(printed, sizeof printed, NULL, NULL), 0);
+    assert_string_equal(printed, "");
+}
+
 /* What accessors say of an op that is there. */
 static void see(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
@@ -824,6 +889,7 @@ int main(void)
         cmocka_unit_test(test_bad_gradients),
         cmocka_unit_test(test_kernel_without_a_message),
         cmocka_unit_test(test_accessors),
+        cmocka_unit_test(test_attributes_as_text),
         cmocka_unit_test(test_registry),
         cmocka_unit_test(test_nothing_given),
     };

@@ -80,6 +80,9 @@ typedef struct clv_op clv_op;
 CLV_API const char *clv_op_name(const clv_op *op);
 /** Its attributes: attrs_size bytes as they were given to clv_emit; NULL when it has none. */
 CLV_API const void *clv_op_attrs(const clv_op *op);
+/** Writes them as snprintf does, "s=0.5 tag=gate", by the def's table of attributes. mesh: for layouts; NULL: these are
+ *  left out. */
+CLV_API int clv_op_print_attrs(char *out, size_t size, const clv_op *op, const clv_mesh *mesh);
 /** How many operands it was given, absent ones that others follow among them. */
 CLV_API int clv_op_n_in(const clv_op *op);
 /** Operand i, for gradients. CLV_NONE: an optional one that is absent; or there is no i. */
@@ -169,7 +172,7 @@ typedef enum clv_attr_kind {
     CLV_ATTR_LAYOUT  /**< clv_layout */
 } clv_attr_kind;
 
-/** A field of the attributes, for text forms. */
+/** A field of the attributes, for clv_op_print_attrs. */
 typedef struct clv_attr {
     const char *name;
     clv_attr_kind kind;

@@ -1,0 +1,46 @@
+/* attrs.c - an op's attributes as text: "s=0.5 tag=gate", by the table of its def. */
+#include "graph/graph.h"
+#include "tensor/text.h"
+
+static void put_layout(clv_text *t, const clv_layout *layout, const clv_mesh *mesh)
+{
+    char text[CLV_LAYOUT_TEXT] = "";
+    if (mesh)
+        clv_layout_print(text, sizeof text, layout, mesh);
+    clv_text_add(t, "{%s}", text);
+}
+
+static void put_item(clv_text *t, clv_attr_kind kind, const void *at, int i, const clv_mesh *mesh)
+{
+    if (kind == CLV_ATTR_INT)
+        clv_text_add(t, "%d", ((const int *)at)[i]);
+    else if (kind == CLV_ATTR_INT64)
+        clv_text_add(t, "%lld", (long long)((const int64_t *)at)[i]);
+    else if (kind == CLV_ATTR_DOUBLE)
+        clv_text_add(t, "%g", ((const double *)at)[i]);
+    else if (kind == CLV_ATTR_BOOL)
+        clv_text_add(t, "%d", ((const bool *)at)[i]);
+    else if (kind == CLV_ATTR_DTYPE)
+        clv_text_add(t, "%s", clv_dtype_name(((const clv_dtype *)at)[i]));
+    else if (kind == CLV_ATTR_KEY)
+        clv_text_add(t, "%u:%u", ((const clv_key *)at)[i].word[0], ((const clv_key *)at)[i].word[1]);
+    else if (kind == CLV_ATTR_LAYOUT)
+        put_layout(t, (const clv_layout *)at + i, mesh);
+}
+
+int clv_op_print_attrs(char *out, size_t size, const clv_op *op, const clv_mesh *mesh)
+{
+    clv_text t = {.out = out, .size = size};
+    const clv_attr *first = op && op->attrs ? op->def->attrs : NULL;
+    for (const clv_attr *a = first; a && a->name; a++) {
+        const char *at = (const char *)op->attrs + a->offset;
+        clv_text_add(&t, "%s%s=", a == first ? "" : " ", a->name);
+        if (a->kind == CLV_ATTR_TEXT)
+            clv_text_add(&t, "%.*s", a->count, at);
+        for (int i = 0; a->kind != CLV_ATTR_TEXT && i < (a->count > 0 ? a->count : 1); i++) {
+            clv_text_add(&t, "%s", i ? "," : "");
+            put_item(&t, a->kind, at, i, mesh);
+        }
+    }
+    return clv_text_end(&t);
+}
