@@ -592,7 +592,7 @@ static void test_refused_files(void **state)
         const char *content, *option, *message;
     } cases[] = {
         {"{\"rules\": [[\"batch\", \"dta\"]]}", "rules", "rule 1: the mesh has no axis 'dta'; valid: model"},
-        {"{\"rules\": [[\"btch\", \"model\"]]}", "rules", "rule 1: 'btch' is no logical axis; valid: batch, seq"},
+        {"{\"rules\": [[\"btch model\", \"model\"]]}", "rules", "rule 1: 'btch model' is no name of a logical axis"},
         {"{\"rules\": [[\"batch\", [\"model\", \"model\"]]]}", "rules", "axis 'model' twice"},
         {"{\"rules\": [", "rules", "not JSON"},
         {"{\"name\": \"n\"}", "hardware", "\"ranks_per_host\" is missing"},
@@ -608,6 +608,23 @@ static void test_refused_files(void **state)
         int code = run(out, sizeof out, "plan --block gpt --mesh model=2 --%s %s", cases[i].option, path);
         if (code != 2 || !strstr(out, cases[i].message) || strchr(out, '\n') != out + strlen(out) - 1)
             fail_msg("%s: exit %d, %s", cases[i].content, code, out);
+    }
+}
+
+/* A name that no tensor has is found when the graph is there. */
+static void test_misspelt_rule(void **state)
+{
+    char path[4096], out[8192];
+    (void)state;
+    snprintf(path, sizeof path, "%s/misspelt.json", path_of("CLV_BUILD_DIR"));
+    FILE *file = fopen(path, "w");
+    fputs("{\"rules\": [[\"heads\", \"model\"], [\"btch\", \"model\"]]}", file);
+    fclose(file);
+    static const char *const commands[] = {"plan --block gpt", "explain --block gpt --op mlp.up", "bench block"};
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        int code = run(out, sizeof out, "%s --mesh model=2 --rules %s", commands[i], path);
+        if (code != 1 || !strstr(out, "misspelt.json: rule 2: no tensor has the logical axis 'btch'; there are: batch"))
+            fail_msg("%s: exit %d, %s", commands[i], code, out);
     }
 }
 
@@ -666,6 +683,7 @@ int main(void)
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_implicit_collectives),
         cmocka_unit_test(test_refused_files),
+        cmocka_unit_test(test_misspelt_rule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

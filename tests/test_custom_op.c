@@ -335,6 +335,22 @@ static void test_attributes_differ(void **state)
     clv_graph_free(graph);
 }
 
+/* The example's op against the same by the library's, on 1 to 4 ranks, by both transports. */
+static void test_example(void **state)
+{
+    const char *build = getenv("CLV_BUILD_DIR");
+    char line[4200];
+    (void)state;
+    for (int ranks = 1; ranks <= 4; ranks++)
+        for (int copying = 0; copying < 2; copying++) {
+            snprintf(line, sizeof line, "'%s/examples/custom_op' model=%d %s | grep -qx 'the same'",
+                     build ? build : "build", ranks, copying ? "copying" : "threads");
+            assert_int_equal(system(line), 0);
+        }
+    snprintf(line, sizeof line, "'%s/examples/custom_op' model=2 none | grep -q transport", build ? build : "build");
+    assert_int_equal(system(line), 0);
+}
+
 /* ---- defs that do not hold ---- */
 
 static clv_status one_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
@@ -407,6 +423,7 @@ static void test_bad_definitions(void **state)
         {ALMOST(.in_place = {2}), CLV_EINVAL, "in_place[0] is 2"},
         {ALMOST(.in_place = {-1}), CLV_EINVAL, "in_place[0] is -1"},
         {ALMOST(.in_place = {0, 1}), CLV_EINVAL, "in_place[1] is 1"},
+        {ALMOST(.n_out = 3, .in_place = {1, 0, 1}), CLV_EINVAL, "in_place gives operand 0 to two results"},
         {ALMOST(.attrs_size = SIZE_MAX), CLV_ELIMIT, "attributes of"},
         {ALMOST(.attrs_size = 8, .attrs = outside), CLV_EINVAL, "'a' lies outside attrs_size, 8 bytes"},
         {ALMOST(.attrs_size = 8, .attrs = kindless), CLV_EINVAL, "'a' is of no kind (99)"},
@@ -889,6 +906,7 @@ int main(void)
         cmocka_unit_test(test_bad_gradients),
         cmocka_unit_test(test_kernel_without_a_message),
         cmocka_unit_test(test_accessors),
+        cmocka_unit_test(test_example),
         cmocka_unit_test(test_attributes_as_text),
         cmocka_unit_test(test_registry),
         cmocka_unit_test(test_nothing_given),

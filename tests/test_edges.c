@@ -394,7 +394,6 @@ static void test_rules(void **state)
     clv_layout at;
 
     (void)state;
-    NOTHING(strcmp(clv_logical_axis_name((clv_logical_axis)-1), "unknown"));
     REFUSED(clv_axis_rules_preset(NULL, "dp", &mesh, &err));
     REFUSED(clv_axis_rules_preset(&out, "dp", NULL, &err));
     REFUSED(clv_axis_rules_parse(NULL, "{}", 2, &mesh, "here", &err));
@@ -404,7 +403,11 @@ static void test_rules(void **state)
     REFUSED(clv_axis_rules_read(NULL, "x", &mesh, &err));
     REFUSED(clv_axis_rules_read(&out, NULL, &mesh, &err));
     REFUSED(clv_axis_rules_read(&out, "x", NULL, &err));
-    NOTHING(clv_axis_rules_without(NULL, (clv_logical_axis)0).n);
+    NOTHING(clv_axis_rules_without(NULL, CLV_UNNAMED).n);
+    out = rules;
+    REFUSED(clv_axis_rules_add(NULL, "a", "", &mesh, &err));
+    REFUSED(clv_axis_rules_add(&out, NULL, "", &mesh, &err));
+    REFUSED(clv_axis_rules_add(&out, "a", "", NULL, &err));
     REFUSED(clv_axis_rules_layout(NULL, &rules, &mesh, 2, names, &err));
     REFUSED(clv_axis_rules_layout(&at, &rules, NULL, 2, names, &err));
     REFUSED(clv_axis_rules_layout(&at, &rules, &mesh, 2, NULL, &err));

@@ -313,20 +313,6 @@ static void make_count(clv_graph *graph, int kind)
 }
 static const clv_axis_rules kind_rules = {.n = 2, .rule = {{CLV_HIDDEN, 1, {0}}, {CLV_HEADS, 1, {0}}}};
 
-static void make_named_layout(clv_graph *graph, int kind)
-{
-    clv_named_layout(graph, &kind_rules, 1, (clv_logical_axis[]){(clv_logical_axis)kind});
-}
-static void make_column_linear(clv_graph *graph, int kind)
-{
-    clv_linear_options options = {.features = (clv_logical_axis)kind};
-    clv_column_parallel_linear(graph, input(graph, "x", CLV_F32, DIMS(2, 2, 4)), 4, &kind_rules, &options);
-}
-static void make_row_linear(clv_graph *graph, int kind)
-{
-    clv_linear_options options = {.features = (clv_logical_axis)kind};
-    clv_row_parallel_linear(graph, input(graph, "x", CLV_F32, DIMS(2, 2, 4)), 4, &kind_rules, &options);
-}
 static void make_block(clv_graph *graph, int kind)
 {
     clv_block_options options = clv_block_defaults(CLV_BLOCK_GPT, 2, 2, 8);
@@ -358,9 +344,6 @@ static void test_kinds(void **state)
         {"role", make_role, CLV_EINVAL, 4, "layer.w: there is no kind"},
         {"init", make_first_values, CLV_EINVAL, 5, "layer.w: there is no kind"},
         {"count", make_count, CLV_EDTYPE, 4, "layer.count_labels: the count is"},
-        {"named layout", make_named_layout, CLV_EINVAL, CLV_N_LOGICAL_AXES, "there is no logical axis"},
-        {"column linear", make_column_linear, CLV_EINVAL, CLV_N_LOGICAL_AXES, "layer.linear: there is no kind"},
-        {"row linear", make_row_linear, CLV_EINVAL, CLV_N_LOGICAL_AXES, "layer.linear: there is no kind"},
         {"block", make_block, CLV_EINVAL, 3, "valid: CLV_BLOCK_LLAMA, CLV_BLOCK_GPT, CLV_BLOCK_BERT"},
     };
     (void)state;

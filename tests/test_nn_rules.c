@@ -83,9 +83,10 @@ static void test_refused(void **state)
         const char *rules, *message;
     } cases[] = {
         {"{\"rules\":[[\"batch\",\"c\"]]}", "rules: rule 1: the mesh has no axis 'c'; valid: a, b"},
-        {"{\"rules\":[[\"btach\",\"a\"]]}",
-         "rules: rule 1: 'btach' is no logical axis; valid: batch, seq, embed, embed_kernel, hidden, heads, kv_heads, "
-         "head_dim, vocab, layers"},
+        {"{\"rules\":[[\"two words\",\"a\"]]}",
+         "rules: rule 1: 'two words' is no name of a logical axis; valid: 1 to 63 letters, digits, '_', '-' and '.', a "
+         "letter first"},
+        {"{\"rules\":[[7,\"a\"]]}", "rules: rule 1: the name of a logical axis is a string, as \"heads\""},
         {"{\"rules\":[[\"batch\",[\"a\",\"a\"]]]}", "rules: rule 1: axis 'a' twice; each splits a tensor once"},
         {"{\"rules\":[[\"layers\",\"a\"]]}",
          "rules: rule 1: layers are not stacked, so 'layers' takes no axis; valid: null"},
@@ -106,6 +107,124 @@ static void test_refused(void **state)
                              CLV_OK);
         assert_string_equal(err.message, cases[i].message);
     }
+}
+
+/* ---- names of one's own ---- */
+
+static const int64_t of_experts[3] = {6, 8, 10};
+
+/* A weight of experts and its product, as a layer of one's own would have it. */
+static clv_graph *experts(const clv_mesh *mesh, const clv_axis_rules *rules, const char *first)
+{
+    clv_graph *graph;
+    assert_int_equal(clv_graph_new(&graph, mesh, NULL), CLV_OK);
+    clv_layout layout = clv_named_layout(graph, rules, 3, (clv_logical_axis[]){first, CLV_EMBED_KERNEL, CLV_HIDDEN});
+    clv_value w = clv_state(graph, "w", CLV_F32, 3, of_experts, &layout, (clv_init){CLV_INIT_NORMAL, 1});
+    clv_output(graph, "y", clv_reduce(graph, CLV_SUM, w, (int[]){1}, 1, false), NULL);
+    return graph;
+}
+
+static void test_names_of_ones_own(void **state)
+{
+    static const char text[] = "{\"rules\":[[\"experts\",\"a\"],[\"hidden\",\"b\"]]}";
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules = {0}, read;
+    clv_program *program;
+    (void)state;
+    layout_is("a=2,b=3", text, 3, (clv_logical_axis[]){"experts", CLV_EMBED_KERNEL, CLV_HIDDEN}, "a,_,b");
+    layout_is("a=2,b=3", text, 3, (clv_logical_axis[]){"expert", CLV_UNNAMED, "experts"}, "_,_,a");
+    assert_int_equal(clv_mesh_parse(&mesh, "a=2,b=3", &err), CLV_OK);
+    assert_int_equal(clv_axis_rules_add(&rules, "experts", "a", &mesh, &err), CLV_OK);
+    assert_int_equal(clv_axis_rules_add(&rules, CLV_HIDDEN, "b", &mesh, &err), CLV_OK);
+    assert_int_equal(clv_axis_rules_add(&rules, CLV_SEQ, "", &mesh, &err), CLV_OK);
+    assert_int_equal(clv_axis_rules_add(&rules, CLV_BATCH, "b,a", &mesh, &err), CLV_OK);
+    assert_true(rules.n == 4 && rules.rule[2].n_axes == 0 && rules.rule[3].axis[0] == 1 && rules.rule[3].axis[1] == 0);
+    assert_int_equal(clv_axis_rules_parse(&read, text, strlen(text), &mesh, "own.json", &err), CLV_OK);
+    assert_memory_equal(&read.rule[0], &rules.rule[0], sizeof read.rule[0]);
+    clv_graph *graph = experts(&mesh, &read, "experts");
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
+    clv_program_free(program);
+    clv_graph_free(graph);
+
+    /* a name that no tensor has is misspelt, in the file or in the layer */
+    graph = experts(&mesh, &read, "expert");
+    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_ENOTFOUND);
+    assert_string_equal(err.message, "own.json: rule 1: no tensor has the logical axis 'experts'; there are: expert, "
+                                     "embed_kernel, hidden");
+    clv_graph_free(graph);
+    assert_int_equal(clv_axis_rules_without(&read, "experts").n, 1);
+    assert_int_equal(clv_axis_rules_without(&read, CLV_UNNAMED).n, 2);
+}
+
+/* Weights of a linear layer over features of any name stay where they are. */
+static void test_features_of_any_name(void **state)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules = {0};
+    clv_program *program;
+    (void)state;
+    assert_int_equal(clv_mesh_parse(&mesh, "m=2", &err), CLV_OK);
+    assert_int_equal(clv_axis_rules_add(&rules, "mine", "m", &mesh, &err), CLV_OK);
+    clv_graph *graph;
+    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+    clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){2, 3, 8}, NULL);
+    clv_linear_options up = {.name = "up", .features = "mine", .init = {CLV_INIT_NORMAL, 1}},
+                       down = {
+                           .name = "down", .features = "mine", .input_is_parallel = true, .init = {CLV_INIT_NORMAL, 1}};
+    clv_value y =
+        clv_row_parallel_linear(graph, clv_column_parallel_linear(graph, x, 10, &rules, &up), 8, &rules, &down);
+    clv_output(graph, "y", y, NULL);
+    if (clv_compile(&program, graph, NULL, &err) != CLV_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(clv_program_n_collectives(program), 1); /* Megatron's */
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+static void test_bad_names(void **state)
+{
+    static const char long_name[] = "a234567890123456789012345678901234567890123456789012345678901234";
+    static const struct {
+        const char *name, *axes, *message;
+    } cases[] = {
+        {"", "a", "'' is no name"},
+        {"_", "a", "'_' is no name"},
+        {"7up", "a", "'7up' is no name"},
+        {"a b", "a", "'a b' is no name"},
+        {long_name, "a", "1 to 63 letters"},
+        {"mine", "c", "the mesh has no axis 'c'; valid: a, b"},
+        {"mine", "a,,b", "the mesh has no axis ''"},
+        {"mine", "a,a", "axis 'a' twice"},
+        {"layers", "a", "layers are not stacked"},
+    };
+    clv_mesh mesh;
+    clv_axis_rules rules = {0};
+    (void)state;
+    assert_int_equal(clv_mesh_parse(&mesh, "a=2,b=3", NULL), CLV_OK);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        clv_error err = {0};
+        assert_int_not_equal(clv_axis_rules_add(&rules, cases[i].name, cases[i].axes, &mesh, &err), CLV_OK);
+        if (!strstr(err.message, cases[i].message))
+            fail_msg("'%s'; expected '%s'", err.message, cases[i].message);
+        assert_int_equal(rules.n, 0);
+    }
+    assert_int_equal(clv_axis_rules_add(&rules, long_name + 1, "a", &mesh, NULL), CLV_EINVAL);
+    char longest[64];
+    memcpy(longest, long_name, 63);
+    longest[63] = '\0';
+    for (int n = 0; n < CLV_MAX_RULES; n++)
+        assert_int_equal(clv_axis_rules_add(&rules, longest, "a", &mesh, NULL), CLV_OK);
+    assert_string_equal(rules.rule[31].name, longest);
+    assert_int_equal(clv_axis_rules_add(&rules, longest, "a", &mesh, NULL), CLV_ELIMIT);
+    clv_graph *graph;
+    clv_error err = {0};
+    assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
+    clv_named_layout(graph, &rules, 1, (clv_logical_axis[]){"no name"});
+    assert_int_equal(clv_graph_status(graph, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "'no name' is no name of a logical axis"));
+    clv_graph_free(graph);
 }
 
 static void test_as_many_rules_as_fit(void **state)
@@ -200,7 +319,9 @@ static void random_rules(char *out, size_t size, const char *const *axes, int n_
     size_t at = (size_t)snprintf(out, size, "{\"rules\":[");
     int n = 1 + below(9);
     for (int r = 0; r < n; r++) {
-        const char *name = clv_logical_axis_name((clv_logical_axis)(CLV_BATCH + below(CLV_LAYERS - CLV_BATCH)));
+        static const clv_logical_axis names[] = {CLV_BATCH, CLV_SEQ,      CLV_EMBED,    CLV_EMBED_KERNEL, CLV_HIDDEN,
+                                                 CLV_HEADS, CLV_KV_HEADS, CLV_HEAD_DIM, CLV_VOCAB};
+        const char *name = names[below(sizeof names / sizeof *names)];
         const char *axis = axes[below(n_axes)], *other = axes[below(n_axes)];
         at += (size_t)snprintf(out + at, size - at, "%s[\"%s\",", r ? "," : "", name);
         if (below(8) == 0)
@@ -340,10 +461,17 @@ static void test_norm_of_a_scalar(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm_of_a_scalar), cmocka_unit_test(test_as_many_rules_as_fit),
-        cmocka_unit_test(test_first_match_wins), cmocka_unit_test(test_optimizer_layout),
-        cmocka_unit_test(test_refused),          cmocka_unit_test(test_presets_that_do_not_fit),
-        cmocka_unit_test(test_presets),          cmocka_unit_test(test_random_rules),
+        cmocka_unit_test(test_norm_of_a_scalar),
+        cmocka_unit_test(test_as_many_rules_as_fit),
+        cmocka_unit_test(test_names_of_ones_own),
+        cmocka_unit_test(test_features_of_any_name),
+        cmocka_unit_test(test_bad_names),
+        cmocka_unit_test(test_first_match_wins),
+        cmocka_unit_test(test_optimizer_layout),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_presets_that_do_not_fit),
+        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_random_rules),
         cmocka_unit_test(test_random_updates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

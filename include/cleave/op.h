@@ -190,7 +190,7 @@ typedef struct clv_op_def {
     int min_in, max_in; /**< operands; those from min_in on are optional */
     int n_out;          /**< results, 1 or more */
     /** 1 + the operand whose memory result i may take over, when nobody reads it later and their sizes are equal;
-     *  0: none. */
+     *  0: none. One operand goes to one result. */
     int in_place[CLV_MAX_OUT];
     /** Bit i: result i is minus infinity where there is nothing, which is no fault
      *  (clv_session_options.find_nonfinite). */

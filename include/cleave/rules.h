@@ -13,15 +13,20 @@
  *   vocab         the vocabulary                                               embedding, logits
  *   layers        no tensor has it, as layers are not stacked: it takes no axis
  *
+ * **Names of one's own.** A layer of one's own may use any name of 1 to 63 letters, digits, "_", "-" and ".", that
+ * begins with a letter ("experts"), in clv_named_layout, clv_linear_options.features and rules. A rule for a name that
+ * is neither of the table nor of a tensor that clv_named_layout laid out in the graph is probably misspelt:
+ * clv_compile refuses it (CLV_ENOTFOUND, with the names that the graph has).
+ *
  * **How a tensor's layout follows** (flax.linen.logical_to_mesh_axes): rules are tried in order; a rule gives its axes
  * to the dimension of that name which has none yet, provided that the tensor uses none of them already, so the first
  * match wins and an axis is used at most once a tensor; a later rule for the same name is a fallback. With
  * heads -> model before seq -> model, activations between products are split over the sequence, and those between heads
  * over heads: Megatron's sequence parallelism.
  *
- * **Rules that weights stay by.** The axes of heads, kv_heads, hidden and vocab are those that products are split by: a
- * weight is never moved over them (clv_keep_in_place). Over the axes of embed_kernel it is gathered before use (FSDP,
- * and the X axis of GSPMD's 2-D layouts).
+ * **Rules that weights stay by.** The axes of heads, kv_heads, hidden, vocab and of names of one's own are those that
+ * products are split by: a weight is never moved over them (clv_keep_in_place). Over the axes of embed_kernel it is
+ * gathered before use (FSDP, and the X axis of GSPMD's 2-D layouts).
  */
 #ifndef CLEAVE_RULES_H
 #define CLEAVE_RULES_H
@@ -34,36 +39,31 @@
 extern "C" {
 #endif
 
-/** X(code, name) */
-#define CLV_LOGICAL_AXES(X)                                                                                            \
-    X(CLV_BATCH, "batch")                                                                                              \
-    X(CLV_SEQ, "seq")                                                                                                  \
-    X(CLV_EMBED, "embed")                                                                                              \
-    X(CLV_EMBED_KERNEL, "embed_kernel")                                                                                \
-    X(CLV_HIDDEN, "hidden")                                                                                            \
-    X(CLV_HEADS, "heads")                                                                                              \
-    X(CLV_KV_HEADS, "kv_heads")                                                                                        \
-    X(CLV_HEAD_DIM, "head_dim")                                                                                        \
-    X(CLV_VOCAB, "vocab")                                                                                              \
-    X(CLV_LAYERS, "layers")
+/** The name of a dimension, a text. CLV_UNNAMED: a dimension that no rule splits. */
+typedef const char *clv_logical_axis;
 
-/** Names of dimensions. */
-typedef enum clv_logical_axis {
-    CLV_UNNAMED, /**< a dimension that no rule splits */
-#define CLV_LOGICAL_ENUM(code, name) code,
-    CLV_LOGICAL_AXES(CLV_LOGICAL_ENUM)
-#undef CLV_LOGICAL_ENUM
-        CLV_N_LOGICAL_AXES
-} clv_logical_axis;
+#define CLV_UNNAMED      ((clv_logical_axis)0)
+#define CLV_BATCH        "batch"
+#define CLV_SEQ          "seq"
+#define CLV_EMBED        "embed"
+#define CLV_EMBED_KERNEL "embed_kernel"
+#define CLV_HIDDEN       "hidden"
+#define CLV_HEADS        "heads"
+#define CLV_KV_HEADS     "kv_heads"
+#define CLV_HEAD_DIM     "head_dim"
+#define CLV_VOCAB        "vocab"
+#define CLV_LAYERS       "layers"
 
-/** "batch"; "_" for CLV_UNNAMED. */
-CLV_API const char *clv_logical_axis_name(clv_logical_axis name);
-
-enum { CLV_MAX_RULES = 32, CLV_MAX_RULE_AXES = CLV_MAX_AXES, CLV_RULES_NAME_SIZE = 256 };
+enum {
+    CLV_MAX_RULES = 32,
+    CLV_MAX_RULE_AXES = CLV_MAX_AXES,
+    CLV_RULES_NAME_SIZE = 256,
+    CLV_LOGICAL_AXIS_SIZE = 64 /**< bytes that hold any name */
+};
 
 /** A name's axes. */
 typedef struct clv_axis_rule {
-    clv_logical_axis name;
+    char name[CLV_LOGICAL_AXIS_SIZE];
     int n_axes;                  /**< 0: explicitly whole */
     int axis[CLV_MAX_RULE_AXES]; /**< of the mesh, major to minor */
 } clv_axis_rule;
@@ -101,11 +101,18 @@ CLV_API clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *preset
  *
  * A pair's second half is an axis, a list of axes (major to minor), or null for none. "optimizer" is optional.
  * @param where names the text in messages
- * @return CLV_EFORMAT, CLV_EAXIS (axis that the mesh lacks, or twice in a rule), CLV_ELIMIT, CLV_ENOMEM */
+ * @return CLV_EFORMAT, CLV_EINVAL (what is no name), CLV_EAXIS (axis that the mesh lacks, or twice in a rule),
+ *         CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t size, const clv_mesh *mesh,
                                         const char *where, clv_error *err);
 /** The same from a file. */
 CLV_API clv_status clv_axis_rules_read(clv_axis_rules *out, const char *path, const clv_mesh *mesh, clv_error *err);
+
+/** Adds a rule behind those there are. axes: of the mesh, major to minor, "data" or "data,pod"; "" or NULL: explicitly
+ *  whole.
+ *  @return CLV_EINVAL (what is no name), CLV_EAXIS, CLV_ELIMIT (CLV_MAX_RULES), CLV_EUNSUPPORTED (axes for layers) */
+CLV_API clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, const char *axes,
+                                      const clv_mesh *mesh, clv_error *err);
 
 /** The rules without those for `name`. */
 CLV_API clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_axis name);

@@ -38,6 +38,12 @@ typedef struct clv_named_output {
     clv_layout layout;
 } clv_named_output;
 
+/* A rule for dimensions of this name. */
+typedef struct clv_noted_rule {
+    const char *name, *rules;
+    int index;
+} clv_noted_rule;
+
 struct clv_graph {
     clv_arena *arena;
     clv_mesh mesh;
@@ -56,6 +62,10 @@ struct clv_graph {
     const clv_origin *last_origin;
     int depth, depth_capacity;
     const char **outer; /* the scope before each push */
+    int n_axes, axis_capacity;
+    const char **axes; /* names of dimensions that layouts were made by, each once */
+    int n_ruled, ruled_capacity;
+    clv_noted_rule *ruled; /* rules that layouts were made by, whose names the library does not know, each once */
 };
 
 /* Appends an op: checks the operands, infers the result types, copies attrs. out receives def->n_out values, all
@@ -72,6 +82,12 @@ clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, 
 
 /* Says more about a value whose layout is stated. Copies what `origin` points to. */
 void clv_graph_set_origin(clv_graph *graph, clv_value value, const clv_origin *origin);
+
+/* Notes that a dimension has a logical axis of this name, and that the rules called `rules` have one for it. */
+void clv_graph_note_axis(clv_graph *graph, const char *name);
+void clv_graph_note_rule(clv_graph *graph, const char *rules, int index, const char *name);
+/* CLV_ENOTFOUND, with the names that there are, for a rule that was noted whose name no dimension has. */
+clv_status clv_graph_check_rules(const clv_graph *graph, clv_error *err);
 
 /* The value before constraints on it. */
 clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "graph/graph.h"
 #include "models/census.h"
 
 typedef struct entry {
@@ -30,6 +31,7 @@ static clv_status collect(clv_placement *p, const clv_axis_rules *rules, clv_err
     clv_model_build build = {.batch = 1, .seq = 1, .rules = *rules, .dtype = CLV_F32};
     clv_build_forward(p->graph, &p->model, &build, NULL);
     CLV_TRY(clv_graph_status(p->graph, err));
+    CLV_TRY(clv_graph_check_rules(p->graph, err));
     p->n = clv_parameters(p->graph, NULL, 0);
     p->entries = calloc((size_t)p->n + 1, sizeof *p->entries);
     clv_value *values = calloc((size_t)p->n + 1, sizeof *values);

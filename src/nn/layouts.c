@@ -25,8 +25,15 @@ const char *clv_nn_name(clv_graph *graph, const char *name, const char *part)
 clv_layout clv_named_layout(clv_graph *graph, const clv_axis_rules *rules, int rank, const clv_logical_axis *names)
 {
     clv_layout layout = clv_layout_replicated(rank);
-    if (clv_graph_need(graph, names || !rules, "clv_named_layout", "names"))
-        clv_axis_rules_layout(&layout, rules, &graph->mesh, rank, names, &graph->error);
+    if (!clv_graph_need(graph, names || !rules, "clv_named_layout", "names") ||
+        clv_axis_rules_layout(&layout, rules, &graph->mesh, rank, names, &graph->error) != CLV_OK)
+        return layout;
+    for (int d = 0; names && d < rank; d++)
+        if (names[d])
+            clv_graph_note_axis(graph, names[d]);
+    for (int r = 0; rules && r < rules->n; r++)
+        if (!clv_axis_is_known(rules->rule[r].name))
+            clv_graph_note_rule(graph, rules->name, r, rules->rule[r].name);
     return layout;
 }
 
@@ -115,11 +122,16 @@ void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t he
 
 const char *clv_nn_dim_name(clv_logical_axis name)
 {
-    static const char *const names[CLV_N_LOGICAL_AXES] = {
-        [CLV_BATCH] = "batch",        [CLV_SEQ] = "sequence",       [CLV_EMBED] = "width",
-        [CLV_EMBED_KERNEL] = "width", [CLV_HIDDEN] = "ffn",         [CLV_HEADS] = "heads",
-        [CLV_KV_HEADS] = "KV heads",  [CLV_HEAD_DIM] = "head size", [CLV_VOCAB] = "vocabulary"};
-    return names[name];
+    static const struct {
+        clv_logical_axis axis;
+        const char *name;
+    } names[] = {{CLV_SEQ, "sequence"},    {CLV_EMBED, "width"},       {CLV_EMBED_KERNEL, "width"},
+                 {CLV_HIDDEN, "ffn"},      {CLV_KV_HEADS, "KV heads"}, {CLV_HEAD_DIM, "head size"},
+                 {CLV_VOCAB, "vocabulary"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (clv_same_axis(name, names[i].axis))
+            return names[i].name;
+    return name;
 }
 
 void clv_nn_say(clv_graph *graph, clv_value value, const clv_axis_rules *rules, const char *what,
@@ -129,9 +141,9 @@ void clv_nn_say(clv_graph *graph, clv_value value, const clv_axis_rules *rules, 
     clv_type type = clv_graph_type(graph, value);
     const char *pair = "keys and values"; /* these, and gate and up, are one tensor */
     for (int d = 0; d < type.rank; d++)
-        pair = names[d] == CLV_HIDDEN ? "gate and up" : pair;
+        pair = clv_same_axis(names[d], CLV_HIDDEN) ? "gate and up" : pair;
     for (int d = 0; d < type.rank; d++)
-        origin.dim[d] = names[d] == CLV_UNNAMED && type.shape[d] == 2 ? pair : clv_nn_dim_name(names[d]);
+        origin.dim[d] = !names[d] && type.shape[d] == 2 ? pair : clv_nn_dim_name(names[d]);
     clv_graph_set_origin(graph, value, &origin);
 }
 
@@ -175,7 +187,8 @@ clv_value clv_nn_constrain(clv_graph *graph, clv_value x, const clv_layout *layo
 /* Products are split by these dimensions of a weight; over the others a weight may be gathered. */
 static bool splits_products(clv_logical_axis name)
 {
-    return name == CLV_HIDDEN || name == CLV_HEADS || name == CLV_KV_HEADS || name == CLV_VOCAB;
+    return name && (!clv_axis_is_known(name) || clv_same_axis(name, CLV_HIDDEN) || clv_same_axis(name, CLV_HEADS) ||
+                    clv_same_axis(name, CLV_KV_HEADS) || clv_same_axis(name, CLV_VOCAB));
 }
 
 void clv_nn_keep(clv_graph *graph, clv_value state, const clv_layout *layout, const clv_logical_axis *names)
@@ -235,10 +248,10 @@ clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_axis_rules *rule
         if (free_axes == n)
             copy_dim(graph, &inside, last, &outside, last);
     }
-    static const char *const whats[CLV_N_LOGICAL_AXES] = {[CLV_HEADS] = "the input of attention",
-                                                          [CLV_HIDDEN] = "the input of the feed-forward part",
-                                                          [CLV_VOCAB] = "the input of the logits"};
-    const char *what = whats[out] ? whats[out] : "the input of the product";
+    const char *what = clv_same_axis(out, CLV_HEADS)    ? "the input of attention"
+                       : clv_same_axis(out, CLV_HIDDEN) ? "the input of the feed-forward part"
+                       : clv_same_axis(out, CLV_VOCAB)  ? "the input of the logits"
+                                                        : "the input of the product";
     return clv_nn_constrain(graph, x, &inside, rules, what, 1, (clv_logical_axis[]){CLV_EMBED});
 }
 

@@ -3,6 +3,7 @@
 #define CLEAVE_NN_LAYOUTS_H
 
 #include "cleave/nn.h"
+#include "nn/names.h"
 
 /* "name.part", in the graph's arena. */
 const char *clv_nn_name(clv_graph *graph, const char *name, const char *part);

@@ -17,7 +17,7 @@ static clv_value weight_of(clv_graph *graph, const clv_axis_rules *rules, const 
 /* The dimension that ranks split. */
 static clv_logical_axis features_of(const clv_linear_options *options)
 {
-    return options->features != CLV_UNNAMED ? options->features : CLV_HIDDEN;
+    return options->features ? options->features : CLV_HIDDEN;
 }
 
 static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_options *options, int64_t features,
@@ -35,19 +35,15 @@ static clv_value add_bias(clv_graph *graph, clv_value y, const clv_linear_option
 /* What both layers need of a caller. */
 static bool take(clv_linear_options *out, clv_graph *graph, const clv_linear_options *options, const char *call)
 {
-#define AXIS(code, name) CLV_KIND(code),
-    static const clv_kind axes[] = {CLV_KIND(CLV_UNNAMED), CLV_LOGICAL_AXES(AXIS){0}};
-#undef AXIS
     return clv_graph_need(graph, options != NULL, call, "options") &&
-           clv_graph_take_options(graph, out, sizeof *out, sizeof *out, options, call) &&
-           clv_graph_need_kind(graph, "linear", (int)out->features, axes);
+           clv_graph_take_options(graph, out, sizeof *out, sizeof *out, options, call);
 }
 
 static const char *what_comes_out(clv_logical_axis features)
 {
-    static const char *const whats[CLV_N_LOGICAL_AXES] = {
-        [CLV_HIDDEN] = "the tensor of hidden activations", [CLV_VOCAB] = "the tensor of logits"};
-    return whats[features] ? whats[features] : "the output of the product";
+    return clv_same_axis(features, CLV_HIDDEN)  ? "the tensor of hidden activations"
+           : clv_same_axis(features, CLV_VOCAB) ? "the tensor of logits"
+                                                : "the output of the product";
 }
 
 clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t features, const clv_axis_rules *rules,

@@ -6,19 +6,81 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "nn/names.h"
 #include "nn/presets.h"
 #include "tensor/text.h"
 
-const char *clv_logical_axis_name(clv_logical_axis name)
+/* ---- names ---- */
+
+bool clv_axis_is_known(clv_logical_axis name)
 {
-    if ((unsigned)name >= CLV_N_LOGICAL_AXES)
-        return "unknown";
-    static const char *const names[CLV_N_LOGICAL_AXES] = {[CLV_UNNAMED] = "_",
-#define CLV_LOGICAL_NAME(code, text) [code] = (text),
-                                                          CLV_LOGICAL_AXES(CLV_LOGICAL_NAME)
-#undef CLV_LOGICAL_NAME
-    };
-    return names[name];
+    static const clv_logical_axis known[] = {CLV_BATCH, CLV_SEQ,      CLV_EMBED,    CLV_EMBED_KERNEL, CLV_HIDDEN,
+                                             CLV_HEADS, CLV_KV_HEADS, CLV_HEAD_DIM, CLV_VOCAB,        CLV_LAYERS};
+    bool is = false;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        is = is || clv_same_axis(name, known[i]);
+    return is;
+}
+
+clv_status clv_axis_check(clv_logical_axis name, clv_error *err)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", more[] = "0123456789_-.";
+    const char *at = name;
+    while (at && (strchr(letters, *at) || (at > name && strchr(more, *at))) && *at)
+        at++;
+    if (!at || (at > name && *at == '\0' && at - name < CLV_LOGICAL_AXIS_SIZE))
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL,
+                    "'%.80s' is no name of a logical axis; valid: 1 to %d letters, digits, '_', '-' and '.', a letter "
+                    "first",
+                    name, CLV_LOGICAL_AXIS_SIZE - 1);
+}
+
+/* ---- rules one by one ---- */
+
+clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err)
+{
+    CLV_TRY(clv_axis_check(name, err));
+    if (clv_same_axis(name, CLV_LAYERS) && n > 0)
+        return clv_fail(err, CLV_EUNSUPPORTED, "layers are not stacked, so 'layers' takes no axis; valid: null");
+    if (rules->n >= CLV_MAX_RULES)
+        return clv_fail(err, CLV_ELIMIT, "there are %d rules already; valid: at most %d", rules->n, CLV_MAX_RULES);
+    clv_axis_rule *rule = &rules->rule[rules->n++];
+    *rule = (clv_axis_rule){.n_axes = n};
+    snprintf(rule->name, sizeof rule->name, "%s", name);
+    for (int i = 0; i < n; i++)
+        rule->axis[i] = axis[i];
+    return CLV_OK;
+}
+
+/* The axes that a text names, [CLV_MAX_RULE_AXES]. */
+static clv_status parse_axes(int *out, int *n, const char *axes, const clv_mesh *mesh, clv_error *err)
+{
+    char names[CLV_MESH_TEXT];
+    *n = 0;
+    while (axes && *axes) {
+        int length = (int)strcspn(axes, ","), axis = clv_mesh_find_name(mesh, axes, length);
+        if (axis < 0) {
+            clv_mesh_names(names, sizeof names, mesh);
+            return clv_fail(err, CLV_EAXIS, "the mesh has no axis '%.*s'; valid: %s", length, axes, names);
+        }
+        for (int i = 0; i < *n; i++)
+            if (out[i] == axis)
+                return clv_fail(err, CLV_EAXIS, "axis '%s' twice; each splits a tensor once", mesh->axis[axis].name);
+        out[(*n)++] = axis;
+        axes += length + (axes[length] == ',');
+    }
+    return CLV_OK;
+}
+
+clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, const char *axes, const clv_mesh *mesh,
+                              clv_error *err)
+{
+    int axis[CLV_MAX_RULE_AXES], n;
+    CLV_TRY(clv_require(rules && name && mesh, "clv_axis_rules_add", "rules, a name and a mesh", err));
+    CLV_TRY(clv_mesh_check(mesh, err));
+    CLV_TRY(parse_axes(axis, &n, axes, mesh, err));
+    return clv_axis_rules_append(rules, name, axis, n, err);
 }
 
 /* ---- presets ---- */
@@ -28,7 +90,7 @@ static void add_preset_rules(clv_axis_rules *rules, const clv_preset *preset, co
     for (int i = 0; i < CLV_PRESET_RULES && preset->rule[i].axis; i++) {
         int axis = clv_mesh_find_name(mesh, preset->rule[i].axis, (int)strlen(preset->rule[i].axis));
         if (axis >= 0)
-            rules->rule[rules->n++] = (clv_axis_rule){preset->rule[i].name, 1, {axis}};
+            clv_axis_rules_append(rules, preset->rule[i].name, &axis, 1, NULL);
     }
     int data = preset->splits_optimizer ? clv_mesh_find_name(mesh, "data", 4) : -1;
     if (data >= 0)
@@ -131,7 +193,7 @@ clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_a
     clv_axis_rules kept = *rules;
     kept.n = 0;
     for (int r = 0; r < rules->n; r++)
-        if (rules->rule[r].name != name)
+        if (!clv_same_axis(rules->rule[r].name, name))
             kept.rule[kept.n++] = rules->rule[r];
     return kept;
 }
@@ -163,13 +225,11 @@ clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, c
     uint32_t used = 0;
     *out = clv_layout_replicated(rank);
     for (int d = 0; names && d < rank; d++)
-        if ((unsigned)names[d] >= CLV_N_LOGICAL_AXES)
-            return clv_fail(err, CLV_EINVAL, "dimension %d: there is no logical axis %d; valid: 0 to %d", d,
-                            (int)names[d], CLV_N_LOGICAL_AXES - 1);
+        CLV_TRY(clv_axis_check(names[d], err));
     for (int r = 0; rules && r < rules->n; r++) {
         const clv_axis_rule *rule = &rules->rule[r];
         int d = 0;
-        while (d < rank && (settled[d] || names[d] != rule->name))
+        while (d < rank && (settled[d] || !clv_same_axis(names[d], rule->name)))
             d++;
         if (d == rank || (axes_of(rule) & used))
             continue;

@@ -8,26 +8,10 @@
 #include "cleave/rules.h"
 #include "io/file.h"
 #include "io/json.h"
+#include "nn/names.h"
 #include "tensor/text.h"
 
 enum { FILE_LIMIT = 1 << 20 };
-
-static clv_status logical_axis(clv_logical_axis *out, const json_t *value, const char *where, clv_error *err)
-{
-    char valid[256];
-    clv_text list = {.out = valid, .size = sizeof valid};
-    for (clv_logical_axis name = CLV_BATCH; name < CLV_N_LOGICAL_AXES; name++) {
-        if (json_is_string(value) && strcmp(json_string_value(value), clv_logical_axis_name(name)) == 0) {
-            *out = name;
-            return CLV_OK;
-        }
-        clv_text_add(&list, "%s%s", name > CLV_BATCH ? ", " : "", clv_logical_axis_name(name));
-    }
-    clv_text_end(&list);
-    return clv_fail(err, CLV_EFORMAT, "%s: %s%s%s is no logical axis; valid: %s", where,
-                    json_is_string(value) ? "'" : "", json_is_string(value) ? json_string_value(value) : "a value",
-                    json_is_string(value) ? "'" : "", valid);
-}
 
 static clv_status mesh_axis(int *out, const json_t *value, const clv_mesh *mesh, const char *where, clv_error *err)
 {
@@ -62,16 +46,19 @@ static clv_status mesh_axes(int *out, int *n, const json_t *value, const clv_mes
     return CLV_OK;
 }
 
-static clv_status one_rule(clv_axis_rule *out, const json_t *pair, const clv_mesh *mesh, const char *where,
+static clv_status one_rule(clv_axis_rules *rules, const json_t *pair, const clv_mesh *mesh, const char *where,
                            clv_error *err)
 {
+    int axis[CLV_MAX_RULE_AXES], n;
+    clv_error why = {0};
     if (!json_is_array(pair) || json_array_size(pair) != 2)
         return clv_fail(err, CLV_EFORMAT, "%s: a rule is a pair, [\"heads\", \"model\"] or [\"seq\", null]", where);
-    CLV_TRY(logical_axis(&out->name, json_array_get(pair, 0), where, err));
-    CLV_TRY(mesh_axes(out->axis, &out->n_axes, json_array_get(pair, 1), mesh, where, err));
-    if (out->name == CLV_LAYERS && out->n_axes > 0)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: layers are not stacked, so 'layers' takes no axis; valid: null",
-                        where);
+    const char *name = json_string_value(json_array_get(pair, 0));
+    if (!name)
+        return clv_fail(err, CLV_EFORMAT, "%s: the name of a logical axis is a string, as \"heads\"", where);
+    CLV_TRY(mesh_axes(axis, &n, json_array_get(pair, 1), mesh, where, err));
+    if (clv_axis_rules_append(rules, name, axis, n, &why) != CLV_OK)
+        return clv_fail(err, why.code, "%s: %s", where, why.message);
     return CLV_OK;
 }
 
@@ -99,7 +86,7 @@ static clv_status from_json(clv_axis_rules *rules, const json_t *document, const
     for (size_t i = 0; i < json_array_size(list); i++) {
         char rule[300];
         snprintf(rule, sizeof rule, "%.255s: rule %zu", where, i + 1);
-        CLV_TRY(one_rule(&rules->rule[rules->n++], json_array_get(list, i), mesh, rule, err));
+        CLV_TRY(one_rule(rules, json_array_get(list, i), mesh, rule, err));
     }
     if (optimizer)
         CLV_TRY(mesh_axes(rules->optimizer, &rules->n_optimizer, optimizer, mesh, where, err));

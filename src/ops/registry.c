@@ -150,10 +150,16 @@ static clv_status check_counts(const clv_op_def *def, clv_error *err)
     if (def->n_out < 1 || def->n_out > CLV_MAX_OUT)
         return clv_fail(err, CLV_EINVAL, "op '%s' has %d results; valid: n_out from 1 to %d", def->name, def->n_out,
                         CLV_MAX_OUT);
-    for (int o = 0; o < CLV_MAX_OUT; o++)
+    uint32_t taken = 0;
+    for (int o = 0; o < CLV_MAX_OUT; o++) {
         if (def->in_place[o] < 0 || def->in_place[o] > (o < def->n_out ? def->max_in : 0))
             return clv_fail(err, CLV_EINVAL, "op '%s': in_place[%d] is %d; valid: 0, or 1 + an operand, of a result",
                             def->name, o, def->in_place[o]);
+        if (def->in_place[o] > 0 && (taken >> def->in_place[o] & 1))
+            return clv_fail(err, CLV_EINVAL, "op '%s': in_place gives operand %d to two results; valid: one", def->name,
+                            def->in_place[o] - 1);
+        taken |= 1u << def->in_place[o];
+    }
     if (def->attrs_size > MOST_ATTR_BYTES)
         return clv_fail(err, CLV_ELIMIT, "op '%s': attributes of %zu bytes; valid: at most %d", def->name,
                         def->attrs_size, MOST_ATTR_BYTES);

@@ -338,6 +338,7 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     clv_compile_options taken;
     CLV_TRY(clv_require(out && graph, "clv_compile", "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
+    CLV_TRY(clv_graph_check_rules(graph, err));
     CLV_TRY(
         clv_take_options(&taken, sizeof taken, offsetof(clv_compile_options, machine), options, "clv_compile", err));
     clv_program *program = calloc(1, sizeof *program);
