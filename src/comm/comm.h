@@ -9,6 +9,7 @@
 #ifndef CLEAVE_COMM_COMM_H
 #define CLEAVE_COMM_COMM_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "cleave/status.h"
@@ -40,7 +41,7 @@ int64_t clv_comm_take_waited_ns(clv_comm *comm);
  * thread has returned. The same holds for a wait that returns a failure. */
 void clv_comm_abort(clv_comm *comm, const clv_error *error);
 
-/* ---- a world of ranks that are threads of this process (threads.c) ---- */
+/* ---- a world of ranks that are threads, of this process or of several (threads.c) ---- */
 
 typedef struct clv_world clv_world;
 
@@ -49,6 +50,7 @@ typedef struct clv_world_options {
     int spin;              /* spin before sleeping: 1 yes, 0 no (more ranks than cores), -1: decide by the cores here */
     const char *transport; /* by name; NULL: the first */
     uint64_t seed;         /* of the order in which messages are delivered, where it is left to chance */
+    const struct clv_links *links; /* links.h: other processes have ranks, too; NULL: all are here */
 } clv_world_options;
 
 clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *options, clv_error *err);
@@ -58,7 +60,12 @@ void clv_world_free(clv_world *world);
 /* Registers a partition of the ranks: group_of[r] in [0, n_groups); members in ascending rank order unless order[r]
  * (may be NULL) gives each rank's index inside its group. Not while ranks run. Equal partitions share an id. */
 clv_status clv_world_add_groups(int *set, clv_world *world, const int *group_of, const int *order, clv_error *err);
-/* A rank's endpoint, owned by the world; NULL for a rank out of range. */
+/* The ranks of this process are [first, first + here). */
+int clv_world_first(const clv_world *world);
+int clv_world_here(const clv_world *world);
+/* Whether a rank is the first of its process. */
+bool clv_world_leads(const clv_world *world, int rank);
+/* A rank's endpoint, owned by the world; NULL for a rank out of range, or of another process. */
 clv_comm *clv_world_comm(clv_world *world, int rank);
 /* Whether the world is poisoned; fills error (may be NULL) with the first failure. */
 int clv_world_failed(const clv_world *world, clv_error *error);

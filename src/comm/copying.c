@@ -3,15 +3,19 @@
  *
  * A rank packs what it sends into its staging; each box is copied into a message, put into the mailbox of its receiver at a
  * random place, and passed over there a few times before it is delivered into that rank's staging. All of staging is NaN
- * before a step, and again after it. */
+ * before a step, and again after it.
+ *
+ * To ranks of other processes messages go over links (links.h); what comes from there is put into the same mailboxes. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdalign.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/error.h"
+#include "comm/links.h"
 #include "comm/threads.h"
 #include "tensor/view.h"
 
@@ -39,9 +43,21 @@ typedef struct mailbox {
     uint64_t *steps; /* [n_sets] that the owner has started; its own */
 } mailbox;
 
+/* What messages from other processes say; their own strings. */
+typedef struct name {
+    struct name *next;
+    char text[];
+} name;
+
 struct clv_wire {
-    mailbox *boxes; /* [ranks] */
+    mailbox *boxes;    /* [ranks] of this process's are used */
+    clv_lines *lines;  /* to other processes; NULL: there are none */
+    _Atomic int *gone; /* [processes] nothing comes from there any more */
+    pthread_mutex_t naming;
+    name *names;
 };
+
+enum { IS_MESSAGE, IS_FAILURE }; /* kinds of frames */
 
 typedef struct part {
     clv_move move;
@@ -68,6 +84,15 @@ typedef struct copying_plan {
 
 static void close_wire(clv_world *world)
 {
+    if (world->wire) {
+        clv_lines_close(world->wire->lines);
+        for (name *n = world->wire->names, *next; n; n = next) {
+            next = n->next;
+            free(n);
+        }
+        pthread_mutex_destroy(&world->wire->naming);
+        free(world->wire->gone);
+    }
     for (int r = 0; world->wire && world->wire->boxes && r < world->ranks; r++) {
         mailbox *box = &world->wire->boxes[r];
 
@@ -84,11 +109,77 @@ static void close_wire(clv_world *world)
     free(world->wire);
 }
 
-static clv_status open_wire(clv_world *world, clv_error *err)
+static void put(mailbox *box, message *m);
+
+/* A string that lives as long as the world; NULL: out of memory. */
+static const char *keep_name(struct clv_wire *wire, const char *text, size_t size)
+{
+    pthread_mutex_lock(&wire->naming);
+    name *n = wire->names;
+    while (n && (strlen(n->text) != size || memcmp(n->text, text, size) != 0))
+        n = n->next;
+    if (!n && (n = calloc(1, sizeof *n + size + 1))) {
+        memcpy(n->text, text, size);
+        n->next = wire->names;
+        wire->names = n;
+    }
+    pthread_mutex_unlock(&wire->naming);
+    return n ? n->text : NULL;
+}
+
+/* From another process. */
+static bool take_frame(void *arg, int process, const clv_frame *frame, unsigned char *data)
+{
+    clv_world *world = arg;
+    size_t bytes = (size_t)frame->bytes;
+    const unsigned char *behind = data + frame->what_bytes;
+    bool ok = true;
+    (void)process;
+    if (frame->kind == IS_FAILURE && bytes == sizeof(clv_error)) {
+        clv_error error;
+        memcpy(&error, behind, sizeof error);
+        clv_threads_record(world, &error);
+    } else if (frame->to >= world->first && frame->to < world->first + world->here) {
+        message *m = malloc(sizeof *m + bytes);
+        const char *what = keep_name(world->wire, (const char *)data, (size_t)frame->what_bytes);
+        ok = m && what; /* else it is lost, and the link with it */
+        if (ok) {
+            *m = (message){.set = frame->set,
+                           .from = frame->from,
+                           .step = frame->step,
+                           .says = {.what = what, .tag = frame->tag, .ends = frame->ends != 0},
+                           .bytes = frame->bytes};
+            memcpy(m->data, behind, bytes);
+            put(&world->wire->boxes[frame->to], m);
+        } else
+            free(m);
+    }
+    free(data);
+    return ok;
+}
+
+static void take_end(void *arg, int process)
+{
+    clv_world *world = arg;
+    atomic_store_explicit(&world->wire->gone[process], 1, memory_order_release);
+}
+
+/* Tells all other processes; those that do not answer have ended themselves. */
+static void tell(clv_world *world, const clv_error *error)
+{
+    clv_frame frame = {.kind = IS_FAILURE, .bytes = sizeof *error};
+    for (int p = 0; p < world->processes; p++)
+        if (p != world->me)
+            (void)clv_lines_send(world->wire->lines, p, &frame, "", error);
+}
+
+static clv_status open_wire(clv_world *world, const clv_links *links, clv_error *err)
 {
     size_t bytes = (size_t)world->ranks * sizeof(mailbox);
 
     world->wire = calloc(1, sizeof *world->wire);
+    if (world->wire)
+        pthread_mutex_init(&world->wire->naming, NULL);
     if (world->wire)
         world->wire->boxes = aligned_alloc(CLV_LINE, bytes);
     if (!world->wire || !world->wire->boxes)
@@ -99,7 +190,10 @@ static clv_status open_wire(clv_world *world, clv_error *err)
         pthread_cond_init(&world->wire->boxes[r].filled, NULL);
         world->wire->boxes[r].random = world->seed + (uint64_t)r;
     }
-    return CLV_OK;
+    world->wire->gone = calloc((size_t)world->processes, sizeof *world->wire->gone);
+    if (!world->wire->gone)
+        return clv_fail_memory(err, "a world's processes", (size_t)world->processes * sizeof *world->wire->gone);
+    return links ? clv_lines_open(&world->wire->lines, links, take_frame, take_end, world, err) : CLV_OK;
 }
 
 /* [0, n), of the mailbox' own numbers (Knuth's MMIX generator). */
@@ -202,19 +296,53 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
 
 /* ---- sending ---- */
 
-static clv_status send(const copying_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
+static clv_status fail_gone(const copying_plan *plan, clv_thread_comm *comm, int rank, clv_error *err)
+{
+    clv_error error = {.code = CLV_EPEER, .rank = rank};
+
+    snprintf(error.message, sizeof error.message, "rank %d is in %s with rank %d, whose process %d has ended",
+             comm->base.rank, plan->post.what, rank, clv_threads_process(comm->world, rank));
+    clv_threads_fail(comm->world, &error);
+    return clv_threads_give_up(comm, err);
+}
+
+static clv_status send_away(const copying_plan *plan, clv_thread_comm *comm, int rank, const void *data, int64_t bytes,
+                            clv_error *err)
+{
+    clv_frame frame = {.kind = IS_MESSAGE,
+                       .to = rank,
+                       .set = plan->group->set,
+                       .from = plan->group->me,
+                       .ends = plan->post.ends,
+                       .what_bytes = (int32_t)strlen(plan->post.what),
+                       .step = plan->step,
+                       .tag = plan->post.tag,
+                       .bytes = bytes};
+    if (bytes > CLV_FRAME_MOST)
+        return clv_fail(err, CLV_ELIMIT, "a message of %lld bytes to rank %d; at most %d go to another process",
+                        (long long)bytes, rank, (int)CLV_FRAME_MOST);
+    if (!clv_lines_send(comm->world->wire->lines, clv_threads_process(comm->world, rank), &frame, plan->post.what,
+                        data))
+        return fail_gone(plan, comm, rank, err);
+    return CLV_OK;
+}
+
+static clv_status send_part(const copying_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
 {
     unsigned char *packed = plan->staging + p->at;
     int64_t bytes = bytes_of(plan, p);
+    int rank = plan->group->ranks[p->move.peer];
+    clv_box_copy(packed, &p->move.box, plan->base.in, &plan->in_shard, &p->move.box, clv_dtype_size(plan->dtype));
+    if (rank < comm->world->first || rank >= comm->world->first + comm->world->here)
+        return send_away(plan, comm, rank, packed, bytes, err);
     message *m = malloc(sizeof *m + (size_t)bytes);
 
     if (!m)
         return clv_fail_memory(err, "a message", sizeof *m + (size_t)bytes);
-    clv_box_copy(packed, &p->move.box, plan->base.in, &plan->in_shard, &p->move.box, clv_dtype_size(plan->dtype));
     *m = (message){
         .set = plan->group->set, .from = plan->group->me, .step = plan->step, .says = plan->post, .bytes = bytes};
     memcpy(m->data, packed, (size_t)bytes);
-    put(&comm->world->wire->boxes[plan->group->ranks[p->move.peer]], m);
+    put(&comm->world->wire->boxes[rank], m);
     return CLV_OK;
 }
 
@@ -252,7 +380,7 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     for (int i = 0; i < plan->n_takes; i++)
         plan->takes[i].came = false;
     for (int i = 0; i < plan->n_sends; i++)
-        CLV_TRY(send(plan, comm, &plan->sends[i], err));
+        CLV_TRY(send_part(plan, comm, &plan->sends[i], err));
     return CLV_OK;
 }
 
@@ -292,19 +420,29 @@ static void sleep_on(mailbox *box)
     pthread_cond_timedwait(&box->filled, &box->lock, &until);
 }
 
-/* The next message of the step, waiting for it; NULL: there was none yet. */
-static message *receive(const copying_plan *plan, mailbox *mine)
+/* The next message of the step, waiting for it; NULL: there was none yet, or (*waits) it was passed over. */
+static message *receive(const copying_plan *plan, mailbox *mine, bool *waits)
 {
-    bool waits;
-
     pthread_mutex_lock(&mine->lock);
-    message *m = get(mine, plan->group->set, plan->step, &waits);
-    if (!m && !waits)
+    message *m = get(mine, plan->group->set, plan->step, waits);
+    if (!m && !*waits)
         sleep_on(mine);
     pthread_mutex_unlock(&mine->lock);
     if (!m)
         sched_yield();
     return m;
+}
+
+/* A rank that has not sent, and whose process has ended; -1: none. */
+static int find_gone(const copying_plan *plan, const clv_world *world)
+{
+    for (int i = 0; world->processes > 1 && i < plan->n_takes; i++) {
+        int rank = plan->group->ranks[plan->takes[i].move.peer];
+        if (!plan->takes[i].came &&
+            atomic_load_explicit(&world->wire->gone[clv_threads_process(world, rank)], memory_order_acquire))
+            return rank;
+    }
+    return -1;
 }
 
 static clv_status receive_all(const copying_plan *plan, clv_thread_comm *comm, clv_error *err)
@@ -315,7 +453,11 @@ static clv_status receive_all(const copying_plan *plan, clv_thread_comm *comm, c
     for (int lacking = plan->n_takes; lacking > 0;) {
         if (clv_world_failed(comm->world, NULL))
             return clv_threads_give_up(comm, err);
-        message *m = receive(plan, mine);
+        bool waits;
+        int gone = find_gone(plan, comm->world); /* before the look: what came is in the mailbox then */
+        message *m = receive(plan, mine, &waits);
+        if (!m && !waits && gone >= 0)
+            return fail_gone(plan, comm, gone, err);
         if (!m && clv_deadline_look(&deadline) == 0)
             return fail_late(plan, comm, err);
         if (!m)
@@ -372,6 +514,7 @@ const clv_transport clv_copying_transport = {
     .name = "copying",
     .open = open_wire,
     .close = close_wire,
+    .tell = tell,
     .prepare = prepare,
     .start = start,
     .wait = wait_for,

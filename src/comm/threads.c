@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/error.h"
+#include "comm/links.h"
 
 enum {
     DEFAULT_TIMEOUT_MS = 60000,
@@ -49,8 +50,31 @@ static void free_world(clv_world *world)
     }
     free(world->sets);
     free(world->comms);
+    free(world->firsts);
     pthread_mutex_destroy(&world->lock);
     free(world);
+}
+
+/* Which ranks are whose; all are here without links. */
+static clv_status place_ranks(clv_world *world, const clv_links *links, clv_error *err)
+{
+    world->processes = links ? links->processes : 1;
+    world->me = links ? links->me : 0;
+    if (links && (links->processes < 1 || links->me < 0 || links->me >= links->processes || links->first[0] != 0 ||
+                  links->first[links->processes] != world->ranks))
+        return clv_fail(err, CLV_EINVAL, "the links of process %d of %d are not those of %d ranks", links->me,
+                        links->processes, world->ranks);
+    world->firsts = calloc((size_t)world->processes + 1, sizeof *world->firsts);
+    if (!world->firsts)
+        return clv_fail_memory(err, "a world's processes", (size_t)world->processes * sizeof *world->firsts);
+    for (int p = 0; p <= world->processes; p++)
+        world->firsts[p] = links ? links->first[p] : p * world->ranks;
+    for (int p = 0; p < world->processes; p++)
+        if (world->firsts[p + 1] <= world->firsts[p])
+            return clv_fail(err, CLV_EINVAL, "process %d has no rank", p);
+    world->first = world->firsts[world->me];
+    world->here = world->firsts[world->me + 1] - world->first;
+    return CLV_OK;
 }
 
 clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *options, clv_error *err)
@@ -70,7 +94,6 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     world->transport = transport;
     world->seed = options->seed;
     world->ranks = ranks;
-    world->spins = should_spin(options->spin, ranks) ? SPINS : 0;
     world->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
     pthread_mutex_init(&world->lock, NULL);
     world->comms = allocate((size_t)ranks, sizeof *world->comms);
@@ -86,8 +109,13 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
         ok = comm->missing != NULL;
     }
     clv_status status = ok ? CLV_OK : clv_fail_memory(err, "a world's ranks", (size_t)ranks * sizeof(clv_thread_comm));
+    if (status == CLV_OK && options->links && !transport->tell)
+        status = clv_fail(err, CLV_EUNSUPPORTED, "the transport '%s' does not reach other processes", transport->name);
+    if (status == CLV_OK)
+        status = place_ranks(world, options->links, err);
+    world->spins = should_spin(options->spin, world->here) ? SPINS : 0;
     if (status == CLV_OK && transport->open)
-        status = transport->open(world, err);
+        status = transport->open(world, options->links, err);
     if (status != CLV_OK) {
         free_world(world);
         return status;
@@ -126,7 +154,22 @@ const clv_transport *clv_world_transport(const clv_world *world)
 
 clv_comm *clv_world_comm(clv_world *world, int rank)
 {
-    return rank >= 0 && rank < world->ranks ? &world->comms[rank].base : NULL;
+    return rank >= world->first && rank < world->first + world->here ? &world->comms[rank].base : NULL;
+}
+
+int clv_world_first(const clv_world *world)
+{
+    return world->first;
+}
+
+int clv_world_here(const clv_world *world)
+{
+    return world->here;
+}
+
+bool clv_world_leads(const clv_world *world, int rank)
+{
+    return world->firsts[clv_threads_process(world, rank)] == rank;
 }
 
 /* ---- groups ---- */

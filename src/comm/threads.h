@@ -79,7 +79,10 @@ struct clv_world {
     struct clv_wire *wire; /* copying.c; NULL: another transport */
     uint64_t seed;
     int ranks;
-    int spins; /* pauses before a waiter sleeps; 0: more ranks than cores */
+    int first, here; /* the ranks of this process */
+    int processes, me;
+    int *firsts; /* [processes + 1] the first rank of each */
+    int spins;   /* pauses before a waiter sleeps; 0: more ranks than cores */
     int64_t timeout_ns;
     int n_sets;
     clv_group_set **sets;
@@ -88,6 +91,16 @@ struct clv_world {
     alignas(CLV_LINE) _Atomic int failed; /* 1 once `error` is written; both never change again */
     clv_error error;
 };
+
+/* The process that has a rank. */
+static inline int clv_threads_process(const clv_world *world, int rank)
+{
+    int process = 0;
+
+    while (world->firsts[process + 1] <= rank)
+        process++;
+    return process;
+}
 
 extern const clv_transport clv_threads_transport, clv_copying_transport;
 
@@ -112,8 +125,10 @@ void clv_threads_end(clv_thread_comm *comm, const clv_group *group);
 
 /* ---- threads_fail.c ---- */
 
-/* Records the world's first failure (later ones are dropped) and wakes all who sleep. */
+/* Records the world's first failure (later ones are dropped) and wakes all who sleep; tells other processes. */
 void clv_threads_fail(clv_world *world, const clv_error *error);
+/* The same for a failure that another process told of. Returns whether it is the first. */
+bool clv_threads_record(clv_world *world, const clv_error *error);
 /* Fails the world because the members in comm->missing did not come to what this rank's post says in time. */
 clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err);
 /* Fails the world because two members, world ranks a and b, do not say the same; blames b. */

@@ -16,17 +16,20 @@ static void describe(const clv_world *world, int rank, char *out, size_t size)
     const char *note = atomic_load_explicit(&comm->base.note, memory_order_acquire);
     const char *doing = atomic_load_explicit(&comm->doing, memory_order_acquire);
 
-    if (!doing)
+    if (rank < world->first || rank >= world->first + world->here)
+        snprintf(out, size, "rank %d (of process %d)", rank, clv_threads_process(world, rank));
+    else if (!doing)
         snprintf(out, size, "rank %d (no step yet, noted '%s')", rank, note ? note : "nothing");
     else
         snprintf(out, size, "rank %d (last in %s of group set %d, noted '%s')", rank, doing,
                  atomic_load_explicit(&comm->doing_in, memory_order_relaxed), note ? note : "nothing");
 }
 
-void clv_threads_fail(clv_world *world, const clv_error *error)
+bool clv_threads_record(clv_world *world, const clv_error *error)
 {
     pthread_mutex_lock(&world->lock);
-    if (!atomic_load_explicit(&world->failed, memory_order_relaxed)) {
+    bool first = !atomic_load_explicit(&world->failed, memory_order_relaxed);
+    if (first) {
         world->error = *error;
         clv_error_make_printable(&world->error);
         atomic_store_explicit(&world->failed, 1, memory_order_seq_cst);
@@ -41,6 +44,13 @@ void clv_threads_fail(clv_world *world, const clv_error *error)
             clv_futex_wake_all(&set->slots[r].line[1].word);
             clv_futex_wake_all(&set->hubs[set->hub_of[r]].word);
         }
+    return first;
+}
+
+void clv_threads_fail(clv_world *world, const clv_error *error)
+{
+    if (clv_threads_record(world, error) && world->processes > 1)
+        world->transport->tell(world, &world->error);
 }
 
 clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)

@@ -49,9 +49,12 @@ typedef struct clv_plan {
 
 typedef struct clv_transport {
     const char *name;
-    /* What the transport keeps for a world, whose ranks are threads of this process; NULL: nothing. close after any open. */
-    clv_status (*open)(clv_world *world, clv_error *err);
+    /* What the transport keeps for a world; NULL: nothing. close after any open. links: to ranks of other processes; NULL: there are
+     * none. */
+    clv_status (*open)(clv_world *world, const struct clv_links *links, clv_error *err);
     void (*close)(clv_world *world);
+    /* Tells other processes of the world's first failure. NULL: the transport does not reach any. */
+    void (*tell)(clv_world *world, const clv_error *error);
     /* memory[r]: where rank r's lies, borrowed until the window is freed. NULL: ranks do not reach each other's memory. Not
      * while ranks run. */
     clv_status (*add_window)(clv_window **out, clv_world *world, void *const *memory, clv_error *err);

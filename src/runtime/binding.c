@@ -78,8 +78,7 @@ clv_status clv_run_check_given(const clv_run *run, clv_error *err)
 
 typedef bool next_fn(clv_bound *out, int *i, const clv_run *run, const char *name, const clv_type *type);
 
-/* Writes "[0:4, 2:3]". */
-static void print_box(char *out, size_t size, const clv_shard *box)
+void clv_box_print(char *out, size_t size, const clv_shard *box)
 {
     size_t used = (size_t)snprintf(out, size, "[");
     for (int d = 0; d < box->rank && d < CLV_MAX_RANK && used < size; d++)
@@ -97,38 +96,37 @@ static clv_status check_boxes(int *parts, next_fn *next, int n_whole, const clv_
     bool whole = false;
     *parts = 0;
     for (int i = 0; next(&bound, &i, run, name, type); ++*parts) {
-        char box[200], text[CLV_TYPE_TEXT];
+        char box[CLV_BOX_TEXT], text[CLV_TYPE_TEXT];
         if (whole && i > n_whole)
             return clv_fail(err, CLV_EINVAL, "%s '%s' is bound whole and in parts", what, name);
         whole = whole || i <= n_whole;
         if (clv_box_inside(&bound.box, type))
             continue;
-        print_box(box, sizeof box, &bound.box);
+        clv_box_print(box, sizeof box, &bound.box);
         clv_type_print(text, sizeof text, type);
         return clv_fail(err, CLV_ESHAPE, "%s '%s': the box %s is not inside %s", what, name, box, text);
     }
     return CLV_OK;
 }
 
-/* A box that is in none of the input's bindings from the i-th on. What one leaves of it is at most two boxes a dimension. */
-static bool find_lacking(clv_shard *out, const clv_run *run, const char *name, const clv_type *type, clv_shard box,
-                         int i)
+/* What one box leaves is at most two boxes a dimension. */
+bool clv_box_lacks(clv_shard *out, clv_next_box *next, const void *arg, clv_shard box, int i)
 {
-    clv_bound bound;
+    clv_shard has;
     if (clv_shard_elems(&box) == 0)
         return false;
-    if (!clv_next_input(&bound, &i, run, name, type)) {
+    if (!next(&has, &i, arg)) {
         *out = box;
         return true;
     }
-    clv_shard both = clv_shard_intersect(&box, &bound.box);
+    clv_shard both = clv_shard_intersect(&box, &has);
     if (clv_shard_elems(&both) == 0)
-        return find_lacking(out, run, name, type, box, i);
+        return clv_box_lacks(out, next, arg, box, i);
     for (int d = 0; d < box.rank; d++) {
         clv_shard below = box, above = box;
         below.hi[d] = both.lo[d];
         above.lo[d] = both.hi[d];
-        if (find_lacking(out, run, name, type, below, i) || find_lacking(out, run, name, type, above, i))
+        if (clv_box_lacks(out, next, arg, below, i) || clv_box_lacks(out, next, arg, above, i))
             return true;
         box.lo[d] = both.lo[d];
         box.hi[d] = both.hi[d];
@@ -136,20 +134,38 @@ static bool find_lacking(clv_shard *out, const clv_run *run, const char *name, c
     return false;
 }
 
-clv_status clv_run_check_input(const clv_run *run, const char *name, const clv_type *type, const clv_layout *layout,
-                               const clv_mesh *mesh, int n_ranks, clv_error *err)
+/* An input of a run. */
+typedef struct input {
+    const clv_run *run;
+    const char *name;
+    const clv_type *type;
+} input;
+
+static bool next_input_box(clv_shard *out, int *i, const void *arg)
 {
+    const input *in = arg;
+    clv_bound bound;
+    if (!clv_next_input(&bound, i, in->run, in->name, in->type))
+        return false;
+    *out = bound.box;
+    return true;
+}
+
+clv_status clv_run_check_input(const clv_run *run, const char *name, const clv_type *type, const clv_layout *layout,
+                               const clv_mesh *mesh, int first, int here, clv_error *err)
+{
+    const input in = {run, name, type};
     int parts;
     CLV_TRY(check_boxes(&parts, clv_next_input, run->n_inputs, run, "input", name, type, err));
     if (parts == 0)
         return clv_fail(err, CLV_ENOTFOUND, "the program's input '%s' is not bound", name);
-    for (int r = 0; run->n_input_parts > 0 && r < n_ranks; r++) {
+    for (int r = first; run->n_input_parts > 0 && r < first + here; r++) {
         clv_shard shard = clv_layout_shard(layout, mesh, type->shape, r), lacking;
-        char text[200], needed[200];
-        if (!find_lacking(&lacking, run, name, type, shard, 0))
+        char text[CLV_BOX_TEXT], needed[CLV_BOX_TEXT];
+        if (!clv_box_lacks(&lacking, next_input_box, &in, shard, 0))
             continue;
-        print_box(text, sizeof text, &lacking);
-        print_box(needed, sizeof needed, &shard);
+        clv_box_print(text, sizeof text, &lacking);
+        clv_box_print(needed, sizeof needed, &shard);
         return clv_fail(err, CLV_ESHAPE, "input '%s': rank %d needs %s, and no part holds %s of it", name, r, needed,
                         text);
     }

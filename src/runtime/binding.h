@@ -11,6 +11,15 @@ clv_shard clv_whole_box(const clv_type *type);
 /* Whether lo <= hi, within the shape. */
 bool clv_box_inside(const clv_shard *box, const clv_type *type);
 
+/* Writes "[0:4, 2:3]". */
+enum { CLV_BOX_TEXT = 200 };
+void clv_box_print(char *out, size_t size, const clv_shard *box);
+
+/* Whether boxes, which `next` gives one by one (i begins with 0; false: no more), do not hold all of `box`; *out: a part that none of them
+ * holds, from the i-th on. */
+typedef bool clv_next_box(clv_shard *out, int *i, const void *arg);
+bool clv_box_lacks(clv_shard *out, clv_next_box *next, const void *arg, clv_shard box, int i);
+
 /* Memory of a tensor of a run: of one that is bound whole the one box, else each of its parts; what is const is not written. i begins with 0;
  * false: no more. */
 typedef struct clv_bound {
@@ -23,9 +32,9 @@ bool clv_next_output(clv_bound *out, int *i, const clv_run *run, const char *nam
 /* Names and data are given. */
 clv_status clv_run_check_given(const clv_run *run, clv_error *err);
 
-/* The run has the input, in boxes that are inside of it and hold the shards of ranks [0, n_ranks). */
+/* The run has the input, in boxes that are inside of it and hold the shards of ranks [first, first + here). */
 clv_status clv_run_check_input(const clv_run *run, const char *name, const clv_type *type, const clv_layout *layout,
-                               const clv_mesh *mesh, int n_ranks, clv_error *err);
+                               const clv_mesh *mesh, int first, int here, clv_error *err);
 /* An output's boxes are inside of it. */
 clv_status clv_run_check_output(const clv_run *run, const char *name, const clv_type *type, clv_error *err);
 

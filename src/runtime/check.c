@@ -37,12 +37,12 @@ typedef struct sweep {
 
 struct clv_check {
     clv_region_plan plan;
-    int n_ranks, n_buffers;
-    record *records; /* [n_ranks * n_buffers] of roots */
-    int *live;       /* [n_ranks * n_buffers] the live roots of each rank, in no order */
-    int *n_live;     /* [n_ranks] */
-    char **apart;    /* [n_ranks] memory of results that are made apart (apart.h) */
-    sweep *sweeps;   /* [n_ranks] */
+    int here, n_buffers;
+    record *records; /* [here * n_buffers] of roots */
+    int *live;       /* [here * n_buffers] the live roots of each rank, in no order */
+    int *n_live;     /* [here] */
+    char **apart;    /* [here] memory of results that are made apart (apart.h) */
+    sweep *sweeps;   /* [here] */
 };
 
 /* One rank's look at one place of the program. */
@@ -59,14 +59,15 @@ typedef struct look {
 static look look_at(const clv_loaded *loaded, int rank, int instruction, const char *who)
 {
     const clv_check *c = loaded->check;
+    int mine = rank - loaded->first;
     return (look){.loaded = loaded,
                   .program = loaded->program,
                   .rank = rank,
                   .instruction = instruction,
                   .who = who,
-                  .records = c->records + (int64_t)rank * c->n_buffers,
-                  .live = c->live + (int64_t)rank * c->n_buffers,
-                  .n_live = &c->n_live[rank]};
+                  .records = c->records + (int64_t)mine * c->n_buffers,
+                  .live = c->live + (int64_t)mine * c->n_buffers,
+                  .n_live = &c->n_live[mine]};
 }
 
 /* ---- making ---- */
@@ -79,7 +80,7 @@ void clv_check_free(clv_check *check)
     free(check->records);
     free(check->live);
     free(check->n_live);
-    for (int r = 0; check->apart && r < check->n_ranks; r++)
+    for (int r = 0; check->apart && r < check->here; r++)
         free(check->apart[r]);
     free(check->apart);
     free(check->sweeps);
@@ -89,7 +90,7 @@ void clv_check_free(clv_check *check)
 static clv_status add_apart(clv_check *c, const clv_program *program, clv_error *err)
 {
     int64_t bytes = clv_apart_bytes(program);
-    for (int r = 0; bytes > 0 && r < c->n_ranks; r++) {
+    for (int r = 0; bytes > 0 && r < c->here; r++) {
         c->apart[r] = clv_pages_alloc(CLV_BUFFER_ALIGN, (size_t)bytes);
         if (!c->apart[r])
             return clv_fail_memory(err, "results that are made apart", (size_t)bytes);
@@ -97,20 +98,20 @@ static clv_status add_apart(clv_check *c, const clv_program *program, clv_error 
     return CLV_OK;
 }
 
-clv_status clv_check_new(clv_check **out, const clv_program *program, int n_ranks, clv_error *err)
+clv_status clv_check_new(clv_check **out, const clv_program *program, int here, clv_error *err)
 {
     CLV_TRY(clv_program_check(program, err));
     clv_check *c = calloc(1, sizeof *c);
     if (!c)
         return clv_fail_memory(err, "a check", sizeof *c);
-    size_t n = (size_t)n_ranks * (size_t)program->n_buffers + 1;
-    *c = (clv_check){.n_ranks = n_ranks,
+    size_t n = (size_t)here * (size_t)program->n_buffers + 1;
+    *c = (clv_check){.here = here,
                      .n_buffers = program->n_buffers,
                      .records = calloc(n, sizeof *c->records),
                      .live = calloc(n, sizeof *c->live),
-                     .n_live = calloc((size_t)n_ranks, sizeof *c->n_live),
-                     .apart = calloc((size_t)n_ranks, sizeof *c->apart),
-                     .sweeps = calloc((size_t)n_ranks, sizeof *c->sweeps)};
+                     .n_live = calloc((size_t)here, sizeof *c->n_live),
+                     .apart = calloc((size_t)here, sizeof *c->apart),
+                     .sweeps = calloc((size_t)here, sizeof *c->sweeps)};
     clv_status status = c->records && c->live && c->n_live && c->apart && c->sweeps
                             ? clv_program_lay_out(&c->plan, program, CLV_GUARD_BYTES, err)
                             : clv_fail_memory(err, "a check", n * sizeof *c->records);
@@ -233,7 +234,8 @@ static void drop(const look *l, int k)
 
 static char *workspace(const look *l)
 {
-    return (char *)l->loaded->ranks[l->rank].region + clv_check_workspace_offset(l->loaded->check, l->instruction);
+    return (char *)clv_loaded_on(l->loaded, l->rank)->region +
+           clv_check_workspace_offset(l->loaded->check, l->instruction);
 }
 
 /* ---- the run ---- */
@@ -273,14 +275,14 @@ static clv_status check_gaps(const look *l, char *from, char *end, clv_error *er
 
 static clv_status check_region(const look *l, clv_error *err)
 {
-    char *region = l->loaded->ranks[l->rank].region;
+    char *region = clv_loaded_on(l->loaded, l->rank)->region;
     return check_gaps(l, region, region + clv_check_region_bytes(l->loaded->check), err);
 }
 
 /* What lies around memory that an instruction wrote: most writes that miss it end there. */
 static clv_status check_near(const look *l, char *memory, int64_t bytes, clv_error *err)
 {
-    char *region = l->loaded->ranks[l->rank].region, *end = region + clv_check_region_bytes(l->loaded->check);
+    char *region = clv_loaded_on(l->loaded, l->rank)->region, *end = region + clv_check_region_bytes(l->loaded->check);
     char *from = memory - region < NEAR_BYTES ? region : memory - NEAR_BYTES;
     char *to = end - (memory + bytes) < NEAR_BYTES ? end : memory + bytes + NEAR_BYTES;
     for (int k = 0; k < *l->n_live; k++) {
@@ -296,7 +298,7 @@ static clv_status check_near(const look *l, char *memory, int64_t bytes, clv_err
  * at fault. */
 static clv_status sweep_all(const look *l, clv_error *err)
 {
-    sweep *s = &l->loaded->check->sweeps[l->rank];
+    sweep *s = &l->loaded->check->sweeps[l->rank - l->loaded->first];
     look since = *l;
     char who[160];
     if (s->from < l->instruction - 1) {
@@ -321,7 +323,7 @@ static int64_t bytes_touched(const look *l, const clv_instruction *instruction)
 
 static clv_status sweep_when_due(const look *l, clv_error *err)
 {
-    sweep *s = &l->loaded->check->sweeps[l->rank];
+    sweep *s = &l->loaded->check->sweeps[l->rank - l->loaded->first];
     const clv_instruction *instruction = &l->program->instructions[l->instruction];
     s->bytes += bytes_touched(l, instruction);
     if (s->bytes >= clv_check_region_bytes(l->loaded->check))
@@ -348,7 +350,7 @@ clv_status clv_check_idle(const clv_loaded *loaded, int rank, clv_error *err)
 clv_status clv_check_begin(const clv_loaded *loaded, int rank, clv_error *err)
 {
     look l = look_at(loaded, rank, -1, "binding the inputs");
-    loaded->check->sweeps[rank] = (sweep){.from = -1};
+    loaded->check->sweeps[rank - loaded->first] = (sweep){.from = -1};
     for (int b = 0; b < l.program->n_buffers; b++)
         if (l.program->buffers[b].kind != CLV_BUFFER_TEMP) {
             hold(&l, b, b);
@@ -402,7 +404,7 @@ static clv_status check_operand(const look *l, int b, clv_error *err)
 static clv_status check_workspace(const look *l, const clv_instruction *instruction, clv_error *err)
 {
     int64_t wanted = workspace_wanted(l, instruction), room = instruction->workspace_bytes;
-    if (clv_guard_first_broken(l->loaded->ranks[l->rank].region, CLV_GUARD_BYTES) >= 0)
+    if (clv_guard_first_broken(clv_loaded_on(l->loaded, l->rank)->region, CLV_GUARD_BYTES) >= 0)
         return fail(l, err,
                     room > 0 ? "it wrote before the beginning of the region"
                              : "it wrote into a workspace, and asks for none");
@@ -419,7 +421,7 @@ static clv_status run_apart(const look *l, const clv_instruction *instruction, c
 {
     clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
     clv_loaded_operands(in, out, l->loaded, l->rank, instruction);
-    clv_apart_lay_out(out, instruction->n_out, l->loaded->check->apart[l->rank]);
+    clv_apart_lay_out(out, instruction->n_out, l->loaded->check->apart[l->rank - l->loaded->first]);
     clv_apart_fill(out, instruction->n_out);
     clv_call call = {.op = instruction->op, .in = in, .out = out, .workspace = workspace(l)};
     CLV_TRY(clv_run_op(&call, l->rank, instruction->name, err));
@@ -443,7 +445,7 @@ static clv_status check_apart(const look *l, const clv_instruction *instruction,
     clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT], apart[CLV_MAX_OUT];
     clv_loaded_operands(in, out, l->loaded, l->rank, instruction);
     memcpy(apart, out, sizeof apart);
-    clv_apart_lay_out(apart, instruction->n_out, l->loaded->check->apart[l->rank]);
+    clv_apart_lay_out(apart, instruction->n_out, l->loaded->check->apart[l->rank - l->loaded->first]);
     for (int o = 0; o < instruction->n_out; o++) {
         int64_t other = clv_apart_first_other(&out[o], &apart[o]);
         if (other >= 0)
@@ -528,7 +530,7 @@ clv_status clv_check_after(const clv_loaded *loaded, int rank, int i, clv_error 
 clv_status clv_check_end(const clv_loaded *loaded, int rank, clv_error *err)
 {
     const int last = loaded->program->n_instructions - 1;
-    bool swept = loaded->check->sweeps[rank].from == last;
+    bool swept = loaded->check->sweeps[rank - loaded->first].from == last;
     look l = look_at(loaded, rank, swept ? -1 : last, swept ? "something outside of the run" : "it");
     CLV_TRY(sweep_all(&l, err));
     for (int k = *l.n_live - 1; k >= 0; k--)

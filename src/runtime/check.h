@@ -14,8 +14,8 @@
 
 typedef struct clv_check clv_check;
 
-/* For a program, which is verified first (clv_program_check), and all ranks. Free with clv_check_free. */
-clv_status clv_check_new(clv_check **out, const clv_program *program, int n_ranks, clv_error *err);
+/* For a program, which is verified first (clv_program_check), and the ranks of this process. Free with clv_check_free. */
+clv_status clv_check_new(clv_check **out, const clv_program *program, int here, clv_error *err);
 void clv_check_free(clv_check *check);
 
 /* How the checked region is laid out: its bytes, and what to add to a region's address to find a buffer or workspace. */

@@ -82,7 +82,7 @@ clv_status clv_spmd_state(clv_local *out, clv_spmd *spmd, const char *name, clv_
     clv_named_state *state;
     CLV_TRY(clv_session_find_state(&state, spmd->world->session, name, err));
     *out = clv_spmd_local_of(spmd, &state->type, &state->layout);
-    out->data = state->data[spmd->rank];
+    out->data = state->data[spmd->rank - spmd->world->session->first];
     return CLV_OK;
 }
 
@@ -110,7 +110,7 @@ static clv_status run(clv_local *out, const clv_spmd_call **made, clv_spmd *spmd
 
 static clv_status note_made(clv_spmd *spmd, const clv_spmd_call *call, clv_error *err)
 {
-    if (spmd->rank != 0 || call->made.n_axes == 0)
+    if (spmd->rank != spmd->world->session->first || call->made.n_axes == 0)
         return CLV_OK;
     if (spmd->n_made == spmd->room) {
         int room = 2 * spmd->room + 16;

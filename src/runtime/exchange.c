@@ -2,27 +2,31 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "runtime/binding.h"
 #include "runtime/session.h"
+#include "tensor/view.h"
 
 typedef struct exchange_job {
     const clv_transport *transport;
-    clv_plan **plans; /* [n_ranks] */
-    void **staging;   /* [n_ranks] */
+    int first;        /* rank of this process */
+    clv_plan **plans; /* [here] */
+    void **staging;   /* [here] */
     const char *what;
 } exchange_job;
 
 static clv_status exchange_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     const exchange_job *job = arg;
+    clv_plan *plan = job->plans[rank - job->first];
     clv_comm_note(comm, job->what);
-    CLV_TRY(job->transport->start(job->plans[rank], job->staging[rank], err));
-    CLV_TRY(job->transport->wait(job->plans[rank], CLV_WAIT_OUT, err));
-    return job->transport->wait(job->plans[rank], CLV_WAIT_IN, err);
+    CLV_TRY(job->transport->start(plan, job->staging[rank - job->first], err));
+    CLV_TRY(job->transport->wait(plan, CLV_WAIT_OUT, err));
+    return job->transport->wait(plan, CLV_WAIT_IN, err);
 }
 
 static void release(clv_leftovers *left, const clv_session *session)
 {
-    for (int r = 0; r < session->n_ranks; r++) {
+    for (int r = 0; r < session->here; r++) {
         if (left->plans)
             session->transport->release(left->plans[r]);
         if (left->staging)
@@ -47,36 +51,36 @@ bool clv_session_failed(const clv_session *session)
     return clv_world_failed(clv_team_world(session->team), NULL);
 }
 
-static clv_status prepare_rank(clv_leftovers *job, const clv_session *session, const clv_exchange *x, int rank,
+static clv_status prepare_rank(clv_leftovers *job, const clv_session *session, const clv_exchange *x, int i,
                                clv_error *err)
 {
-    clv_comm *comm = clv_world_comm(clv_team_world(session->team), rank);
+    clv_comm *comm = clv_world_comm(clv_team_world(session->team), session->first + i);
     clv_transfer transfer = {.what = x->what,
                              .group = clv_comm_group(comm, session->everyone),
                              .dtype = x->dtype,
                              .parts = {.n = session->n_ranks, .in = x->in, .out = x->out},
-                             .in = x->in_data[rank],
-                             .out = x->out_data[rank],
+                             .in = x->in_data[i],
+                             .out = x->out_data[i],
                              .in_window = x->in_window,
                              .out_window = x->out_window};
     int64_t staging = 0;
-    CLV_TRY(session->transport->prepare(&job->plans[rank], comm, &transfer, &staging, err));
+    CLV_TRY(session->transport->prepare(&job->plans[i], comm, &transfer, &staging, err));
     if (staging > 0)
-        job->staging[rank] = clv_staging_new(staging);
-    if (staging > 0 && !job->staging[rank])
+        job->staging[i] = clv_staging_new(staging);
+    if (staging > 0 && !job->staging[i])
         return clv_fail_memory(err, "a rank's staging", (size_t)staging);
     return CLV_OK;
 }
 
 clv_status clv_session_exchange(const clv_session *session, const clv_exchange *x, clv_error *err)
 {
-    size_t n = (size_t)session->n_ranks;
+    size_t n = (size_t)session->here;
     clv_leftovers mine = {
         .plans = calloc(n, sizeof *mine.plans), .staging = calloc(n, sizeof *mine.staging), .scratch = x->scratch};
     clv_status status = mine.plans && mine.staging ? CLV_OK : clv_fail_memory(err, x->what, n * sizeof *mine.plans);
-    for (int r = 0; status == CLV_OK && r < session->n_ranks; r++)
+    for (int r = 0; status == CLV_OK && r < session->here; r++)
         status = prepare_rank(&mine, session, x, r, err);
-    exchange_job job = {session->transport, mine.plans, mine.staging, x->what};
+    exchange_job job = {session->transport, session->first, mine.plans, mine.staging, x->what};
     if (status == CLV_OK)
         status = clv_team_run(session->team, exchange_rank, &job, err);
     if (clv_session_failed(session))
@@ -91,13 +95,48 @@ bool clv_session_reaches_all(const clv_session *session)
     return session->transport->add_window != NULL;
 }
 
+/* The shards of this process's ranks. */
+typedef struct shards_here {
+    const clv_session *session;
+    const clv_type *type;
+    const clv_layout *layout;
+} shards_here;
+
+static bool next_shard(clv_shard *out, int *i, const void *arg)
+{
+    const shards_here *here = arg;
+    if (*i >= here->session->here)
+        return false;
+    *out = clv_layout_shard(here->layout, &here->session->mesh, here->type->shape, here->session->first + *i);
+    ++*i;
+    return true;
+}
+
+clv_status clv_session_copy_here(const clv_session *session, const char *name, const clv_type *type,
+                                 const clv_layout *layout, void *const *data, const clv_shard *box, void *out,
+                                 clv_error *err)
+{
+    const shards_here here = {session, type, layout};
+    clv_shard has, lacking;
+    if (clv_box_lacks(&lacking, next_shard, &here, *box, 0)) {
+        char text[CLV_BOX_TEXT];
+        clv_box_print(text, sizeof text, &lacking);
+        return clv_fail(err, CLV_EPEER, "'%s': other processes hold %s, and this one's ranks do not", name, text);
+    }
+    for (int i = 0; next_shard(&has, &i, &here);) {
+        clv_shard both = clv_shard_intersect(box, &has);
+        clv_box_copy(out, box, data[i - 1], &has, &both, clv_dtype_size(type->dtype));
+    }
+    return CLV_OK;
+}
+
 clv_status clv_session_fetch(const clv_session *session, const clv_type *type, const clv_layout *layout,
                              void *const *data, const clv_shard *box, void *out, clv_error *err)
 {
     int n = session->n_ranks;
     clv_shard *shards = calloc(2 * (size_t)n, sizeof *shards);
-    void **to = calloc((size_t)n, sizeof *to);
-    int64_t *scratch = calloc((size_t)n, sizeof *scratch); /* a scalar is taken by all */
+    void **to = calloc((size_t)session->here, sizeof *to);
+    int64_t *scratch = calloc((size_t)session->here, sizeof *scratch); /* a scalar is taken by all */
     if (!shards || !to || !scratch) {
         free(shards);
         free(to);
@@ -107,10 +146,11 @@ clv_status clv_session_fetch(const clv_session *session, const clv_type *type, c
     for (int r = 0; r < n; r++) {
         shards[r] = clv_layout_shard(layout, &session->mesh, type->shape, r);
         shards[n + r] = *box;
-        for (int d = 0; r > 0 && d < box->rank; d++)
+        for (int d = 0; !clv_world_leads(clv_team_world(session->team), r) && d < box->rank; d++)
             shards[n + r].hi[d] = box->lo[d];
-        to[r] = r > 0 ? &scratch[r] : out;
     }
+    for (int i = 0; i < session->here; i++)
+        to[i] = i > 0 ? &scratch[i] : out;
     clv_exchange x = {.what = "what the caller asked for",
                       .dtype = type->dtype,
                       .in = shards,

@@ -89,7 +89,7 @@ static clv_status run_op(const rank_state *r, const clv_instruction *instruction
 
 void clv_loaded_unmap(clv_loaded *loaded)
 {
-    for (int r = 0; loaded->ranks && r < loaded->n_ranks; r++) {
+    for (int r = 0; loaded->ranks && r < loaded->here; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
         for (int i = 0; mine->plans && i < loaded->program->n_instructions; i++) {
             loaded->transport->release(mine->plans[i]);
@@ -102,7 +102,7 @@ void clv_loaded_unmap(clv_loaded *loaded)
 clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_rank_times *times, clv_error *err)
 {
     const clv_program *program = loaded->program;
-    const clv_loaded_rank *mine = &loaded->ranks[rank];
+    const clv_loaded_rank *mine = clv_loaded_on(loaded, rank);
     rank_state r = {.loaded = loaded, .mine = mine, .rank = rank, .times = times};
     (void)clv_comm_take_waited_ns(comm); /* state that was moved is no part of a run */
     for (int i = 0; i < program->n_instructions; i++) {

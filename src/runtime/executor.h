@@ -20,8 +20,8 @@ typedef struct clv_loaded_rank {
 typedef struct clv_loaded {
     const clv_program *program;
     const clv_transport *transport;
-    int n_ranks;
-    clv_loaded_rank *ranks; /* [n_ranks] */
+    int first, here;        /* the ranks of this process */
+    clv_loaded_rank *ranks; /* [here] */
     clv_window *window;     /* over the regions; NULL: the transport takes none */
     int *group_set;         /* [n_groups] the comm's group sets */
     int64_t staging_bytes;
@@ -32,10 +32,16 @@ typedef struct clv_loaded {
     int64_t runs;
 } clv_loaded;
 
+/* What a rank, one of this process, has. */
+static inline clv_loaded_rank *clv_loaded_on(const clv_loaded *loaded, int rank)
+{
+    return &loaded->ranks[rank - loaded->first];
+}
+
 /* Buffer b on a rank. */
 static inline const clv_view *clv_loaded_view(const clv_loaded *loaded, int rank, int b)
 {
-    return &loaded->ranks[rank].views[b];
+    return &clv_loaded_on(loaded, rank)->views[b];
 }
 
 /* The views of an instruction's operands (zeroed where absent) and results on a rank. */

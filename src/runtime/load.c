@@ -45,7 +45,7 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
 void clv_loaded_free(clv_loaded *loaded)
 {
     clv_loaded_unmap(loaded);
-    for (int r = 0; loaded->ranks && r < loaded->n_ranks; r++) {
+    for (int r = 0; loaded->ranks && r < loaded->here; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
         free(mine->region);
         free(mine->views);
@@ -85,25 +85,26 @@ static clv_status allocate_rank(clv_loaded *loaded, clv_loaded_rank *mine, bool 
 
 static clv_status allocate(clv_loaded *loaded, const clv_session *session, const clv_program *program, clv_error *err)
 {
-    int n_ranks = session->n_ranks;
+    int here = session->here;
     loaded->program = program;
     loaded->transport = session->transport;
-    loaded->n_ranks = n_ranks;
+    loaded->first = session->first;
+    loaded->here = here;
     loaded->cancel = session->cancel;
-    loaded->ranks = calloc((size_t)n_ranks, sizeof *loaded->ranks);
+    loaded->ranks = calloc((size_t)here, sizeof *loaded->ranks);
     loaded->group_set = calloc((size_t)program->n_groups + 1, sizeof *loaded->group_set);
     if (session->find_nonfinite)
         loaded->lowest = clv_finite_lowest(program);
     if (!loaded->ranks || !loaded->group_set || (session->find_nonfinite && !loaded->lowest))
-        return clv_fail_memory(err, "a loaded program", (size_t)n_ranks * sizeof *loaded->ranks);
+        return clv_fail_memory(err, "a loaded program", (size_t)here * sizeof *loaded->ranks);
     if (session->check)
-        CLV_TRY(clv_check_new(&loaded->check, program, n_ranks, err));
-    for (int r = 0; r < n_ranks; r++)
+        CLV_TRY(clv_check_new(&loaded->check, program, here, err));
+    for (int r = 0; r < here; r++)
         CLV_TRY(allocate_rank(loaded, &loaded->ranks[r], session->trace, err));
-    void **regions = malloc((size_t)n_ranks * sizeof *regions);
+    void **regions = malloc((size_t)here * sizeof *regions);
     if (!regions)
-        return clv_fail_memory(err, "a loaded program", (size_t)n_ranks * sizeof *regions);
-    for (int r = 0; r < n_ranks; r++)
+        return clv_fail_memory(err, "a loaded program", (size_t)here * sizeof *regions);
+    for (int r = 0; r < here; r++)
         regions[r] = loaded->ranks[r].region;
     clv_status status = clv_session_add_window(&loaded->window, session, regions, err);
     free(regions);
@@ -130,9 +131,9 @@ static clv_status make_views(const clv_session *session, clv_loaded *loaded, clv
         clv_named_state *state;
         CLV_TRY(find_state(&state, session, program, b, err));
         int64_t offset = loaded->check ? clv_check_buffer_offset(loaded->check, root) : program->buffers[root].offset;
-        for (int r = 0; r < session->n_ranks; r++) {
+        for (int r = 0; r < session->here; r++) {
             void *base = state ? state->data[r] : (char *)loaded->ranks[r].region + offset;
-            loaded->ranks[r].views[b] = clv_buffer_view(&program->buffers[b], &session->mesh, r, base);
+            loaded->ranks[r].views[b] = clv_buffer_view(&program->buffers[b], &session->mesh, session->first + r, base);
         }
     }
     return CLV_OK;
@@ -151,7 +152,7 @@ static clv_status make_plan(const clv_session *session, clv_loaded *loaded, int 
 {
     const clv_program *program = loaded->program;
     const clv_instruction *instruction = &program->instructions[i];
-    clv_loaded_rank *mine = &loaded->ranks[rank];
+    clv_loaded_rank *mine = clv_loaded_on(loaded, rank);
     clv_comm *comm = clv_world_comm(clv_team_world(session->team), rank);
     const clv_group *group = clv_comm_group(comm, loaded->group_set[instruction->group]);
     clv_step_kind kind = instruction->step->kind;
@@ -182,7 +183,7 @@ static clv_status make_plans(const clv_session *session, clv_loaded *loaded, clv
     clv_shard *shards = malloc(2 * (size_t)session->n_ranks * sizeof *shards);
     clv_status status =
         shards ? CLV_OK : clv_fail_memory(err, "the shards of a step", 2 * (size_t)session->n_ranks * sizeof *shards);
-    for (int r = 0; status == CLV_OK && r < session->n_ranks; r++)
+    for (int r = session->first; status == CLV_OK && r < session->first + session->here; r++)
         for (int i = 0; status == CLV_OK && i < loaded->program->n_instructions; i++)
             if (loaded->program->instructions[i].group >= 0)
                 status = make_plan(session, loaded, r, i, shards, err);
@@ -194,7 +195,7 @@ static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
 {
     CLV_TRY(make_views(session, loaded, err));
     clv_status status = make_plans(session, loaded, err);
-    for (int r = 0; status == CLV_OK && loaded->staging_bytes > 0 && r < loaded->n_ranks; r++) {
+    for (int r = 0; status == CLV_OK && loaded->staging_bytes > 0 && r < loaded->here; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
         mine->staging = mine->staging ? mine->staging : clv_staging_new(loaded->staging_bytes);
         if (!mine->staging)

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/wait.h"
+#include "comm/links.h"
 #include "kernels/cpu/gemm.h"
 #include "runtime/binding.h"
 #include "runtime/check.h"
@@ -29,6 +30,12 @@ static clv_status add_everyone(clv_session *session, clv_error *err)
 
 clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options, clv_error *err)
 {
+    return clv_session_new_linked(out, mesh, options, NULL, err);
+}
+
+clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
+                                  const clv_links *links, clv_error *err)
+{
     static const char call[] = "clv_session_new";
     clv_session_options o;
     CLV_TRY(clv_require(out && mesh, call, "out and a mesh", err));
@@ -47,12 +54,15 @@ clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_se
     session->find_nonfinite = o.find_nonfinite != 0;
     session->check = o.check != 0;
     session->cancel = o.cancel;
-    session->times = calloc((size_t)session->n_ranks, sizeof *session->times);
+    session->here = links ? links->first[links->me + 1] - links->first[links->me] : session->n_ranks;
+    session->first = links ? links->first[links->me] : 0;
+    session->times = calloc((size_t)session->here, sizeof *session->times);
     clv_team_options team = {.threads_per_rank = o.threads_per_rank > 0 ? o.threads_per_rank : 1,
                              .pin = o.no_pinning ? 0 : -1,
                              .timeout_ms = o.timeout_ms,
                              .transport = o.transport,
-                             .seed = o.seed};
+                             .seed = o.seed,
+                             .links = links};
     session->leftovers = calloc(1, sizeof *session->leftovers);
     clv_status status = session->times && session->leftovers
                             ? clv_team_new(&session->team, session->n_ranks, &team, err)
@@ -180,7 +190,7 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     bind_inputs(job, rank);
     if (check)
         CLV_TRY(clv_check_begin(job->loaded, rank, err));
-    CLV_TRY(clv_execute(job->loaded, rank, comm, &job->session->times[rank], err));
+    CLV_TRY(clv_execute(job->loaded, rank, comm, &job->session->times[rank - job->session->first], err));
     if (check)
         CLV_TRY(clv_check_end(job->loaded, rank, err));
     if (clv_session_reaches_all(job->session))
@@ -192,7 +202,7 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 static clv_status fetch_outputs(const run_job *job, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
-    int n = job->session->n_ranks;
+    int n = job->session->here;
     void **data = malloc((size_t)n * sizeof *data);
     clv_status status = data ? CLV_OK : clv_fail_memory(err, "a program's outputs", (size_t)n * sizeof *data);
     for (int o = 0; status == CLV_OK && o < program->n_outputs; o++) {
@@ -200,9 +210,13 @@ static clv_status fetch_outputs(const run_job *job, clv_error *err)
         const clv_buffer *buffer = &program->buffers[output->buffer];
         clv_bound bound;
         for (int r = 0; r < n; r++)
-            data[r] = clv_loaded_view(job->loaded, r, output->buffer)->data;
+            data[r] = clv_loaded_view(job->loaded, job->loaded->first + r, output->buffer)->data;
         for (int i = 0; status == CLV_OK && clv_next_output(&bound, &i, job->run, output->name, &buffer->type);)
-            status = clv_session_fetch(job->session, &buffer->type, &buffer->layout, data, &bound.box, bound.data, err);
+            status = job->session->here < job->session->n_ranks && i > job->run->n_outputs
+                         ? clv_session_copy_here(job->session, output->name, &buffer->type, &buffer->layout, data,
+                                                 &bound.box, bound.data, err)
+                         : clv_session_fetch(job->session, &buffer->type, &buffer->layout, data, &bound.box, bound.data,
+                                             err);
     }
     free(data);
     return status;
@@ -231,7 +245,7 @@ static clv_status check_bindings(const clv_session *session, const clv_program *
         const clv_buffer *buffer = &program->buffers[b];
         if (buffer->kind == CLV_BUFFER_INPUT)
             CLV_TRY(clv_run_check_input(run, buffer->name, &buffer->type, &buffer->layout, &program->mesh,
-                                        session->n_ranks, err));
+                                        session->first, session->here, err));
     }
     for (int o = 0; o < program->n_outputs; o++)
         CLV_TRY(clv_run_check_output(run, program->outputs[o].name, &program->buffers[program->outputs[o].buffer].type,
@@ -288,9 +302,9 @@ double clv_session_instruction_seconds(const clv_session *session, const clv_pro
             instruction >= program->n_instructions)
             continue;
         int64_t ns = 0;
-        for (int r = 0; r < session->n_ranks; r++)
+        for (int r = 0; r < session->here; r++)
             ns += loaded->ranks[r].instruction_ns[instruction];
-        return 1e-9 * (double)ns / (double)loaded->runs / session->n_ranks;
+        return 1e-9 * (double)ns / (double)loaded->runs / session->here;
     }
     return 0;
 }
@@ -302,16 +316,16 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded *loaded = session->loaded[l];
         loaded->runs = 0;
-        for (int r = 0; session->trace && r < loaded->n_ranks; r++)
+        for (int r = 0; session->trace && r < loaded->here; r++)
             memset(loaded->ranks[r].instruction_ns, 0,
                    (size_t)loaded->program->n_instructions * sizeof *loaded->ranks[r].instruction_ns);
     }
     clv_session_stats stats = session->stats;
     session->stats = (clv_session_stats){0};
-    for (int r = 0; r < session->n_ranks; r++) {
-        stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->n_ranks;
-        stats.wait_seconds += 1e-9 * (double)session->times[r].wait_ns / session->n_ranks;
+    for (int r = 0; r < session->here; r++) {
+        stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->here;
+        stats.wait_seconds += 1e-9 * (double)session->times[r].wait_ns / session->here;
     }
-    memset(session->times, 0, (size_t)session->n_ranks * sizeof *session->times);
+    memset(session->times, 0, (size_t)session->here * sizeof *session->times);
     return out ? clv_give_struct(out, sizeof stats, sizeof stats, &stats, call, err) : CLV_OK;
 }

@@ -6,26 +6,31 @@
 #include "runtime/executor.h"
 #include "runtime/team.h"
 
+/* As clv_session_new, of a mesh whose ranks are in several processes: all make the same calls of sessions in the same order. */
+clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
+                                  const struct clv_links *links, clv_error *err);
+
 /* Named state: one buffer a rank, in one layout at a time. */
 typedef struct clv_named_state {
     char *name;
     clv_type type;
     clv_layout layout;
-    void **data;        /* [n_ranks] */
+    void **data;        /* [here] */
     clv_window *window; /* over data; NULL: the transport takes none */
 } clv_named_state;
 
 /* What a rank may yet be in when another has failed; there is one such failure in a session's life. */
 typedef struct clv_leftovers {
-    clv_plan **plans; /* [n_ranks] */
-    void **staging;   /* [n_ranks] */
+    clv_plan **plans; /* [here] */
+    void **staging;   /* [here] */
     void *scratch;
     clv_named_state state;
 } clv_leftovers;
 
 struct clv_session {
     clv_mesh mesh;
-    int n_ranks;
+    int n_ranks;     /* of all processes */
+    int first, here; /* those of this one: [first, first + here) */
     uint64_t seed;
     clv_state_source *source;
     void *source_arg;
@@ -39,7 +44,7 @@ struct clv_session {
     clv_named_state *states;
     int n_loaded;
     clv_loaded **loaded;
-    clv_rank_times *times;       /* [n_ranks] */
+    clv_rank_times *times;       /* [here] */
     clv_leftovers *leftovers;    /* freed when the team has ended */
     struct clv_spmd_world *spmd; /* spmd.h; NULL: no function was run */
     clv_session_stats stats;
@@ -75,12 +80,12 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
 
 /* ---- exchange.c ---- */
 
-/* A step of all ranks, none of which has failed, outside of programs; arrays are by rank. Windows as in clv_transfer. */
+/* A step of all ranks, none of which has failed, outside of programs: all processes make the same. Windows as in clv_transfer. */
 typedef struct clv_exchange {
     const char *what; /* for messages: a constant */
     clv_dtype dtype;
-    const clv_shard *in, *out;
-    void *const *in_data, *const *out_data;
+    const clv_shard *in, *out;              /* [n_ranks] */
+    void *const *in_data, *const *out_data; /* [here] */
     const clv_window *in_window, *out_window;
     void *scratch; /* that ranks may need; freed here, or with the session */
 } clv_exchange;
@@ -95,10 +100,15 @@ bool clv_session_failed(const clv_session *session);
 /* Whether the caller's thread reaches the memory of all ranks; if not, what others hold is fetched. */
 bool clv_session_reaches_all(const clv_session *session);
 
-/* Brings the elements of a box of a tensor, of which data[r] is rank r's shard, to `out` through rank 0, whose process the
- * caller's is. */
+/* Brings the elements of a box of a tensor, of which data[i] is the shard of rank first + i, to `out` through the first rank of this
+ * process; and of every other, which asks for the same box at the same time. */
 clv_status clv_session_fetch(const clv_session *session, const clv_type *type, const clv_layout *layout,
                              void *const *data, const clv_shard *box, void *out, clv_error *err);
+
+/* The same from the ranks of this process alone. @return CLV_EPEER when they do not hold all of it; `name`: of the tensor */
+clv_status clv_session_copy_here(const clv_session *session, const char *name, const clv_type *type,
+                                 const clv_layout *layout, void *const *data, const clv_shard *box, void *out,
+                                 clv_error *err);
 
 /* Whether `rank` is the first of the ranks that hold the same shard. */
 bool clv_session_first_holder(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int rank);

@@ -17,7 +17,7 @@ void clv_spmd_world_free(clv_spmd_world *world)
 {
     if (!world)
         return;
-    for (int r = 0; world->ranks && r < world->session->n_ranks; r++) {
+    for (int r = 0; world->ranks && r < world->session->here; r++) {
         clv_spmd_free_blocks(&world->ranks[r]);
         clv_spmd_free_calls(&world->ranks[r]);
     }
@@ -67,17 +67,19 @@ static clv_status make_world(clv_session *session, clv_error *err)
     if (!world)
         return clv_fail_memory(err, "communicators", sizeof *world);
     world->session = session;
-    world->ranks = calloc((size_t)session->n_ranks, sizeof *world->ranks);
+    world->ranks = calloc((size_t)session->here, sizeof *world->ranks);
     clv_status status = world->ranks
                             ? add_subsets(world, err)
-                            : clv_fail_memory(err, "communicators", (size_t)session->n_ranks * sizeof *world->ranks);
+                            : clv_fail_memory(err, "communicators", (size_t)session->here * sizeof *world->ranks);
     if (status != CLV_OK) {
         clv_spmd_world_free(world);
         return status;
     }
-    for (int r = 0; r < session->n_ranks; r++)
-        world->ranks[r] =
+    for (int i = 0, r; i < session->here; i++) {
+        r = session->first + i;
+        world->ranks[i] =
             (clv_spmd){.world = world, .comm = clv_world_comm(clv_team_world(session->team), r), .rank = r};
+    }
     session->spmd = world;
     return CLV_OK;
 }
@@ -184,9 +186,10 @@ static clv_status finish_outputs(const clv_spmd_job *job, clv_spmd *spmd, clv_lo
 static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     const clv_spmd_job *job = arg;
-    clv_spmd *spmd = &job->world->ranks[rank];
     const clv_session *session = job->world->session;
-    clv_local *in = job->locals + (size_t)rank * (size_t)(job->n_inputs + job->n_outputs), *out = in + job->n_inputs;
+    clv_spmd *spmd = &job->world->ranks[rank - session->first];
+    clv_local *in = job->locals + (size_t)(rank - session->first) * (size_t)(job->n_inputs + job->n_outputs),
+              *out = in + job->n_inputs;
     clv_comm_note(comm, "clv_spmd_run");
     for (int i = 0; i < job->n_inputs; i++)
         CLV_TRY(cut_input(&in[i], spmd, &job->inputs[i], &job->layouts[i], err));
@@ -212,7 +215,7 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
 static clv_status fetch_outputs(const clv_spmd_job *job, clv_error *err)
 {
     const clv_session *session = job->world->session;
-    int n = session->n_ranks, n_locals = job->n_inputs + job->n_outputs;
+    int n = session->here, n_locals = job->n_inputs + job->n_outputs;
     void **data = malloc((size_t)n * sizeof *data);
     clv_status status = data ? CLV_OK : clv_fail_memory(err, "a function's outputs", (size_t)n * sizeof *data);
     for (int i = 0; status == CLV_OK && i < job->n_outputs; i++) {
@@ -263,7 +266,7 @@ static clv_status read_layouts(clv_spmd_job *job, clv_error *err)
 
 static void free_job(clv_spmd_world *world)
 {
-    for (int r = 0; r < world->session->n_ranks; r++)
+    for (int r = 0; r < world->session->here; r++)
         clv_spmd_free_blocks(&world->ranks[r]);
     free(world->job.layouts);
     free(world->job.locals);
@@ -300,12 +303,11 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
                           .inputs = inputs,
                           .outputs = outputs,
                           .layouts = calloc(n, sizeof *job->layouts),
-                          .locals = calloc(n * (size_t)session->n_ranks, sizeof *job->locals)};
-    clv_status status =
-        job->layouts && job->locals
-            ? read_layouts(job, err)
-            : clv_fail_memory(err, "a function's shards", n * (size_t)session->n_ranks * sizeof *job->locals);
-    for (int r = 0; r < session->n_ranks; r++)
+                          .locals = calloc(n * (size_t)session->here, sizeof *job->locals)};
+    clv_status status = job->layouts && job->locals ? read_layouts(job, err)
+                                                    : clv_fail_memory(err, "a function's shards",
+                                                                      n * (size_t)session->here * sizeof *job->locals);
+    for (int r = 0; r < session->here; r++)
         session->spmd->ranks[r].n_made = 0;
     if (status == CLV_OK)
         status = clv_team_run(session->team, run_rank, job, err);

@@ -42,7 +42,7 @@ struct clv_spmd {
     void *staging;
     int64_t staging_bytes;
     clv_spmd_block *blocks; /* of the function that runs */
-    int n_made, room;       /* collectives of the last run, noted by rank 0 alone */
+    int n_made, room;       /* collectives of the last run, noted by the first rank here alone */
     const clv_spmd_call **made;
 };
 
@@ -55,7 +55,7 @@ typedef struct clv_spmd_job {
     const clv_spmd_input *inputs;
     const clv_spmd_output *outputs;
     clv_layout *layouts; /* [n_inputs + n_outputs] */
-    clv_local *locals;   /* [n_ranks * (n_inputs + n_outputs)] */
+    clv_local *locals;   /* [here * (n_inputs + n_outputs)] */
 } clv_spmd_job;
 
 typedef struct clv_spmd_world {
@@ -63,7 +63,7 @@ typedef struct clv_spmd_world {
     clv_spmd_job job; /* the last, while it runs or after it failed */
     int n_groups;
     clv_spmd_group_set *groups;
-    clv_spmd *ranks; /* [n_ranks] */
+    clv_spmd *ranks; /* [here] */
 } clv_spmd_world;
 
 void clv_spmd_world_free(clv_spmd_world *world);

@@ -94,14 +94,14 @@ static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     const init_job *job = arg;
     const clv_session *session = job->session;
     clv_shard shard = clv_layout_shard(&job->state->layout, &session->mesh, job->state->type.shape, rank);
+    void *data = job->state->data[rank - session->first];
     int known = 0;
     if (clv_cancel_requested(session->cancel))
         return clv_fail(err, CLV_ECANCELLED, "loading was cancelled before %s", job->name);
     if (session->source)
-        CLV_TRY(session->source(session->source_arg, job->name, &job->state->type, &shard, job->state->data[rank],
-                                &known, err));
+        CLV_TRY(session->source(session->source_arg, job->name, &job->state->type, &shard, data, &known, err));
     if (!known)
-        fill_shard(job, &shard, job->state->data[rank]);
+        fill_shard(job, &shard, data);
     return CLV_OK;
 }
 
@@ -221,12 +221,7 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
     /* After a failure only what this process holds can be had. */
     if (!clv_session_reaches_all(session) && !clv_session_failed(session))
         return clv_session_fetch(session, &state->type, &state->layout, state->data, &want, out, err);
-    for (int r = 0; r < session->n_ranks; r++) {
-        clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, r);
-        clv_shard common = clv_shard_intersect(&want, &has);
-        clv_box_copy(out, &want, state->data[r], &has, &common, clv_dtype_size(state->type.dtype));
-    }
-    return CLV_OK;
+    return clv_session_copy_here(session, name, &state->type, &state->layout, state->data, &want, out, err);
 }
 
 clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
@@ -237,10 +232,10 @@ clv_status clv_session_write(clv_session *session, const char *name, const clv_s
     clv_shard given;
     CLV_TRY(clv_session_find_state(&state, session, name, err));
     CLV_TRY(check_box(&given, state, box, err));
-    for (int r = 0; r < session->n_ranks; r++) {
-        clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, r);
+    for (int i = 0; i < session->here; i++) {
+        clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, session->first + i);
         clv_shard common = clv_shard_intersect(&given, &has);
-        clv_box_copy(state->data[r], &has, in, &given, &common, clv_dtype_size(state->type.dtype));
+        clv_box_copy(state->data[i], &has, in, &given, &common, clv_dtype_size(state->type.dtype));
     }
     return CLV_OK;
 }

@@ -19,6 +19,7 @@
 
 #include "base/error.h"
 #include "base/wait.h"
+#include "comm/links.h"
 #include "runtime/pin.h"
 
 enum {
@@ -43,9 +44,10 @@ struct clv_team {
     clv_world *world;
     clv_pins *pins; /* NULL: not pinned */
     member *members;
-    pid_t process; /* whose threads these are */
-    int ranks;
-    int started; /* threads */
+    pid_t process;   /* whose threads these are */
+    int ranks;       /* of the world */
+    int first, here; /* the ranks of this process */
+    int started;     /* threads */
     int threads_per_rank;
     int spare_cores; /* < 0: more threads than cores */
     int64_t timeout_ns;
@@ -103,7 +105,7 @@ static void *rank_main(void *p)
     snprintf(name, sizeof name, "cleave %d", m->rank);
     pthread_setname_np(pthread_self(), name);
     if (team->pins)
-        clv_pins_bind(team->pins, m->rank);
+        clv_pins_bind(team->pins, m->rank - team->first);
 #ifdef _OPENMP
     omp_set_num_threads(team->threads_per_rank); /* it is per thread */
 #endif
@@ -165,12 +167,14 @@ static clv_status fail_stuck(clv_team *team, clv_error *err)
     size_t used = 0;
     int one = -1;
 
-    for (int r = 0; r < team->ranks; r++) {
-        if (seen(&team->members[r].finished, team->stamp))
+    for (int i = 0; i < team->here; i++) {
+        int rank = team->members[i].rank;
+
+        if (seen(&team->members[i].finished, team->stamp))
             continue;
-        one = one < 0 ? r : one;
+        one = one < 0 ? rank : one;
         if (used < sizeof ranks - 1)
-            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", r);
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", rank);
     }
     clv_world_failed(team->world, &first);
     return clv_fail_at(err, CLV_ETIMEOUT, one, first.op,
@@ -184,7 +188,8 @@ static clv_status first_failure(const clv_team *team, clv_error *err)
     clv_error first = {0};
 
     clv_world_failed(team->world, &first);
-    const member *m = first.rank >= 0 ? &team->members[first.rank] : NULL;
+    bool is_here = first.rank >= team->first && first.rank < team->first + team->here;
+    const member *m = is_here ? &team->members[first.rank - team->first] : NULL;
     if (m && m->status != CLV_OK) {
         char op[sizeof first.op];
 
@@ -256,7 +261,7 @@ static int start_threads(clv_team *team)
     for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
         sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    while (code == 0 && team->started < team->ranks) {
+    while (code == 0 && team->started < team->here) {
         member *m = &team->members[team->started];
 
         code = pthread_create(&m->thread, &attr, rank_main, m);
@@ -365,30 +370,37 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
         return clv_fail(err, CLV_EINVAL, "a team needs ranks >= 1, threads >= 0 and a timeout >= 0, not %d, %d, %lld",
                         ranks, options->threads_per_rank, (long long)options->timeout_ms);
     CLV_TRY(load_unwinder(err));
+    int first = options->links ? options->links->first[options->links->me] : 0;
+    int here = options->links ? options->links->first[options->links->me + 1] - first : ranks;
+    if (here < 1)
+        return clv_fail(err, CLV_EINVAL, "a process of a team has %d ranks; valid: 1 and above", here);
     if (options->threads_per_rank > 1)
-        CLV_TRY(rehearse_threads(ranks * options->threads_per_rank + SPARE_THREADS, err));
+        CLV_TRY(rehearse_threads(here * options->threads_per_rank + SPARE_THREADS, err));
     clv_team *team = allocate(sizeof *team);
     if (!team)
         return clv_fail_memory(err, "a team", sizeof *team);
     team->process = getpid();
     team->ranks = ranks;
+    team->first = first;
+    team->here = here;
     team->threads_per_rank = options->threads_per_rank ? options->threads_per_rank : 1;
-    team->spare_cores = clv_cores() - ranks * team->threads_per_rank;
+    team->spare_cores = clv_cores() - here * team->threads_per_rank;
     team->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
-    team->members = allocate((size_t)ranks * sizeof *team->members);
+    team->members = allocate((size_t)here * sizeof *team->members);
     clv_world_options world = {.timeout_ms = team->timeout_ns / 1000000,
                                .spin = team->spare_cores >= 0,
                                .transport = options->transport,
-                               .seed = options->seed};
+                               .seed = options->seed,
+                               .links = options->links};
     clv_status status = team->members ? clv_world_new(&team->world, ranks, &world, err)
-                                      : clv_fail_memory(err, "a team", (size_t)ranks * sizeof *team->members);
+                                      : clv_fail_memory(err, "a team", (size_t)here * sizeof *team->members);
     if (status == CLV_OK) {
-        for (int r = 0; r < ranks; r++) {
-            team->members[r].team = team;
-            team->members[r].rank = r;
+        for (int i = 0; i < here; i++) {
+            team->members[i].team = team;
+            team->members[i].rank = first + i;
         }
         if (options->pin)
-            team->pins = clv_pins_new(ranks, team->threads_per_rank, options->pin > 0);
+            team->pins = clv_pins_new(here, team->threads_per_rank, options->pin > 0);
         int code = start_threads(team);
         if (code != 0)
             status = clv_fail(err, CLV_ELIMIT, "thread %d of %d could not be started: %s", team->started + 1, ranks,
@@ -412,8 +424,8 @@ clv_status clv_team_free(clv_team *team, clv_error *err)
     if (team->stuck && !wait_done(team)) {
         clv_status status = fail_stuck(team, err);
 
-        for (int r = 0; r < team->ranks; r++)
-            pthread_detach(team->members[r].thread);
+        for (int i = 0; i < team->here; i++)
+            pthread_detach(team->members[i].thread);
         return status;
     }
     free_team(team);

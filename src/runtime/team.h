@@ -14,6 +14,7 @@ typedef struct clv_team_options {
     int64_t timeout_ms; /* deadline of one wait for other ranks; 0: the world's default */
     const char *transport; /* as clv_world_options has it, and seed */
     uint64_t seed;
+    const struct clv_links *links; /* as clv_world_options has it */
 } clv_team_options;
 
 /* What each rank runs. err is the rank's own, empty at first. A rank that returns a failure aborts the world, so that
@@ -23,7 +24,7 @@ typedef clv_status clv_team_fn(void *arg, int rank, clv_comm *comm, clv_error *e
 /* options NULL: one thread a rank, pin -1. CLV_EINVAL; CLV_ENOMEM; CLV_ELIMIT when a thread cannot be started. */
 clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *options, clv_error *err);
 
-/* Runs fn on every rank and returns when all have. On failure returns that of the rank that failed first, err->rank
+/* Runs fn on every rank of this process and returns when all have. On failure returns that of the rank that failed first, err->rank
  * saying which. The world is then poisoned: later runs return the first failure at once; make a new team.
  * When a rank does not return within the deadline after the world failed: CLV_ETIMEOUT naming it; what fn uses must
  * then stay until clv_team_free has returned CLV_OK. */
