@@ -28,6 +28,18 @@ clv_status clv_spmd_read_axes(clv_spmd_group_set *out, const clv_mesh *mesh, con
     return CLV_OK;
 }
 
+void clv_spmd_partial_axes(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh)
+{
+    const clv_subaxis *subs;
+    int n = clv_layout_axes(&subs, layout, layout->rank);
+    out[0] = '\0';
+    for (int a = 0, used = 0; a < n; a++) {
+        out[used] = ',';
+        used += a > 0;
+        used += clv_subaxis_print(out + used, size - (size_t)used, subs[a], mesh);
+    }
+}
+
 clv_status clv_spmd_find_group(const clv_spmd_group_set **out, const clv_spmd *spmd, const char *axes, clv_error *err)
 {
     const clv_spmd_world *world = spmd->world;

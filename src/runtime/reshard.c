@@ -8,7 +8,7 @@
 #include "base/options.h"
 #include "partition/reshard.h"
 #include "program/program.h"
-#include "runtime/session.h"
+#include "runtime/spmd.h"
 
 struct clv_reshard {
     clv_arena *arena; /* of the steps */
@@ -200,48 +200,58 @@ static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
     return clv_program_plan_memory(p, err);
 }
 
-static void fill(const clv_reshard *r, clv_session *session)
+/* What the ranks do to check a plan: each with its own memory alone. */
+typedef struct verification {
+    const clv_reshard *r;
+    const clv_session *session;
+} verification;
+
+static clv_status fill_rank(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
 {
-    for (int rank = 0; rank < session->n_ranks; rank++) {
-        clv_shard shard = clv_layout_shard(&r->from, &r->mesh, r->shape, rank);
-        int64_t n, k = addend_of(&r->from, &r->mesh, rank, &n);
-        for (int64_t i = 0; i < clv_shard_elems(&shard); i++)
-            clv_dtype_store(r->dtype, session->states[0].data[rank], i,
-                            addend(r, r->from.reduction, whole_index(r, &shard, i), k, n));
-    }
+    const clv_reshard *r = ((const verification *)arg)->r;
+    clv_local state;
+    int64_t n, k = addend_of(&r->from, &r->mesh, clv_spmd_rank(spmd), &n);
+    (void)in, (void)out;
+    CLV_TRY(clv_spmd_state(&state, spmd, "in", err));
+    for (int64_t i = 0; i < clv_shard_elems(&state.shard); i++)
+        clv_dtype_store(r->dtype, state.data, i, addend(r, r->from.reduction, whole_index(r, &state.shard, i), k, n));
+    return CLV_OK;
 }
 
-/* What the ranks that hold addends of `rank`'s elements make together of element i. */
-static double combined(const clv_reshard *r, const clv_loaded *loaded, int64_t rank, int64_t i, int64_t *group)
+/* Addends are combined first. */
+static clv_status check_rank(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
 {
-    const clv_subaxis *axes;
-    int n_axes = clv_layout_axes(&axes, &r->to, r->to.rank), last = loaded->program->n_buffers - 1;
-    int64_t n = clv_mesh_group(group, &r->mesh, axes, n_axes, rank);
-    double value = 0;
-    for (int64_t m = 0; m < n; m++) {
-        const clv_view *view = clv_loaded_view(loaded, (int)group[m], last);
-        double part = clv_dtype_load(r->dtype, view->data, i);
-        value = m == 0 ? part : r->to.reduction == CLV_REDUCE_MAX ? (part > value ? part : value) : value + part;
+    const verification *v = arg;
+    const clv_reshard *r = v->r;
+    const clv_loaded *loaded = v->session->loaded[0];
+    const clv_program *program = loaded->program;
+    const clv_view *view = clv_loaded_view(loaded, clv_spmd_rank(spmd), program->n_buffers - 1);
+    clv_local made = clv_spmd_local_of(spmd, &program->buffers[program->n_buffers - 1].type, &r->to);
+    char axes[CLV_LAYOUT_TEXT];
+    (void)in, (void)out;
+    made.data = view->data;
+    clv_spmd_partial_axes(axes, sizeof axes, &r->to, &r->mesh);
+    if (axes[0] != '\0')
+        CLV_TRY(clv_spmd_all_reduce(&made, spmd, &made, r->to.reduction, axes, err));
+    for (int64_t i = 0; i < clv_shard_elems(&made.shard); i++) {
+        double want = true_value(r, whole_index(r, &made.shard, i)), got = clv_dtype_load(r->dtype, made.data, i);
+        if (!(got == want))
+            return clv_fail(err, CLV_ECHECK, "element %lld: %g, expected %g", (long long)i, got, want);
     }
-    return value;
+    return CLV_OK;
 }
 
-static clv_status check(const clv_reshard *r, const clv_session *session, clv_error *err)
+static clv_status verify(const clv_reshard *r, clv_session *session, const clv_program *program, clv_error *err)
 {
-    int64_t *group = malloc((size_t)session->n_ranks * sizeof *group);
-    clv_status status = group ? CLV_OK : clv_fail_memory(err, "a group", (size_t)session->n_ranks * sizeof *group);
-    for (int rank = 0; status == CLV_OK && rank < session->n_ranks; rank++) {
-        clv_shard shard = clv_layout_shard(&r->to, &r->mesh, r->shape, rank);
-        for (int64_t i = 0; status == CLV_OK && i < clv_shard_elems(&shard); i++) {
-            double want = true_value(r, whole_index(r, &shard, i));
-            double got = combined(r, session->loaded[0], rank, i, group);
-            if (!(got == want))
-                status =
-                    clv_fail(err, CLV_ECHECK, "rank %d, element %lld: %g, expected %g", rank, (long long)i, got, want);
-        }
-    }
-    free(group);
-    return status;
+    char axes[CLV_LAYOUT_TEXT];
+    const char *const group = axes;
+    verification v = {r, session};
+    clv_spmd_partial_axes(axes, sizeof axes, &r->to, &r->mesh);
+    const clv_spmd_options options = {.size = sizeof options, .n_groups = axes[0] != '\0', .groups = &group};
+    CLV_TRY(clv_session_load(session, program, err));
+    CLV_TRY(clv_spmd_run(session, fill_rank, &v, NULL, 0, NULL, 0, NULL, err));
+    CLV_TRY(clv_session_run(session, program, NULL, 0, NULL, 0, err));
+    return clv_spmd_run(session, check_rank, &v, NULL, 0, NULL, 0, &options, err);
 }
 
 clv_status clv_reshard_verify(const clv_reshard *r, clv_error *err)
@@ -253,13 +263,7 @@ clv_status clv_reshard_verify(const clv_reshard *r, clv_error *err)
     if (status == CLV_OK)
         status = clv_session_new(&session, &r->mesh, &(clv_session_options){.check = 1}, err);
     if (status == CLV_OK)
-        status = clv_session_load(session, program, err);
-    if (status == CLV_OK) {
-        fill(r, session);
-        status = clv_session_run(session, program, NULL, 0, NULL, 0, err);
-    }
-    if (status == CLV_OK)
-        status = check(r, session, err);
+        status = verify(r, session, program, err);
     clv_session_free(session);
     clv_program_free(program);
     return status;

@@ -159,12 +159,8 @@ static clv_status finish_output(clv_local *local, clv_spmd *spmd, const clv_spmd
     }
     if (n == 0)
         return CLV_OK;
-    char axes[CLV_LAYOUT_TEXT] = "";
-    for (int a = 0, used = 0; a < n; a++) {
-        axes[used] = ',';
-        used += a > 0;
-        used += clv_subaxis_print(axes + used, sizeof axes - (size_t)used, subs[a], &spmd->world->session->mesh);
-    }
+    char axes[CLV_LAYOUT_TEXT];
+    clv_spmd_partial_axes(axes, sizeof axes, layout, &spmd->world->session->mesh);
     return clv_spmd_all_reduce(local, spmd, local, layout->reduction, axes, err);
 }
 
