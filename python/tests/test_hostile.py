@@ -158,3 +158,43 @@ def test_everything_public_says_what_it_is():
                 continue
             assert thing.__doc__, name
             assert not inspect.isfunction(thing) or thing.__annotations__.get("return"), name
+
+
+def test_methods_of_all_else(tmp_path):
+    """Every public method of everything, with everything."""
+    from conftest import GOLDEN
+
+    rng = random.Random(8)
+    g = cleave.Graph("model=2")
+    g.output("y", g.state("w", (2, 3)) + g.input("x", (2, 3)))
+    program, session = cleave.compile(g), cleave.Session("model=2")
+    session.load(program)
+    model = cleave.load(GOLDEN / "llama", tp=2)
+    small = cleave.new_model(hidden=8, layers=1, heads=2, ffn=8, vocab=256)
+    text = tmp_path / "text"
+    text.write_text("words " * 50)
+    things = [
+        session, program, model, small, cleave.Trainer(small, 2, 4, steps=9), cleave.TextData(text, 4), cleave.Tokenizer.of_bytes(),
+        cleave.Checkpoint(GOLDEN / "llama"), cleave.Layout("model=2", "model,_"), program.plan(), cleave.Machine(), cleave.Mesh("a=2"), small.embed,
+    ]  # fmt: skip
+    values = [*HOSTILE, "x", "w", "y", np.ones((2, 3), np.float32), [[1, 2]], {"x": np.ones((2, 3), np.float32)}, program, slice(1, 2), (slice(0, 1),), ["a"]]
+    skipped = {"close", "fit", "shard", "save"}
+    for thing in things:
+        for name in dir(type(thing)):
+            method = getattr(type(thing), name)
+            if name.startswith("__") and name not in ("__getitem__", "__setitem__", "__contains__", "__eq__", "__dlpack__"):
+                continue
+            if name in skipped or (name.startswith("_") and not name.startswith("__")) or not callable(method):
+                continue
+            for _ in range(40):
+                arguments = [rng.choice(values) for _ in range(rng.randint(0, 3))]
+                named = {"max_tokens": 2} if name == "generate" else {}
+                try:
+                    made = getattr(thing, name)(*arguments, **named)
+                    if name == "generate":
+                        list(made)
+                except FINE:
+                    pass
+    with cleave.Session("model=2") as fresh:
+        assert fresh.run(program, x=np.ones((2, 3), np.float32))["y"].sum() == 6
+    assert np.isfinite(model.logits([[1, 2]])).all()
