@@ -13,6 +13,8 @@
  * major to minor, each entry with an optional granule `model*64`, `(X,Y)*64`; then ` + sum{axes}` or ` + max{axes}`
  * when partial. A sub-axis is `y:(2)2`. Examples: `data,_,model`, `(X,Y),_`, `x,_ + sum{y}`, `_,y:(1)2`. A tensor of
  * rank 0 has the empty text, or ` + sum{x}`'s second half alone.
+ *
+ * Layouts and shards are plain values. No call keeps what it is given: all are safe from several threads.
  */
 #ifndef CLEAVE_LAYOUT_H
 #define CLEAVE_LAYOUT_H

@@ -6,6 +6,8 @@
  *
  * A sub-axis is a part of an axis: an axis of size n = pre * size * post, seen as three nested axes, major to minor;
  * the middle one is the sub-axis (Shardy's form `x:(pre)size`). A whole axis has pre = 1 and size = n.
+ *
+ * Meshes are plain values. No call keeps what it is given: all are safe from several threads.
  */
 #ifndef CLEAVE_MESH_H
 #define CLEAVE_MESH_H

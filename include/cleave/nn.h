@@ -5,6 +5,8 @@
  * uneven parts are legal. Activations are [B,S,M] (or [N,M], or [M]: any leading dimensions; the batch is the first,
  * the sequence the last of them). Weights take the dtype of the activations. Parameters are state named by the graph's
  * scope: push a scope a layer (clv_graph_push).
+ *
+ * A failure is recorded in the graph, as by every builder (graph.h); one thread builds a graph.
  */
 #ifndef CLEAVE_NN_H
 #define CLEAVE_NN_H

@@ -1,6 +1,6 @@
 /** @file program.h - a graph compiled for a mesh: every collective explicit, every byte planned.
  *
- * One program serves all ranks and is immutable: ranks share it. A session (session.h) runs it.
+ * One program serves all ranks and is immutable: ranks, sessions and threads share it. A session (session.h) runs it.
  */
 #ifndef CLEAVE_PROGRAM_H
 #define CLEAVE_PROGRAM_H

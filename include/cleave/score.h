@@ -1,4 +1,7 @@
-/** @file score.h - how likely a model finds texts, proteins, mutations. */
+/** @file score.h - how likely a model finds texts, proteins, mutations.
+ *
+ * One thread at a time may use a forwarder (forward.h); what calls hand out may be shared.
+ */
 #ifndef CLEAVE_SCORE_H
 #define CLEAVE_SCORE_H
 

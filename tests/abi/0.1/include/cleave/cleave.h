@@ -1,14 +1,18 @@
 /** @file cleave.h - all of the library.
  *
  * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h, train.h. From ops to a running
- * program: graph.h, nn.h and rules.h, then program.h (machine.h), session.h; by hand: spmd.h. What tensors are and
- * where they live: dtype.h, mesh.h, layout.h, reshard.h.
+ * program: graph.h, op.h, nn.h and rules.h, then program.h (machine.h), session.h; by hand: spmd.h. What tensors are
+ * and where they live: dtype.h, mesh.h, layout.h, reshard.h.
  *
  * **Structs.** A struct that may grow begins with `size_t size`: in options sizeof the struct (0: as its first version
- * had it), in what the library fills the same, set by the caller before the call. A program built against older headers
- * goes on as before: what its structs lack is 0, and what is beyond them is not touched. All other structs stay as they
- * are; those that end with `reserved` have room, which is zeros. Handles (clv_model, clv_session, ...) are opaque.
- * Values of enums stay.
+ * had it), in what the library fills the same, set by the caller before the call. A program built against older
+ * headers goes on as before: what its structs lack is 0, and what is beyond them is not touched. All other structs stay
+ * as they are; those that end with `reserved` have room, which is zeros. Handles (clv_model, clv_session, ...) are
+ * opaque. Values of enums stay.
+ *
+ * **Threads.** Each header says what threads may share. As a rule: what is made once (models, programs, machines,
+ * plans, tokenizers) is immutable and shared; what runs (sessions, generators, forwarders, trainers) belongs to one
+ * thread at a time; a graph is built by one.
  */
 #ifndef CLEAVE_CLEAVE_H
 #define CLEAVE_CLEAVE_H
@@ -27,6 +31,7 @@
 #include "cleave/mesh.h"
 #include "cleave/model.h"
 #include "cleave/nn.h"
+#include "cleave/op.h"
 #include "cleave/program.h"
 #include "cleave/reshard.h"
 #include "cleave/rng.h"

@@ -1,7 +1,8 @@
 /** @file dtype.h - element types.
  *
  * f64 is computed in f64 by plain kernels (tests, examples). f16 is a storage type: computed in f32. bf16 products
- * are accumulated in f32 and rounded once (to nearest, ties to even).
+ * are accumulated in f32 and rounded once (to nearest, ties to even). No call keeps what it is given: all are safe from
+ * several threads.
  */
 #ifndef CLEAVE_DTYPE_H
 #define CLEAVE_DTYPE_H

@@ -49,6 +49,8 @@ typedef struct clv_type {
 enum { CLV_TYPE_TEXT = CLV_MAX_RANK * 21 + 16 };
 /** Writes "f32[4,16,64]" as snprintf does. */
 CLV_API int clv_type_print(char *out, size_t size, const clv_type *type);
+/** Whether dtype and shape are the same. */
+CLV_API bool clv_type_equal(const clv_type *a, const clv_type *b);
 
 /** How many elements a tensor has; 1 where it has no dimensions. */
 CLV_API int64_t clv_type_elems(const clv_type *type);
@@ -79,13 +81,22 @@ CLV_API void clv_graph_pop(clv_graph *graph);
 /** A tensor bound at each run. layout NULL: the partitioner chooses. */
 CLV_API clv_value clv_input(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                             const clv_layout *layout);
-/** Named state that outlives a run (a parameter, an optimizer moment, a KV cache), kept in `layout` (NULL: replicated).
- *  Its first values are made by `init` keyed by fold_in(session seed, hash of the name) on each rank for its own shard.
- *  */
+/** What state is for: clv_parameters, gradients and plans of memory go by it. */
+typedef enum clv_state_role {
+    CLV_ROLE_PARAMETER, /**< what a model has learnt: floats, that gradients are taken for and checkpoints hold */
+    CLV_ROLE_OPTIMIZER, /**< a moment or master copy of a parameter */
+    CLV_ROLE_CACHE,     /**< keys and values of the tokens so far */
+    CLV_ROLE_BUFFER     /**< anything else: a counter, a running mean */
+} clv_state_role;
+
+/** A parameter: named state that outlives a run, kept in `layout` (NULL: replicated). Its first values are made by
+ *  `init` keyed by fold_in(session seed, hash of the name) on each rank for its own shard. Of f32, bf16, f16 or f64. */
 CLV_API clv_value clv_state(clv_graph *graph, const char *name, clv_dtype dtype, int rank, const int64_t *shape,
                             const clv_layout *layout, clv_init init);
-/** The float state made so far that nothing was assigned to, in order: the parameters. Fills at most `room` of out, and
- *  returns how many there are. */
+/** The same for state of any role; only parameters must be floats. */
+CLV_API clv_value clv_state_as(clv_graph *graph, clv_state_role role, const char *name, clv_dtype dtype, int rank,
+                               const int64_t *shape, const clv_layout *layout, clv_init init);
+/** The parameters made so far, in order. Fills at most `room` of out, and returns how many there are. */
 CLV_API int clv_parameters(const clv_graph *graph, clv_value *out, int room);
 /** The name of an input or state; NULL for other values. */
 CLV_API const char *clv_value_name(const clv_graph *graph, clv_value value);

@@ -1,6 +1,6 @@
 /** @file program.h - a graph compiled for a mesh: every collective explicit, every byte planned.
  *
- * One program serves all ranks and is immutable: ranks share it. A session (session.h) runs it.
+ * One program serves all ranks and is immutable: ranks, sessions and threads share it. A session (session.h) runs it.
  */
 #ifndef CLEAVE_PROGRAM_H
 #define CLEAVE_PROGRAM_H
@@ -28,6 +28,9 @@ typedef struct clv_compile_options {
     int most_by_size; /**< up to so many buffers are placed in memory in order of size, which packs best and whose time
                            grows with the square of their number; more in order of time. 0: 4096; < 0: always by time */
     bool regather;    /**< the backward pass gathers again what the forward pass gathered, instead of keeping it */
+    const clv_machine *machine; /**< what layouts and changes of layout are priced by: steps whose groups leave a host
+                                     pay its network; NULL: the default (machine.h), where only ratios mean something.
+                                     Borrowed meanwhile */
 } clv_compile_options;
 
 /** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.

@@ -5,6 +5,8 @@
  * jax 0.10 with jax_threefry_partitionable=True (its default) and x64 off. Values are bit-equal to JAX's for bits and
  * uniform, within 4 ulp for normal and truncated normal (jax on CPU; XLA contracts u*(b-a)+a and the polynomial of
  * erf_inv, so fmaf is used here explicitly).
+ *
+ * There is no state: all calls are safe from several threads.
  */
 #ifndef CLEAVE_RNG_H
 #define CLEAVE_RNG_H
