@@ -8,6 +8,12 @@ install(TARGETS cleave_static cleave_shared EXPORT cleave_targets
 if(TARGET cleave_cli)
     install(TARGETS cleave_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
+if(TARGET man_pages)
+    install(DIRECTORY ${PROJECT_BINARY_DIR}/share/man/ DESTINATION ${CMAKE_INSTALL_MANDIR})
+    foreach(folder bash-completion zsh fish)
+        install(DIRECTORY ${PROJECT_BINARY_DIR}/share/${folder} DESTINATION ${CMAKE_INSTALL_DATADIR})
+    endforeach()
+endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/cleave)
 install(EXPORT cleave_targets NAMESPACE cleave:: DESTINATION ${package_dir} FILE cleaveTargets.cmake)

@@ -13,6 +13,21 @@ if(cli_sources)
     set_target_properties(cleave_cli PROPERTIES OUTPUT_NAME cleave RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}
         BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN;$ORIGIN/${lib_from_bin}")
     target_link_libraries(cleave_cli PRIVATE clv_cli cleave_shared)
+
+    # Manual pages and completions, from the tables of the commands' options. What has been compiled for another machine cannot run here;
+    # sanitizers would look at it in vain.
+    if(NOT CMAKE_CROSSCOMPILING AND NOT CLV_SANITIZE AND NOT CLV_FUZZ)
+        file(GLOB manual_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/manual/*.c)
+        add_executable(make_manual ${manual_sources})
+        set_target_properties(make_manual PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+        target_link_libraries(make_manual PRIVATE clv_cli cleave_shared)
+        target_link_options(make_manual PRIVATE -Wl,--wrap=clv_options_parse)
+        add_custom_command(OUTPUT ${PROJECT_BINARY_DIR}/share/made DEPENDS make_manual
+            COMMAND ${CMAKE_COMMAND} -E rm -rf ${PROJECT_BINARY_DIR}/share
+            COMMAND make_manual ${PROJECT_BINARY_DIR}/share
+            COMMAND ${CMAKE_COMMAND} -E touch ${PROJECT_BINARY_DIR}/share/made)
+        add_custom_target(man_pages ALL DEPENDS ${PROJECT_BINARY_DIR}/share/made)
+    endif()
 endif()
 
 # Examples are a user's programs: they see the public headers alone.

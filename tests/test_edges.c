@@ -250,6 +250,8 @@ static void test_graphs(void **state)
     NOTHING(clv_parameters(graph, NULL, 1));
     NOTHING(clv_value_name(NULL, x));
     NOTHING(clv_type_elems(NULL));
+    NOTHING(clv_axis_rules_preset_name(-1));
+    NOTHING(clv_axis_rules_preset_name(99));
     NOTHING(clv_value_name(graph, (clv_value){99}));
     NOTHING(clv_value_layout(NULL, x).rank);
     NOTHING(clv_value_layout(graph, (clv_value){99}).rank);

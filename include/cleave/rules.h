@@ -93,6 +93,8 @@ typedef struct clv_axis_rules {
  * @return CLV_EAXIS when the mesh lacks an axis that the preset needs, or has one that it does not use, with the
  *         presets that fit; CLV_EINVAL for an unknown preset */
 CLV_API clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *preset, const clv_mesh *mesh, clv_error *err);
+/** The presets' names, by number: "dp", ...; NULL past the end. */
+CLV_API const char *clv_axis_rules_preset_name(int i);
 
 /** Rules as JSON, comments (two slashes, or slash-star) allowed:
  *

@@ -30,6 +30,7 @@ clv_status clv_command_as_usage(clv_status status, clv_error *err);
 /* Prints "cleave train: message" on stderr; returns the exit code that the status calls for. */
 int clv_command_report(const char *command, const clv_error *err);
 
+extern const struct clv_command clv_commands[];       /* commands.c */
 extern const struct clv_command clv_bench_commands[]; /* bench.c */
 int bench_allreduce(int argc, char **argv);
 int bench_block(int argc, char **argv);

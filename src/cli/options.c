@@ -12,7 +12,7 @@
 #include "cli/same_file.h"
 #include "cli/say.h"
 
-enum { NAME_SIZE = 64, MAX_NAMES = 128, MAX_OPTIONS = 64, EXIT_USAGE = 2 };
+enum { NAME_SIZE = CLV_OPTION_NAME, MAX_NAMES = 128, MAX_OPTIONS = 64, EXIT_USAGE = 2 };
 
 typedef struct parser {
     const clv_option *options;
@@ -80,8 +80,7 @@ const char *clv_nearest(const char *name, const char *const *names, int n)
     return nearest;
 }
 
-/* Copies the name that *cursor stands at ("-n, --n-predict") and moves on; false at the end. */
-static bool next_name(const char **cursor, char name[NAME_SIZE])
+bool clv_option_next_name(const char **cursor, char name[NAME_SIZE])
 {
     const char *p = *cursor + strspn(*cursor, ", ");
     size_t length = strcspn(p, ", ");
@@ -108,7 +107,7 @@ static bool has_name(const clv_option *o, const char *arg, size_t length)
 
     if (is_positional(o) || dashes == 0 || dashes > 2 || dashes > length)
         return false;
-    while (next_name(&cursor, name))
+    while (clv_option_next_name(&cursor, name))
         if (strlen(bare(name)) == length - dashes && strncmp(bare(name), arg + dashes, length - dashes) == 0)
             return true;
     return false;
@@ -161,7 +160,7 @@ static void find_meant(const parser *p, const char *given, char meant[NAME_SIZE]
 
     for (int i = 0; i < p->n; i++) {
         const char *cursor = p->options[i].names;
-        while (!is_positional(&p->options[i]) && n < MAX_NAMES && next_name(&cursor, text[n])) {
+        while (!is_positional(&p->options[i]) && n < MAX_NAMES && clv_option_next_name(&cursor, text[n])) {
             names[n] = text[n];
             n++;
         }
@@ -172,7 +171,7 @@ static void find_meant(const parser *p, const char *given, char meant[NAME_SIZE]
         const char *cursor = p->options[i].names;
         if (is_positional(&p->options[i]) || !has_word(p->options[i].help, bare(given)))
             continue;
-        while (next_name(&cursor, meant)) /* the last name is the long one */
+        while (clv_option_next_name(&cursor, meant)) /* the last name is the long one */
             ;
     }
 }
@@ -426,7 +425,7 @@ static int check_beside(const parser *p, int i)
     const char *cursor = p->options[i].not_beside;
     char other[NAME_SIZE];
 
-    while (cursor != NULL && next_name(&cursor, other)) {
+    while (cursor != NULL && clv_option_next_name(&cursor, other)) {
         int k = find(p, other);
         if (k >= 0 && p->given[k] != NULL)
             return complain(p, "%.*s says nothing beside %.*s; leave one of the two out",

@@ -72,6 +72,10 @@ enum { CLV_OPTIONS_RUN = -1 };
  * having listed the options on stdout; or 2 after a one-line message on stderr that says what is valid. */
 int clv_options_parse(const clv_option *options, int n_options, int argc, char **argv);
 
+/* Copies the name that *cursor, at first an option's names, stands at, and moves on; false at the end. */
+enum { CLV_OPTION_NAME = 64 };
+bool clv_option_next_name(const char **cursor, char name[CLV_OPTION_NAME]);
+
 /* Whether --help or -h is among the arguments. */
 bool clv_options_wants_help(int argc, char *const *argv);
 

@@ -186,6 +186,11 @@ clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *name, const cl
     return CLV_OK;
 }
 
+const char *clv_axis_rules_preset_name(int i)
+{
+    return i >= 0 && i < clv_n_presets ? clv_presets[i].name : NULL;
+}
+
 clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_axis name)
 {
     if (!rules)
