@@ -10,6 +10,7 @@
 #include "cleave/session.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/table.h"
 
 enum { ROUNDS = 10, RUNS = 20, FEW_RUNS = 2, WARM_UPS = 2, MOST = ROUNDS * RUNS };
@@ -144,7 +145,7 @@ int bench_allreduce(int argc, char **argv)
          .out = &sizes,
          .value = "LIST",
          .help = "sizes of the buffer, f32 (16K,256K,4M,64M)"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &json, .help = "print JSON"},
+        CLV_JSON_OPTION(&json),
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
     result results[CLV_SIZES_MAX];

@@ -12,9 +12,12 @@
 #include "cli/command.h"
 #include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/print_program.h"
 #include "cli/resident.h"
+#include "cli/run_option.h"
 #include "cli/table.h"
 
 typedef struct block_args {
@@ -81,19 +84,8 @@ static int parse(block_args *a, int argc, char **argv)
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
         {.names = "--train", .kind = CLV_OPTION_FLAG, .out = &a->train, .help = "forward and backward"},
-        {.names = "--dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->dtype,
-         .value = "f32|bf16",
-         .help = "of weights and activations (f32)"},
-        {.names = "-t, --threads",
-         .kind = CLV_OPTION_INT,
-         .out = &a->threads,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .not_beside = "--program",
-         .help = "threads a rank (1)"},
+        CLV_DTYPE_OPTION(&a->dtype),
+        CLV_THREADS_OPTION(&a->threads, "--program"),
         {.names = "--iterations",
          .kind = CLV_OPTION_INT,
          .out = &a->iterations,
@@ -107,7 +99,7 @@ static int parse(block_args *a, int argc, char **argv)
          .out = &a->program,
          .help = "print the compiled program instead of running it"},
         CLV_HARDWARE_OPTION(&a->hardware, "--program"),
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .not_beside = "--program", .help = "print JSON"},
+        CLV_JSON_OPTION_BESIDE(&a->json, "--program", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

@@ -7,6 +7,7 @@
 #include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/table.h"
 
 typedef struct gemm_bench {
@@ -141,7 +142,7 @@ int bench_gemm(int argc, char **argv)
          .max = 100000,
          .value = "N",
          .help = "how many are timed"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &bench.json, .help = "print JSON"},
+        CLV_JSON_OPTION(&bench.json),
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
     if (code != CLV_OPTIONS_RUN)

@@ -11,7 +11,9 @@
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/resident.h"
+#include "cli/run_option.h"
 #include "cli/table.h"
 
 typedef struct generate_args {
@@ -29,12 +31,7 @@ typedef struct measured {
 static int parse(generate_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->model.path,
-         .value = "DIR",
-         .required = true,
-         .help = "a folder with config.json and safetensors"},
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json and safetensors"),
         {.names = "-p, --n-prompt",
          .kind = CLV_OPTION_INT,
          .out = &a->prompt,
@@ -65,19 +62,9 @@ static int parse(generate_args *a, int argc, char **argv)
          .help = "the median counts (3)"},
         CLV_MESH_OPTIONS(&a->model.mesh),
         CLV_RULES_OPTION(&a->model.mesh),
-        {.names = "-t, --threads",
-         .kind = CLV_OPTION_INT,
-         .out = &a->model.run.threads,
-         .min = 1,
-         .max = 1024,
-         .value = "N",
-         .help = "threads a rank (1)"},
-        {.names = "--dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->model.dtype,
-         .value = "f32|bf16",
-         .help = "of weights and activations (f32)"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        CLV_THREADS_OPTION(&a->model.run.threads, NULL),
+        CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

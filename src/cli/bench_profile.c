@@ -3,6 +3,7 @@
 #include "cleave/status.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 
@@ -20,7 +21,7 @@ static int parse(profile_args *a, int argc, char **argv)
          .value = "FILE",
          .use = CLV_OPTION_WRITES,
          .help = "where the profile goes (profile.json)"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print the summary as JSON"},
+        CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

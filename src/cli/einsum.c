@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/shape_option.h"
 #include "cli/steps.h"
 
@@ -75,7 +76,7 @@ static int parse(einsum_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->explain,
          .help = "also say why each step is made, and what else was considered and why not"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

@@ -29,13 +29,7 @@ typedef struct embed_args {
 static int parse(embed_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->model.path,
-         .value = "DIR",
-         .required = true,
-         .use = CLV_OPTION_READS,
-         .help = "a folder with config.json, safetensors and a tokenizer"},
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json, safetensors and a tokenizer"),
         {.names = "--input",
          .kind = CLV_OPTION_STRING,
          .out = &a->input,
@@ -65,14 +59,7 @@ static int parse(embed_args *a, int argc, char **argv)
          .help = "tokens that run side by side, about (4096)"},
         CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
-        CLV_MESH_OPTIONS(&a->model.mesh),
-        CLV_RULES_OPTIONS(&a->model.mesh),
-        CLV_RUN_OPTIONS(&a->model.run),
-        {.names = "--dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->model.dtype,
-         .value = "f32|bf16",
-         .help = "of weights and activations (f32)"},
+        CLV_MODEL_RUN_OPTIONS(&a->model),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

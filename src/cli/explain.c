@@ -5,6 +5,7 @@
 #include "cli/hardware_option.h"
 #include "cli/name_list.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/plan_graph.h"
 #include "cli/print_program.h"
 #include "cli/table.h"
@@ -36,7 +37,7 @@ static int parse(explain_args *a, int argc, char **argv)
          .help = "candidates listed of each op and verdict, the cheapest first (8)"},
         CLV_HARDWARE_OPTION(&a->hardware, NULL),
         {.names = "--dot", .kind = CLV_OPTION_FLAG, .out = &a->dot, .help = "write the program for Graphviz instead"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .not_beside = "--dot", .help = "print JSON"},
+        CLV_JSON_OPTION_BESIDE(&a->json, "--dot", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/forward_run.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/results.h"
 #include "cli/stops.h"
@@ -15,13 +16,7 @@ typedef struct forward_args {
 static int parse(forward_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->model.path,
-         .value = "DIR",
-         .required = true,
-         .use = CLV_OPTION_READS,
-         .help = "checkpoint: a folder with config.json and safetensors"},
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "checkpoint: a folder with config.json and safetensors"),
         {.names = "--ids",
          .kind = CLV_OPTION_STRING,
          .out = &a->job.ids,
@@ -44,14 +39,7 @@ static int parse(forward_args *a, int argc, char **argv)
          .out = &a->job.gradients,
          .help = "also grad.<name> of the loss for every tensor of the checkpoint, in its shape"},
         CLV_RESULTS_OPTION(&a->job.allow_nonfinite),
-        CLV_MESH_OPTIONS(&a->model.mesh),
-        CLV_RULES_OPTIONS(&a->model.mesh),
-        {.names = "--dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->model.dtype,
-         .value = "f32|bf16",
-         .help = "of weights and activations (f32)"},
-        CLV_RUN_OPTIONS(&a->model.run),
+        CLV_MODEL_RUN_OPTIONS(&a->model),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

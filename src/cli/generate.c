@@ -10,6 +10,7 @@
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/progress.h"
 #include "cli/run_option.h"
 #include "cli/say.h"
@@ -28,12 +29,7 @@ typedef struct generate_args {
 static int parse(generate_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->model.path,
-         .value = "DIR",
-         .required = true,
-         .help = "checkpoint: a folder with config.json and safetensors"},
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "checkpoint: a folder with config.json and safetensors"),
         {.names = "-p, --prompt",
          .kind = CLV_OPTION_STRING,
          .out = &a->prompt,
@@ -108,20 +104,10 @@ static int parse(generate_args *a, int argc, char **argv)
          .out = &a->stops,
          .value = "TEXT",
          .help = "end before this text, as it stands (bash: $'\\n' is a newline); may be given again"},
-        {.names = "-s, --seed",
-         .kind = CLV_OPTION_INT,
-         .out = &a->seed,
-         .min = 0,
-         .max = INT64_MAX,
-         .value = "N",
-         .help = "of sampling (1)"},
+        CLV_SEED_OPTION(&a->seed, NULL, "of sampling (1)"),
         CLV_RUN_OPTIONS(&a->model.run),
-        {.names = "--dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->model.dtype,
-         .value = "f32|bf16",
-         .help = "of weights and activations (f32)"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON, at the end"},
+        CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print JSON, at the end"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

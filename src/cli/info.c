@@ -5,7 +5,9 @@
 
 #include "cleave/checkpoint.h"
 #include "cli/command.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/table.h"
 
 typedef struct info_args {
@@ -19,12 +21,7 @@ enum { MAX_DTYPES = 32, TEXT = 512 };
 static int parse(info_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->model,
-         .value = "PATH",
-         .required = true,
-         .help = "a folder with config.json, with or without weights; or a config.json"},
+        CLV_MODEL_OPTION(&a->model, "PATH", "a folder with config.json, with or without weights; or a config.json"),
         {.names = "--tensors",
          .kind = CLV_OPTION_FLAG,
          .out = &a->tensors,
@@ -37,7 +34,7 @@ static int parse(info_args *a, int argc, char **argv)
          .value = "N",
          .not_beside = "--tensors",
          .help = "list -tp 1 to N (16)"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

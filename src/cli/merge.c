@@ -2,6 +2,7 @@
 #include "cleave/checkpoint.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 
@@ -25,7 +26,7 @@ static int parse(merge_args *a, int argc, char **argv)
          .value = "DIR",
          .required = true,
          .help = "the folder to make"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

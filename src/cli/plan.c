@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/hardware_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/plan_graph.h"
 #include "cli/plan_memory.h"
 #include "cli/report.h"
@@ -38,7 +39,7 @@ static int parse(plan_args *a, int argc, char **argv)
          .out = &a->show,
          .value = "TENSOR",
          .help = "draw which rank holds which block of a parameter or input instead"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .not_beside = "--show", .help = "print JSON"},
+        CLV_JSON_OPTION_BESIDE(&a->json, "--show", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

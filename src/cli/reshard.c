@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/shape_option.h"
 #include "cli/steps.h"
 
@@ -51,7 +52,7 @@ static int parse(reshard_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->run,
          .help = "also run the plan on rank threads and check every rank's elements"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

@@ -1,4 +1,4 @@
-/* run_option.h - `-t N` and `--check`: how ranks run, as every command takes them that runs a model for its results. */
+/* run_option.h - `-t N`, `--check` and `-s N`: how ranks run and what is drawn, as every command takes them. */
 #ifndef CLEAVE_CLI_RUN_OPTION_H
 #define CLEAVE_CLI_RUN_OPTION_H
 
@@ -10,18 +10,22 @@ typedef struct clv_run_option {
     bool check;      /* as clv_session_options says it */
 } clv_run_option;
 
-/* Rows of a command's option table. */
+/* Rows of a command's option table. not_beside_: what leaves them nothing to say, or NULL. */
+#define CLV_THREADS_OPTION(out_, not_beside_)                                                                          \
+    {                                                                                                                  \
+        .names = "-t, --threads", .kind = CLV_OPTION_INT, .out = (out_), .min = 1, .max = 1024, .value = "N",          \
+        .not_beside = (not_beside_), .help = "threads a rank (1)"                                                      \
+    }
 #define CLV_RUN_OPTIONS(option)                                                                                        \
-    {.names = "-t, --threads",                                                                                         \
-     .kind = CLV_OPTION_INT,                                                                                           \
-     .out = &(option)->threads,                                                                                        \
-     .min = 1,                                                                                                         \
-     .max = 1024,                                                                                                      \
-     .value = "N",                                                                                                     \
-     .help = "threads a rank (1)"},                                                                                    \
+    CLV_THREADS_OPTION(&(option)->threads, NULL),                                                                      \
     {                                                                                                                  \
         .names = "--check", .kind = CLV_OPTION_FLAG, .out = &(option)->check,                                          \
         .help = "guard the memory of every op, and fail when one writes past its own or reads what is gone; slow"      \
+    }
+#define CLV_SEED_OPTION(out_, not_beside_, help_)                                                                      \
+    {                                                                                                                  \
+        .names = "-s, --seed", .kind = CLV_OPTION_INT, .out = (out_), .min = 0, .max = INT64_MAX, .value = "N",        \
+        .not_beside = (not_beside_), .help = (help_)                                                                   \
     }
 
 #endif

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/progress.h"
 #include "cli/results.h"
 #include "cli/sequences.h"
@@ -24,12 +25,7 @@ typedef struct score_args {
 static int parse(score_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->model.path,
-         .value = "DIR",
-         .required = true,
-         .help = "a folder with config.json, safetensors and a tokenizer"},
+        CLV_MODEL_OPTION(&a->model.path, "DIR", "a folder with config.json, safetensors and a tokenizer"),
         {.names = "--input",
          .kind = CLV_OPTION_STRING,
          .out = &a->input,
@@ -64,15 +60,8 @@ static int parse(score_args *a, int argc, char **argv)
          .help = "tokens that run side by side, about (4096)"},
         CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
-        CLV_MESH_OPTIONS(&a->model.mesh),
-        CLV_RULES_OPTIONS(&a->model.mesh),
-        CLV_RUN_OPTIONS(&a->model.run),
-        {.names = "--dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->model.dtype,
-         .value = "f32|bf16",
-         .help = "of weights and activations (f32)"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        CLV_MODEL_RUN_OPTIONS(&a->model),
+        CLV_JSON_OPTION(&a->json),
         {.names = "--csv", .kind = CLV_OPTION_FLAG, .out = &a->csv, .not_beside = "--json", .help = "print CSV"},
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);

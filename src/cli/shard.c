@@ -7,7 +7,9 @@
 #include "cleave/sequences.h"
 #include "cli/command.h"
 #include "cli/mesh_option.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 
@@ -22,12 +24,7 @@ enum { FILE_NAME = 64 };
 static int parse(shard_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->model,
-         .value = "DIR",
-         .required = true,
-         .help = "checkpoint: a folder with config.json and safetensors, sharded or not"},
+        CLV_MODEL_OPTION(&a->model, "DIR", "checkpoint: a folder with config.json and safetensors, sharded or not"),
         {.names = "--out",
          .kind = CLV_OPTION_STRING,
          .out = &a->out,
@@ -36,7 +33,7 @@ static int parse(shard_args *a, int argc, char **argv)
          .help = "the folder to make"},
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

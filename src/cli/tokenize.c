@@ -7,7 +7,9 @@
 #include "cleave/status.h"
 #include "cleave/tokenizer.h"
 #include "cli/command.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/say.h"
 
 typedef struct tokenize_args {
@@ -18,12 +20,7 @@ typedef struct tokenize_args {
 static int parse(tokenize_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->model,
-         .value = "PATH",
-         .required = true,
-         .help = "tokenizer.json, or the folder that holds it"},
+        CLV_MODEL_OPTION(&a->model, "PATH", "tokenizer.json, or the folder that holds it"),
         {.names = "-p, --prompt",
          .kind = CLV_OPTION_STRING,
          .out = &a->prompt,
@@ -38,11 +35,7 @@ static int parse(tokenize_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->decode,
          .help = "ids, apart by spaces or commas, to text"},
-        {.names = "--json",
-         .kind = CLV_OPTION_FLAG,
-         .out = &a->json,
-         .not_beside = "--decode",
-         .help = "print a JSON list of ids"},
+        CLV_JSON_OPTION_BESIDE(&a->json, "--decode", "print a JSON list of ids"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

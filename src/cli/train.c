@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/run_option.h"
@@ -121,15 +122,9 @@ static int parse(train_args *a, int argc, char **argv)
          .real_max = 1,
          .value = "W",
          .help = "decoupled weight decay of AdamW (0.1); norms are not decayed"},
-        {.names = "-s, --seed",
-         .kind = CLV_OPTION_INT,
-         .out = &a->seed,
-         .min = 0,
-         .max = INT64_MAX,
-         .value = "N",
-         .help = "of weights and the order of data (1)"},
+        CLV_SEED_OPTION(&a->seed, NULL, "of weights and the order of data (1)"),
         CLV_RUN_OPTIONS(&a->run),
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print the summary as JSON"},
+        CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

@@ -11,7 +11,9 @@
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/results.h"
+#include "cli/run_option.h"
 #include "cli/table.h"
 #include "cli/verify_against.h"
 
@@ -30,12 +32,7 @@ typedef struct verify_args {
 static int parse(verify_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "-m, --model",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->model,
-         .value = "DIR",
-         .required = true,
-         .help = "checkpoint: a folder with config.json and safetensors"},
+        CLV_MODEL_OPTION(&a->model, "DIR", "checkpoint: a folder with config.json and safetensors"),
         {.names = "--tp",
          .kind = CLV_OPTION_INTS,
          .out = &a->degrees,
@@ -71,14 +68,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .value = "S",
          .not_beside = "--against",
          .help = "tokens a sequence (16)"},
-        {.names = "-s, --seed",
-         .kind = CLV_OPTION_INT,
-         .out = &a->seed,
-         .min = 0,
-         .max = INT64_MAX,
-         .value = "N",
-         .not_beside = "--against",
-         .help = "of the ids (1)"},
+        CLV_SEED_OPTION(&a->seed, "--against", "of the ids (1)"),
         {.names = "--tolerance",
          .kind = CLV_OPTION_REAL,
          .out = &a->tolerance,
@@ -86,7 +76,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .real_max = 1,
          .value = "T",
          .help = "relative to a tensor's largest element, or a thousandth of all of its kind (2e-5)"},
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &a->json, .help = "print JSON"},
+        CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }

@@ -6,6 +6,7 @@
 #include "cleave/machine.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/table.h"
 
 static int cpu_features(const char *out[16])
@@ -35,7 +36,7 @@ int command_version(int argc, char **argv)
 {
     bool json = false;
     const clv_option options[] = {
-        {.names = "--json", .kind = CLV_OPTION_FLAG, .out = &json, .help = "print JSON"},
+        CLV_JSON_OPTION(&json),
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
     const char *features[16];

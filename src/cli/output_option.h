@@ -1,0 +1,12 @@
+/* output_option.h - `--json`, as every command takes it that prints a table. */
+#ifndef CLEAVE_CLI_OUTPUT_OPTION_H
+#define CLEAVE_CLI_OUTPUT_OPTION_H
+
+/* A row of a command's option table. not_beside_: what leaves it nothing to print, or NULL. */
+#define CLV_JSON_OPTION_BESIDE(out_, not_beside_, help_)                                                               \
+    {                                                                                                                  \
+        .names = "--json", .kind = CLV_OPTION_FLAG, .out = (out_), .not_beside = (not_beside_), .help = (help_)        \
+    }
+#define CLV_JSON_OPTION(out_) CLV_JSON_OPTION_BESIDE(out_, NULL, "print JSON")
+
+#endif
