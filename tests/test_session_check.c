@@ -328,6 +328,23 @@ static void test_large_values(void **state)
     length = N;
 }
 
+/* What moves bytes is not run apart: what it leaves out shows by what its memory was filled with. */
+static void test_bytes_left_unwritten(void **state)
+{
+    _Alignas(8) unsigned char bytes[64];
+    (void)state;
+    clv_guard_fill(bytes, 64);
+    assert_int_equal(clv_guard_first_unwritten(CLV_U8, bytes, 64), 0);
+    assert_int_equal(clv_guard_first_unwritten(CLV_U8, bytes, 15), -1); /* may be values */
+    memset(bytes, 1, 64);
+    assert_int_equal(clv_guard_first_unwritten(CLV_BOOL, bytes, 64), -1);
+    clv_guard_fill(bytes + 33, 1);
+    assert_int_equal(clv_guard_first_unwritten(CLV_BOOL, bytes, 64), 33);
+    assert_int_equal(clv_guard_first_unwritten(CLV_U8, bytes, 64), -1);
+    clv_guard_fill(bytes + 33, 16);
+    assert_int_equal(clv_guard_first_unwritten(CLV_U8, bytes, 64), 33);
+}
+
 static void test_parts_left_unwritten(void **state)
 {
     (void)state;
@@ -550,6 +567,7 @@ int main(void)
         cmocka_unit_test(test_workspaces_of_a_rank),
         cmocka_unit_test(test_large_values),
         cmocka_unit_test(test_parts_left_unwritten),
+        cmocka_unit_test(test_bytes_left_unwritten),
         cmocka_unit_test(test_parts_that_hold_something_else),
         cmocka_unit_test(test_memory_that_holds_nothing),
         cmocka_unit_test(test_memory_far_away),

@@ -38,11 +38,26 @@ int64_t clv_guard_first_broken(const void *at, int64_t bytes)
     return -1;
 }
 
+/* The first of at least `least` bytes in a row that are as they were filled. */
+static int64_t first_stretch(const void *at, int64_t bytes, int64_t least)
+{
+    const unsigned char *p = at;
+    for (int64_t i = 0, n = 0; i < bytes; i++) {
+        n = p[i] == byte_at(p + i) ? n + 1 : 0;
+        if (n == least)
+            return i + 1 - least;
+    }
+    return -1;
+}
+
 int64_t clv_guard_first_unwritten(clv_dtype dtype, const void *at, int64_t elems)
 {
+    enum { FEW = 16 /* bytes in a row that no u8 tensor holds by chance */ };
     size_t size = clv_dtype_size(dtype);
     const char *p = at;
-    for (int64_t i = 0; size > 1 && i < elems; i++, p += size)
+    if (size == 1)
+        return first_stretch(at, elems, dtype == CLV_BOOL ? 1 : FEW);
+    for (int64_t i = 0; i < elems; i++, p += size)
         if (memcmp(p, &words, size) == 0)
             return i;
     return -1;
