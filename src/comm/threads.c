@@ -274,15 +274,19 @@ clv_status clv_world_add_groups(int *out, clv_world *world, const int *group_of,
             *out = s;
             return CLV_OK;
         }
-    if (!grow_groups(world)) {
+    pthread_mutex_lock(&world->lock); /* another process may fail meanwhile */
+    bool grown = grow_groups(world);
+    if (grown)
+        world->sets[world->n_sets++] = set;
+    pthread_mutex_unlock(&world->lock);
+    if (!grown) {
         free_set(set);
         return clv_fail_memory(err, "a group set", (size_t)world->ranks * sizeof(void *));
     }
-    world->sets[world->n_sets] = set;
-    for (int r = 0; r < world->ranks; r++)
-        world->comms[r].base.groups[world->n_sets] = &set->view[r];
-    *out = world->n_sets++;
-    for (int r = 0; r < world->ranks; r++)
+    *out = world->n_sets - 1;
+    for (int r = 0; r < world->ranks; r++) {
+        world->comms[r].base.groups[*out] = &set->view[r];
         world->comms[r].base.n_groups = world->n_sets;
+    }
     return CLV_OK;
 }

@@ -86,8 +86,8 @@ struct clv_world {
     int64_t timeout_ns;
     int n_sets;
     clv_group_set **sets;
-    clv_thread_comm *comms;               /* [ranks] */
-    pthread_mutex_t lock;                 /* over recording the first failure, nothing else */
+    clv_thread_comm *comms; /* [ranks] */
+    pthread_mutex_t lock;   /* over recording the first failure, which wakes who sleeps, and over the list of sets */
     alignas(CLV_LINE) _Atomic int failed; /* 1 once `error` is written; both never change again */
     clv_error error;
 };

@@ -34,8 +34,6 @@ bool clv_threads_record(clv_world *world, const clv_error *error)
         clv_error_make_printable(&world->error);
         atomic_store_explicit(&world->failed, 1, memory_order_seq_cst);
     }
-    pthread_mutex_unlock(&world->lock);
-
     for (int s = 0; s < world->n_sets; s++)
         for (int r = 0; r < world->ranks; r++) {
             clv_group_set *set = world->sets[s];
@@ -44,6 +42,7 @@ bool clv_threads_record(clv_world *world, const clv_error *error)
             clv_futex_wake_all(&set->slots[r].line[1].word);
             clv_futex_wake_all(&set->hubs[set->hub_of[r]].word);
         }
+    pthread_mutex_unlock(&world->lock);
     return first;
 }
 
