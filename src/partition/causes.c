@@ -58,7 +58,7 @@ static void put_layout(clv_text *t, const clv_partitioner *p, const clv_layout *
 
 static const clv_layout *made_in(const clv_partitioner *p, int value)
 {
-    return clv_partition_layout_of(p, p->placements[value].buffer[0]);
+    return clv_partition_layout_of(p, p->placements[value].place[0]);
 }
 
 static void put_layout_of(clv_text *t, const clv_partitioner *p, int value)

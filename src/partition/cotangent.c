@@ -40,24 +40,24 @@ static void add_axes(axis_set *set, const clv_layout *layout, int first, int end
 static const clv_layout *made_layout(const clv_partitioner *p, int value)
 {
     const clv_value_place *at = &p->placements[value];
-    return at->n > 0 ? clv_partition_layout_of(p, at->buffer[0]) : NULL;
+    return at->n > 0 ? clv_partition_layout_of(p, at->place[0]) : NULL;
 }
 
 /* Adds the axes that split an op of the forward pass but not the operand as it reads it. */
 static void add_split_by(axis_set *set, const clv_partitioner *p, const clv_op *op, int operand)
 {
-    int made = p->instruction_of[op->id];
+    int made = p->row_of[op->id];
     if (op->backward || made < 0)
         return;
-    const clv_instruction *instruction = &p->program->instructions[made];
-    const clv_layout *mine = clv_partition_layout_of(p, instruction->in[operand]);
+    const clv_assigned *row = &p->table.rows[made];
+    const clv_layout *mine = clv_partition_layout_of(p, row->in[operand]);
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0) {
-            const clv_layout *other = clv_partition_layout_of(p, instruction->in[i]);
+            const clv_layout *other = clv_partition_layout_of(p, row->in[i]);
             add_axes(set, other, 0, other->rank, mine);
         }
     for (int o = 0; o < op->n_out; o++) {
-        const clv_layout *result = clv_partition_layout_of(p, instruction->out[o]);
+        const clv_layout *result = clv_partition_layout_of(p, row->out[o]);
         add_axes(set, result, 0, result->rank, mine);
     }
 }

@@ -256,16 +256,19 @@ clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const 
 }
 
 /* There is nothing to choose: one candidate, and the statement behind it. */
-clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op, const clv_reason *why, int first_step,
+clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op, const clv_reason *why, int first_row,
                                             clv_error *err)
 {
     clv_program *program = p->program;
     listener l = {.p = p, .op = op};
     clv_instruction told = {0};
-    clv_considered made = {.op = why->op, .split = "as stated", .layouts = "-", .verdict = CLV_VERDICT_CHOSEN};
+    clv_considered made = {.op = clv_arena_string(program->arena, why->op),
+                           .split = "as stated",
+                           .layouts = "-",
+                           .verdict = CLV_VERDICT_CHOSEN};
     CLV_TRY(clv_partition_describe(&told, p, why, NULL, op->in[0], err));
-    for (int i = first_step; i < program->n_steps; i++) {
-        const clv_reshard_step *step = program->instructions[program->steps[i]].step;
+    for (int i = first_row; i < p->table.n_rows; i++) {
+        const clv_reshard_step *step = p->table.rows[i].step;
         made.bytes += step->bytes;
         bool far = clv_cost_is_far(p->cost, step->axes, step->n_axes);
         made.seconds +=
@@ -273,8 +276,9 @@ clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op
     }
     made.why = told.cause;
     made.makes = keep(write_makes, &l, NULL, NULL);
-    if (!made.makes || clv_arena_grow(program->arena, &program->candidates, &program->candidate_capacity,
-                                      program->n_candidates, sizeof made) != 0)
+    if (!made.op || !made.makes ||
+        clv_arena_grow(program->arena, &program->candidates, &program->candidate_capacity, program->n_candidates,
+                       sizeof made) != 0)
         return clv_fail_memory(err, "candidates", sizeof made);
     program->candidates[program->n_candidates++] = made;
     return CLV_OK;

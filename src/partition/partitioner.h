@@ -3,15 +3,16 @@
 #define CLEAVE_PARTITION_PARTITIONER_H
 
 #include "graph/graph.h"
+#include "partition/assignment.h"
 #include "partition/memo.h"
 #include "partition/reshard.h"
 #include "program/program.h"
 #include "tensor/text.h"
 
-/* Where a value is at hand: buffers, each in its layout. The first is as it was made. */
+/* Where a value is at hand: places, each in its layout. The first is as it was made. */
 typedef struct clv_value_place {
     int n, capacity;
-    int *buffer;
+    int *place;
     int n_forward; /* of those, made by the forward pass */
     uint32_t kept; /* bit a: not to be moved over mesh axis a, as stated of it or of the state that it becomes */
     bool wanted;
@@ -31,36 +32,15 @@ typedef struct clv_partitioner {
     clv_reshard_cache *reshards;
     clv_memo *memo;
     const clv_compile_options *options;
-    clv_value_place *placements;               /* [n_values] */
-    bool *live_op;                             /* [n_ops] */
-    int *instruction_of;                       /* [n_ops] -1: not emitted, or a constraint */
+    clv_value_place *placements; /* [n_values] */
+    bool *live_op;               /* [n_ops] */
+    clv_assignment table;
+    int *row_of;                               /* [n_ops] in the table; -1: none yet, or a constraint */
     int *first_reader;                         /* [n_values + 1] into readers */
     int *readers;                              /* live ops by the values that they read, once an operand */
     bool backward;                             /* the op in hand is of the backward pass */
     const char *factor_names[CLV_MAX_FACTORS]; /* of the op in hand; NULL: no name is known */
 } clv_partitioner;
-
-/* Why a value changes layout. */
-typedef enum clv_need {
-    CLV_NEEDED_BY_OP,         /* its strategy splits the operand otherwise */
-    CLV_NEEDED_BY_CONSTRAINT, /* the layout is stated */
-    CLV_NEEDED_BY_GRADIENT,   /* a gradient is laid out as its primal */
-    CLV_NEEDED_BY_OUTPUT,
-    CLV_NEEDED_BY_STATE, /* it is assigned to state */
-    CLV_NEEDED_AS_COPY   /* state whose present value must outlive the run's assignments */
-} clv_need;
-
-typedef struct clv_reason {
-    clv_need kind;
-    const char *op;               /* that needs it, or the output or state that it becomes; lives with the program */
-    const clv_op *reader;         /* the op or constraint */
-    const clv_rule *rule;         /* of reader, an op */
-    const clv_strategy *strategy; /* of reader, an op */
-    int operand;                  /* of reader, an op */
-    const clv_layout *to;         /* constraint, output */
-    bool stated;                  /* output: its layout was */
-    int state;                    /* the value of the state */
-} clv_reason;
 
 /* ---- wanted.c: what is asked of values before any op is split ---- */
 
@@ -75,28 +55,34 @@ void clv_partition_find_fan_in(clv_partitioner *p);
 /* Whether a result's addends are to stay apart, and in which layout, whatever way the op is split. */
 bool clv_partition_stays_partial(clv_layout *out, const clv_partitioner *p, const clv_op *op, int result);
 
-/* ---- partition.c ---- */
+/* ---- problem.c ---- */
 
 /* The problem of an op, without layouts. types: room for its operands and results. */
 void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_partitioner *p, const clv_op *op);
 
-/* ---- emit.c: the program as it grows ---- */
+/* ---- the passes ---- */
 
-clv_status clv_partition_add_buffer(int *out, clv_partitioner *p, const clv_buffer *buffer, clv_error *err);
-clv_status clv_partition_add_instruction(clv_partitioner *p, const clv_instruction *instruction, clv_error *err);
-clv_status clv_partition_place(clv_partitioner *p, int value, int buffer, clv_error *err);
-static inline const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int buffer)
+/* Makes a partitioner ready that has a graph, program, scratch, options and cost: an empty table, and what is wanted where. */
+clv_status clv_partition_begin(clv_partitioner *p, clv_error *err);
+/* assign.c: fills the table. */
+clv_status clv_partition_assign(clv_partitioner *p, clv_error *err);
+/* lower.c: fills the program from the table. */
+clv_status clv_partition_lower(clv_partitioner *p, clv_error *err);
+
+/* ---- at_hand.c: where values are while ops are assigned ---- */
+
+static inline const clv_layout *clv_partition_layout_of(const clv_partitioner *p, int place)
 {
-    return &p->program->buffers[buffer].layout;
+    return p->table.places[place].layout;
 }
-/* The buffers that an op may read a value from, at least one, and their layouts, which stay where they are until the next
- * buffer is added. The backward pass, when it is to gather again, does not see what the forward pass made for its own use. */
-clv_status clv_partition_at_hand(const int **buffers, const clv_layout *const **layouts, int *n, clv_partitioner *p,
+/* Notes that a value is at hand in a place. */
+clv_status clv_partition_place(clv_partitioner *p, int value, int place, clv_error *err);
+/* The places that an op may read a value from, at least one, and their layouts. The backward pass, when it is to gather again, does not see what the forward pass made for its own use. */
+clv_status clv_partition_at_hand(const int **places, const clv_layout *const **layouts, int *n, clv_partitioner *p,
                                  int value, clv_error *err);
-/* A step of a value from one buffer into another (or, with *to < 0, into a new one). */
-clv_status clv_partition_emit_step(clv_partitioner *p, const clv_reshard_step *step, int value, int from, int *to,
+/* A step of a value from *place, which becomes the new one. The step is borrowed while the table lives. */
+clv_status clv_partition_take_step(int *place, clv_partitioner *p, const clv_reshard_step *step, int value,
                                    const clv_reason *why, clv_error *err);
-bool clv_partition_is_state(const clv_partitioner *p, int buffer);
 /* Brings a value to a layout and notes every layout passed on the way as at hand. */
 clv_status clv_partition_bring(int *out, clv_partitioner *p, int value, const clv_layout *to, const clv_reason *why,
                                clv_error *err);
@@ -132,8 +118,8 @@ clv_status clv_partition_refuse_implicit(const clv_partitioner *p, const clv_ins
 /* ---- explain.c: candidates ---- */
 
 bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op);
-/* Keeps what a constraint states; the program's steps from first_step on are those that it took. */
-clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op, const clv_reason *why, int first_step,
+/* Keeps what a constraint states; the table's rows from first_row on are the steps that it took. */
+clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op, const clv_reason *why, int first_row,
                                             clv_error *err);
 /* Keeps what can be done with the op, with prices. */
 clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const clv_problem *problem,

@@ -1,0 +1,199 @@
+/* assign.c - the first pass: graph and layouts to a table of strategies and changes of layout (assignment.h).
+ *
+ * Ops are taken in order. Each is given the cheapest strategy (strategy.h) for the layouts that its operands are at
+ * hand in and the layouts that its results are wanted in; the changes of layout that it needs come before it.
+ * A tensor that was once brought to a layout stays at hand in it, so a gather is shared by all its readers. Partial
+ * results stay partial until a reader needs them whole: gradients that fan in are added first and reduced once.
+ * wanted.c finds beforehand where results are wanted, at_hand.c knows where values are.
+ */
+#include "base/error.h"
+#include "partition/partitioner.h"
+
+/* ---- ops ---- */
+
+/* The layout of a value's primal, over dimensions: what its cotangent is wanted in; false when it has none. */
+static bool primal_layout(clv_layout *out, const clv_partitioner *p, int value)
+{
+    int primal = p->graph->values[value].primal;
+    if (primal == 0 || p->placements[primal].n == 0)
+        return false;
+    *out = clv_layout_without_partial(clv_partition_layout_of(p, p->placements[primal].place[0]));
+    return true;
+}
+
+/* The layouts that a value is at hand in. */
+static clv_status load_operand(clv_problem *problem, clv_partitioner *p, int i, int value, clv_error *err)
+{
+    const int *places;
+    CLV_TRY(clv_partition_at_hand(&places, &problem->available[i], &problem->n_available[i], p, value, err));
+    problem->kept[i] = p->placements[value].kept;
+    return CLV_OK;
+}
+
+static clv_status load_layouts(clv_problem *problem, clv_partitioner *p, const clv_op *op, clv_error *err)
+{
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            CLV_TRY(load_operand(problem, p, i, op->in[i], err));
+    for (int o = 0; o < op->n_out; o++) {
+        const clv_value_place *at = &p->placements[op->out[o]];
+        problem->fan_in[o] = at->fan_in;
+        problem->wanted[o] = true;
+        if (at->wanted)
+            problem->target[o] = at->target;
+        else if (clv_partition_stays_partial(&problem->target[o], p, op, o))
+            problem->fan_in[o] = 1;
+        else
+            problem->wanted[o] = primal_layout(&problem->target[o], p, at->heir > 0 ? at->heir : op->out[o]);
+    }
+    return CLV_OK;
+}
+
+/* A cotangent that stays partial is read so, or summed: its readers do not divide its rows among themselves. */
+static void keep_addends(clv_partitioner *p, int value, const clv_layout *made, const clv_layout *target)
+{
+    const clv_subaxis *axes;
+    int n = clv_layout_axes(&axes, made, made->rank);
+    for (int i = 0; i < n && clv_layout_equal(made, target); i++)
+        p->placements[value].kept |= 1u << axes[i].axis;
+}
+
+static clv_status explain(clv_partitioner *p, const clv_op *op, const clv_problem *problem,
+                          const clv_strategy *strategy, clv_error *err)
+{
+    const char *name = clv_arena_string(p->program->arena, op->name);
+    return name ? clv_partition_explain_op(p, op, problem, strategy, name, err)
+                : clv_fail_memory(err, "candidates", sizeof(clv_considered));
+}
+
+static clv_status assign_op(clv_partitioner *p, const clv_op *op, clv_error *err)
+{
+    clv_problem problem;
+    clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
+    clv_partition_load_op(&problem, types, p, op);
+    CLV_TRY(load_layouts(&problem, p, op, err));
+    clv_assigned row = {.op = op, .backward = op->backward};
+    CLV_TRY(clv_memo_choose(&row.strategy, p->memo, &problem, err));
+    clv_partition_name_factors(p, op, &problem.rule);
+    if (clv_partition_is_explained(p, op))
+        CLV_TRY(explain(p, op, &problem, row.strategy, err));
+    for (int i = 0; i < op->n_in; i++) {
+        row.in[i] = -1;
+        clv_reason why = {
+            .kind = CLV_NEEDED_BY_OP, .op = op->name, .reader = op, .strategy = row.strategy, .operand = i};
+        if (op->in[i] > 0)
+            CLV_TRY(clv_partition_bring(&row.in[i], p, op->in[i], &row.strategy->in[i], &why, err));
+    }
+    for (int o = 0; o < op->n_out; o++) {
+        clv_place place = {.value = op->out[o], .layout = &row.strategy->out[o], .same_as = -1};
+        CLV_TRY(clv_assignment_add_place(&row.out[o], &p->table, &place, err));
+        CLV_TRY(clv_partition_place(p, op->out[o], row.out[o], err));
+        if (problem.wanted[o])
+            keep_addends(p, op->out[o], &row.strategy->out[o], &problem.target[o]);
+    }
+    clv_partition_name_results(p, op, &problem.rule);
+    p->row_of[op->id] = p->table.n_rows;
+    return clv_assignment_add_row(&p->table, &row, err);
+}
+
+static clv_status assign_constraint(clv_partitioner *p, const clv_op *op, clv_error *err)
+{
+    clv_layout to;
+    if (clv_op_constraint_of(op))
+        to = *clv_op_constraint_of(op);
+    else if (!clv_partition_stays_partial(&to, p, op, 0) && !primal_layout(&to, p, op->out[0]))
+        to = clv_layout_without_partial(clv_partition_layout_of(p, p->placements[op->in[0]].place[0]));
+    if (!clv_op_constraint_of(op))
+        keep_addends(p, op->out[0], &to, &to);
+    clv_reason why = {.kind = clv_op_constraint_of(op) ? CLV_NEEDED_BY_CONSTRAINT : CLV_NEEDED_BY_GRADIENT,
+                      .op = op->name,
+                      .reader = op,
+                      .to = clv_arena_copy(p->scratch, &to, sizeof to)};
+    if (!why.to)
+        return clv_fail_memory(err, "a constraint", sizeof to);
+    int place, first = p->table.n_rows;
+    clv_partition_name_as_stated(p, op->out[0], op->in[0]);
+    CLV_TRY(clv_partition_bring(&place, p, op->in[0], &to, &why, err));
+    CLV_TRY(clv_partition_place(p, op->out[0], place, err));
+    return clv_partition_is_explained(p, op) ? clv_partition_explain_constraint(p, op, &why, first, err) : CLV_OK;
+}
+
+/* ---- inputs, outputs, state ---- */
+
+static clv_status place_named(clv_partitioner *p, int value, clv_error *err)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    const clv_value_place *at = &p->placements[value];
+    clv_place place = {.value = value,
+                       .layout = info->stated || !at->wanted ? &info->layout : &at->target,
+                       .named = true,
+                       .same_as = -1};
+    int made;
+    CLV_TRY(clv_assignment_add_place(&made, &p->table, &place, err));
+    CLV_TRY(clv_partition_place(p, value, made, err));
+    clv_partition_name_as_stated(p, value, 0);
+    return CLV_OK;
+}
+
+/* What is returned, or becomes of a state, is no state itself: this run may change that. */
+static clv_status copy_state(int *place, clv_partitioner *p, int value, const clv_layout *to, clv_reason why,
+                             clv_error *err)
+{
+    if (!clv_assignment_is_state(&p->table, *place))
+        return CLV_OK;
+    clv_reshard_step *copy = clv_arena_alloc(p->scratch, 1, sizeof *copy);
+    if (!copy)
+        return clv_fail_memory(err, "a copy of state", sizeof *copy);
+    *copy = (clv_reshard_step){.kind = CLV_STEP_SLICE, .from = *clv_partition_layout_of(p, *place), .to = *to};
+    why.kind = CLV_NEEDED_AS_COPY;
+    return clv_partition_take_step(place, p, copy, value, &why, err);
+}
+
+static clv_status assign_outputs(clv_partitioner *p, clv_error *err)
+{
+    for (int o = 0; o < p->graph->n_outputs; o++) {
+        const clv_named_output *output = &p->graph->outputs[o];
+        const clv_layout *made = clv_partition_layout_of(p, p->placements[output->value].place[0]);
+        clv_layout to = output->stated ? output->layout : clv_layout_without_partial(made);
+        clv_reason why = {.kind = CLV_NEEDED_BY_OUTPUT,
+                          .op = output->name,
+                          .to = clv_arena_copy(p->scratch, &to, sizeof to),
+                          .stated = output->stated};
+        if (!why.to)
+            return clv_fail_memory(err, "an output", sizeof to);
+        CLV_TRY(clv_partition_bring(&p->table.output[o], p, output->value, &to, &why, err));
+        CLV_TRY(copy_state(&p->table.output[o], p, output->value, &to, why, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status assign_updates(clv_partitioner *p, clv_error *err)
+{
+    for (int v = 1; v < p->graph->n_values; v++) {
+        const clv_value_info *info = &p->graph->values[v];
+        if (info->assigned == 0)
+            continue;
+        clv_reason why = {.kind = CLV_NEEDED_BY_STATE, .op = info->name, .state = v};
+        CLV_TRY(clv_partition_bring(&p->table.update[v], p, info->assigned, &info->layout, &why, err));
+        CLV_TRY(copy_state(&p->table.update[v], p, info->assigned, &info->layout, why, err));
+    }
+    return CLV_OK;
+}
+
+clv_status clv_partition_assign(clv_partitioner *p, clv_error *err)
+{
+    const clv_graph *graph = p->graph;
+    for (int v = 1; v < graph->n_values; v++)
+        if (graph->values[v].source != CLV_FROM_OP)
+            CLV_TRY(place_named(p, v, err));
+    for (int o = 0; o < graph->n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        bool constraint = clv_op_constraint_of(op) || clv_op_follows_primal(op);
+        p->backward = op->backward;
+        if (p->live_op[o])
+            CLV_TRY(constraint ? assign_constraint(p, op, err) : assign_op(p, op, err));
+    }
+    p->backward = false;
+    CLV_TRY(assign_outputs(p, err));
+    return assign_updates(p, err);
+}

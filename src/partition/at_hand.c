@@ -1,0 +1,111 @@
+/* at_hand.c - where values are while ops are assigned: the places that an op may read, and the steps that bring a value to another. */
+#include "base/error.h"
+#include "partition/partitioner.h"
+
+clv_status clv_partition_place(clv_partitioner *p, int value, int place, clv_error *err)
+{
+    clv_value_place *at = &p->placements[value];
+    for (int k = 0; k < at->n; k++)
+        if (at->place[k] == place)
+            return CLV_OK;
+    if (clv_arena_grow(p->scratch, &at->place, &at->capacity, at->n, sizeof *at->place) != 0)
+        return clv_fail_memory(err, "where a value is at hand", sizeof *at->place);
+    at->place[at->n++] = place;
+    if (!p->backward)
+        at->n_forward = at->n;
+    int primal = p->graph->values[value].primal;
+    p->table.places[place].gradient |= primal > 0 && p->graph->values[primal].source == CLV_FROM_STATE &&
+                                       p->graph->values[primal].role == CLV_ROLE_PARAMETER;
+    return CLV_OK;
+}
+
+/* What a constraint gathered: the value before it, when each rank holds more of the result; -1: not gathered. */
+static int before_gather(const clv_partitioner *p, int value)
+{
+    const clv_value_info *info = &p->graph->values[value];
+    if (info->source != CLV_FROM_OP || !clv_op_constraint_of(&p->graph->ops[info->op]))
+        return -1;
+    int before = p->graph->ops[info->op].in[0];
+    const clv_layout *from = clv_partition_layout_of(p, p->placements[before].place[0]);
+    const clv_layout *to = clv_partition_layout_of(p, p->placements[value].place[0]);
+    bool more = clv_layout_max_elems(to, info->type.shape) > clv_layout_max_elems(from, info->type.shape);
+    return more && !clv_layout_is_partial(from) ? before : -1;
+}
+
+/* The first whole copy of a value, which serves all readers from then on; while there is none, the first. A partial value
+ * is reduced once: a second reduction may add in another order, and what was compared with the first (a maximum) would
+ * equal nothing any more. */
+static int first_copy(const clv_partitioner *p, const clv_value_place *at)
+{
+    for (int k = 0; k < at->n; k++)
+        if (!clv_layout_is_partial(clv_partition_layout_of(p, at->place[k])))
+            return k;
+    return 0;
+}
+
+clv_status clv_partition_at_hand(const int **places, const clv_layout *const **layouts, int *n, clv_partitioner *p,
+                                 int value, clv_error *err)
+{
+    const clv_value_place *at = &p->placements[value];
+    bool again = p->backward && p->options->regather;
+    int before = again ? before_gather(p, value) : -1, first = first_copy(p, at), count = 0;
+    int *found = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *found);
+    const clv_layout **in = clv_arena_alloc(p->scratch, (size_t)at->n + 1, sizeof *in);
+    if (!found || !in)
+        return clv_fail_memory(err, "where a value is at hand", (size_t)at->n * sizeof *in);
+    for (int k = first; k < at->n; k++)
+        if (!again || k >= at->n_forward || (k == first && before < 0))
+            found[count++] = at->place[k];
+    if (before >= 0)
+        found[count++] = p->placements[before].place[0];
+    for (int k = 0; k < count; k++)
+        in[k] = clv_partition_layout_of(p, found[k]);
+    *places = found;
+    *layouts = in;
+    *n = count;
+    return CLV_OK;
+}
+
+clv_status clv_partition_take_step(int *place, clv_partitioner *p, const clv_reshard_step *step, int value,
+                                   const clv_reason *why, clv_error *err)
+{
+    clv_place made = {.value = value, .layout = &step->to, .same_as = -1};
+    clv_assigned row = {.step = step, .value = value, .from = *place, .why = *why, .backward = p->backward};
+    CLV_TRY(clv_assignment_add_place(&row.to, &p->table, &made, err));
+    *place = row.to;
+    return clv_assignment_add_row(&p->table, &row, err);
+}
+
+/* The same elements on every rank under another layout (empty shards have other shapes): the same place, seen so. */
+static clv_status see_as(int *place, clv_partitioner *p, const clv_layout *to, clv_error *err)
+{
+    const clv_place *from = &p->table.places[*place];
+    clv_place seen = {.value = from->value,
+                      .layout = clv_arena_copy(p->scratch, to, sizeof *to),
+                      .same_as = from->same_as >= 0 ? from->same_as : *place};
+    if (!seen.layout)
+        return clv_fail_memory(err, "a layout", sizeof *to);
+    return clv_assignment_add_place(place, &p->table, &seen, err);
+}
+
+clv_status clv_partition_bring(int *out, clv_partitioner *p, int value, const clv_layout *to, const clv_reason *why,
+                               clv_error *err)
+{
+    const clv_type *type = &p->graph->values[value].type;
+    const clv_reshard_plan *best;
+    const clv_layout *const *at;
+    const int *places;
+    int source, n;
+    CLV_TRY(clv_partition_at_hand(&places, &at, &n, p, value, err));
+    CLV_TRY(clv_reshard_cheapest(&best, &source, p->reshards, at, n, to, type->shape, type->dtype, err));
+    *out = places[source];
+    for (int i = 0; i < best->n_steps; i++) {
+        CLV_TRY(clv_partition_take_step(out, p, &best->steps[i], value, why, err));
+        CLV_TRY(clv_partition_place(p, value, *out, err));
+    }
+    if (!clv_layout_equal(clv_partition_layout_of(p, *out), to)) {
+        CLV_TRY(see_as(out, p, to, err));
+        CLV_TRY(clv_partition_place(p, value, *out, err));
+    }
+    return CLV_OK;
+}
