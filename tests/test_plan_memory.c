@@ -299,6 +299,32 @@ static void test_optimizer_bytes(void **state)
     }
 }
 
+/* State is counted by the role that it was made with, whatever its dtype and who updates it. */
+static void test_roles(void **state)
+{
+    static const clv_state_role roles[] = {CLV_ROLE_PARAMETER, CLV_ROLE_OPTIMIZER, CLV_ROLE_CACHE, CLV_ROLE_BUFFER};
+    clv_graph *graph = must_graph("model=2");
+    clv_error err = {0};
+    clv_program *program;
+    (void)state;
+    for (int i = 0; i < 4; i++) { /* 64, 128, ... floats */
+        char name[8];
+        snprintf(name, sizeof name, "%d", i);
+        clv_value made = clv_state_as(graph, roles[i], name, CLV_F32, 1, (int64_t[]){INT64_C(64) << i}, NULL,
+                                      (clv_init){CLV_INIT_ONES, 0});
+        clv_assign(graph, made, clv_scale(graph, made, 2));
+    }
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_memory m = {.size = sizeof m};
+    must(clv_program_memory(program, &m, &err), &err);
+    assert_int_equal(m.parameters, 256);
+    assert_int_equal(m.optimizer, 512);
+    assert_int_equal(m.cache, 1024);
+    assert_int_equal(m.other_state, 2048);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
 /* ---- activations (Korthikanti et al. 2022, arXiv:2205.05198, section 4) ---- */
 
 /* What the forward pass leaves for the backward pass, the input of the block among it, its output (the next block's input)
@@ -354,6 +380,7 @@ int main(void)
                                        cmocka_unit_test(test_operands_read_twice),
                                        cmocka_unit_test(test_session_takes_what_is_planned),
                                        cmocka_unit_test(test_optimizer_bytes),
+                                       cmocka_unit_test(test_roles),
                                        cmocka_unit_test(test_activation_formula)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
