@@ -26,7 +26,7 @@ bool clv_next_input(clv_bound *out, int *i, const clv_run *run, const char *name
 {
     for (; *i < run->n_inputs + run->n_input_parts; ++*i) {
         bool whole = *i < run->n_inputs;
-        const clv_input_part *part = &run->input_parts[*i - run->n_inputs];
+        const clv_input_part *part = whole ? NULL : &run->input_parts[*i - run->n_inputs];
         if (strcmp(whole ? run->inputs[*i].name : part->name, name) != 0)
             continue;
         *out = (clv_bound){.box = whole ? clv_whole_box(type) : part->box,
@@ -41,7 +41,7 @@ bool clv_next_output(clv_bound *out, int *i, const clv_run *run, const char *nam
 {
     for (; *i < run->n_outputs + run->n_output_parts; ++*i) {
         bool whole = *i < run->n_outputs;
-        const clv_output_part *part = &run->output_parts[*i - run->n_outputs];
+        const clv_output_part *part = whole ? NULL : &run->output_parts[*i - run->n_outputs];
         if (strcmp(whole ? run->outputs[*i].name : part->name, name) != 0)
             continue;
         *out = (clv_bound){.box = whole ? clv_whole_box(type) : part->box,
