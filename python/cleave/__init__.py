@@ -35,7 +35,10 @@ from .tokenizer import Tokenizer
 from .train import Step, TextData, Trainer
 
 concat = concatenate
-__version__ = _metadata.version("cleave")  # of CMakeLists.txt
+try:
+    __version__ = _metadata.version("cleave")  # of CMakeLists.txt
+except _metadata.PackageNotFoundError:  # it is not installed, but found by path
+    __version__ = "unknown"
 
 __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",

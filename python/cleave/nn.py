@@ -44,14 +44,16 @@ def residual_input(graph: Graph, name: str, shape: Any, rules: RulesLike = None,
     return graph._value(lib.clv_residual_input, text_in(name), dtype_in(dtype), len(shape), list(shape), _rules(graph, rules))
 
 
-def column_parallel_linear(x: Value, features: int, rules: RulesLike = None, **options: Any) -> Value:
-    """y = x W + b, W [M,F] split by columns. Options: name, bias, gather_output, init, features (the logical axis)."""
-    return _with_x(lib.clv_column_parallel_linear, "clv_linear_options", "column_parallel_linear", x, rules, options, features)
+def column_parallel_linear(x: Value, features: int, rules: RulesLike = None, *, axis: str | None = None, **options: Any) -> Value:
+    """y = x W + b, W [M,F] split by columns. axis: the name of the split features. Options: name, bias, gather_output,
+    init."""
+    return _with_x(lib.clv_column_parallel_linear, "clv_linear_options", "column_parallel_linear", x, rules, {**options, "features": axis}, features)
 
 
-def row_parallel_linear(x: Value, features: int, rules: RulesLike = None, **options: Any) -> Value:
-    """y = x W + b, W [F,M] split by rows. Options: name, bias, input_is_parallel, init, features (the logical axis)."""
-    return _with_x(lib.clv_row_parallel_linear, "clv_linear_options", "row_parallel_linear", x, rules, options, features)
+def row_parallel_linear(x: Value, features: int, rules: RulesLike = None, *, axis: str | None = None, **options: Any) -> Value:
+    """y = x W + b, W [F,M] split by rows. axis: the name of the split features. Options: name, bias, input_is_parallel,
+    init."""
+    return _with_x(lib.clv_row_parallel_linear, "clv_linear_options", "row_parallel_linear", x, rules, {**options, "features": axis}, features)
 
 
 def vocab_parallel_embedding(

@@ -10,7 +10,7 @@ from typing import Any, Union
 from ._c import NULL, text_in
 from ._cleave import ffi, lib
 from .errors import check, text_out
-from .mesh import Mesh, MeshLike, mesh_in
+from .mesh import Layout, Mesh, MeshLike, mesh_in
 
 #: A preset ("megatron-sp"), a file of rules, pairs such as [("batch", "data"), ("heads", ("model",))], or None: the default.
 RulesLike = Union["Rules", str, "os.PathLike[str]", Sequence[Any], None]
@@ -44,6 +44,14 @@ class Rules:
     def name(self) -> str:
         """The preset's, or the file's."""
         return text_out(self._rules.name)
+
+    def layout(self, names: Sequence[str | None]) -> Layout:
+        """Of a tensor whose dimensions have these names (None: one that no rule splits): ``rules.layout(("batch", "seq", "embed"))``."""
+        kept = [NULL if n is None else ffi.new("char[]", text_in(n, "a name")) for n in names]
+        out = ffi.new("clv_layout *")
+        given = ffi.new("clv_logical_axis[]", kept or 1)
+        check(lib.clv_axis_rules_layout, out, self._rules, self.mesh._mesh, len(kept), given)
+        return Layout._of(self.mesh, out[0])
 
     def __repr__(self) -> str:
         return f"<cleave.Rules {self.name or 'of one list'} on {self.mesh}>"

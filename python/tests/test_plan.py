@@ -118,6 +118,21 @@ def test_layers_are_the_same_on_every_mesh(rng):
         np.testing.assert_allclose(r["d"], results[0]["d"], atol=2e-5)
 
 
+def test_rules():
+    """Names of one's own beside those of layers."""
+    rules = cleave.Rules("data=2,model=2", [("batch", "data"), ("heads", "model"), ("pages", ("data", "model"))])
+    assert str(rules.layout(("batch", None, "heads"))) == "data,_,model" and str(rules.layout(("pages", "batch"))) == "_,data"
+    assert rules.layout(()).ndim == 0 and str(rules.layout(("pages",))) == "(data,model)"
+    for wrong in (("no name!",), (3,), ("batch",) * 9, 5):
+        with pytest.raises((TypeError, ValueError)):
+            rules.layout(wrong)
+    g = cleave.Graph("data=2,model=2")
+    x = g.input("x", (4, 8, 16))
+    nn.column_parallel_linear(x, 8, rules, name="up", axis="pages")
+    (weight,) = g.parameters()
+    assert str(weight.layout) == "_,(data,model)"
+
+
 def test_layers_refuse(rng):
     g = cleave.Graph("model=2")
     x = g.input("x", (2, 4, 8))
