@@ -69,5 +69,7 @@ bool clv_world_leads(const clv_world *world, int rank);
 clv_comm *clv_world_comm(clv_world *world, int rank);
 /* Whether the world is poisoned; fills error (may be NULL) with the first failure. */
 int clv_world_failed(const clv_world *world, clv_error *error);
+/* Turns 1 when it is; lives as long as the world. */
+const _Atomic int *clv_world_failed_flag(const clv_world *world);
 
 #endif

@@ -69,6 +69,7 @@ typedef struct copying_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_post post;
     const clv_group *group;
+    const clv_device *in_device, *out_device;
     clv_dtype dtype;
     clv_reduction reduction;
     clv_shard in_shard, out_shard;
@@ -274,6 +275,8 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
         *plan = (copying_plan){.base = {.comm = comm, .in = t->in, .out = t->out},
                                .post = {.what = t->what, .tag = t->tag},
                                .group = t->group,
+                               .in_device = t->in_device ? t->in_device : &clv_device_host,
+                               .out_device = t->out_device ? t->out_device : &clv_device_host,
                                .dtype = t->dtype,
                                .reduction = t->reduction,
                                .in_shard = t->parts.in[t->group->me],
@@ -329,14 +332,16 @@ static clv_status send_away(const copying_plan *plan, clv_thread_comm *comm, int
 
 static clv_status send_part(const copying_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
 {
+    const clv_device *device = plan->in_device;
     unsigned char *packed = plan->staging + p->at;
     int64_t bytes = bytes_of(plan, p);
     int rank = plan->group->ranks[p->move.peer];
-    clv_box_copy(packed, &p->move.box, plan->base.in, &plan->in_shard, &p->move.box, clv_dtype_size(plan->dtype));
+
+    CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, packed, &p->move.box, plan->base.in, &plan->in_shard,
+                                  &p->move.box, clv_dtype_size(plan->dtype), err));
     if (rank < comm->world->first || rank >= comm->world->first + comm->world->here)
         return send_away(plan, comm, rank, packed, bytes, err);
     message *m = malloc(sizeof *m + (size_t)bytes);
-
     if (!m)
         return clv_fail_memory(err, "a message", sizeof *m + (size_t)bytes);
     *m = (message){
@@ -470,24 +475,28 @@ static clv_status receive_all(const copying_plan *plan, clv_thread_comm *comm, c
     return CLV_OK;
 }
 
-/* Of one shard from every member, in their order. */
+/* Sums what every member sent of one shard, in their order, into the staging of the first take. */
 static void combine(const copying_plan *plan)
 {
     for (int i = 0; i < plan->n_takes; i++)
         plan->ins[plan->takes[i].move.peer] = plan->staging + plan->takes[i].at;
     if (plan->n_takes > 0)
-        clv_run_reduce(plan->base.out, plan->ins, plan->n_takes, 0, clv_shard_elems(&plan->out_shard), plan->dtype,
-                       plan->reduction);
+        clv_run_reduce(plan->staging + plan->takes[0].at, plan->ins, plan->n_takes, 0,
+                       clv_shard_elems(&plan->out_shard), plan->dtype, plan->reduction);
 }
 
-static void unpack(const copying_plan *plan)
+static clv_status unpack(const copying_plan *plan, clv_error *err)
 {
-    for (int i = 0; i < plan->n_takes; i++) {
+    const clv_device *device = plan->out_device;
+    int n = plan->ins && plan->n_takes > 0 ? 1 : plan->n_takes;
+
+    for (int i = 0; i < n; i++) {
         const clv_shard *box = &plan->takes[i].move.box;
 
-        clv_box_copy(plan->base.out, &plan->out_shard, plan->staging + plan->takes[i].at, box, box,
-                     clv_dtype_size(plan->dtype));
+        CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, &plan->out_shard,
+                                      plan->staging + plan->takes[i].at, box, box, clv_dtype_size(plan->dtype), err));
     }
+    return CLV_OK;
 }
 
 static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
@@ -504,8 +513,7 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
     comm->base.waited_ns += clv_now_ns() - began;
     if (plan->ins)
         combine(plan);
-    else
-        unpack(plan);
+    CLV_TRY(unpack(plan, err));
     fill_with_nan(plan);
     return CLV_OK;
 }

@@ -168,6 +168,11 @@ void clv_threads_abort(clv_comm *base, const clv_error *error)
     clv_threads_give_up(comm, NULL);
 }
 
+const _Atomic int *clv_world_failed_flag(const clv_world *world)
+{
+    return &world->failed;
+}
+
 int clv_world_failed(const clv_world *world, clv_error *error)
 {
     if (!atomic_load_explicit(&world->failed, memory_order_acquire))

@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "comm/threads.h"
-#include "tensor/view.h"
 
 /* Below this many bytes every rank sums all of an all_reduce itself; above, each sums a slice and writes it to all. */
 enum { SMALL_REDUCE_BYTES = 32768 };
@@ -28,6 +27,7 @@ typedef struct threads_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_post post;
     const clv_group *group;
+    const clv_device *in_device, *out_device;
     clv_dtype dtype;
     clv_reduction reduction;
     bool everywhere; /* a reduction of which all members get all */
@@ -133,6 +133,8 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
     *plan = (threads_plan){.base = {.comm = comm, .in = t->in, .out = t->out},
                            .post = {.what = t->what, .tag = t->tag},
                            .group = t->group,
+                           .in_device = t->in_device ? t->in_device : &clv_device_host,
+                           .out_device = t->out_device ? t->out_device : &clv_device_host,
                            .dtype = t->dtype,
                            .reduction = t->reduction,
                            .by_posts = !t->in_window && !t->out_window,
@@ -157,6 +159,7 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
 
     (void)staging;
+    CLV_TRY(clv_device_finish(plan->in_device, err)); /* peers read what was made there, and write where it was read */
     CLV_TRY(clv_threads_begin(comm, plan->group, &plan->post, err));
     if (plan->by_posts) {
         plan->post.in = base->in;
@@ -177,28 +180,48 @@ static void read_posts(const threads_plan *plan, const clv_thread_comm *comm)
     }
 }
 
-static void copy_lacking(const threads_plan *plan)
+static clv_status copy_lacking(const threads_plan *plan, clv_error *err)
 {
+    const clv_device *device = plan->out_device;
+
     for (int i = 0; i < plan->n_takes; i++) {
         const take *t = &plan->takes[i];
 
-        clv_box_copy(plan->base.out, &plan->out_shard, t->from, &t->shard, &t->box, clv_dtype_size(plan->dtype));
+        CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->base.out, &plan->out_shard, t->from, &t->shard,
+                                      &t->box, clv_dtype_size(plan->dtype), err));
     }
+    return CLV_OK;
 }
 
 /* Each member sums one slice straight out of all inputs and writes it to every member's output. */
-static void all_reduce(const threads_plan *plan)
+static clv_status all_reduce(const threads_plan *plan, clv_error *err)
 {
+    const clv_device *device = plan->out_device;
     int n = plan->group->n, me = plan->group->me;
     int64_t elems = clv_shard_elems(&plan->out_shard), size = (int64_t)clv_dtype_size(plan->dtype), lo = 0, hi = elems;
     bool alone = elems * size <= SMALL_REDUCE_BYTES;
 
     if (!alone)
         clv_cut_block(elems, 1, n, me, &lo, &hi);
-    char *mine = plan->base.out;
-    clv_run_reduce(mine + lo * size, plan->ins, n, lo, hi - lo, plan->dtype, plan->reduction);
-    for (int i = 1; !alone && i < n && hi > lo; i++)
-        memcpy((char *)plan->outs[(me + i) % n] + lo * size, mine + lo * size, (size_t)((hi - lo) * size));
+    const clv_shard all = {.rank = 1, .hi = {elems}}, slice = {.rank = 1, .lo = {lo}, .hi = {hi}};
+    CLV_TRY(device->backend->reduce(device, plan->base.out, &all, plan->ins, n, &all, &slice, plan->dtype,
+                                    plan->reduction, err));
+    for (int i = 1; !alone && i < n; i++)
+        CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->outs[(me + i) % n], &all, plan->base.out, &all,
+                                      &slice, (size_t)size, err));
+    return CLV_OK;
+}
+
+static clv_status move(const threads_plan *plan, clv_error *err)
+{
+    const clv_device *device = plan->out_device;
+
+    if (plan->everywhere)
+        return all_reduce(plan, err);
+    if (plan->ins)
+        return device->backend->reduce(device, plan->base.out, &plan->out_shard, plan->ins, plan->group->n,
+                                       &plan->in_shard, &plan->out_shard, plan->dtype, plan->reduction, err);
+    return copy_lacking(plan, err);
 }
 
 static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error *err)
@@ -209,14 +232,8 @@ static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error 
     comm->base.waited_ns += clv_now_ns() - began;
     if (plan->by_posts)
         read_posts(plan, comm);
-    if (plan->everywhere)
-        all_reduce(plan);
-    else if (plan->ins)
-        clv_box_reduce(plan->base.out, &plan->out_shard, plan->ins, plan->group->n, &plan->in_shard, &plan->out_shard,
-                       plan->dtype, plan->reduction);
-    else
-        copy_lacking(plan);
-    return CLV_OK;
+    CLV_TRY(move(plan, err));
+    return clv_device_finish(plan->out_device, err);
 }
 
 static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *err)

@@ -17,6 +17,7 @@
 #include "cleave/dtype.h"
 #include "comm/comm.h"
 #include "comm/moves.h"
+#include "device/device.h"
 
 /* Memory that all ranks made alike, so that a place in one's own tells the place in a peer's. */
 typedef struct clv_window clv_window;
@@ -31,6 +32,7 @@ typedef struct clv_transfer {
     clv_parts parts;         /* of the group's members. Where values are reduced all members hold the same shard */
     const void *in;          /* mine; does not overlap out */
     void *out;
+    const clv_device *in_device, *out_device; /* in whose memory they are; NULL: the host's */
     const clv_window *in_window,
         *out_window; /* that they lie in; NULL, both: in none, and the plan may be used elsewhere */
 } clv_transfer;

@@ -10,6 +10,7 @@
 #include "base/pages.h"
 #include "runtime/apart.h"
 #include "runtime/guard.h"
+#include "runtime/kernel.h"
 
 enum {
     /* Values up to this are summed again after every instruction; of larger ones, as many of the bytes behind them are looked at. */
@@ -423,8 +424,12 @@ static clv_status run_apart(const look *l, const clv_instruction *instruction, c
     clv_loaded_operands(in, out, l->loaded, l->rank, instruction);
     clv_apart_lay_out(out, instruction->n_out, l->loaded->check->apart[l->rank - l->loaded->first]);
     clv_apart_fill(out, instruction->n_out);
-    clv_call call = {.op = instruction->op, .in = in, .out = out, .workspace = workspace(l)};
-    CLV_TRY(clv_run_op(&call, l->rank, instruction->name, err));
+    clv_call call = {.op = instruction->op,
+                     .in = in,
+                     .out = out,
+                     .workspace = workspace(l),
+                     .context = &clv_loaded_on(l->loaded, l->rank)->context};
+    CLV_TRY(clv_kernel_run(l->loaded, l->rank, l->instruction, &call, err));
     CLV_TRY(check_workspace(l, instruction, err));
     for (int o = 0; o < instruction->n_out; o++) {
         int64_t unwritten = clv_apart_first_unwritten(&out[o]);

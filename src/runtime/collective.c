@@ -81,6 +81,10 @@ clv_status clv_spmd_state(clv_local *out, clv_spmd *spmd, const char *name, clv_
     CLV_TRY(clv_require(out && spmd && name, "clv_spmd_state", "out, a communicator and a name", err));
     clv_named_state *state;
     CLV_TRY(clv_session_find_state(&state, spmd->world->session, name, err));
+    if (!spmd->world->session->backend->is_host)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "state '%.80s' is in the memory of the device '%s', out of a function's reach; valid: 'cpu'",
+                        name, spmd->world->session->backend->name);
     *out = clv_spmd_local_of(spmd, &state->type, &state->layout);
     out->data = state->data[spmd->rank - spmd->world->session->first];
     return CLV_OK;

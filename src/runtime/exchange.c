@@ -61,6 +61,8 @@ static clv_status prepare_rank(clv_leftovers *job, const clv_session *session, c
                              .parts = {.n = session->n_ranks, .in = x->in, .out = x->out},
                              .in = x->in_data[i],
                              .out = x->out_data[i],
+                             .in_device = x->in_devices ? x->in_devices[i] : NULL,
+                             .out_device = x->out_devices ? x->out_devices[i] : NULL,
                              .in_window = x->in_window,
                              .out_window = x->out_window};
     int64_t staging = 0;
@@ -113,8 +115,8 @@ static bool next_shard(clv_shard *out, int *i, const void *arg)
 }
 
 clv_status clv_session_copy_here(const clv_session *session, const char *name, const clv_type *type,
-                                 const clv_layout *layout, void *const *data, const clv_shard *box, void *out,
-                                 clv_error *err)
+                                 const clv_layout *layout, const clv_device *const *devices, void *const *data,
+                                 const clv_shard *box, void *out, clv_error *err)
 {
     const shards_here here = {session, type, layout};
     clv_shard has, lacking;
@@ -125,13 +127,16 @@ clv_status clv_session_copy_here(const clv_session *session, const char *name, c
     }
     for (int i = 0; next_shard(&has, &i, &here);) {
         clv_shard both = clv_shard_intersect(box, &has);
-        clv_box_copy(out, box, data[i - 1], &has, &both, clv_dtype_size(type->dtype));
+        const clv_device *device = devices ? devices[i - 1] : &clv_device_host;
+        CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, out, box, data[i - 1], &has, &both,
+                                      clv_dtype_size(type->dtype), err));
     }
     return CLV_OK;
 }
 
 clv_status clv_session_fetch(const clv_session *session, const clv_type *type, const clv_layout *layout,
-                             void *const *data, const clv_shard *box, void *out, clv_error *err)
+                             const clv_device *const *devices, void *const *data, const clv_shard *box, void *out,
+                             clv_error *err)
 {
     int n = session->n_ranks;
     clv_shard *shards = calloc(2 * (size_t)n, sizeof *shards);
@@ -157,6 +162,7 @@ clv_status clv_session_fetch(const clv_session *session, const clv_type *type, c
                       .out = shards + n,
                       .in_data = data,
                       .out_data = to,
+                      .in_devices = devices,
                       .scratch = scratch};
     clv_status status = clv_session_exchange(session, &x, err);
     free(shards);

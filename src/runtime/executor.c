@@ -4,7 +4,7 @@
 #include "base/wait.h"
 #include "runtime/check.h"
 #include "runtime/finite.h"
-#include "tensor/view.h"
+#include "runtime/kernel.h"
 
 typedef struct rank_state {
     const clv_loaded *loaded;
@@ -24,11 +24,13 @@ static clv_shard shard_of(const clv_view *view)
 }
 
 /* Copies to `out` what this rank has of it. */
-static void copy_own(const rank_state *r, const clv_instruction *instruction)
+static clv_status copy_own(const rank_state *r, const clv_instruction *instruction, clv_error *err)
 {
+    const clv_device *device = r->mine->context.device;
     const clv_view *out = &r->mine->views[instruction->out[0]], *in = &r->mine->views[instruction->in[0]];
     clv_shard to = shard_of(out), from = shard_of(in), box = clv_shard_intersect(&to, &from);
-    clv_box_copy(out->data, &to, in->data, &from, &box, clv_dtype_size(out->dtype));
+    return device->backend->copy(device, CLV_COPY_ON_DEVICE, out->data, &to, in->data, &from, &box,
+                                 clv_dtype_size(out->dtype), err);
 }
 
 static clv_status run_moving(const rank_state *r, const clv_instruction *instruction, clv_error *err)
@@ -41,17 +43,17 @@ static clv_status run_moving(const rank_state *r, const clv_instruction *instruc
 }
 
 /* mask: coordinate 0 of the new partial axes keeps the values. */
-static void run_mask(const rank_state *r, const clv_instruction *instruction)
+static clv_status run_mask(const rank_state *r, const clv_instruction *instruction, clv_error *err)
 {
+    const clv_device *device = r->mine->context.device;
     const clv_view *out = &r->mine->views[instruction->out[0]];
     const clv_reshard_step *step = instruction->step;
     bool keeps = true;
     for (int i = 0; i < step->n_axes; i++)
         keeps = keeps && clv_mesh_coordinate(&r->loaded->program->mesh, step->axes[i], r->rank) == 0;
     if (keeps)
-        copy_own(r, instruction);
-    else
-        clv_fill_identity(out->data, clv_view_elems(out), out->dtype, step->to.reduction);
+        return copy_own(r, instruction, err);
+    return device->backend->fill(device, out->data, clv_view_elems(out), out->dtype, step->to.reduction, err);
 }
 
 static clv_status run_step(const rank_state *r, const clv_instruction *instruction, clv_error *err)
@@ -61,9 +63,9 @@ static clv_status run_step(const rank_state *r, const clv_instruction *instructi
     if (instruction->group >= 0)
         status = run_moving(r, instruction, err);
     else if (instruction->step->kind == CLV_STEP_MASK)
-        run_mask(r, instruction);
+        status = run_mask(r, instruction, err);
     else
-        copy_own(r, instruction);
+        status = copy_own(r, instruction, err);
     r->times->comm_ns += clv_now_ns() - start;
     return status;
 }
@@ -81,10 +83,17 @@ static char *workspace_of(const rank_state *r, const clv_instruction *instructio
 
 static clv_status run_op(const rank_state *r, const clv_instruction *instruction, clv_error *err)
 {
+    int i = (int)(instruction - r->loaded->program->instructions);
     clv_view in[CLV_MAX_IN], out[CLV_MAX_OUT];
     clv_loaded_operands(in, out, r->loaded, r->rank, instruction);
-    clv_call call = {.op = instruction->op, .in = in, .out = out, .workspace = workspace_of(r, instruction)};
-    return clv_run_op(&call, r->rank, instruction->name, err);
+    clv_call call = {.op = instruction->op,
+                     .in = in,
+                     .out = out,
+                     .workspace = workspace_of(r, instruction),
+                     .context = &r->mine->context};
+    if (r->loaded->kernels[i].on_host)
+        return clv_kernel_run_on_host(r->loaded, r->rank, i, &call, r->times, err);
+    return clv_kernel_run(r->loaded, r->rank, i, &call, err);
 }
 
 void clv_loaded_unmap(clv_loaded *loaded)
@@ -126,5 +135,5 @@ clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_r
             CLV_TRY(clv_check_after(loaded, rank, i, err));
     }
     times->wait_ns += clv_comm_take_waited_ns(comm);
-    return CLV_OK;
+    return clv_device_finish(mine->context.device, err);
 }

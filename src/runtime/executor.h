@@ -6,25 +6,35 @@
 #include "base/error.h"
 #include "cleave/cancel.h"
 #include "comm/transport.h"
+#include "device/device.h"
 #include "program/program.h"
 
 /* What one rank has of a loaded program: its own memory alone. */
 typedef struct clv_loaded_rank {
-    void *region;
+    clv_context context;
+    void *region;            /* of the device's memory */
     clv_view *views;         /* [n_buffers] */
     clv_plan **plans;        /* [n_instructions] of the steps that move; else NULL */
     void *staging;           /* of a step in progress; NULL: none wants any */
+    void *host;              /* of an op that runs on the host; NULL: none does */
     int64_t *instruction_ns; /* [n_instructions] spent so far; NULL: not traced */
 } clv_loaded_rank;
+
+/* What runs the op of an instruction. */
+typedef struct clv_chosen_kernel {
+    clv_status (*run)(const clv_call *call, clv_error *err);
+    bool on_host; /* on copies, for the device lists none */
+} clv_chosen_kernel;
 
 typedef struct clv_loaded {
     const clv_program *program;
     const clv_transport *transport;
-    int first, here;        /* the ranks of this process */
-    clv_loaded_rank *ranks; /* [here] */
-    clv_window *window;     /* over the regions; NULL: the transport takes none */
-    int *group_set;         /* [n_groups] the comm's group sets */
-    int64_t staging_bytes;
+    int first, here;            /* the ranks of this process */
+    clv_loaded_rank *ranks;     /* [here] */
+    clv_window *window;         /* over the regions; NULL: the transport takes none */
+    int *group_set;             /* [n_groups] the comm's group sets */
+    clv_chosen_kernel *kernels; /* [n_instructions]; NULL until the program is mapped */
+    int64_t staging_bytes, host_bytes;
     bool mapped;              /* views and plans point to where state is now */
     bool *lowest;             /* [n_buffers] as finite.h says; NULL: results may be infinite or NaN */
     struct clv_check *check;  /* check.h; NULL: not checked */
@@ -54,24 +64,14 @@ static inline void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV
         out[o] = *clv_loaded_view(loaded, rank, instruction->out[o]);
 }
 
-/* Runs the op of an instruction on a rank; a failure names both. */
-static inline clv_status clv_run_op(const clv_call *call, int rank, const char *instruction, clv_error *err)
-{
-    clv_error why = {0};
-    clv_status status = call->op->def->run(call, &why);
-    if (status != CLV_OK)
-        return clv_fail_at(err, status, rank, instruction, "rank %d, %s: %s", rank, instruction,
-                           why.message[0] ? why.message : clv_status_text(status));
-    return CLV_OK;
-}
-
 /* Forgets where state was. */
 void clv_loaded_unmap(clv_loaded *loaded);
 
-/* Where a rank's time went, nanoseconds. */
+/* Where a rank's time went, nanoseconds, and what its device left to the host. */
 typedef struct clv_rank_times {
     int64_t comm_ns;
     int64_t wait_ns;
+    int64_t fallbacks, fallback_bytes; /* ops, and what was copied for them */
 } clv_rank_times;
 
 /* Runs every instruction on this rank. */

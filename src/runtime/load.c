@@ -2,10 +2,10 @@
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/pages.h"
 #include "runtime/check.h"
 #include "runtime/finite.h"
 #include "runtime/guard.h"
+#include "runtime/kernel.h"
 #include "runtime/session.h"
 
 /* ---- groups ---- */
@@ -47,10 +47,12 @@ void clv_loaded_free(clv_loaded *loaded)
     clv_loaded_unmap(loaded);
     for (int r = 0; loaded->ranks && r < loaded->here; r++) {
         clv_loaded_rank *mine = &loaded->ranks[r];
-        free(mine->region);
+        if (mine->region)
+            mine->context.device->backend->free(mine->context.device, mine->region);
         free(mine->views);
         free(mine->plans);
         free(mine->staging);
+        free(mine->host);
         free(mine->instruction_ns);
     }
     if (loaded->window)
@@ -58,8 +60,19 @@ void clv_loaded_free(clv_loaded *loaded)
     free(loaded->ranks);
     free(loaded->group_set);
     free(loaded->lowest);
+    free(loaded->kernels);
     clv_check_free(loaded->check);
     free(loaded);
+}
+
+/* What kernels on rank first + i may know. */
+static clv_context context_of(const clv_session *session, int i)
+{
+    return (clv_context){.device = session->devices[i],
+                         .rank = session->first + i,
+                         .threads = session->threads_per_rank,
+                         .cancel = session->cancel,
+                         .failed = clv_world_failed_flag(clv_team_world(session->team))};
 }
 
 static clv_status allocate_rank(clv_loaded *loaded, clv_loaded_rank *mine, bool trace, clv_error *err)
@@ -75,7 +88,7 @@ static clv_status allocate_rank(clv_loaded *loaded, clv_loaded_rank *mine, bool 
     int64_t planned = loaded->check ? clv_check_region_bytes(loaded->check) : program->region_bytes;
     size_t bytes = planned > 0 ? (size_t)planned : CLV_REGION_ALIGN;
     /* not touched here: pages go where the rank that writes them first runs */
-    mine->region = clv_pages_alloc(CLV_REGION_ALIGN, bytes);
+    mine->region = mine->context.device->backend->alloc(mine->context.device, CLV_REGION_ALIGN, bytes);
     if (!mine->region)
         return clv_fail_memory(err, "a rank's region of buffers", bytes);
     if (loaded->check)
@@ -99,8 +112,10 @@ static clv_status allocate(clv_loaded *loaded, const clv_session *session, const
         return clv_fail_memory(err, "a loaded program", (size_t)here * sizeof *loaded->ranks);
     if (session->check)
         CLV_TRY(clv_check_new(&loaded->check, program, here, err));
-    for (int r = 0; r < here; r++)
+    for (int r = 0; r < here; r++) {
+        loaded->ranks[r].context = context_of(session, r);
         CLV_TRY(allocate_rank(loaded, &loaded->ranks[r], session->trace, err));
+    }
     void **regions = malloc((size_t)here * sizeof *regions);
     if (!regions)
         return clv_fail_memory(err, "a loaded program", (size_t)here * sizeof *regions);
@@ -171,6 +186,8 @@ static clv_status make_plan(const clv_session *session, clv_loaded *loaded, int 
         .parts = {.n = group->n, .reduces = clv_step_reduces(kind), .in = shards, .out = shards + group->n},
         .in = mine->views[instruction->in[0]].data,
         .out = mine->views[instruction->out[0]].data,
+        .in_device = mine->context.device,
+        .out_device = mine->context.device,
         .in_window = in_state ? in_state->window : loaded->window,
         .out_window = out_state ? out_state->window : loaded->window};
     CLV_TRY(loaded->transport->prepare(&mine->plans[i], comm, &transfer, &staging, err));
@@ -191,15 +208,25 @@ static clv_status make_plans(const clv_session *session, clv_loaded *loaded, clv
     return status;
 }
 
+/* Host memory, unless it is there already or none is wanted. */
+static clv_status give_staging(void **memory, int64_t bytes, const char *what, clv_error *err)
+{
+    if (*memory || bytes == 0)
+        return CLV_OK;
+    *memory = clv_staging_new(bytes);
+    return *memory ? CLV_OK : clv_fail_memory(err, what, (size_t)bytes);
+}
+
 static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
 {
     CLV_TRY(make_views(session, loaded, err));
+    if (!loaded->kernels)
+        CLV_TRY(clv_kernels_choose(loaded, err));
     clv_status status = make_plans(session, loaded, err);
-    for (int r = 0; status == CLV_OK && loaded->staging_bytes > 0 && r < loaded->here; r++) {
-        clv_loaded_rank *mine = &loaded->ranks[r];
-        mine->staging = mine->staging ? mine->staging : clv_staging_new(loaded->staging_bytes);
-        if (!mine->staging)
-            status = clv_fail_memory(err, "a rank's staging", (size_t)loaded->staging_bytes);
+    for (int r = 0; status == CLV_OK && r < loaded->here; r++) {
+        status = give_staging(&loaded->ranks[r].staging, loaded->staging_bytes, "a rank's staging", err);
+        if (status == CLV_OK)
+            status = give_staging(&loaded->ranks[r].host, loaded->host_bytes, "a rank's ops on the host", err);
     }
     if (status != CLV_OK)
         clv_loaded_unmap(loaded);

@@ -1,6 +1,7 @@
 /* session.c - running programs on the team of ranks. What is made ready for a program is in load.c, state in state.c. */
 #include "runtime/session.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,7 +13,6 @@
 #include "runtime/binding.h"
 #include "runtime/check.h"
 #include "runtime/spmd.h"
-#include "tensor/view.h"
 
 /* ---- opening and closing ---- */
 
@@ -28,6 +28,15 @@ static clv_status add_everyone(clv_session *session, clv_error *err)
     return status;
 }
 
+/* What looks into the memory of tensors needs it to be the host's. */
+static clv_status check_reads(const clv_device_backend *backend, const clv_session_options *options, clv_error *err)
+{
+    if (backend->is_host || (!options->check && !options->find_nonfinite))
+        return CLV_OK;
+    return clv_fail(err, CLV_EUNSUPPORTED, "a session on the device '%s' cannot %s; valid: without, or the device '%s'",
+                    backend->name, options->check ? "check" : "find_nonfinite", clv_device_cpu.name);
+}
+
 clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options, clv_error *err)
 {
     return clv_session_new_linked(out, mesh, options, NULL, err);
@@ -39,8 +48,11 @@ clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const
     static const char call[] = "clv_session_new";
     clv_session_options o;
     CLV_TRY(clv_require(out && mesh, call, "out and a mesh", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_take_options(&o, sizeof o, offsetof(clv_session_options, device), options, call, err));
     CLV_TRY(clv_mesh_check(mesh, err));
+    const clv_device_backend *backend;
+    CLV_TRY(clv_device_find(&backend, o.device, err));
+    CLV_TRY(check_reads(backend, &o, err));
     CLV_TRY(clv_gemm_prepare(err));
     clv_session *session = calloc(1, sizeof *session);
     if (!session)
@@ -56,17 +68,22 @@ clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const
     session->cancel = o.cancel;
     session->here = links ? links->first[links->me + 1] - links->first[links->me] : session->n_ranks;
     session->first = links ? links->first[links->me] : 0;
+    session->threads_per_rank = o.threads_per_rank > 0 ? o.threads_per_rank : 1;
+    session->backend = backend;
+    session->devices = calloc((size_t)session->here, sizeof *session->devices);
     session->times = calloc((size_t)session->here, sizeof *session->times);
-    clv_team_options team = {.threads_per_rank = o.threads_per_rank > 0 ? o.threads_per_rank : 1,
+    clv_team_options team = {.threads_per_rank = session->threads_per_rank,
                              .pin = o.no_pinning ? 0 : -1,
                              .timeout_ms = o.timeout_ms,
                              .transport = o.transport,
                              .seed = o.seed,
                              .links = links};
     session->leftovers = calloc(1, sizeof *session->leftovers);
-    clv_status status = session->times && session->leftovers
+    clv_status status = session->times && session->leftovers && session->devices
                             ? clv_team_new(&session->team, session->n_ranks, &team, err)
                             : clv_fail_memory(err, "a session's times", sizeof *session->times);
+    for (int i = 0; status == CLV_OK && i < session->here; i++)
+        status = backend->open(&session->devices[i], i, err);
     if (status == CLV_OK)
         status = add_everyone(session, err);
     if (status != CLV_OK) {
@@ -90,6 +107,10 @@ void clv_session_free(clv_session *session)
     clv_session_free_states(session);
     clv_session_free_leftovers(session);
     clv_spmd_world_free(session->spmd);
+    for (int i = 0; session->devices && session->backend->close && i < session->here; i++)
+        if (session->devices[i])
+            session->backend->close(session->devices[i]);
+    free(session->devices);
     free(session->times);
     free(session);
 }
@@ -143,9 +164,10 @@ typedef struct run_job {
     const clv_run *run;
 } run_job;
 
-static void bind_inputs(const run_job *job, int rank)
+static clv_status bind_inputs(const run_job *job, int rank, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
+    const clv_device *device = job->session->devices[rank - job->session->first];
     for (int b = 0; b < program->n_buffers; b++) {
         const clv_buffer *buffer = &program->buffers[b];
         clv_bound bound;
@@ -154,16 +176,19 @@ static void bind_inputs(const run_job *job, int rank)
         clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
         for (int i = 0; clv_next_input(&bound, &i, job->run, buffer->name, &buffer->type);) {
             clv_shard both = clv_shard_intersect(&shard, &bound.box);
-            clv_box_copy(clv_loaded_view(job->loaded, rank, b)->data, &shard, bound.data, &bound.box, &both,
-                         clv_dtype_size(buffer->type.dtype));
+            CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, clv_loaded_view(job->loaded, rank, b)->data,
+                                          &shard, bound.data, &bound.box, &both, clv_dtype_size(buffer->type.dtype),
+                                          err));
         }
     }
+    return CLV_OK;
 }
 
 /* Each box is copied out by the first rank that holds it. */
-static void copy_outputs(const run_job *job, int rank)
+static clv_status copy_outputs(const run_job *job, int rank, clv_error *err)
 {
     const clv_program *program = job->loaded->program;
+    const clv_device *device = job->session->devices[rank - job->session->first];
     for (int o = 0; o < program->n_outputs; o++) {
         const clv_program_output *output = &program->outputs[o];
         const clv_buffer *buffer = &program->buffers[output->buffer];
@@ -175,10 +200,12 @@ static void copy_outputs(const run_job *job, int rank)
         clv_shard shard = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
         do {
             clv_shard both = clv_shard_intersect(&shard, &bound.box);
-            clv_box_copy(bound.data, &bound.box, clv_loaded_view(job->loaded, rank, output->buffer)->data, &shard,
-                         &both, clv_dtype_size(buffer->type.dtype));
+            CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, bound.data, &bound.box,
+                                          clv_loaded_view(job->loaded, rank, output->buffer)->data, &shard, &both,
+                                          clv_dtype_size(buffer->type.dtype), err));
         } while (clv_next_output(&bound, &i, job->run, output->name, &buffer->type));
     }
+    return CLV_OK;
 }
 
 static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
@@ -187,15 +214,13 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     bool check = job->loaded->check != NULL;
     if (check)
         CLV_TRY(clv_check_idle(job->loaded, rank, err));
-    bind_inputs(job, rank);
+    CLV_TRY(bind_inputs(job, rank, err));
     if (check)
         CLV_TRY(clv_check_begin(job->loaded, rank, err));
     CLV_TRY(clv_execute(job->loaded, rank, comm, &job->session->times[rank - job->session->first], err));
     if (check)
         CLV_TRY(clv_check_end(job->loaded, rank, err));
-    if (clv_session_reaches_all(job->session))
-        copy_outputs(job, rank);
-    return CLV_OK;
+    return clv_session_reaches_all(job->session) ? copy_outputs(job, rank, err) : CLV_OK;
 }
 
 /* The same where ranks' memory is out of reach. */
@@ -213,10 +238,10 @@ static clv_status fetch_outputs(const run_job *job, clv_error *err)
             data[r] = clv_loaded_view(job->loaded, job->loaded->first + r, output->buffer)->data;
         for (int i = 0; status == CLV_OK && clv_next_output(&bound, &i, job->run, output->name, &buffer->type);)
             status = job->session->here < job->session->n_ranks && i > job->run->n_outputs
-                         ? clv_session_copy_here(job->session, output->name, &buffer->type, &buffer->layout, data,
-                                                 &bound.box, bound.data, err)
-                         : clv_session_fetch(job->session, &buffer->type, &buffer->layout, data, &bound.box, bound.data,
-                                             err);
+                         ? clv_session_copy_here(job->session, output->name, &buffer->type, &buffer->layout,
+                                                 job->session->devices, data, &bound.box, bound.data, err)
+                         : clv_session_fetch(job->session, &buffer->type, &buffer->layout, job->session->devices, data,
+                                             &bound.box, bound.data, err);
     }
     free(data);
     return status;
@@ -325,7 +350,9 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
     for (int r = 0; r < session->here; r++) {
         stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->here;
         stats.wait_seconds += 1e-9 * (double)session->times[r].wait_ns / session->here;
+        stats.fallbacks += session->times[r].fallbacks;
+        stats.fallback_bytes += session->times[r].fallback_bytes;
     }
     memset(session->times, 0, (size_t)session->here * sizeof *session->times);
-    return out ? clv_give_struct(out, sizeof stats, sizeof stats, &stats, call, err) : CLV_OK;
+    return out ? clv_give_struct(out, sizeof stats, offsetof(clv_session_stats, fallbacks), &stats, call, err) : CLV_OK;
 }

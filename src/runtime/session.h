@@ -36,7 +36,10 @@ struct clv_session {
     void *source_arg;
     bool trace, find_nonfinite, check;
     const clv_cancel *cancel; /* NULL: none */
+    int threads_per_rank;
     clv_team *team;
+    const clv_device_backend *backend;
+    const clv_device **devices; /* [here]; NULL: not open */
     const clv_transport *transport;
     int everyone;       /* the group set of all ranks */
     int64_t rank_bytes; /* allocated for each rank */
@@ -84,8 +87,9 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
 typedef struct clv_exchange {
     const char *what; /* for messages: a constant */
     clv_dtype dtype;
-    const clv_shard *in, *out;              /* [n_ranks] */
-    void *const *in_data, *const *out_data; /* [here] */
+    const clv_shard *in, *out;                                /* [n_ranks] */
+    void *const *in_data, *const *out_data;                   /* [here] */
+    const clv_device *const *in_devices, *const *out_devices; /* [here] in whose memory they are; NULL: the host's */
     const clv_window *in_window, *out_window;
     void *scratch; /* that ranks may need; freed here, or with the session */
 } clv_exchange;
@@ -101,14 +105,15 @@ bool clv_session_failed(const clv_session *session);
 bool clv_session_reaches_all(const clv_session *session);
 
 /* Brings the elements of a box of a tensor, of which data[i] is the shard of rank first + i, to `out` through the first rank of this
- * process; and of every other, which asks for the same box at the same time. */
+ * process; and of every other, which asks for the same box at the same time. devices[i]: in whose memory data[i] is; NULL: the host's. */
 clv_status clv_session_fetch(const clv_session *session, const clv_type *type, const clv_layout *layout,
-                             void *const *data, const clv_shard *box, void *out, clv_error *err);
+                             const clv_device *const *devices, void *const *data, const clv_shard *box, void *out,
+                             clv_error *err);
 
 /* The same from the ranks of this process alone. @return CLV_EPEER when they do not hold all of it; `name`: of the tensor */
 clv_status clv_session_copy_here(const clv_session *session, const char *name, const clv_type *type,
-                                 const clv_layout *layout, void *const *data, const clv_shard *box, void *out,
-                                 clv_error *err);
+                                 const clv_layout *layout, const clv_device *const *devices, void *const *data,
+                                 const clv_shard *box, void *out, clv_error *err);
 
 /* Whether `rank` is the first of the ranks that hold the same shard. */
 bool clv_session_first_holder(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int rank);

@@ -219,7 +219,7 @@ static clv_status fetch_outputs(const clv_spmd_job *job, clv_error *err)
         clv_shard whole = clv_whole_box(&output->type);
         for (int r = 0; r < n; r++)
             data[r] = job->locals[r * n_locals + job->n_inputs + i].data;
-        status = clv_session_fetch(session, &output->type, &job->locals[job->n_inputs + i].layout, data, &whole,
+        status = clv_session_fetch(session, &output->type, &job->locals[job->n_inputs + i].layout, NULL, data, &whole,
                                    output->data, err);
     }
     free(data);

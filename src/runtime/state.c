@@ -5,10 +5,8 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "base/hash.h"
-#include "base/pages.h"
 #include "runtime/binding.h"
 #include "runtime/session.h"
-#include "tensor/view.h"
 
 clv_status clv_session_find_state(clv_named_state **out, const clv_session *session, const char *name, clv_error *err)
 {
@@ -88,13 +86,10 @@ static void fill_shard(const init_job *job, const clv_shard *shard, void *data)
     }
 }
 
-static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
+static clv_status make_first_values(const init_job *job, int rank, void *data, clv_error *err)
 {
-    (void)comm;
-    const init_job *job = arg;
     const clv_session *session = job->session;
     clv_shard shard = clv_layout_shard(&job->state->layout, &session->mesh, job->state->type.shape, rank);
-    void *data = job->state->data[rank - session->first];
     int known = 0;
     if (clv_cancel_requested(session->cancel))
         return clv_fail(err, CLV_ECANCELLED, "loading was cancelled before %s", job->name);
@@ -103,6 +98,26 @@ static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     if (!known)
         fill_shard(job, &shard, data);
     return CLV_OK;
+}
+
+/* First values are made in host memory: the rank's own, or some that is copied from. */
+static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
+{
+    (void)comm;
+    const init_job *job = arg;
+    const clv_device *device = job->session->devices[rank - job->session->first];
+    void *data = job->state->data[rank - job->session->first];
+    int64_t bytes = clv_shard_bytes(&job->state->type, &job->state->layout);
+    if (device->backend->is_host)
+        return make_first_values(job, rank, data, err);
+    void *host = clv_staging_new(bytes > 0 ? bytes : 1);
+    if (!host)
+        return clv_fail_memory(err, "the first values of a state", (size_t)bytes);
+    clv_status status = make_first_values(job, rank, host, err);
+    if (status == CLV_OK)
+        status = clv_device_copy_bytes(device, CLV_COPY_FROM_HOST, data, host, bytes, err);
+    free(host);
+    return status;
 }
 
 static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
@@ -148,6 +163,8 @@ static clv_status copy_state(const clv_session *session, const clv_named_state *
                       .out = shards + n,
                       .in_data = from->data,
                       .out_data = to->data,
+                      .in_devices = session->devices,
+                      .out_devices = session->devices,
                       .in_window = from->window,
                       .out_window = to->window};
     clv_status status = clv_session_exchange(session, &x, err);
@@ -220,8 +237,9 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
     CLV_TRY(check_box(&want, state, box, err));
     /* After a failure only what this process holds can be had. */
     if (!clv_session_reaches_all(session) && !clv_session_failed(session))
-        return clv_session_fetch(session, &state->type, &state->layout, state->data, &want, out, err);
-    return clv_session_copy_here(session, name, &state->type, &state->layout, state->data, &want, out, err);
+        return clv_session_fetch(session, &state->type, &state->layout, session->devices, state->data, &want, out, err);
+    return clv_session_copy_here(session, name, &state->type, &state->layout, session->devices, state->data, &want, out,
+                                 err);
 }
 
 clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
@@ -235,7 +253,8 @@ clv_status clv_session_write(clv_session *session, const char *name, const clv_s
     for (int i = 0; i < session->here; i++) {
         clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, session->first + i);
         clv_shard common = clv_shard_intersect(&given, &has);
-        clv_box_copy(state->data[i], &has, in, &given, &common, clv_dtype_size(state->type.dtype));
+        CLV_TRY(session->backend->copy(session->devices[i], CLV_COPY_FROM_HOST, state->data[i], &has, in, &given,
+                                       &common, clv_dtype_size(state->type.dtype), err));
     }
     return CLV_OK;
 }

@@ -39,7 +39,7 @@ void clv_session_free_state(const clv_session *session, clv_named_state *state)
     clv_session_free_window(session, state->window);
     for (int r = 0; state->data && r < session->here; r++)
         if (state->data[r])
-            free((char *)state->data[r] - guard_of(session));
+            session->backend->free(session->devices[r], (char *)state->data[r] - guard_of(session));
     free(state->data);
 }
 
@@ -50,7 +50,7 @@ clv_status clv_session_allocate_state(clv_named_state *state, const clv_session 
     clv_status status = CLV_OK;
     state->data = calloc((size_t)session->here, sizeof *state->data);
     for (int r = 0; state->data && status == CLV_OK && r < session->here; r++) {
-        char *base = clv_pages_alloc(CLV_BUFFER_ALIGN, bytes);
+        char *base = session->backend->alloc(session->devices[r], CLV_BUFFER_ALIGN, bytes);
         if (!base)
             status = clv_fail_memory(err, "state", bytes);
         else if (session->check)

@@ -1,7 +1,7 @@
-/* shadow_session.c - every session of a test by another transport: where CLV_TEST_TRANSPORT names one, each session that a test
- * or the library makes is of that transport. One that checks (so that no memory is left to chance) has a shadow by the usual
- * one, which does the same; outputs of each run, and state at the end, must be equal bit for bit. The calls are wrapped at link
- * time. */
+/* shadow_session.c - every session of a test by another transport, or on another device: where CLV_TEST_TRANSPORT or CLV_TEST_DEVICE
+ * names one, each session that a test or the library makes is of it. One that checks (so that no memory is left to chance) has a
+ * shadow by the usual ones, which does the same; outputs of each run, and state at the end, must be equal bit for bit. A device whose
+ * memory is not the host's is not checked itself. The calls are wrapped at link time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "cleave/session.h"
+#include "mock_device.h"
 #include "program/program.h"
 
 clv_status __real_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
@@ -58,7 +59,7 @@ static clv_status differ(const char *what, const char *name, int64_t byte, clv_e
 {
     if (err && err->code == CLV_OK) {
         err->code = CLV_EPEER;
-        snprintf(err->message, sizeof err->message, "%s '%.200s' differs from the usual transport's at byte %lld", what,
+        snprintf(err->message, sizeof err->message, "%s '%.200s' differs from the usual session's at byte %lld", what,
                  name, (long long)byte);
     }
     return CLV_EPEER;
@@ -113,21 +114,27 @@ static void drop_shadow(const clv_session *session)
 
 static void print_compared(void)
 {
-    printf("%lld runs equal to those of the usual transport\n", (long long)compared);
+    printf("%lld runs equal to those of the usual session\n", (long long)compared);
 }
 
 clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
                                   clv_error *err)
 {
     static bool said;
-    const char *transport = getenv("CLV_TEST_TRANSPORT");
+    const char *transport = getenv("CLV_TEST_TRANSPORT"), *device = getenv("CLV_TEST_DEVICE");
     clv_session_options o = options ? *options : (clv_session_options){0}, usual = o;
-    if (!transport)
+    if (!transport && !device)
         return __real_clv_session_new(out, mesh, options, err);
-    usual.check = 0; /* once is enough */
-    o.transport = transport;
+    *(device ? &o.check : &usual.check) = 0; /* once is enough */
+    if (device) {
+        mock_device_add();
+        o.size = sizeof o;
+        o.find_nonfinite = 0;
+        o.device = device;
+    }
+    o.transport = transport ? transport : o.transport;
     clv_status status = __real_clv_session_new(out, mesh, &o, err);
-    if (status != CLV_OK || !o.check)
+    if (status != CLV_OK || !(o.check || usual.check))
         return status;
     for (int i = 0; i < MOST; i++)
         if (!pairs[i].session) {
