@@ -224,8 +224,8 @@ static double differ_on(const char *mesh_text, const char *x_layout, const char 
     off = clv_reduce(graph, CLV_REDUCE_MAXIMUM, clv_mul(graph, off, off), (int[]){0}, 1, false);
     clv_output(graph, "worst", clv_cast(graph, clv_combine(graph, CLV_MAX, worst, off), CLV_F64), NULL);
 
-    clv_program *program;
-    clv_session *session;
+    clv_program *program = NULL;
+    clv_session *session = NULL;
     double result = -1;
     clv_session_options options = {.check = 1};
     if (clv_compile(&program, graph, NULL, &err) != CLV_OK ||

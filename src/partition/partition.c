@@ -49,8 +49,7 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     CLV_TRY(clv_require(out && graph, "clv_compile", "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
     CLV_TRY(clv_graph_check_rules(graph, err));
-    CLV_TRY(
-        clv_take_options(&taken, sizeof taken, offsetof(clv_compile_options, machine), options, "clv_compile", err));
+    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, options, "clv_compile", err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)

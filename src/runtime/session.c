@@ -48,7 +48,7 @@ clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const
     static const char call[] = "clv_session_new";
     clv_session_options o;
     CLV_TRY(clv_require(out && mesh, call, "out and a mesh", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, offsetof(clv_session_options, device), options, call, err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     CLV_TRY(clv_mesh_check(mesh, err));
     const clv_device_backend *backend;
     CLV_TRY(clv_device_find(&backend, o.device, err));
@@ -354,5 +354,5 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
         stats.fallback_bytes += session->times[r].fallback_bytes;
     }
     memset(session->times, 0, (size_t)session->here * sizeof *session->times);
-    return out ? clv_give_struct(out, sizeof stats, offsetof(clv_session_stats, fallbacks), &stats, call, err) : CLV_OK;
+    return out ? clv_give_struct(out, sizeof stats, sizeof stats, &stats, call, err) : CLV_OK;
 }

@@ -1,9 +1,7 @@
-/* plan_70b.c - what a training step of Llama-3-70B costs on 64 GPUs, eight hosts of eight: memory of a rank, collectives, time. Nothing
- * of it is allocated or run, and no GPU need be near.
+/* plan_70b.c - what a training step of Llama-3-70B costs on 64 GPUs, eight hosts of eight: memory of a rank, collectives, time.
+ * Nothing of it is allocated or run, and no GPU need be near. Layers are split over "model", all that training keeps over "data", too.
  *
- *   plan_70b data/configs/llama-3-70b.json data=8,model=8 h100-nvlink-ib
- *
- * The rules are fsdp+megatron-sp: layers split over "model", everything that training keeps over "data", too. */
+ *   plan_70b data/configs/llama-3-70b.json data=8,model=8 h100-nvlink-ib */
 #include <stdio.h>
 #include <string.h>
 
@@ -11,7 +9,8 @@
 
 enum { SEQUENCES = 32, TOKENS = 4096 };
 
-static clv_status compile(clv_program **out, const char *config, const char *mesh_text, clv_error *err)
+static clv_status compile(clv_program **out, const char *config, const char *mesh_text, const clv_machine *machine,
+                          clv_error *err)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -25,7 +24,7 @@ static clv_status compile(clv_program **out, const char *config, const char *mes
     clv_status status = clv_graph_new(&graph, &mesh, err);
     if (status == CLV_OK) {
         clv_model_graph how = {.size = sizeof how, .batch = SEQUENCES, .seq = TOKENS};
-        clv_compile_options compiling = {.size = sizeof compiling, .regather = true};
+        clv_compile_options compiling = {.size = sizeof compiling, .regather = true, .machine = machine};
         clv_model_train_step(graph, model, &how, NULL);
         status = clv_compile(out, graph, &compiling, err);
         clv_graph_free(graph);
@@ -34,20 +33,18 @@ static clv_status compile(clv_program **out, const char *config, const char *mes
     return status;
 }
 
-/* The collectives by kind: how many, and the most bytes that a rank receives. */
+/* How many there are of each kind, and the most bytes that a rank receives. */
 static void print_collectives(const clv_program *program)
 {
     static const char *const kinds[] = {"all_gather", "reduce_scatter", "all_reduce"};
+    clv_collective c = {.size = sizeof c};
     for (int k = 0; k < 3; k++) {
-        int n = 0;
-        double bytes = 0;
-        clv_collective c = {.size = sizeof c};
-        for (int i = 0; clv_program_collective(program, i, &c, NULL) == CLV_OK; i++)
-            if (strcmp(c.kind, kinds[k]) == 0) {
-                n++;
-                bytes += c.bytes;
-            }
-        printf("%-15s %5d, %8.2f GB\n", kinds[k], n, 1e-9 * bytes);
+        double n = 0, bytes = 0;
+        for (int i = 0; clv_program_collective(program, i, &c, NULL) == CLV_OK; i++) {
+            n += strcmp(c.kind, kinds[k]) == 0;
+            bytes += strcmp(c.kind, kinds[k]) == 0 ? c.bytes : 0;
+        }
+        printf("%-15s %5.0f, %8.2f GB\n", kinds[k], n, 1e-9 * bytes);
     }
 }
 
@@ -58,7 +55,7 @@ static clv_status plan(const char *config, const char *mesh, const char *profile
     clv_memory memory = {.size = sizeof memory};
     clv_prediction predicted = {.size = sizeof predicted};
     CLV_TRY(clv_machine_open(&machine, profile, err));
-    clv_status status = compile(&program, config, mesh, err);
+    clv_status status = compile(&program, config, mesh, machine, err);
     if (status == CLV_OK && (status = clv_program_memory(program, &memory, err)) == CLV_OK &&
         (status = clv_program_predict(program, machine, &predicted, err)) == CLV_OK) {
         printf("memory          %8.1f GB of %.1f\n", 1e-9 * (double)memory.total, 1e-9 * predicted.memory_bytes);

@@ -144,13 +144,25 @@ typedef struct clv_view {
 /** The elements that the view holds: 0 where an extent is, 1 of a scalar. */
 CLV_API int64_t clv_view_elems(const clv_view *view);
 
+/** The rank on which a kernel runs. */
+typedef struct clv_context clv_context;
+
 /** What a kernel is given. */
 typedef struct clv_call {
     const clv_op *op;
     const clv_view *in;  /**< [clv_op_n_in] */
     const clv_view *out; /**< [n_out]; may share memory with an operand as in_place says */
     void *workspace;     /**< the bytes that the def's workspace asks for, 64-byte aligned; NULL or of no use without */
+    const clv_context *context; /**< for the functions below; NULL: outside of a session */
 } clv_call;
+
+/** The rank, as clv_mesh numbers them; 0 outside of a session. */
+CLV_API int clv_call_rank(const clv_call *call);
+/** How many threads a rank is to use (clv_session_options.threads_per_rank); 1 outside of a session. */
+CLV_API int clv_call_threads(const clv_call *call);
+/** Nonzero once nobody wants the results any more: the run was cancelled (cancel.h), or a rank has failed. A kernel
+ *  that takes long may look now and then, and return CLV_ECANCELLED. */
+CLV_API int clv_call_cancelled(const clv_call *call);
 
 /** What an op costs on one rank. */
 typedef struct clv_op_cost {
@@ -215,8 +227,8 @@ typedef struct clv_op_def {
      *  and used by every rank: it must not fall when a local extent grows, from 0 on. So whether something is needed
      *  at all is decided from whole shapes (`global`) and attributes, and only how much of it from local ones. */
     size_t (*workspace)(const clv_op *op, const clv_view *in, const clv_view *out);
-    /** The kernel, on a rank's own part of each tensor. Required. Writes every element of its results and nothing
-     *  else. */
+    /** The kernel, on a rank's own part of each tensor, in host memory. Required. Writes every element of its results
+     *  and nothing else. */
     clv_status (*run)(const clv_call *call, clv_error *err);
     /** Whether its work is counted in flops, as that of products: hardware profiles (`cleave bench profile`) rate it
      *  in flops a second, other ops in bytes of memory traffic a second. */

@@ -27,6 +27,8 @@
  * **Rules that weights stay by.** The axes of heads, kv_heads, hidden, vocab and of names of one's own are those that
  * products are split by: a weight is never moved over them (clv_keep_in_place). Over the axes of embed_kernel it is
  * gathered before use (FSDP, and the X axis of GSPMD's 2-D layouts).
+ *
+ * **Threads.** Rules are values: what nobody changes meanwhile, any number of threads may read.
  */
 #ifndef CLEAVE_RULES_H
 #define CLEAVE_RULES_H

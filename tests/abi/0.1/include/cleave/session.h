@@ -53,12 +53,13 @@ typedef struct clv_session_options {
                                    program that leans on shared memory fails. For tests: results are the same, bit for
                                    bit; time is not, and staging is not counted by clv_session_rank_bytes */
     const clv_cancel
-        *cancel; /**< ends runs and loading when it is requested; borrowed until the session ends; NULL: none */
+        *cancel;        /**< ends runs and loading when it is requested; borrowed until the session ends; NULL: none */
+    const char *device; /**< where ranks keep tensors and compute; NULL: "cpu", the host */
 } clv_session_options;
 
 /** Starts the ranks of a mesh; options may be NULL. Free with clv_session_free.
- *  @return CLV_EINVAL for options out of range, or a transport that there is not; CLV_ELIMIT for too many threads;
- *          CLV_ENOMEM */
+ *  @return CLV_EINVAL for options out of range, or a transport or device that there is not; CLV_EUNSUPPORTED for check
+ *          or find_nonfinite on a device whose memory is not the host's; CLV_ELIMIT for too many threads; CLV_ENOMEM */
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
                                    clv_error *err);
 /** Stops the ranks and frees everything; NULL is a no-op. Programs are the caller's. */
@@ -157,9 +158,11 @@ CLV_API int64_t clv_session_rank_bytes(const clv_session *session);
 typedef struct clv_session_stats {
     size_t size; /**< the caller's: sizeof the struct, or 0 */
     int64_t runs;
-    double seconds;      /**< wall time of runs */
-    double comm_seconds; /**< in steps: waiting and moving */
-    double wait_seconds; /**< of that: waiting for other ranks */
+    double seconds;         /**< wall time of runs */
+    double comm_seconds;    /**< in steps: waiting and moving */
+    double wait_seconds;    /**< of that: waiting for other ranks */
+    int64_t fallbacks;      /**< ops of all ranks that ran on the host, for the device has no kernel for them */
+    int64_t fallback_bytes; /**< that were copied for them, to the host and back */
 } clv_session_stats;
 /** Fills *out, whose `size` the caller has set (NULL: nobody asks), and begins anew. */
 CLV_API clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err);
