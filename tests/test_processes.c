@@ -327,9 +327,9 @@ static void test_state(void **state)
 
 /* ---- functions by hand, and what fails ---- */
 
-typedef enum act { GATHERS, FAILS, DIES, DISAGREES, IS_LATE } act;
+typedef enum act { GATHERS, FAILS, DIES, DISAGREES, OTHER_ROOTS, IS_LATE } act;
 
-/* Rank 4 does as told; the others gather, sum and pass on. */
+/* Rank 4 does as told; the others gather, sum and pass on. Or no rank agrees with another. */
 static clv_status by_hand(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
 {
     act a = *(act *)arg;
@@ -343,6 +343,8 @@ static clv_status by_hand(void *arg, clv_spmd *spmd, const clv_local *in, clv_lo
         nanosleep(&(struct timespec){.tv_sec = LATE}, NULL);
     if (told && a == DISAGREES)
         return clv_spmd_all_gather(&x, spmd, &in[0], "x,y", err);
+    if (a == OTHER_ROOTS) /* each sends to all, and waits for nobody's elements */
+        return clv_spmd_broadcast(&x, spmd, &in[0], clv_spmd_rank(spmd), "x,y", err);
     CLV_TRY(clv_spmd_shift(&x, spmd, &in[0], 2, "x,y", err));
     CLV_TRY(clv_spmd_all_gather(&whole, spmd, &x, "x,y", err));
     CLV_TRY(clv_spmd_all_reduce(&sum, spmd, &whole, CLV_REDUCE_SUM, "y", err));
@@ -379,12 +381,13 @@ static void act_here(const clv_links *links, void *arg)
         for (int i = 0; i < N; i++)
             check(y[i] == 3 * (float)i, links, "another sum", NULL);
     } else {
-        static const clv_status here[] = {CLV_OK, CLV_ELIMIT, CLV_OK, CLV_EPEER, CLV_ETIMEOUT};
-        static const clv_status elsewhere[] = {CLV_OK, CLV_EPEER, CLV_EPEER, CLV_EPEER, CLV_ETIMEOUT};
+        static const clv_status here[] = {CLV_OK, CLV_ELIMIT, CLV_OK, CLV_EPEER, CLV_EPEER, CLV_ETIMEOUT};
+        static const clv_status elsewhere[] = {CLV_OK, CLV_EPEER, CLV_EPEER, CLV_EPEER, CLV_EPEER, CLV_ETIMEOUT};
         check(status == (is_told ? here[a] : elsewhere[a]), links, clv_status_name(status), &err);
-        check(strstr(err.message, a == FAILS  ? "on purpose"
-                                  : a == DIES ? "has ended"
-                                              : "rank 4") != NULL,
+        check(strstr(err.message, a == FAILS         ? "on purpose"
+                                  : a == DIES        ? "has ended"
+                                  : a == OTHER_ROOTS ? "do not match"
+                                                     : "rank 4") != NULL,
               links, "the message", &err);
         check(clv_spmd_run(session, by_hand, &a, &in, 1, &out, 1, NULL, NULL) != CLV_OK, links, "it goes on", NULL);
         if (a == IS_LATE && is_told) /* so that the late thread is back and nothing need be leaked */
@@ -408,7 +411,7 @@ static void test_failures(void **state)
         int told = 0;
         while (splits[s][told + 1] <= 4)
             told++;
-        for (act a = FAILS; a <= (s == 2 ? IS_LATE : DISAGREES); a++)
+        for (act a = FAILS; a <= (s == 2 ? IS_LATE : OTHER_ROOTS); a++)
             in_processes(splits[s], counts[s], act_here, &a, a == DIES ? told : -1);
     }
 }

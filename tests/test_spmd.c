@@ -620,6 +620,50 @@ static void test_faults(void **state)
     expect_fault(OTHER_AXES, CLV_ETIMEOUT, "missing", "rank 1", 10);
 }
 
+/* Where elements come from, as each rank says it: no two say the same, and there is a rank that takes nothing. */
+typedef enum source { OWN_ROOT, NEXT_ROOT, OWN_PAIR, PAIR_OR_NONE, SOURCES } source;
+
+static clv_status from_another(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+{
+    source s = *(source *)arg;
+    int me = clv_spmd_rank(spmd);
+    clv_spmd_pair pair = {.from = 0, .to = me};
+    clv_local y;
+    (void)out;
+    if (s == OWN_ROOT || s == NEXT_ROOT)
+        return clv_spmd_broadcast(&y, spmd, &in[0], (me + (s == NEXT_ROOT)) % 3, "x", err);
+    return clv_spmd_permute(&y, spmd, &in[0], &pair, s == OWN_PAIR || me == 1, "x", err);
+}
+
+static void test_other_sources(void **state)
+{
+    static const char *const transports[] = {"threads", "copying"};
+    float x[] = {1, 2, 3};
+    clv_spmd_input in = {{CLV_F32, 1, {3}}, "x", x};
+    (void)state;
+    for (int t = 0; t < 2; t++)
+        for (source s = 0; s < SOURCES; s++)
+            for (int k = 0; k < 15; k++) {
+                clv_error err = {0};
+                clv_mesh mesh;
+                clv_session *session;
+                clv_session_options options = {.size = sizeof options,
+                                               .timeout_ms = 20000,
+                                               .no_pinning = 1,
+                                               .seed = (uint64_t)k,
+                                               .transport = transports[t]};
+                must(clv_mesh_parse(&mesh, "x=3", &err), &err);
+                must(clv_session_new(&session, &mesh, &options, &err), &err);
+                double start = now();
+                clv_status status = clv_spmd_run(session, from_another, &s, &in, 1, NULL, 0, NULL, &err);
+                if (status != CLV_EPEER || !strstr(err.message, "do not match: rank ") ||
+                    !strstr(err.message, ", rank "))
+                    fail_msg("%s, source %d: %s: '%s'", transports[t], (int)s, clv_status_name(status), err.message);
+                assert_true(now() - start < 10);
+                clv_session_free(session);
+            }
+}
+
 /* ---- what is refused ---- */
 
 /* On a rank's thread. */
@@ -707,8 +751,8 @@ int main(void)
         cmocka_unit_test(test_walks),    cmocka_unit_test(test_reductions),
         cmocka_unit_test(test_permutes), cmocka_unit_test(test_bits_of_programs),
         cmocka_unit_test(test_state),    cmocka_unit_test(test_parts_of_axes),
-        cmocka_unit_test(test_faults),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_faults),   cmocka_unit_test(test_other_sources),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_cancel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,9 @@
  * random place, and passed over there a few times before it is delivered into that rank's staging. All of staging is NaN
  * before a step, and again after it.
  *
+ * In every step each member of a group sends to every other, an empty message where it has nothing for it, and ends the step when
+ * all theirs have come: who only sends would else end a step that the others are not in.
+ *
  * To ranks of other processes messages go over links (links.h); what comes from there is put into the same mailboxes. */
 #include <pthread.h>
 #include <sched.h>
@@ -73,7 +76,8 @@ typedef struct copying_plan {
     clv_dtype dtype;
     clv_reduction reduction;
     clv_shard in_shard, out_shard;
-    int n_sends, n_takes;
+    int n_sends, n_takes; /* parts that hold elements; behind them are the empty ones */
+    int all_sends, all_takes;
     part *sends, *takes; /* [members] each */
     const void **ins;    /* [members] what is combined */
     int64_t staging_bytes;
@@ -265,6 +269,22 @@ static int place_in_staging(part *out, copying_plan *plan, const clv_move *moves
     return n;
 }
 
+/* Adds an empty part for every other member that has none; returns how many there are then. */
+static int add_empty(part *parts, int n, const clv_group *group)
+{
+    int all = n;
+
+    for (int k = 1; k < group->n; k++) {
+        int peer = (group->me + k) % group->n, i = 0;
+
+        while (i < n && parts[i].move.peer != peer)
+            i++;
+        if (i == n)
+            parts[all++] = (part){.move = {.peer = peer, .box = {.rank = 1}}};
+    }
+    return all;
+}
+
 static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
 {
     size_t n = (size_t)t->group->n;
@@ -292,6 +312,8 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
     plan->n_sends = place_in_staging(plan->sends, plan, moves, clv_moves_sends(moves, &t->parts, t->group->me));
     plan->n_takes = place_in_staging(plan->takes, plan, moves, clv_moves_takes(moves, &t->parts, t->group->me));
     free(moves);
+    plan->all_sends = add_empty(plan->sends, plan->n_sends, t->group);
+    plan->all_takes = add_empty(plan->takes, plan->n_takes, t->group);
     *staging = plan->staging_bytes;
     *out = &plan->base;
     return CLV_OK;
@@ -333,12 +355,13 @@ static clv_status send_away(const copying_plan *plan, clv_thread_comm *comm, int
 static clv_status send_part(const copying_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
 {
     const clv_device *device = plan->in_device;
-    unsigned char *packed = plan->staging + p->at;
     int64_t bytes = bytes_of(plan, p);
+    unsigned char *packed = bytes > 0 ? plan->staging + p->at : (unsigned char[1]){0};
     int rank = plan->group->ranks[p->move.peer];
 
-    CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, packed, &p->move.box, plan->base.in, &plan->in_shard,
-                                  &p->move.box, clv_dtype_size(plan->dtype), err));
+    if (bytes > 0)
+        CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, packed, &p->move.box, plan->base.in, &plan->in_shard,
+                                      &p->move.box, clv_dtype_size(plan->dtype), err));
     if (rank < comm->world->first || rank >= comm->world->first + comm->world->here)
         return send_away(plan, comm, rank, packed, bytes, err);
     message *m = malloc(sizeof *m + (size_t)bytes);
@@ -382,9 +405,9 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     CLV_TRY(count_step(&plan->step, &comm->world->wire->boxes[base->comm->rank], plan->group->set, err));
     plan->staging = staging;
     fill_with_nan(plan);
-    for (int i = 0; i < plan->n_takes; i++)
+    for (int i = 0; i < plan->all_takes; i++)
         plan->takes[i].came = false;
-    for (int i = 0; i < plan->n_sends; i++)
+    for (int i = 0; i < plan->all_sends; i++)
         CLV_TRY(send_part(plan, comm, &plan->sends[i], err));
     return CLV_OK;
 }
@@ -395,13 +418,14 @@ static clv_status deliver(const copying_plan *plan, clv_thread_comm *comm, const
 {
     part *p = plan->takes;
 
-    while (p < plan->takes + plan->n_takes && p->move.peer != m->from)
+    while (p < plan->takes + plan->all_takes && p->move.peer != m->from)
         p++;
-    if (!clv_threads_posts_match(&plan->post, &m->says) || p == plan->takes + plan->n_takes ||
+    if (!clv_threads_posts_match(&plan->post, &m->says) || p == plan->takes + plan->all_takes ||
         bytes_of(plan, p) != m->bytes)
         return clv_threads_fail_match(comm, plan->group, comm->base.rank, &plan->post, plan->group->ranks[m->from],
                                       &m->says, err);
-    memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
+    if (m->bytes > 0)
+        memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
     p->came = true;
     return CLV_OK;
 }
@@ -409,7 +433,7 @@ static clv_status deliver(const copying_plan *plan, clv_thread_comm *comm, const
 static clv_status fail_late(const copying_plan *plan, clv_thread_comm *comm, clv_error *err)
 {
     memset(comm->missing, 0, (size_t)plan->group->n * sizeof *comm->missing);
-    for (int i = 0; i < plan->n_takes; i++)
+    for (int i = 0; i < plan->all_takes; i++)
         comm->missing[plan->takes[i].move.peer] = !plan->takes[i].came;
     return clv_threads_fail_late(comm, plan->group, &plan->post, err);
 }
@@ -441,7 +465,7 @@ static message *receive(const copying_plan *plan, mailbox *mine, bool *waits)
 /* A rank that has not sent, and whose process has ended; -1: none. */
 static int find_gone(const copying_plan *plan, const clv_world *world)
 {
-    for (int i = 0; world->processes > 1 && i < plan->n_takes; i++) {
+    for (int i = 0; world->processes > 1 && i < plan->all_takes; i++) {
         int rank = plan->group->ranks[plan->takes[i].move.peer];
         if (!plan->takes[i].came &&
             atomic_load_explicit(&world->wire->gone[clv_threads_process(world, rank)], memory_order_acquire))
@@ -455,7 +479,7 @@ static clv_status receive_all(const copying_plan *plan, clv_thread_comm *comm, c
     mailbox *mine = &comm->world->wire->boxes[comm->base.rank];
     clv_deadline deadline = clv_deadline_in(comm->world->timeout_ns);
 
-    for (int lacking = plan->n_takes; lacking > 0;) {
+    for (int lacking = plan->all_takes; lacking > 0;) {
         if (clv_world_failed(comm->world, NULL))
             return clv_threads_give_up(comm, err);
         bool waits;
