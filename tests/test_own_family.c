@@ -13,6 +13,7 @@
 
 #include "cleave/evaluate.h"
 #include "cleave/family.h"
+#include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/train.h"
 #include "must.h"
@@ -399,6 +400,127 @@ static void test_families_refused(void **state)
     refuse(&f, CLV_EINVAL, "apart from the others");
 }
 
+/* ---- graphs that are not what the family says ---- */
+
+typedef enum wrong { LONGER, SHORTER, OTHER_DTYPE, NO_HIDDEN, NO_STATE, OTHER_STATE, WIDER, NO_LOGITS, RIGHT } wrong;
+static wrong wrongs; /* what the family "wrong" does */
+
+static clv_value wrong_hidden(clv_graph *graph, const clv_family_model *m, const clv_family_build *b)
+{
+    const clv_init normal = {CLV_INIT_NORMAL, 0.2};
+    clv_value x = clv_vocab_parallel_embedding(graph, b->ids, m->vocab, m->hidden, b->dtype, b->rules, "embed", normal);
+    if (wrongs != NO_STATE)
+        clv_state(graph, "gain", b->dtype, 1, (int64_t[]){wrongs == OTHER_STATE ? 7 : m->hidden}, NULL, normal);
+    if (wrongs == LONGER || wrongs == SHORTER)
+        return clv_fill(graph, b->dtype, 3, (int64_t[]){b->batch, wrongs == LONGER ? 1000 * b->seq : 1, m->hidden}, 1);
+    return wrongs == NO_HIDDEN ? CLV_NONE : wrongs == OTHER_DTYPE ? clv_cast(graph, x, CLV_F64) : x;
+}
+
+static clv_value wrong_head(clv_graph *graph, const clv_family_model *m, const clv_family_build *b, clv_value hidden,
+                            clv_value table)
+{
+    clv_type type = clv_graph_type(graph, table);
+    assert_true(type.rank == 2 && type.shape[0] == m->vocab && type.shape[1] == m->hidden);
+    if (wrongs == NO_LOGITS)
+        return CLV_NONE;
+    clv_value logits = clv_einsum(graph, "bsm,vm->bsv", hidden, table);
+    return wrongs == WIDER ? clv_concat(graph, (clv_value[]){logits, logits}, 2, 2) : clv_cast(graph, logits, b->dtype);
+}
+
+static clv_status forward_wrong(wrong how, clv_forward_result result, float *out, clv_error *why)
+{
+    static const uint8_t mask[4] = {1, 1, 1, 1};
+    const clv_forwarder_options options = {.result = result};
+    clv_model *model = open_on(inside("wrong"), 2, 1);
+    clv_forwarder *f;
+    wrongs = how;
+    *why = (clv_error){0};
+    must(clv_forwarder_new(&f, model, &options, &err), &err);
+    clv_status status =
+        clv_forwarder_run(f, &(clv_forward_batch){.batch = 2, .seq = 2, .ids = ids, .mask = mask}, out, why);
+    clv_forwarder_free(f);
+    clv_model_close(model);
+    return status;
+}
+
+static void test_graphs_refused(void **state)
+{
+    static const clv_family_parameter rows[] = {{"embed.weight", {"table"}, CLV_AS_IS, "", .out = "VM"},
+                                                {"gain", {"gain"}, CLV_AS_IS, "", .out = "M"}};
+    clv_family f = bag;
+    static const struct {
+        wrong how;
+        clv_forward_result result;
+        clv_status code;
+        const char *text;
+    } cases[] = {
+        {LONGER, CLV_FORWARD_HIDDEN, CLV_ESHAPE,
+         "family wrong: its graph makes hidden states of f32[2,2000,8]; f32[2,2,8] is needed"},
+        {SHORTER, CLV_FORWARD_LOGITS, CLV_ESHAPE, "its graph makes hidden states of f32[2,1,8]; f32[2,2,8] is needed"},
+        {OTHER_DTYPE, CLV_FORWARD_HIDDEN, CLV_EDTYPE,
+         "its graph makes hidden states of f64[2,2,8]; f32[2,2,8] is needed"},
+        {NO_HIDDEN, CLV_FORWARD_HIDDEN, CLV_ESHAPE, "hidden states of nothing; f32[2,2,8] is needed"},
+        {NO_STATE, CLV_FORWARD_HIDDEN, CLV_ENOTFOUND, "the parameter 'gain', and its graph makes no state"},
+        {OTHER_STATE, CLV_FORWARD_HIDDEN, CLV_ESHAPE, "the state 'gain' is f32[7]; its table says f32[8]"},
+        {WIDER, CLV_FORWARD_LOGITS, CLV_ESHAPE, "logits of f32[2,2,12]; f32[2,2,6] is needed"},
+        {NO_LOGITS, CLV_FORWARD_LOGITS, CLV_ESHAPE, "logits of nothing; f32[2,2,6] is needed"},
+        {RIGHT, CLV_FORWARD_HIDDEN, CLV_OK, ""},
+        {RIGHT, CLV_FORWARD_LOGITS, CLV_OK, ""},
+    };
+    clv_error why;
+    (void)state;
+    f.model_type = "wrong";
+    f.hidden = wrong_hidden;
+    f.head = wrong_head;
+    f.parameters = rows;
+    f.n_parameters = 2;
+    must(clv_model_register_family(&f, &err), &err);
+    write_config("wrong", "{\"model_type\": \"wrong\", \"width\": 8, \"depth\": 1, \"vocab_size\": 6}");
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        float out[2 * 2 * 8]; /* what forward.h asks for */
+        assert_int_equal(forward_wrong(cases[i].how, cases[i].result, out, &why), cases[i].code);
+        if (!strstr(why.message, cases[i].text))
+            fail_msg("'%s' has no '%s'", why.message, cases[i].text);
+    }
+}
+
+/* A graph that has parameters of its own before the model's, under a scope. */
+static void test_among_others(void **state)
+{
+    clv_model *model = open_on(inside("wrong"), 2, 1);
+    clv_graph *graph = must_graph("model=2");
+    clv_value hidden;
+    (void)state;
+    wrongs = RIGHT;
+    clv_state(graph, "mine", CLV_F32, 1, (int64_t[]){3}, NULL, (clv_init){0});
+    clv_graph_push(graph, "tower");
+    clv_value logits = clv_model_forward(graph, model, &(clv_model_graph){.batch = 2, .seq = 2}, &hidden);
+    clv_graph_pop(graph);
+    must(clv_graph_status(graph, &err), &err);
+    assert_true(clv_graph_type(graph, logits).shape[2] == 6 && clv_graph_type(graph, hidden).shape[2] == 8);
+    clv_graph_free(graph);
+    clv_model_close(model);
+}
+
+/* What is saved passes through memory of the widest dtype. */
+static void test_saves_f64(void **state)
+{
+    const clv_schedule schedule = {.peak = 0.01, .steps = 1};
+    const clv_trainer_options options = {.batch = B, .seq = S, .schedule = &schedule, .seed = 5};
+    clv_model *model, *saved;
+    clv_trainer *t;
+    clv_train_step step = {.size = sizeof step};
+    (void)state;
+    must(clv_model_open(&model, inside("bag"), &(clv_model_options){.dtype = CLV_F64, .config_only = 1}, &err), &err);
+    must(clv_trainer_new(&t, model, &options, &err), &err);
+    must(clv_trainer_step(t, ids, ids, &step, &err), &err);
+    must(clv_trainer_save(t, inside("wide"), &err), &err);
+    clv_trainer_free(t);
+    clv_model_close(model);
+    saved = open_on(inside("wide"), 1, 0);
+    clv_model_close(saved);
+}
+
 /* Of threads that state one family at once, one succeeds; others state theirs meanwhile. */
 static void *state_families(void *arg)
 {
@@ -439,7 +561,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equals_llama),     cmocka_unit_test(test_describes_itself),
         cmocka_unit_test(test_trains_and_saves), cmocka_unit_test(test_configs_refused),
-        cmocka_unit_test(test_families_refused), cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_families_refused), cmocka_unit_test(test_graphs_refused),
+        cmocka_unit_test(test_among_others),     cmocka_unit_test(test_saves_f64),
+        cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

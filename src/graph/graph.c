@@ -245,6 +245,11 @@ static bool grow_names(clv_graph *graph)
     return true;
 }
 
+clv_value clv_graph_find(const clv_graph *graph, const char *name)
+{
+    return (clv_value){graph->n_slots > 0 ? *slot_of(graph, name) : 0};
+}
+
 /* An input or state: a named value that no op makes. */
 static clv_value add_named(clv_graph *graph, clv_source source, const char *name, clv_value_info *info,
                            const int64_t *shape, const clv_layout *layout)

@@ -80,6 +80,9 @@ clv_value clv_graph_emit1(clv_graph *graph, const clv_op_def *def, const void *a
 clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The input or state of this full name; CLV_NONE: there is none. */
+clv_value clv_graph_find(const clv_graph *graph, const char *name);
+
 /* Says more about a value whose layout is stated. Copies what `origin` points to. */
 void clv_graph_set_origin(clv_graph *graph, clv_value value, const clv_origin *origin);
 

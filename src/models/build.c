@@ -102,6 +102,66 @@ static clv_value last_row(clv_graph *graph, clv_value x)
     return type.shape[1] > 1 ? clv_slice(graph, x, begin, type.shape) : x;
 }
 
+/* What follows has room for [B,rows,width]: a family that a program stated may have made another. */
+static clv_value checked(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value x,
+                         const char *what, int64_t rows, int64_t width)
+{
+    const clv_type wanted = {.dtype = build->dtype, .rank = 3, .shape = {build->batch, rows, width}};
+    const clv_type got = clv_graph_type(graph, x);
+    char has[CLV_TYPE_TEXT] = "nothing", wants[CLV_TYPE_TEXT];
+    if (!clv_graph_ok(graph))
+        return CLV_NONE;
+    if (clv_valid(x) && clv_type_equal(&got, &wanted))
+        return x;
+    if (clv_valid(x))
+        clv_type_print(has, sizeof has, &got);
+    clv_type_print(wants, sizeof wants, &wanted);
+    return clv_graph_fail(graph, got.dtype == wanted.dtype ? CLV_ESHAPE : CLV_EDTYPE,
+                          "family %s: its graph makes %s of %s; %s is needed", model->family->model_type, what, has,
+                          wants);
+}
+
+/* The state of a parameter under a scope. */
+static clv_value parameter_in(clv_graph *graph, const char *scope, const clv_parameter *parameter)
+{
+    const char *name = clv_arena_format(graph->arena, "%s%s", scope, parameter->name);
+    return name ? clv_graph_find(graph, name)
+                : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", parameter->name);
+}
+
+/* Every parameter of the family's table is state of its shape: it is read and saved as that. */
+static void check_parameters(clv_graph *graph, const clv_model_config *model, const char *scope)
+{
+    for (int64_t i = 0; clv_graph_ok(graph) && i < clv_model_parameter_count(model); i++) {
+        const clv_parameter parameter = clv_model_parameter_at(model, i);
+        const clv_value state = parameter_in(graph, scope, &parameter);
+        const clv_type got = clv_graph_type(graph, state);
+        clv_type wanted = {.dtype = got.dtype, .rank = parameter.rank};
+        char has[CLV_TYPE_TEXT], wants[CLV_TYPE_TEXT];
+        memcpy(wanted.shape, parameter.shape, sizeof wanted.shape);
+        clv_type_print(has, sizeof has, &got);
+        clv_type_print(wants, sizeof wants, &wanted);
+        if (!clv_valid(state))
+            clv_graph_fail(graph, CLV_ENOTFOUND,
+                           "family %s: its table has the parameter '%s', and its graph makes no state of that name",
+                           model->family->model_type, parameter.name);
+        else if (!clv_type_equal(&got, &wanted))
+            clv_graph_fail(graph, CLV_ESHAPE, "family %s: the state '%s' is %s; its table says %s",
+                           model->family->model_type, parameter.name, has, wants);
+    }
+}
+
+static clv_value head_of(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value x,
+                         const char *scope)
+{
+    const clv_parameter embedding = clv_model_parameter_at(model, 0);
+    clv_value table = clv_graph_ok(graph) ? parameter_in(graph, scope, &embedding) : CLV_NONE;
+    if (!clv_valid(table)) /* check_parameters names it */
+        return CLV_NONE;
+    clv_value logits = model->family->head(graph, model, build, x, table);
+    return checked(graph, model, build, logits, "logits", clv_graph_type(graph, x).shape[1], model->vocab);
+}
+
 clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                             clv_value *hidden)
 {
@@ -118,16 +178,16 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
         in.mask = token_input(graph, "mask", CLV_U8, build);
     if (build->context)
         in.offset = offset_input(graph, build);
-    clv_value x = model->family->hidden(graph, model, build, &in);
+    const char *scope = graph->scope;
+    clv_value x = checked(graph, model, build, model->family->hidden(graph, model, build, &in), "hidden states",
+                          build->seq, model->hidden);
     if (build->last_logits && clv_valid(x))
         x = last_row(graph, x);
-    if (hidden)
+    clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, x, scope);
+    check_parameters(graph, model, scope);
+    if (hidden && clv_graph_ok(graph))
         *hidden = x;
-    if (model->headless)
-        return CLV_NONE;
-    clv_value table = CLV_NONE;
-    clv_parameters(graph, &table, 1);
-    return model->family->head(graph, model, build, x, table);
+    return clv_graph_ok(graph) ? logits : CLV_NONE;
 }
 
 /* Gains and biases are not decayed; biases of heads have several dimensions. */

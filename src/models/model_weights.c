@@ -52,12 +52,12 @@ static clv_status make_room(float **values, void **scratch, const clv_model_conf
         most = elems > most ? elems : most;
     }
     *values = malloc((size_t)most * sizeof **values);
-    *scratch = malloc((size_t)most * sizeof **values);
+    *scratch = malloc((size_t)most * sizeof(double));
     if (*values && *scratch)
         return CLV_OK;
     free(*values);
     free(*scratch);
-    return clv_fail_memory(err, "a parameter", (size_t)most * sizeof **values);
+    return clv_fail_memory(err, "a parameter", (size_t)most * (sizeof **values + sizeof(double)));
 }
 
 static clv_status save_weights(const clv_session *session, const clv_model_config *config, const char *path,
