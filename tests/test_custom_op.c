@@ -714,6 +714,70 @@ static void test_kernel_without_a_message(void **state)
     clv_graph_free(graph);
 }
 
+/* A workspace that falls as shards grow, so that what is planned for the largest shard is too little for others. */
+static size_t falling_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    (void)op, (void)out;
+    return 4096 - 512 * (size_t)in[0].shape[0];
+}
+
+static clv_status use_workspace(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    memset(call->workspace, 1, falling_workspace(call->op, call->in, call->out));
+    memcpy(call->out[0].data, call->in[0].data, (size_t)clv_view_elems(&call->in[0]) * sizeof(float));
+    return CLV_OK;
+}
+
+static void elementwise(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+}
+
+static void test_falling_workspace(void **state)
+{
+    static const clv_op_def def = {.name = "test.falling",
+                                   .min_in = 1,
+                                   .max_in = 1,
+                                   .n_out = 1,
+                                   .shape = one_shape,
+                                   .rule = elementwise,
+                                   .workspace = falling_workspace,
+                                   .run = use_workspace};
+    static const struct {
+        const char *mesh;
+        int rank; /* the first that wants more; -1: none */
+        const char *text;
+    } cases[] = {{"m=5", 0, "rank 0, test.falling: it wants a workspace of 3584 bytes on this rank, 3072 are planned"},
+                 {"m=4", 0, "rank 0, test.falling: it wants a workspace of 3584 bytes on this rank, 3072 are planned"},
+                 {"m=2", -1, ""}};
+    (void)state;
+    for (int check = 0; check < 2; check++)
+        for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+            clv_graph *graph = must_graph(cases[c].mesh);
+            clv_layout cut = clv_graph_layout(graph, 1, "m");
+            clv_program *program;
+            clv_session *session;
+            clv_error err = {0};
+            float sixes[6] = {6, 6, 6, 6, 6, 6}, out[6] = {0};
+            clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){6}, &cut), y;
+            clv_emit(graph, &def, NULL, &x, 1, &y);
+            clv_output(graph, "y", y, &cut);
+            must(clv_compile(&program, graph, NULL, &err), &err);
+            const clv_session_options options = {.size = sizeof options, .check = check};
+            must(clv_session_new(&session, clv_graph_mesh(graph), &options, &err), &err);
+            clv_status status = clv_session_run(session, program, &(clv_input_binding){"x", sixes}, 1,
+                                                &(clv_binding){"y", out}, 1, &err);
+            assert_int_equal(status, cases[c].rank < 0 ? CLV_OK : CLV_ECHECK);
+            assert_true(cases[c].rank < 0 || err.rank == cases[c].rank);
+            if (!strstr(err.message, cases[c].text))
+                fail_msg("'%s' has no '%s'", err.message, cases[c].text);
+            clv_session_free(session);
+            clv_program_free(program);
+            clv_graph_free(graph);
+        }
+}
+
 /* ---- the registry ---- */
 
 enum { THREADS = 8, OPS = 40 };
@@ -905,6 +969,7 @@ int main(void)
         cmocka_unit_test(test_bad_rules),
         cmocka_unit_test(test_bad_gradients),
         cmocka_unit_test(test_kernel_without_a_message),
+        cmocka_unit_test(test_falling_workspace),
         cmocka_unit_test(test_accessors),
         cmocka_unit_test(test_example),
         cmocka_unit_test(test_attributes_as_text),

@@ -234,6 +234,38 @@ static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
     return status;
 }
 
+/* ---- workspaces ---- */
+
+/* Nothing writes past a workspace that was planned for the largest shard, unless the def's workspace() falls as extents grow. Every rank
+ * is looked at, so that all processes say the same. */
+static clv_status check_workspace(const clv_program *program, const clv_instruction *instruction, int64_t rank,
+                                  clv_error *err)
+{
+    clv_view in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int i = 0; i < instruction->n_in; i++)
+        if (instruction->in[i] >= 0)
+            in[i] = clv_buffer_view(&program->buffers[instruction->in[i]], &program->mesh, rank, NULL);
+    for (int o = 0; o < instruction->n_out; o++)
+        out[o] = clv_buffer_view(&program->buffers[instruction->out[o]], &program->mesh, rank, NULL);
+    size_t wanted = instruction->op->def->workspace(instruction->op, in, out);
+    if (wanted <= (size_t)instruction->workspace_bytes)
+        return CLV_OK;
+    return clv_fail_at(err, CLV_ECHECK, (int)rank, instruction->name,
+                       "rank %lld, %s: it wants a workspace of %zu bytes on this rank, %lld are planned; its "
+                       "workspace() must not fall when a local extent grows (op.h)",
+                       (long long)rank, instruction->name, wanted, (long long)instruction->workspace_bytes);
+}
+
+static clv_status check_workspaces(const clv_program *program, clv_error *err)
+{
+    int64_t ranks = clv_mesh_ranks(&program->mesh);
+    for (int i = 0; i < program->n_instructions; i++)
+        if (program->instructions[i].op && program->instructions[i].op->def->workspace)
+            for (int64_t r = 0; r < ranks; r++)
+                CLV_TRY(check_workspace(program, &program->instructions[i], r, err));
+    return CLV_OK;
+}
+
 /* ---- loading ---- */
 
 static clv_status load_new(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err)
@@ -245,6 +277,7 @@ static clv_status load_new(clv_loaded **out, clv_session *session, const clv_pro
         return clv_fail(err, CLV_EINVAL, "the program was compiled for the mesh '%s', the session has '%s'", theirs,
                         ours);
     }
+    CLV_TRY(check_workspaces(program, err));
     clv_loaded **grown = realloc(session->loaded, ((size_t)session->n_loaded + 1) * sizeof *grown);
     clv_loaded *loaded = calloc(1, sizeof *loaded);
     if (grown)
