@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Compiles each public header alone, as C17 and as C++17, and says which does not stand by itself, or is not in cleave.h; which of its
-# functions and types has no comment, and which line is longer than 120 columns.
+# functions and types has no comment, which header does not say what threads may do, and which line is longer than 120 columns.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,6 +8,7 @@ bad=0
 for header in include/cleave/*.h; do
     [ "$header" = include/cleave/cleave.h ] || grep -qF "#include \"${header#include/}\"" include/cleave/cleave.h ||
         { echo "cleave.h does not include $header"; bad=1; }
+    grep -qi thread "$header" || { echo "$header does not say what threads may do"; bad=1; }
     for language in c c++; do
         compiler=${CC:-cc} standard=c17
         [ $language = c++ ] && compiler=${CXX:-c++} standard=c++17

@@ -676,6 +676,33 @@ static clv_status refused(clv_status got, clv_status want, clv_error *e, const c
     return CLV_OK;
 }
 
+/* A local is a struct that the function may have written into. */
+static clv_status refuse_spoilt(clv_spmd *spmd, const clv_local *in, clv_error *err)
+{
+    enum { DAMAGES = 9 };
+    static const clv_status want[DAMAGES] = {CLV_EDTYPE, CLV_ELIMIT, CLV_ESHAPE, CLV_EINVAL, CLV_EAXIS,
+                                             CLV_EINVAL, CLV_ESHAPE, CLV_ESHAPE, CLV_EINVAL};
+    for (int damage = 0; damage < DAMAGES; damage++) {
+        clv_error e = {0};
+        clv_local spoilt[DAMAGES], y;
+        for (int i = 0; i < DAMAGES; i++)
+            spoilt[i] = *in;
+        spoilt[0].type.dtype = (clv_dtype)55;
+        spoilt[1].type.rank = 99;
+        spoilt[2].layout.rank = -3;
+        spoilt[3].layout.begin[1] = 200;
+        spoilt[4].layout.axes[0].axis = 77;
+        spoilt[5].layout.granule[0] = 0;
+        spoilt[6].type.shape[0] = -1;
+        spoilt[7].shard.rank = 99;
+        spoilt[8].shard.lo[0] = -100;
+        const clv_local *x = &spoilt[damage];
+        CLV_TRY(refused(clv_spmd_all_gather(&y, spmd, x, "x", &e), want[damage], &e, "local", err));
+        CLV_TRY(refused(clv_spmd_shift(&y, spmd, x, 1, "x", &e), want[damage], &e, "local", err));
+    }
+    return CLV_OK;
+}
+
 static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
 {
     clv_error e = {0};
@@ -708,7 +735,7 @@ static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local *in, clv_loc
     CLV_TRY(refused(clv_spmd_local(&y, spmd, CLV_F32, 1, NULL, "_", &e), CLV_EINVAL, &e, "a shape", err));
     CLV_TRY(refused(clv_spmd_local(&y, spmd, CLV_F32, 1, (int64_t[]){-1}, "_", &e), CLV_ESHAPE, &e, "-1", err));
     CLV_TRY(refused(clv_spmd_state(&y, spmd, NULL, &e), CLV_EINVAL, &e, "a name", err));
-    return CLV_OK;
+    return refuse_spoilt(spmd, x, err);
 }
 
 static clv_status leave_as_it_is(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)

@@ -70,6 +70,10 @@ static void test_builders(void **state)
         graph = new_graph();
         builders[i].build(graph, &grown);
         assert_refused(graph, CLV_EINVAL, "a struct whose size is 3");
+        grown.size = SIZE_MAX;
+        graph = new_graph();
+        builders[i].build(graph, &grown);
+        assert_refused(graph, CLV_EINVAL, "a struct whose size is");
     }
 }
 
@@ -128,6 +132,11 @@ static void test_results(void **state)
     must(clv_program_memory(program, &whole, &err), &err);
     assert_true(whole.total > 0 && whole.total == first.total && whole.total == grown.known.total);
     assert_int_equal(grown.later, 0);
+    for (int shift = 17; shift < 64; shift++) { /* no struct of the library has so many bytes: none is filled */
+        clv_memory damaged = {.size = (size_t)1 << shift};
+        assert_int_equal(clv_program_memory(program, &damaged, &err), CLV_EINVAL);
+        err = (clv_error){0};
+    }
     assert_true(whole.size == sizeof whole && grown.known.size == sizeof grown && first.size == 0);
     clv_program_free(program);
     clv_graph_free(graph);

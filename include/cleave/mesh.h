@@ -7,7 +7,9 @@
  * A sub-axis is a part of an axis: an axis of size n = pre * size * post, seen as three nested axes, major to minor;
  * the middle one is the sub-axis (Shardy's form `x:(pre)size`). A whole axis has pre = 1 and size = n.
  *
- * Meshes are plain values. No call keeps what it is given: all are safe from several threads.
+ * Meshes are plain values. One that breaks an invariant (clv_mesh_check), or a sub-axis that is no part of it, is an
+ * error where a status is returned; else what comes back means nothing (0, an empty text), and nothing else is touched.
+ * No call keeps what it is given: all are safe from several threads.
  */
 #ifndef CLEAVE_MESH_H
 #define CLEAVE_MESH_H
@@ -57,7 +59,7 @@ CLV_API int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh);
 /** Verifies the invariants of the struct. */
 CLV_API clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err);
 
-/** The product of the sizes; 1 without axes. */
+/** The product of the sizes; 1 without axes; 0 where that is no number of ranks. */
 CLV_API int64_t clv_mesh_ranks(const clv_mesh *mesh);
 
 /** Whether both have the same axes, by name and size, in the same order; 0 when one is NULL. */
@@ -75,7 +77,8 @@ CLV_API int clv_subaxis_print(char *out, size_t size, clv_subaxis sub, const clv
 /** A rank's coordinate on a sub-axis, in [0, size). */
 CLV_API int64_t clv_mesh_coordinate(const clv_mesh *mesh, clv_subaxis sub, int64_t rank);
 
-/** The rank that differs from `rank` only in having `coordinate` on the sub-axis. */
+/** The rank that differs from `rank` only in having `coordinate` on the sub-axis; 0 for a coordinate that there is
+ *  not. */
 CLV_API int64_t clv_mesh_with_coordinate(const clv_mesh *mesh, clv_subaxis sub, int64_t rank, int64_t coordinate);
 
 /** The group of `rank` over n disjoint sub-axes: all ranks that differ from it only there, ordered by their

@@ -10,9 +10,10 @@ static clv_status stated_size(size_t *out, size_t first, const void *given, cons
 {
     memcpy(out, given, sizeof *out);
     *out = *out ? *out : first;
-    if (*out >= first)
+    if (*out >= first && *out <= CLV_STRUCT_MOST)
         return CLV_OK;
-    return clv_fail(err, CLV_EINVAL, "%s: a struct whose size is %zu; valid: its sizeof, or 0", call, *out);
+    return clv_fail(err, CLV_EINVAL, "%s: a struct whose size is %zu; valid: its sizeof (of %zu to %d bytes), or 0",
+                    call, *out, first, CLV_STRUCT_MOST);
 }
 
 clv_status clv_take_options(void *out, size_t size, size_t first, const void *given, const char *call, clv_error *err)

@@ -7,6 +7,8 @@
 
 #include "cleave/status.h"
 
+enum { CLV_STRUCT_MOST = 1 << 16 /* bytes: no struct is ever larger, so a larger size is damage */ };
+
 /* Copies what was given (NULL: nothing) into `out` of `size` bytes, zeros for the rest. A size of 0 is that of the first version
  * of the struct, `first`. @return CLV_EINVAL for a size that no version had; CLV_EUNSUPPORTED when a field beyond `size`, which a later
  * version knows, is set */

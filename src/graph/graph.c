@@ -171,7 +171,7 @@ int clv_type_print(char *out, size_t size, const clv_type *type)
 
 bool clv_type_equal(const clv_type *a, const clv_type *b)
 {
-    if (!a || !b || a->dtype != b->dtype || a->rank != b->rank)
+    if (!a || !b || a->dtype != b->dtype || a->rank != b->rank || a->rank > CLV_MAX_RANK)
         return false;
     for (int d = 0; d < a->rank; d++)
         if (a->shape[d] != b->shape[d])
@@ -181,21 +181,25 @@ bool clv_type_equal(const clv_type *a, const clv_type *b)
 
 int64_t clv_view_elems(const clv_view *view)
 {
-    int64_t elems = view ? 1 : 0;
-    for (int d = 0; view && d < view->rank; d++)
+    if (!view || view->rank < 0 || view->rank > CLV_MAX_RANK)
+        return 0;
+    int64_t elems = 1;
+    for (int d = 0; d < view->rank; d++)
         elems *= view->shape[d];
     return elems;
 }
 
 size_t clv_view_bytes(const clv_view *view)
 {
-    return (size_t)clv_view_elems(view) * clv_dtype_size(view->dtype);
+    return view ? (size_t)clv_view_elems(view) * clv_dtype_size(view->dtype) : 0;
 }
 
 int64_t clv_type_elems(const clv_type *type)
 {
-    int64_t elems = type != NULL;
-    for (int d = 0; type && d < type->rank; d++)
+    if (!type || type->rank < 0 || type->rank > CLV_MAX_RANK)
+        return 0;
+    int64_t elems = 1;
+    for (int d = 0; d < type->rank; d++)
         elems *= type->shape[d];
     return elems;
 }

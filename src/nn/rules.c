@@ -38,6 +38,41 @@ clv_status clv_axis_check(clv_logical_axis name, clv_error *err)
 
 /* ---- rules one by one ---- */
 
+static bool are_counts(const clv_axis_rules *rules)
+{
+    return rules->n >= 0 && rules->n <= CLV_MAX_RULES && rules->n_optimizer >= 0 &&
+           rules->n_optimizer <= CLV_MAX_RULE_AXES;
+}
+
+static clv_status check_axes(const int *axis, int n, const char *of, const clv_mesh *mesh, clv_error *err)
+{
+    if (n < 0 || n > CLV_MAX_RULE_AXES)
+        return clv_fail(err, CLV_EINVAL, "rules: %d axes of '%s'; valid: 0 to %d", n, of, CLV_MAX_RULE_AXES);
+    for (int i = 0; i < n; i++)
+        if (axis[i] < 0 || axis[i] >= mesh->n_axes)
+            return clv_fail(err, CLV_EAXIS, "rules: axis index %d of '%s'; the mesh has %d axes", axis[i], of,
+                            mesh->n_axes);
+    return CLV_OK;
+}
+
+/* Rules are a struct that anyone may write into. NULL: none. */
+static clv_status check_rules(const clv_axis_rules *rules, const clv_mesh *mesh, clv_error *err)
+{
+    CLV_TRY(clv_mesh_check(mesh, err));
+    if (rules && !are_counts(rules))
+        return clv_fail(err, CLV_EINVAL, "rules: %d of them, and %d optimizer axes; valid: 0 to %d, and to %d",
+                        rules->n, rules->n_optimizer, CLV_MAX_RULES, CLV_MAX_RULE_AXES);
+    if (rules && !memchr(rules->name, '\0', sizeof rules->name))
+        return clv_fail(err, CLV_EINVAL, "rules: their name has no end");
+    for (int r = 0; rules && r < rules->n; r++) {
+        const clv_axis_rule *rule = &rules->rule[r];
+        if (!memchr(rule->name, '\0', sizeof rule->name))
+            return clv_fail(err, CLV_EINVAL, "rules: the name of rule %d has no end", r);
+        CLV_TRY(check_axes(rule->axis, rule->n_axes, rule->name, mesh, err));
+    }
+    return rules ? check_axes(rules->optimizer, rules->n_optimizer, "optimizer", mesh, err) : CLV_OK;
+}
+
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err)
 {
     CLV_TRY(clv_axis_check(name, err));
@@ -78,7 +113,7 @@ clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis name, cons
 {
     int axis[CLV_MAX_RULE_AXES], n;
     CLV_TRY(clv_require(rules && name && mesh, "clv_axis_rules_add", "rules, a name and a mesh", err));
-    CLV_TRY(clv_mesh_check(mesh, err));
+    CLV_TRY(check_rules(rules, mesh, err));
     CLV_TRY(parse_axes(axis, &n, axes, mesh, err));
     return clv_axis_rules_append(rules, name, axis, n, err);
 }
@@ -175,6 +210,7 @@ static clv_status find_preset(const clv_preset **out, const char *name, clv_erro
 clv_status clv_axis_rules_preset(clv_axis_rules *out, const char *name, const clv_mesh *mesh, clv_error *err)
 {
     CLV_TRY(clv_require(out && mesh, "clv_axis_rules_preset", "out and a mesh", err));
+    CLV_TRY(clv_mesh_check(mesh, err));
     const clv_preset *preset = &clv_default_preset;
     if (name)
         CLV_TRY(find_preset(&preset, name, err));
@@ -193,7 +229,7 @@ const char *clv_axis_rules_preset_name(int i)
 
 clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_axis name)
 {
-    if (!rules)
+    if (!rules || !are_counts(rules))
         return (clv_axis_rules){0};
     clv_axis_rules kept = *rules;
     kept.n = 0;
@@ -226,6 +262,7 @@ clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, c
 {
     CLV_TRY(clv_require(out && mesh && (names || rank <= 0 || !rules), "clv_axis_rules_layout", "out, a mesh and names",
                         err));
+    CLV_TRY(check_rules(rules, mesh, err));
     bool settled[CLV_MAX_RANK] = {false};
     uint32_t used = 0;
     *out = clv_layout_replicated(rank);
@@ -250,6 +287,8 @@ clv_status clv_axis_rules_optimizer_layout(clv_layout *out, const clv_axis_rules
 {
     CLV_TRY(clv_require(out && mesh && parameter && shape, "clv_axis_rules_optimizer_layout",
                         "out, a mesh, a layout and a shape", err));
+    CLV_TRY(check_rules(rules, mesh, err));
+    CLV_TRY(clv_layout_check(parameter, mesh, shape, err));
     *out = *parameter;
     for (int i = 0; rules && i < rules->n_optimizer; i++) {
         clv_subaxis axis = clv_mesh_whole(mesh, rules->optimizer[i]);

@@ -128,6 +128,24 @@ static clv_status note_made(clv_spmd *spmd, const clv_spmd_call *call, clv_error
     return CLV_OK;
 }
 
+/* A local is a struct that the function may have written into. */
+static clv_status check_local(const clv_local *in, const clv_mesh *mesh, const char *name, clv_error *err)
+{
+    clv_error why = {0};
+    const clv_type *type = &in->type;
+    clv_status status = CLV_OK;
+    if (type->rank < 0 || type->rank > CLV_MAX_RANK)
+        status = clv_fail(&why, CLV_ELIMIT, "%d dimensions; valid: 0 to %d", type->rank, CLV_MAX_RANK);
+    else if (in->layout.rank != type->rank || in->shard.rank != type->rank)
+        status = clv_fail(&why, CLV_ESHAPE, "%d dimensions, of which the layout has %d and the shard %d", type->rank,
+                          in->layout.rank, in->shard.rank);
+    if (status == CLV_OK)
+        status = clv_shape_check(type->shape, type->rank, type->dtype, &why);
+    if (status == CLV_OK)
+        status = clv_layout_check(&in->layout, mesh, type->shape, &why);
+    return status == CLV_OK ? CLV_OK : clv_fail(err, status, "%s: the local: %s", name, why.message);
+}
+
 static clv_status collective(clv_local *out, clv_spmd *spmd, clv_spmd_request q, clv_error *err)
 {
     const clv_spmd_call *call;
@@ -135,6 +153,7 @@ static clv_status collective(clv_local *out, clv_spmd *spmd, clv_spmd_request q,
     q.name = q.name ? q.name : clv_step_name(q.kind);
     CLV_TRY(clv_require(out && spmd && q.in && q.axes, "a collective", "out, a communicator, a local and axes", err));
     CLV_TRY(clv_require(q.in->data != NULL, q.name, "a local that holds memory", err));
+    CLV_TRY(check_local(q.in, &spmd->world->session->mesh, q.name, err));
     CLV_TRY(run(&made, &call, spmd, &q, err));
     *out = made;
     return note_made(spmd, call, err);

@@ -17,18 +17,23 @@ clv_layout clv_layout_replicated(int rank)
 
 /* -- sub-axes -- */
 
+static bool is_part(clv_subaxis sub)
+{
+    return sub.pre >= 1 && sub.size >= 1;
+}
+
 /* x:(p)s covers the factors [p, p*s) of the axis. Two are disjoint only if one's end divides the other's start:
  * with 6 = 2*3 = 3*2, x:(1)2 and x:(3)2 do not overlap as numbers, yet share coordinates. */
 bool clv_subaxis_overlap(clv_subaxis a, clv_subaxis b)
 {
-    if (a.axis != b.axis || a.size == 1 || b.size == 1)
+    if (a.axis != b.axis || a.size == 1 || b.size == 1 || !is_part(a) || !is_part(b))
         return false;
     return b.pre % ((int64_t)a.pre * a.size) != 0 && a.pre % ((int64_t)b.pre * b.size) != 0;
 }
 
 bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part)
 {
-    return sub.axis == part.axis && part.pre % sub.pre == 0 &&
+    return sub.axis == part.axis && is_part(sub) && is_part(part) && part.pre % sub.pre == 0 &&
            ((int64_t)sub.pre * sub.size) % ((int64_t)part.pre * part.size) == 0;
 }
 
@@ -41,7 +46,8 @@ int clv_subaxes_normalise(clv_subaxis *subs, int n)
         clv_subaxis *last = kept > 0 ? &subs[kept - 1] : NULL;
         if (subs[i].size == 1)
             continue;
-        if (last != NULL && last->axis == subs[i].axis && (int64_t)last->pre * last->size == subs[i].pre)
+        if (last != NULL && last->axis == subs[i].axis && (int64_t)last->pre * last->size == subs[i].pre &&
+            (int64_t)last->size * subs[i].size <= INT32_MAX)
             last->size *= subs[i].size;
         else
             subs[kept++] = subs[i];
@@ -66,7 +72,7 @@ static void sort_subaxes(clv_subaxis *subs, int n)
 
 static clv_status check_subaxis(clv_subaxis sub, const clv_mesh *mesh, clv_error *err)
 {
-    if (sub.axis < 0 || sub.axis >= mesh->n_axes)
+    if (sub.axis < 0 || sub.axis >= mesh->n_axes || sub.axis >= CLV_MAX_AXES)
         return clv_fail(err, CLV_EAXIS, "layout: axis index %d; the mesh has %d axes", (int)sub.axis, mesh->n_axes);
     const clv_axis *axis = &mesh->axis[sub.axis];
     if (sub.pre < 1 || sub.size < 1 || axis->size % ((int64_t)sub.pre * sub.size) != 0)
@@ -77,9 +83,16 @@ static clv_status check_subaxis(clv_subaxis sub, const clv_mesh *mesh, clv_error
 
 /* -- reading -- */
 
+/* Whether it has a slot d (a dimension, or rank for the partial axes) whose axes are where axes are. */
+static bool has_slot(const clv_layout *layout, int d)
+{
+    return layout && d >= 0 && d <= layout->rank && d <= CLV_MAX_RANK && layout->begin[d] <= layout->begin[d + 1] &&
+           layout->begin[d + 1] <= CLV_MAX_SUBAXES;
+}
+
 int clv_layout_axes(const clv_subaxis **out, const clv_layout *layout, int d)
 {
-    if (!out || !layout || d < 0 || d > layout->rank)
+    if (!out || !has_slot(layout, d))
         return 0;
     *out = layout->axes + layout->begin[d];
     return layout->begin[d + 1] - layout->begin[d];
@@ -87,17 +100,19 @@ int clv_layout_axes(const clv_subaxis **out, const clv_layout *layout, int d)
 
 int64_t clv_layout_blocks(const clv_layout *layout, int d)
 {
-    if (!layout || d < 0 || d > layout->rank)
+    if (!has_slot(layout, d))
         return 0;
     int64_t blocks = 1;
-    for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++)
+    for (int i = layout->begin[d]; i < layout->begin[d + 1] && blocks > 0; i++) {
         blocks *= layout->axes[i].size;
-    return blocks;
+        blocks = blocks <= INT32_MAX ? blocks : 0;
+    }
+    return blocks > 0 ? blocks : 0;
 }
 
 int64_t clv_layout_block(const clv_layout *layout, const clv_mesh *mesh, int d, int64_t rank)
 {
-    if (!layout || !mesh || d < 0 || d > layout->rank)
+    if (!mesh || clv_layout_blocks(layout, d) == 0)
         return 0;
     int64_t block = 0;
     for (int i = layout->begin[d]; i < layout->begin[d + 1]; i++)
@@ -107,7 +122,7 @@ int64_t clv_layout_block(const clv_layout *layout, const clv_mesh *mesh, int d, 
 
 bool clv_layout_uses(const clv_layout *layout, clv_subaxis sub)
 {
-    if (!layout)
+    if (!layout || !has_slot(layout, layout->rank))
         return false;
     for (int i = 0; i < layout->begin[layout->rank + 1]; i++)
         if (clv_subaxis_overlap(layout->axes[i], sub))
@@ -122,7 +137,7 @@ bool clv_layout_is_partial(const clv_layout *layout)
 
 bool clv_layout_equal(const clv_layout *a, const clv_layout *b)
 {
-    if (!a || !b)
+    if (!a || !b || !has_slot(a, a->rank))
         return false;
     if (a->rank != b->rank || a->reduction != b->reduction)
         return false;
@@ -135,24 +150,20 @@ bool clv_layout_equal(const clv_layout *a, const clv_layout *b)
     return memcmp(a->axes, b->axes, a->begin[a->rank + 1] * sizeof a->axes[0]) == 0;
 }
 
-static bool same_partial(const clv_layout *a, const clv_layout *b)
-{
-    const clv_subaxis *x, *y;
-    int n = clv_layout_axes(&x, a, a->rank), m = clv_layout_axes(&y, b, b->rank);
-    return a->reduction == b->reduction && n == m && memcmp(x, y, (size_t)n * sizeof *x) == 0;
-}
-
-bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh, const int64_t *shape)
-{
-    if (!a || !b || !mesh || (!shape && a->rank > 0))
-        return false;
-    if (a->rank != b->rank || !same_partial(a, b))
-        return false;
-    return clv_layout_equal(a, b) ||
-           (clv_layout_missing_elems(a, b, mesh, shape) == 0 && clv_layout_missing_elems(b, a, mesh, shape) == 0);
-}
-
 /* -- building -- */
+
+/* Whether the axes of each dimension, and the partial ones, lie where axes are. */
+static clv_status check_slots(const clv_layout *layout, clv_error *err)
+{
+    if (layout->rank < 0 || layout->rank > CLV_MAX_RANK)
+        return clv_fail(err, CLV_ELIMIT, "layout: %d dimensions; a tensor has 0 to %d", layout->rank, CLV_MAX_RANK);
+    if (layout->begin[0] != 0)
+        return clv_fail(err, CLV_EINVAL, "layout: the axes of dimension 0 begin at %d", layout->begin[0]);
+    for (int d = 0; d <= layout->rank; d++)
+        if (!has_slot(layout, d))
+            return clv_fail(err, CLV_EINVAL, "layout: the axes of dimension %d end at %d", d, layout->begin[d + 1]);
+    return CLV_OK;
+}
 
 /* Replaces the axes of slot d (a dimension, or rank for the partial ones) by n others, and checks that the result
  * keeps the invariants. */
@@ -164,6 +175,8 @@ static clv_status replace_axes(clv_layout *layout, const clv_mesh *mesh, int d, 
     clv_subaxis fresh[2 * CLV_MAX_SUBAXES];
     if (n < 0 || n > 2 * CLV_MAX_SUBAXES)
         return clv_fail(err, CLV_ELIMIT, "layout: %d sub-axes; at most %d", n, CLV_MAX_SUBAXES);
+    for (int j = 0; j < end; j++)
+        CLV_TRY(check_subaxis(layout->axes[j], mesh, err));
     for (int i = 0; i < n; i++) {
         fresh[i] = subs[i];
         CLV_TRY(check_subaxis(fresh[i], mesh, err));
@@ -192,6 +205,7 @@ clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, c
 {
     CLV_TRY(
         clv_require(layout && mesh && (subs || n == 0), "clv_layout_set_dim", "a layout, a mesh and sub-axes", err));
+    CLV_TRY(check_slots(layout, err));
     if (d < 0 || d >= layout->rank)
         return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);
     if (granule < 1)
@@ -206,6 +220,7 @@ clv_status clv_layout_cut(clv_layout *layout, const clv_mesh *mesh, int d, clv_s
     CLV_TRY(clv_require(layout && mesh, "clv_layout_cut", "a layout and a mesh", err));
     clv_subaxis subs[CLV_MAX_SUBAXES + 1];
     const clv_subaxis *old;
+    CLV_TRY(check_slots(layout, err));
     if (d < 0 || d >= layout->rank)
         return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);
     int n = clv_layout_axes(&old, layout, d);
@@ -220,6 +235,7 @@ clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_
     CLV_TRY(clv_require(layout && mesh, "clv_layout_add_partial", "a layout and a mesh", err));
     clv_subaxis subs[CLV_MAX_SUBAXES + 1];
     const clv_subaxis *old;
+    CLV_TRY(check_slots(layout, err));
     int n = clv_layout_axes(&old, layout, layout->rank);
     if (reduction != CLV_REDUCE_SUM && reduction != CLV_REDUCE_MAX)
         return clv_fail(err, CLV_EINVAL, "layout: a partial tensor combines by sum or max");
@@ -234,7 +250,7 @@ clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_
 
 clv_layout clv_layout_without_partial(const clv_layout *layout)
 {
-    if (!layout)
+    if (!layout || check_slots(layout, NULL) != CLV_OK)
         return clv_layout_replicated(0);
     clv_layout whole = *layout;
     whole.begin[whole.rank + 1] = whole.begin[whole.rank];
@@ -288,13 +304,8 @@ static clv_status check_axes(const clv_layout *layout, const clv_mesh *mesh, clv
 clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, clv_error *err)
 {
     CLV_TRY(clv_require(layout && mesh, "clv_layout_check", "a layout and a mesh", err));
-    if (layout->rank < 0 || layout->rank > CLV_MAX_RANK)
-        return clv_fail(err, CLV_ELIMIT, "layout: %d dimensions; a tensor has 0 to %d", layout->rank, CLV_MAX_RANK);
-    if (layout->begin[0] != 0)
-        return clv_fail(err, CLV_EINVAL, "layout: the axes of dimension 0 begin at %d", layout->begin[0]);
-    for (int d = 0; d <= layout->rank; d++)
-        if (layout->begin[d + 1] < layout->begin[d] || layout->begin[d + 1] > CLV_MAX_SUBAXES)
-            return clv_fail(err, CLV_EINVAL, "layout: the axes of dimension %d end at %d", d, layout->begin[d + 1]);
+    CLV_TRY(clv_mesh_check(mesh, err));
+    CLV_TRY(check_slots(layout, err));
     if ((layout->reduction != CLV_REDUCE_NONE) != (layout->begin[layout->rank + 1] > layout->begin[layout->rank]))
         return clv_fail(err, CLV_EINVAL, "layout: a reduction and partial axes go together");
     if ((unsigned)layout->reduction > CLV_REDUCE_MAX)

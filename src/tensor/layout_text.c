@@ -173,6 +173,7 @@ clv_status clv_layout_parse(clv_layout *out, const char *text, const clv_mesh *m
     CLV_TRY(clv_require(out && text && mesh, "clv_layout_parse", "out, text and mesh", err));
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_fail(err, CLV_ELIMIT, "layout: %d dimensions; a tensor has 0 to %d", rank, CLV_MAX_RANK);
+    CLV_TRY(clv_mesh_check(mesh, err));
     reader r = {.scan = {.what = "layout", .text = text}, .mesh = mesh, .layout = clv_layout_replicated(rank)};
     clv_scan *scan = &r.scan;
     for (int d = 0; d < rank; d++) {
@@ -201,7 +202,7 @@ static void print_subaxes(clv_text *text, const clv_subaxis *subs, int n, const 
 
 int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh)
 {
-    if (!layout || !mesh)
+    if (clv_layout_check(layout, mesh, NULL, NULL) != CLV_OK)
         return clv_text_end(&(clv_text){.out = out, .size = size});
     clv_text text = {.out = out, .size = size};
     const clv_subaxis *subs;

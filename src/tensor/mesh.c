@@ -2,6 +2,7 @@
 #include "cleave/mesh.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +16,12 @@ static int name_length(const char *text)
         while (isalnum((unsigned char)text[n]) || text[n] == '_')
             n++;
     return n;
+}
+
+/* Whether it says how many axes it has; else nothing of it can be read. */
+static bool has_axes(const clv_mesh *mesh)
+{
+    return mesh->n_axes >= 0 && mesh->n_axes <= CLV_MAX_AXES;
 }
 
 static int find_name(const clv_mesh *mesh, const char *name, int length)
@@ -79,7 +86,7 @@ clv_status clv_mesh_parse(clv_mesh *out, const char *text, clv_error *err)
 
 int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh)
 {
-    if (!mesh)
+    if (clv_mesh_check(mesh, NULL) != CLV_OK)
         return clv_text_end(&(clv_text){.out = out, .size = size});
     clv_text text = {.out = out, .size = size};
     for (int i = 0; i < mesh->n_axes; i++)
@@ -91,7 +98,7 @@ clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
 {
     CLV_TRY(clv_require(mesh != NULL, "clv_mesh_check", "a mesh", err));
     int64_t ranks = 1;
-    if (mesh->n_axes < 0 || mesh->n_axes > CLV_MAX_AXES)
+    if (!has_axes(mesh))
         return clv_fail(err, CLV_ELIMIT, "mesh: %d axes; a mesh has 0 to %d", mesh->n_axes, CLV_MAX_AXES);
     for (int i = 0; i < mesh->n_axes; i++) {
         const clv_axis *axis = &mesh->axis[i];
@@ -115,19 +122,22 @@ clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err)
 
 int clv_mesh_equal(const clv_mesh *a, const clv_mesh *b)
 {
-    bool same = a && b && a->n_axes == b->n_axes;
+    bool same = a && b && has_axes(a) && a->n_axes == b->n_axes;
     for (int i = 0; same && i < a->n_axes; i++)
-        same = a->axis[i].size == b->axis[i].size && strcmp(a->axis[i].name, b->axis[i].name) == 0;
+        same = a->axis[i].size == b->axis[i].size && strncmp(a->axis[i].name, b->axis[i].name, CLV_AXIS_NAME_SIZE) == 0;
     return same;
 }
 
 int64_t clv_mesh_ranks(const clv_mesh *mesh)
 {
-    if (!mesh)
+    if (!mesh || !has_axes(mesh))
         return 0;
     int64_t ranks = 1;
-    for (int i = 0; i < mesh->n_axes; i++)
+    for (int i = 0; i < mesh->n_axes; i++) {
+        if (mesh->axis[i].size < 1 || mesh->axis[i].size > INT32_MAX / ranks)
+            return 0;
         ranks *= mesh->axis[i].size;
+    }
     return ranks;
 }
 
@@ -149,6 +159,7 @@ int clv_mesh_find_name(const clv_mesh *mesh, const char *name, int length)
 clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_error *err)
 {
     CLV_TRY(clv_require(out && mesh && name, "clv_mesh_find", "out, mesh and name", err));
+    CLV_TRY(clv_mesh_check(mesh, err));
     size_t length = strlen(name);
     int found = length < CLV_AXIS_NAME_SIZE ? find_name(mesh, name, (int)length) : -1;
     if (found < 0) {
@@ -162,32 +173,33 @@ clv_status clv_mesh_find(int *out, const clv_mesh *mesh, const char *name, clv_e
 
 clv_subaxis clv_mesh_whole(const clv_mesh *mesh, int axis)
 {
-    if (!mesh || axis < 0 || axis >= mesh->n_axes)
+    if (!mesh || !has_axes(mesh) || axis < 0 || axis >= mesh->n_axes || mesh->axis[axis].size > INT32_MAX)
         return (clv_subaxis){0};
     return (clv_subaxis){.axis = axis, .pre = 1, .size = (int32_t)mesh->axis[axis].size};
 }
 
-/* Ranks from one coordinate of the sub-axis to the next. */
+/* Ranks from one coordinate of the sub-axis to the next; 0 when it is no part of the mesh. */
 static int64_t stride_of(const clv_mesh *mesh, clv_subaxis sub)
 {
+    if (!has_axes(mesh) || sub.axis < 0 || sub.axis >= mesh->n_axes || sub.pre < 1 || sub.size < 1)
+        return 0;
     int64_t stride = mesh->axis[sub.axis].size / ((int64_t)sub.pre * sub.size);
-    for (int i = sub.axis + 1; i < mesh->n_axes; i++)
-        stride *= mesh->axis[i].size;
-    return stride;
+    for (int i = sub.axis + 1; i < mesh->n_axes && stride > 0 && stride <= INT32_MAX; i++)
+        stride = mesh->axis[i].size <= INT32_MAX ? stride * mesh->axis[i].size : 0;
+    return stride > 0 && stride <= INT32_MAX ? stride : 0;
 }
 
 int64_t clv_mesh_coordinate(const clv_mesh *mesh, clv_subaxis sub, int64_t rank)
 {
-    if (!mesh)
-        return 0;
-    return rank / stride_of(mesh, sub) % sub.size;
+    int64_t stride = mesh ? stride_of(mesh, sub) : 0;
+    return stride > 0 && rank >= 0 ? rank / stride % sub.size : 0;
 }
 
 int64_t clv_mesh_with_coordinate(const clv_mesh *mesh, clv_subaxis sub, int64_t rank, int64_t coordinate)
 {
-    if (!mesh)
+    int64_t stride = mesh ? stride_of(mesh, sub) : 0;
+    if (stride == 0 || rank < 0 || coordinate < 0 || coordinate >= sub.size)
         return 0;
-    int64_t stride = stride_of(mesh, sub);
     return rank + (coordinate - rank / stride % sub.size) * stride;
 }
 
@@ -195,6 +207,9 @@ int64_t clv_mesh_group(int64_t *out, const clv_mesh *mesh, const clv_subaxis *su
 {
     if (!out || !mesh || (n > 0 && !subs))
         return 0;
+    for (int i = 0; i < n; i++)
+        if (stride_of(mesh, subs[i]) == 0)
+            return 0;
     int64_t count = 1;
     out[0] = rank;
     for (int i = 0; i < n; i++)

@@ -20,6 +20,7 @@
  * where there are some; how long it takes depends on how the cuts of the two layouts fall, hardly on how many. */
 #include <math.h>
 #include <stdbool.h>
+#include <string.h>
 
 #include "cleave/layout.h"
 #include "tensor/residues.h"
@@ -662,7 +663,8 @@ static void part_front(front *f, const problem *p, uint32_t dims, int d)
 int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
                                  const int64_t *shape)
 {
-    if (!to || !from || !mesh || (!shape && to->rank > 0))
+    if (clv_layout_check(to, mesh, NULL, NULL) != CLV_OK || clv_layout_check(from, mesh, NULL, NULL) != CLV_OK ||
+        to->rank != from->rank || (!shape && to->rank > 0))
         return 0;
     problem p;
     front total = {.n = 1, .need = {1}, .have = {1}}, part, product;
@@ -689,4 +691,23 @@ int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, c
         if (total.need[i] - total.have[i] > most)
             most = total.need[i] - total.have[i];
     return most;
+}
+
+static bool same_partial(const clv_layout *a, const clv_layout *b)
+{
+    const clv_subaxis *x, *y;
+    int n = clv_layout_axes(&x, a, a->rank), m = clv_layout_axes(&y, b, b->rank);
+    return a->reduction == b->reduction && n == m && (n == 0 || memcmp(x, y, (size_t)n * sizeof *x) == 0);
+}
+
+bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh, const int64_t *shape)
+{
+    if (!a || !b || !mesh || (!shape && a->rank > 0))
+        return false;
+    if (clv_layout_check(a, mesh, NULL, NULL) != CLV_OK || clv_layout_check(b, mesh, NULL, NULL) != CLV_OK)
+        return false;
+    if (a->rank != b->rank || !same_partial(a, b))
+        return false;
+    return clv_layout_equal(a, b) ||
+           (clv_layout_missing_elems(a, b, mesh, shape) == 0 && clv_layout_missing_elems(b, a, mesh, shape) == 0);
 }

@@ -3,6 +3,11 @@
 
 #include <stdio.h>
 
+static bool is_rank(int rank)
+{
+    return rank >= 0 && rank <= CLV_MAX_RANK;
+}
+
 /* floor(i*n/k) without overflow. */
 static int64_t cut_at(int64_t n, int64_t blocks, int64_t i)
 {
@@ -14,6 +19,9 @@ void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_t block,
 {
     if (!lo || !hi)
         return;
+    *lo = *hi = 0;
+    if (size < 0 || granule < 1 || blocks < 1 || block < 0 || block >= blocks)
+        return;
     int64_t n = size / granule;
     *lo = cut_at(n, blocks, block) * granule;
     *hi = cut_at(n, blocks, block + 1) * granule;
@@ -21,7 +29,7 @@ void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_t block,
 
 clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int64_t rank)
 {
-    if (!layout || !mesh || (!shape && layout->rank > 0))
+    if (!layout || !mesh || !is_rank(layout->rank) || (!shape && layout->rank > 0))
         return (clv_shard){0};
     clv_shard shard = {.rank = layout->rank};
     for (int d = 0; d < layout->rank; d++)
@@ -32,7 +40,7 @@ clv_shard clv_layout_shard(const clv_layout *layout, const clv_mesh *mesh, const
 
 int64_t clv_shard_elems(const clv_shard *shard)
 {
-    if (!shard)
+    if (!shard || !is_rank(shard->rank))
         return 0;
     int64_t elems = 1;
     for (int d = 0; d < shard->rank; d++)
@@ -42,12 +50,15 @@ int64_t clv_shard_elems(const clv_shard *shard)
 
 int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape)
 {
-    if (!layout || (!shape && layout->rank > 0))
+    if (!layout || !is_rank(layout->rank) || (!shape && layout->rank > 0))
         return 0;
     /* Dimensions are cut by disjoint sub-axes, so some rank holds the largest block of each. */
     int64_t elems = 1;
     for (int d = 0; d < layout->rank; d++) {
-        int64_t n = shape[d] / layout->granule[d], blocks = clv_layout_blocks(layout, d);
+        int64_t blocks = clv_layout_blocks(layout, d);
+        if (layout->granule[d] < 1 || blocks < 1)
+            return 0;
+        int64_t n = shape[d] / layout->granule[d];
         elems *= (n / blocks + (n % blocks != 0)) * layout->granule[d];
     }
     return elems;
@@ -55,7 +66,7 @@ int64_t clv_layout_max_elems(const clv_layout *layout, const int64_t *shape)
 
 clv_shard clv_shard_intersect(const clv_shard *a, const clv_shard *b)
 {
-    if (!a || !b)
+    if (!a || !b || !is_rank(a->rank) || a->rank != b->rank)
         return (clv_shard){0};
     clv_shard both = {.rank = a->rank};
     for (int d = 0; d < a->rank; d++) {

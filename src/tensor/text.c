@@ -54,7 +54,7 @@ clv_status clv_scan_fail(const clv_scan *scan, int at, clv_status code, clv_erro
 
 void clv_text_add(clv_text *text, const char *format, ...)
 {
-    bool fits = text->length < text->size;
+    bool fits = text->out && text->length < text->size;
     va_list args;
     va_start(args, format);
     int n = vsnprintf(fits ? text->out + text->length : NULL, fits ? text->size - text->length : 0, format, args);
@@ -64,7 +64,7 @@ void clv_text_add(clv_text *text, const char *format, ...)
 
 void clv_text_add_name(clv_text *text, const char *name)
 {
-    bool fits = text->length < text->size;
+    bool fits = text->out && text->length < text->size;
     text->length +=
         clv_printable(fits ? text->out + text->length : NULL, fits ? text->size - text->length : 0, name, strlen(name));
 }
@@ -72,22 +72,22 @@ void clv_text_add_name(clv_text *text, const char *name)
 void clv_text_add_subaxis(clv_text *text, clv_subaxis sub, const clv_mesh *mesh)
 {
     const clv_axis *axis = &mesh->axis[sub.axis];
-    clv_text_add(text, "%s", axis->name);
+    clv_text_add(text, "%.*s", CLV_AXIS_NAME_SIZE - 1, axis->name);
     if (sub.size != axis->size)
         clv_text_add(text, ":(%d)%d", (int)sub.pre, (int)sub.size);
 }
 
 int clv_text_end(clv_text *text)
 {
-    if (text->length == 0 && text->size > 0)
+    if (text->length == 0 && text->out && text->size > 0)
         text->out[0] = '\0';
     return (int)text->length;
 }
 
 int clv_subaxis_print(char *out, size_t size, clv_subaxis sub, const clv_mesh *mesh)
 {
-    clv_text text = {.out = out, .size = out ? size : 0};
-    if (mesh && sub.axis >= 0 && sub.axis < mesh->n_axes)
+    clv_text text = {.out = out, .size = size};
+    if (mesh && sub.axis >= 0 && sub.axis < mesh->n_axes && sub.axis < CLV_MAX_AXES)
         clv_text_add_subaxis(&text, sub, mesh);
     return clv_text_end(&text);
 }

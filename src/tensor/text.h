@@ -25,7 +25,7 @@ bool clv_scan_number(clv_scan *scan, int64_t *out);
 clv_status clv_scan_fail(const clv_scan *scan, int at, clv_status code, clv_error *err, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
 
-/* Text being written with snprintf's convention: counts all, writes what fits, ends with NUL. */
+/* Text being written with snprintf's convention: counts all, writes what fits, ends with NUL; out may be NULL. */
 typedef struct clv_text {
     char *out;
     size_t size;

@@ -5,10 +5,10 @@
  * and where they live: dtype.h, mesh.h, layout.h, reshard.h.
  *
  * **Structs.** A struct that may grow begins with `size_t size`: in options sizeof the struct (0: as its first version
- * had it), in what the library fills the same, set by the caller before the call. A program built against older
- * headers goes on as before: what its structs lack is 0, and what is beyond them is not touched. All other structs stay
- * as they are; those that end with `reserved` have room, which is zeros. Handles (clv_model, clv_session, ...) are
- * opaque. Values of enums stay.
+ * had it), in what the library fills the same, set by the caller before the call. A program built against older headers
+ * goes on as before: what its structs lack is 0, and what is beyond them is not touched. No struct will ever have more
+ * than 64 KiB: a larger size is CLV_EINVAL. All other structs stay as they are; those that end with `reserved` have
+ * room, which is zeros. Handles (clv_model, clv_session, ...) are opaque. Values of enums stay.
  *
  * **Threads.** Each header says what threads may share. As a rule: what is made once (models, programs, machines,
  * plans, tokenizers) is immutable and shared; what runs (sessions, generators, forwarders, trainers) belongs to one

@@ -14,7 +14,9 @@
  * when partial. A sub-axis is `y:(2)2`. Examples: `data,_,model`, `(X,Y),_`, `x,_ + sum{y}`, `_,y:(1)2`. A tensor of
  * rank 0 has the empty text, or ` + sum{x}`'s second half alone.
  *
- * Layouts and shards are plain values. No call keeps what it is given: all are safe from several threads.
+ * Layouts and shards are plain values. One that breaks an invariant (clv_layout_check), or is not the mesh's, is an
+ * error where a status is returned; else what comes back means nothing (0, false, an empty text or shard), and nothing
+ * else is touched. No call keeps what it is given: all are safe from several threads.
  */
 #ifndef CLEAVE_LAYOUT_H
 #define CLEAVE_LAYOUT_H
@@ -118,7 +120,8 @@ CLV_API bool clv_subaxis_overlap(clv_subaxis a, clv_subaxis b);
 /** Whether a sub-axis is made up of `part` and others: its coordinate tells that of the part. */
 CLV_API bool clv_subaxis_contains(clv_subaxis sub, clv_subaxis part);
 
-/** [floor(i*n/k) * granule, ...) of a dimension of `size` elements: block i of k. */
+/** [floor(i*n/k) * granule, ...) of a dimension of `size` elements: block i of k; [0, 0) where there is no
+ *  such block. */
 CLV_API void clv_cut_block(int64_t size, int64_t granule, int64_t blocks, int64_t block, int64_t *lo, int64_t *hi);
 
 /** What a rank holds of a tensor of this shape. */

@@ -28,6 +28,8 @@
  * products are split by: a weight is never moved over them (clv_keep_in_place). Over the axes of embed_kernel it is
  * gathered before use (FSDP, and the X axis of GSPMD's 2-D layouts).
  *
+ * Rules that say more of themselves than they hold, or axes that the mesh lacks, are CLV_EINVAL and CLV_EAXIS.
+ *
  * **Threads.** Rules are values: what nobody changes meanwhile, any number of threads may read.
  */
 #ifndef CLEAVE_RULES_H
