@@ -460,9 +460,8 @@ static int print_options(const parser *p)
     for (int i = 0; i < p->n; i++) {
         const clv_option *o = &p->options[i];
         char left[128];
-        snprintf(left, sizeof left, "%s%s%s%s", o->names, o->kind == CLV_OPTION_FLAG || is_positional(o) ? "" : " ",
-                 o->kind == CLV_OPTION_FLAG || is_positional(o) ? "" : o->value,
-                 o->kind == CLV_OPTION_FILES ? "..." : "");
+        bool alone = o->kind == CLV_OPTION_FLAG || is_positional(o);
+        snprintf(left, sizeof left, "%s%s%s", o->names, alone ? "" : " ", alone ? "" : o->value);
         printf("  %-36s %s%s", left, o->help, o->required ? " (required)" : "");
         printf(o->not_beside ? "; not beside %s\n" : "\n", o->not_beside);
     }
