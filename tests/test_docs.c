@@ -13,9 +13,14 @@
 #include <cmocka.h>
 
 /* Commands whose output is the same everywhere: no times of this machine, no files. */
-static const char *const checked[] = {"$ cleave einsum ",          "$ cleave reshard ",
-                                      "$ cleave plan --block ",    "$ cleave plan -m data/configs/",
-                                      "$ cleave explain --block ", "$ for tp in "};
+static const char *const checked[] = {"$ cleave einsum ",
+                                      "$ cleave reshard ",
+                                      "$ cleave plan --block ",
+                                      "$ cleave plan -m data/configs/",
+                                      "$ cleave explain --block ",
+                                      "$ for tp in ",
+                                      "$ spmd",
+                                      "$ custom_op"};
 
 static const char *path_of(const char *variable)
 {
