@@ -35,6 +35,46 @@ static void test_first_failure_is_kept(void **state)
     clv_graph_free(NULL);
 }
 
+/* The graph is freed, and failed as told. */
+static clv_graph *refused(clv_graph *graph, const char *text)
+{
+    assert_refused(graph, CLV_EINVAL, text);
+    return new_graph();
+}
+
+static void test_arguments(void **state)
+{
+    const clv_value junk = {2000000000};
+    clv_value d;
+    (void)state;
+    clv_graph *graph = new_graph();
+    clv_reduce(graph, CLV_SUM, vector(graph, "x", 2), NULL, -2, false);
+    graph = refused(graph, "reduce: -2 dimensions; valid: 0 and above");
+    state_of(graph, "", 2);
+    graph = refused(graph, "needs a name and a shape");
+    vector(graph, "", 2);
+    graph = refused(graph, "needs a name and a shape");
+    clv_output(graph, "", vector(graph, "x", 2), NULL);
+    graph = refused(graph, "an output needs a name");
+    clv_state(graph, "w", CLV_F32, DIMS(2), NULL, (clv_init){CLV_INIT_NORMAL, NAN});
+    graph = refused(graph, "w: an init of scale nan; valid: finite");
+    clv_state(graph, "w", CLV_F32, DIMS(2), NULL, (clv_init){CLV_INIT_NORMAL, INFINITY});
+    graph = refused(graph, "w: an init of scale inf; valid: finite");
+    clv_add(graph, vector(graph, "x", 2), junk);
+    graph = refused(graph, "operand 1 is no value of this graph");
+    clv_value x = vector(graph, "x", 1);
+    clv_gradients(graph, junk, CLV_NONE, &x, 1, &d);
+    graph = refused(graph, "clv_gradients: the loss is no value of this graph");
+    x = vector(graph, "x", 1);
+    clv_gradients(graph, x, CLV_NONE, &junk, 1, &d);
+    graph = refused(graph, "clv_gradients: wrt[0] is no value of this graph");
+    clv_graph_free(graph);
+    assert_true(clv_type_elems(&(clv_type){.rank = 2, .shape = {INT64_MAX, INT64_MAX}}) == INT64_MAX);
+    assert_true(clv_type_elems(&(clv_type){.rank = 3, .shape = {INT64_MAX, INT64_MAX, 0}}) == 0);
+    assert_true(clv_type_elems(&(clv_type){.rank = 99}) == 0 && clv_type_elems(&(clv_type){.rank = 0}) == 1);
+    assert_true(clv_type_elems(&(clv_type){.rank = 2, .shape = {3, 5}}) == 15);
+}
+
 static void test_types(void **state)
 {
     (void)state;
@@ -369,6 +409,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_first_failure_is_kept),
+        cmocka_unit_test(test_arguments),
         cmocka_unit_test(test_types),
         cmocka_unit_test(test_state_and_outputs),
         cmocka_unit_test(test_scopes),

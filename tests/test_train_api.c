@@ -121,6 +121,31 @@ static void test_training(void **state)
     clv_model_close(four);
 }
 
+static void refuse_sizes(const clv_model_info *bad, const char *text)
+{
+    clv_error err = {0};
+    clv_model *m;
+    assert_int_equal(clv_model_new(&m, bad, NULL, &err), CLV_EINVAL);
+    if (!strstr(err.message, text))
+        fail_msg("'%s' has no '%s'", err.message, text);
+}
+
+static void test_no_tokenizer(void **state)
+{
+    clv_error err = {0};
+    clv_model *m;
+    const clv_tokenizer *t;
+    clv_model_info small = sizes;
+    (void)state;
+    small.vocab = 16;
+    small.bos = small.pad = small.mask = -1;
+    small.n_eos = 0;
+    must(clv_model_new(&m, &small, NULL, &err), &err);
+    assert_int_equal(clv_model_tokenizer(&t, m, &err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, "a model that no folder holds has no tokenizer.json"));
+    clv_model_close(m);
+}
+
 static void test_model_refused(void **state)
 {
     clv_model *m;
@@ -136,6 +161,25 @@ static void test_model_refused(void **state)
     bad = sizes;
     bad.n_eos = 9;
     assert_int_equal(clv_model_new(&m, &bad, NULL, NULL), CLV_EINVAL);
+    bad = sizes;
+    bad.hidden = 0;
+    refuse_sizes(&bad, "not 0 (hidden)");
+    bad = sizes;
+    bad.vocab = -7;
+    refuse_sizes(&bad, "not -7 (vocab)");
+    bad = sizes;
+    bad.bos = sizes.vocab;
+    refuse_sizes(&bad, "bos is token");
+    bad = sizes;
+    bad.pad = -2;
+    refuse_sizes(&bad, "pad is token -2; valid: -1 (none), and 0 to");
+    bad = sizes;
+    bad.mask = 1 << 20;
+    refuse_sizes(&bad, "mask is token 1048576");
+    bad = sizes;
+    bad.n_eos = 2;
+    bad.eos[1] = -3;
+    refuse_sizes(&bad, "eos is token -3");
     assert_int_equal(clv_model_new(&m, &(clv_model_info){0}, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_new(&m, &(clv_model_info){.size = 9}, NULL, NULL), CLV_EINVAL);
 }
@@ -198,10 +242,8 @@ static void test_data_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training),
-        cmocka_unit_test(test_model_refused),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_data_refused),
+        cmocka_unit_test(test_training), cmocka_unit_test(test_model_refused), cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_data_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

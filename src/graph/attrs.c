@@ -1,4 +1,7 @@
 /* attrs.c - an op's attributes as text: "s=0.5 tag=gate", by the table of its def. */
+#include <string.h>
+
+#include "cleave/text.h"
 #include "graph/graph.h"
 #include "tensor/text.h"
 
@@ -8,6 +11,13 @@ static void put_layout(clv_text *t, const clv_layout *layout, const clv_mesh *me
     if (mesh)
         clv_layout_print(text, sizeof text, layout, mesh);
     clv_text_add(t, "{%s}", text);
+}
+
+/* Up to its NUL, or to the end of the array. */
+static void put_text(clv_text *t, const char *at, size_t room)
+{
+    bool fits = t->length < t->size;
+    t->length += clv_printable(fits ? t->out + t->length : NULL, fits ? t->size - t->length : 0, at, strnlen(at, room));
 }
 
 static void put_item(clv_text *t, clv_attr_kind kind, const void *at, int i, const clv_mesh *mesh)
@@ -36,7 +46,7 @@ int clv_op_print_attrs(char *out, size_t size, const clv_op *op, const clv_mesh 
         const char *at = (const char *)op->attrs + a->offset;
         clv_text_add(&t, "%s%s=", a == first ? "" : " ", a->name);
         if (a->kind == CLV_ATTR_TEXT)
-            clv_text_add(&t, "%.*s", a->count, at);
+            put_text(&t, at, (size_t)a->count);
         for (int i = 0; a->kind != CLV_ATTR_TEXT && i < (a->count > 0 ? a->count : 1); i++) {
             clv_text_add(&t, "%s", i ? "," : "");
             put_item(&t, a->kind, at, i, mesh);

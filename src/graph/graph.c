@@ -1,6 +1,7 @@
 /* graph.c - building a graph: values, ops, state, scopes. A failing builder records the first failure in the graph. */
 #include "graph/graph.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,12 +197,16 @@ size_t clv_view_bytes(const clv_view *view)
 
 int64_t clv_type_elems(const clv_type *type)
 {
+    int64_t elems = 1;
+    bool fits = true;
     if (!type || type->rank < 0 || type->rank > CLV_MAX_RANK)
         return 0;
-    int64_t elems = 1;
-    for (int d = 0; d < type->rank; d++)
-        elems *= type->shape[d];
-    return elems;
+    for (int d = 0; d < type->rank; d++) {
+        if (type->shape[d] <= 0)
+            return 0;
+        fits = fits && !__builtin_mul_overflow(elems, type->shape[d], &elems);
+    }
+    return fits ? elems : INT64_MAX;
 }
 
 static clv_status check_type(const clv_type *type, clv_error *err)
@@ -260,8 +265,8 @@ static clv_value add_named(clv_graph *graph, clv_source source, const char *name
 {
     if (!clv_graph_ok(graph))
         return CLV_NONE;
-    if (!name || (!shape && info->type.rank > 0))
-        return clv_graph_fail(graph, CLV_EINVAL, "an input or state needs a name and a shape");
+    if (!name || !name[0] || (!shape && info->type.rank > 0))
+        return clv_graph_fail(graph, CLV_EINVAL, "%san input or state needs a name and a shape", graph->scope);
     info->source = source;
     info->op = -1;
     if (info->type.rank >= 0 && info->type.rank <= CLV_MAX_RANK && info->type.rank > 0)
@@ -315,6 +320,9 @@ clv_value clv_state_as(clv_graph *graph, clv_state_role role, const char *name, 
     if (!clv_graph_need_kind(graph, name ? name : "state", (int)init.kind, kinds) ||
         !clv_graph_need_kind(graph, name ? name : "state", (int)role, roles))
         return CLV_NONE;
+    if (clv_graph_ok(graph) && !isfinite(init.scale))
+        return clv_graph_fail(graph, CLV_EINVAL, "%s%s: an init of scale %g; valid: finite", graph->scope,
+                              name ? name : "state", init.scale);
     if (clv_graph_ok(graph) && role == CLV_ROLE_PARAMETER && !clv_dtype_is_float(dtype))
         return clv_graph_fail(graph, CLV_EDTYPE,
                               "%s%s: a parameter of %s; valid: f32, bf16, f64, f16, or another role (clv_state_as)",
@@ -338,7 +346,7 @@ void clv_keep_in_place(clv_graph *graph, clv_value value, const char *axis)
         return;
     int index;
     if (clv_graph_ok(graph) && value.id >= graph->n_values)
-        clv_graph_fail(graph, CLV_EINVAL, "clv_keep_in_place: the value is of another graph");
+        clv_graph_fail(graph, CLV_EINVAL, "clv_keep_in_place: the value is none of this graph");
     if (clv_graph_ok(graph) && clv_valid(value) && clv_mesh_find(&index, &graph->mesh, axis, &graph->error) == CLV_OK)
         graph->values[value.id].kept |= 1u << index;
 }
@@ -392,7 +400,7 @@ void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
     if (!clv_graph_need(graph, names != NULL, "clv_name_dims", "names") || !clv_valid(value))
         return;
     if (value.id >= graph->n_values) {
-        clv_graph_fail(graph, CLV_EINVAL, "clv_name_dims: the value is of another graph");
+        clv_graph_fail(graph, CLV_EINVAL, "clv_name_dims: the value is none of this graph");
         return;
     }
     if (graph->values[value.id].origin)
@@ -445,7 +453,7 @@ void clv_assign(clv_graph *graph, clv_value state, clv_value value)
     if (!clv_graph_ok(graph) || !clv_valid(state) || !clv_valid(value))
         return;
     if (state.id >= graph->n_values || value.id >= graph->n_values) {
-        clv_graph_fail(graph, CLV_EINVAL, "clv_assign: a value is of another graph");
+        clv_graph_fail(graph, CLV_EINVAL, "clv_assign: a value is none of this graph");
         return;
     }
     clv_value_info *info = &graph->values[state.id];
@@ -463,7 +471,7 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
 {
     if (!clv_graph_ok(graph) || !clv_valid(value))
         return;
-    if (!name || value.id >= graph->n_values) {
+    if (!name || !name[0] || value.id >= graph->n_values) {
         clv_graph_fail(graph, CLV_EINVAL, "an output needs a name and a value of this graph");
         return;
     }
@@ -540,7 +548,7 @@ static bool operand_types(clv_graph *graph, const clv_op_def *def, const clv_val
             return false;
         }
         if (in[i].id >= graph->n_values) {
-            clv_graph_fail(graph, CLV_EINVAL, "%s%s: operand %d is of another graph", graph->scope, def->name, i);
+            clv_graph_fail(graph, CLV_EINVAL, "%s%s: operand %d is no value of this graph", graph->scope, def->name, i);
             return false;
         }
     }

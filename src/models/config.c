@@ -76,13 +76,17 @@ static clv_status check_common(const json_t *o, const char *where, clv_error *er
 /* What holds between the sizes; `code` tells a bad file from a bad request. */
 static clv_status check_sizes(const clv_model_config *c, clv_status code, const char *where, clv_error *err)
 {
-    const int64_t sizes[] = {c->hidden,   c->layers, c->heads, c->kv_heads,
-                             c->head_dim, c->ffn,    c->vocab, c->max_positions};
+    const struct {
+        const char *name;
+        int64_t size;
+    } sizes[] = {
+        {"hidden", c->hidden},     {"layers", c->layers}, {"heads", c->heads}, {"kv_heads", c->kv_heads},
+        {"head_dim", c->head_dim}, {"ffn", c->ffn},       {"vocab", c->vocab}, {"max_positions", c->max_positions}};
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        if (sizes[i] < 1 || sizes[i] > CLV_MAX_POSITIONS)
-            return clv_fail(err, code, "%s: sizes of a model must be 1 to %d, not %lld", where, CLV_MAX_POSITIONS,
-                            (long long)sizes[i]);
+        if (sizes[i].size < 1 || sizes[i].size > CLV_MAX_POSITIONS)
+            return clv_fail(err, code, "%s: sizes of a model must be 1 to %d, not %lld (%s)", where, CLV_MAX_POSITIONS,
+                            (long long)sizes[i].size, sizes[i].name);
     if (c->kv_heads > c->heads || c->heads % c->kv_heads != 0)
         return clv_fail(err, code, "%s: \"num_key_value_heads\" %lld must divide \"num_attention_heads\" %lld", where,
                         (long long)c->kv_heads, (long long)c->heads);

@@ -96,6 +96,25 @@ clv_status clv_model_open(clv_model **out, const char *path, const clv_model_opt
     return CLV_OK;
 }
 
+/* -1: it has none. */
+static clv_status check_token(const char *what, int64_t id, int64_t vocab, clv_error *err)
+{
+    if (id >= -1 && id < vocab)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "the model: %s is token %lld; valid: -1 (none), and 0 to %lld of its vocabulary",
+                    what, (long long)id, (long long)vocab - 1);
+}
+
+static clv_status check_tokens(const clv_model_config *c, clv_error *err)
+{
+    CLV_TRY(check_token("bos", c->bos, c->vocab, err));
+    CLV_TRY(check_token("pad", c->pad, c->vocab, err));
+    CLV_TRY(check_token("mask", c->mask, c->vocab, err));
+    for (int i = 0; i < c->n_eos; i++)
+        CLV_TRY(check_token("eos", c->eos[i], c->vocab, err));
+    return CLV_OK;
+}
+
 static clv_status config_of(clv_model_config *out, const clv_model_info *s, clv_error *err)
 {
     if (s->family && strcmp(s->family, "llama") != 0)
@@ -120,7 +139,8 @@ static clv_status config_of(clv_model_config *out, const clv_model_info *s, clv_
                               .mask = s->mask,
                               .n_eos = s->n_eos};
     memcpy(out->eos, s->eos, sizeof out->eos);
-    return clv_model_config_check(out, "the model", err);
+    CLV_TRY(clv_model_config_check(out, "the model", err));
+    return check_tokens(out, err);
 }
 
 clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options, clv_error *err)
@@ -270,8 +290,9 @@ static clv_status check_ids(const clv_tokenizer *t, const clv_model *m, clv_erro
 static clv_status open_tokenizer(clv_tokenizer **out, const clv_model *m, clv_error *err)
 {
     enum { BYTES = 256 };
-    char *path;
-    CLV_TRY(clv_tokenizer_find(&path, m->path, err));
+    char *path = NULL;
+    if (m->path[0])
+        CLV_TRY(clv_tokenizer_find(&path, m->path, err));
     bool is_there = path != NULL;
     free(path);
     if (!is_there && m->config.vocab == BYTES)
@@ -279,7 +300,7 @@ static clv_status open_tokenizer(clv_tokenizer **out, const clv_model *m, clv_er
     if (!is_there)
         return clv_fail(err, CLV_ENOTFOUND,
                         "%s has no tokenizer.json or vocab.txt, and its vocabulary of %lld is not that of bytes (256)",
-                        m->path, (long long)m->config.vocab);
+                        m->path[0] ? m->path : "a model that no folder holds", (long long)m->config.vocab);
     clv_tokenizer *t;
     CLV_TRY(clv_tokenizer_open(&t, m->path, err));
     clv_status status = check_ids(t, m, err);

@@ -32,14 +32,24 @@ static bool leads_to(const clv_graph *graph, int value, int to)
 static void add_cotangent(clv_graph *graph, clv_value *cotangents, int primal, clv_value d)
 {
     clv_value *sum = &cotangents[primal];
-    clv_type have = clv_graph_type(graph, d);
-    if (d.id >= graph->n_values || (clv_valid(d) && !clv_type_equal(&have, &graph->values[primal].type))) {
-        clv_graph_fail(graph, CLV_ESHAPE, "the gradient of %s does not have its operand's type", graph->scope);
-        return;
-    }
     *sum = clv_valid(*sum) ? clv_add(graph, *sum, d) : d;
     if (clv_valid(*sum) && graph->values[sum->id].primal == 0 && !leads_to(graph, primal, sum->id))
         graph->values[sum->id].primal = primal;
+}
+
+/* A program's gradient may give anything. */
+static bool is_cotangent(clv_graph *graph, const clv_op *op, int i, clv_value d)
+{
+    char has[CLV_TYPE_TEXT] = "no value of this graph", wants[CLV_TYPE_TEXT];
+    const clv_type have = clv_graph_type(graph, d), want = graph->values[op->in[i]].type;
+    if (d.id < graph->n_values && clv_type_equal(&have, &want))
+        return true;
+    if (d.id < graph->n_values)
+        clv_type_print(has, sizeof has, &have);
+    clv_type_print(wants, sizeof wants, &want);
+    clv_graph_fail(graph, CLV_ESHAPE, "the gradient of %s: the cotangent of operand %d is %s; %s is needed", op->name,
+                   i, has, wants);
+    return false;
 }
 
 /* Cotangents of one op's operands, added to what they have. */
@@ -68,7 +78,8 @@ static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value 
     graph->gradient_of = o;
     op.def->gradient(graph, &op, d_out, d_in);
     for (int i = 0; i < op.n_in; i++)
-        if (op.in[i] > 0 && depends[op.in[i]] && clv_valid(d_in[i]))
+        if (op.in[i] > 0 && depends[op.in[i]] && clv_valid(d_in[i]) && clv_graph_ok(graph) &&
+            is_cotangent(graph, &op, i, d_in[i]))
             add_cotangent(graph, cotangents, op.in[i], d_in[i]);
     graph->gradient_of = -1;
     clv_graph_pop(graph);
@@ -109,9 +120,13 @@ void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_v
     if (!clv_graph_need(graph, wrt && out, "clv_gradients", "values, and room for their gradients"))
         n = out && wrt ? n : 0;
     bool valid = clv_valid(loss);
+    if (clv_graph_ok(graph) && loss.id >= graph->n_values)
+        clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: the loss is no value of this graph");
     for (int i = 0; i < n; i++) {
         out[i] = CLV_NONE;
-        valid = valid && clv_valid(wrt[i]) && graph && wrt[i].id < graph->n_values;
+        valid = valid && clv_valid(wrt[i]);
+        if (clv_graph_ok(graph) && wrt[i].id >= graph->n_values)
+            clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: wrt[%d] is no value of this graph", i);
     }
     if (!clv_graph_ok(graph) || !valid)
         return;

@@ -123,7 +123,9 @@ static void reduce_gradient(clv_graph *graph, const clv_op *op, const clv_value 
 clv_value clv_reduce(clv_graph *graph, clv_reduce_kind kind, clv_value x, const int *dims, int n, bool keep)
 {
     static const clv_kind kinds[] = {CLV_REDUCE_KINDS(CLV_KIND_ROW){0}};
-    if (!clv_graph_need(graph, dims || n <= 0, "clv_reduce", "dimensions") ||
+    if (clv_graph_ok(graph) && n < 0)
+        return clv_graph_fail(graph, CLV_EINVAL, "%sreduce: %d dimensions; valid: 0 and above", graph->scope, n);
+    if (!clv_graph_need(graph, dims || n == 0, "clv_reduce", "dimensions") ||
         !clv_graph_need_kind(graph, "reduce", (int)kind, kinds))
         return CLV_NONE;
     reduce_attrs a;

@@ -131,6 +131,16 @@ static clv_status check_attrs(const clv_op_def *def, clv_error *err)
         [CLV_ATTR_LAYOUT] = sizeof(clv_layout),
     };
     for (const clv_attr *a = def->attrs; a && a->name; a++) {
+        if (!is_name(a->name))
+            return clv_fail(err, CLV_EINVAL,
+                            "op '%s': attribute %d has no name that is valid: 1 to %d letters, digits and \"_.-\"",
+                            def->name, (int)(a - def->attrs), CLV_OP_NAME - 1);
+        for (const clv_attr *before = def->attrs; before < a; before++)
+            if (strcmp(before->name, a->name) == 0)
+                return clv_fail(err, CLV_EINVAL, "op '%s': two attributes are called '%s'", def->name, a->name);
+        if (a->count < 0)
+            return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' counts %d; valid: 0 and above", def->name,
+                            a->name, a->count);
         if ((unsigned)a->kind >= sizeof sizes / sizeof *sizes)
             return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' is of no kind (%d)", def->name, a->name,
                             (int)a->kind);

@@ -52,7 +52,8 @@ CLV_API int clv_type_print(char *out, size_t size, const clv_type *type);
 /** Whether dtype and shape are the same. */
 CLV_API bool clv_type_equal(const clv_type *a, const clv_type *b);
 
-/** How many elements a tensor has; 1 where it has no dimensions. */
+/** How many elements a tensor has; 1 where it has no dimensions, INT64_MAX where they are more. 0 for NULL, and for a
+ *  rank that no tensor has. */
 CLV_API int64_t clv_type_elems(const clv_type *type);
 
 /** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free. */
@@ -126,7 +127,7 @@ CLV_API clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout 
 CLV_API void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n,
                            clv_value *out);
 
-/* ---- ops; each is documented in src/ops/<file>.c: formula, sharding rule, gradient ---- */
+/* ---- ops: formulas and shapes; how one was split is in the program's text (clv_program_print, program.h) ---- */
 
 /** Products by subscripts, e.g. "bsm,mhd->bshd": letters in both operands and not in the result are contracted, letters
  *  in all three are batch. Every letter of an operand is in the other operand or the result. */

@@ -80,10 +80,10 @@ typedef struct clv_op clv_op;
 CLV_API const char *clv_op_name(const clv_op *op);
 /** Its attributes: attrs_size bytes as they were given to clv_emit; NULL when it has none. */
 CLV_API const void *clv_op_attrs(const clv_op *op);
-/** Writes them as snprintf does, "s=0.5 tag=gate", by the def's table of attributes. mesh: for layouts; NULL: these are
- *  left out. */
+/** Writes them as snprintf does, "s=0.5 tag=gate", by the def's table of attributes; what cannot be
+ *  printed of a TEXT as escapes. mesh: for layouts; NULL: these are left out. */
 CLV_API int clv_op_print_attrs(char *out, size_t size, const clv_op *op, const clv_mesh *mesh);
-/** How many operands it was given, absent ones that others follow among them. */
+/** How many operands it was given, absent ones (CLV_NONE) among them, also behind the last that is there. */
 CLV_API int clv_op_n_in(const clv_op *op);
 /** Operand i, for gradients. CLV_NONE: an optional one that is absent; or there is no i. */
 CLV_API clv_value clv_op_in(const clv_op *op, int i);
@@ -186,10 +186,10 @@ typedef enum clv_attr_kind {
 
 /** A field of the attributes, for clv_op_print_attrs. */
 typedef struct clv_attr {
-    const char *name;
+    const char *name; /**< letters, digits and "_.-", below CLV_OP_NAME bytes; each once */
     clv_attr_kind kind;
     size_t offset;
-    int count; /**< array length, 0 and 1: one; TEXT: bytes of the char array */
+    int count; /**< array length, 0 and 1: one; TEXT: bytes of the char array. Not negative */
 } clv_attr;
 
 /** An op. A plain value that is copied when it is used; its name and table of attributes are borrowed for as long as
