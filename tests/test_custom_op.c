@@ -374,10 +374,11 @@ static void nothing_rule(const clv_op *op, const clv_type *in, const clv_type *o
 {
     (void)op, (void)in, (void)out, (void)rule;
 }
+static clv_status left_with;
 static clv_status leave(const clv_call *call, clv_error *err)
 {
     (void)call, (void)err;
-    return CLV_EIO; /* without a message */
+    return left_with; /* without a message */
 }
 static clv_op_cost endless(const clv_op *op, const clv_type *in, const clv_type *out)
 {
@@ -706,19 +707,24 @@ static void test_kernel_without_a_message(void **state)
 {
     clv_graph *graph = must_graph("m=2");
     clv_program *program;
-    clv_session *session;
-    clv_error err = {0};
     static const clv_op_def def = {GOOD};
-    float out[N * F];
     (void)state;
     clv_value x = clv_fill(graph, CLV_F32, 2, wide, 1), y;
     clv_emit(graph, &def, NULL, &x, 1, &y);
     clv_output(graph, "y", y, NULL);
-    assert_int_equal(clv_compile(&program, graph, NULL, &err), CLV_OK);
-    assert_int_equal(clv_session_new(&session, clv_graph_mesh(graph), NULL, &err), CLV_OK);
-    assert_int_equal(clv_session_run(session, program, NULL, 0, &(clv_binding){"y", out}, 1, &err), CLV_EIO);
-    assert_non_null(strstr(err.message, "test.hostile: a file could not be read or written"));
-    clv_session_free(session);
+    assert_int_equal(clv_compile(&program, graph, NULL, NULL), CLV_OK);
+    for (int unknown = 0; unknown < 2; unknown++) {
+        clv_session *session;
+        clv_error err = {0};
+        float out[N * F];
+        left_with = unknown ? (clv_status)77 : CLV_EIO;
+        assert_int_equal(clv_session_new(&session, clv_graph_mesh(graph), NULL, &err), CLV_OK);
+        assert_int_equal(clv_session_run(session, program, NULL, 0, &(clv_binding){"y", out}, 1, &err),
+                         unknown ? CLV_EINVAL : CLV_EIO);
+        assert_non_null(strstr(err.message, unknown ? "test.hostile: the kernel returned 77, which is no status"
+                                                    : "test.hostile: a file could not be read or written"));
+        clv_session_free(session);
+    }
     clv_program_free(program);
     clv_graph_free(graph);
 }

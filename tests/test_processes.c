@@ -386,9 +386,10 @@ static void act_here(const clv_links *links, void *arg)
         check(status == (is_told ? here[a] : elsewhere[a]), links, clv_status_name(status), &err);
         check(strstr(err.message, a == FAILS         ? "on purpose"
                                   : a == DIES        ? "has ended"
-                                  : a == OTHER_ROOTS ? "do not match"
+                                  : a == OTHER_ROOTS ? "rank " /* or who was told sooner has ended */
                                                      : "rank 4") != NULL,
               links, "the message", &err);
+        check(err.op[0] != '\0', links, "no op", &err);
         check(clv_spmd_run(session, by_hand, &a, &in, 1, &out, 1, NULL, NULL) != CLV_OK, links, "it goes on", NULL);
         if (a == IS_LATE && is_told) /* so that the late thread is back and nothing need be leaked */
             nanosleep(&(struct timespec){.tv_sec = LATE}, NULL);

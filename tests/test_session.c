@@ -131,7 +131,7 @@ static void test_refusals(void **state)
     expect(clv_session_run(session, program, in, 1, &out, 1, &err), CLV_ENOTFOUND, &err, "no output 'nothing'");
     expect(clv_session_run(session, other, in, 1, NULL, 0, &err), CLV_EINVAL, &err, "x=3");
     expect(clv_session_read(session, "v", NULL, x, &err), CLV_ENOTFOUND, &err, "'v'");
-    expect(clv_session_read(session, "w", &outside, x, &err), CLV_ESHAPE, &err, "not inside");
+    expect(clv_session_read(session, "w", &outside, x, &err), CLV_ESHAPE, &err, "] is not inside the state 'w', f32[");
     clv_graph *graph = must_graph("x=2");
     clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){N + 1}, NULL, (clv_init){CLV_INIT_ONES, 0});
     clv_output(graph, "w", w, NULL);
@@ -249,6 +249,15 @@ static void test_parts_refused(void **state)
     expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "bound whole and in parts");
     run.input_parts = &unknown;
     expect(clv_session_run_parts(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
+    run.n_inputs = 0; /* x is not bound at all, but for a part whose name is misspelt */
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_ENOTFOUND, &err, "no input 'z'");
+    run.inputs = (clv_input_binding[]){whole, whole};
+    run.n_inputs = 2;
+    run.n_input_parts = 0;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "input 'x' is bound twice");
+    expect(clv_session_run(session, program, run.inputs, 2, NULL, 0, &err), CLV_EINVAL, &err, "'x' is bound twice");
+    run.inputs = &whole;
+    run.n_inputs = 1;
     run.n_input_parts = 0;
     run.n_output_parts = 1;
     expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "the bindings");

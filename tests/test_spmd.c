@@ -1,7 +1,9 @@
 /* test_spmd.c - functions by hand on every rank: collectives on random meshes, layouts and dtypes keep the whole tensor what it was, move what
  * plans of layouts say, and add as programs do; and what happens when ranks do not agree. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -531,7 +533,16 @@ static void test_state(void **state)
 
 /* ---- ranks that do not agree ---- */
 
-typedef enum fault { OTHER_KIND, OTHER_SHAPE, OTHER_AXES, FAILS, STAYS_AWAY, OTHER_REDUCTION, OTHER_PAIRS } fault;
+typedef enum fault {
+    OTHER_KIND,
+    OTHER_SHAPE,
+    OTHER_AXES,
+    FAILS,
+    STAYS_AWAY,
+    OTHER_REDUCTION,
+    OTHER_PAIRS,
+    BARRIER
+} fault;
 
 static clv_status with_fault(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
 {
@@ -545,6 +556,8 @@ static clv_status with_fault(void *arg, clv_spmd *spmd, const clv_local *in, clv
         return clv_fail(err, CLV_ELIMIT, "on purpose");
     if (other && f == STAYS_AWAY)
         return CLV_OK;
+    if (other && f == BARRIER)
+        return clv_spmd_barrier(spmd, "x", err);
     if (other && f == OTHER_KIND)
         return clv_spmd_reduce_scatter(&y, spmd, &x, CLV_REDUCE_SUM, 0, "x", err);
     if (f == OTHER_REDUCTION) {
@@ -615,7 +628,9 @@ static void test_faults(void **state)
     expect_fault(OTHER_KIND, CLV_EPEER, "reduce_scatter", "all_reduce", 5);
     expect_fault(OTHER_SHAPE, CLV_EPEER, "f32[9]", "f32[8]", 5);
     expect_fault(OTHER_REDUCTION, CLV_EPEER, "by min", "by max", 5);
-    expect_fault(OTHER_PAIRS, CLV_EPEER, "permute", "rank 1", 5);
+    expect_fault(OTHER_PAIRS, CLV_EPEER, "permute 2>0,0>1,1>2", "permute 1>0,2>1,0>2", 5);
+    expect_fault(BARRIER, CLV_EPEER, "rank 1 is in barrier over 'x',",
+                 "all_reduce of f32[8] '_ + sum{x}' by sum over 'x'", 5);
     expect_fault(STAYS_AWAY, CLV_ETIMEOUT, "missing", "rank 1", 10);
     expect_fault(OTHER_AXES, CLV_ETIMEOUT, "missing", "rank 1", 10);
 }
@@ -656,12 +671,184 @@ static void test_other_sources(void **state)
                 must(clv_session_new(&session, &mesh, &options, &err), &err);
                 double start = now();
                 clv_status status = clv_spmd_run(session, from_another, &s, &in, 1, NULL, 0, NULL, &err);
-                if (status != CLV_EPEER || !strstr(err.message, "do not match: rank ") ||
+                bool names = s == OWN_PAIR || s == PAIR_OR_NONE ? strstr(err.message, "permute 0>") != NULL
+                                                                : strstr(err.message, "broadcast from member ") != NULL;
+                if (status != CLV_EPEER || !names || !strstr(err.message, "do not match: rank ") ||
                     !strstr(err.message, ", rank "))
                     fail_msg("%s, source %d: %s: '%s'", transports[t], (int)s, clv_status_name(status), err.message);
                 assert_true(now() - start < 10);
                 clv_session_free(session);
             }
+}
+
+/* ---- functions that go on, and sessions that are in use ---- */
+
+typedef enum way { ONE_GOES_ON, ALL_GO_ON, ALL_COMPUTE, OTHERS_TALK } way;
+
+/* Rank 0 may return, or ask for the end, while the others go on. */
+typedef struct going_on {
+    way way;
+    clv_cancel cancel;
+    _Atomic int end;
+} going_on;
+
+static void sleep_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+static clv_status go_on(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+{
+    going_on *g = arg;
+    bool first = clv_spmd_rank(spmd) == 0;
+    (void)in;
+    if (g->way == ALL_COMPUTE)
+        sleep_ms(1000);
+    if (g->way == ALL_GO_ON && first)
+        clv_cancel_request(&g->cancel);
+    for (int i = 0; g->way == OTHERS_TALK && clv_spmd_rank(spmd) >= 2 && i < 12; i++) {
+        sleep_ms(100);
+        CLV_TRY(clv_spmd_barrier(spmd, "y", err));
+    }
+    while ((g->way == ONE_GOES_ON && clv_spmd_rank(spmd) == 2) || g->way == ALL_GO_ON) {
+        sleep_ms(5);
+        if (atomic_load(&g->end)) {
+            ((float *)out[0].data)[0] = 7; /* late: it is nobody's any more */
+            break;
+        }
+    }
+    return CLV_OK;
+}
+
+static void test_going_on(void **state)
+{
+    static const char *const transports[] = {"threads", "copying"};
+    (void)state;
+    for (int t = 0; t < 2; t++)
+        for (way w = ONE_GOES_ON; w <= OTHERS_TALK; w++) {
+            clv_error err = {0};
+            clv_mesh mesh;
+            clv_session *session;
+            going_on g = {.way = w};
+            float y[4] = {0};
+            clv_spmd_output out = {{CLV_F32, 1, {4}}, "(x,y)", y};
+            clv_session_options options = {
+                .size = sizeof options, .timeout_ms = 300, .cancel = &g.cancel, .transport = transports[t]};
+            must(clv_mesh_parse(&mesh, "x=2,y=2", &err), &err);
+            must(clv_session_new(&session, &mesh, &options, &err), &err);
+            double start = now();
+            clv_status status = clv_spmd_run(session, go_on, &g, NULL, 0, &out, 1, NULL, &err);
+            if (w == ALL_COMPUTE || w == OTHERS_TALK)
+                must(status, &err);
+            else
+                expect(status, CLV_ETIMEOUT, &err,
+                       w == ONE_GOES_ON ? "rank 2 neither returned nor called a collective for 600 ms, though others"
+                                        : "rank 0, 1, 2, 3 neither returned nor called a collective for 600 ms, though "
+                                          "the run was cancelled");
+            assert_true(now() - start < 10);
+            atomic_store(&g.end, 1);
+            sleep_ms(50); /* so that the late threads are back and nothing need be leaked */
+            clv_session_free(session);
+            assert_true(y[0] == 0 && y[2] == 0);
+        }
+}
+
+typedef struct busy {
+    clv_session *session;
+    const clv_program *program;
+    clv_status status[7];
+    clv_error error;
+} busy;
+
+static clv_status nothing(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+{
+    (void)arg, (void)spmd, (void)in, (void)out, (void)err;
+    return CLV_OK;
+}
+
+static void *call_all(void *arg)
+{
+    busy *b = arg;
+    float x[7];
+    b->status[0] = clv_spmd_run(b->session, nothing, NULL, NULL, 0, NULL, 0, NULL, &b->error);
+    b->status[1] = clv_session_run(b->session, b->program, NULL, 0, NULL, 0, NULL);
+    b->status[2] = clv_session_load(b->session, b->program, NULL);
+    b->status[3] = clv_session_read(b->session, "w", NULL, x, NULL);
+    b->status[4] = clv_session_write(b->session, "w", NULL, x, NULL);
+    b->status[5] = clv_session_take_stats(b->session, NULL, NULL);
+    clv_session_unload(b->session, b->program);
+    return NULL;
+}
+
+/* By the function itself, and by a thread of its own. */
+static clv_status call_inside(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+{
+    pthread_t thread;
+    (void)in, (void)out;
+    if (clv_spmd_rank(spmd) == 0)
+        call_all(arg);
+    if (clv_spmd_rank(spmd) == 1) {
+        busy *other = (busy *)arg + 1;
+        if (pthread_create(&thread, NULL, call_all, other) != 0)
+            return clv_fail(err, CLV_ELIMIT, "no thread");
+        pthread_join(thread, NULL);
+    }
+    return CLV_OK;
+}
+
+static void test_in_use(void **state)
+{
+    clv_error err = {0};
+    clv_graph *graph = must_graph("x=2");
+    clv_program *program;
+    clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){7}, NULL, (clv_init){CLV_INIT_ONES, 0});
+    (void)state;
+    clv_output(graph, "w2", w, NULL);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_session *session = new_session(clv_program_mesh(program), 5000);
+    must(clv_session_load(session, program, &err), &err);
+    busy calls[2] = {{.session = session, .program = program}, {.session = session, .program = program}};
+    must(clv_spmd_run(session, call_inside, calls, NULL, 0, NULL, 0, NULL, &err), &err);
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 6; k++)
+            assert_int_equal(calls[i].status[k], CLV_EINVAL);
+        expect(CLV_EINVAL, CLV_EINVAL, &calls[i].error, "clv_spmd_run: another call uses this session");
+        calls[i].error = (clv_error){0};
+        call_all(&calls[i]); /* and now nobody does */
+        for (int k = 0; k < 6; k++)
+            assert_int_equal(calls[i].status[k], CLV_OK);
+    }
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+/* What a function returns that is no status; and a status that its message is not of. */
+static clv_status return_it(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+{
+    (void)in, (void)out;
+    if (clv_spmd_rank(spmd) != 1)
+        return CLV_OK;
+    clv_fail(err, CLV_EIO, "went on from this");
+    return (clv_status) * (int *)arg;
+}
+
+static void test_statuses(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        int code = (int[]){-5, 12345, 18, CLV_ESHAPE}[k];
+        clv_error err = {0};
+        clv_session *session = session_on("x=2", 0);
+        clv_status status = clv_spmd_run(session, return_it, &code, NULL, 0, NULL, 0, NULL, &err);
+        assert_int_equal(err.code, status);
+        assert_int_equal(err.rank, 1);
+        assert_null(strstr(err.message, "went on"));
+        char says[64];
+        snprintf(says, sizeof says, "the function returned %d, which is no status", code);
+        expect(status, k < 3 ? CLV_EINVAL : CLV_ESHAPE, &err, k < 3 ? says : clv_status_text(CLV_ESHAPE));
+        clv_session_free(session);
+    }
 }
 
 /* ---- what is refused ---- */
@@ -779,7 +966,9 @@ int main(void)
         cmocka_unit_test(test_permutes), cmocka_unit_test(test_bits_of_programs),
         cmocka_unit_test(test_state),    cmocka_unit_test(test_parts_of_axes),
         cmocka_unit_test(test_faults),   cmocka_unit_test(test_other_sources),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_going_on), cmocka_unit_test(test_in_use),
+        cmocka_unit_test(test_statuses), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_cancel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -318,6 +318,20 @@ static void test_arguments(void **state)
     (void)state;
     assert_int_equal(clv_team_new(&team, 0, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_team_new(&team, 1, &wrong, NULL), CLV_EINVAL);
+    static const struct {
+        clv_team_options options;
+        int ranks;
+        clv_status status;
+        const char *says;
+    } refused[] = {{{.threads_per_rank = -1}, 1, CLV_EINVAL, "threads_per_rank is -1; valid"},
+                   {{.timeout_ms = -1}, 1, CLV_EINVAL, "timeout_ms is -1; valid"},
+                   {{.threads_per_rank = 1000000}, 1, CLV_ELIMIT, "threads_per_rank is 1000000; at most 1024"},
+                   {{.threads_per_rank = 1024}, 17, CLV_ELIMIT, "at most 16384"}};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        clv_error err = {0};
+        assert_int_equal(clv_team_new(&team, refused[i].ranks, &refused[i].options, &err), refused[i].status);
+        assert_non_null(strstr(err.message, refused[i].says));
+    }
     assert_null(team);
     assert_int_equal(clv_team_free(NULL, NULL), CLV_OK);
     assert_int_equal(clv_team_new(&team, clv_cores(), &wrapped, NULL), CLV_OK);

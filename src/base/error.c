@@ -3,6 +3,7 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -68,6 +69,20 @@ void clv_error_make_printable(clv_error *err)
 clv_status clv_require(int given, const char *call, const char *what, clv_error *err)
 {
     return given ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: NULL was given where it needs %s", call, what);
+}
+
+clv_status clv_reported(clv_error *why, clv_status status, const char *function)
+{
+#define ONE(code, name, text) +1
+    enum { STATUSES = 0 CLV_STATUS_TABLE(ONE) };
+#undef ONE
+    bool is_known = (unsigned)status < (unsigned)STATUSES;
+
+    if (!is_known || (why->code != CLV_OK && why->code != status))
+        *why = (clv_error){.rank = -1};
+    return is_known ? status
+                    : clv_fail(why, CLV_EINVAL, "%s returned %d, which is no status; valid: 0 to %d", function,
+                               (int)status, STATUSES - 1);
 }
 
 clv_status clv_fail_memory(clv_error *err, const char *what, size_t bytes)

@@ -67,6 +67,10 @@ int clv_world_here(const clv_world *world);
 bool clv_world_leads(const clv_world *world, int rank);
 /* A rank's endpoint, owned by the world; NULL for a rank out of range, or of another process. */
 clv_comm *clv_world_comm(clv_world *world, int rank);
+/* Poisons the world from a thread that is no rank's. */
+void clv_world_fail(clv_world *world, const clv_error *error);
+/* Steps that a rank of this process has begun so far. */
+uint64_t clv_world_steps(const clv_world *world, int rank);
 /* Whether the world is poisoned; fills error (may be NULL) with the first failure. */
 int clv_world_failed(const clv_world *world, clv_error *error);
 /* Turns 1 when it is; lives as long as the world. */

@@ -325,8 +325,11 @@ static clv_status fail_gone(const copying_plan *plan, clv_thread_comm *comm, int
 {
     clv_error error = {.code = CLV_EPEER, .rank = rank};
 
-    snprintf(error.message, sizeof error.message, "rank %d is in %s with rank %d, whose process %d has ended",
-             comm->base.rank, plan->post.what, rank, clv_threads_process(comm->world, rank));
+    const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
+
+    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
+    snprintf(error.message, sizeof error.message, "rank %d is in %s ('%s') with rank %d, whose process %d has ended",
+             comm->base.rank, plan->post.what, error.op, rank, clv_threads_process(comm->world, rank));
     clv_threads_fail(comm->world, &error);
     return clv_threads_give_up(comm, err);
 }

@@ -167,6 +167,11 @@ int clv_world_here(const clv_world *world)
     return world->here;
 }
 
+uint64_t clv_world_steps(const clv_world *world, int rank)
+{
+    return atomic_load_explicit(&world->comms[rank].begun, memory_order_relaxed);
+}
+
 bool clv_world_leads(const clv_world *world, int rank)
 {
     return world->firsts[clv_threads_process(world, rank)] == rank;

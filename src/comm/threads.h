@@ -71,6 +71,7 @@ typedef struct clv_thread_comm {
     clv_world *world;
     _Atomic(const char *) doing; /* the step in which it was last seen, NULL at first; for messages */
     _Atomic int doing_in;        /* its group set */
+    _Atomic uint64_t begun;      /* steps */
     bool *missing;               /* [ranks] scratch: the members that did not come */
 } clv_thread_comm;
 

@@ -9,6 +9,15 @@
 
 enum { QUIESCE_NS = 80000000 };
 
+/* What a rank is known to be doing; one of another process, what who speaks of it is: all go through the same steps. */
+static const char *op_of(const clv_thread_comm *speaker, int rank)
+{
+    const char *note = atomic_load_explicit(&speaker->world->comms[rank].base.note, memory_order_acquire);
+
+    note = note ? note : atomic_load_explicit(&speaker->base.note, memory_order_relaxed);
+    return note ? note : "";
+}
+
 /* Writes "rank 3 (last in all_gather of group set 1, noted 'layer 2 mlp')". */
 static void describe(const clv_world *world, int rank, char *out, size_t size)
 {
@@ -66,10 +75,8 @@ clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, 
         if (!comm->missing[i])
             continue;
         if (missing++ == 0) {
-            const char *note = atomic_load_explicit(&world->comms[rank].base.note, memory_order_acquire);
-
             error.rank = rank;
-            snprintf(error.op, sizeof error.op, "%s", note ? note : "");
+            snprintf(error.op, sizeof error.op, "%s", op_of(comm, rank));
         }
         if (used < sizeof who - 1) {
             char one[160];
@@ -105,12 +112,11 @@ clv_status clv_threads_fail_match(clv_thread_comm *comm, const clv_group *group,
                                   const clv_post *says_b, clv_error *err)
 {
     clv_error error = {.code = CLV_EPEER, .rank = b};
-    const char *note = atomic_load_explicit(&comm->world->comms[b].base.note, memory_order_acquire);
     char one[200], other[200];
 
     describe_post(comm->world, a, says_a, one, sizeof one);
     describe_post(comm->world, b, says_b, other, sizeof other);
-    snprintf(error.op, sizeof error.op, "%s", note ? note : "");
+    snprintf(error.op, sizeof error.op, "%s", op_of(comm, b));
     snprintf(error.message, sizeof error.message, "steps of group set %d do not match: %s, %s", group->set, one, other);
     clv_threads_fail(comm->world, &error);
     return clv_threads_give_up(comm, err);
@@ -166,6 +172,11 @@ void clv_threads_abort(clv_comm *base, const clv_error *error)
     snprintf(failure.message, sizeof failure.message, "rank %d failed: %.480s", base->rank, error->message);
     clv_threads_fail(comm->world, &failure);
     clv_threads_give_up(comm, NULL);
+}
+
+void clv_world_fail(clv_world *world, const clv_error *error)
+{
+    clv_threads_fail(world, error);
 }
 
 const _Atomic int *clv_world_failed_flag(const clv_world *world)

@@ -130,6 +130,8 @@ clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, cons
                         group->set);
     atomic_store_explicit(&comm->doing, post->what, memory_order_release); /* its bytes may be young, too */
     atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
+    atomic_store_explicit(&comm->begun, atomic_load_explicit(&comm->begun, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     slot->open = true;
     return CLV_OK;
 }

@@ -93,13 +93,15 @@ static clv_status check_boxes(int *parts, next_fn *next, int n_whole, const clv_
                               const char *name, const clv_type *type, clv_error *err)
 {
     clv_bound bound;
-    bool whole = false;
+    int whole = 0;
     *parts = 0;
     for (int i = 0; next(&bound, &i, run, name, type); ++*parts) {
         char box[CLV_BOX_TEXT], text[CLV_TYPE_TEXT];
         if (whole && i > n_whole)
             return clv_fail(err, CLV_EINVAL, "%s '%s' is bound whole and in parts", what, name);
-        whole = whole || i <= n_whole;
+        whole += i <= n_whole;
+        if (whole > 1 && next == clv_next_input)
+            return clv_fail(err, CLV_EINVAL, "%s '%s' is bound twice", what, name);
         if (clv_box_inside(&bound.box, type))
             continue;
         clv_box_print(box, sizeof box, &bound.box);

@@ -230,8 +230,14 @@ static clv_status permute_all(clv_local *out, clv_spmd *spmd, const clv_local *i
         pairs[i].from = name ? root : (int)(((i - by % n) % n + n) % n);
         pairs[i].to = i;
     }
-    clv_spmd_request q = {
-        .kind = CLV_STEP_PERMUTE, .name = name, .in = in, .dim = -1, .axes = axes, .pairs = pairs, .n_pairs = n};
+    clv_spmd_request q = {.kind = CLV_STEP_PERMUTE,
+                          .name = name,
+                          .one_root = name != NULL,
+                          .in = in,
+                          .dim = -1,
+                          .axes = axes,
+                          .pairs = pairs,
+                          .n_pairs = n};
     clv_status status = collective(out, spmd, q, err);
     free(pairs);
     return status;
@@ -261,6 +267,7 @@ clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err)
     in.data = &byte;
     clv_spmd_request q = {.kind = CLV_STEP_ALL_REDUCE,
                           .name = "barrier",
+                          .is_barrier = true,
                           .in = &in,
                           .reduction = CLV_REDUCE_MAX,
                           .dim = -1,

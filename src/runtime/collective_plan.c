@@ -285,10 +285,31 @@ static double bytes_of(const clv_spmd_call *call, const clv_spmd_request *q, con
 
 /* ---- calls made before ---- */
 
+/* Who sends to whom, of many pairs the first: " from member 2", " 0>1,1>2". */
+static void print_pairs(char *out, size_t size, const clv_spmd_request *q)
+{
+    size_t used = 0;
+    out[0] = '\0';
+    if (q->one_root)
+        snprintf(out, size, " from member %d", q->pairs[0].from);
+    for (int i = 0; !q->one_root && i < q->n_pairs && used < size - 4; i++) {
+        size_t room = size - 4 - used;
+        int n = snprintf(out + used, room, "%s%d>%d", i > 0 ? "," : " ", q->pairs[i].from, q->pairs[i].to);
+        if ((size_t)n >= room) {
+            snprintf(out + used, size - used, "...");
+            return;
+        }
+        used += (size_t)n;
+    }
+    if (q->n_pairs == 0 && q->kind == CLV_STEP_PERMUTE)
+        snprintf(out, size, " of no pairs");
+}
+
 /* Everything that the plan follows from. */
 static char *text_of(const clv_spmd_request *q, const clv_mesh *mesh)
 {
-    char type[CLV_TYPE_TEXT], layout[CLV_LAYOUT_TEXT], reduction[32] = "", dim[32] = "";
+    enum { PAIRS_TEXT = 60 };
+    char type[CLV_TYPE_TEXT], layout[CLV_LAYOUT_TEXT], reduction[32] = "", dim[32] = "", who[PAIRS_TEXT];
     static const char *const reductions[] = {"", " by sum", " by max", " by min", " by product"};
     clv_type_print(type, sizeof type, &q->in->type);
     clv_layout_print(layout, sizeof layout, &q->in->layout, mesh);
@@ -297,11 +318,14 @@ static char *text_of(const clv_spmd_request *q, const clv_mesh *mesh)
     snprintf(reduction, sizeof reduction, "%s", reductions[q->reduction]);
     if (q->dim >= 0)
         snprintf(dim, sizeof dim, " to dimension %d", q->dim);
-    size_t size = strlen(q->axes) + strlen(layout) + strlen(type) + 200;
+    print_pairs(who, sizeof who, q);
+    size_t size = strlen(q->axes) + strlen(layout) + strlen(type) + 200 + PAIRS_TEXT;
     char *text = malloc(size);
-    if (text)
-        snprintf(text, size, "%s of %s '%s'%s%s over '%s' %llx %llx", q->name, type, layout, reduction, dim, q->axes,
-                 (unsigned long long)from, (unsigned long long)pairs);
+    if (text && q->is_barrier)
+        snprintf(text, size, "%s over '%s'", q->name, q->axes);
+    else if (text)
+        snprintf(text, size, "%s%s of %s '%s'%s%s over '%s' %llx %llx", q->name, who, type, layout, reduction, dim,
+                 q->axes, (unsigned long long)from, (unsigned long long)pairs);
     return text;
 }
 

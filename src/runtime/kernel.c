@@ -65,7 +65,7 @@ clv_status clv_kernel_run(const clv_loaded *loaded, int rank, int instruction, c
 {
     const char *name = loaded->program->instructions[instruction].name;
     clv_error why = {0};
-    clv_status status = loaded->kernels[instruction].run(call, &why);
+    clv_status status = clv_reported(&why, loaded->kernels[instruction].run(call, &why), "the kernel");
     if (status != CLV_OK)
         return clv_fail_at(err, status, rank, name, "rank %d, %s: %s", rank, name,
                            why.message[0] ? why.message : clv_status_text(status));

@@ -79,7 +79,8 @@ clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const
                              .seed = o.seed,
                              .links = links};
     session->leftovers = calloc(1, sizeof *session->leftovers);
-    clv_status status = session->times && session->leftovers && session->devices
+    session->in_use = calloc(1, sizeof *session->in_use);
+    clv_status status = session->times && session->leftovers && session->devices && session->in_use
                             ? clv_team_new(&session->team, session->n_ranks, &team, err)
                             : clv_fail_memory(err, "a session's times", sizeof *session->times);
     for (int i = 0; status == CLV_OK && i < session->here; i++)
@@ -112,6 +113,7 @@ void clv_session_free(clv_session *session)
             session->backend->close(session->devices[i]);
     free(session->devices);
     free(session->times);
+    free(session->in_use);
     free(session);
 }
 
@@ -134,15 +136,20 @@ static clv_status check_cancelled(const clv_session *session, clv_error *err)
 
 clv_status clv_session_load(clv_session *session, const clv_program *program, clv_error *err)
 {
-    CLV_TRY(clv_require(session && program, "clv_session_load", "a session and a program", err));
+    static const char call[] = "clv_session_load";
+    CLV_TRY(clv_require(session && program, call, "a session and a program", err));
     clv_loaded *loaded;
-    CLV_TRY(check_cancelled(session, err));
-    return clv_session_find_loaded(&loaded, session, program, err);
+    CLV_TRY(clv_session_enter(session, call, err));
+    clv_status status = check_cancelled(session, err);
+    if (status == CLV_OK)
+        status = clv_session_find_loaded(&loaded, session, program, err);
+    clv_session_leave(session);
+    return status;
 }
 
 void clv_session_unload(clv_session *session, const clv_program *program)
 {
-    if (!session || !program)
+    if (!session || !program || clv_session_enter(session, "clv_session_unload", NULL) != CLV_OK)
         return;
     int kept = 0;
     for (int i = 0; i < session->n_loaded; i++) {
@@ -154,6 +161,7 @@ void clv_session_unload(clv_session *session, const clv_program *program)
         clv_loaded_free(session->loaded[i]);
     }
     session->n_loaded = kept;
+    clv_session_leave(session);
 }
 
 /* ---- running ---- */
@@ -263,18 +271,9 @@ static clv_status check_known_output(const clv_program *program, const char *nam
     return clv_fail(err, CLV_ENOTFOUND, "the program has no output '%s'", name);
 }
 
-static clv_status check_bindings(const clv_session *session, const clv_program *program, const clv_run *run,
-                                 clv_error *err)
+/* Names are known before boxes are looked at: a part with a misspelt name is not a box that lacks. */
+static clv_status check_names(const clv_program *program, const clv_run *run, clv_error *err)
 {
-    for (int b = 0; b < program->n_buffers; b++) {
-        const clv_buffer *buffer = &program->buffers[b];
-        if (buffer->kind == CLV_BUFFER_INPUT)
-            CLV_TRY(clv_run_check_input(run, buffer->name, &buffer->type, &buffer->layout, &program->mesh,
-                                        session->first, session->here, err));
-    }
-    for (int o = 0; o < program->n_outputs; o++)
-        CLV_TRY(clv_run_check_output(run, program->outputs[o].name, &program->buffers[program->outputs[o].buffer].type,
-                                     err));
     for (int i = 0; i < run->n_inputs; i++)
         CLV_TRY(check_known_input(program, run->inputs[i].name, err));
     for (int i = 0; i < run->n_input_parts; i++)
@@ -286,18 +285,29 @@ static clv_status check_bindings(const clv_session *session, const clv_program *
     return CLV_OK;
 }
 
-clv_status clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
+static clv_status check_bindings(const clv_session *session, const clv_program *program, const clv_run *run,
+                                 clv_error *err)
 {
-    static const char call[] = "clv_session_run_parts";
-    clv_run run;
+    CLV_TRY(check_names(program, run, err));
+    for (int b = 0; b < program->n_buffers; b++) {
+        const clv_buffer *buffer = &program->buffers[b];
+        if (buffer->kind == CLV_BUFFER_INPUT)
+            CLV_TRY(clv_run_check_input(run, buffer->name, &buffer->type, &buffer->layout, &program->mesh,
+                                        session->first, session->here, err));
+    }
+    for (int o = 0; o < program->n_outputs; o++)
+        CLV_TRY(clv_run_check_output(run, program->outputs[o].name, &program->buffers[program->outputs[o].buffer].type,
+                                     err));
+    return CLV_OK;
+}
+
+static clv_status run(clv_session *session, const clv_program *program, const clv_run *run, clv_error *err)
+{
     clv_loaded *loaded;
-    CLV_TRY(clv_require(session && program && given, call, "a session, a program and a run", err));
-    CLV_TRY(clv_take_options(&run, sizeof run, sizeof run, given, call, err));
-    CLV_TRY(clv_run_check_given(&run, err));
     CLV_TRY(check_cancelled(session, err));
     CLV_TRY(clv_session_find_loaded(&loaded, session, program, err));
-    CLV_TRY(check_bindings(session, program, &run, err));
-    run_job job = {.session = session, .loaded = loaded, .run = &run};
+    CLV_TRY(check_bindings(session, program, run, err));
+    run_job job = {.session = session, .loaded = loaded, .run = run};
     double start = clv_now_seconds();
     CLV_TRY(clv_team_run(session->team, run_rank, &job, err));
     if (!clv_session_reaches_all(session))
@@ -306,6 +316,19 @@ clv_status clv_session_run_parts(clv_session *session, const clv_program *progra
     session->stats.runs++;
     loaded->runs++;
     return CLV_OK;
+}
+
+clv_status clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
+{
+    static const char call[] = "clv_session_run_parts";
+    clv_run taken;
+    CLV_TRY(clv_require(session && program && given, call, "a session, a program and a run", err));
+    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, given, call, err));
+    CLV_TRY(clv_run_check_given(&taken, err));
+    CLV_TRY(clv_session_enter(session, call, err));
+    clv_status status = run(session, program, &taken, err);
+    clv_session_leave(session);
+    return status;
 }
 
 clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
@@ -338,6 +361,7 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
 {
     static const char call[] = "clv_session_take_stats";
     CLV_TRY(clv_require(session != NULL, call, "a session", err));
+    CLV_TRY(clv_session_enter(session, call, err));
     for (int l = 0; l < session->n_loaded; l++) {
         clv_loaded *loaded = session->loaded[l];
         loaded->runs = 0;
@@ -354,5 +378,6 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
         stats.fallback_bytes += session->times[r].fallback_bytes;
     }
     memset(session->times, 0, (size_t)session->here * sizeof *session->times);
+    clv_session_leave(session);
     return out ? clv_give_struct(out, sizeof stats, sizeof stats, &stats, call, err) : CLV_OK;
 }

@@ -51,7 +51,14 @@ struct clv_session {
     clv_leftovers *leftovers;    /* freed when the team has ended */
     struct clv_spmd_world *spmd; /* spmd.h; NULL: no function was run */
     clv_session_stats stats;
+    _Atomic int *in_use; /* by a call; apart, as calls that only read take it, too */
 };
+
+/* ---- in_use.c ---- */
+
+/* One call at a time uses a session: CLV_EINVAL when another does. Whoever entered leaves. */
+clv_status clv_session_enter(const clv_session *session, const char *call, clv_error *err);
+void clv_session_leave(const clv_session *session);
 
 clv_status clv_session_find_state(clv_named_state **out, const clv_session *session, const char *name, clv_error *err);
 

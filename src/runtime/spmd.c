@@ -194,7 +194,7 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
         CLV_TRY(clv_spmd_allocate(&out[i], spmd, true, err));
     }
     clv_error why = {.rank = -1};
-    clv_status status = job->function(job->arg, spmd, in, out, &why);
+    clv_status status = clv_reported(&why, job->function(job->arg, spmd, in, out, &why), "the function");
     if (status == CLV_OK && clv_session_failed(session)) /* the caller may have gone on, and what it gave with it */
         return CLV_EPEER;
     if (status == CLV_OK)
@@ -269,6 +269,36 @@ static void free_job(clv_spmd_world *world)
     world->job = (clv_spmd_job){0};
 }
 
+/* `given`: what the caller said, with the session's world yet to come. */
+static clv_status run(clv_session *session, const clv_spmd_job *given, const clv_spmd_options *options, clv_error *err)
+{
+    if (clv_session_failed(session))
+        return clv_team_run(session->team, NULL, NULL, err);
+    if (clv_cancel_requested(session->cancel))
+        return clv_fail(err, CLV_ECANCELLED, "cancelled before it began");
+    if (!session->spmd)
+        CLV_TRY(make_world(session, err));
+    CLV_TRY(add_asked(session->spmd, options, err));
+    size_t n = (size_t)(given->n_inputs + given->n_outputs) + 1;
+    clv_spmd_job *job = &session->spmd->job;
+    *job = *given;
+    job->world = session->spmd;
+    job->layouts = calloc(n, sizeof *job->layouts);
+    job->locals = calloc(n * (size_t)session->here, sizeof *job->locals);
+    clv_status status = job->layouts && job->locals ? read_layouts(job, err)
+                                                    : clv_fail_memory(err, "a function's shards",
+                                                                      n * (size_t)session->here * sizeof *job->locals);
+    for (int r = 0; r < session->here; r++)
+        session->spmd->ranks[r].n_made = 0;
+    if (status == CLV_OK)
+        status = clv_team_run_bounded(session->team, run_rank, job, session->cancel, err);
+    if (status == CLV_OK && !clv_session_reaches_all(session))
+        status = fetch_outputs(job, err);
+    if (!clv_session_failed(session)) /* else a rank may be late, and they stay until the session ends */
+        free_job(session->spmd);
+    return status;
+}
+
 clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg, const clv_spmd_input *inputs,
                         int n_inputs, const clv_spmd_output *outputs, int n_outputs, const clv_spmd_options *options,
                         clv_error *err)
@@ -282,34 +312,14 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
                         "the inputs and outputs that it is told of", err));
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     CLV_TRY(clv_require(o.n_groups <= 0 || o.groups, call, "the groups that it is told of", err));
-    if (clv_session_failed(session))
-        return clv_team_run(session->team, NULL, NULL, err);
-    if (clv_cancel_requested(session->cancel))
-        return clv_fail(err, CLV_ECANCELLED, "cancelled before it began");
-    if (!session->spmd)
-        CLV_TRY(make_world(session, err));
-    CLV_TRY(add_asked(session->spmd, &o, err));
-    size_t n = (size_t)(n_inputs + n_outputs) + 1;
-    clv_spmd_job *job = &session->spmd->job;
-    *job = (clv_spmd_job){.world = session->spmd,
-                          .function = function,
-                          .arg = arg,
-                          .n_inputs = n_inputs,
-                          .n_outputs = n_outputs,
-                          .inputs = inputs,
-                          .outputs = outputs,
-                          .layouts = calloc(n, sizeof *job->layouts),
-                          .locals = calloc(n * (size_t)session->here, sizeof *job->locals)};
-    clv_status status = job->layouts && job->locals ? read_layouts(job, err)
-                                                    : clv_fail_memory(err, "a function's shards",
-                                                                      n * (size_t)session->here * sizeof *job->locals);
-    for (int r = 0; r < session->here; r++)
-        session->spmd->ranks[r].n_made = 0;
-    if (status == CLV_OK)
-        status = clv_team_run(session->team, run_rank, job, err);
-    if (status == CLV_OK && !clv_session_reaches_all(session))
-        status = fetch_outputs(job, err);
-    if (!clv_session_failed(session)) /* else a rank may be late, and they stay until the session ends */
-        free_job(session->spmd);
+    const clv_spmd_job job = {.function = function,
+                              .arg = arg,
+                              .n_inputs = n_inputs,
+                              .n_outputs = n_outputs,
+                              .inputs = inputs,
+                              .outputs = outputs};
+    CLV_TRY(clv_session_enter(session, call, err));
+    clv_status status = run(session, &job, &o, err);
+    clv_session_leave(session);
     return status;
 }

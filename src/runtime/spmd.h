@@ -72,6 +72,8 @@ void clv_spmd_world_free(clv_spmd_world *world);
 typedef struct clv_spmd_request {
     clv_step_kind kind;
     const char *name; /* for messages */
+    bool one_root;    /* all pairs are from one member */
+    bool is_barrier;  /* what it moves is not the caller's */
     const clv_local *in;
     clv_reduction reduction;
     int dim; /* that is cut further; -1: none */

@@ -93,8 +93,16 @@ static clv_status make_first_values(const init_job *job, int rank, void *data, c
     int known = 0;
     if (clv_cancel_requested(session->cancel))
         return clv_fail(err, CLV_ECANCELLED, "loading was cancelled before %s", job->name);
-    if (session->source)
-        CLV_TRY(session->source(session->source_arg, job->name, &job->state->type, &shard, data, &known, err));
+    if (session->source) {
+        clv_error why = {.rank = -1};
+        clv_status status =
+            session->source(session->source_arg, job->name, &job->state->type, &shard, data, &known, &why);
+        status = clv_reported(&why, status, "the source of first values");
+        if (status != CLV_OK && err && why.code != CLV_OK)
+            *err = why;
+        if (status != CLV_OK)
+            return status;
+    }
     if (!known)
         fill_shard(job, &shard, data);
     return CLV_OK;
@@ -219,18 +227,25 @@ clv_status clv_session_bring_states(clv_session *session, const clv_program *pro
 
 /* ---- the caller's hands ---- */
 
+static clv_status fail_box(const clv_named_state *state, const clv_shard *box, clv_error *err)
+{
+    char text[CLV_BOX_TEXT], type[CLV_TYPE_TEXT];
+    clv_box_print(text, sizeof text, box);
+    clv_type_print(type, sizeof type, &state->type);
+    return clv_fail(err, CLV_ESHAPE, "the box %s is not inside the state '%.100s', %s", text, state->name, type);
+}
+
 static clv_status check_box(clv_shard *out, const clv_named_state *state, const clv_shard *box, clv_error *err)
 {
     *out = box ? *box : clv_whole_box(&state->type);
     if (!clv_box_inside(out, &state->type))
-        return clv_fail(err, CLV_ESHAPE, "the box is not inside the state '%s'", state->name);
+        return fail_box(state, out, err);
     return CLV_OK;
 }
 
-clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
-                            clv_error *err)
+static clv_status read_state(const clv_session *session, const char *name, const clv_shard *box, void *out,
+                             clv_error *err)
 {
-    CLV_TRY(clv_require(session && name && out, "clv_session_read", "a session, a name and out", err));
     clv_named_state *state;
     clv_shard want;
     CLV_TRY(clv_session_find_state(&state, session, name, err));
@@ -242,10 +257,20 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
                                  err);
 }
 
-clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
-                             clv_error *err)
+clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
+                            clv_error *err)
 {
-    CLV_TRY(clv_require(session && name && in, "clv_session_write", "a session, a name and in", err));
+    static const char call[] = "clv_session_read";
+    CLV_TRY(clv_require(session && name && out, call, "a session, a name and out", err));
+    CLV_TRY(clv_session_enter(session, call, err));
+    clv_status status = read_state(session, name, box, out, err);
+    clv_session_leave(session);
+    return status;
+}
+
+static clv_status write_state(const clv_session *session, const char *name, const clv_shard *box, const void *in,
+                              clv_error *err)
+{
     clv_named_state *state;
     clv_shard given;
     CLV_TRY(clv_session_find_state(&state, session, name, err));
@@ -257,4 +282,15 @@ clv_status clv_session_write(clv_session *session, const char *name, const clv_s
                                        &common, clv_dtype_size(state->type.dtype), err));
     }
     return CLV_OK;
+}
+
+clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
+                             clv_error *err)
+{
+    static const char call[] = "clv_session_write";
+    CLV_TRY(clv_require(session && name && in, call, "a session, a name and in", err));
+    CLV_TRY(clv_session_enter(session, call, err));
+    clv_status status = write_state(session, name, box, in, err);
+    clv_session_leave(session);
+    return status;
 }

@@ -36,6 +36,9 @@ typedef struct member {
     int rank;
     pthread_t thread;
     _Atomic uint32_t finished; /* stamp of the last piece of work that it ended */
+    bool watched;              /* by the caller: since when it has begun no step */
+    uint64_t steps;
+    clv_deadline idle;
     clv_status status;
     clv_error error;
 } member;
@@ -51,7 +54,8 @@ struct clv_team {
     int threads_per_rank;
     int spare_cores; /* < 0: more threads than cores */
     int64_t timeout_ns;
-    int stuck; /* a rank did not return: nothing more can be run */
+    int stuck;        /* a rank did not return: nothing more can be run */
+    bool stuck_first; /* and that was the world's first failure */
     uint32_t stamp;
     clv_team_fn *fn; /* NULL: end */
     void *arg;
@@ -131,8 +135,60 @@ static void dispatch(clv_team *team, clv_team_fn *fn, void *arg)
     clv_stamp_publish(&team->go, team->stamp);
 }
 
+/* Waits for ranks that are to end, each of which is given time as long as it begins steps. */
+typedef struct watch {
+    const clv_cancel *cancel;
+    bool on;
+} watch;
+
+static bool is_stuck(const clv_team *team, member *m)
+{
+    uint64_t steps = clv_world_steps(team->world, m->rank);
+
+    if (!m->watched || m->steps != steps) {
+        m->watched = true;
+        m->steps = steps;
+        m->idle = clv_deadline_in(2 * team->timeout_ns);
+    }
+    return clv_deadline_look(&m->idle) == 0;
+}
+
+static void print_rank(char *out, size_t size, int rank)
+{
+    size_t used = strlen(out);
+
+    snprintf(out + used, size - used, "%s%d", used ? ", " : "", rank);
+}
+
+/* Fails the world when a rank neither returns nor begins a step, though another has returned or the end was asked for. */
+static void look_for_stuck(clv_team *team, const watch *w)
+{
+    bool cancelled = clv_cancel_requested(w->cancel);
+    clv_error error = {.code = CLV_ETIMEOUT, .rank = -1};
+    char ranks[120] = "";
+
+    if (!cancelled && atomic_load_explicit(&team->pending, memory_order_relaxed) == (uint32_t)team->started)
+        return;
+    for (int i = 0; i < team->here; i++) {
+        member *m = &team->members[i];
+
+        if (seen(&m->finished, team->stamp) || !is_stuck(team, m))
+            continue;
+        error.rank = error.rank < 0 ? m->rank : error.rank;
+        print_rank(ranks, sizeof ranks, m->rank);
+    }
+    if (error.rank < 0)
+        return;
+    snprintf(error.message, sizeof error.message,
+             "rank %s neither returned nor called a collective for %lld ms, though %s", ranks,
+             (long long)(2 * team->timeout_ns / 1000000), cancelled ? "the run was cancelled" : "others had returned");
+    clv_world_fail(team->world, &error);
+    team->stuck = 1;
+    team->stuck_first = true;
+}
+
 /* Until all ranks have ended the work; once the world has failed, no longer than the deadline. */
-static int wait_done(clv_team *team)
+static int wait_done(clv_team *team, const watch *w)
 {
     clv_deadline deadline = {0};
     bool timed = false;
@@ -140,6 +196,12 @@ static int wait_done(clv_team *team)
     if (team->spare_cores > 0 && spin(team, &team->done, team->stamp))
         return 1;
     while (!clv_stamp_sleep(&team->done, team->stamp, SLICE_NS)) {
+        if (w->on && !timed && !clv_world_failed(team->world, NULL)) {
+            look_for_stuck(team, w);
+            if (team->stuck)
+                return 0;
+            continue;
+        }
         if (!timed && clv_world_failed(team->world, NULL)) {
             deadline = clv_deadline_in(team->timeout_ns);
             timed = true;
@@ -164,7 +226,6 @@ static clv_status fail_stuck(clv_team *team, clv_error *err)
 {
     clv_error first = {0};
     char ranks[120] = "";
-    size_t used = 0;
     int one = -1;
 
     for (int i = 0; i < team->here; i++) {
@@ -173,10 +234,11 @@ static clv_status fail_stuck(clv_team *team, clv_error *err)
         if (seen(&team->members[i].finished, team->stamp))
             continue;
         one = one < 0 ? rank : one;
-        if (used < sizeof ranks - 1)
-            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d", used ? ", " : "", rank);
+        print_rank(ranks, sizeof ranks, rank);
     }
     clv_world_failed(team->world, &first);
+    if (team->stuck_first)
+        return clv_fail_at(err, CLV_ETIMEOUT, first.rank, first.op, "%s", first.message);
     return clv_fail_at(err, CLV_ETIMEOUT, one, first.op,
                        "rank %s did not return within %lld ms after a failure; the failure: %s", ranks,
                        (long long)(team->timeout_ns / 1000000), first.message);
@@ -203,7 +265,7 @@ static clv_status first_failure(const clv_team *team, clv_error *err)
     return first.code;
 }
 
-clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *err)
+static clv_status run(clv_team *team, clv_team_fn *fn, void *arg, const watch *w, clv_error *err)
 {
     CLV_TRY(check_process(team, err));
     if (team->stuck)
@@ -211,11 +273,23 @@ clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *e
     if (clv_world_failed(team->world, NULL))
         return first_failure(team, err);
     dispatch(team, fn, arg);
-    if (!wait_done(team)) {
+    if (!wait_done(team, w)) {
         team->stuck = 1;
         return fail_stuck(team, err);
     }
     return clv_world_failed(team->world, NULL) ? first_failure(team, err) : CLV_OK;
+}
+
+clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *err)
+{
+    return run(team, fn, arg, &(watch){.on = false}, err);
+}
+
+clv_status clv_team_run_bounded(clv_team *team, clv_team_fn *fn, void *arg, const clv_cancel *cancel, clv_error *err)
+{
+    for (int i = 0; i < team->here; i++)
+        team->members[i].watched = false;
+    return run(team, fn, arg, &(watch){.cancel = cancel, .on = true}, err);
 }
 
 /* ---- making and ending ---- */
@@ -360,20 +434,37 @@ static void *allocate(size_t bytes)
     return p ? memset(p, 0, bytes) : NULL;
 }
 
+static clv_status check_options(int ranks, const clv_team_options *options, clv_error *err)
+{
+    if (ranks < 1)
+        return clv_fail(err, CLV_EINVAL, "%d ranks; valid: 1 and above", ranks);
+    if (options->threads_per_rank < 0)
+        return clv_fail(err, CLV_EINVAL, "threads_per_rank is %d; valid: 0 (which is 1) to %d",
+                        options->threads_per_rank, CLV_MOST_THREADS);
+    if (options->threads_per_rank > CLV_MOST_THREADS)
+        return clv_fail(err, CLV_ELIMIT, "threads_per_rank is %d; at most %d", options->threads_per_rank,
+                        CLV_MOST_THREADS);
+    if (options->timeout_ms < 0)
+        return clv_fail(err, CLV_EINVAL, "timeout_ms is %lld; valid: 0 (which is %d) and above",
+                        (long long)options->timeout_ms, DEFAULT_TIMEOUT_MS);
+    return CLV_OK;
+}
+
 clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *options, clv_error *err)
 {
     static const clv_team_options defaults = {.pin = -1};
 
     if (!options)
         options = &defaults;
-    if (ranks < 1 || options->threads_per_rank < 0 || options->timeout_ms < 0)
-        return clv_fail(err, CLV_EINVAL, "a team needs ranks >= 1, threads >= 0 and a timeout >= 0, not %d, %d, %lld",
-                        ranks, options->threads_per_rank, (long long)options->timeout_ms);
+    CLV_TRY(check_options(ranks, options, err));
     CLV_TRY(load_unwinder(err));
     int first = options->links ? options->links->first[options->links->me] : 0;
     int here = options->links ? options->links->first[options->links->me + 1] - first : ranks;
     if (here < 1)
         return clv_fail(err, CLV_EINVAL, "a process of a team has %d ranks; valid: 1 and above", here);
+    if (options->threads_per_rank > 1 && here > CLV_MOST_TEAM_THREADS / options->threads_per_rank)
+        return clv_fail(err, CLV_ELIMIT, "%d ranks of threads_per_rank %d; at most %d threads in a process", here,
+                        options->threads_per_rank, CLV_MOST_TEAM_THREADS);
     if (options->threads_per_rank > 1)
         CLV_TRY(rehearse_threads(here * options->threads_per_rank + SPARE_THREADS, err));
     clv_team *team = allocate(sizeof *team);
@@ -421,7 +512,7 @@ clv_status clv_team_free(clv_team *team, clv_error *err)
     if (!team)
         return CLV_OK;
     CLV_TRY(check_process(team, err)); /* a rank may have been anywhere in its memory */
-    if (team->stuck && !wait_done(team)) {
+    if (team->stuck && !wait_done(team, &(watch){.on = false})) {
         clv_status status = fail_stuck(team, err);
 
         for (int i = 0; i < team->here; i++)

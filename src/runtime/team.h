@@ -4,12 +4,18 @@
 #ifndef CLEAVE_RUNTIME_TEAM_H
 #define CLEAVE_RUNTIME_TEAM_H
 
+#include "cleave/cancel.h"
 #include "comm/comm.h"
 
 typedef struct clv_team clv_team;
 
+enum {
+    CLV_MOST_THREADS = 1024 /* of a rank */,
+    CLV_MOST_TEAM_THREADS = 16384 /* of all ranks here, where a rank has several */
+};
+
 typedef struct clv_team_options {
-    int threads_per_rank; /* OpenMP threads inside a rank; 0: 1 */
+    int threads_per_rank; /* OpenMP threads inside a rank; 0: 1; at most CLV_MOST_THREADS */
     int pin;            /* 0 no; -1: each rank to cores of its own if there are enough for all; 1: to cores, in turn */
     int64_t timeout_ms; /* deadline of one wait for other ranks; 0: the world's default */
     const char *transport; /* as clv_world_options has it, and seed */
@@ -29,6 +35,11 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
  * When a rank does not return within the deadline after the world failed: CLV_ETIMEOUT naming it; what fn uses must
  * then stay until clv_team_free has returned CLV_OK. */
 clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *err);
+
+/* The same for a function that may never return, being the caller's. Once a rank has returned, or cancel (NULL: none) is requested, every
+ * other is to return or to begin a step within twice the deadline, again and again: one for what it computes, one for a wait, which ends by
+ * itself. Else CLV_ETIMEOUT naming those that did not, as when a rank does not return after a failure. */
+clv_status clv_team_run_bounded(clv_team *team, clv_team_fn *fn, void *arg, const clv_cancel *cancel, clv_error *err);
 
 /* Stops and joins the threads. CLV_EINVAL in a child of fork, which has none of them: what there is is left. CLV_ETIMEOUT, naming the rank, when one is still stuck: the team, its world and that
  * thread are then leaked, because it may yet touch them. NULL is a no-op. */
