@@ -189,6 +189,16 @@ static void test_refused(void **state)
     o.gradients = 1;
     assert_int_equal(clv_evaluate(&e, model, &o, NULL), CLV_EINVAL);
     o = good;
+    o.labels = bad;
+    clv_error err = {0};
+    assert_int_equal(clv_evaluate(&e, model, &o, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "label 2 of sequence 1 is 1000; valid: 0 to "));
+    for (int i = 0; i < B * S; i++)
+        bad[i] = -100;
+    err = (clv_error){0};
+    assert_int_equal(clv_evaluate(&e, model, &o, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "no label counts"));
+    o = good;
     o.size = 1;
     assert_int_equal(clv_evaluate(&e, model, &o, NULL), CLV_EINVAL);
     e = evaluate(model, &good);

@@ -208,6 +208,16 @@ static void test_refused(void **state)
     ids[3] = 256;
     assert_int_equal(clv_trainer_step(t, ids, labels, NULL, NULL), CLV_EINVAL);
     ids[3] = 0;
+    labels[SEQ + 1] = 256;
+    assert_int_equal(clv_trainer_step(t, ids, labels, NULL, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "label 1 of sequence 1 is 256; valid: 0 to 255, or -100"));
+    for (int i = 0; i < BATCH * SEQ; i++)
+        labels[i] = -100;
+    err = (clv_error){0};
+    assert_int_equal(clv_trainer_step(t, ids, labels, NULL, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "no label counts"));
+    memset(labels, 0, sizeof labels);
+    err = (clv_error){0};
     must(clv_trainer_step(t, ids, labels, NULL, &err), &err);
     assert_int_equal(clv_trainer_save(t, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_trainer_save(NULL, folder, NULL), CLV_EINVAL);

@@ -30,7 +30,8 @@ typedef struct clv_evaluation clv_evaluation;
 
 /** Runs the model on its mesh. What is given is borrowed until the evaluation is freed, the model too. Free with
  *  clv_evaluation_free.
- *  @return CLV_EINVAL for an id outside the vocabulary, more tokens than the model takes, or gradients without labels,
+ *  @return CLV_EINVAL for an id outside the vocabulary, a label that is neither in it nor -100, labels of which none
+ *          counts, more tokens than the model takes, or gradients without labels,
  *          where there is a head; CLV_EUNSUPPORTED for labels of a model without a head; CLV_ENONFINITE naming the
  *          element, and where it begins; CLV_ENOMEM; what reading the weights returns */
 CLV_API clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *what,

@@ -22,7 +22,7 @@ from .graph import (
     Graph, Value, absolute, add, astype, attention, bias_gelu, broadcast_to, cache_update, concatenate, count_labels, cross_entropy,
     divide, dot, dropout, einsum, embedding, equal, exp, expand_dims, gated, gelu, grad, layer_norm, log, log_softmax, matmul, max,
     maximum, mean, min, minimum, multiply, negative, pad, power, relu, reshape, rms_norm, rope, rsqrt, sigmoid, silu, softmax, split,
-    sqrt, square, squeeze, stack, subtract, sum, swapaxes, take, tanh, transpose, var, where,
+    sqrt, square, squeeze, stack, subtract, sum, swapaxes, tanh, transpose, var, where,
 )  # fmt: skip
 from .machine import Machine, machines
 from .mesh import Layout, Mesh
@@ -47,6 +47,6 @@ __all__ = [
     "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh",
     "min", "minimum", "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan", "plan", "power",
     "Program", "relu", "reshape", "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax",
-    "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "take", "tanh", "Text",
+    "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh", "Text",
     "TextData", "Tokenizer", "Trainer", "transpose", "Value", "var", "where",
 ]  # fmt: skip

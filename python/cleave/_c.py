@@ -27,6 +27,26 @@ def text_in(text: Any, what: str = "a text") -> bytes:
     return text
 
 
+def whole(value: Any, what: str) -> int:
+    """A whole number."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} is a whole number, not {type(value).__name__}") from None
+
+
+class Fixed:
+    """What has attributes that bounds are checked by: they are set once."""
+
+    __slots__ = ()
+    _fixed: tuple[str, ...] = ("mesh",)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._fixed and hasattr(self, name):
+            raise AttributeError(f"{type(self).__name__}.{name} is read-only")
+        object.__setattr__(self, name, value)
+
+
 def printed(function: Callable[..., int], *arguments: Any) -> str:
     """What a function writes that writes as snprintf does."""
     needed = function(NULL, 0, *arguments)
@@ -87,13 +107,18 @@ class Kept:
         self.kept: list[Any] = []
 
 
+def _field(fields: dict[str, Any], name: str, what: str, without: tuple[str, ...]) -> Any:
+    """A field that may be set."""
+    if name not in fields or name in ("size", *without):
+        valid = ", ".join(sorted(n for n in fields if n not in ("size", *without)))
+        raise TypeError(f"{what} has no option '{name}'; valid: {valid}")
+    return fields[name]
+
+
 def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str) -> None:
     fields = dict(kind.fields)
     for name, value in values.items():
-        field = fields.get(name)
-        if field is None or name == "size":
-            valid = ", ".join(sorted(n for n in fields if n != "size"))
-            raise TypeError(f"{what} has no option '{name}'; valid: {valid}")
+        field = _field(fields, name, what, ())
         if value is None:
             continue
         if isinstance(value, dict) and field.type.kind == "struct":
@@ -120,10 +145,7 @@ def _number(ctype: str, value: Any, name: str) -> Any:
         return float(value)
     if ctype in ("_Bool", "bool"):
         return bool(value)
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} is a whole number, not {type(value).__name__}") from None
+    return whole(value, name)
 
 
 def enum_in(ctype: Any, value: Any, name: str) -> int:
@@ -142,7 +164,10 @@ def enum_in(ctype: Any, value: Any, name: str) -> int:
 
 def init_in(init: Any) -> Any:
     """A clv_init of "zeros", "ones", or a pair: ("normal", 0.02), ("uniform", 0.1), ("lecun_normal", fan_in)."""
-    kind, scale = (init, 0.0) if isinstance(init, str) else init
+    pair = (init, 0.0) if isinstance(init, str) else init
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+        raise TypeError(f'init is "zeros", "ones", or a pair such as ("normal", 0.02), not {init!r}')
+    kind, scale = pair
     found = enum_in(ffi.typeof("clv_init_kind"), kind, "an initializer")
     return ffi.new("clv_init *", {"kind": found, "scale": float(scale)})[0]
 
@@ -152,9 +177,11 @@ def fill(kept: Kept, values: dict[str, Any], what: str) -> None:
     _fill(kept, kept.struct, ffi.typeof(kept.struct[0]), values, what)
 
 
-def options(kind: str, values: dict[str, Any], what: str, **more: Any) -> Kept:
-    """A zeroed struct with these fields set, and its size where it tells one."""
+def options(kind: str, values: dict[str, Any], what: str, without: tuple[str, ...] = (), **more: Any) -> Kept:
+    """A zeroed struct with these fields set, and its size where it tells one; without: fields that `values` may not name."""
     ctype = ffi.typeof(kind)
+    for name in values:
+        _field(dict(ctype.fields), name, what, without)
     kept = Kept(ffi.new(kind + " *"))
     fields = dict(ctype.fields)
     if "size" in fields:

@@ -69,6 +69,9 @@ class Handle:
     def closed(self) -> bool:
         return self._closed
 
+    def __reduce__(self) -> Any:
+        raise TypeError(f"a {self._what} lives in this process: it is neither pickled nor copied")
+
     def close(self) -> None:
         """Frees what is behind it, now or when its last user is gone. Closing again is no error."""
         if getattr(self, "_closed", True):

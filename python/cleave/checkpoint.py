@@ -65,6 +65,7 @@ class Checkpoint(Mapping[str, Any]):
         return out
 
     def close(self) -> None:
+        """Closes its files; arrays that were read stay."""
         self._handle.close()
 
     def __repr__(self) -> str:

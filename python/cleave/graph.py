@@ -19,7 +19,7 @@ Number = Union[int, float]
 Axes = Union[int, Sequence[int], None]
 
 
-class Graph:
+class Graph(_c.Fixed):
     """A computation on a mesh, built op by op, for :func:`cleave.compile`.
 
     A mistake raises where it is made. Values that were made before stay; ops of the layers in :mod:`cleave.nn` that a mistake
@@ -68,7 +68,7 @@ class Graph:
         """A tensor given at each run; layout None: the partitioner chooses."""
         shape = shape_in(shape)
         where = layout_in(layout, self.mesh, len(shape))
-        return self._value(lib.clv_input, text_in(name, "a name"), dtype_in(dtype), len(shape), list(shape), where)
+        return self._value(lib.clv_input, _name(name), dtype_in(dtype), len(shape), list(shape), where)
 
     def parameter(
         self, name: str, shape: Any, dtype: Any = "f32", layout: LayoutLike = None, init: Any = "zeros"
@@ -78,7 +78,7 @@ class Graph:
         shape = shape_in(shape)
         where = layout_in(layout, self.mesh, len(shape))
         code = dtype_in(dtype)
-        return self._value(lib.clv_state, text_in(name, "a name"), code, len(shape), list(shape), where, _c.init_in(init))
+        return self._value(lib.clv_state, _name(name), code, len(shape), list(shape), where, _c.init_in(init))
 
     def state(
         self,
@@ -95,7 +95,7 @@ class Graph:
             raise ValueError(f"there is no role {role!r}; valid: {', '.join(roles)}")
         shape = shape_in(shape)
         where = layout_in(layout, self.mesh, len(shape))
-        code, called = dtype_in(dtype), text_in(name, "a name")
+        code, called = dtype_in(dtype), _name(name)
         return self._value(
             lib.clv_state_as, roles[role], called, code, len(shape), list(shape), where, _c.init_in(init)
         )
@@ -115,7 +115,7 @@ class Graph:
     def output(self, name: str, value: "Value", layout: LayoutLike = None) -> None:
         """Returns the value by name from each run."""
         where = layout_in(layout, self.mesh, value.ndim if isinstance(value, Value) else 0)
-        self._call(lib.clv_output, text_in(name, "a name"), self._id(value), where)
+        self._call(lib.clv_output, _name(name), self._id(value), where)
 
     def constrain(self, x: "Value", layout: LayoutLike) -> "Value":
         """The value, with a stated layout (JAX's with_sharding_constraint)."""
@@ -160,9 +160,11 @@ class Graph:
         return self._value(lib.clv_fill, dtype_in(dtype), len(shape), list(shape), float(value))
 
     def zeros(self, shape: Any, dtype: Any = "f32") -> "Value":
+        """A tensor of zeros."""
         return self.full(shape, 0.0, dtype)
 
     def ones(self, shape: Any, dtype: Any = "f32") -> "Value":
+        """A tensor of ones."""
         return self.full(shape, 1.0, dtype)
 
     def arange(self, n: int, offset: "Value | None" = None) -> "Value":
@@ -183,13 +185,43 @@ class Graph:
         return f"<cleave.Graph on {self.mesh}>"
 
 
+def _name(name: Any) -> bytes:
+    text = text_in(name, "a name")
+    if not text:
+        raise ValueError("a name is empty")
+    return text
+
+
 def _key(key: Any) -> Any:
     return lib.clv_key_seed(operator.index(key))
 
 
-class Value:
-    """A tensor of a graph: its shape and dtype are known, its elements are when a program runs."""
+#: The largest and smallest that a dtype of whole numbers holds.
+_WHOLE = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1), "u8": (0, 255), "bool": (0, 1)}
+_COMPARED = "values are compared when a program runs: equal(x, y), or `is` for the same value"
 
+
+def _number_for(dtype: str, number: Any) -> float:
+    """A number as it stands beside a value of a dtype, which must hold it."""
+    if dtype not in _WHOLE:
+        return float(number)
+    if not float(number).is_integer():
+        raise TypeError(f"{dtype} and {number!r}, which is no whole number: astype('f32') first")
+    low, high = _WHOLE[dtype]
+    n = int(number)
+    if not low <= n <= high or int(float(n)) != n:
+        raise OverflowError(f"{dtype} and {number!r}, which it does not hold; astype() first")
+    return float(n)
+
+
+class Value(_c.Fixed):
+    """A tensor of a graph: its shape and dtype are known, its elements are when a program runs.
+
+    Operators take a number on one side where the value's dtype holds it: integers take whole numbers within their range, and neither
+    them nor bool divide; :func:`cleave.astype` first. == is :func:`cleave.equal`: two values are compared when a program runs.
+    """
+
+    _fixed = ("graph",)
     __slots__ = ("_type", "_value", "graph", "__weakref__")
     __array_ufunc__ = None  # NumPy's operators leave ours to us
 
@@ -234,12 +266,20 @@ class Value:
 
     def __repr__(self) -> str:
         type_ = ffi.new("clv_type *", self._type)
-        return f"<cleave.Value {_c.printed(lib.clv_type_print, type_)}{f' {self.name}' if self.name else ''}>"
+        name = None if self.graph._handle.closed else self.name
+        return f"<cleave.Value {_c.printed(lib.clv_type_print, type_)}{f' {name}' if name else ''}>"
 
     def __len__(self) -> int:
         if not self.ndim:
             raise TypeError("a scalar has no length")
         return self.shape[0]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            raise TypeError("x == x: " + _COMPARED)
+        if isinstance(other, (Value, int, float)) or hasattr(other, "__array__"):
+            raise TypeError(_COMPARED)
+        return NotImplemented
 
     def __bool__(self) -> bool:
         raise TypeError("a value of a graph is known when a program runs; use where(condition, a, b)")
@@ -254,9 +294,11 @@ class Value:
             return other
         if isinstance(other, bool) or not hasattr(other, "__float__") or bool(getattr(other, "ndim", 0)):
             raise TypeError(f"a value or a number is wanted, not {type(other).__name__}; arrays enter a graph as inputs")
-        return self.graph.full((), float(other), self.dtype)
+        return self.graph.full((), _number_for(self.dtype, other), self.dtype)
 
     def _combine(self, kind: int, other: Any, swapped: bool = False) -> "Value":
+        if self.dtype in _WHOLE and (kind == lib.CLV_DIV or self.dtype == "bool" and not isinstance(other, Value)):
+            raise TypeError(f"{self.dtype} has no {'division' if kind == lib.CLV_DIV else 'arithmetic with numbers'}: astype('f32') first")
         try:
             b = self._other(other)
         except TypeError:
@@ -311,12 +353,15 @@ class Value:
         return _getitem(self, key)
 
     def reshape(self, *shape: Any) -> "Value":
+        """:func:`cleave.reshape`: one size may be -1."""
         return reshape(self, shape[0] if len(shape) == 1 else shape)
 
     def ravel(self) -> "Value":
+        """In one dimension."""
         return reshape(self, (-1,))
 
     def transpose(self, *axes: Any) -> "Value":
+        """:func:`cleave.transpose`: without axes all are turned round."""
         return transpose(self, (axes[0] if len(axes) == 1 and not hasattr(axes[0], "__index__") else axes) or None)
 
     @property
@@ -324,21 +369,27 @@ class Value:
         return transpose(self)
 
     def swapaxes(self, a: int, b: int) -> "Value":
+        """With two dimensions exchanged."""
         return swapaxes(self, a, b)
 
     def astype(self, dtype: Any) -> "Value":
+        """Converted to a dtype; float to integer truncates."""
         return astype(self, dtype)
 
     def sum(self, axis: Axes = None, keepdims: bool = False) -> "Value":
+        """The sum over an axis, axes, or all (None)."""
         return sum(self, axis, keepdims)
 
     def mean(self, axis: Axes = None, keepdims: bool = False) -> "Value":
+        """The mean over an axis, axes, or all (None)."""
         return mean(self, axis, keepdims)
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> "Value":
+        """The largest over an axis, axes, or all (None)."""
         return max(self, axis, keepdims)
 
     def min(self, axis: Axes = None, keepdims: bool = False) -> "Value":
+        """The smallest over an axis, axes, or all (None)."""
         return min(self, axis, keepdims)
 
     def constrain(self, layout: LayoutLike) -> "Value":
@@ -435,6 +486,8 @@ def absolute(x: Value) -> Value:
 
 def power(x: Value, exponent: Any) -> Value:
     """x ** exponent, a whole number, 0.5 or -0.5."""
+    if isinstance(exponent, Value):
+        raise TypeError("an exponent is a number; exp(y * log(x)) for a value y")
     if exponent == 0.5:
         return sqrt(x)
     if exponent == -0.5:
@@ -516,7 +569,7 @@ def where(condition: Value, a: Any, b: Any) -> Value:
     g = _graph_of(condition, a, b)
     like = a if isinstance(a, Value) else b
     if not isinstance(like, Value):
-        raise TypeError("where() takes a value as a or b")
+        raise TypeError("where() takes the dtype of a or b: one of them is a value, such as graph.full((), 5.0)")
     return g._value(lib.clv_where, g._id(condition), g._id(like._other(a)), g._id(like._other(b)))
 
 
@@ -693,6 +746,8 @@ def pad(x: Value, widths: Any) -> Value:
 def concatenate(values: Sequence[Value], axis: int = 0) -> Value:
     """One after another along an axis."""
     values = list(values)
+    if not values:
+        raise ValueError("concatenate() of no values")
     g = _graph_of(*values)
     given = ffi.new("clv_value[]", [g._id(v) for v in values])
     return g._value(lib.clv_concat, given, len(values), _axes(axis, values[0].ndim)[0])
@@ -719,6 +774,8 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _parse_einsum(subscripts: str, n: int) -> tuple[list[str], str]:
+    if not isinstance(subscripts, str):
+        raise TypeError(f"einsum's subscripts are a str, not {type(subscripts).__name__}")
     text = subscripts.replace(" ", "")
     inputs, arrow, result = text.partition("->")
     operands = inputs.split(",")
@@ -805,12 +862,11 @@ def dot(a: Value, b: Value) -> Value:
 
 
 def embedding(table: Value, ids: Value) -> Value:
-    """Rows of a table [V,M] by ids [...]: [...,M]; an id outside gives zeros."""
+    """Rows of a table [V,M] by ids [...]: [...,M]; an id outside 0 to V-1 gives zeros: none counts from the end, as NumPy's
+    take() does, and none is an error."""
     g = _graph_of(table)
     return g._value(lib.clv_embedding, g._id(table), g._id(ids))
 
-
-take = embedding
 
 
 def rms_norm(x: Value, gain: Value, eps: float = 1e-5) -> Value:

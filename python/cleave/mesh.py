@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Union
 
-from ._c import NULL, printed, shape_in, text_in
+from ._c import NULL, Fixed, printed, shape_in, text_in, whole
 from ._cleave import ffi, lib
 from .errors import check
 
@@ -32,7 +32,7 @@ class Mesh:
         if isinstance(axes, (str, bytes)) or not (axes is None or isinstance(axes, Mapping)):
             raise TypeError('a mesh is {"data": 2, "model": 4} or "data=2,model=4"')
         sizes = {**(axes or {}), **more}
-        text = ",".join(f"{name}={size:d}" for name, size in sizes.items())
+        text = ",".join(f"{name}={whole(size, 'a size')}" for name, size in sizes.items())
         check(lib.clv_mesh_parse, self._mesh, text_in(text))
         if self._mesh.n_axes != len(sizes):
             raise ValueError(f"an axis' name is letters, digits and '_': {list(sizes)}")
@@ -99,7 +99,7 @@ def _text_of(spec: Any) -> tuple[str, int]:
     return ",".join(entries_of), len(entries_of)
 
 
-class Layout:
+class Layout(Fixed):
     """Where the parts of a tensor live on a mesh: ``Layout(mesh, "data,_,model")`` or ``Layout(mesh, ("data", None, "model"))``.
 
     An entry a dimension: the axis (or axes, major to minor) that cut it, or None; as text also a granule (``model*64``), a part

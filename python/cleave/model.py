@@ -83,7 +83,7 @@ def python_clv_embed_callback(arg: Any, i: int, rows: Any, n_rows: int, width: i
     return int(lib.clv_fail(err, lib.CLV_ECANCELLED, b"ended by the caller"))
 
 
-class Model:
+class Model(_c.Fixed):
     """A transformer, opened by :func:`load` for a mesh. Threads may share it; each of its engines runs for one at a time."""
 
     def __init__(self, pointer: Any, mesh: Mesh, cancel: Cancel, kept: Any) -> None:
@@ -118,6 +118,8 @@ class Model:
             return Tokenizer._borrowed(ffi.cast("clv_tokenizer *", out[0]), self._handle)
 
     def __repr__(self) -> str:
+        if self._handle.closed:
+            return f"<cleave.Model, closed, on {self.mesh}>"
         i = self.info
         return f"<cleave.Model {i['family']}, {printed(lib.clv_print_count, float(i['parameters']))} parameters, {self.dtype}, on {self.mesh}>"
 
@@ -167,38 +169,44 @@ class Model:
 
     @overload
     def generate(
-        self, prompt: str, max_tokens: int = ..., temperature: float = ..., *, stream: Literal[False] = ..., stop: Any = ..., **options: Any
+        self, prompt: str, max_tokens: int | None = ..., temperature: float = ..., *, stream: Literal[False] = ..., stop: Any = ..., **options: Any
     ) -> Text: ...
     @overload
     def generate(
-        self, prompt: str, max_tokens: int = ..., temperature: float = ..., *, stream: Literal[True], stop: Any = ..., **options: Any
+        self, prompt: str, max_tokens: int | None = ..., temperature: float = ..., *, stream: Literal[True], stop: Any = ..., **options: Any
     ) -> Iterator[str]: ...
     @overload
     def generate(
-        self, prompt: list[str], max_tokens: int = ..., temperature: float = ..., *, stream: Literal[False] = ..., stop: Any = ..., **options: Any
+        self, prompt: list[str], max_tokens: int | None = ..., temperature: float = ..., *, stream: Literal[False] = ..., stop: Any = ..., **options: Any
     ) -> list[Text]: ...
     @overload
     def generate(
-        self, prompt: list[str], max_tokens: int = ..., temperature: float = ..., *, stream: Literal[True], stop: Any = ..., **options: Any
+        self, prompt: list[str], max_tokens: int | None = ..., temperature: float = ..., *, stream: Literal[True], stop: Any = ..., **options: Any
     ) -> Iterator[tuple[int, str]]: ...
 
     def generate(
-        self, prompt: Any, max_tokens: int = 100, temperature: float = 0.0, *, stream: bool = False, stop: Any = (), batch: int = 0,
+        self, prompt: Any, max_tokens: int | None = 100, temperature: float = 0.0, *, stream: bool = False, stop: Any = (), batch: int = 0,
         context: int = 0, **sampling: Any,
     ) -> Any:  # fmt: skip
         """The text that follows a prompt (a list: those that follow each, side by side).
 
-        temperature 0 is greedy; top_k, top_p, min_p, repetition_penalty and seed as in the library's clv_sampling. stop: texts before
+        max_tokens: for each prompt; 0: none, None: until the text ends or the context is full. temperature 0 is greedy; top_k, top_p, min_p, repetition_penalty and seed as in the library's clv_sampling. stop: texts before
         which it ends. batch: prompts side by side, at most; context: positions for prompt and text. With stream an iterator gives the
         text as it comes, whole characters (of a list: pairs of a prompt's number and text); leaving it ends the writing.
         """
         alone = isinstance(prompt, str)
+        if prompt is None or isinstance(prompt, bytes):
+            raise TypeError(f"a prompt is a str or a list of them, not {type(prompt).__name__}")
+        most = 0 if max_tokens is None else _c.whole(max_tokens, "max_tokens") or -1  # the library's 0 is no limit
+        for name, given in (("max_tokens", max_tokens), ("batch", batch), ("context", context)):
+            if given is not None and _c.whole(given, name) < 0:
+                raise ValueError(f"{name} {given}; valid: 0 and above")
         prompts, kept_prompts = _c.words([prompt] if alone else list(prompt), "a prompt")
         if not kept_prompts:
             return iter(()) if stream else []
         how = _c.options("clv_sampling", sampling, "generate", temperature=temperature)
         stops, kept_stops = _c.words([stop] if isinstance(stop, str) else stop, "a stop text")
-        sizes = {"max_tokens": max_tokens, "batch": batch, "context": context}
+        sizes = {"max_tokens": most, "batch": batch, "context": context}
         options = _c.options("clv_generate_options", sizes, "generate", sampling=how.struct, stops=stops, n_stops=len(kept_stops))
         options.kept += [how, kept_prompts, kept_stops]
         if stream:
@@ -304,6 +312,8 @@ class Model:
         """Vectors of texts or proteins: f32 [n,M], or [M] of one text; pooling mean, cls or last. With "none" all of a text's tokens:
         an array [tokens,M] a text. too_long: "refused", or "cut" to what fits. Options: batch_tokens, allow_nonfinite."""
         alone = isinstance(texts, str)
+        if texts is None or isinstance(texts, bytes):
+            raise TypeError(f"a text is a str, not {type(texts).__name__}")
         if too_long not in ("refused", "cut"):
             raise ValueError(f"too_long '{too_long}'; valid: refused, cut")
         sequences = self._sequences([texts] if alone else list(texts), too_long)
@@ -366,7 +376,7 @@ class Model:
 
     @interruptible
     def evaluate(self, ids: Any, labels: Any = None, mask: Any = None, token_types: Any = None, gradients: bool = False) -> dict[str, Any]:
-        """All that the model makes of a batch [B,S]: "hidden.last", "logits", with labels (-100: ignored) "loss", with gradients
+        """All that the model makes of a batch [B,S]: "hidden.last", "logits", with labels (of the vocabulary, or -100: ignored) "loss", with gradients
         "d.<parameter>" of each."""
         array, given, _ = self._ids(ids, mask)
         sizes = {"batch": array.shape[0], "seq": array.shape[1], "gradients": bool(gradients)}
@@ -428,17 +438,15 @@ def _text_of(generation: Any, i: int) -> Text:
 
 def _options(tp: Any, mesh: MeshLike, rules: RulesLike, sp: bool, options: dict[str, Any]) -> tuple[Mesh, Cancel, Any]:
     found, split = parallel(tp, mesh, rules, sp)
-    for name in ("mesh", "rules", "cancel"):
-        options.pop(name, None)
     cancel = Cancel()
     more = {"mesh": found._mesh, "rules": split._rules, "cancel": cancel.flag}
-    return found, cancel, _c.options("clv_model_options", options, "a model", **more)
+    return found, cancel, _c.options("clv_model_options", options, "a model", ("mesh", "rules", "cancel", "map"), **more)
 
 
 def load(folder: Path, tp: int | None = None, *, mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, **options: Any) -> Model:
     """Opens a model's folder: ``load("folder", tp=2).generate("Once upon a time")``.
 
-    tp: ranks that each layer is split over; or a mesh with rules. Options: dtype ("f32", "bf16"), threads_per_rank, config_only, check, map.
+    tp: ranks that each layer is split over; or a mesh with rules. Options: dtype ("f32", "bf16"), threads_per_rank, config_only, check.
     Weights are read when something runs, by each rank those of its own shards.
     """
     found, cancel, kept = _options(tp, mesh, rules, sp, options)

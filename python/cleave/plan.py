@@ -12,7 +12,7 @@ from ._c import NULL
 from ._cleave import ffi, lib
 from .errors import UnsupportedError
 from .graph import Graph, Value
-from .machine import MachineLike, machine_in
+from .machine import Machine, MachineLike, machine_in
 from .mesh import MeshLike
 from .nn import residual_input
 from .program import Program, compile
@@ -22,17 +22,36 @@ from .rules import Rules, RulesLike, parallel
 class Plan:
     """A program's collectives, memory and predicted time on a machine. In a notebook it shows them.
 
-    ``program`` is what it is of, ``machine`` what it is priced for, ``hardware`` its name.
+    ``program`` is what it is of, ``machine`` what it is priced for, ``hardware`` its name. A plan is data: a copy, and one that was
+    pickled, has all but the program and the machine (None).
     """
+
+    program: Program | None
+    machine: Machine | None
 
     def __init__(self, program: Program, hardware: MachineLike = None) -> None:
         self.program = program
         self.machine = machine_in(hardware)
         self.hardware = self.machine.name
+        self.mesh = program.mesh
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = {name: getattr(self, name) for name in ("hardware", "mesh", "_rows", "_memory", "_predicted")}
+        return {**kept, "program": None, "machine": None}
 
     @functools.cached_property
     def _rows(self) -> list[dict[str, Any]]:
-        return self.machine._call(self.program._collectives)  # type: ignore[no-any-return]
+        return self.machine._call(self.program._collectives)  # type: ignore[no-any-return, union-attr]
+
+    @functools.cached_property
+    def _memory(self) -> dict[str, Any]:
+        return self.program.memory  # type: ignore[union-attr]
+
+    @functools.cached_property
+    def _predicted(self) -> dict[str, float]:
+        with self.program._handle.use() as program:  # type: ignore[union-attr]
+            found = self.machine._call(lambda m: _c.filled("clv_prediction", lib.clv_program_predict, program, m))  # type: ignore[union-attr]
+        return _c.fields(found)
 
     @property
     def collectives(self) -> list[dict[str, Any]]:
@@ -51,14 +70,12 @@ class Plan:
     @property
     def memory(self) -> dict[str, Any]:
         """Bytes of the fullest rank by what they are for."""
-        return self.program.memory
+        return dict(self._memory)
 
     @property
     def predicted(self) -> dict[str, float]:
         """Seconds of a run, of them in communication; flops of the rank that has most; utilisation; memory_bytes that a rank may take."""
-        with self.program._handle.use() as program:
-            found = self.machine._call(lambda m: _c.filled("clv_prediction", lib.clv_program_predict, program, m))
-        return _c.fields(found)
+        return dict(self._predicted)
 
     @property
     def seconds(self) -> float:
@@ -72,7 +89,7 @@ class Plan:
 
     def __repr__(self) -> str:
         moving = f"{len(self._rows)} collectives of {_bytes(self.bytes)}"
-        return f"<cleave.Plan on {self.program.mesh}, {self.hardware}: {moving}, {_bytes(self.memory['total'])} a rank, {self.seconds:.3g} s>"
+        return f"<cleave.Plan on {self.mesh}, {self.hardware}: {moving}, {_bytes(self.memory['total'])} a rank, {self.seconds:.3g} s>"
 
     def _repr_html_(self) -> str:
         held = {k: v for k, v in self.memory.items() if isinstance(v, int) and v and k not in ("region", "peak_instruction")}

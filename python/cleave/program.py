@@ -55,7 +55,7 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Program:
+class Program(_c.Fixed):
     """A graph compiled for a mesh (:func:`compile`). Immutable: sessions and threads may share it."""
 
     def __init__(self, pointer: Any, owner: Handle | None = None) -> None:

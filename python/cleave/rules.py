@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import Any, Union
 
-from ._c import NULL, text_in
+from ._c import NULL, Fixed, text_in, whole
 from ._cleave import ffi, lib
 from .errors import check, text_out
 from .mesh import Layout, Mesh, MeshLike, mesh_in
@@ -16,7 +16,7 @@ from .mesh import Layout, Mesh, MeshLike, mesh_in
 RulesLike = Union["Rules", str, "os.PathLike[str]", Sequence[Any], None]
 
 
-class Rules:
+class Rules(Fixed):
     """``Rules(mesh, "megatron-sp")``, ``Rules(mesh, "rules.json")``, or ``Rules(mesh, [("batch", "data"), ("seq", None)])``.
 
     None is megatron, over those of the axes data and model that the mesh has; optimizer: axes that optimizer state is split over
@@ -63,7 +63,7 @@ def parallel(tp: Any, mesh: MeshLike, rules: RulesLike, sp: bool = False) -> tup
         raise ValueError("give tp or mesh, not both")
     if sp and rules is not None:
         raise ValueError("sp is of the default rules; give rules='megatron-sp'")
-    found = mesh_in(mesh) if mesh is not None else Mesh({"model": 1 if tp is None else tp})
+    found = mesh_in(mesh) if mesh is not None else Mesh({"model": 1 if tp is None else whole(tp, "tp: a size")})
     return found, Rules(found, "megatron-sp" if sp else rules)
 
 

@@ -19,7 +19,7 @@ from .mesh import Mesh, MeshLike, box_in, mesh_in
 from .program import Named, Program, named
 
 
-class State:
+class State(_c.Fixed):
     """State by name, read and written as arrays: ``x["w"]``, ``x["w"] = array``."""
 
     mesh: Mesh
@@ -85,10 +85,8 @@ class Session(State):
         out = ffi.new("clv_session **")
         if timeout is not None:
             options["timeout_ms"] = int(1000 * timeout)
-        for name in ("source", "source_arg", "cancel"):
-            if name in options:
-                raise TypeError(f"a session has no option '{name}' here")
-        kept = _c.options("clv_session_options", options, "a session", cancel=self._cancel.flag)
+        ours = ("source", "source_arg", "cancel")
+        kept = _c.options("clv_session_options", options, "a session", ours, cancel=self._cancel.flag)
         check(lib.clv_session_new, out, self.mesh._mesh, kept.struct)
         self._kept = kept
         cancel = self._cancel  # lives as long as the session of the library's

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ._c import text_in
+from ._c import text_in, whole
 from ._cleave import ffi, lib
 from ._handle import Handle
 from .errors import check
@@ -54,10 +54,11 @@ class Tokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without special tokens; what is no UTF-8 becomes U+FFFD."""
-        given = ffi.new("int64_t[]", [int(i) for i in ids] or 1)
+        numbers = [whole(i, "an id") for i in ids]
+        given = ffi.new("int64_t[]", numbers or 1)
         text, size = ffi.new("char **"), ffi.new("size_t *")
         with self._handle.use() as tokenizer:
-            check(lib.clv_tokenizer_decode, tokenizer, given, len(ids), text, size)
+            check(lib.clv_tokenizer_decode, tokenizer, given, len(numbers), text, size)
         try:
             return str(ffi.unpack(text[0], size[0]).decode("utf-8", "replace"))
         finally:

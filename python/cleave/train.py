@@ -30,8 +30,10 @@ class Step(NamedTuple):
     comm_seconds: float
 
 
-class TextData:
+class TextData(_c.Fixed):
     """Text files as training data, a byte a token (a vocabulary of 256). Batches depend on (seed, step) alone."""
+
+    _fixed = ("seq",)
 
     def __init__(self, paths: Path | Sequence[Path], seq: int) -> None:
         given, kept = _c.words([paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else paths, "a path")
@@ -44,6 +46,9 @@ class TextData:
         """Bytes of all files."""
         with self._handle.use() as data:
             return int(lib.clv_text_data_size(data))
+
+    def __repr__(self) -> str:
+        return f"<cleave.TextData in runs of {self.seq}{', closed' if self._handle.closed else f', {len(self)} bytes'}>"
 
     def batch(self, step: int, rows: int, seed: int = 1) -> tuple[Any, Any]:
         """ids and labels, i32 [rows,seq] each: runs of bytes, and the byte that follows each."""
@@ -63,6 +68,8 @@ class Trainer(State):
     and falls to `floor` (None: a tenth of lr) by `steps`. adamw: beta1, beta2, eps, weight_decay. Weights read and write as a session's
     state: ``trainer["layers.0.mlp.down.weight"]``.
     """
+
+    _fixed = ("batch", "seq", "mesh")
 
     def __init__(
         self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None, floor: float | None = None,
@@ -92,7 +99,7 @@ class Trainer(State):
 
     @interruptible
     def step(self, ids: Any, labels: Any = None) -> Step:
-        """One step on ids and labels, [B,S] each (-100: counts for nothing). Without labels ids are [B,S+1]: each token's label is the next."""
+        """One step on ids and labels, [B,S] each (-100: counts for nothing; others are of the vocabulary). Without labels ids are [B,S+1]: each token's label is the next."""
         given = ids_in(ids)
         if labels is None:
             given, labels = given[:, :-1], given[:, 1:]
@@ -124,6 +131,7 @@ class Trainer(State):
             check(lib.clv_trainer_save, trainer, text_in(folder))
 
     def close(self) -> None:
+        """Frees it and its weights; a program that was asked for stays as long as it is held."""
         self._handle.close()
 
     def __repr__(self) -> str:

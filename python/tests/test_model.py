@@ -114,7 +114,14 @@ def test_generate(stories):
     a, b, c = (stories.generate("Once", max_tokens=30, temperature=1.0, top_k=40, seed=s) for s in (1, 1, 2))
     assert a == b != c
     assert stories.generate([]) == [] and list(stories.generate([], stream=True)) == []
-    assert stories.generate("Once", max_tokens=-1) == ""
+    assert stories.generate("Once", max_tokens=0) == "" and list(stories.generate("Once", max_tokens=0, stream=True)) == []
+    assert stories.generate("Once", max_tokens=None, context=12).finish == "context"
+    for wrong in ({"max_tokens": -1}, {"batch": -1}, {"context": -1}):
+        with pytest.raises(ValueError, match="0 and above"):
+            stories.generate("Once", **wrong)
+    for wrong in (None, b"abc"):
+        with pytest.raises(TypeError, match="a prompt is a str"):
+            stories.generate(wrong)
 
 
 def test_stream_may_be_left(stories):
@@ -198,7 +205,7 @@ def test_tokenizers(stories):
     assert own.encode("Once upon a time", special=False) == ids[1:] and own.encode("") == ids[:1] and own.decode([]) == ""
     plain = cleave.Tokenizer.of_bytes()
     assert plain.encode("né\0") == [110, 195, 169, 0] and plain.decode([255]) == "�"
-    for bad, error in (([10**9], ValueError), ([-1], ValueError), ([2**70], OverflowError), ("x", ValueError), (3, TypeError)):
+    for bad, error in (([10**9], ValueError), ([-1], ValueError), ([2**70], OverflowError), ("x", TypeError), (3, TypeError)):
         with pytest.raises(error):
             plain.decode(bad)
     with pytest.raises(TypeError):
@@ -242,8 +249,7 @@ def test_ids_refused():
     model.close()
     with pytest.raises(ValueError, match="closed"):
         model.logits([[1, 2]])
-    with pytest.raises(ValueError, match="closed"):
-        repr(model)
+    assert "closed" in repr(model)
 
 
 def test_meshes_rules_and_dtypes():

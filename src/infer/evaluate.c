@@ -242,7 +242,8 @@ static clv_status check(const clv_evaluation *e, clv_error *err)
         return clv_fail(err, CLV_EUNSUPPORTED, "this %s has no head, and so no loss", clv_model_config_type(model));
     if (g->gradients && !g->labels && !model->headless)
         return clv_fail(err, CLV_EINVAL, "gradients are of a loss; give labels");
-    return clv_model_config_check_ids(model, g->ids, g->batch, g->seq, err);
+    CLV_TRY(clv_model_config_check_ids(model, g->ids, g->batch, g->seq, err));
+    return g->labels ? clv_model_config_check_labels(model, g->labels, g->batch, g->seq, true, err) : CLV_OK;
 }
 
 clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *what, clv_error *err)

@@ -111,6 +111,26 @@ clv_status clv_model_config_check_ids(const clv_model_config *model, const int32
     return CLV_OK;
 }
 
+clv_status clv_model_config_check_labels(const clv_model_config *model, const int32_t *labels, int64_t batch,
+                                         int64_t seq, bool one_must_count, clv_error *err)
+{
+    int64_t counted = 0;
+    for (int64_t i = 0; i < batch * seq; i++) {
+        if (labels[i] == CLV_IGNORED_LABEL)
+            continue;
+        if (labels[i] < 0 || labels[i] >= model->vocab)
+            return clv_fail(err, CLV_EINVAL,
+                            "label %lld of sequence %lld is %d; valid: 0 to %lld, or %d, which counts for nothing",
+                            (long long)(i % seq), (long long)(i / seq), (int)labels[i], (long long)model->vocab - 1,
+                            CLV_IGNORED_LABEL);
+        counted++;
+    }
+    if (one_must_count && counted == 0)
+        return clv_fail(err, CLV_EINVAL, "no label counts: all are %d, and a loss is the mean over those that count",
+                        CLV_IGNORED_LABEL);
+    return CLV_OK;
+}
+
 static clv_status read_object(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     CLV_TRY(clv_json_check_object(o, where, err));

@@ -73,6 +73,11 @@ clv_status clv_model_config_check(const clv_model_config *model, const char *whe
 clv_status clv_model_config_check_ids(const clv_model_config *model, const int32_t *ids, int64_t batch, int64_t seq,
                                       clv_error *err);
 
+/* CLV_EINVAL, naming the first, for a label of [batch, seq] that is neither in the vocabulary nor CLV_IGNORED_LABEL; and,
+ * where a mean over labels is wanted, when none counts. */
+clv_status clv_model_config_check_labels(const clv_model_config *model, const int32_t *labels, int64_t batch,
+                                         int64_t seq, bool one_must_count, clv_error *err);
+
 /* ---- graphs ---- */
 
 typedef struct clv_model_build {

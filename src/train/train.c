@@ -80,6 +80,7 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
     static const char call[] = "clv_trainer_step";
     CLV_TRY(clv_require(t && ids && labels, call, "a trainer, ids and labels", err));
     CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
+    CLV_TRY(clv_model_config_check_labels(&t->model->config, labels, t->batch, t->seq, true, err));
     float lr = (float)clv_schedule_rate(&t->schedule, t->step), loss = NAN;
     int32_t step = (int32_t)(t->step + 1);
     clv_input_binding inputs[] = {{"ids", ids}, {"labels", labels}, {"lr", &lr}, {"step", &step}};

@@ -1,0 +1,146 @@
+"""What looks right and is wrong is refused, in words; nothing that bounds are checked by can be set."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from conftest import GOLDEN
+
+import cleave
+
+SIZES = dict(hidden=8, layers=1, heads=2, ffn=8, vocab=256)
+
+
+@pytest.fixture(scope="module")
+def small():
+    return cleave.new_model(**SIZES)
+
+
+def value(dtype="i32"):
+    return cleave.Graph().input("x", (3,), dtype)
+
+
+def test_labels(small):
+    trainer = cleave.Trainer(small, 1, 3, steps=5)
+    ids = np.array([[1, 2, 3]])
+    for call in (trainer.step, small.evaluate):
+        for labels in ([[256, 5, 5]], [[-1, 5, 5]], ids + 256):
+            with pytest.raises(ValueError, match="label 0 of sequence 0 is .*; valid: 0 to 255, or -100"):
+                call(ids, labels)
+        with pytest.raises(ValueError, match="no label counts"):
+            call(ids, [[-100, -100, -100]])
+    assert trainer.step(ids, [[-100, 255, 0]]).step == 0
+
+
+@pytest.mark.parametrize("dtype, number", [("i32", 0.5), ("i32", 1.5), ("u8", float("nan")), ("bool", 1), ("i64", float("inf"))])
+def test_numbers_that_are_not_whole(dtype, number):
+    for combine in (lambda x: x * number, lambda x: number + x):
+        with pytest.raises(TypeError, match="astype"):
+            combine(value(dtype))
+
+
+@pytest.mark.parametrize("dtype, number", [("i32", 2**40), ("u8", 300), ("u8", -1), ("i64", 2**53 + 1), ("i64", 2**63)])
+def test_numbers_beyond_a_dtype(dtype, number):
+    with pytest.raises(OverflowError, match="does not hold"):
+        value(dtype) + number
+
+
+def test_whole_numbers_do_not_divide():
+    for divide in (lambda x: x / 2, lambda x: x / 0, lambda x: x / x, lambda x: 1 / x, lambda x: x**-1, lambda x: cleave.divide(x, 2)):
+        with pytest.raises(TypeError, match="division: astype"):
+            divide(value())
+    x = value()
+    assert (x * 2 + 2.0).dtype == "i32" and (x.astype("f32") / 2).dtype == "f32"
+
+
+def test_comparisons():
+    x, y = value(), value()
+    for compare in (lambda: x == 0, lambda: x != x, lambda: x == x, lambda: x == y, lambda: 1.0 == x, lambda: x == np.ones(3)):
+        with pytest.raises(TypeError, match="equal"):
+            compare()
+    assert {x: 1, y: 2}[x] == 1 and len({x, y, x}) == 2 and x is not None and x != "text"
+
+
+def test_what_bounds_are_checked_by_is_read_only(small, tmp_path):
+    (tmp_path / "text").write_text("words " * 9)
+    g = cleave.Graph("model=2")
+    x = g.input("x", (2,))
+    g.output("y", x + 1)
+    trainer = cleave.Trainer(small, 2, 4, steps=5)
+    things = {
+        trainer: ("batch", "seq", "mesh"), cleave.TextData(tmp_path / "text", 4): ("seq",), x: ("graph", "shape"), g: ("mesh",),
+        g.compile(): ("mesh",), cleave.Session(): ("mesh",), small: ("mesh",), cleave.Layout("model=2", "model"): ("mesh",),
+        cleave.Rules("model=2"): ("mesh",), cleave.Mesh("model=2"): ("axes", "ranks"),
+    }  # fmt: skip
+    for thing, names in things.items():
+        for name in names:
+            with pytest.raises(AttributeError):
+                setattr(thing, name, 1000)
+    assert trainer.batch == 2 and "runs of 4, 54 bytes" in repr(list(things)[1])
+
+
+def test_decode():
+    tokenizer = cleave.Tokenizer.of_bytes()
+
+    class Lies(list):
+        def __len__(self):
+            return 10**6
+
+    assert tokenizer.decode(Lies([104, 105])) == "hi" == tokenizer.decode(iter([104, 105])) == tokenizer.decode(np.array([104, 105]))
+    with pytest.raises(TypeError, match="whole number"):
+        tokenizer.decode([1.7])
+
+
+def test_options_that_are_not_pythons():
+    with pytest.raises(TypeError, match="no option 'map'; valid: .*config_only"):
+        cleave.load(GOLDEN / "llama", map=True)
+    with pytest.raises(TypeError, match="no option 'cancel'"):
+        cleave.load(GOLDEN / "llama", cancel=None)
+    for name in ("source", "cancel", "colour"):
+        with pytest.raises(TypeError) as error:
+            cleave.Session(**{name: 1})
+        assert "seed" in str(error.value) and not {"cancel", "source"} & set(str(error.value).split("valid: ")[1].split(", "))
+
+
+def test_errors_name_what_is_wanted(small):
+    x = value("f32")
+    condition = x.graph.input("c", (3,), "bool")
+    wrong = [
+        (lambda: cleave.load(GOLDEN / "llama", tp=1.5), TypeError, "whole number"), (lambda: cleave.load(GOLDEN / "llama", tp="2"), TypeError, "whole"),
+        (lambda: cleave.Mesh({"a": 1.5}), TypeError, "a size is a whole number"), (lambda: x.graph.parameter("w", (2,), init=5), TypeError, "init is"),
+        (lambda: cleave.einsum(x, x), TypeError, "subscripts are a str"), (lambda: small.embed(b"abc"), TypeError, "a text is a str"),
+        (lambda: cleave.where(condition, 5.0, 1.0), TypeError, "one of them is a value"), (lambda: cleave.concatenate([]), ValueError, "no values"),
+        (lambda: x.graph.input("", (2,)), ValueError, "name is empty"), (lambda: x**x, TypeError, "an exponent is a number"),
+    ]  # fmt: skip
+    for call, kind, match in wrong:
+        with pytest.raises(kind, match=match):
+            call()
+
+
+def test_copies():
+    g = cleave.Graph("model=2")
+    g.output("y", g.input("x", (4, 4), layout="model,_"), layout="_,_")
+    plan = g.compile().plan()
+    for again in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan)):
+        assert repr(again) == repr(plan) and again.collectives == plan.collectives and again.memory == plan.memory
+        assert again.predicted == plan.predicted and again.fits == plan.fits and again._repr_html_() == plan._repr_html_()
+    for thing in (g, plan.program, cleave.Tokenizer.of_bytes()):
+        for take in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(TypeError, match="lives in this process"):
+                take(thing)
+
+
+def test_closed_things_say_so():
+    model = cleave.new_model(**SIZES)
+    x = value()
+    model.close()
+    x.graph.close()
+    assert "closed" in repr(model) and "i32[3]" in repr(x)
+
+
+def test_everything_of_a_class_says_what_it_is():
+    for kind in (cleave.Value, cleave.Graph, cleave.Checkpoint, cleave.Trainer):
+        for name in ("reshape", "ravel", "transpose", "swapaxes", "astype", "sum", "mean", "max", "min", "zeros", "ones", "close"):
+            method = getattr(kind, name, None)
+            assert method is None or method.__doc__, name
