@@ -1,5 +1,6 @@
-/* spmd.c - the four ways to multiply matrices that lie in parts on a mesh, by hand: the collectives that each needs are written down.
- * Then the compiler's program for the same layouts: the same result, by the same collectives of the same bytes. */
+/* spmd.c - the four ways to multiply matrices that lie in parts on a mesh, by hand: the collectives that each needs are
+ * written down. Then the compiler's program for the same layouts: the same result, by the same collectives of the same
+ * bytes. */
 #include <cleave/cleave.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
-/* two_layers.c - a net of two layers made from ops, trained on a mesh of data and model: the batch is split over one axis, the hidden
- * features over the other. Which collectives that takes follows from the four layouts; the last lines list them. */
+/* two_layers.c - a net of two layers made from ops, trained on a mesh of data and model: the batch is split over one
+ * axis, the hidden features over the other. Which collectives that takes follows from the four layouts; the last lines
+ * list them. */
 #include <math.h>
 #include <stdio.h>
 

@@ -17,8 +17,8 @@ int64_t any_size(int64_t most);
 
 int64_t any_divisor(int64_t n);
 
-/* Parts of axes as the most minor of any dimension. `nested`: the size of each axis' first part where it is cut; NULL: any parts,
- * so that those of two layouts may cross. */
+/* Parts of axes as the most minor of any dimension. `nested`: the size of each axis' first part where it is cut; NULL:
+ * any parts, so that those of two layouts may cross. */
 clv_layout any_layout(const clv_mesh *mesh, int rank, const int64_t *shape, const int64_t *nested);
 
 #endif

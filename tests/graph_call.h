@@ -26,8 +26,8 @@ typedef struct op_call {
 uint64_t graph_next(uint64_t *state);
 double graph_uniform(uint64_t *state);
 
-/* Exact size where the address sanitizer sees every overrun, else with a guard behind, which is looked at after each op; poisoned,
- * so that what is not written shows. */
+/* Exact size where the address sanitizer sees every overrun, else with a guard behind, which is looked at after each
+ * op; poisoned, so that what is not written shows. */
 void *graph_take(size_t bytes);
 
 clv_rule graph_rule(const graph_eval *eval, const clv_op *op);
@@ -37,7 +37,8 @@ bool graph_holds(const clv_dim_factors *dims, int rank, int factor);
 
 /* Puts a value off by the rounding of its last places. */
 void graph_nudge_value(graph_eval *eval, int value);
-/* Gives the call operands that are put off by the rounding of its sums, or spoilt, in copies (the caller frees them). */
+/* Gives the call operands that are put off by the rounding of its sums, or spoilt, in copies (the caller frees them).
+ */
 void graph_nudge_operands(const graph_eval *eval, op_call *call, void *copies[CLV_MAX_IN]);
 
 #endif

@@ -483,7 +483,8 @@ static int check_terms(graph_eval *eval, const clv_op *op, uint32_t partial, uin
     return 1;
 }
 
-/* call.in[i] becomes a rank's part `t` of maxima: an element is whole on one rank, and less on the other, or nothing. */
+/* call.in[i] becomes a rank's part `t` of maxima: an element is whole on one rank, and less on the other, or nothing.
+ */
 static void make_part(graph_eval *eval, op_call *call, int i, int t, uint64_t seed)
 {
     uint64_t random = seed;

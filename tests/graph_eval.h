@@ -21,14 +21,14 @@ void graph_eval_set(graph_eval *eval, clv_value value, int64_t i, double x);
 /* All elements, from doubles. */
 void graph_eval_fill(graph_eval *eval, clv_value value, const double *x);
 
-/* From here on the floats of every result, and those of inputs and state, are put off by a unit or three in the last place, as
- * `seed` (not 0) says, and so are addends of sums, by what adding rounds: what results then differ by is what rounding
- * alone may do to them. A value is always put off alike, so what was equal stays so; zeros and NaN are kept, and Inf
- * unless it is to be NaN: so it becomes where it multiplies the parts of a sum. */
+/* From here on the floats of every result, and those of inputs and state, are put off by a unit or three in the last
+ * place, as `seed` (not 0) says, and so are addends of sums, by what adding rounds: what results then differ by is what
+ * rounding alone may do to them. A value is always put off alike, so what was equal stays so; zeros and NaN are kept,
+ * and Inf unless it is to be NaN: so it becomes where it multiplies the parts of a sum. */
 void graph_eval_nudge(graph_eval *eval, uint64_t seed, bool inf_is_nan);
 
-/* From here on one sum, which `seed` chooses, takes one element of an operand `times` times: a fault that comparisons should
- * notice. Not beside graph_eval_nudge. */
+/* From here on one sum, which `seed` chooses, takes one element of an operand `times` times: a fault that comparisons
+ * should notice. Not beside graph_eval_nudge. */
 void graph_eval_spoil(graph_eval *eval, uint64_t seed, double times);
 
 /* Runs ops [0, n_ops); n_ops < 0: all. */
@@ -38,14 +38,15 @@ void graph_eval_must_run(graph_eval *eval, int n_ops);
 
 /* After a run: for every op, cuts each factor of its rule into 2 and 3 blocks (and more than its size where it spills),
  * runs the kernel on each block's views, combines the results as the rule says and compares with the whole; gives each
- * operand that may be partial as a sum of sign-varying terms, all of them as maxima where those pass; and runs in place where the op may. The test fails with
- * the op, the factor and the element. Returns the number of comparisons, so that a test can see that there were some. */
+ * operand that may be partial as a sum of sign-varying terms, all of them as maxima where those pass; and runs in place
+ * where the op may. The test fails with the op, the factor and the element. Returns the number of comparisons, so that
+ * a test can see that there were some. */
 int graph_eval_check_rules(graph_eval *eval);
 
 /* Central differences of <seed, f(inputs)> in f64 against clv_gradients, for every element of every wrt (f64 inputs or
- * state), with values in [-1, 1) and in [-4, 4): for f of any shape. Builds the gradient into the graph; `prepare` sets inputs that random values do not
- * suit (may be NULL). Then checks the rules of all ops, those of the gradient among them; returns what
- *  graph_eval_check_rules returns. */
+ * state), with values in [-1, 1) and in [-4, 4): for f of any shape. Builds the gradient into the graph; `prepare` sets
+ * inputs that random values do not suit (may be NULL). Then checks the rules of all ops, those of the gradient among
+ * them; returns what graph_eval_check_rules returns. */
 int check_gradient(clv_graph *graph, clv_value f, const clv_value *wrt, int n,
                    void (*prepare)(graph_eval *eval, void *context), void *context);
 

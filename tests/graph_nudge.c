@@ -92,11 +92,11 @@ static double addends(const graph_eval *eval, const clv_op *op)
 
 /* Puts each of a sum's n addends off, at random, so that the sum comes to what it may by other rounding.
  *
- * Each of the n additions rounds a partial sum, whatever the order, by at most u |partial sum| <= u sum|x|. So large are
- * n errors of n u |x|, one an addend: n (u sum|x|)^2 <= sum (n u x)^2 (Cauchy and Schwarz). Neither comes to more than
- * n u sum|x|, the bound for every order (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Nothing of this
- * asks what the sum comes to: it holds where the sum cancels, and within an op that shows no result of it (the rows of
- * attention's and softmax's gradients, where dP - sum P dP is 0 when there is one key).
+ * Each of the n additions rounds a partial sum, whatever the order, by at most u |partial sum| <= u sum|x|. So large
+ * are n errors of n u |x|, one an addend: n (u sum|x|)^2 <= sum (n u x)^2 (Cauchy and Schwarz). Neither comes to more
+ * than n u sum|x|, the bound for every order (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). Nothing of
+ * this asks what the sum comes to: it holds where the sum cancels, and within an op that shows no result of it (the
+ * rows of attention's and softmax's gradients, where dP - sum P dP is 0 when there is one key).
  *
  * u is that of the accumulator: f32, or f64 where the result is. Addends that differ by less than n u |x| are put off
  * alike, for they round alike: their errors add up (672 of them, to 50 units in the last place of the sum).

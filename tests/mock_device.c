@@ -1,9 +1,9 @@
 /* mock_device.c - see mock_device.h.
  *
- * Each allocation is a mapping of its own, out of reach (PROT_NONE) but while a kernel, copy, fill or sum of the device is in it;
- * so who touches it directly ends the process. Fresh memory is NaN. What is asked is queued, and done when somebody finishes the
- * device or copies from or to the host; so who lets others look before that sees old values. It has kernels for some ops,
- * which are the host's own, and of `combine` takes only what makes f32. */
+ * Each allocation is a mapping of its own, out of reach (PROT_NONE) but while a kernel, copy, fill or sum of the device
+ * is in it; so who touches it directly ends the process. Fresh memory is NaN. What is asked is queued, and done when
+ * somebody finishes the device or copies from or to the host; so who lets others look before that sees old values. It
+ * has kernels for some ops, which are the host's own, and of `combine` takes only what makes f32. */
 #include "mock_device.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
-/* mock_device.h - a device for tests, "mock": nobody reaches its memory but its own calls, and what is asked of it is done late. */
+/* mock_device.h - a device for tests, "mock": nobody reaches its memory but its own calls, and what is asked of it is
+ * done late. */
 #ifndef CLEAVE_TESTS_MOCK_DEVICE_H
 #define CLEAVE_TESTS_MOCK_DEVICE_H
 

@@ -1,7 +1,7 @@
 /* nn_layers.h - every layer on sizes that no degree divides, with outputs and gradients to compare with one rank's. The
- * reference is the same graph in f64, run op by op on whole tensors without the partitioner; a result in f32 may differ by
- * 1e-5 x max(the tensor's largest, 1e-3 x the largest gradient of its layer). Faults of the builders and of gradients
- * are in both: they are test_nn_reference.c's, which compares the reference with formulas written apart. */
+ * reference is the same graph in f64, run op by op on whole tensors without the partitioner; a result in f32 may differ
+ * by 1e-5 x max(the tensor's largest, 1e-3 x the largest gradient of its layer). Faults of the builders and of
+ * gradients are in both: they are test_nn_reference.c's, which compares the reference with formulas written apart. */
 #ifndef CLEAVE_TESTS_NN_LAYERS_H
 #define CLEAVE_TESTS_NN_LAYERS_H
 

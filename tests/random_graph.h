@@ -1,5 +1,5 @@
-/* random_graph.h - random graphs on random meshes in random layouts, each made from a few numbers: what the tests of the
- * partitioner and the soak run. */
+/* random_graph.h - random graphs on random meshes in random layouts, each made from a few numbers: what the tests of
+ * the partitioner and the soak run. */
 #ifndef CLEAVE_TESTS_RANDOM_GRAPH_H
 #define CLEAVE_TESTS_RANDOM_GRAPH_H
 

@@ -13,10 +13,9 @@
 #include "program/program.h"
 
 enum {
-    NUDGES =
-        16, /* of a single number 3 are at times all next to nothing; of 16 the largest is less than half the typical one
-                    once in 10^7 */
-    SIDES = 2, /* the mesh and one rank both round */
+    NUDGES = 16, /* of a single number 3 are at times all next to nothing; of 16 the largest is less than half the
+                    typical one once in 10^7 */
+    SIDES = 2,   /* the mesh and one rank both round */
     MAX_PROGRAMS = 2
 };
 

@@ -10,8 +10,9 @@ typedef struct random_result {
     char message[768];
 } random_result;
 
-/* Compiles and runs the case: all outputs of every run, and all state after it. Results that are finite on one rank are finite on the
- * mesh, and the others are not; they differ by no more than rounding does to each (graph_nudge.c tells how that is known). */
+/* Compiles and runs the case: all outputs of every run, and all state after it. Results that are finite on one rank are
+ * finite on the mesh, and the others are not; they differ by no more than rounding does to each (graph_nudge.c tells
+ * how that is known). */
 random_result random_run(const random_spec *spec);
 
 /* One rank against itself with one addend of one sum lost, or counted twice, so many times: how many of these runs had

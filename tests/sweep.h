@@ -1,6 +1,6 @@
-/* sweep.h - which cases of a sweep run. CLV_SWEEP=all (make test-all): all of them. Else one in SWEEP_SHARE, counted through
- * all loops of the test: lengths of loops have no divisor in common with it, so each value of each loop, and each pair
- * of values, has its turn. */
+/* sweep.h - which cases of a sweep run. CLV_SWEEP=all (make test-all): all of them. Else one in SWEEP_SHARE, counted
+ * through all loops of the test: lengths of loops have no divisor in common with it, so each value of each loop, and
+ * each pair of values, has its turn. */
 #ifndef CLEAVE_TESTS_SWEEP_H
 #define CLEAVE_TESTS_SWEEP_H
 

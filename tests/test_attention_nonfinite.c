@@ -1,6 +1,7 @@
-/* test_attention_nonfinite.c - NaN and infinity in attention: what a pair that is hidden (by mask, cause, window or length)
- * holds reaches no result, what a visible one holds reaches all that the formula lets it reach; forward and in every
- * gradient, wherever blocks of rows and keys begin. The oracle is the formula over visible pairs alone, in f64. */
+/* test_attention_nonfinite.c - NaN and infinity in attention: what a pair that is hidden (by mask, cause, window or
+ * length) holds reaches no result, what a visible one holds reaches all that the formula lets it reach; forward and in
+ * every gradient, wherever blocks of rows and keys begin. The oracle is the formula over visible pairs alone, in f64.
+ */
 #include "kernel_check.h"
 
 #include "kernels/cpu/attention.h"

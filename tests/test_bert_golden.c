@@ -1,5 +1,5 @@
-/* test_bert_golden.c - our BERT against transformers' (model_golden.h): padding, token types; checkpoints as they were published;
- * a bare model. */
+/* test_bert_golden.c - our BERT against transformers' (model_golden.h): padding, token types; checkpoints as they were
+ * published; a bare model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_box.c - a tensor's range, or a box of it, as boxes: for random shapes the pieces are consecutive, in order, and no larger than
- * allowed. */
+/* test_box.c - a tensor's range, or a box of it, as boxes: for random shapes the pieces are consecutive, in order, and
+ * no larger than allowed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_cli_beside.c - an option that another one leaves without effect is refused by name, not passed over; also when it is given the
- * value that it would have anyway. */
+/* test_cli_beside.c - an option that another one leaves without effect is refused by name, not passed over; also when
+ * it is given the value that it would have anyway. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_cli_checkpoint.c - cleave shard and merge: what was sharded by any mesh merges to the same bytes, runs as the folder that it
- * came from, and is refused when a bit of it is wrong. */
+/* test_cli_checkpoint.c - cleave shard and merge: what was sharded by any mesh merges to the same bytes, runs as the
+ * folder that it came from, and is refused when a bit of it is wrong. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -66,8 +66,8 @@ static void test_reshard(void **state)
     }
 }
 
-/* Rank 1 of 2 has the second half of the heads: rows of q_proj [24,24] from 12 on, columns of o_proj; of GPT-2's c_attn [15,45] of 5
- * heads of 3 columns, heads 2, 3, 4 of each of q, k and v. */
+/* Rank 1 of 2 has the second half of the heads: rows of q_proj [24,24] from 12 on, columns of o_proj; of GPT-2's c_attn
+ * [15,45] of 5 heads of 3 columns, heads 2, 3, 4 of each of q, k and v. */
 static void check_box(const clv_safetensor *part, const clv_safetensor *whole, int rank, const int64_t *view,
                       const clv_shard *box)
 {
@@ -532,7 +532,8 @@ static void test_refused(void **state)
     cli_shell("test ! -e {d}/never && rm -r {d}/mixed");
 }
 
-/* A limit on the size of files stands for a full disk; a folder of the temporary name stands for a run that was killed. */
+/* A limit on the size of files stands for a full disk; a folder of the temporary name stands for a run that was killed.
+ */
 static void test_nothing_is_left(void **state)
 {
     (void)state;
@@ -545,8 +546,8 @@ static void test_nothing_is_left(void **state)
     cli_shell("diff -r {g}/llama {d}/again && ! ls {d} {d}/full {d}/again | grep tmp- && rm -r {d}/full {d}/again");
 }
 
-/* Each call that changes the disk fails once, or is the last that the process makes: afterwards there is the new folder, whole, or
- * none. The command runs under strace, which makes it so; without strace the test is skipped. */
+/* Each call that changes the disk fails once, or is the last that the process makes: afterwards there is the new
+ * folder, whole, or none. The command runs under strace, which makes it so; without strace the test is skipped. */
 static int run_with_fault(const char *call, const char *fault, int n)
 {
     char line[4096];

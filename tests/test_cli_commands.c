@@ -202,7 +202,8 @@ static void test_train_refusals(void **state)
     expect("train --out {d}/x", 2, "--text");
 }
 
-/* A folder whose name just fits, so that the files in it cannot be named: nothing may be written under names cut short. */
+/* A folder whose name just fits, so that the files in it cannot be named: nothing may be written under names cut short.
+ */
 static void test_too_long_paths(void **state)
 {
     enum { MOST = 4095 - 9 }; /* with "/metrics." as long as a path may be */

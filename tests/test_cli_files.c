@@ -167,8 +167,8 @@ static void test_foreign_names(void **state)
     check_quiet("score", "-m {g}/esm --csv --input {d}/odd.fasta");
 }
 
-/* Whatever limit memory has, a run works or fails with words: no library on the way ends it by a signal. A sanitizer needs more
- * than any of these limits. */
+/* Whatever limit memory has, a run works or fails with words: no library on the way ends it by a signal. A sanitizer
+ * needs more than any of these limits. */
 static void test_limit_on_memory(void **state)
 {
     (void)state;

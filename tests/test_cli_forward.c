@@ -1,4 +1,5 @@
-/* test_cli_forward.c - cleave forward against transformers' values and gradients, by file, at several degrees; and what it refuses. */
+/* test_cli_forward.c - cleave forward against transformers' values and gradients, by file, at several degrees; and what
+ * it refuses. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_cli_help.c - the examples of every --help are run as they stand, by bash, in a folder that has what they name. What takes long is
- * made short; the benchmarks run only where CLV_CASES asks for more. */
+/* test_cli_help.c - the examples of every --help are run as they stand, by bash, in a folder that has what they name.
+ * What takes long is made short; the benchmarks run only where CLV_CASES asks for more. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,5 @@
-/* test_cli_info.c - cleave info: sizes, counts of parameters and degrees of the golden models, against figures worked out by hand. */
+/* test_cli_info.c - cleave info: sizes, counts of parameters and degrees of the golden models, against figures worked
+ * out by hand. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +27,8 @@ static void test_model(void **state)
     cli_expect(0, "tokenizer        none", "info -m {g}/gpt2");
 }
 
-/* -tp 2: (10728 - 120) / 2 that is split, 120 of norms, and one row of the vocabulary's 37 more on one rank, twice 24 / 2. */
+/* -tp 2: (10728 - 120) / 2 that is split, 120 of norms, and one row of the vocabulary's 37 more on one rank, twice 24
+ * / 2. */
 static void test_degrees(void **state)
 {
     (void)state;

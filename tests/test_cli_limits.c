@@ -1,5 +1,5 @@
-/* test_cli_limits.c - texts as long as they may be: a mesh of sixteen axes whose names have as many letters as are valid comes out
- * whole wherever it is printed or written. */
+/* test_cli_limits.c - texts as long as they may be: a mesh of sixteen axes whose names have as many letters as are
+ * valid comes out whole wherever it is printed or written. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

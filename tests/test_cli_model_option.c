@@ -1,5 +1,5 @@
-/* test_cli_model_option.c - a model's weights under a map: a file that is cut while it is read is an error, and tensors that the
- * model has no use for are noted. */
+/* test_cli_model_option.c - a model's weights under a map: a file that is cut while it is read is an error, and tensors
+ * that the model has no use for are noted. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

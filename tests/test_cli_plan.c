@@ -1,4 +1,5 @@
-/* test_cli_plan.c - cleave plan and explain: bytes against formulas and against XLA's, what they refuse, meshes of any size. */
+/* test_cli_plan.c - cleave plan and explain: bytes against formulas and against XLA's, what they refuse, meshes of any
+ * size. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -99,8 +100,8 @@ static void test_2d_feed_forward(void **state)
                  2048);
 }
 
-/* Tensor parallelism with and without sequence parallelism moves equal bytes, as an all-reduce is a reduce-scatter and an
- * all-gather: 2 (forward) and 4 (with gradients) reductions of the residual. */
+/* Tensor parallelism with and without sequence parallelism moves equal bytes, as an all-reduce is a reduce-scatter and
+ * an all-gather: 2 (forward) and 4 (with gradients) reductions of the residual. */
 static void test_sequence_parallel_bytes(void **state)
 {
     (void)state;
@@ -211,8 +212,8 @@ static int64_t figure(json_t *document, const char *object, const char *key)
     return json_integer_value(json_object_get(json_object_get(document, object), key));
 }
 
-/* A limit that holds exactly the total fits; one byte less fails, lists the kinds that fill most of it, and what planning again
- * with one option changed needs. */
+/* A limit that holds exactly the total fits; one byte less fails, lists the kinds that fill most of it, and what
+ * planning again with one option changed needs. */
 static void test_memory_limit(void **state)
 {
     const char *block = "--block gpt --hidden 256 --mesh data=2,model=2 --batch 64 --grad";

@@ -1,5 +1,5 @@
-/* test_cli_scores.c - embed and score against transformers' values (tests/golden/make_scores.py), at several degrees and batch
- * sizes; and what they refuse. */
+/* test_cli_scores.c - embed and score against transformers' values (tests/golden/make_scores.py), at several degrees
+ * and batch sizes; and what they refuse. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -208,7 +208,8 @@ static void same_row(const char *a, int64_t row_a, const char *b, int64_t row_b)
 
 #define RESIDUES_62 "ACDEFGHIKLMNPQRSTVWYACDEFGHIKLMNPQRSTVWYACDEFGHIKLMNPQRSTVWYAC"
 
-/* A record that does not fit is left out and listed, and the others are done; cut, it is what its beginning alone is. */
+/* A record that does not fit is left out and listed, and the others are done; cut, it is what its beginning alone is.
+ */
 static void test_embed_too_long(void **state)
 {
     (void)state;
@@ -248,7 +249,8 @@ static void test_embed_too_long(void **state)
     cli_shell("rm {d}/none");
 }
 
-/* Nothing is a record, too: of two tokens where the tokenizer puts <cls> and <eos> around it, of none where it adds none. */
+/* Nothing is a record, too: of two tokens where the tokenizer puts <cls> and <eos> around it, of none where it adds
+ * none. */
 static void test_embed_empty(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* test_cli_terminal.c - what a model wrote on its way to a terminal: control characters are spelled; a pipe gets the bytes. */
+/* test_cli_terminal.c - what a model wrote on its way to a terminal: control characters are spelled; a pipe gets the
+ * bytes. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +90,8 @@ static void test_generated_text(void **state)
     }
 }
 
-/* What the model makes of it, whatever that is: as many bytes in a pipe as tokens, no control character on a terminal. */
+/* What the model makes of it, whatever that is: as many bytes in a pipe as tokens, no control character on a terminal.
+ */
 static void test_noise(void **state)
 {
     static const char noise[] = "generate -m {d}/plain -p x -n 200 -c 201 --temp 100 --top-k 0 --top-p 1";

@@ -1,5 +1,6 @@
-/* test_cli_train.c - train and its folder: a run that is stopped leaves its metrics and does not block the next one, a folder that is
- * not ours is not touched, a full disk is found first, and the losses that are reported are those of the steps. */
+/* test_cli_train.c - train and its folder: a run that is stopped leaves its metrics and does not block the next one, a
+ * folder that is not ours is not touched, a full disk is found first, and the losses that are reported are those of the
+ * steps. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>

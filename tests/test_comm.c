@@ -617,8 +617,8 @@ static void test_timeout(void **state)
     }
 }
 
-/* Every rank comes about when the others' patience ends, and frees its memory the moment a call fails: whoever then still
- * reads or writes a peer's memory is caught by the address and thread sanitizers. */
+/* Every rank comes about when the others' patience ends, and frees its memory the moment a call fails: whoever then
+ * still reads or writes a peer's memory is caught by the address and thread sanitizers. */
 static void about_late(job *j, int rank, clv_comm *comm)
 {
     uint64_t state = mix(j->seed * 64 + (uint64_t)rank);

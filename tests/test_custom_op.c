@@ -1,5 +1,5 @@
-/* test_custom_op.c - ops that the library does not know (cleave/op.h): run, split, differentiated, checked and named like others; defs
- * and rules that do not hold, which get errors; the registry. */
+/* test_custom_op.c - ops that the library does not know (cleave/op.h): run, split, differentiated, checked and named
+ * like others; defs and rules that do not hold, which get errors; the registry. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

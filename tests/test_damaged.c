@@ -1,5 +1,6 @@
-/* test_damaged.c - meshes, layouts, rules and the like are structs that anyone may write into. Each is spoilt in one place, and every
- * public function that takes it either says so or returns nothing: none reads or writes outside of it. */
+/* test_damaged.c - meshes, layouts, rules and the like are structs that anyone may write into. Each is spoilt in one
+ * place, and every public function that takes it either says so or returns nothing: none reads or writes outside of it.
+ */
 #include <string.h>
 
 #include "must.h"

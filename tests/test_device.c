@@ -1,6 +1,6 @@
-/* test_device.c - sessions on a device that is not the host (mock_device.c): its names, what it refuses, which ops run on the host for it
- * and are counted, failures that come late; and what kernels may ask of the rank that runs them. Other tests run on it as they are
- * (ctest -L device). */
+/* test_device.c - sessions on a device that is not the host (mock_device.c): its names, what it refuses, which ops run
+ * on the host for it and are counted, failures that come late; and what kernels may ask of the rank that runs them.
+ * Other tests run on it as they are (ctest -L device). */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
-/* test_edges.c - NULL and misuse at the public edge: every function of include/cleave is called with what it must refuse, and the
- * headers are searched for one that is not. What returns a status returns CLV_EINVAL; what does not returns nothing: 0, NULL,
- * CLV_NONE, an empty text. */
+/* test_edges.c - NULL and misuse at the public edge: every function of include/cleave is called with what it must
+ * refuse, and the headers are searched for one that is not. What returns a status returns CLV_EINVAL; what does not
+ * returns nothing: 0, NULL, CLV_NONE, an empty text. */
 #include <ctype.h>
 #include <dirent.h>
 #include <setjmp.h>

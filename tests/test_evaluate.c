@@ -1,4 +1,5 @@
-/* test_evaluate.c - all that a model makes of a batch, from C: the same on every mesh; where it is not finite; and what is refused. */
+/* test_evaluate.c - all that a model makes of a batch, from C: the same on every mesh; where it is not finite; and what
+ * is refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,5 @@
-/* test_generate_text.c - texts that a model writes: the same one by one and side by side, as a stream and at the end. */
+/* test_generate_text.c - texts that a model writes: the same one by one and side by side, as a stream and at the end.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

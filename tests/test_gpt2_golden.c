@@ -1,4 +1,5 @@
-/* test_gpt2_golden.c - our GPT-2 against transformers' (model_golden.h): 5 heads of 3, tied; an exact gelu and a width of its own, untied. */
+/* test_gpt2_golden.c - our GPT-2 against transformers' (model_golden.h): 5 heads of 3, tied; an exact gelu and a width
+ * of its own, untied. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -360,8 +360,8 @@ static void make_block(clv_graph *graph, int kind)
     clv_transformer_block(graph, input(graph, "x", CLV_F32, DIMS(2, 2, 4)), &kind_rules, &options);
 }
 
-/* Every number from below none of a kind to above all: those of the enum are taken, all others refused with its op and what is
- * valid. So no kind of another enum passes for one of this. */
+/* Every number from below none of a kind to above all: those of the enum are taken, all others refused with its op and
+ * what is valid. So no kind of another enum passes for one of this. */
 static void test_kinds(void **state)
 {
     enum { BELOW = -4, ABOVE = 400 };

@@ -1,4 +1,5 @@
-/* test_kernels_embedding.c - gather and scatter-add of table rows, the vocabulary whole and cut, tables of 16 bits too. */
+/* test_kernels_embedding.c - gather and scatter-add of table rows, the vocabulary whole and cut, tables of 16 bits too.
+ */
 #include "kernel_check.h"
 #include "kernels/cpu/embedding.h"
 

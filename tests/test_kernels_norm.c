@@ -1,4 +1,5 @@
-/* test_kernels_norm.c - normalisation against f64, split rows against whole ones, gradients against finite differences. */
+/* test_kernels_norm.c - normalisation against f64, split rows against whole ones, gradients against finite differences.
+ */
 #include "kernel_check.h"
 #include "kernels/cpu/norm.h"
 

@@ -1,4 +1,5 @@
-/* test_kernels_rope.c - rotary embedding against the formula, its inverse, packed rows and rows with offsets of their own. */
+/* test_kernels_rope.c - rotary embedding against the formula, its inverse, packed rows and rows with offsets of their
+ * own. */
 #include "kernel_check.h"
 #include "kernels/cpu/rope.h"
 

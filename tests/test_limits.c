@@ -1,5 +1,5 @@
-/* test_limits.c - tensors and programs as large as they may be, and larger: refused, never overflown (run by the undefined
- * sanitizer too). Nothing here is allocated. */
+/* test_limits.c - tensors and programs as large as they may be, and larger: refused, never overflown (run by the
+ * undefined sanitizer too). Nothing here is allocated. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* test_missing.c - clv_layout_missing_elems against all ranks, on random meshes and layouts; and that meshes of 2^31 ranks
- * take no longer. CLV_SEED and CLV_CASES choose other cases. */
+/* test_missing.c - clv_layout_missing_elems against all ranks, on random meshes and layouts; and that meshes of 2^31
+ * ranks take no longer. CLV_SEED and CLV_CASES choose other cases. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

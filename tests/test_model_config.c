@@ -1,5 +1,5 @@
-/* test_model_config.c - config.json of each family, in the spellings of transformers 4 and 5: what is read, what is refused
- * by name, and that what is written is read again. */
+/* test_model_config.c - config.json of each family, in the spellings of transformers 4 and 5: what is read, what is
+ * refused by name, and that what is written is read again. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

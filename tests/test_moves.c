@@ -1,5 +1,5 @@
-/* test_moves.c - what members send and take: what p sends to q is what q takes from p, and takes cover what the group has of
- * a result once. On random layouts over whole meshes and over groups of sub-axes. */
+/* test_moves.c - what members send and take: what p sends to q is what q takes from p, and takes cover what the group
+ * has of a result once. On random layouts over whole meshes and over groups of sub-axes. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -141,8 +141,8 @@ static void test_random_layouts(void **state)
     }
 }
 
-/* Of x=2,y=2 where only x cuts: member 3 holds what 2 holds; each takes its own half from itself, the other from the next in
- * turn. */
+/* Of x=2,y=2 where only x cuts: member 3 holds what 2 holds; each takes its own half from itself, the other from the
+ * next in turn. */
 static void test_replicas(void **state)
 {
     const clv_shard a = {.rank = 1, .hi = {3}}, b = {.rank = 1, .lo = {3}, .hi = {5}}, whole = {.rank = 1, .hi = {5}};

@@ -1,5 +1,5 @@
-/* test_nn_reference.c - Megatron's layers against their formulas, written here in plain f64 and apart from the graph that
- * the library builds: results, and the gradient of every tensor by central differences of these formulas. What the
+/* test_nn_reference.c - Megatron's layers against their formulas, written here in plain f64 and apart from the graph
+ * that the library builds: results, and the gradient of every tensor by central differences of these formulas. What the
  * families of models add is held against transformers by the goldens. */
 #include <math.h>
 #include <setjmp.h>

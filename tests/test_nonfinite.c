@@ -1,6 +1,6 @@
-/* test_nonfinite.c - no mesh changes which results are finite: every op and its gradient, with NaN and infinity anywhere in
- * what it takes, on random meshes and layouts, against the same graph run op by op on whole tensors; and what ops that
- * choose, drop or ignore do with a value that they leave out. CLV_CASES: cases an op. */
+/* test_nonfinite.c - no mesh changes which results are finite: every op and its gradient, with NaN and infinity
+ * anywhere in what it takes, on random meshes and layouts, against the same graph run op by op on whole tensors; and
+ * what ops that choose, drop or ignore do with a value that they leave out. CLV_CASES: cases an op. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

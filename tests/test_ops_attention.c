@@ -1,5 +1,5 @@
-/* Attention, rope and the KV cache: values against plain formulas in f64, gradients against central differences, sharding
- * rules by running them on cut views, what is refused, and costs. */
+/* Attention, rope and the KV cache: values against plain formulas in f64, gradients against central differences,
+ * sharding rules by running them on cut views, what is refused, and costs. */
 #include "ops_check.h"
 
 /* ---- attention ---- */
@@ -128,8 +128,8 @@ static void attention_gradients(void **state)
     }
 }
 
-/* The f32 gradient, which is another kernel, against f64's on the same values; and its rules: dkv of the blocks of query
- * heads and of query rows add up. */
+/* The f32 gradient, which is another kernel, against f64's on the same values; and its rules: dkv of the blocks of
+ * query heads and of query rows add up. */
 static void attention_gradients_f32(void **state)
 {
     (void)state;

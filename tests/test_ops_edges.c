@@ -1,5 +1,5 @@
-/* test_ops_edges.c - ops where it is easy to go wrong: tensors without elements, forward and gradient; values in 32 and 16
- * bits against f64 on the same rounded operands; ties of max and min; what is not a number stays so. */
+/* test_ops_edges.c - ops where it is easy to go wrong: tensors without elements, forward and gradient; values in 32 and
+ * 16 bits against f64 on the same rounded operands; ties of max and min; what is not a number stays so. */
 #include "ops_check.h"
 
 /* ---- tensors without elements ---- */
@@ -87,7 +87,8 @@ static const struct {
               {"softmax", make_softmax}, {"rms_norm", make_rms_norm}, {"product", make_product},
               {"dropout", make_dropout}};
 
-/* Each dimension empty in turn: shapes follow, nothing is touched, sums of nothing are zero, gradients have the shape. */
+/* Each dimension empty in turn: shapes follow, nothing is touched, sums of nothing are zero, gradients have the shape.
+ */
 static void test_empty(void **state)
 {
     static const int64_t shapes[][3] = {{0, 3, 4}, {2, 0, 4}, {2, 3, 0}, {0, 0, 0}};
@@ -175,7 +176,8 @@ static void test_narrow_values(void **state)
 
 /* ---- ties ---- */
 
-/* At a tie the gradient is shared: halves for max and min of two, evenly for a maximum over a dimension, as JAX does. */
+/* At a tie the gradient is shared: halves for max and min of two, evenly for a maximum over a dimension, as JAX does.
+ */
 static void test_ties(void **state)
 {
     static const double left[] = {1, 2, 3, -1}, right[] = {1, 3, 2, -1}, row[] = {5, 5, 1, 5};

@@ -1,4 +1,5 @@
-/* test_optimizer_state.c - optimizer state in a layout of its own (ZeRO stage 1) and the f32 copies of 16-bit parameters. */
+/* test_optimizer_state.c - optimizer state in a layout of its own (ZeRO stage 1) and the f32 copies of 16-bit
+ * parameters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

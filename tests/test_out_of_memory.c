@@ -1,5 +1,6 @@
-/* test_out_of_memory.c - every allocation fails once: each call then says so (or does without), and leaves nothing behind. The
- * allocator is wrapped at link time (tests/CMakeLists.txt); what libraries allocate inside themselves is not. */
+/* test_out_of_memory.c - every allocation fails once: each call then says so (or does without), and leaves nothing
+ * behind. The allocator is wrapped at link time (tests/CMakeLists.txt); what libraries allocate inside themselves is
+ * not. */
 #include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-/* test_own_family.c - families that a program states: one that is Llama under other names, equal to the library's bit for bit on every
- * mesh; one without attention, with keys of its own; and what is refused. */
+/* test_own_family.c - families that a program states: one that is Llama under other names, equal to the library's bit
+ * for bit on every mesh; one without attention, with keys of its own; and what is refused. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>

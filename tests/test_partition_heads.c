@@ -1,6 +1,6 @@
-/* test_partition_heads.c - multi-query and grouped-query attention at more ranks than KV heads, read off the program: what
- * Megatron's block communicates and nothing more, by kind, count and bytes. The ranks that share a KV head make it each for
- * itself. */
+/* test_partition_heads.c - multi-query and grouped-query attention at more ranks than KV heads, read off the program:
+ * what Megatron's block communicates and nothing more, by kind, count and bytes. The ranks that share a KV head make it
+ * each for itself. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -126,7 +126,8 @@ static void assert_traffic(const clv_program *program, const traffic *expected, 
     }
 }
 
-/* f* after attention and MLP, whether or not keys and values are kept in a cache; with sequence parallelism g and g*. */
+/* f* after attention and MLP, whether or not keys and values are kept in a cache; with sequence parallelism g and g*.
+ */
 static void check_inference(const heads_case *c, const sizes *s, pass how, bool sp)
 {
     char what[96];
@@ -151,8 +152,8 @@ static void test_inference(void **state)
                 check_inference(&cases[i], &small, (pass)how, sp);
 }
 
-/* A large cache makes it tempting to split its batch over the ranks that share a head, and to send queries there and back:
- * the cache stays in place, and so do the weights behind it, whose blocks are of single heads. */
+/* A large cache makes it tempting to split its batch over the ranks that share a head, and to send queries there and
+ * back: the cache stays in place, and so do the weights behind it, whose blocks are of single heads. */
 static void test_large_cache(void **state)
 {
     (void)state;
@@ -169,9 +170,9 @@ static int gcd(int a, int b)
     return b ? gcd(b, a % b) : a;
 }
 
-/* Twice the forward pass. The gradients of the projections of keys and values are summed over the ranks that share a head
- * (the one all_reduce of a matrix; none where every rank has heads of its own), and with sequence parallelism those of the
- * two norms' gains over all. AdamW moves nothing. */
+/* Twice the forward pass. The gradients of the projections of keys and values are summed over the ranks that share a
+ * head (the one all_reduce of a matrix; none where every rank has heads of its own), and with sequence parallelism
+ * those of the two norms' gains over all. AdamW moves nothing. */
 static void check_training(const heads_case *c, const sizes *s, bool sp)
 {
     char what[96];
@@ -246,7 +247,8 @@ static void test_blocks_stay(void **state)
     assert_stays(graph, "w");
 }
 
-/* What is assigned to state that stays in place stays, too, for whoever reads it next: here it is smaller than the result. */
+/* What is assigned to state that stays in place stays, too, for whoever reads it next: here it is smaller than the
+ * result. */
 static void test_new_state_stays(void **state)
 {
     (void)state;

@@ -52,7 +52,8 @@ static clv_graph *block(const char *mesh_text, const char *rules_text, int64_t h
     return graph;
 }
 
-/* What is counted of a program on a machine: seconds, and bytes by whether the step's axes hold the major part of the first axis. */
+/* What is counted of a program on a machine: seconds, and bytes by whether the step's axes hold the major part of the
+ * first axis. */
 typedef struct counts {
     double seconds, near_bytes, far_bytes;
 } counts;
@@ -80,7 +81,8 @@ static counts compile(const clv_graph *graph, const clv_machine *chosen_by, cons
     return c;
 }
 
-/* Half of X crosses hosts of eight ranks. Made for that machine, less goes over the network, more inside hosts, and it takes less time. */
+/* Half of X crosses hosts of eight ranks. Made for that machine, less goes over the network, more inside hosts, and it
+ * takes less time. */
 static void less_over_the_network(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-/* test_partition_random.c - random graphs on random meshes in random layouts, forward and gradient, over several runs, against
- * the same graph on one rank. CLV_CASES runs that many seeds, CLV_FIRST begins at another; CLV_SEED runs one case (as a
- * failure prints it) and shrinks it when it fails; CLV_PRINT shows its graph. */
+/* test_partition_random.c - random graphs on random meshes in random layouts, forward and gradient, over several runs,
+ * against the same graph on one rank. CLV_CASES runs that many seeds, CLV_FIRST begins at another; CLV_SEED runs one
+ * case (as a failure prints it) and shrinks it when it fails; CLV_PRINT shows its graph. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -75,7 +75,8 @@ static void test_random_graphs(void **state)
         run_here(&spec);
 }
 
-/* Every op of the table is in some of the graphs that are run, with its rule and its gradient: a new one must get there. */
+/* Every op of the table is in some of the graphs that are run, with its rule and its gradient: a new one must get
+ * there. */
 static void test_every_op_is_made(void **state)
 {
     bool made[MOST_OPS] = {false};
@@ -102,8 +103,9 @@ static void test_every_op_is_made(void **state)
     assert_int_equal(missing, 0);
 }
 
-/* Seeds that soaks found: where rounding alone made more than it was known to (672 addends, nearly equal, that all round the
- * same way; attention's gradient where a row sees one key, of terms of 100 that cancel); where oneDNN stopped. */
+/* Seeds that soaks found: where rounding alone made more than it was known to (672 addends, nearly equal, that all
+ * round the same way; attention's gradient where a row sees one key, of terms of 100 that cancel); where oneDNN
+ * stopped. */
 static void test_found_by_soaks(void **state)
 {
     static const uint64_t seeds[] = {3316108911, 3316141300, 573118783};
@@ -112,7 +114,8 @@ static void test_found_by_soaks(void **state)
         run_here(&(random_spec){.seed = seeds[i], .without = RANDOM_MAXIMA}); /* as they were then */
 }
 
-/* What rounding may do is less than what one addend does that is lost, or there twice: but for those next to nothing. */
+/* What rounding may do is less than what one addend does that is lost, or there twice: but for those next to nothing.
+ */
 static void test_notices_an_addend(void **state)
 {
     random_keenness all = {0};

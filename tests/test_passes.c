@@ -104,7 +104,8 @@ static int add_place(bench *b, clv_value value, const clv_layout *layout, bool n
     return out;
 }
 
-/* A table made by hand, of a way that the first pass would not go: y = tanh(x), gathered before it is computed, twice. */
+/* A table made by hand, of a way that the first pass would not go: y = tanh(x), gathered before it is computed, twice.
+ */
 static void lowers_a_table_made_by_hand(void **state)
 {
     clv_error err = {0};

@@ -1,5 +1,5 @@
-/* test_plan_frozen.c - plans held still: what the planner makes of a model, a mesh and a pass, to the byte. A change here is no
- * fault; it is to be meant. tests/golden/plans.txt has a line a plan; after a change that is meant,
+/* test_plan_frozen.c - plans held still: what the planner makes of a model, a mesh and a pass, to the byte. A change
+ * here is no fault; it is to be meant. tests/golden/plans.txt has a line a plan; after a change that is meant,
  *
  *   CLV_RENEW_PLANS=1 ctest --test-dir build -R test_plan_frozen
  *

@@ -95,8 +95,8 @@ static void offsets_are(const clv_program *program, const int *units)
         assert_int_equal(program->buffers[b].offset, (int64_t)units[b] * UNIT);
 }
 
-/* By size, each into the lowest gap that holds it; by time, into the smallest. What instruction 1 makes cannot lie where
- * that instruction reads. */
+/* By size, each into the lowest gap that holds it; by time, into the smallest. What instruction 1 makes cannot lie
+ * where that instruction reads. */
 static void test_placing(void **state)
 {
     static const use uses[] = {{4, 0, 1}, {3, 0, 6}, {2, 0, 3}, {1, 0, 6}, {4, 1, 1}, {2, 4, 6}, {4, 5, 6}};
@@ -327,8 +327,8 @@ static void test_roles(void **state)
 
 /* ---- activations (Korthikanti et al. 2022, arXiv:2205.05198, section 4) ---- */
 
-/* What the forward pass leaves for the backward pass, the input of the block among it, its output (the next block's input)
- * and the cotangent not. */
+/* What the forward pass leaves for the backward pass, the input of the block among it, its output (the next block's
+ * input) and the cotangent not. */
 static int64_t kept_bytes(const clv_program *program)
 {
     int first = 0;
@@ -345,9 +345,10 @@ static int64_t kept_bytes(const clv_program *program)
     return bytes;
 }
 
-/* The paper's s b h (34 + 5 a s / h) a layer, in bytes of 16-bit training, less what our kernels do not keep: flash attention has no
- * s x s matrices (5 a s / h), there is no dropout (masks: 2 of the 34); plus what they do: a row's moments (two f64
- * for each LayerNorm) and attention's log-sum-exp (f32 a head and row). `whole` of the 32 are not split over t. */
+/* The paper's s b h (34 + 5 a s / h) a layer, in bytes of 16-bit training, less what our kernels do not keep: flash
+ * attention has no s x s matrices (5 a s / h), there is no dropout (masks: 2 of the 34); plus what they do: a row's
+ * moments (two f64 for each LayerNorm) and attention's log-sum-exp (f32 a head and row). `whole` of the 32 are not
+ * split over t. */
 static int64_t formula(const shape *z, int64_t t, int64_t whole, bool rows_split)
 {
     int64_t sbh = z->s * z->b * z->h, rows = z->s * z->b;

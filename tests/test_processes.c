@@ -1,5 +1,6 @@
-/* test_processes.c - sessions that hold the ranks of their process alone, others being in other processes, joined by sockets: what programs,
- * state, outputs and functions by hand give is, bit for bit, what one process with all ranks gives; and how all end when one fails. */
+/* test_processes.c - sessions that hold the ranks of their process alone, others being in other processes, joined by
+ * sockets: what programs, state, outputs and functions by hand give is, bit for bit, what one process with all ranks
+ * gives; and how all end when one fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -35,7 +36,8 @@ static void check(bool ok, const clv_links *links, const char *what, const clv_e
     _exit(1);
 }
 
-/* first[p]: the first rank of process p; first[processes]: their number. All must end well, but for `lost`, which ends by itself. */
+/* first[p]: the first rank of process p; first[processes]: their number. All must end well, but for `lost`, which ends
+ * by itself. */
 static void in_processes(const int *first, int processes, child_fn *fn, void *arg, int lost)
 {
     int sockets[MOST_PROCESSES][MOST_PROCESSES];

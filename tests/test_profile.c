@@ -1,4 +1,5 @@
-/* test_profile.c - hardware profiles: what is refused, rates between measurements, and times against textbook formulas. */
+/* test_profile.c - hardware profiles: what is refused, rates between measurements, and times against textbook formulas.
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -207,8 +208,8 @@ static void check_step(const clv_program *program, int i, bool gather)
     assert_string_equal(c.op, info.name);
 }
 
-/* The only step of a product whose contracted dimension is split over `a` (an all_reduce of [8,1024] f32), or of bringing
- * [24,1024] f32 split over `a` together (an all_gather). */
+/* The only step of a product whose contracted dimension is split over `a` (an all_reduce of [8,1024] f32), or of
+ * bringing [24,1024] f32 split over `a` together (an all_gather). */
 static double step_seconds(const char *mesh_text, bool gather, const clv_machine *p)
 {
     clv_error err = {0};

@@ -1,6 +1,6 @@
-/* test_program_faults.c - every collective matters: each step of a compiled block is dropped in turn, and each is moved behind
- * its first reader; the results must change, or the program must be refused. A test suite that passes programs with a
- * lost collective would pass a partitioner that forgets one. */
+/* test_program_faults.c - every collective matters: each step of a compiled block is dropped in turn, and each is moved
+ * behind its first reader; the results must change, or the program must be refused. A test suite that passes programs
+ * with a lost collective would pass a partitioner that forgets one. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,8 +43,8 @@ static clv_program *compile(const char *mesh_text, const char *preset, int *n_ou
     return program;
 }
 
-/* What lies in memory before a run must not be what a correct run left there. (These sessions do not check: a dropped step
- * would be found by what it leaves unwritten, and here results must show it.) */
+/* What lies in memory before a run must not be what a correct run left there. (These sessions do not check: a dropped
+ * step would be found by what it leaves unwritten, and here results must show it.) */
 static void poison(clv_session *session)
 {
     for (int l = 0; l < session->n_loaded; l++)

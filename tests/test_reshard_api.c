@@ -1,4 +1,5 @@
-/* test_reshard_api.c - plans of changes of layout from C: their steps, their bytes, running them; and what is refused. */
+/* test_reshard_api.c - plans of changes of layout from C: their steps, their bytes, running them; and what is refused.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -287,8 +287,8 @@ static clv_layout pool[MANY];
 static int n_pool;
 static double cost[MANY][MANY];
 
-/* All layouts of `rank` dimensions that use each axis once at most: in a dimension, as the most minor so far, or partial.
- * Dimensions are filled in order, so that each layout is made once. */
+/* All layouts of `rank` dimensions that use each axis once at most: in a dimension, as the most minor so far, or
+ * partial. Dimensions are filled in order, so that each layout is made once. */
 static void place_axes(const clv_mesh *mesh, uint32_t left, int slot, clv_layout layout, clv_reduction reduction)
 {
     if (slot > layout.rank) {
@@ -326,8 +326,8 @@ static bool is_even(const clv_layout *layout, const int64_t *shape)
     return true;
 }
 
-/* Within in + out; but a gather over several dimensions makes up to half of its result on the way, and uneven shards may
- * be reduced in stages that hold up to twice the input. */
+/* Within in + out; but a gather over several dimensions makes up to half of its result on the way, and uneven shards
+ * may be reduced in stages that hold up to twice the input. */
 static void check_peak(const clv_reshard_plan *plan, int64_t in, int64_t out, bool even)
 {
     int gathers = 0;
@@ -566,8 +566,8 @@ static double seconds_on(const clv_reshard_plan *plan, const clv_mesh *mesh, con
     return seconds;
 }
 
-/* What goes over the network goes while shards are small: sums are scattered inside hosts first, copies gathered there last. An axis
- * that goes beyond a host is parted where that ends. What is small takes the fewest steps. */
+/* What goes over the network goes while shards are small: sums are scattered inside hosts first, copies gathered there
+ * last. An axis that goes beyond a host is parted where that ends. What is small takes the fewest steps. */
 static void hosts_first(void **state)
 {
     (void)state;
@@ -601,8 +601,8 @@ static void hosts_first(void **state)
     clv_arena_free(arena);
 }
 
-/* On random machines of hosts with two links: contents are right, and no plan is slower there than what bytes alone, or one link for all
- * axes, would choose. */
+/* On random machines of hosts with two links: contents are right, and no plan is slower there than what bytes alone, or
+ * one link for all axes, would choose. */
 static void machines_in_random_order(void **state)
 {
     static const char *const meshes[] = {"x=4,y=3", "x=8", "x=2,y=2,z=2", "x=6,y=2", "x=2,y=4", "x=12"};

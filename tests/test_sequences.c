@@ -1,4 +1,5 @@
-/* test_sequences.c - vectors and likelihoods of texts and proteins, against what the forwarder gives; and what is refused. */
+/* test_sequences.c - vectors and likelihoods of texts and proteins, against what the forwarder gives; and what is
+ * refused. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -216,7 +217,8 @@ static void count(void *arg, int64_t done, int64_t total)
     ++*(int *)arg;
 }
 
-/* One window: the sum of the losses that the forwarder gives. Windows of any size score every token but the first once. */
+/* One window: the sum of the losses that the forwarder gives. Windows of any size score every token but the first once.
+ */
 static void test_score_text(void **state)
 {
     clv_error err = {0};

@@ -185,7 +185,8 @@ static void expect_box(const float *data, const clv_shard *box)
             assert_true(*data++ == 2 * at(r, c));
 }
 
-/* Each rank's own shards, uneven and replicated ones too; or boxes that have nothing to do with the layouts and overlap. */
+/* Each rank's own shards, uneven and replicated ones too; or boxes that have nothing to do with the layouts and
+ * overlap. */
 static void test_parts(void **state)
 {
     static const char *const cases[][3] = {{"x=3", "x,_", "_,x"},     {"x=3", "_,_", "x,_"},
@@ -481,7 +482,8 @@ static void test_state_read_twice(void **state)
     }
 }
 
-/* w = w w is made from the old w, element by element of the new: neither in place of it, nor after it is overwritten. */
+/* w = w w is made from the old w, element by element of the new: neither in place of it, nor after it is overwritten.
+ */
 static void test_state_made_of_itself(void **state)
 {
     static const double w[4] = {1, 2, 3, 4}, once[4] = {7, 10, 15, 22}, twice[4] = {199, 290, 435, 634};
@@ -509,7 +511,8 @@ static void test_state_made_of_itself(void **state)
     }
 }
 
-/* What the session holds for a rank follows state that moves and programs that come and go; times are of runs since last asked. */
+/* What the session holds for a rank follows state that moves and programs that come and go; times are of runs since
+ * last asked. */
 static void test_accounts(void **state)
 {
     enum { MANY = 600 };

@@ -303,7 +303,8 @@ static void test_writes_that_are_not_its_own(void **state)
     expect(chain(3, true), write_noted, "layers.2.copies", "it changed state 'w', which it does not write");
 }
 
-/* What an op asks for on its own rank bounds it, not what is planned for the largest shard, nor what that was rounded up to. */
+/* What an op asks for on its own rank bounds it, not what is planned for the largest shard, nor what that was rounded
+ * up to. */
 static void test_workspaces_of_a_rank(void **state)
 {
     (void)state;

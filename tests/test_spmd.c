@@ -1,5 +1,5 @@
-/* test_spmd.c - functions by hand on every rank: collectives on random meshes, layouts and dtypes keep the whole tensor what it was, move what
- * plans of layouts say, and add as programs do; and what happens when ranks do not agree. */
+/* test_spmd.c - functions by hand on every rank: collectives on random meshes, layouts and dtypes keep the whole tensor
+ * what it was, move what plans of layouts say, and add as programs do; and what happens when ranks do not agree. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -210,7 +210,8 @@ static clv_status walk_on_rank(void *arg, clv_spmd *spmd, const clv_local *in, c
     return CLV_OK;
 }
 
-/* Whatever moves elements and does not add costs the least that any plan may; what is one step of a plan costs as much. */
+/* Whatever moves elements and does not add costs the least that any plan may; what is one step of a plan costs as much.
+ */
 static void check_bytes(const clv_session *session, const walk *w)
 {
     clv_error err = {0};
@@ -359,8 +360,8 @@ static clv_status add_blocks(void *arg, clv_spmd *spmd, const clv_local *in, clv
     return CLV_OK;
 }
 
-/* The same bits as a program's sum: of a b, where a takes one row out of each rank's block of b. Small results are summed by each
- * rank, large ones in slices. */
+/* The same bits as a program's sum: of a b, where a takes one row out of each rank's block of b. Small results are
+ * summed by each rank, large ones in slices. */
 static void test_bits_of_programs(void **state)
 {
     enum { SHARES = 5, MOST_ROWS = 110, INNER = 4 * MOST_ROWS };

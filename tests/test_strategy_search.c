@@ -1,6 +1,6 @@
-/* test_strategy_search.c - branch and bound against the plain search that prices every assignment in order: every op and its
- * gradient, on random shapes, meshes, layouts at hand, targets and weights that stay in place. CLV_SEED runs one case,
- * CLV_CASES that many. */
+/* test_strategy_search.c - branch and bound against the plain search that prices every assignment in order: every op
+ * and its gradient, on random shapes, meshes, layouts at hand, targets and weights that stay in place. CLV_SEED runs
+ * one case, CLV_CASES that many. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -83,7 +83,8 @@ static void build(maker *m)
 
 /* ---- random machines ---- */
 
-/* Measured rates of steps and ops by growing work: faster and slower as it grows, so that no bound may lean on either. */
+/* Measured rates of steps and ops by growing work: faster and slower as it grows, so that no bound may lean on either.
+ */
 static void measure(maker *m, clv_rates *rates)
 {
     static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce", "dot_general",
@@ -102,7 +103,8 @@ static void measure(maker *m, clv_rates *rates)
     }
 }
 
-/* The default, or hosts of a few ranks with a network between them that is slower, or as fast; some with measured rates. */
+/* The default, or hosts of a few ranks with a network between them that is slower, or as fast; some with measured
+ * rates. */
 static clv_machine random_machine(maker *m)
 {
     static const int64_t places[] = {1, 2, 2, 3, 4, 6, 8, 1 << 20};

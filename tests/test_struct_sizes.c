@@ -1,5 +1,5 @@
-/* test_struct_sizes.c - structs of programs built against other versions of the headers: shorter ones, longer ones, and those whose
- * reserved room is used. */
+/* test_struct_sizes.c - structs of programs built against other versions of the headers: shorter ones, longer ones, and
+ * those whose reserved room is used. */
 #include "must.h"
 #include "ops_check.h"
 

@@ -1,4 +1,5 @@
-/* test_tokenizer.c - tokenizers against the `tokenizers` library (tests/golden/make_tokenizer.py), UTF-8, and a real model's greedy text at several degrees. */
+/* test_tokenizer.c - tokenizers against the `tokenizers` library (tests/golden/make_tokenizer.py), UTF-8, and a real
+ * model's greedy text at several degrees. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

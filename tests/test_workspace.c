@@ -1,5 +1,6 @@
-/* test_workspace.c - a workspace is planned once, for the largest shards, and every rank uses it: what an op asks for must
- * not fall when one of its local extents grows; and products and attention keep to it on meshes that cut unevenly. */
+/* test_workspace.c - a workspace is planned once, for the largest shards, and every rank uses it: what an op asks for
+ * must not fall when one of its local extents grows; and products and attention keep to it on meshes that cut unevenly.
+ */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -147,7 +147,8 @@ size_t clv_arena_bytes(const clv_arena *arena)
     return arena->bytes;
 }
 
-/* Where the list points to the block that holds this object of `bytes` alone, as large ones do; NULL: it shares a block. */
+/* Where the list points to the block that holds this object of `bytes` alone, as large ones do; NULL: it shares a
+ * block. */
 static block **own_block(clv_arena *arena, const void *object, size_t bytes)
 {
     for (block **at = &arena->newest; *at != NULL; at = &(*at)->next)

@@ -29,7 +29,8 @@ char *clv_arena_vformat(clv_arena *arena, const char *format, va_list args) __at
 size_t clv_arena_bytes(const clv_arena *arena);
 
 /* Grows *items (an arena array of size-byte objects) so that it holds at least count + 1, by doubling. A
- * small old array stays in the arena; a large one moves with its block: keep indices, not pointers. Returns 0, or -1 when out of memory, with *items and *capacity untouched. */
+ * small old array stays in the arena; a large one moves with its block: keep indices, not pointers. Returns 0, or -1
+ * when out of memory, with *items and *capacity untouched. */
 int clv_arena_grow(clv_arena *arena, void *items, int *capacity, int count, size_t size);
 
 #endif

@@ -1,5 +1,5 @@
-/* error.c - filling a clv_error: the first failure is kept, whatever follows it on the way up. Every message holds text from outside
- * somewhere, a name or a path: all of them are made printable here. */
+/* error.c - filling a clv_error: the first failure is kept, whatever follows it on the way up. Every message holds text
+ * from outside somewhere, a name or a path: all of them are made printable here. */
 #include "base/error.h"
 
 #include <errno.h>

@@ -19,8 +19,8 @@ void clv_error_make_printable(clv_error *err);
 /* CLV_EINVAL unless `given`: that call's arguments `what` are not NULL. For the public edge, status.h says. */
 clv_status clv_require(int given, const char *call, const char *what, clv_error *err);
 
-/* What a function of the caller's reported by its status and *why: the status, or CLV_EINVAL for one that there is not. A message
- * that came with another failure, which the function went on from, is taken out. */
+/* What a function of the caller's reported by its status and *why: the status, or CLV_EINVAL for one that there is not.
+ * A message that came with another failure, which the function went on from, is taken out. */
 clv_status clv_reported(clv_error *why, clv_status status, const char *function);
 
 #ifdef __clang_analyzer__

@@ -1,5 +1,5 @@
-/* pages.h - memory for large buffers, on huge pages where the system grants them: fewer page faults when it is filled and
- * fewer TLB misses when it is streamed. */
+/* pages.h - memory for large buffers, on huge pages where the system grants them: fewer page faults when it is filled
+ * and fewer TLB misses when it is streamed. */
 #ifndef CLEAVE_BASE_PAGES_H
 #define CLEAVE_BASE_PAGES_H
 

@@ -9,8 +9,9 @@
 int64_t clv_now_ns(void);
 double clv_now_seconds(void);
 
-/* A deadline that counts time in which this process ran. Each look at it adds at most CLV_LOOK_MAX_NS, whatever the clock says: a process
- * that was stopped (Ctrl-Z, a debugger, a laptop's lid) finds as much time left as it had. So look far more often than that. */
+/* A deadline that counts time in which this process ran. Each look at it adds at most CLV_LOOK_MAX_NS, whatever the
+ * clock says: a process that was stopped (Ctrl-Z, a debugger, a laptop's lid) finds as much time left as it had. So
+ * look far more often than that. */
 enum { CLV_LOOK_MAX_NS = 100000000 };
 typedef struct clv_deadline {
     int64_t looked_ns; /* at the clock, last */

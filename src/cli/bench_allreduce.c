@@ -1,6 +1,8 @@
-/* bench_allreduce.c - cleave bench allreduce: how long the ranks take to sum one buffer, all of them, as a step of a program.
+/* bench_allreduce.c - cleave bench allreduce: how long the ranks take to sum one buffer, all of them, as a step of a
+ * program.
  *
- * The program sums the rows of a table of ones, of which each rank holds one, a few times over, each time times the last sum. So each step is met by ranks that have just written what it sums, as in a model. */
+ * The program sums the rows of a table of ones, of which each rank holds one, a few times over, each time times the
+ * last sum. So each step is met by ranks that have just written what it sums, as in a model. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* bench_block.c - cleave bench block: a stack of transformer blocks, forward or forward and backward. The work is that of
- * usual tensor-parallel benchmarks: RMSNorm, causal attention without rotary embedding, no biases; the loss is the mean
- * of y^2, its gradients are taken for all weights and the input; there is no optimizer. */
+/* bench_block.c - cleave bench block: a stack of transformer blocks, forward or forward and backward. The work is that
+ * of usual tensor-parallel benchmarks: RMSNorm, causal attention without rotary embedding, no biases; the loss is the
+ * mean of y^2, its gradients are taken for all weights and the input; there is no optimizer. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,8 @@ static clv_value mean_square(clv_graph *graph, clv_value y)
     return clv_reduce(graph, CLV_MEAN, clv_mul(graph, wide, wide), (int[]){0, 1, 2}, 3, false);
 }
 
-/* Of all state, x among it. Gradients become state, so that they are computed and stay where a training step would keep them. */
+/* Of all state, x among it. Gradients become state, so that they are computed and stay where a training step would keep
+ * them. */
 static void add_gradients(clv_graph *graph, clv_value loss)
 {
     int n = clv_parameters(graph, NULL, 0);

@@ -193,8 +193,8 @@ static int64_t index_of(const char *letters, const clv_type *type, const int64_t
     return flat;
 }
 
-/* Compares with the plain sum over all letters, in f64. Operands are small whole numbers, so that it is nearly exact in f32; bf16 and
- * f16 results are rounded once. */
+/* Compares with the plain sum over all letters, in f64. Operands are small whole numbers, so that it is nearly exact in
+ * f32; bf16 and f16 results are rounded once. */
 static clv_status compare(const request *r, void *const *data, clv_error *err)
 {
     char all[3 * LETTERS] = "";

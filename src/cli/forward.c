@@ -1,4 +1,5 @@
-/* forward.c - cleave forward: a model's outputs and gradients for given ids, as a file: to compare with any other system. */
+/* forward.c - cleave forward: a model's outputs and gradients for given ids, as a file: to compare with any other
+ * system. */
 #include <stdio.h>
 
 #include "cli/command.h"

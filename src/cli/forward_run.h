@@ -1,4 +1,5 @@
-/* forward_run.h - a model run on the ids of a file, its results written to another: what forward does, and verify --against. */
+/* forward_run.h - a model run on the ids of a file, its results written to another: what forward does, and verify
+ * --against. */
 #ifndef CLEAVE_CLI_FORWARD_RUN_H
 #define CLEAVE_CLI_FORWARD_RUN_H
 

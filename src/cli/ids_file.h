@@ -1,5 +1,5 @@
-/* ids_file.h - what a model is run on, from a file: safetensors with ids [B,S] and, optionally, mask [B,S] (1, and 0 = padding) and
- * token_types [B,S], integers. */
+/* ids_file.h - what a model is run on, from a file: safetensors with ids [B,S] and, optionally, mask [B,S] (1, and 0 =
+ * padding) and token_types [B,S], integers. */
 #ifndef CLEAVE_CLI_IDS_FILE_H
 #define CLEAVE_CLI_IDS_FILE_H
 
@@ -17,8 +17,8 @@ typedef struct clv_ids {
     uint8_t *mask;        /* NULL: none was given */
 } clv_ids;
 
-/* Reads them for a model. CLV_EINVAL names an id, token type or mask that the model does not have, and where; and, unless
- * among_others, a tensor that nothing reads. Free with clv_ids_free. */
+/* Reads them for a model. CLV_EINVAL names an id, token type or mask that the model does not have, and where; and,
+ * unless among_others, a tensor that nothing reads. Free with clv_ids_free. */
 clv_status clv_ids_read(clv_ids *out, const char *path, const clv_model_info *model, bool among_others, clv_error *err);
 void clv_ids_free(clv_ids *ids);
 

@@ -10,8 +10,8 @@
 
 enum { LEAST_STACK = 256 << 10, THREAD_STACK = 1 << 20 };
 
-/* Whether the limit on stacks leaves the first thread enough; it would end in a segmentation fault else. Threads that OpenMP
- * starts get their size from that limit, too: no less than enough. */
+/* Whether the limit on stacks leaves the first thread enough; it would end in a segmentation fault else. Threads that
+ * OpenMP starts get their size from that limit, too: no less than enough. */
 static bool has_stack(void)
 {
     struct rlimit limit;

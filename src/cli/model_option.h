@@ -1,4 +1,5 @@
-/* model_option.h - the options of commands that run a model: which one, on what mesh, by which rules, how ranks run, in which dtype; and opening it. */
+/* model_option.h - the options of commands that run a model: which one, on what mesh, by which rules, how ranks run, in
+ * which dtype; and opening it. */
 #ifndef CLEAVE_CLI_MODEL_OPTION_H
 #define CLEAVE_CLI_MODEL_OPTION_H
 
@@ -36,8 +37,8 @@ typedef struct clv_model_option {
         .mesh = {.tp = 1}, .run = {.threads = 1}, .dtype = "f32"                                                       \
     }
 
-/* Opens the model, its files mapped, with a handler of SIGBUS: a file that becomes shorter while it is read is CLV_EIO. Warns on stderr
- * when there are more ranks than processors. */
+/* Opens the model, its files mapped, with a handler of SIGBUS: a file that becomes shorter while it is read is CLV_EIO.
+ * Warns on stderr when there are more ranks than processors. */
 clv_status clv_model_option_open(clv_model **out, const clv_model_option *option, const char *command, clv_error *err);
 
 /* Says on stderr that tensors of the folder are not the model's, if there are any: before it runs. */

@@ -151,7 +151,8 @@ static bool has_word(const char *text, const char *word)
     return false;
 }
 
-/* The option that was probably meant: a name nearly the same, else one whose help speaks of the word; "" where there is none. */
+/* The option that was probably meant: a name nearly the same, else one whose help speaks of the word; "" where there is
+ * none. */
 static void find_meant(const parser *p, const char *given, char meant[NAME_SIZE])
 {
     char text[MAX_NAMES][NAME_SIZE];

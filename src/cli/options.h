@@ -12,9 +12,9 @@
  *       return code;
  *
  * Accepted: `--name value` and `--name=value`; a name may be written with one dash or two. A value may start with a
- * dash unless it is itself an option's name. Only flags and lists may be given again. Defaults are what *out holds before.
- * A file that an option reads is not what another one writes to, under any name. An option that would have no effect is
- * refused: its row says beside which (not_beside), or the command finds out.
+ * dash unless it is itself an option's name. Only flags and lists may be given again. Defaults are what *out holds
+ * before. A file that an option reads is not what another one writes to, under any name. An option that would have no
+ * effect is refused: its row says beside which (not_beside), or the command finds out.
  */
 #ifndef CLEAVE_CLI_OPTIONS_H
 #define CLEAVE_CLI_OPTIONS_H

@@ -1,4 +1,5 @@
-/* plan_graph.h - the graphs that `cleave plan` and `cleave explain` look at: one block alone, or a model by its config.json. */
+/* plan_graph.h - the graphs that `cleave plan` and `cleave explain` look at: one block alone, or a model by its
+ * config.json. */
 #ifndef CLEAVE_CLI_PLAN_GRAPH_H
 #define CLEAVE_CLI_PLAN_GRAPH_H
 

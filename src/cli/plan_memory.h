@@ -15,8 +15,9 @@ typedef struct clv_memory_limit {
 void clv_plan_memory_add(clv_table *t, const clv_program *program);
 
 /* {"fit": {"fits", "limit", "limit_from", "spare" or "lacking"}}; and where it does not fit
- * {"largest": {kind: bytes}, "smaller_by": {kind: [options]}, "would_need": {option: bytes}}: the kinds that fill most of it, the options
- * that make each smaller, and the total with each option alone, smallest first. These come from planning again. */
+ * {"largest": {kind: bytes}, "smaller_by": {kind: [options]}, "would_need": {option: bytes}}: the kinds that fill most
+ * of it, the options that make each smaller, and the total with each option alone, smallest first. These come from
+ * planning again. */
 void clv_plan_fit_add(clv_table *t, const clv_program *program, const clv_plan_graph *g, clv_memory_limit limit);
 
 #endif

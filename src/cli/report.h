@@ -1,5 +1,5 @@
-/* report.h - tables of a program's collectives. Slices and masks, which move nothing, are left out. Nothing overlaps yet: all of
- * them are on the critical path, none is hidden. */
+/* report.h - tables of a program's collectives. Slices and masks, which move nothing, are left out. Nothing overlaps
+ * yet: all of them are on the critical path, none is hidden. */
 #ifndef CLEAVE_CLI_REPORT_H
 #define CLEAVE_CLI_REPORT_H
 
@@ -9,9 +9,11 @@
 /* By kind and axes: {"collectives_per_step": [{"op","axes","count","bytes"}]}. */
 clv_table *clv_report_collectives(const clv_program *program);
 /* machine NULL: the default one.
- * By layer, those of repeated layers together: {"collectives": [{"layer","pass","op","kind","axes","count","bytes","seconds","cause"}]}. */
+ * By layer, those of repeated layers together: {"collectives":
+ * [{"layer","pass","op","kind","axes","count","bytes","seconds","cause"}]}. */
 clv_table *clv_report_by_layer(const clv_program *program, const clv_machine *machine);
-/* One by one: {"collectives": [{"op","layer","tensor","kind","axes","bytes","seconds","hidden","pass","implicit","reason",
+/* One by one: {"collectives":
+ * [{"op","layer","tensor","kind","axes","bytes","seconds","hidden","pass","implicit","reason",
  * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs. */
 clv_table *clv_report_each_collective(const clv_program *program, const clv_machine *machine);
 /* Of all of them. */

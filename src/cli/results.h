@@ -20,8 +20,8 @@ typedef struct clv_difference {
 clv_difference clv_results_difference(const float *got, const float *want, int64_t n, double floor, const float *mask,
                                       int64_t per_row);
 
-/* "[1,0,7] is nan, not 0.25"; of one that is alike in both, and so is found for not being finite: "[1,0,7] is not finite: -inf on both
- * sides", or without the sides where `got` is `want`. */
+/* "[1,0,7] is nan, not 0.25"; of one that is alike in both, and so is found for not being finite: "[1,0,7] is not
+ * finite: -inf on both sides", or without the sides where `got` is `want`. */
 void clv_results_print_difference(char *out, size_t size, int rank, const int64_t *shape, const float *got,
                                   const float *want, int64_t at);
 

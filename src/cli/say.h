@@ -1,4 +1,5 @@
-/* say.h - lines and names for people: what comes from outside (arguments, files, tensors) is made printable (cleave/text.h).
+/* say.h - lines and names for people: what comes from outside (arguments, files, tensors) is made printable
+ * (cleave/text.h).
  *
  * What a model wrote is data: its bytes go out as they are, but to a terminal they are shown (clv_print_text).
  * Every %s that is neither the program's own nor data goes through these, a table (table.h) or a clv_error.
@@ -19,8 +20,8 @@ typedef struct clv_shown_text {
     char open[4]; /* of a character that is not whole yet */
 } clv_shown_text;
 
-/* The next piece: the bytes themselves; on a terminal, control characters other than newline and tab are spelled, for they could
- * move the cursor, rename the window or answer for the user. */
+/* The next piece: the bytes themselves; on a terminal, control characters other than newline and tab are spelled, for
+ * they could move the cursor, rename the window or answer for the user. */
 void clv_print_text(clv_shown_text *shown, const char *text, size_t size);
 /* No piece follows. */
 void clv_print_text_end(clv_shown_text *shown);

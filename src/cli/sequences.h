@@ -6,7 +6,8 @@
 
 #include "cleave/sequences.h"
 
-/* Lists on stderr what was cut, what was left out, and records whose names do not tell them apart; whether all were used, be it in part. */
+/* Lists on stderr what was cut, what was left out, and records whose names do not tell them apart; whether all were
+ * used, be it in part. */
 bool clv_sequences_report(const clv_sequences *sequences, const char *command);
 
 /* The option of commands that read them. */

@@ -1,4 +1,5 @@
-/* steps.h - the steps of a change of layout, as `reshard` and `einsum` list them: {"steps":[{"op","axes","bytes"}], ...}. */
+/* steps.h - the steps of a change of layout, as `reshard` and `einsum` list them: {"steps":[{"op","axes","bytes"}],
+ * ...}. */
 #ifndef CLEAVE_CLI_STEPS_H
 #define CLEAVE_CLI_STEPS_H
 

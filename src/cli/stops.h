@@ -1,4 +1,5 @@
-/* stops.h - how often the process went on after it was stopped (Ctrl-Z, a debugger): what was timed meanwhile says nothing. */
+/* stops.h - how often the process went on after it was stopped (Ctrl-Z, a debugger): what was timed meanwhile says
+ * nothing. */
 #ifndef CLEAVE_CLI_STOPS_H
 #define CLEAVE_CLI_STOPS_H
 

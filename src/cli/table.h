@@ -32,8 +32,8 @@ void clv_table_object(clv_table *t, const char *key);
 void clv_table_text(clv_table *t, const char *key, const char *value);
 void clv_table_texts(clv_table *t, const char *key, const char *const *values, int n);
 void clv_table_int(clv_table *t, const char *key, int64_t value);
-/* Amounts: exact in JSON and CSV, in text as people read them: bytes as "16.3 MiB (17039616)", seconds as "8.07 us", counts
- * (of flops) as "633 M". Bytes are whole numbers, but for those of an all_reduce over an uneven shape. */
+/* Amounts: exact in JSON and CSV, in text as people read them: bytes as "16.3 MiB (17039616)", seconds as "8.07 us",
+ * counts (of flops) as "633 M". Bytes are whole numbers, but for those of an all_reduce over an uneven shape. */
 void clv_table_bytes(clv_table *t, const char *key, double bytes);
 void clv_table_seconds(clv_table *t, const char *key, double seconds);
 void clv_table_count(clv_table *t, const char *key, double count);

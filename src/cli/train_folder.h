@@ -1,9 +1,11 @@
-/* train_folder.h - the folder of a run of train: a line of metrics for each step, readable at once, and at the end a checkpoint.
+/* train_folder.h - the folder of a run of train: a line of metrics for each step, readable at once, and at the end a
+ * checkpoint.
  *
- * The lines are in metrics.unfinished.jsonl until the checkpoint is there; then that becomes metrics.jsonl. So a run that was
- * stopped is told from one that ended: the next one takes its folder, and keeps its lines as metrics.unfinished-1.jsonl. A folder
- * with anything else in it is never touched. The run holds a lock on the folder (flock), and room on the disk for the checkpoint
- * where the file system can set it aside: a full disk is found before the training, not after it.
+ * The lines are in metrics.unfinished.jsonl until the checkpoint is there; then that becomes metrics.jsonl. So a run
+ * that was stopped is told from one that ended: the next one takes its folder, and keeps its lines as
+ * metrics.unfinished-1.jsonl. A folder with anything else in it is never touched. The run holds a lock on the folder
+ * (flock), and room on the disk for the checkpoint where the file system can set it aside: a full disk is found before
+ * the training, not after it.
  */
 #ifndef CLEAVE_CLI_TRAIN_FOLDER_H
 #define CLEAVE_CLI_TRAIN_FOLDER_H
@@ -27,8 +29,8 @@ typedef struct clv_train_folder {
  * @return CLV_EEXIST for a folder with other files or in use; CLV_EIO, also where `bytes` do not fit; CLV_ENOMEM */
 clv_status clv_train_folder_open(clv_train_folder *out, const char *path, int64_t bytes, const char *command,
                                  clv_error *err);
-/* Adds a line, which is on its way to the disk when this returns. A line that cannot be written fails clv_train_folder_finish, not
- * the training. */
+/* Adds a line, which is on its way to the disk when this returns. A line that cannot be written fails
+ * clv_train_folder_finish, not the training. */
 void clv_train_folder_add(clv_train_folder *folder, const char *line);
 /* Gives back the room: the checkpoint is written next. */
 void clv_train_folder_give_room(clv_train_folder *folder);

@@ -1,5 +1,5 @@
-/* verify.c - cleave verify: the same input on several meshes; every result of every op of the forward pass, and every gradient,
- * against those of the first. */
+/* verify.c - cleave verify: the same input on several meshes; every result of every op of the forward pass, and every
+ * gradient, against those of the first. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -36,9 +36,9 @@ void clv_comm_note(clv_comm *comm, const char *op);
 /* Nanoseconds that this rank spent waiting for others since the last call. */
 int64_t clv_comm_take_waited_ns(clv_comm *comm);
 
-/* Poisons the world with this rank's failure; the first one wins. Ends this rank's part of steps in progress. Waits, but
- * not beyond 80 ms, until no peer is in a step: memory that a peer may still read after that is to be freed only when its
- * thread has returned. The same holds for a wait that returns a failure. */
+/* Poisons the world with this rank's failure; the first one wins. Ends this rank's part of steps in progress. Waits,
+ * but not beyond 80 ms, until no peer is in a step: memory that a peer may still read after that is to be freed only
+ * when its thread has returned. The same holds for a wait that returns a failure. */
 void clv_comm_abort(clv_comm *comm, const clv_error *error);
 
 /* ---- a world of ranks that are threads, of this process or of several (threads.c) ---- */

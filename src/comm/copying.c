@@ -1,14 +1,15 @@
-/* copying.c - steps by messages alone: no rank sees another's memory. It stands in for transports between processes, and fails
- * a program that needs more than they give.
+/* copying.c - steps by messages alone: no rank sees another's memory. It stands in for transports between processes,
+ * and fails a program that needs more than they give.
  *
- * A rank packs what it sends into its staging; each box is copied into a message, put into the mailbox of its receiver at a
- * random place, and passed over there a few times before it is delivered into that rank's staging. All of staging is NaN
- * before a step, and again after it.
+ * A rank packs what it sends into its staging; each box is copied into a message, put into the mailbox of its receiver
+ * at a random place, and passed over there a few times before it is delivered into that rank's staging. All of staging
+ * is NaN before a step, and again after it.
  *
- * In every step each member of a group sends to every other, an empty message where it has nothing for it, and ends the step when
- * all theirs have come: who only sends would else end a step that the others are not in.
+ * In every step each member of a group sends to every other, an empty message where it has nothing for it, and ends the
+ * step when all theirs have come: who only sends would else end a step that the others are not in.
  *
- * To ranks of other processes messages go over links (links.h); what comes from there is put into the same mailboxes. */
+ * To ranks of other processes messages go over links (links.h); what comes from there is put into the same mailboxes.
+ */
 #include <pthread.h>
 #include <sched.h>
 #include <stdalign.h>
@@ -222,7 +223,8 @@ static void put(mailbox *box, message *m)
     pthread_mutex_unlock(&box->lock);
 }
 
-/* Takes a message of a step out of the mailbox; NULL: none is to be delivered yet. *waits: one is there that was passed over. */
+/* Takes a message of a step out of the mailbox; NULL: none is to be delivered yet. *waits: one is there that was passed
+ * over. */
 static message *get(mailbox *box, int set, uint64_t step, bool *waits)
 {
     *waits = false;

@@ -1,5 +1,6 @@
-/* links.h - what joins the processes of a world: each has some of its ranks, and a stream (a socket) to every other. Messages to ranks of
- * other processes go over them; what comes is given to a function on a thread of the link's own. */
+/* links.h - what joins the processes of a world: each has some of its ranks, and a stream (a socket) to every other.
+ * Messages to ranks of other processes go over them; what comes is given to a function on a thread of the link's own.
+ */
 #ifndef CLEAVE_COMM_LINKS_H
 #define CLEAVE_COMM_LINKS_H
 
@@ -8,7 +9,8 @@
 
 #include "cleave/status.h"
 
-/* Process p has the ranks [first[p], first[p + 1]). Borrowed until the world is freed; sockets are the caller's to close then. */
+/* Process p has the ranks [first[p], first[p + 1]). Borrowed until the world is freed; sockets are the caller's to
+ * close then. */
 typedef struct clv_links {
     int processes, me;
     const int *first;  /* [processes + 1] */
@@ -28,7 +30,8 @@ enum { CLV_FRAME_MOST = 1 << 30 /* bytes of a message; more is no frame */ };
 
 typedef struct clv_lines clv_lines;
 
-/* Takes a frame and what is behind it, which it frees; data begins with what_bytes of text. Returns whether the link goes on. */
+/* Takes a frame and what is behind it, which it frees; data begins with what_bytes of text. Returns whether the link
+ * goes on. */
 typedef bool clv_frame_fn(void *arg, int process, const clv_frame *frame, unsigned char *data);
 /* The other end is gone; everything that came before was taken. */
 typedef void clv_end_fn(void *arg, int process);

@@ -1,5 +1,5 @@
-/* moves.h - what the members of a group send and take in a step: boxes, from the members' shards alone. One rule says both, so
- * that either end knows them without asking the other. */
+/* moves.h - what the members of a group send and take in a step: boxes, from the members' shards alone. One rule says
+ * both, so that either end knows them without asking the other. */
 #ifndef CLEAVE_COMM_MOVES_H
 #define CLEAVE_COMM_MOVES_H
 
@@ -7,8 +7,8 @@
 
 #include "cleave/layout.h"
 
-/* Each member's shard of the operand and of the result. The operand's are those of one layout, so any two are the same or
- * have no element in common. */
+/* Each member's shard of the operand and of the result. The operand's are those of one layout, so any two are the same
+ * or have no element in common. */
 typedef struct clv_parts {
     int n;                     /* members */
     bool reduces;              /* results are combined of all members' values; else each element comes from one */
@@ -21,8 +21,8 @@ typedef struct clv_move {
     clv_shard box;
 } clv_move;
 
-/* Whether member `to` takes anything from member `from`, and which box. Of members that hold the same shard it takes from
- * the first in turn after itself; itself first. */
+/* Whether member `to` takes anything from member `from`, and which box. Of members that hold the same shard it takes
+ * from the first in turn after itself; itself first. */
 bool clv_move_between(clv_shard *box, const clv_parts *parts, int to, int from);
 
 /* Fills out[n] with the moves that are not empty and returns their number. Takes are in turn, own box first. */

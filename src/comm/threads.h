@@ -5,11 +5,10 @@
  * each may read every post. Slots hold two posts, used in turn: a rank that is already in the next meeting leaves this
  * one's posts alone, and none can be two ahead, because the next meeting needs us. So one meeting is a whole barrier.
  *
- * **Who owns what.** Slots and notes' pointers are the world's, until clv_world_free. Members touch each other's memory only
- * between the meeting that begins a step and the one that ends it.
- * A rank that gives up (time-out, failure, abort) waits until no member is inside a step any more, but not beyond
- * QUIESCE_NS: a step may take long. So after a failure, memory that members share is to be freed only when their
- * threads have returned.
+ * **Who owns what.** Slots and notes' pointers are the world's, until clv_world_free. Members touch each other's memory
+ * only between the meeting that begins a step and the one that ends it. A rank that gives up (time-out, failure, abort)
+ * waits until no member is inside a step any more, but not beyond QUIESCE_NS: a step may take long. So after a failure,
+ * memory that members share is to be freed only when their threads have returned.
  *
  * All ordering is by release stores and acquire loads of atomics, and sequentially consistent ones where a rank that
  * leaves and a rank that enters must see each other; no fences, which ThreadSanitizer does not model.
@@ -107,11 +106,11 @@ extern const clv_transport clv_threads_transport, clv_copying_transport;
 
 /* ---- threads_meet.c ---- */
 
-/* Publishes the post; never waits. Until clv_threads_leave, peers may be in this rank's memory. On failure (the world has
- * failed) they are not: err holds the world's first failure. */
+/* Publishes the post; never waits. Until clv_threads_leave, peers may be in this rank's memory. On failure (the world
+ * has failed) they are not: err holds the world's first failure. */
 clv_status clv_threads_arrive(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err);
-/* Waits until all members of the group have published the post that this rank has. On failure (time-out, abort, posts that do
- * not match) nobody is in this rank's memory: err holds the world's first failure. */
+/* Waits until all members of the group have published the post that this rank has. On failure (time-out, abort, posts
+ * that do not match) nobody is in this rank's memory: err holds the world's first failure. */
 clv_status clv_threads_await(clv_thread_comm *comm, const clv_group *group, clv_error *err);
 /* Both. */
 clv_status clv_threads_meet(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err);

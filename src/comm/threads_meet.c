@@ -65,8 +65,8 @@ static wait_result wait_flat(patience *p, const clv_group_set *set, const clv_gr
     return WAIT_OK;
 }
 
-/* Arrivals form one chain of read-modify-writes, so that whoever opens the hub, as the last, publishes what every member
- * published. */
+/* Arrivals form one chain of read-modify-writes, so that whoever opens the hub, as the last, publishes what every
+ * member published. */
 static void arrive_at(clv_hub *hub, const clv_group *group, uint32_t stamp)
 {
     uint32_t all = (stamp >> 1) * (uint32_t)group->n;

@@ -1,7 +1,7 @@
 /* threads_transport.c - steps in place: ranks are threads that read each other's memory, and no byte is staged.
  *
- * All meet; then a step that does not reduce is "copy what I lack from whoever has it", and one that reduces is "sum my part
- * straight out of every peer"; then all meet again, so that no memory changes while it is read. */
+ * All meet; then a step that does not reduce is "copy what I lack from whoever has it", and one that reduces is "sum my
+ * part straight out of every peer"; then all meet again, so that no memory changes while it is read. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,15 +1,15 @@
 /* transport.h - how the steps of programs reach other ranks.
  *
- * A step says what is moved, and what is summed in which order; a transport only moves bytes. Sums run over members 0..n-1
- * in this order, bf16 and f16 in f32, rounded once: so every transport gives the same bits.
+ * A step says what is moved, and what is summed in which order; a transport only moves bytes. Sums run over members
+ * 0..n-1 in this order, bf16 and f16 in f32, rounded once: so every transport gives the same bits.
  *
- * A step as one rank sees it is a transfer. It becomes a plan once, when a program is loaded; each run starts it and waits
- * for it. All members of a group start the same transfers in the same order.
+ * A step as one rank sees it is a transfer. It becomes a plan once, when a program is loaded; each run starts it and
+ * waits for it. All members of a group start the same transfers in the same order.
  *
  * Failure: every wait ends by the world's deadline. A rank that fails calls clv_comm_abort; all waiters then return
- * CLV_EPEER with the failing rank, its op and its message. A wait that times out returns CLV_ETIMEOUT naming the ranks that
- * did not come and what they were last known to do, and aborts the world. Members whose transfers do not match (what, tag)
- * get CLV_EPEER, not wrong data.
+ * CLV_EPEER with the failing rank, its op and its message. A wait that times out returns CLV_ETIMEOUT naming the ranks
+ * that did not come and what they were last known to do, and aborts the world. Members whose transfers do not match
+ * (what, tag) get CLV_EPEER, not wrong data.
  */
 #ifndef CLEAVE_COMM_TRANSPORT_H
 #define CLEAVE_COMM_TRANSPORT_H
@@ -42,7 +42,8 @@ typedef enum clv_wait {
     CLV_WAIT_IN   /* no peer reads my in, or writes my out, any more */
 } clv_wait;
 
-/* What every transport's plan begins with. Where its transfer named no windows, in and out may be set anew before each start. */
+/* What every transport's plan begins with. Where its transfer named no windows, in and out may be set anew before each
+ * start. */
 typedef struct clv_plan {
     clv_comm *comm;
     const void *in;
@@ -51,14 +52,14 @@ typedef struct clv_plan {
 
 typedef struct clv_transport {
     const char *name;
-    /* What the transport keeps for a world; NULL: nothing. close after any open. links: to ranks of other processes; NULL: there are
-     * none. */
+    /* What the transport keeps for a world; NULL: nothing. close after any open. links: to ranks of other processes;
+     * NULL: there are none. */
     clv_status (*open)(clv_world *world, const struct clv_links *links, clv_error *err);
     void (*close)(clv_world *world);
     /* Tells other processes of the world's first failure. NULL: the transport does not reach any. */
     void (*tell)(clv_world *world, const clv_error *error);
-    /* memory[r]: where rank r's lies, borrowed until the window is freed. NULL: ranks do not reach each other's memory. Not
-     * while ranks run. */
+    /* memory[r]: where rank r's lies, borrowed until the window is freed. NULL: ranks do not reach each other's memory.
+     * Not while ranks run. */
     clv_status (*add_window)(clv_window **out, clv_world *world, void *const *memory, clv_error *err);
     void (*free_window)(clv_window *window);
     /* *staging: bytes that start is to be given, aligned as buffers are. */

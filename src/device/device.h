@@ -1,15 +1,15 @@
 /* device.h - where ranks keep their tensors and compute: memory, copies, fills, ordered sums, and kernels by op.
  *
- * A backend is a table of functions, found by its name; the host ("cpu") is one. Each rank opens a device of its session's
- * backend. The runtime and the transports touch the memory of tensors by these functions alone; only where is_host says
- * that the device's memory is the host's do some of them look into it (check.c, finite.c).
+ * A backend is a table of functions, found by its name; the host ("cpu") is one. Each rank opens a device of its
+ * session's backend. The runtime and the transports touch the memory of tensors by these functions alone; only where
+ * is_host says that the device's memory is the host's do some of them look into it (check.c, finite.c).
  *
- * **Order.** What is asked of one device happens in the order in which it was asked. A call may return before it is done,
- * unless it reads or writes host memory; `finish` waits. Whoever lets another rank reach a device's memory finishes it
- * first. All arguments but tensors' memory are read before a call returns.
+ * **Order.** What is asked of one device happens in the order in which it was asked. A call may return before it is
+ * done, unless it reads or writes host memory; `finish` waits. Whoever lets another rank reach a device's memory
+ * finishes it first. All arguments but tensors' memory are read before a call returns.
  *
- * **Reach.** The input of a copy or sum on the device may be memory of another rank's device of the same backend, and the
- * output of a copy too: ranks are threads of this process.
+ * **Reach.** The input of a copy or sum on the device may be memory of another rank's device of the same backend, and
+ * the output of a copy too: ranks are threads of this process.
  *
  * **Threads.** A rank's device is used by its thread, and by the caller's while no rank runs. */
 #ifndef CLEAVE_DEVICE_DEVICE_H
@@ -79,7 +79,8 @@ extern const clv_device clv_device_host; /* opened */
 /* By name, NULL: the host. CLV_EINVAL with the names that there are. */
 clv_status clv_device_find(const clv_device_backend **out, const char *name, clv_error *err);
 
-/* Makes one more backend known, for as long as the process lives; at most 8, each name once. From one thread at a time. */
+/* Makes one more backend known, for as long as the process lives; at most 8, each name once. From one thread at a time.
+ */
 clv_status clv_device_add(const clv_device_backend *backend, clv_error *err);
 
 /* The kernel for a call; NULL: the device lists none that takes it. */

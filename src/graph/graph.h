@@ -99,7 +99,8 @@ static inline bool clv_graph_ok(const clv_graph *graph)
 {
     return graph && graph->error.code == CLV_OK;
 }
-/* Whether a builder may go on: the graph has not failed (NULL has), and what the call needs is given, else that fails it. */
+/* Whether a builder may go on: the graph has not failed (NULL has), and what the call needs is given, else that fails
+ * it. */
 bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *what);
 /* clv_take_options for a builder. */
 bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given,

@@ -1,7 +1,7 @@
 /* op.h - what the library alone sees of ops (cleave/op.h says what an op is).
  *
- * An op file (src/ops) defines one or more clv_op_def, declared in src/ops/ops.h and listed in src/ops/registry.c. An op is described
- * whole: result types, sharding rule by factors, gradient on the graph, cost, and its kernel.
+ * An op file (src/ops) defines one or more clv_op_def, declared in src/ops/ops.h and listed in src/ops/registry.c. An
+ * op is described whole: result types, sharding rule by factors, gradient on the graph, cost, and its kernel.
  */
 #ifndef CLEAVE_GRAPH_OP_H
 #define CLEAVE_GRAPH_OP_H
@@ -57,8 +57,8 @@ struct clv_rule {
     clv_error *fault; /* what was wrong with the calls that built it; NULL: nobody asks */
 };
 
-/* Builds the op's rule and verifies it: calls within their ranges, sizes of dimensions the products of their factors', each factor
- * once a tensor. */
+/* Builds the op's rule and verifies it: calls within their ranges, sizes of dimensions the products of their factors',
+ * each factor once a tensor. */
 clv_status clv_rule_check(const clv_op *op, const clv_type *in, const clv_type *out, clv_error *err);
 
 /* ---- running ---- */
@@ -72,8 +72,9 @@ typedef struct clv_op_own {
     const clv_layout *(*constraint)(const clv_op *op);
     /* Whether the op is the sum of its two operands; NULL: never. */
     bool (*is_sum)(const clv_op *op);
-    /* The gradient of a constraint: brings a cotangent to its primal's layout, where partial and replicated are dual. So
-     * the conjugate of an all_gather is a reduce_scatter, of an all_reduce the identity (Megatron's f, f*, g, g*). */
+    /* The gradient of a constraint: brings a cotangent to its primal's layout, where partial and replicated are dual.
+     * So the conjugate of an all_gather is a reduce_scatter, of an all_reduce the identity (Megatron's f, f*, g, g*).
+     */
     bool follows_primal;
 } clv_op_own;
 

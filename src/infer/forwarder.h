@@ -9,8 +9,8 @@
 /* Says what stands at a place of a batch: "one: token 5". */
 typedef void clv_forward_describe(char *out, size_t size, const void *arg, int64_t row, int64_t token);
 
-/* Runs a batch, and refuses results that are NaN or infinite where they count, unless they are allowed: CLV_ENONFINITE, "<place> is nan;
- * it begins at <instruction>". */
+/* Runs a batch, and refuses results that are NaN or infinite where they count, unless they are allowed: CLV_ENONFINITE,
+ * "<place> is nan; it begins at <instruction>". */
 clv_status clv_forwarder_run_checked(clv_forwarder *forwarder, const clv_forward_batch *batch, float *out,
                                      bool allow_nonfinite, clv_forward_describe *describe, const void *arg,
                                      clv_error *err);

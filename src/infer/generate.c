@@ -1,6 +1,6 @@
-/* generate.c - see generate.h: programs for chunks of prompts and one for a decode step, all sharing weights and KV cache as a
- * session's state. A chunk has as many tokens for each sequence; one that has fewer to feed feeds its last ones again, which writes the
- * same keys and values to the same places. */
+/* generate.c - see generate.h: programs for chunks of prompts and one for a decode step, all sharing weights and KV
+ * cache as a session's state. A chunk has as many tokens for each sequence; one that has fewer to feed feeds its last
+ * ones again, which writes the same keys and values to the same places. */
 #include "cleave/generate.h"
 
 #include <stdlib.h>

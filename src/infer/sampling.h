@@ -12,8 +12,8 @@ typedef struct clv_candidate {
     int32_t id;
 } clv_candidate;
 
-/* Makes the tokens that were seen [V] less likely: a logit above 0 is divided by the penalty, one below multiplied (Keskar et al.
- * 2019, arXiv:1909.05858). A penalty of 0 or 1 changes nothing. */
+/* Makes the tokens that were seen [V] less likely: a logit above 0 is divided by the penalty, one below multiplied
+ * (Keskar et al. 2019, arXiv:1909.05858). A penalty of 0 or 1 changes nothing. */
 void clv_penalise(float *logits, int64_t vocab, const bool *seen, double penalty);
 
 /* Chooses the token that stands at `position` from its logits [vocab]; work is scratch for vocab candidates.

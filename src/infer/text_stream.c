@@ -23,7 +23,8 @@ static clv_status take(clv_text_stream *s, const int64_t *ids, int64_t n, clv_er
     return CLV_OK;
 }
 
-/* Bytes of a character that is not whole yet read as U+FFFD at the end; where tokens are bytes, each is shown as it comes. */
+/* Bytes of a character that is not whole yet read as U+FFFD at the end; where tokens are bytes, each is shown as it
+ * comes. */
 static bool is_whole(const clv_tokenizer *tokenizer, const char *text, size_t size)
 {
     static const char replacement[] = "\xef\xbf\xbd";

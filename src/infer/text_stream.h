@@ -4,8 +4,8 @@
 
 #include "cleave/tokenizer.h"
 
-/* What tokens spell, as they come. A window of the last ones is decoded: those from `from` on, of which the ones before `shown`
- * were given out. Zero-initialised: nothing yet. */
+/* What tokens spell, as they come. A window of the last ones is decoded: those from `from` on, of which the ones before
+ * `shown` were given out. Zero-initialised: nothing yet. */
 typedef struct clv_text_stream {
     int64_t n, capacity;
     int64_t *ids;

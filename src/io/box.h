@@ -22,11 +22,11 @@ clv_box_runs clv_box_start(const int64_t *shape, const clv_shard *box);
 void clv_box_next(clv_box_runs *runs);
 
 /* The first piece of `box` with at most `most` >= 1 elements, and each time the one behind it, in row-major order: the
- * elements of the pieces, one after the other, are the box's. *done = 0 at first, then how many elements came before; false
- * after the last. */
+ * elements of the pieces, one after the other, are the box's. *done = 0 at first, then how many elements came before;
+ * false after the last. */
 bool clv_box_next_piece(clv_shard *piece, int64_t *done, const clv_shard *box, int64_t most);
-/* The same with the elements [first, last) of a tensor of this shape, flat, as boxes of it: the first of them in *box; *first
- * moves behind it. False when there is none left. */
+/* The same with the elements [first, last) of a tensor of this shape, flat, as boxes of it: the first of them in *box;
+ * *first moves behind it. False when there is none left. */
 bool clv_box_next_of_range(clv_shard *box, int64_t *first, int64_t last, int rank, const int64_t *shape);
 
 /* Whether box is [lo, hi) with 0 <= lo <= hi <= shape in each of `rank` dimensions. */

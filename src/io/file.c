@@ -50,7 +50,8 @@ clv_status clv_file_read_at(int fd, void *out, size_t size, uint64_t offset, con
     return CLV_OK;
 }
 
-/* Where the copy that this thread is in goes on without the page; NULL: it is in none. What a handler can reach is global. */
+/* Where the copy that this thread is in goes on without the page; NULL: it is in none. What a handler can reach is
+ * global. */
 static _Thread_local sigjmp_buf *volatile without_page;
 
 clv_status clv_file_copy_mapped(void *out, const void *from, size_t size, const char *path, clv_error *err)

@@ -1,4 +1,5 @@
-/* folder.h - a folder that appears whole or not at all: filled beside its place under a temporary name, flushed, renamed. */
+/* folder.h - a folder that appears whole or not at all: filled beside its place under a temporary name, flushed,
+ * renamed. */
 #ifndef CLEAVE_IO_FOLDER_H
 #define CLEAVE_IO_FOLDER_H
 
@@ -19,8 +20,8 @@ clv_status clv_new_folder_commit(clv_new_folder *folder, clv_error *err);
 /* Removes it and the files in it. */
 void clv_new_folder_abandon(clv_new_folder *folder);
 
-/* Copies the regular files of a folder, links followed, not what lies in folders within, to another one; all but those that
- * `skip` names. */
+/* Copies the regular files of a folder, links followed, not what lies in folders within, to another one; all but those
+ * that `skip` names. */
 clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const void *arg, const char *name),
                            const void *arg, clv_error *err);
 

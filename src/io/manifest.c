@@ -107,7 +107,8 @@ int clv_manifest_part_shape(int64_t *shape, const clv_manifest_tensor *t, const 
     const clv_tensor_placement *p = &t->placement;
     int v = 0, d = 0;
 
-    /* A dimension of the tensor is a run of the view's. Bytes of a foreign dtype, or views of another kind, stay apart. */
+    /* A dimension of the tensor is a run of the view's. Bytes of a foreign dtype, or views of another kind, stay apart.
+     */
     for (; d < t->rank && v < p->rank; d++) {
         int64_t whole = 1;
         shape[d] = 1;

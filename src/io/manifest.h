@@ -4,8 +4,9 @@
  *    "index":null, "files":[{"name","header","data_bytes"}], "ranks":[{"file","bytes","header_checksum"}],
  *    "tensors":[{"name","file","dtype","shape","view","layout","copies","parts":[{"rank","box":[[lo,hi],..],"checksum"}]}]}
  *
- * The checksum is of every byte behind its closing quote. What follows from the mesh and the layouts (boxes, holders, names of
- * files) is written down for other readers, and must be what follows. Tensors stand in the order of files and of their data.
+ * The checksum is of every byte behind its closing quote. What follows from the mesh and the layouts (boxes, holders,
+ * names of files) is written down for other readers, and must be what follows. Tensors stand in the order of files and
+ * of their data.
  */
 #ifndef CLEAVE_IO_MANIFEST_H
 #define CLEAVE_IO_MANIFEST_H
@@ -79,7 +80,8 @@ clv_status clv_manifest_place(clv_manifest_tensor *tensor, const clv_mesh *mesh,
 int clv_manifest_part_shape(int64_t *shape, const clv_manifest_tensor *tensor, const clv_manifest_part *part);
 
 /* Parses a manifest and checks it as far as it goes by itself; `path` names it in messages.
- * @return CLV_EFORMAT (damage, a contradiction), CLV_EUNSUPPORTED (another version); CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+ * @return CLV_EFORMAT (damage, a contradiction), CLV_EUNSUPPORTED (another version); CLV_ENOTFOUND, CLV_EIO,
+ * CLV_ELIMIT, CLV_ENOMEM */
 clv_status clv_manifest_parse(clv_manifest *out, const char *text, size_t size, const char *path, clv_error *err);
 /* The same of folder/cleave.json. */
 clv_status clv_manifest_read(clv_manifest *out, const char *folder, clv_error *err);

@@ -42,12 +42,14 @@ void clv_safetensors_close(clv_safetensors *file);
  * meantime, reading what is gone raises SIGBUS, and is CLV_EIO where the program's handler calls clv_file_lost_page. */
 clv_status clv_safetensors_map(clv_safetensors *file, clv_error *err);
 
-/* Reads a box of a tensor, seen in `shape`, as clv_safetensors_read_as does, from wherever its elements are; from several threads. */
+/* Reads a box of a tensor, seen in `shape`, as clv_safetensors_read_as does, from wherever its elements are; from
+ * several threads. */
 typedef clv_status clv_tensor_reader(const void *arg, const clv_safetensor *tensor, int rank, const int64_t *shape,
                                      const clv_shard *box, clv_dtype dtype, void *out, clv_error *err);
 
-/* A file of which only the header is at hand: its tensors are read by `reader`. `path` names it in messages; `data_bytes` is what
- * would follow the header. A dtype that the library lacks is asked for as one dimension of u8. The text is copied. */
+/* A file of which only the header is at hand: its tensors are read by `reader`. `path` names it in messages;
+ * `data_bytes` is what would follow the header. A dtype that the library lacks is asked for as one dimension of u8. The
+ * text is copied. */
 clv_status clv_safetensors_open_header(clv_safetensors **out, const char *path, const char *text, size_t size,
                                        uint64_t data_bytes, clv_tensor_reader *reader, const void *arg, clv_error *err);
 /* The header's JSON text as it stands in the file, with its padding; the caller frees it. */
@@ -75,7 +77,8 @@ clv_status clv_safetensors_read(const clv_safetensor *tensor, const clv_shard *b
 clv_status clv_safetensors_read_as(const clv_safetensor *tensor, int rank, const int64_t *shape, const clv_shard *box,
                                    clv_dtype dtype, void *out, clv_error *err);
 
-/* Reads bytes [at, at + size) of a tensor of any dtype as they are in the file: whole elements, where the library has the dtype. */
+/* Reads bytes [at, at + size) of a tensor of any dtype as they are in the file: whole elements, where the library has
+ * the dtype. */
 clv_status clv_safetensors_read_bytes(const clv_safetensor *tensor, uint64_t at, size_t size, void *out,
                                       clv_error *err);
 
@@ -97,8 +100,8 @@ typedef struct clv_safetensors_writer clv_safetensors_writer;
  * @return CLV_EINVAL for a name used twice or "__metadata__"; CLV_ELIMIT; CLV_EIO; CLV_ENOMEM */
 clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
                                   int64_t n, clv_error *err);
-/* The same with notes beside the tensors, in the header's "__metadata__": UTF-8, copied. Readers get them as strings by key.
- * CLV_ELIMIT when the header is longer than readers take. */
+/* The same with notes beside the tensors, in the header's "__metadata__": UTF-8, copied. Readers get them as strings by
+ * key. CLV_ELIMIT when the header is longer than readers take. */
 typedef struct clv_note {
     const char *key, *text;
 } clv_note;

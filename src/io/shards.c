@@ -13,7 +13,8 @@
 
 enum { PIECE_ELEMS = 1 << 18 };
 
-/* A part's tensor in its rank file, and whether its checksum has been found right. Two threads may both look: they find the same. */
+/* A part's tensor in its rank file, and whether its checksum has been found right. Two threads may both look: they find
+ * the same. */
 typedef struct held_part {
     const clv_safetensor *stored;
     atomic_bool verified;
@@ -138,7 +139,8 @@ static clv_status read_box(const clv_shards *s, int64_t index, const clv_shard *
     return CLV_OK;
 }
 
-/* A clv_tensor_reader. Another view than the manifest's has the same elements in the same order: its runs are ranges of that. */
+/* A clv_tensor_reader. Another view than the manifest's has the same elements in the same order: its runs are ranges of
+ * that. */
 static clv_status read_tensor(const void *arg, const clv_safetensor *tensor, int rank, const int64_t *shape,
                               const clv_shard *box, clv_dtype dtype, void *out, clv_error *err)
 {

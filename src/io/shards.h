@@ -1,7 +1,8 @@
 /* shards.h - a sharded checkpoint: a folder of one safetensors file a rank, and cleave.json (manifest.h).
  *
- * The files that the checkpoint was made of are seen again, their tensors read box by box from the parts that hold them, whatever
- * the degree of the reader. The first read of a part hashes all of it: damage is refused before an element is handed out.
+ * The files that the checkpoint was made of are seen again, their tensors read box by box from the parts that hold
+ * them, whatever the degree of the reader. The first read of a part hashes all of it: damage is refused before an
+ * element is handed out.
  */
 #ifndef CLEAVE_IO_SHARDS_H
 #define CLEAVE_IO_SHARDS_H
@@ -19,7 +20,8 @@ void clv_shards_close(clv_shards *shards);
 clv_status clv_shards_map(clv_shards *shards, clv_error *err);
 
 const clv_manifest *clv_shards_manifest(const clv_shards *shards);
-/* Original file i, manifest->n_files of them: its tensors are read by clv_safetensors_read and its like. The shards' own. */
+/* Original file i, manifest->n_files of them: its tensors are read by clv_safetensors_read and its like. The shards'
+ * own. */
 clv_safetensors *clv_shards_file(const clv_shards *shards, int i);
 
 /* Called now and then with the bytes written so far, of all. */

@@ -1,4 +1,5 @@
-/* temporary.c - see temporary.h. A name is only ever unlinked, or moved to its place, by who holds the lock of what it names. */
+/* temporary.c - see temporary.h. A name is only ever unlinked, or moved to its place, by who holds the lock of what it
+ * names. */
 #include "io/temporary.h"
 
 #include <dirent.h>

@@ -1,7 +1,8 @@
 /* temporary.h - what is not finished yet has a name beside its place: "path.tmp-0".
  *
- * Its maker holds a lock on it (flock) until it is in its place or gone. What has none was left by a process that was killed, and is
- * removed by the next one that makes a temporary of the same path. Where the file system has no locks nothing is removed.
+ * Its maker holds a lock on it (flock) until it is in its place or gone. What has none was left by a process that was
+ * killed, and is removed by the next one that makes a temporary of the same path. Where the file system has no locks
+ * nothing is removed.
  */
 #ifndef CLEAVE_IO_TEMPORARY_H
 #define CLEAVE_IO_TEMPORARY_H
@@ -10,8 +11,8 @@
 
 #include "cleave/status.h"
 
-/* Makes a file (open for reading and writing) or a folder under the first free name, locked until *fd is closed. *name is the
- * caller's to free. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+/* Makes a file (open for reading and writing) or a folder under the first free name, locked until *fd is closed. *name
+ * is the caller's to free. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 clv_status clv_temporary_open(char **name, int *fd, const char *path, bool folder, clv_error *err);
 /* Removes it, a folder with the files in it. */
 void clv_temporary_remove(const char *name, bool folder);

@@ -1,5 +1,6 @@
-/* machine.c - this host as a machine to plan for, measured by tracing training steps of small blocks. Every op and collective that a
- * transformer runs is timed where it runs, so the figures include what a rank's neighbours take from the caches and the memory. */
+/* machine.c - this host as a machine to plan for, measured by tracing training steps of small blocks. Every op and
+ * collective that a transformer runs is timed where it runs, so the figures include what a rank's neighbours take from
+ * the caches and the memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

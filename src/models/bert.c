@@ -1,7 +1,7 @@
 /* bert.c - BERT (Devlin et al. 2018, arXiv:1810.04805; Hugging Face BertForMaskedLM, BertModel): a post-norm encoder.
  *
- * Refused in config.json: positions other than absolute, decoders, an untied head. The pooler and the next-sentence head of
- * a checkpoint are not used. */
+ * Refused in config.json: positions other than absolute, decoders, an untied head. The pooler and the next-sentence
+ * head of a checkpoint are not used. */
 #include "base/error.h"
 #include "graph/graph.h"
 #include "models/config_json.h"

@@ -73,8 +73,8 @@ clv_status clv_model_config_check(const clv_model_config *model, const char *whe
 clv_status clv_model_config_check_ids(const clv_model_config *model, const int32_t *ids, int64_t batch, int64_t seq,
                                       clv_error *err);
 
-/* CLV_EINVAL, naming the first, for a label of [batch, seq] that is neither in the vocabulary nor CLV_IGNORED_LABEL; and,
- * where a mean over labels is wanted, when none counts. */
+/* CLV_EINVAL, naming the first, for a label of [batch, seq] that is neither in the vocabulary nor CLV_IGNORED_LABEL;
+ * and, where a mean over labels is wanted, when none counts. */
 clv_status clv_model_config_check_labels(const clv_model_config *model, const int32_t *labels, int64_t batch,
                                          int64_t seq, bool one_must_count, clv_error *err);
 
@@ -86,14 +86,15 @@ typedef struct clv_model_build {
     clv_dtype dtype;   /* of weights and activations */
     bool padding_mask; /* the graph gets an input "mask" u8 [B,S], 1 = a token, 0 = padding, which no row attends to */
     bool token_types; /* the graph gets an input "token_types" i32 [B,S]; else all are 0. For families that have them */
-    /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence): where
-     * each stands. */
+    /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence):
+     * where each stands. */
     int64_t context;
     bool last_logits; /* only of the last row: [B,1,V] */
 } clv_model_build;
 
-/* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary. hidden, unless NULL, receives what
- * the head is given: [B,S,M] after the final norm. CLV_NONE for a model without a head. Failures are recorded in the graph. */
+/* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary.
+ * hidden, unless NULL, receives what the head is given: [B,S,M] after the final norm. CLV_NONE for a model without a
+ * head. Failures are recorded in the graph. */
 clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                             clv_value *hidden);
 
@@ -102,7 +103,8 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                           const clv_adamw_options *adamw);
 
-/* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole; of a model without a head "hidden.last" [B,S,M] (or [B,1,M]). */
+/* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole; of a model without a head "hidden.last" [B,S,M] (or
+ * [B,1,M]). */
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build);
 
 #endif

@@ -36,8 +36,8 @@ clv_status clv_config_activation(clv_unary *out, const json_t *object, const cha
                                  clv_error *err);
 /* The name that is read as `kind`. */
 const char *clv_config_activation_name(clv_unary kind);
-/* Rotary embedding, in any spelling: rope_theta, and rope_scaling or, where that says nothing, rope_parameters. Scaling is refused unless the family has it, and then any but
- * linear and llama3. */
+/* Rotary embedding, in any spelling: rope_theta, and rope_scaling or, where that says nothing, rope_parameters. Scaling
+ * is refused unless the family has it, and then any but linear and llama3. */
 clv_status clv_config_rope(clv_model_config *model, const json_t *object, bool scaled, const char *where,
                            clv_error *err);
 /* "rope_parameters", as it is read; NULL when out of memory. */

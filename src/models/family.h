@@ -45,8 +45,8 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
 clv_value clv_model_logits(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value x,
                            clv_value table);
 
-/* The head of masked language models, state under "lm_head": dense, activation, LayerNorm, the embedding's table, a bias a
- * token. */
+/* The head of masked language models, state under "lm_head": dense, activation, LayerNorm, the embedding's table, a
+ * bias a token. */
 clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                                    clv_value x, clv_value table);
 

@@ -1,5 +1,5 @@
-/* llama_form.h - what Llama, Mistral and Qwen2 share: RMSNorm, rotary embedding, grouped KV heads, gated silu. They differ in
- * biases, attention windows and defaults. */
+/* llama_form.h - what Llama, Mistral and Qwen2 share: RMSNorm, rotary embedding, grouped KV heads, gated silu. They
+ * differ in biases, attention windows and defaults. */
 #ifndef CLEAVE_MODELS_LLAMA_FORM_H
 #define CLEAVE_MODELS_LLAMA_FORM_H
 

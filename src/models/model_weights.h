@@ -22,8 +22,9 @@ void clv_model_weights_close(clv_model_weights *checkpoint);
 /* Its files. */
 const clv_weights *clv_model_weights_files(const clv_model_weights *weights);
 
-/* What a session made with options.source = clv_model_weights_source and options.source_arg = the checkpoint starts from:
- * each rank reads the bytes of its own boxes, no others. State that is no parameter (a KV cache) keeps its initializer. */
+/* What a session made with options.source = clv_model_weights_source and options.source_arg = the checkpoint starts
+ * from: each rank reads the bytes of its own boxes, no others. State that is no parameter (a KV cache) keeps its
+ * initializer. */
 clv_state_source clv_model_weights_source;
 
 /* Bytes of tensors that were asked for so far, over all ranks. */

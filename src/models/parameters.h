@@ -62,14 +62,15 @@ typedef struct clv_model_tensor {
     int64_t shape[CLV_MAX_RANK];
 } clv_model_tensor;
 
-/* How many tensors this parameter brings: none when an earlier one has brought it (parts of a fused tensor), two where it packs
- * two. */
+/* How many tensors this parameter brings: none when an earlier one has brought it (parts of a fused tensor), two where
+ * it packs two. */
 int clv_parameter_tensors(const clv_parameter *parameter);
 clv_model_tensor clv_parameter_tensor(const clv_model_config *model, const clv_parameter *parameter, int i);
-/* The tensor's elements with the dimensions of ours apart, in the order of theirs: q_proj [H,D,M], GPT-2's c_attn [M,3,H,D]. ours[d]
- * receives our dimension, or -1 for the parts of a fused tensor. Returns the rank. */
+/* The tensor's elements with the dimensions of ours apart, in the order of theirs: q_proj [H,D,M], GPT-2's c_attn
+ * [M,3,H,D]. ours[d] receives our dimension, or -1 for the parts of a fused tensor. Returns the rank. */
 int clv_model_tensor_view(int64_t *view, int *ours, const clv_model_config *model, const clv_model_tensor *tensor);
-/* Finds a tensor by the family's name for it, however the checkpoint spells that: without the base, norms as gamma and beta. */
+/* Finds a tensor by the family's name for it, however the checkpoint spells that: without the base, norms as gamma and
+ * beta. */
 clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *weights, const clv_model_config *model,
                                  const char *name, clv_error *err);
 
@@ -81,8 +82,8 @@ clv_status clv_model_read_parameter(const clv_weights *weights, const clv_model_
 /* Starts a model.safetensors at `path` that holds every parameter, in f32; commit or abandon it as any writer. */
 clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
                                     clv_error *err);
-/* The same with a prefix of at most 31 bytes before the names ("grad."), and more tensors behind: tensor clv_model_tensor_count() of
- * the writer is the first of them. */
+/* The same with a prefix of at most 31 bytes before the names ("grad."), and more tensors behind: tensor
+ * clv_model_tensor_count() of the writer is the first of them. */
 clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
                                     const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err);
 int64_t clv_model_tensor_count(const clv_model_config *model);

@@ -1,5 +1,5 @@
-/* placement.h - where a model's parameters, and the tensors of its checkpoint, live on a mesh under rules: what the model's graph
- * states, asked before anything is compiled or allocated. */
+/* placement.h - where a model's parameters, and the tensors of its checkpoint, live on a mesh under rules: what the
+ * model's graph states, asked before anything is compiled or allocated. */
 #ifndef CLEAVE_MODELS_PLACEMENT_H
 #define CLEAVE_MODELS_PLACEMENT_H
 
@@ -15,12 +15,13 @@ void clv_placement_free(clv_placement *placement);
 /* The layout of our parameter `name`; CLV_ENOTFOUND. */
 clv_status clv_placement_parameter(clv_layout *out, const clv_placement *placement, const char *name, clv_error *err);
 
-/* A tensor of the checkpoint seen with the dimensions of ours apart, and the layout of that view: the boxes that ranks hold. */
+/* A tensor of the checkpoint seen with the dimensions of ours apart, and the layout of that view: the boxes that ranks
+ * hold. */
 clv_status clv_placement_tensor(clv_tensor_placement *out, const clv_placement *placement,
                                 const clv_model_tensor *tensor, clv_error *err);
 
-/* The same for all tensors of a checkpoint, file by file, each in the order of its data; those that the model does not know are
- * whole. The caller frees *out. */
+/* The same for all tensors of a checkpoint, file by file, each in the order of its data; those that the model does not
+ * know are whole. The caller frees *out. */
 clv_status clv_placement_weights(clv_tensor_placement **out, const clv_placement *placement, const clv_weights *weights,
                                  clv_error *err);
 

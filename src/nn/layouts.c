@@ -221,8 +221,8 @@ clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const cha
 
 /* ---- activations ---- */
 
-/* Whether features and the weight's contracted dimension are split alike: then the product takes them as they are, and its
- * result is a sum. */
+/* Whether features and the weight's contracted dimension are split alike: then the product takes them as they are, and
+ * its result is a sum. */
 static bool contracts_in_place(clv_graph *graph, const clv_axis_rules *rules, clv_logical_axis out,
                                const clv_layout *features, int d)
 {

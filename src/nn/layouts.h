@@ -41,8 +41,8 @@ clv_value clv_nn_parameter(clv_graph *graph, const clv_axis_rules *rules, const 
 clv_value clv_nn_weight(clv_graph *graph, const clv_axis_rules *rules, const char *name, clv_dtype dtype, int rank,
                         const int64_t *shape, const clv_logical_axis *names, const clv_layout *layout, clv_init init);
 
-/* x brought into a product whose result is split by `out` (f, or g from sequence-parallel): rows as the result will have them,
- * features whole unless the weight is split alike over the contracted dimension. */
+/* x brought into a product whose result is split by `out` (f, or g from sequence-parallel): rows as the result will
+ * have them, features whole unless the weight is split alike over the contracted dimension. */
 clv_value clv_nn_enter(clv_graph *graph, clv_value x, const clv_axis_rules *rules, clv_logical_axis out);
 /* x brought out of it: to the residual layout (f*, or g*). */
 clv_value clv_nn_leave(clv_graph *graph, clv_value x, const clv_axis_rules *rules);

@@ -1,5 +1,5 @@
-/* norm.c - norms with their parameters. Rows may be split (sequence parallelism): the gradients of gain and bias are then
- * partial over that axis and summed by the layout of the parameter. */
+/* norm.c - norms with their parameters. Rows may be split (sequence parallelism): the gradients of gain and bias are
+ * then partial over that axis and summed by the layout of the parameter. */
 #include "graph/graph.h"
 #include "nn/layouts.h"
 

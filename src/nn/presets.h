@@ -1,5 +1,5 @@
-/* presets.h - the rule lists that have names. Heads, hidden and vocabulary come before the sequence: between products they
- * take the model axis, elsewhere the sequence does. */
+/* presets.h - the rule lists that have names. Heads, hidden and vocabulary come before the sequence: between products
+ * they take the model axis, elsewhere the sequence does. */
 #ifndef CLEAVE_NN_PRESETS_H
 #define CLEAVE_NN_PRESETS_H
 

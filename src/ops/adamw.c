@@ -6,8 +6,8 @@
  *   factors: every dimension passes, in place on p, m and v; not linear: a partial gradient is reduced first, straight
  *   into the parameter's layout (all-reduce when replicated, reduce-scatter when split: ZeRO)
  *
- * Source: Loshchilov & Hutter 2019, arXiv:1711.05101, as torch.optim.AdamW. m and v are f32 (f64 for f64). A parameter of 16
- * bits is the rounding of an f32 copy, which is what is updated: 12 bytes of state a parameter. */
+ * Source: Loshchilov & Hutter 2019, arXiv:1711.05101, as torch.optim.AdamW. m and v are f32 (f64 for f64). A parameter
+ * of 16 bits is the rounding of an f32 copy, which is what is updated: 12 bytes of state a parameter. */
 #include <math.h>
 #include <string.h>
 

@@ -211,8 +211,8 @@ static double sum_bytes(const clv_op *op, const clv_type *in, const clv_type *ou
     return bytes;
 }
 
-/* Two products forward, over the keys that a query sees, by the mean over places 0 to Sk: causal, half of them; a window
- * of W hides (p - W)+ from a query at p, (Sk - W)^2 / 2 Sk on average. */
+/* Two products forward, over the keys that a query sees, by the mean over places 0 to Sk: causal, half of them; a
+ * window of W hides (p - W)+ from a query at p, (Sk - W)^2 / 2 Sk on average. */
 static double forward_flops(const clv_op *op, const clv_type *q, const clv_type *kv)
 {
     const attention_attrs *attrs = op->attrs;

@@ -1,4 +1,5 @@
-/* cross_entropy.c: softmax cross-entropy of rows of logits whose vocabulary may be split; full logits are never gathered.
+/* cross_entropy.c: softmax cross-entropy of rows of logits whose vocabulary may be split; full logits are never
+ * gathered.
  *
  *   xent_max:   max[r]  = max_v logits[r,v]                                  rows pass; v reduce(max)
  *   xent_sums:  sums[r] = (sum_v exp(logits[r,v] - max[r]), logits[r,label] - max[r])   rows pass; v reduce(sum)

@@ -4,7 +4,8 @@
  *
  *   factors: every dimension passes: each rank makes its own part of the mask, the same on every mesh; linear in x
  *
- * The gradient is the same op, with the same key and step, on d_out: no mask is stored. Source: Srivastava et al. 2014. */
+ * The gradient is the same op, with the same key and step, on d_out: no mask is stored. Source: Srivastava et al. 2014.
+ */
 #include <string.h>
 
 #include "base/error.h"

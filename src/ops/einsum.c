@@ -7,8 +7,8 @@
  * gradient: d_a = einsum(d_out, b), d_b = einsum(a, d_out), by swapping subscripts.
  *
  * On a rank it is one (strided batch) matrix product where letters fall into groups: operands whose letters do not are
- * transposed into the workspace first, a result whose letters do not is transposed out of it. Which these are follows from
- * the whole shapes, so that all ranks, whatever their shards, use the workspace alike. */
+ * transposed into the workspace first, a result whose letters do not is transposed out of it. Which these are follows
+ * from the whole shapes, so that all ranks, whatever their shards, use the workspace alike. */
 #include <stdio.h>
 #include <string.h>
 
@@ -113,8 +113,8 @@ static void einsum_rule(const clv_op *op, const clv_type *in, const clv_type *ou
 
 /* ---- from letters to a matrix product ---- */
 
-/* An operand or result: its letters with local extents. Letters of extent 1 in the whole tensor are dropped, so they say
- * nothing about order; where such a letter is empty on a rank, there is nothing to multiply (einsum_run). */
+/* An operand or result: its letters with local extents. Letters of extent 1 in the whole tensor are dropped, so they
+ * say nothing about order; where such a letter is empty on a rank, there is nothing to multiply (einsum_run). */
 typedef struct lettered {
     char letter[LETTERS];
     int64_t extent[CLV_MAX_RANK];

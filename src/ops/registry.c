@@ -1,7 +1,7 @@
 /* registry.c - all ops by name: the library's, one row a definition, and those that programs add.
  *
- * Added ones are kept for the life of the process, for programs may outlive all else that names them. The list only grows, at its head,
- * and what is in it never changes, so it is read without a lock. */
+ * Added ones are kept for the life of the process, for programs may outlive all else that names them. The list only
+ * grows, at its head, and what is in it never changes, so it is read without a lock. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>

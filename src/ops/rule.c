@@ -1,4 +1,5 @@
-/* rule.c - building sharding rules, and verifying them. The first wrong call is noted; what it would have done is not. */
+/* rule.c - building sharding rules, and verifying them. The first wrong call is noted; what it would have done is not.
+ */
 #include "base/error.h"
 #include "graph/graph.h"
 

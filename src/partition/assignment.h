@@ -1,8 +1,9 @@
-/* assignment.h - what the first pass of clv_compile decides, as a table that the second reads: for each op a strategy and places of its
- * operands and results, and each change of layout between.
+/* assignment.h - what the first pass of clv_compile decides, as a table that the second reads: for each op a strategy
+ * and places of its operands and results, and each change of layout between.
  *
- * A place is a value in one layout. Rows are in order of execution. The table knows nothing of memory or collectives' groups, and takes
- * nothing from a program: a pass that changes what was decided (recomputation, overlap, stages) works on it, between the two.
+ * A place is a value in one layout. Rows are in order of execution. The table knows nothing of memory or collectives'
+ * groups, and takes nothing from a program: a pass that changes what was decided (recomputation, overlap, stages) works
+ * on it, between the two.
  */
 #ifndef CLEAVE_PARTITION_ASSIGNMENT_H
 #define CLEAVE_PARTITION_ASSIGNMENT_H
@@ -76,7 +77,8 @@ clv_status clv_assignment_add_row(clv_assignment *table, const clv_assigned *row
 /* Whether a place is, or is the same as, that of a state as it is given. */
 bool clv_assignment_is_state(const clv_assignment *table, int place);
 
-/* Writes the table as text, a line a place that is given and a row: "p3 = mlp.dot_general(p1, p2): model->factor 1"; as snprintf does. */
+/* Writes the table as text, a line a place that is given and a row: "p3 = mlp.dot_general(p1, p2): model->factor 1"; as
+ * snprintf does. */
 size_t clv_assignment_print(char *out, size_t size, const clv_assignment *table);
 
 #endif

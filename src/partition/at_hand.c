@@ -1,4 +1,5 @@
-/* at_hand.c - where values are while ops are assigned: the places that an op may read, and the steps that bring a value to another. */
+/* at_hand.c - where values are while ops are assigned: the places that an op may read, and the steps that bring a value
+ * to another. */
 #include "base/error.h"
 #include "partition/partitioner.h"
 
@@ -32,9 +33,9 @@ static int before_gather(const clv_partitioner *p, int value)
     return more && !clv_layout_is_partial(from) ? before : -1;
 }
 
-/* The first whole copy of a value, which serves all readers from then on; while there is none, the first. A partial value
- * is reduced once: a second reduction may add in another order, and what was compared with the first (a maximum) would
- * equal nothing any more. */
+/* The first whole copy of a value, which serves all readers from then on; while there is none, the first. A partial
+ * value is reduced once: a second reduction may add in another order, and what was compared with the first (a maximum)
+ * would equal nothing any more. */
 static int first_copy(const clv_partitioner *p, const clv_value_place *at)
 {
     for (int k = 0; k < at->n; k++)

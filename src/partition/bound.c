@@ -176,8 +176,9 @@ static double most_excess(const tally *t, const clv_bound_term *term, const clv_
     return fmod(size, cut) == 0 ? 1 : 1 + cut / size;
 }
 
-/* At most 1/this of the elements lie where both layouts have them, for atoms that cut another dimension in each. However the
- * one layout places an element by its other dimensions, the dimension d of the other has it in one of all blocks. */
+/* At most 1/this of the elements lie where both layouts have them, for atoms that cut another dimension in each.
+ * However the one layout places an element by its other dimensions, the dimension d of the other has it in one of all
+ * blocks. */
 static double moved_apart(const tally *t, const clv_bound_term *term, const clv_bound_layout *layout,
                           const clv_type *type)
 {
@@ -215,8 +216,8 @@ static void note_made(tally *t, const clv_bound *b, const clv_bound_term *term, 
         t->reach[__builtin_ctz(dims)] *= size;
 }
 
-/* How much more a rank holds than the mean, of those ranks that hold anything: blocks beyond the elements of a dimension are
- * empty. */
+/* How much more a rank holds than the mean, of those ranks that hold anything: blocks beyond the elements of a
+ * dimension are empty. */
 static double crowding(const tally *t, const clv_type *type)
 {
     double times = 1;
@@ -235,10 +236,10 @@ typedef struct least {
 } least;
 
 /* Of the ranks that are to hold an element, all but those that have it receive it. If it is reduced first, all but one
- * receive it reduced, and all if none of them had it before. What no rank has under the old layout comes in no reduction,
- * so that is another collective; and so is the way to ranks that differ only in the axes reduced over, as a reduce_scatter
- * leaves them different elements: unless it is an all_reduce, which moves twice as much.
- * `missing`: bytes that the neediest rank lacks, if known. */
+ * receive it reduced, and all if none of them had it before. What no rank has under the old layout comes in no
+ * reduction, so that is another collective; and so is the way to ranks that differ only in the axes reduced over, as a
+ * reduce_scatter leaves them different elements: unless it is an all_reduce, which moves twice as much. `missing`:
+ * bytes that the neediest rank lacks, if known. */
 static least least_change(const tally *t, const clv_bound_term *term, const clv_bound_layout *layout,
                           const clv_type *type, const clv_bound *b, double missing)
 {
@@ -274,8 +275,8 @@ static clv_price price_of(const clv_space *space, const clv_type *type, least l)
     return (clv_price){.bytes = l.bytes, .moves = 1, .seconds = fmin(seconds, at_once)};
 }
 
-/* Elements that the neediest rank lacks of operand's layout `to`, coming from layout k at hand, or of where a result is wanted.
- * 0 if the assignment has no layouts. */
+/* Elements that the neediest rank lacks of operand's layout `to`, coming from layout k at hand, or of where a result is
+ * wanted. 0 if the assignment has no layouts. */
 static int64_t count_missing(const clv_space *space, const clv_bound_term *term, int k, const int8_t *choice)
 {
     const clv_problem *p = space->problem;

@@ -1,11 +1,12 @@
-/* candidates.h - the ways of splitting one op, one after another, for `explain`: apart from the search, which skips most. */
+/* candidates.h - the ways of splitting one op, one after another, for `explain`: apart from the search, which skips
+ * most. */
 #ifndef CLEAVE_PARTITION_CANDIDATES_H
 #define CLEAVE_PARTITION_CANDIDATES_H
 
 #include "partition/strategy.h"
 
-/* Told of each candidate. refusal->kind: REFUSED_NOT: it was priced; REFUSED_KEPT: priced, but it moves a weight that is to
- * stay; else it is illegal, and the strategy has its assignment alone. */
+/* Told of each candidate. refusal->kind: REFUSED_NOT: it was priced; REFUSED_KEPT: priced, but it moves a weight that
+ * is to stay; else it is illegal, and the strategy has its assignment alone. */
 typedef clv_status clv_candidate_visit(void *arg, const clv_strategy *candidate, const clv_refusal *refusal,
                                        clv_error *err);
 

@@ -206,7 +206,8 @@ void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op
         clv_text_add(t, "nothing (every rank does all of it)");
 }
 
-/* Two results of ops with one name, such as rotary embedding of queries and of keys, are told apart by what they are of. */
+/* Two results of ops with one name, such as rotary embedding of queries and of keys, are told apart by what they are
+ * of. */
 static void put_primal(clv_text *t, const clv_partitioner *p, const clv_op *op, int primal)
 {
     const clv_value_info *values = p->graph->values;
@@ -281,7 +282,8 @@ static bool may_come_from(const clv_partitioner *p, int value, int source)
     return axes == 0 ? theirs == 0 : (axes & ~theirs) == 0;
 }
 
-/* What an op's result has its layout from: its primal, if it is a gradient, else the largest operand; 0: none that could be. */
+/* What an op's result has its layout from: its primal, if it is a gradient, else the largest operand; 0: none that
+ * could be. */
 static int source_of(const clv_partitioner *p, int value)
 {
     const clv_value_info *info = &p->graph->values[value];

@@ -1,10 +1,10 @@
 /* cotangent.c - where the addends of a gradient are summed.
  *
- * What is replicated over an axis while a reader of it is split over that axis has a cotangent that comes in addends, one
- * a rank: partial and replicated are dual. It stays so where all that is made of it is linear and ends in the gradients of
- * parameters, or in sums that come in addends over that axis anyway: that of keys and values that ranks share reaches the
- * weights of their projection before it is summed. Seen alone, an op on such a cotangent is cheaper when the ranks divide
- * its rows between them; the rows are then gathered, to be added to what the others have.
+ * What is replicated over an axis while a reader of it is split over that axis has a cotangent that comes in addends,
+ * one a rank: partial and replicated are dual. It stays so where all that is made of it is linear and ends in the
+ * gradients of parameters, or in sums that come in addends over that axis anyway: that of keys and values that ranks
+ * share reaches the weights of their projection before it is summed. Seen alone, an op on such a cotangent is cheaper
+ * when the ranks divide its rows between them; the rows are then gathered, to be added to what the others have.
  */
 #include "partition/partitioner.h"
 
@@ -86,8 +86,8 @@ static int primal_of(const clv_partitioner *p, int value)
     return p->graph->values[p->placements[value].sum].primal;
 }
 
-/* Whether addends of `value` over the axes are addends of the gradient of a parameter, or of a sum that comes in addends
- * over them whatever becomes of this one. */
+/* Whether addends of `value` over the axes are addends of the gradient of a parameter, or of a sum that comes in
+ * addends over them whatever becomes of this one. */
 static bool joins_sum(const clv_partitioner *p, int value, const axis_set *axes)
 {
     int primal = primal_of(p, value);

@@ -19,8 +19,8 @@ typedef struct clv_counts {
 void clv_counts_make(clv_counts *out, int width, int n_roots);
 void clv_counts_free(clv_counts *counts);
 
-/* The slot below a root that cut[0 .. n) lead to, n > 0; NULL: out of memory, nothing is remembered. Valid until the next
- * call. */
+/* The slot below a root that cut[0 .. n) lead to, n > 0; NULL: out of memory, nothing is remembered. Valid until the
+ * next call. */
 int64_t *clv_counts_at(clv_counts *counts, int root, const uint8_t *cut, int n);
 
 #endif

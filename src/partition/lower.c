@@ -1,7 +1,8 @@
 /* lower.c - the second pass: a table of assignments (assignment.h) to a program's buffers and instructions.
  *
- * Every place becomes the buffer of its number, every row an instruction. Here the program gets what outlives the graph (ops, names,
- * causes), the groups of its collectives, workspaces, and state that is written in place where nobody reads the old value later.
+ * Every place becomes the buffer of its number, every row an instruction. Here the program gets what outlives the graph
+ * (ops, names, causes), the groups of its collectives, workspaces, and state that is written in place where nobody
+ * reads the old value later.
  */
 #include <string.h>
 

@@ -1,9 +1,10 @@
 /* names.c - what the dimensions of values and the factors of ops are called, for causes that people read.
  *
- * A statement may name dimensions (clv_origin). Names pass through ops by their rules: a factor is called as the dimension of an
- * operand that it makes up alone, else as the op itself calls it; a result's dimension as its factor, or as the operand's dimension
- * that has the same factors. A gradient's dimensions are called as those of what it is the gradient of: not all ops have factors
- * for all of them, so that names do not come through every op of the backward pass. */
+ * A statement may name dimensions (clv_origin). Names pass through ops by their rules: a factor is called as the
+ * dimension of an operand that it makes up alone, else as the op itself calls it; a result's dimension as its factor,
+ * or as the operand's dimension that has the same factors. A gradient's dimensions are called as those of what it is
+ * the gradient of: not all ops have factors for all of them, so that names do not come through every op of the backward
+ * pass. */
 #include <string.h>
 
 #include "partition/partitioner.h"

@@ -4,8 +4,8 @@
  *   lower    the table to instructions over buffers (lower.c)
  *   memory   where the buffers lie (program/memory.c)
  *
- * What changes decisions that were made (recomputation, overlap, pipeline stages) goes between assign and lower, and works on the table;
- * what looks further ahead than one op goes before assign, as wanted.c does.
+ * What changes decisions that were made (recomputation, overlap, pipeline stages) goes between assign and lower, and
+ * works on the table; what looks further ahead than one op goes before assign, as wanted.c does.
  */
 #include <stddef.h>
 #include <stdlib.h>

@@ -62,7 +62,8 @@ void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_part
 
 /* ---- the passes ---- */
 
-/* Makes a partitioner ready that has a graph, program, scratch, options and cost: an empty table, and what is wanted where. */
+/* Makes a partitioner ready that has a graph, program, scratch, options and cost: an empty table, and what is wanted
+ * where. */
 clv_status clv_partition_begin(clv_partitioner *p, clv_error *err);
 /* assign.c: fills the table. */
 clv_status clv_partition_assign(clv_partitioner *p, clv_error *err);
@@ -77,7 +78,8 @@ static inline const clv_layout *clv_partition_layout_of(const clv_partitioner *p
 }
 /* Notes that a value is at hand in a place. */
 clv_status clv_partition_place(clv_partitioner *p, int value, int place, clv_error *err);
-/* The places that an op may read a value from, at least one, and their layouts. The backward pass, when it is to gather again, does not see what the forward pass made for its own use. */
+/* The places that an op may read a value from, at least one, and their layouts. The backward pass, when it is to gather
+ * again, does not see what the forward pass made for its own use. */
 clv_status clv_partition_at_hand(const int **places, const clv_layout *const **layouts, int *n, clv_partitioner *p,
                                  int value, clv_error *err);
 /* A step of a value from *place, which becomes the new one. The step is borrowed while the table lives. */

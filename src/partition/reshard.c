@@ -1,8 +1,8 @@
 /* reshard.c - from two layouts to a plan: what has to happen at all, and the steps with their axes, bytes and memory.
  *
  * Partial axes that `to` has too stay partial; the others are reduced and the cuts changed by the search
- * (reshard_reduce.c, reshard_moves.c), on layouts written in atoms (reshard_state.h); last, a mask makes the partial axes
- * that only `to` has. */
+ * (reshard_reduce.c, reshard_moves.c), on layouts written in atoms (reshard_state.h); last, a mask makes the partial
+ * axes that only `to` has. */
 #include "partition/reshard.h"
 
 #include <stdlib.h>
@@ -45,9 +45,9 @@ static void add_axes(clv_reshard_step *step, const clv_subaxis *subs, int n)
     }
 }
 
-/* The axes of a step that changes cuts: those by which dimensions are cut otherwise than before, first those that leave,
- * then those that come. A rank's group over them holds all that it lacks, for what the cuts have in common from the
- * major end on stays where it is. */
+/* The axes of a step that changes cuts: those by which dimensions are cut otherwise than before, first those that
+ * leave, then those that come. A rank's group over them holds all that it lacks, for what the cuts have in common from
+ * the major end on stays where it is. */
 static void find_axes(clv_reshard_step *step)
 {
     clv_subaxis left[CLV_MAX_RANK][CLV_MAX_SUBAXES], come[CLV_MAX_RANK][CLV_MAX_SUBAXES];
@@ -102,8 +102,8 @@ static void emit(emitter *e, clv_step_kind kind, const clv_layout *from, const c
     e->plan.moves += clv_step_moves(kind);
 }
 
-/* Peak memory. A slice of `from` is a view unless it is the result; a mask, or an all_reduce, of what an earlier step made
- * works in place. */
+/* Peak memory. A slice of `from` is a view unless it is the result; a mask, or an all_reduce, of what an earlier step
+ * made works in place. */
 static void find_peak(emitter *e, const clv_layout *from)
 {
     int64_t base = clv_layout_max_elems(from, e->shape) * e->elem_size, peak = base;
@@ -254,7 +254,8 @@ static void begin(emitter *e, const int64_t *shape, clv_dtype dtype)
     e->elem_size = (int64_t)clv_dtype_size(dtype);
 }
 
-/* With two links the search stops sooner, and may miss what it finds where all axes are alike: never worse than that. */
+/* With two links the search stops sooner, and may miss what it finds where all axes are alike: never worse than that.
+ */
 static clv_status improve(emitter *e, const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
                           clv_dtype dtype, const clv_cost_model *cost, clv_error *err)
 {

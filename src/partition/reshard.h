@@ -48,8 +48,8 @@ int64_t clv_reshard_lower_bound(const clv_mesh *mesh, const clv_layout *from, co
  * same few changes very many times. Not thread-safe. */
 typedef struct clv_reshard_cache clv_reshard_cache;
 
-/* The cache and its plans live in the arena, which must outlive it; there is nothing to free. The cost model is borrowed. NULL: out of
- * memory. */
+/* The cache and its plans live in the arena, which must outlive it; there is nothing to free. The cost model is
+ * borrowed. NULL: out of memory. */
 clv_reshard_cache *clv_reshard_cache_new(clv_arena *arena, const clv_mesh *mesh, const clv_cost_model *cost,
                                          bool by_bytes);
 
@@ -57,8 +57,8 @@ clv_reshard_cache *clv_reshard_cache_new(clv_arena *arena, const clv_mesh *mesh,
 clv_status clv_reshard_cached(const clv_reshard_plan **out, clv_reshard_cache *cache, const clv_layout *from,
                               const clv_layout *to, const int64_t *shape, clv_dtype dtype, clv_error *err);
 
-/* The cheapest change to `to` out of n > 0 layouts, all of one tensor, and which of them it begins with: by what the cache
- * minimises, then bytes, moves and steps; of equals the first. */
+/* The cheapest change to `to` out of n > 0 layouts, all of one tensor, and which of them it begins with: by what the
+ * cache minimises, then bytes, moves and steps; of equals the first. */
 clv_status clv_reshard_cheapest(const clv_reshard_plan **out, int *source, clv_reshard_cache *cache,
                                 const clv_layout *const *from, int n, const clv_layout *to, const int64_t *shape,
                                 clv_dtype dtype, clv_error *err);

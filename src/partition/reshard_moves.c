@@ -3,8 +3,8 @@
  * No plan moves less than max over ranks of |to_r \ from_r|, and an exchange moves exactly that. So only sequences of
  * collectives *without slack* are of interest: after each step, its bytes and what is still missing must add up to the
  * bound. That prunes the search to a few states. It deepens by the number of moving steps, so the first depth with a
- * solution is the shortest; among those the one that holds least memory wins. Where only some of the axes cross hosts, more steps
- * may take less time: over the network while shards are small, then inside hosts.
+ * solution is the shortest; among those the one that holds least memory wins. Where only some of the axes cross hosts,
+ * more steps may take less time: over the network while shards are small, then inside hosts.
  *
  * The named collectives:
  *   all_gather  one dimension loses its most minor atoms
@@ -223,7 +223,8 @@ static double path_score(const search *q)
     return score;
 }
 
-/* Whether a path of this score is taken: no worse than an exchange, or better than the best, or as good and holding less. */
+/* Whether a path of this score is taken: no worse than an exchange, or better than the best, or as good and holding
+ * less. */
 static bool is_taken(const search *q, double score, int64_t held)
 {
     int order = clv_cost_order(score, q->best_score);

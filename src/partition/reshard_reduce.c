@@ -2,9 +2,9 @@
  *
  * Partial axes leave by reduce_scatter (their atoms become the most minor cuts of any dimension), one atom at a time,
  * and at the end by one all_reduce over what is left; slices by unused atoms may come before, so that less is reduced.
- * Reducing last by all_reduce loses nothing, for a reduce_scatter before it only makes it smaller; moving partial values
- * loses too, for they are larger than what they reduce to (uneven shards aside). From each state with nothing left to
- * reduce, the cuts are changed at the lower bound (reshard_moves.c).
+ * Reducing last by all_reduce loses nothing, for a reduce_scatter before it only makes it smaller; moving partial
+ * values loses too, for they are larger than what they reduce to (uneven shards aside). From each state with nothing
+ * left to reduce, the cuts are changed at the lower bound (reshard_moves.c).
  *
  * The search is depth first, the most promising step first, with a bound. With n ranks left to reduce over, at least
  * l*(n-1)/n + max(0, |to| - l/n) bytes remain, l being the tensor's bytes over the ranks that hold different elements
@@ -181,8 +181,8 @@ static rank_of_plan rank_moved(const search *q, progress p, const clv_reshard_st
     return (rank_of_plan){.moves = p.moves + count, .score = p.score + p.open + least};
 }
 
-/* Bytes of what is left to reduce that cross hosts at the least: shards are no smaller than the whole over all ranks, and what
- * `to` is not cut by is gathered again. */
+/* Bytes of what is left to reduce that cross hosts at the least: shards are no smaller than the whole over all ranks,
+ * and what `to` is not cut by is gathered again. */
 static double far_to_reduce(const search *q, clv_atoms left)
 {
     clv_atoms far = left & q->problem->far;
@@ -192,7 +192,8 @@ static double far_to_reduce(const search *q, clv_atoms left)
 }
 
 /* What a plan costs at the least that goes on from s. Where something is left to reduce, that takes one more step: a
- * reduce_scatter that ends in `to`, and may join the last one, or an all_reduce; else two. What is misplaced moves besides. */
+ * reduce_scatter that ends in `to`, and may join the last one, or an all_reduce; else two. What is misplaced moves
+ * besides. */
 static rank_of_plan least_rank(search *q, progress p, const clv_reshard_state *s)
 {
     clv_atoms left = s->partial & ~q->keep;
@@ -382,8 +383,8 @@ static void add_cut(children *all, search *q, const clv_reshard_state *s, int d,
         add_child(all, q, s, c);
 }
 
-/* Moves the most minor atom of dimension d to dimension e, or gives up a coarse granule of d = e, while still partial: of
- * use only where that evens out shards, as when a dimension has fewer granules than blocks. */
+/* Moves the most minor atom of dimension d to dimension e, or gives up a coarse granule of d = e, while still partial:
+ * of use only where that evens out shards, as when a dimension has fewer granules than blocks. */
 static void add_balance(children *all, search *q, const clv_reshard_state *s, int d, int e)
 {
     clv_reshard_state next;
@@ -442,7 +443,8 @@ static void reduce(search *q, const clv_reshard_state *s, int last_sliced)
     }
 }
 
-/* If a dimension has more granules than there would be blocks without an atom, two blocks that differ in it hold some. */
+/* If a dimension has more granules than there would be blocks without an atom, two blocks that differ in it hold some.
+ */
 static void note_target(search *q)
 {
     const clv_reshard_problem *p = q->problem;

@@ -99,8 +99,8 @@ static void divide_into_primes(division *divisions, const clv_mesh *mesh)
         memcpy(divisions, fine, (size_t)mesh->n_axes * sizeof *divisions);
 }
 
-/* Where an axis goes beyond a host, what stays inside is an atom of its own: ranks of a host may do their part first, over the
- * better link. */
+/* Where an axis goes beyond a host, what stays inside is an atom of its own: ranks of a host may do their part first,
+ * over the better link. */
 static void divide_by_hosts(division *divisions, const clv_cost_model *cost)
 {
     const clv_mesh *mesh = &cost->mesh;

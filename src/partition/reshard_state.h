@@ -95,7 +95,8 @@ int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshar
 double clv_reshard_step_bytes(const clv_reshard_problem *problem, clv_step_kind kind, const clv_reshard_state *from,
                               const clv_reshard_state *to);
 
-/* The atoms whose groups talk in a step: those that it reduces, else those by which dimensions are cut otherwise than before. */
+/* The atoms whose groups talk in a step: those that it reduces, else those by which dimensions are cut otherwise than
+ * before. */
 clv_atoms clv_reshard_talking(const clv_reshard_problem *problem, const clv_reshard_state *from,
                               const clv_reshard_state *to);
 /* Whether some of them cross hosts, and others do not. */
@@ -111,8 +112,9 @@ double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind,
 double clv_reshard_least_score(const clv_reshard_problem *problem, double bytes, int moves, bool far);
 /* and so where at least so many of the bytes do. */
 double clv_reshard_least_mixed(const clv_reshard_problem *problem, double bytes, int moves, double far_bytes);
-/* Bytes a rank that come from other hosts at the least, when cuts change. Ranks that differ only in what stays inside hosts, `near` of them,
- * hold 1/n of what they are to have, on average, if `from` is cut by far atoms of size n that `to` is not cut by. */
+/* Bytes a rank that come from other hosts at the least, when cuts change. Ranks that differ only in what stays inside
+ * hosts, `near` of them, hold 1/n of what they are to have, on average, if `from` is cut by far atoms of size n that
+ * `to` is not cut by. */
 double clv_reshard_far_bytes(const clv_reshard_problem *problem, clv_atoms from_cut, clv_atoms to_cut);
 
 /* reshard_reduce.c: the best plan; both states may be partial, `to` only over what `from` is. */

@@ -1,7 +1,7 @@
 /* search.c - the cheapest assignment of atoms to factors, by branch and bound: clv_strategy_choose.
  *
- * It gives what pricing every assignment in order gives, and prices no change of layout before work and a lower bound on
- * bytes (bound.h) say that it may matter. */
+ * It gives what pricing every assignment in order gives, and prices no change of layout before work and a lower bound
+ * on bytes (bound.h) say that it may matter. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "partition/bound.h"
 
-/* Under one link bounds are close, and few leaves are planned. With two they know little of how steps are made of both: where there are
- * more assignments than FEW, the most promising leaves are planned and the best of these is taken. */
+/* Under one link bounds are close, and few leaves are planned. With two they know little of how steps are made of both:
+ * where there are more assignments than FEW, the most promising leaves are planned and the best of these is taken. */
 enum { FEW = 512, MOST_LEAVES = 64 };
 
 typedef struct search {
@@ -30,8 +30,8 @@ static clv_price sum(clv_price a, clv_price b)
     return (clv_price){a.seconds + b.seconds, a.bytes + b.bytes, a.work_seconds + b.work_seconds, a.moves + b.moves};
 }
 
-/* Whether an assignment that costs at least `least`, and whose first n digits are those of trial, may yet be the best: it
- * is cheaper, or as cheap and before the best in order. */
+/* Whether an assignment that costs at least `least`, and whose first n digits are those of trial, may yet be the best:
+ * it is cheaper, or as cheap and before the best in order. */
 static bool may_win(const search *s, const clv_price *least, int n)
 {
     if (!*s->found)
@@ -64,8 +64,8 @@ static bool leaf_may_win(const search *s, clv_price price, const clv_price *leas
     return may_win(s, &price, s->space->n_atoms);
 }
 
-/* All atoms are decided. Counts, lays out, and then plans, one change of layout after another, until it is clear that the
- * trial does not win. */
+/* All atoms are decided. Counts, lays out, and then plans, one change of layout after another, until it is clear that
+ * the trial does not win. */
 static clv_status price_leaf(search *s, clv_error *err)
 {
     const clv_problem *p = s->space->problem;

@@ -103,8 +103,8 @@ static bool refuse_partial(const clv_problem *p, clv_subaxis axis)
                                (clv_refusal){.kind = CLV_REFUSED_PARTIAL, .factor = -1, .operand = -1, .axis = axis});
 }
 
-/* More blocks than the factor has elements: clv_gcd(blocks, size) of them cut it, major atoms first (an atom is split where
- * it must be), and the rest cuts the spill factor. False when the atoms do not divide so. */
+/* More blocks than the factor has elements: clv_gcd(blocks, size) of them cut it, major atoms first (an atom is split
+ * where it must be), and the rest cuts the spill factor. False when the atoms do not divide so. */
 static bool spill(clv_splits *out, const clv_factor *factor, int f)
 {
     clv_factor_split whole = out->factor[f];

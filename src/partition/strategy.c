@@ -59,8 +59,8 @@ static const clv_layout *nth_layout(const clv_problem *p, int n)
     return NULL;
 }
 
-/* Whether a layout at hand or a target has the atom: the rest of an axis that is used in part is as idle as a whole axis
- * that is not. */
+/* Whether a layout at hand or a target has the atom: the rest of an axis that is used in part is as idle as a whole
+ * axis that is not. */
 static bool in_use(const clv_problem *p, clv_subaxis atom)
 {
     const clv_layout *layout;
@@ -70,7 +70,8 @@ static bool in_use(const clv_problem *p, clv_subaxis atom)
     return false;
 }
 
-/* x:(1)2 and x:(1)3 of 6 have no common refinement: then there are as many divisions of the axes as there are layouts. */
+/* x:(1)2 and x:(1)3 of 6 have no common refinement: then there are as many divisions of the axes as there are layouts.
+ */
 int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *p, int division)
 {
     breaks axes[CLV_MAX_AXES] = {0};
@@ -233,8 +234,8 @@ static int64_t cuttable_size(const clv_rule *rule, int f)
     return rule->factor[f].size * (spill < 0 ? 1 : rule->factor[spill].size);
 }
 
-/* Pass, none, each factor that can be split. Equal prices go to the first, so that partial values stay partial for as long
- * as that costs nothing. */
+/* Pass, none, each factor that can be split. Equal prices go to the first, so that partial values stay partial for as
+ * long as that costs nothing. */
 int clv_strategy_choices(int8_t *choices, const clv_problem *p)
 {
     int n = 0;

@@ -47,11 +47,10 @@ typedef struct clv_problem {
     uint32_t kept[CLV_MAX_IN]; /* bit a: operand i stays as available[i][0] has it over mesh axis a */
     bool wanted[CLV_MAX_OUT];  /* result o is wanted in target[o] */
     clv_layout target[CLV_MAX_OUT];
-    int fan_in
-        [CLV_MAX_OUT]; /* addends of the sum that result o goes into, itself among them: while they stay partial one
-                                reduction serves all, so each bears its part of the price; >= 1 */
-    bool idle_axes;    /* consider axes, and parts of axes, that no operand or target uses */
-    bool by_bytes;     /* bytes, then work; else seconds */
+    int fan_in[CLV_MAX_OUT]; /* addends of the sum that result o goes into, itself among them: while they stay partial
+                                one reduction serves all, so each bears its part of the price; >= 1 */
+    bool idle_axes;          /* consider axes, and parts of axes, that no operand or target uses */
+    bool by_bytes;           /* bytes, then work; else seconds */
     const clv_cost_model *cost;
     clv_work_rates rates; /* of the op */
     clv_reshard_cache *reshards;
@@ -78,18 +77,18 @@ clv_status clv_strategy_choose(clv_strategy *out, const clv_problem *problem, cl
 
 struct clv_split_context;
 
-/* Atoms in mesh order, major to minor, [CLV_MAX_ATOMS]; returns how many. One division serves all layouts, unless sub-axes of
- * some do not nest: then each division takes the parts of one layout, and of the others in order what nests; -1 after
- * the last. */
+/* Atoms in mesh order, major to minor, [CLV_MAX_ATOMS]; returns how many. One division serves all layouts, unless
+ * sub-axes of some do not nest: then each division takes the parts of one layout, and of the others in order what
+ * nests; -1 after the last. */
 int clv_strategy_atoms(clv_subaxis *atoms, const clv_problem *problem, int division);
 /* What an atom may do, [CLV_MAX_FACTORS + 2]; returns how many. */
 int clv_strategy_choices(int8_t *choices, const clv_problem *problem);
-/* Fills layouts and price of the assignment that s holds (n_atoms, atom, choice); *legal = false when it has none, or (keep)
- * moves an operand that is to stay in place. */
+/* Fills layouts and price of the assignment that s holds (n_atoms, atom, choice); *legal = false when it has none, or
+ * (keep) moves an operand that is to stay in place. */
 clv_status clv_strategy_price(clv_strategy *s, bool *legal, const clv_problem *problem,
                               const struct clv_split_context *context, bool keep, clv_error *err);
-/* The same in parts: layouts and work, false when there are none; then the change of layout of each operand, and the way of
- * each result to where it is wanted. */
+/* The same in parts: layouts and work, false when there are none; then the change of layout of each operand, and the
+ * way of each result to where it is wanted. */
 bool clv_strategy_lay_out(clv_strategy *s, const clv_problem *problem, const struct clv_split_context *context,
                           bool keep);
 clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *problem, int i, clv_error *err);

@@ -1,7 +1,7 @@
 /* wanted.c - before ops are split: which are live, where their results are wanted, and which sums fan in.
  *
- * Where a result is wanted, if anywhere, is looked up in three places: what the user stated (constraint, output, assigned
- * state), carried back through ops that only pass elements on; a cotangent is wanted like its primal.
+ * Where a result is wanted, if anywhere, is looked up in three places: what the user stated (constraint, output,
+ * assigned state), carried back through ops that only pass elements on; a cotangent is wanted like its primal.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 
 /* ---- a machine and a mesh ---- */
 
-/* Ranks in a row that hold whole groups over the axis: from one group's first rank to the next is less than from its first
- * to its last. */
+/* Ranks in a row that hold whole groups over the axis: from one group's first rank to the next is less than from its
+ * first to its last. */
 static int64_t reach_of(const clv_mesh *mesh, clv_subaxis axis)
 {
     int64_t reach = mesh->axis[axis.axis].size / axis.pre;
@@ -23,8 +23,8 @@ static bool has_network(const clv_cost_model *model)
     return model->machine->hosts != 1 && clv_mesh_ranks(&model->mesh) > model->machine->ranks_per_host;
 }
 
-/* Ranks are row-major, so aligned runs of ranks that reach so far hold whole groups, and together these cross every place
- * within a run. The axes of a step nest: its farthest one decides, and crosses hosts if any does. */
+/* Ranks are row-major, so aligned runs of ranks that reach so far hold whole groups, and together these cross every
+ * place within a run. The axes of a step nest: its farthest one decides, and crosses hosts if any does. */
 bool clv_cost_is_far(const clv_cost_model *model, const clv_subaxis *axes, int n)
 {
     for (int a = 0; has_network(model) && a < n; a++)

@@ -1,10 +1,10 @@
 /* cost.h - what a collective and an op take on a machine: the one place that prices anything.
  *
- * The planner of layouts and the reshard planner choose by it, with clv_compile_options.machine, and predict.h adds up a program's
- * instructions by it. Forms are in cleave/program.h, at clv_prediction.
+ * The planner of layouts and the reshard planner choose by it, with clv_compile_options.machine, and predict.h adds up
+ * a program's instructions by it. Forms are in cleave/program.h, at clv_prediction.
  *
- * Branch and bound needs prices of what is not known whole, too: clv_cost_least and clv_cost_least_work are never more than the
- * price of whatever it may become.
+ * Branch and bound needs prices of what is not known whole, too: clv_cost_least and clv_cost_least_work are never more
+ * than the price of whatever it may become.
  */
 #ifndef CLEAVE_PROGRAM_COST_H
 #define CLEAVE_PROGRAM_COST_H
@@ -17,10 +17,10 @@
 typedef struct clv_cost_model {
     const clv_machine *machine;
     clv_mesh mesh;
-    double crowding; /* ranks a place, where there are more of them: all times are as many times longer */
-    bool one_link;   /* no price tells one axis from another */
-    bool
-        free_copies; /* choices take slices and masks for free, as most slices are views of what is made next: the default machine */
+    double crowding;  /* ranks a place, where there are more of them: all times are as many times longer */
+    bool one_link;    /* no price tells one axis from another */
+    bool free_copies; /* choices take slices and masks for free, as most slices are views of what is made next: the
+                         default machine */
     clv_machine_link
         least[CLV_DTYPE_COUNT]; /* the best of all links that groups of the mesh may have, and of measured rates */
     const clv_rate *rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT]; /* measured inside a host; NULL: not */
@@ -69,7 +69,8 @@ double clv_cost_least_work(const clv_work_rates *rates, clv_op_cost cost, double
 
 /* ---- comparing ---- */
 
-/* < 0: a is less. Sums of the same terms in another order differ in the last bits, and are equal: rounding never decides. */
+/* < 0: a is less. Sums of the same terms in another order differ in the last bits, and are equal: rounding never
+ * decides. */
 static inline int clv_cost_order(double a, double b)
 {
     double slack = 1e-9 * (a > b ? a : b);

@@ -15,8 +15,8 @@
 
 #define DEFAULT_FLOPS(code, name, bytes, safetensors) 100e9,
 
-/* Ranks as cores of one machine. Only the ratios matter to choices; a byte received counts as five of local traffic, as it is read,
- * combined and written. */
+/* Ranks as cores of one machine. Only the ratios matter to choices; a byte received counts as five of local traffic, as
+ * it is read, combined and written. */
 static const clv_machine default_machine = {.name = "default",
                                             .ranks_per_host = 1 << 20,
                                             .memory_bytes = INFINITY,

@@ -1,8 +1,9 @@
 /* memory.c - the memory plan of one rank: lifetimes, buffers taken over in place, offsets in one region.
  *
  * The plan is the same for every rank and is what the allocator uses, so what `plan` reports is exact. Offsets are
- * found first-fit over buffers in order of falling size (Pisarchyk & Lee 2020, arXiv:2001.03288, "greedy by size"), whose
- * time grows with the square of their number; programs of very many buffers are laid out in order of time, best-fit.
+ * found first-fit over buffers in order of falling size (Pisarchyk & Lee 2020, arXiv:2001.03288, "greedy by size"),
+ * whose time grows with the square of their number; programs of very many buffers are laid out in order of time,
+ * best-fit.
  */
 #include <stdlib.h>
 #include <string.h>

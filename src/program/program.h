@@ -1,7 +1,7 @@
 /* program.h - the program's own data: instructions over buffers, in order of execution.
  *
- * One program serves all ranks: a buffer is sized by its largest shard and lies at the same offset on every rank, so a peer's part is
- * found without exchanging addresses; true extents come from a rank's coordinates.
+ * One program serves all ranks: a buffer is sized by its largest shard and lies at the same offset on every rank, so a
+ * peer's part is found without exchanging addresses; true extents come from a rank's coordinates.
  */
 #ifndef CLEAVE_PROGRAM_PROGRAM_H
 #define CLEAVE_PROGRAM_PROGRAM_H
@@ -110,8 +110,8 @@ typedef struct clv_region_plan {
 clv_status clv_program_lay_out(clv_region_plan *out, const clv_program *program, int64_t behind, clv_error *err);
 void clv_region_plan_free(clv_region_plan *plan);
 
-/* Verifies the program: buffers written before they are read and read before their memory is taken over, layouts of steps,
- * no two live buffers or workspaces overlap, groups. */
+/* Verifies the program: buffers written before they are read and read before their memory is taken over, layouts of
+ * steps, no two live buffers or workspaces overlap, groups. */
 clv_status clv_program_check(const clv_program *program, clv_error *err);
 
 /* The view of a buffer on a rank; base: the buffer's memory. */

@@ -1,5 +1,5 @@
-/* binding.h - tensors in memory of the caller's, whole or in boxes: whether they hold what is needed, and their elements to and from ranks'
- * shards. */
+/* binding.h - tensors in memory of the caller's, whole or in boxes: whether they hold what is needed, and their
+ * elements to and from ranks' shards. */
 #ifndef CLEAVE_RUNTIME_BINDING_H
 #define CLEAVE_RUNTIME_BINDING_H
 
@@ -15,13 +15,13 @@ bool clv_box_inside(const clv_shard *box, const clv_type *type);
 enum { CLV_BOX_TEXT = 200 };
 void clv_box_print(char *out, size_t size, const clv_shard *box);
 
-/* Whether boxes, which `next` gives one by one (i begins with 0; false: no more), do not hold all of `box`; *out: a part that none of them
- * holds, from the i-th on. */
+/* Whether boxes, which `next` gives one by one (i begins with 0; false: no more), do not hold all of `box`; *out: a
+ * part that none of them holds, from the i-th on. */
 typedef bool clv_next_box(clv_shard *out, int *i, const void *arg);
 bool clv_box_lacks(clv_shard *out, clv_next_box *next, const void *arg, clv_shard box, int i);
 
-/* Memory of a tensor of a run: of one that is bound whole the one box, else each of its parts; what is const is not written. i begins with 0;
- * false: no more. */
+/* Memory of a tensor of a run: of one that is bound whole the one box, else each of its parts; what is const is not
+ * written. i begins with 0; false: no more. */
 typedef struct clv_bound {
     clv_shard box;
     void *data;

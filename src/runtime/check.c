@@ -13,10 +13,11 @@
 #include "runtime/kernel.h"
 
 enum {
-    /* Values up to this are summed again after every instruction; of larger ones, as many of the bytes behind them are looked at. */
+    /* Values up to this are summed again after every instruction; of larger ones, as many of the bytes behind them are
+       looked at. */
     SMALL_BYTES = 2048,
-    /* All of a region is looked at whenever instructions since the last time come to its size, each counting for as much at least:
-     * after each one, where it is no larger. */
+    /* All of a region is looked at whenever instructions since the last time come to its size, each counting for as
+     * much at least: after each one, where it is no larger. */
     SWEEP_BYTES = 16 << 10,
     /* Around what an instruction wrote this is looked at after each one. */
     NEAR_BYTES = 4 << 10
@@ -295,8 +296,8 @@ static clv_status check_near(const look *l, char *memory, int64_t bytes, clv_err
     return check_gaps(l, from, to, err);
 }
 
-/* All of the region, and what is kept, after the look's instruction; the instructions since the last such look are those that may be
- * at fault. */
+/* All of the region, and what is kept, after the look's instruction; the instructions since the last such look are
+ * those that may be at fault. */
 static clv_status sweep_all(const look *l, clv_error *err)
 {
     sweep *s = &l->loaded->check->sweeps[l->rank - l->loaded->first];

@@ -1,5 +1,5 @@
-/* collective.c - collectives by hand: made of what collective_plan.c has of them, started and waited for where they are called; and the memory of
- * locals. */
+/* collective.c - collectives by hand: made of what collective_plan.c has of them, started and waited for where they are
+ * called; and the memory of locals. */
 #include <stdlib.h>
 #include <string.h>
 

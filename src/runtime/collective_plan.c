@@ -1,5 +1,5 @@
-/* collective_plan.c - a collective by hand as a transfer: from axes and the layout of the operand to the layout of the result, what the members
- * of a group hold and are to hold, and the plan, which is made once for all calls alike. */
+/* collective_plan.c - a collective by hand as a transfer: from axes and the layout of the operand to the layout of the
+ * result, what the members of a group hold and are to hold, and the plan, which is made once for all calls alike. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,8 +57,8 @@ clv_status clv_spmd_find_group(const clv_spmd_group_set **out, const clv_spmd *s
                     axes);
 }
 
-/* Takes the axes out of a list of sub-axes; what is left of one that holds more than them stays. *taken is multiplied by the sizes; by 0 where
- * one is in part inside. */
+/* Takes the axes out of a list of sub-axes; what is left of one that holds more than them stays. *taken is multiplied
+ * by the sizes; by 0 where one is in part inside. */
 static int take_out(clv_subaxis *subs, int n, const clv_spmd_group_set *group, int64_t *taken)
 {
     clv_subaxis left[3 * CLV_MAX_SUBAXES];

@@ -1,4 +1,5 @@
-/* exchange.c - what is moved between ranks outside of programs: state to another layout, and what the caller asks for. */
+/* exchange.c - what is moved between ranks outside of programs: state to another layout, and what the caller asks for.
+ */
 #include <stdlib.h>
 
 #include "base/error.h"

@@ -1,4 +1,5 @@
-/* executor.c - runs instructions on a rank. It sees this rank's memory alone; steps that move go through the transport. */
+/* executor.c - runs instructions on a rank. It sees this rank's memory alone; steps that move go through the transport.
+ */
 #include "runtime/executor.h"
 
 #include "base/wait.h"

@@ -1,5 +1,5 @@
-/* executor.h - one rank's part of one program: views of its own buffers made once, then instructions in order. What reaches
- * other ranks is the transport's affair. */
+/* executor.h - one rank's part of one program: views of its own buffers made once, then instructions in order. What
+ * reaches other ranks is the transport's affair. */
 #ifndef CLEAVE_RUNTIME_EXECUTOR_H
 #define CLEAVE_RUNTIME_EXECUTOR_H
 

@@ -1,5 +1,5 @@
-/* finite.c - see finite.h. The first finding ends the run, so what an instruction reads was found finite before, unless it
- * came from outside: inputs and state are looked at only when a result is not finite. */
+/* finite.c - see finite.h. The first finding ends the run, so what an instruction reads was found finite before, unless
+ * it came from outside: inputs and state are looked at only when a result is not finite. */
 #include "runtime/finite.h"
 
 #include <math.h>

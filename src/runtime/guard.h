@@ -14,8 +14,8 @@ void clv_guard_fill(void *at, int64_t bytes);
 /* The first byte that is not so any more; -1: all are. */
 int64_t clv_guard_first_broken(const void *at, int64_t bytes);
 
-/* The first element that is the pattern alone, so was never written; -1: none. Bools are 0 or 1, so any byte of the pattern is such;
- * of u8, where it may be a value, 16 in a row. */
+/* The first element that is the pattern alone, so was never written; -1: none. Bools are 0 or 1, so any byte of the
+ * pattern is such; of u8, where it may be a value, 16 in a row. */
 int64_t clv_guard_first_unwritten(clv_dtype dtype, const void *at, int64_t elems);
 
 /* A sum that changes with any one word; no signature. */

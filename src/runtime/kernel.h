@@ -1,10 +1,12 @@
-/* kernel.h - which kernel runs the op of an instruction: the device's, or, where it lists none, the host's on copies. */
+/* kernel.h - which kernel runs the op of an instruction: the device's, or, where it lists none, the host's on copies.
+ */
 #ifndef CLEAVE_RUNTIME_KERNEL_H
 #define CLEAVE_RUNTIME_KERNEL_H
 
 #include "runtime/executor.h"
 
-/* Chooses the kernels of a program whose views are made, and notes how much host memory those on copies want on a rank. */
+/* Chooses the kernels of a program whose views are made, and notes how much host memory those on copies want on a rank.
+ */
 clv_status clv_kernels_choose(clv_loaded *loaded, clv_error *err);
 
 /* Runs a call on the device; a failure names rank and instruction. */

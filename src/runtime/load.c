@@ -1,4 +1,5 @@
-/* load.c - what a session makes ready for a program: regions, groups, and for each rank its views and the plans of its steps. */
+/* load.c - what a session makes ready for a program: regions, groups, and for each rank its views and the plans of its
+ * steps. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -236,8 +237,8 @@ static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
 
 /* ---- workspaces ---- */
 
-/* Nothing writes past a workspace that was planned for the largest shard, unless the def's workspace() falls as extents grow. Every rank
- * is looked at, so that all processes say the same. */
+/* Nothing writes past a workspace that was planned for the largest shard, unless the def's workspace() falls as extents
+ * grow. Every rank is looked at, so that all processes say the same. */
 static clv_status check_workspace(const clv_program *program, const clv_instruction *instruction, int64_t rank,
                                   clv_error *err)
 {

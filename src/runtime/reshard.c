@@ -1,4 +1,5 @@
-/* reshard.c - plans of changes of layout as data, and run by themselves with every rank's elements checked: cleave/reshard.h. */
+/* reshard.c - plans of changes of layout as data, and run by themselves with every rank's elements checked:
+ * cleave/reshard.h. */
 #include "cleave/reshard.h"
 
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* session.c - running programs on the team of ranks. What is made ready for a program is in load.c, state in state.c. */
+/* session.c - running programs on the team of ranks. What is made ready for a program is in load.c, state in state.c.
+ */
 #include "runtime/session.h"
 
 #include <stddef.h>

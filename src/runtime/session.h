@@ -6,7 +6,8 @@
 #include "runtime/executor.h"
 #include "runtime/team.h"
 
-/* As clv_session_new, of a mesh whose ranks are in several processes: all make the same calls of sessions in the same order. */
+/* As clv_session_new, of a mesh whose ranks are in several processes: all make the same calls of sessions in the same
+ * order. */
 clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
                                   const struct clv_links *links, clv_error *err);
 
@@ -83,14 +84,15 @@ void *clv_staging_new(int64_t bytes);
 /* The program as it was loaded, or loads it; with its state brought, ready to run. */
 clv_status clv_session_find_loaded(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err);
 void clv_loaded_free(clv_loaded *loaded);
-/* The group set in which ranks that differ only on these axes form a group, ordered by their coordinates, first axis major. Not while ranks
- * run. */
+/* The group set in which ranks that differ only on these axes form a group, ordered by their coordinates, first axis
+ * major. Not while ranks run. */
 clv_status clv_session_add_groups(int *set, const clv_session *session, const clv_subaxis *axes, int n_axes,
                                   clv_error *err);
 
 /* ---- exchange.c ---- */
 
-/* A step of all ranks, none of which has failed, outside of programs: all processes make the same. Windows as in clv_transfer. */
+/* A step of all ranks, none of which has failed, outside of programs: all processes make the same. Windows as in
+ * clv_transfer. */
 typedef struct clv_exchange {
     const char *what; /* for messages: a constant */
     clv_dtype dtype;
@@ -111,13 +113,15 @@ bool clv_session_failed(const clv_session *session);
 /* Whether the caller's thread reaches the memory of all ranks; if not, what others hold is fetched. */
 bool clv_session_reaches_all(const clv_session *session);
 
-/* Brings the elements of a box of a tensor, of which data[i] is the shard of rank first + i, to `out` through the first rank of this
- * process; and of every other, which asks for the same box at the same time. devices[i]: in whose memory data[i] is; NULL: the host's. */
+/* Brings the elements of a box of a tensor, of which data[i] is the shard of rank first + i, to `out` through the first
+ * rank of this process; and of every other, which asks for the same box at the same time. devices[i]: in whose memory
+ * data[i] is; NULL: the host's. */
 clv_status clv_session_fetch(const clv_session *session, const clv_type *type, const clv_layout *layout,
                              const clv_device *const *devices, void *const *data, const clv_shard *box, void *out,
                              clv_error *err);
 
-/* The same from the ranks of this process alone. @return CLV_EPEER when they do not hold all of it; `name`: of the tensor */
+/* The same from the ranks of this process alone. @return CLV_EPEER when they do not hold all of it; `name`: of the
+ * tensor */
 clv_status clv_session_copy_here(const clv_session *session, const char *name, const clv_type *type,
                                  const clv_layout *layout, const clv_device *const *devices, void *const *data,
                                  const clv_shard *box, void *out, clv_error *err);

@@ -1,4 +1,5 @@
-/* spmd.c - running a function by hand on the ranks of a session: cuts inputs into shards, and joins shards to outputs. */
+/* spmd.c - running a function by hand on the ranks of a session: cuts inputs into shards, and joins shards to outputs.
+ */
 #include "runtime/spmd.h"
 
 #include <stdlib.h>

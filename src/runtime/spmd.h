@@ -1,6 +1,5 @@
-/* spmd.h - what a session keeps for functions by hand: groups over axes, and each rank's communicator with the plans of the collectives
- * that it has made, shared by spmd.c (the run), collective.c (the calls) and
- * collective_plan.c. */
+/* spmd.h - what a session keeps for functions by hand: groups over axes, and each rank's communicator with the plans of
+ * the collectives that it has made, shared by spmd.c (the run), collective.c (the calls) and collective_plan.c. */
 #ifndef CLEAVE_RUNTIME_SPMD_H
 #define CLEAVE_RUNTIME_SPMD_H
 

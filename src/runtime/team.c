@@ -160,7 +160,8 @@ static void print_rank(char *out, size_t size, int rank)
     snprintf(out + used, size - used, "%s%d", used ? ", " : "", rank);
 }
 
-/* Fails the world when a rank neither returns nor begins a step, though another has returned or the end was asked for. */
+/* Fails the world when a rank neither returns nor begins a step, though another has returned or the end was asked for.
+ */
 static void look_for_stuck(clv_team *team, const watch *w)
 {
     bool cancelled = clv_cancel_requested(w->cancel);
@@ -294,8 +295,8 @@ clv_status clv_team_run_bounded(clv_team *team, clv_team_fn *fn, void *arg, cons
 
 /* ---- making and ending ---- */
 
-/* OpenMP ends its threads by pthread_exit, for which glibc loads its unwinder then, and aborts where memory is out. Asking for a
- * backtrace loads it now, and keeps it. */
+/* OpenMP ends its threads by pthread_exit, for which glibc loads its unwinder then, and aborts where memory is out.
+ * Asking for a backtrace loads it now, and keeps it. */
 static clv_status load_unwinder(clv_error *err)
 {
 #ifdef __GLIBC__
@@ -307,8 +308,8 @@ static clv_status load_unwinder(clv_error *err)
     return CLV_OK;
 }
 
-/* A rank's stack is what threads have here, and no less than ops need, which is a tenth of it: the limit on the first thread's
- * stack is where threads have theirs from. */
+/* A rank's stack is what threads have here, and no less than ops need, which is a tenth of it: the limit on the first
+ * thread's stack is where threads have theirs from. */
 static int rank_attr(pthread_attr_t *out)
 {
     enum { LEAST_STACK = 1 << 20 };
@@ -320,8 +321,9 @@ static int rank_attr(pthread_attr_t *out)
     return code;
 }
 
-/* Signals are the program's own affair: ranks, and the OpenMP threads that they start, take none that come from outside. Those
- * that a thread raises by what it does reach the program's handlers: blocked, they would end the process without them. */
+/* Signals are the program's own affair: ranks, and the OpenMP threads that they start, take none that come from
+ * outside. Those that a thread raises by what it does reach the program's handlers: blocked, they would end the process
+ * without them. */
 static int start_threads(clv_team *team)
 {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
@@ -366,7 +368,8 @@ static void *wait_and_end(void *p)
     return NULL;
 }
 
-/* OpenMP ends the process when it cannot have a thread: so try whether as many can be had at a time, and some to spare. */
+/* OpenMP ends the process when it cannot have a thread: so try whether as many can be had at a time, and some to spare.
+ */
 static clv_status rehearse_threads(int n, clv_error *err)
 {
     rehearsal *r = malloc(sizeof *r + (size_t)n * sizeof *r->thread);
@@ -389,8 +392,8 @@ static clv_status rehearse_threads(int n, clv_error *err)
     return status;
 }
 
-/* A rank's OpenMP threads are started by its first parallel region: this one, while memory is as it was found. One rank at a time:
- * should OpenMP end the process all the same, then nobody is at work. */
+/* A rank's OpenMP threads are started by its first parallel region: this one, while memory is as it was found. One rank
+ * at a time: should OpenMP end the process all the same, then nobody is at work. */
 static clv_status start_openmp(void *arg, int rank, clv_comm *comm, clv_error *err)
 {
     (void)rank, (void)comm, (void)err;

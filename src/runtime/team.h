@@ -30,19 +30,21 @@ typedef clv_status clv_team_fn(void *arg, int rank, clv_comm *comm, clv_error *e
 /* options NULL: one thread a rank, pin -1. CLV_EINVAL; CLV_ENOMEM; CLV_ELIMIT when a thread cannot be started. */
 clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *options, clv_error *err);
 
-/* Runs fn on every rank of this process and returns when all have. On failure returns that of the rank that failed first, err->rank
- * saying which. The world is then poisoned: later runs return the first failure at once; make a new team.
- * When a rank does not return within the deadline after the world failed: CLV_ETIMEOUT naming it; what fn uses must
- * then stay until clv_team_free has returned CLV_OK. */
+/* Runs fn on every rank of this process and returns when all have. On failure returns that of the rank that failed
+ * first, err->rank saying which. The world is then poisoned: later runs return the first failure at once; make a new
+ * team. When a rank does not return within the deadline after the world failed: CLV_ETIMEOUT naming it; what fn uses
+ * must then stay until clv_team_free has returned CLV_OK. */
 clv_status clv_team_run(clv_team *team, clv_team_fn *fn, void *arg, clv_error *err);
 
-/* The same for a function that may never return, being the caller's. Once a rank has returned, or cancel (NULL: none) is requested, every
- * other is to return or to begin a step within twice the deadline, again and again: one for what it computes, one for a wait, which ends by
- * itself. Else CLV_ETIMEOUT naming those that did not, as when a rank does not return after a failure. */
+/* The same for a function that may never return, being the caller's. Once a rank has returned, or cancel (NULL: none)
+ * is requested, every other is to return or to begin a step within twice the deadline, again and again: one for what it
+ * computes, one for a wait, which ends by itself. Else CLV_ETIMEOUT naming those that did not, as when a rank does not
+ * return after a failure. */
 clv_status clv_team_run_bounded(clv_team *team, clv_team_fn *fn, void *arg, const clv_cancel *cancel, clv_error *err);
 
-/* Stops and joins the threads. CLV_EINVAL in a child of fork, which has none of them: what there is is left. CLV_ETIMEOUT, naming the rank, when one is still stuck: the team, its world and that
- * thread are then leaked, because it may yet touch them. NULL is a no-op. */
+/* Stops and joins the threads. CLV_EINVAL in a child of fork, which has none of them: what there is is left.
+ * CLV_ETIMEOUT, naming the rank, when one is still stuck: the team, its world and that thread are then leaked, because
+ * it may yet touch them. NULL is a no-op. */
 clv_status clv_team_free(clv_team *team, clv_error *err);
 
 /* For registering group sets, between runs. Owned by the team. */

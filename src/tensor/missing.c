@@ -1,4 +1,5 @@
-/* missing.c - how much of what a rank needs it does not have: max over ranks of |to_r \ from_r|, without visiting ranks.
+/* missing.c - how much of what a rank needs it does not have: max over ranks of |to_r \ from_r|, without visiting
+ * ranks.
  *
  * |to_r \ from_r| = (product over d of |to_r,d|) - (product over d of |to_r,d * from_r,d|): both shards are boxes.
  *
@@ -480,8 +481,8 @@ static double spread(const search *s, int v)
     return most;
 }
 
-/* The variable to split, or -1. Where blocks of the wanted size are rare, most major first, for where those are is known
- * of ranges of indices; else what moves blocks most. */
+/* The variable to split, or -1. Where blocks of the wanted size are rare, most major first, for where those are is
+ * known of ranges of indices; else what moves blocks most. */
 static int split_variable(const search *s)
 {
     const problem *p = s->p;
@@ -539,8 +540,8 @@ static void descend(search *s, int64_t least)
     *at = whole;
 }
 
-/* How many values of a variable differ in what they do. Where a block of one layout lies in a block of the other whatever
- * the variable is, it only shifts the granules that are rounded, and that repeats. */
+/* How many values of a variable differ in what they do. Where a block of one layout lies in a block of the other
+ * whatever the variable is, it only shifts the granules that are rounded, and that repeats. */
 static int64_t distinct_values(const problem *p, int v)
 {
     int64_t period = 1, size = p->size[v];

@@ -17,9 +17,9 @@ void clv_box_copy(void *out, const clv_shard *out_shard, const void *in, const c
                   const clv_shard *box, size_t elem_size);
 
 /* out[box] = in[0][box] (+) in[1][box] (+) ... (+) in[n-1][box], n >= 1 peers that hold the same shard; (+) is the sum,
- * the maximum or minimum (a NaN wins), or the product; of booleans "or", "or", "and", "and". Replaces what out held. Elements are combined strictly in
- * the peers' order; bf16 and f16 in f32, rounded once at the end; integers wrap. out may be one of the inputs if its
- * shard is in_shard. */
+ * the maximum or minimum (a NaN wins), or the product; of booleans "or", "or", "and", "and". Replaces what out held.
+ * Elements are combined strictly in the peers' order; bf16 and f16 in f32, rounded once at the end; integers wrap. out
+ * may be one of the inputs if its shard is in_shard. */
 void clv_box_reduce(void *out, const clv_shard *out_shard, const void *const *in, int n, const clv_shard *in_shard,
                     const clv_shard *box, clv_dtype dtype, clv_reduction reduction);
 

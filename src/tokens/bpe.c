@@ -1,4 +1,5 @@
-/* bpe.c - byte-pair encoding by merge ranks (Sennrich et al. 2016, arXiv:1508.07909, as the `tokenizers` library has it). */
+/* bpe.c - byte-pair encoding by merge ranks (Sennrich et al. 2016, arXiv:1508.07909, as the `tokenizers` library has
+ * it). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

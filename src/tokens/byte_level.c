@@ -44,7 +44,8 @@ static clv_status split_by(clv_pieces *out, const clv_split_pattern *pattern, co
     return CLV_OK;
 }
 
-/* The known patterns match all text, so that pieces between matches, which Removed and inverted would give, there are none. */
+/* The known patterns match all text, so that pieces between matches, which Removed and inverted would give, there are
+ * none. */
 static clv_status read_split(void **out, const clv_token_reader *r, const json_t *json)
 {
     const json_t *pattern = json_object_get(json, "pattern");
@@ -131,8 +132,8 @@ static clv_status read_decoder(void **out, const clv_token_reader *r, const json
     return clv_reader_byte_level(&prefix_space, &own_pattern, r, json);
 }
 
-/* All texts as one: the bytes that their characters stand for (a text with a character that stands for none: as it is), what is
- * not UTF-8 among them as U+FFFD. */
+/* All texts as one: the bytes that their characters stand for (a text with a character that stands for none: as it is),
+ * what is not UTF-8 among them as U+FFFD. */
 static clv_status decode_byte_level(clv_token_texts *all, const void *options, clv_error *err)
 {
     clv_text_buffer bytes = {0};

@@ -1,7 +1,7 @@
 /* character.h - what a character is, as the `tokenizers` library has it.
  *
- * Its parts were made with Unicode tables of different years (8 for punctuation and accents, 16 and 17 for words and patterns), so
- * that no table of one year gives its results; ours is asked of it (scripts/make_character_table.py). */
+ * Its parts were made with Unicode tables of different years (8 for punctuation and accents, 16 and 17 for words and
+ * patterns), so that no table of one year gives its results; ours is asked of it (scripts/make_character_table.py). */
 #ifndef CLEAVE_TOKENS_CHARACTER_H
 #define CLEAVE_TOKENS_CHARACTER_H
 

@@ -1,4 +1,5 @@
-/* metaspace.c - the pre-tokenizer and the decoder Metaspace: a visible character stands for spaces, and begins pieces. */
+/* metaspace.c - the pre-tokenizer and the decoder Metaspace: a visible character stands for spaces, and begins pieces.
+ */
 #include <string.h>
 
 #include "base/error.h"
@@ -44,7 +45,8 @@ static clv_status read_metaspace(void **out, const clv_token_reader *r, const js
     return CLV_OK;
 }
 
-/* Which pieces are first depends on where their characters stood in the text as it was, which normalizers may change. */
+/* Which pieces are first depends on where their characters stood in the text as it was, which normalizers may change.
+ */
 static clv_status read_pre_tokenizer(void **out, const clv_token_reader *r, const json_t *json)
 {
     CLV_TRY(read_metaspace(out, r, json));

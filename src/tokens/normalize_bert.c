@@ -1,5 +1,5 @@
-/* normalize_bert.c - BertNormalizer: control characters go, white space becomes a space, Chinese characters stand alone, accents and
- * capitals go where asked. */
+/* normalize_bert.c - BertNormalizer: control characters go, white space becomes a space, Chinese characters stand
+ * alone, accents and capitals go where asked. */
 #include "base/error.h"
 #include "tokens/character.h"
 #include "tokens/tokenizer_parts.h"

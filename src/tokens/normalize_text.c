@@ -1,4 +1,5 @@
-/* normalize_text.c - normalizers that need no tables of Unicode's forms: Prepend, Replace, Strip, Lowercase, StripAccents. */
+/* normalize_text.c - normalizers that need no tables of Unicode's forms: Prepend, Replace, Strip, Lowercase,
+ * StripAccents. */
 #include "base/error.h"
 #include "tokens/character.h"
 #include "tokens/tokenizer_parts.h"

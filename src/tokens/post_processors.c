@@ -1,4 +1,5 @@
-/* post_processors.c - the special tokens around a text: TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel. */
+/* post_processors.c - the special tokens around a text: TemplateProcessing, BertProcessing, RobertaProcessing,
+ * ByteLevel. */
 #include <string.h>
 
 #include "base/error.h"

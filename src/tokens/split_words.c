@@ -1,5 +1,5 @@
-/* split_words.c - pre-tokenizers that look at one character at a time: BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation,
- * Digits. */
+/* split_words.c - pre-tokenizers that look at one character at a time: BertPreTokenizer, Whitespace, WhitespaceSplit,
+ * Punctuation, Digits. */
 #include <string.h>
 
 #include "base/error.h"

@@ -119,7 +119,8 @@ static unsigned classes_behind(clv_text_span text, size_t at, size_t *n)
     return at < text.size ? clv_character_classes(clv_utf8_decode(n, text.text + at, text.size - at)) : 0;
 }
 
-/* Widens [*begin, *end) by the white space that the token takes, to the left as far as `from`; false: it must be a word and is not. */
+/* Widens [*begin, *end) by the white space that the token takes, to the left as far as `from`; false: it must be a word
+ * and is not. */
 static bool fit_added(const clv_added_token *added, clv_text_span text, size_t from, size_t *begin, size_t *end)
 {
     size_t n;
@@ -136,7 +137,8 @@ static bool fit_added(const clv_added_token *added, clv_text_span text, size_t f
 
 typedef clv_status (*encoder)(const clv_tokenizer *t, const clv_piece *piece, clv_ids *ids, clv_error *err);
 
-/* Cuts the tokens of a trie out of a piece, from left to right and the longest first; what is between them goes on to `between`. */
+/* Cuts the tokens of a trie out of a piece, from left to right and the longest first; what is between them goes on to
+ * `between`. */
 static clv_status cut_added(const clv_tokenizer *t, const clv_trie *trie, const clv_piece *piece, encoder between,
                             clv_ids *ids, clv_error *err)
 {

@@ -1,4 +1,5 @@
-/* tokenizer_json.c - reading tokenizer.json. Components are looked up in tables by their "type"; what is not there is refused. */
+/* tokenizer_json.c - reading tokenizer.json. Components are looked up in tables by their "type"; what is not there is
+ * refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -33,7 +33,8 @@ typedef struct clv_piece {
     bool first;
 } clv_piece;
 
-/* Ends a piece that begins where the one before ended, after what was appended to pieces->text since; nothing when that is nothing. */
+/* Ends a piece that begins where the one before ended, after what was appended to pieces->text since; nothing when that
+ * is nothing. */
 clv_status clv_pieces_end(clv_pieces *pieces, bool first, clv_error *err);
 /* Adds [begin, end) of a piece as one of its own. */
 clv_status clv_pieces_add(clv_pieces *pieces, const clv_piece *of, size_t begin, size_t end, clv_error *err);
@@ -49,7 +50,8 @@ clv_status clv_token_texts_fuse(clv_token_texts *all, clv_error *err);
 /* Frees all texts: none is left. */
 void clv_token_texts_clear(clv_token_texts *all);
 
-/* A normalizer, pre-tokenizer or decoder: one of the three functions is set. Options are the arena's; NULL: there are none. */
+/* A normalizer, pre-tokenizer or decoder: one of the three functions is set. Options are the arena's; NULL: there are
+ * none. */
 typedef struct clv_component {
     const char *type;
     clv_status (*read)(void **options, const clv_token_reader *r, const json_t *json);
@@ -142,7 +144,8 @@ clv_status clv_reader_token(int64_t *id, const clv_token_reader *r, const json_t
 /* Text through all normalizers; *out, empty at first, is the caller's to free. */
 clv_status clv_tokenizer_normalize(clv_text_buffer *out, const clv_tokenizer *t, clv_text_span text, clv_error *err);
 
-/* The file that describes a folder's tokenizer, tokenizer.json or else vocab.txt, the caller's to free; NULL: there is none. */
+/* The file that describes a folder's tokenizer, tokenizer.json or else vocab.txt, the caller's to free; NULL: there is
+ * none. */
 clv_status clv_tokenizer_find(char **out, const char *folder, clv_error *err);
 /* Fills an empty tokenizer, which has its arena, from a parsed tokenizer.json. */
 clv_status clv_tokenizer_from_json(clv_tokenizer *t, const json_t *document, const char *where, clv_error *err);

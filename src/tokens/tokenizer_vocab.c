@@ -1,5 +1,5 @@
-/* tokenizer_vocab.c - a folder with vocab.txt, one token a line, in place of tokenizer.json: the file that says the same as the classes
- * of transformers do. */
+/* tokenizer_vocab.c - a folder with vocab.txt, one token a line, in place of tokenizer.json: the file that says the
+ * same as the classes of transformers do. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -207,7 +207,8 @@ static json_t *python_spaces(void)
                      "type", "Replace", "pattern", "String", "\x1f", "content", " ");
 }
 
-/* transformers' EsmTokenizer: each token of the vocabulary is cut out wherever it stands; what is left is unknown, word by word. */
+/* transformers' EsmTokenizer: each token of the vocabulary is cut out wherever it stands; what is left is unknown, word
+ * by word. */
 static clv_status esm(json_t **out, const vocab_reader *r)
 {
     static const char *const specials[SPECIALS][2] = {{"unk_token", "<unk>"},

@@ -1,6 +1,6 @@
-/* unicode_form.c - decompositions and combining classes are utf8proc's. Characters that the `tokenizers` library's older tables do not
- * know (CLV_IS_UNNORMALIZED) stand as they are. The marks of a letter are sorted here: utf8proc's own way takes time quadratic in
- * their number, which text may choose. */
+/* unicode_form.c - decompositions and combining classes are utf8proc's. Characters that the `tokenizers` library's
+ * older tables do not know (CLV_IS_UNNORMALIZED) stand as they are. The marks of a letter are sorted here: utf8proc's
+ * own way takes time quadratic in their number, which text may choose. */
 #include "tokens/unicode_form.h"
 
 #include <stdlib.h>

@@ -44,7 +44,8 @@ clv_status clv_trie_reserve(clv_trie *trie, clv_arena *arena, size_t bytes, clv_
 int64_t *clv_trie_add(clv_trie *trie, clv_text_span text);
 /* The node reached by a text; -1: no text begins so. */
 int64_t clv_trie_node(const clv_trie *trie, clv_text_span text);
-/* The longest way from a node along the text to the end of a known one, of at least a byte: returns its bytes, 0 when there is none. */
+/* The longest way from a node along the text to the end of a known one, of at least a byte: returns its bytes, 0 when
+ * there is none. */
 size_t clv_trie_longest(int64_t *value, const clv_trie *trie, int64_t node, clv_text_span text);
 
 /* A growing list of ids, malloc'd. */

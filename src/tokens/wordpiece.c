@@ -1,5 +1,5 @@
-/* wordpiece.c - words as the longest known beginnings, from left to right (Wu et al. 2016, arXiv:1609.08144; BERT). A word that
- * cannot be made of known parts, or is too long, is unknown as a whole. */
+/* wordpiece.c - words as the longest known beginnings, from left to right (Wu et al. 2016, arXiv:1609.08144; BERT). A
+ * word that cannot be made of known parts, or is too long, is unknown as a whole. */
 #include "base/error.h"
 #include "tokens/tokenizer_parts.h"
 #include "base/utf8.h"

@@ -1,5 +1,5 @@
-/* fuzz.h - what a fuzz target is: libFuzzer's entry point, one a parser. With clang and -fsanitize=fuzzer each file is a fuzzer
- * (make fuzz); the normal build links it with replay.c, which runs the committed corpus through it. */
+/* fuzz.h - what a fuzz target is: libFuzzer's entry point, one a parser. With clang and -fsanitize=fuzzer each file is
+ * a fuzzer (make fuzz); the normal build links it with replay.c, which runs the committed corpus through it. */
 #ifndef CLEAVE_TESTS_FUZZ_H
 #define CLEAVE_TESTS_FUZZ_H
 

@@ -1,5 +1,5 @@
-/* fuzz_argv.c - arguments of every command, a line each. Linked with --wrap=clv_options_parse: a command stops when its options are
- * read, so that nothing is opened or run. */
+/* fuzz_argv.c - arguments of every command, a line each. Linked with --wrap=clv_options_parse: a command stops when its
+ * options are read, so that nothing is opened or run. */
 #include <stdlib.h>
 
 #include "cli/command.h"

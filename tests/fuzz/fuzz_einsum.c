@@ -1,5 +1,5 @@
-/* fuzz_einsum.c - cleave einsum without --run: a line each of equation, shape, mesh, layouts of both operands and of the result, and
- * dtype. It plans, or says what is wrong. */
+/* fuzz_einsum.c - cleave einsum without --run: a line each of equation, shape, mesh, layouts of both operands and of
+ * the result, and dtype. It plans, or says what is wrong. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
-/* fuzz_fasta.c - sequences: the input as FASTA and as lines, with a token a byte. What is read has names and residues, and batches hold
- * each sequence once. */
+/* fuzz_fasta.c - sequences: the input as FASTA and as lines, with a token a byte. What is read has names and residues,
+ * and batches hold each sequence once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

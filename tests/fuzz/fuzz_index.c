@@ -1,5 +1,5 @@
-/* fuzz_index.c - model.safetensors.index.json beside two files that it may name, one of them out of its folder's reach by a link.
- * Every tensor of an index that opens is in the folder. */
+/* fuzz_index.c - model.safetensors.index.json beside two files that it may name, one of them out of its folder's reach
+ * by a link. Every tensor of an index that opens is in the folder. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

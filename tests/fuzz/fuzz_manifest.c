@@ -1,5 +1,5 @@
-/* fuzz_manifest.c - manifests of sharded checkpoints, the checksum made right beforehand. The parts of one that parses are
- * disjoint boxes that cover the view. */
+/* fuzz_manifest.c - manifests of sharded checkpoints, the checksum made right beforehand. The parts of one that parses
+ * are disjoint boxes that cover the view. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* fuzz_mesh.c - texts of meshes. One that parses prints and parses back to the same; a rank is what its coordinates say. */
+/* fuzz_mesh.c - texts of meshes. One that parses prints and parses back to the same; a rank is what its coordinates
+ * say. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* fuzz_mutations.c - mutations, the second line, of the protein in the first. Places that are taken lie in the protein, where it has
- * the residue that they name. */
+/* fuzz_mutations.c - mutations, the second line, of the protein in the first. Places that are taken lie in the protein,
+ * where it has the residue that they name. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,5 @@
-/* fuzz_shape.c - `--shape 64x64` and `--shape i=512,k=256`. What is taken lies within its bounds, and is taken again as it prints. */
+/* fuzz_shape.c - `--shape 64x64` and `--shape i=512,k=256`. What is taken lies within its bounds, and is taken again as
+ * it prints. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* fuzz_tokenizer.c - tokenizer.json. One that opens encodes any bytes and a text of many kinds of characters, and decodes what it
- * made, and each of its tokens alone. */
+/* fuzz_tokenizer.c - tokenizer.json. One that opens encodes any bytes and a text of many kinds of characters, and
+ * decodes what it made, and each of its tokens alone. */
 #include <stdlib.h>
 
 #include "fuzz.h"

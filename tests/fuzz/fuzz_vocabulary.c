@@ -1,5 +1,5 @@
-/* fuzz_vocabulary.c - vocab.txt, with the tokenizer_config.json before the first zero byte. One that opens encodes and decodes its own
- * bytes. */
+/* fuzz_vocabulary.c - vocab.txt, with the tokenizer_config.json before the first zero byte. One that opens encodes and
+ * decodes its own bytes. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* replay.c - every file of the folders given, through a fuzz target; and each cut short and with each byte changed, so that even the
- * small corpus visits the refusals. */
+/* replay.c - every file of the folders given, through a fuzz target; and each cut short and with each byte changed, so
+ * that even the small corpus visits the refusals. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

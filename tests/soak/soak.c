@@ -1,5 +1,5 @@
-/* soak.c - random graphs for a while, each in a process of its own, from a random seed on. What fails is shrunk and shown, and the
- * soak goes on; at its end it fails if any did.
+/* soak.c - random graphs for a while, each in a process of its own, from a random seed on. What fails is shrunk and
+ * shown, and the soak goes on; at its end it fails if any did.
  *
  *   soak [SECONDS [SEED]] */
 #include <inttypes.h>

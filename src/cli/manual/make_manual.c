@@ -1,4 +1,5 @@
-/* make_manual.c - writes cleave's manual pages, and its completions for bash, zsh and fish, from the tables of its commands.
+/* make_manual.c - writes cleave's manual pages, and its completions for bash, zsh and fish, from the tables of its
+ * commands.
  *
  * usage: make_manual FOLDER        which is laid out as share/ is
  *

@@ -195,7 +195,8 @@ static double score(const clv_attention_args *a, int64_t b, int64_t h, int64_t c
     return (double)a->scale * dot(a, a->q.data, at(&a->q, b, i, h), a->k.data, at(&a->k, b, j, c));
 }
 
-/* log(sum_j exp(score)) over what is visible; -inf when nothing is, NaN where a score is, or the largest is infinite. */
+/* log(sum_j exp(score)) over what is visible; -inf when nothing is, NaN where a score is, or the largest is infinite.
+ */
 static double log_sum_exp(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i)
 {
     double max = -INFINITY, sum = 0;

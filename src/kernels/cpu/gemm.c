@@ -128,7 +128,8 @@ static void narrow(const clv_gemm_args *g, int64_t i0, int64_t j0, const float *
                 cols);
 }
 
-/* The part of op(X) whose first row and column are r and s, [rows, cols], widened as it is stored: transposed or not. */
+/* The part of op(X) whose first row and column are r and s, [rows, cols], widened as it is stored: transposed or not.
+ */
 static int64_t widen_part(float *out, const clv_gemm_args *g, const void *x, int64_t ld, bool transposed, int64_t r,
                           int64_t s, int64_t rows, int64_t cols)
 {

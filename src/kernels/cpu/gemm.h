@@ -16,7 +16,8 @@
  * Memory:   oneDNN packs into buffers of its own, and the first bf16 product of a shape on a thread makes a oneDNN
  *           primitive, kept for later ones (CLV_GEMM_PRIMITIVES a thread, the oldest is replaced). Apart from that
  *           nothing is allocated.
- * Traffic:  (m*k + k*n) * size of dtype + m*n * size of c_dtype (twice when accumulating), a batch; if it fits in cache.
+ * Traffic:  (m*k + k*n) * size of dtype + m*n * size of c_dtype (twice when accumulating), a batch; if it fits in
+ * cache.
  */
 #ifndef CLEAVE_KERNELS_CPU_GEMM_H
 #define CLEAVE_KERNELS_CPU_GEMM_H
@@ -53,7 +54,8 @@ typedef struct clv_gemm_args {
 /* Bytes of workspace: 0 for f32 and f64, a fixed amount for bf16 and f16 whatever the shape. */
 size_t clv_gemm_workspace(const clv_gemm_args *args);
 
-/* Makes the code of the f32 kernels, once a process: oneDNN writes it on first use, and ends the process where memory is out then.
+/* Makes the code of the f32 kernels, once a process: oneDNN writes it on first use, and ends the process where memory
+ * is out then.
  * @return CLV_ENOMEM; the next call tries again */
 clv_status clv_gemm_prepare(clv_error *err);
 

@@ -276,8 +276,8 @@ static dnnl_status_t product_run(const product *p, dnnl_stream_t stream, const c
     return status == dnnl_success ? dnnl_stream_wait(stream) : status;
 }
 
-/* oneDNN 2.6's kernels for AMX stop with an illegal instruction where k is 63, n is below 64 and no multiple of 16, and blocks
- * of 64 rows leave 1 to 16 (on one thread; several divide the rows). No other k from 1 to 600 does. */
+/* oneDNN 2.6's kernels for AMX stop with an illegal instruction where k is 63, n is below 64 and no multiple of 16, and
+ * blocks of 64 rows leave 1 to 16 (on one thread; several divide the rows). No other k from 1 to 600 does. */
 static bool is_broken(const clv_gemm_args *g)
 {
     return g->k == 63;

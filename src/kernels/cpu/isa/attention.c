@@ -221,8 +221,9 @@ static bool all_finite(const float *block, int64_t n)
     return vf_sum(sum[0]) == 0.0f;
 }
 
-/* The zeros that P^T and dS^T have for hidden pairs keep finite factors out of a product, but not NaN and infinity. Where a
- * block has both, each key takes the rows that see it alone; every sum has the order that `product` gives it. */
+/* The zeros that P^T and dS^T have for hidden pairs keep finite factors out of a product, but not NaN and infinity.
+ * Where a block has both, each key takes the rows that see it alone; every sum has the order that `product` gives it.
+ */
 
 /* ct [D, ROWS] += sum over keys of k^T [D, n] st [n, ROWS]. */
 static void sum_keys(float *ct, const float *k, const float *st, const pairs *x)
@@ -305,7 +306,8 @@ static void softmax_step(const forward_space *w, int64_t n, int64_t lanes, int64
     }
 }
 
-/* The sum of exp(score - max) is 0 where a row sees nothing, and where all that it sees scores -inf: there p is 0 / 0. */
+/* The sum of exp(score - max) is 0 where a row sees nothing, and where all that it sees scores -inf: there p is 0 / 0.
+ */
 static float sum_of(float sum, const clv_attention_args *a, int64_t b, int64_t row)
 {
     pairs x;

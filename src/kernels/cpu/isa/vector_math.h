@@ -2,8 +2,8 @@
  * them vectorise on any instruction set.
  *
  * Error, against libm in f64, over the range where the result is a normal number (tests/test_kernels_elementwise.c):
- * exp, log <= 2 ulp; tanh, sigmoid <= 3 ulp; erf (Juffa's figure) 1 ulp. Infinities, zeros and NaN as in libm; exp gives
- * subnormals, log takes them. gelu_erf's left tail has the error of erf near -1: 1e-7 |x|, as everywhere.
+ * exp, log <= 2 ulp; tanh, sigmoid <= 3 ulp; erf (Juffa's figure) 1 ulp. Infinities, zeros and NaN as in libm; exp
+ * gives subnormals, log takes them. gelu_erf's left tail has the error of erf near -1: 1e-7 |x|, as everywhere.
  * Sources: Cephes (Moshier) for exp, log, tanh, sin and cos; N. Juffa for erf.
  */
 #ifndef CLEAVE_KERNELS_CPU_ISA_VECTOR_MATH_H
