@@ -690,8 +690,7 @@ static void test_bad_gradients(void **state)
                                        .run = leave}};
     static const char *const texts[] = {
         "test.hostile has no gradient",
-        "the gradient of test.wrong_type: the cotangent of operand 0 is f64[]; f32[] is "
-        "needed",
+        "the gradient of test.wrong_type: the cotangent of operand 0 is f64[]; f32[] is needed",
         "test.other_graph: the cotangent of operand 0 is no value of this graph"};
     (void)state;
     for (int i = 0; i < 3; i++) {
