@@ -1,6 +1,5 @@
 /* custom_op.c - an op of one's own: y[n] = sum over f of w[f] max(x[n,f], 0)^2 in one pass, with a rule that says how
- * it may be split. It and its gradients are compared with the same of the library's ops, on 1 to 4 ranks that share F.
- */
+ * it may be split. It and its gradients are compared with those of the library's ops, on ranks that share F. */
 #include <stdio.h>
 #include <string.h>
 #include "cleave/cleave.h"

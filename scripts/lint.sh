@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Layers, formatting and headers that compile alone; with --tidy also clang-tidy (minutes); with --fix, formats.
+# Layers, formatting, headers that compile alone, examples that stay short; with --tidy also clang-tidy (minutes); with
+# --fix, formats.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -11,6 +12,9 @@ fi
 bad=0
 scripts/check_layers.sh || bad=1
 scripts/check_headers.sh || bad=1
+for example in generate.c embed.c two_layers.c plan_70b.c custom_op.c spmd.c cpp17.cpp; do
+    [ "$(wc -l <"examples/$example")" -lt 80 ] || { echo "lint: examples/$example has 80 lines or more"; bad=1; }
+done
 clang-format --dry-run -Werror $files || { echo "lint: run 'make format'"; bad=1; }
 if [ "${1:-}" = --tidy ]; then
     cmake --preset release >/dev/null
