@@ -80,6 +80,100 @@ static void test_meshes(void **state)
     clv_model_close(two);
 }
 
+/* Another mesh is near, another batch is not; what is compared with itself is not apart at all. */
+static void test_compare(void **state)
+{
+    static const int32_t other_ids[B * S] = {1, 2, 3, 4, 5, 7};
+    static const uint8_t mask[B * S] = {1, 1, 1, 1, 1, 0};
+    clv_evaluate_options what = {.batch = B, .seq = S, .ids = ids, .labels = labels, .gradients = 1};
+    clv_model *one = open_golden("llama", "model=1"), *two = open_golden("llama", "model=2");
+    clv_evaluation *a = evaluate(one, &what), *b = evaluate(two, &what);
+    clv_comparison c = {.size = sizeof c};
+    clv_error err = {0};
+    (void)state;
+    must(clv_evaluation_compare(&c, b, a, 1e-4, &err), &err);
+    assert_int_equal(c.tensors, clv_evaluation_count(a));
+    assert_string_equal(c.diverges, "");
+    assert_string_equal(c.element, "");
+    assert_true(c.largest_error > 0 && c.largest_error < 1e-4);
+    must(clv_evaluation_compare(&c, a, a, 0, &err), &err);
+    assert_true(c.largest_error == 0 && c.diverges[0] == '\0');
+    what.ids = other_ids;
+    clv_evaluation *other = evaluate(one, &what);
+    must(clv_evaluation_compare(&c, other, a, 1e-4, &err), &err);
+    assert_string_equal(c.diverges, "hidden.last");
+    assert_int_equal(strncmp(c.element, "[1,2,", 5), 0); /* nobody else sees the last token */
+    assert_true(c.error > 1e-4 && c.largest_error >= c.error);
+    what.mask = mask;
+    what.gradients = 0;
+    clv_evaluation *padded = evaluate(one, &what);
+    what.ids = ids;
+    clv_evaluation *padded_too = evaluate(one, &what);
+    must(clv_evaluation_compare(&c, padded_too, padded, 1e-6, &err), &err);
+    assert_string_equal(c.diverges, "");
+    assert_int_equal(clv_evaluation_compare(&c, padded, a, 1e-4, &err), CLV_EINVAL);
+    assert_int_equal(clv_evaluation_compare(&c, a, b, NAN, &err), CLV_EINVAL);
+    assert_int_equal(clv_evaluation_compare(&c, NULL, b, 1, &err), CLV_EINVAL);
+    clv_evaluation *const all[] = {a, b, other, padded, padded_too};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        clv_evaluation_free(all[i]);
+    clv_model_close(one);
+    clv_model_close(two);
+}
+
+/* Of n values, and ids that are no result. */
+static clv_checkpoint *file_of(const char *path, const char *name, const float *values, int64_t n)
+{
+    clv_error err = {0};
+    clv_checkpoint_writer *w;
+    clv_checkpoint *out;
+    const int32_t id = (int32_t)n;
+    must(clv_checkpoint_create(&w, path, &err), &err);
+    must(clv_checkpoint_add(w, name, CLV_F32, 1, &n, &err), &err);
+    must(clv_checkpoint_add(w, "ids", CLV_I32, 1, (int64_t[]){1}, &err), &err);
+    must(clv_checkpoint_write(w, 0, NULL, values, &err), &err);
+    must(clv_checkpoint_write(w, 1, NULL, &id, &err), &err);
+    must(clv_checkpoint_commit(w, &err), &err);
+    must(clv_checkpoint_open(&out, path, NULL, &err), &err);
+    unlink(path);
+    return out;
+}
+
+static void test_compare_files(void **state)
+{
+    const float values[] = {1, 2, 4}, off[] = {1, 2.5f, 4}, lost[] = {1, NAN, 4};
+    char path[] = "/tmp/cleave_test_XXXXXX";
+    clv_comparison c = {.size = sizeof c};
+    clv_error err = {0};
+    (void)state;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && close(fd) == 0);
+    clv_checkpoint *want = file_of(path, "grad.w", values, 3), *same = file_of(path, "grad.w", values, 3),
+                   *far = file_of(path, "grad.w", off, 3), *nan_ = file_of(path, "grad.w", lost, 3),
+                   *fewer = file_of(path, "grad.w", off, 2), *others = file_of(path, "grad.v", off, 3);
+    must(clv_evaluation_compare_files(&c, same, want, 0, &err), &err);
+    assert_true(c.tensors == 1 && c.largest_error == 0 && c.diverges[0] == '\0');
+    must(clv_evaluation_compare_files(&c, far, want, 0.125, &err), &err); /* 0.5 of 4: not beyond */
+    assert_true(c.largest_error == 0.125 && c.diverges[0] == '\0');
+    must(clv_evaluation_compare_files(&c, far, want, 0.12, &err), &err);
+    assert_string_equal(c.diverges, "grad.w");
+    assert_string_equal(c.element, "[1] is 2.5, not 2");
+    must(clv_evaluation_compare_files(&c, nan_, want, 1, &err), &err);
+    assert_true(isinf(c.largest_error));
+    assert_string_equal(c.element, "[1] is nan, not 2");
+    must(clv_evaluation_compare_files(&c, nan_, nan_, 1, &err), &err);
+    assert_true(isinf(c.error) && strstr(c.element, "[1] is not finite: nan"));
+    assert_int_equal(clv_evaluation_compare_files(&c, fewer, want, 1, &err), CLV_ESHAPE);
+    err = (clv_error){0};
+    assert_int_equal(clv_evaluation_compare_files(&c, others, want, 1, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "no result to compare"));
+    assert_int_equal(clv_evaluation_compare_files(&c, want, want, -1, &err), CLV_EINVAL);
+    assert_int_equal(clv_evaluation_compare_files(NULL, want, want, 1, &err), CLV_EINVAL);
+    clv_checkpoint *const all[] = {want, same, far, nan_, fewer, others};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        clv_checkpoint_close(all[i]);
+}
+
 /* What ops make comes first, under the ops' names; the rest is as without. */
 static void test_each_op(void **state)
 {
@@ -273,9 +367,9 @@ static void test_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meshes), cmocka_unit_test(test_each_op), cmocka_unit_test(test_headless),
-        cmocka_unit_test(test_file),   cmocka_unit_test(test_refused), cmocka_unit_test(test_index),
-        cmocka_unit_test(test_named),
+        cmocka_unit_test(test_meshes),  cmocka_unit_test(test_compare),  cmocka_unit_test(test_compare_files),
+        cmocka_unit_test(test_each_op), cmocka_unit_test(test_headless), cmocka_unit_test(test_file),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_index),    cmocka_unit_test(test_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

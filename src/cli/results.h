@@ -1,34 +1,15 @@
-/* results.h - results of runs, as f32: how far two are apart, and what is said of one that is NaN or infinite. */
+/* results.h - what is said of results: how far they are from what they ought to be, and of one that is NaN or infinite. */
 #ifndef CLEAVE_CLI_RESULTS_H
 #define CLEAVE_CLI_RESULTS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include <stdbool.h>
 
+#include "cleave/evaluate.h"
 #include "cleave/status.h"
+#include "cli/table.h"
 
-/* The largest magnitude among the finite ones of n; 0 when there is none. */
-double clv_results_largest(const float *x, int64_t n);
-
-/* Where two tensors differ most. */
-typedef struct clv_difference {
-    double error; /* relative to the largest of `want`, or the floor; infinite where either is NaN or infinite */
-    int64_t at;   /* -1: nowhere */
-} clv_difference;
-
-/* Of n elements in rows of `per_row`, those whose mask [n / per_row] is 0 aside; mask NULL: none. */
-clv_difference clv_results_difference(const float *got, const float *want, int64_t n, double floor, const float *mask,
-                                      int64_t per_row);
-
-/* "[1,0,7] is nan, not 0.25"; of one that is alike in both, and so is found for not being finite: "[1,0,7] is not
- * finite: -inf on both sides", or without the sides where `got` is `want`. */
-void clv_results_print_difference(char *out, size_t size, int rank, const int64_t *shape, const float *got,
-                                  const float *want, int64_t at);
-
-/* What is said of an element that is off, and where what is not finite begins. */
-enum { CLV_ELEMENT_TEXT = 1024 };
-/* Adds "; it begins at rank 1, ..." to what is said of an element; NULL or "": nothing. */
-void clv_results_add_beginning(char element[CLV_ELEMENT_TEXT], const char *begins);
+/* Adds what came of a mesh to the table that verify prints; whether all is within the tolerance. */
+bool clv_results_add_row(clv_table *table, const char *mesh, const clv_comparison *found);
 
 /* Adds to the message of a CLV_ENONFINITE that --allow-nonfinite goes on. */
 void clv_results_offer(clv_error *err);

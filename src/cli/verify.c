@@ -1,6 +1,5 @@
 /* verify.c - cleave verify: the same input on several meshes; every result of every op of the forward pass, and every
  * gradient, against those of the first. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +16,7 @@
 #include "cli/table.h"
 #include "cli/verify_against.h"
 
-enum { DEGREE_TEXT = 32, NAME_TEXT = 320 };
+enum { DEGREE_TEXT = 32 };
 
 typedef struct verify_args {
     const char *model, *rules, *against;
@@ -164,89 +163,19 @@ static clv_status open_mesh(clv_model **out, const verify_args *a, const char *m
 
 /* ---- comparing ---- */
 
-/* The largest error of a mesh; the first tensor beyond the tolerance, and the worst element of it. */
-typedef struct finding {
-    double worst;
-    bool diverged;
-    char diverges[NAME_TEXT]; /* "none" where none does */
-    char element[CLV_ELEMENT_TEXT];
-} finding;
-
-static clv_evaluation_tensor result_at(const clv_evaluation *of, int i)
-{
-    clv_evaluation_tensor t = {.size = sizeof t};
-    clv_evaluation_at(of, i, &t, NULL);
-    return t;
-}
-
-static int64_t elems_of(const clv_evaluation_tensor *t)
-{
-    int64_t n = 1;
-    for (int d = 0; d < t->rank; d++)
-        n *= t->shape[d];
-    return n;
-}
-
-static double largest_gradient(const clv_evaluation *of)
-{
-    double largest = 0;
-    for (int i = 0; i < clv_evaluation_count(of); i++) {
-        clv_evaluation_tensor t = result_at(of, i);
-        if (t.is_gradient)
-            largest = fmax(largest, clv_results_largest(t.data, elems_of(&t)));
-    }
-    return largest;
-}
-
-static void print_name(char out[NAME_TEXT], const clv_evaluation_tensor *t)
-{
-    snprintf(out, NAME_TEXT, "%s%s", t->is_gradient ? "gradient of " : "", t->name + (t->is_gradient ? 2 : 0));
-}
-
-/* NaN and infinity are beyond any tolerance, on the first mesh, too. */
-static finding compare(const clv_evaluation *first, const clv_evaluation *o, double tolerance)
-{
-    double floor = 1e-3 * largest_gradient(first);
-    finding found = {.diverges = "none", .element = "none"};
-    for (int i = 0; i < clv_evaluation_count(first); i++) {
-        clv_evaluation_tensor got = result_at(o, i), want = result_at(first, i);
-        int64_t n = elems_of(&want);
-        clv_difference d = clv_results_difference(got.data, want.data, n, want.is_gradient ? floor : 0, NULL, n);
-        found.worst = fmax(found.worst, d.error);
-        if (!(d.error > tolerance) || found.diverged)
-            continue;
-        found.diverged = true;
-        print_name(found.diverges, &want);
-        clv_results_print_difference(found.element, sizeof found.element, want.rank, want.shape, got.data, want.data,
-                                     d.at);
-        if (isinf(d.error))
-            clv_results_add_beginning(found.element, clv_evaluation_begins(o));
-    }
-    return found;
-}
-
-static void add_row(clv_table *t, const char *mesh, int tensors, const finding *found)
-{
-    clv_table_row(t);
-    clv_table_text(t, "mesh", mesh);
-    clv_table_int(t, "tensors", tensors);
-    clv_table_real(t, "largest_error", found->worst);
-    clv_table_text(t, "first_divergence", found->diverges);
-    clv_table_text(t, "element", found->element);
-}
-
 /* Runs a mesh and adds its row; the first one is compared with itself. */
 static clv_status verify_mesh(clv_table *t, bool *same, outcome *first, const char *mesh, const verify_args *a,
                               const char *command, clv_error *err)
 {
     outcome own = {0};
     CLV_TRY(open_mesh(&own.model, a, mesh, !first->model, command, err));
+    clv_comparison found = {.size = sizeof found};
     clv_status status = run_mesh(&own, a, err);
-    if (status == CLV_OK) {
-        finding found = compare(first->results ? first->results : own.results, own.results, a->tolerance);
-        add_row(t, mesh, clv_evaluation_count(own.results), &found);
-        *same = *same && !found.diverged;
-    }
+    if (status == CLV_OK)
+        status = clv_evaluation_compare(&found, own.results, first->results ? first->results : own.results,
+                                        a->tolerance, err);
+    if (status == CLV_OK)
+        *same = clv_results_add_row(t, mesh, &found) && *same;
     if (status == CLV_OK && !first->results)
         *first = own;
     else

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "base/wait.h"
 #include "graph/graph.h"
+#include "infer/evaluation.h"
 #include "io/safetensors.h"
 #include "models/opened.h"
 #include "models/parameters.h"
@@ -286,6 +287,11 @@ void clv_evaluation_free(clv_evaluation *e)
 }
 
 /* ---- what came of it ---- */
+
+const clv_evaluate_options *clv_evaluation_given(const clv_evaluation *e)
+{
+    return &e->given;
+}
 
 int clv_evaluation_count(const clv_evaluation *e)
 {
