@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # run.sh writes in a folder of its own, does it again over what it made, and touches nothing that it did not make. A
-# stand-in for the program takes the place of training.
+# stand-in for the program takes the place of training. Then what README.md shows of it is what a step of it prints.
+# usage: scripts/test_run.sh BUILD
 set -euo pipefail
+build=$(realpath "$1")
 here=$(cd "$(dirname "$0")" && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -33,3 +35,11 @@ refused "a folder of the user's" "$work/first"
 ln -s demo "$work/link"
 refused "a link" "$work/link"
 if grep -n 'runs/first' "$here/run.sh"; then echo "run.sh uses the name that --help gives to users"; exit 1; fi
+
+cd "$here/.."
+shown=$(sed -n '/^## A minute/,/^## What/{/^```/,/^```/{/^```/!p}}' README.md)
+[ -n "$shown" ] || { echo "README.md shows nothing of make run"; exit 1; }
+CLV_BUILD_DIR=$build CLV_RUN_STEPS=1 CLV_RUN_OUT=$work/real "$here/run.sh" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
+[[ $(<"$work/log") == *"$shown"* ]] || { echo "README.md shows other collectives than make run:"; cat "$work/log"; exit 1; }
+parameters=$(sed -n 's/^training \(.* M parameters\).*/\1/p' "$work/log")
+grep -q "[^.0-9]$parameters" README.md || { echo "README.md does not say $parameters"; exit 1; }

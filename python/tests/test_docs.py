@@ -15,11 +15,11 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("tree")
     for name in ("README.md", "data"):
         os.symlink(SOURCE / name, folder / name)
-    (folder / "runs").mkdir()
-    model = cleave.new_model(hidden=32, layers=2, heads=4, ffn=64, vocab=256)
+    (folder / "runs" / "demo").mkdir(parents=True)
+    model = cleave.new_model(hidden=32, layers=4, heads=4, ffn=64, vocab=256)
     trainer = cleave.Trainer(model, batch=4, seq=32, steps=20)
     list(trainer.fit(cleave.TextData(SOURCE / "README.md", 32), 20))
-    trainer.save(folder / "runs" / "demo")
+    trainer.save(folder / "runs" / "demo" / "model")
     return folder
 
 
