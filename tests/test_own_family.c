@@ -1,5 +1,6 @@
 /* test_own_family.c - families that a program states: one that is Llama under other names, equal to the library's bit
  * for bit on every mesh; one without attention, with keys of its own; and what is refused. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -514,7 +515,14 @@ static void test_saves_f64(void **state)
     must(clv_model_open(&model, inside("bag"), &(clv_model_options){.dtype = CLV_F64, .config_only = 1}, &err), &err);
     must(clv_trainer_new(&t, model, &options, &err), &err);
     must(clv_trainer_step(t, ids, ids, &step, &err), &err);
+    double loss = step.loss;
     must(clv_trainer_save(t, inside("wide"), &err), &err);
+    clv_trainer_free(t);
+    clv_model_close(model);
+    must(clv_model_open(&model, inside("bag"), &(clv_model_options){.config_only = 1}, &err), &err);
+    must(clv_trainer_new(&t, model, &options, &err), &err);
+    must(clv_trainer_step(t, ids, ids, &step, &err), &err);
+    assert_true(fabs(step.loss - loss) < 1e-4);
     clv_trainer_free(t);
     clv_model_close(model);
     saved = open_on(inside("wide"), 1, 0);

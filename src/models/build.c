@@ -237,7 +237,7 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
     for (int i = 0; i < n; i++)
         update(graph, build, parameters[i], gradients[i], lr, step, adamw);
     clv_layout scalar = clv_layout_replicated(0);
-    clv_output(graph, "loss", loss, &scalar);
+    clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar); /* of a model in f64, too */
 }
 
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build)
