@@ -22,7 +22,6 @@ static void test_refused(void **state)
         {"bench block --mesh model=2 --rules megatron --sp --program", "--sp", "--rules"},
         {"bench block --program --iterations 7", "--iterations", "--program"},
         {"bench block --program -t 1", "-t", "--program"},
-        {"bench block --program --hardware tpu-v2-8", "--hardware", "--program"},
         {"bench block --program --json", "--json", "--program"},
         {"explain --block ffn --mesh model=2 --dot --most 8", "--most", "--dot"},
         {"explain --block ffn --mesh model=2 --json --dot", "--json", "--dot"},

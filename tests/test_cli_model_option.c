@@ -69,7 +69,7 @@ static void test_cut_while_mapped(void **state)
     copy_model("llama");
     option.path = folder;
     snprintf(path, sizeof path, "%s/model.safetensors", folder);
-    assert_int_equal(clv_model_option_open(&model, &option, "cleave test", NULL), CLV_OK);
+    assert_int_equal(clv_model_option_open(&model, &option, NULL), CLV_OK);
     assert_int_equal(read_on_ranks(model, NULL), CLV_OK);
     assert_int_equal(truncate(path, 4096), 0);
     for (int i = 0; i < 2; i++, err = (clv_error){0}) { /* twice: the handler serves again */

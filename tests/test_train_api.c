@@ -184,6 +184,42 @@ static void test_model_refused(void **state)
     assert_int_equal(clv_model_new(&m, &(clv_model_info){.size = 9}, NULL, NULL), CLV_EINVAL);
 }
 
+/* A model's machine prices what is compiled of it, and is copied. */
+static void test_machine(void **state)
+{
+    static const char slow[] =
+        "{\"name\": \"slow\", \"ranks_per_host\": 1, \"hosts\": 0, \"memory_bytes\": 1e12, \"flops_per_s\": {\"f32\": "
+        "1e14}, \"memory_bytes_per_s\": 2e12, \"efficiency\": 0.5, \"instruction_s\": 1e-6, \"host\": {\"alpha_s\": "
+        "5e-6, \"bytes_per_s\": 3e11}, \"network\": {\"alpha_s\": 0.02, \"bytes_per_s\": 2e6}, \"ops\": "
+        "{\"all_reduce\": {\"f32\": [[1, 1e6]]}}}";
+    clv_model_info larger = sizes;
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    int steps[2];
+    (void)state;
+    larger.hidden = 64, larger.heads = 4, larger.ffn = 256;
+    must(clv_mesh_parse(&mesh, "X=4,Y=1", &err), &err);
+    must(clv_axis_rules_preset(&rules, "gspmd-2d", &mesh, &err), &err);
+    for (int priced = 0; priced < 2; priced++) {
+        clv_machine *machine = NULL;
+        clv_model *model;
+        clv_trainer *trainer;
+        if (priced)
+            must(clv_machine_parse(&machine, slow, strlen(slow), "slow", &err), &err);
+        clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .machine = machine};
+        must(clv_model_new(&model, &larger, &options, &err), &err);
+        clv_machine_free(machine);
+        clv_trainer_options how = training;
+        how.seq = 4;
+        must(clv_trainer_new(&trainer, model, &how, &err), &err);
+        steps[priced] = clv_program_n_collectives(clv_trainer_program(trainer));
+        clv_trainer_free(trainer);
+        clv_model_close(model);
+    }
+    assert_true(steps[1] < steps[0]);
+}
+
 static void test_refused(void **state)
 {
     clv_error err = {0};
@@ -253,7 +289,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_training), cmocka_unit_test(test_model_refused), cmocka_unit_test(test_no_tokenizer),
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_data_refused),
+        cmocka_unit_test(test_machine),  cmocka_unit_test(test_refused),       cmocka_unit_test(test_data_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -18,6 +18,7 @@ from ._handle import Handle, _acting
 from ._run import GRACE_SECONDS, Cancel, interruptible, run
 from .arrays import address, array_out, ids_in
 from .errors import CleaveError, check, text_out
+from .machine import MachineLike, machine_in
 from .mesh import Mesh, MeshLike
 from .rules import RulesLike, parallel
 from .tokenizer import Tokenizer
@@ -436,38 +437,42 @@ def _text_of(generation: Any, i: int) -> Text:
     return made
 
 
-def _options(tp: Any, mesh: MeshLike, rules: RulesLike, sp: bool, options: dict[str, Any]) -> tuple[Mesh, Cancel, Any]:
+def _opened(function: Any, given: Any, tp: Any, mesh: MeshLike, rules: RulesLike, sp: bool, machine: MachineLike, options: dict[str, Any]) -> Model:
+    """What function(out, given, options) opens."""
     found, split = parallel(tp, mesh, rules, sp)
-    cancel = Cancel()
-    more = {"mesh": found._mesh, "rules": split._rules, "cancel": cancel.flag}
-    return found, cancel, _c.options("clv_model_options", options, "a model", ("mesh", "rules", "cancel", "map"), **more)
+    cancel, priced_by = Cancel(), machine_in(machine)
+    own = {"mesh": found._mesh, "rules": split._rules, "cancel": cancel.flag}
+    out = ffi.new("clv_model **")
+
+    def with_machine(pointer: Any) -> Any:
+        kept = _c.options("clv_model_options", options, "a model", (*own, "machine", "map"), machine=pointer, **own)
+        check(function, out, given, kept.struct)
+        return kept
+
+    kept = priced_by._call(with_machine)
+    return Model(out[0], found, cancel, kept)
 
 
-def load(folder: Path, tp: int | None = None, *, mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, **options: Any) -> Model:
+def load(folder: Path, tp: int | None = None, *, mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, machine: MachineLike = None, **options: Any) -> Model:
     """Opens a model's folder: ``load("folder", tp=2).generate("Once upon a time")``.
 
-    tp: ranks that each layer is split over; or a mesh with rules. Options: dtype ("f32", "bf16"), threads_per_rank, config_only, check.
+    tp: ranks that each layer is split over; or a mesh with rules. machine: what layouts are priced by: a :class:`Machine`, or its profile. Options: dtype ("f32", "bf16"), threads_per_rank, config_only, check.
     Weights are read when something runs, by each rank those of its own shards.
     """
-    found, cancel, kept = _options(tp, mesh, rules, sp, options)
-    out = ffi.new("clv_model **")
-    check(lib.clv_model_open, out, text_in(folder, "a folder"), kept.struct)
-    return Model(out[0], found, cancel, kept)
+    return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, options)
 
 
 def new_model(
     *, hidden: int, layers: int, heads: int, ffn: int, vocab: int, tp: int | None = None, mesh: MeshLike = None, rules: RulesLike = None,
-    sp: bool = False, dtype: Any = "f32", threads_per_rank: int = 1, **sizes: Any,
+    sp: bool = False, dtype: Any = "f32", threads_per_rank: int = 1, machine: MachineLike = None, **sizes: Any,
 ) -> Model:  # fmt: skip
     """A model of a Llama's form that no folder holds, to be trained: kv_heads, head_dim, max_positions and more as in the library's
-    clv_model_info."""
-    found, cancel, kept = _options(tp, mesh, rules, sp, {"dtype": dtype, "threads_per_rank": threads_per_rank})
+    clv_model_info; the rest is as for :func:`load`."""
     known = {"hidden": hidden, "layers": layers, "heads": heads, "ffn": ffn, "vocab": vocab}
     ids = {"bos": -1, "pad": -1, "mask": -1}
     info = _c.options("clv_model_info", {**ids, **known, **sizes}, "a new model")
-    out = ffi.new("clv_model **")
-    check(lib.clv_model_new, out, info.struct, kept.struct)
-    return Model(out[0], found, cancel, kept)
+    options = {"dtype": dtype, "threads_per_rank": threads_per_rank}
+    return _opened(lib.clv_model_new, info.struct, tp, mesh, rules, sp, machine, options)
 
 
 def merge(folder: Path, to: Path) -> None:

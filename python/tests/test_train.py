@@ -117,3 +117,21 @@ def test_by_hand(rng):
     assert histories[0][-1] < 0.5 * histories[0][0]
     for h in histories[1:]:
         np.testing.assert_allclose(h, histories[0], rtol=1e-3)
+
+
+def test_machine_prices_steps(tmp_path):
+    """Where each step takes long there are fewer of them."""
+    link = {"alpha_s": 0.02, "bytes_per_s": 2e6}
+    machine = {"name": "slow links", "ranks_per_host": 1, "hosts": 0, "memory_bytes": 1e12, "flops_per_s": {"f32": 1e14},
+               "memory_bytes_per_s": 2e12, "efficiency": 0.5, "instruction_s": 1e-6, "host": link, "network": link}  # fmt: skip
+    profile = tmp_path / "slow.json"
+    profile.write_text(json.dumps(machine))
+    sizes = dict(hidden=64, layers=1, heads=4, ffn=256, vocab=256, mesh="X=4,Y=1", rules="gspmd-2d")
+
+    def steps(how):
+        model = cleave.new_model(**sizes, machine=how)
+        return len(cleave.Trainer(model, batch=2, seq=4, steps=1).program.collectives)
+
+    assert steps(str(profile)) == steps(cleave.Machine(profile)) < steps(None)
+    with pytest.raises(FileNotFoundError, match="no such file; valid"):
+        cleave.load(GOLDEN / "llama", machine="nowhere")

@@ -98,7 +98,7 @@ static int parse(block_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->program,
          .help = "print the compiled program instead of running it"},
-        CLV_HARDWARE_OPTION(&a->hardware, "--program"),
+        CLV_HARDWARE_OPTION(&a->hardware, NULL),
         CLV_JSON_OPTION_BESIDE(&a->json, "--program", "print JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -136,7 +136,7 @@ static void add_gradients(clv_graph *graph, clv_value loss)
 }
 
 static clv_status compile(clv_program **out, const block_args *a, const clv_mesh *mesh, const clv_axis_rules *rules,
-                          clv_error *err)
+                          const clv_machine *machine, clv_error *err)
 {
     clv_graph *graph;
     clv_dtype dtype;
@@ -159,7 +159,7 @@ static clv_status compile(clv_program **out, const block_args *a, const clv_mesh
     if (a->train)
         add_gradients(graph, loss);
     clv_output(graph, "loss", loss, NULL);
-    clv_status status = clv_compile(out, graph, NULL, err);
+    clv_status status = clv_compile(out, graph, &(clv_compile_options){.machine = machine}, err);
     clv_graph_free(graph);
     return status;
 }
@@ -255,14 +255,16 @@ int bench_block(int argc, char **argv)
     if (status == CLV_OK)
         status = clv_hardware_option_open(&machine, a.hardware, &err);
     if (status == CLV_OK)
-        status = clv_mesh_option_resolve(&mesh, &a.mesh, argv[0], &err);
+        status = clv_mesh_option_read(&mesh, &a.mesh, &err);
     if (status == CLV_OK)
         status = clv_mesh_option_rules(&rules, &a.mesh, &mesh, &err);
     if (status == CLV_OK)
-        status = compile(&program, &a, &mesh, &rules, &err);
+        status = compile(&program, &a, &mesh, &rules, machine, &err);
     int64_t before = clv_resident_bytes();
     if (status == CLV_OK && !a.program)
         status = clv_session_new(&session, &mesh, &options, &err);
+    if (status == CLV_OK && !a.program)
+        clv_mesh_option_note(&mesh, argv[0]);
     if (status == CLV_OK && !a.program)
         status = measure(session, program, a.iterations, seconds, &stats, &err);
     int64_t resident = clv_resident_bytes() - before;

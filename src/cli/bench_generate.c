@@ -64,6 +64,7 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_RULES_OPTION(&a->model.mesh),
         CLV_THREADS_OPTION(&a->model.run.threads, NULL),
         CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_PRICES_OPTION(&a->model.hardware),
         CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -155,9 +156,9 @@ static clv_status load_and_run(measured *m, const generate_args *a, const char *
     clv_generator *g = NULL;
     clv_model *model = NULL;
     double start = clv_clock_seconds();
-    clv_status status = clv_model_option_open(&model, &a->model, command, err);
+    clv_status status = clv_model_option_open(&model, &a->model, err);
     if (status == CLV_OK)
-        clv_note_unused_tensors(model, a->model.path, command);
+        clv_model_option_notes(model, a->model.path, command);
     if (status == CLV_OK)
         status = clv_generator_new(&g, model, &options, err);
     m->load_seconds = clv_clock_seconds() - start;

@@ -192,10 +192,11 @@ static clv_status write_vectors(clv_checkpoint_writer *w, const embed_args *a, c
 }
 
 static clv_status embed(const embed_args *a, const clv_model *model, const clv_sequences *all, double start,
-                        clv_error *err)
+                        const char *command, clv_error *err)
 {
     clv_checkpoint_writer *w;
     CLV_TRY(clv_checkpoint_create(&w, a->out, err));
+    clv_model_option_notes(model, a->model.path, command);
     clv_status status = write_vectors(w, a, model, all, err);
     if (status == CLV_OK)
         status = clv_checkpoint_commit(w, err);
@@ -215,8 +216,7 @@ static clv_status run(const embed_args *a, const clv_model *model, double start,
     clv_sequences_options options = {.size = sizeof options,
                                      .too_long = a->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT};
     CLV_TRY(clv_sequences_read(&all, model, a->input, &options, err));
-    clv_note_unused_tensors(model, a->model.path, command);
-    clv_status status = embed(a, model, all, start, err);
+    clv_status status = embed(a, model, all, start, command, err);
     *complete = status == CLV_OK && clv_sequences_report(all, command);
     clv_sequences_free(all);
     return status;
@@ -232,7 +232,7 @@ int command_embed(int argc, char **argv)
     if (code != CLV_OPTIONS_RUN)
         return code;
     double start = clv_clock_seconds();
-    clv_status status = clv_model_option_open(&model, &a.model, argv[0], &err);
+    clv_status status = clv_model_option_open(&model, &a.model, &err);
     if (status == CLV_OK)
         status = run(&a, model, start, argv[0], &complete, &err);
     clv_model_close(model);

@@ -68,14 +68,14 @@ clv_status clv_forward_run(const clv_forward_job *job, const char *command, clv_
     clv_model *model;
     clv_ids in = {0};
     clv_model_info info = {.size = sizeof info};
-    CLV_TRY(clv_model_option_open(&model, job->model, command, err));
+    CLV_TRY(clv_model_option_open(&model, job->model, err));
     clv_status status = clv_model_describe(model, &info, err);
     if (status == CLV_OK)
         status = clv_ids_read(&in, job->ids, &info, job->among_results, err);
     if (status == CLV_OK)
         status = check(&in, &info, job, err);
     if (status == CLV_OK)
-        clv_note_unused_tensors(model, job->model->path, command);
+        clv_model_option_notes(model, job->model->path, command);
     if (status == CLV_OK)
         status = evaluate(job, model, &info, &in, err);
     clv_ids_free(&in);

@@ -107,6 +107,7 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_SEED_OPTION(&a->seed, NULL, "of sampling (1)"),
         CLV_RUN_OPTIONS(&a->model.run),
         CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_PRICES_OPTION(&a->model.hardware),
         CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print JSON, at the end"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -285,7 +286,7 @@ static int report(const prompts *p, const generate_args *a, const clv_generation
 }
 
 static clv_status write_texts(clv_generation **out, const generate_args *a, const clv_model *model, const prompts *p,
-                              clv_error *err)
+                              const char *command, clv_error *err)
 {
     display d;
     clv_generator *g;
@@ -307,6 +308,7 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
                                     .on_text = show,
                                     .on_text_arg = &d};
     CLV_TRY(clv_generator_new(&g, model, NULL, err));
+    clv_model_option_notes(model, a->model.path, command);
     begin_display(&d, a, p);
     clv_status status = clv_generate(out, g, p->asked, p->n_asked, &options, err);
     end_display(&d);
@@ -322,10 +324,8 @@ static clv_status run(const generate_args *a, const clv_model *model, const char
         if (a->stops.item[i][0] == '\0')
             return clv_fail(err, CLV_EINVAL, "--stop: the text is empty; give at least one byte");
     clv_status status = read_prompts(&p, a, err);
-    if (status == CLV_OK) {
-        clv_note_unused_tensors(model, a->model.path, command);
-        status = write_texts(&g, a, model, &p, err);
-    }
+    if (status == CLV_OK)
+        status = write_texts(&g, a, model, &p, command, err);
     if (status == CLV_OK)
         *code = report(&p, a, g);
     clv_generation_free(g);
@@ -348,7 +348,7 @@ int command_generate(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    clv_status status = clv_model_option_open(&model, &a.model, argv[0], &err);
+    clv_status status = clv_model_option_open(&model, &a.model, &err);
     if (status == CLV_OK)
         status = run(&a, model, argv[0], &code, &err);
     clv_model_close(model);

@@ -21,14 +21,12 @@ clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, cl
     return clv_mesh_option_parse(out, option->text ? option->text : text, err);
 }
 
-clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option, const char *command, clv_error *err)
+void clv_mesh_option_note(const clv_mesh *mesh, const char *command)
 {
-    CLV_TRY(clv_mesh_option_read(out, option, err));
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    if (clv_mesh_ranks(out) > processors)
+    if (clv_mesh_ranks(mesh) > processors)
         fprintf(stderr, "%s: warning: %lld ranks share %ld processor%s; they will run slowly\n", command,
-                (long long)clv_mesh_ranks(out), processors, processors == 1 ? "" : "s");
-    return CLV_OK;
+                (long long)clv_mesh_ranks(mesh), processors, processors == 1 ? "" : "s");
 }
 
 clv_status clv_mesh_option_rules(clv_axis_rules *out, const clv_mesh_option *option, const clv_mesh *mesh,

@@ -47,8 +47,8 @@ enum { CLV_MAX_RANKS = 100000 };
 clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err);
 /* The mesh that was given, or model=N of -tp N. */
 clv_status clv_mesh_option_read(clv_mesh *out, const clv_mesh_option *option, clv_error *err);
-/* The same for commands that run ranks: warns on stderr when there are more of them than processors. */
-clv_status clv_mesh_option_resolve(clv_mesh *out, const clv_mesh_option *option, const char *command, clv_error *err);
+/* Warns on stderr when there are more ranks than processors: before they run, when nothing asked for is at fault. */
+void clv_mesh_option_note(const clv_mesh *mesh, const char *command);
 /* The rules for that mesh: a preset's name or a file. */
 clv_status clv_mesh_option_rules(clv_axis_rules *out, const clv_mesh_option *option, const clv_mesh *mesh,
                                  clv_error *err);

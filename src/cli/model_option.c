@@ -27,23 +27,29 @@ static void handle_lost_pages(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, const char *command, clv_error *err)
+clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv_error *err)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
+    clv_machine *machine;
     clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .map = 1};
-    CLV_TRY(clv_mesh_option_resolve(&mesh, &o->mesh, command, err));
+    CLV_TRY(clv_mesh_option_read(&mesh, &o->mesh, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &o->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));
     options.threads_per_rank = (int)o->run.threads;
     options.check = o->run.check;
+    CLV_TRY(clv_hardware_option_open(&machine, o->hardware, err));
+    options.machine = machine;
     handle_lost_pages();
-    return clv_model_open(out, o->path, &options, err);
+    clv_status status = clv_model_open(out, o->path, &options, err);
+    clv_machine_free(machine);
+    return status;
 }
 
-void clv_note_unused_tensors(const clv_model *model, const char *folder, const char *command)
+void clv_model_option_notes(const clv_model *model, const char *folder, const char *command)
 {
     const char *first;
+    clv_mesh_option_note(clv_model_mesh(model), command);
     int64_t unused = clv_model_unused_tensors(model, &first);
     if (unused > 0)
         clv_say("%s: note: %lld tensor%s of %s %s not used%s %s", command, (long long)unused, unused == 1 ? "" : "s",

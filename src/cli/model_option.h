@@ -4,6 +4,7 @@
 #define CLEAVE_CLI_MODEL_OPTION_H
 
 #include "cleave/model.h"
+#include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
 #include "cli/run_option.h"
 
@@ -11,7 +12,7 @@ typedef struct clv_model_option {
     const char *path;
     clv_mesh_option mesh;
     clv_run_option run;
-    const char *dtype;
+    const char *dtype, *hardware;
 } clv_model_option;
 
 /* Rows of a command's option table: which model, `-m`; */
@@ -29,7 +30,7 @@ typedef struct clv_model_option {
 /* and all of how it runs. */
 #define CLV_MODEL_RUN_OPTIONS(option)                                                                                  \
     CLV_MESH_OPTIONS(&(option)->mesh), CLV_RULES_OPTIONS(&(option)->mesh), CLV_RUN_OPTIONS(&(option)->run),            \
-        CLV_DTYPE_OPTION(&(option)->dtype)
+        CLV_DTYPE_OPTION(&(option)->dtype), CLV_PRICES_OPTION(&(option)->hardware)
 
 /* What holds where nothing is given. */
 #define CLV_MODEL_DEFAULTS                                                                                             \
@@ -37,11 +38,11 @@ typedef struct clv_model_option {
         .mesh = {.tp = 1}, .run = {.threads = 1}, .dtype = "f32"                                                       \
     }
 
-/* Opens the model, its files mapped, with a handler of SIGBUS: a file that becomes shorter while it is read is CLV_EIO.
- * Warns on stderr when there are more ranks than processors. */
-clv_status clv_model_option_open(clv_model **out, const clv_model_option *option, const char *command, clv_error *err);
+/* Opens the model, its files mapped, with a handler of SIGBUS: a file that becomes shorter while it is read is CLV_EIO. */
+clv_status clv_model_option_open(clv_model **out, const clv_model_option *option, clv_error *err);
 
-/* Says on stderr that tensors of the folder are not the model's, if there are any: before it runs. */
-void clv_note_unused_tensors(const clv_model *model, const char *folder, const char *command);
+/* Says on stderr, before the model runs and when nothing asked for is at fault, that there are more ranks than
+ * processors, and that tensors of the folder are not the model's, if so. */
+void clv_model_option_notes(const clv_model *model, const char *folder, const char *command);
 
 #endif

@@ -110,7 +110,8 @@ static void add_score(clv_table *t, const char *name, const clv_score *score, co
     clv_table_real(t, perplexity, exp(mean));
 }
 
-static clv_status score_text(clv_table *t, const score_args *a, clv_forwarder *f, clv_error *err)
+static clv_status score_text(clv_table *t, const score_args *a, const clv_model *model, clv_forwarder *f,
+                             const char *command, clv_error *err)
 {
     char *text;
     size_t size;
@@ -123,6 +124,7 @@ static clv_status score_text(clv_table *t, const score_args *a, clv_forwarder *f
     options.progress = clv_counted_progress_show;
     options.progress_arg = &bar;
     CLV_TRY(clv_text_read(&text, &size, a->input, 1, err));
+    clv_model_option_notes(model, a->model.path, command);
     clv_status status = clv_score_text(&score, f, text, size, &options, err);
     clv_counted_progress_end(&bar);
     free(text);
@@ -188,6 +190,7 @@ static clv_status score_sequences(clv_table *t, const score_args *a, const clv_m
     if (!a->mutations)
         options.too_long = a->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT;
     CLV_TRY(clv_sequences_read(&all, model, a->input, &options, err));
+    clv_model_option_notes(model, a->model.path, command);
     clv_status status = a->mutations ? score_mutations(t, a, f, all, err) : score_all(t, a, f, all, err);
     if (status == CLV_OK && !a->mutations)
         *complete = clv_sequences_report(all, command);
@@ -206,10 +209,9 @@ static clv_status run(clv_table *t, score_args *a, const clv_model *model, bool 
     CLV_TRY(clv_model_describe(model, &info, err));
     CLV_TRY(check(a, &info, err));
     CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
-    clv_note_unused_tensors(model, a->model.path, command);
     CLV_TRY(clv_forwarder_new(&f, model, &options, err));
-    clv_status status =
-        info.bidirectional ? score_sequences(t, a, model, f, complete, command, err) : score_text(t, a, f, err);
+    clv_status status = info.bidirectional ? score_sequences(t, a, model, f, complete, command, err)
+                                           : score_text(t, a, model, f, command, err);
     clv_forwarder_free(f);
     return status;
 }
@@ -217,7 +219,7 @@ static clv_status run(clv_table *t, score_args *a, const clv_model *model, bool 
 static clv_status score(clv_table *t, score_args *a, bool *complete, const char *command, clv_error *err)
 {
     clv_model *model;
-    CLV_TRY(clv_model_option_open(&model, &a->model, command, err));
+    CLV_TRY(clv_model_option_open(&model, &a->model, err));
     clv_status status = run(t, a, model, complete, command, err);
     clv_model_close(model);
     if (status != CLV_OK) {

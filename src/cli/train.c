@@ -5,6 +5,7 @@
 #include "cleave/text_data.h"
 #include "cleave/train.h"
 #include "cli/command.h"
+#include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
@@ -22,6 +23,7 @@ typedef struct train_args {
     const char *out;
     clv_mesh_option mesh;
     clv_run_option run;
+    const char *hardware;
     bool json;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, warmup, seed;
     double lr, weight_decay;
@@ -124,6 +126,7 @@ static int parse(train_args *a, int argc, char **argv)
          .help = "decoupled weight decay of AdamW (0.1); norms are not decayed"},
         CLV_SEED_OPTION(&a->seed, NULL, "of weights and the order of data (1)"),
         CLV_RUN_OPTIONS(&a->run),
+        CLV_PRICES_OPTION(&a->hardware),
         CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -262,6 +265,7 @@ static clv_status run_in_folder(const run *r, const char *command, totals *total
     clv_model_info info = {.size = sizeof info};
     CLV_TRY(clv_model_describe(r->model, &info, err));
     CLV_TRY(clv_train_folder_open(&folder, r->args->out, info.parameters * (int64_t)sizeof(float), command, err));
+    clv_mesh_option_note(clv_model_mesh(r->model), command);
     print_start(r, &info);
     clv_status status = run_steps(r, &folder, command, total, err);
     clv_train_folder_give_room(&folder);
@@ -331,22 +335,27 @@ static clv_status train(const train_args *a, const char *command, int *code, clv
     clv_axis_rules rules;
     clv_text_data *data;
     clv_model *model = NULL;
+    clv_machine *machine = NULL;
     clv_model_info sizes = sizes_of(a);
     clv_model_options options = {.size = sizeof options,
                                  .mesh = &mesh,
                                  .rules = &rules,
                                  .threads_per_rank = (int)a->run.threads,
                                  .check = a->run.check};
-    CLV_TRY(clv_mesh_option_resolve(&mesh, &a->mesh, command, err));
+    CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_text_data_open(&data, a->text.item, a->text.n, a->seq, err));
     clv_status status = check_heads(a, err);
     if (status == CLV_OK)
         status = clv_mesh_option_rules(&rules, &a->mesh, &mesh, err);
     if (status == CLV_OK)
+        status = clv_hardware_option_open(&machine, a->hardware, err);
+    options.machine = machine;
+    if (status == CLV_OK)
         status = clv_model_new(&model, &sizes, &options, err);
     if (status == CLV_OK)
         status = train_model(a, model, data, command, code, err);
     clv_model_close(model);
+    clv_machine_free(machine);
     clv_text_data_close(data);
     return status;
 }

@@ -19,7 +19,7 @@
 enum { DEGREE_TEXT = 32 };
 
 typedef struct verify_args {
-    const char *model, *rules, *against;
+    const char *model, *rules, *hardware, *against;
     clv_sizes degrees;
     clv_strings meshes;
     char one_rank[CLV_MESH_TEXT]; /* the measure of a mesh that was given alone */
@@ -46,6 +46,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .value = "AXES",
          .help = "meshes instead of degrees; may be given again; one alone is compared with one rank"},
         {.names = "--rules", .kind = CLV_OPTION_STRING, .out = &a->rules, .value = "RULES", .help = "as for plan"},
+        CLV_PRICES_OPTION(&a->hardware),
         {.names = "--against",
          .kind = CLV_OPTION_STRING,
          .out = &a->against,
@@ -134,18 +135,25 @@ static clv_status run_mesh(outcome *o, const verify_args *a, clv_error *err)
     return clv_evaluate(&o->results, o->model, &what, err);
 }
 
+static clv_model_option on_mesh(const verify_args *a, const char *mesh)
+{
+    clv_model_option option = CLV_MODEL_DEFAULTS;
+    option.path = a->model;
+    option.mesh.text = mesh;
+    option.mesh.rules = a->rules;
+    option.hardware = a->hardware;
+    option.run.check = true;
+    return option;
+}
+
 /* The model on a mesh; the first one that is opened notes what the model does not use. */
 static clv_status open_mesh(clv_model **out, const verify_args *a, const char *mesh, bool first, const char *command,
                             clv_error *err)
 {
-    clv_model_option option = CLV_MODEL_DEFAULTS;
+    const clv_model_option option = on_mesh(a, mesh);
     clv_model_info info = {.size = sizeof info};
     clv_model *model;
-    option.path = a->model;
-    option.mesh.text = mesh;
-    option.mesh.rules = a->rules;
-    option.run.check = true;
-    CLV_TRY(clv_model_option_open(&model, &option, command, err));
+    CLV_TRY(clv_model_option_open(&model, &option, err));
     clv_status status = clv_model_describe(model, &info, err);
     int64_t least = info.headless ? 1 : 2; /* a loss is of a token that follows another one */
     if (status == CLV_OK && !a->against && (a->seq < least || a->seq > info.max_positions))
@@ -156,7 +164,9 @@ static clv_status open_mesh(clv_model **out, const verify_args *a, const char *m
         return status;
     }
     if (first)
-        clv_note_unused_tensors(model, a->model, command);
+        clv_model_option_notes(model, a->model, command);
+    else
+        clv_mesh_option_note(clv_model_mesh(model), command);
     *out = model;
     return CLV_OK;
 }
@@ -233,7 +243,8 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
         char degree[DEGREE_TEXT];
         const char *mesh = mesh_at(degree, a, i);
         if (a->against) {
-            status = clv_verify_against(t, same, a->model, a->against, mesh, a->rules, a->tolerance, command, err);
+            const clv_model_option option = on_mesh(a, mesh);
+            status = clv_verify_against(t, same, &option, a->against, a->tolerance, command, err);
             continue;
         }
         status = verify_mesh(t, same, &first, mesh, a, command, err);

@@ -45,19 +45,14 @@ static void add_beginning(clv_comparison *found, const char *begins)
         snprintf(found->element + used, sizeof found->element - used, "; it begins at %s", begins);
 }
 
-clv_status clv_verify_against(clv_table *table, bool *same, const char *model, const char *file, const char *mesh,
-                              const char *rules, double tolerance, const char *command, clv_error *err)
+clv_status clv_verify_against(clv_table *table, bool *same, const clv_model_option *model, const char *file,
+                              double tolerance, const char *command, clv_error *err)
 {
     clv_checkpoint *got = NULL, *want;
     clv_comparison found = {.size = sizeof found};
-    clv_model_option option = CLV_MODEL_DEFAULTS;
-    option.path = model;
-    option.mesh.text = mesh;
-    option.mesh.rules = rules;
-    option.run.check = true;
     char begins[CLV_BEGINS_TEXT] = "";
     clv_forward_job job = {
-        .begins = begins, .model = &option, .ids = file, .among_results = true, .allow_nonfinite = true};
+        .begins = begins, .model = model, .ids = file, .among_results = true, .allow_nonfinite = true};
     CLV_TRY(clv_checkpoint_open(&want, file, NULL, err));
     job.gradients = has_gradients(want);
     clv_status status = run(&got, &job, command, err);
@@ -65,7 +60,7 @@ clv_status clv_verify_against(clv_table *table, bool *same, const char *model, c
         status = clv_evaluation_compare_files(&found, got, want, tolerance, err);
     if (status == CLV_OK) {
         add_beginning(&found, begins);
-        *same = clv_results_add_row(table, mesh, &found) && *same;
+        *same = clv_results_add_row(table, model->mesh.text, &found) && *same;
     }
     clv_checkpoint_close(got);
     clv_checkpoint_close(want);

@@ -155,7 +155,7 @@ static clv_status compile(clv_evaluation *e, clv_error *err)
     for (int i = 0; i < e->n; i++)
         e->output[i].name = e->spec[i].name = e->name[i];
     if (status == CLV_OK)
-        status = clv_compile(&e->program, graph, NULL, err);
+        status = clv_model_compile(&e->program, e->model, graph, err);
     clv_graph_free(graph);
     return status;
 }

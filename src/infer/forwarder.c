@@ -89,7 +89,7 @@ static clv_status compile(clv_forwarder *f, int64_t batch, int64_t seq, clv_erro
     CLV_TRY(clv_graph_new(&graph, &f->model->mesh, err));
     clv_model_graph how = {.batch = batch, .seq = seq, .padding_mask = 1};
     clv_output(graph, "result", clv_cast(graph, result_of(graph, f, &how), CLV_F32), NULL);
-    clv_status status = clv_compile(&f->program, graph, NULL, err);
+    clv_status status = clv_model_compile(&f->program, f->model, graph, err);
     clv_graph_free(graph);
     f->batch = batch;
     f->seq = seq;

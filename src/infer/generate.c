@@ -44,7 +44,7 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
     clv_model_graph how = {
         .batch = g->options.batch, .seq = INT64_C(1) << power, .context = g->options.context, .last_logits = 1};
     clv_model_inference(graph, g->model, &how);
-    clv_status status = clv_compile(&g->program[power], graph, NULL, err);
+    clv_status status = clv_model_compile(&g->program[power], g->model, graph, err);
     clv_graph_free(graph);
     return status == CLV_OK ? clv_session_load(g->session, g->program[power], err) : status;
 }

@@ -1,6 +1,7 @@
 /* opened.c - models as programs open them: model.h. */
 #include "models/opened.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -12,8 +13,11 @@
 #include "tokens/tokenizer_parts.h"
 #include "models/parameters.h"
 #include "models/placement.h"
+#include "program/machine.h"
 
 /* ---- opening ---- */
+
+enum { FIRST_OPTIONS = offsetof(clv_model_options, machine) }; /* as their first version had them */
 
 static clv_status make(clv_model **out, const char *path, clv_error *err)
 {
@@ -57,6 +61,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     m->threads_per_rank = o->threads_per_rank;
     m->check = o->check != 0;
     m->cancel = o->cancel;
+    CLV_TRY(clv_machine_copy(&m->machine, o->machine, err));
     if (o->mesh)
         m->mesh = *o->mesh;
     CLV_TRY(clv_mesh_check(&m->mesh, err));
@@ -85,7 +90,7 @@ clv_status clv_model_open(clv_model **out, const char *path, const clv_model_opt
     clv_model_options o;
     clv_model *m = NULL;
     CLV_TRY(clv_require(out && path, call, "out and a path", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_take_options(&o, sizeof o, FIRST_OPTIONS, options, call, err));
     CLV_TRY(make(&m, path, err));
     clv_status status = open_parts(m, &o, err);
     if (status != CLV_OK) {
@@ -150,7 +155,7 @@ clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv
     clv_model_info info;
     clv_model *m = NULL;
     CLV_TRY(clv_require(out && sizes, call, "out and sizes", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_take_options(&o, sizeof o, FIRST_OPTIONS, options, call, err));
     CLV_TRY(clv_take_options(&info, sizeof info, sizeof info, sizes, call, err));
     CLV_TRY(make(&m, "", err));
     clv_status status = config_of(&m->config, &info, err);
@@ -171,6 +176,7 @@ void clv_model_close(clv_model *m)
     clv_tokenizer_free(m->text->tokenizer);
     pthread_mutex_destroy(&m->text->lock);
     clv_model_weights_close(m->weights);
+    clv_machine_free(m->machine);
     free(m->text);
     free(m->path);
     free(m);
@@ -397,6 +403,11 @@ clv_status clv_model_source(void *arg, const char *name, const clv_type *type, c
     CLV_TRY(clv_require(m && name && type && out && known, "clv_model_source", "a model as source_arg", err));
     *known = 0;
     return m->weights ? clv_model_weights_source(m->weights, name, type, box, out, known, err) : CLV_OK;
+}
+
+clv_status clv_model_compile(clv_program **out, const clv_model *m, const clv_graph *graph, clv_error *err)
+{
+    return clv_compile(out, graph, &(clv_compile_options){.machine = m->machine}, err);
 }
 
 clv_session_options clv_model_session_options(const clv_model *m)

@@ -15,6 +15,7 @@ struct clv_model {
     int threads_per_rank;
     bool check;
     const clv_cancel *cancel;   /* NULL: none */
+    clv_machine *machine;       /* NULL: the default */
     clv_model_weights *weights; /* NULL: of config.json alone */
     struct clv_model_text {     /* what becomes known later; guarded by its lock */
         pthread_mutex_t lock;
@@ -24,6 +25,9 @@ struct clv_model {
 
 /* What private builders take for it: rules and dtype of the model, sizes and inputs of `how`. */
 clv_model_build clv_model_build_of(const clv_model *model, const clv_model_graph *how);
+
+/* clv_compile of a graph of it, priced by its machine. */
+clv_status clv_model_compile(clv_program **out, const clv_model *model, const clv_graph *graph, clv_error *err);
 
 /* Options of a session that runs it: its threads, and where its state begins. */
 clv_session_options clv_model_session_options(const clv_model *model);

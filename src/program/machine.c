@@ -40,6 +40,37 @@ void clv_machine_free(clv_machine *machine)
     free(machine);
 }
 
+static clv_status copy_rates(clv_rates *out, const clv_rates *from, clv_error *err)
+{
+    for (int i = 0; i < from->n; i++) {
+        clv_rate *rate = clv_rates_add(out);
+        if (!rate)
+            return clv_fail_memory(err, "a machine's rates", CLV_MAX_RATES * sizeof *rate);
+        *rate = from->item[i];
+    }
+    return CLV_OK;
+}
+
+clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_error *err)
+{
+    *out = NULL;
+    if (!machine)
+        return CLV_OK;
+    clv_machine *m = malloc(sizeof *m);
+    if (!m)
+        return clv_fail_memory(err, "a machine", sizeof *m);
+    *m = *machine;
+    m->busy = m->alone = (clv_rates){0};
+    clv_status status = copy_rates(&m->busy, &machine->busy, err);
+    if (status == CLV_OK)
+        status = copy_rates(&m->alone, &machine->alone, err);
+    if (status == CLV_OK)
+        *out = m;
+    else
+        clv_machine_free(m);
+    return status;
+}
+
 clv_status clv_machine_describe(const clv_machine *machine, clv_machine_info *out, clv_error *err)
 {
     CLV_TRY(clv_require(out != NULL, "clv_machine_describe", "out", err));

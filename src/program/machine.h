@@ -32,6 +32,9 @@ struct clv_machine {
 /* The machine that NULL is: the one that was given, or the default. */
 const clv_machine *clv_machine_or_default(const clv_machine *machine);
 
+/* A machine of its own with the same data; NULL for NULL. Free with clv_machine_free. */
+clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_error *err);
+
 /* One more rate; NULL beyond CLV_MAX_RATES, or out of memory (then none is there yet). */
 clv_rate *clv_rates_add(clv_rates *rates);
 /* What was measured of an op or collective; NULL: nothing. */

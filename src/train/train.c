@@ -23,7 +23,7 @@ static clv_status compile(clv_trainer *t, const clv_adamw_options *adamw, clv_er
     clv_graph *graph;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
     clv_model_train_step(graph, t->model, &(clv_model_graph){.batch = t->batch, .seq = t->seq}, adamw);
-    clv_status status = clv_compile(&t->program, graph, NULL, err);
+    clv_status status = clv_model_compile(&t->program, t->model, graph, err);
     clv_graph_free(graph);
     return status;
 }

@@ -1,0 +1,109 @@
+/* test_cli_hardware.c - --hardware of every command that compiles: layouts are priced by the profile. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "cli_run.h"
+
+/* A step takes long, whatever it moves: fewer of them are better. */
+static const char slow[] =
+    "{\"name\": \"slow links\", \"ranks_per_host\": 1, \"hosts\": 0, \"memory_bytes\": 1e12, \"flops_per_s\": "
+    "{\"f32\": 1e14}, \"memory_bytes_per_s\": 2e12, \"efficiency\": 0.5, \"instruction_s\": 1e-6, \"host\": "
+    "{\"alpha_s\": 5e-6, \"bytes_per_s\": 3e11}, \"network\": {\"alpha_s\": 0.02, \"bytes_per_s\": 2e6}}";
+
+static char out[CLI_OUTPUT];
+
+static int set_up(void **state)
+{
+    char path[512];
+    (void)state;
+    snprintf(path, sizeof path, "%s/slow.json", cli_folder());
+    FILE *f = fopen(path, "w");
+    return f && fputs(slow, f) >= 0 && fclose(f) == 0 ? 0 : -1;
+}
+
+static void test_every_command(void **state)
+{
+    static const char *const commands[] = {
+        "generate -m {g}/llama -p 0 -n 2",
+        "embed -m {g}/esm --input {g}/scores/proteins.fasta --out {d}/e",
+        "score -m {g}/esm --input {g}/scores/wild.fasta",
+        "forward -m {g}/llama --ids {d}/slow.json --out {d}/f",
+        "verify -m {g}/llama --tp 2 --seq 4",
+        "train --text {d}/slow.json --layers 1 --hidden 32 --seq 8 --batch 1 --steps 1 --out {d}/run",
+        "bench generate -m {g}/llama -p 4 -n 2 -r 1",
+        "bench block --layers 1 --hidden 32 --ffn 32 --heads 4 --seq 8 --program",
+        "plan --block ffn",
+        "explain --block ffn --dot"};
+    (void)state;
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        cli_expect(2, "--hardware nowhere: no such file; valid: ", "%s --hardware nowhere", commands[i]);
+}
+
+/* The bytes of all collectives of a step. */
+static double bytes_of(const char *arguments)
+{
+    double bytes = 0;
+    size_t i;
+    json_t *row;
+    assert_int_equal(cli_run(out, "%s 2>{d}/stderr", arguments), 0);
+    json_t *printed = json_loads(out, 0, NULL);
+    assert_non_null(printed);
+    json_array_foreach(json_object_get(printed, "collectives_per_step"), i, row) bytes +=
+        json_number_value(json_object_get(row, "bytes"));
+    json_decref(printed);
+    return bytes;
+}
+
+/* A step is compiled for the machine: fewer collectives, of more bytes. */
+static void test_priced(void **state)
+{
+    static const char train[] =
+        "train --text {d}/slow.json --layers 1 --hidden 64 --heads 4 --ffn 256 --seq 4 --batch 2 "
+        "--steps 1 --mesh X=4,Y=1 --rules gspmd-2d --json --out {d}/";
+    char arguments[512];
+    (void)state;
+    snprintf(arguments, sizeof arguments, "%susual", train);
+    double usual = bytes_of(arguments);
+    snprintf(arguments, sizeof arguments, "%spriced --hardware {d}/slow.json", train);
+    double priced = bytes_of(arguments);
+    assert_true(usual > 0);
+    assert_true(priced > usual);
+}
+
+static void test_program_priced(void **state)
+{
+    static char usual[CLI_OUTPUT];
+    static const char block[] =
+        "bench block --layers 1 --hidden 64 --heads 4 --ffn 256 --seq 4 --batch 2 --mesh X=4,Y=1 "
+        "--rules gspmd-2d --program";
+    (void)state;
+    assert_int_equal(cli_run(usual, "%s", block), 0);
+    assert_int_equal(cli_run(out, "%s --hardware {d}/slow.json", block), 0);
+    assert_string_not_equal(out, usual);
+}
+
+/* What comes of it does not hang on the machine. */
+static void test_same_results(void **state)
+{
+    static char usual[CLI_OUTPUT];
+    static const char text[] = "generate -m {d}/usual -p This -n 8 --temp 0 --mesh X=2,Y=2 --rules gspmd-2d";
+    (void)state;
+    assert_int_equal(cli_run(usual, "%s 2>{d}/stderr", text), 0);
+    assert_int_equal(cli_run(out, "%s --hardware {d}/slow.json 2>{d}/stderr", text), 0);
+    assert_string_equal(out, usual);
+    cli_expect(0, "none", "verify -m {g}/llama --mesh X=2,Y=2 --rules gspmd-2d --seq 4 --hardware {d}/slow.json");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_command), cmocka_unit_test(test_priced),
+                                       cmocka_unit_test(test_program_priced), cmocka_unit_test(test_same_results)};
+    return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
+}
