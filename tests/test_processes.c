@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -17,86 +15,10 @@
 #include "cleave/checkpoint.h"
 #include "cleave/nn.h"
 #include "cleave/spmd.h"
-#include "comm/links.h"
 #include "must.h"
-#include "runtime/session.h"
+#include "processes.h"
 
-enum { MOST_PROCESSES = 6, PATIENCE = 60, LATE = 4 /* seconds of a process, and of a rank */ };
-
-/* ---- processes ---- */
-
-/* What each runs; in a child, so it says itself what is wrong and does not return to the tests. */
-typedef void child_fn(const clv_links *links, void *arg);
-
-static void check(bool ok, const clv_links *links, const char *what, const clv_error *err)
-{
-    if (ok)
-        return;
-    fprintf(stderr, "process %d of %d: %s: %s\n", links->me, links->processes, what, err ? err->message : "");
-    _exit(1);
-}
-
-/* first[p]: the first rank of process p; first[processes]: their number. All must end well, but for `lost`, which ends
- * by itself. */
-static void in_processes(const int *first, int processes, child_fn *fn, void *arg, int lost)
-{
-    int sockets[MOST_PROCESSES][MOST_PROCESSES];
-    pid_t children[MOST_PROCESSES];
-    for (int p = 0; p < processes; p++)
-        for (int q = 0; q < p; q++) {
-            int pair[2];
-            assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, pair), 0);
-            sockets[p][q] = pair[0];
-            sockets[q][p] = pair[1];
-        }
-    fflush(NULL);
-    for (int p = 0; p < processes; p++) {
-        children[p] = fork();
-        assert_true(children[p] >= 0);
-        if (children[p] > 0)
-            continue;
-        alarm(PATIENCE);
-        for (int q = 0; q < processes; q++)
-            for (int r = 0; r < processes; r++)
-                if (q != p && q != r)
-                    close(sockets[q][r]);
-        fn(&(clv_links){.processes = processes, .me = p, .first = first, .socket = sockets[p]}, arg);
-        _exit(0);
-    }
-    for (int p = 0; p < processes; p++)
-        for (int q = 0; q < processes; q++)
-            if (p != q)
-                close(sockets[p][q]);
-    for (int p = 0; p < processes; p++) {
-        int status;
-        assert_int_equal(waitpid(children[p], &status, 0), children[p]);
-        if (p != lost && !(WIFEXITED(status) && WEXITSTATUS(status) == 0))
-            fail_msg("process %d of %d ended with %#x", p, processes, status);
-    }
-}
-
-/* Six ranks, in ways. */
-static const int splits[][MOST_PROCESSES + 1] = {{0, 6}, {0, 1, 6}, {0, 4, 6}, {0, 2, 4, 6}, {0, 1, 2, 3, 4, 5, 6}};
-static const int counts[] = {1, 2, 2, 3, 6};
-
-enum { SPLITS = sizeof counts / sizeof *counts };
-
-static clv_session *new_session(const clv_mesh *mesh, const clv_links *links, int64_t timeout_ms, int checked)
-{
-    clv_session *session = NULL;
-    clv_error err = {0};
-    clv_session_options options = {.size = sizeof options,
-                                   .timeout_ms = timeout_ms,
-                                   .check = checked,
-                                   .seed = 7,
-                                   .transport = links ? "copying" : NULL};
-    clv_status status = clv_session_new_linked(&session, mesh, &options, links, &err);
-    if (status != CLV_OK) {
-        fprintf(stderr, "a session: %s\n", err.message);
-        _exit(1);
-    }
-    return session;
-}
+enum { LATE = 4 /* seconds of a rank */ };
 
 /* ---- a block that is trained ---- */
 
@@ -297,7 +219,9 @@ static void add_here(const clv_links *links, void *arg)
             check(mine[i][e - out[i].box.lo[0]] == w[e] + (float)e, links, "another part", NULL);
     out[0].box = (clv_shard){.rank = 1, .hi = {N}};
     run.n_output_parts = 1;
-    clv_status status = clv_session_run_parts(session, a->program[0], &run, &err);
+    clv_status status = clv_session_read(session, "w", NULL, w, &err); /* all are done with the run before */
+    if (status == CLV_OK)
+        status = clv_session_run_parts(session, a->program[0], &run, &err);
     check(links->processes == 1 ? status == CLV_OK : status == CLV_EPEER && strstr(err.message, "other processes"),
           links, "a part that is elsewhere", &err);
     clv_session_free(session);
@@ -355,29 +279,22 @@ static clv_status by_hand(void *arg, clv_spmd *spmd, const clv_local *in, clv_lo
     return CLV_OK;
 }
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void act_here(const clv_links *links, void *arg)
 {
     act a = *(act *)arg;
     clv_error err = {0};
     clv_mesh mesh;
     float x[N], y[N];
-    bool is_told = links->first[links->me] <= 4 && 4 < links->first[links->me + 1];
+    bool is_told = is_here(links, 4);
     check(clv_mesh_parse(&mesh, "x=2,y=3", &err) == CLV_OK, links, "a mesh", &err);
     clv_session *session = new_session(&mesh, links, a == IS_LATE ? 1500 : 20000, 0);
     for (int i = 0; i < N; i++)
         x[i] = (float)i;
     clv_spmd_input in = {{CLV_F32, 1, {N}}, "(x,y)", x};
     clv_spmd_output out = {{CLV_F32, 1, {N}}, "_", y};
-    double began = now();
+    double began = seconds_now();
     clv_status status = clv_spmd_run(session, by_hand, &a, &in, 1, &out, 1, NULL, &err);
-    check(now() - began < 10, links, "it took long", &err);
+    check(seconds_now() - began < 10, links, "it took long", &err);
     if (a == GATHERS) {
         check(status == CLV_OK, links, "a function", &err);
         for (int i = 0; i < N; i++)

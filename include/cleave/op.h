@@ -210,7 +210,9 @@ typedef struct clv_op_def {
     /** Bytes of the attributes, a plain struct that is copied; 0: none. Zero it before it is filled: ops of equal
      *  bytes are equal. */
     size_t attrs_size;
-    const clv_attr *attrs; /**< their fields, ended by a NULL name; NULL: not told */
+    /** Their fields, ended by a NULL name; NULL: not told. Processes that share a session compare these, or, where none
+     *  are told, all bytes: so let a table leave pointers out. */
+    const clv_attr *attrs;
     /** Types of the results; refuses operands that do not fit, naming shapes. Required. in[i] is zeroed where operand
      *  i is absent. */
     clv_status (*shape)(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);

@@ -69,6 +69,9 @@ bool clv_world_leads(const clv_world *world, int rank);
 clv_comm *clv_world_comm(clv_world *world, int rank);
 /* Poisons the world from a thread that is no rank's. */
 void clv_world_fail(clv_world *world, const clv_error *error);
+/* Tells other processes of the first failure, once, wherever it was: those that hear of it late would else find that
+ * this process has ended, and take that for the failure. Not from a rank. */
+void clv_world_pass_on(clv_world *world);
 /* Steps that a rank of this process has begun so far. */
 uint64_t clv_world_steps(const clv_world *world, int rank);
 /* Whether the world is poisoned; fills error (may be NULL) with the first failure. */

@@ -336,6 +336,17 @@ static clv_status fail_gone(const copying_plan *plan, clv_thread_comm *comm, int
     return clv_threads_give_up(comm, err);
 }
 
+/* What a process said before it ended may not be read yet, and tells why. */
+static void wait_for_end(const clv_thread_comm *comm, int process)
+{
+    const clv_world *world = comm->world;
+    clv_deadline deadline = clv_deadline_in(world->timeout_ns);
+
+    while (!atomic_load_explicit(&world->wire->gone[process], memory_order_acquire) && !clv_world_failed(world, NULL) &&
+           clv_deadline_look(&deadline) > 0)
+        nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
 static clv_status send_away(const copying_plan *plan, clv_thread_comm *comm, int rank, const void *data, int64_t bytes,
                             clv_error *err)
 {
@@ -351,10 +362,11 @@ static clv_status send_away(const copying_plan *plan, clv_thread_comm *comm, int
     if (bytes > CLV_FRAME_MOST)
         return clv_fail(err, CLV_ELIMIT, "a message of %lld bytes to rank %d; at most %d go to another process",
                         (long long)bytes, rank, (int)CLV_FRAME_MOST);
-    if (!clv_lines_send(comm->world->wire->lines, clv_threads_process(comm->world, rank), &frame, plan->post.what,
-                        data))
-        return fail_gone(plan, comm, rank, err);
-    return CLV_OK;
+    int process = clv_threads_process(comm->world, rank);
+    if (clv_lines_send(comm->world->wire->lines, process, &frame, plan->post.what, data))
+        return CLV_OK;
+    wait_for_end(comm, process);
+    return fail_gone(plan, comm, rank, err);
 }
 
 static clv_status send_part(const copying_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)

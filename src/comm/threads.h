@@ -90,6 +90,7 @@ struct clv_world {
     pthread_mutex_t lock;   /* over recording the first failure, which wakes who sleeps, and over the list of sets */
     alignas(CLV_LINE) _Atomic int failed; /* 1 once `error` is written; both never change again */
     clv_error error;
+    atomic_bool passed_on; /* `error`, to other processes */
 };
 
 /* The process that has a rank. */

@@ -179,6 +179,12 @@ void clv_world_fail(clv_world *world, const clv_error *error)
     clv_threads_fail(world, error);
 }
 
+void clv_world_pass_on(clv_world *world)
+{
+    if (world->processes > 1 && clv_world_failed(world, NULL) && !atomic_exchange(&world->passed_on, true))
+        world->transport->tell(world, &world->error);
+}
+
 const _Atomic int *clv_world_failed_flag(const clv_world *world)
 {
     return &world->failed;

@@ -1,9 +1,24 @@
-/* attrs.c - an op's attributes as text: "s=0.5 tag=gate", by the table of its def. */
+/* attrs.c - an op's attributes: what a field takes; and as text: "s=0.5 tag=gate", by the table of its def. */
 #include <string.h>
 
 #include "cleave/text.h"
 #include "graph/graph.h"
 #include "tensor/text.h"
+
+size_t clv_attr_size(clv_attr_kind kind)
+{
+    static const size_t sizes[] = {
+        [CLV_ATTR_INT] = sizeof(int),
+        [CLV_ATTR_INT64] = sizeof(int64_t),
+        [CLV_ATTR_DOUBLE] = sizeof(double),
+        [CLV_ATTR_BOOL] = sizeof(bool),
+        [CLV_ATTR_TEXT] = 1,
+        [CLV_ATTR_KEY] = sizeof(clv_key),
+        [CLV_ATTR_DTYPE] = sizeof(clv_dtype),
+        [CLV_ATTR_LAYOUT] = sizeof(clv_layout),
+    };
+    return (unsigned)kind < sizeof sizes / sizeof *sizes ? sizes[kind] : 0;
+}
 
 static void put_layout(clv_text *t, const clv_layout *layout, const clv_mesh *mesh)
 {

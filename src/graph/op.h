@@ -61,6 +61,11 @@ struct clv_rule {
  * each factor once a tensor. */
 clv_status clv_rule_check(const clv_op *op, const clv_type *in, const clv_type *out, clv_error *err);
 
+/* ---- attributes ---- */
+
+/* Bytes of one value of a kind; 0: there is no such kind. */
+size_t clv_attr_size(clv_attr_kind kind);
+
 /* ---- running ---- */
 
 size_t clv_view_bytes(const clv_view *view);

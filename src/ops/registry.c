@@ -120,16 +120,6 @@ static bool is_name(const char *name)
 /* Whether a table of attributes lies within the struct that it describes; each kind takes what it holds. */
 static clv_status check_attrs(const clv_op_def *def, clv_error *err)
 {
-    static const size_t sizes[] = {
-        [CLV_ATTR_INT] = sizeof(int),
-        [CLV_ATTR_INT64] = sizeof(int64_t),
-        [CLV_ATTR_DOUBLE] = sizeof(double),
-        [CLV_ATTR_BOOL] = sizeof(bool),
-        [CLV_ATTR_TEXT] = 1,
-        [CLV_ATTR_KEY] = sizeof(clv_key),
-        [CLV_ATTR_DTYPE] = sizeof(clv_dtype),
-        [CLV_ATTR_LAYOUT] = sizeof(clv_layout),
-    };
     for (const clv_attr *a = def->attrs; a && a->name; a++) {
         if (!is_name(a->name))
             return clv_fail(err, CLV_EINVAL,
@@ -141,11 +131,12 @@ static clv_status check_attrs(const clv_op_def *def, clv_error *err)
         if (a->count < 0)
             return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' counts %d; valid: 0 and above", def->name,
                             a->name, a->count);
-        if ((unsigned)a->kind >= sizeof sizes / sizeof *sizes)
+        size_t size = clv_attr_size(a->kind);
+        if (size == 0)
             return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' is of no kind (%d)", def->name, a->name,
                             (int)a->kind);
         size_t count = a->count > 0 ? (size_t)a->count : 1;
-        if (a->offset > def->attrs_size || count > (def->attrs_size - a->offset) / sizes[a->kind])
+        if (a->offset > def->attrs_size || count > (def->attrs_size - a->offset) / size)
             return clv_fail(err, CLV_EINVAL, "op '%s': attribute '%s' lies outside attrs_size, %zu bytes", def->name,
                             a->name, def->attrs_size);
     }

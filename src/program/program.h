@@ -114,6 +114,10 @@ void clv_region_plan_free(clv_region_plan *plan);
  * steps, no two live buffers or workspaces overlap, groups. */
 clv_status clv_program_check(const clv_program *program, clv_error *err);
 
+/* What the program does: mesh, tensors, layouts, steps, ops with their attributes. Programs of one compiled graph have
+ * the same, in every process; others almost surely another. */
+uint64_t clv_program_digest(const clv_program *program);
+
 /* The view of a buffer on a rank; base: the buffer's memory. */
 clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t rank, void *base);
 

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "runtime/binding.h"
 #include "runtime/session.h"
 #include "tensor/view.h"
@@ -57,6 +58,7 @@ static clv_status prepare_rank(clv_leftovers *job, const clv_session *session, c
 {
     clv_comm *comm = clv_world_comm(clv_team_world(session->team), session->first + i);
     clv_transfer transfer = {.what = x->what,
+                             .tag = x->tag,
                              .group = clv_comm_group(comm, session->everyone),
                              .dtype = x->dtype,
                              .parts = {.n = session->n_ranks, .in = x->in, .out = x->out},
@@ -135,7 +137,18 @@ clv_status clv_session_copy_here(const clv_session *session, const char *name, c
     return CLV_OK;
 }
 
-clv_status clv_session_fetch(const clv_session *session, const clv_type *type, const clv_layout *layout,
+/* What is asked for must be the same box of the same tensor: bytes alone do not tell. */
+static uint64_t tag_of(uint64_t tag, const clv_type *type, const clv_shard *box)
+{
+    uint64_t words[3 + 2 * CLV_MAX_RANK] = {tag, (uint64_t)type->dtype, (uint64_t)box->rank};
+    for (int d = 0; d < box->rank; d++) {
+        words[3 + 2 * d] = (uint64_t)box->lo[d];
+        words[4 + 2 * d] = (uint64_t)box->hi[d];
+    }
+    return clv_hash_bytes(words, sizeof words);
+}
+
+clv_status clv_session_fetch(const clv_session *session, uint64_t tag, const clv_type *type, const clv_layout *layout,
                              const clv_device *const *devices, void *const *data, const clv_shard *box, void *out,
                              clv_error *err)
 {
@@ -158,6 +171,7 @@ clv_status clv_session_fetch(const clv_session *session, const clv_type *type, c
     for (int i = 0; i < session->here; i++)
         to[i] = i > 0 ? &scratch[i] : out;
     clv_exchange x = {.what = "what the caller asked for",
+                      .tag = tag_of(tag, type, box),
                       .dtype = type->dtype,
                       .in = shards,
                       .out = shards + n,

@@ -28,6 +28,7 @@ typedef struct clv_chosen_kernel {
 
 typedef struct clv_loaded {
     const clv_program *program;
+    uint64_t digest; /* of the program */
     const clv_transport *transport;
     int first, here;            /* the ranks of this process */
     clv_loaded_rank *ranks;     /* [here] */

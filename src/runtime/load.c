@@ -180,7 +180,7 @@ static clv_status make_plan(const clv_session *session, clv_loaded *loaded, int 
     find_shards(shards + group->n, program, instruction->out[0], group);
     clv_transfer transfer = {
         .what = clv_step_name(kind),
-        .tag = (uint64_t)i << 8 | (uint64_t)kind,
+        .tag = loaded->digest << 32 | (uint64_t)i << 8 | (uint64_t)kind,
         .group = group,
         .dtype = mine->views[instruction->in[0]].dtype,
         .reduction = clv_step_reduces(kind) ? instruction->step->from.reduction : CLV_REDUCE_NONE,
@@ -279,6 +279,8 @@ static clv_status load_new(clv_loaded **out, clv_session *session, const clv_pro
                         ours);
     }
     CLV_TRY(check_workspaces(program, err));
+    uint64_t digest = clv_program_digest(program);
+    CLV_TRY(clv_session_compare_programs(session, digest, err)); /* before groups, which are numbered as they come */
     clv_loaded **grown = realloc(session->loaded, ((size_t)session->n_loaded + 1) * sizeof *grown);
     clv_loaded *loaded = calloc(1, sizeof *loaded);
     if (grown)
@@ -287,6 +289,7 @@ static clv_status load_new(clv_loaded **out, clv_session *session, const clv_pro
         free(loaded);
         return clv_fail_memory(err, "a loaded program", sizeof *loaded);
     }
+    loaded->digest = digest;
     clv_status status = allocate(loaded, session, program, err);
     for (int g = 0; status == CLV_OK && g < program->n_groups; g++)
         status =

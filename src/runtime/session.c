@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/options.h"
 #include "base/wait.h"
 #include "comm/links.h"
@@ -140,12 +141,13 @@ clv_status clv_session_load(clv_session *session, const clv_program *program, cl
     static const char call[] = "clv_session_load";
     CLV_TRY(clv_require(session && program, call, "a session and a program", err));
     clv_loaded *loaded;
+    clv_error why = {.rank = -1};
     CLV_TRY(clv_session_enter(session, call, err));
-    clv_status status = check_cancelled(session, err);
+    clv_status status = check_cancelled(session, &why);
     if (status == CLV_OK)
-        status = clv_session_find_loaded(&loaded, session, program, err);
+        status = clv_session_find_loaded(&loaded, session, program, &why);
     clv_session_leave(session);
-    return status;
+    return clv_session_end_call(session, call, status, &why, err);
 }
 
 void clv_session_unload(clv_session *session, const clv_program *program)
@@ -246,11 +248,12 @@ static clv_status fetch_outputs(const run_job *job, clv_error *err)
         for (int r = 0; r < n; r++)
             data[r] = clv_loaded_view(job->loaded, job->loaded->first + r, output->buffer)->data;
         for (int i = 0; status == CLV_OK && clv_next_output(&bound, &i, job->run, output->name, &buffer->type);)
-            status = job->session->here < job->session->n_ranks && i > job->run->n_outputs
-                         ? clv_session_copy_here(job->session, output->name, &buffer->type, &buffer->layout,
-                                                 job->session->devices, data, &bound.box, bound.data, err)
-                         : clv_session_fetch(job->session, &buffer->type, &buffer->layout, job->session->devices, data,
-                                             &bound.box, bound.data, err);
+            status =
+                job->session->here < job->session->n_ranks && i > job->run->n_outputs
+                    ? clv_session_copy_here(job->session, output->name, &buffer->type, &buffer->layout,
+                                            job->session->devices, data, &bound.box, bound.data, err)
+                    : clv_session_fetch(job->session, job->loaded->digest ^ clv_hash_text(output->name), &buffer->type,
+                                        &buffer->layout, job->session->devices, data, &bound.box, bound.data, err);
     }
     free(data);
     return status;
@@ -319,17 +322,23 @@ static clv_status run(clv_session *session, const clv_program *program, const cl
     return CLV_OK;
 }
 
+static clv_status take_and_run(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
+{
+    clv_run taken;
+    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, given, "clv_session_run_parts", err));
+    CLV_TRY(clv_run_check_given(&taken, err));
+    return run(session, program, &taken, err);
+}
+
 clv_status clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *given, clv_error *err)
 {
     static const char call[] = "clv_session_run_parts";
-    clv_run taken;
+    clv_error why = {.rank = -1};
     CLV_TRY(clv_require(session && program && given, call, "a session, a program and a run", err));
-    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, given, call, err));
-    CLV_TRY(clv_run_check_given(&taken, err));
     CLV_TRY(clv_session_enter(session, call, err));
-    clv_status status = run(session, program, &taken, err);
+    clv_status status = take_and_run(session, program, given, &why);
     clv_session_leave(session);
-    return status;
+    return clv_session_end_call(session, call, status, &why, err);
 }
 
 clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,

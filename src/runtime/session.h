@@ -95,6 +95,7 @@ clv_status clv_session_add_groups(int *set, const clv_session *session, const cl
  * clv_transfer. */
 typedef struct clv_exchange {
     const char *what; /* for messages: a constant */
+    uint64_t tag;     /* of the tensor: processes that do not name the same one fail */
     clv_dtype dtype;
     const clv_shard *in, *out;                                /* [n_ranks] */
     void *const *in_data, *const *out_data;                   /* [here] */
@@ -115,8 +116,8 @@ bool clv_session_reaches_all(const clv_session *session);
 
 /* Brings the elements of a box of a tensor, of which data[i] is the shard of rank first + i, to `out` through the first
  * rank of this process; and of every other, which asks for the same box at the same time. devices[i]: in whose memory
- * data[i] is; NULL: the host's. */
-clv_status clv_session_fetch(const clv_session *session, const clv_type *type, const clv_layout *layout,
+ * data[i] is; NULL: the host's. `tag`: of the tensor. */
+clv_status clv_session_fetch(const clv_session *session, uint64_t tag, const clv_type *type, const clv_layout *layout,
                              const clv_device *const *devices, void *const *data, const clv_shard *box, void *out,
                              clv_error *err);
 
@@ -125,6 +126,20 @@ clv_status clv_session_fetch(const clv_session *session, const clv_type *type, c
 clv_status clv_session_copy_here(const clv_session *session, const char *name, const clv_type *type,
                                  const clv_layout *layout, const clv_device *const *devices, void *const *data,
                                  const clv_shard *box, void *out, clv_error *err);
+
+/* ---- processes.c ---- */
+
+/* What a call of all processes gives back: where this one failed by itself, the others are told, whose ranks would wait
+ * for these else, and the session has failed. */
+clv_status clv_session_end_call(const clv_session *session, const char *call, clv_status status, const clv_error *why,
+                                clv_error *err);
+
+/* What each rank's process says, for all to know: n words of mine; all: [n_ranks][n]. `what` as in clv_exchange. */
+clv_status clv_session_gather(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
+                              clv_error *err);
+
+/* CLV_EPEER, naming who has another, unless all processes have the same program. */
+clv_status clv_session_compare_programs(const clv_session *session, uint64_t digest, clv_error *err);
 
 /* Whether `rank` is the first of the ranks that hold the same shard. */
 bool clv_session_first_holder(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape, int rank);

@@ -220,8 +220,8 @@ static clv_status fetch_outputs(const clv_spmd_job *job, clv_error *err)
         clv_shard whole = clv_whole_box(&output->type);
         for (int r = 0; r < n; r++)
             data[r] = job->locals[r * n_locals + job->n_inputs + i].data;
-        status = clv_session_fetch(session, &output->type, &job->locals[job->n_inputs + i].layout, NULL, data, &whole,
-                                   output->data, err);
+        status = clv_session_fetch(session, (uint64_t)i, &output->type, &job->locals[job->n_inputs + i].layout, NULL,
+                                   data, &whole, output->data, err);
     }
     free(data);
     return status;
@@ -319,8 +319,9 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
                               .n_outputs = n_outputs,
                               .inputs = inputs,
                               .outputs = outputs};
+    clv_error why = {.rank = -1};
     CLV_TRY(clv_session_enter(session, call, err));
-    clv_status status = run(session, &job, &o, err);
+    clv_status status = run(session, &job, &o, &why);
     clv_session_leave(session);
-    return status;
+    return clv_session_end_call(session, call, status, &why, err);
 }

@@ -166,6 +166,7 @@ static clv_status copy_state(const clv_session *session, const clv_named_state *
         shards[n + r] = clv_layout_shard(&to->layout, &session->mesh, to->type.shape, r);
     }
     clv_exchange x = {.what = "a change of state's layout",
+                      .tag = clv_hash_text(from->name),
                       .dtype = from->type.dtype,
                       .in = shards,
                       .out = shards + n,
@@ -252,9 +253,17 @@ static clv_status read_state(const clv_session *session, const char *name, const
     CLV_TRY(check_box(&want, state, box, err));
     /* After a failure only what this process holds can be had. */
     if (!clv_session_reaches_all(session) && !clv_session_failed(session))
-        return clv_session_fetch(session, &state->type, &state->layout, session->devices, state->data, &want, out, err);
-    return clv_session_copy_here(session, name, &state->type, &state->layout, session->devices, state->data, &want, out,
-                                 err);
+        return clv_session_fetch(session, clv_hash_text(name), &state->type, &state->layout, session->devices,
+                                 state->data, &want, out, err);
+    clv_error first = {0}, why = {0};
+    clv_status status = clv_session_copy_here(session, name, &state->type, &state->layout, session->devices,
+                                              state->data, &want, out, &why);
+    if (status == CLV_EPEER && clv_world_failed(clv_team_world(session->team), &first))
+        return clv_fail_at(err, status, first.rank, first.op, "%.200s, which is not reached after a failure: %.280s",
+                           why.message, first.message);
+    if (err && status != CLV_OK)
+        *err = why;
+    return status;
 }
 
 clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
@@ -262,10 +271,11 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
 {
     static const char call[] = "clv_session_read";
     CLV_TRY(clv_require(session && name && out, call, "a session, a name and out", err));
+    clv_error why = {.rank = -1};
     CLV_TRY(clv_session_enter(session, call, err));
-    clv_status status = read_state(session, name, box, out, err);
+    clv_status status = read_state(session, name, box, out, &why);
     clv_session_leave(session);
-    return status;
+    return clv_session_end_call(session, call, status, &why, err);
 }
 
 static clv_status write_state(const clv_session *session, const char *name, const clv_shard *box, const void *in,
@@ -289,8 +299,9 @@ clv_status clv_session_write(clv_session *session, const char *name, const clv_s
 {
     static const char call[] = "clv_session_write";
     CLV_TRY(clv_require(session && name && in, call, "a session, a name and in", err));
+    clv_error why = {.rank = -1};
     CLV_TRY(clv_session_enter(session, call, err));
-    clv_status status = write_state(session, name, box, in, err);
+    clv_status status = write_state(session, name, box, in, &why);
     clv_session_leave(session);
-    return status;
+    return clv_session_end_call(session, call, status, &why, err);
 }
