@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "cli/fill.c"
 #include "cli/options.c"
 #include "cli/same_file.c"
 #include "cli/say.c"
@@ -55,6 +56,16 @@ static void check_contains(const char *text, const char *part)
         fail_msg("'%s' lacks '%s'", text, part);
 }
 
+/* Of a terminal of 100 columns. */
+static void check_columns(const char *text)
+{
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        if (n > 100)
+            fail_msg("%zu columns: %.*s", n, (int)n, text);
+    }
+}
+
 /* ---- every command, found through the help that lists it ---- */
 
 static void check_command(const char *path)
@@ -66,6 +77,7 @@ static void check_command(const char *path)
     assert_int_equal(run(out, arguments, stdout_only), 0);
     check_contains(out, "Example");
     check_contains(out, "Options:");
+    check_columns(out);
     assert_int_equal(run(out, arguments, stderr_only), 0);
     assert_string_equal(out, "");
 
@@ -86,6 +98,8 @@ static int check_commands(const char *path, const char *help)
     int n = 0;
 
     assert_non_null(at);
+    check_contains(help, "\nExample");
+    check_columns(help);
     for (at = strchr(at, '\n') + 1; at[0] == ' ' && sscanf(at, "%63s", name) == 1; at = strchr(at, '\n') + 1) {
         char *inner = malloc(OUTPUT_SIZE);
         char inner_path[320], arguments[400];
@@ -110,6 +124,33 @@ static void test_help_of_every_command(void **state)
     (void)state;
     assert_int_equal(run(help, "--help", stdout_only), 0);
     assert_true(check_commands("", help) >= 2);
+}
+
+/* help NAME is NAME --help; what it has no use for is refused. */
+static void test_help_by_name(void **state)
+{
+    static char help[OUTPUT_SIZE], out[OUTPUT_SIZE];
+    static const char *const same[][2] = {{"help plan", "plan --help"},
+                                          {"help bench gemm", "bench gemm --help"},
+                                          {"bench help gemm", "bench gemm -h"},
+                                          {"--help bench", "bench --help"},
+                                          {"help", "--help"}};
+    static const char *const wrong[][2] = {{"help plan extra", "cleave help plan: unexpected argument 'extra'"},
+                                           {"help bench gemm extra", "cleave bench help gemm: unexpected argument"},
+                                           {"help plna", "did you mean 'plan'?"},
+                                           {"--help plna", "did you mean 'plan'?"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof same / sizeof same[0]; i++) {
+        assert_int_equal(run(help, same[i][0], stdout_only), 0);
+        assert_int_equal(run(out, same[i][1], stdout_only), 0);
+        assert_string_equal(help, out);
+    }
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_equal(run(out, wrong[i][0], stderr_only), 2);
+        check_one_line(out);
+        check_contains(out, wrong[i][1]);
+    }
 }
 
 static void test_no_command(void **state)
@@ -220,6 +261,26 @@ static void test_values(void **state)
     assert_string_equal(v.model, "-dashed");
 }
 
+/* As getopt takes them: a value right behind a name of one dash, and nothing but arguments behind "--". */
+static void test_attached(void **state)
+{
+    values v = {0};
+
+    (void)state;
+    assert_int_equal(PARSE(&v, "-n5", "-mfolder/x=y"), CLV_OPTIONS_RUN);
+    assert_int_equal(v.n, 5);
+    assert_string_equal(v.model, "folder/x=y");
+    assert_int_equal(PARSE(&v, "-m", "-n5"), CLV_OPTIONS_RUN); /* it is the value of -m */
+    assert_string_equal(v.model, "-n5");
+    assert_int_equal(PARSE(&v, "--flag", "--", "-n"), CLV_OPTIONS_RUN);
+    assert_string_equal(v.equation, "-n");
+    assert_int_equal(PARSE(&v, "--text", "a", "--", "--"), CLV_OPTIONS_RUN);
+    assert_string_equal(v.equation, "--");
+    assert_int_equal(PARSE(&v, "-m", "--", "--", "--help"), CLV_OPTIONS_RUN);
+    assert_string_equal(v.model, "--");
+    assert_string_equal(v.equation, "--help");
+}
+
 static void test_lists(void **state)
 {
     values v = {0};
@@ -248,6 +309,7 @@ static void test_given_twice(void **state)
 
     (void)state;
     assert_int_equal(PARSE(&v, "-n", "3", "--count=4"), 2);
+    assert_int_equal(PARSE(&v, "-n5", "-n6"), 2);
     assert_int_equal(PARSE(&v, "--temp", "1", "--temp", "1"), 2);
     assert_int_equal(PARSE(&v, "-m", "a", "-model", "b"), 2);
     assert_int_equal(PARSE(&v, "--dtype", "f32", "--dtype", "f32"), 2);
@@ -291,7 +353,10 @@ static void test_refusals(void **state)
         {"--room", ""},
         {"--modle", "x"},
         {"---n", "3"},
-        {"--", NULL},
+        {"-nx", NULL},
+        {"-n11", NULL},
+        {"-modle", "x"},
+        {"-x5", NULL},
         {"one", "two"},
     };
 
@@ -342,9 +407,11 @@ int main(void)
     const struct CMUnitTest parser_tests[] = {
         cmocka_unit_test(test_values),      cmocka_unit_test(test_lists),    cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_given_twice), cmocka_unit_test(test_required), cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_attached),
     };
     const struct CMUnitTest binary_tests[] = {
         cmocka_unit_test(test_help_of_every_command),
+        cmocka_unit_test(test_help_by_name),
         cmocka_unit_test(test_no_command),
         cmocka_unit_test(test_unknown_command),
         cmocka_unit_test(test_version),

@@ -65,7 +65,7 @@ static void test_help(void **state)
 {
     (void)state;
     assert_int_equal(cli_run(out, "explain --help"), 0);
-    assert_non_null(strstr(out, "the cheapest first (8); not beside --dot\n"));
+    assert_non_null(strstr(out, "print JSON; not beside --dot\n"));
 }
 
 int main(void)

@@ -55,9 +55,9 @@ static void find_examples(void)
 {
     char names[COMMANDS][32], more[COMMANDS][32], command[80];
     int n = commands_of(names, ""), m = commands_of(more, "bench");
+    add_examples("");
     for (int i = 0; i < n; i++)
-        if (strcmp(names[i], "bench") != 0)
-            add_examples(names[i]);
+        add_examples(names[i]);
     for (int i = 0; getenv("CLV_CASES") && i < m; i++) {
         snprintf(command, sizeof command, "bench %s", more[i]);
         add_examples(command);

@@ -4,14 +4,17 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/fill.h"
 #include "cli/options.h"
 #include "cli/say.h"
 
-static void print_commands(FILE *to, const char *path, const struct clv_command *commands)
+static void print_commands(FILE *to, const char *path, const struct clv_command *of)
 {
     fprintf(to, "Usage: %s COMMAND [OPTION...]\n\nCommands:\n", path);
-    for (const struct clv_command *c = commands; c->name != NULL; c++)
+    for (const struct clv_command *c = of->commands; c->name != NULL; c++)
         fprintf(to, "  %-12s %s\n", c->name, c->summary);
+    fprintf(to, "\n");
+    clv_print_help(to, of->help);
     fprintf(to, "\n'%s COMMAND --help', or help COMMAND, tells more about a command.\n", path);
 }
 
@@ -43,9 +46,12 @@ static int run_command(const struct clv_command *c, int argc, char **argv)
     snprintf(path, sizeof path, "%s %s", argv[0], c->name);
     argv[1] = path;
     if (c->commands != NULL)
-        return clv_command_dispatch(c->commands, argc - 1, argv + 1);
-    if (clv_options_wants_help(argc - 1, argv + 1))
-        printf("%s: %s.\n\n%s\n", path, c->summary, c->help);
+        return clv_command_dispatch(c, argc - 1, argv + 1);
+    if (clv_options_wants_help(argc - 1, argv + 1)) {
+        printf("%s: %s.\n\n", path, c->summary);
+        clv_print_help(stdout, c->help);
+        printf("\n");
+    }
     return c->run(argc - 1, argv + 1);
 }
 
@@ -55,25 +61,50 @@ static const char *alias_of(const char *name)
     return strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0 ? "version" : name;
 }
 
-int clv_command_dispatch(const struct clv_command *commands, int argc, char **argv)
+static const struct clv_command *find_command(const struct clv_command *of, const char *name)
+{
+    for (const struct clv_command *c = of->commands; c->name != NULL; c++)
+        if (strcmp(c->name, name) == 0)
+            return c;
+    return NULL;
+}
+
+/* help NAME...: what the --help of the last one prints; argv[1] is "help". */
+static int help_on(const struct clv_command *of, int argc, char **argv)
 {
     static char help[] = "--help";
-    if (argc > 2 && strcmp(argv[1], "help") == 0) { /* help NAME: NAME --help */
-        memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
-        argv[argc - 1] = help;
-    }
-    if (argc < 2) {
-        print_commands(stderr, argv[0], commands);
-        return CLV_EXIT_USAGE;
-    }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_commands(stdout, argv[0], commands);
+
+    if (argc == 2) {
+        print_commands(stdout, argv[0], of);
         return CLV_EXIT_OK;
     }
-    for (const struct clv_command *c = commands; c->name != NULL; c++)
-        if (strcmp(c->name, alias_of(argv[1])) == 0)
-            return run_command(c, argc, argv);
-    return unknown_command(commands, argv[0], argv[1]);
+    const struct clv_command *c = find_command(of, argv[2]);
+    if (c == NULL)
+        return unknown_command(of->commands, argv[0], argv[2]);
+    if (c->commands == NULL && argc > 3) {
+        clv_say("%s help %s: unexpected argument '%s'; valid: a command alone", argv[0], argv[2], argv[3]);
+        return CLV_EXIT_USAGE;
+    }
+    argv[1] = argv[2];
+    argv[2] = help;
+    return run_command(c, argc, argv);
+}
+
+static bool asks_for_help(const char *name)
+{
+    return strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || strcmp(name, "help") == 0;
+}
+
+int clv_command_dispatch(const struct clv_command *of, int argc, char **argv)
+{
+    if (argc < 2) {
+        print_commands(stderr, argv[0], of);
+        return CLV_EXIT_USAGE;
+    }
+    if (asks_for_help(argv[1]))
+        return help_on(of, argc, argv);
+    const struct clv_command *c = find_command(of, alias_of(argv[1]));
+    return c != NULL ? run_command(c, argc, argv) : unknown_command(of->commands, argv[0], argv[1]);
 }
 
 clv_status clv_command_as_usage(clv_status status, clv_error *err)

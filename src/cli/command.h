@@ -14,15 +14,15 @@ enum { CLV_EXIT_OK = 0, CLV_EXIT_FAILED = 1, CLV_EXIT_USAGE = 2 };
 struct clv_command {
     const char *name;    /* "reshard" */
     const char *summary; /* one line, no full stop */
-    const char *help;    /* what the command does, ending in an example; NULL when it has sub-commands */
+    const char *help;    /* what the command does, ending in an example; its paragraphs are filled */
     /* Runs it: argv[0] is the full name ("cleave bench gemm"), for messages. Returns the exit code. `--help` reaches
      * it too, after the frame has printed `help`: clv_options_parse then lists the options. */
     int (*run)(int argc, char **argv);
     const struct clv_command *commands; /* sub-commands, instead of run */
 };
 
-/* Runs the command that argv names: argv[0] is the path so far, argv[1] a row's name. Handles --help. */
-int clv_command_dispatch(const struct clv_command *commands, int argc, char **argv);
+/* Runs what argv names of a row with sub-commands: argv[0] is the path so far, argv[1] one's name. Handles --help. */
+int clv_command_dispatch(const struct clv_command *of, int argc, char **argv);
 
 /* A file that the user wrote and named in an option is part of the usage: what is wrong in it (CLV_EFORMAT) is
  * CLV_EINVAL. */
@@ -31,7 +31,7 @@ clv_status clv_command_as_usage(clv_status status, clv_error *err);
 /* Prints "cleave train: message" on stderr; returns the exit code that the status calls for. */
 int clv_command_report(const char *command, const clv_error *err);
 
-extern const struct clv_command clv_commands[];       /* commands.c */
+extern const struct clv_command clv_cleave;           /* commands.c: all */
 extern const struct clv_command clv_bench_commands[]; /* bench.c */
 int bench_allreduce(int argc, char **argv);
 int bench_block(int argc, char **argv);

@@ -3,133 +3,141 @@
 
 #include "cli/command.h"
 
-const struct clv_command clv_commands[] = {
-    {"bench", "time the parts and the whole", NULL, NULL, clv_bench_commands},
+static const struct clv_command commands[] = {
+    {"bench", "time the parts and the whole",
+     "Figures of this host, and of models and blocks on it. Keep it quiet meanwhile.\n\n"
+     "Example:\n"
+     "  cleave bench gemm --m 512 --n 512 --k 512\n",
+     NULL, clv_bench_commands},
     {"einsum", "show how a product with given layouts is partitioned",
-     "Lists the changes of layout of the operands, the product and those of its result, with the bytes that the\n"
+     "Lists the changes of layout of the operands, the product and those of its result, with the bytes that the "
      "neediest rank receives. Layouts are chosen by bytes, then by the busiest rank's work.\n\n"
-     "Example:\n  cleave einsum 'ik,kj->ij' --shape i=512,k=256,j=1024 --mesh X=2,Y=4 --in '_,X' --in 'X,_' --out "
-     "'_,_'\n",
+     "Example:\n"
+     "  cleave einsum 'ik,kj->ij' --shape i=512,k=256,j=128 --mesh X=2,Y=2 --in '_,X' --in X,_ --out '_,_'\n",
      command_einsum, NULL},
     {"embed", "a vector for each sequence of a file",
-     "Runs a model over lines of text or FASTA records and writes the last hidden states, pooled, as safetensors: mean "
-     "over all "
-     "tokens\n"
-     "(special ones, too, as sentence-transformers), the first or the last token, or none. Sequences run in batches of "
-     "nearly the same length;\n"
-     "the order is the input's, and the file names each row. A sequence that is too long for the model is left out and "
-     "listed\n"
-     "at the end (exit 1), or cut with --truncate.\n\n"
-     "Example:\n  cleave embed -m esm2/ --input proteins.fasta --pool mean --out embeddings.safetensors -tp 2\n",
+     "Runs a model over lines of text or FASTA records and writes the last hidden states, pooled, as safetensors: "
+     "mean over all tokens (special ones, too, as sentence-transformers), the first or the last token, or none. "
+     "Sequences run in batches of nearly the same length; the order is the input's, and the file names each row. "
+     "A sequence that is too long for the model is left out and listed at the end (exit 1), or cut with "
+     "--truncate.\n\n"
+     "Example:\n"
+     "  cleave embed -m esm2/ --input proteins.fasta --pool mean --out embeddings.safetensors -tp 2\n",
      command_embed, NULL},
     {"explain", "why an op is split as it is",
-     "Lists what was considered for an op of a model or a block, and for the ops of its gradients: which dimension is "
-     "split over "
-     "which\n"
-     "axis, the layouts that follow for operands and results, the bytes and seconds that these cost (its own cost "
-     "model's: ratios\n"
-     "count), and why it was not taken: its price, a weight that is to stay in place, or a rule of the op. --dot "
-     "writes the program "
-     "as\n"
-     "a graph for Graphviz instead.\n\n"
-     "Examples:\n  cleave explain --block gpt --mesh model=4 --op mlp.down\n"
+     "Lists what was considered for an op of a model or a block, and for the ops of its gradients: which "
+     "dimension is split over which axis, the layouts that follow for operands and results, the bytes and seconds "
+     "that these cost (its own cost model's: ratios count), and why it was not taken: its price, a weight that is "
+     "to stay in place, or a rule of the op. --dot writes the program as a graph for Graphviz instead.\n\n"
+     "Examples:\n"
+     "  cleave explain --block gpt --mesh model=4 --op mlp.down\n"
      "  cleave explain -m llama-7b/ --mesh data=2,model=4 --op layers.3.mlp.down\n"
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",
      command_explain, NULL},
     {"forward", "a model's outputs and gradients for given ids, as a file",
-     "Reads ids (a mask, token types) and writes logits, the hidden states that the head is given, the mean loss of "
-     "the next "
-     "token and,\n"
-     "with --grad, the gradient of every tensor of the checkpoint: for comparing with any other system. A result that "
-     "is NaN or infinite\n"
-     "is an error that names the first tensor which is, and nothing is written.\n\n"
-     "Example:\n  cleave forward -m llama/ --ids ids.safetensors --grad --out ours.safetensors -tp 2 --sp\n",
+     "Reads ids (a mask, token types) and writes logits, the hidden states that the head is given, the mean loss "
+     "of the next token and, with --grad, the gradient of every tensor of the checkpoint: for comparing with any "
+     "other system. A result that is NaN or infinite is an error that names the first tensor which is, and "
+     "nothing is written.\n\n"
+     "Example:\n"
+     "  cleave forward -m llama/ --ids ids.safetensors --grad --out ours.safetensors -tp 2 --sp\n",
      command_forward, NULL},
     {"generate", "continue a prompt with a checkpoint",
      "Streams text to stdout: the prompt, then what the model makes of it. Greedy text is the same at every -tp. "
-     "Prompts of a "
-     "file are\n"
-     "continued side by side and printed in their order.\n\n"
-     "Examples:\n  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n"
+     "Prompts of a file are continued side by side and printed in their order.\n\n"
+     "Examples:\n"
+     "  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n"
      "  cleave generate -m llama/ -f prompts.txt -n 64 --temp 0 --stop $'\\n' --json\n",
      command_generate, NULL},
     {"info", "what a model is, what its checkpoint holds, and what splits it evenly",
-     "Reads config.json, and the headers of the weights where there are any. Every -tp works; the table says which of "
-     "them divide\n"
-     "heads, KV heads, the feed-forward width and the vocabulary, and how many parameters the fullest rank holds.\n\n"
-     "Examples:\n  cleave info -m llama/\n  cleave info -m llama/ --tensors --json\n",
+     "Reads config.json, and the headers of the weights where there are any. Every -tp works; the table says "
+     "which of them divide heads, KV heads, the feed-forward width and the vocabulary, and how many parameters "
+     "the fullest rank holds.\n\n"
+     "Examples:\n"
+     "  cleave info -m llama/\n"
+     "  cleave info -m llama/ --tensors --json\n",
      command_info, NULL},
     {"merge", "a sharded checkpoint, as the files that it was made of",
-     "Undoes cleave shard: safetensors files byte for byte as they were, under their names, with their index, and the "
-     "other\n"
-     "files of the folder. Every checksum is verified.\n\n"
-     "Example:\n  cleave merge llama-tp4/ --out llama/\n",
+     "Undoes cleave shard: safetensors files byte for byte as they were, under their names, with their index, and "
+     "the other files of the folder. Every checksum is verified.\n\n"
+     "Example:\n"
+     "  cleave merge llama-tp4/ --out llama/\n",
      command_merge, NULL},
     {"plan", "price a layout: memory, collectives, time",
-     "Compiles a model (config.json, no weights) or one block for a mesh of any size, allocates nothing, and prints "
-     "what\n"
-     "the fullest rank holds, every collective with the statement that caused it, and their bytes: the most that a "
-     "rank\n"
-     "receives (all_reduce over n ranks: 2 (n-1)/n of what it sums, by convention; a fraction where n does not divide\n"
-     "that). It walks the program that would run. With --memory-limit or --hardware it says whether the plan fits, "
-     "and if "
-     "not,\nwhat would make it smaller; exit 1 when it exceeds --memory-limit.\n\n"
-     "Examples:\n  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096 "
-     "--dtype bf16\n"
-     "  cleave plan --block gpt --hidden 256 --heads 8 --ffn 1024 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",
+     "Compiles a model (config.json, no weights) or one block for a mesh of any size, allocates nothing, and "
+     "prints what the fullest rank holds, every collective with the statement that caused it, and their bytes: "
+     "the most that a rank receives (all_reduce over n ranks: 2 (n-1)/n of what it sums, by convention; a "
+     "fraction where n does not divide that). It walks the program that would run. With --memory-limit or "
+     "--hardware it says whether the plan fits, and if not, what would make it smaller; exit 1 when it exceeds "
+     "--memory-limit.\n\n"
+     "Examples:\n"
+     "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"
+     "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",
      command_plan, NULL},
     {"reshard", "plan a change of layout and its bytes",
-     "Plans how a tensor gets from one layout to another: the steps, the bytes that the neediest rank receives in\n"
+     "Plans how a tensor gets from one layout to another: the steps, the bytes that the neediest rank receives in "
      "each, and the lower bound (none when the tensor is partial). --run executes it and checks every rank.\n\n"
-     "Example:\n  cleave reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)' --run\n",
+     "Example:\n"
+     "  cleave reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)' --run\n",
      command_reshard, NULL},
     {"score", "how likely a model finds texts, proteins or mutations",
      "Decoders: the perplexity of a text, in windows of -c tokens that begin --stride apart; each token is scored "
-     "once, in the first "
-     "window\n"
-     "that has it. Encoders (ESM-2, BERT): the pseudo-perplexity of each sequence, every token masked in turn; with "
-     "--mutations the masked\n"
-     "marginals of mutations of one protein: the sum of log p(mutant) - log p(wild type) over places, each masked "
-     "alone. Sequences too long for the model are left out and listed (exit 1), or cut with --truncate.\n\n"
-     "Examples:\n  cleave score -m llama/ --input text.txt -tp 2\n"
+     "once, in the first window that has it. Encoders (ESM-2, BERT): the pseudo-perplexity of each sequence, "
+     "every token masked in turn; with --mutations the masked marginals of mutations of one protein: the sum of "
+     "log p(mutant) - log p(wild type) over places, each masked alone. Sequences too long for the model are left "
+     "out and listed (exit 1), or cut with --truncate.\n\n"
+     "Examples:\n"
+     "  cleave score -m llama/ --input text.txt -tp 2\n"
      "  cleave score -m esm2/ --input proteins.fasta --csv\n"
      "  cleave score -m esm2/ --input wild.fasta --mutations A24G,K30R:L31V --json\n",
      command_score, NULL},
     {"shard", "a checkpoint as one file a rank",
      "Writes what each rank of a mesh holds of each tensor, and cleave.json, which says where everything is, with "
-     "checksums. The\n"
-     "result is a model as any other, at every degree, and can be sharded again; cleave merge undoes it "
-     "(docs/checkpoints.md).\n\n"
-     "Examples:\n  cleave shard -m llama/ -tp 4 --out llama-tp4/\n"
+     "checksums. The result is a model as any other, at every degree, and can be sharded again; cleave merge "
+     "undoes it (docs/checkpoints.md).\n\n"
+     "Examples:\n"
+     "  cleave shard -m llama/ -tp 4 --out llama-tp4/\n"
      "  cleave shard -m llama-tp4/ --mesh X=2,Y=4 --rules gspmd-2d --out llama-2x4/\n",
      command_shard, NULL},
     {"tokenize", "text to token ids, or back",
      "Encodes by a model's tokenizer.json, with the tokens that its template adds; --decode does the reverse.\n\n"
-     "Examples:\n  cleave tokenize -m llama/ -p 'Once upon a time'\n"
+     "Examples:\n"
+     "  cleave tokenize -m llama/ -p 'Once upon a time'\n"
      "  cleave tokenize -m llama/ -p 'Once upon a time' | cleave tokenize -m llama/ --decode\n",
      command_tokenize, NULL},
     {"train", "train a byte-level transformer on text",
-     "Trains a Llama-form model with AdamW and a cosine schedule, split over ranks, and writes a checkpoint that\n"
-     "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding. A line for each step is\n"
-     "in metrics.unfinished.jsonl at once, which becomes metrics.jsonl at the end. The folder of a run that was "
-     "stopped\n"
-     "is taken again, and its lines are kept. loss is the last step's, mean_loss the mean over the last ones (the\n"
-     "last weighs a tenth, those before it nine tenths). Bytes are counted as by plan, all_reduce by convention.\n\n"
-     "Example:\n  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n",
+     "Trains a Llama-form model with AdamW and a cosine schedule, split over ranks, and writes a checkpoint that "
+     "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding. A line for each "
+     "step is in metrics.unfinished.jsonl at once, which becomes metrics.jsonl at the end. The folder of a run "
+     "that was stopped is taken again, and its lines are kept. loss is the last step's, mean_loss the mean over "
+     "the last ones (the last weighs a tenth, those before it nine tenths). Bytes are counted as by plan, "
+     "all_reduce by convention.\n\n"
+     "Example:\n"
+     "  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n",
      command_train, NULL},
     {"verify", "whether a model is split right: every tensor on several meshes",
      "Runs the same random ids on several meshes, forward and backward, and compares every result of every op and "
-     "every gradient with\n"
-     "the first mesh's; a mesh that is given alone with those of one rank. Prints the largest error of each mesh and "
-     "the first tensor that diverges; exit 1 when one "
-     "does. With --against, the results that another system (or forward) wrote for the ids in that file are the "
-     "measure. What is NaN or infinite diverges, on every mesh. That every op keeps to its own memory is checked on "
-     "the way.\n\n"
-     "Examples:\n  cleave verify -m llama/ --tp 1,2,3,4\n"
+     "every gradient with the first mesh's; a mesh that is given alone with those of one rank. Prints the largest "
+     "error of each mesh and the first tensor that diverges; exit 1 when one does. With --against, the results "
+     "that another system (or forward) wrote for the ids in that file are the measure. What is NaN or infinite "
+     "diverges, on every mesh. That every op keeps to its own memory is checked on the way.\n\n"
+     "Examples:\n"
+     "  cleave verify -m llama/ --tp 1,2,3,4\n"
      "  cleave verify -m llama/ --tp 1,2 --against golden.safetensors\n"
      "  cleave verify -m llama/ --mesh X=1,Y=1 --mesh X=2,Y=2 --rules gspmd-2d\n",
      command_verify, NULL},
-    {"version", "print versions, CPU features and the ranks possible", "Example:\n  cleave version --json\n",
+    {"version", "print versions, CPU features and the ranks possible",
+     "Example:\n"
+     "  cleave version --json\n",
      command_version, NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
+
+const struct clv_command clv_cleave = {
+    "cleave", "tensor parallelism for transformers",
+    "Splits the layers of a model over ranks: runs and trains it, says what a layout costs, and why.\n\n"
+    "Examples:\n"
+    "  cleave train --text book.txt -tp 2 --steps 500 --out runs/first\n"
+    "  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n"
+    "  cleave plan -m llama-7b/ -tp 8 --decode --dtype bf16 --hardware h100-nvlink-ib\n",
+    NULL, commands};

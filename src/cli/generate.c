@@ -39,6 +39,7 @@ static int parse(generate_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->file,
          .value = "FILE",
+         .use = CLV_OPTION_READS,
          .help = "prompts, one a line, instead of -p; texts come in their order, none for an empty line"},
         {.names = "-b, --batch-size",
          .kind = CLV_OPTION_INT,

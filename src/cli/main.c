@@ -43,7 +43,7 @@ int main(int argc, char **argv)
         return CLV_EXIT_FAILED;
     clv_stops_count();
     signal(SIGXFSZ, SIG_IGN); /* a file at the limit of its size is the failure of a write, as a full disk is */
-    code = clv_command_dispatch(clv_commands, argc, argv);
+    code = clv_command_dispatch(&clv_cleave, argc, argv);
     /* A full disk or a closed pipe shows only here. */
     if (fflush(stdout) != 0 || ferror(stdout)) {
         fprintf(stderr, "cleave: standard output could not be written\n");

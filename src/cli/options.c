@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/fill.h"
 #include "cli/same_file.h"
 #include "cli/say.h"
 
@@ -20,9 +21,10 @@ typedef struct parser {
     const char *command;
     int argc;
     char **argv;
-    int next; /* the argument to read */
+    int next;   /* the argument to read */
+    bool ended; /* by "--": no options follow */
     bool seen[MAX_OPTIONS];
-    const char *given[MAX_OPTIONS]; /* the argument that named the option */
+    char given[MAX_OPTIONS][NAME_SIZE]; /* the name that was given; "": none */
 } parser;
 
 /* ---- names ---- */
@@ -113,14 +115,65 @@ static bool has_name(const clv_option *o, const char *arg, size_t length)
     return false;
 }
 
-static int find(const parser *p, const char *arg)
+/* The option that the first `length` bytes of `arg` name; -1: none. */
+static int find_name(const parser *p, const char *arg, size_t length)
 {
-    size_t length = strcspn(arg, "=");
-
     for (int i = 0; i < p->n; i++)
         if (has_name(&p->options[i], arg, length))
             return i;
     return -1;
+}
+
+static int find(const parser *p, const char *arg)
+{
+    return find_name(p, arg, strcspn(arg, "="));
+}
+
+/* Whether an argument of one dash is a slip away from a long name: `-promt` is no `-p romt`. */
+static bool is_nearly_long(const parser *p, const char *arg)
+{
+    size_t letters = strlen(bare(arg));
+    int most = letters < 4 ? 0 : letters == 4 ? 1 : 2; /* two letters that changed places are two edits */
+
+    for (int i = 0; i < p->n; i++) {
+        const char *cursor = p->options[i].names;
+        char name[NAME_SIZE];
+        while (!is_positional(&p->options[i]) && clv_option_next_name(&cursor, name))
+            if (name[1] == '-' && edit_distance(bare(arg), bare(name)) <= most)
+                return true;
+    }
+    return false;
+}
+
+/* Whether a text that stands right behind an option's name can be its value: `-tpp` is no -tp. */
+static bool can_be_value(const clv_option *o, const char *text)
+{
+    bool is_text = o->kind == CLV_OPTION_STRING || o->kind == CLV_OPTION_STRINGS || o->kind == CLV_OPTION_FILES ||
+                   o->kind == CLV_OPTION_CHOICE;
+
+    return o->kind != CLV_OPTION_FLAG && (is_text || strchr("+-.0123456789", text[0]) != NULL);
+}
+
+/* The option of one dash that `arg` begins with, its value behind it: `-n5`; -1: none. The longest name counts. */
+static int find_attached(const parser *p, const char *arg, size_t *length)
+{
+    int found = -1;
+
+    if (arg[1] == '-' || is_nearly_long(p, arg))
+        return -1;
+    for (int i = 0; i < p->n; i++) {
+        const char *cursor = p->options[i].names;
+        char name[NAME_SIZE];
+        while (clv_option_next_name(&cursor, name)) {
+            size_t n = strlen(name);
+            bool begins = name[0] == '-' && name[1] != '-' && strncmp(arg, name, n) == 0;
+            if (begins && can_be_value(&p->options[i], arg + n) && (found < 0 || n > *length)) {
+                found = i;
+                *length = n;
+            }
+        }
+    }
+    return found;
 }
 
 /* ---- complaints ---- */
@@ -221,12 +274,18 @@ static int set_real(const parser *p, const clv_option *o, const char *name, cons
     return CLV_OPTIONS_RUN;
 }
 
+/* What an unset variable of a shell leaves is no file. */
+static int check_file_name(const parser *p, const clv_option *o, const char *name, const char *text)
+{
+    if (o->use == CLV_OPTION_NO_FILE || text[0] != '\0')
+        return CLV_OPTIONS_RUN;
+    return complain(p, "%s is empty; it names a file or a folder", name);
+}
+
 static int set_string(const parser *p, const clv_option *o, const char *name, const char *text)
 {
-    (void)p;
-    (void)name;
     *(const char **)o->out = text;
-    return CLV_OPTIONS_RUN;
+    return check_file_name(p, o, name, text);
 }
 
 static int set_choice(const parser *p, const clv_option *o, const char *name, const char *text)
@@ -249,7 +308,7 @@ static int set_strings(const parser *p, const clv_option *o, const char *name, c
     if (list->n == CLV_STRINGS_MAX)
         return complain(p, "%s may be given at most %d times", name, CLV_STRINGS_MAX);
     list->item[list->n++] = text;
-    return CLV_OPTIONS_RUN;
+    return check_file_name(p, o, name, text);
 }
 
 /* Reads "16K" or "16KiB" at *text and moves past it; false unless it is a positive integer that fits. */
@@ -334,22 +393,20 @@ static bool value_follows(const parser *p)
     return p->next < p->argc && find(p, p->argv[p->next]) < 0;
 }
 
-static int read_named(parser *p, const clv_option *o, const char *arg)
+/* value NULL: it is the next argument. */
+static int read_named(parser *p, const clv_option *o, const char *name, const char *value)
 {
-    const char *equals = strchr(arg, '=');
-    char name[NAME_SIZE];
     int code;
 
-    snprintf(name, sizeof name, "%.*s", (int)strcspn(arg, "="), arg);
     if (o->kind == CLV_OPTION_FLAG) {
-        if (equals != NULL)
+        if (value != NULL)
             return complain(p, "%s takes no value", name);
         *(bool *)o->out = true;
         return CLV_OPTIONS_RUN;
     }
-    if (equals == NULL && !value_follows(p))
+    if (value == NULL && !value_follows(p))
         return complain(p, "%s wants a value: %s %s", name, name, o->value);
-    code = set_value[o->kind](p, o, name, equals != NULL ? equals + 1 : p->argv[p->next++]);
+    code = set_value[o->kind](p, o, name, value != NULL ? value : p->argv[p->next++]);
     while (o->kind == CLV_OPTION_FILES && code == CLV_OPTIONS_RUN && p->next < p->argc && p->argv[p->next][0] != '-')
         code = set_value[o->kind](p, o, name, p->argv[p->next++]);
     return code;
@@ -367,19 +424,29 @@ static int read_positional(parser *p, const char *arg)
 
 static int read_argument(parser *p)
 {
-    const char *arg = p->argv[p->next++];
+    const char *arg = p->argv[p->next++], *value;
+    size_t length = strcspn(arg, "=");
     int i;
 
-    if (arg[0] != '-' || arg[1] == '\0')
+    if (p->ended || arg[0] != '-' || arg[1] == '\0')
         return read_positional(p, arg);
-    i = find(p, arg);
+    if (strcmp(arg, "--") == 0) {
+        p->ended = true;
+        return CLV_OPTIONS_RUN;
+    }
+    i = find_name(p, arg, length);
+    value = arg[length] == '=' ? arg + length + 1 : NULL;
+    if (i < 0) {
+        i = find_attached(p, arg, &length);
+        value = arg + length;
+    }
     if (i < 0)
         return unknown_option(p, arg);
+    snprintf(p->given[i], NAME_SIZE, "%.*s", (int)length, arg);
     if (p->seen[i] && holds_one(&p->options[i]))
-        return complain(p, "%.*s is given twice; it takes one value", (int)strcspn(arg, "="), arg);
+        return complain(p, "%s is given twice; it takes one value", p->given[i]);
     p->seen[i] = true;
-    p->given[i] = arg;
-    return read_named(p, &p->options[i], arg);
+    return read_named(p, &p->options[i], p->given[i], value);
 }
 
 /* ---- files ---- */
@@ -428,9 +495,8 @@ static int check_beside(const parser *p, int i)
 
     while (cursor != NULL && clv_option_next_name(&cursor, other)) {
         int k = find(p, other);
-        if (k >= 0 && p->given[k] != NULL)
-            return complain(p, "%.*s says nothing beside %.*s; leave one of the two out",
-                            (int)strcspn(p->given[i], "="), p->given[i], (int)strcspn(p->given[k], "="), p->given[k]);
+        if (k >= 0 && p->given[k][0] != '\0')
+            return complain(p, "%s says nothing beside %s; leave one of the two out", p->given[i], p->given[k]);
     }
     return CLV_OPTIONS_RUN;
 }
@@ -440,7 +506,7 @@ static int check_all_beside(const parser *p)
     int code = CLV_OPTIONS_RUN;
 
     for (int i = 0; i < p->n && code == CLV_OPTIONS_RUN; i++)
-        if (p->given[i] != NULL)
+        if (p->given[i][0] != '\0')
             code = check_beside(p, i);
     return code;
 }
@@ -449,10 +515,21 @@ static int check_all_beside(const parser *p)
 
 bool clv_options_wants_help(int argc, char *const *argv)
 {
-    for (int i = 1; i < argc; i++)
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++)
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             return true;
     return false;
+}
+
+static void print_option(const char *left, const char *help, const char *required, const char *not_beside)
+{
+    enum { HELP_AT = 39 };
+    char text[1024];
+    int at = printf("  %-36s", left);
+
+    snprintf(text, sizeof text, "%s%s%s%s", help, required, not_beside != NULL ? "; not beside " : "",
+             not_beside != NULL ? not_beside : "");
+    clv_print_filled(stdout, text, strlen(text), at, HELP_AT);
 }
 
 static int print_options(const parser *p)
@@ -463,10 +540,9 @@ static int print_options(const parser *p)
         char left[128];
         bool alone = o->kind == CLV_OPTION_FLAG || is_positional(o);
         snprintf(left, sizeof left, "%s%s%s", o->names, alone ? "" : " ", alone ? "" : o->value);
-        printf("  %-36s %s%s", left, o->help, o->required ? " (required)" : "");
-        printf(o->not_beside ? "; not beside %s\n" : "\n", o->not_beside);
+        print_option(left, o->help, o->required ? " (required)" : "", o->not_beside);
     }
-    printf("  %-36s %s\n", "-h, --help", "print this");
+    print_option("-h, --help", "print this", "", NULL);
     return 0;
 }
 

@@ -11,8 +11,9 @@
  *   if (code != CLV_OPTIONS_RUN)
  *       return code;
  *
- * Accepted: `--name value` and `--name=value`; a name may be written with one dash or two. A value may start with a
- * dash unless it is itself an option's name. Only flags and lists may be given again. Defaults are what *out holds
+ * Accepted: `--name value` and `--name=value`; a name may be written with one dash or two, and a value stand right
+ * behind a name that the table writes with one: `-n5`. Behind `--` there are no options. A value may start with a dash
+ * unless it is itself an option's name. Only flags and lists may be given again. Defaults are what *out holds
  * before. A file that an option reads is not what another one writes to, under any name. An option that would have no
  * effect is refused: its row says beside which (not_beside), or the command finds out.
  */
@@ -76,7 +77,7 @@ int clv_options_parse(const clv_option *options, int n_options, int argc, char *
 enum { CLV_OPTION_NAME = 64 };
 bool clv_option_next_name(const char **cursor, char name[CLV_OPTION_NAME]);
 
-/* Whether --help or -h is among the arguments. */
+/* Whether --help or -h is among the arguments, before a `--`. */
 bool clv_options_wants_help(int argc, char *const *argv);
 
 /* The one of n names that `name` was probably meant to be, by edit distance; NULL when none is near. */

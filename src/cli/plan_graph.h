@@ -33,6 +33,7 @@ extern const clv_plan_graph clv_plan_graph_defaults;
      .kind = CLV_OPTION_STRING,                                                                                        \
      .out = &(g)->model,                                                                                               \
      .value = "PATH",                                                                                                  \
+     .use = CLV_OPTION_READS,                                                                                          \
      .help = "config.json, or the folder that holds it; no weights are read"},                                         \
         {.names = "--block",                                                                                           \
          .kind = CLV_OPTION_CHOICE,                                                                                    \

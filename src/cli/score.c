@@ -30,6 +30,7 @@ static int parse(score_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->input,
          .value = "FILE",
+         .use = CLV_OPTION_READS,
          .required = true,
          .help = "of decoders: a text; of encoders: .fasta, .fa or .faa, or a text, one sequence a line"},
         {.names = "--mutations",

@@ -51,6 +51,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->against,
          .value = "FILE",
+         .use = CLV_OPTION_READS,
          .help = "compare with these results instead: safetensors as forward writes them, ids among them"},
         {.names = "--batch",
          .kind = CLV_OPTION_INT,

@@ -13,7 +13,7 @@
 #include "cli/command.h"
 #include "cli/manual/manual.h"
 
-static clv_manual manual = {.n = 1, .page = {{.summary = "tensor parallelism for transformers", .has_commands = true}}};
+static clv_manual manual;
 
 int __wrap_clv_options_parse(const clv_option *options, int n_options, int argc, char **argv);
 
@@ -138,7 +138,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: make_manual FOLDER\n");
         return CLV_EXIT_USAGE;
     }
-    read_commands(clv_commands, "");
+    manual.page[manual.n++] = (clv_page){.summary = clv_cleave.summary, .help = clv_cleave.help, .has_commands = true};
+    read_commands(clv_cleave.commands, "");
     for (int i = 0; i < manual.n; i++)
         lost |= write_page(argv[1], &manual.page[i]);
     for (size_t i = 0; i < sizeof shells / sizeof shells[0]; i++) {

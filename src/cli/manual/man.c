@@ -138,7 +138,8 @@ void clv_write_man_page(FILE *to, const clv_manual *manual, const clv_page *page
     if (page->has_commands)
         put_commands(to, manual, page);
     if (page->n > 0) {
-        fprintf(to, ".SH OPTIONS\nA value follows its option after a blank or \\(lq=\\(rq.\n");
+        fprintf(to, ".SH OPTIONS\nA value follows its option after a blank or \\(lq=\\(rq, or at once "
+                    "where that has one dash: \\fB\\-n5\\fR. Behind \\fB\\-\\-\\fR there are no options.\n");
         for (int i = 0; i < page->n; i++)
             put_option(to, &page->option[i]);
         fprintf(to, ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nprint what is above\n");
