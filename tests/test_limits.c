@@ -12,6 +12,7 @@
 #include "cleave/graph.h"
 #include "cleave/program.h"
 #include "partition/reshard.h"
+#include "must.h"
 #include "program/program.h"
 
 #define DIMS(...)                                                                                                      \
@@ -21,15 +22,6 @@
     }
 
 static const int64_t E = INT64_C(1) << 58; /* f32 of 2^60 bytes */
-
-static clv_graph *graph_on(const char *mesh_text)
-{
-    clv_mesh mesh;
-    clv_graph *graph;
-    assert_int_equal(clv_mesh_parse(&mesh, mesh_text, NULL), CLV_OK);
-    assert_int_equal(clv_graph_new(&graph, &mesh, NULL), CLV_OK);
-    return graph;
-}
 
 /* Compiles and frees the graph; the region of a rank, or -1 and the message. */
 static int64_t region_of(clv_graph *graph, clv_error *err)
@@ -74,21 +66,21 @@ static void shapes_have_2_60_bytes(void **state)
 static void values_are_bounded(void **state)
 {
     (void)state;
-    clv_graph *graph = graph_on("");
+    clv_graph *graph = must_graph("");
     clv_input(graph, "x", CLV_F32, DIMS(E + 1), NULL);
     assert_refused(graph, "x: a tensor of more than 2^60 bytes");
-    graph = graph_on("");
+    graph = must_graph("");
     clv_reshape(graph, clv_input(graph, "x", CLV_F32, DIMS(E), NULL), DIMS(INT64_MAX, INT64_MAX, 4));
     assert_refused(graph, "more than 2^60 bytes");
-    graph = graph_on("");
+    graph = must_graph("");
     clv_value x = clv_input(graph, "x", CLV_F32, DIMS(E), NULL), many[8] = {x, x, x, x, x, x, x, x};
     clv_concat(graph, many, 8, 0);
     assert_refused(graph, "more than 2^60 bytes");
-    graph = graph_on("");
+    graph = must_graph("");
     x = clv_input(graph, "x", CLV_F32, DIMS(E), NULL);
     clv_pad(graph, x, (int64_t[]){INT64_MAX}, (int64_t[]){INT64_MAX});
     assert_refused(graph, "dimension 0 of more than 2^63 - 1 elements");
-    graph = graph_on("");
+    graph = must_graph("");
     x = clv_input(graph, "x", CLV_BF16, DIMS(2 * E), NULL);
     clv_cast(graph, x, CLV_F32);
     assert_refused(graph, "more than 2^60 bytes");
@@ -97,7 +89,7 @@ static void values_are_bounded(void **state)
 /* n sums of one input that all live to the end. */
 static clv_graph *sums(const char *mesh, const char *layout, int n)
 {
-    clv_graph *graph = graph_on(mesh);
+    clv_graph *graph = must_graph(mesh);
     clv_layout cut = clv_graph_layout(graph, 1, layout);
     clv_value x = clv_input(graph, "x", CLV_F32, DIMS(E), &cut);
     for (int i = 0; i < n; i++) {
@@ -121,7 +113,7 @@ static void programs_have_2_62_bytes_a_rank(void **state)
 static void state_counts(void **state)
 {
     (void)state;
-    clv_graph *graph = graph_on("");
+    clv_graph *graph = must_graph("");
     for (int i = 0; i < 5; i++) {
         char name[16];
         snprintf(name, sizeof name, "w%d", i);
@@ -134,7 +126,7 @@ static void workspaces_are_bounded(void **state)
 {
     (void)state;
     const int64_t keys = INT64_C(1) << 45;
-    clv_graph *graph = graph_on("");
+    clv_graph *graph = must_graph("");
     clv_value q = clv_input(graph, "q", CLV_F32, DIMS(1, 1, 1, 1), NULL), d[2];
     clv_value kv = clv_input(graph, "kv", CLV_F32, DIMS(1, keys, 2, 1, 1), NULL);
     clv_value y = clv_attention(graph, q, kv, NULL);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "cleave/nn.h"
+#include "block_with_gradients.h"
 #include "cleave/program.h"
 
 static clv_machine *machine_of(int ranks_per_host, double network_bytes_per_s)
@@ -22,34 +22,19 @@ static clv_machine *machine_of(int ranks_per_host, double network_bytes_per_s)
              "\"host\": {\"alpha_s\": 5e-6, \"bytes_per_s\": 3e11}, "
              "\"network\": {\"alpha_s\": 2e-5, \"bytes_per_s\": %g}}",
              ranks_per_host, network_bytes_per_s);
-    if (clv_machine_parse(&machine, json, strlen(json), "machine", &err) != CLV_OK)
-        fail_msg("%s", err.message);
+    must(clv_machine_parse(&machine, json, strlen(json), "machine", &err), &err);
     return machine;
 }
 
-/* A block with the gradients of its weights. */
-static clv_graph *block(const char *mesh_text, const char *rules_text, int64_t hidden)
+/* A block with the gradients of its weights, under a preset. */
+static clv_graph *block(const char *mesh_text, const char *preset, int64_t hidden)
 {
     clv_error err = {0};
     clv_mesh mesh;
-    clv_graph *graph;
     clv_axis_rules rules;
-    clv_value d[32], wrt[32];
-    clv_block_options o = clv_block_defaults(CLV_BLOCK_GPT, 16, 16, 4 * hidden);
-    assert_int_equal(clv_mesh_parse(&mesh, mesh_text, &err), CLV_OK);
-    if (clv_axis_rules_preset(&rules, rules_text, &mesh, &err) != CLV_OK)
-        fail_msg("%s", err.message);
-    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
-    clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){16, 256, hidden}, NULL);
-    clv_value y = clv_reduce(graph, CLV_SUM, clv_transformer_block(graph, x, &rules, &o), (int[]){0, 1, 2}, 3, false);
-    int n = clv_parameters(graph, wrt, 32);
-    clv_gradients(graph, y, CLV_NONE, wrt, n, d);
-    for (int i = 0; i < n; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "d%d", i);
-        clv_output(graph, name, d[i], NULL);
-    }
-    return graph;
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_axis_rules_preset(&rules, preset, &mesh, &err), &err);
+    return must_block_with_gradients(&mesh, &rules, (int64_t[]){16, 256, hidden}, 16, 4 * hidden);
 }
 
 /* What is counted of a program on a machine: seconds, and bytes by whether the step's axes hold the major part of the
@@ -65,9 +50,8 @@ static counts compile(const clv_graph *graph, const clv_machine *chosen_by, cons
     clv_compile_options options = {.size = sizeof options, .machine = chosen_by};
     clv_prediction predicted = {.size = sizeof predicted};
     counts c = {0};
-    if (clv_compile(&program, graph, &options, &err) != CLV_OK)
-        fail_msg("%s", err.message);
-    assert_int_equal(clv_program_predict(program, machine, &predicted, &err), CLV_OK);
+    must(clv_compile(&program, graph, &options, &err), &err);
+    must(clv_program_predict(program, machine, &predicted, &err), &err);
     c.seconds = predicted.seconds;
     for (int i = 0; i < clv_program_n_collectives(program); i++) {
         clv_collective step = {.size = sizeof step};
@@ -105,11 +89,7 @@ static void one_op_is_never_slower(void **state)
     (void)state;
     for (int per_host = 1; per_host <= 8; per_host *= 2)
         for (int i = 0; i < N * N * N; i++) {
-            clv_error err = {0};
-            clv_mesh mesh;
-            clv_graph *graph;
-            assert_int_equal(clv_mesh_parse(&mesh, "x=2,y=4", &err), CLV_OK);
-            assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
+            clv_graph *graph = must_graph("x=2,y=4");
             clv_layout a = clv_graph_layout(graph, 2, layouts[i % N]),
                        b = clv_graph_layout(graph, 2, layouts[i / N % N]),
                        to = clv_graph_layout(graph, 2, layouts[i / N / N]);

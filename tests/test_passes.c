@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "cleave/nn.h"
+#include "must.h"
 #include "partition/partitioner.h"
 
 /* A partitioner of a graph, as clv_compile makes it. */
@@ -17,12 +18,6 @@ typedef struct bench {
     clv_cost_model cost;
     clv_partitioner p;
 } bench;
-
-static void must(clv_status status, const clv_error *err)
-{
-    if (status != CLV_OK)
-        fail_msg("%s", err->message);
-}
 
 static void set_up(bench *b, const clv_graph *graph)
 {
@@ -44,16 +39,6 @@ static void tear_down(bench *b)
     clv_program_free(b->p.program);
 }
 
-static clv_graph *graph_on(const char *mesh_text)
-{
-    clv_error err = {0};
-    clv_mesh mesh;
-    clv_graph *graph;
-    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    must(clv_graph_new(&graph, &mesh, &err), &err);
-    return graph;
-}
-
 /* ---- assign ---- */
 
 /* Megatron's feed-forward part: a product by columns, one by rows, and the sum of its addends. */
@@ -72,7 +57,7 @@ static void assigns_a_known_block(void **state)
     char text[4096];
     clv_error err = {0};
     bench b;
-    clv_graph *graph = graph_on("model=4");
+    clv_graph *graph = must_graph("model=4");
     (void)state;
     clv_layout whole = clv_layout_replicated(2), columns = clv_graph_layout(graph, 2, "_,model"),
                rows = clv_graph_layout(graph, 2, "model,_");
@@ -110,7 +95,7 @@ static void lowers_a_table_made_by_hand(void **state)
 {
     clv_error err = {0};
     bench b;
-    clv_graph *graph = graph_on("a=2");
+    clv_graph *graph = must_graph("a=2");
     (void)state;
     clv_layout cut = clv_graph_layout(graph, 1, "a"), whole = clv_layout_replicated(1);
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64}, &cut), y = clv_map(graph, CLV_TANH, x);

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "cleave/nn.h"
+#include "block_with_gradients.h"
 #include "partition/partitioner.h"
 #include "partition/split.h"
 
@@ -309,22 +309,11 @@ static void compile_block(const char *axes, const char *rules_text, const int64_
 {
     clv_error err = {0};
     clv_mesh mesh;
-    clv_graph *graph;
     clv_program *program;
     clv_axis_rules rules;
-    assert_int_equal(clv_mesh_parse(&mesh, axes, &err), CLV_OK);
-    assert_int_equal(clv_axis_rules_parse(&rules, rules_text, strlen(rules_text), &mesh, "rules", &err), CLV_OK);
-    assert_int_equal(clv_graph_new(&graph, &mesh, &err), CLV_OK);
-    clv_block_options o = clv_block_defaults(CLV_BLOCK_GPT, heads, heads, ffn);
-    clv_value x = clv_input(graph, "x", CLV_F32, 3, x_shape, NULL), wrt[32], d[32];
-    clv_value y = clv_reduce(graph, CLV_SUM, clv_transformer_block(graph, x, &rules, &o), (int[]){0, 1, 2}, 3, false);
-    int n = clv_parameters(graph, wrt, 32);
-    clv_gradients(graph, y, CLV_NONE, wrt, n, d);
-    for (int i = 0; i < n; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "d%d", i);
-        clv_output(graph, name, d[i], NULL);
-    }
+    must(clv_mesh_parse(&mesh, axes, &err), &err);
+    must(clv_axis_rules_parse(&rules, rules_text, strlen(rules_text), &mesh, "rules", &err), &err);
+    clv_graph *graph = must_block_with_gradients(&mesh, &rules, x_shape, heads, ffn);
     clv_compile_options options = {.size = sizeof options, .machine = machine};
     if (clv_compile(&program, graph, &options, &err) != CLV_OK)
         fail_msg("%s, rules %s: %s", axes, rules_text, err.message);
