@@ -324,6 +324,46 @@ static void test_explain(void **state)
     assert_non_null(strstr(out, "the first 24 x 12 of 50 x 60 blocks are shown"));
 }
 
+/* Without --op: every op and change of layout, in order, with the statement behind it; seconds are what `plan` adds up. */
+static void test_explain_assignment(void **state)
+{
+    static const char *const hosts[] = {"", "--hardware h100-nvlink-ib"};
+    static char out[1 << 16];
+    (void)state;
+    for (int h = 0; h < 2; h++) {
+        json_t *p = plan("--block gpt --hidden 512 --grad --mesh data=4,model=4 --rules fsdp+megatron-sp %s", hosts[h]);
+        assert_int_equal(run(out, sizeof out,
+                             "explain --block gpt --hidden 512 --grad --mesh data=4,model=4 --rules fsdp+megatron-sp "
+                             "%s --json",
+                             hosts[h]),
+                         0);
+        json_t *document = json_loads(out, 0, NULL), *rows = json_object_get(document, "assignment"), *row;
+        double seconds = 0, bytes = 0;
+        size_t i, steps = 0;
+        json_array_foreach(rows, i, row)
+        {
+            const char *split = json_string_value(json_object_get(row, "split"));
+            bool step = strncmp(split, "over ", 5) == 0;
+            seconds += json_number_value(json_object_get(row, "seconds"));
+            bytes += json_number_value(json_object_get(row, "bytes"));
+            assert_int_equal(step, json_number_value(json_object_get(row, "bytes")) > 0);
+            assert_true(strlen(json_string_value(json_object_get(row, "why"))) > 0);
+            assert_non_null(strstr(json_string_value(json_object_get(row, "layouts")), " -> "));
+            if (!step && strcmp(split, "nothing (every rank does all of it)") != 0 && *split)
+                assert_non_null(strstr(split, " over "));
+            steps += step;
+        }
+        assert_true(steps > 10 && json_array_size(rows) > 3 * steps / 2);
+        json_t *predicted = json_object_get(p, "predicted");
+        assert_true(fabs(seconds / json_number_value(json_object_get(predicted, "seconds")) - 1) < (h ? 1e-6 : 0.05));
+        assert_true(bytes == json_number_value(json_object_get(p, "bytes")));
+        json_decref(document);
+        json_decref(p);
+    }
+    assert_int_equal(run(out, sizeof out, "explain --block ffn --mesh model=4"), 0);
+    assert_non_null(strstr(out, " up.weight is stated as split by ffn over model, by the rules megatron\n"));
+}
+
 /* The candidates of `explain`, whose op and what it makes are these; released with the document. */
 static json_t *explain(const char *format, ...)
 {
@@ -575,7 +615,8 @@ static void test_refused(void **state)
         {"plan --block gpt --show nothing", "no parameter or input is called 'nothing'", 2},
         {"plan -m nowhere", "nowhere", 1},
         {"explain --block gpt --op nothing", "no op or parameter is named 'nothing';", 2},
-        {"explain --block gpt", "give either --op NAME", 2},
+        {"explain --block gpt --most 3", "--most is for candidates; give --op NAME", 2},
+        {"explain --block gpt --op mlp --dot", "--op says nothing beside --dot", 2},
     };
     char out[8192];
     (void)state;
@@ -676,6 +717,7 @@ int main(void)
         cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_profile_memory),
         cmocka_unit_test(test_explain),
+        cmocka_unit_test(test_explain_assignment),
         cmocka_unit_test(test_explain_verdicts),
         cmocka_unit_test(test_explain_names_gradients),
         cmocka_unit_test(test_explain_prices),

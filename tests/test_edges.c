@@ -452,6 +452,12 @@ static void test_programs(void **state)
     REFUSED(clv_program_considered(NULL, 0, &considered, &err));
     REFUSED(clv_program_considered(program, 9, &considered, &err));
     REFUSED(clv_program_considered(program, 0, NULL, &err));
+    clv_assigned assigned = {0};
+    NOTHING(clv_program_n_assigned(NULL));
+    REFUSED(clv_program_assigned(NULL, 0, &assigned, &err));
+    REFUSED(clv_program_assigned(program, 9, &assigned, &err));
+    REFUSED(clv_program_assigned(program, -1, &assigned, &err));
+    REFUSED(clv_program_assigned(program, 0, NULL, &err));
     assert_string_equal(clv_verdict_name((clv_verdict)-1), "unknown");
     NOTHING(clv_program_region_bytes(NULL));
     REFUSED(clv_program_memory(NULL, &memory, &err));

@@ -10,6 +10,7 @@
 
 #include "cleave/nn.h"
 #include "must.h"
+#include "partition/lower.h"
 #include "partition/partitioner.h"
 
 /* A partitioner of a graph, as clv_compile makes it. */
@@ -22,26 +23,45 @@ typedef struct bench {
 static void set_up(bench *b, const clv_graph *graph)
 {
     clv_error err = {0};
-    clv_program *program = calloc(1, sizeof *program);
     must(clv_graph_status(graph, &err), &err);
-    program->arena = clv_arena_new();
-    program->mesh = graph->mesh;
     *b = (bench){.options = {.size = sizeof b->options}};
     clv_cost_model_make(&b->cost, &graph->mesh, NULL);
-    b->p = (clv_partitioner){
-        .graph = graph, .program = program, .scratch = clv_arena_new(), .options = &b->options, .cost = &b->cost};
+    b->p = (clv_partitioner){.graph = graph, .scratch = clv_arena_new(), .options = &b->options, .cost = &b->cost};
     must(clv_partition_begin(&b->p, &err), &err);
 }
 
-static void tear_down(bench *b)
+static clv_program *empty_program(void)
 {
-    clv_arena_free(b->p.scratch);
-    clv_program_free(b->p.program);
+    clv_program *program = calloc(1, sizeof *program);
+    program->arena = clv_arena_new();
+    return program;
+}
+
+/* Megatron's feed-forward part on four ranks: a product by columns, one by rows, and the sum of its addends. */
+typedef struct mlp {
+    clv_graph *graph;
+    clv_layout whole, columns, rows, addends;
+    clv_value x, up, down, y;
+} mlp;
+
+static mlp make_mlp(void)
+{
+    mlp m = {.graph = must_graph("model=4"), .whole = clv_layout_replicated(2)};
+    clv_init normal = {CLV_INIT_NORMAL, 1};
+    m.columns = clv_graph_layout(m.graph, 2, "_,model");
+    m.rows = clv_graph_layout(m.graph, 2, "model,_");
+    m.addends = clv_graph_layout(m.graph, 2, "_,_ + sum{model}");
+    m.x = clv_input(m.graph, "x", CLV_F32, 2, (int64_t[]){64, 256}, &m.whole);
+    m.up = clv_state(m.graph, "up", CLV_F32, 2, (int64_t[]){256, 1024}, &m.columns, normal);
+    m.down = clv_state(m.graph, "down", CLV_F32, 2, (int64_t[]){1024, 256}, &m.rows, normal);
+    clv_value h = clv_map(m.graph, CLV_TANH, clv_einsum(m.graph, "bm,mh->bh", m.x, m.up));
+    m.y = clv_einsum(m.graph, "bh,hm->bm", h, m.down);
+    clv_output(m.graph, "y", m.y, &m.whole);
+    return m;
 }
 
 /* ---- assign ---- */
 
-/* Megatron's feed-forward part: a product by columns, one by rows, and the sum of its addends. */
 static void assigns_a_known_block(void **state)
 {
     static const char expected[] = "p0 {_,_}: x\n"
@@ -57,51 +77,148 @@ static void assigns_a_known_block(void **state)
     char text[4096];
     clv_error err = {0};
     bench b;
-    clv_graph *graph = must_graph("model=4");
+    mlp m = make_mlp();
     (void)state;
-    clv_layout whole = clv_layout_replicated(2), columns = clv_graph_layout(graph, 2, "_,model"),
-               rows = clv_graph_layout(graph, 2, "model,_");
-    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){64, 256}, &whole);
-    clv_value up = clv_state(graph, "up", CLV_F32, 2, (int64_t[]){256, 1024}, &columns, (clv_init){CLV_INIT_NORMAL, 1});
-    clv_value down =
-        clv_state(graph, "down", CLV_F32, 2, (int64_t[]){1024, 256}, &rows, (clv_init){CLV_INIT_NORMAL, 1});
-    clv_value h = clv_map(graph, CLV_TANH, clv_einsum(graph, "bm,mh->bh", x, up));
-    clv_output(graph, "y", clv_einsum(graph, "bh,hm->bm", h, down), &whole);
-    clv_assign(graph, up, clv_scale(graph, up, 0.5));
-    set_up(&b, graph);
+    clv_assign(m.graph, m.up, clv_scale(m.graph, m.up, 0.5));
+    set_up(&b, m.graph);
     must(clv_partition_assign(&b.p, &err), &err);
+    must(clv_assignment_check(&b.p.table, &err), &err);
     assert_true(clv_assignment_print(text, sizeof text, &b.p.table) < sizeof text);
     assert_string_equal(text, expected);
-    assert_int_equal(b.p.program->n_buffers + b.p.program->n_instructions, 0); /* the table is all that it makes */
-    tear_down(&b);
-    clv_graph_free(graph);
+    const clv_cause *why = &b.p.table.rows[b.p.table.n_rows - 1].why;
+    assert_int_equal(why->need, CLV_NEEDED_BY_OUTPUT);
+    assert_string_equal(why->by, "y");
+    assert_string_equal(why->text, "output y is stated as whole on every rank");
+    assert_string_equal(b.p.table.update[m.up.id].why.text,
+                        "up, which is assigned this value, is stated as split by dimension 1 over model");
+    clv_arena_free(b.p.scratch);
+    clv_graph_free(m.graph);
 }
 
-/* ---- lower ---- */
+/* ---- lower: of tables that no partitioner made ---- */
 
-static int add_place(bench *b, clv_value value, const clv_layout *layout, bool named)
+static int add_place(clv_assignment *table, clv_value value, const clv_layout *layout, bool named)
 {
     clv_error err = {0};
     clv_place place = {.value = value.id, .layout = layout, .named = named, .same_as = -1};
     int out;
-    must(clv_assignment_add_place(&out, &b->p.table, &place, &err), &err);
-    must(clv_partition_place(&b->p, value.id, out, &err), &err);
+    must(clv_assignment_add_place(&out, table, &place, &err), &err);
     return out;
 }
 
-/* A table made by hand, of a way that the first pass would not go: y = tanh(x), gathered before it is computed, twice.
- */
-static void lowers_a_table_made_by_hand(void **state)
+static void add_op(clv_assignment *table, int op, const clv_strategy *strategy, int left, int right, int out)
 {
     clv_error err = {0};
-    bench b;
+    clv_row row = {.op = &table->graph->ops[op], .strategy = strategy, .in = {left, right}, .out = {out}};
+    must(clv_assignment_add_row(table, &row, &err), &err);
+}
+
+/* The table of the MLP: what it points to lives here. */
+typedef struct hand_made {
+    mlp m;
+    clv_assignment table;
+    clv_strategy by_columns, on_columns, by_rows;
+    clv_reshard_step sum;
+} hand_made;
+
+enum { X, UP, DOWN, H, ACTIVATED, ADDENDS, Y };
+
+static void make_by_hand(hand_made *made)
+{
+    clv_error err = {0};
+    made->m = make_mlp();
+    mlp *m = &made->m;
+    clv_subaxis model = clv_mesh_whole(&m->graph->mesh, 0);
+    made->by_columns =
+        (clv_strategy){.n_atoms = 1, .atom = {model}, .choice = {1}, .in = {m->whole, m->columns}, .out = {m->columns}};
+    made->on_columns =
+        (clv_strategy){.n_atoms = 1, .atom = {model}, .choice = {1}, .in = {m->columns}, .out = {m->columns}};
+    made->by_rows =
+        (clv_strategy){.n_atoms = 1, .atom = {model}, .choice = {2}, .in = {m->columns, m->rows}, .out = {m->addends}};
+    made->sum = (clv_reshard_step){.kind = CLV_STEP_ALL_REDUCE,
+                                   .from = m->addends,
+                                   .to = m->whole,
+                                   .n_axes = 1,
+                                   .axes = {model},
+                                   .bytes = 2 * 64 * 256 * 4 * 3 / 4};
+    clv_assignment *table = &made->table;
+    must(clv_assignment_make(table, clv_arena_new(), m->graph, &err), &err);
+    add_place(table, m->x, &m->whole, true);
+    add_place(table, m->up, &m->columns, true);
+    add_place(table, m->down, &m->rows, true);
+    for (int o = 0; o < 3; o++)
+        add_place(table, (clv_value){m->graph->ops[o].out[0]}, o < 2 ? &m->columns : &m->addends, false);
+    add_place(table, m->y, &m->whole, false);
+    add_op(table, 0, &made->by_columns, X, UP, H);
+    add_op(table, 1, &made->on_columns, H, 0, ACTIVATED);
+    add_op(table, 2, &made->by_rows, ACTIVATED, DOWN, ADDENDS);
+    clv_row sum = {
+        .step = &made->sum,
+        .value = m->y.id,
+        .from = ADDENDS,
+        .to = Y,
+        .why = {.need = CLV_NEEDED_BY_OUTPUT, .by = "y", .text = "output y is stated as whole on every rank"}};
+    must(clv_assignment_add_row(table, &sum, &err), &err);
+    table->output[0] = Y;
+}
+
+static void free_hand_made(hand_made *made)
+{
+    clv_arena_free(made->table.arena);
+    clv_graph_free(made->m.graph);
+}
+
+static char *text_of(const clv_program *program)
+{
+    size_t size = clv_program_print(NULL, 0, program) + 1;
+    char *text = malloc(size);
+    clv_program_print(text, size, program);
+    return text;
+}
+
+/* The same choices give the same program, whoever made them. */
+static void lowers_a_hand_made_table_as_the_compiler_its_own(void **state)
+{
+    clv_error err = {0};
+    hand_made made;
+    clv_program *compiled, *program = empty_program();
+    (void)state;
+    make_by_hand(&made);
+    must(clv_compile(&compiled, made.m.graph, NULL, &err), &err);
+    must(clv_assignment_lower(program, &made.table, &err), &err);
+    must(clv_program_plan_memory(program, &err), &err);
+    must(clv_program_check(program, &err), &err);
+    free_hand_made(&made); /* the program keeps nothing of it */
+    char *text = text_of(program), *expected = text_of(compiled);
+    assert_non_null(strstr(expected, "all_reduce"));
+    assert_string_equal(text, expected);
+    assert_int_equal(clv_program_region_bytes(program), clv_program_region_bytes(compiled));
+    clv_collective theirs = {.size = sizeof theirs}, ours = {.size = sizeof ours};
+    assert_int_equal(clv_program_n_collectives(program), 1);
+    must(clv_program_collective(program, 0, &ours, &err), &err);
+    must(clv_program_collective(compiled, 0, &theirs, &err), &err);
+    assert_string_equal(ours.reason, theirs.reason);
+    assert_string_equal(ours.tensor, theirs.tensor);
+    assert_string_equal(ours.op, theirs.op);
+    assert_true(ours.bytes == theirs.bytes);
+    free(text);
+    free(expected);
+    clv_program_free(program);
+    clv_program_free(compiled);
+}
+
+/* What the first pass would not do: y = tanh(x), gathered before it is computed, twice, as nobody asked. */
+static void lowers_what_assign_would_not_choose(void **state)
+{
+    clv_error err = {0};
+    clv_assignment table;
+    clv_program *program = empty_program();
     clv_graph *graph = must_graph("a=2");
     (void)state;
     clv_layout cut = clv_graph_layout(graph, 1, "a"), whole = clv_layout_replicated(1);
     clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){64}, &cut), y = clv_map(graph, CLV_TANH, x);
     clv_output(graph, "y", y, &whole);
-    set_up(&b, graph);
-    clv_assignment *table = &b.p.table;
+    must(clv_assignment_make(&table, clv_arena_new(), graph, &err), &err);
     clv_strategy strategy = {.in = {whole}, .out = {whole}};
     clv_reshard_step gather = {.kind = CLV_STEP_ALL_GATHER,
                                .from = cut,
@@ -109,22 +226,19 @@ static void lowers_a_table_made_by_hand(void **state)
                                .n_axes = 1,
                                .axes = {clv_mesh_whole(&graph->mesh, 0)},
                                .bytes = 128};
-    int given = add_place(&b, x, &cut, true), first = add_place(&b, x, &whole, false),
-        again = add_place(&b, x, &whole, false), made = add_place(&b, y, &whole, false);
-    clv_assigned step = {
-        .step = &gather,
-        .value = x.id,
-        .from = given,
-        .why = {.kind = CLV_NEEDED_BY_OP, .op = graph->ops[0].name, .reader = &graph->ops[0], .strategy = &strategy}};
+    int given = add_place(&table, x, &cut, true), first = add_place(&table, x, &whole, false),
+        again = add_place(&table, x, &whole, false), made = add_place(&table, y, &whole, false);
+    clv_row step = {.step = &gather,
+                    .value = x.id,
+                    .from = given,
+                    .why = {.need = CLV_NEEDED_BY_OP, .by = "map", .text = "as I like it", .implicit = true}};
     step.to = first;
-    must(clv_assignment_add_row(table, &step, &err), &err);
+    must(clv_assignment_add_row(&table, &step, &err), &err);
     step.to = again;
-    must(clv_assignment_add_row(table, &step, &err), &err);
-    clv_assigned op = {.op = &graph->ops[0], .strategy = &strategy, .in = {again}, .out = {made}};
-    must(clv_assignment_add_row(table, &op, &err), &err);
-    table->output[0] = made;
-    must(clv_partition_lower(&b.p, &err), &err);
-    clv_program *program = b.p.program;
+    must(clv_assignment_add_row(&table, &step, &err), &err);
+    add_op(&table, 0, &strategy, again, 0, made);
+    table.output[0] = made;
+    must(clv_assignment_lower(program, &table, &err), &err);
     assert_int_equal(program->n_buffers, 4);
     assert_int_equal(program->n_instructions, 3);
     assert_int_equal(program->n_steps, 2);
@@ -132,11 +246,221 @@ static void lowers_a_table_made_by_hand(void **state)
     assert_int_equal(program->instructions[2].in[0], again);
     assert_ptr_not_equal(program->instructions[2].op, &graph->ops[0]); /* it outlives the graph */
     assert_string_equal(program->instructions[0].reason, "operand");
+    assert_string_equal(program->instructions[0].tensor, "x");
     assert_true(program->instructions[0].implicit);
     must(clv_program_plan_memory(program, &err), &err);
     must(clv_program_check(program, &err), &err);
-    tear_down(&b);
+    clv_program_free(program);
+    clv_arena_free(table.arena);
     clv_graph_free(graph);
+}
+
+/* Each spoils the table in one way. */
+typedef void spoiler(hand_made *made);
+
+static void reads_too_early(hand_made *made)
+{
+    clv_row first = made->table.rows[0];
+    made->table.rows[0] = made->table.rows[1];
+    made->table.rows[1] = first;
+}
+static void reads_nowhere(hand_made *made)
+{
+    made->table.rows[1].in[0] = made->table.n_places;
+}
+static void reads_below_nowhere(hand_made *made)
+{
+    made->table.rows[1].in[0] = -2;
+}
+static void reads_another_value(hand_made *made)
+{
+    made->table.rows[2].in[0] = H; /* as it was before tanh */
+}
+static void reads_another_layout(hand_made *made)
+{
+    made->table.places[UP].layout = &made->m.rows;
+}
+static void makes_it_twice(hand_made *made)
+{
+    made->table.rows[1].out[0] = H;
+}
+static void is_split_by_nothing_known(hand_made *made)
+{
+    made->by_columns.choice[0] = 99;
+}
+static void is_split_over_no_axis(hand_made *made)
+{
+    made->by_columns.atom[0].axis = 7;
+}
+static void forgets_the_addends(hand_made *made)
+{
+    made->by_rows.out[0] = made->m.whole;
+    made->table.places[ADDENDS].layout = &made->m.whole;
+    made->sum.from = made->m.whole;
+}
+static void has_no_strategy(hand_made *made)
+{
+    made->table.rows[0].strategy = NULL;
+}
+static void is_of_another_graph(hand_made *made)
+{
+    static clv_op op;
+    op = *made->table.rows[0].op;
+    made->table.rows[0].op = &op;
+}
+static void sums_without_axes(hand_made *made)
+{
+    made->sum.n_axes = 0;
+}
+static void gathers_addends(hand_made *made)
+{
+    made->sum.kind = CLV_STEP_ALL_GATHER;
+}
+static void has_no_cause(hand_made *made)
+{
+    made->table.rows[3].why.text = NULL;
+}
+static void is_no_step(hand_made *made)
+{
+    made->table.rows[3].step = NULL;
+}
+static void returns_addends(hand_made *made)
+{
+    made->table.output[0] = ADDENDS;
+}
+static void returns_nothing(hand_made *made)
+{
+    made->table.n_rows = 0;
+}
+static void names_no_value(hand_made *made)
+{
+    made->table.places[H].value = made->m.graph->n_values;
+}
+static void has_no_layout(hand_made *made)
+{
+    made->table.places[H].layout = NULL;
+}
+static void has_another_rank(hand_made *made)
+{
+    static clv_layout scalar;
+    scalar = clv_layout_replicated(0);
+    made->table.places[H].layout = &scalar;
+}
+static void is_given_a_result(hand_made *made)
+{
+    made->table.places[H].named = true;
+}
+static void sees_itself(hand_made *made)
+{
+    made->table.places[Y].same_as = Y;
+}
+static void sees_another_value(hand_made *made)
+{
+    made->table.places[Y].same_as = X;
+}
+static void updates_what_is_not_assigned(hand_made *made)
+{
+    made->table.update[made->m.up.id] = (clv_update){.state = UP, .place = UP};
+}
+
+/* A table that is no assignment of its graph is an error, which says where, and no program. */
+static void refuses_bad_tables(void **state)
+{
+    static const struct {
+        spoiler *spoil;
+        const char *message;
+    } cases[] = {
+        {reads_too_early, "row 0 (map): it reads a place before it is made"},
+        {reads_nowhere, "row 1 (map): it reads a place that there is not"},
+        {reads_below_nowhere, "row 1 (map): it reads a place that there is not"},
+        {reads_another_value, "row 2 (dot_general): it reads the place of another value"},
+        {reads_another_layout, "row 0 (dot_general): it reads a place in another layout"},
+        {makes_it_twice, "row 1 (map): it makes a place that is made otherwise"},
+        {is_split_by_nothing_known, "row 0 (dot_general): its strategy names a part of an axis, or a factor"},
+        {is_split_over_no_axis, "row 0 (dot_general): its strategy names a part of an axis, or a factor"},
+        {forgets_the_addends, "row 2 (dot_general): its rule does not give these layouts"},
+        {has_no_strategy, "row 0: an op of the graph that has a rule, and a strategy"},
+        {is_of_another_graph, "row 0: an op of the graph that has a rule, and a strategy"},
+        {sums_without_axes, "row 3 (y): its kind and axes do not fit the layouts"},
+        {gathers_addends, "row 3 (y): its kind and axes do not fit the layouts"},
+        {has_no_cause, "row 3 (y): a step has a cause"},
+        {is_no_step, "row 3 (y): an op, or a step of a value, belongs to a row"},
+        {returns_addends, "output y has no place that holds it, complete and as stated"},
+        {returns_nothing, "output y has no place that holds it, complete and as stated"},
+        {names_no_value, "place 3 is of no value"},
+        {has_no_layout, "place 3 is of no value, or has no layout"},
+        {has_another_rank, "place 3: a layout of 0 dimensions for dot_general, which has 2"},
+        {is_given_a_result, "place 3 is said to be given"},
+        {sees_itself, "places 6 and 6 do not hold the same"},
+        {sees_another_value, "places 6 and 0 do not hold the same"},
+        {updates_what_is_not_assigned, "up has no place of what it becomes"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        clv_error err = {0};
+        hand_made made;
+        clv_program *program = empty_program();
+        make_by_hand(&made);
+        cases[i].spoil(&made);
+        if (clv_assignment_lower(program, &made.table, &err) != CLV_EINVAL || !strstr(err.message, cases[i].message))
+            fail_msg("case %zu: '%s', not '%s'", i, err.message, cases[i].message);
+        assert_int_equal(program->n_buffers + program->n_instructions, 0);
+        clv_program_free(program);
+        free_hand_made(&made);
+    }
+}
+
+/* ---- what is told of a table ---- */
+
+/* Every row is told, and costs what the default machine takes for its instruction; copies that lowering adds for state
+ * are no decisions. */
+static void tells_what_was_decided(void **state)
+{
+    static const struct {
+        const char *op, *kind, *makes, *split, *layouts, *why;
+        double bytes;
+    } rows[] = {
+        {"dot_general", "dot_general", "result", "h over model", "{_,_}, {_,model} -> {_,model}",
+         "up is stated as split by dimension 1 over model", 0},
+        {"map", "map", "result", "h over model", "{_,model} -> {_,model}",
+         "up is stated as split by dimension 1 over model", 0},
+        {"dot_general", "dot_general", "result", "h over model", "{_,model}, {model,_} -> {_,_ + sum{model}}",
+         "up is stated as split by dimension 1 over model", 0},
+        {"y", "all_reduce", "dot_general", "over model", "{_,_ + sum{model}} -> {_,_}",
+         "output y is stated as whole on every rank", 98304},
+    };
+    enum { N = sizeof rows / sizeof *rows };
+    clv_error err = {0};
+    clv_program *told, *silent;
+    mlp m = make_mlp();
+    (void)state;
+    must(clv_compile(&told, m.graph,
+                     &(clv_compile_options){.size = sizeof(clv_compile_options), .keep_assignment = true}, &err),
+         &err);
+    must(clv_compile(&silent, m.graph, NULL, &err), &err);
+    assert_int_equal(clv_program_n_assigned(silent), 0);
+    assert_int_equal(clv_program_n_assigned(told), N);
+    for (int i = 0; i < N; i++) {
+        clv_assigned row = {.size = sizeof row};
+        must(clv_program_assigned(told, i, &row, &err), &err);
+        assert_int_equal(row.instruction, i);
+        assert_string_equal(row.op, rows[i].op);
+        assert_string_equal(row.kind, rows[i].kind);
+        assert_string_equal(row.makes, rows[i].makes);
+        assert_string_equal(row.split, rows[i].split);
+        assert_string_equal(row.layouts, rows[i].layouts);
+        assert_string_equal(row.why, rows[i].why);
+        assert_true(row.bytes == rows[i].bytes);
+        double takes = clv_program_predict_instruction(told, NULL, i);
+        assert_true(row.seconds > 0 && row.seconds >= takes * (1 - 1e-9) && row.seconds <= takes * (1 + 1e-9));
+    }
+    clv_assigned by_rows = {.size = sizeof by_rows};
+    must(clv_program_assigned(told, 2, &by_rows, &err), &err);
+    assert_true(by_rows.price_bytes == 98304); /* the sum of its addends is to come */
+    assert_true(by_rows.price_seconds > by_rows.seconds);
+    clv_program_free(told);
+    clv_program_free(silent);
+    clv_graph_free(m.graph);
 }
 
 /* ---- memory ---- */
@@ -146,11 +470,10 @@ static void lays_out_a_program_made_by_hand(void **state)
 {
     enum { N = 4, BYTES = 65536 };
     clv_error err = {0};
-    clv_program *program = calloc(1, sizeof *program);
+    clv_program *program = empty_program();
     clv_layout whole = clv_layout_replicated(1);
     clv_reshard_step copy = {.kind = CLV_STEP_SLICE, .from = whole, .to = whole};
     (void)state;
-    program->arena = clv_arena_new();
     assert_int_equal(clv_mesh_parse(&program->mesh, "a=1", &err), CLV_OK);
     program->buffers = clv_arena_alloc(program->arena, N, sizeof *program->buffers);
     program->instructions = clv_arena_alloc(program->arena, N, sizeof *program->instructions);
@@ -176,7 +499,10 @@ static void lays_out_a_program_made_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(assigns_a_known_block),
-                                       cmocka_unit_test(lowers_a_table_made_by_hand),
+                                       cmocka_unit_test(lowers_a_hand_made_table_as_the_compiler_its_own),
+                                       cmocka_unit_test(lowers_what_assign_would_not_choose),
+                                       cmocka_unit_test(refuses_bad_tables),
+                                       cmocka_unit_test(tells_what_was_decided),
                                        cmocka_unit_test(lays_out_a_program_made_by_hand)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,6 +113,13 @@ class Program(_c.Fixed):
             found = [_c.filled("clv_considered", lib.clv_program_considered, program, i) for i in range(n)]
             return [{**_c.fields(c), "verdict": text_out(lib.clv_verdict_name(c.verdict))} for c in found]
 
+    @property
+    def assignment(self) -> list[dict[str, Any]]:
+        """What was decided of each op and change of layout, in order, with its cost and why: of compile(keep_assignment=True)."""
+        with self._handle.use() as program:
+            n = lib.clv_program_n_assigned(program)
+            return [_c.fields(_c.filled("clv_assigned", lib.clv_program_assigned, program, i)) for i in range(n)]
+
     def plan(self, hardware: MachineLike = None) -> "Plan":
         """A :class:`cleave.Plan` of it on a machine."""
         from .plan import Plan
@@ -138,7 +145,7 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
     """Chooses a layout for every tensor, and plans every change of layout and the memory of a rank.
 
     machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's clv_compile_options: by_bytes,
-    use_idle_axes, max_implicit_bytes, explain, most_by_size, regather.
+    use_idle_axes, max_implicit_bytes, explain, most_by_size, regather, keep_assignment.
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"compile takes a Graph, not {type(graph).__name__}")

@@ -88,6 +88,16 @@ def test_considered():
     assert rows[0]["verdict"] == "chosen" and "over model" in rows[0]["split"] and {"price", "kept_in_place"} & {r["verdict"] for r in rows}
 
 
+def test_assignment():
+    g = cleave.Graph("model=4")
+    x = g.input("x", (8, 16, 32))
+    g.output("y", nn.parallel_mlp(x, "megatron", ffn=64))
+    rows = cleave.compile(g, keep_assignment=True).assignment
+    assert [r["kind"] for r in rows] == ["dot_general", "map", "dot_general", "all_reduce"]
+    assert rows[2]["why"].endswith("stated as split by ffn over model, by the rules megatron") and rows[3]["bytes"] > 0
+    assert cleave.compile(g).assignment == []
+
+
 def test_layers_are_the_same_on_every_mesh(rng):
     x = rng.standard_normal((2, 6, 16)).astype(np.float32)
     ids = rng.integers(0, 13, (2, 6)).astype(np.int32)

@@ -24,12 +24,14 @@ static const struct clv_command commands[] = {
      "Example:\n"
      "  cleave embed -m esm2/ --input proteins.fasta --pool mean --out embeddings.safetensors -tp 2\n",
      command_embed, NULL},
-    {"explain", "why an op is split as it is",
-     "Lists what was considered for an op of a model or a block, and for the ops of its gradients: which "
-     "dimension is split over which axis, the layouts that follow for operands and results, the bytes and seconds "
-     "that these cost (its own cost model's: ratios count), and why it was not taken: its price, a weight that is "
-     "to stay in place, or a rule of the op. --dot writes the program as a graph for Graphviz instead.\n\n"
+    {"explain", "how each op is split, and why",
+     "Lists what was decided of a model or a block, in order of execution: how each op is split over axes, each change "
+     "of layout, the layouts of operands and results, the bytes and seconds that these cost (its own cost model's: "
+     "ratios count), and by whose statement. --op lists what was considered for an op, and for the ops of its "
+     "gradients, and why all but one were not taken: the price, a weight that is to stay in place, or a rule of the "
+     "op. --dot writes the program as a graph for Graphviz instead.\n\n"
      "Examples:\n"
+     "  cleave explain --block gpt --mesh model=4\n"
      "  cleave explain --block gpt --mesh model=4 --op mlp.down\n"
      "  cleave explain -m llama-7b/ --mesh data=2,model=4 --op layers.3.mlp.down\n"
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",

@@ -1,14 +1,20 @@
-/* explain.c - cleave explain: the candidates for an op, and why one won; the program as a Graphviz graph. */
+/* explain.c - cleave explain: how each op is split, and why; the candidates for an op, and why one won; the program as a
+ * Graphviz graph. */
+#include <stdlib.h>
+
 #include "cleave/status.h"
 #include "cli/candidates.h"
 #include "cli/command.h"
 #include "cli/hardware_option.h"
 #include "cli/name_list.h"
+#include "cli/op_words.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/plan_graph.h"
 #include "cli/print_program.h"
 #include "cli/table.h"
+
+enum { MOST = 8 };
 
 typedef struct explain_args {
     clv_plan_graph graph;
@@ -26,7 +32,8 @@ static int parse(explain_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->op,
          .value = "NAME",
-         .help = "a parameter, an op, or a scope of them: layers.3.mlp.down"},
+         .not_beside = "--dot",
+         .help = "what was considered for a parameter, an op, or a scope of them: layers.3.mlp.down"},
         {.names = "--most",
          .kind = CLV_OPTION_INT,
          .out = &a->most,
@@ -44,8 +51,51 @@ static int parse(explain_args *a, int argc, char **argv)
 
 static clv_status check(const explain_args *a, clv_error *err)
 {
-    if (!a->op == !a->dot)
-        return clv_fail(err, CLV_EINVAL, "give either --op NAME, e.g. layers.0.mlp.down, or --dot");
+    if (a->most > 0 && !a->op)
+        return clv_fail(err, CLV_EINVAL, "--most is for candidates; give --op NAME, e.g. layers.0.mlp.down");
+    return CLV_OK;
+}
+
+/* ---- the assignment ---- */
+
+static void add_assigned(clv_table *t, const clv_assigned *row, bool full)
+{
+    clv_table_row(t);
+    clv_table_text(t, "op", row->op);
+    clv_table_text(t, "kind", row->kind);
+    clv_table_text(t, "makes", row->makes);
+    clv_table_text(t, "split", row->split);
+    clv_table_bytes(t, "bytes", row->bytes);
+    clv_table_seconds(t, "seconds", row->seconds);
+    if (full) {
+        clv_table_bytes(t, "price_bytes", row->price_bytes);
+        clv_table_seconds(t, "price_seconds", row->price_seconds);
+    }
+    clv_table_text(t, "layouts", row->layouts);
+    char *why = clv_op_words(row->why);
+    clv_table_text(t, "why", why ? why : row->why);
+    free(why);
+}
+
+static clv_status list_assignment(const explain_args *a, const clv_program *program, int *code, clv_error *err)
+{
+    double bytes = 0, seconds = 0;
+    clv_table *t = clv_table_new("assignment");
+    for (int i = 0; i < clv_program_n_assigned(program); i++) {
+        clv_assigned row = {.size = sizeof row};
+        clv_status status = clv_program_assigned(program, i, &row, err);
+        if (status != CLV_OK) {
+            clv_table_free(t);
+            return status;
+        }
+        add_assigned(t, &row, a->json);
+        bytes += row.bytes;
+        seconds += row.seconds;
+    }
+    clv_table_top(t);
+    clv_table_bytes(t, "bytes", bytes);
+    clv_table_seconds(t, "seconds", seconds);
+    *code = clv_table_finish(t, a->json);
     return CLV_OK;
 }
 
@@ -63,9 +113,10 @@ static clv_status refuse_name(const char *wanted, const clv_program *program, cl
         if (t.kind != CLV_NAMED_OUTPUT)
             clv_name_list_add_scopes(&all, t.name);
     const char *near = clv_name_list_suggest(&all, wanted);
-    clv_fail(err, CLV_EINVAL,
-             "no op or parameter is named '%s'%s%s%s; names are whole, or scopes from the left; --dot shows all",
-             wanted, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    clv_fail(
+        err, CLV_EINVAL,
+        "no op or parameter is named '%s'%s%s%s; names are whole, or scopes from the left; without --op all are listed",
+        wanted, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
     clv_name_list_free(&all);
     return CLV_EINVAL;
 }
@@ -75,14 +126,14 @@ static clv_status list_candidates(const explain_args *a, const clv_program *prog
     if (clv_program_n_considered(program) == 0)
         return refuse_name(a->op, program, err);
     clv_table *t = clv_table_new("candidates");
-    clv_candidates_add(t, program, a->most, a->json);
+    clv_candidates_add(t, program, a->most > 0 ? a->most : MOST, a->json);
     *code = clv_table_finish(t, a->json);
     return CLV_OK;
 }
 
 int command_explain(int argc, char **argv)
 {
-    explain_args a = {.graph = clv_plan_graph_defaults, .most = 8};
+    explain_args a = {.graph = clv_plan_graph_defaults};
     clv_error err = {0};
     clv_program *program = NULL;
     clv_machine *machine = NULL;
@@ -91,6 +142,7 @@ int command_explain(int argc, char **argv)
         return code;
     code = CLV_EXIT_OK;
     a.graph.explain = a.op;
+    a.graph.keep_assignment = !a.op && !a.dot;
     clv_status status = check(&a, &err);
     if (status == CLV_OK)
         status = clv_hardware_option_open(&machine, a.hardware, &err);
@@ -100,7 +152,7 @@ int command_explain(int argc, char **argv)
     if (status == CLV_OK && a.dot)
         code = clv_print_program(program, clv_program_print_dot);
     else if (status == CLV_OK)
-        status = list_candidates(&a, program, &code, &err);
+        status = a.op ? list_candidates(&a, program, &code, &err) : list_assignment(&a, program, &code, &err);
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     clv_program_free(program);

@@ -179,7 +179,8 @@ clv_status clv_plan_graph_compile(clv_program **out, const clv_plan_graph *g, cl
                                    .machine = g->machine,
                                    .regather = g->regather,
                                    .max_implicit_bytes = g->max_implicit_bytes,
-                                   .explain = g->explain};
+                                   .explain = g->explain,
+                                   .keep_assignment = g->keep_assignment};
     CLV_TRY(check(g, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &g->mesh, err));
     if (clv_mesh_ranks(&mesh) > CLV_MAX_RANKS)

@@ -21,6 +21,7 @@ typedef struct clv_plan_graph {
     bool regather;
     int64_t max_implicit_bytes; /* 0: any */
     const char *explain;        /* NULL, or the ops whose candidates are kept */
+    bool keep_assignment;       /* or what was decided */
     const clv_machine *machine; /* what choices are priced by; NULL: the default */
 } clv_plan_graph;
 

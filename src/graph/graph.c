@@ -410,6 +410,12 @@ void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
     clv_graph_set_origin(graph, value, &origin);
 }
 
+const char *clv_graph_name_of(const clv_graph *graph, int value)
+{
+    const clv_value_info *info = &graph->values[value];
+    return info->source == CLV_FROM_OP ? graph->ops[info->op].name : info->name;
+}
+
 clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value)
 {
     while (clv_valid(value) && graph->values[value.id].source == CLV_FROM_OP &&

@@ -92,6 +92,9 @@ void clv_graph_note_rule(clv_graph *graph, const char *rules, int index, const c
 /* CLV_ENOTFOUND, with the names that there are, for a rule that was noted whose name no dimension has. */
 clv_status clv_graph_check_rules(const clv_graph *graph, clv_error *err);
 
+/* The name of a value: of the input or state, else of the op that makes it. */
+const char *clv_graph_name_of(const clv_graph *graph, int value);
+
 /* The value before constraints on it. */
 clv_value clv_graph_unconstrained(const clv_graph *graph, clv_value value);
 

@@ -58,29 +58,25 @@ static void keep_addends(clv_partitioner *p, int value, const clv_layout *made, 
         p->placements[value].kept |= 1u << axes[i].axis;
 }
 
-static clv_status explain(clv_partitioner *p, const clv_op *op, const clv_problem *problem,
-                          const clv_strategy *strategy, clv_error *err)
-{
-    const char *name = clv_arena_string(p->program->arena, op->name);
-    return name ? clv_partition_explain_op(p, op, problem, strategy, name, err)
-                : clv_fail_memory(err, "candidates", sizeof(clv_considered));
-}
-
 static clv_status assign_op(clv_partitioner *p, const clv_op *op, clv_error *err)
 {
     clv_problem problem;
     clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
     clv_partition_load_op(&problem, types, p, op);
     CLV_TRY(load_layouts(&problem, p, op, err));
-    clv_assigned row = {.op = op, .backward = op->backward};
+    clv_row row = {.op = op, .backward = op->backward};
     CLV_TRY(clv_memo_choose(&row.strategy, p->memo, &problem, err));
     clv_partition_name_factors(p, op, &problem.rule);
     if (clv_partition_is_explained(p, op))
-        CLV_TRY(explain(p, op, &problem, row.strategy, err));
+        CLV_TRY(clv_partition_explain_op(p, &problem, row.strategy, err));
     for (int i = 0; i < op->n_in; i++) {
         row.in[i] = -1;
-        clv_reason why = {
-            .kind = CLV_NEEDED_BY_OP, .op = op->name, .reader = op, .strategy = row.strategy, .operand = i};
+        clv_reason why = {.need = CLV_NEEDED_BY_OP,
+                          .by = op->name,
+                          .reader = op,
+                          .strategy = row.strategy,
+                          .rule = &problem.rule,
+                          .operand = i};
         if (op->in[i] > 0)
             CLV_TRY(clv_partition_bring(&row.in[i], p, op->in[i], &row.strategy->in[i], &why, err));
     }
@@ -92,6 +88,8 @@ static clv_status assign_op(clv_partitioner *p, const clv_op *op, clv_error *err
             keep_addends(p, op->out[o], &row.strategy->out[o], &problem.target[o]);
     }
     clv_partition_name_results(p, op, &problem.rule);
+    if (p->table.tells)
+        CLV_TRY(clv_partition_tell_op(&row, p, &problem, err));
     p->row_of[op->id] = p->table.n_rows;
     return clv_assignment_add_row(&p->table, &row, err);
 }
@@ -105,8 +103,8 @@ static clv_status assign_constraint(clv_partitioner *p, const clv_op *op, clv_er
         to = clv_layout_without_partial(clv_partition_layout_of(p, p->placements[op->in[0]].place[0]));
     if (!clv_op_constraint_of(op))
         keep_addends(p, op->out[0], &to, &to);
-    clv_reason why = {.kind = clv_op_constraint_of(op) ? CLV_NEEDED_BY_CONSTRAINT : CLV_NEEDED_BY_GRADIENT,
-                      .op = op->name,
+    clv_reason why = {.need = clv_op_constraint_of(op) ? CLV_NEEDED_BY_CONSTRAINT : CLV_NEEDED_BY_GRADIENT,
+                      .by = op->name,
                       .reader = op,
                       .to = clv_arena_copy(p->scratch, &to, sizeof to)};
     if (!why.to)
@@ -145,7 +143,7 @@ static clv_status copy_state(int *place, clv_partitioner *p, int value, const cl
     if (!copy)
         return clv_fail_memory(err, "a copy of state", sizeof *copy);
     *copy = (clv_reshard_step){.kind = CLV_STEP_SLICE, .from = *clv_partition_layout_of(p, *place), .to = *to};
-    why.kind = CLV_NEEDED_AS_COPY;
+    why.need = CLV_NEEDED_AS_COPY;
     return clv_partition_take_step(place, p, copy, value, &why, err);
 }
 
@@ -155,8 +153,8 @@ static clv_status assign_outputs(clv_partitioner *p, clv_error *err)
         const clv_named_output *output = &p->graph->outputs[o];
         const clv_layout *made = clv_partition_layout_of(p, p->placements[output->value].place[0]);
         clv_layout to = output->stated ? output->layout : clv_layout_without_partial(made);
-        clv_reason why = {.kind = CLV_NEEDED_BY_OUTPUT,
-                          .op = output->name,
+        clv_reason why = {.need = CLV_NEEDED_BY_OUTPUT,
+                          .by = output->name,
                           .to = clv_arena_copy(p->scratch, &to, sizeof to),
                           .stated = output->stated};
         if (!why.to)
@@ -173,9 +171,12 @@ static clv_status assign_updates(clv_partitioner *p, clv_error *err)
         const clv_value_info *info = &p->graph->values[v];
         if (info->assigned == 0)
             continue;
-        clv_reason why = {.kind = CLV_NEEDED_BY_STATE, .op = info->name, .state = v};
-        CLV_TRY(clv_partition_bring(&p->table.update[v], p, info->assigned, &info->layout, &why, err));
-        CLV_TRY(copy_state(&p->table.update[v], p, info->assigned, &info->layout, why, err));
+        clv_reason why = {.need = CLV_NEEDED_BY_STATE, .by = info->name, .state = v};
+        clv_update *update = &p->table.update[v];
+        CLV_TRY(clv_partition_bring(&update->place, p, info->assigned, &info->layout, &why, err));
+        CLV_TRY(copy_state(&update->place, p, info->assigned, &info->layout, why, err));
+        CLV_TRY(clv_partition_describe(&update->why, p, &why, NULL, info->assigned, err));
+        update->state = p->placements[v].place[0];
     }
     return CLV_OK;
 }

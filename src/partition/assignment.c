@@ -2,6 +2,15 @@
 
 #include "base/error.h"
 
+const char *clv_need_name(clv_need need)
+{
+    static const char *const names[] = {
+        [CLV_NEEDED_BY_OP] = "operand",        [CLV_NEEDED_BY_CONSTRAINT] = "constraint",
+        [CLV_NEEDED_BY_GRADIENT] = "gradient", [CLV_NEEDED_BY_OUTPUT] = "output",
+        [CLV_NEEDED_BY_STATE] = "state",       [CLV_NEEDED_AS_COPY] = "copy"};
+    return names[need];
+}
+
 clv_status clv_assignment_make(clv_assignment *out, clv_arena *arena, const clv_graph *graph, clv_error *err)
 {
     *out = (clv_assignment){.arena = arena,
@@ -11,7 +20,7 @@ clv_status clv_assignment_make(clv_assignment *out, clv_arena *arena, const clv_
     if (!out->output || !out->update)
         return clv_fail_memory(err, "an assignment", (size_t)graph->n_values * sizeof *out->update);
     for (int v = 0; v < graph->n_values; v++)
-        out->update[v] = -1;
+        out->update[v].state = -1;
     return CLV_OK;
 }
 
@@ -24,7 +33,7 @@ clv_status clv_assignment_add_place(int *out, clv_assignment *table, const clv_p
     return CLV_OK;
 }
 
-clv_status clv_assignment_add_row(clv_assignment *table, const clv_assigned *row, clv_error *err)
+clv_status clv_assignment_add_row(clv_assignment *table, const clv_row *row, clv_error *err)
 {
     if (clv_arena_grow(table->arena, &table->rows, &table->row_capacity, table->n_rows, sizeof *row) != 0)
         return clv_fail_memory(err, "a row of an assignment", sizeof *row);
@@ -48,7 +57,7 @@ static void put_layout(clv_text *t, const clv_assignment *table, int place)
     clv_text_add(t, "p%d {%s}", place, layout);
 }
 
-static void put_op(clv_text *t, const clv_assignment *table, const clv_assigned *row)
+static void put_op(clv_text *t, const clv_assignment *table, const clv_row *row)
 {
     char split[1024];
     for (int o = 0; o < row->op->n_out; o++) {
@@ -67,7 +76,7 @@ static void put_op(clv_text *t, const clv_assignment *table, const clv_assigned 
     clv_text_add(t, "): %s\n", split);
 }
 
-static void put_step(clv_text *t, const clv_assignment *table, const clv_assigned *row)
+static void put_step(clv_text *t, const clv_assignment *table, const clv_row *row)
 {
     put_layout(t, table, row->to);
     clv_text_add(t, " = %s(p%d", clv_step_name(row->step->kind), row->from);
@@ -75,7 +84,7 @@ static void put_step(clv_text *t, const clv_assignment *table, const clv_assigne
         clv_text_add(t, "%s", a > 0 ? ", " : " over ");
         clv_text_add_subaxis(t, row->step->axes[a], &table->graph->mesh);
     }
-    clv_text_add(t, ") for %s\n", row->why.op);
+    clv_text_add(t, ") for %s\n", row->why.by);
 }
 
 size_t clv_assignment_print(char *out, size_t size, const clv_assignment *table)
@@ -95,7 +104,7 @@ size_t clv_assignment_print(char *out, size_t size, const clv_assignment *table)
     for (int o = 0; o < table->graph->n_outputs; o++)
         clv_text_add(&t, "output %s: p%d\n", table->graph->outputs[o].name, table->output[o]);
     for (int v = 1; v < table->graph->n_values; v++)
-        if (table->update[v] >= 0)
-            clv_text_add(&t, "state %s: p%d\n", table->graph->values[v].name, table->update[v]);
+        if (table->update[v].state >= 0)
+            clv_text_add(&t, "state %s: p%d\n", table->graph->values[v].name, table->update[v].place);
     return (size_t)clv_text_end(&t);
 }

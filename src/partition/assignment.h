@@ -1,7 +1,8 @@
 /* assignment.h - what the first pass of clv_compile decides, as a table that the second reads: for each op a strategy
- * and places of its operands and results, and each change of layout between.
+ * and places of its operands and results, and each change of layout between, with its cause.
  *
- * A place is a value in one layout. Rows are in order of execution. The table knows nothing of memory or collectives'
+ * A place is a value in one layout. Rows are in order of execution. The table and its graph are all that a program is
+ * made of (lower.h): whoever fills a table by hand needs no partitioner. It knows nothing of memory or collectives'
  * groups, and takes nothing from a program: a pass that changes what was decided (recomputation, overlap, stages) works
  * on it, between the two.
  */
@@ -9,6 +10,7 @@
 #define CLEAVE_PARTITION_ASSIGNMENT_H
 
 #include "base/arena.h"
+#include "cleave/program.h"
 #include "graph/graph.h"
 #include "partition/strategy.h"
 #include "tensor/text.h"
@@ -20,20 +22,20 @@ typedef enum clv_need {
     CLV_NEEDED_BY_GRADIENT,   /* a gradient is laid out as its primal */
     CLV_NEEDED_BY_OUTPUT,
     CLV_NEEDED_BY_STATE, /* it is assigned to state */
-    CLV_NEEDED_AS_COPY   /* state whose present value must outlive the run's assignments */
+    CLV_NEEDED_AS_COPY,  /* state whose present value must outlive the run's assignments */
+    CLV_NEED_COUNT
 } clv_need;
+/* "operand", "constraint", ...: clv_collective.reason. */
+const char *clv_need_name(clv_need need);
 
-typedef struct clv_reason {
-    clv_need kind;
-    const char *op;               /* that needs it, or the output or state that it becomes */
-    const clv_op *reader;         /* the op or constraint */
-    const clv_strategy *strategy; /* of reader, an op */
-    const clv_rule *rule;         /* of reader, an op, once it is told */
-    int operand;                  /* of reader, an op */
-    const clv_layout *to;         /* constraint, output */
-    bool stated;                  /* output: its layout was */
-    int state;                    /* the value of the state */
-} clv_reason;
+/* The same for people. */
+typedef struct clv_cause {
+    clv_need need;
+    const char *by;                /* the op that needs it, or the output or state that it becomes */
+    const char *text;              /* a sentence */
+    const char *statement, *rules; /* behind it; NULL: none */
+    bool implicit;                 /* nobody asked for it */
+} clv_cause;
 
 typedef struct clv_place {
     int value;
@@ -43,17 +45,31 @@ typedef struct clv_place {
     bool gradient;            /* of a parameter */
 } clv_place;
 
-/* A row: an op, or a step of a change of layout. */
-typedef struct clv_assigned {
+/* What is told of a row, for clv_program_assigned. Of a step the rest is in its cause. */
+typedef struct clv_telling {
+    const char *makes, *split, *why; /* of an op */
+    double seconds;
+} clv_telling;
+
+/* An op, or a step of a change of layout. */
+typedef struct clv_row {
     const clv_op *op;             /* NULL: a step */
     const clv_strategy *strategy; /* of the op */
     int in[CLV_MAX_IN];           /* places; -1: an absent operand */
     int out[CLV_MAX_OUT];
     const clv_reshard_step *step;
     int value, from, to; /* of the step: what is brought from place to place */
-    clv_reason why;      /* of the step */
+    clv_cause why;       /* of the step */
     bool backward;       /* of the backward pass */
-} clv_assigned;
+    clv_telling told;    /* if the table tells */
+} clv_row;
+
+/* What becomes of a state. */
+typedef struct clv_update {
+    int state; /* the place of the state as it is given; -1: it is assigned nothing */
+    int place; /* of what it becomes */
+    clv_cause why;
+} clv_update;
 
 typedef struct clv_assignment {
     clv_arena *arena;
@@ -61,9 +77,12 @@ typedef struct clv_assignment {
     int n_places, place_capacity;
     clv_place *places;
     int n_rows, row_capacity;
-    clv_assigned *rows;
-    int *output; /* [graph->n_outputs] places */
-    int *update; /* [graph->n_values] the place of what becomes of a state; -1: it is assigned nothing */
+    clv_row *rows;
+    int *output;        /* [graph->n_outputs] places */
+    clv_update *update; /* [graph->n_values] */
+    bool tells;         /* clv_compile_options.keep_assignment */
+    int n_considered, considered_capacity;
+    clv_considered *considered; /* clv_compile_options.explain */
 } clv_assignment;
 
 /* An empty table; it lives in the arena. The graph is borrowed. */
@@ -72,7 +91,12 @@ clv_status clv_assignment_make(clv_assignment *out, clv_arena *arena, const clv_
 /* *out: the new place; same_as is taken from `place`. */
 clv_status clv_assignment_add_place(int *out, clv_assignment *table, const clv_place *place, clv_error *err);
 /* Copies the row. */
-clv_status clv_assignment_add_row(clv_assignment *table, const clv_assigned *row, clv_error *err);
+clv_status clv_assignment_add_row(clv_assignment *table, const clv_row *row, clv_error *err);
+
+/* Verifies what lowering relies on: places are of values that there are, each is made before it is read, ops and steps
+ * are on the places that their strategies and layouts say, strategies are as the ops' rules allow, and outputs and states
+ * become what the graph says. CLV_EINVAL names the row. */
+clv_status clv_assignment_check(const clv_assignment *table, clv_error *err);
 
 /* Whether a place is, or is the same as, that of a state as it is given. */
 bool clv_assignment_is_state(const clv_assignment *table, int place);

@@ -1,6 +1,7 @@
 /* at_hand.c - where values are while ops are assigned: the places that an op may read, and the steps that bring a value
  * to another. */
 #include "base/error.h"
+#include "cleave/text.h"
 #include "partition/partitioner.h"
 
 clv_status clv_partition_place(clv_partitioner *p, int value, int place, clv_error *err)
@@ -67,11 +68,31 @@ clv_status clv_partition_at_hand(const int **places, const clv_layout *const **l
     return CLV_OK;
 }
 
+/* With max_implicit_bytes: no large step that nobody asked for. */
+static clv_status check_implicit(const clv_partitioner *p, const clv_row *row, clv_error *err)
+{
+    char bytes[CLV_QUANTITY_TEXT];
+    int64_t most = p->options->max_implicit_bytes;
+    if (!row->why.implicit || most <= 0 || row->step->bytes <= (double)most)
+        return CLV_OK;
+    const char *tensor = clv_graph_name_of(p->graph, row->value);
+    clv_print_bytes_exactly(bytes, sizeof bytes, row->step->bytes);
+    return clv_fail(err, CLV_ELIMIT,
+                    "%s: a %s of %s moves %s that nobody asked for (at most %lld are allowed): %s; state one of "
+                    "the two layouts like the other, or constrain %s where it is cheap",
+                    row->why.by, clv_step_name(row->step->kind), tensor, bytes, (long long)most, row->why.text, tensor);
+}
+
 clv_status clv_partition_take_step(int *place, clv_partitioner *p, const clv_reshard_step *step, int value,
                                    const clv_reason *why, clv_error *err)
 {
+    const clv_type *type = &p->graph->values[value].type;
     clv_place made = {.value = value, .layout = &step->to, .same_as = -1};
-    clv_assigned row = {.step = step, .value = value, .from = *place, .why = *why, .backward = p->backward};
+    clv_row row = {.step = step, .value = value, .from = *place, .backward = p->backward};
+    CLV_TRY(clv_partition_describe(&row.why, p, why, step, value, err));
+    CLV_TRY(check_implicit(p, &row, err));
+    if (p->table.tells)
+        row.told.seconds = clv_reshard_price_step(p->cost, step, type->shape, type->dtype).seconds;
     CLV_TRY(clv_assignment_add_place(&row.to, &p->table, &made, err));
     *place = row.to;
     return clv_assignment_add_row(&p->table, &row, err);

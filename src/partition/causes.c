@@ -6,12 +6,6 @@
 #include "partition/partitioner.h"
 #include "tensor/text.h"
 
-const char *clv_partition_value_name(const clv_partitioner *p, int value)
-{
-    const clv_value_info *info = &p->graph->values[value];
-    return info->source == CLV_FROM_OP ? p->graph->ops[info->op].name : info->name;
-}
-
 /* ---- parts of sentences ---- */
 
 /* "data and pod:(2)2" */
@@ -107,7 +101,7 @@ void clv_partition_put_value(clv_text *t, const clv_partitioner *p, int value)
                      info->source == CLV_FROM_INPUT ? "input "
                      : info->source == CLV_FROM_OP  ? "the result of "
                                                     : "",
-                     clv_partition_value_name(p, value));
+                     clv_graph_name_of(p->graph, value));
 }
 
 static void put_rules(clv_text *t, const clv_partitioner *p, int value)
@@ -215,7 +209,7 @@ static void put_primal(clv_text *t, const clv_partitioner *p, const clv_op *op, 
     for (int o = 0; o < op->n_out && values[primal].source == CLV_FROM_OP; o++) {
         int other = values[op->out[o]].primal;
         alike |= other > 0 && other != primal && values[other].source == CLV_FROM_OP &&
-                 strcmp(clv_partition_value_name(p, other), clv_partition_value_name(p, primal)) == 0;
+                 strcmp(clv_graph_name_of(p->graph, other), clv_graph_name_of(p->graph, primal)) == 0;
     }
     clv_partition_put_value(t, p, primal);
     if (!alike || p->graph->ops[values[primal].op].in[0] <= 0)
@@ -324,31 +318,30 @@ static int other_operand(const clv_op *op, int moved)
 
 /* What a sentence is about. */
 typedef struct telling {
-    clv_text *text;
     const clv_partitioner *p;
     const clv_reason *why;
     const clv_reshard_step *step;
     int value;
+    int *statement; /* the value whose statement is behind it; 0: none */
 } telling;
 
-/* Each tells its kind of reason, and returns the value whose statement is behind it; 0: none. */
-typedef int teller(const telling *tell);
+/* Each tells its kind of reason, and returns the statement. */
+typedef int teller(clv_text *t, const telling *tell);
 
-static int tell_op(const telling *tell)
+static int tell_op(clv_text *t, const telling *tell)
 {
     const clv_partitioner *p = tell->p;
     const clv_reason *why = tell->why;
-    clv_text *t = tell->text;
     int statement = statement_of(p, tell->value), other = other_operand(why->reader, why->operand);
     int second = other > 0 ? statement_of(p, other) : 0;
     if (clv_step_reduces(tell->step->kind)) {
         clv_partition_put_value(t, p, tell->value);
         clv_text_add(t, " is ");
         put_partial(t, p, &tell->step->from);
-        clv_text_add(t, ", and %s needs it complete", why->op);
+        clv_text_add(t, ", and %s needs it complete", why->by);
         return statement;
     }
-    clv_text_add(t, "%s is split by ", why->op);
+    clv_text_add(t, "%s is split by ", why->by);
     clv_partition_put_split(t, p, why->reader, why->rule, why->strategy);
     clv_text_add(t, "; ");
     if (statement != tell->value) {
@@ -367,10 +360,9 @@ static int tell_op(const telling *tell)
 }
 
 /* A gradient of state or of an input is returned as that is laid out; else the layout is a statement of its own. */
-static int tell_constraint(const telling *tell)
+static int tell_constraint(clv_text *t, const telling *tell)
 {
     const clv_partitioner *p = tell->p;
-    clv_text *t = tell->text;
     int made = tell->why->reader->out[0], primal = p->graph->values[made].primal;
     if (primal > 0 && p->graph->values[primal].source != CLV_FROM_OP) {
         put_statement(t, p, primal);
@@ -385,13 +377,12 @@ static int tell_constraint(const telling *tell)
 }
 
 /* What is a sum in the forward pass has one gradient for all addends. */
-static int tell_gradient(const telling *tell)
+static int tell_gradient(clv_text *t, const telling *tell)
 {
     const clv_partitioner *p = tell->p;
-    clv_text *t = tell->text;
     int primal = p->graph->values[tell->why->reader->out[0]].primal;
     if (primal <= 0 || p->placements[primal].n == 0) {
-        clv_text_add(t, "%s needs the gradient complete", tell->why->op);
+        clv_text_add(t, "%s needs the gradient complete", tell->why->by);
         return 0;
     }
     const clv_layout *layout = made_in(p, primal);
@@ -410,11 +401,10 @@ static int tell_gradient(const telling *tell)
     return primal;
 }
 
-static int tell_output(const telling *tell)
+static int tell_output(clv_text *t, const telling *tell)
 {
     const clv_partitioner *p = tell->p;
-    clv_text *t = tell->text;
-    clv_text_add(t, "output %s is ", tell->why->op);
+    clv_text_add(t, "output %s is ", tell->why->by);
     if (tell->why->stated) {
         clv_text_add(t, "stated as ");
         put_layout(t, p, tell->why->to, p->placements[tell->value].dim_names);
@@ -425,57 +415,27 @@ static int tell_output(const telling *tell)
     return 0;
 }
 
-static int tell_state(const telling *tell)
+static int tell_state(clv_text *t, const telling *tell)
 {
-    clv_text *t = tell->text;
     int state = tell->why->state;
-    clv_text_add(t, "%s, which is assigned this value, is stated as ", tell->why->op);
+    clv_text_add(t, "%s, which is assigned this value, is stated as ", tell->why->by);
     put_layout_of(t, tell->p, state);
     put_rules(t, tell->p, state);
     return state;
 }
 
-static int tell_copy(const telling *tell)
+static int tell_copy(clv_text *t, const telling *tell)
 {
-    clv_text_add(tell->text, "%s needs a copy of state, which this run may change", tell->why->op);
+    clv_text_add(t, "%s needs a copy of state, which this run may change", tell->why->by);
     return 0;
 }
 
-clv_status clv_partition_describe(clv_instruction *out, const clv_partitioner *p, const clv_reason *why,
-                                  const clv_reshard_step *step, int value, clv_error *err)
-{
-    static const struct {
-        const char *name;
-        teller *tell;
-    } kinds[] = {[CLV_NEEDED_BY_OP] = {"operand", tell_op},
-                 [CLV_NEEDED_BY_CONSTRAINT] = {"constraint", tell_constraint},
-                 [CLV_NEEDED_BY_GRADIENT] = {"gradient", tell_gradient},
-                 [CLV_NEEDED_BY_OUTPUT] = {"output", tell_output},
-                 [CLV_NEEDED_BY_STATE] = {"state", tell_state},
-                 [CLV_NEEDED_AS_COPY] = {"copy", tell_copy}};
-    clv_arena *arena = p->program->arena;
-    clv_text text = {0};
-    int statement = kinds[why->kind].tell(&(telling){&text, p, why, step, value});
-    text = (clv_text){.out = clv_arena_alloc(arena, text.length + 1, 1), .size = text.length + 1};
-    if (!text.out)
-        return clv_fail_memory(err, "a cause", text.size);
-    kinds[why->kind].tell(&(telling){&text, p, why, step, value});
-    const clv_origin *origin = statement > 0 ? p->graph->values[statement].origin : NULL;
-    out->reason = kinds[why->kind].name;
-    out->cause = text.out;
-    out->statement = statement > 0 ? clv_arena_string(arena, clv_partition_value_name(p, statement)) : NULL;
-    out->rules = origin && origin->rules ? clv_arena_string(arena, origin->rules) : NULL;
-    bool failed = (statement > 0 && !out->statement) || (origin && origin->rules && !out->rules);
-    return failed ? clv_fail_memory(err, "a cause", text.size) : CLV_OK;
-}
-
-/* ---- what nobody asked for ---- */
-
 /* Whether nobody asked for the step: an op's operand moves, and it is no weight that rules leave to be gathered. */
-bool clv_partition_is_implicit(const clv_partitioner *p, const clv_reason *why, const clv_reshard_step *step, int value)
+static bool is_implicit(const telling *tell)
 {
-    const clv_value_info *info = &p->graph->values[value];
-    if (why->kind != CLV_NEEDED_BY_OP || !clv_step_moves(step->kind))
+    const clv_value_info *info = &tell->p->graph->values[tell->value];
+    const clv_reshard_step *step = tell->step;
+    if (tell->why->need != CLV_NEEDED_BY_OP || !clv_step_moves(step->kind))
         return false;
     bool weight = info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
     for (int a = 0; weight && a < step->n_axes; a++)
@@ -483,13 +443,122 @@ bool clv_partition_is_implicit(const clv_partitioner *p, const clv_reason *why, 
     return !weight;
 }
 
-clv_status clv_partition_refuse_implicit(const clv_partitioner *p, const clv_instruction *step, clv_error *err)
+static void write_cause(clv_text *t, const void *arg)
 {
-    char bytes[CLV_QUANTITY_TEXT];
-    clv_print_bytes_exactly(bytes, sizeof bytes, step->step->bytes);
-    return clv_fail(err, CLV_ELIMIT,
-                    "%s: a %s of %s moves %s that nobody asked for (at most %lld are allowed): %s; state one of "
-                    "the two layouts like the other, or constrain %s where it is cheap",
-                    step->name, clv_step_name(step->step->kind), step->tensor, bytes,
-                    (long long)p->options->max_implicit_bytes, step->cause, step->tensor);
+    static teller *const tellers[] = {[CLV_NEEDED_BY_OP] = tell_op,
+                                      [CLV_NEEDED_BY_CONSTRAINT] = tell_constraint,
+                                      [CLV_NEEDED_BY_GRADIENT] = tell_gradient,
+                                      [CLV_NEEDED_BY_OUTPUT] = tell_output,
+                                      [CLV_NEEDED_BY_STATE] = tell_state,
+                                      [CLV_NEEDED_AS_COPY] = tell_copy};
+    const telling *tell = arg;
+    *tell->statement = tellers[tell->why->need](t, tell);
+}
+
+clv_status clv_partition_describe(clv_cause *out, const clv_partitioner *p, const clv_reason *why,
+                                  const clv_reshard_step *step, int value, clv_error *err)
+{
+    int statement = 0;
+    telling tell = {p, why, step, value, &statement};
+    *out = (clv_cause){.need = why->need,
+                       .by = why->by,
+                       .text = clv_text_keep(p->scratch, write_cause, &tell),
+                       .implicit = is_implicit(&tell)};
+    if (!out->text)
+        return clv_fail_memory(err, "a cause", sizeof *out);
+    if (statement <= 0)
+        return CLV_OK;
+    const clv_origin *origin = p->graph->values[statement].origin;
+    out->statement = clv_graph_name_of(p->graph, statement);
+    out->rules = origin ? origin->rules : NULL;
+    return CLV_OK;
+}
+
+/* ---- why an op is split so ---- */
+
+static uint32_t axes_of_split(const clv_strategy *s)
+{
+    uint32_t axes = 0;
+    for (int a = 0; a < s->n_atoms; a++)
+        axes |= s->choice[a] == CLV_CHOICE_NONE ? 0 : 1u << s->atom[a].axis;
+    return axes;
+}
+
+/* What is told so far: sentences, and the mesh axes that they account for. */
+typedef struct account {
+    clv_text *text;
+    int n;
+    uint32_t left; /* of the axes that split the op */
+} account;
+
+static void begin_sentence(account *a, uint32_t axes)
+{
+    clv_text_add(a->text, "%s", a->n++ ? "; " : "");
+    a->left &= ~axes;
+}
+
+/* Addends that pass: "the result of mlp.dot_general is a sum over model". */
+static void tell_addends(account *a, const clv_partitioner *p, int value, const clv_layout *in)
+{
+    uint32_t axes = 0;
+    for (int i = in->begin[in->rank]; i < in->begin[in->rank + 1]; i++)
+        axes |= 1u << in->axes[i].axis;
+    if (!(axes & a->left))
+        return;
+    begin_sentence(a, axes);
+    clv_partition_put_value(a->text, p, value);
+    clv_text_add(a->text, " is ");
+    put_partial(a->text, p, in);
+}
+
+static void tell_operand(account *a, const clv_partitioner *p, int value)
+{
+    int statement = statement_of(p, value);
+    if (statement <= 0 || !(axes_that_split(p, statement) & a->left))
+        return;
+    begin_sentence(a, axes_that_split(p, statement));
+    put_statement(a->text, p, statement);
+}
+
+static void tell_result(account *a, const clv_partitioner *p, int value, const clv_layout *target)
+{
+    uint32_t axes = 0;
+    for (int i = 0; i < target->begin[target->rank]; i++)
+        axes |= 1u << target->axes[i].axis;
+    if (!(axes & a->left))
+        return;
+    begin_sentence(a, axes);
+    clv_partition_put_value(a->text, p, value);
+    clv_text_add(a->text, " is wanted ");
+    put_layout(a->text, p, target, p->placements[value].dim_names);
+}
+
+static bool reads_whole_values(const clv_partitioner *p, const clv_op *op)
+{
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0 && (axes_that_split(p, op->in[i]) != 0 || clv_layout_is_partial(made_in(p, op->in[i]))))
+            return false;
+    return true;
+}
+
+void clv_partition_put_choice(clv_text *t, const clv_partitioner *p, const clv_problem *problem,
+                              const clv_strategy *strategy)
+{
+    const clv_op *op = problem->op;
+    account a = {.text = t, .left = axes_of_split(strategy)};
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            tell_addends(&a, p, op->in[i], &strategy->in[i]);
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0)
+            tell_operand(&a, p, op->in[i]);
+    for (int o = 0; o < op->n_out; o++)
+        if (problem->wanted[o])
+            tell_result(&a, p, op->out[o], &problem->target[o]);
+    if (a.left)
+        clv_text_add(t, "%sdividing the work costs less", a.n ? "; " : "");
+    else if (a.n == 0)
+        clv_text_add(t, "%s",
+                     reads_whole_values(p, op) ? "what it reads is whole on every rank"
+                                               : "repeating the work costs less");
 }

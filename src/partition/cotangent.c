@@ -49,7 +49,7 @@ static void add_split_by(axis_set *set, const clv_partitioner *p, const clv_op *
     int made = p->row_of[op->id];
     if (op->backward || made < 0)
         return;
-    const clv_assigned *row = &p->table.rows[made];
+    const clv_row *row = &p->table.rows[made];
     const clv_layout *mine = clv_partition_layout_of(p, row->in[operand]);
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0) {

@@ -1,4 +1,4 @@
-/* explain.c - what was considered for an op, and why each candidate but one was not taken. */
+/* explain.c - what was considered for an op, and why each candidate but one was not taken; what a row of the table tells. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,25 +36,10 @@ bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op)
 typedef struct listener {
     clv_partitioner *p;
     const clv_op *op;
-    const clv_problem *problem;
-    const char *name, *makes;
+    const clv_problem *problem; /* NULL: of a constraint */
+    const char *makes;
     const clv_strategy *chosen;
 } listener;
-
-static void put_layouts(clv_text *t, const listener *l, const clv_strategy *s)
-{
-    char layout[CLV_LAYOUT_TEXT];
-    for (int i = 0, n = 0; i < l->op->n_in; i++) {
-        if (l->op->in[i] <= 0)
-            continue;
-        clv_layout_print(layout, sizeof layout, &s->in[i], &l->p->graph->mesh);
-        clv_text_add(t, "%s{%s}", n++ ? ", " : "", layout);
-    }
-    for (int o = 0; o < l->op->n_out; o++) {
-        clv_layout_print(layout, sizeof layout, &s->out[o], &l->p->graph->mesh);
-        clv_text_add(t, "%s{%s}", o ? ", " : " -> ", layout);
-    }
-}
 
 /* ---- why not ---- */
 
@@ -132,30 +117,29 @@ static void put_price(clv_text *t, const listener *l, const clv_strategy *s)
 
 /* ---- keeping candidates ---- */
 
-/* What `put` writes, kept with the program; NULL: out of memory. */
-typedef void writer(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal);
+/* What is written of one. */
+typedef struct candidate {
+    const listener *l;
+    const clv_strategy *strategy;
+    const clv_refusal *refusal;
+} candidate;
 
-static const char *keep(writer *write, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+static void write_split(clv_text *t, const void *arg)
 {
-    clv_text t = {0};
-    write(&t, l, s, refusal);
-    t = (clv_text){.out = clv_arena_alloc(l->p->program->arena, t.length + 1, 1), .size = t.length + 1};
-    if (t.out)
-        write(&t, l, s, refusal);
-    return t.out;
+    const candidate *c = arg;
+    clv_partition_put_split(t, c->l->p, c->l->op, &c->l->problem->rule, c->strategy);
 }
 
-static void write_split(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+static bool is_priced(const clv_refusal *refusal)
 {
-    (void)refusal;
-    clv_partition_put_split(t, l->p, l->op, &l->problem->rule, s);
+    return refusal->kind == CLV_REFUSED_NOT || refusal->kind == CLV_REFUSED_KEPT;
 }
 
-static void write_layouts(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+static void write_layouts(clv_text *t, const void *arg)
 {
-    if (refusal->kind == CLV_REFUSED_NOT || refusal->kind == CLV_REFUSED_KEPT)
-        put_layouts(t, l, s);
-    clv_text_add(t, "%s", "");
+    const candidate *c = arg;
+    if (is_priced(c->refusal))
+        clv_strategy_put_layouts(t, c->l->op, c->strategy, &c->l->p->graph->mesh);
 }
 
 static bool is_chosen(const listener *l, const clv_strategy *s)
@@ -163,19 +147,20 @@ static bool is_chosen(const listener *l, const clv_strategy *s)
     return memcmp(s->choice, l->chosen->choice, (size_t)s->n_atoms) == 0;
 }
 
-static void write_why(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+static void write_why(clv_text *t, const void *arg)
 {
-    if (is_chosen(l, s))
+    const candidate *c = arg;
+    if (is_chosen(c->l, c->strategy))
         clv_text_add(t, "chosen");
-    else if (refusal->kind == CLV_REFUSED_NOT)
-        put_price(t, l, s);
+    else if (c->refusal->kind == CLV_REFUSED_NOT)
+        put_price(t, c->l, c->strategy);
     else
-        put_refusal(t, l, refusal);
+        put_refusal(t, c->l, c->refusal);
 }
 
-static void write_makes(clv_text *t, const listener *l, const clv_strategy *s, const clv_refusal *refusal)
+static void write_makes(clv_text *t, const void *arg)
 {
-    (void)s, (void)refusal;
+    const listener *l = arg;
     clv_partition_put_made(t, l->p, l->op);
 }
 
@@ -187,16 +172,27 @@ static int changes_from_chosen(const listener *l, const clv_strategy *s)
     return n;
 }
 
+static clv_status note(clv_assignment *table, const clv_considered *made, clv_error *err)
+{
+    if (!made->makes || !made->split || !made->layouts || !made->why ||
+        clv_arena_grow(table->arena, &table->considered, &table->considered_capacity, table->n_considered,
+                       sizeof *made) != 0)
+        return clv_fail_memory(err, "candidates", sizeof *made);
+    table->considered[table->n_considered++] = *made;
+    return CLV_OK;
+}
+
 static clv_status note_candidate(void *arg, const clv_strategy *s, const clv_refusal *refusal, clv_error *err)
 {
     const listener *l = arg;
-    clv_program *program = l->p->program;
-    bool priced = refusal->kind == CLV_REFUSED_NOT || refusal->kind == CLV_REFUSED_KEPT;
-    clv_considered made = {.op = l->name,
+    clv_arena *arena = l->p->table.arena;
+    bool priced = is_priced(refusal);
+    candidate c = {l, s, refusal};
+    clv_considered made = {.op = l->op->name,
                            .makes = l->makes,
-                           .split = keep(write_split, l, s, refusal),
-                           .layouts = keep(write_layouts, l, s, refusal),
-                           .why = keep(write_why, l, s, refusal),
+                           .split = clv_text_keep(arena, write_split, &c),
+                           .layouts = clv_text_keep(arena, write_layouts, &c),
+                           .why = clv_text_keep(arena, write_why, &c),
                            .verdict = is_chosen(l, s)                     ? CLV_VERDICT_CHOSEN
                                       : refusal->kind == CLV_REFUSED_NOT  ? CLV_VERDICT_PRICE
                                       : refusal->kind == CLV_REFUSED_KEPT ? CLV_VERDICT_KEPT_IN_PLACE
@@ -205,12 +201,7 @@ static clv_status note_candidate(void *arg, const clv_strategy *s, const clv_ref
                            .seconds = priced ? s->seconds : 0,
                            .work_seconds = priced ? s->work_seconds : 0,
                            .changes = changes_from_chosen(l, s)};
-    if (!made.split || !made.layouts || !made.why ||
-        clv_arena_grow(program->arena, &program->candidates, &program->candidate_capacity, program->n_candidates,
-                       sizeof made) != 0)
-        return clv_fail_memory(err, "candidates", sizeof made);
-    program->candidates[program->n_candidates++] = made;
-    return CLV_OK;
+    return note(&l->p->table, &made, err);
 }
 
 static int compare_doubles(double a, double b)
@@ -241,16 +232,15 @@ static int compare_by_bytes(const void *a, const void *b)
     return compare(a, b, true);
 }
 
-clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const clv_problem *problem,
-                                    const clv_strategy *chosen, const char *name, clv_error *err)
+clv_status clv_partition_explain_op(clv_partitioner *p, const clv_problem *problem, const clv_strategy *chosen,
+                                    clv_error *err)
 {
-    listener l = {.p = p, .op = op, .problem = problem, .name = name, .chosen = chosen};
-    int first = p->program->n_candidates;
-    l.makes = keep(write_makes, &l, chosen, NULL);
-    if (!l.makes)
-        return clv_fail_memory(err, "candidates", sizeof(clv_considered));
+    listener l = {.p = p, .op = problem->op, .problem = problem, .chosen = chosen};
+    clv_assignment *table = &p->table;
+    int first = table->n_considered;
+    l.makes = clv_text_keep(table->arena, write_makes, &l);
     CLV_TRY(clv_candidates_visit(problem, chosen, note_candidate, &l, err));
-    qsort(p->program->candidates + first, (size_t)(p->program->n_candidates - first), sizeof(clv_considered),
+    qsort(table->considered + first, (size_t)(table->n_considered - first), sizeof *table->considered,
           problem->by_bytes ? compare_by_bytes : compare_by_seconds);
     return CLV_OK;
 }
@@ -259,27 +249,40 @@ clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const 
 clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op, const clv_reason *why, int first_row,
                                             clv_error *err)
 {
-    clv_program *program = p->program;
+    const clv_type *type = &p->graph->values[op->in[0]].type;
     listener l = {.p = p, .op = op};
-    clv_instruction told = {0};
-    clv_considered made = {.op = clv_arena_string(program->arena, why->op),
+    clv_cause cause;
+    CLV_TRY(clv_partition_describe(&cause, p, why, NULL, op->in[0], err));
+    clv_considered made = {.op = op->name,
+                           .makes = clv_text_keep(p->table.arena, write_makes, &l),
                            .split = "as stated",
                            .layouts = "-",
+                           .why = cause.text,
                            .verdict = CLV_VERDICT_CHOSEN};
-    CLV_TRY(clv_partition_describe(&told, p, why, NULL, op->in[0], err));
     for (int i = first_row; i < p->table.n_rows; i++) {
         const clv_reshard_step *step = p->table.rows[i].step;
         made.bytes += step->bytes;
-        bool far = clv_cost_is_far(p->cost, step->axes, step->n_axes);
-        made.seconds +=
-            clv_cost_step(p->cost, step->kind, p->graph->values[op->in[0]].type.dtype, step->bytes, far).seconds;
+        made.seconds += clv_reshard_price_step(p->cost, step, type->shape, type->dtype).seconds;
     }
-    made.why = told.cause;
-    made.makes = keep(write_makes, &l, NULL, NULL);
-    if (!made.op || !made.makes ||
-        clv_arena_grow(program->arena, &program->candidates, &program->candidate_capacity, program->n_candidates,
-                       sizeof made) != 0)
-        return clv_fail_memory(err, "candidates", sizeof made);
-    program->candidates[program->n_candidates++] = made;
-    return CLV_OK;
+    return note(&p->table, &made, err);
+}
+
+/* ---- what was chosen ---- */
+
+static void write_choice(clv_text *t, const void *arg)
+{
+    const listener *l = arg;
+    clv_partition_put_choice(t, l->p, l->problem, l->chosen);
+}
+
+clv_status clv_partition_tell_op(clv_row *row, clv_partitioner *p, const clv_problem *problem, clv_error *err)
+{
+    clv_arena *arena = p->table.arena;
+    listener l = {.p = p, .op = problem->op, .problem = problem, .chosen = row->strategy};
+    row->told = (clv_telling){.makes = clv_text_keep(arena, write_makes, &l),
+                              .split = clv_text_keep(arena, write_split, &(candidate){&l, row->strategy, NULL}),
+                              .why = clv_text_keep(arena, write_choice, &l),
+                              .seconds = row->strategy->work_seconds};
+    return row->told.makes && row->told.split && row->told.why ? CLV_OK
+                                                               : clv_fail_memory(err, "a row's text", sizeof *row);
 }

@@ -1,13 +1,14 @@
-/* lower.c - the second pass: a table of assignments (assignment.h) to a program's buffers and instructions.
+/* lower.c - the second pass: a table of assignments to a program's buffers and instructions.
  *
  * Every place becomes the buffer of its number, every row an instruction. Here the program gets what outlives the graph
  * (ops, names, causes), the groups of its collectives, workspaces, and state that is written in place where nobody
  * reads the old value later.
  */
+#include "partition/lower.h"
+
 #include <string.h>
 
 #include "base/error.h"
-#include "partition/partitioner.h"
 
 /* ---- the program as it grows ---- */
 
@@ -58,54 +59,40 @@ static clv_status find_group(int *out, clv_program *program, const clv_reshard_s
 
 /* ---- what a row is about ---- */
 
-/* The op, and the name, in hand: rows that are about the same follow one another. */
+/* The name in hand: rows that are about the same follow one another. */
 typedef struct lowering {
-    clv_partitioner *p;
+    clv_program *program;
     const clv_assignment *table;
-    const clv_op *op; /* NULL: none yet */
-    clv_op *copy;     /* of op, in the program */
-    clv_rule rule;    /* of op */
-    const char *name; /* the graph's, ... */
+    const char *name; /* the table's, ... */
     const char *kept; /* ... and the program's copy */
 } lowering;
 
 static clv_status keep_name(const char **out, lowering *l, const char *name, clv_error *err)
 {
     if (name != l->name)
-        l->kept = clv_arena_string(l->p->program->arena, name);
+        l->kept = clv_arena_string(l->program->arena, name);
     l->name = name;
     *out = l->kept;
     return l->kept ? CLV_OK : clv_fail_memory(err, "a name of the program", strlen(name));
 }
 
-/* The program outlives the graph: it keeps its own copy of the op. */
-static clv_op *copy_op(clv_program *program, const clv_op *op, const char *name)
+/* A copy of a text that may be absent. */
+static clv_status keep_text(const char **out, const lowering *l, const char *text, clv_error *err)
 {
-    clv_op *copy = clv_arena_copy(program->arena, op, sizeof *op);
-    if (!copy)
-        return NULL;
-    copy->name = name;
-    copy->attrs = op->attrs ? clv_arena_copy(program->arena, op->attrs, op->def->attrs_size) : NULL;
-    return copy->attrs || !op->attrs ? copy : NULL;
+    *out = text ? clv_arena_string(l->program->arena, text) : NULL;
+    return *out || !text ? CLV_OK : clv_fail_memory(err, "a text of the program", strlen(text));
 }
 
-/* Makes an op the one in hand: its copy, its rule, and the names of its factors. */
-static clv_status take_op(lowering *l, const clv_op *op, clv_error *err)
+/* The program outlives the graph: it keeps its own copy of the op. */
+static clv_status keep_op(clv_op **out, lowering *l, const clv_op *op, clv_error *err)
 {
-    clv_problem problem;
-    clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
-    const char *name;
-    if (op == l->op)
-        return CLV_OK;
-    CLV_TRY(keep_name(&name, l, op->name, err));
-    l->op = op;
-    l->copy = copy_op(l->p->program, op, name);
-    if (!l->copy)
+    clv_op *copy = clv_arena_copy(l->program->arena, op, sizeof *op);
+    if (!copy)
         return clv_fail_memory(err, "an op of the program", sizeof *op);
-    clv_partition_load_op(&problem, types, l->p, op);
-    l->rule = problem.rule;
-    clv_partition_name_factors(l->p, op, &l->rule);
-    return CLV_OK;
+    CLV_TRY(keep_name(&copy->name, l, op->name, err));
+    copy->attrs = op->attrs ? clv_arena_copy(l->program->arena, op->attrs, op->def->attrs_size) : NULL;
+    *out = copy;
+    return copy->attrs || !op->attrs ? CLV_OK : clv_fail_memory(err, "an op of the program", op->def->attrs_size);
 }
 
 /* ---- rows ---- */
@@ -133,50 +120,40 @@ static size_t largest_workspace(const clv_graph *graph, const clv_op *op, const 
     return op->def->workspace(op, in, out);
 }
 
-static clv_status lower_op(lowering *l, const clv_assigned *row, clv_error *err)
+static clv_status lower_op(lowering *l, const clv_row *row, clv_error *err)
 {
     const clv_op *op = row->op;
-    CLV_TRY(take_op(l, op, err));
-    clv_instruction instruction = {.op = l->copy,
-                                   .group = -1,
-                                   .n_in = op->n_in,
-                                   .n_out = op->n_out,
-                                   .name = l->copy->name,
-                                   .backward = row->backward};
+    clv_op *copy;
+    CLV_TRY(keep_op(&copy, l, op, err));
+    clv_instruction instruction = {
+        .op = copy, .group = -1, .n_in = op->n_in, .n_out = op->n_out, .name = copy->name, .backward = row->backward};
     memcpy(instruction.in, row->in, sizeof instruction.in);
     memcpy(instruction.out, row->out, sizeof instruction.out);
     size_t workspace = largest_workspace(l->table->graph, op, row->strategy);
     if (workspace > CLV_MAX_RANK_BYTES)
         return clv_fail(err, CLV_ELIMIT, "%s: a workspace of more than 2^62 bytes a rank", op->name);
     instruction.workspace_bytes = (int64_t)workspace;
-    return add_instruction(l->p->program, &instruction, err);
+    return add_instruction(l->program, &instruction, err);
 }
 
-static clv_status lower_step(lowering *l, const clv_assigned *row, clv_error *err)
+static clv_status lower_step(lowering *l, const clv_row *row, clv_error *err)
 {
-    clv_partitioner *p = l->p;
-    clv_program *program = p->program;
-    clv_reason why = row->why;
-    if (why.kind == CLV_NEEDED_BY_OP) {
-        CLV_TRY(take_op(l, why.reader, err));
-        why.rule = &l->rule;
-    }
-    CLV_TRY(keep_name(&why.op, l, why.op, err));
+    clv_program *program = l->program;
     clv_instruction instruction = {.step = clv_arena_copy(program->arena, row->step, sizeof *row->step),
                                    .n_in = 1,
                                    .n_out = 1,
                                    .in = {row->from},
                                    .out = {row->to},
-                                   .name = why.op,
-                                   .tensor = clv_arena_string(program->arena, clv_partition_value_name(p, row->value)),
-                                   .implicit = clv_partition_is_implicit(p, &why, row->step, row->value),
+                                   .reason = clv_need_name(row->why.need),
+                                   .implicit = row->why.implicit,
                                    .backward = row->backward};
-    if (!instruction.step || !instruction.tensor)
-        return clv_fail_memory(err, "a step", sizeof instruction);
-    CLV_TRY(clv_partition_describe(&instruction, p, &why, row->step, row->value, err));
-    if (instruction.implicit && p->options->max_implicit_bytes > 0 &&
-        row->step->bytes > (double)p->options->max_implicit_bytes)
-        return clv_partition_refuse_implicit(p, &instruction, err);
+    if (!instruction.step)
+        return clv_fail_memory(err, "a step", sizeof *instruction.step);
+    CLV_TRY(keep_name(&instruction.name, l, row->why.by, err));
+    CLV_TRY(keep_text(&instruction.tensor, l, clv_graph_name_of(l->table->graph, row->value), err));
+    CLV_TRY(keep_text(&instruction.cause, l, row->why.text, err));
+    CLV_TRY(keep_text(&instruction.statement, l, row->why.statement, err));
+    CLV_TRY(keep_text(&instruction.rules, l, row->why.rules, err));
     CLV_TRY(find_group(&instruction.group, program, row->step, err));
     return add_instruction(program, &instruction, err);
 }
@@ -186,7 +163,7 @@ static clv_status lower_step(lowering *l, const clv_assigned *row, clv_error *er
 static clv_status lower_place(lowering *l, const clv_place *place, clv_error *err)
 {
     const clv_value_info *info = &l->table->graph->values[place->value];
-    clv_arena *arena = l->p->program->arena;
+    clv_arena *arena = l->program->arena;
     clv_buffer buffer = {.kind = CLV_BUFFER_TEMP,
                          .type = info->type,
                          .layout = *place->layout,
@@ -201,13 +178,13 @@ static clv_status lower_place(lowering *l, const clv_place *place, clv_error *er
         if (!buffer.name || (info->init_name && !buffer.init_name))
             return clv_fail_memory(err, "a name of the program", strlen(info->name));
     }
-    return add_buffer(l->p->program, &buffer, err);
+    return add_buffer(l->program, &buffer, err);
 }
 
 static clv_status lower_outputs(lowering *l, clv_error *err)
 {
     const clv_graph *graph = l->table->graph;
-    clv_program *program = l->p->program;
+    clv_program *program = l->program;
     program->outputs = clv_arena_alloc(program->arena, (size_t)graph->n_outputs + 1, sizeof *program->outputs);
     if (!program->outputs)
         return clv_fail_memory(err, "the outputs", (size_t)graph->n_outputs * sizeof *program->outputs);
@@ -225,12 +202,12 @@ typedef struct uses {
     int *last_read; /* [buffers]: of roots */
 } uses;
 
-static clv_status find_uses(uses *out, clv_partitioner *p, clv_error *err)
+static clv_status find_uses(uses *out, const lowering *l, clv_error *err)
 {
-    const clv_program *program = p->program;
+    const clv_program *program = l->program;
     size_t n = (size_t)program->n_buffers + 1;
-    out->writer = clv_arena_alloc(p->scratch, n, sizeof *out->writer);
-    out->last_read = clv_arena_alloc(p->scratch, n, sizeof *out->last_read);
+    out->writer = clv_arena_alloc(l->table->arena, n, sizeof *out->writer);
+    out->last_read = clv_arena_alloc(l->table->arena, n, sizeof *out->last_read);
     if (!out->writer || !out->last_read)
         return clv_fail_memory(err, "the uses of buffers", n * sizeof *out->writer);
     for (size_t b = 0; b < n; b++)
@@ -265,38 +242,131 @@ static bool may_update_in_place(const clv_program *program, const uses *u, int s
 
 static clv_status lower_updates(lowering *l, clv_error *err)
 {
-    clv_partitioner *p = l->p;
-    clv_program *program = p->program;
+    const clv_graph *graph = l->table->graph;
+    clv_program *program = l->program;
     uses u;
-    CLV_TRY(find_uses(&u, p, err));
-    for (int v = 1; v < p->graph->n_values; v++) {
-        int source = l->table->update[v];
-        if (source < 0)
+    CLV_TRY(find_uses(&u, l, err));
+    for (int v = 1; v < graph->n_values; v++) {
+        const clv_update *update = &l->table->update[v];
+        int state = update->state, source = update->place;
+        if (state < 0)
             continue;
-        int state = p->placements[v].place[0];
         if (program->buffers[source].shares < 0 && may_update_in_place(program, &u, state, source)) {
             program->buffers[source].shares = state;
             continue;
         }
         clv_reshard_step copy = {
             .kind = CLV_STEP_SLICE, .from = program->buffers[source].layout, .to = program->buffers[state].layout};
-        clv_assigned row = {.step = &copy,
-                            .value = p->graph->values[v].assigned,
-                            .from = source,
-                            .to = state,
-                            .why = {.kind = CLV_NEEDED_BY_STATE, .op = p->graph->values[v].name, .state = v}};
+        clv_row row = {
+            .step = &copy, .value = graph->values[v].assigned, .from = source, .to = state, .why = update->why};
         CLV_TRY(lower_step(l, &row, err));
     }
     return CLV_OK;
 }
 
-clv_status clv_partition_lower(clv_partitioner *p, clv_error *err)
+/* ---- what was decided, for people ---- */
+
+static clv_status lower_considered(lowering *l, clv_error *err)
 {
-    lowering l = {.p = p, .table = &p->table};
-    for (int i = 0; i < p->table.n_places; i++)
-        CLV_TRY(lower_place(&l, &p->table.places[i], err));
-    for (int r = 0; r < p->table.n_rows; r++)
-        CLV_TRY(p->table.rows[r].op ? lower_op(&l, &p->table.rows[r], err) : lower_step(&l, &p->table.rows[r], err));
+    const clv_assignment *table = l->table;
+    clv_program *program = l->program;
+    program->candidates =
+        clv_arena_copy(program->arena, table->considered, (size_t)table->n_considered * sizeof *program->candidates);
+    if (!program->candidates && table->n_considered > 0)
+        return clv_fail_memory(err, "candidates", (size_t)table->n_considered * sizeof *program->candidates);
+    for (int i = 0; i < table->n_considered; i++) {
+        const clv_considered *from = &table->considered[i];
+        clv_considered *made = &program->candidates[program->n_candidates++];
+        CLV_TRY(keep_name(&made->op, l, from->op, err));
+        CLV_TRY(keep_text(&made->makes, l, from->makes, err));
+        CLV_TRY(keep_text(&made->split, l, from->split, err));
+        CLV_TRY(keep_text(&made->layouts, l, from->layouts, err));
+        CLV_TRY(keep_text(&made->why, l, from->why, err));
+    }
+    return CLV_OK;
+}
+
+/* What is written of a row. */
+typedef struct told {
+    const clv_row *row;
+    const clv_mesh *mesh;
+} told;
+
+static void write_layouts(clv_text *t, const void *arg)
+{
+    const told *it = arg;
+    if (it->row->op) {
+        clv_strategy_put_layouts(t, it->row->op, it->row->strategy, it->mesh);
+        return;
+    }
+    char from[CLV_LAYOUT_TEXT], to[CLV_LAYOUT_TEXT];
+    clv_layout_print(from, sizeof from, &it->row->step->from, it->mesh);
+    clv_layout_print(to, sizeof to, &it->row->step->to, it->mesh);
+    clv_text_add(t, "{%s} -> {%s}", from, to);
+}
+
+static void write_axes(clv_text *t, const void *arg)
+{
+    const told *it = arg;
+    const clv_reshard_step *step = it->row->step;
+    for (int a = 0; clv_step_moves(step->kind) && a < step->n_axes; a++) {
+        clv_text_add(t, "%s", a > 0 ? ", " : "over ");
+        clv_text_add_subaxis(t, step->axes[a], it->mesh);
+    }
+}
+
+/* Row r, which became instruction r. */
+static clv_status lower_telling(lowering *l, int r, clv_error *err)
+{
+    const clv_row *row = &l->table->rows[r];
+    const clv_instruction *instruction = &l->program->instructions[r];
+    clv_arena *arena = l->program->arena;
+    told it = {row, &l->program->mesh};
+    clv_assigned *made = &l->program->assigned[l->program->n_assigned++];
+    *made = (clv_assigned){.instruction = r,
+                           .op = instruction->name,
+                           .layouts = clv_text_keep(arena, write_layouts, &it),
+                           .seconds = row->told.seconds};
+    if (row->op) {
+        made->kind = row->op->def->name;
+        made->price_bytes = row->strategy->bytes;
+        made->price_seconds = row->strategy->seconds;
+        CLV_TRY(keep_text(&made->makes, l, row->told.makes, err));
+        CLV_TRY(keep_text(&made->split, l, row->told.split, err));
+        CLV_TRY(keep_text(&made->why, l, row->told.why, err));
+    } else {
+        made->kind = clv_step_name(row->step->kind);
+        made->makes = instruction->tensor;
+        made->split = clv_text_keep(arena, write_axes, &it);
+        made->why = instruction->cause;
+        made->bytes = row->step->bytes;
+    }
+    return made->layouts && made->split ? CLV_OK : clv_fail_memory(err, "a row's text", sizeof *made);
+}
+
+static clv_status lower_tellings(lowering *l, clv_error *err)
+{
+    size_t n = (size_t)l->table->n_rows;
+    l->program->assigned = clv_arena_alloc(l->program->arena, n, sizeof *l->program->assigned);
+    if (!l->program->assigned)
+        return clv_fail_memory(err, "an assignment", n * sizeof *l->program->assigned);
+    for (int r = 0; r < l->table->n_rows; r++)
+        CLV_TRY(lower_telling(l, r, err));
+    return CLV_OK;
+}
+
+clv_status clv_assignment_lower(clv_program *out, const clv_assignment *table, clv_error *err)
+{
+    lowering l = {.program = out, .table = table};
+    CLV_TRY(clv_assignment_check(table, err));
+    out->mesh = table->graph->mesh;
+    for (int i = 0; i < table->n_places; i++)
+        CLV_TRY(lower_place(&l, &table->places[i], err));
+    for (int r = 0; r < table->n_rows; r++)
+        CLV_TRY(table->rows[r].op ? lower_op(&l, &table->rows[r], err) : lower_step(&l, &table->rows[r], err));
     CLV_TRY(lower_outputs(&l, err));
-    return lower_updates(&l, err);
+    CLV_TRY(lower_updates(&l, err));
+    if (table->tells)
+        CLV_TRY(lower_tellings(&l, err));
+    return lower_considered(&l, err);
 }

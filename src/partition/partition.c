@@ -1,7 +1,7 @@
 /* partition.c - graph and layouts to a program: clv_compile, in passes, each in a file of its own.
  *
  *   assign   graph to a table of strategies and changes of layout (assign.c, assignment.h)
- *   lower    the table to instructions over buffers (lower.c)
+ *   lower    the table to instructions over buffers (lower.h)
  *   memory   where the buffers lie (program/memory.c)
  *
  * What changes decisions that were made (recomputation, overlap, pipeline stages) goes between assign and lower, and
@@ -12,7 +12,11 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "partition/lower.h"
 #include "partition/partitioner.h"
+
+/* clv_compile_options as its first version had it. */
+enum { FIRST_SIZE = offsetof(clv_compile_options, keep_assignment) };
 
 clv_status clv_partition_begin(clv_partitioner *p, clv_error *err)
 {
@@ -27,6 +31,7 @@ clv_status clv_partition_begin(clv_partitioner *p, clv_error *err)
     for (int o = 0; o < graph->n_ops; o++)
         p->row_of[o] = -1;
     CLV_TRY(clv_assignment_make(&p->table, p->scratch, graph, err));
+    p->table.tells = p->options->keep_assignment;
     CLV_TRY(clv_partition_mark_live(p, err));
     clv_partition_find_wanted(p);
     CLV_TRY(clv_partition_find_readers(p, err));
@@ -34,13 +39,13 @@ clv_status clv_partition_begin(clv_partitioner *p, clv_error *err)
     return CLV_OK;
 }
 
-static clv_status run_passes(clv_partitioner *p, clv_error *err)
+static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error *err)
 {
     CLV_TRY(clv_partition_begin(p, err));
     CLV_TRY(clv_partition_assign(p, err));
-    CLV_TRY(clv_partition_lower(p, err));
-    p->program->most_by_size = p->options->most_by_size;
-    return clv_program_plan_memory(p->program, err);
+    CLV_TRY(clv_assignment_lower(program, &p->table, err));
+    program->most_by_size = p->options->most_by_size;
+    return clv_program_plan_memory(program, err);
 }
 
 clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_compile_options *options, clv_error *err)
@@ -49,7 +54,7 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     CLV_TRY(clv_require(out && graph, "clv_compile", "out and a graph", err));
     CLV_TRY(clv_graph_status(graph, err));
     CLV_TRY(clv_graph_check_rules(graph, err));
-    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, options, "clv_compile", err));
+    CLV_TRY(clv_take_options(&taken, sizeof taken, FIRST_SIZE, options, "clv_compile", err));
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)
@@ -58,11 +63,10 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     if (!program || !program->arena || !scratch)
         status = clv_fail_memory(err, "a program", sizeof *program);
     if (status == CLV_OK) {
-        program->mesh = graph->mesh;
         clv_cost_model cost;
         clv_cost_model_make(&cost, &graph->mesh, taken.machine);
-        clv_partitioner p = {.graph = graph, .program = program, .scratch = scratch, .options = &taken, .cost = &cost};
-        status = run_passes(&p, err);
+        clv_partitioner p = {.graph = graph, .scratch = scratch, .options = &taken, .cost = &cost};
+        status = run_passes(program, &p, err);
     }
     clv_arena_free(scratch);
     if (status != CLV_OK) {

@@ -1,4 +1,4 @@
-/* partitioner.h - what the parts of clv_compile share: where values are at hand, and why they move. */
+/* partitioner.h - what the parts of the first pass share: where values are at hand, and why they move. */
 #ifndef CLEAVE_PARTITION_PARTITIONER_H
 #define CLEAVE_PARTITION_PARTITIONER_H
 
@@ -6,8 +6,20 @@
 #include "partition/assignment.h"
 #include "partition/memo.h"
 #include "partition/reshard.h"
-#include "program/program.h"
 #include "tensor/text.h"
+
+/* Why a value changes layout, as assign knows it; causes.c makes a clv_cause of it. */
+typedef struct clv_reason {
+    clv_need need;
+    const char *by;               /* the op that needs it, or the output or state that it becomes */
+    const clv_op *reader;         /* the op or constraint */
+    const clv_strategy *strategy; /* of reader, an op */
+    const clv_rule *rule;         /* of reader, an op: the op in hand */
+    int operand;                  /* of reader, an op */
+    const clv_layout *to;         /* constraint, output */
+    bool stated;                  /* output: its layout was */
+    int state;                    /* the value of the state */
+} clv_reason;
 
 /* Where a value is at hand: places, each in its layout. The first is as it was made. */
 typedef struct clv_value_place {
@@ -26,7 +38,6 @@ typedef struct clv_value_place {
 
 typedef struct clv_partitioner {
     const clv_graph *graph;
-    clv_program *program;
     clv_arena *scratch;
     const clv_cost_model *cost;
     clv_reshard_cache *reshards;
@@ -60,15 +71,12 @@ bool clv_partition_stays_partial(clv_layout *out, const clv_partitioner *p, cons
 /* The problem of an op, without layouts. types: room for its operands and results. */
 void clv_partition_load_op(clv_problem *problem, clv_type *types, const clv_partitioner *p, const clv_op *op);
 
-/* ---- the passes ---- */
+/* ---- the pass ---- */
 
-/* Makes a partitioner ready that has a graph, program, scratch, options and cost: an empty table, and what is wanted
- * where. */
+/* Makes a partitioner ready that has a graph, scratch, options and cost: an empty table, and what is wanted where. */
 clv_status clv_partition_begin(clv_partitioner *p, clv_error *err);
 /* assign.c: fills the table. */
 clv_status clv_partition_assign(clv_partitioner *p, clv_error *err);
-/* lower.c: fills the program from the table. */
-clv_status clv_partition_lower(clv_partitioner *p, clv_error *err);
 
 /* ---- at_hand.c: where values are while ops are assigned ---- */
 
@@ -100,8 +108,6 @@ void clv_partition_name_as_stated(clv_partitioner *p, int value, int like);
 
 /* ---- causes.c: sentences ---- */
 
-/* The name of a value: of the state or input, else of the op that makes it. */
-const char *clv_partition_value_name(const clv_partitioner *p, int value);
 /* "heads"; "batch over data, heads over model"; "gradient of mlp.down.weight". Of the op in hand. */
 void clv_partition_put_factor(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule, int f);
 void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op *op, const clv_rule *rule,
@@ -109,22 +115,23 @@ void clv_partition_put_split(clv_text *t, const clv_partitioner *p, const clv_op
 /* "the residual stream", "input x", "mlp.up.weight", "the result of mlp.dot_general", "the gradient of mlp.up.bias". */
 void clv_partition_put_value(clv_text *t, const clv_partitioner *p, int value);
 void clv_partition_put_made(clv_text *t, const clv_partitioner *p, const clv_op *op);
-/* Fills cause, reason, statement and rules of a step's instruction. */
-clv_status clv_partition_describe(clv_instruction *out, const clv_partitioner *p, const clv_reason *why,
+/* Why an op is split as it is: the statements that its axes come from. */
+void clv_partition_put_choice(clv_text *t, const clv_partitioner *p, const clv_problem *problem,
+                              const clv_strategy *strategy);
+/* The cause of a step of a value; of a constraint without one, what it states. */
+clv_status clv_partition_describe(clv_cause *out, const clv_partitioner *p, const clv_reason *why,
                                   const clv_reshard_step *step, int value, clv_error *err);
-/* Whether nobody asked for the step: an op's operand moves, and it is no weight that rules leave to be gathered. */
-bool clv_partition_is_implicit(const clv_partitioner *p, const clv_reason *why, const clv_reshard_step *step,
-                               int value);
-clv_status clv_partition_refuse_implicit(const clv_partitioner *p, const clv_instruction *step, clv_error *err);
 
-/* ---- explain.c: candidates ---- */
+/* ---- explain.c: what was considered, and what was chosen ---- */
 
 bool clv_partition_is_explained(const clv_partitioner *p, const clv_op *op);
 /* Keeps what a constraint states; the table's rows from first_row on are the steps that it took. */
 clv_status clv_partition_explain_constraint(clv_partitioner *p, const clv_op *op, const clv_reason *why, int first_row,
                                             clv_error *err);
 /* Keeps what can be done with the op, with prices. */
-clv_status clv_partition_explain_op(clv_partitioner *p, const clv_op *op, const clv_problem *problem,
-                                    const clv_strategy *chosen, const char *name, clv_error *err);
+clv_status clv_partition_explain_op(clv_partitioner *p, const clv_problem *problem, const clv_strategy *chosen,
+                                    clv_error *err);
+/* Fills what a row tells of an op. */
+clv_status clv_partition_tell_op(clv_row *row, clv_partitioner *p, const clv_problem *problem, clv_error *err);
 
 #endif

@@ -234,16 +234,24 @@ static void plan(emitter *e, const clv_mesh *mesh, const clv_layout *from, const
     find_peak(e, from);
 }
 
+clv_step_cost clv_reshard_price_step(const clv_cost_model *cost, const clv_reshard_step *step, const int64_t *shape,
+                                     clv_dtype dtype)
+{
+    bool far = clv_cost_is_far(cost, step->axes, step->n_axes);
+    clv_step_cost c = clv_cost_step(cost, step->kind, dtype, step->bytes, far);
+    if (!clv_step_moves(step->kind) && !cost->free_copies) {
+        int64_t elems = clv_layout_max_elems(&step->to, shape);
+        c.start_s = c.seconds = clv_cost_copy(cost, (double)(elems * (int64_t)clv_dtype_size(dtype)));
+    }
+    return c;
+}
+
 static void price(emitter *e, const clv_cost_model *cost, clv_dtype dtype)
 {
     for (int i = 0; i < e->plan.n_steps; i++) {
-        const clv_reshard_step *step = &e->steps[i];
-        bool far = clv_cost_is_far(cost, step->axes, step->n_axes);
-        clv_step_cost c = clv_cost_step(cost, step->kind, dtype, step->bytes, far);
-        if (!clv_step_moves(step->kind) && !cost->free_copies)
-            c.seconds = clv_cost_copy(cost, (double)(clv_layout_max_elems(&step->to, e->shape) * e->elem_size));
+        clv_step_cost c = clv_reshard_price_step(cost, &e->steps[i], e->shape, dtype);
         e->plan.seconds += c.seconds;
-        e->plan.start_s += clv_step_moves(step->kind) ? c.start_s : c.seconds;
+        e->plan.start_s += c.start_s;
     }
 }
 

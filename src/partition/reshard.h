@@ -40,6 +40,10 @@ clv_status clv_reshard_plan_make(clv_reshard_plan *out, clv_arena *arena, const 
                                  const clv_layout *to, const int64_t *shape, clv_dtype dtype,
                                  const clv_cost_model *cost, bool by_bytes, clv_error *err);
 
+/* What one step takes, of a tensor of `shape`. */
+clv_step_cost clv_reshard_price_step(const clv_cost_model *cost, const clv_reshard_step *step, const int64_t *shape,
+                                     clv_dtype dtype);
+
 /* max over ranks of the bytes of |to_r \ from_r|: no plan can do with less. -1 when `from` is partial: none known. */
 int64_t clv_reshard_lower_bound(const clv_mesh *mesh, const clv_layout *from, const clv_layout *to,
                                 const int64_t *shape, clv_dtype dtype);

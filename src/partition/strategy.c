@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "ops/check.h"
-#include "tensor/text.h"
 #include "partition/split.h"
 #include "program/program.h"
 
@@ -264,4 +263,19 @@ int clv_strategy_print(char *out, size_t size, const clv_strategy *s, const clv_
     if (text.length == 0)
         clv_text_add(&text, "repeated on every rank");
     return clv_text_end(&text);
+}
+
+void clv_strategy_put_layouts(clv_text *t, const clv_op *op, const clv_strategy *s, const clv_mesh *mesh)
+{
+    char layout[CLV_LAYOUT_TEXT];
+    for (int i = 0, n = 0; i < op->n_in; i++) {
+        if (op->in[i] <= 0)
+            continue;
+        clv_layout_print(layout, sizeof layout, &s->in[i], mesh);
+        clv_text_add(t, "%s{%s}", n++ ? ", " : "", layout);
+    }
+    for (int o = 0; o < op->n_out; o++) {
+        clv_layout_print(layout, sizeof layout, &s->out[o], mesh);
+        clv_text_add(t, "%s{%s}", o ? ", " : " -> ", layout);
+    }
 }

@@ -9,9 +9,11 @@
 #define CLEAVE_PARTITION_STRATEGY_H
 
 #include "base/arena.h"
+#include "cleave/graph.h"
 #include "graph/op.h"
 #include "partition/reshard.h"
 #include "program/cost.h"
+#include "tensor/text.h"
 
 enum { CLV_MAX_ATOMS = CLV_MAX_SUBAXES };
 
@@ -56,6 +58,9 @@ typedef struct clv_problem {
     clv_reshard_cache *reshards;
     clv_refusal *refusal; /* told why an assignment is illegal; NULL: nobody asks */
 } clv_problem;
+
+/* The problem of an op, without layouts and prices. types: room for its operands and results. */
+void clv_problem_of_op(clv_problem *problem, clv_type *types, const clv_graph *graph, const clv_op *op);
 
 typedef struct clv_strategy {
     int n_atoms;
@@ -116,5 +121,8 @@ static inline bool clv_strategy_refuse(const clv_problem *problem, clv_refusal w
 
 /* "model->h, data->b" as snprintf does: the atoms and what they do. */
 int clv_strategy_print(char *out, size_t size, const clv_strategy *strategy, const clv_mesh *mesh);
+
+/* "{…}, {…} -> {…}": what operands must have, and what results get. */
+void clv_strategy_put_layouts(clv_text *text, const clv_op *op, const clv_strategy *strategy, const clv_mesh *mesh);
 
 #endif

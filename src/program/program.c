@@ -60,6 +60,23 @@ clv_status clv_program_considered(const clv_program *program, int i, clv_conside
     return clv_give_struct(out, sizeof *considered, sizeof *considered, considered, call, err);
 }
 
+int clv_program_n_assigned(const clv_program *program)
+{
+    if (!program)
+        return 0;
+    return program->n_assigned;
+}
+
+clv_status clv_program_assigned(const clv_program *program, int i, clv_assigned *out, clv_error *err)
+{
+    static const char call[] = "clv_program_assigned";
+    CLV_TRY(clv_require(program && out, call, "a program and out", err));
+    if (i < 0 || i >= program->n_assigned)
+        return clv_fail(err, CLV_EINVAL, "%s: there is no row %d; there are %d", call, i, program->n_assigned);
+    const clv_assigned *assigned = &program->assigned[i];
+    return clv_give_struct(out, sizeof *assigned, sizeof *assigned, assigned, call, err);
+}
+
 int clv_program_n_collectives(const clv_program *program)
 {
     if (!program)

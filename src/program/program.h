@@ -77,6 +77,8 @@ struct clv_program {
     clv_program_output *outputs;
     int n_candidates, candidate_capacity;
     clv_considered *candidates; /* of the ops explained, each op's in order of price */
+    int n_assigned;
+    clv_assigned *assigned; /* with clv_compile_options.keep_assignment */
     int64_t region_bytes;
     int most_by_size; /* clv_compile_options */
 };

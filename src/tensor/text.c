@@ -84,6 +84,20 @@ int clv_text_end(clv_text *text)
     return (int)text->length;
 }
 
+const char *clv_text_keep(clv_arena *arena, clv_text_writer *write, const void *arg)
+{
+    char room[512]; /* for most texts */
+    clv_text text = {.out = room, .size = sizeof room};
+    write(&text, arg);
+    size_t size = (size_t)clv_text_end(&text) + 1;
+    if (size <= sizeof room)
+        return clv_arena_copy(arena, room, size);
+    text = (clv_text){.out = clv_arena_alloc(arena, size, 1), .size = size};
+    if (text.out)
+        write(&text, arg);
+    return text.out;
+}
+
 int clv_subaxis_print(char *out, size_t size, clv_subaxis sub, const clv_mesh *mesh)
 {
     clv_text text = {.out = out, .size = size};

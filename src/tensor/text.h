@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arena.h"
 #include "cleave/mesh.h"
 #include "cleave/status.h"
 
@@ -39,6 +40,10 @@ void clv_text_add_name(clv_text *text, const char *name);
 void clv_text_add_subaxis(clv_text *text, clv_subaxis sub, const clv_mesh *mesh);
 /* The length of the whole text without its end. */
 int clv_text_end(clv_text *text);
+
+/* What `write` writes, in the arena; NULL: out of memory. It may be called twice. */
+typedef void clv_text_writer(clv_text *text, const void *arg);
+const char *clv_text_keep(clv_arena *arena, clv_text_writer *write, const void *arg);
 
 /* mesh.c: the names of a mesh for a message, "x, y" or "none"; an axis by a name that does not end with NUL, or -1. */
 void clv_mesh_names(char *out, size_t size, const clv_mesh *mesh);
