@@ -36,11 +36,10 @@ clv_status graph_eval_run(graph_eval *eval, int n_ops, clv_error *err);
 /* The same; the test fails with the message when an op does. */
 void graph_eval_must_run(graph_eval *eval, int n_ops);
 
-/* After a run: for every op, cuts each factor of its rule into 2 and 3 blocks (and more than its size where it spills),
- * runs the kernel on each block's views, combines the results as the rule says and compares with the whole; gives each
- * operand that may be partial as a sum of sign-varying terms, all of them as maxima where those pass; and runs in place
- * where the op may. The test fails with the op, the factor and the element. Returns the number of comparisons, so that
- * a test can see that there were some. */
+/* After a run: clv_op_check of an op, or of every op, on what operands are here. The test fails with the op and what it
+ * did not keep. Returns the number of comparisons but for those of gradients, so that a test can see that there were
+ * some. */
+int graph_eval_check_op(graph_eval *eval, const clv_op *op);
 int graph_eval_check_rules(graph_eval *eval);
 
 /* Central differences of <seed, f(inputs)> in f64 against clv_gradients, for every element of every wrt (f64 inputs or

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "cleave/nn.h"
+#include "cleave/op.h"
 #include "cleave/session.h"
 #include "cleave/generate.h"
 #include "io/folder.h"
@@ -327,6 +328,65 @@ static void test_compile(void **state)
     every_allocation(compile_only, "compile");
 }
 
+/* ---- an op that is held to what it says: y = x ---- */
+
+static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)err;
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void same_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+    clv_rule_multilinear(rule, 1);
+    clv_rule_passes_max(rule);
+}
+
+static void same_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    (void)op;
+    d_in[0] = clv_scale(graph, d_out[0], 1);
+}
+
+static size_t same_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    (void)op, (void)out;
+    return (size_t)clv_view_elems(&in[0]) * sizeof(float);
+}
+
+static clv_status same_run(const clv_call *call, clv_error *err)
+{
+    size_t bytes = (size_t)clv_view_elems(&call->in[0]) * sizeof(float);
+    (void)err;
+    memcpy(call->workspace, call->in[0].data, bytes);
+    memcpy(call->out[0].data, call->workspace, bytes);
+    return CLV_OK;
+}
+
+static clv_status check_op(clv_error *err)
+{
+    static const clv_op_def same = {.name = "test.same",
+                                    .min_in = 1,
+                                    .max_in = 1,
+                                    .n_out = 1,
+                                    .in_place = {1},
+                                    .shape = same_shape,
+                                    .rule = same_rule,
+                                    .gradient = same_gradient,
+                                    .workspace = same_workspace,
+                                    .run = same_run};
+    const clv_type x = {.dtype = CLV_F32, .rank = 1, .shape = {3}};
+    return clv_op_check(&same, NULL, &x, 1, NULL, NULL, err);
+}
+
+static void test_op(void **state)
+{
+    (void)state;
+    every_allocation(check_op, "an op that is tried");
+}
+
 static void test_session(void **state)
 {
     clv_error err = {0};
@@ -400,8 +460,9 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile),     cmocka_unit_test(test_session),
-                                       cmocka_unit_test(test_files),       cmocka_unit_test(test_tokenizers),
-                                       cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile),    cmocka_unit_test(test_op),
+                                       cmocka_unit_test(test_session),    cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_tokenizers), cmocka_unit_test(test_checkpoints),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,7 +128,7 @@ class NotFiniteError(CleaveError, ArithmeticError):
 
 
 class CheckError(CleaveError, RuntimeError):
-    """An op touched memory that is not its own."""
+    """An op does not do what it says, or touched memory that is not its own."""
 
     status = "check"
 

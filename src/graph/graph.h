@@ -76,6 +76,10 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
 /* The same for an op of one result. */
 clv_value clv_graph_emit1(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in);
 
+/* clv_emit that takes ops of the library, too, with attributes as their builders make them. */
+void clv_emit_known(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
+                    clv_value *out);
+
 /* Records a failure of a builder (the first is kept); returns CLV_NONE. */
 clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

@@ -283,11 +283,11 @@ static clv_status try_op(const clv_graph *graph, const clv_op *op, clv_error *er
 }
 
 static clv_status take(const clv_op_def **out, const clv_op_def *given, const void *attrs, const clv_value *in,
-                       int n_in, clv_error *err)
+                       int n_in, bool takes_ours, clv_error *err)
 {
     CLV_TRY(registered(out, given, err));
     const clv_op_def *def = *out;
-    if (is_ours(def))
+    if (!takes_ours && is_ours(def))
         return clv_fail(err, CLV_EINVAL, "op '%s' is of the library: call its builder (graph.h)", def->name);
     if ((def->attrs_size > 0) != (attrs != NULL))
         return clv_fail(err, CLV_EINVAL, "op '%s' has %zu bytes of attributes; %s", def->name, def->attrs_size,
@@ -297,7 +297,8 @@ static clv_status take(const clv_op_def **out, const clv_op_def *given, const vo
     return CLV_OK;
 }
 
-void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in, clv_value *out)
+static void emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
+                 clv_value *out, bool takes_ours)
 {
     clv_value made[CLV_MAX_OUT];
     clv_error why = {0};
@@ -305,7 +306,7 @@ void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const 
         return;
     const clv_op_def *full = NULL;
     out[0] = CLV_NONE;
-    if (take(&full, def, attrs, in, n_in, &why) != CLV_OK) {
+    if (take(&full, def, attrs, in, n_in, takes_ours, &why) != CLV_OK) {
         clv_graph_fail(graph, why.code, "%s%s", graph->scope, why.message);
         for (int o = 0; full && o < full->n_out; o++)
             out[o] = CLV_NONE;
@@ -322,4 +323,15 @@ void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const 
     }
     for (int o = 0; o < full->n_out; o++)
         out[o] = clv_graph_ok(graph) ? made[o] : CLV_NONE;
+}
+
+void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in, clv_value *out)
+{
+    emit(graph, def, attrs, in, n_in, out, false);
+}
+
+void clv_emit_known(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
+                    clv_value *out)
+{
+    emit(graph, def, attrs, in, n_in, out, true);
 }

@@ -246,7 +246,8 @@ static void test_spmd(void **state)
     assert_int_equal(shell(line), 1);
 }
 
-/* A rank keeps weights, their f32 copies and two moments, 14 bytes a parameter over all ranks, at least; more ranks keep less. */
+/* A rank keeps weights, their f32 copies and two moments, 14 bytes a parameter over all ranks, at least; more ranks
+ * keep less. */
 static void test_plan_70b(void **state)
 {
     static const struct {

@@ -1,6 +1,6 @@
-/* plan_70b.c - what a training step of Llama-3-70B costs on 64 GPUs, eight hosts of eight: memory of a rank, collectives, time.
- * Nothing of it is allocated or run, and no GPU need be near. Layers are split over "model", all that training keeps over "data", too.
- *
+/* plan_70b.c - what a training step of Llama-3-70B costs on 64 GPUs, eight hosts of eight: memory of a rank,
+ * collectives, time. Nothing of it is allocated or run, and no GPU need be near. Layers are split over "model", all
+ * that training keeps over "data", too.
  *   plan_70b data/configs/llama-3-70b.json data=8,model=8 h100-nvlink-ib */
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* spmd.c - the four ways to multiply matrices that lie in parts on a mesh, by hand: the collectives that each needs are written down.
- * Then the compiler's program for the same layouts: the same result, by the same collectives of the same bytes. */
+/* spmd.c - the four ways to multiply matrices that lie in parts on a mesh, by hand: the collectives that each needs are
+ * written down. Then the compiler's program for the same layouts: the same result, collectives and bytes. */
 #include <cleave/cleave.h>
 #include <stdio.h>
 #include <string.h>
@@ -49,8 +49,7 @@ static clv_status run(const product *p, const clv_mesh *mesh, clv_session *sessi
     clv_output(graph, "c", clv_einsum(graph, "ik,kj->ij", va, vb), &lc);
     CLV_TRY(clv_compile(&program, graph, NULL, err));
     clv_input_binding inputs[] = {{"a", a}, {"b", b}};
-    clv_binding output = {"c", by_program};
-    CLV_TRY(clv_session_run(session, program, inputs, 2, &output, 1, err));
+    CLV_TRY(clv_session_run(session, program, inputs, 2, &(clv_binding){"c", by_program}, 1, err));
     bool same = clv_spmd_n_collectives(session) == clv_program_n_collectives(program) &&
                 memcmp(by_hand, by_program, (size_t)(p->i * p->j) * sizeof *by_hand) == 0;
     for (int i = 0; same && i < clv_spmd_n_collectives(session); i++) {

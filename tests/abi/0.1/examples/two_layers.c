@@ -1,8 +1,7 @@
-/* two_layers.c - a net of two layers made from ops, trained on a mesh of data and model: the batch is split over one axis, the hidden
- * features over the other. Which collectives that takes follows from the four layouts; the last lines list them. */
+/* two_layers.c - a net of two layers made from ops, trained on a mesh of data and model: the batch is split over one
+ * axis, the hidden features over the other. The last lines list the collectives that this takes. */
 #include <math.h>
 #include <stdio.h>
-
 #include "cleave/cleave.h"
 
 enum { N = 64, IN = 2, HIDDEN = 32, STEPS = 300 };
@@ -22,7 +21,6 @@ static void build(clv_graph *graph)
     clv_value lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
               step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
     clv_value w[2] = {weight(graph, "w1", IN, HIDDEN, "_,model"), weight(graph, "w2", HIDDEN, 1, "model,_")}, d[2];
-
     clv_value hidden = clv_map(graph, CLV_TANH, clv_einsum(graph, "ni,ih->nh", x, w[0]));
     clv_value error = clv_sub(graph, clv_einsum(graph, "nh,ho->no", hidden, w[1]), y);
     clv_value loss = clv_reduce(graph, CLV_MEAN, clv_mul(graph, error, error), (int[]){0, 1}, 2, false);
@@ -40,8 +38,7 @@ static clv_status train(clv_session *session, const clv_program *program, clv_er
         y[i] = sinf(2 * x[IN * i] - x[IN * i + 1]);
     for (int32_t step = 1; step <= STEPS; step++) {
         clv_input_binding inputs[] = {{"x", x}, {"y", y}, {"lr", &lr}, {"step", &step}};
-        clv_binding output = {"loss", &loss};
-        CLV_TRY(clv_session_run(session, program, inputs, 4, &output, 1, err));
+        CLV_TRY(clv_session_run(session, program, inputs, 4, &(clv_binding){"loss", &loss}, 1, err));
         if (step == 1 || step % 100 == 0)
             printf("step %3d  loss %.4f\n", (int)step, (double)loss);
     }

@@ -4,6 +4,7 @@
 #ifndef CLEAVE_EVALUATE_H
 #define CLEAVE_EVALUATE_H
 
+#include "cleave/checkpoint.h"
 #include "cleave/model.h"
 
 #ifdef __cplusplus
@@ -30,7 +31,8 @@ typedef struct clv_evaluation clv_evaluation;
 
 /** Runs the model on its mesh. What is given is borrowed until the evaluation is freed, the model too. Free with
  *  clv_evaluation_free.
- *  @return CLV_EINVAL for an id outside the vocabulary, more tokens than the model takes, or gradients without labels,
+ *  @return CLV_EINVAL for an id outside the vocabulary, a label that is neither in it nor -100, labels of which none
+ *          counts, more tokens than the model takes, or gradients without labels,
  *          where there is a head; CLV_EUNSUPPORTED for labels of a model without a head; CLV_ENONFINITE naming the
  *          element, and where it begins; CLV_ENOMEM; what reading the weights returns */
 CLV_API clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *what,
@@ -64,6 +66,30 @@ CLV_API const char *clv_evaluation_begins(const clv_evaluation *evaluation);
  *  gradients "grad.NAME" for every tensor of the model's checkpoint, in its shape.
  *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 CLV_API clv_status clv_evaluation_write(const clv_evaluation *evaluation, const char *path, clv_error *err);
+
+/** How far results are from those that they ought to be. */
+typedef struct clv_comparison {
+    size_t size;          /**< the caller's: sizeof the struct, or 0 */
+    int64_t tensors;      /**< how many were compared */
+    double largest_error; /**< of any element: relative to the largest element of the tensor that it ought to be; of a
+                               gradient, to no less than a thousandth of the largest of all gradients. Infinite where
+                               there is NaN or an infinity on either side */
+    char diverges[320];   /**< the first tensor beyond the tolerance, or "gradient of NAME"; "": none */
+    double error;         /**< its largest one */
+    char element[1024];   /**< its worst element: "[1,0,7] is nan, not 0.25"; and where what is not finite begins */
+} clv_comparison;
+
+/** Compares all results with those of another evaluation of as many, with the same names and shapes: another mesh's.
+ *  What stands at padding does not count. Fills *out, whose `size` the caller has set.
+ *  @return CLV_EINVAL for results that are not the same ones, or a tolerance that is no number of 0 or more;
+ *          CLV_ENOMEM */
+CLV_API clv_status clv_evaluation_compare(clv_comparison *out, const clv_evaluation *got, const clv_evaluation *want,
+                                          double tolerance, clv_error *err);
+/** The same of two files as clv_evaluation_write writes them, one of which any other system may have written: compares
+ *  what both have of hidden.last, logits, loss, grad.NAME, in any dtype. "mask" of `want` says what is padding.
+ *  @return CLV_EINVAL when they have no result in common; CLV_ESHAPE; clv_checkpoint_read's */
+CLV_API clv_status clv_evaluation_compare_files(clv_comparison *out, const clv_checkpoint *got,
+                                                const clv_checkpoint *want, double tolerance, clv_error *err);
 
 #ifdef __cplusplus
 }

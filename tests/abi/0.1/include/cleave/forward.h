@@ -42,7 +42,7 @@ typedef struct clv_forward_batch {
     int64_t batch, seq;    /**< B, S, each at least 1 */
     const int32_t *ids;    /**< [B,S] */
     const uint8_t *mask;   /**< [B,S] 1 = a token, 0 = padding */
-    const int32_t *labels; /**< [B,S] with CLV_FORWARD_NLL */
+    const int32_t *labels; /**< [B,S] with CLV_FORWARD_NLL: of the vocabulary, or CLV_IGNORED_LABEL */
 } clv_forward_batch;
 
 /** Runs a batch; out, f32, has as many elements as the result. A program is made when the shape changes: calls of one

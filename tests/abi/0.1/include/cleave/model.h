@@ -38,6 +38,8 @@ typedef struct clv_model_options {
                                       handle SIGBUS: clv_lost_page */
     const clv_cancel
         *cancel; /**< ends whatever runs it when it is requested; borrowed until the model is closed; NULL: none */
+    const clv_machine *machine; /**< what layouts are priced by in whatever is compiled of it, as clv_compile_options
+                                     says it; copied; NULL: the default (machine.h) */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close.

@@ -210,7 +210,9 @@ typedef struct clv_op_def {
     /** Bytes of the attributes, a plain struct that is copied; 0: none. Zero it before it is filled: ops of equal
      *  bytes are equal. */
     size_t attrs_size;
-    const clv_attr *attrs; /**< their fields, ended by a NULL name; NULL: not told */
+    /** Their fields, ended by a NULL name; NULL: not told. Processes that share a session compare these, or, where none
+     *  are told, all bytes: so let a table leave pointers out. */
+    const clv_attr *attrs;
     /** Types of the results; refuses operands that do not fit, naming shapes. Required. in[i] is zeroed where operand
      *  i is absent. */
     clv_status (*shape)(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err);
@@ -245,6 +247,65 @@ typedef struct clv_op_def {
  *                where def itself is refused */
 CLV_API void clv_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_value *in, int n_in,
                       clv_value *out);
+
+/* ---- whether an op does what it says ---- */
+
+/** How clv_op_check goes about it; zeros: as each field says. */
+typedef struct clv_op_check_options {
+    size_t size;   /**< sizeof the struct; 0: as its first version had it */
+    uint64_t seed; /**< of random values: equal seeds try the same */
+    /** [n_in] the elements of operand i, row-major, borrowed for the call. NULL, of all or one: random, floats in
+     *  [-1, 1) and 0 for others: give indices, and what else random values do not suit. */
+    const void *const *data;
+    uint32_t absent; /**< bit i: operand i, an optional one, is not given; its type is not read */
+    /** How far a result may be off, relative to its largest element, at least 1; below 1. 0: 1e-12 of f64, 2e-6 of
+     *  what is computed in f32, 3e-2 of bf16 and f16. */
+    double tolerance;
+    /** The same of gradients, beside what rounding does to differences. 0: 2e-8 of f64, 2e-3 of f32. */
+    double gradient_tolerance;
+    /** Bit i: the gradient by operand i is not compared, as where it counts on how that operand is made. */
+    uint32_t no_gradient_in;
+    /** Bit i: nothing flows back from result i, as from statistics that only gradients read. */
+    uint32_t no_gradient_out;
+} clv_op_check_options;
+
+/** What clv_op_check compared, so that one sees that it was something. */
+typedef struct clv_op_checks {
+    size_t size;   /**< the caller's: sizeof the struct, or 0 */
+    int cuts;      /**< factors times numbers of blocks that each was split into */
+    int partials;  /**< splits of operands into addends, or of all into maxima */
+    int in_place;  /**< runs with results in operands' memory */
+    int gradients; /**< elements compared with differences */
+} clv_op_checks;
+
+/** Tries whether an op keeps what its def says, on host memory, outside of any session. Its kernel runs on whole
+ *  tensors; then
+ *  - on parts: each factor that may be split is cut into 2 and 3 blocks, and where both divide it also into a number
+ *    that does not (what spills: into up to 8), and the results are put together as its reduction says: blocks side by
+ *    side, or their sum or maximum. A factor that is a minor one of its dimension, behind others of more than one
+ *    element, is not cut: give a shape in which they are 1;
+ *  - on partial operands: as addends, or maxima, where the rule says that these pass;
+ *  - in place, where in_place lets it.
+ *
+ *  Each must come to what the whole came to. No run may write beside its results or its workspace, into operands, or
+ *  leave an element of a result unwritten; and the workspace of no part may be above that of the largest. Where all
+ *  floats are f64 or f32, the gradient of a random sum of all results, built of the ops that `gradient` makes, is
+ *  compared with differences of two runs, in up to 64 elements of each operand.
+ *
+ *  Call it in a test, for shapes with small and odd extents, for each dtype, for attributes that matter. What it does
+ *  not see: two factors split at once, and values that random ones do not meet.
+ *
+ *  @param def      as for clv_emit: it is registered
+ *  @param attrs    def->attrs_size bytes; NULL where that is 0
+ *  @param in       [n_in] types of operands
+ *  @param options  NULL: all zero
+ *  @param out      what was compared; untouched on failure; may be NULL
+ *  @return CLV_ECHECK when it does not, and the message names the factor and block, or the operand; the result; the
+ *          element, by its index in the whole tensor; and both values. err->op is the op. What clv_op_register and
+ *          clv_emit return; what the kernel returns; CLV_ENONFINITE where a result is NaN, which says nothing;
+ *          CLV_EINVAL for options out of range; CLV_ENOMEM */
+CLV_API clv_status clv_op_check(const clv_op_def *def, const void *attrs, const clv_type *in, int n_in,
+                                const clv_op_check_options *options, clv_op_checks *out, clv_error *err);
 
 /* ---- the registry: all ops, the library's and others', by name ---- */
 

@@ -31,6 +31,7 @@ typedef struct clv_compile_options {
     const clv_machine *machine; /**< what layouts and changes of layout are priced by: steps whose groups leave a host
                                      pay its network; NULL: the default (machine.h), where only ratios mean something.
                                      Borrowed meanwhile */
+    bool keep_assignment;       /**< keep what was decided, row by row: clv_program_assigned */
 } clv_compile_options;
 
 /** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.
@@ -99,6 +100,33 @@ typedef struct clv_considered {
 CLV_API int clv_program_n_considered(const clv_program *program);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_program_considered(const clv_program *program, int i, clv_considered *out, clv_error *err);
+
+/** What was decided of an op, or a change of layout of a tensor: a row of the table that a program is made of, in order
+ *  of execution. Strings live with the program. */
+typedef struct clv_assigned {
+    size_t size;     /**< the caller's: sizeof the struct, or 0 */
+    int instruction; /**< that the row became, for clv_program_instruction */
+    const char *op;  /**< "layers.0.mlp.down.dot_general"; of a change of layout: the op that needs it, or the output or
+                              state that the tensor becomes */
+    const char *kind;  /**< "dot_general"; of a change of layout as in clv_collective */
+    const char *makes; /**< as in clv_considered; of a change of layout: the tensor, as in clv_collective */
+    const char
+        *split; /**< "heads over model"; of a change of layout: the axes whose ranks talk, "over model", or empty */
+    const char *layouts; /**< "{…}, {…} -> {…}": operands and results */
+    const char *why;     /**< the statements that the split comes from; of a change of layout: its cause */
+    double bytes;        /**< that the neediest rank receives: of an op none */
+    double
+        seconds; /**< of the row alone, by the prices that layouts were chosen by: of an op the busiest rank's work */
+    double price_bytes,
+        price_seconds; /**< of an op: what its way of being split was chosen by: the work, and the changes
+                                            of layout of operands and results that it asks for, which rows of their own
+                                            make; else 0 */
+} clv_assigned;
+
+/** How many there are; 0 for no program, and without clv_compile_options.keep_assignment. */
+CLV_API int clv_program_n_assigned(const clv_program *program);
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
+CLV_API clv_status clv_program_assigned(const clv_program *program, int i, clv_assigned *out, clv_error *err);
 
 /** Bytes of a rank's region of temporary buffers (the fullest rank; all ranks have the same). */
 CLV_API int64_t clv_program_region_bytes(const clv_program *program);

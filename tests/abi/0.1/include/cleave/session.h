@@ -2,8 +2,9 @@
  *
  * A session owns the ranks of a mesh (persistent, pinned threads of this process), the state that programs share by
  * name, and a region of memory a rank for each program that was loaded. A run allocates nothing and starts no thread.
- * One thread at a time may use a session. Threads do not survive fork: in a child a run is CLV_EINVAL, and
- * clv_session_free leaves the memory to the process.
+ * One call at a time may use a session: another, of a second thread or from inside a function that the session runs, is
+ * CLV_EINVAL at once (clv_session_unload does nothing then; clv_session_free is for when no call is under way). Threads
+ * do not survive fork: in a child a run is CLV_EINVAL, and clv_session_free leaves the memory to the process.
  *
  * After a failed run (a rank failed, or a deadline passed) the session is poisoned: state may be read, runs return the
  * first failure. Make a new session to go on.
@@ -31,7 +32,7 @@ typedef clv_status clv_state_source(void *arg, const char *name, const clv_type 
 /** Zero-initialised = defaults. */
 typedef struct clv_session_options {
     size_t size;              /**< sizeof the struct; 0: as its first version had it */
-    int threads_per_rank;     /**< 0: 1 */
+    int threads_per_rank;     /**< 0: 1; at most 1024, and 16384 of all ranks of a process */
     int no_pinning;           /**< nonzero: ranks are not bound to cores */
     int64_t timeout_ms;       /**< deadline of one wait for other ranks; 0: 60000 */
     uint64_t seed;            /**< of the first values of state */
@@ -85,8 +86,8 @@ typedef struct clv_binding {
     void *data;
 } clv_binding;
 
-/** Runs a program. Every input must be bound (CLV_ENOTFOUND names a missing or unknown one); outputs not asked for are
- *  not copied. The failing rank and op are in err. */
+/** Runs a program. Every input must be bound (CLV_ENOTFOUND names a missing or unknown one) once (CLV_EINVAL); outputs
+ *  not asked for are not copied. The failing rank and op are in err. */
 CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                                    int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
 
@@ -124,7 +125,7 @@ typedef struct clv_run {
  *      parts[r] = (clv_input_part){x.name, clv_layout_shard(&x.layout, mesh, x.type.shape, r), shard[r]};
  *  @endcode
  *  @return CLV_ESHAPE for a box that is not inside the tensor, or elements that a rank needs and no box holds, naming
- *          both; CLV_EINVAL for a tensor bound whole and in parts; clv_session_run's */
+ *          both; CLV_EINVAL for a tensor bound whole and in parts; those of clv_session_run */
 CLV_API clv_status clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *run,
                                          clv_error *err);
 

@@ -30,6 +30,15 @@
  * clv_spmd_run with the first failure, err->rank saying whose. The session is then poisoned, as after a failed program.
  * What ends runs (cancel.h) ends a function at its next collective.
  *
+ * **A function that does not return.** While all ranks compute, they may as long as they like. Once one has returned,
+ * or the end was asked for by cancel.h, each of the others is to return or to call a collective within twice
+ * clv_session_options.timeout_ms, again and again; else clv_spmd_run returns CLV_ETIMEOUT naming those that did not.
+ * Such a rank's thread may still be in the function: then arg, inputs and outputs outlive the session, and
+ * clv_session_free, which waits for it once more as long as timeout_ms, leaves thread and memory to the process.
+ *
+ * A function does not use its session but by its communicator: clv_spmd_run, clv_session_read and the like are
+ * CLV_EINVAL inside it, at once.
+ *
  * A communicator, and locals, belong to one rank's thread, and to the call of the function that they were given to.
  */
 #ifndef CLEAVE_SPMD_H
@@ -85,7 +94,7 @@ typedef struct clv_spmd_options {
 
 /** Runs a function on every rank of the session's mesh; options may be NULL.
  *  @return CLV_EINVAL, CLV_ESYNTAX, CLV_EAXIS, CLV_ESHAPE for what does not fit, naming input or output; what the
- *          function returned; CLV_EPEER, CLV_ETIMEOUT; CLV_ENOMEM */
+ *          function returned, or CLV_EINVAL when that was no status; CLV_EPEER, CLV_ETIMEOUT; CLV_ENOMEM */
 CLV_API clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
                                 const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
                                 int n_outputs, const clv_spmd_options *options, clv_error *err);

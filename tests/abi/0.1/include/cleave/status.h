@@ -44,7 +44,7 @@ extern "C" {
     X(CLV_EPEER, "peer", "another rank failed")                                                                        \
     X(CLV_ETIMEOUT, "timeout", "a deadline passed")                                                                    \
     X(CLV_ENONFINITE, "not-finite", "a value is infinite or not a number")                                             \
-    X(CLV_ECHECK, "check", "an op touched memory that is not its own")                                                 \
+    X(CLV_ECHECK, "check", "an op does not do what it says, or touched memory that is not its own")                    \
     X(CLV_ECANCELLED, "cancelled", "the caller asked to end")
 
 /** CLV_OK, which is 0, or what went wrong. */

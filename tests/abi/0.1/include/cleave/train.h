@@ -65,7 +65,8 @@ typedef struct clv_train_step {
 } clv_train_step;
 
 /** Trains one step on ids and labels, each [B,S] (a label of -100 counts for nothing). *result, unless NULL, is filled.
- *  @return CLV_EINVAL when the loss is no longer a number, or for an id outside the vocabulary; clv_session_run's */
+ *  @return CLV_EINVAL when the loss is no longer a number, for an id outside the vocabulary, for a label that is
+ *          neither in it nor -100, or when no label counts; clv_session_run's */
 CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
                                     clv_train_step *result, clv_error *err);
 

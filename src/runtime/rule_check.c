@@ -1,0 +1,442 @@
+/* rule_check.c - see rule_check.h. */
+#include "runtime/rule_check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+enum { HOW = 160 };
+
+/* ---- results, put together ---- */
+
+typedef struct together {
+    clv_reduction how;
+    double *sum[CLV_MAX_OUT];
+} together;
+
+static void together_free(together *t)
+{
+    for (int o = 0; o < CLV_MAX_OUT; o++)
+        free(t->sum[o]);
+}
+
+/* On failure what there is of it is still the caller's to free. */
+static clv_status together_new(together *t, const clv_trial *whole, clv_reduction how, clv_error *err)
+{
+    *t = (together){.how = how};
+    for (int o = 0; o < whole->op->n_out; o++) {
+        int64_t elems = clv_view_elems(&whole->out[o]);
+        t->sum[o] = malloc((size_t)(elems + 1) * sizeof(double));
+        if (!t->sum[o])
+            return clv_fail_memory(err, "results of an op that is tried", (size_t)elems * sizeof(double));
+        for (int64_t i = 0; i < elems; i++)
+            t->sum[o][i] = how == CLV_REDUCE_MAX ? -INFINITY : 0;
+    }
+    return CLV_OK;
+}
+
+/* Blocks that do not overlap add up to the whole; those that do are partial sums, or maxima. */
+static void together_add(together *t, const clv_trial *part)
+{
+    for (int o = 0; o < part->op->n_out; o++) {
+        const clv_view *view = &part->out[o];
+        int64_t elems = clv_view_elems(view);
+        for (int64_t i = 0; i < elems; i++) {
+            double x = clv_dtype_load(view->dtype, view->data, i);
+            double *to = &t->sum[o][clv_trial_global(view, i)];
+            *to = t->how == CLV_REDUCE_MAX ? (x > *to || isnan(x) ? x : *to) : *to + x;
+        }
+    }
+}
+
+/* Operands below f64 are computed in f32. */
+double clv_rule_tolerance(const clv_op_trials *trials, clv_dtype result)
+{
+    const double single = 2e-6, narrow = 3e-2;
+    if (trials->tolerance > 0)
+        return trials->tolerance;
+    double unit = result == CLV_F64 ? 1e-12 : result == CLV_F32 ? single : narrow;
+    for (int i = 0; i < trials->whole->op->n_in; i++) {
+        const clv_view *in = &trials->whole->in[i];
+        if (in->data && clv_dtype_is_float(in->dtype) && in->dtype != CLV_F64)
+            unit = fmax(unit, single);
+    }
+    return unit;
+}
+
+static clv_status together_compare(const together *t, const clv_op_trials *trials, const char *how, clv_error *err)
+{
+    const clv_op *op = trials->whole->op;
+    for (int o = 0; o < op->n_out; o++) {
+        const clv_view *view = &trials->whole->out[o];
+        int64_t elems = clv_view_elems(view);
+        double largest = 1, unit = clv_rule_tolerance(trials, view->dtype);
+        char index[CLV_TRIAL_INDEX];
+        for (int64_t i = 0; i < elems; i++) {
+            double x = fabs(clv_dtype_load(view->dtype, view->data, i));
+            largest = isfinite(x) && x > largest ? x : largest;
+        }
+        for (int64_t i = 0; i < elems; i++) {
+            double want = clv_dtype_load(view->dtype, view->data, i), got = t->sum[o][i];
+            if (got != want && !(fabs(got - want) <= unit * largest))
+                return clv_fail_at(err, CLV_ECHECK, -1, op->name,
+                                   "%s: element %s of result %d comes to %.9g; whole it is %.9g", how,
+                                   clv_trial_index(index, view, i), o, got, want);
+        }
+    }
+    return CLV_OK;
+}
+
+/* ---- parts of a call ---- */
+
+static void part_free(clv_trial *part)
+{
+    for (int o = 0; o < part->op->n_out; o++)
+        if (part->over[o])
+            part->out[o].data = NULL;
+        else
+            clv_trial_release(&part->out[o]);
+    for (int i = 0; i < part->op->n_in; i++)
+        clv_trial_release(&part->in[i]);
+}
+
+/* Gives the views of a part memory of its own, operands with their elements of the whole. On failure what there is of
+ * it is still the caller's to free. */
+static clv_status part_take(clv_trial *part, const clv_trial *whole, clv_error *err)
+{
+    for (int i = 0; i < CLV_MAX_IN; i++)
+        part->in[i].data = NULL;
+    for (int o = 0; o < CLV_MAX_OUT; o++)
+        part->out[o].data = NULL;
+    for (int i = 0; i < part->op->n_in; i++)
+        if (whole->in[i].data)
+            CLV_TRY(clv_trial_take(&part->in[i], whole->in[i].data, err));
+    for (int o = 0; o < part->op->n_out; o++)
+        CLV_TRY(clv_trial_take(&part->out[o], NULL, err));
+    return CLV_OK;
+}
+
+/* Changes a part's operands before it runs. */
+typedef void change(clv_trial *part, const void *arg);
+
+static clv_status add_part(together *t, const clv_trial *shapes, const clv_trial *whole, change *changes,
+                           const void *arg, const char *how, clv_error *err)
+{
+    clv_trial part = *shapes;
+    clv_status status = part_take(&part, whole, err);
+    if (status == CLV_OK && changes)
+        changes(&part, arg);
+    if (status == CLV_OK)
+        status = clv_trial_run(&part, how, err);
+    if (status == CLV_OK)
+        together_add(t, &part);
+    part_free(&part);
+    return status;
+}
+
+/* ---- factors cut ---- */
+
+typedef struct factor_cut {
+    const clv_rule *rule;
+    int factor;
+    int64_t blocks, kept; /* kept < blocks: the factor is cut into `kept`, and the rest cuts the factor it spills to */
+} factor_cut;
+
+static int position_of(const clv_dim_factors *dim, int factor)
+{
+    int at = -1;
+    for (int j = 0; j < dim->n; j++)
+        at = dim->factor[j] == factor ? j : at;
+    return at;
+}
+
+static bool holds(const clv_dim_factors *dims, int rank, int factor)
+{
+    bool any = false;
+    for (int d = 0; d < rank; d++)
+        any = any || position_of(&dims[d], factor) >= 0;
+    return any;
+}
+
+/* Narrows a view to its part for `block`; false where that is not a contiguous cut (a minor factor of several). */
+static bool narrow(clv_view *view, const clv_dim_factors *dims, const factor_cut *cut, int64_t block)
+{
+    for (int d = 0; d < view->rank; d++) {
+        int at = position_of(&dims[d], cut->factor);
+        int64_t granule = 1, blocks = cut->blocks, index = block, hi;
+        if (at < 0)
+            continue;
+        for (int j = 0; j < at; j++)
+            if (cut->rule->factor[dims[d].factor[j]].size != 1)
+                return false;
+        for (int j = at + 1; j < dims[d].n; j++)
+            granule *= cut->rule->factor[dims[d].factor[j]].size;
+        if (cut->kept < cut->blocks) {
+            bool both = position_of(&dims[d], cut->rule->factor[cut->factor].spill) >= 0;
+            granule = both ? 1 : granule;
+            blocks = both ? cut->blocks : cut->kept;
+            index = both ? block : block / (cut->blocks / cut->kept);
+        }
+        clv_cut_block(view->global[d], granule, blocks, index, &view->lo[d], &hi);
+        view->shape[d] = hi - view->lo[d];
+    }
+    return true;
+}
+
+static bool narrow_all(clv_trial *part, const factor_cut *cut, int64_t block)
+{
+    bool contiguous = true;
+    for (int i = 0; i < part->op->n_in; i++)
+        contiguous = contiguous && (!part->in[i].data || narrow(&part->in[i], cut->rule->in[i], cut, block));
+    for (int o = 0; o < part->op->n_out; o++)
+        contiguous = contiguous && narrow(&part->out[o], cut->rule->out[o], cut, block);
+    return contiguous;
+}
+
+static void say_cut(char how[HOW], const factor_cut *cut, int64_t block)
+{
+    const char *name = cut->rule->factor[cut->factor].name;
+    int n = snprintf(how, HOW, "factor %d%s%.60s%s in %lld blocks", cut->factor, name ? " (" : "", name ? name : "",
+                     name ? ")" : "", (long long)cut->blocks);
+    if (block >= 0)
+        snprintf(how + n, (size_t)(HOW - n), ", block %lld", (long long)block);
+}
+
+/* What is planned for the largest shards must do for each. */
+static void grow(clv_view *largest, const clv_view *part)
+{
+    for (int d = 0; d < part->rank; d++)
+        largest->shape[d] = part->shape[d] > largest->shape[d] ? part->shape[d] : largest->shape[d];
+}
+
+static clv_status check_workspaces(const clv_trial *whole, const factor_cut *cut, clv_error *err)
+{
+    clv_trial largest = *whole;
+    char how[HOW];
+    narrow_all(&largest, cut, 0);
+    for (int64_t block = 1; block < cut->blocks; block++) {
+        clv_trial part = *whole;
+        narrow_all(&part, cut, block);
+        for (int i = 0; i < whole->op->n_in; i++)
+            grow(&largest.in[i], &part.in[i]);
+        for (int o = 0; o < whole->op->n_out; o++)
+            grow(&largest.out[o], &part.out[o]);
+    }
+    size_t planned = clv_trial_workspace(&largest);
+    for (int64_t block = 0; block < cut->blocks; block++) {
+        clv_trial part = *whole;
+        narrow_all(&part, cut, block);
+        size_t wanted = clv_trial_workspace(&part);
+        say_cut(how, cut, block);
+        if (wanted > planned)
+            return clv_fail_at(err, CLV_ECHECK, -1, whole->op->name,
+                               "%s: it wants a workspace of %zu bytes, and of %zu for the largest shard; valid: one "
+                               "that does not fall when a local extent grows",
+                               how, wanted, planned);
+    }
+    return CLV_OK;
+}
+
+static clv_status run_blocks(together *t, const clv_trial *whole, const factor_cut *cut, clv_error *err)
+{
+    char how[HOW];
+    for (int64_t block = 0; block < cut->blocks; block++) {
+        clv_trial part = *whole;
+        narrow_all(&part, cut, block);
+        say_cut(how, cut, block);
+        CLV_TRY(add_part(t, &part, whole, NULL, NULL, how, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status try_cut(clv_op_trials *trials, const factor_cut *cut, clv_error *err)
+{
+    const clv_trial *whole = trials->whole;
+    clv_trial part = *whole;
+    together t;
+    char how[HOW];
+    if (!narrow_all(&part, cut, 0))
+        return CLV_OK;
+    CLV_TRY(check_workspaces(whole, cut, err));
+    clv_status status = together_new(&t, whole, cut->rule->factor[cut->factor].reduction, err);
+    if (status == CLV_OK)
+        status = run_blocks(&t, whole, cut, err);
+    say_cut(how, cut, -1);
+    if (status == CLV_OK)
+        status = together_compare(&t, trials, how, err);
+    together_free(&t);
+    trials->cuts += status == CLV_OK;
+    return status;
+}
+
+/* A result without the factor must say how it combines, else no mesh may split it. */
+static bool may_split(const clv_op_trials *trials, int factor)
+{
+    const clv_factor *f = &trials->rule->factor[factor];
+    bool may = !f->whole;
+    for (int o = 0; o < trials->whole->op->n_out; o++)
+        may =
+            may && (f->reduction != CLV_REDUCE_NONE || holds(trials->rule->out[o], trials->whole->out[o].rank, factor));
+    return may;
+}
+
+static int64_t gcd(int64_t a, int64_t b)
+{
+    return b == 0 ? a : gcd(b, a % b);
+}
+
+/* In two and three blocks, and in as many as do not divide it, where it has so many elements. */
+static clv_status try_factor(clv_op_trials *trials, int f, clv_error *err)
+{
+    enum { MOST_SPILT = 8 };
+    const clv_rule *rule = trials->rule;
+    const clv_factor *factor = &rule->factor[f];
+    if (!may_split(trials, f))
+        return CLV_OK;
+    for (int64_t blocks = 2; blocks <= 3; blocks++)
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, blocks}, err));
+    int64_t uneven = 4;
+    while (uneven <= factor->size && factor->size % uneven == 0)
+        uneven++;
+    if (uneven <= factor->size && factor->size % 6 == 0)
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, uneven, uneven}, err));
+    if (factor->spill < 0 || rule->factor[factor->spill].size <= 1 || factor->size < 1)
+        return CLV_OK;
+    for (int64_t blocks = factor->size + 1; blocks <= MOST_SPILT; blocks++)
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, gcd(blocks, factor->size)}, err));
+    return CLV_OK;
+}
+
+/* ---- partial operands ---- */
+
+/* Two ranks' parts of operands. */
+typedef struct parts {
+    clv_key key;
+    int turn;                 /* 0 and 1 */
+    uint32_t partial, masked; /* bit i: operand i */
+} parts;
+
+static uint32_t drawn(clv_key key, int i, int64_t e)
+{
+    uint32_t bits;
+    clv_random_bits(&bits, clv_key_fold_in(key, (uint32_t)i), (uint64_t)e, 1);
+    return bits;
+}
+
+/* Shares of either sign that vary over elements and are exact in every dtype; or, masked, all or nothing. */
+static void make_terms(clv_trial *part, const void *arg)
+{
+    static const double shares[] = {2, -1, 0.5, 0, 1};
+    const parts *p = arg;
+    for (int i = 0; i < part->op->n_in; i++) {
+        clv_view *in = &part->in[i];
+        int64_t elems = in->data && ((p->partial | p->masked) >> i & 1) ? clv_view_elems(in) : 0;
+        for (int64_t e = 0; e < elems; e++) {
+            double share = p->masked >> i & 1 ? 1 : shares[drawn(p->key, i, e) % 5];
+            double x = clv_dtype_load(in->dtype, in->data, e);
+            clv_dtype_store(in->dtype, in->data, e, x * (p->turn == 0 ? share : 1 - share));
+        }
+    }
+}
+
+/* An element is whole on one rank, and less on the other, or nothing. */
+static void make_maxima(clv_trial *part, const void *arg)
+{
+    const parts *p = arg;
+    for (int i = 0; i < part->op->n_in; i++) {
+        clv_view *in = &part->in[i];
+        int64_t elems = in->data ? clv_view_elems(in) : 0;
+        for (int64_t e = 0; e < elems; e++) {
+            uint32_t bits = drawn(p->key, i, e), less = bits >> 1 & 3;
+            double x = clv_dtype_load(in->dtype, in->data, e);
+            bool nothing = less == 0 && clv_dtype_is_float(in->dtype);
+            x -= (int)(bits & 1) == p->turn ? 0 : nothing ? INFINITY : (double)less;
+            clv_dtype_store(in->dtype, in->data, e, x);
+        }
+    }
+}
+
+static clv_status try_parts(clv_op_trials *trials, clv_reduction reduction, uint32_t partial, uint32_t masked,
+                            const char *how, clv_error *err)
+{
+    parts p = {.key = clv_key_fold_in(trials->key, (uint32_t)trials->partials), .partial = partial, .masked = masked};
+    together t;
+    clv_status status = together_new(&t, trials->whole, reduction, err);
+    for (p.turn = 0; p.turn < 2 && status == CLV_OK; p.turn++)
+        status = add_part(&t, trials->whole, trials->whole, reduction == CLV_REDUCE_MAX ? make_maxima : make_terms, &p,
+                          how, err);
+    if (status == CLV_OK)
+        status = together_compare(&t, trials, how, err);
+    together_free(&t);
+    trials->partials += status == CLV_OK;
+    return status;
+}
+
+static clv_status try_linearity(clv_op_trials *trials, clv_error *err)
+{
+    const clv_rule *rule = trials->rule;
+    char how[HOW];
+    bool additive = rule->linearity == CLV_ADDITIVE;
+    for (int i = 0; i < trials->whole->op->n_in && rule->linearity != CLV_NOT_LINEAR; i++) {
+        uint32_t others = additive ? rule->linear & ~(1u << i) : 0;
+        if (!(rule->linear >> i & 1))
+            continue;
+        snprintf(how, sizeof how, "operand %d in two addends%s", i, others ? ", the others on one rank alone" : "");
+        CLV_TRY(try_parts(trials, CLV_REDUCE_SUM, 1u << i, others, how, err));
+    }
+    if (additive && rule->linear)
+        CLV_TRY(try_parts(trials, CLV_REDUCE_SUM, rule->linear, 0, "all operands in two addends", err));
+    if (rule->passes_max)
+        CLV_TRY(try_parts(trials, CLV_REDUCE_MAX, 0, 0, "all operands as partial maxima", err));
+    return CLV_OK;
+}
+
+/* ---- results in place ---- */
+
+static clv_status run_in_place(clv_op_trials *trials, clv_trial *part, clv_error *err)
+{
+    static const char how[] = "in place";
+    together t;
+    clv_status status = together_new(&t, trials->whole, CLV_REDUCE_SUM, err);
+    if (status == CLV_OK)
+        status = clv_trial_run(part, how, err);
+    if (status == CLV_OK) {
+        together_add(&t, part);
+        status = together_compare(&t, trials, how, err);
+    }
+    together_free(&t);
+    trials->in_place += status == CLV_OK;
+    return status;
+}
+
+static clv_status try_in_place(clv_op_trials *trials, clv_error *err)
+{
+    clv_trial part = *trials->whole;
+    bool any = false;
+    clv_status status = part_take(&part, trials->whole, err);
+    for (int o = 0; o < part.op->n_out && status == CLV_OK; o++) {
+        int i = part.op->def->in_place[o] - 1;
+        if (i < 0 || i >= part.op->n_in || !part.in[i].data ||
+            clv_view_bytes(&part.in[i]) != clv_view_bytes(&part.out[o]))
+            continue;
+        clv_trial_release(&part.out[o]);
+        part.out[o].data = part.in[i].data;
+        part.over[o] = 1 + i;
+        any = true;
+    }
+    if (any)
+        status = run_in_place(trials, &part, err);
+    part_free(&part);
+    return status;
+}
+
+clv_status clv_rule_try(clv_op_trials *trials, clv_error *err)
+{
+    for (int f = 0; f < trials->rule->n_factors; f++)
+        CLV_TRY(try_factor(trials, f, err));
+    CLV_TRY(try_linearity(trials, err));
+    return try_in_place(trials, err);
+}

@@ -1,0 +1,449 @@
+/* test_op_check.c - clv_op_check: an op that keeps what it says passes, one that lies is caught by each lie; and the
+ * library's own, on what random graphs give them. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/op.h"
+#include "graph_eval.h"
+#include "must.h"
+#include "random_graph.h"
+
+/* ---- an op: z[n,f] = x[n,f] w[f], or x without w; y[n] = sum over f of z[n,f] ---- */
+
+typedef enum lie {
+    NONE,
+    CUT,             /* z is a running sum over f, which the rule lets be split */
+    UNEVEN,          /* it takes all shards for equally long */
+    REDUCTION,       /* y's parts are said to be candidates for a maximum */
+    PARTIAL,         /* both square x, which is said to pass in addends */
+    ADDENDS,         /* both are said to add up over addends of x and w, of which they are products */
+    MAXIMA,          /* they are said to pass maxima */
+    GRADIENT,        /* twice what it is by w */
+    NO_GRADIENT,     /* none by w */
+    BEHIND,          /* writes the whole z, whatever its part */
+    BEFORE,          /* and one before its y */
+    UNWRITTEN,       /* leaves the last y out */
+    OPERAND,         /* writes into x */
+    WORKSPACE,       /* writes behind it */
+    WORKSPACE_FALLS, /* it is smaller for larger shards */
+    IN_PLACE,        /* reads x after it has written z */
+    NOT_A_NUMBER,    /* y is NaN */
+    FAILS,           /* by a status of its own */
+    KINK             /* none: |x| in place of x */
+} lie;
+
+typedef struct product_attrs {
+    int lie;
+} product_attrs;
+
+static lie lie_of(const clv_op *op)
+{
+    return (lie)((const product_attrs *)clv_op_attrs(op))->lie;
+}
+
+static clv_status shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    if (in[0].rank != 2 || !clv_dtype_is_float(in[0].dtype))
+        return clv_fail(err, CLV_ESHAPE, "x[N,F] is needed, of floats");
+    out[0] = (clv_type){.dtype = in[0].dtype, .rank = 1, .shape = {in[0].shape[0]}};
+    out[1] = in[0];
+    return CLV_OK;
+}
+
+static void rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
+{
+    (void)out;
+    int n = clv_rule_add(r, in[0].shape[0], CLV_REDUCE_NONE);
+    int f = clv_rule_add(r, in[0].shape[1], lie_of(op) == REDUCTION ? CLV_REDUCE_MAX : CLV_REDUCE_SUM);
+    clv_rule_name(r, f, "columns");
+    clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 1, f);
+    clv_rule_out(r, 0, 0, n), clv_rule_out(r, 1, 0, n), clv_rule_out(r, 1, 1, f);
+    if (clv_op_in(op, 1).id > 0)
+        clv_rule_in(r, 1, 0, f);
+    if (lie_of(op) == ADDENDS)
+        clv_rule_additive(r, 3);
+    else if (lie_of(op) != KINK)
+        clv_rule_multilinear(r, 1);
+    if (lie_of(op) == MAXIMA)
+        clv_rule_passes_max(r);
+}
+
+static size_t workspace(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    (void)out;
+    return lie_of(op) == WORKSPACE_FALLS ? 4096 - 8 * (size_t)in[0].shape[1] : 8 * (size_t)in[0].shape[1];
+}
+
+static double term(const clv_call *call, const double *w, int64_t n, int64_t f)
+{
+    const clv_view *x = &call->in[0];
+    double v = clv_dtype_load(x->dtype, x->data, n * x->shape[1] + f);
+    lie which = lie_of(call->op);
+    return w[f] * (which == PARTIAL ? v * v : which == KINK ? fabs(v) : v);
+}
+
+/* Column f of w as this op has it; for UNEVEN by where an equal shard would begin. */
+static double factor_of(const clv_call *call, int64_t f)
+{
+    const clv_view *x = &call->in[0], *w = &call->in[1];
+    double position = 0;
+    if (lie_of(call->op) == UNEVEN && x->shape[1] > 0)
+        position = (double)(x->lo[1] / x->shape[1] * x->shape[1] + f);
+    return (w->data ? clv_dtype_load(w->dtype, w->data, f) : 1) + position;
+}
+
+static void break_out(const clv_call *call)
+{
+    const clv_view *y = &call->out[0], *z = &call->out[1];
+    size_t size = clv_dtype_size(z->dtype);
+    if (lie_of(call->op) == BEHIND)
+        memset(z->data, 0, (size_t)(z->global[0] * z->global[1]) * size);
+    else if (lie_of(call->op) == BEFORE)
+        memset((char *)y->data - 1, 0, 1);
+    else if (lie_of(call->op) == OPERAND && clv_view_elems(&call->in[0]) > 0)
+        clv_dtype_store(z->dtype, call->in[0].data, 0, 7);
+    else if (lie_of(call->op) == WORKSPACE)
+        memset(call->workspace, 0, workspace(call->op, call->in, call->out) + 1);
+}
+
+static clv_status run(const clv_call *call, clv_error *err)
+{
+    const clv_view *y = &call->out[0], *z = &call->out[1];
+    int64_t rows = z->shape[0], columns = z->shape[1];
+    lie which = lie_of(call->op);
+    double *w = call->workspace;
+    if (which == FAILS)
+        return clv_fail(err, CLV_EDTYPE, "not today");
+    for (int64_t f = 0; f < columns; f++)
+        w[f] = factor_of(call, f);
+    for (int64_t n = 0; n < rows; n++) {
+        double sum = 0, running = 0;
+        for (int64_t f = 0; f < columns; f++) {
+            sum += which == IN_PLACE ? 0 : term(call, w, n, f);
+            running = term(call, w, n, f) + (which == CUT ? running : 0);
+            clv_dtype_store(z->dtype, z->data, n * columns + f, running);
+            sum += which == IN_PLACE ? term(call, w, n, f) : 0;
+        }
+        if (which != UNWRITTEN || n + 1 < rows)
+            clv_dtype_store(y->dtype, y->data, n, which == NOT_A_NUMBER ? NAN : sum);
+    }
+    break_out(call);
+    return CLV_OK;
+}
+
+/* d_x = (d_y + d_z) w; d_w = sum over n of (d_y + d_z) x. */
+static void gradient(clv_graph *g, const clv_op *op, const clv_value *d_out, clv_value *d_in)
+{
+    clv_value x = clv_op_in(op, 0), w = clv_op_in(op, 1);
+    clv_type type = clv_graph_type(g, x);
+    clv_value ones = clv_fill(g, type.dtype, 1, &type.shape[1], 1);
+    clv_value d = clv_add(g, clv_einsum(g, "n,f->nf", d_out[0], ones), d_out[1]);
+    clv_value v = x, d_v = d;
+    if (lie_of(op) == KINK) { /* v = |x|, whose slope is x / |x| */
+        v = clv_sub(g, clv_scale(g, clv_map(g, CLV_RELU, x), 2), x);
+        d_v = clv_mul(g, d, clv_div(g, x, v));
+    }
+    d_in[0] = clv_einsum(g, "nf,f->nf", d_v, w.id > 0 ? w : ones);
+    if (w.id > 0 && lie_of(op) != NO_GRADIENT)
+        d_in[1] = clv_scale(g, clv_einsum(g, "nf,nf->f", d, v), lie_of(op) == GRADIENT ? 2 : 1);
+}
+
+static const clv_attr fields[] = {{"lie", CLV_ATTR_INT, offsetof(product_attrs, lie), 1}, {0}};
+static const clv_op_def product = {.size = sizeof(clv_op_def),
+                                   .name = "test.product",
+                                   .min_in = 1,
+                                   .max_in = 2,
+                                   .n_out = 2,
+                                   .in_place = {0, 1},
+                                   .attrs_size = sizeof(product_attrs),
+                                   .attrs = fields,
+                                   .shape = shape,
+                                   .rule = rule,
+                                   .gradient = gradient,
+                                   .workspace = workspace,
+                                   .run = run};
+
+static clv_status check(lie which, clv_dtype dtype, int64_t n, int64_t f, const clv_op_check_options *options,
+                        clv_op_checks *done, clv_error *err)
+{
+    const clv_type in[] = {{.dtype = dtype, .rank = 2, .shape = {n, f}}, {.dtype = dtype, .rank = 1, .shape = {f}}};
+    return clv_op_check(&product, &(product_attrs){(int)which}, in, 2, options, done, err);
+}
+
+/* ---- the truth ---- */
+
+static void test_truth(void **state)
+{
+    static const int64_t extents[] = {1, 2, 3, 5, 6, 12};
+    static const clv_dtype dtypes[] = {CLV_F64, CLV_F32, CLV_BF16, CLV_F16};
+    enum { EXTENTS = sizeof extents / sizeof *extents, DTYPES = sizeof dtypes / sizeof *dtypes };
+    (void)state;
+    for (int c = 0; c < EXTENTS * EXTENTS * DTYPES; c++) {
+        int64_t n = extents[c % EXTENTS], f = extents[c / EXTENTS % EXTENTS];
+        clv_dtype dtype = dtypes[c / EXTENTS / EXTENTS];
+        bool differentiable = dtype == CLV_F64 || dtype == CLV_F32;
+        for (int without = 0; without < 2; without++) {
+            clv_op_checks done = {.size = sizeof done};
+            clv_error err = {0};
+            const clv_op_check_options options = {.seed = (uint64_t)c, .absent = without ? 1u << 1 : 0};
+            if (check(NONE, dtype, n, f, &options, &done, &err) != CLV_OK)
+                fail_msg("%s [%lld,%lld]: %s", clv_dtype_name(dtype), (long long)n, (long long)f, err.message);
+            /* two and three blocks of each factor; a third number where both divide it */
+            assert_int_equal(done.cuts, 4 + (n % 6 == 0) + (f % 6 == 0));
+            assert_int_equal(done.partials, 1);
+            assert_int_equal(done.in_place, 1);
+            int64_t elems = n * f < 64 ? n * f : 64;
+            assert_int_equal(done.gradients, differentiable ? elems + (without ? 0 : f) : 0);
+        }
+    }
+    must(check(NONE, CLV_F32, 0, 3, NULL, NULL, &(clv_error){0}), &(clv_error){.message = "no rows"});
+}
+
+/* Where a kernel bends within a step of differences, what lies between the slopes of both sides will do. */
+static void test_kink(void **state)
+{
+    double x[] = {1e-9, 1e-7, -1e-7, 0.5, -0.5, 1e-3}, w[] = {0.5, -0.25, 1};
+    float single[] = {1e-3f, 1e-7f, -1e-7f, 0.5f, -0.5f, 1e-2f}, single_w[] = {0.5f, -0.25f, 1};
+    clv_op_checks done = {0};
+    clv_error err = {0};
+    (void)state;
+    const clv_op_check_options wide = {.data = (const void *[]){x, w}},
+                               narrow = {.data = (const void *[]){single, single_w}};
+    must(check(KINK, CLV_F64, 2, 3, &wide, &done, &err), &err);
+    assert_int_equal(done.gradients, 9);
+    must(check(KINK, CLV_F32, 2, 3, &narrow, &done, &err), &err);
+}
+
+/* ---- lies ---- */
+
+static void test_lies(void **state)
+{
+    static const struct {
+        lie which;
+        clv_status code;
+        const char *text[3];
+    } cases[] = {
+        {CUT, CLV_ECHECK, {"factor 1 (columns) in 2 blocks: element [0,3] of result 1 comes to ", "; whole it is "}},
+        {UNEVEN, CLV_ECHECK, {"factor 1 (columns) in 4 blocks: element [0] of result 0 comes to "}},
+        {REDUCTION, CLV_ECHECK, {"factor 1 (columns) in 2 blocks: element [0] of result 0 comes to "}},
+        {PARTIAL, CLV_ECHECK, {"operand 0 in two addends: element [0] of result 0 comes to "}},
+        {ADDENDS, CLV_ECHECK, {"operand 0 in two addends, the others on one rank alone: element ["}},
+        {MAXIMA, CLV_ECHECK, {"all operands as partial maxima: element [0] of result 0 comes to "}},
+        {GRADIENT, CLV_ECHECK, {"the gradient by operand 1: element [0] is ", "; differences give "}},
+        {NO_GRADIENT, CLV_ECHECK, {"the gradient by operand 1: element [0] is 0; differences give "}},
+        {BEHIND,
+         CLV_ECHECK,
+         {"factor 0 in 2 blocks, block 0: the kernel wrote behind the end of result 1, which is f32[2,6] of [5,6], at "
+          "byte 48; valid: "}},
+        {BEFORE, CLV_ECHECK, {"whole: the kernel wrote before result 0, which is f32[5], at byte -1"}},
+        {UNWRITTEN, CLV_ECHECK, {"whole: the kernel left element [4] of result 0, which is f32[5], unwritten"}},
+        {OPERAND, CLV_ECHECK, {"whole: the kernel wrote into operand 0; valid: results alone"}},
+        {WORKSPACE, CLV_ECHECK, {"whole: the kernel wrote behind the end of its workspace of 48 bytes, at byte 48"}},
+        {WORKSPACE_FALLS,
+         CLV_ECHECK,
+         {"factor 1 (columns) in 4 blocks, block 0: it wants a workspace of 4088 bytes, and of 4080 for the largest"}},
+        {IN_PLACE, CLV_ECHECK, {"in place: element [0] of result 0 comes to "}},
+        {NOT_A_NUMBER, CLV_ENONFINITE, {"whole: element [0] of result 0 is NaN; valid: operands for which"}},
+        {FAILS, CLV_EDTYPE, {"whole: not today"}},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        clv_error err = {0};
+        clv_op_checks done = {.cuts = -7};
+        clv_status status = check(cases[c].which, CLV_F32, 5, 6, &(clv_op_check_options){.seed = c}, &done, &err);
+        assert_int_equal(done.cuts, -7);
+        for (int t = 0; t < 3 && cases[c].text[t]; t++)
+            if (status != cases[c].code || !strstr(err.message, cases[c].text[t]))
+                fail_msg("lie %d: %s: '%s'; expected '%s'", (int)cases[c].which, clv_status_name(status), err.message,
+                         cases[c].text[t]);
+        assert_string_equal(err.op, "test.product");
+    }
+}
+
+/* A gradient that is not asked for is not judged, nor what flows from a result that is left out. */
+static void test_left_out(void **state)
+{
+    clv_op_checks done = {0};
+    clv_error err = {0};
+    (void)state;
+    must(check(GRADIENT, CLV_F32, 5, 6, &(clv_op_check_options){.no_gradient_in = 1u << 1}, &done, &err), &err);
+    assert_int_equal(done.gradients, 30);
+    must(check(GRADIENT, CLV_F32, 5, 6, &(clv_op_check_options){.no_gradient_out = 3}, &done, &err), &err);
+    assert_int_equal(done.gradients, 0);
+    must(check(GRADIENT, CLV_F32, 5, 6, &(clv_op_check_options){.gradient_tolerance = 0.9}, &done, &err), &err);
+    must(check(CUT, CLV_F32, 1, 2, &(clv_op_check_options){.tolerance = 0.99, .no_gradient_in = 3}, &done, &err), &err);
+}
+
+/* ---- a factor that spills: y[k g] = x[k g] kv[k], where more ranks than k share each ---- */
+
+static clv_status groups_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)err;
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void groups_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
+{
+    (void)op, (void)out;
+    int k = clv_rule_add(r, in[1].shape[0], CLV_REDUCE_NONE);
+    int g = clv_rule_add(r, in[0].shape[0] / in[1].shape[0], CLV_REDUCE_NONE);
+    clv_rule_whole(r, g);
+    clv_rule_spill(r, k, g);
+    clv_rule_in(r, 0, 0, k), clv_rule_in(r, 0, 0, g), clv_rule_in(r, 1, 0, k);
+    clv_rule_out(r, 0, 0, k), clv_rule_out(r, 0, 0, g);
+}
+
+static clv_status groups_run(const clv_call *call, clv_error *err)
+{
+    const clv_view *x = &call->in[0], *kv = &call->in[1];
+    int64_t group = x->global[0] / kv->global[0];
+    bool lies = ((const product_attrs *)clv_op_attrs(call->op))->lie;
+    (void)err;
+    for (int64_t i = 0; i < x->shape[0]; i++) {
+        int64_t k = lies ? i / group : (x->lo[0] + i) / group - kv->lo[0];
+        ((float *)call->out[0].data)[i] = ((const float *)x->data)[i] * ((const float *)kv->data)[k];
+    }
+    return CLV_OK;
+}
+
+static void test_spills(void **state)
+{
+    static const clv_op_def groups = {.name = "test.groups",
+                                      .min_in = 2,
+                                      .max_in = 2,
+                                      .n_out = 1,
+                                      .attrs_size = sizeof(product_attrs),
+                                      .shape = groups_shape,
+                                      .rule = groups_rule,
+                                      .run = groups_run};
+    const clv_type in[] = {{.dtype = CLV_F32, .rank = 1, .shape = {6}}, {.dtype = CLV_F32, .rank = 1, .shape = {2}}};
+    clv_op_checks done = {0};
+    clv_error err = {0};
+    (void)state;
+    must(clv_op_check(&groups, &(product_attrs){0}, in, 2, NULL, &done, &err), &err);
+    assert_int_equal(done.cuts, 2 + 6); /* 3 to 8 blocks of two */
+    assert_int_equal(clv_op_check(&groups, &(product_attrs){1}, in, 2, NULL, &done, &err), CLV_ECHECK);
+    if (!strstr(err.message, "factor 0 in 3 blocks: element ["))
+        fail_msg("%s", err.message);
+}
+
+/* ---- calls that do not hold ---- */
+
+static void test_bad_calls(void **state)
+{
+    const clv_type in[] = {{.dtype = CLV_F32, .rank = 2, .shape = {2, 2}}, {.dtype = CLV_F32, .rank = 1, .shape = {2}}};
+    const product_attrs none = {0};
+    const struct {
+        const clv_op_def *def;
+        const void *attrs;
+        const clv_type *in;
+        int n_in;
+        clv_op_check_options options;
+        clv_status code;
+        const char *text;
+    } cases[] = {
+        {NULL, &none, in, 2, {0}, CLV_EINVAL, "clv_op_check: NULL was given where it needs an op's definition"},
+        {&product, NULL, in, 2, {0}, CLV_EINVAL, "'test.product' has 4 bytes of attributes; none are given"},
+        {&product, &none, NULL, 2, {0}, CLV_EINVAL, "2 operands, and no types"},
+        {&product, &none, in, -1, {0}, CLV_EINVAL, "-1 operands"},
+        {&product, &none, in, 9, {0}, CLV_EINVAL, "9 operands; valid: 0 to 8"},
+        {&product, &none, in, 0, {0}, CLV_EINVAL, "takes at least 1 operands"},
+        {&product, &none, in + 1, 1, {0}, CLV_ESHAPE, "x[N,F] is needed"},
+        {&product, &none, in, 2, {.tolerance = -1}, CLV_EINVAL, "tolerances of -1 and 0; valid: from 0"},
+        {&product, &none, in, 2, {.gradient_tolerance = NAN}, CLV_EINVAL, "tolerances of 0 and "},
+        {&product, &none, in, 2, {.size = 3}, CLV_EINVAL, "a struct whose size is 3"},
+        {clv_op_find("constraint"), NULL, in, 1, {0}, CLV_EINVAL, "bytes of attributes"},
+    };
+    (void)state;
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        clv_error err = {0};
+        clv_status status =
+            clv_op_check(cases[c].def, cases[c].attrs, cases[c].in, cases[c].n_in, &cases[c].options, NULL, &err);
+        if (status != cases[c].code || !strstr(err.message, cases[c].text))
+            fail_msg("%s: '%s'; expected '%s'", clv_status_name(status), err.message, cases[c].text);
+    }
+    clv_op_checks done = {.size = 5};
+    assert_int_equal(clv_op_check(&product, &none, in, 2, NULL, &done, NULL), CLV_EINVAL);
+    assert_int_equal(clv_op_check(&product, &none, in, 2, NULL, NULL, NULL), CLV_OK);
+    assert_string_equal(clv_op_find("test.product")->name, "test.product");
+}
+
+/* ---- the library's ---- */
+
+enum { OPS = 256, TIMES = 4 };
+
+static int *count_of(int counts[OPS], const clv_op_def *def)
+{
+    int i = 0;
+    for (const clv_op_def *at = clv_op_next(NULL); at != def; at = clv_op_next(at))
+        i++;
+    assert_true(i < OPS);
+    return &counts[i];
+}
+
+static bool is_number(graph_eval *eval, const clv_graph *graph, const clv_op *op)
+{
+    bool all = true;
+    for (int o = 0; o < op->n_out; o++)
+        for (int64_t i = 0; i < clv_type_elems(&graph->values[op->out[o]].type); i++)
+            all = all && !isnan(graph_eval_get(eval, (clv_value){op->out[o]}, i));
+    return all;
+}
+
+/* Each op a few times, on what it is given in random graphs. */
+static void check_ops_of(const random_spec *spec, int counts[OPS])
+{
+    random_graph g;
+    random_graph_build(&g, spec, 0);
+    graph_eval *eval = graph_eval_new(g.graph, spec->seed + 1);
+    for (int l = 0; l < g.n_leaves; l++)
+        random_leaf_fill(&g, &g.leaf[l], spec, 1, graph_eval_data(eval, g.leaf[l].value));
+    graph_eval_must_run(eval, -1);
+    for (int o = 0; o < g.graph->n_ops; o++) {
+        const clv_op *op = &g.graph->ops[o];
+        int *count = count_of(counts, op->def);
+        if (*count < TIMES && !clv_op_constraint_of(op) && is_number(eval, g.graph, op)) {
+            graph_eval_check_op(eval, op);
+            ++*count;
+        }
+    }
+    graph_eval_free(eval);
+    random_graph_free(&g);
+}
+
+static void test_all_of_the_library(void **state)
+{
+    enum { SEEDS = 300 };
+    int counts[OPS] = {0}, missing = 0;
+    (void)state;
+    for (uint64_t seed = 0; seed < SEEDS; seed++)
+        check_ops_of(&(random_spec){.seed = seed, .without = RANDOM_NONFINITE}, counts);
+    for (const clv_op_def *def = clv_op_next(NULL); def; def = clv_op_next(def))
+        if (strncmp(def->name, "test.", 5) != 0 && *count_of(counts, def) == 0 && !(def->own && def->own->constraint)) {
+            print_error("%s was never checked\n", def->name);
+            missing++;
+        }
+    assert_int_equal(missing, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_truth),
+        cmocka_unit_test(test_kink),
+        cmocka_unit_test(test_lies),
+        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_spills),
+        cmocka_unit_test(test_bad_calls),
+        cmocka_unit_test(test_all_of_the_library),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
