@@ -194,6 +194,40 @@ clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err
     return status;
 }
 
+int clv_new_file_number(const clv_new_file *file)
+{
+    return file->temporary != NULL ? clv_temporary_number(file->temporary) : -1;
+}
+
+clv_status clv_new_file_join(clv_new_file *out, const char *path, int number, clv_error *err)
+{
+    clv_new_file file = {.fd = -1, .through = -1, .joined = true};
+    struct stat info;
+    bool is_link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+
+    file.path = is_link ? realpath(path, NULL) : strdup(path);
+    if (file.path == NULL)
+        return is_link ? clv_fail_errno(err, "follow", path) : clv_fail_memory(err, "a file name", strlen(path));
+    clv_status status = clv_temporary_join(&file.temporary, &file.fd, file.path, number, err);
+    if (status == CLV_OK)
+        *out = file;
+    else
+        forget(&file);
+    return status;
+}
+
+clv_status clv_new_file_leave(clv_new_file *file, clv_error *err)
+{
+    clv_status status = fsync(file->fd) == 0 ? CLV_OK : clv_fail_errno(err, "flush", file->temporary);
+    int closed = close(file->fd);
+
+    file->fd = -1;
+    if (status == CLV_OK && closed != 0)
+        status = clv_fail_errno(err, "close", file->temporary);
+    forget(file);
+    return status;
+}
+
 clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_t size, uint64_t offset, clv_error *err)
 {
     const char *at = bytes;
@@ -326,7 +360,7 @@ clv_status clv_new_file_commit(clv_new_file *file, clv_error *err)
 
 void clv_new_file_abandon(clv_new_file *file)
 {
-    if (file->temporary != NULL)
+    if (file->temporary != NULL && !file->joined)
         clv_temporary_remove(file->temporary, false);
     forget(file);
 }

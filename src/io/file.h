@@ -39,18 +39,25 @@ typedef struct clv_new_file {
     int through;     /* the pipe or device that is written to at the end; -1: the file is put in its place */
     char *path;      /* where it will be */
     char *temporary; /* where it is; NULL: it has no name */
+    bool joined;     /* another process has made it, and will put it in its place */
 } clv_new_file;
 
 /* @return CLV_EINVAL for what is neither a file nor can be written through; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM. Waits for a pipe's
  *         reader. */
 clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err);
+/* What another process joins the file by; -1: none can, for it has no name. */
+int clv_new_file_number(const clv_new_file *file);
+/* Opens a file that another process makes of the same path, to write to it too. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+clv_status clv_new_file_join(clv_new_file *out, const char *path, int number, clv_error *err);
+/* Flushes what was written to a file that was joined, which is its maker's to commit then. The object is done with. */
+clv_status clv_new_file_leave(clv_new_file *file, clv_error *err);
 /* Writes all bytes at `offset`. Safe from several threads. A limit on the size of files (ulimit -f) is CLV_EIO where the program
  * ignores SIGXFSZ, which would else end it. */
 clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_t size, uint64_t offset,
                               clv_error *err);
 /* Puts the file in its place. The object is done with afterwards, also on failure: then the old file is whole. */
 clv_status clv_new_file_commit(clv_new_file *file, clv_error *err);
-/* Removes the temporary file. */
+/* Removes the temporary file, unless it was joined. */
 void clv_new_file_abandon(clv_new_file *file);
 
 /* Replaces a file's content at once. */

@@ -107,6 +107,14 @@ typedef struct clv_note {
 } clv_note;
 clv_status clv_safetensors_create_noted(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
                                         int64_t n, const clv_note *notes, int n_notes, clv_error *err);
+/* Several processes write one file: one creates it and tells the number, -1 where none can join, to the others. They
+ * join with the same specs, write, and leave, which tells the bytes that each wrote; of these the first is told, and
+ * commits when all have left. */
+int clv_safetensors_number(const clv_safetensors_writer *w);
+clv_status clv_safetensors_join(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs, int64_t n,
+                                int number, clv_error *err);
+clv_status clv_safetensors_leave(clv_safetensors_writer *w, int64_t *bytes, clv_error *err);
+void clv_safetensors_wrote(clv_safetensors_writer *w, int64_t bytes);
 /* Writes a box (NULL for all) of tensor i, of the spec's dtype, row-major and without gaps. In any order, from any
  * thread; every element exactly once. A failure is final. */
 clv_status clv_safetensors_write(clv_safetensors_writer *w, int64_t i, const clv_shard *box, const void *data,

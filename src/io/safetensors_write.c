@@ -85,24 +85,28 @@ static clv_status add_tensors(json_t *header, const clv_safetensors_writer *w, c
     return CLV_OK;
 }
 
+static size_t padded_size(const char *text)
+{
+    return (strlen(text) + 7) / 8 * 8;
+}
+
 /* Writes length and header, padded with spaces so that data begins at a multiple of 8. */
 static clv_status write_header(clv_safetensors_writer *w, const char *text, clv_error *err)
 {
     static const char spaces[] = "       ";
-    size_t size = strlen(text), padded = (size + 7) / 8 * 8;
+    size_t size = strlen(text), padded = padded_size(text);
     uint8_t length[8];
 
     for (int i = 0; i < 8; i++)
         length[i] = (uint8_t)((uint64_t)padded >> (8 * i));
     CLV_TRY(clv_new_file_write(&w->file, length, sizeof length, 0, err));
     CLV_TRY(clv_new_file_write(&w->file, text, size, 8, err));
-    CLV_TRY(clv_new_file_write(&w->file, spaces, padded - size, 8 + size, err));
-    for (int64_t i = 0; i <= w->n; i++)
-        w->begin[i] += 8 + padded;
-    return CLV_OK;
+    return clv_new_file_write(&w->file, spaces, padded - size, 8 + size, err);
 }
 
-static clv_status start(clv_safetensors_writer *w, const char *path, const clv_note *notes, int n_notes, clv_error *err)
+/* number: of the file that another process has begun; -1: a new one. */
+static clv_status start(clv_safetensors_writer *w, const char *path, const clv_note *notes, int n_notes, int number,
+                        clv_error *err)
 {
     json_t *header = json_object();
     char *text = NULL;
@@ -118,10 +122,14 @@ static clv_status start(clv_safetensors_writer *w, const char *path, const clv_n
         status = clv_fail(err, CLV_ELIMIT, "%s: a header of %zu bytes; safetensors may have %d", path, strlen(text),
                           CLV_SAFETENSORS_HEADER);
     json_decref(header);
-    if (status == CLV_OK)
+    if (status == CLV_OK && number >= 0)
+        status = clv_new_file_join(&w->file, path, number, err);
+    else if (status == CLV_OK)
         status = clv_new_file_open(&w->file, path, err);
-    if (status == CLV_OK)
+    if (status == CLV_OK && number < 0)
         status = write_header(w, text, err);
+    for (int64_t i = 0; status == CLV_OK && i <= w->n; i++)
+        w->begin[i] += 8 + padded_size(text);
     free(text);
     return status;
 }
@@ -132,8 +140,8 @@ clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path
     return clv_safetensors_create_noted(out, path, specs, n, NULL, 0, err);
 }
 
-clv_status clv_safetensors_create_noted(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
-                                        int64_t n, const clv_note *notes, int n_notes, clv_error *err)
+static clv_status begin(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs, int64_t n,
+                        const clv_note *notes, int n_notes, int number, clv_error *err)
 {
     clv_safetensors_writer *w = calloc(1, sizeof *w);
     clv_status status;
@@ -149,7 +157,7 @@ clv_status clv_safetensors_create_noted(clv_safetensors_writer **out, const char
         return clv_fail_memory(err, path, (size_t)n * sizeof *w->specs);
     }
     memcpy(w->specs, specs, (size_t)n * sizeof *specs);
-    status = start(w, path, notes, n_notes, err);
+    status = start(w, path, notes, n_notes, number, err);
     for (int64_t i = 0; i < n; i++)
         w->specs[i].name = NULL; /* the caller's, and may be gone from here on */
     if (status != CLV_OK)
@@ -157,6 +165,23 @@ clv_status clv_safetensors_create_noted(clv_safetensors_writer **out, const char
     else
         *out = w;
     return status;
+}
+
+clv_status clv_safetensors_create_noted(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,
+                                        int64_t n, const clv_note *notes, int n_notes, clv_error *err)
+{
+    return begin(out, path, specs, n, notes, n_notes, -1, err);
+}
+
+int clv_safetensors_number(const clv_safetensors_writer *w)
+{
+    return clv_new_file_number(&w->file);
+}
+
+clv_status clv_safetensors_join(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs, int64_t n,
+                                int number, clv_error *err)
+{
+    return begin(out, path, specs, n, NULL, 0, number, err);
 }
 
 clv_status clv_safetensors_write_as(clv_safetensors_writer *w, int64_t i, int rank, const int64_t *shape,
@@ -195,6 +220,26 @@ static void free_writer(clv_safetensors_writer *w)
     free(w->specs);
     free(w->begin);
     free(w);
+}
+
+clv_status clv_safetensors_leave(clv_safetensors_writer *w, int64_t *bytes, clv_error *err)
+{
+    bool failed = atomic_load(&w->failed);
+    uint64_t all = w->begin[w->n] - w->begin[0];
+
+    *bytes = (int64_t)(all - atomic_load(&w->missing));
+    clv_status status = failed ? clv_fail(err, CLV_EIO, "%s: an earlier write failed", w->file.path) : CLV_OK;
+    if (failed)
+        clv_new_file_abandon(&w->file);
+    else
+        status = clv_new_file_leave(&w->file, err);
+    free_writer(w);
+    return status;
+}
+
+void clv_safetensors_wrote(clv_safetensors_writer *w, int64_t bytes)
+{
+    atomic_fetch_sub(&w->missing, (uint64_t)bytes);
 }
 
 clv_status clv_safetensors_commit(clv_safetensors_writer *w, clv_error *err)

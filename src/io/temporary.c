@@ -90,6 +90,30 @@ clv_status clv_temporary_open(char **out, int *out_fd, const char *path, bool fo
     return CLV_OK;
 }
 
+int clv_temporary_number(const char *name)
+{
+    return atoi(strrchr(name, '-') + 1);
+}
+
+clv_status clv_temporary_join(char **out, int *out_fd, const char *path, int number, clv_error *err)
+{
+    size_t size = strlen(path) + 24;
+    char *name = malloc(size);
+
+    if (name == NULL)
+        return clv_fail_memory(err, "a file name", size);
+    snprintf(name, size, "%s.tmp-%d", path, number);
+    int fd = open(name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        clv_status status = clv_fail_errno(err, "open", name);
+        free(name);
+        return status;
+    }
+    *out = name;
+    *out_fd = fd;
+    return CLV_OK;
+}
+
 void clv_temporary_remove(const char *name, bool folder)
 {
     DIR *dir = folder ? opendir(name) : NULL;

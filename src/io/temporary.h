@@ -14,6 +14,11 @@
 /* Makes a file (open for reading and writing) or a folder under the first free name, locked until *fd is closed. *name
  * is the caller's to free. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 clv_status clv_temporary_open(char **name, int *fd, const char *path, bool folder, clv_error *err);
+/* The number that its name ends with. */
+int clv_temporary_number(const char *name);
+/* Opens the file of that number, which another process has made and holds the lock of, for writing. *name is the
+ * caller's to free. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+clv_status clv_temporary_join(char **name, int *fd, const char *path, int number, clv_error *err);
 /* Removes it, a folder with the files in it. */
 void clv_temporary_remove(const char *name, bool folder);
 

@@ -9,6 +9,7 @@
 #include "io/file.h"
 #include "models/census.h"
 #include "models/model_weights.h"
+#include "runtime/shares.h"
 
 /* ---- writing ---- */
 
@@ -19,87 +20,126 @@ static clv_status make_folder(const char *folder, clv_error *err)
     return clv_fail(err, CLV_EIO, "%s: the folder cannot be made: %s", folder, strerror(errno));
 }
 
-/* The parameter in f32, whatever the state's dtype. */
-static clv_status read_parameter(float *out, const clv_session *session, const clv_parameter *parameter,
-                                 clv_dtype dtype, void *scratch, clv_error *err)
-{
-    if (dtype == CLV_F32)
-        return clv_session_read(session, parameter->name, NULL, out, err);
-    CLV_TRY(clv_session_read(session, parameter->name, NULL, scratch, err));
-    clv_dtype_convert(CLV_F32, out, dtype, scratch, clv_parameter_elems(parameter));
-    return CLV_OK;
-}
+/* A parameter's way from the ranks of this process to the file. */
+typedef struct saving {
+    const clv_session *session;
+    const clv_model_config *config;
+    clv_safetensors_writer *writer;
+    const char *name; /* of the parameter */
+    clv_dtype dtype;  /* of its state */
+    int64_t room;     /* elements that fit into both */
+    float *values;
+    void *scratch; /* in any dtype */
+} saving;
 
-static clv_status state_dtype(clv_dtype *out, const clv_session *session, const char *name, clv_error *err)
+static clv_status find_state(clv_state_info *out, const clv_session *session, const char *name, clv_error *err)
 {
     clv_state_info info = {.size = sizeof info};
     for (int i = 0; clv_session_state(session, i, &info, err) == CLV_OK && info.name; i++) {
         if (strcmp(info.name, name) == 0) {
-            *out = info.type.dtype;
+            *out = info;
             return CLV_OK;
         }
     }
     return clv_fail(err, CLV_ENOTFOUND, "the session has no state '%s'", name);
 }
 
-/* Room for the largest parameter in f32, and once more in any dtype. */
-static clv_status make_room(float **values, void **scratch, const clv_model_config *config, clv_error *err)
+static void free_room(saving *s)
 {
-    int64_t most = 1;
-    for (int64_t i = 0; i < clv_model_parameter_count(config); i++) {
-        clv_parameter parameter = clv_model_parameter_at(config, i);
-        int64_t elems = clv_parameter_elems(&parameter);
-        most = elems > most ? elems : most;
-    }
-    *values = malloc((size_t)most * sizeof **values);
-    *scratch = malloc((size_t)most * sizeof(double));
-    if (*values && *scratch)
-        return CLV_OK;
-    free(*values);
-    free(*scratch);
-    return clv_fail_memory(err, "a parameter", (size_t)most * (sizeof **values + sizeof(double)));
+    free(s->values);
+    free(s->scratch);
+    s->values = s->scratch = NULL;
+    s->room = 0;
 }
 
-static clv_status save_weights(const clv_session *session, const clv_model_config *config, const char *path,
-                               float *values, void *scratch, clv_error *err)
+static clv_status make_room(saving *s, int64_t elems, clv_error *err)
 {
-    clv_safetensors_writer *writer;
-    CLV_TRY(clv_model_create_weights(&writer, config, path, err));
+    if (elems <= s->room)
+        return CLV_OK;
+    free_room(s);
+    s->values = malloc((size_t)elems * sizeof *s->values);
+    s->scratch = malloc((size_t)elems * sizeof(double));
+    if (!s->values || !s->scratch)
+        return clv_fail_memory(err, "a parameter", (size_t)elems * (sizeof *s->values + sizeof(double)));
+    s->room = elems;
+    return CLV_OK;
+}
+
+/* A box of the parameter in f32, whatever the state's dtype. */
+static clv_status save_box(void *arg, const clv_shard *box, clv_error *err)
+{
+    saving *s = arg;
+    int64_t elems = clv_shard_elems(box);
+    CLV_TRY(make_room(s, elems, err));
+    CLV_TRY(clv_session_read_here(s->session, s->name, box, s->dtype == CLV_F32 ? s->values : s->scratch, err));
+    if (s->dtype != CLV_F32)
+        clv_dtype_convert(CLV_F32, s->values, s->dtype, s->scratch, elems);
+    return clv_model_write_parameter(s->writer, s->config, s->name, box, s->values, err);
+}
+
+static clv_status save_parameters(saving *s, clv_error *err)
+{
     clv_status status = CLV_OK;
-    for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(config); i++) {
-        clv_parameter parameter = clv_model_parameter_at(config, i);
-        clv_dtype dtype = CLV_F32;
-        status = state_dtype(&dtype, session, parameter.name, err);
+    for (int64_t i = 0; status == CLV_OK && i < clv_model_parameter_count(s->config); i++) {
+        clv_parameter parameter = clv_model_parameter_at(s->config, i);
+        clv_state_info state = {0};
+        status = find_state(&state, s->session, parameter.name, err);
+        s->name = parameter.name;
+        s->dtype = state.type.dtype;
         if (status == CLV_OK)
-            status = read_parameter(values, session, &parameter, dtype, scratch, err);
-        if (status == CLV_OK)
-            status = clv_model_write_parameter(writer, config, parameter.name, NULL, values, err);
+            status = clv_session_each_share(s->session, &state.type, &state.layout, save_box, s, err);
     }
+    free_room(s);
+    return status;
+}
+
+static const char saving_what[] = "saving a model";
+
+/* The process of rank 0 makes the file and puts it in its place; all write what their ranks hold. */
+static clv_status save_weights(const clv_session *session, const clv_model_config *config, const char *path,
+                               clv_status status, clv_error *err)
+{
+    saving s = {.session = session, .config = config};
+    bool leads = clv_session_leads(session);
+    int64_t number, bytes = 0, all_bytes;
+    if (leads && status == CLV_OK)
+        status = clv_model_create_weights(&s.writer, config, path, err);
+    status = clv_session_agree(session, saving_what, status,
+                               leads && status == CLV_OK ? clv_safetensors_number(s.writer) : 0, &number, err);
+    if (status == CLV_OK && !leads)
+        status = clv_model_join_weights(&s.writer, config, path, (int)number, err);
     if (status == CLV_OK)
-        return clv_safetensors_commit(writer, err);
-    clv_safetensors_abandon(writer);
+        status = save_parameters(&s, err);
+    if (s.writer && !leads) {
+        clv_status left = clv_safetensors_leave(s.writer, &bytes, status == CLV_OK ? err : NULL);
+        status = status == CLV_OK ? left : status;
+    }
+    status = clv_session_agree(session, saving_what, status, bytes, &all_bytes, err);
+    if (!s.writer || !leads)
+        return status;
+    clv_safetensors_wrote(s.writer, all_bytes);
+    if (status == CLV_OK)
+        return clv_safetensors_commit(s.writer, err);
+    clv_safetensors_abandon(s.writer);
     return status;
 }
 
 clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *config, const char *folder,
                                   clv_error *err)
 {
-    float *values;
-    void *scratch;
-    CLV_TRY(make_folder(folder, err));
-    CLV_TRY(make_room(&values, &scratch, config, err));
     char *weights = clv_path_join(folder, "model.safetensors"), *json = clv_path_join(folder, "config.json");
+    int64_t none;
     clv_status status = CLV_OK;
     if (!weights || !json)
         status = clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK)
-        status = save_weights(session, config, weights, values, scratch, err);
-    if (status == CLV_OK)
+    if (status == CLV_OK && clv_session_leads(session))
+        status = make_folder(folder, err);
+    status = save_weights(session, config, weights, status, err);
+    if (status == CLV_OK && clv_session_leads(session))
         status = clv_model_config_write(config, json, err);
+    status = clv_session_agree(session, saving_what, status, 0, &none, err); /* all is in its place */
     free(weights);
     free(json);
-    free(values);
-    free(scratch);
     return status;
 }
 

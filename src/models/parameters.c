@@ -551,8 +551,9 @@ clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model_
     return clv_safetensors_write_as(w, tensor_index(c, &p), win.rank, win.view, &win.box, data, err);
 }
 
-clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *c, const char *path,
-                                    const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err)
+/* number: of the file that another process has begun; -1: a new one. */
+static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_config *c, const char *path, int number,
+                                const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err)
 {
     int64_t n_parameters = clv_model_parameter_count(c), n = 0;
     size_t room = (size_t)(2 * n_parameters + n_more) + 1;
@@ -576,10 +577,25 @@ clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_mode
     }
     for (int64_t i = 0; i < n_more; i++)
         specs[n++] = more[i];
-    status = clv_safetensors_create(out, path, specs, n, err);
+    status = number >= 0 ? clv_safetensors_join(out, path, specs, n, number, err)
+                         : clv_safetensors_create(out, path, specs, n, err);
     free(specs);
     free(names);
     return status;
+}
+
+clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *c, const char *path,
+                                    const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err)
+{
+    return begin_tensors(out, c, path, -1, prefix, more, n_more, err);
+}
+
+clv_status clv_model_join_weights(clv_safetensors_writer **out, const clv_model_config *c, const char *path, int number,
+                                  clv_error *err)
+{
+    if (number < 0)
+        return clv_fail(err, CLV_EUNSUPPORTED, "%s: several processes write a file, not a pipe or device", path);
+    return begin_tensors(out, c, path, number, "", NULL, 0, err);
 }
 
 int64_t clv_model_tensor_count(const clv_model_config *c)

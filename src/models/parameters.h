@@ -86,6 +86,10 @@ clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_mode
  * clv_model_tensor_count() of the writer is the first of them. */
 clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
                                     const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err);
+/* Joins the model.safetensors that another process has created: clv_safetensors_join. CLV_EUNSUPPORTED where none can.
+ */
+clv_status clv_model_join_weights(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
+                                  int number, clv_error *err);
 int64_t clv_model_tensor_count(const clv_model_config *model);
 /* Writes a box (NULL for all) of our parameter `name`. Boxes come in any order, from any thread; each element exactly
  * once (one replica of each writes). */

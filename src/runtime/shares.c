@@ -1,0 +1,83 @@
+/* shares.c - see shares.h. */
+#include "runtime/shares.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "runtime/binding.h"
+#include "runtime/session.h"
+
+bool clv_session_leads(const clv_session *session)
+{
+    return session->first == 0;
+}
+
+clv_status clv_session_each_share(const clv_session *session, const clv_type *type, const clv_layout *layout,
+                                  clv_share_fn *take, void *arg, clv_error *err)
+{
+    clv_shard box = clv_whole_box(type);
+    if (session->here == session->n_ranks)
+        return take(arg, &box, err);
+    for (int r = session->first; r < session->first + session->here; r++) {
+        box = clv_layout_shard(layout, &session->mesh, type->shape, r);
+        if (clv_shard_elems(&box) > 0 && clv_session_first_holder(layout, &session->mesh, type->shape, r))
+            CLV_TRY(take(arg, &box, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status read_here(const clv_session *session, const char *name, const clv_shard *box, void *out,
+                            clv_error *err)
+{
+    clv_named_state *state;
+    CLV_TRY(clv_session_find_state(&state, session, name, err));
+    return clv_session_copy_here(session, name, &state->type, &state->layout, session->devices, state->data, box, out,
+                                 err);
+}
+
+clv_status clv_session_read_here(const clv_session *session, const char *name, const clv_shard *box, void *out,
+                                 clv_error *err)
+{
+    CLV_TRY(clv_session_enter(session, "clv_session_read", err));
+    clv_status status = read_here(session, name, box, out, err);
+    clv_session_leave(session);
+    return status;
+}
+
+static clv_status agree(const clv_session *session, const char *what, clv_status status, int64_t number, int64_t *sum,
+                        clv_error *err)
+{
+    enum { WORDS = 2 };
+    const int64_t mine[WORDS] = {status, number};
+    int n = session->n_ranks;
+    int64_t *all = calloc((size_t)n * WORDS, sizeof *all);
+    clv_status heard = all ? clv_session_gather(session, what, mine, WORDS, all, err)
+                           : clv_fail_memory(err, what, (size_t)n * sizeof mine);
+    *sum = 0;
+    for (int r = 0; heard == CLV_OK && r < n; r++) {
+        if (!clv_world_leads(clv_team_world(session->team), r))
+            continue;
+        *sum += all[r * WORDS + 1];
+        if (status == CLV_OK && all[r * WORDS] != CLV_OK)
+            heard =
+                clv_fail_at(err, CLV_EPEER, r, what, "%s failed in the process of rank %d, whose error says why: %s",
+                            what, r, clv_status_text((clv_status)all[r * WORDS]));
+    }
+    free(all);
+    return status != CLV_OK ? status : heard;
+}
+
+clv_status clv_session_agree(const clv_session *session, const char *what, clv_status status, int64_t number,
+                             int64_t *sum, clv_error *err)
+{
+    clv_error why = {.rank = -1};
+    *sum = number;
+    if (session->here == session->n_ranks)
+        return status;
+    CLV_TRY(clv_session_enter(session, what, status == CLV_OK ? err : NULL));
+    clv_status agreed = agree(session, what, status, number, sum, &why);
+    clv_session_leave(session);
+    if (err && status == CLV_OK && agreed != CLV_OK)
+        *err = why;
+    return agreed;
+}
