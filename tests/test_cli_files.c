@@ -23,6 +23,22 @@ static void test_limit_on_sizes(void **state)
               tiny);
 }
 
+/* What cannot be written has the name that was given, not that of what is made beside it first. */
+static void test_bad_places(void **state)
+{
+    static const char *const commands[] = {"forward -m {g}/llama --ids {d}/llama_golden_ids.safetensors --out",
+                                           "embed -m {d}/esm --input {g}/scores/proteins.fasta --out",
+                                           "shard -m {g}/llama -tp 2 --out"};
+    (void)state;
+    (void)cli_ids("llama_golden");
+    cli_shell("mkdir {d}/esm && cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/esm");
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        cli_expect(1, "/none/x: cannot create: No such file or directory\n", "%s {d}/none/x", commands[i]);
+    cli_shell(
+        "ulimit -f 4; $CLV_BUILD_DIR/cleave shard -m {g}/llama -tp 2 --out {d}/cut 2>{d}/said; test $? = 1 && "
+        "grep -q '/cut/.*: cannot write: File too large' {d}/said && ! grep -F .tmp {d}/said && ! ls {d} | grep cut");
+}
+
 /* What train writes is a folder with a tokenizer, whose ids are the bytes of a text. */
 static void test_tokenizer_of_bytes(void **state)
 {
@@ -184,9 +200,10 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_limit_on_stacks),    cmocka_unit_test(test_limit_on_sizes),
-        cmocka_unit_test(test_tokenizer_of_bytes), cmocka_unit_test(test_what_stands_at_out),
-        cmocka_unit_test(test_inputs_are_kept),    cmocka_unit_test(test_foreign_arguments),
-        cmocka_unit_test(test_foreign_names),      cmocka_unit_test(test_limit_on_memory),
+        cmocka_unit_test(test_tokenizer_of_bytes), cmocka_unit_test(test_bad_places),
+        cmocka_unit_test(test_what_stands_at_out), cmocka_unit_test(test_inputs_are_kept),
+        cmocka_unit_test(test_foreign_arguments),  cmocka_unit_test(test_foreign_names),
+        cmocka_unit_test(test_limit_on_memory),
     };
     return cmocka_run_group_tests_name("cli_files", tests, NULL, cli_remove_folder);
 }

@@ -56,6 +56,17 @@ static void test_arguments(void **state)
     graph = refused(graph, "needs a name and a shape");
     clv_output(graph, "", vector(graph, "x", 2), NULL);
     graph = refused(graph, "an output needs a name");
+    state_of(graph, "a\x1b[31m", 2);
+    graph = refused(graph, "state is named 'a\\x1b[31m'; valid: UTF-8 without control characters");
+    vector(graph, "a\nb", 2);
+    graph = refused(graph, "an input is named 'a\\nb'");
+    clv_output(graph, "\xff", vector(graph, "x", 2), NULL);
+    graph = refused(graph, "an output is named '\\xff'");
+    clv_graph_push(graph, "%s\t", "layer");
+    graph = refused(graph, "a scope is named 'layer\\t'");
+    clv_name_dims(graph, vector(graph, "x", 2), (const char *const[]){"\x7f"});
+    graph = refused(graph, "a dimension is named '\\x7f'");
+    vector(graph, "\u00fc \u00b5", 2); /* other names are the caller's */
     clv_state(graph, "w", CLV_F32, DIMS(2), NULL, (clv_init){CLV_INIT_NORMAL, NAN});
     graph = refused(graph, "w: an init of scale nan; valid: finite");
     clv_state(graph, "w", CLV_F32, DIMS(2), NULL, (clv_init){CLV_INIT_NORMAL, INFINITY});

@@ -105,6 +105,10 @@ static void test_open_refused(void **state)
     assert_int_equal(clv_model_open(&model, "/nowhere", NULL, NULL), CLV_ENOTFOUND);
     assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.mesh = &bad}, NULL), CLV_ELIMIT);
     assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.dtype = CLV_I32}, NULL), CLV_EDTYPE);
+    assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.threads_per_rank = -1}, NULL),
+                     CLV_EINVAL);
+    assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.threads_per_rank = 1025}, NULL),
+                     CLV_ELIMIT);
     must(clv_mesh_parse(&mesh, "model=2", NULL), NULL);
     assert_int_equal(clv_axis_rules_preset(&rules, "megatron", &mesh, NULL), CLV_OK);
     clv_model_close(NULL);

@@ -271,7 +271,7 @@ static clv_status shard(clv_error *err)
     clv_status status = clv_new_folder_open(&made, to, err);
     if (status == CLV_OK) {
         status = shard_into(made.temporary, weights, err);
-        clv_new_folder_abandon(&made);
+        clv_new_folder_abandon(&made, err);
     }
     clv_weights_close(weights);
     return status;
@@ -289,7 +289,7 @@ static clv_status merge(clv_error *err)
     clv_status status = clv_new_folder_open(&made, to, err);
     if (status == CLV_OK) {
         status = clv_weights_merge(weights, made.temporary, NULL, NULL, err);
-        clv_new_folder_abandon(&made);
+        clv_new_folder_abandon(&made, err);
     }
     clv_weights_close(weights);
     return status;

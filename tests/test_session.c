@@ -230,6 +230,18 @@ static void test_parts(void **state)
         }
 }
 
+static void test_threads_refused(void **state)
+{
+    clv_error err = {0};
+    clv_mesh one = {0};
+    clv_session *session;
+    (void)state;
+    expect(clv_session_new(&session, &one, &(clv_session_options){.threads_per_rank = -1}, &err), CLV_EINVAL, &err,
+           "threads_per_rank is -1; valid: 0 (which is 1) to 1024");
+    expect(clv_session_new(&session, &one, &(clv_session_options){.threads_per_rank = 1025}, &err), CLV_ELIMIT, &err,
+           "threads_per_rank is 1025; at most 1024");
+}
+
 static void test_parts_refused(void **state)
 {
     clv_error err = {0};
@@ -574,6 +586,7 @@ int main(void)
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_parts_refused),
+        cmocka_unit_test(test_threads_refused),
         cmocka_unit_test(test_failing_rank),
         cmocka_unit_test(test_state_read_twice),
         cmocka_unit_test(test_state_made_of_itself),

@@ -165,6 +165,11 @@ static void test_model_refused(void **state)
     bad.hidden = 0;
     refuse_sizes(&bad, "not 0 (hidden)");
     bad = sizes;
+    bad.hidden = 25;
+    refuse_sizes(&bad, "hidden 25 is no multiple of heads 3; valid: 24 or 27, or a head_dim of its own");
+    bad.hidden = 2;
+    refuse_sizes(&bad, "hidden 2 is no multiple of heads 3; valid: 3 or 6");
+    bad = sizes;
     bad.vocab = -7;
     refuse_sizes(&bad, "not -7 (vocab)");
     bad = sizes;

@@ -36,7 +36,7 @@ static int parse(embed_args *a, int argc, char **argv)
          .value = "FILE",
          .required = true,
          .use = CLV_OPTION_READS,
-         .help = "sequences: .fasta, .fa or .faa, or a text, one a line"},
+         .help = "sequences: .fasta, .fa or .faa, or a text, one a line without zero bytes"},
         {.names = "--out",
          .kind = CLV_OPTION_STRING,
          .out = &a->out,
@@ -171,7 +171,7 @@ static clv_pooling pooling_of(const char *name)
 }
 
 static clv_status write_vectors(clv_checkpoint_writer *w, const embed_args *a, const clv_model *model,
-                                const clv_sequences *all, clv_error *err)
+                                const clv_sequences *all, const char *command, clv_error *err)
 {
     clv_forwarder *f;
     clv_model_info info = {.size = sizeof info};
@@ -183,6 +183,8 @@ static clv_status write_vectors(clv_checkpoint_writer *w, const embed_args *a, c
     CLV_TRY(clv_model_describe(model, &info, err));
     CLV_TRY(clv_forwarder_new(&f, model, NULL, err));
     clv_status status = begin_file(w, s.pooled, all, info.hidden, err);
+    if (status == CLV_OK)
+        clv_model_option_notes(model, a->model.path, command);
     clv_progress_begin(&s.progress, "embed", clv_sequences_count(all));
     if (status == CLV_OK)
         status = clv_embed(f, all, &options, take, &s, err);
@@ -196,8 +198,7 @@ static clv_status embed(const embed_args *a, const clv_model *model, const clv_s
 {
     clv_checkpoint_writer *w;
     CLV_TRY(clv_checkpoint_create(&w, a->out, err));
-    clv_model_option_notes(model, a->model.path, command);
-    clv_status status = write_vectors(w, a, model, all, err);
+    clv_status status = write_vectors(w, a, model, all, command, err);
     if (status == CLV_OK)
         status = clv_checkpoint_commit(w, err);
     else

@@ -34,13 +34,16 @@ static int parse(generate_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->prompt,
          .value = "TEXT",
-         .help = "text to continue; any bytes, at least one"},
+         .help =
+             "text to continue, at least one byte; what is not UTF-8 reads as U+FFFD (where the model has no tokenizer "
+             "it is taken as it is)"},
         {.names = "-f, --file",
          .kind = CLV_OPTION_STRING,
          .out = &a->file,
          .value = "FILE",
          .use = CLV_OPTION_READS,
-         .help = "prompts, one a line, instead of -p; texts come in their order, none for an empty line"},
+         .help = "prompts, one a line without zero bytes, instead of -p; texts come in their order, none for an empty "
+                 "line"},
         {.names = "-b, --batch-size",
          .kind = CLV_OPTION_INT,
          .out = &a->batch,

@@ -32,7 +32,8 @@ static int parse(score_args *a, int argc, char **argv)
          .value = "FILE",
          .use = CLV_OPTION_READS,
          .required = true,
-         .help = "of decoders: a text; of encoders: .fasta, .fa or .faa, or a text, one sequence a line"},
+         .help = "of decoders: a text, of any bytes; of encoders: .fasta, .fa or .faa, or a text, one sequence a line "
+                 "without zero bytes"},
         {.names = "--mutations",
          .kind = CLV_OPTION_STRING,
          .out = &a->mutations,

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/error.h"
 #include "base/options.h"
+#include "cleave/text.h"
 #include "tensor/text.h"
 
 clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err)
@@ -87,6 +88,14 @@ bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *
     return clv_graph_ok(graph);
 }
 
+bool clv_graph_need_name(clv_graph *graph, const char *what, const char *name)
+{
+    size_t length = strlen(name);
+    if (clv_graph_ok(graph) && clv_printable(NULL, 0, name, length) != length)
+        clv_graph_fail(graph, CLV_EINVAL, "%s is named '%s'; valid: UTF-8 without control characters", what, name);
+    return clv_graph_ok(graph);
+}
+
 bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given, const char *call)
 {
     if (clv_graph_ok(graph))
@@ -136,6 +145,8 @@ void clv_graph_push(clv_graph *graph, const char *format, ...)
     va_start(args, format);
     const char *name = clv_arena_vformat(graph->arena, format, args);
     va_end(args);
+    if (name && !clv_graph_need_name(graph, "a scope", name))
+        return;
     const char *scope = name ? clv_arena_format(graph->arena, "%s%s.", graph->scope, name) : NULL;
     if (!scope ||
         clv_arena_grow(graph->arena, &graph->outer, &graph->depth_capacity, graph->depth, sizeof *graph->outer) != 0) {
@@ -267,6 +278,8 @@ static clv_value add_named(clv_graph *graph, clv_source source, const char *name
         return CLV_NONE;
     if (!name || !name[0] || (!shape && info->type.rank > 0))
         return clv_graph_fail(graph, CLV_EINVAL, "%san input or state needs a name and a shape", graph->scope);
+    if (!clv_graph_need_name(graph, source == CLV_FROM_STATE ? "state" : "an input", name))
+        return CLV_NONE;
     info->source = source;
     info->op = -1;
     if (info->type.rank >= 0 && info->type.rank <= CLV_MAX_RANK && info->type.rank > 0)
@@ -405,8 +418,11 @@ void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
     }
     if (graph->values[value.id].origin)
         origin = *graph->values[value.id].origin;
-    for (int d = 0; d < graph->values[value.id].type.rank; d++)
+    for (int d = 0; d < graph->values[value.id].type.rank; d++) {
+        if (names[d] && !clv_graph_need_name(graph, "a dimension", names[d]))
+            return;
         origin.dim[d] = names[d];
+    }
     clv_graph_set_origin(graph, value, &origin);
 }
 
@@ -481,6 +497,8 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
         clv_graph_fail(graph, CLV_EINVAL, "an output needs a name and a value of this graph");
         return;
     }
+    if (!clv_graph_need_name(graph, "an output", name))
+        return;
     clv_named_output output = {.value = value.id, .stated = layout != NULL};
     output.name = clv_arena_string(graph->arena, name);
     if (layout)

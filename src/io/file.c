@@ -160,7 +160,7 @@ static clv_status open_beside(clv_new_file *file, const struct stat *old, clv_er
 {
     CLV_TRY(clv_temporary_open(&file->temporary, &file->fd, file->path, false, err));
     if (old != NULL && fchmod(file->fd, old->st_mode & 07777) != 0)
-        return clv_fail_errno(err, "give its permissions to", file->temporary);
+        return clv_fail_errno(err, "give its permissions to", file->path);
     return CLV_OK;
 }
 
@@ -237,7 +237,7 @@ clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
-            return clv_fail_errno(err, "write", file->temporary != NULL ? file->temporary : "a temporary file");
+            return clv_fail_errno(err, file->temporary != NULL ? "write" : "write a temporary file for", file->path);
         at += n;
         offset += (uint64_t)n;
         size -= (size_t)n;
@@ -286,12 +286,12 @@ static clv_status flush_folder_of(const char *path, clv_error *err)
 static clv_status close_and_rename(clv_new_file *file, clv_error *err)
 {
     if (fsync(file->fd) != 0)
-        return clv_fail_errno(err, "flush", file->temporary);
+        return clv_fail_errno(err, "flush", file->path);
     int locked = fcntl(file->fd, F_DUPFD_CLOEXEC, 0), closed = locked >= 0 ? close(file->fd) : -1;
     if (locked >= 0)
         file->fd = locked;
     if (closed != 0)
-        return clv_fail_errno(err, "close", file->temporary);
+        return clv_fail_errno(err, "close", file->path);
     if (rename(file->temporary, file->path) != 0)
         return clv_fail_errno(err, "rename a temporary file to", file->path);
     return CLV_OK;

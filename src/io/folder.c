@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "cleave/text.h"
 #include "io/file.h"
 #include "io/temporary.h"
 
@@ -67,14 +68,28 @@ clv_status clv_new_folder_commit(clv_new_folder *folder, clv_error *err)
     if (status == CLV_OK)
         forget(folder);
     else
-        clv_new_folder_abandon(folder);
+        clv_new_folder_abandon(folder, err);
     return status;
 }
 
-void clv_new_folder_abandon(clv_new_folder *folder)
+/* The temporary name is the other one, and more. */
+static void name_place(const clv_new_folder *folder, clv_error *err)
 {
-    if (folder->temporary != NULL)
+    char *temporary = clv_printable_copy(folder->temporary), *path = clv_printable_copy(folder->path);
+    char *at = err != NULL && temporary != NULL && path != NULL ? strstr(err->message, temporary) : NULL;
+
+    if (at != NULL)
+        memmove(at + strlen(path), at + strlen(temporary), strlen(at + strlen(temporary)) + 1);
+    free(temporary);
+    free(path);
+}
+
+void clv_new_folder_abandon(clv_new_folder *folder, clv_error *err)
+{
+    if (folder->temporary != NULL) {
+        name_place(folder, err);
         clv_temporary_remove(folder->temporary, true);
+    }
     forget(folder);
 }
 

@@ -17,8 +17,8 @@ typedef struct clv_new_folder {
 clv_status clv_new_folder_open(clv_new_folder *out, const char *path, clv_error *err);
 /* Puts the folder in its place; done with afterwards, also on failure: then nothing is left. */
 clv_status clv_new_folder_commit(clv_new_folder *folder, clv_error *err);
-/* Removes it and the files in it. */
-void clv_new_folder_abandon(clv_new_folder *folder);
+/* Removes it and the files in it. err, unless NULL, is why: what it names in the folder, it names in its place. */
+void clv_new_folder_abandon(clv_new_folder *folder, clv_error *err);
 
 /* Copies the regular files of a folder, links followed, not what lies in folders within, to another one; all but those
  * that `skip` names. */

@@ -76,7 +76,7 @@ clv_status clv_temporary_open(char **out, int *out_fd, const char *path, bool fo
         fd = make(name, folder);
     }
     if (fd < 0) {
-        clv_status status = clv_fail_errno(err, "create", name);
+        clv_status status = clv_fail_errno(err, "create", path); /* the name beside it is nobody's business */
         free(name);
         return status;
     }

@@ -328,7 +328,7 @@ static clv_status convert(const char *from, const clv_weights *weights, const ch
         status = clv_folder_copy(from, folder.temporary, owns, weights, err);
     if (status == CLV_OK)
         return clv_new_folder_commit(&folder, err);
-    clv_new_folder_abandon(&folder);
+    clv_new_folder_abandon(&folder, err);
     return status;
 }
 

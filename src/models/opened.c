@@ -14,6 +14,7 @@
 #include "models/parameters.h"
 #include "models/placement.h"
 #include "program/machine.h"
+#include "runtime/team.h"
 
 /* ---- opening ---- */
 
@@ -45,7 +46,7 @@ static clv_status check_folder(const char *path, clv_error *err)
     if (stat(path, &info) != 0 || S_ISDIR(info.st_mode))
         return CLV_OK;
     const char *name = strrchr(path, '/');
-    return clv_fail(err, CLV_EINVAL, "%s is a file; give the folder of the model: %.*s", path,
+    return clv_fail(err, CLV_EFORMAT, "%s is a file; give the folder of the model: %.*s", path,
                     name > path ? (int)(name - path) : 1,
                     name > path ? path
                     : name      ? "/"
@@ -57,6 +58,9 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
 {
     if (!clv_dtype_is_float(o->dtype))
         return clv_fail(err, CLV_EDTYPE, "a model of dtype %s; valid: f32, bf16, f64, f16", clv_dtype_name(o->dtype));
+    if (o->threads_per_rank < 0 || o->threads_per_rank > CLV_MOST_THREADS)
+        return clv_fail(err, o->threads_per_rank < 0 ? CLV_EINVAL : CLV_ELIMIT,
+                        "threads_per_rank is %d; valid: 0 (which is 1) to %d", o->threads_per_rank, CLV_MOST_THREADS);
     m->dtype = o->dtype;
     m->threads_per_rank = o->threads_per_rank;
     m->check = o->check != 0;
@@ -120,8 +124,22 @@ static clv_status check_tokens(const clv_model_config *c, clv_error *err)
     return CLV_OK;
 }
 
+/* Heads of one size each. */
+static clv_status check_head_dim(const clv_model_info *s, clv_error *err)
+{
+    long long hidden = s->hidden, heads = s->heads;
+    if (s->head_dim != 0 || heads < 1 || hidden % heads == 0)
+        return CLV_OK;
+    return clv_fail(
+        err, CLV_EINVAL,
+        "the model: hidden %lld is no multiple of heads %lld; valid: %lld or %lld, or a head_dim of its own", hidden,
+        heads, hidden < heads ? heads : hidden / heads * heads,
+        hidden < heads ? 2 * heads : (hidden / heads + 1) * heads);
+}
+
 static clv_status config_of(clv_model_config *out, const clv_model_info *s, clv_error *err)
 {
+    CLV_TRY(check_head_dim(s, err));
     if (s->family && strcmp(s->family, "llama") != 0)
         return clv_fail(err, CLV_EUNSUPPORTED, "a new model of the family %s; valid: llama", s->family);
     if (s->n_eos < 0 || s->n_eos > CLV_MAX_EOS)

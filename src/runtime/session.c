@@ -74,7 +74,7 @@ clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const
     session->backend = backend;
     session->devices = calloc((size_t)session->here, sizeof *session->devices);
     session->times = calloc((size_t)session->here, sizeof *session->times);
-    clv_team_options team = {.threads_per_rank = session->threads_per_rank,
+    clv_team_options team = {.threads_per_rank = o.threads_per_rank,
                              .pin = o.no_pinning ? 0 : -1,
                              .timeout_ms = o.timeout_ms,
                              .transport = o.transport,
