@@ -104,40 +104,53 @@ static int by_falling_size(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static int by_offset(const void *a, const void *b)
-{
-    const piece *x = *(const piece *const *)a, *y = *(const piece *const *)b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
+/* Where a piece was placed, and when it lives. */
+typedef struct placed {
+    int64_t offset, end;
+    int first, last;
+} placed;
 
-/* The lowest gap that no piece living at the same time touches. placed: pieces [0, n), live: scratch of n. */
-static int64_t lowest_gap(const piece *pieces, int n, const piece *want, const piece **live)
+/* The lowest gap that no piece living at the same time touches. others: [n] in order of offset. */
+static int64_t lowest_gap(const placed *others, int n, const piece *want)
 {
-    int n_live = 0;
-    for (int i = 0; i < n; i++)
-        if (pieces[i].first <= want->last && want->first <= pieces[i].last)
-            live[n_live++] = &pieces[i];
-    qsort(live, (size_t)n_live, sizeof *live, by_offset);
     int64_t offset = 0;
-    for (int i = 0; i < n_live; i++) {
-        if (live[i]->offset - offset >= want->bytes)
+    for (int i = 0; i < n; i++) {
+        if (others[i].first > want->last || want->first > others[i].last)
+            continue;
+        if (others[i].offset - offset >= want->bytes)
             break;
-        int64_t end = live[i]->offset + live[i]->bytes;
-        offset = end > offset ? end : offset;
+        offset = others[i].end > offset ? others[i].end : offset;
     }
     return offset;
+}
+
+/* Keeps the n others in order of offset. */
+static void insert_placed(placed *others, int n, const piece *p)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (others[middle].offset < p->offset)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    memmove(others + low + 1, others + low, (size_t)(n - low) * sizeof *others);
+    others[low] = (placed){p->offset, p->offset + p->bytes, p->first, p->last};
 }
 
 /* In order of falling size, each into the lowest gap. */
 static clv_status place_by_size(piece *pieces, int n, clv_error *err)
 {
-    const piece **live = calloc((size_t)n + 1, sizeof *live);
-    if (!live)
-        return clv_fail_memory(err, "the memory plan", (size_t)n * sizeof *live);
+    placed *others = calloc((size_t)n + 1, sizeof *others);
+    if (!others)
+        return clv_fail_memory(err, "the memory plan", (size_t)n * sizeof *others);
     qsort(pieces, (size_t)n, sizeof *pieces, by_falling_size);
-    for (int i = 0; i < n; i++)
-        pieces[i].offset = lowest_gap(pieces, i, &pieces[i], live);
-    free(live);
+    for (int i = 0; i < n; i++) {
+        pieces[i].offset = lowest_gap(others, i, &pieces[i]);
+        insert_placed(others, i, &pieces[i]);
+    }
+    free(others);
     return CLV_OK;
 }
 
