@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "ops/check.h"
+#include "tensor/missing.h"
 
 /* What a choice does to a tensor, besides cutting one of its dimensions. */
 enum {
@@ -287,10 +288,10 @@ static int64_t count_missing(const clv_space *space, const clv_bound_term *term,
         return 0;
     if (term->result)
         return clv_split_result(&made, p, &splits, i)
-                   ? clv_layout_missing_elems(&p->target[i], &made, p->mesh, p->out[i].shape)
+                   ? clv_missing_elems(&p->target[i], &made, p->mesh, p->out[i].shape)
                    : 0;
     return clv_split_operand(&made, p, &splits, i)
-               ? clv_layout_missing_elems(&made, p->available[i][k], p->mesh, p->in[i].shape)
+               ? clv_missing_elems(&made, p->available[i][k], p->mesh, p->in[i].shape)
                : 0;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "partition/reshard_state.h"
+#include "tensor/missing.h"
 
 /* -- talking axes -- */
 
@@ -192,7 +193,7 @@ static void plan_coarse(emitter *e, const clv_mesh *mesh, const clv_layout *from
         n *= axes[i].size;
     if (n_axes > 0)
         emit(e, CLV_STEP_ALL_REDUCE, from, &whole, 2 * local * (n - 1) / n, axes, n_axes);
-    double missing = (double)(clv_layout_missing_elems(&target, &whole, mesh, e->shape) * e->elem_size);
+    double missing = (double)(clv_missing_elems(&target, &whole, mesh, e->shape) * e->elem_size);
     if (!clv_layout_equal(&whole, &target))
         emit(e, missing > 0 ? CLV_STEP_EXCHANGE : CLV_STEP_SLICE, &whole, &target, missing, NULL, 0);
     n_axes = clv_layout_axes(&axes, to, to->rank);

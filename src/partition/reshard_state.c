@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "tensor/missing.h"
+
 /* -- atoms -- */
 
 /* Where the axes are divided: factors of each axis at which some piece begins or ends. */
@@ -273,7 +275,7 @@ int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshar
                             const clv_reshard_state *from)
 {
     clv_layout a = clv_reshard_layout_of(problem, to), b = clv_reshard_layout_of(problem, from);
-    return clv_layout_missing_elems(&a, &b, problem->mesh, problem->shape) * problem->elem_size;
+    return clv_missing_elems(&a, &b, problem->mesh, problem->shape) * problem->elem_size;
 }
 
 double clv_reshard_step_bytes(const clv_reshard_problem *p, clv_step_kind kind, const clv_reshard_state *from,

@@ -73,8 +73,6 @@ static clv_status price_leaf(search *s, clv_error *err)
     clv_price least[CLV_MAX_IN + CLV_MAX_OUT], work = clv_bound_work(bound, s->trial.choice, s->space->n_atoms);
     for (int t = 0; t < bound->n_terms; t++)
         least[t] = clv_bound_change(bound, t, s->trial.choice, s->space->n_atoms);
-    if (*s->found && s->leaves <= 0)
-        return CLV_OK;
     s->leaves--;
     for (int t = bound->n_terms - 1; leaf_may_win(s, work, least, 0) && t >= 0; t--) /* results tell most */
         least[t] = clv_bound_counted(bound, t, s->trial.choice);
@@ -119,6 +117,8 @@ static int list_branches(branch *branches, search *s, int atom)
 static clv_status decide(search *s, int atom, clv_error *err)
 {
     branch branches[CLV_MAX_FACTORS + 2];
+    if (*s->found && s->leaves <= 0)
+        return CLV_OK;
     if (atom == s->space->n_atoms)
         return price_leaf(s, err);
     int n = list_branches(branches, s, atom);

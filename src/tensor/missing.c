@@ -19,11 +19,12 @@
  * block has one of two sizes; for each choice of them, branch and bound over ranges of variables finds the least that
  * a rank can have. It counts blocks of a size in a range of indices by the two cuts at its ends, so that it goes
  * where there are some; how long it takes depends on how the cuts of the two layouts fall, hardly on how many. */
+#include "tensor/missing.h"
+
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "cleave/layout.h"
 #include "tensor/residues.h"
 
 enum {
@@ -661,12 +662,11 @@ static void part_front(front *f, const problem *p, uint32_t dims, int d)
         search_part(f, p, dims);
 }
 
-int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
-                                 const int64_t *shape)
+int64_t clv_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh, const int64_t *shape)
 {
-    if (clv_layout_check(to, mesh, NULL, NULL) != CLV_OK || clv_layout_check(from, mesh, NULL, NULL) != CLV_OK ||
-        to->rank != from->rank || (!shape && to->rank > 0))
-        return 0;
+    int64_t even = clv_missing_elems_even(to, from, shape);
+    if (even >= 0)
+        return even;
     problem p;
     front total = {.n = 1, .need = {1}, .have = {1}}, part, product;
     uint32_t done = 0;
@@ -694,6 +694,15 @@ int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, c
     return most;
 }
 
+int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
+                                 const int64_t *shape)
+{
+    if (clv_layout_check(to, mesh, NULL, NULL) != CLV_OK || clv_layout_check(from, mesh, NULL, NULL) != CLV_OK ||
+        to->rank != from->rank || (!shape && to->rank > 0))
+        return 0;
+    return clv_missing_elems(to, from, mesh, shape);
+}
+
 static bool same_partial(const clv_layout *a, const clv_layout *b)
 {
     const clv_subaxis *x, *y;
@@ -710,5 +719,5 @@ bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_me
     if (a->rank != b->rank || !same_partial(a, b))
         return false;
     return clv_layout_equal(a, b) ||
-           (clv_layout_missing_elems(a, b, mesh, shape) == 0 && clv_layout_missing_elems(b, a, mesh, shape) == 0);
+           (clv_missing_elems(a, b, mesh, shape) == 0 && clv_missing_elems(b, a, mesh, shape) == 0);
 }
