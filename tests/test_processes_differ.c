@@ -1,5 +1,6 @@
 /* test_processes_differ.c - processes of one session that do not do the same: other programs, other calls, one that
  * fails by itself. All end with an error that says whose rank it was, none waits, and none gets another's numbers. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,16 +41,21 @@ static void plus_rule(const clv_op *op, const clv_type *in, const clv_type *out,
     clv_rule_elementwise(rule, op, in, out);
 }
 
-/* "fails": on one rank. */
+static clv_cancel cancel; /* of the session of this process */
+
+/* "fails", "cancels", "is inf": on one rank. */
 static clv_status plus_run(const clv_call *call, clv_error *err)
 {
     const plus_attrs *a = clv_op_attrs(call->op);
     const float *x = call->in[0].data;
     float *y = call->out[0].data;
-    if (strcmp(a->tag, "fails") == 0 && clv_call_rank(call) == ODD)
+    bool odd = clv_call_rank(call) == ODD;
+    if (odd && strcmp(a->tag, "fails") == 0)
         return clv_fail(err, CLV_ELIMIT, "on purpose");
+    if (odd && strcmp(a->tag, "cancels") == 0)
+        clv_cancel_request(&cancel);
     for (int64_t i = 0; i < clv_view_elems(&call->out[0]); i++)
-        y[i] = x[i] + (float)a->by;
+        y[i] = x[i] + (odd && strcmp(a->tag, "is inf") == 0 ? INFINITY : (float)a->by);
     return CLV_OK;
 }
 
@@ -197,87 +203,119 @@ static void test_same_program(void **state)
 /* ---- other calls ---- */
 
 typedef enum act {
-    RUNS_OTHER,  /* both programs are loaded everywhere */
-    ASKS_OTHER,  /* for an output of the same shape */
-    READS_OTHER, /* box of a state */
-    NAMES_NONE,  /* an input that there is not */
-    BINDS_LESS,
-    READS_NONE,
-    CANCELS,
-    FAILS, /* in an op */
+    RUNS_OTHER,     /* both programs are loaded everywhere */
+    ASKS_OTHER,     /* for an output of the same shape */
+    READS_OTHER,    /* box of a state */
+    WRITES_OUTSIDE, /* of a state, which is found by the next call */
+    NAMES_NONE,     /* an input that there is not */
+    BINDS_LESS,     /* inputs */
+    LACKS_PART,     /* of an input */
+    READS_NONE,     /* state */
+    CANCELS,        /* before it runs */
+    HAS_NO_VALUES,  /* first ones */
+    FAILS,          /* in an op, as the next */
+    CANCELS_MIDWAY, /* and those after it */
+    IS_NOT_FINITE,
     ACTS
 } act;
+
+static const struct {
+    clv_status by_itself; /* the others': CLV_EPEER */
+    const char *says, *tag;
+} ends[ACTS] = {
+    [RUNS_OTHER] = {CLV_EPEER, "do not match", ""},     [ASKS_OTHER] = {CLV_EPEER, "do not match", ""},
+    [READS_OTHER] = {CLV_EPEER, "do not match", ""},    [WRITES_OUTSIDE] = {CLV_ESHAPE, "is not inside the state", ""},
+    [NAMES_NONE] = {CLV_ENOTFOUND, "no input 'z'", ""}, [BINDS_LESS] = {CLV_ENOTFOUND, "'x' is not bound", ""},
+    [LACKS_PART] = {CLV_ESHAPE, "no part holds", ""},   [READS_NONE] = {CLV_ENOTFOUND, "no state named 'z'", ""},
+    [CANCELS] = {CLV_ECANCELLED, "cancelled", ""},      [HAS_NO_VALUES] = {CLV_ELIMIT, "no values here", ""},
+    [FAILS] = {CLV_ELIMIT, "on purpose", "fails"},      [CANCELS_MIDWAY] = {CLV_ECANCELLED, "cancelled", "cancels"},
+    [IS_NOT_FINITE] = {CLV_ENONFINITE, "inf", "is inf"}};
 
 typedef struct acting {
     const clv_program *program, *other;
     act act;
 } acting;
 
-static clv_status act_of(const acting *a, clv_session *session, bool odd, clv_cancel *cancel, clv_error *err)
+static clv_status no_values(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                            int *known, clv_error *err)
+{
+    (void)arg, (void)name, (void)type, (void)box, (void)out, (void)known;
+    return clv_fail(err, CLV_ELIMIT, "no values here");
+}
+
+static clv_status act_of(const acting *a, clv_session *session, bool odd, clv_error *err)
 {
     CLV_TRY(clv_session_load(session, a->program, err));
     CLV_TRY(clv_session_load(session, a->other, err));
     float x[N] = {0}, out[N];
     const clv_shard low = {.rank = 1, .lo = {0}, .hi = {4}}, high = {.rank = 1, .lo = {4}, .hi = {8}};
+    const clv_shard outside = {.rank = 1, .lo = {4}, .hi = {N + 1}};
+    const clv_input_part parts[] = {{"x", low, x}, {"x", {.rank = 1, .lo = {4}, .hi = {N}}, x + 4}};
     clv_input_binding in = {odd && a->act == NAMES_NONE ? "z" : "x", x};
     clv_binding asked = {odd && a->act == ASKS_OTHER ? "u" : "v", out};
     if (odd && a->act == CANCELS)
-        clv_cancel_request(cancel);
+        clv_cancel_request(&cancel);
     if (a->act == READS_OTHER)
         return clv_session_read(session, "w", odd ? &low : &high, out, err);
     if (a->act == READS_NONE)
         return clv_session_read(session, odd ? "z" : "w", NULL, out, err);
+    if (a->act == WRITES_OUTSIDE)
+        return clv_session_write(session, "w", odd ? &outside : NULL, x, err);
+    if (a->act == LACKS_PART)
+        return clv_session_run_parts(
+            session, a->program,
+            &(clv_run){.size = sizeof(clv_run), .n_input_parts = odd ? 1 : 2, .input_parts = parts}, err);
     return clv_session_run(session, odd && a->act == RUNS_OTHER ? a->other : a->program, &in,
                            odd && a->act == BINDS_LESS ? 0 : 1, &asked, a->act == RUNS_OTHER ? 0 : 1, err);
 }
 
 static void act_here(const clv_links *links, void *arg)
 {
-    static const clv_status by_itself[] = {CLV_EPEER,     CLV_EPEER,     CLV_EPEER,      CLV_ENOTFOUND,
-                                           CLV_ENOTFOUND, CLV_ENOTFOUND, CLV_ECANCELLED, CLV_ELIMIT};
-    static const char *const says[] = {"do not match",     "do not match",       "do not match", "no input 'z'",
-                                       "'x' is not bound", "no state named 'z'", "cancelled",    "on purpose"};
     const acting *a = arg;
+    const acting usually = {a->program, a->other, ACTS};
     clv_error err = {0};
     clv_session *session;
-    clv_cancel cancel = {0};
     bool odd = is_here(links, ODD);
-    clv_session_options options = {
-        .size = sizeof options, .timeout_ms = 30000, .transport = "copying", .cancel = &cancel};
+    clv_session_options options = {.size = sizeof options,
+                                   .no_pinning = 1,
+                                   .timeout_ms = 30000,
+                                   .transport = "copying",
+                                   .find_nonfinite = 1,
+                                   .source = odd && a->act == HAS_NO_VALUES ? no_values : NULL,
+                                   .cancel = &cancel};
     check(clv_session_new_linked(&session, clv_program_mesh(a->program), &options, links, &err) == CLV_OK, links,
           "a session", &err);
     double began = seconds_now();
-    clv_status status = act_of(a, session, odd, &cancel, &err);
+    clv_status status = act_of(a, session, odd, &err);
     if (status == CLV_OK) /* the others may be done, and hear of it in the next call */
-        status = act_of(&(acting){a->program, a->other, ACTS}, session, false, &cancel, &err);
+        status = act_of(&usually, session, false, &err);
     check(seconds_now() - began < SOON, links, "it took long", &err);
-    check(status == (odd ? by_itself[a->act] : CLV_EPEER), links, clv_status_name(status), &err);
-    check(strstr(err.message, says[a->act]) != NULL, links, "the message", &err);
-    if (a->act > READS_OTHER)
-        check(is_here(links, ODD) || (err.rank >= 0 && err.rank <= ODD && strstr(err.message, "rank ")), links,
-              "no rank", &err);
-    check(act_of(&(acting){a->program, a->other, ACTS}, session, false, &cancel, &err) != CLV_OK, links, "it goes on",
-          NULL);
+    check(status == (odd ? ends[a->act].by_itself : CLV_EPEER), links, clv_status_name(status), &err);
+    check(strstr(err.message, ends[a->act].says) != NULL, links, "the message", &err);
+    if (a->act > READS_OTHER && !odd)
+        check(err.rank >= 0 && err.rank <= ODD + 1 && strstr(err.message, "rank "), links, "no rank", &err);
+    if (a->act >= FAILS && a->act != CANCELS_MIDWAY)
+        check(err.rank == ODD, links, "another rank", &err);
+    check(act_of(&usually, session, false, &err) != CLV_OK, links, "it goes on", NULL);
     clv_session_free(session);
 }
 
 static void test_other_calls(void **state)
 {
-    making failing = usual, other = usual;
+    making other = usual;
     (void)state;
-    failing.own_tag = "fails";
     other.by = 3;
-    acting a = {make(&usual), make(&other), RUNS_OTHER};
-    clv_program *fails = make(&failing);
-    const clv_program *right = a.program;
+    acting a = {NULL, make(&other), RUNS_OTHER};
     for (a.act = RUNS_OTHER; a.act < ACTS; a.act++) {
-        a.program = a.act == FAILS ? fails : right;
+        making m = usual;
+        m.own_tag = ends[a.act].tag;
+        clv_program *program = make(&m);
+        a.program = program;
         for (int s = 1; s < SPLITS; s++)
             in_processes(splits[s], counts[s], act_here, &a, -1);
+        clv_program_free(program);
     }
-    clv_program_free((clv_program *)right);
     clv_program_free((clv_program *)a.other);
-    clv_program_free(fails);
 }
 
 /* What a process does once, each child has then. */
