@@ -30,6 +30,11 @@ need_command python3 python3
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' 2>/dev/null ||
     missing+=(python3-dev)
+# both MPIs, for their modules and tests; a build does without either
+need_command mpicc.openmpi libopenmpi-dev
+need_command mpirun.openmpi openmpi-bin
+need_command mpicc.mpich libmpich-dev
+need_command mpirun.mpich mpich
 case "${1:-}" in
 lint) need_command clang-format clang-format; need_command clang clang ;;
 fuzz) need_command clang clang; ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer* >/dev/null 2>&1 || missing+=(libclang-rt-14-dev) ;;

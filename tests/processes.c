@@ -13,6 +13,8 @@
 
 #include <cmocka.h>
 
+#include "launched.h"
+
 void check(bool ok, const clv_links *links, const char *what, const clv_error *err)
 {
     if (ok)
@@ -21,10 +23,25 @@ void check(bool ok, const clv_links *links, const char *what, const clv_error *e
     _exit(1);
 }
 
+/* The processes are those of a job, and this is one: it does its part, if there is one for each. */
+static void in_job(const int *first, int processes, child_fn *fn, void *arg)
+{
+    const clv_links *job = launched_links(first[processes]);
+    if (!job || job->processes != processes)
+        return;
+    clv_links links = *job;
+    links.first = first;
+    fn(&links, arg);
+}
+
 void in_processes(const int *first, int processes, child_fn *fn, void *arg, int lost)
 {
     int sockets[MOST_PROCESSES][MOST_PROCESSES];
     pid_t children[MOST_PROCESSES];
+    if (launched_job()) {
+        in_job(first, processes, fn, arg);
+        return;
+    }
     for (int p = 0; p < processes; p++)
         for (int q = 0; q < p; q++) {
             int pair[2];
@@ -66,6 +83,11 @@ bool is_here(const clv_links *links, int rank)
     return links->first[links->me] <= rank && rank < links->first[links->me + 1];
 }
 
+const char *transport_of(const clv_links *links)
+{
+    return links->job ? "mpi" : "copying";
+}
+
 clv_session *new_session(const clv_mesh *mesh, const clv_links *links, int64_t timeout_ms, int checked)
 {
     clv_session *session = NULL;
@@ -75,7 +97,7 @@ clv_session *new_session(const clv_mesh *mesh, const clv_links *links, int64_t t
                                    .check = checked,
                                    .no_pinning = 1,
                                    .seed = 7,
-                                   .transport = links ? "copying" : NULL};
+                                   .transport = links ? transport_of(links) : NULL};
     clv_status status = clv_session_new_linked(&session, mesh, &options, links, &err);
     if (status != CLV_OK) {
         fprintf(stderr, "a session: %s\n", err.message);

@@ -1,4 +1,5 @@
-/* processes.h - sessions whose ranks are in several processes, made by fork and joined by sockets. */
+/* processes.h - sessions whose ranks are in several processes, made by fork and joined by sockets; or those
+ * of an MPI job, when a launcher started the test (launched.h). */
 #ifndef CLEAVE_TESTS_PROCESSES_H
 #define CLEAVE_TESTS_PROCESSES_H
 
@@ -23,6 +24,8 @@ extern const int splits[SPLITS][MOST_PROCESSES + 1], counts[SPLITS];
 
 /* Whether a rank is of this process. */
 bool is_here(const clv_links *links, int rank);
+
+const char *transport_of(const clv_links *links);
 
 /* Ends the process where it fails; links NULL: all ranks are here, by threads. */
 clv_session *new_session(const clv_mesh *mesh, const clv_links *links, int64_t timeout_ms, int checked);

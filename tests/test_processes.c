@@ -1,5 +1,5 @@
 /* test_processes.c - sessions that hold the ranks of their process alone, others being in other processes, joined by
- * sockets: what programs, state, outputs and functions by hand give is, bit for bit, what one process with all ranks
+ * sockets, or by an MPI job when a launcher started the test: what programs, state, outputs and functions by hand give is, bit for bit, what one process with all ranks
  * gives; and how all end when one fails. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +15,7 @@
 #include "cleave/checkpoint.h"
 #include "cleave/nn.h"
 #include "cleave/spmd.h"
+#include "launched.h"
 #include "must.h"
 #include "processes.h"
 
@@ -88,7 +89,7 @@ static void train_here(const clv_links *links, void *arg)
     clv_error err = {0};
     got.program = want->program;
     for (int checked = 0; checked < 2; checked++) {
-        if (checked && links->processes > 1)
+        if (checked && links->processes > 1 && !links->job)
             break; /* a socket serves one session */
         clv_session *session = new_session(clv_program_mesh(want->program), links, 0, links->me == 0);
         got.values = 0;
@@ -178,7 +179,7 @@ static void add_here(const clv_links *links, void *arg)
                                    .find_nonfinite = 1,
                                    .source = read_shard,
                                    .source_arg = &from,
-                                   .transport = "copying"};
+                                   .transport = transport_of(links)};
     check(clv_session_new_linked(&session, clv_program_mesh(a->program[0]), &options, links, &err) == CLV_OK, links,
           "a session", &err);
     for (int i = 0; i < N; i++)
@@ -331,8 +332,9 @@ static void test_failures(void **state)
         int told = 0;
         while (splits[s][told + 1] <= 4)
             told++;
-        for (act a = FAILS; a <= (s == 2 ? IS_LATE : OTHER_ROOTS); a++)
-            in_processes(splits[s], counts[s], act_here, &a, a == DIES ? told : -1);
+        for (act a = FAILS; a <= (s == 2 && !launched_job() ? IS_LATE : OTHER_ROOTS); a++)
+            if (a != DIES || !launched_job()) /* a launcher ends all */
+                in_processes(splits[s], counts[s], act_here, &a, a == DIES ? told : -1);
     }
 }
 
@@ -348,6 +350,8 @@ static void test_refusals(void **state)
     clv_links links = {.processes = 2, .me = 0, .first = first, .socket = sockets};
     assert_int_equal(clv_session_new_linked(&session, &mesh, &options, &links, &err), CLV_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "threads"));
+    options.transport = "mpi"; /* by sockets it does not go */
+    assert_int_equal(clv_session_new_linked(&session, &mesh, &options, &links, NULL), CLV_EINVAL);
     options.transport = "copying";
     links.first = other;
     assert_int_equal(clv_session_new_linked(&session, &mesh, &options, &links, NULL), CLV_EINVAL);

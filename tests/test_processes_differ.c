@@ -276,10 +276,11 @@ static void act_here(const clv_links *links, void *arg)
     clv_error err = {0};
     clv_session *session;
     bool odd = is_here(links, ODD);
+    cancel = (clv_cancel){0}; /* a process of a job goes through all acts */
     clv_session_options options = {.size = sizeof options,
                                    .no_pinning = 1,
                                    .timeout_ms = 30000,
-                                   .transport = "copying",
+                                   .transport = transport_of(links),
                                    .find_nonfinite = 1,
                                    .source = odd && a->act == HAS_NO_VALUES ? no_values : NULL,
                                    .cancel = &cancel};

@@ -1,10 +1,11 @@
 /** @file session.h - running programs: rank threads, named state, buffers.
  *
- * A session owns the ranks of a mesh (persistent, pinned threads of this process), the state that programs share by
- * name, and a region of memory a rank for each program that was loaded. A run allocates nothing and starts no thread.
- * One call at a time may use a session: another, of a second thread or from inside a function that the session runs, is
- * CLV_EINVAL at once (clv_session_unload does nothing then; clv_session_free is for when no call is under way). Threads
- * do not survive fork: in a child a run is CLV_EINVAL, and clv_session_free leaves the memory to the process.
+ * A session owns the ranks of a mesh (persistent, pinned threads of this process; with a job, of several: job.h), the
+ * state that programs share by name, and a region of memory a rank for each program that was loaded. A run allocates
+ * nothing and starts no thread. One call at a time may use a session: another, of a second thread or from inside a
+ * function that the session runs, is CLV_EINVAL at once (clv_session_unload does nothing then; clv_session_free is for
+ * when no call is under way). Threads do not survive fork: in a child a run is CLV_EINVAL, and clv_session_free leaves
+ * the memory to the process.
  *
  * After a failed run (a rank failed, or a deadline passed) the session is poisoned: state may be read, runs return the
  * first failure. Make a new session to go on.
@@ -13,6 +14,7 @@
 #define CLEAVE_SESSION_H
 
 #include "cleave/cancel.h"
+#include "cleave/job.h"
 #include "cleave/program.h"
 
 #ifdef __cplusplus
@@ -52,15 +54,20 @@ typedef struct clv_session_options {
     const char *transport;    /**< how ranks reach each other; NULL: "threads", which read each other's memory in place.
                                    "copying": by messages alone, delivered in an order that `seed` shuffles, so that a
                                    program that leans on shared memory fails. For tests: results are the same, bit for
-                                   bit; time is not, and staging is not counted by clv_session_rank_bytes */
+                                   bit; time is not, and staging is not counted by clv_session_rank_bytes. "mpi": what
+                                   sessions of a job have, and no others */
     const clv_cancel
         *cancel;        /**< ends runs and loading when it is requested; borrowed until the session ends; NULL: none */
     const char *device; /**< where ranks keep tensors and compute; NULL: "cpu", the host */
+    clv_job *job; /**< the processes that have the ranks, see job.h; borrowed until the session ends; NULL: this one
+                             has all */
 } clv_session_options;
 
 /** Starts the ranks of a mesh; options may be NULL. Free with clv_session_free.
- *  @return CLV_EINVAL for options out of range, or a transport or device that there is not; CLV_EUNSUPPORTED for check
- *          or find_nonfinite on a device whose memory is not the host's; CLV_ELIMIT for too many threads; CLV_ENOMEM */
+ *  @return CLV_EINVAL for options out of range, a transport or device that there is not, or a mesh of fewer ranks than
+ *          the job has processes; CLV_EUNSUPPORTED for check or find_nonfinite on a device whose memory is not the
+ *          host's; CLV_ELIMIT for too many threads; CLV_ENOMEM; with a job CLV_ETIMEOUT naming the processes that did
+ *          not come, CLV_EPEER when they make another session or the job was poisoned */
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
                                    clv_error *err);
 /** Stops the ranks and frees everything; NULL is a no-op. Programs are the caller's. */

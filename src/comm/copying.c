@@ -183,6 +183,8 @@ static clv_status open_wire(clv_world *world, const clv_links *links, clv_error 
 {
     size_t bytes = (size_t)world->ranks * sizeof(mailbox);
 
+    if (links && !links->socket)
+        return clv_fail(err, CLV_EINVAL, "the transport 'copying' does not reach the processes of a job; valid: 'mpi'");
     world->wire = calloc(1, sizeof *world->wire);
     if (world->wire)
         pthread_mutex_init(&world->wire->naming, NULL);

@@ -1,4 +1,5 @@
-/* links.h - what joins the processes of a world: each has some of its ranks, and a stream (a socket) to every other.
+/* links.h - what joins the processes of a world, each of which has some of its ranks: a job (job.h), or a stream (a
+ * socket) to every other.
  * Messages to ranks of other processes go over them; what comes is given to a function on a thread of the link's own.
  */
 #ifndef CLEAVE_COMM_LINKS_H
@@ -14,7 +15,9 @@
 typedef struct clv_links {
     int processes, me;
     const int *first;  /* [processes + 1] */
-    const int *socket; /* [processes]; that of `me` is not used */
+    const int *socket; /* [processes]; that of `me` is not used. NULL: the processes are of a job */
+    struct clv_job *job;
+    int cores; /* that this process may reckon with; 0: all that it may run on */
 } clv_links;
 
 /* What travels ahead of a message's bytes. */

@@ -40,3 +40,12 @@ int clv_moves_sends(clv_move *out, const clv_parts *parts, int me)
     }
     return n;
 }
+
+bool clv_parts_all_get_all(const clv_parts *parts)
+{
+    bool all = true;
+
+    for (int m = 0; m < parts->n; m++)
+        all = all && same(&parts->out[m], &parts->in[0]);
+    return all;
+}

@@ -29,4 +29,7 @@ bool clv_move_between(clv_shard *box, const clv_parts *parts, int to, int from);
 int clv_moves_takes(clv_move *out, const clv_parts *parts, int me);
 int clv_moves_sends(clv_move *out, const clv_parts *parts, int me);
 
+/* Of a step that reduces: whether all members get all of it. */
+bool clv_parts_all_get_all(const clv_parts *parts);
+
 #endif

@@ -76,7 +76,8 @@ typedef struct clv_thread_comm {
 
 struct clv_world {
     const clv_transport *transport;
-    struct clv_wire *wire; /* copying.c; NULL: another transport */
+    struct clv_wire *wire;    /* copying.c; NULL: another transport */
+    struct clv_mpi_wire *mpi; /* mpi.c; likewise */
     uint64_t seed;
     int ranks;
     int first, here; /* the ranks of this process */
@@ -103,7 +104,7 @@ static inline int clv_threads_process(const clv_world *world, int rank)
     return process;
 }
 
-extern const clv_transport clv_threads_transport, clv_copying_transport;
+extern const clv_transport clv_threads_transport, clv_copying_transport, clv_mpi_transport;
 
 /* ---- threads_meet.c ---- */
 

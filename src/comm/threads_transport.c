@@ -96,21 +96,11 @@ static clv_status find_takes(threads_plan *plan, const clv_transfer *t, int rank
     return ok ? CLV_OK : clv_fail_memory(err, "what a step takes", n * sizeof *moves);
 }
 
-static bool all_get_all(const clv_parts *parts)
-{
-    bool same = true;
-
-    for (int m = 0; m < parts->n; m++)
-        for (int d = 0; d < parts->in[0].rank; d++)
-            same = same && parts->out[m].lo[d] == parts->in[0].lo[d] && parts->out[m].hi[d] == parts->in[0].hi[d];
-    return same;
-}
-
 static clv_status find_addends(threads_plan *plan, const clv_transfer *t, int rank, clv_error *err)
 {
     size_t n = (size_t)t->group->n;
 
-    plan->everywhere = all_get_all(&t->parts);
+    plan->everywhere = clv_parts_all_get_all(&t->parts);
     plan->ins = malloc(n * sizeof *plan->ins);
     if (plan->everywhere)
         plan->outs = malloc(n * sizeof *plan->outs);

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "comm/threads.h"
 
-static const clv_transport *const transports[] = {&clv_threads_transport, &clv_copying_transport};
+static const clv_transport *const transports[] = {&clv_threads_transport, &clv_copying_transport, &clv_mpi_transport};
 
 clv_status clv_transport_find(const clv_transport **out, const char *name, clv_error *err)
 {

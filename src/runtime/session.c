@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "base/options.h"
 #include "base/wait.h"
+#include "comm/job.h"
 #include "comm/links.h"
 #include "kernels/cpu/gemm.h"
 #include "runtime/binding.h"
@@ -39,9 +40,47 @@ static clv_status check_reads(const clv_device_backend *backend, const clv_sessi
                     backend->name, options->check ? "check" : "find_nonfinite", clv_device_cpu.name);
 }
 
+/* The ranks of a mesh in blocks over the processes of a job; first: room for their first ranks. */
+static clv_status spread(clv_links *out, int *first, const clv_mesh *mesh, clv_job *job, clv_error *err)
+{
+    int64_t ranks = clv_mesh_ranks(mesh), n = clv_job_processes(job);
+    if (ranks < n)
+        return clv_fail(err, CLV_EINVAL,
+                        "a mesh of %lld ranks for a job of %lld processes; valid: a rank for each, or more",
+                        (long long)ranks, (long long)n);
+    for (int64_t p = 0; p <= n; p++)
+        first[p] = (int)(p * ranks / n);
+    *out = (clv_links){
+        .processes = (int)n, .me = clv_job_process(job), .first = first, .job = job, .cores = clv_job_cores(job)};
+    return CLV_OK;
+}
+
+static clv_status new_of_job(clv_session **out, const clv_mesh *mesh, const clv_session_options *o, clv_error *err)
+{
+    clv_links links;
+    size_t n = (size_t)clv_job_processes(o->job) + 1;
+    if (o->transport && strcmp(o->transport, "mpi") != 0)
+        return clv_fail(err, CLV_EINVAL, "the transport '%.40s' for a job; valid: 'mpi', or NULL", o->transport);
+    CLV_TRY(clv_mesh_check(mesh, err));
+    int *first = malloc(n * sizeof *first);
+    if (!first)
+        return clv_fail_memory(err, "a job's ranks", n * sizeof *first);
+    clv_session_options of_job = *o;
+    of_job.transport = "mpi";
+    clv_status status = spread(&links, first, mesh, o->job, err);
+    if (status == CLV_OK)
+        status = clv_session_new_linked(out, mesh, &of_job, &links, err);
+    free(first);
+    return status;
+}
+
 clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options, clv_error *err)
 {
-    return clv_session_new_linked(out, mesh, options, NULL, err);
+    static const char call[] = "clv_session_new";
+    clv_session_options o;
+    CLV_TRY(clv_require(out && mesh, call, "out and a mesh", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    return o.job ? new_of_job(out, mesh, &o, err) : clv_session_new_linked(out, mesh, &o, NULL, err);
 }
 
 clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,

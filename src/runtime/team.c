@@ -478,7 +478,8 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
     team->first = first;
     team->here = here;
     team->threads_per_rank = options->threads_per_rank ? options->threads_per_rank : 1;
-    team->spare_cores = clv_cores() - here * team->threads_per_rank;
+    int mine = options->links && options->links->cores ? options->links->cores : clv_cores();
+    team->spare_cores = mine - here * team->threads_per_rank;
     team->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
     team->members = allocate((size_t)here * sizeof *team->members);
     clv_world_options world = {.timeout_ms = team->timeout_ns / 1000000,
@@ -493,7 +494,7 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
             team->members[i].team = team;
             team->members[i].rank = first + i;
         }
-        if (options->pin)
+        if (options->pin && mine == clv_cores()) /* else others would pin theirs to the same */
             team->pins = clv_pins_new(here, team->threads_per_rank, options->pin > 0);
         int code = start_threads(team);
         if (code != 0)

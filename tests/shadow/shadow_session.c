@@ -1,7 +1,8 @@
 /* shadow_session.c - every session of a test by another transport, or on another device: where CLV_TEST_TRANSPORT or
  * CLV_TEST_DEVICE names one, each session that a test or the library makes is of it. One that checks (so that no memory
  * is left to chance) has a shadow by the usual ones, which does the same; outputs of each run, and state at the end,
- * must be equal bit for bit. A device whose memory is not the host's is not checked itself. The calls are wrapped at
+ * must be equal bit for bit. Under a launcher, by "mpi", each session that has a rank for every process of the job is spread over
+ * it, and its shadow in one process. A device whose memory is not the host's is not checked itself. The calls are wrapped at
  * link time. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,6 +16,7 @@
 #include <cmocka.h>
 
 #include "cleave/session.h"
+#include "launched.h"
 #include "mock_device.h"
 #include "program/program.h"
 
@@ -133,7 +135,10 @@ clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const
         o.find_nonfinite = 0;
         o.device = device;
     }
+    if (launched_job() && clv_mesh_ranks(mesh) < clv_job_processes(launched_job()))
+        return __real_clv_session_new(out, mesh, options, err);
     o.transport = transport ? transport : o.transport;
+    o.job = launched_job();
     clv_status status = __real_clv_session_new(out, mesh, &o, err);
     if (status != CLV_OK || !(o.check || usual.check))
         return status;

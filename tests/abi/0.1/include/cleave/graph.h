@@ -72,7 +72,9 @@ CLV_API const clv_mesh *clv_graph_mesh(const clv_graph *graph);
 CLV_API clv_type clv_graph_type(const clv_graph *graph, clv_value value);
 /** Parses a layout's text form for a tensor of `rank` dimensions; a failure is recorded in the graph. */
 CLV_API clv_layout clv_graph_layout(clv_graph *graph, int rank, const char *text);
-/** Names that follow are prefixed by "scope.": state, ops in messages and plans. Nested; formatted as printf does. */
+/** Names that follow are prefixed by "scope.": state, ops in messages and plans. Nested; formatted as printf does. A
+ *  name of a scope, state, input, output or dimension is UTF-8 without control characters, or the graph fails with
+ *  CLV_EINVAL. */
 CLV_API void clv_graph_push(clv_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** Takes back the last prefix. */
 CLV_API void clv_graph_pop(clv_graph *graph);

@@ -75,9 +75,9 @@ typedef struct clv_model_info {
 } clv_model_info;
 
 /** A model that no folder holds, of a Llama's form (family "llama", or NULL), as train.h makes one: hidden, layers,
- *  heads, ffn and vocab are needed; kv_heads 0 is heads, head_dim 0 is hidden / heads, max_positions 0 is 2048;
- *  positions are rotary. Of token ids that it has none of, say -1. Its weights are the initializers';
- *  options.config_only and map say nothing here.
+ *  heads, ffn and vocab are needed; kv_heads 0 is heads, head_dim 0 is hidden / heads (heads must divide it then),
+ *  max_positions 0 is 2048; positions are rotary. Of token ids that it has none of, say -1. Its weights are the
+ *  initializers'; options.config_only and map say nothing here.
  *  @return CLV_EINVAL naming the size, or the token id, that does not fit; CLV_EUNSUPPORTED for another family;
  *          clv_model_open's */
 CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options,

@@ -1,0 +1,88 @@
+/** @file job.h - ranks in several processes: those of a job, which an MPI launcher started (`mpirun -np 2 ./program`).
+ *
+ * Every process runs the same program. It joins the job, and makes sessions (session.h) whose ranks are spread over the
+ * job's processes, in blocks: of N ranks, process p of P has floor(p N / P) to floor((p+1) N / P) - 1, as threads. Each
+ * process needs one at least. Results are those of one process with all ranks, bit for bit.
+ * @code
+ * clv_job *job;
+ * clv_session *session;
+ * CLV_TRY(clv_job_join(&job, NULL, err));
+ * clv_session_options options = {.size = sizeof options, .job = job};
+ * CLV_TRY(clv_session_new(&session, clv_program_mesh(program), &options, err));
+ * CLV_TRY(clv_session_run(session, program, inputs, n_inputs, outputs, n_outputs, err));
+ * if (clv_job_process(job) == 0)
+ *     print(outputs);                  // every process has them
+ * clv_session_free(session);
+ * CLV_TRY(clv_job_leave(job, err));
+ * @endcode
+ *
+ * **What all processes call alike.** clv_session_new with a job, and of such a session clv_session_load,
+ * clv_session_run and _run_parts, clv_session_read, clv_session_write, clv_spmd_run and clv_model_save: every process
+ * makes the same calls in the same order, with the same programs, names and boxes. One that does not come is
+ * CLV_ETIMEOUT on the others, naming it, and one that came for something else, another program too, CLV_EPEER.
+ * - Inputs: each process binds whole tensors, equal in all, or the parts that its own ranks need.
+ * - Outputs bound whole come to every process, which all ask for the same ones. Boxes of clv_session_run_parts are of
+ *   the ranks of the process that asks: CLV_EPEER for others.
+ * - clv_session_read brings its box to every process; clv_session_write is given the same values by all.
+ * - clv_session_options.source is asked by the ranks of a process for their own boxes; what a session counts
+ *   (clv_session_stats, clv_session_rank_bytes) is of these ranks.
+ *
+ * **Failure.** When a rank fails, all processes get its error as they next wait for others, as ranks of one process do;
+ * so they do when a call fails in one process alone. One that is silent is found by the deadline
+ * (clv_session_options.timeout_ms). Launchers end a whole job when one of its processes dies. The session is then
+ * poisoned. Should messages have been under way that could not be called back, the job is, too: sessions made later are
+ * refused.
+ *
+ * **MPI.** Open MPI and MPICH are known, each by a module (cleave_mpi_openmpi.so, cleave_mpi_mpich.so) that is loaded
+ * when a process joins; programs are not linked with MPI. A process that initialised MPI itself may join, if it asked
+ * for MPI_THREAD_SERIALIZED or more, and makes no MPI calls while it is in a call of the library or another session of
+ * the job runs. What is sent is not encrypted.
+ *
+ * Models, trainers, generators and the like (model.h, train.h, generate.h, ...) make sessions of their own process
+ * alone, as yet.
+ */
+#ifndef CLEAVE_JOB_H
+#define CLEAVE_JOB_H
+
+#include "cleave/status.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** The job that this process is of. Sessions of it may be used by several threads, each session by one. */
+typedef struct clv_job clv_job;
+
+/** Zero-initialised = defaults. */
+typedef struct clv_job_options {
+    size_t size;     /**< sizeof the struct; 0: as its first version had it */
+    const char *mpi; /**< "openmpi" or "mpich"; NULL: the one that the process has loaded, else what clv_job_launcher
+                              says */
+    const char *modules; /**< the folder of cleave_mpi_*.so; NULL: beside the library, or in cleave/ there */
+    int64_t timeout_ms;  /**< deadline of clv_job_leave; 0: 60000 */
+} clv_job_options;
+
+/** The MPI whose launcher started this process, as its environment says: "openmpi" (Open MPI's mpirun), "mpich"
+ *  (MPICH's mpiexec, and others that speak its PMI); NULL: none did. */
+CLV_API const char *clv_job_launcher(void);
+
+/** Joins the job, once a process; waits until all of its processes do. options may be NULL. Leave with clv_job_leave.
+ *  @return CLV_ENOTFOUND when no launcher started this process, or there is no module for its MPI; CLV_EINVAL for an
+ *          unknown name; CLV_EUNSUPPORTED for what MPI refuses, or a job besides or after another; CLV_ENOMEM */
+CLV_API clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err);
+
+/** Waits until all processes leave, ends MPI if clv_job_join began it, and frees the job; NULL is a no-op. A process
+ * that ends without it is one that failed, for launchers.
+ *  @return CLV_EINVAL, with nothing done, while a session of the job is there; CLV_ETIMEOUT when not all processes came
+ *          by the deadline, and CLV_EPEER when the job was poisoned: MPI is then left as it is */
+CLV_API clv_status clv_job_leave(clv_job *job, clv_error *err);
+
+/** This process, from 0; -1 for NULL. */
+CLV_API int clv_job_process(const clv_job *job);
+/** How many processes the job has; 0 for NULL. */
+CLV_API int clv_job_processes(const clv_job *job);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,379 @@
+/* mpi.c - steps between the processes of an MPI job (job.h): bytes by MPI's messages, sums in the order of the group as
+ * everywhere.
+ *
+ * **Messages.** In each phase of a step every member of a group sends to every other a first message of at most 4 KiB:
+ * a header that says which step it is, and the elements if there is room for them. More elements follow in pieces of at
+ * most job->piece bytes. So members that are in another step are found before anything of theirs counts, and a step
+ * ends only when one has heard from all. Where a box is one run of host memory its pieces are sent from where it is,
+ * and received where it belongs; else they go through staging.
+ *
+ * **Reductions.** A large all_reduce has two phases: each member gets all members' addends of one slice and sums them
+ * in the group's order; then all get all slices. Others have one: what a member is to have of all members comes to it.
+ *
+ * **Tags** tell the pairs of ranks of two processes apart, and group sets; tag 0 is for failures. Each world has a
+ * communicator of its own. MPI is called by one thread at a time, under the job's lock, and never waited in.
+ *
+ * **Failure.** A step that fails calls back its receives. What it sent stays with MPI until the members have taken it:
+ * a world that failed ends when each process has taken all that others sent, and said so (goodbye). What has not ended
+ * by CLOSE_NS then, or CLV_MPI_CALL_BACK_NS when a plan is released before, may still be read or written when MPI is
+ * next called; so it is not: the job is broken.
+ *
+ * Ranks of one process speak by messages, too.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "comm/mpi_wire.h"
+#include "tensor/view.h"
+
+enum {
+    YIELDS = 200, /* looks, once spinning has not helped, before a waiter sleeps */
+    LISTEN = 16,  /* a waiter looks for failures of other processes once in so many looks */
+};
+
+/* What a first message begins with. */
+typedef struct header {
+    uint64_t tag;
+    int64_t bytes; /* of all elements */
+    int32_t set, from, phase;
+    char what[CLV_MPI_WHAT];
+} header;
+
+_Static_assert(sizeof(header) <= CLV_MPI_HEADER, "a header fits");
+
+/* ---- starting ---- */
+
+static const char *in_of(const clv_mpi_plan *plan, const clv_mpi_phase *ph)
+{
+    return ph->slices ? (const char *)plan->base.out + ph->in_at : (const char *)plan->base.in + ph->in_at;
+}
+
+static char *out_of(const clv_mpi_plan *plan, const clv_mpi_phase *ph)
+{
+    return (char *)plan->base.out + ph->out_at;
+}
+
+/* Where the elements of a part are as they are sent, or come: one behind another. */
+static unsigned char *elements_of(const clv_mpi_plan *plan, const clv_mpi_phase *ph, const clv_mpi_part *p, bool sends)
+{
+    if (p->bytes <= CLV_MPI_ROOM)
+        return plan->staging + p->first + CLV_MPI_HEADER;
+    if (p->at >= 0)
+        return plan->staging + p->at;
+    int64_t size = (int64_t)clv_dtype_size(plan->dtype);
+    return sends ? (unsigned char *)in_of(plan, ph) + clv_mpi_place_of(&p->move.box, &ph->in_shard) * size
+                 : (unsigned char *)out_of(plan, ph) + clv_mpi_place_of(&p->move.box, &ph->out_shard) * size;
+}
+
+static clv_status fail_mpi(const clv_mpi_plan *plan, const clv_mpi_part *p, int code, clv_error *err)
+{
+    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_error error = {.rank = plan->group->ranks[p->move.peer]};
+    const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
+    char what[160];
+    snprintf(what, sizeof what, "rank %d, %s ('%s') with rank %d", comm->base.rank, plan->post.what, note ? note : "",
+             error.rank);
+    clv_job_fail_mpi(comm->world->mpi->job, code, what, &error);
+    error.rank = plan->group->ranks[p->move.peer];
+    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
+    clv_threads_fail(comm->world, &error);
+    return clv_threads_give_up(comm, err);
+}
+
+/* Asks MPI for a part's messages, under the lock. */
+static int ask(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_part *p, bool sends)
+{
+    const struct clv_mpi_wire *wire = clv_mpi_wire_of(plan->base.comm);
+    const clv_mpi *mpi = wire->job->mpi;
+    unsigned char *first = plan->staging + p->first, *rest = elements_of(plan, ph, p, sends);
+    int64_t first_bytes = !sends ? CLV_MPI_FIRST : CLV_MPI_HEADER + (p->bytes <= CLV_MPI_ROOM ? p->bytes : 0),
+            piece = wire->job->piece;
+    for (int i = 0; i < p->n_requests; i++) {
+        int64_t at = (i - 1) * piece, left = p->bytes - at;
+        void *data = i == 0 ? first : rest + at;
+        int64_t bytes = i == 0 ? first_bytes : left < piece ? left : piece;
+        int code = sends ? mpi->send(&p->requests[i], wire->comm, data, bytes, p->process, p->tag)
+                         : mpi->receive(&p->requests[i], wire->comm, data, bytes, p->process, p->tag);
+        if (code != 0) {
+            p->n_asked = i;
+            return code;
+        }
+    }
+    p->n_asked = p->n_requests;
+    return 0;
+}
+
+/* Writes the header, and brings the elements to where they are sent from. */
+static clv_status pack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, const clv_mpi_part *p, clv_error *err)
+{
+    const clv_device *device = ph->slices ? plan->out_device : plan->in_device;
+    header h = {.tag = plan->post.tag,
+                .bytes = p->bytes,
+                .set = plan->group->set,
+                .from = plan->group->me,
+                .phase = (int32_t)(ph - plan->phases)};
+    snprintf(h.what, sizeof h.what, "%s", plan->post.what);
+    memcpy(plan->staging + p->first, &h, sizeof h);
+    if (p->bytes == 0 || (p->bytes > CLV_MPI_ROOM && p->at < 0))
+        return CLV_OK;
+    return device->backend->copy(device, CLV_COPY_TO_HOST, elements_of(plan, ph, p, true), &p->move.box,
+                                 in_of(plan, ph), &ph->in_shard, &p->move.box, clv_dtype_size(plan->dtype), err);
+}
+
+/* Brings what one takes of oneself to the result, or, where it is reduced, to where it can be. */
+static clv_status take_own(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
+{
+    const clv_device *in = plan->in_device, *out = plan->out_device;
+    size_t size = clv_dtype_size(plan->dtype);
+    if (!ph->has_own || (ph->reduces && ph->own_at < 0))
+        return CLV_OK;
+    if (ph->own_at < 0)
+        return out->backend->copy(out, CLV_COPY_ON_DEVICE, out_of(plan, ph), &ph->out_shard, in_of(plan, ph),
+                                  &ph->in_shard, &ph->own, size, err);
+    unsigned char *own = plan->staging + ph->own_at;
+    CLV_TRY(
+        in->backend->copy(in, CLV_COPY_TO_HOST, own, &ph->own, in_of(plan, ph), &ph->in_shard, &ph->own, size, err));
+    if (ph->reduces)
+        return CLV_OK;
+    return out->backend->copy(out, CLV_COPY_FROM_HOST, out_of(plan, ph), &ph->out_shard, own, &ph->own, &ph->own, size,
+                              err);
+}
+
+static void reset(clv_mpi_part *parts, int n)
+{
+    for (int i = 0; i < n; i++) {
+        parts[i].ended = parts[i].n_asked = 0;
+        parts[i].heard = false;
+    }
+}
+
+/* Receives are asked for first, so that what comes finds its place. */
+static clv_status start_phase(const clv_mpi_plan *plan, clv_mpi_phase *ph, clv_error *err)
+{
+    clv_job *job = clv_mpi_wire_of(plan->base.comm)->job;
+    clv_mpi_part *failed = NULL;
+    int code = 0;
+    reset(ph->takes, ph->n_takes);
+    reset(ph->sends, ph->n_sends);
+    for (int i = 0; i < ph->n_sends; i++)
+        CLV_TRY(pack(plan, ph, &ph->sends[i], err));
+    pthread_mutex_lock(&job->lock);
+    for (int i = 0; code == 0 && i < ph->n_takes; i++)
+        code = ask(plan, ph, failed = &ph->takes[i], false);
+    for (int i = 0; code == 0 && i < ph->n_sends; i++)
+        code = ask(plan, ph, failed = &ph->sends[i], true);
+    pthread_mutex_unlock(&job->lock);
+    if (code != 0)
+        return fail_mpi(plan, failed, code, err);
+    return take_own(plan, ph, err);
+}
+
+static clv_status start(clv_plan *base, void *staging, clv_error *err)
+{
+    clv_mpi_plan *plan = (clv_mpi_plan *)base;
+    clv_thread_comm *comm = (clv_thread_comm *)base->comm;
+    clv_mpi_plan **running = &comm->world->mpi->running[base->comm->rank];
+    (void)clv_mpi_hear_failure(
+        comm->world); /* what others sent of the step would do for this rank, though they failed */
+    CLV_TRY(clv_threads_begin(comm, plan->group, &plan->post, err));
+    plan->staging = staging;
+    for (int k = 0; k < plan->n_phases; k++) {
+        reset(plan->phases[k].takes, plan->phases[k].n_takes);
+        reset(plan->phases[k].sends, plan->phases[k].n_sends);
+    }
+    plan->runs = true;
+    plan->running = *running;
+    *running = plan;
+    clv_status status = start_phase(plan, &plan->phases[0], err);
+    if (status != CLV_OK)
+        clv_mpi_call_back_receives(plan);
+    return status;
+}
+
+/* ---- waiting ---- */
+
+/* Both are in the same step, and do not cut it alike. */
+static clv_status fail_bytes(const clv_mpi_plan *plan, const clv_mpi_part *p, int64_t came, clv_error *err)
+{
+    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_error error = {.code = CLV_EPEER, .rank = plan->group->ranks[p->move.peer]};
+    const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
+    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
+    snprintf(error.message, sizeof error.message,
+             "rank %d is in %s of group set %d, tag %llx ('%s'), and expects %lld bytes of rank %d, which sends %lld",
+             comm->base.rank, plan->post.what, plan->group->set, (unsigned long long)plan->post.tag,
+             note ? note : "no note", (long long)p->bytes, error.rank, (long long)came);
+    clv_threads_fail(comm->world, &error);
+    return clv_threads_give_up(comm, err);
+}
+
+/* Holds what a first message says against the step. */
+static clv_status check_header(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_part *p, clv_error *err)
+{
+    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    char *said = comm->world->mpi->said[comm->base.rank];
+    header h;
+    memcpy(&h, plan->staging + p->first, sizeof h);
+    memcpy(said, h.what, sizeof h.what);
+    said[sizeof h.what - 1] = '\0';
+    p->heard = true;
+    bool same_step = h.tag == plan->post.tag && h.set == plan->group->set && h.from == p->move.peer &&
+                     h.phase == ph - plan->phases && strncmp(said, plan->post.what, sizeof h.what - 1) == 0;
+    if (same_step && h.bytes == p->bytes)
+        return CLV_OK;
+    if (same_step)
+        return fail_bytes(plan, p, h.bytes, err);
+    return clv_threads_fail_match(comm, plan->group, comm->base.rank, &plan->post, plan->group->ranks[p->move.peer],
+                                  &(clv_post){.what = said, .tag = h.tag}, err);
+}
+
+typedef struct patience {
+    clv_deadline deadline;
+    int looks;
+} patience;
+
+/* Between two looks; false: the deadline has passed. */
+static bool wait_a_little(patience *w, const clv_world *world)
+{
+    int looks = w->looks++ - world->spins / 16; /* a look is longer than a pause */
+    if (looks < 0) {
+        clv_cpu_pause();
+        return true;
+    }
+    if (looks < YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = CLV_MPI_NAP_NS}, NULL);
+    return clv_deadline_look(&w->deadline) > 0;
+}
+
+/* Looks at all parts once, under the lock; *ended: how many have come to their end. */
+static int look_at_all(const clv_job *job, clv_mpi_part *parts, int n, int *ended, clv_mpi_part **failed)
+{
+    int code = 0;
+    *ended = 0;
+    for (int i = 0; code == 0 && i < n; i++) {
+        code = clv_mpi_look(job, &parts[i]);
+        *ended += parts[i].ended == parts[i].n_asked;
+        *failed = &parts[i];
+    }
+    return code;
+}
+
+static clv_status fail_late(const clv_mpi_plan *plan, const clv_mpi_part *parts, int n, clv_error *err)
+{
+    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    memset(comm->missing, 0, (size_t)plan->group->n * sizeof *comm->missing);
+    for (int i = 0; i < n; i++)
+        comm->missing[parts[i].move.peer] |= parts[i].ended < parts[i].n_asked;
+    return clv_threads_fail_late(comm, plan->group, &plan->post, err);
+}
+
+/* Waits until the parts, all takes or all sends of a phase, have come to their end. */
+static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_part *parts, int n, bool takes,
+                              clv_error *err)
+{
+    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_world *world = comm->world;
+    struct clv_mpi_wire *wire = world->mpi;
+    patience w = {.deadline = clv_deadline_in(world->timeout_ns)};
+    for (int ended = 0; ended < n;) {
+        clv_mpi_part *failed = NULL;
+        if (clv_world_failed(world, NULL))
+            return clv_threads_give_up(comm, err);
+        pthread_mutex_lock(&wire->job->lock);
+        int code = look_at_all(wire->job, parts, n, &ended, &failed);
+        pthread_mutex_unlock(&wire->job->lock);
+        bool told = ended < n && w.looks % LISTEN == LISTEN - 1 && clv_mpi_hear_failure(world);
+        for (int i = 0; takes && i < n; i++)
+            if (parts[i].ended > 0 && !parts[i].heard)
+                CLV_TRY(check_header(plan, ph, &parts[i], err));
+        if (code != 0)
+            return fail_mpi(plan, failed, code, err);
+        if (ended < n && !told && !wait_a_little(&w, world))
+            return fail_late(plan, parts, n, err);
+    }
+    return CLV_OK;
+}
+
+/* Sums what every member has of one's part of the result, in their order. */
+static clv_status reduce(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
+{
+    const clv_device *device = plan->out_device;
+    int64_t size = (int64_t)clv_dtype_size(plan->dtype);
+    if (!ph->has_own)
+        return CLV_OK;
+    ph->ins[plan->group->me] = ph->own_at >= 0 ? (const char *)plan->staging + ph->own_at
+                                               : in_of(plan, ph) + clv_mpi_place_of(&ph->own, &ph->in_shard) * size;
+    for (int i = 0; i < ph->n_takes; i++)
+        ph->ins[ph->takes[i].move.peer] = elements_of(plan, ph, &ph->takes[i], false);
+    bool is_host = device->backend->is_host;
+    void *to = is_host ? out_of(plan, ph) : (char *)plan->staging + ph->own_at;
+    clv_run_reduce(to, ph->ins, plan->group->n, 0, clv_shard_elems(&ph->own), plan->dtype, plan->reduction);
+    if (is_host)
+        return CLV_OK;
+    return device->backend->copy(device, CLV_COPY_FROM_HOST, out_of(plan, ph), &ph->out_shard, to, &ph->own, &ph->own,
+                                 (size_t)size, err);
+}
+
+static clv_status unpack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
+{
+    const clv_device *device = plan->out_device;
+    for (int i = 0; i < ph->n_takes; i++) {
+        const clv_mpi_part *p = &ph->takes[i];
+        if (p->bytes > 0 && (p->bytes <= CLV_MPI_ROOM || p->at >= 0))
+            CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, out_of(plan, ph), &ph->out_shard,
+                                          elements_of(plan, ph, p, false), &p->move.box, &p->move.box,
+                                          clv_dtype_size(plan->dtype), err));
+    }
+    return CLV_OK;
+}
+
+static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
+{
+    for (int k = 0; k < plan->n_phases; k++) {
+        clv_mpi_phase *ph = &plan->phases[k];
+        int64_t began = clv_now_ns();
+        if (k > 0)
+            CLV_TRY(start_phase(plan, ph, err));
+        CLV_TRY(await_parts(plan, ph, ph->takes, ph->n_takes, true, err));
+        plan->base.comm->waited_ns += clv_now_ns() - began;
+        CLV_TRY(ph->reduces ? reduce(plan, ph, err) : unpack(plan, ph, err));
+    }
+    return clv_device_finish(plan->out_device, err);
+}
+
+static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
+{
+    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    int64_t began = clv_now_ns();
+    for (int k = 0; k < plan->n_phases; k++)
+        CLV_TRY(await_parts(plan, &plan->phases[k], plan->phases[k].sends, plan->phases[k].n_sends, false, err));
+    comm->base.waited_ns += clv_now_ns() - began;
+    clv_mpi_end_plan(plan);
+    clv_threads_end(comm, plan->group);
+    return CLV_OK;
+}
+
+static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
+{
+    clv_mpi_plan *plan = (clv_mpi_plan *)base;
+    clv_status status = what == CLV_WAIT_OUT ? wait_out(plan, err) : wait_in(plan, err);
+    if (status != CLV_OK)
+        clv_mpi_call_back_receives(plan);
+    return status;
+}
+
+const clv_transport clv_mpi_transport = {
+    .name = "mpi",
+    .open = clv_mpi_open,
+    .close = clv_mpi_close,
+    .tell = clv_mpi_tell,
+    .prepare = clv_mpi_prepare,
+    .start = start,
+    .wait = wait_for,
+    .release = clv_mpi_release,
+};

@@ -1,0 +1,52 @@
+/* module.h - the calls of MPI that cleave makes, as a table over types that are no MPI's own: a module (module.c, once
+ * for each MPI) has it, and the library loads the module of the MPI that the program runs under. Codes are MPI's: 0 is
+ * success. One thread at a time calls. */
+#ifndef CLEAVE_COMM_MPI_MODULE_H
+#define CLEAVE_COMM_MPI_MODULE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    CLV_MPI_VERSION = 1,          /* of the table: a module of another is not used */
+    CLV_MPI_ANY = -1,             /* from whichever process */
+    CLV_MPI_MOST_BYTES = 1 << 30, /* of a message: MPI counts in int */
+};
+
+/* Hold an MPI_Comm and an MPI_Request, whatever these are. */
+typedef struct clv_mpi_comm {
+    uint64_t word;
+} clv_mpi_comm;
+typedef struct clv_mpi_request {
+    uint64_t word;
+} clv_mpi_request;
+
+typedef struct clv_mpi_place {
+    int process, processes;
+    int beside;   /* processes on this host, this one too */
+    int most_tag; /* tags are 0 to this */
+} clv_mpi_place;
+
+typedef struct clv_mpi {
+    int version;
+    const char *name; /* "openmpi" */
+    /* Initialises MPI unless the program has, and takes a communicator of all processes. Not 0: `why` says why not. */
+    int (*join)(clv_mpi_place *out, clv_mpi_comm *comm, char *why, size_t size);
+    /* Gives back the communicator and finalises MPI, if join initialised it: waits for all processes. */
+    int (*leave)(clv_mpi_comm comm);
+    int (*send)(clv_mpi_request *out, clv_mpi_comm comm, const void *data, int64_t bytes, int to, int tag);
+    int (*receive)(clv_mpi_request *out, clv_mpi_comm comm, void *data, int64_t bytes, int from, int tag);
+    /* A message that no receive was asked for yet: from whom, its tag and size. */
+    int (*probe)(clv_mpi_comm comm, int *found, int *from, int *tag, int64_t *bytes);
+    int (*copy)(clv_mpi_request *out, clv_mpi_comm *copy, clv_mpi_comm comm); /* of all processes, in the same order */
+    int (*barrier)(clv_mpi_request *out, clv_mpi_comm comm);
+    int (*test)(clv_mpi_request *request, int *done);
+    int (*cancel)(clv_mpi_request *request); /* test says when it has ended */
+    int (*free)(clv_mpi_comm comm);
+    void (*text)(int code, char *out, size_t size);
+} clv_mpi;
+
+/* What a module exports: clv_mpi_module. */
+typedef const clv_mpi *clv_mpi_module_fn(void);
+
+#endif

@@ -1,0 +1,270 @@
+/* mpi_open.c - the beginning of a world over MPI: all processes of the job say which world they make, and take a
+ * communicator for it; and what they tell each other beside steps. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "comm/links.h"
+#include "comm/mpi_wire.h"
+
+#define COPY_NS INT64_C(30000000000)
+
+enum { ROUNDS = 2 }; /* of greetings: who is in the second has not gone away since the first */
+
+static clv_status find_tags(struct clv_mpi_wire *wire, const clv_world *world, clv_error *err)
+{
+    int most = wire->job->place.most_tag;
+    for (int p = 0; p < world->processes; p++) {
+        int n = world->firsts[p + 1] - world->firsts[p];
+        wire->widest = n > wire->widest ? n : wire->widest;
+    }
+    wire->sets = (int)((most - 1) / ((int64_t)wire->widest * wire->widest));
+    if (wire->sets >= 1)
+        return CLV_OK;
+    return clv_fail(err, CLV_ELIMIT, "a process has %d ranks, and this MPI has tags for fewer: no more than %d in all",
+                    wire->widest, most);
+}
+
+/* Polls until `n` requests have ended. */
+static clv_status await_all(clv_job *job, clv_mpi_request *requests, int *ended, int n, clv_deadline *deadline,
+                            clv_error *err)
+{
+    int left = n;
+    while (left > 0) {
+        int code = 0;
+        left = 0;
+        pthread_mutex_lock(&job->lock);
+        for (int i = 0; code == 0 && i < n; i++) {
+            if (!ended[i])
+                code = job->mpi->test(&requests[i], &ended[i]);
+            left += !ended[i];
+        }
+        pthread_mutex_unlock(&job->lock);
+        if (code != 0)
+            return clv_job_fail_mpi(job, code, "making a session", err);
+        if (left > 0 && clv_deadline_look(deadline) == 0)
+            return CLV_ETIMEOUT;
+        if (left > 0)
+            nanosleep(&(struct timespec){.tv_nsec = CLV_MPI_NAP_NS}, NULL);
+    }
+    return CLV_OK;
+}
+
+/* What processes say to each other before a session. */
+typedef struct hello {
+    uint64_t number; /* of the job's sessions */
+    int32_t ranks, first, here;
+} hello;
+
+typedef struct greeting {
+    int n;                     /* processes */
+    clv_mpi_request *requests; /* [2n] sent, received */
+    int *ended;                /* [2n] */
+    hello mine, *theirs;       /* [n] */
+} greeting;
+
+static clv_status fail_missing(const greeting *g, const clv_world *world, clv_error *err)
+{
+    char who[160] = "";
+    size_t used = 0;
+    for (int p = 0; p < g->n; p++)
+        if (!g->ended[g->n + p] && used < sizeof who - 1)
+            used += (size_t)snprintf(who + used, sizeof who - used, "%s%d", used ? ", " : "", p);
+    return clv_fail(err, CLV_ETIMEOUT,
+                    "process %d waited %lld ms for all %d of the job to make session %llu; missing: process %s",
+                    world->me, (long long)(world->timeout_ns / 1000000), g->n, (unsigned long long)g->mine.number + 1,
+                    used ? who : "none now");
+}
+
+static clv_status check_greeting(const greeting *g, const clv_world *world, clv_error *err)
+{
+    for (int p = 0; p < g->n; p++) {
+        const hello *h = &g->theirs[p];
+        if (h->number != g->mine.number || h->ranks != world->ranks || h->first != world->firsts[p] ||
+            h->here != world->firsts[p + 1] - world->firsts[p])
+            return clv_fail(err, CLV_EPEER,
+                            "process %d makes session %llu, of %d ranks; process %d makes session %llu, of %d: all "
+                            "processes make the same sessions in the same order",
+                            world->me, (unsigned long long)g->mine.number + 1, world->ranks, p,
+                            (unsigned long long)h->number + 1, h->ranks);
+    }
+    return CLV_OK;
+}
+
+/* All processes hear from all that they make the same world. */
+static clv_status greet(greeting *g, clv_world *world, int round, clv_deadline *deadline, clv_error *err)
+{
+    clv_job *job = world->mpi->job;
+    int code = 0, tag = 1 + (int)((ROUNDS * g->mine.number + (uint64_t)round) % 4096), asked = 0, n = g->n;
+    memset(g->ended, 0, 2 * (size_t)n * sizeof *g->ended);
+    pthread_mutex_lock(&job->lock);
+    for (int p = 0; code == 0 && p < n; p++) {
+        code = job->mpi->receive(&g->requests[n + p], job->comm, &g->theirs[p], sizeof *g->theirs, p, tag);
+        asked += code == 0;
+    }
+    for (int p = 0; code == 0 && p < n; p++)
+        code = job->mpi->send(&g->requests[p], job->comm, &g->mine, sizeof g->mine, p, tag);
+    pthread_mutex_unlock(&job->lock);
+    clv_status status = code == 0 ? await_all(job, g->requests, g->ended, 2 * n, deadline, err)
+                                  : clv_job_fail_mpi(job, code, "making a session", err);
+    if (status == CLV_OK)
+        return check_greeting(g, world, err);
+    if (status == CLV_ETIMEOUT)
+        status = fail_missing(g, world, err);
+    pthread_mutex_lock(&job->lock);
+    bool over = true; /* what was sent is a few bytes, which MPI has copied */
+    for (int p = 0; p < asked; p++)
+        if (!g->ended[n + p])
+            over = clv_job_end_requests(job, &g->requests[n + p], 1, true, CLV_MPI_CALL_BACK_NS) && over;
+    job->broken |= !over;
+    pthread_mutex_unlock(&job->lock);
+    return status;
+}
+
+static clv_status meet_processes(clv_world *world, clv_deadline *deadline, clv_error *err)
+{
+    clv_job *job = world->mpi->job;
+    size_t n = (size_t)world->processes;
+    greeting g = {.n = world->processes,
+                  .requests = calloc(2 * n, sizeof *g.requests),
+                  .ended = calloc(2 * n, sizeof *g.ended),
+                  .theirs = calloc(n, sizeof *g.theirs),
+                  .mine = {.ranks = world->ranks, .first = world->first, .here = world->here}};
+    pthread_mutex_lock(&job->lock);
+    g.mine.number = world->mpi->number = job->opened++;
+    pthread_mutex_unlock(&job->lock);
+    clv_status status =
+        g.requests && g.ended && g.theirs ? CLV_OK : clv_fail_memory(err, "a job's processes", n * sizeof g);
+    for (int round = 0; status == CLV_OK && round < ROUNDS; round++)
+        status = greet(&g, world, round, deadline, err);
+    if (!job->broken) { /* else MPI may still write there */
+        free(g.requests);
+        free(g.ended);
+        free(g.theirs);
+    }
+    return status; /* NOLINT(clang-analyzer-unix.Malloc) */
+}
+
+/* All are here. */
+static clv_status copy_comm(clv_world *world, clv_error *err)
+{
+    struct clv_mpi_wire *wire = world->mpi;
+    clv_job *job = wire->job;
+    clv_deadline deadline = clv_deadline_in(COPY_NS);
+    clv_mpi_request request;
+    int ended = 0;
+    pthread_mutex_lock(&job->lock);
+    int code = job->mpi->copy(&request, &wire->comm, job->comm);
+    pthread_mutex_unlock(&job->lock);
+    clv_status status = code == 0 ? await_all(job, &request, &ended, 1, &deadline, err)
+                                  : clv_job_fail_mpi(job, code, "making a session", err);
+    wire->has_comm = status == CLV_OK;
+    if (status == CLV_OK)
+        return CLV_OK;
+    job->broken = 1; /* a collective cannot be called back */
+    if (status == CLV_ETIMEOUT)
+        return clv_fail(err, status, "process %d waited %d s for MPI to make a communicator of all %d processes",
+                        world->me, (int)(COPY_NS / 1000000000), world->processes);
+    return status;
+}
+
+static int listen(struct clv_mpi_wire *wire)
+{
+    int code = wire->job->mpi->receive(&wire->hearing, wire->comm, &wire->heard, sizeof wire->heard, CLV_MPI_ANY, 0);
+    wire->listens = code == 0;
+    return code;
+}
+
+static clv_status begin_to_listen(struct clv_mpi_wire *wire, clv_error *err)
+{
+    pthread_mutex_lock(&wire->job->lock);
+    int code = listen(wire);
+    pthread_mutex_unlock(&wire->job->lock);
+    return code == 0 ? CLV_OK : clv_job_fail_mpi(wire->job, code, "making a session", err);
+}
+
+/* Under the lock: whether another process told of a failure. */
+bool clv_mpi_hear(struct clv_mpi_wire *wire)
+{
+    int done = 0;
+    bool failed = false;
+    while (wire->listens && wire->job->mpi->test(&wire->hearing, &done) == 0 && done) {
+        bool ours = wire->heard.world == wire->number; /* one that was late may speak of a world that is gone */
+        wire->goodbyes += ours && wire->heard.is_goodbye;
+        if (ours && !wire->heard.is_goodbye && !failed) {
+            wire->failure = wire->heard.failure;
+            failed = true;
+        }
+        (void)listen(wire);
+    }
+    return failed;
+}
+
+clv_status clv_mpi_open(clv_world *world, const clv_links *links, clv_error *err)
+{
+    size_t ranks = (size_t)world->ranks;
+    if (!links || !links->job)
+        return clv_fail(err, CLV_EINVAL, "the transport 'mpi' is for sessions of a job (clv_session_options.job)");
+    clv_job *job = links->job;
+    if (world->processes != job->place.processes || world->me != job->place.process)
+        return clv_fail(err, CLV_EINVAL,
+                        "the ranks are those of process %d of %d; the job has %d processes, and this is %d", world->me,
+                        world->processes, job->place.processes, job->place.process);
+    if (job->broken)
+        return clv_fail(err, CLV_EPEER,
+                        "the job was poisoned by a failure: messages were under way; end the processes");
+    world->mpi = calloc(1, sizeof *world->mpi);
+    if (!world->mpi)
+        return clv_fail_memory(err, "a world's wire", sizeof *world->mpi);
+    world->mpi->job = job;
+    pthread_mutex_lock(&job->lock);
+    job->worlds++;
+    pthread_mutex_unlock(&job->lock);
+    world->mpi->running = calloc(ranks, sizeof *world->mpi->running);
+    world->mpi->said = calloc(ranks, sizeof *world->mpi->said);
+    if (!world->mpi->running || !world->mpi->said)
+        return clv_fail_memory(err, "a world's wire", ranks * sizeof *world->mpi->said);
+    CLV_TRY(find_tags(world->mpi, world, err));
+    clv_deadline deadline = clv_deadline_in(world->timeout_ns);
+    CLV_TRY(meet_processes(world, &deadline, err));
+    CLV_TRY(copy_comm(world, err));
+    return begin_to_listen(world->mpi, err);
+}
+
+void clv_mpi_tell_all(clv_world *world, const clv_mpi_control *said)
+{
+    struct clv_mpi_wire *wire = world->mpi;
+    if (!wire->tellings)
+        wire->tellings = calloc(2 * (size_t)world->processes, sizeof *wire->tellings);
+    for (int p = 0; wire->tellings && p < world->processes; p++)
+        if (p != world->me)
+            wire->n_tellings +=
+                wire->job->mpi->send(&wire->tellings[wire->n_tellings], wire->comm, said, sizeof *said, p, 0) == 0;
+}
+
+void clv_mpi_tell(clv_world *world, const clv_error *error)
+{
+    struct clv_mpi_wire *wire = world->mpi;
+    pthread_mutex_lock(&wire->job->lock);
+    if (wire->has_comm && !wire->has_told && !wire->job->broken) {
+        wire->told = (clv_mpi_control){.world = wire->number, .failure = *error};
+        clv_mpi_tell_all(world, &wire->told);
+        wire->has_told = true;
+    }
+    pthread_mutex_unlock(&wire->job->lock);
+}
+
+bool clv_mpi_hear_failure(clv_world *world)
+{
+    clv_job *job = world->mpi->job;
+    pthread_mutex_lock(&job->lock);
+    bool failed = !job->broken && clv_mpi_hear(world->mpi);
+    clv_error error = world->mpi->failure;
+    pthread_mutex_unlock(&job->lock);
+    error.op[sizeof error.op - 1] = error.message[sizeof error.message - 1] = '\0';
+    if (failed)
+        clv_threads_record(world, &error);
+    return failed;
+}

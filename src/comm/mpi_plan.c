@@ -1,0 +1,196 @@
+/* mpi_plan.c - the plans of steps over MPI: who sends what to whom, in which messages, from and to where. */
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "comm/mpi_wire.h"
+
+enum { SMALL_REDUCE_BYTES = 64 << 10 }; /* that a member sends in all, below which an all_reduce has one phase */
+
+void clv_mpi_release(clv_plan *base)
+{
+    clv_mpi_plan *plan = (clv_mpi_plan *)base;
+    if (!plan)
+        return;
+    clv_mpi_abandon(plan);
+    for (int i = 0; i < CLV_MPI_PHASES; i++) {
+        free(plan->phases[i].sends);
+        free(plan->phases[i].takes);
+        free(plan->phases[i].ins);
+        free(plan->phases[i].requests);
+    }
+    free(plan);
+}
+
+static int64_t take_staging(clv_mpi_plan *plan, int64_t bytes)
+{
+    int64_t at = plan->staging_bytes;
+    plan->staging_bytes += (bytes + CLV_LINE - 1) / CLV_LINE * CLV_LINE;
+    return at;
+}
+
+/* Whether the elements of a box follow each other in a shard that holds it. */
+static bool is_run(const clv_shard *box, const clv_shard *shard)
+{
+    int d = 0;
+    while (d < box->rank && box->hi[d] - box->lo[d] == 1)
+        d++;
+    for (d++; d < box->rank; d++)
+        if (box->lo[d] != shard->lo[d] || box->hi[d] != shard->hi[d])
+            return false;
+    return true;
+}
+
+int64_t clv_mpi_place_of(const clv_shard *box, const clv_shard *shard)
+{
+    int64_t at = 0;
+    for (int d = 0; d < box->rank; d++)
+        at = at * (shard->hi[d] - shard->lo[d]) + (box->lo[d] - shard->lo[d]);
+    return at;
+}
+
+static int64_t bytes_of(const clv_mpi_plan *plan, const clv_shard *box)
+{
+    return clv_shard_elems(box) * (int64_t)clv_dtype_size(plan->dtype);
+}
+
+/* A tag for what `from` sends to `to`, world ranks. */
+static int tag_of(const clv_world *world, int set, int from, int to)
+{
+    const struct clv_mpi_wire *wire = world->mpi;
+    int a = from - world->firsts[clv_threads_process(world, from)],
+        b = to - world->firsts[clv_threads_process(world, to)];
+    return 1 + (set % wire->sets * wire->widest + a) * wire->widest + b;
+}
+
+/* Makes parts of the moves to or from others, and empty ones for members that have none; the own box is left out. */
+static int make_parts(clv_mpi_part *out, const clv_move *moves, int n, const clv_group *group)
+{
+    int parts = 0;
+    for (int k = 1; k < group->n; k++) {
+        int peer = (group->me + k) % group->n, i = 0;
+        while (i < n && moves[i].peer != peer)
+            i++;
+        out[parts++].move = i < n ? moves[i] : (clv_move){.peer = peer, .box = {.rank = 1}};
+    }
+    return parts;
+}
+
+/* What a part's messages are, and where; in_place: its box is one run of host memory. */
+static void lay_out(clv_mpi_plan *plan, clv_mpi_part *p, const clv_world *world, bool sends, bool in_place)
+{
+    int me = plan->base.comm->rank, peer = plan->group->ranks[p->move.peer];
+    int64_t piece = world->mpi->job->piece;
+    p->bytes = bytes_of(plan, &p->move.box);
+    p->first = take_staging(plan, CLV_MPI_FIRST);
+    p->at = p->bytes <= CLV_MPI_ROOM || in_place ? -1 : take_staging(plan, p->bytes);
+    p->process = clv_threads_process(world, peer);
+    p->tag = sends ? tag_of(world, plan->group->set, me, peer) : tag_of(world, plan->group->set, peer, me);
+    p->n_requests = 1 + (p->bytes <= CLV_MPI_ROOM ? 0 : (int)((p->bytes + piece - 1) / piece));
+}
+
+static void place_requests(clv_mpi_part *parts, int n, clv_mpi_request **next)
+{
+    for (int i = 0; i < n; i++) {
+        parts[i].requests = *next;
+        *next += parts[i].n_requests;
+    }
+}
+
+static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv_parts *parts, clv_error *err)
+{
+    const clv_group *group = plan->group;
+    const clv_world *world = ((const clv_thread_comm *)plan->base.comm)->world;
+    bool in_host = ph->slices ? plan->out_device->backend->is_host : plan->in_device->backend->is_host;
+    bool out_host = plan->out_device->backend->is_host;
+    size_t n = (size_t)group->n;
+    clv_move *moves = malloc(n * sizeof *moves);
+    ph->reduces = parts->reduces;
+    ph->in_shard = parts->in[group->me];
+    ph->out_shard = parts->out[group->me];
+    ph->sends = calloc(n, sizeof *ph->sends);
+    ph->takes = calloc(n, sizeof *ph->takes);
+    if (ph->reduces)
+        ph->ins = calloc(n, sizeof *ph->ins);
+    if (!moves || !ph->sends || !ph->takes || (ph->reduces && !ph->ins)) {
+        free(moves);
+        return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *ph->sends);
+    }
+    ph->n_sends = make_parts(ph->sends, moves, clv_moves_sends(moves, parts, group->me), group);
+    int taken = clv_moves_takes(moves, parts, group->me);
+    ph->n_takes = make_parts(ph->takes, moves, taken, group);
+    ph->has_own = taken > 0 && moves[0].peer == group->me && !ph->slices; /* one's own slice is there */
+    if (ph->has_own)
+        ph->own = moves[0].box;
+    free(moves);
+    int64_t requests = 0;
+    for (int i = 0; i < ph->n_sends; i++) {
+        clv_mpi_part *p = &ph->sends[i];
+        lay_out(plan, p, world, true, in_host && is_run(&p->move.box, &ph->in_shard));
+        requests += p->n_requests;
+    }
+    for (int i = 0; i < ph->n_takes; i++) {
+        clv_mpi_part *p = &ph->takes[i];
+        lay_out(plan, p, world, false, !ph->reduces && out_host && is_run(&p->move.box, &ph->out_shard));
+        requests += p->n_requests;
+    }
+    bool direct = ph->reduces ? in_host && out_host && is_run(&ph->own, &ph->in_shard) : in_host && out_host;
+    ph->own_at = !ph->has_own || direct ? -1 : take_staging(plan, bytes_of(plan, &ph->own));
+    ph->requests = calloc((size_t)requests + 1, sizeof *ph->requests);
+    if (!ph->requests)
+        return clv_fail_memory(err, "a step's plan", (size_t)requests * sizeof *ph->requests);
+    clv_mpi_request *next = ph->requests;
+    place_requests(ph->sends, ph->n_sends, &next);
+    place_requests(ph->takes, ph->n_takes, &next);
+    return CLV_OK;
+}
+
+/* An all_reduce by slices of what all hold: see at the top. */
+static clv_status prepare_slices(clv_mpi_plan *plan, int64_t elems, clv_error *err)
+{
+    int n = plan->group->n, me = plan->group->me;
+    int64_t size = (int64_t)clv_dtype_size(plan->dtype);
+    clv_shard *whole = calloc(2 * (size_t)n, sizeof *whole), *slice = whole + n;
+    if (!whole)
+        return clv_fail_memory(err, "a step's slices", 2 * (size_t)n * sizeof *whole);
+    for (int m = 0; m < n; m++) {
+        whole[m] = (clv_shard){.rank = 1, .hi = {elems}};
+        slice[m].rank = 1;
+        clv_cut_block(elems, 1, n, m, &slice[m].lo[0], &slice[m].hi[0]);
+    }
+    plan->n_phases = 2;
+    plan->phases[0].out_at = plan->phases[1].in_at = slice[me].lo[0] * size;
+    plan->phases[1].slices = true;
+    clv_status status =
+        prepare_phase(plan, &plan->phases[0], &(clv_parts){.n = n, .reduces = true, .in = whole, .out = slice}, err);
+    if (status == CLV_OK)
+        status = prepare_phase(plan, &plan->phases[1], &(clv_parts){.n = n, .in = slice, .out = whole}, err);
+    free(whole);
+    return status;
+}
+
+clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
+{
+    clv_mpi_plan *plan = calloc(1, sizeof *plan);
+    if (!plan)
+        return clv_fail_memory(err, "a step's plan", sizeof *plan);
+    *plan = (clv_mpi_plan){.base = {.comm = comm, .in = t->in, .out = t->out},
+                           .post = {.what = t->what, .tag = t->tag},
+                           .group = t->group,
+                           .in_device = t->in_device ? t->in_device : &clv_device_host,
+                           .out_device = t->out_device ? t->out_device : &clv_device_host,
+                           .dtype = t->dtype,
+                           .reduction = t->reduction,
+                           .n_phases = 1};
+    int64_t elems = clv_shard_elems(&t->parts.in[t->group->me]);
+    bool by_slices = t->parts.reduces && clv_parts_all_get_all(&t->parts) &&
+                     elems * (int64_t)clv_dtype_size(t->dtype) * (t->group->n - 1) > SMALL_REDUCE_BYTES;
+    clv_status status =
+        by_slices ? prepare_slices(plan, elems, err) : prepare_phase(plan, &plan->phases[0], &t->parts, err);
+    if (status != CLV_OK) {
+        clv_mpi_release(&plan->base);
+        return status;
+    }
+    *staging = plan->staging_bytes;
+    *out = &plan->base;
+    return CLV_OK;
+}

@@ -1,0 +1,131 @@
+/* mpi_wire.h - what a world has over MPI, and the plans of its steps: shared by mpi.c, which runs them, mpi_plan.c,
+ * which makes them, mpi_open.c and mpi_close.c. Private to src/comm. */
+#ifndef CLEAVE_COMM_MPI_WIRE_H
+#define CLEAVE_COMM_MPI_WIRE_H
+
+#include "comm/job.h"
+#include "comm/threads.h"
+
+enum {
+    CLV_MPI_HEADER = 128,
+    CLV_MPI_FIRST = 4096,                          /* bytes of a first message at most */
+    CLV_MPI_ROOM = CLV_MPI_FIRST - CLV_MPI_HEADER, /* for elements, in it */
+    CLV_MPI_WHAT = 92,                             /* bytes of a step's name */
+    CLV_MPI_PHASES = 2,
+    CLV_MPI_NAP_NS = 20000,
+    CLV_MPI_CALL_BACK_NS = 200000000, /* what was called back, or is to be taken, ends by then */
+};
+
+typedef struct clv_mpi_part {
+    clv_move move;
+    int64_t bytes;
+    int64_t first; /* in staging: the first message */
+    int64_t at;    /* in staging: elements beyond it; -1: they are, or go, where the box is */
+    int tag;
+    int process;
+    int n_requests; /* 1, and one a piece */
+    int n_asked;    /* requests that MPI has, or had: the first ones */
+    int ended;      /* of these: the first ones */
+    bool heard;     /* the header was looked at */
+    clv_mpi_request *requests;
+} clv_mpi_part;
+
+/* What a member sends and takes of others at a time. */
+typedef struct clv_mpi_phase {
+    bool reduces;
+    bool slices;           /* its operand is a slice of what becomes the step's result */
+    int64_t in_at, out_at; /* bytes behind the plan's in (out, of slices) and out */
+    clv_shard in_shard, out_shard;
+    bool has_own;
+    clv_shard own;  /* what one takes of oneself */
+    int64_t own_at; /* in staging; -1: not needed there */
+    int n_sends, n_takes;
+    clv_mpi_part *sends, *takes; /* [members - 1] */
+    const void **ins;            /* [members] what is reduced */
+    clv_mpi_request *requests;
+} clv_mpi_phase;
+
+typedef struct clv_mpi_plan {
+    clv_plan base; /* first: a clv_plan * is one of these */
+    clv_post post;
+    const clv_group *group;
+    const clv_device *in_device, *out_device;
+    clv_dtype dtype;
+    clv_reduction reduction;
+    int n_phases;
+    clv_mpi_phase phases[CLV_MPI_PHASES];
+    int64_t staging_bytes;
+    bool runs;                    /* it was started and has not ended */
+    unsigned char *staging;       /* then */
+    struct clv_mpi_plan *running; /* then: the rank's next one that does */
+} clv_mpi_plan;
+
+/* What processes tell each other beside steps. */
+typedef struct clv_mpi_control {
+    uint64_t world; /* its number among the job's */
+    int32_t is_goodbye;
+    clv_error failure; /* else */
+} clv_mpi_control;
+
+/* What a world keeps. */
+struct clv_mpi_wire {
+    clv_job *job;
+    clv_mpi_comm comm;
+    int widest;             /* ranks of a process, at most */
+    int sets;               /* group sets that have tags of their own */
+    uint64_t number;        /* of the world */
+    bool has_comm, listens; /* what was made */
+    clv_mpi_request hearing;
+    clv_mpi_control heard;         /* there */
+    clv_error failure;             /* that was heard */
+    int goodbyes;                  /* likewise */
+    clv_mpi_control told, goodbye; /* each once */
+    bool has_told;
+    int n_tellings;
+    clv_mpi_request *tellings; /* [2 processes] of these; NULL: nothing was told */
+    void *unwanted;            /* what is taken because the world failed; NULL: nothing is */
+    clv_mpi_request taking;
+    clv_mpi_plan **running;     /* [ranks] of this process's: plans that run */
+    char (*said)[CLV_MPI_WHAT]; /* [ranks] of this process's: what another's header says, for messages */
+};
+
+static inline struct clv_mpi_wire *clv_mpi_wire_of(const clv_comm *comm)
+{
+    return ((const clv_thread_comm *)comm)->world->mpi;
+}
+
+/* Functions that are said to be under the lock are called with the job's held. */
+
+/* ---- mpi_open.c ---- */
+
+clv_status clv_mpi_open(clv_world *world, const struct clv_links *links, clv_error *err);
+/* Under the lock: takes in what other processes tell; whether a failure was among it, which wire->failure is then. */
+bool clv_mpi_hear(struct clv_mpi_wire *wire);
+/* The same without the lock; the failure is recorded as the world's. */
+bool clv_mpi_hear_failure(clv_world *world);
+/* Under the lock: sends what was said, which stays, to all other processes. */
+void clv_mpi_tell_all(clv_world *world, const clv_mpi_control *said);
+/* The transport's tell. */
+void clv_mpi_tell(clv_world *world, const clv_error *error);
+
+/* ---- mpi_close.c ---- */
+
+/* Under the lock: looks at a part's requests. Returns MPI's code. */
+int clv_mpi_look(const clv_job *job, clv_mpi_part *p);
+/* Takes a plan that runs out of the list of its rank's. */
+void clv_mpi_end_plan(clv_mpi_plan *plan);
+/* Calls back the receives of a step that failed. What it sent is with MPI yet. */
+void clv_mpi_call_back_receives(clv_mpi_plan *plan);
+/* Waits until what a plan has sent is taken, and ends it, if it runs. */
+void clv_mpi_abandon(clv_mpi_plan *plan);
+void clv_mpi_close(clv_world *world);
+
+/* ---- mpi_plan.c ---- */
+
+clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *transfer, int64_t *staging,
+                           clv_error *err);
+void clv_mpi_release(clv_plan *plan);
+/* Where the first element of a box is in a shard, in elements. */
+int64_t clv_mpi_place_of(const clv_shard *box, const clv_shard *shard);
+
+#endif
