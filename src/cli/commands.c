@@ -11,7 +11,8 @@ static const struct clv_command commands[] = {
      NULL, clv_bench_commands},
     {"einsum", "show how a product with given layouts is partitioned",
      "Lists the changes of layout of the operands, the product and those of its result, with the bytes that the "
-     "neediest rank receives. Layouts are chosen by bytes, then by the busiest rank's work.\n\n"
+     "neediest rank receives. Layouts are chosen by bytes, then by the busiest rank's work. lower_bound is -: none is "
+     "known for a product.\n\n"
      "Example:\n"
      "  cleave einsum 'ik,kj->ij' --shape i=512,k=256,j=128 --mesh X=2,Y=2 --in '_,X' --in X,_ --out '_,_'\n",
      command_einsum, NULL},
@@ -72,13 +73,17 @@ static const struct clv_command commands[] = {
      "fraction where n does not divide that). It walks the program that would run. With --memory-limit or "
      "--hardware it says whether the plan fits, and if not, what would make it smaller; exit 1 when it exceeds "
      "--memory-limit.\n\n"
+     "Memory is by what it is for: state (parameters, optimizer, kv_cache, other_state), and what is live at the "
+     "peak, among it gathered: copies that collectives made for the backward pass, and fragments: what lies unused "
+     "between buffers.\n\n"
      "Examples:\n"
      "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"
      "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",
      command_plan, NULL},
     {"reshard", "plan a change of layout and its bytes",
      "Plans how a tensor gets from one layout to another: the steps, the bytes that the neediest rank receives in "
-     "each, and the lower bound (none when the tensor is partial). --run executes it and checks every rank.\n\n"
+     "each, and lower_bound, the fewest that any plan must move (-: none is known, the tensor being partial). --run "
+     "executes it and checks every rank.\n\n"
      "Example:\n"
      "  cleave reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)' --run\n",
      command_reshard, NULL},

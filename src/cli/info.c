@@ -1,4 +1,4 @@
-/* info.c - cleave info: what a model is, what its checkpoint holds, and which degrees split it evenly. */
+/* info.c - cleave info: what a model is, what its checkpoint holds, and which degrees divide it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
