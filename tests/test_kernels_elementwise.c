@@ -388,6 +388,38 @@ static void integers(void **state)
     assert_int_equal(wide_out[2], 3);
 }
 
+/* Exact beyond f64's 53 bits, and around the ends, broadcast or not, in blocks and beside them. */
+static void integers_wrap(void **state)
+{
+    enum { N = 1030 };
+    static int64_t wide[N], wide_out[N];
+    static uint8_t small[N], small_out[N], condition[N];
+    const int64_t shape[] = {N}, one[] = {1}, big = (INT64_C(1) << 62) + 1;
+    const int32_t most[] = {INT32_MAX};
+    int32_t wrapped[1];
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        wide[i] = big + i;
+        small[i] = (uint8_t)i;
+        condition[i] = i % 3 == 0;
+    }
+    clv_binary_forward(CLV_BINARY_ADD, CLV_I64, wide_out, wide, &big, 1, shape, shape, one);
+    for (int i = 0; i < N; i++)
+        assert_true(wide_out[i] == (int64_t)(2 * (uint64_t)big + (uint64_t)i));
+    clv_where_forward(CLV_I64, wide_out, condition, wide, &big, 1, shape, shape, shape, one);
+    for (int i = 0; i < N; i++)
+        assert_true(wide_out[i] == (i % 3 == 0 ? wide[i] : big));
+    clv_binary_forward(CLV_BINARY_MIN, CLV_I64, wide_out, wide, &big, 1, shape, shape, one);
+    assert_true(wide_out[N - 1] == big);
+    clv_binary_forward(CLV_BINARY_SUB, CLV_U8, small_out, small, small + 1, 1, one, one, one);
+    assert_int_equal(small_out[0], 255);
+    clv_binary_forward(CLV_BINARY_MUL, CLV_U8, small_out, small, small, 1, shape, shape, shape);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(small_out[i], (uint8_t)(i * i));
+    clv_binary_forward(CLV_BINARY_ADD, CLV_I32, wrapped, most, most, 1, one, one, one);
+    assert_int_equal(wrapped[0], -2);
+}
+
 static void casts(clv_dtype from)
 {
     for (int d = 0; d < CHECK_DTYPES; d++)
@@ -439,6 +471,7 @@ int main(void)
         cmocka_unit_test(max_gradient),
         cmocka_unit_test(nan_propagates),
         cmocka_unit_test(integers),
+        cmocka_unit_test(integers_wrap),
         cmocka_unit_test(cast),
         cmocka_unit_test(fill),
     };

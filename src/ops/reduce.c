@@ -262,6 +262,15 @@ static void equal_rule(const clv_op *op, const clv_type *in, const clv_type *out
     clv_rule_elementwise(rule, op, in, out);
 }
 
+/* Whole numbers bit by bit: an f64 has not room for all of i64's. */
+static bool same_element(const clv_view *x, int64_t i, const clv_view *y, int64_t j)
+{
+    size_t bytes = clv_dtype_size(x->dtype);
+    if (clv_dtype_is_float(x->dtype))
+        return clv_dtype_load(x->dtype, x->data, i) == clv_dtype_load(y->dtype, y->data, j);
+    return memcmp((const char *)x->data + (size_t)i * bytes, (const char *)y->data + (size_t)j * bytes, bytes) == 0;
+}
+
 static clv_status equal_run(const clv_call *call, clv_error *err)
 {
     (void)err;
@@ -271,8 +280,7 @@ static clv_status equal_run(const clv_call *call, clv_error *err)
         int64_t at = 0;
         for (int d = 0; d < out->rank; d++)
             at = at * y->shape[d] + (y->shape[d] == out->shape[d] ? index[d] : 0);
-        double same = clv_dtype_load(x->dtype, x->data, i) == clv_dtype_load(y->dtype, y->data, at);
-        clv_dtype_store(out->dtype, out->data, i, same);
+        clv_dtype_store(out->dtype, out->data, i, same_element(x, i, y, at));
         for (int d = out->rank - 1; d >= 0 && ++index[d] == out->shape[d]; d--)
             index[d] = 0;
     }

@@ -80,6 +80,32 @@ REFERENCE(where, a != 0 ? b : c)
 REFERENCE(max_backward, b < c ? 0 : b == c ? 0.5 * a : a)
 REFERENCE(min_backward, b > c ? 0 : b == c ? 0.5 * a : a)
 
+/* ---- whole numbers: exact, and what does not fit wraps around (NumPy's and XLA's) ---- */
+
+typedef int64_t whole_fn(int64_t a, int64_t b, int64_t c);
+
+#define WHOLE(name, value)                                                                                             \
+    static int64_t whole_##name(int64_t a, int64_t b, int64_t c)                                                       \
+    {                                                                                                                  \
+        (void)a, (void)b, (void)c;                                                                                     \
+        return (int64_t)(value);                                                                                       \
+    }
+
+WHOLE(add, (uint64_t)a + (uint64_t)b)
+WHOLE(sub, (uint64_t)a - (uint64_t)b)
+WHOLE(mul, (uint64_t)a *(uint64_t)b)
+WHOLE(max, a > b ? a : b)
+WHOLE(min, a < b ? a : b)
+WHOLE(where, a != 0 ? b : c)
+
+/* A quotient is the one in f64, which truncates, and saturates where there is none. */
+static whole_fn *const whole_binary[CLV_BINARY_COUNT] = {
+    [CLV_BINARY_ADD] = whole_add, [CLV_BINARY_SUB] = whole_sub, [CLV_BINARY_MUL] = whole_mul,
+    [CLV_BINARY_MAX] = whole_max, [CLV_BINARY_MIN] = whole_min,
+};
+
+/* ---- tables ---- */
+
 typedef struct unary_row {
     const char *name;
     clv_unary_saved saved;
@@ -126,6 +152,7 @@ typedef struct job {
     double alpha;
     clv_span *span;
     reference_fn *reference;
+    whole_fn *whole; /* of dtypes that are no floats; NULL: the reference */
 } job;
 
 static void add_operand(job *j, clv_dtype dtype, const void *data)
@@ -248,6 +275,35 @@ static void run_reference(const job *j, int64_t rows)
     }
 }
 
+/* Elements [i, i + n) of an operand, or n times its one. */
+static void load_whole(const job *j, int k, int64_t i, int64_t n, int64_t *block)
+{
+    bool scalar = j->stride[k][j->rank - 1] == 0;
+    const char *from = (const char *)j->operand[k] + i * (int64_t)clv_dtype_size(j->operand_dtype[k]);
+
+    clv_dtype_convert(CLV_I64, block, j->operand_dtype[k], from, scalar ? 1 : n);
+    for (int64_t e = 1; scalar && e < n; e++)
+        block[e] = block[0];
+}
+
+static void run_whole(const job *j, int64_t rows)
+{
+    int64_t inner = j->shape[j->rank - 1], pieces = clv_pieces(inner, CLV_BLOCK);
+
+    CLV_PARALLEL_FOR(rows * inner)
+    for (int64_t part = 0; part < rows * pieces; part++) {
+        int64_t block[MAX_OPERANDS][CLV_BLOCK], start[MAX_OPERANDS];
+        int64_t row = part / pieces, i = part % pieces * CLV_BLOCK, n = clv_min_i64(CLV_BLOCK, inner - i);
+        row_starts(j, row, start);
+        for (int k = 0; k < j->n_operands; k++)
+            load_whole(j, k, start[k] + i * j->stride[k][j->rank - 1], n, block[k]);
+        for (int64_t e = 0; e < n; e++)
+            block[0][e] = j->whole(block[0][e], block[1][e], j->n_operands > 2 ? block[2][e] : 0);
+        char *to = (char *)j->out + (row * inner + i) * (int64_t)clv_dtype_size(j->dtype);
+        clv_dtype_convert(j->dtype, to, CLV_I64, block[0], n);
+    }
+}
+
 static void run(const job *j)
 {
     int64_t rows = 1;
@@ -255,7 +311,8 @@ static void run(const job *j)
         rows *= j->shape[d];
     if (rows == 0 || j->shape[j->rank - 1] == 0)
         return;
-    (clv_computes_in_f32(j->dtype) ? run_blocks : run_reference)(j, rows);
+    bool whole = j->whole && !clv_dtype_is_float(j->dtype);
+    (clv_computes_in_f32(j->dtype) ? run_blocks : whole ? run_whole : run_reference)(j, rows);
 }
 
 /* ---- the kernels ---- */
@@ -292,6 +349,7 @@ void clv_binary_forward(clv_binary_op op, clv_dtype dtype, void *out, const void
     const int64_t *shapes[] = {a_shape, b_shape};
     j.span = clv_math()->binary[op];
     j.reference = binary_table[op].forward;
+    j.whole = whole_binary[op];
     add_operand(&j, dtype, a);
     add_operand(&j, dtype, b);
     merge_dims(&j, rank, shape, shapes);
@@ -301,7 +359,7 @@ void clv_binary_forward(clv_binary_op op, clv_dtype dtype, void *out, const void
 void clv_where_forward(clv_dtype dtype, void *out, const void *cond, const void *a, const void *b, int rank,
                        const int64_t *shape, const int64_t *cond_shape, const int64_t *a_shape, const int64_t *b_shape)
 {
-    job j = {.dtype = dtype, .out = out, .span = clv_math()->where, .reference = reference_where};
+    job j = {.dtype = dtype, .out = out, .span = clv_math()->where, .reference = reference_where, .whole = whole_where};
     const int64_t *shapes[] = {cond_shape, a_shape, b_shape};
     add_operand(&j, CLV_BOOL, cond);
     add_operand(&j, dtype, a);
