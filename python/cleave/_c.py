@@ -64,6 +64,7 @@ def shape_in(shape: Any) -> tuple[int, ...]:
 
 
 def shape_out(array: Any, rank: int) -> tuple[int, ...]:
+    """The sizes that C holds."""
     return tuple(array[d] for d in range(rank))
 
 
@@ -93,6 +94,7 @@ def dtype_in(dtype: Any) -> int:
 
 
 def dtype_out(code: int) -> str:
+    """The name of a clv_dtype."""
     return _DTYPE_NAMES[code]
 
 

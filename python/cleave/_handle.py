@@ -27,7 +27,17 @@ def thread_identity() -> int:
     return getattr(_acting, "ident", None) or threading.get_ident()
 
 
-class Handle:
+class OfProcess:
+    """What lives in this process alone: it is neither pickled nor copied, be it by ``copy``, which would share what one of the two
+    may close."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(f"a {type(self).__name__} lives in this process: it is neither pickled nor copied")
+
+
+class Handle(OfProcess):
     """A pointer with the function that frees it, and the handles that it leans on.
 
     What leans on a handle, or is in a call with it, is a user; a handle that was closed is freed when the last user is gone.
@@ -67,10 +77,8 @@ class Handle:
 
     @property
     def closed(self) -> bool:
+        """Whether close() was called."""
         return self._closed
-
-    def __reduce__(self) -> Any:
-        raise TypeError(f"a {self._what} lives in this process: it is neither pickled nor copied")
 
     def close(self) -> None:
         """Frees what is behind it, now or when its last user is gone. Closing again is no error."""

@@ -31,10 +31,12 @@ class Cancel:
         self.broke = False  # it was requested: what ran is of no further use
 
     def now(self) -> None:
+        """Requests the end."""
         self.broke = True
         lib.clv_cancel_request(self.flag)
 
     def reset(self) -> None:
+        """Takes the request back, for what runs later."""
         lib.clv_cancel_reset(self.flag)
 
 
@@ -54,6 +56,7 @@ class Job:
         self.ident = _handle.thread_identity()
 
     def run(self) -> None:
+        """The call, in the helper's thread."""
         with self.guard:
             if self.abandoned:
                 return

@@ -10,13 +10,13 @@ import numpy as np
 from . import _c
 from ._c import dtype_out, shape_out, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle
+from ._handle import Handle, OfProcess
 from .arrays import address, numpy_dtype
 from .errors import NotFoundError, UnsupportedError, check, text_out
 from .mesh import box_in
 
 
-class Checkpoint(Mapping[str, Any]):
+class Checkpoint(OfProcess, Mapping[str, Any]):
     """A file or folder of tensors by name: ``Checkpoint("folder")["model.norm.weight"]`` reads one, :meth:`read` a part of it."""
 
     def __init__(self, path: Any) -> None:

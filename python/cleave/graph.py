@@ -11,15 +11,15 @@ from typing import Any, Union
 from . import _c
 from ._c import NULL, dtype_in, dtype_out, shape_in, shape_out, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle
-from .errors import CleaveError, check, error_of, text_out
+from ._handle import Handle, OfProcess
+from .errors import CleaveError, DtypeError, check, error_of, text_out
 from .mesh import Layout, LayoutLike, Mesh, MeshLike, layout_in, mesh_in
 
 Number = Union[int, float]
 Axes = Union[int, Sequence[int], None]
 
 
-class Graph(_c.Fixed):
+class Graph(_c.Fixed, OfProcess):
     """A computation on a mesh, built op by op, for :func:`cleave.compile`.
 
     A mistake raises where it is made. Values that were made before stay; ops of the layers in :mod:`cleave.nn` that a mistake
@@ -214,7 +214,7 @@ def _number_for(dtype: str, number: Any) -> float:
     return float(n)
 
 
-class Value(_c.Fixed):
+class Value(_c.Fixed, OfProcess):
     """A tensor of a graph: its shape and dtype are known, its elements are when a program runs.
 
     Operators take a number on one side where the value's dtype holds it: integers take whole numbers within their range, and neither
@@ -237,6 +237,7 @@ class Value(_c.Fixed):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Sizes of its dimensions."""
         return shape_out(self._type.shape, self._type.rank)
 
     @property
@@ -246,10 +247,12 @@ class Value(_c.Fixed):
 
     @property
     def ndim(self) -> int:
+        """How many dimensions it has."""
         return int(self._type.rank)
 
     @property
     def size(self) -> int:
+        """How many elements it has."""
         return math.prod(self.shape)
 
     @property
@@ -297,8 +300,10 @@ class Value(_c.Fixed):
         return self.graph.full((), _number_for(self.dtype, other), self.dtype)
 
     def _combine(self, kind: int, other: Any, swapped: bool = False) -> "Value":
-        if self.dtype in _WHOLE and (kind == lib.CLV_DIV or self.dtype == "bool" and not isinstance(other, Value)):
-            raise TypeError(f"{self.dtype} has no {'division' if kind == lib.CLV_DIV else 'arithmetic with numbers'}: astype('f32') first")
+        if self.dtype in _WHOLE and kind == lib.CLV_DIV:
+            raise DtypeError(f"{self.dtype} has no division: astype('f32') first")
+        if self.dtype == "bool" and (kind == lib.CLV_SUB or not isinstance(other, Value)):
+            raise DtypeError(f"bool has no {'difference' if kind == lib.CLV_SUB else 'arithmetic with numbers'}: astype('i32') first")
         try:
             b = self._other(other)
         except TypeError:
@@ -333,13 +338,17 @@ class Value(_c.Fixed):
         return self._combine(lib.CLV_DIV, other, True)
 
     def __neg__(self) -> "Value":
+        if self.dtype in _WHOLE:
+            return 0 - self
         return self.graph._value(lib.clv_map, lib.CLV_NEG, self._value)
 
     def __pos__(self) -> "Value":
+        if self.dtype == "bool":
+            raise DtypeError("bool has no sign: astype('i32') first")
         return self
 
     def __abs__(self) -> "Value":
-        return maximum(self, -self)
+        return self if self.dtype in ("u8", "bool") else maximum(self, -self)
 
     def __matmul__(self, other: Any) -> "Value":
         return matmul(self, other)
@@ -366,6 +375,7 @@ class Value(_c.Fixed):
 
     @property
     def T(self) -> "Value":  # noqa: N802  NumPy's name
+        """With its dimensions turned round."""
         return transpose(self)
 
     def swapaxes(self, a: int, b: int) -> "Value":
@@ -404,6 +414,14 @@ def _graph_of(*values: Any) -> Graph:
     raise TypeError("a value of a graph is wanted; arrays enter a graph as inputs")
 
 
+def _need_floats(what: str, *values: Any) -> None:
+    g = _graph_of(*values)
+    for v in values:
+        g._id(v)
+        if v.dtype in _WHOLE:
+            raise DtypeError(f"{what} of {v.dtype}; valid: f32, bf16, f64, f16: astype('f32') first")
+
+
 def _axes(axis: Axes, ndim: int) -> list[int]:
     given = range(ndim) if axis is None else [axis] if hasattr(axis, "__index__") else list(axis)
     axes = []
@@ -421,7 +439,8 @@ def _axes(axis: Axes, ndim: int) -> list[int]:
 
 
 def _map(kind: int, name: str, x: Value) -> Value:
-    return _graph_of(x)._value(lib.clv_map, kind, _graph_of(x)._id(x))
+    _need_floats(name, x)
+    return x.graph._value(lib.clv_map, kind, x._value)
 
 
 def exp(x: Value) -> Value:
@@ -466,12 +485,13 @@ def rsqrt(x: Value) -> Value:
 
 def sqrt(x: Value) -> Value:
     """The square root, as 1 / rsqrt(x)."""
+    _need_floats("sqrt", x)
     return 1.0 / rsqrt(x)
 
 
 def square(x: Value) -> Value:
     """x * x."""
-    return x * x
+    return power(x, 2)
 
 
 def negative(x: Value) -> Value:
@@ -488,6 +508,8 @@ def power(x: Value, exponent: Any) -> Value:
     """x ** exponent, a whole number, 0.5 or -0.5."""
     if isinstance(exponent, Value):
         raise TypeError("an exponent is a number; exp(y * log(x)) for a value y")
+    if _graph_of(x) and x.dtype == "bool":
+        raise DtypeError("bool has no powers: astype('i32') first")
     if exponent == 0.5:
         return sqrt(x)
     if exponent == -0.5:
@@ -501,7 +523,7 @@ def power(x: Value, exponent: Any) -> Value:
     if n < 0:
         return 1.0 / power(x, -n)
     if n == 0:
-        return x * 0.0 + 1.0
+        return x * 0 + 1
     result, base = None, x
     while True:
         if n & 1:
@@ -574,7 +596,7 @@ def where(condition: Value, a: Any, b: Any) -> Value:
 
 
 def astype(x: Value, dtype: Any) -> Value:
-    """Converted to a dtype; float to integer truncates."""
+    """Converted to a dtype; float to integer truncates, beyond its range to its end, and NaN is 0."""
     g = _graph_of(x)
     return g._value(lib.clv_cast, g._id(x), dtype_in(dtype))
 
@@ -582,35 +604,36 @@ def astype(x: Value, dtype: Any) -> Value:
 # ---- reductions ----
 
 
-def _reduce(kind: int, x: Value, axis: Axes, keepdims: bool) -> Value:
-    g = _graph_of(x)
-    x_id = g._id(x)
+def _reduce(kind: int, name: str, x: Value, axis: Axes, keepdims: bool) -> Value:
+    _need_floats(name, x)
     dims = _axes(axis, x.ndim)
-    return g._value(lib.clv_reduce, kind, x_id, dims or NULL, len(dims), bool(keepdims))
+    return x.graph._value(lib.clv_reduce, kind, x._value, dims or NULL, len(dims), bool(keepdims))
 
 
 def sum(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:  # noqa: A001
     """Over an axis, axes, or all (None)."""
-    return _reduce(lib.CLV_SUM, x, axis, keepdims)
+    return _reduce(lib.CLV_SUM, "sum", x, axis, keepdims)
 
 
 def mean(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """Over an axis, axes, or all (None)."""
-    return _reduce(lib.CLV_MEAN, x, axis, keepdims)
+    return _reduce(lib.CLV_MEAN, "mean", x, axis, keepdims)
 
 
 def max(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:  # noqa: A001
     """Over an axis, axes, or all (None)."""
-    return _reduce(lib.CLV_REDUCE_MAXIMUM, x, axis, keepdims)
+    return _reduce(lib.CLV_REDUCE_MAXIMUM, "max", x, axis, keepdims)
 
 
 def min(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:  # noqa: A001
     """Over an axis, axes, or all (None)."""
+    _need_floats("min", x)
     return -max(-x, axis, keepdims)
 
 
 def var(x: Value, axis: Axes = None, keepdims: bool = False) -> Value:
     """Of the population (ddof 0)."""
+    _need_floats("var", x)
     return mean(square(x - mean(x, axis, True)), axis, keepdims)
 
 
@@ -622,12 +645,13 @@ def _last(x: Value, axis: int, function: Any) -> Value:
 
 def softmax(x: Value, axis: int = -1) -> Value:
     """exp(x) / sum(exp(x)) along an axis."""
-    g = _graph_of(x)
-    return _last(x, axis, lambda v: g._value(lib.clv_softmax, g._id(v)))
+    _need_floats("softmax", x)
+    return _last(x, axis, lambda v: x.graph._value(lib.clv_softmax, v._value))
 
 
 def log_softmax(x: Value, axis: int = -1) -> Value:
     """The logarithm of softmax."""
+    _need_floats("log_softmax", x)
     shifted = x - max(x, axis, True)
     return shifted - log(sum(exp(shifted), axis, True))
 
@@ -804,6 +828,8 @@ def einsum(subscripts: str, *operands: Value) -> Value:
     letters, result = _parse_einsum(subscripts, len(operands))
     for o, subs in zip(operands, letters):
         g._id(o)
+        if len(operands) > 1:
+            _need_floats("a product", o)
         if o.ndim != len(subs):
             raise ValueError(f"einsum '{subscripts}': '{subs}' for a tensor of {o.ndim} dimensions")
     x, have = operands[0], letters[0]

@@ -7,11 +7,11 @@ from typing import Any, Union
 from . import _c
 from ._c import NULL, dtype_in, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle
+from ._handle import Handle, OfProcess
 from .errors import check, text_out
 
 
-class Machine:
+class Machine(OfProcess):
     """A profile: the path of one that ``cleave bench profile`` wrote, or the name of one that the library has (:func:`machines`).
 
     ``Machine()`` is none in particular: cores of one host, of which only the ratios mean something.
@@ -38,6 +38,7 @@ class Machine:
 
     @property
     def name(self) -> str:
+        """What its profile calls it."""
         return str(self.info["name"])
 
     def flops(self, dtype: Any = "f32") -> float:
@@ -53,6 +54,7 @@ MachineLike = Union[Machine, str, None]
 
 
 def machine_in(machine: MachineLike) -> Machine:
+    """The machine that is meant."""
     return machine if isinstance(machine, Machine) else Machine(machine)
 
 

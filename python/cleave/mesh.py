@@ -72,6 +72,7 @@ class Mesh:
 
 
 def mesh_in(mesh: MeshLike) -> Mesh:
+    """The mesh that is meant."""
     return mesh if isinstance(mesh, Mesh) else Mesh(mesh)
 
 

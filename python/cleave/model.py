@@ -14,7 +14,7 @@ import numpy as np
 from . import _c
 from ._c import NULL, dtype_out, printed, shape_out, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle, _acting
+from ._handle import Handle, OfProcess, _acting
 from ._run import GRACE_SECONDS, Cancel, interruptible, run
 from .arrays import address, array_out, ids_in
 from .errors import CleaveError, check, text_out
@@ -46,6 +46,7 @@ class Score(NamedTuple):
 
     @property
     def perplexity(self) -> float:
+        """exp of the mean of -log p."""
         return float(np.exp(self.nll / self.tokens)) if self.tokens else float("nan")
 
 
@@ -68,23 +69,26 @@ class _Asked:
         return self.error is None and not self.ended()
 
     def ended(self) -> bool:
+        """Whether the job was asked to end."""
         return self.job is not None and bool(self.job.asked)
 
 
 @ffi.def_extern(error=1)  # type: ignore[untyped-decorator]
 def python_clv_text_callback(arg: Any, prompt: int, text: Any, size: int, last: int) -> int:
+    """A piece of a text, for generate()."""
     return 0 if ffi.from_handle(arg)(prompt, bytes(ffi.unpack(text, size)).decode("utf-8", "replace") if size else "", bool(last)) else 1
 
 
 @ffi.def_extern(error=lib.CLV_EINVAL)  # type: ignore[untyped-decorator]
 def python_clv_embed_callback(arg: Any, i: int, rows: Any, n_rows: int, width: int, err: Any) -> int:
+    """Rows of a text's vector, for embed()."""
     array = np.frombuffer(ffi.buffer(rows, 4 * n_rows * width), np.float32).reshape(n_rows, width).copy()
     if ffi.from_handle(arg)(i, array):
         return int(lib.CLV_OK)
     return int(lib.clv_fail(err, lib.CLV_ECANCELLED, b"ended by the caller"))
 
 
-class Model(_c.Fixed):
+class Model(_c.Fixed, OfProcess):
     """A transformer, opened by :func:`load` for a mesh. Threads may share it; each of its engines runs for one at a time."""
 
     def __init__(self, pointer: Any, mesh: Mesh, cancel: Cancel, kept: Any) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _c
 from ._c import NULL, dtype_out, shape_out
 from ._cleave import ffi, lib
-from ._handle import Handle
+from ._handle import Handle, OfProcess
 from .errors import check, text_out
 from .graph import Graph
 from .machine import MachineLike, machine_in
@@ -55,7 +55,7 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-class Program(_c.Fixed):
+class Program(_c.Fixed, OfProcess):
     """A graph compiled for a mesh (:func:`compile`). Immutable: sessions and threads may share it."""
 
     def __init__(self, pointer: Any, owner: Handle | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Union
 
 from ._c import NULL, Fixed, text_in, whole
 from ._cleave import ffi, lib
+from ._handle import OfProcess
 from .errors import check, text_out
 from .mesh import Layout, Mesh, MeshLike, mesh_in
 
@@ -16,7 +17,7 @@ from .mesh import Layout, Mesh, MeshLike, mesh_in
 RulesLike = Union["Rules", str, "os.PathLike[str]", Sequence[Any], None]
 
 
-class Rules(Fixed):
+class Rules(Fixed, OfProcess):
     """``Rules(mesh, "megatron-sp")``, ``Rules(mesh, "rules.json")``, or ``Rules(mesh, [("batch", "data"), ("seq", None)])``.
 
     None is megatron, over those of the axes data and model that the mesh has; optimizer: axes that optimizer state is split over

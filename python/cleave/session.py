@@ -11,7 +11,7 @@ import numpy as np
 from . import _c
 from ._c import DTYPES, text_in
 from ._cleave import ffi, lib
-from ._handle import Handle
+from ._handle import Handle, OfProcess
 from ._run import Cancel, interruptible
 from .arrays import address, array_in, array_out
 from .errors import NotFoundError, check
@@ -19,7 +19,7 @@ from .mesh import Mesh, MeshLike, box_in, mesh_in
 from .program import Named, Program, named
 
 
-class State(_c.Fixed):
+class State(_c.Fixed, OfProcess):
     """State by name, read and written as arrays: ``x["w"]``, ``x["w"] = array``."""
 
     mesh: Mesh

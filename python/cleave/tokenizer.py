@@ -7,11 +7,11 @@ from typing import Any
 
 from ._c import text_in, whole
 from ._cleave import ffi, lib
-from ._handle import Handle
+from ._handle import Handle, OfProcess
 from .errors import check
 
 
-class Tokenizer:
+class Tokenizer(OfProcess):
     """Of a folder's tokenizer.json or vocab.txt: ``Tokenizer("folder")``; ``model.tokenizer`` is that of a model."""
 
     def __init__(self, path: Any) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from . import _c
 from ._c import text_in
 from ._cleave import ffi, lib
-from ._handle import Handle
+from ._handle import Handle, OfProcess
 from ._run import interruptible, run
 from .arrays import address, ids_in
 from .errors import check
@@ -30,7 +30,7 @@ class Step(NamedTuple):
     comm_seconds: float
 
 
-class TextData(_c.Fixed):
+class TextData(_c.Fixed, OfProcess):
     """Text files as training data, a byte a token (a vocabulary of 256). Batches depend on (seed, step) alone."""
 
     _fixed = ("seq",)
