@@ -308,6 +308,10 @@ static void is_of_another_graph(hand_made *made)
     op = *made->table.rows[0].op;
     made->table.rows[0].op = &op;
 }
+static void tells_nothing(hand_made *made)
+{
+    made->table.tells = true;
+}
 static void sums_without_axes(hand_made *made)
 {
     made->sum.n_axes = 0;
@@ -381,6 +385,7 @@ static void refuses_bad_tables(void **state)
         {forgets_the_addends, "row 2 (dot_general): its rule does not give these layouts"},
         {has_no_strategy, "row 0: an op of the graph that has a rule, and a strategy"},
         {is_of_another_graph, "row 0: an op of the graph that has a rule, and a strategy"},
+        {tells_nothing, "row 0 (dot_general): the table tells of its ops, but not of this one"},
         {sums_without_axes, "row 3 (y): its kind and axes do not fit the layouts"},
         {gathers_addends, "row 3 (y): its kind and axes do not fit the layouts"},
         {has_no_cause, "row 3 (y): a step has a cause"},

@@ -167,6 +167,8 @@ static clv_status check_op(const checker *c, const clv_row *row, clv_error *err)
                         "assignment: row %d: an op of the graph that has a rule, and a strategy, belong "
                         "to a row",
                         c->row);
+    if (c->table->tells && (!row->told.makes || !row->told.split || !row->told.why))
+        return refuse(c, err, "the table tells of its ops, but not of this one");
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0)
             CLV_TRY(check_read(c, row->in[i], op->in[i], &row->strategy->in[i], err));
