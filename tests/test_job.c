@@ -2,15 +2,20 @@
  * all processes run the second part. */
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
-#include "cleave/session.h"
+#include "cleave/evaluate.h"
+#include "cleave/forward.h"
+#include "cleave/generate.h"
+#include "cleave/train.h"
 #include "launched.h"
 #include "must.h"
 
@@ -210,11 +215,172 @@ static void test_out_of_step(void **state)
     run_adder(n);
 }
 
+/* ---- models of a job, beside the same in one process ---- */
+
+enum { BATCH = 2, SEQ = 6, TOKENS = 12, STEPS = 3, VOCAB = 4096, VALUES = 400000 };
+
+typedef struct results {
+    float logits[BATCH * SEQ * VOCAB];
+    float values[VALUES]; /* of an evaluation: all results, and gradients */
+    int64_t n_values;
+    int64_t tokens[TOKENS];
+    double losses[STEPS];
+    unsigned char saved[VALUES]; /* the file of weights after training */
+    size_t saved_bytes;
+} results;
+
+static clv_model *open_model(const clv_mesh *mesh, clv_job *job)
+{
+    char path[512];
+    clv_error err = {0};
+    clv_model *model;
+    const clv_model_options options = {.size = sizeof options, .mesh = mesh, .check = 1, .job = job};
+    snprintf(path, sizeof path, "%s/tests/golden/llama", getenv("CLV_SOURCE_DIR"));
+    must(clv_model_open(&model, path, &options, &err), &err);
+    return model;
+}
+
+static void evaluate(results *out, const clv_model *model, const int32_t *ids)
+{
+    const clv_evaluate_options what = {
+        .size = sizeof what, .batch = BATCH, .seq = SEQ, .ids = ids, .labels = ids, .gradients = 1};
+    clv_error err = {0};
+    clv_evaluation *e;
+    must(clv_evaluate(&e, model, &what, &err), &err);
+    for (int i = 0; i < clv_evaluation_count(e); i++) {
+        clv_evaluation_tensor t = {.size = sizeof t};
+        int64_t elems = 1;
+        must(clv_evaluation_at(e, i, &t, &err), &err);
+        for (int d = 0; d < t.rank; d++)
+            elems *= t.shape[d];
+        assert_true(out->n_values + elems <= VALUES);
+        memcpy(out->values + out->n_values, t.data, (size_t)elems * sizeof *t.data);
+        out->n_values += elems;
+    }
+    clv_evaluation_free(e);
+}
+
+static void forward(results *out, const clv_model *model)
+{
+    int32_t ids[BATCH * SEQ];
+    uint8_t mask[BATCH * SEQ];
+    clv_error err = {0};
+    clv_forwarder *f;
+    const clv_forwarder_options options = {.size = sizeof options, .result = CLV_FORWARD_LOGITS};
+    const clv_forward_batch batch = {.size = sizeof batch, .batch = BATCH, .seq = SEQ, .ids = ids, .mask = mask};
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        ids[i] = 3 + i % 11;
+        mask[i] = 1;
+    }
+    must(clv_forwarder_new(&f, model, &options, &err), &err);
+    must(clv_forwarder_run(f, &batch, out->logits, &err), &err);
+    clv_forwarder_free(f);
+    evaluate(out, model, ids);
+}
+
+static void generate(results *out, const clv_model *model)
+{
+    const clv_sampling sampling = {.size = sizeof sampling, .temperature = 1, .seed = 5};
+    clv_error err = {0};
+    clv_generator *g;
+    must(clv_generator_new(&g, model, &(clv_generator_options){.context = TOKENS + 2}, &err), &err);
+    must(clv_generator_feed(g, 0, (int64_t[]){3}, 1, &err), &err);
+    for (int i = 0; i < TOKENS; i++) {
+        must(clv_generator_run(g, &err), &err);
+        must(clv_generator_sample(g, 0, i % 2 ? &sampling : NULL, &out->tokens[i], &err), &err);
+        must(clv_generator_feed(g, 0, &out->tokens[i], 1, &err), &err);
+    }
+    clv_generator_free(g);
+}
+
+/* Into a folder that all processes have, or one's own. */
+static void save(results *out, const clv_trainer *t, bool all)
+{
+    char folder[64], path[96], command[80];
+    clv_error err = {0};
+    snprintf(folder, sizeof folder, "/tmp/cleave_job_%s_%d", all ? "all" : "own", all ? (int)getppid() : (int)getpid());
+    must(clv_trainer_save(t, folder, &err), &err);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    out->saved_bytes = fread(out->saved, 1, sizeof out->saved, f);
+    assert_true(feof(f));
+    fclose(f);
+    clv_state_info info = {.size = sizeof info};
+    clv_session *session = clv_trainer_session(t);
+    must(clv_session_state(session, 0, &info, &err), &err);
+    must(clv_session_read(session, info.name, NULL, out->logits, &err), &err); /* all have read the file */
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    if (!all || clv_job_process(launched_job()) == 0)
+        assert_int_equal(system(command), 0);
+}
+
+static void train(results *out, const clv_model *model, bool all)
+{
+    const clv_schedule schedule = {.peak = 0.01, .floor = 0.001, .steps = STEPS};
+    const clv_trainer_options options = {.size = sizeof options, .batch = BATCH, .seq = SEQ, .schedule = &schedule};
+    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+    clv_error err = {0};
+    clv_trainer *t;
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        ids[i] = 3 + i % 7;
+        labels[i] = 3 + (i + 1) % 7;
+    }
+    must(clv_trainer_new(&t, model, &options, &err), &err);
+    for (int i = 0; i < STEPS; i++) {
+        clv_train_step step = {.size = sizeof step};
+        must(clv_trainer_step(t, ids, labels, &step, &err), &err);
+        out->losses[i] = step.loss;
+    }
+    save(out, t, all);
+    clv_trainer_free(t);
+}
+
+static void run_model(results *out, const clv_mesh *mesh, clv_job *job)
+{
+    clv_model *model = open_model(mesh, job);
+    clv_model_info info = {.size = sizeof info};
+    clv_error err = {0};
+    must(clv_model_describe(model, &info, &err), &err);
+    assert_true(info.vocab <= VOCAB);
+    train(out, model, job != NULL);
+    forward(out, model);
+    generate(out, model);
+    clv_model_close(model);
+}
+
+static void test_models(void **state)
+{
+    static results here, job;
+    int n = clv_job_processes(launched_job());
+    (void)state;
+    for (int more = 0; more < 2; more++) {
+        clv_error err = {0};
+        clv_mesh mesh;
+        char text[64];
+        snprintf(text, sizeof text, more ? "data=2,model=%d" : "model=%d", n);
+        must(clv_mesh_parse(&mesh, text, &err), &err);
+        memset(&here, 0, sizeof here);
+        memset(&job, 0, sizeof job);
+        run_model(&here, &mesh, NULL);
+        run_model(&job, &mesh, launched_job());
+        assert_memory_equal(job.logits, here.logits, sizeof here.logits);
+        assert_true(here.n_values > 1000 && job.n_values == here.n_values);
+        assert_memory_equal(job.values, here.values, sizeof here.values);
+        assert_true(here.saved_bytes > 1000 && job.saved_bytes == here.saved_bytes);
+        assert_memory_equal(job.saved, here.saved, here.saved_bytes);
+        assert_memory_equal(job.tokens, here.tokens, sizeof here.tokens);
+        assert_memory_equal(job.losses, here.losses, sizeof here.losses);
+        assert_true(here.logits[0] != 0 && here.losses[STEPS - 1] < here.losses[0]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_refusals)};
     const struct CMUnitTest launched[] = {cmocka_unit_test(test_refused_in_a_job), cmocka_unit_test(test_sessions),
-                                          cmocka_unit_test(test_two_sessions), cmocka_unit_test(test_out_of_step)};
+                                          cmocka_unit_test(test_two_sessions), cmocka_unit_test(test_out_of_step),
+                                          cmocka_unit_test(test_models)};
     if (launched_job())
         return cmocka_run_group_tests_name("in a job", launched, NULL, NULL);
     return cmocka_run_group_tests_name("alone", alone, NULL, NULL);

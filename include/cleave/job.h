@@ -38,8 +38,11 @@
  * for MPI_THREAD_SERIALIZED or more, and makes no MPI calls while it is in a call of the library or another session of
  * the job runs. What is sent is not encrypted.
  *
- * Models, trainers, generators and the like (model.h, train.h, generate.h, ...) make sessions of their own process
- * alone, as yet.
+ * **Models** (clv_model_options.job). What runs a model of a job does so in all processes, which make the same calls
+ * with the same arguments: clv_forwarder_new and _run, clv_generator_new, _feed, _run and _free, clv_generate,
+ * clv_evaluate, clv_embed, clv_score and the like, clv_trainer_new, _step, _save and _free. Each has the results, and
+ * writes nothing but what it is told to: files of results are for one process to write (process 0), models that are
+ * saved for all.
  */
 #ifndef CLEAVE_JOB_H
 #define CLEAVE_JOB_H

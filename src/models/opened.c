@@ -65,6 +65,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     m->threads_per_rank = o->threads_per_rank;
     m->check = o->check != 0;
     m->cancel = o->cancel;
+    m->job = o->job;
     CLV_TRY(clv_machine_copy(&m->machine, o->machine, err));
     if (o->mesh)
         m->mesh = *o->mesh;
@@ -434,5 +435,6 @@ clv_session_options clv_model_session_options(const clv_model *m)
                                  .source = clv_model_source,
                                  .source_arg = (void *)m,
                                  .check = m->check,
-                                 .cancel = m->cancel};
+                                 .cancel = m->cancel,
+                                 .job = m->job};
 }

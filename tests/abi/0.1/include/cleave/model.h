@@ -40,6 +40,8 @@ typedef struct clv_model_options {
         *cancel; /**< ends whatever runs it when it is requested; borrowed until the model is closed; NULL: none */
     const clv_machine *machine; /**< what layouts are priced by in whatever is compiled of it, as clv_compile_options
                                      says it; copied; NULL: the default (machine.h) */
+    clv_job *job; /**< the processes that have the mesh's ranks in whatever runs it (job.h says what all call alike);
+                       borrowed until the model is closed; NULL: this one has all */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close.
