@@ -1,4 +1,5 @@
-"""cleave: tensor parallelism. A graph over whole tensors, layouts on a mesh of ranks, and every collective that follows.
+"""cleave: tensor parallelism. A graph over whole tensors, layouts on a mesh of ranks, and every collective that
+follows.
 
 >>> import cleave
 >>> g = cleave.Graph({"model": 2})
@@ -19,10 +20,11 @@ from .arrays import bfloat16, dlpack
 from .checkpoint import Checkpoint
 from .errors import CleaveError
 from .graph import (
-    Graph, Value, absolute, add, astype, attention, bias_gelu, broadcast_to, cache_update, concatenate, count_labels, cross_entropy,
-    divide, dot, dropout, einsum, embedding, equal, exp, expand_dims, gated, gelu, grad, layer_norm, log, log_softmax, matmul, max,
-    maximum, mean, min, minimum, multiply, negative, pad, power, relu, reshape, rms_norm, rope, rsqrt, sigmoid, silu, softmax, split,
-    sqrt, square, squeeze, stack, subtract, sum, swapaxes, tanh, transpose, var, where,
+    Graph, Value, absolute, add, astype, attention, bias_gelu, broadcast_to, cache_update, concatenate, count_labels,
+    cross_entropy, divide, dot, dropout, einsum, embedding, equal, exp, expand_dims, gated, gelu, grad, layer_norm, log,
+    log_softmax, matmul, max, maximum, mean, min, minimum, multiply, negative, pad, power, relu, reshape, rms_norm,
+    rope, rsqrt, sigmoid, silu, softmax, split, sqrt, square, squeeze, stack, subtract, sum, swapaxes, tanh, transpose,
+    var, where,
 )  # fmt: skip
 from .machine import Machine, machines
 from .mesh import Layout, Mesh
@@ -44,9 +46,9 @@ __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
     "CleaveError", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "divide", "dlpack", "dot",
     "dropout", "einsum", "embedding", "equal", "errors", "exp", "expand_dims", "gated", "gelu", "grad", "Graph",
-    "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean", "merge", "Mesh",
-    "min", "minimum", "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan", "plan", "power",
-    "Program", "relu", "reshape", "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax",
-    "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh", "Text",
-    "TextData", "Tokenizer", "Trainer", "transpose", "Value", "var", "where",
+    "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean",
+    "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan",
+    "plan", "power", "Program", "relu", "reshape", "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid",
+    "silu", "softmax", "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh",
+    "Text", "TextData", "Tokenizer", "Trainer", "transpose", "Value", "var", "where",
 ]  # fmt: skip

@@ -1,4 +1,5 @@
-"""From Python's values to C's and back. What the library's structs hold is read from its headers (cffi), and stated nowhere here."""
+"""From Python's values to C's and back. What the library's structs hold is read from its headers (cffi), and stated
+nowhere here."""
 
 from __future__ import annotations
 
@@ -86,7 +87,11 @@ def dtype_in(dtype: Any) -> int:
         dtype = "i64"
     elif dtype is bool:
         dtype = "bool"
-    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    name = (
+        dtype
+        if isinstance(dtype, str)
+        else getattr(dtype, "name", None) or getattr(dtype, "__name__", None) or str(dtype)
+    )
     name = name.rsplit(".", 1)[-1]
     out = ffi.new("clv_dtype *")
     check(lib.clv_dtype_parse, out, text_in(_NUMPY_NAMES.get(name, name), "a dtype"))
@@ -151,7 +156,8 @@ def _number(ctype: str, value: Any, name: str) -> Any:
 
 
 def enum_in(ctype: Any, value: Any, name: str) -> int:
-    """An enumerator by its name without what all of its kind begin with: "silu" is CLV_SILU, "normal" CLV_INIT_NORMAL."""
+    """An enumerator by its name without what all of its kind begin with: "silu" is CLV_SILU, "normal"
+    CLV_INIT_NORMAL."""
     if ctype.cname in ("clv_dtype", "enum clv_dtype"):
         return dtype_in(value)
     if isinstance(value, str):
@@ -180,7 +186,8 @@ def fill(kept: Kept, values: dict[str, Any], what: str) -> None:
 
 
 def options(kind: str, values: dict[str, Any], what: str, without: tuple[str, ...] = (), **more: Any) -> Kept:
-    """A zeroed struct with these fields set, and its size where it tells one; without: fields that `values` may not name."""
+    """A zeroed struct with these fields set, and its size where it tells one; without: fields that `values` may not
+    name."""
     ctype = ffi.typeof(kind)
     for name in values:
         _field(dict(ctype.fields), name, what, without)

@@ -1,4 +1,5 @@
-"""Who owns what: pointers of the library that are freed when nothing needs them, in any order in which Python lets go of them."""
+"""Who owns what: pointers of the library that are freed when nothing needs them, in any order in which Python lets go
+of them."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ def thread_identity() -> int:
 
 
 class OfProcess:
-    """What lives in this process alone: it is neither pickled nor copied, be it by ``copy``, which would share what one of the two
-    may close."""
+    """What lives in this process alone: it is neither pickled nor copied, be it by ``copy``, which would share what one
+    of the two may close."""
 
     __slots__ = ()
 
@@ -40,8 +41,8 @@ class OfProcess:
 class Handle(OfProcess):
     """A pointer with the function that frees it, and the handles that it leans on.
 
-    What leans on a handle, or is in a call with it, is a user; a handle that was closed is freed when the last user is gone.
-    A handle with ``threads`` belongs to the process that made it.
+    What leans on a handle, or is in a call with it, is a user; a handle that was closed is freed when the last user is
+    gone. A handle with ``threads`` belongs to the process that made it.
     """
 
     def __init__(self, pointer: Any, free: Callable[[Any], Any], what: str, *parents: "Handle", threads: bool = False):
@@ -108,7 +109,9 @@ class Handle(OfProcess):
         """The pointer, for what one thread at a time may use: others wait for their turn."""
         if self._pid != os.getpid():
             if self._threads:
-                raise CleaveError(f"this {self._what} was made before a fork, whose child has none of its threads; make a new one")
+                raise CleaveError(
+                    f"this {self._what} was made before a fork, whose child has none of its threads; make a new one"
+                )
             self._turn, self._holder, self._pid = threading.Lock(), 0, os.getpid()
         me = thread_identity()
         if self._holder == me:

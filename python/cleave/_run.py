@@ -1,8 +1,9 @@
 """Calls that take long, which Ctrl-C ends.
 
-Python handles signals in its main thread, between two of its own instructions; a call of the library is one. So the main thread
-hands the whole call to a helper, whom no signal reaches, and waits, where it can be interrupted. What is interrupted has a second to
-come to its end, so that state is whole; then it is cancelled, and what ran it is of no further use.
+Python handles signals in its main thread, between two of its own instructions; a call of the library is one. So the
+main thread hands the whole call to a helper, whom no signal reaches, and waits, where it can be interrupted. What is
+interrupted has a second to come to its end, so that state is whole; then it is cancelled, and what ran it is of no
+further use.
 """
 
 from __future__ import annotations

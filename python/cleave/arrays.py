@@ -1,4 +1,5 @@
-"""Arrays in and out: NumPy's, and all that speak DLPack (torch, JAX, CuPy on the host), read and written where they lie."""
+"""Arrays in and out: NumPy's, and all that speak DLPack (torch, JAX, CuPy on the host), read and written where they
+lie."""
 
 from __future__ import annotations
 
@@ -93,8 +94,8 @@ def from_dlpack(tensor: Any, what: str) -> Any:
 
 
 def _writable(array: Any, tensor: Any) -> Any:
-    """A view that can be written of an array that numpy.from_dlpack made of a tensor. NumPy makes views that cannot where the
-    lender's DLPack is too old to say; one that does say so is obeyed."""
+    """A view that can be written of an array that numpy.from_dlpack made of a tensor. NumPy makes views that cannot
+    where the lender's DLPack is too old to say; one that does say so is obeyed."""
     if array.flags.writeable:
         return array
     try:
@@ -184,8 +185,8 @@ def address(array: Any) -> Any:
 
 
 def array_in(value: Any, code: int, shape: Sequence[int], what: str) -> Any:
-    """A C-contiguous array of this dtype and shape to read from: the value itself where it is one. Numbers and lists are
-    converted; arrays are not."""
+    """A C-contiguous array of this dtype and shape to read from: the value itself where it is one. Numbers and lists
+    are converted; arrays are not."""
     array = _as_array(value, code, what)
     _check_dtype(array, code, what)
     _check_shape(array, shape, what)
@@ -193,7 +194,8 @@ def array_in(value: Any, code: int, shape: Sequence[int], what: str) -> Any:
 
 
 def array_out(given: Any, code: int, shape: Sequence[int], what: str) -> tuple[Any, Any]:
-    """What the caller gets, and the C-contiguous array to write: the same where what was given (None: nothing) allows it."""
+    """What the caller gets, and the C-contiguous array to write: the same where what was given (None: nothing) allows
+    it."""
     if given is None:
         made = np.empty(tuple(shape), numpy_dtype(code))
         return made, made

@@ -17,7 +17,8 @@ from .mesh import box_in
 
 
 class Checkpoint(OfProcess, Mapping[str, Any]):
-    """A file or folder of tensors by name: ``Checkpoint("folder")["model.norm.weight"]`` reads one, :meth:`read` a part of it."""
+    """A file or folder of tensors by name: ``Checkpoint("folder")["model.norm.weight"]`` reads one, :meth:`read` a part
+    of it."""
 
     def __init__(self, path: Any) -> None:
         out = ffi.new("clv_checkpoint **")

@@ -19,7 +19,8 @@ __all__ = [
 class CleaveError(Exception):
     """A failure of the library.
 
-    ``status`` is its short name ("shape"), ``rank`` the rank that failed (-1: it concerns none), ``op`` the op ("": none).
+    ``status`` is its short name ("shape"), ``rank`` the rank that failed (-1: it concerns none), ``op`` the op ("":
+    none).
     """
 
     status = "unknown"

@@ -22,8 +22,8 @@ Axes = Union[int, Sequence[int], None]
 class Graph(_c.Fixed, OfProcess):
     """A computation on a mesh, built op by op, for :func:`cleave.compile`.
 
-    A mistake raises where it is made. Values that were made before stay; ops of the layers in :mod:`cleave.nn` that a mistake
-    interrupts may have made state.
+    A mistake raises where it is made. Values that were made before stay; ops of the layers in :mod:`cleave.nn` that a
+    mistake interrupts may have made state.
     """
 
     def __init__(self, mesh: MeshLike = None) -> None:
@@ -73,8 +73,8 @@ class Graph(_c.Fixed, OfProcess):
     def parameter(
         self, name: str, shape: Any, dtype: Any = "f32", layout: LayoutLike = None, init: Any = "zeros"
     ) -> "Value":
-        """A parameter, of floats: state that outlives a run, kept in its layout (None: whole on every rank). init: "zeros", "ones",
-        ("normal", 0.02), ("uniform", 0.1), ("lecun_normal", fan_in)."""
+        """A parameter, of floats: state that outlives a run, kept in its layout (None: whole on every rank). init:
+        "zeros", "ones", ("normal", 0.02), ("uniform", 0.1), ("lecun_normal", fan_in)."""
         shape = shape_in(shape)
         where = layout_in(layout, self.mesh, len(shape))
         code = dtype_in(dtype)
@@ -89,7 +89,8 @@ class Graph(_c.Fixed, OfProcess):
         init: Any = "zeros",
         role: str = "buffer",
     ) -> "Value":
-        """State that is no parameter, else the same. role: "buffer", "cache" or "optimizer" (plans of memory go by it)."""
+        """State that is no parameter, else the same. role: "buffer", "cache" or "optimizer" (plans of memory go by
+        it)."""
         roles = {"buffer": lib.CLV_ROLE_BUFFER, "cache": lib.CLV_ROLE_CACHE, "optimizer": lib.CLV_ROLE_OPTIMIZER}
         if role not in roles:
             raise ValueError(f"there is no role {role!r}; valid: {', '.join(roles)}")
@@ -145,7 +146,8 @@ class Graph(_c.Fixed, OfProcess):
         return [Value(self, out[i]) for i in range(len(values))]
 
     def adamw(self, parameter: "Value", gradient: "Value", lr: "Value", step: "Value", **options: Any) -> None:
-        """An update by AdamW (beta1, beta2, eps, weight_decay, state_layout); lr: f32 scalar, step: i32 scalar, 1 at first."""
+        """An update by AdamW (beta1, beta2, eps, weight_decay, state_layout); lr: f32 scalar, step: i32 scalar, 1 at
+        first."""
         if "state_layout" in options:
             options["state_layout"] = layout_in(options["state_layout"], self.mesh, parameter.ndim)
         kept = _c.options("clv_adamw_options", options, "adamw")
@@ -217,8 +219,9 @@ def _number_for(dtype: str, number: Any) -> float:
 class Value(_c.Fixed, OfProcess):
     """A tensor of a graph: its shape and dtype are known, its elements are when a program runs.
 
-    Operators take a number on one side where the value's dtype holds it: integers take whole numbers within their range, and neither
-    them nor bool divide; :func:`cleave.astype` first. == is :func:`cleave.equal`: two values are compared when a program runs.
+    Operators take a number on one side where the value's dtype holds it: integers take whole numbers within their
+    range, and neither them nor bool divide; :func:`cleave.astype` first. == is :func:`cleave.equal`: two values are
+    compared when a program runs.
     """
 
     _fixed = ("graph",)
@@ -296,14 +299,18 @@ class Value(_c.Fixed, OfProcess):
         if isinstance(other, Value):
             return other
         if isinstance(other, bool) or not hasattr(other, "__float__") or bool(getattr(other, "ndim", 0)):
-            raise TypeError(f"a value or a number is wanted, not {type(other).__name__}; arrays enter a graph as inputs")
+            raise TypeError(
+                f"a value or a number is wanted, not {type(other).__name__}; arrays enter a graph as inputs"
+            )
         return self.graph.full((), _number_for(self.dtype, other), self.dtype)
 
     def _combine(self, kind: int, other: Any, swapped: bool = False) -> "Value":
         if self.dtype in _WHOLE and kind == lib.CLV_DIV:
             raise DtypeError(f"{self.dtype} has no division: astype('f32') first")
         if self.dtype == "bool" and (kind == lib.CLV_SUB or not isinstance(other, Value)):
-            raise DtypeError(f"bool has no {'difference' if kind == lib.CLV_SUB else 'arithmetic with numbers'}: astype('i32') first")
+            raise DtypeError(
+                f"bool has no {'difference' if kind == lib.CLV_SUB else 'arithmetic with numbers'}: astype('i32') first"
+            )
         try:
             b = self._other(other)
         except TypeError:
@@ -519,7 +526,9 @@ def power(x: Value, exponent: Any) -> Value:
     except TypeError:
         n = int(exponent) if isinstance(exponent, float) and exponent.is_integer() else None  # type: ignore[assignment]
     if n is None or not -64 <= n <= 64:
-        raise ValueError(f"x ** {exponent!r}; valid: whole numbers from -64 to 64, 0.5, -0.5; else exp({exponent!r} * log(x))")
+        raise ValueError(
+            f"x ** {exponent!r}; valid: whole numbers from -64 to 64, 0.5, -0.5; else exp({exponent!r} * log(x))"
+        )
     if n < 0:
         return 1.0 / power(x, -n)
     if n == 0:
@@ -744,7 +753,9 @@ def _getitem(x: Value, key: Any) -> Value:
             lo %= n
             hi = lo + 1
         else:
-            raise TypeError(f"indices are whole numbers, slices, None and '...', not {type(k).__name__}; see embedding()")
+            raise TypeError(
+                f"indices are whole numbers, slices, None and '...', not {type(k).__name__}; see embedding()"
+            )
         begin.append(lo)
         end.append(hi)
     cut = x
@@ -757,7 +768,11 @@ def pad(x: Value, widths: Any) -> Value:
     """Zeros around x: widths[d] = (before, after), or one pair for all."""
     g = _graph_of(x)
     x_id = g._id(x)
-    pairs = [tuple(w) if not hasattr(w, "__index__") else w for w in widths] if not hasattr(widths, "__index__") else [widths] * x.ndim
+    pairs = (
+        [tuple(w) if not hasattr(w, "__index__") else w for w in widths]
+        if not hasattr(widths, "__index__")
+        else [widths] * x.ndim
+    )
     if len(pairs) == 2 and all(hasattr(p, "__index__") for p in pairs):
         pairs = [tuple(pairs)] * x.ndim
     pairs = [(p, p) if hasattr(p, "__index__") else p for p in pairs]
@@ -823,7 +838,8 @@ def _reduce_letters(x: Value, letters: str, keep: str) -> tuple[Value, str]:
 
 
 def einsum(subscripts: str, *operands: Value) -> Value:
-    """Products by subscripts, e.g. ``einsum("bsm,mhd->bshd", x, w)``: NumPy's, but for a letter twice in one tensor, and "..."."""
+    """Products by subscripts, e.g. ``einsum("bsm,mhd->bshd", x, w)``: NumPy's, but for a letter twice in one tensor,
+    and "..."."""
     g = _graph_of(*operands)
     letters, result = _parse_einsum(subscripts, len(operands))
     for o, subs in zip(operands, letters):
@@ -888,11 +904,10 @@ def dot(a: Value, b: Value) -> Value:
 
 
 def embedding(table: Value, ids: Value) -> Value:
-    """Rows of a table [V,M] by ids [...]: [...,M]; an id outside 0 to V-1 gives zeros: none counts from the end, as NumPy's
-    take() does, and none is an error."""
+    """Rows of a table [V,M] by ids [...]: [...,M]; an id outside 0 to V-1 gives zeros: none counts from the end, as
+    NumPy's take() does, and none is an error."""
     g = _graph_of(table)
     return g._value(lib.clv_embedding, g._id(table), g._id(ids))
-
 
 
 def rms_norm(x: Value, gain: Value, eps: float = 1e-5) -> Value:
@@ -924,8 +939,8 @@ def _with_values(g: Graph, values: dict[str, Any]) -> dict[str, Any]:
 
 
 def attention(q: Value, kv: Value, *, causal: bool = True, **options: Any) -> Value:
-    """q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K: [B,Sq,H,D]. Options: scale, mask (u8 or bool [B,Sk]),
-    offset (i32 [] or [B]: where the first query stands among the keys), window."""
+    """q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K: [B,Sq,H,D]. Options: scale, mask (u8 or
+    bool [B,Sk]), offset (i32 [] or [B]: where the first query stands among the keys), window."""
     g = _graph_of(q)
     kept = _c.options("clv_attention_options", _with_values(g, options), "attention", causal=causal)
     return g._value(lib.clv_attention, g._id(q), g._id(kv), kept.struct)

@@ -12,7 +12,8 @@ from .errors import check, text_out
 
 
 class Machine(OfProcess):
-    """A profile: the path of one that ``cleave bench profile`` wrote, or the name of one that the library has (:func:`machines`).
+    """A profile: the path of one that ``cleave bench profile`` wrote, or the name of one that the library has
+    (:func:`machines`).
 
     ``Machine()`` is none in particular: cores of one host, of which only the ratios mean something.
     """
@@ -34,7 +35,8 @@ class Machine(OfProcess):
     @property
     def info(self) -> dict[str, Any]:
         """Its name, ranks_per_host, hosts (0: any number), memory_bytes of a rank, rates."""
-        return self._call(lambda m: _c.fields(_c.filled("clv_machine_info", lib.clv_machine_describe, m)))  # type: ignore[no-any-return]
+        found = self._call(lambda m: _c.filled("clv_machine_info", lib.clv_machine_describe, m))
+        return _c.fields(found)
 
     @property
     def name(self) -> str:

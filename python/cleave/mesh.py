@@ -17,7 +17,8 @@ LayoutLike = Union["Layout", str, Sequence[Union[str, Sequence[str], None]], Non
 
 
 class Mesh:
-    """Ranks along named axes: ``Mesh({"data": 2, "model": 4})``, ``Mesh(data=2, model=4)`` or ``Mesh("data=2,model=4")``.
+    """Ranks along named axes: ``Mesh({"data": 2, "model": 4})``, ``Mesh(data=2, model=4)`` or
+    ``Mesh("data=2,model=4")``.
 
     Ranks are row-major over the axes: those of the last one are neighbours. A mesh is a value: equal ones are the same.
     """
@@ -27,7 +28,7 @@ class Mesh:
         if isinstance(axes, Mesh):
             axes = axes.axes
         if isinstance(axes, str) and not more:
-            check(lib.clv_mesh_parse, self._mesh, text_in(axes, "a mesh"), )
+            check(lib.clv_mesh_parse, self._mesh, text_in(axes, "a mesh"))
             return
         if isinstance(axes, (str, bytes)) or not (axes is None or isinstance(axes, Mapping)):
             raise TypeError('a mesh is {"data": 2, "model": 4} or "data=2,model=4"')
@@ -101,14 +102,18 @@ def _text_of(spec: Any) -> tuple[str, int]:
 
 
 class Layout(Fixed):
-    """Where the parts of a tensor live on a mesh: ``Layout(mesh, "data,_,model")`` or ``Layout(mesh, ("data", None, "model"))``.
+    """Where the parts of a tensor live on a mesh: ``Layout(mesh, "data,_,model")`` or ``Layout(mesh, ("data", None,
+    "model"))``.
 
-    An entry a dimension: the axis (or axes, major to minor) that cut it, or None; as text also a granule (``model*64``), a part
-    of an axis (``y:(2)2``), and the axes over which it is partial (``x,_ + sum{y}``; here also ``sum="y"`` or ``max="y"``). Axes
-    that are not named hold replicas. A layout is a value. In a notebook it shows which ranks hold which block.
+    An entry a dimension: the axis (or axes, major to minor) that cut it, or None; as text also a granule
+    (``model*64``), a part of an axis (``y:(2)2``), and the axes over which it is partial (``x,_ + sum{y}``; here also
+    ``sum="y"`` or ``max="y"``). Axes that are not named hold replicas. A layout is a value. In a notebook it shows
+    which ranks hold which block.
     """
 
-    def __init__(self, mesh: MeshLike, spec: LayoutLike = None, *, ndim: int | None = None, sum: Any = None, max: Any = None) -> None:
+    def __init__(
+        self, mesh: MeshLike, spec: LayoutLike = None, *, ndim: int | None = None, sum: Any = None, max: Any = None
+    ) -> None:
         self.mesh = mesh_in(mesh)
         self._layout = ffi.new("clv_layout *")
         if isinstance(spec, Layout):
@@ -201,7 +206,8 @@ class Layout(Fixed):
         return f"{lo[0]}:{hi[0]}"
 
     def html(self, shape: Sequence[int] | None = None) -> str:
-        """A table whose cells are blocks, with the ranks that hold them; with a shape, rows and columns name elements."""
+        """A table whose cells are blocks, with the ranks that hold them; with a shape, rows and columns name
+        elements."""
         if shape is not None:
             self._check(shape)
         if self.mesh.ranks > 4096:

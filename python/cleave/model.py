@@ -30,8 +30,8 @@ _BROKEN = {"peer", "timeout", "check", "cancelled", "not-finite", "memory", "io"
 
 
 class Text(str):
-    """A text that a model wrote: a str that knows why it ended ("length", "end", "stop", "context", "cancelled"), and the tokens read and
-    sampled."""
+    """A text that a model wrote: a str that knows why it ended ("length", "end", "stop", "context", "cancelled"), and
+    the tokens read and sampled."""
 
     finish: str
     prompt_tokens: int
@@ -76,7 +76,8 @@ class _Asked:
 @ffi.def_extern(error=1)  # type: ignore[untyped-decorator]
 def python_clv_text_callback(arg: Any, prompt: int, text: Any, size: int, last: int) -> int:
     """A piece of a text, for generate()."""
-    return 0 if ffi.from_handle(arg)(prompt, bytes(ffi.unpack(text, size)).decode("utf-8", "replace") if size else "", bool(last)) else 1
+    piece = bytes(ffi.unpack(text, size)).decode("utf-8", "replace") if size else ""
+    return 0 if ffi.from_handle(arg)(prompt, piece, bool(last)) else 1
 
 
 @ffi.def_extern(error=lib.CLV_EINVAL)  # type: ignore[untyped-decorator]
@@ -89,7 +90,8 @@ def python_clv_embed_callback(arg: Any, i: int, rows: Any, n_rows: int, width: i
 
 
 class Model(_c.Fixed, OfProcess):
-    """A transformer, opened by :func:`load` for a mesh. Threads may share it; each of its engines runs for one at a time."""
+    """A transformer, opened by :func:`load` for a mesh. Threads may share it; each of its engines runs for one at a
+    time."""
 
     def __init__(self, pointer: Any, mesh: Mesh, cancel: Cancel, kept: Any) -> None:
         keep = (cancel, kept)
@@ -103,7 +105,8 @@ class Model(_c.Fixed, OfProcess):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What config.json says: family, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, max_positions, parameters, ..."""
+        """What config.json says: family, hidden, layers, heads, kv_heads, head_dim, ffn, vocab, max_positions,
+        parameters, ..."""
         with self._handle.use() as model:
             found = _c.filled("clv_model_info", lib.clv_model_describe, model)
             return {**_c.fields(found), "eos": [found.eos[i] for i in range(found.n_eos)]}
@@ -126,7 +129,8 @@ class Model(_c.Fixed, OfProcess):
         if self._handle.closed:
             return f"<cleave.Model, closed, on {self.mesh}>"
         i = self.info
-        return f"<cleave.Model {i['family']}, {printed(lib.clv_print_count, float(i['parameters']))} parameters, {self.dtype}, on {self.mesh}>"
+        count = printed(lib.clv_print_count, float(i["parameters"]))
+        return f"<cleave.Model {i['family']}, {count} parameters, {self.dtype}, on {self.mesh}>"
 
     # ---- engines: they hold the weights on the mesh ----
 
@@ -174,30 +178,61 @@ class Model(_c.Fixed, OfProcess):
 
     @overload
     def generate(
-        self, prompt: str, max_tokens: int | None = ..., temperature: float = ..., *, stream: Literal[False] = ..., stop: Any = ..., **options: Any
+        self,
+        prompt: str,
+        max_tokens: int | None = ...,
+        temperature: float = ...,
+        *,
+        stream: Literal[False] = ...,
+        stop: Any = ...,
+        **options: Any,
     ) -> Text: ...
     @overload
     def generate(
-        self, prompt: str, max_tokens: int | None = ..., temperature: float = ..., *, stream: Literal[True], stop: Any = ..., **options: Any
+        self,
+        prompt: str,
+        max_tokens: int | None = ...,
+        temperature: float = ...,
+        *,
+        stream: Literal[True],
+        stop: Any = ...,
+        **options: Any,
     ) -> Iterator[str]: ...
     @overload
     def generate(
-        self, prompt: list[str], max_tokens: int | None = ..., temperature: float = ..., *, stream: Literal[False] = ..., stop: Any = ..., **options: Any
+        self,
+        prompt: list[str],
+        max_tokens: int | None = ...,
+        temperature: float = ...,
+        *,
+        stream: Literal[False] = ...,
+        stop: Any = ...,
+        **options: Any,
     ) -> list[Text]: ...
     @overload
     def generate(
-        self, prompt: list[str], max_tokens: int | None = ..., temperature: float = ..., *, stream: Literal[True], stop: Any = ..., **options: Any
+        self,
+        prompt: list[str],
+        max_tokens: int | None = ...,
+        temperature: float = ...,
+        *,
+        stream: Literal[True],
+        stop: Any = ...,
+        **options: Any,
     ) -> Iterator[tuple[int, str]]: ...
 
     def generate(
-        self, prompt: Any, max_tokens: int | None = 100, temperature: float = 0.0, *, stream: bool = False, stop: Any = (), batch: int = 0,
+        self, prompt: Any, max_tokens: int | None = 100, temperature: float = 0.0, *, stream: bool = False,
+        stop: Any = (), batch: int = 0,
         context: int = 0, **sampling: Any,
     ) -> Any:  # fmt: skip
         """The text that follows a prompt (a list: those that follow each, side by side).
 
-        max_tokens: for each prompt; 0: none, None: until the text ends or the context is full. temperature 0 is greedy; top_k, top_p, min_p, repetition_penalty and seed as in the library's clv_sampling. stop: texts before
-        which it ends. batch: prompts side by side, at most; context: positions for prompt and text. With stream an iterator gives the
-        text as it comes, whole characters (of a list: pairs of a prompt's number and text); leaving it ends the writing.
+        max_tokens: for each prompt; 0: none, None: until the text ends or the context is full. temperature 0 is greedy;
+        top_k, top_p, min_p, repetition_penalty and seed as in the library's clv_sampling. stop: texts before which it
+        ends. batch: prompts side by side, at most; context: positions for prompt and text. With stream an iterator
+        gives the text as it comes, whole characters (of a list: pairs of a prompt's number and text); leaving it ends
+        the writing.
         """
         alone = isinstance(prompt, str)
         if prompt is None or isinstance(prompt, bytes):
@@ -212,7 +247,9 @@ class Model(_c.Fixed, OfProcess):
         how = _c.options("clv_sampling", sampling, "generate", temperature=temperature)
         stops, kept_stops = _c.words([stop] if isinstance(stop, str) else stop, "a stop text")
         sizes = {"max_tokens": most, "batch": batch, "context": context}
-        options = _c.options("clv_generate_options", sizes, "generate", sampling=how.struct, stops=stops, n_stops=len(kept_stops))
+        options = _c.options(
+            "clv_generate_options", sizes, "generate", sampling=how.struct, stops=stops, n_stops=len(kept_stops)
+        )
         options.kept += [how, kept_prompts, kept_stops]
         if stream:
             pieces = self._stream(prompts, len(kept_prompts), options)
@@ -287,7 +324,8 @@ class Model(_c.Fixed, OfProcess):
         made, written = array_out(out, _c.DTYPES["f32"], shape[1:] if alone else shape, "out")
         sizes = {"batch": array.shape[0], "seq": array.shape[1]}
         batch = _c.options("clv_forward_batch", sizes, "a batch")
-        batch.struct.ids, batch.struct.mask = ffi.cast("int32_t *", address(array)), ffi.cast("uint8_t *", address(given))
+        batch.struct.ids = ffi.cast("int32_t *", address(array))
+        batch.struct.mask = ffi.cast("uint8_t *", address(given))
         with self._running(self._forwarder(result)) as forwarder:
             check(lib.clv_forwarder_run, forwarder, batch.struct, ffi.cast("float *", address(written)))
         if made is not written:
@@ -314,8 +352,10 @@ class Model(_c.Fixed, OfProcess):
 
     @interruptible
     def embed(self, texts: Any, pooling: str = "mean", too_long: str = "refused", **options: Any) -> Any:
-        """Vectors of texts or proteins: f32 [n,M], or [M] of one text; pooling mean, cls or last. With "none" all of a text's tokens:
-        an array [tokens,M] a text. too_long: "refused", or "cut" to what fits. Options: batch_tokens, allow_nonfinite."""
+        """Vectors of texts or proteins: f32 [n,M], or [M] of one text; pooling mean, cls or last. With "none" all of a
+        text's tokens: an array [tokens,M] a text. too_long: "refused", or "cut" to what fits. Options: batch_tokens,
+        allow_nonfinite.
+        """
         alone = isinstance(texts, str)
         if texts is None or isinstance(texts, bytes):
             raise TypeError(f"a text is a str, not {type(texts).__name__}")
@@ -339,9 +379,9 @@ class Model(_c.Fixed, OfProcess):
     def score(self, texts: Any, *, mutations: str | None = None, **options: Any) -> Any:
         """How likely the model finds a text (a list: each): a :class:`Score`.
 
-        By a decoder, each token given those before it, in windows (context, stride); by an encoder, each token masked in turn. With
-        mutations ("A24G,K30R:L31V") of a protein, a dict of their scores: log p(mutant) - log p(wild type). Options: batch_tokens,
-        context, stride, allow_nonfinite.
+        By a decoder, each token given those before it, in windows (context, stride); by an encoder, each token masked
+        in turn. With mutations ("A24G,K30R:L31V") of a protein, a dict of their scores: log p(mutant) - log p(wild
+        type). Options: batch_tokens, context, stride, allow_nonfinite.
         """
         alone = isinstance(texts, str)
         how = _c.options("clv_score_options", options, "score")
@@ -380,9 +420,11 @@ class Model(_c.Fixed, OfProcess):
                 lib.clv_mutation_scores_free(out[0])
 
     @interruptible
-    def evaluate(self, ids: Any, labels: Any = None, mask: Any = None, token_types: Any = None, gradients: bool = False) -> dict[str, Any]:
-        """All that the model makes of a batch [B,S]: "hidden.last", "logits", with labels (of the vocabulary, or -100: ignored) "loss", with gradients
-        "d.<parameter>" of each."""
+    def evaluate(
+        self, ids: Any, labels: Any = None, mask: Any = None, token_types: Any = None, gradients: bool = False
+    ) -> dict[str, Any]:
+        """All that the model makes of a batch [B,S]: "hidden.last", "logits", with labels (of the vocabulary, or -100:
+        ignored) "loss", with gradients "d.<parameter>" of each."""
         array, given, _ = self._ids(ids, mask)
         sizes = {"batch": array.shape[0], "seq": array.shape[1], "gradients": bool(gradients)}
         what = _c.options("clv_evaluate_options", sizes, "evaluate")
@@ -441,7 +483,16 @@ def _text_of(generation: Any, i: int) -> Text:
     return made
 
 
-def _opened(function: Any, given: Any, tp: Any, mesh: MeshLike, rules: RulesLike, sp: bool, machine: MachineLike, options: dict[str, Any]) -> Model:
+def _opened(
+    function: Any,
+    given: Any,
+    tp: Any,
+    mesh: MeshLike,
+    rules: RulesLike,
+    sp: bool,
+    machine: MachineLike,
+    options: dict[str, Any],
+) -> Model:
     """What function(out, given, options) opens."""
     found, split = parallel(tp, mesh, rules, sp)
     cancel, priced_by = Cancel(), machine_in(machine)
@@ -457,21 +508,32 @@ def _opened(function: Any, given: Any, tp: Any, mesh: MeshLike, rules: RulesLike
     return Model(out[0], found, cancel, kept)
 
 
-def load(folder: Path, tp: int | None = None, *, mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, machine: MachineLike = None, **options: Any) -> Model:
+def load(
+    folder: Path,
+    tp: int | None = None,
+    *,
+    mesh: MeshLike = None,
+    rules: RulesLike = None,
+    sp: bool = False,
+    machine: MachineLike = None,
+    **options: Any,
+) -> Model:
     """Opens a model's folder: ``load("folder", tp=2).generate("Once upon a time")``.
 
-    tp: ranks that each layer is split over; or a mesh with rules. machine: what layouts are priced by: a :class:`Machine`, or its profile. Options: dtype ("f32", "bf16"), threads_per_rank, config_only, check.
-    Weights are read when something runs, by each rank those of its own shards.
+    tp: ranks that each layer is split over; or a mesh with rules. machine: what layouts are priced by: a
+    :class:`Machine`, or its profile. Options: dtype ("f32", "bf16"), threads_per_rank, config_only, check. Weights are
+    read when something runs, by each rank those of its own shards.
     """
     return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, options)
 
 
 def new_model(
-    *, hidden: int, layers: int, heads: int, ffn: int, vocab: int, tp: int | None = None, mesh: MeshLike = None, rules: RulesLike = None,
+    *, hidden: int, layers: int, heads: int, ffn: int, vocab: int, tp: int | None = None, mesh: MeshLike = None,
+    rules: RulesLike = None,
     sp: bool = False, dtype: Any = "f32", threads_per_rank: int = 1, machine: MachineLike = None, **sizes: Any,
 ) -> Model:  # fmt: skip
-    """A model of a Llama's form that no folder holds, to be trained: kv_heads, head_dim, max_positions and more as in the library's
-    clv_model_info; the rest is as for :func:`load`."""
+    """A model of a Llama's form that no folder holds, to be trained: kv_heads, head_dim, max_positions and more as in
+    the library's clv_model_info; the rest is as for :func:`load`."""
     known = {"hidden": hidden, "layers": layers, "heads": heads, "ffn": ffn, "vocab": vocab}
     ids = {"bos": -1, "pad": -1, "mask": -1}
     info = _c.options("clv_model_info", {**ids, **known, **sizes}, "a new model")

@@ -1,5 +1,7 @@
-"""Layers under Megatron-LM's names. Each takes the rules that say how it is split (a :class:`cleave.Rules`, a preset's name, or None:
-not at all) and makes its parameters, named by the graph's scope. Options are those of the library's structs of the same name."""
+"""Layers under Megatron-LM's names. Each takes the rules that say how it is split (a :class:`cleave.Rules`, a preset's
+name, or None: not at all) and makes its parameters, named by the graph's scope. Options are those of the library's
+structs of the same name.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ from .graph import Graph, Value, _graph_of
 from .rules import Rules, RulesLike
 
 __all__ = [
-    "column_parallel_linear", "layer_norm", "learned_positions", "parallel_attention", "parallel_mlp", "residual_input", "rms_norm",
-    "row_parallel_linear", "transformer_block", "vocab_parallel_cross_entropy", "vocab_parallel_embedding", "vocab_parallel_logits",
+    "column_parallel_linear", "layer_norm", "learned_positions", "parallel_attention", "parallel_mlp", "residual_input",
+    "rms_norm", "row_parallel_linear", "transformer_block", "vocab_parallel_cross_entropy", "vocab_parallel_embedding",
+    "vocab_parallel_logits",
 ]  # fmt: skip
 
 
@@ -32,7 +35,9 @@ def _ids(graph: Graph, options: dict[str, Any]) -> dict[str, Any]:
     return {**options, **nested, **values}
 
 
-def _with_x(function: Any, kind: str, what: str, x: Value, rules: RulesLike, options: dict[str, Any], *arguments: Any) -> Value:
+def _with_x(
+    function: Any, kind: str, what: str, x: Value, rules: RulesLike, options: dict[str, Any], *arguments: Any
+) -> Value:
     g = _graph_of(x)
     kept = _c.options(kind, _ids(g, options), what)
     return g._value(function, g._id(x), *arguments, _rules(g, rules), kept.struct)
@@ -41,23 +46,52 @@ def _with_x(function: Any, kind: str, what: str, x: Value, rules: RulesLike, opt
 def residual_input(graph: Graph, name: str, shape: Any, rules: RulesLike = None, dtype: Any = "f32") -> Value:
     """An input [batch, ..., seq, embed] laid out as layers take it."""
     shape = _c.shape_in(shape)
-    return graph._value(lib.clv_residual_input, text_in(name), dtype_in(dtype), len(shape), list(shape), _rules(graph, rules))
+    return graph._value(
+        lib.clv_residual_input, text_in(name), dtype_in(dtype), len(shape), list(shape), _rules(graph, rules)
+    )
 
 
-def column_parallel_linear(x: Value, features: int, rules: RulesLike = None, *, axis: str | None = None, **options: Any) -> Value:
+def column_parallel_linear(
+    x: Value, features: int, rules: RulesLike = None, *, axis: str | None = None, **options: Any
+) -> Value:
     """y = x W + b, W [M,F] split by columns. axis: the name of the split features. Options: name, bias, gather_output,
     init."""
-    return _with_x(lib.clv_column_parallel_linear, "clv_linear_options", "column_parallel_linear", x, rules, {**options, "features": axis}, features)
+    return _with_x(
+        lib.clv_column_parallel_linear,
+        "clv_linear_options",
+        "column_parallel_linear",
+        x,
+        rules,
+        {**options, "features": axis},
+        features,
+    )
 
 
-def row_parallel_linear(x: Value, features: int, rules: RulesLike = None, *, axis: str | None = None, **options: Any) -> Value:
+def row_parallel_linear(
+    x: Value, features: int, rules: RulesLike = None, *, axis: str | None = None, **options: Any
+) -> Value:
     """y = x W + b, W [F,M] split by rows. axis: the name of the split features. Options: name, bias, input_is_parallel,
     init."""
-    return _with_x(lib.clv_row_parallel_linear, "clv_linear_options", "row_parallel_linear", x, rules, {**options, "features": axis}, features)
+    return _with_x(
+        lib.clv_row_parallel_linear,
+        "clv_linear_options",
+        "row_parallel_linear",
+        x,
+        rules,
+        {**options, "features": axis},
+        features,
+    )
 
 
 def vocab_parallel_embedding(
-    ids: Value, vocabulary: int, width: int, rules: RulesLike = None, *, name: str = "embedding", dtype: Any = "f32", init: Any = "zeros"
+    ids: Value,
+    vocabulary: int,
+    width: int,
+    rules: RulesLike = None,
+    *,
+    name: str = "embedding",
+    dtype: Any = "f32",
+    init: Any = "zeros",
 ) -> Value:
     """Rows of a table [V,M] split over V, state "<name>.weight"."""
     g = _graph_of(ids)
@@ -66,7 +100,13 @@ def vocab_parallel_embedding(
 
 
 def learned_positions(
-    x: Value, positions: int, rules: RulesLike = None, *, offset: Value | None = None, name: str = "positions", init: Any = "zeros"
+    x: Value,
+    positions: int,
+    rules: RulesLike = None,
+    *,
+    offset: Value | None = None,
+    name: str = "positions",
+    init: Any = "zeros",
 ) -> Value:
     """x [B,S,M] + table[offset + s], table [positions,M]."""
     g = _graph_of(x)
@@ -95,26 +135,48 @@ def rms_norm(x: Value, rules: RulesLike = None, *, name: str = "norm", eps: floa
 def layer_norm(x: Value, rules: RulesLike = None, *, name: str = "norm", eps: float = 1e-5, bias: bool = True) -> Value:
     """With its parameters "<name>.weight" and "<name>.bias"."""
     g = _graph_of(x)
-    return g._value(lib.clv_parallel_layer_norm, g._id(x), _rules(g, rules), ffi.new("char[]", text_in(name)), float(eps), bool(bias))
+    return g._value(
+        lib.clv_parallel_layer_norm,
+        g._id(x),
+        _rules(g, rules),
+        ffi.new("char[]", text_in(name)),
+        float(eps),
+        bool(bias),
+    )
 
 
 def parallel_mlp(x: Value, rules: RulesLike = None, *, ffn: int, activation: str = "gelu", **options: Any) -> Value:
-    """x [...,M]: column-parallel "up" (or "gate_up"), activation, row-parallel "down". Options: gated, bias, init, output_init."""
+    """x [...,M]: column-parallel "up" (or "gate_up"), activation, row-parallel "down". Options: gated, bias, init,
+    output_init."""
     options = {"ffn": ffn, "activation": activation, **options}
     return _with_x(lib.clv_parallel_mlp, "clv_mlp_options", "parallel_mlp", x, rules, options)
 
 
 def parallel_attention(x: Value, rules: RulesLike = None, *, heads: int, **options: Any) -> Value:
-    """x [B,S,M] -> [B,S,M]. Options: kv_heads, head_dim, bidirectional, rope (a dict with theta, ...), window, bias, output_bias, mask,
-    context, offset, init, output_init."""
-    return _with_x(lib.clv_parallel_attention, "clv_self_attention_options", "parallel_attention", x, rules, {"heads": heads, **options})
+    """x [B,S,M] -> [B,S,M]. Options: kv_heads, head_dim, bidirectional, rope (a dict with theta, ...), window, bias,
+    output_bias, mask, context, offset, init, output_init."""
+    return _with_x(
+        lib.clv_parallel_attention,
+        "clv_self_attention_options",
+        "parallel_attention",
+        x,
+        rules,
+        {"heads": heads, **options},
+    )
 
 
 def transformer_block(
-    x: Value, rules: RulesLike = None, *, form: str = "llama", heads: int, kv_heads: int = 0, ffn: int = 0, **options: Any
+    x: Value,
+    rules: RulesLike = None,
+    *,
+    form: str = "llama",
+    heads: int,
+    kv_heads: int = 0,
+    ffn: int = 0,
+    **options: Any,
 ) -> Value:
-    """A block of the form llama, gpt or bert with the library's defaults for it, but for options: eps, norm_bias, dropout, dropout_step,
-    attention and mlp (dicts of the options of those layers)."""
+    """A block of the form llama, gpt or bert with the library's defaults for it, but for options: eps, norm_bias,
+    dropout, dropout_step, attention and mlp (dicts of the options of those layers)."""
     g = _graph_of(x)
     kind = _c.enum_in(ffi.typeof("clv_block_form"), form, "a block's form")
     kept = _c.options("clv_block_options", {}, "transformer_block")

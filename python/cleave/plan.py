@@ -22,8 +22,8 @@ from .rules import Rules, RulesLike, parallel
 class Plan:
     """A program's collectives, memory and predicted time on a machine. In a notebook it shows them.
 
-    ``program`` is what it is of, ``machine`` what it is priced for, ``hardware`` its name. A plan is data: a copy, and one that was
-    pickled, has all but the program and the machine (None).
+    ``program`` is what it is of, ``machine`` what it is priced for, ``hardware`` its name. A plan is data: a copy, and
+    one that was pickled, has all but the program and the machine (None).
     """
 
     program: Program | None
@@ -50,7 +50,9 @@ class Plan:
     @functools.cached_property
     def _predicted(self) -> dict[str, float]:
         with self.program._handle.use() as program:  # type: ignore[union-attr]
-            found = self.machine._call(lambda m: _c.filled("clv_prediction", lib.clv_program_predict, program, m))  # type: ignore[union-attr]
+            found = self.machine._call(  # type: ignore[union-attr]
+                lambda m: _c.filled("clv_prediction", lib.clv_program_predict, program, m)
+            )
         return _c.fields(found)
 
     @property
@@ -74,7 +76,8 @@ class Plan:
 
     @property
     def predicted(self) -> dict[str, float]:
-        """Seconds of a run, of them in communication; flops of the rank that has most; utilisation; memory_bytes that a rank may take."""
+        """Seconds of a run, of them in communication; flops of the rank that has most; utilisation; memory_bytes that a
+        rank may take."""
         return dict(self._predicted)
 
     @property
@@ -89,12 +92,18 @@ class Plan:
 
     def __repr__(self) -> str:
         moving = f"{len(self._rows)} collectives of {_bytes(self.bytes)}"
-        return f"<cleave.Plan on {self.mesh}, {self.hardware}: {moving}, {_bytes(self.memory['total'])} a rank, {self.seconds:.3g} s>"
+        held = _bytes(self.memory["total"])
+        return f"<cleave.Plan on {self.mesh}, {self.hardware}: {moving}, {held} a rank, {self.seconds:.3g} s>"
 
     def _repr_html_(self) -> str:
-        held = {k: v for k, v in self.memory.items() if isinstance(v, int) and v and k not in ("region", "peak_instruction")}
+        held = {
+            k: v for k, v in self.memory.items() if isinstance(v, int) and v and k not in ("region", "peak_instruction")
+        }
         memory = [{"memory": k, "bytes a rank": _bytes(v)} for k, v in held.items()]
-        rows = [{**r, "axes": ",".join(r["axes"]), "bytes": _bytes(r["bytes"]), "seconds": f"{r['seconds']:.3g}"} for r in self._rows]
+        rows = [
+            {**r, "axes": ",".join(r["axes"]), "bytes": _bytes(r["bytes"]), "seconds": f"{r['seconds']:.3g}"}
+            for r in self._rows
+        ]
         return (
             f"<p>{html.escape(repr(self).strip('<>'))}</p>"
             + _table(rows, ("op", "kind", "axes", "pass", "bytes", "seconds", "cause"))
@@ -113,17 +122,24 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
 
 
 def _model_graph(graph: Graph, folder: Any, mode: str, split: Rules, dtype: Any, batch: int, seq: int) -> None:
-    """What ``cleave plan -m`` looks at: a training step, S tokens into the KV cache, or one token after S - 1 others."""
+    """What ``cleave plan -m`` looks at: a training step, S tokens into the KV cache, or one token after S - 1
+    others."""
     from .model import load
 
     if mode not in ("train", "prefill", "decode"):
         raise ValueError(f"mode '{mode}' of a model; valid: train, prefill, decode")
-    with load(folder, mesh=graph.mesh, rules=split, dtype=dtype, config_only=True) as model, model._handle.use() as pointer:
+    opened = load(folder, mesh=graph.mesh, rules=split, dtype=dtype, config_only=True)
+    with opened as model, model._handle.use() as pointer:
         info = model.info
         if mode == "decode" and info["bidirectional"]:
             raise UnsupportedError(f"a {info['family']} attends both ways and generates nothing; valid: train, prefill")
         cached = mode != "train" and not info["bidirectional"]
-        sizes = {"batch": batch, "seq": 1 if mode == "decode" else seq, "context": seq if cached else 0, "last_logits": cached}
+        sizes = {
+            "batch": batch,
+            "seq": 1 if mode == "decode" else seq,
+            "context": seq if cached else 0,
+            "last_logits": cached,
+        }
         how = _c.options("clv_model_graph", sizes, "plan")
         if mode == "train":
             graph._call(lib.clv_model_train_step, pointer, how.struct, NULL)
@@ -137,7 +153,11 @@ _BLOCKS = {"ffn": "gpt", "attention": "gpt", "gpt": "gpt", "llama": "llama"}  # 
 def _block_of(x: Value, block: str, split: Rules, sizes: dict[str, Any]) -> Value:
     """A block alone, of x [B,S,M]."""
     heads = sizes.pop("heads", 8)
-    ffn, kv_heads, bias = sizes.pop("ffn", None) or 4 * x.shape[-1], sizes.pop("kv_heads", None) or heads, bool(sizes.pop("bias", False))
+    ffn, kv_heads, bias = (
+        sizes.pop("ffn", None) or 4 * x.shape[-1],
+        sizes.pop("kv_heads", None) or heads,
+        bool(sizes.pop("bias", False)),
+    )
     if sizes:
         raise TypeError(f"a block has no option '{next(iter(sizes))}'; valid: hidden, heads, kv_heads, ffn, bias")
     llama = _BLOCKS[block] == "llama"
@@ -154,8 +174,11 @@ def _block_of(x: Value, block: str, split: Rules, sizes: dict[str, Any]) -> Valu
     return x.graph._value(lib.clv_transformer_block, x._value, split._rules, o)
 
 
-def _block_graph(graph: Graph, block: str, mode: str, split: Rules, dtype: Any, batch: int, seq: int, sizes: dict[str, Any]) -> None:
-    """What ``cleave plan --block`` looks at: its forward pass, or that and the gradients of its weights and its input."""
+def _block_graph(
+    graph: Graph, block: str, mode: str, split: Rules, dtype: Any, batch: int, seq: int, sizes: dict[str, Any]
+) -> None:
+    """What ``cleave plan --block`` looks at: its forward pass, or that and the gradients of its weights and its
+    input."""
     if block not in _BLOCKS:
         raise ValueError(f"block '{block}'; valid: {', '.join(_BLOCKS)}")
     if mode not in ("forward", "grad"):
@@ -172,16 +195,17 @@ def _block_graph(graph: Graph, block: str, mode: str, split: Rules, dtype: Any, 
 
 
 def plan(
-    model: Any = None, mode: str | None = None, *, block: str | None = None, tp: int | None = None, mesh: MeshLike = None,
-    rules: RulesLike = None, sp: bool = False, batch: int = 8, seq: int = 128, dtype: Any = "f32", hardware: MachineLike = None,
+    model: Any = None, mode: str | None = None, *, block: str | None = None, tp: int | None = None,
+    mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int = 8, seq: int = 128,
+    dtype: Any = "f32", hardware: MachineLike = None,
     regather: bool = False, max_implicit_bytes: int = 0, explain: str | None = None, **sizes: Any,
 ) -> Plan:  # fmt: skip
     """What a layout costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
 
-    model: its config.json, or the folder that holds it; no weights are read. mode: "train", "prefill" or "decode" of `batch` texts of
-    `seq` tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden, heads, kv_heads, ffn and bias; mode "forward" or
-    "grad". hardware: what layouts are priced by, and the time is predicted for: a :class:`Machine`, or its profile. regather,
-    max_implicit_bytes and explain are those of :func:`cleave.compile`.
+    model: its config.json, or the folder that holds it; no weights are read. mode: "train", "prefill" or "decode" of
+    `batch` texts of `seq` tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden, heads, kv_heads, ffn
+    and bias; mode "forward" or "grad". hardware: what layouts are priced by, and the time is predicted for: a
+    :class:`Machine`, or its profile. regather, max_implicit_bytes and explain are those of :func:`cleave.compile`.
     """
     if (model is None) == (block is None):
         raise ValueError("give a model or a block")
@@ -196,4 +220,3 @@ def plan(
     machine = machine_in(hardware)
     program = compile(graph, machine, regather=regather, max_implicit_bytes=max_implicit_bytes, explain=explain)
     return Plan(program, machine)
-

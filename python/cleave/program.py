@@ -28,7 +28,9 @@ class Named(NamedTuple):
 
     @classmethod
     def _of(cls, mesh: Mesh, t: Any) -> "Named":
-        return cls(text_out(t.name), dtype_out(t.type.dtype), shape_out(t.type.shape, t.type.rank), Layout._of(mesh, t.layout))
+        return cls(
+            text_out(t.name), dtype_out(t.type.dtype), shape_out(t.type.shape, t.type.rank), Layout._of(mesh, t.layout)
+        )
 
 
 def named(mesh: Mesh, kind: str, function: Any, owner: Any) -> list[tuple[Named, Any]]:
@@ -48,7 +50,8 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
     axes = [_c.printed(lib.clv_subaxis_print, c.axes[i], mesh._mesh) for i in range(c.n_axes)]
     source, target = (Layout._of(mesh, layout) for layout in (getattr(c, "from"), c.to))
     return {
-        "op": text_out(c.op), "layer": _layer(text_out(c.op)), "tensor": text_out(c.tensor), "kind": text_out(c.kind), "axes": axes,
+        "op": text_out(c.op), "layer": _layer(text_out(c.op)), "tensor": text_out(c.tensor), "kind": text_out(c.kind),
+        "axes": axes,
         "bytes": c.bytes, "seconds": seconds, "hidden": False, "pass": "backward" if c.backward else "forward",
         "implicit": bool(c.implicit), "reason": text_out(c.reason), "statement": text_out(c.statement) or None,
         "rules": text_out(c.rules) or None, "from": str(source), "to": str(target), "cause": text_out(c.cause),
@@ -90,13 +93,15 @@ class Program(_c.Fixed, OfProcess):
             for i in range(lib.clv_program_n_collectives(program)):
                 c = _c.filled("clv_collective", lib.clv_program_collective, program, i)
                 if text_out(c.kind) not in ("slice", "mask"):  # which move nothing
-                    rows.append(_row(self.mesh, c, lib.clv_program_predict_instruction(program, machine, c.instruction)))
+                    rows.append(
+                        _row(self.mesh, c, lib.clv_program_predict_instruction(program, machine, c.instruction))
+                    )
         return rows
 
     @property
     def collectives(self) -> list[dict[str, Any]]:
-        """Every step in which ranks talk, in order, with its bytes and its cause: ``pandas.DataFrame(program.collectives)``. Seconds are
-        those of no machine in particular; see :meth:`plan`."""
+        """Every step in which ranks talk, in order, with its bytes and its cause:
+        ``pandas.DataFrame(program.collectives)``. Seconds are those of no machine in particular; see :meth:`plan`."""
         return self._collectives(NULL)
 
     @property
@@ -115,7 +120,8 @@ class Program(_c.Fixed, OfProcess):
 
     @property
     def assignment(self) -> list[dict[str, Any]]:
-        """What was decided of each op and change of layout, in order, with its cost and why: of compile(keep_assignment=True)."""
+        """What was decided of each op and change of layout, in order, with its cost and why: of
+        compile(keep_assignment=True)."""
         with self._handle.use() as program:
             n = lib.clv_program_n_assigned(program)
             return [_c.fields(_c.filled("clv_assigned", lib.clv_program_assigned, program, i)) for i in range(n)]
@@ -144,8 +150,8 @@ class Program(_c.Fixed, OfProcess):
 def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Program:  # noqa: A001
     """Chooses a layout for every tensor, and plans every change of layout and the memory of a rank.
 
-    machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's clv_compile_options: by_bytes,
-    use_idle_axes, max_implicit_bytes, explain, most_by_size, regather, keep_assignment.
+    machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's
+    clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, most_by_size, regather, keep_assignment.
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"compile takes a Graph, not {type(graph).__name__}")

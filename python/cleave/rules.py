@@ -13,15 +13,17 @@ from ._handle import OfProcess
 from .errors import check, text_out
 from .mesh import Layout, Mesh, MeshLike, mesh_in
 
-#: A preset ("megatron-sp"), a file of rules, pairs such as [("batch", "data"), ("heads", ("model",))], or None: the default.
+#: A preset ("megatron-sp"), a file of rules, pairs such as [("batch", "data"), ("heads", ("model",))], or None: the
+#: default.
 RulesLike = Union["Rules", str, "os.PathLike[str]", Sequence[Any], None]
 
 
 class Rules(Fixed, OfProcess):
-    """``Rules(mesh, "megatron-sp")``, ``Rules(mesh, "rules.json")``, or ``Rules(mesh, [("batch", "data"), ("seq", None)])``.
+    """``Rules(mesh, "megatron-sp")``, ``Rules(mesh, "rules.json")``, or ``Rules(mesh, [("batch", "data"), ("seq",
+    None)])``.
 
-    None is megatron, over those of the axes data and model that the mesh has; optimizer: axes that optimizer state is split over
-    beyond its parameter.
+    None is megatron, over those of the axes data and model that the mesh has; optimizer: axes that optimizer state is
+    split over beyond its parameter.
     """
 
     def __init__(self, mesh: MeshLike, rules: RulesLike = None, optimizer: Sequence[str] = ()) -> None:
@@ -47,7 +49,8 @@ class Rules(Fixed, OfProcess):
         return text_out(self._rules.name)
 
     def layout(self, names: Sequence[str | None]) -> Layout:
-        """Of a tensor whose dimensions have these names (None: one that no rule splits): ``rules.layout(("batch", "seq", "embed"))``."""
+        """Of a tensor whose dimensions have these names (None: one that no rule splits): ``rules.layout(("batch",
+        "seq", "embed"))``."""
         kept = [NULL if n is None else ffi.new("char[]", text_in(n, "a name")) for n in names]
         out = ffi.new("clv_layout *")
         given = ffi.new("clv_logical_axis[]", kept or 1)

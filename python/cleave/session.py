@@ -71,12 +71,13 @@ class State(_c.Fixed, OfProcess):
 class Session(State):
     """The ranks of a mesh (threads of this process), and state that outlives runs.
 
-    ``session.run(program, {"x": array})`` returns the outputs by name. Arrays are read and written where they lie; the GIL is
-    released meanwhile. One thread at a time runs; others wait. State reads as ``session["w"]``, and is set the same way.
+    ``session.run(program, {"x": array})`` returns the outputs by name. Arrays are read and written where they lie; the
+    GIL is released meanwhile. One thread at a time runs; others wait. State reads as ``session["w"]``, and is set the
+    same way.
 
-    Options: threads_per_rank, no_pinning, timeout (seconds that a rank waits for others), seed (of the first values of state), trace, check,
-    find_nonfinite, transport. Ctrl-C ends a run: at once where it ends within a second; else it is cancelled, and the session, as after
-    every failed run, takes no further one.
+    Options: threads_per_rank, no_pinning, timeout (seconds that a rank waits for others), seed (of the first values of
+    state), trace, check, find_nonfinite, transport. Ctrl-C ends a run: at once where it ends within a second; else it
+    is cancelled, and the session, as after every failed run, takes no further one.
     """
 
     def __init__(self, mesh: MeshLike = None, *, timeout: float | None = None, **options: Any) -> None:
@@ -110,7 +111,8 @@ class Session(State):
 
     @interruptible
     def load(self, program: Program) -> None:
-        """Makes ready to run: memory, and the state that the session does not have yet. Done by the first run otherwise."""
+        """Makes ready to run: memory, and the state that the session does not have yet. Done by the first run
+        otherwise."""
         with self._handle.hold() as session:
             pointer = self._bring(session, program)
             check(lib.clv_session_load, session, pointer)
@@ -134,8 +136,9 @@ class Session(State):
     ) -> dict[str, Any]:  # fmt: skip
         """Runs a program on arrays by name; returns its outputs by name.
 
-        inputs: NumPy arrays or what speaks DLPack, of the dtype that the graph states (read where they lie if contiguous), or
-        numbers. out: arrays to write outputs into; outputs: the names of those that are wanted (None: all).
+        inputs: NumPy arrays or what speaks DLPack, of the dtype that the graph states (read where they lie if
+        contiguous), or numbers. out: arrays to write outputs into; outputs: the names of those that are wanted (None:
+        all).
         """
         given = {**(inputs or {}), **more}
         out = dict(out or {})
@@ -200,5 +203,3 @@ def _bindings(struct: str, arrays: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     for i, (name, array) in enumerate(zip(names, arrays.values())):
         bound[i].name, bound[i].data = name, address(array)
     return bound, names
-
-

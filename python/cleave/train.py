@@ -21,7 +21,8 @@ from .session import State
 
 
 class Step(NamedTuple):
-    """What a step did: its number from 0, the mean loss in nats a label before the update, the learning rate, and seconds."""
+    """What a step did: its number from 0, the mean loss in nats a label before the update, the learning rate, and
+    seconds."""
 
     step: int
     loss: float
@@ -62,22 +63,28 @@ class TextData(_c.Fixed, OfProcess):
 
 
 class Trainer(State):
-    """Trains a model (of :func:`cleave.load`, going on from its weights, or of :func:`cleave.new_model`) on batches of one shape.
+    """Trains a model (of :func:`cleave.load`, going on from its weights, or of :func:`cleave.new_model`) on batches of
+    one shape.
 
-    ``trainer.step(ids, labels)`` is one step. lr: the peak of the learning rate, which rises over `warmup` steps (None: a twentieth)
-    and falls to `floor` (None: a tenth of lr) by `steps`. adamw: beta1, beta2, eps, weight_decay. Weights read and write as a session's
-    state: ``trainer["layers.0.mlp.down.weight"]``.
+    ``trainer.step(ids, labels)`` is one step. lr: the peak of the learning rate, which rises over `warmup` steps (None:
+    a twentieth) and falls to `floor` (None: a tenth of lr) by `steps`. adamw: beta1, beta2, eps, weight_decay. Weights
+    read and write as a session's state: ``trainer["layers.0.mlp.down.weight"]``.
     """
 
     _fixed = ("batch", "seq", "mesh")
 
     def __init__(
-        self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None, floor: float | None = None,
+        self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None,
+        floor: float | None = None,
         seed: int = 1, **adamw: Any,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
             raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
-        schedule = {"peak": lr, "floor": lr / 10 if floor is None else floor, "warmup": steps // 20 if warmup is None else warmup}
+        schedule = {
+            "peak": lr,
+            "floor": lr / 10 if floor is None else floor,
+            "warmup": steps // 20 if warmup is None else warmup,
+        }
         rate = _c.options("clv_schedule", schedule, "a trainer", steps=steps)
         decay = _c.options("clv_adamw_options", {"beta2": 0.95, "weight_decay": 0.1, **adamw}, "a trainer")
         sizes = {"batch": batch, "seq": seq, "seed": seed}
@@ -99,7 +106,8 @@ class Trainer(State):
 
     @interruptible
     def step(self, ids: Any, labels: Any = None) -> Step:
-        """One step on ids and labels, [B,S] each (-100: counts for nothing; others are of the vocabulary). Without labels ids are [B,S+1]: each token's label is the next."""
+        """One step on ids and labels, [B,S] each (-100: counts for nothing; others are of the vocabulary). Without
+        labels ids are [B,S+1]: each token's label is the next."""
         given = ids_in(ids)
         if labels is None:
             given, labels = given[:, :-1], given[:, 1:]
@@ -135,4 +143,5 @@ class Trainer(State):
         self._handle.close()
 
     def __repr__(self) -> str:
-        return f"<cleave.Trainer of batches [{self.batch},{self.seq}] on {self.mesh}{', closed' if self._handle.closed else ''}>"
+        closed = ", closed" if self._handle.closed else ""
+        return f"<cleave.Trainer of batches [{self.batch},{self.seq}] on {self.mesh}{closed}>"

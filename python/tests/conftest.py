@@ -28,7 +28,8 @@ def evaluate(mesh, function, arrays, layouts=None, dtype="f32"):
     layouts = layouts or [None] * len(arrays)
     kinds = {np.dtype(np.int32): "i32", np.dtype(np.int64): "i64", np.dtype(np.bool_): "bool", np.dtype(np.uint8): "u8"}
     values = [
-        g.input(f"x{i}", a.shape, kinds.get(a.dtype, dtype), layout) for i, (a, layout) in enumerate(zip(arrays, layouts))
+        g.input(f"x{i}", a.shape, kinds.get(a.dtype, dtype), layout)
+        for i, (a, layout) in enumerate(zip(arrays, layouts))
     ]
     made = function(*values)
     made = made if isinstance(made, (list, tuple)) else [made]

@@ -5,38 +5,49 @@ import pytest
 
 import cleave
 
-DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": cleave.bfloat16, "i32": np.int32, "i64": np.int64,
+DTYPES = {"f32": np.float32, "f64": np.float64, "f16": np.float16, "bf16": cleave.bfloat16, "i32": np.int32,
+          "i64": np.int64,
           "u8": np.uint8, "bool": np.bool_}  # fmt: skip
 FLOATS = ("f32", "f64", "f16", "bf16")
 TOLERANCE = {"f32": 1e-5, "f64": 1e-12, "f16": 2e-2, "bf16": 1e-1}
 
 ONE = {
-    "exp": np.exp, "log": np.log, "tanh": np.tanh, "sqrt": np.sqrt, "square": np.square, "negative": np.negative, "absolute": np.absolute,
-    "sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "var": np.var, "transpose": np.transpose, "squeeze": np.squeeze,
+    "exp": np.exp, "log": np.log, "tanh": np.tanh, "sqrt": np.sqrt, "square": np.square, "negative": np.negative,
+    "absolute": np.absolute,
+    "sum": np.sum, "mean": np.mean, "max": np.max, "min": np.min, "var": np.var, "transpose": np.transpose,
+    "squeeze": np.squeeze,
     "relu": lambda x: np.maximum(x, 0), "sigmoid": lambda x: 1 / (1 + np.exp(-x)), "rsqrt": lambda x: 1 / np.sqrt(x),
     "softmax": lambda x: np.exp(x) / np.exp(x).sum(-1, keepdims=True),
     "log_softmax": lambda x: x - np.log(np.exp(x).sum(-1, keepdims=True)),
 }  # fmt: skip
 TWO = {
-    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "maximum": np.maximum, "minimum": np.minimum,
+    "add": np.add, "subtract": np.subtract, "multiply": np.multiply, "divide": np.divide, "maximum": np.maximum,
+    "minimum": np.minimum,
     "equal": np.equal,
 }  # fmt: skip
 #: By the package (m), NumPy or cleave, of one array and another.
 FORMS = {
     "-x": lambda m, x, y: -x, "+x": lambda m, x, y: +x, "abs": lambda m, x, y: abs(x), "x ** 0": lambda m, x, y: x**0,
-    "x ** 2": lambda m, x, y: x**2, "x ** 3": lambda m, x, y: x**3, "x ** -1": lambda m, x, y: x**-1, "x ** 0.5": lambda m, x, y: x**0.5,
-    "x @ y": lambda m, x, y: x @ y.T, "dot": lambda m, x, y: m.dot(x, y.T), "einsum": lambda m, x, y: m.einsum("ij,ij->i", x, y),
+    "x ** 2": lambda m, x, y: x**2, "x ** 3": lambda m, x, y: x**3, "x ** -1": lambda m, x, y: x**-1,
+    "x ** 0.5": lambda m, x, y: x**0.5,
+    "x @ y": lambda m, x, y: x @ y.T, "dot": lambda m, x, y: m.dot(x, y.T), "einsum": lambda m, x,
+    y: m.einsum("ij,ij->i", x, y),
     "where": lambda m, x, y: m.where(_condition(m, x, y), x, y), "concatenate": lambda m, x, y: m.concatenate([x, y]),
-    "stack": lambda m, x, y: m.stack([x, y], 1), "reshape": lambda m, x, y: x.reshape(2, 6), "slice": lambda m, x, y: x[1:, :2],
-    "pad": lambda m, x, y: m.pad(x, 1), "broadcast_to": lambda m, x, y: m.broadcast_to(x, (2, 3, 4)), "split": lambda m, x, y: m.split(x, 2, 1)[1],
-    "swapaxes": lambda m, x, y: m.swapaxes(x, 0, 1), "expand_dims": lambda m, x, y: m.expand_dims(x, 1), "x.max(1)": lambda m, x, y: x.max(1),
+    "stack": lambda m, x, y: m.stack([x, y], 1), "reshape": lambda m, x, y: x.reshape(2, 6), "slice": lambda m, x,
+    y: x[1:, :2],
+    "pad": lambda m, x, y: m.pad(x, 1), "broadcast_to": lambda m, x, y: m.broadcast_to(x, (2, 3, 4)),
+    "split": lambda m, x, y: m.split(x, 2, 1)[1],
+    "swapaxes": lambda m, x, y: m.swapaxes(x, 0, 1), "expand_dims": lambda m, x, y: m.expand_dims(x, 1),
+    "x.max(1)": lambda m, x, y: x.max(1),
     "x.min(0)": lambda m, x, y: x.min(0), "x.sum(1)": lambda m, x, y: x.sum(1),
 }  # fmt: skip
 NUMBERS = (2, -5, 1.5, 300)
 WITH_NUMBER = {
-    "x + n": lambda m, x, n: x + n, "n + x": lambda m, x, n: n + x, "x - n": lambda m, x, n: x - n, "n - x": lambda m, x, n: n - x,
+    "x + n": lambda m, x, n: x + n, "n + x": lambda m, x, n: n + x, "x - n": lambda m, x, n: x - n, "n - x": lambda m,
+    x, n: n - x,
     "x * n": lambda m, x, n: x * n, "x / n": lambda m, x, n: x / n, "n / x": lambda m, x, n: n / x,
-    "maximum": lambda m, x, n: m.maximum(x, n), "minimum": lambda m, x, n: m.minimum(x, n), "equal": lambda m, x, n: m.equal(x, n),
+    "maximum": lambda m, x, n: m.maximum(x, n), "minimum": lambda m, x, n: m.minimum(x, n), "equal": lambda m, x,
+    n: m.equal(x, n),
     "where": lambda m, x, n: m.where(_condition(m, x, x), x, n),
 }  # fmt: skip
 
@@ -77,7 +88,9 @@ def compare(function, numpy, arrays, dtype, allowed=(TypeError,)):
     with np.errstate(all="ignore"):
         want = np.asarray(numpy(*arrays))
     if dtype in FLOATS:
-        np.testing.assert_allclose(got.astype(np.float64), want.astype(np.float64), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+        np.testing.assert_allclose(
+            got.astype(np.float64), want.astype(np.float64), rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype]
+        )
         assert got.dtype == DTYPES[dtype]
         return
     np.testing.assert_array_equal(got.astype(want.dtype), want)
@@ -107,21 +120,27 @@ def test_forms(name, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", WITH_NUMBER)
 def test_numbers(name, dtype):
-    """As NumPy 2: a number takes the dtype of what is beside it, and one that this does not hold is an OverflowError."""
+    """As NumPy 2: a number takes the dtype of what is beside it, and one that this does not hold is an
+    OverflowError."""
     x = arrays_of(dtype)[0]
     wide = (lambda a: a.astype(np.float64)) if dtype == "bf16" else (lambda a: a)
     for n in NUMBERS:
         allowed = (TypeError, OverflowError)
-        compare(lambda a: WITH_NUMBER[name](cleave, a, n), lambda a: WITH_NUMBER[name](np, wide(a), n), [x], dtype, allowed)
+        compare(
+            lambda a: WITH_NUMBER[name](cleave, a, n), lambda a: WITH_NUMBER[name](np, wide(a), n), [x], dtype, allowed
+        )
 
 
 @pytest.mark.parametrize("dtype", ["i32", "i64", "u8"])
 def test_what_whole_numbers_do(dtype):
-    """Those that NumPy has are there, and not refused: sums, differences and products that wrap around, the larger, the smaller."""
+    """Those that NumPy has are there, and not refused: sums, differences and products that wrap around, the larger, the
+    smaller."""
     x, y = arrays_of(dtype)
     with np.errstate(all="ignore"):
-        for form in (lambda m, a, b: a + b, lambda m, a, b: a - b, lambda m, a, b: a * b, lambda m, a, b: -a, lambda m, a, b: abs(a),
-                     lambda m, a, b: m.maximum(a, b), lambda m, a, b: m.minimum(a, 2), lambda m, a, b: a**3, lambda m, a, b: 5 - a):  # fmt: skip
+        for form in (lambda m, a, b: a + b, lambda m, a, b: a - b, lambda m, a, b: a * b, lambda m, a, b: -a, lambda m,
+                     a, b: abs(a),
+                     lambda m, a, b: m.maximum(a, b), lambda m, a, b: m.minimum(a, 2), lambda m, a, b: a**3, lambda m,
+                     a, b: 5 - a):  # fmt: skip
             np.testing.assert_array_equal(ours(lambda a, b: form(cleave, a, b), [x, y], dtype), form(np, x, y))
 
 

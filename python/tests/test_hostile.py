@@ -10,16 +10,34 @@ import pytest
 import cleave
 from cleave import errors
 
-HOSTILE = [None, 0, -1, 2**31, 2**63, 2**200, -(2**70), 1.5, float("nan"), "", "x", "\0", "é" * 300, b"x", (), (1,), (0,) * 9, [None],
-           {}, {"a": 1}, object(), Ellipsis, slice(0, 2), True, np.float64(1), np.zeros(3), np.int64(4), lambda: 1, type]  # fmt: skip
-FINE = (TypeError, ValueError, OverflowError, IndexError, KeyError, AttributeError, MemoryError, ArithmeticError, NotImplementedError, OSError)
+HOSTILE = [None, 0, -1, 2**31, 2**63, 2**200, -(2**70), 1.5, float("nan"), "", "x", "\0", "é" * 300, b"x", (), (1,),
+           (0,) * 9, [None],
+           {}, {"a": 1}, object(), Ellipsis, slice(0, 2), True, np.float64(1), np.zeros(3), np.int64(4), lambda: 1,
+           type]  # fmt: skip
+FINE = (
+    TypeError,
+    ValueError,
+    OverflowError,
+    IndexError,
+    KeyError,
+    AttributeError,
+    MemoryError,
+    ArithmeticError,
+    NotImplementedError,
+    OSError,
+)
 
 
 def functions():
     skipped = {"Graph", "Value"}
     for name in dir(cleave.graph):
         f = getattr(cleave.graph, name)
-        if callable(f) and not name.startswith("_") and getattr(f, "__module__", "") == "cleave.graph" and name not in skipped:
+        if (
+            callable(f)
+            and not name.startswith("_")
+            and getattr(f, "__module__", "") == "cleave.graph"
+            and name not in skipped
+        ):
             yield name, f
 
 
@@ -27,9 +45,17 @@ def test_functions():
     rng = random.Random(5)
     for name, f in functions():
         g = cleave.Graph("model=2")
-        values = [g.input("x", (2, 3)), g.input("i", (2,), "i32"), g.full((), 1.0), g.input("y", (2, 3, 2, 4)), cleave.Graph().input("z", (2, 3))]
+        values = [
+            g.input("x", (2, 3)),
+            g.input("i", (2,), "i32"),
+            g.full((), 1.0),
+            g.input("y", (2, 3, 2, 4)),
+            cleave.Graph().input("z", (2, 3)),
+        ]
         for _ in range(120):
-            arguments = [rng.choice(values + HOSTILE) if rng.random() < 0.6 else values[0] for _ in range(rng.randint(0, 4))]
+            arguments = [
+                rng.choice(values + HOSTILE) if rng.random() < 0.6 else values[0] for _ in range(rng.randint(0, 4))
+            ]
             try:
                 f(*arguments)
             except FINE:
@@ -40,7 +66,19 @@ def test_functions():
 
 def test_methods_of_graphs():
     rng = random.Random(6)
-    for name in ("input", "parameter", "assign", "output", "constrain", "keep_in_place", "gradients", "adamw", "full", "arange", "_optional"):
+    for name in (
+        "input",
+        "parameter",
+        "assign",
+        "output",
+        "constrain",
+        "keep_in_place",
+        "gradients",
+        "adamw",
+        "full",
+        "arange",
+        "_optional",
+    ):
         g = cleave.Graph("model=2")
         values = [g.input("x0", (2, 3)), g.parameter("w0", (3,)), cleave.Graph().input("z", (2, 3))]
         for _ in range(150):
@@ -58,7 +96,8 @@ def test_methods_of_graphs():
 def test_constructors():
     for bad in HOSTILE:
         for make in (
-            cleave.Mesh, cleave.Graph, cleave.Session, lambda b: cleave.Layout("x=2", b), lambda b: cleave.Layout(b, "x"), cleave.compile,
+            cleave.Mesh, cleave.Graph, cleave.Session, lambda b: cleave.Layout("x=2", b),
+            lambda b: cleave.Layout(b, "x"), cleave.compile,
             lambda b: cleave.Layout("x=2", "x").html(b), lambda b: cleave.Layout("x=2", "x", ndim=b),
         ):  # fmt: skip
             try:
@@ -102,7 +141,8 @@ def test_a_mistake_is_forgiven():
     g = cleave.Graph("model=2")
     x = g.input("x", (2, 3))
     for wrong in (lambda: x + g.zeros((4, 4)), lambda: x.reshape(7), lambda: cleave.einsum("ab,cd->abe", x, x),
-                  lambda: g.parameter("w", (3,), layout="data"), lambda: x @ x, lambda: g.gradients(x, [x], seed=x[0])):  # fmt: skip
+                  lambda: g.parameter("w", (3,), layout="data"), lambda: x @ x,
+                  lambda: g.gradients(x, [x], seed=x[0])):  # fmt: skip
         with pytest.raises(ValueError):
             wrong()
     with pytest.raises(errors.ExistsError):
@@ -122,7 +162,9 @@ def test_compile_options():
         cleave.compile(g, most_by_size="many")
     program = cleave.compile(g, by_bytes=True)
     (row,) = program.collectives
-    assert row["kind"] == "all_gather" and row["axes"] == ["model"] and row["bytes"] == 32 and "output y" in row["cause"]
+    assert (
+        row["kind"] == "all_gather" and row["axes"] == ["model"] and row["bytes"] == 32 and "output y" in row["cause"]
+    )
     assert program.memory["total"] > 0 and "all_gather" in str(program) and "<table>" in program._repr_html_()
 
 
@@ -146,8 +188,12 @@ def test_version_is_that_of_the_library():
 
     from conftest import SOURCE
 
-    assert cleave.__version__ == re.search(r"project\(cleave VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()).group(1)
-    public = {n for n in vars(cleave) if not n.startswith("_") and not inspect.ismodule(vars(cleave)[n])} - {"annotations"}
+    assert cleave.__version__ == re.search(
+        r"project\(cleave VERSION ([0-9.]+)", (SOURCE / "CMakeLists.txt").read_text()
+    ).group(1)
+    public = {n for n in vars(cleave) if not n.startswith("_") and not inspect.ismodule(vars(cleave)[n])} - {
+        "annotations"
+    }
     assert public | {"errors", "nn"} == set(cleave.__all__)
 
 
@@ -174,15 +220,35 @@ def test_methods_of_all_else(tmp_path):
     text = tmp_path / "text"
     text.write_text("words " * 50)
     things = [
-        session, program, model, small, cleave.Trainer(small, 2, 4, steps=9), cleave.TextData(text, 4), cleave.Tokenizer.of_bytes(),
-        cleave.Checkpoint(GOLDEN / "llama"), cleave.Layout("model=2", "model,_"), program.plan(), cleave.Machine(), cleave.Mesh("a=2"), small.embed,
+        session, program, model, small, cleave.Trainer(small, 2, 4, steps=9), cleave.TextData(text, 4),
+        cleave.Tokenizer.of_bytes(),
+        cleave.Checkpoint(GOLDEN / "llama"), cleave.Layout("model=2", "model,_"), program.plan(), cleave.Machine(),
+        cleave.Mesh("a=2"), small.embed,
     ]  # fmt: skip
-    values = [*HOSTILE, "x", "w", "y", np.ones((2, 3), np.float32), [[1, 2]], {"x": np.ones((2, 3), np.float32)}, program, slice(1, 2), (slice(0, 1),), ["a"]]
+    values = [
+        *HOSTILE,
+        "x",
+        "w",
+        "y",
+        np.ones((2, 3), np.float32),
+        [[1, 2]],
+        {"x": np.ones((2, 3), np.float32)},
+        program,
+        slice(1, 2),
+        (slice(0, 1),),
+        ["a"],
+    ]
     skipped = {"close", "fit", "shard", "save"}
     for thing in things:
         for name in dir(type(thing)):
             method = getattr(type(thing), name)
-            if name.startswith("__") and name not in ("__getitem__", "__setitem__", "__contains__", "__eq__", "__dlpack__"):
+            if name.startswith("__") and name not in (
+                "__getitem__",
+                "__setitem__",
+                "__contains__",
+                "__eq__",
+                "__dlpack__",
+            ):
                 continue
             if name in skipped or (name.startswith("_") and not name.startswith("__")) or not callable(method):
                 continue

@@ -35,7 +35,9 @@ def test_labels(small):
     assert trainer.step(ids, [[-100, 255, 0]]).step == 0
 
 
-@pytest.mark.parametrize("dtype, number", [("i32", 0.5), ("i32", 1.5), ("u8", float("nan")), ("bool", 1), ("i64", float("inf"))])
+@pytest.mark.parametrize(
+    "dtype, number", [("i32", 0.5), ("i32", 1.5), ("u8", float("nan")), ("bool", 1), ("i64", float("inf"))]
+)
 def test_numbers_that_are_not_whole(dtype, number):
     for combine in (lambda x: x * number, lambda x: number + x):
         with pytest.raises(TypeError, match="astype"):
@@ -49,7 +51,14 @@ def test_numbers_beyond_a_dtype(dtype, number):
 
 
 def test_whole_numbers_do_not_divide():
-    for divide in (lambda x: x / 2, lambda x: x / 0, lambda x: x / x, lambda x: 1 / x, lambda x: x**-1, lambda x: cleave.divide(x, 2)):
+    for divide in (
+        lambda x: x / 2,
+        lambda x: x / 0,
+        lambda x: x / x,
+        lambda x: 1 / x,
+        lambda x: x**-1,
+        lambda x: cleave.divide(x, 2),
+    ):
         with pytest.raises(TypeError, match="division: astype"):
             divide(value())
     x = value()
@@ -58,7 +67,14 @@ def test_whole_numbers_do_not_divide():
 
 def test_comparisons():
     x, y = value(), value()
-    for compare in (lambda: x == 0, lambda: x != x, lambda: x == x, lambda: x == y, lambda: 1.0 == x, lambda: x == np.ones(3)):
+    for compare in (
+        lambda: x == 0,
+        lambda: x != x,
+        lambda: x == x,
+        lambda: x == y,
+        lambda: 1.0 == x,
+        lambda: x == np.ones(3),
+    ):
         with pytest.raises(TypeError, match="equal"):
             compare()
     assert {x: 1, y: 2}[x] == 1 and len({x, y, x}) == 2 and x is not None and x != "text"
@@ -71,8 +87,10 @@ def test_what_bounds_are_checked_by_is_read_only(small, tmp_path):
     g.output("y", x + 1)
     trainer = cleave.Trainer(small, 2, 4, steps=5)
     things = {
-        trainer: ("batch", "seq", "mesh"), cleave.TextData(tmp_path / "text", 4): ("seq",), x: ("graph", "shape"), g: ("mesh",),
-        g.compile(): ("mesh",), cleave.Session(): ("mesh",), small: ("mesh",), cleave.Layout("model=2", "model"): ("mesh",),
+        trainer: ("batch", "seq", "mesh"), cleave.TextData(tmp_path / "text", 4): ("seq",), x: ("graph", "shape"),
+        g: ("mesh",),
+        g.compile(): ("mesh",), cleave.Session(): ("mesh",), small: ("mesh",),
+        cleave.Layout("model=2", "model"): ("mesh",),
         cleave.Rules("model=2"): ("mesh",), cleave.Mesh("model=2"): ("axes", "ranks"),
     }  # fmt: skip
     for thing, names in things.items():
@@ -89,7 +107,12 @@ def test_decode():
         def __len__(self):
             return 10**6
 
-    assert tokenizer.decode(Lies([104, 105])) == "hi" == tokenizer.decode(iter([104, 105])) == tokenizer.decode(np.array([104, 105]))
+    assert (
+        tokenizer.decode(Lies([104, 105]))
+        == "hi"
+        == tokenizer.decode(iter([104, 105]))
+        == tokenizer.decode(np.array([104, 105]))
+    )
     with pytest.raises(TypeError, match="whole number"):
         tokenizer.decode([1.7])
 
@@ -102,18 +125,25 @@ def test_options_that_are_not_pythons():
     for name in ("source", "cancel", "colour"):
         with pytest.raises(TypeError) as error:
             cleave.Session(**{name: 1})
-        assert "seed" in str(error.value) and not {"cancel", "source"} & set(str(error.value).split("valid: ")[1].split(", "))
+        assert "seed" in str(error.value) and not {"cancel", "source"} & set(
+            str(error.value).split("valid: ")[1].split(", ")
+        )
 
 
 def test_errors_name_what_is_wanted(small):
     x = value("f32")
     condition = x.graph.input("c", (3,), "bool")
     wrong = [
-        (lambda: cleave.load(GOLDEN / "llama", tp=1.5), TypeError, "whole number"), (lambda: cleave.load(GOLDEN / "llama", tp="2"), TypeError, "whole"),
-        (lambda: cleave.Mesh({"a": 1.5}), TypeError, "a size is a whole number"), (lambda: x.graph.parameter("w", (2,), init=5), TypeError, "init is"),
-        (lambda: cleave.einsum(x, x), TypeError, "subscripts are a str"), (lambda: small.embed(b"abc"), TypeError, "a text is a str"),
-        (lambda: cleave.where(condition, 5.0, 1.0), TypeError, "one of them is a value"), (lambda: cleave.concatenate([]), ValueError, "no values"),
-        (lambda: x.graph.input("", (2,)), ValueError, "name is empty"), (lambda: x**x, TypeError, "an exponent is a number"),
+        (lambda: cleave.load(GOLDEN / "llama", tp=1.5), TypeError, "whole number"),
+        (lambda: cleave.load(GOLDEN / "llama", tp="2"), TypeError, "whole"),
+        (lambda: cleave.Mesh({"a": 1.5}), TypeError, "a size is a whole number"),
+        (lambda: x.graph.parameter("w", (2,), init=5), TypeError, "init is"),
+        (lambda: cleave.einsum(x, x), TypeError, "subscripts are a str"),
+        (lambda: small.embed(b"abc"), TypeError, "a text is a str"),
+        (lambda: cleave.where(condition, 5.0, 1.0), TypeError, "one of them is a value"),
+        (lambda: cleave.concatenate([]), ValueError, "no values"),
+        (lambda: x.graph.input("", (2,)), ValueError, "name is empty"),
+        (lambda: x**x, TypeError, "an exponent is a number"),
     ]  # fmt: skip
     for call, kind, match in wrong:
         with pytest.raises(kind, match=match):
@@ -126,7 +156,9 @@ def test_copies():
     plan = g.compile().plan()
     for again in (pickle.loads(pickle.dumps(plan)), copy.deepcopy(plan)):
         assert repr(again) == repr(plan) and again.collectives == plan.collectives and again.memory == plan.memory
-        assert again.predicted == plan.predicted and again.fits == plan.fits and again._repr_html_() == plan._repr_html_()
+        assert (
+            again.predicted == plan.predicted and again.fits == plan.fits and again._repr_html_() == plan._repr_html_()
+        )
 
 
 def test_what_lives_in_the_process(small):
@@ -136,7 +168,8 @@ def test_what_lives_in_the_process(small):
     g.output("y", x + 1)
     data = cleave.TextData(GOLDEN / "make_mlp.py", 8)
     things = [
-        g, x, g.compile(), cleave.Session(), small, cleave.Trainer(small, 1, 3, steps=5), cleave.Tokenizer.of_bytes(), small.tokenizer, data,
+        g, x, g.compile(), cleave.Session(), small, cleave.Trainer(small, 1, 3, steps=5), cleave.Tokenizer.of_bytes(),
+        small.tokenizer, data,
         cleave.Machine(), cleave.Machine("tpu-v2-8"), cleave.Checkpoint(GOLDEN / "llama"), cleave.Rules("model=2"),
     ]  # fmt: skip
     kinds = {type(thing) for thing in things}
@@ -145,9 +178,16 @@ def test_what_lives_in_the_process(small):
             assert kind in kinds, f"{kind} is not tried"
     for thing in things:
         for take in (pickle.dumps, lambda t: pickle.dumps(t, 0), copy.copy, copy.deepcopy):
-            with pytest.raises(TypeError, match=f"a {type(thing).__name__} lives in this process: it is neither pickled nor copied"):
+            with pytest.raises(
+                TypeError, match=f"a {type(thing).__name__} lives in this process: it is neither pickled nor copied"
+            ):
                 take(thing)
-    for data in (cleave.Mesh("model=2"), cleave.Layout("model=2", "model,_"), cleave.Score(3, 1.5), small.generate("a", max_tokens=2)):
+    for data in (
+        cleave.Mesh("model=2"),
+        cleave.Layout("model=2", "model,_"),
+        cleave.Score(3, 1.5),
+        small.generate("a", max_tokens=2),
+    ):
         assert pickle.loads(pickle.dumps(data)) == copy.deepcopy(data) == copy.copy(data) == data
 
 
@@ -165,6 +205,8 @@ def test_everything_of_a_class_says_what_it_is():
     for kind in kinds:
         assert kind.__doc__, kind
         for name, member in vars(kind).items() if isinstance(kind, type) else ():
-            is_member = callable(member) or isinstance(member, (property, classmethod, staticmethod, functools.cached_property))
+            is_member = callable(member) or isinstance(
+                member, (property, classmethod, staticmethod, functools.cached_property)
+            )
             if is_member and not name.startswith("_"):
                 assert member.__doc__, f"{kind.__name__}.{name}"

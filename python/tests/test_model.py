@@ -114,7 +114,9 @@ def test_generate(stories):
     a, b, c = (stories.generate("Once", max_tokens=30, temperature=1.0, top_k=40, seed=s) for s in (1, 1, 2))
     assert a == b != c
     assert stories.generate([]) == [] and list(stories.generate([], stream=True)) == []
-    assert stories.generate("Once", max_tokens=0) == "" and list(stories.generate("Once", max_tokens=0, stream=True)) == []
+    assert (
+        stories.generate("Once", max_tokens=0) == "" and list(stories.generate("Once", max_tokens=0, stream=True)) == []
+    )
     assert stories.generate("Once", max_tokens=None, context=12).finish == "context"
     for wrong in ({"max_tokens": -1}, {"batch": -1}, {"context": -1}):
         with pytest.raises(ValueError, match="0 and above"):
@@ -152,13 +154,21 @@ def test_interrupted_generate(stories):
 
 
 def test_generate_refused(stories):
-    for wrong, error in (({"temperature": -1}, ValueError), ({"top_p": 2.0}, ValueError), ({"beam": 3}, TypeError), ({"stop": [""]}, ValueError),
-                         ({"context": 10**9}, ValueError), ({"max_tokens": 1.5}, TypeError), ({"stop": 3}, TypeError)):  # fmt: skip
+    for wrong, error in (({"temperature": -1}, ValueError), ({"top_p": 2.0}, ValueError), ({"beam": 3}, TypeError),
+                         ({"stop": [""]}, ValueError),
+                         ({"context": 10**9}, ValueError), ({"max_tokens": 1.5}, TypeError),
+                         ({"stop": 3}, TypeError)):  # fmt: skip
         with pytest.raises(error):
             stories.generate("Once", **wrong)
         with pytest.raises(error):
             list(stories.generate("Once", stream=True, **wrong))
-    for prompt, error in (("", ValueError), (3, TypeError), ([3], TypeError), ("a\0b", ValueError), ("x " * 5000, ValueError)):
+    for prompt, error in (
+        ("", ValueError),
+        (3, TypeError),
+        ([3], TypeError),
+        ("a\0b", ValueError),
+        ("x " * 5000, ValueError),
+    ):
         with pytest.raises(error):
             stories.generate(prompt)
     with pytest.raises(errors.UnsupportedError, match="both ways"):
@@ -170,10 +180,19 @@ def test_generate_refused(stories):
 def test_scores(stories):
     one = stories.score("Once upon a time, there was a little girl named Lily.")
     two = stories.score(["Once upon a time, there was a little girl named Lily.", "Lily a named upon little Once was."])
-    assert two[0] == one and one.tokens > 8 and one.perplexity == pytest.approx(np.exp(one.nll / one.tokens)) and two[1].perplexity > one.perplexity
+    assert (
+        two[0] == one
+        and one.tokens > 8
+        and one.perplexity == pytest.approx(np.exp(one.nll / one.tokens))
+        and two[1].perplexity > one.perplexity
+    )
     ids = stories.tokenizer.encode("Once upon a time, there was a little girl named Lily.")
     logits = stories.logits(ids).astype(np.float64)
-    logp = logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) - logits.max(-1, keepdims=True)
+    logp = (
+        logits
+        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        - logits.max(-1, keepdims=True)
+    )
     assert -logp[np.arange(len(ids) - 1), ids[1:]].sum() == pytest.approx(one.nll, rel=1e-4)
     with pytest.raises(TypeError, match="valid: .*stride"):
         stories.score("Once", strides=3)
@@ -195,17 +214,27 @@ def test_scores_equal_those_of_transformers(encoder, tmp_path):
     (tmp_path / "words").mkdir()
     llama = cleave.load(folder_of(tmp_path / "words", "llama", scores / "tokenizer.json"), tp=3)
     text = (scores / "text.txt").read_text()
-    assert llama.score(text, context=golden["context"], stride=golden["stride"]).perplexity == pytest.approx(golden["perplexity"], rel=2e-5)
+    assert llama.score(text, context=golden["context"], stride=golden["stride"]).perplexity == pytest.approx(
+        golden["perplexity"], rel=2e-5
+    )
 
 
 def test_tokenizers(stories):
     ids = stories.tokenizer.encode("Once upon a time")
     assert stories.tokenizer.decode(ids) == "Once upon a time" and len(stories.tokenizer) == 512
     own = cleave.Tokenizer(STORIES)
-    assert own.encode("Once upon a time", special=False) == ids[1:] and own.encode("") == ids[:1] and own.decode([]) == ""
+    assert (
+        own.encode("Once upon a time", special=False) == ids[1:] and own.encode("") == ids[:1] and own.decode([]) == ""
+    )
     plain = cleave.Tokenizer.of_bytes()
     assert plain.encode("né\0") == [110, 195, 169, 0] and plain.decode([255]) == "�"
-    for bad, error in (([10**9], ValueError), ([-1], ValueError), ([2**70], OverflowError), ("x", TypeError), (3, TypeError)):
+    for bad, error in (
+        ([10**9], ValueError),
+        ([-1], ValueError),
+        ([2**70], OverflowError),
+        ("x", TypeError),
+        (3, TypeError),
+    ):
         with pytest.raises(error):
             plain.decode(bad)
     with pytest.raises(TypeError):
@@ -222,9 +251,12 @@ def test_opening_refused(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(errors.FormatError, match="config.json"):
         cleave.load(tmp_path)
-    for wrong, error in (({"tp": 0}, ValueError), ({"tp": "x"}, (TypeError, ValueError)), ({"mesh": "x=2"}, errors.AxisError), ({"tp": 2, "mesh": "model=2"}, ValueError),
-                         ({"rules": "fastest"}, ValueError), ({"dtype": "f99"}, TypeError), ({"dtype": "i32"}, TypeError), ({"speed": 1}, TypeError),
-                         ({"rules": "no/such.json"}, FileNotFoundError), ({"rules": "dp", "sp": True}, ValueError), ({"rules": [3]}, (TypeError, ValueError))):  # fmt: skip
+    for wrong, error in (({"tp": 0}, ValueError), ({"tp": "x"}, (TypeError, ValueError)),
+                         ({"mesh": "x=2"}, errors.AxisError), ({"tp": 2, "mesh": "model=2"}, ValueError),
+                         ({"rules": "fastest"}, ValueError), ({"dtype": "f99"}, TypeError),
+                         ({"dtype": "i32"}, TypeError), ({"speed": 1}, TypeError),
+                         ({"rules": "no/such.json"}, FileNotFoundError), ({"rules": "dp", "sp": True}, ValueError),
+                         ({"rules": [3]}, (TypeError, ValueError))):  # fmt: skip
         with pytest.raises(error):
             cleave.load(GOLDEN / "llama", **wrong)
     for path in (None, 3, b"\0"):
@@ -255,7 +287,8 @@ def test_ids_refused():
 def test_meshes_rules_and_dtypes():
     ids = cleave.Checkpoint(GOLDEN / "llama_golden" / "values.safetensors")["ids"]
     want = cleave.load(GOLDEN / "llama").logits(ids)
-    for how in ({"mesh": {"data": 2, "model": 2}}, {"tp": 2, "sp": True}, {"mesh": "X=2,Y=2", "rules": "gspmd-2d"}, {"mesh": "model=2", "rules": [("heads", "model"), ("seq", None)]},
+    for how in ({"mesh": {"data": 2, "model": 2}}, {"tp": 2, "sp": True}, {"mesh": "X=2,Y=2", "rules": "gspmd-2d"},
+                {"mesh": "model=2", "rules": [("heads", "model"), ("seq", None)]},
                 {"tp": 5, "threads_per_rank": 1}, {"mesh": "data=2", "rules": "fsdp"}):  # fmt: skip
         near(cleave.load(GOLDEN / "llama", **how).logits(ids), want, 1e-5)
     bf16 = cleave.load(GOLDEN / "llama", tp=2, dtype="bfloat16")
@@ -272,7 +305,9 @@ def test_shard_and_merge(tmp_path):
         want = model.logits([[1, 2, 3]])
     near(cleave.load(tmp_path / "three", tp=2).logits([[1, 2, 3]]), want, 1e-5)
     cleave.merge(tmp_path / "three", tmp_path / "one")
-    assert (tmp_path / "one" / "model.safetensors").read_bytes() == (GOLDEN / "llama" / "model.safetensors").read_bytes()
+    assert (tmp_path / "one" / "model.safetensors").read_bytes() == (
+        GOLDEN / "llama" / "model.safetensors"
+    ).read_bytes()
 
 
 def test_checkpoints():

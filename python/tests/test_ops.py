@@ -28,12 +28,16 @@ def erf(x):
 def test_functions_of_one(mesh, rng):
     x = rng.standard_normal((5, 7))
     axis = list(mesh.axes)[-1] if mesh.axes else None
-    for got, want in zip(evaluate(mesh, lambda v: [getattr(cleave, n)(v) for n in UNARY], [x], [(None, axis)]), UNARY.values()):
+    for got, want in zip(
+        evaluate(mesh, lambda v: [getattr(cleave, n)(v) for n in UNARY], [x], [(None, axis)]), UNARY.values()
+    ):
         close(got, want(np.float32(x)), terms=4)
     p = np.abs(x) + 0.5
     for got, want in zip(evaluate(mesh, lambda v: [getattr(cleave, n)(v) for n in POSITIVE], [p]), POSITIVE.values()):
         close(got, want(p), terms=4)
-    got = evaluate(mesh, lambda v: [cleave.gelu(v), cleave.gelu(v, approximate=True), v**3, v**-2, v**0, v**2.0, abs(v)], [p])
+    got = evaluate(
+        mesh, lambda v: [cleave.gelu(v), cleave.gelu(v, approximate=True), v**3, v**-2, v**0, v**2.0, abs(v)], [p]
+    )
     close(got[0], p * 0.5 * (1 + erf(p / np.sqrt(2))), terms=4)
     close(got[1], 0.5 * p * (1 + np.tanh(np.sqrt(2 / np.pi) * (p + 0.044715 * p**3))), terms=4)
     for g, w in zip(got[2:], [p**3, p**-2.0, p**0, p**2, p]):
@@ -44,11 +48,39 @@ def test_operators(mesh, rng):
     a, b = rng.standard_normal((4, 1, 6)), rng.standard_normal((3, 6))
     got = evaluate(
         mesh,
-        lambda x, y: [x + y, x - y, x * y, x / y, 2 - x, 3.5 * x, x + 1, 1 / y, -x, cleave.maximum(x, y), cleave.minimum(x, 0.25), np.float32(2) * x, cleave.add(1, x)],
+        lambda x, y: [
+            x + y,
+            x - y,
+            x * y,
+            x / y,
+            2 - x,
+            3.5 * x,
+            x + 1,
+            1 / y,
+            -x,
+            cleave.maximum(x, y),
+            cleave.minimum(x, 0.25),
+            np.float32(2) * x,
+            cleave.add(1, x),
+        ],
         [a, b],
     )
     a, b = np.float32(a), np.float32(b)
-    want = [a + b, a - b, a * b, a / b, 2 - a, 3.5 * a, a + 1, 1 / b, -a, np.maximum(a, b), np.minimum(a, 0.25), 2 * a, 1 + a]
+    want = [
+        a + b,
+        a - b,
+        a * b,
+        a / b,
+        2 - a,
+        3.5 * a,
+        a + 1,
+        1 / b,
+        -a,
+        np.maximum(a, b),
+        np.minimum(a, 0.25),
+        2 * a,
+        1 + a,
+    ]
     for g, w in zip(got, want):
         close(g, w, terms=2)
 
@@ -103,7 +135,8 @@ def test_joining(mesh, rng):
     got = evaluate(
         mesh,
         lambda a, b: [
-            cleave.concatenate([a, b]), cleave.concatenate([a, b, a], axis=-1), cleave.stack([a, b], 1), *cleave.split(a, 3, 1),
+            cleave.concatenate([a, b]), cleave.concatenate([a, b, a], axis=-1), cleave.stack([a, b], 1),
+            *cleave.split(a, 3, 1),
             cleave.pad(a, ((1, 0), (0, 2))), cleave.pad(a, 1), cleave.expand_dims(a, 1), cleave.squeeze(a[None]),
             cleave.broadcast_to(a[0], (4, 3)), cleave.where(cleave.astype(cleave.equal(a, a[0]), "bool"), a, b),
             cleave.where(cleave.equal(a, b).astype("u8"), 1.0, b),
@@ -112,7 +145,8 @@ def test_joining(mesh, rng):
     )  # fmt: skip
     want = [
         np.concatenate([x, y]), np.concatenate([x, y, x], axis=-1), np.stack([x, y], 1), *np.split(x, 3, 1),
-        np.pad(x, ((1, 0), (0, 2))), np.pad(x, 1), x[:, None], x, np.broadcast_to(x[0], (4, 3)), np.where(x == x[0], x, y),
+        np.pad(x, ((1, 0), (0, 2))), np.pad(x, 1), x[:, None], x, np.broadcast_to(x[0], (4, 3)),
+        np.where(x == x[0], x, y),
         np.where(x == y, 1.0, y),
     ]  # fmt: skip
     for g, w in zip(got, want):
@@ -132,8 +166,10 @@ def test_matmul(mesh, rng, a, b):
 @pytest.mark.parametrize(
     "subscripts, shapes",
     [("ik,kj->ij", [(4, 6), (6, 5)]), ("ik,kj", [(4, 6), (6, 5)]), ("bsm,mhd->bshd", [(2, 3, 4), (4, 5, 2)]),
-     ("ij->ji", [(3, 4)]), ("ijk->k", [(2, 3, 4)]), ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]), ("ij,j->i", [(3, 4), (4,)]),
-     ("ij,kl->i", [(3, 4), (2, 5)]), ("i,j->ji", [(3,), (4,)]), ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]), ("i,i->", [(5,), (5,)])],
+     ("ij->ji", [(3, 4)]), ("ijk->k", [(2, 3, 4)]), ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 5)]),
+     ("ij,j->i", [(3, 4), (4,)]),
+     ("ij,kl->i", [(3, 4), (2, 5)]), ("i,j->ji", [(3,), (4,)]), ("bij,bjk->bik", [(2, 3, 4), (2, 4, 5)]),
+     ("i,i->", [(5,), (5,)])],
 )  # fmt: skip
 def test_einsum(mesh, rng, subscripts, shapes):
     arrays = [rng.standard_normal(s) for s in shapes]
@@ -164,7 +200,8 @@ def test_of_transformers(mesh, rng):
         x = cleave.embedding(t, i)
         return [
             x, cleave.rms_norm(x, g), cleave.layer_norm(x, g, b), cleave.layer_norm(x, g), cleave.bias_gelu(x, b),
-            cleave.cross_entropy(z, y), cleave.count_labels(y), cleave.gated(x.reshape(2, 5, 2, 3), "relu"), x.graph.arange(4),
+            cleave.cross_entropy(z, y), cleave.count_labels(y), cleave.gated(x.reshape(2, 5, 2, 3), "relu"),
+            x.graph.arange(4),
         ]  # fmt: skip
 
     got = evaluate(mesh, build, [table, ids, gain, bias, logits, labels])
@@ -177,7 +214,8 @@ def test_of_transformers(mesh, rng):
     halves = x.reshape(2, 5, 2, 3)
     want = [
         x, x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * gain, normal * gain + bias, normal * gain,
-        (x + bias) * 0.5 * (1 + erf((x + bias) / np.sqrt(2))), nll, 9.0, np.maximum(halves[:, :, 0], 0) * halves[:, :, 1], np.arange(4),
+        (x + bias) * 0.5 * (1 + erf((x + bias) / np.sqrt(2))), nll, 9.0,
+        np.maximum(halves[:, :, 0], 0) * halves[:, :, 1], np.arange(4),
     ]  # fmt: skip
     for g, w in zip(got, want):
         close(g, w, terms=8)
@@ -188,7 +226,9 @@ def test_attention(mesh, rng):
     q, kv = rng.standard_normal((B, S, H, D)), rng.standard_normal((B, S, 2, K, D))
     mask = np.ones((B, S), np.uint8)
     mask[1, 3:] = 0
-    got = evaluate(mesh, lambda a, b, m: [cleave.attention(a, b), cleave.attention(a, b, causal=False, mask=m)], [q, kv, mask])
+    got = evaluate(
+        mesh, lambda a, b, m: [cleave.attention(a, b), cleave.attention(a, b, causal=False, mask=m)], [q, kv, mask]
+    )
     k, v = (np.repeat(kv[:, :, i], H // K, axis=2) for i in (0, 1))
     scores = np.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(D)
     for g, seen in zip(got, (np.tril(np.ones((S, S), bool)), (mask[:, None, None] != 0))):
@@ -206,7 +246,11 @@ def test_rope_cache_dropout(rng):
     want = np.concatenate([lo * cos - hi * sin, hi * cos + lo * sin], -1)
     cache, at = np.zeros((1, 6, 2, 4)), np.array(2, np.int32)
     for mesh in ("", "model=2"):
-        got = evaluate(cleave.Mesh(mesh), lambda v, c, o: [cleave.rope(v), cleave.cache_update(c, v, o), cleave.dropout(v, 0.5, key=3)], [x, cache, at])
+        got = evaluate(
+            cleave.Mesh(mesh),
+            lambda v, c, o: [cleave.rope(v), cleave.cache_update(c, v, o), cleave.dropout(v, 0.5, key=3)],
+            [x, cache, at],
+        )
         close(got[0], want, terms=4)
         updated = cache.copy()
         updated[:, 2:5] = x

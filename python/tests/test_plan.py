@@ -21,13 +21,19 @@ def rounded(row):
 
 @pytest.mark.parametrize(
     "how, options",
-    [(dict(mode="decode", tp=8, seq=8192, dtype="bf16", hardware="h100-nvlink-ib"), "-tp 8 --decode --seq 8192 --dtype bf16 --hardware h100-nvlink-ib"),
+    [(dict(mode="decode", tp=8, seq=8192, dtype="bf16", hardware="h100-nvlink-ib"),
+     "-tp 8 --decode --seq 8192 --dtype bf16 --hardware h100-nvlink-ib"),
      (dict(mode="prefill", tp=4, batch=2, seq=512), "-tp 4 --prefill --batch 2 --seq 512"),
-     (dict(mesh={"data": 2, "model": 4}, rules="fsdp+megatron-sp", regather=True), "--mesh data=2,model=4 --rules fsdp+megatron-sp --regather"),
-     (dict(block="gpt", mesh="X=2,Y=4", rules="gspmd-2d", ffn=1024), "--block gpt --ffn 1024 --mesh X=2,Y=4 --rules gspmd-2d"),
-     (dict(block="llama", mode="grad", tp=2, sp=True, heads=4, kv_heads=2, bias=True), "--block llama --grad -tp 2 --sp --heads 4 --kv-heads 2 --bias"),
-     (dict(mode="prefill", mesh="data=2,model=16", seq=256, hardware="h100-nvlink-ib"), "--prefill --mesh data=2,model=16 --seq 256 --hardware h100-nvlink-ib"),
-     (dict(block="ffn", tp=3), "--block ffn -tp 3"), (dict(block="attention", mode="grad", tp=4, hidden=64), "--block attention --grad -tp 4 --hidden 64")],
+     (dict(mesh={"data": 2, "model": 4}, rules="fsdp+megatron-sp", regather=True),
+             "--mesh data=2,model=4 --rules fsdp+megatron-sp --regather"),
+     (dict(block="gpt", mesh="X=2,Y=4", rules="gspmd-2d", ffn=1024),
+             "--block gpt --ffn 1024 --mesh X=2,Y=4 --rules gspmd-2d"),
+     (dict(block="llama", mode="grad", tp=2, sp=True, heads=4, kv_heads=2, bias=True),
+             "--block llama --grad -tp 2 --sp --heads 4 --kv-heads 2 --bias"),
+     (dict(mode="prefill", mesh="data=2,model=16", seq=256, hardware="h100-nvlink-ib"),
+             "--prefill --mesh data=2,model=16 --seq 256 --hardware h100-nvlink-ib"),
+     (dict(block="ffn", tp=3), "--block ffn -tp 3"),
+     (dict(block="attention", mode="grad", tp=4, hidden=64), "--block attention --grad -tp 4 --hidden 64")],
 )  # fmt: skip
 def test_equals_the_command(how, options):
     what = {} if "block" in how else {"model": CONFIG}
@@ -37,25 +43,37 @@ def test_equals_the_command(how, options):
     said = json.loads(done.stdout)
     assert [rounded(r) for r in plan.to_rows()] == [rounded(r) for r in said["collectives"]]
     assert plan.bytes == pytest.approx(said["bytes"]) and plan.memory["total"] == said["memory"]["total"]
-    assert plan.seconds == pytest.approx(said["predicted"]["seconds"]) and plan.hardware == said["predicted"]["hardware"]
+    assert (
+        plan.seconds == pytest.approx(said["predicted"]["seconds"]) and plan.hardware == said["predicted"]["hardware"]
+    )
 
 
 def test_tables_and_pictures():
     plan = cleave.plan(GOLDEN / "llama", tp=2, seq=16, batch=2)
     html = plan._repr_html_()
-    assert html.count("<tr>") == len(plan.collectives) + 2 + sum(1 for k, v in plan.memory.items() if isinstance(v, int) and v and k not in ("region", "peak_instruction"))
+    assert html.count("<tr>") == len(plan.collectives) + 2 + sum(
+        1 for k, v in plan.memory.items() if isinstance(v, int) and v and k not in ("region", "peak_instruction")
+    )
     assert "all_reduce" in html and "parameters" in html and plan.fits and "2, default" in repr(plan)
     assert plan.program._repr_html_() == html
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(plan.collectives)
-    assert frame.groupby("kind").bytes.sum().sum() == plan.bytes and list(frame.columns)[:3] == ["op", "layer", "tensor"]
+    assert frame.groupby("kind").bytes.sum().sum() == plan.bytes and list(frame.columns)[:3] == [
+        "op",
+        "layer",
+        "tensor",
+    ]
 
 
 def test_refused():
-    for wrong, error in (({"mode": "sing"}, ValueError), ({"hardware": "abacus"}, errors.NotFoundError), ({"seq": 10**9}, ValueError), ({"batch": 0}, ValueError),
-                         ({"fast": 1}, TypeError), ({"block": "gpt"}, ValueError), ({"model": None, "block": "sonnet"}, ValueError),
-                         ({"model": None, "block": "gpt", "mode": "train"}, ValueError), ({"model": None, "block": "gpt", "heads": 3}, ValueError),
-                         ({"model": None, "block": "gpt", "fast": 1}, TypeError), ({"model": None}, ValueError), ({"tp": 2, "mesh": "model=2"}, ValueError)):  # fmt: skip
+    for wrong, error in (({"mode": "sing"}, ValueError), ({"hardware": "abacus"}, errors.NotFoundError),
+                         ({"seq": 10**9}, ValueError), ({"batch": 0}, ValueError),
+                         ({"fast": 1}, TypeError), ({"block": "gpt"}, ValueError),
+                         ({"model": None, "block": "sonnet"}, ValueError),
+                         ({"model": None, "block": "gpt", "mode": "train"}, ValueError),
+                         ({"model": None, "block": "gpt", "heads": 3}, ValueError),
+                         ({"model": None, "block": "gpt", "fast": 1}, TypeError), ({"model": None}, ValueError),
+                         ({"tp": 2, "mesh": "model=2"}, ValueError)):  # fmt: skip
         with pytest.raises(error):
             cleave.plan(**{"model": GOLDEN / "llama", "seq": 16, **wrong})
     with pytest.raises(FileNotFoundError):
@@ -69,7 +87,10 @@ def test_machines():
     """Layouts are priced by a machine: over an axis that leaves a host, on 16 ranks of two."""
     h100 = cleave.Machine("h100-nvlink-ib")
     assert h100.info["ranks_per_host"] == 8 and h100.flops("bf16") > h100.flops("f32") > 0 and "H100" in repr(h100)
-    plans = [cleave.plan(block="gpt", mode="grad", mesh="data=4,model=4", hardware=h, hidden=512) for h in (h100, None, "h100-nvlink-ib")]
+    plans = [
+        cleave.plan(block="gpt", mode="grad", mesh="data=4,model=4", hardware=h, hidden=512)
+        for h in (h100, None, "h100-nvlink-ib")
+    ]
     assert plans[0].collectives == plans[2].collectives and plans[0].seconds < plans[1].seconds
     assert plans[0].machine is h100 and cleave.Machine().name == "default"
     for bad, error in (("abacus", errors.NotFoundError), (3, TypeError), (__file__, errors.FormatError)):
@@ -85,7 +106,11 @@ def test_considered():
     g.output("y", nn.parallel_mlp(x, "megatron", ffn=64))
     program = cleave.compile(g, explain="down")
     rows = program.considered
-    assert rows[0]["verdict"] == "chosen" and "over model" in rows[0]["split"] and {"price", "kept_in_place"} & {r["verdict"] for r in rows}
+    assert (
+        rows[0]["verdict"] == "chosen"
+        and "over model" in rows[0]["split"]
+        and {"price", "kept_in_place"} & {r["verdict"] for r in rows}
+    )
 
 
 def test_assignment():
@@ -102,16 +127,48 @@ def test_layers_are_the_same_on_every_mesh(rng):
     x = rng.standard_normal((2, 6, 16)).astype(np.float32)
     ids = rng.integers(0, 13, (2, 6)).astype(np.int32)
     results = []
-    for mesh, rules in (("", None), ("model=2", "megatron"), ("model=3", "megatron-sp"), ("data=2,model=2", "fsdp+megatron-sp")):
+    for mesh, rules in (
+        ("", None),
+        ("model=2", "megatron"),
+        ("model=3", "megatron-sp"),
+        ("data=2,model=2", "fsdp+megatron-sp"),
+    ):
         g = cleave.Graph(mesh)
         v, i = g.input("x", x.shape), g.input("ids", ids.shape, "i32")
         normal = ("normal", 0.3)
         with g.scope("a"):
-            v = nn.transformer_block(v, rules, form="llama", heads=4, kv_heads=2, ffn=24, attention={"init": normal, "rope": {"theta": 1e4}}, mlp={"init": normal})
+            v = nn.transformer_block(
+                v,
+                rules,
+                form="llama",
+                heads=4,
+                kv_heads=2,
+                ffn=24,
+                attention={"init": normal, "rope": {"theta": 1e4}},
+                mlp={"init": normal},
+            )
         with g.scope("b"):
-            v = nn.transformer_block(v, rules, form="gpt", heads=2, norm_bias=True, attention={"bias": True}, mlp={"bias": True, "activation": "relu"})
-            v = v + nn.parallel_attention(nn.layer_norm(v, rules, name="n"), rules, heads=4, bidirectional=True, init=normal, output_init=normal)
-            v = v + nn.parallel_mlp(nn.rms_norm(v, rules, name="m"), rules, ffn=20, activation="silu", gated=True, init=normal, output_init=normal)
+            v = nn.transformer_block(
+                v,
+                rules,
+                form="gpt",
+                heads=2,
+                norm_bias=True,
+                attention={"bias": True},
+                mlp={"bias": True, "activation": "relu"},
+            )
+            v = v + nn.parallel_attention(
+                nn.layer_norm(v, rules, name="n"), rules, heads=4, bidirectional=True, init=normal, output_init=normal
+            )
+            v = v + nn.parallel_mlp(
+                nn.rms_norm(v, rules, name="m"),
+                rules,
+                ffn=20,
+                activation="silu",
+                gated=True,
+                init=normal,
+                output_init=normal,
+            )
         e = nn.vocab_parallel_embedding(i, 13, 16, rules, init=normal)
         e = nn.learned_positions(e, 8, rules, init=normal)
         h = nn.column_parallel_linear(v + e, 24, rules, name="up", bias=True, init=normal)
@@ -131,7 +188,10 @@ def test_layers_are_the_same_on_every_mesh(rng):
 def test_rules():
     """Names of one's own beside those of layers."""
     rules = cleave.Rules("data=2,model=2", [("batch", "data"), ("heads", "model"), ("pages", ("data", "model"))])
-    assert str(rules.layout(("batch", None, "heads"))) == "data,_,model" and str(rules.layout(("pages", "batch"))) == "_,data"
+    assert (
+        str(rules.layout(("batch", None, "heads"))) == "data,_,model"
+        and str(rules.layout(("pages", "batch"))) == "_,data"
+    )
     assert rules.layout(()).ndim == 0 and str(rules.layout(("pages",))) == "(data,model)"
     for wrong in (("no name!",), (3,), ("batch",) * 9, 5):
         with pytest.raises((TypeError, ValueError)):
@@ -146,11 +206,15 @@ def test_rules():
 def test_layers_refuse(rng):
     g = cleave.Graph("model=2")
     x = g.input("x", (2, 4, 8))
-    for call in (lambda: nn.parallel_mlp(x, ffn=8, activation="sine"), lambda: nn.parallel_mlp(x, ffn=8, bogus=1), lambda: nn.parallel_attention(x, heads=3),
-                 lambda: nn.transformer_block(x, form="llama", heads=3), lambda: nn.transformer_block(x, form="sonnet", heads=2),
-                 lambda: nn.column_parallel_linear(x, -4), lambda: nn.column_parallel_linear(x, "4"), lambda: nn.parallel_mlp(3, ffn=8),
+    for call in (lambda: nn.parallel_mlp(x, ffn=8, activation="sine"), lambda: nn.parallel_mlp(x, ffn=8, bogus=1),
+                 lambda: nn.parallel_attention(x, heads=3),
+                 lambda: nn.transformer_block(x, form="llama", heads=3),
+                 lambda: nn.transformer_block(x, form="sonnet", heads=2),
+                 lambda: nn.column_parallel_linear(x, -4), lambda: nn.column_parallel_linear(x, "4"),
+                 lambda: nn.parallel_mlp(3, ffn=8),
                  lambda: nn.parallel_mlp(x, "dp", ffn=8), lambda: nn.parallel_attention(x, heads=2, rope={"bogus": 1}),
-                 lambda: nn.parallel_attention(x, heads=2, rope=3), lambda: nn.row_parallel_linear(x, 4, init="odd")):  # fmt: skip
+                 lambda: nn.parallel_attention(x, heads=2, rope=3),
+                 lambda: nn.row_parallel_linear(x, 4, init="odd")):  # fmt: skip
         with pytest.raises((TypeError, ValueError, AttributeError)):
             call()
     g.output("y", x + 1.0)

@@ -192,7 +192,11 @@ def test_not_finite_names_the_op():
     session = cleave.Session("model=2", find_nonfinite=True)
     with pytest.raises(errors.NotFiniteError) as caught:
         session.run(cleave.compile(g), x=[1.0, 1.0, -1.0, 1.0])
-    assert isinstance(caught.value, ArithmeticError) and "map" in caught.value.op + str(caught.value) and caught.value.rank >= 0
+    assert (
+        isinstance(caught.value, ArithmeticError)
+        and "map" in caught.value.op + str(caught.value)
+        and caught.value.rank >= 0
+    )
 
 
 def test_gil_is_released():
@@ -302,7 +306,12 @@ SLOW = """
 
 
 def in_child(code, timeout=240):
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", textwrap.dedent(SLOW) + textwrap.dedent(code)], capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(SLOW) + textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
     assert done.returncode == 0 and not done.stderr, done.stdout + done.stderr
     return done.stdout.split()
 
@@ -390,4 +399,6 @@ def test_fork():
 
 
 def test_exit_with_everything_open():
-    in_child("import sys; sys.me = [session, program]; threading.Thread(target=lambda: session.run(program, x=x)).start()")
+    in_child(
+        "import sys; sys.me = [session, program]; threading.Thread(target=lambda: session.run(program, x=x)).start()"
+    )

@@ -19,15 +19,20 @@ def new(**how):
     return cleave.new_model(**SIZES, **how)
 
 
-@pytest.mark.parametrize("how, options", [({"tp": 2}, ["-tp", "2"]), ({"mesh": "data=2,model=2"}, ["--mesh", "data=2,model=2"])])
+@pytest.mark.parametrize(
+    "how, options", [({"tp": 2}, ["-tp", "2"]), ({"mesh": "data=2,model=2"}, ["--mesh", "data=2,model=2"])]
+)
 def test_losses_are_those_of_the_command(tmp_path, how, options):
     """And they fall."""
     n = 12
-    trainer = cleave.Trainer(new(max_positions=2048, **how), batch=4, seq=32, steps=n, lr=0.003, weight_decay=0.1, seed=1)
+    trainer = cleave.Trainer(
+        new(max_positions=2048, **how), batch=4, seq=32, steps=n, lr=0.003, weight_decay=0.1, seed=1
+    )
     steps = list(trainer.fit(cleave.TextData(TEXT, 32), n))
     losses = [s.loss for s in steps]
     assert losses[-1] < losses[0] - 0.3 and [s.step for s in steps] == list(range(n)) and steps[0].seconds > 0
-    command = [CLEAVE, "train", "--text", TEXT, "--out", tmp_path / "run", "--hidden", "32", "--layers", "2", "--heads", "4", "--ffn", "64",
+    command = [CLEAVE, "train", "--text", TEXT, "--out", tmp_path / "run", "--hidden", "32", "--layers", "2",
+               "--heads", "4", "--ffn", "64",
                "--batch", "4", "--seq", "32", "--steps", str(n), *options]  # fmt: skip
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
     metrics = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
@@ -65,7 +70,8 @@ def test_goes_on_from_a_folder(tmp_path):
 
 def test_refused(tmp_path):
     model = new(tp=2)
-    for wrong, error in (({"batch": 0}, ValueError), ({"seq": 10**6}, ValueError), ({"steps": 0}, ValueError), ({"lr": -1}, ValueError),
+    for wrong, error in (({"batch": 0}, ValueError), ({"seq": 10**6}, ValueError), ({"steps": 0}, ValueError),
+                         ({"lr": -1}, ValueError),
                          ({"momentum": 0.9}, TypeError), ({"steps": 1.5}, TypeError)):  # fmt: skip
         with pytest.raises(error):
             cleave.Trainer(model, **{"batch": 2, "seq": 8, "steps": 10, **wrong})
@@ -122,8 +128,10 @@ def test_by_hand(rng):
 def test_machine_prices_steps(tmp_path):
     """Where each step takes long there are fewer of them."""
     link = {"alpha_s": 0.02, "bytes_per_s": 2e6}
-    machine = {"name": "slow links", "ranks_per_host": 1, "hosts": 0, "memory_bytes": 1e12, "flops_per_s": {"f32": 1e14},
-               "memory_bytes_per_s": 2e12, "efficiency": 0.5, "instruction_s": 1e-6, "host": link, "network": link}  # fmt: skip
+    machine = {"name": "slow links", "ranks_per_host": 1, "hosts": 0, "memory_bytes": 1e12,
+               "flops_per_s": {"f32": 1e14},
+               "memory_bytes_per_s": 2e12, "efficiency": 0.5, "instruction_s": 1e-6, "host": link,
+               "network": link}  # fmt: skip
     profile = tmp_path / "slow.json"
     profile.write_text(json.dumps(machine))
     sizes = dict(hidden=64, layers=1, heads=4, ffn=256, vocab=256, mesh="X=4,Y=1", rules="gspmd-2d")
