@@ -10,6 +10,9 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/lsan_interface.h>
+#endif
 
 #include <cmocka.h>
 
@@ -32,6 +35,19 @@ static void in_job(const int *first, int processes, child_fn *fn, void *arg)
     clv_links links = *job;
     links.first = first;
     fn(&links, arg);
+}
+
+/* What would be done at the end of a program is left out by _exit. */
+static void check_leaks(int process)
+{
+#ifdef __SANITIZE_ADDRESS__
+    if (__lsan_do_recoverable_leak_check() != 0) {
+        fprintf(stderr, "process %d leaks\n", process);
+        _exit(1);
+    }
+#else
+    (void)process;
+#endif
 }
 
 void in_processes(const int *first, int processes, child_fn *fn, void *arg, int lost)
@@ -61,6 +77,7 @@ void in_processes(const int *first, int processes, child_fn *fn, void *arg, int 
                 if (q != p && q != r)
                     close(sockets[q][r]);
         fn(&(clv_links){.processes = processes, .me = p, .first = first, .socket = sockets[p]}, arg);
+        check_leaks(p);
         _exit(0);
     }
     for (int p = 0; p < processes; p++)

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "cleave/op.h"
+#include "cleave/spmd.h"
 #include "base/error.h"
 #include "must.h"
 #include "processes.h"
@@ -203,6 +204,7 @@ static void test_same_program(void **state)
 /* ---- other calls ---- */
 
 typedef enum act {
+    LOADS_ANOTHER,  /* which the others do not, who run */
     RUNS_OTHER,     /* both programs are loaded everywhere */
     ASKS_OTHER,     /* for an output of the same shape */
     READS_OTHER,    /* box of a state */
@@ -211,6 +213,7 @@ typedef enum act {
     BINDS_LESS,     /* inputs */
     LACKS_PART,     /* of an input */
     READS_NONE,     /* state */
+    BY_HAND,        /* a function, with a layout that there is not */
     CANCELS,        /* before it runs */
     HAS_NO_VALUES,  /* first ones */
     FAILS,          /* in an op, as the next */
@@ -223,6 +226,7 @@ static const struct {
     clv_status by_itself; /* the others': CLV_EPEER */
     const char *says, *tag;
 } ends[ACTS] = {
+    [LOADS_ANOTHER] = {CLV_EPEER, "do not match", ""},  [BY_HAND] = {CLV_EAXIS, "'z'", ""},
     [RUNS_OTHER] = {CLV_EPEER, "do not match", ""},     [ASKS_OTHER] = {CLV_EPEER, "do not match", ""},
     [READS_OTHER] = {CLV_EPEER, "do not match", ""},    [WRITES_OUTSIDE] = {CLV_ESHAPE, "is not inside the state", ""},
     [NAMES_NONE] = {CLV_ENOTFOUND, "no input 'z'", ""}, [BINDS_LESS] = {CLV_ENOTFOUND, "'x' is not bound", ""},
@@ -232,9 +236,15 @@ static const struct {
     [IS_NOT_FINITE] = {CLV_ENONFINITE, "inf", "is inf"}};
 
 typedef struct acting {
-    const clv_program *program, *other;
+    const clv_program *program, *other, *another;
     act act;
 } acting;
+
+static clv_status does_nothing(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+{
+    (void)arg, (void)in, (void)out;
+    return clv_spmd_barrier(spmd, "x,y", err);
+}
 
 static clv_status no_values(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
                             int *known, clv_error *err)
@@ -259,6 +269,11 @@ static clv_status act_of(const acting *a, clv_session *session, bool odd, clv_er
         return clv_session_read(session, "w", odd ? &low : &high, out, err);
     if (a->act == READS_NONE)
         return clv_session_read(session, odd ? "z" : "w", NULL, out, err);
+    if (odd && a->act == LOADS_ANOTHER)
+        return clv_session_load(session, a->another, err);
+    if (a->act == BY_HAND)
+        return clv_spmd_run(session, does_nothing, NULL, &(clv_spmd_input){{CLV_F32, 1, {N}}, odd ? "z" : "(x,y)", x},
+                            1, NULL, 0, NULL, err);
     if (a->act == WRITES_OUTSIDE)
         return clv_session_write(session, "w", odd ? &outside : NULL, x, err);
     if (a->act == LACKS_PART)
@@ -272,7 +287,7 @@ static clv_status act_of(const acting *a, clv_session *session, bool odd, clv_er
 static void act_here(const clv_links *links, void *arg)
 {
     const acting *a = arg;
-    const acting usually = {a->program, a->other, ACTS};
+    const acting usually = {a->program, a->other, NULL, ACTS};
     clv_error err = {0};
     clv_session *session;
     bool odd = is_here(links, ODD);
@@ -306,8 +321,8 @@ static void test_other_calls(void **state)
     making other = usual;
     (void)state;
     other.by = 3;
-    acting a = {NULL, make(&other), RUNS_OTHER};
-    for (a.act = RUNS_OTHER; a.act < ACTS; a.act++) {
+    acting a = {NULL, make(&other), make(&other), 0};
+    for (a.act = 0; a.act < ACTS; a.act++) {
         making m = usual;
         m.own_tag = ends[a.act].tag;
         clv_program *program = make(&m);
@@ -317,6 +332,7 @@ static void test_other_calls(void **state)
         clv_program_free(program);
     }
     clv_program_free((clv_program *)a.other);
+    clv_program_free((clv_program *)a.another);
 }
 
 /* What a process does once, each child has then. */

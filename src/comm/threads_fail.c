@@ -117,7 +117,9 @@ clv_status clv_threads_fail_match(clv_thread_comm *comm, const clv_group *group,
     describe_post(comm->world, a, says_a, one, sizeof one);
     describe_post(comm->world, b, says_b, other, sizeof other);
     snprintf(error.op, sizeof error.op, "%s", op_of(comm, b));
-    snprintf(error.message, sizeof error.message, "steps of group set %d do not match: %s, %s", group->set, one, other);
+    snprintf(error.message, sizeof error.message, "steps of group set %d do not match: %s, %s%s", group->set, one,
+             other,
+             comm->world->processes > 1 ? "; valid: the same calls, of the same programs, in every process" : "");
     clv_threads_fail(comm->world, &error);
     return clv_threads_give_up(comm, err);
 }
