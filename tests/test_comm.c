@@ -746,6 +746,28 @@ static void test_mismatch(void **state)
 
 /* ---- arguments ---- */
 
+/* Rank 1 gathers fewer elements than the others, who call it by the same name and tag. */
+static void of_other_size(job *j, int rank, clv_comm *comm)
+{
+    clv_shard shards[2 * MAX_RANKS];
+    clv_transfer step = gather(j, rank, comm, rank == 1 ? 5 : 10, shards);
+    j->status[rank] = hand_step(j->world, comm, &step, &j->error[rank]);
+}
+
+/* Only messages show it: who reads in place looks at no size. */
+static void test_other_size(void **state)
+{
+    static job j;
+    (void)state;
+    start(&j, "copying", 3, 2, 5000, -1, of_other_size);
+    run_threads(&j);
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(j.status[r], CLV_EPEER);
+        assert_non_null(strstr(j.error[r].message, "rank 1"));
+    }
+    finish(&j);
+}
+
 static void test_arguments(void **state)
 {
     clv_world *world = NULL;
@@ -858,6 +880,7 @@ int main(void)
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_nobody_is_in_freed_memory),
         cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_other_size),
     };
 
     if (!launched_job())

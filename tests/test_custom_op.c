@@ -1,5 +1,6 @@
 /* test_custom_op.c - ops that the library does not know (cleave/op.h): run, split, differentiated, checked and named
  * like others; defs and rules that do not hold, which get errors; the registry. */
+#include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -380,10 +381,11 @@ static clv_status leave(const clv_call *call, clv_error *err)
     (void)call, (void)err;
     return left_with; /* without a message */
 }
-static clv_op_cost endless(const clv_op *op, const clv_type *in, const clv_type *out)
+static clv_op_cost told = {.flops = -1};
+static clv_op_cost as_told(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     (void)op, (void)in, (void)out;
-    return (clv_op_cost){.flops = -1};
+    return told;
 }
 
 #define GOOD                                                                                                           \
@@ -505,7 +507,7 @@ static void test_bad_calls(void **state)
                                       .n_out = 1,
                                       .shape = one_shape,
                                       .rule = nothing_rule,
-                                      .cost = endless,
+                                      .cost = as_told,
                                       .run = leave};
     const struct {
         const clv_op_def *def;
@@ -539,8 +541,18 @@ static void test_bad_calls(void **state)
         }
         must_have_failed(graph, cases[c].code, cases[c].text);
     }
+    static const clv_op_cost no_costs[] = {{-1, 0}, {0, -1}, {INFINITY, 0}, {0, INFINITY}, {NAN, 0}, {0, NAN}};
+    for (size_t c = 0; c < sizeof no_costs / sizeof *no_costs; c++) {
+        clv_graph *graph = must_graph("m=2");
+        told = no_costs[c];
+        emit_hostile(graph, &costly, NULL, 1, true);
+        must_have_failed(graph, CLV_EINVAL, "test.costly: it costs ");
+    }
     clv_graph *graph = must_graph("m=2");
-    clv_value x = clv_input(graph, "x", CLV_F32, 2, wide, NULL);
+    emit_hostile(graph, &costly, NULL, 1, true);
+    assert_int_equal(clv_graph_forgive(graph), CLV_OK);
+    clv_value x = clv_input(graph, "next", CLV_F32, 2, wide, NULL);
+    assert_int_equal(x.id, 2); /* behind "x": what failed has made no value */
     clv_emit(graph, &rows, NULL, &x, 1, NULL);
     must_have_failed(graph, CLV_EINVAL, "room for its results");
     clv_emit(NULL, &rows, NULL, &x, 1, &x);
@@ -792,6 +804,45 @@ static void test_falling_workspace(void **state)
         }
 }
 
+/* Largest where there are more rows than columns, so on neither the first rank nor that of the largest shard. */
+static size_t ridge_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    (void)op, (void)out;
+    return in[0].shape[0] > in[0].shape[1] ? 4096 : 64;
+}
+
+static void test_workspace_of_a_later_rank(void **state)
+{
+    static const clv_op_def def = {.name = "test.ridge",
+                                   .min_in = 1,
+                                   .max_in = 1,
+                                   .n_out = 1,
+                                   .shape = one_shape,
+                                   .rule = elementwise,
+                                   .workspace = ridge_workspace,
+                                   .run = leave};
+    clv_graph *graph = must_graph("d=2,m=2");
+    clv_layout cut = clv_graph_layout(graph, 2, "d,m");
+    clv_program *program;
+    clv_session *session;
+    clv_error err = {0};
+    float x[9] = {0}, out[9];
+    (void)state;
+    clv_value in = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){3, 3}, &cut), y;
+    clv_emit(graph, &def, NULL, &in, 1, &y);
+    clv_output(graph, "y", y, &cut);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    must(clv_session_new(&session, clv_graph_mesh(graph), NULL, &err), &err);
+    assert_int_equal(
+        clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", out}, 1, &err),
+        CLV_ECHECK);
+    assert_int_equal(err.rank, 2);
+    assert_non_null(strstr(err.message, "test.ridge: it wants a workspace of 4096 bytes on this rank, 64 are planned"));
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
 /* ---- the registry ---- */
 
 enum { THREADS = 8, OPS = 40 };
@@ -835,13 +886,49 @@ static void test_registry(void **state)
     assert_int_equal(after, before + OPS);
     assert_null(clv_op_find("test.n40"));
     assert_null(clv_op_next(&mix)); /* the caller's is not the registered one */
+}
 
-    clv_error err = {0};
-    clv_op_def other = {GOOD};
-    other.name = "test.n0";
-    other.counts_flops = true;
-    assert_int_equal(clv_op_register(&other, &err), CLV_EEXIST);
-    assert_non_null(strstr(err.message, "another op is called 'test.n0'"));
+/* An op of a name that is known is that one only if nothing about it is another. */
+static void test_another_of_the_name(void **state)
+{
+    static const clv_attr a[] = {{"a", CLV_ATTR_INT, 0, 1}, {0}}, b[] = {{"b", CLV_ATTR_INT, 0, 1}, {0}};
+    const clv_op_def first = {.size = sizeof first,
+                              .name = "test.first",
+                              .min_in = 1,
+                              .max_in = 2,
+                              .n_out = 2,
+                              .in_place = {1},
+                              .attrs_size = 8,
+                              .attrs = a,
+                              .shape = one_shape,
+                              .rule = nothing_rule,
+                              .run = leave};
+    enum { FIELDS = 14 };
+    clv_op_def other[FIELDS];
+    (void)state;
+    for (int i = 0; i < FIELDS; i++)
+        other[i] = first;
+    other[0].min_in = 0;
+    other[1].max_in = 3;
+    other[2].n_out = 1;
+    other[3].in_place[0] = 2;
+    other[4].may_be_lowest = 1;
+    other[5].attrs_size = 16;
+    other[6].attrs = b;
+    other[7].shape = too_large;
+    other[8].rule = elementwise;
+    other[9].gradient = other_graph;
+    other[10].cost = as_told;
+    other[11].workspace = falling_workspace;
+    other[12].run = use_workspace;
+    other[13].counts_flops = true;
+    assert_int_equal(clv_op_register(&first, NULL), CLV_OK);
+    assert_int_equal(clv_op_register(&first, NULL), CLV_OK);
+    for (int i = 0; i < FIELDS; i++) {
+        clv_error err = {0};
+        if (clv_op_register(&other[i], &err) != CLV_EEXIST || !strstr(err.message, "another op is called 'test.first'"))
+            fail_msg("field %d: %s '%s'", i, clv_status_name(err.code), err.message);
+    }
 }
 
 static void test_nothing_given(void **state)
@@ -984,10 +1071,12 @@ int main(void)
         cmocka_unit_test(test_bad_gradients),
         cmocka_unit_test(test_kernel_without_a_message),
         cmocka_unit_test(test_falling_workspace),
+        cmocka_unit_test(test_workspace_of_a_later_rank),
         cmocka_unit_test(test_accessors),
         cmocka_unit_test(test_example),
         cmocka_unit_test(test_attributes_as_text),
         cmocka_unit_test(test_registry),
+        cmocka_unit_test(test_another_of_the_name),
         cmocka_unit_test(test_nothing_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -224,6 +224,35 @@ static void test_fallbacks(void **state)
     }
 }
 
+/* A kernel that does not take what a call has leaves it to the host. */
+static void test_not_taken(void **state)
+{
+    clv_graph *graph;
+    clv_mesh mesh;
+    clv_program *program;
+    clv_session_stats stats = {.size = sizeof stats};
+    double x[N], y[N];
+    (void)state;
+    must(clv_mesh_parse(&mesh, "x=3", &err), &err);
+    must(clv_graph_new(&graph, &mesh, &err), &err);
+    clv_value in = clv_input(graph, "x", CLV_F64, 1, (int64_t[]){N}, NULL);
+    clv_output(graph, "y", clv_mul(graph, in, in), NULL);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_session *session = open_session("mock", NULL);
+    int64_t before = mock_device_kernels();
+    for (int i = 0; i < N; i++)
+        x[i] = i;
+    must(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", y}, 1, &err), &err);
+    must(clv_session_take_stats(session, &stats, &err), &err);
+    assert_int_equal(stats.fallbacks, RANKS);
+    assert_int_equal(mock_device_kernels(), before);
+    for (int i = 0; i < N; i++)
+        assert_true(y[i] == (double)i * i);
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
 /* What was queued fails when it is finished, and the run with it. */
 static void test_late_failure(void **state)
 {
@@ -343,9 +372,9 @@ static int add_mock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_refused),   cmocka_unit_test(test_fallbacks),
-        cmocka_unit_test(test_late_failure), cmocka_unit_test(test_cancelled), cmocka_unit_test(test_no_context),
-        cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_names),      cmocka_unit_test(test_refused),      cmocka_unit_test(test_fallbacks),
+        cmocka_unit_test(test_not_taken),  cmocka_unit_test(test_late_failure), cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_no_context), cmocka_unit_test(test_by_hand),
     };
     return cmocka_run_group_tests(tests, add_mock, NULL);
 }

@@ -95,6 +95,62 @@ static void assigns_a_known_block(void **state)
     clv_graph_free(m.graph);
 }
 
+/* The table of a graph, as text; the graph is freed. */
+static void expect_table(clv_graph *graph, const char *expected)
+{
+    char text[4096];
+    clv_error err = {0};
+    bench b;
+    set_up(&b, graph);
+    must(clv_partition_assign(&b.p, &err), &err);
+    must(clv_assignment_check(&b.p.table, &err), &err);
+    assert_true(clv_assignment_print(text, sizeof text, &b.p.table) < sizeof text);
+    assert_string_equal(text, expected);
+    clv_arena_free(b.p.scratch);
+    clv_graph_free(graph);
+}
+
+/* What is returned, or what other state becomes, is a copy: the next run may change the state itself. So it is when
+ * the state is seen in another layout that means the same shards. */
+static void copies_state_that_leaves(void **state)
+{
+    clv_graph *graph = must_graph("a=2");
+    clv_layout cut = clv_graph_layout(graph, 1, "a"), pairs = clv_graph_layout(graph, 1, "a*2");
+    const int64_t shape[] = {8};
+    clv_value w = clv_state(graph, "w", CLV_F32, 1, shape, &cut, (clv_init){CLV_INIT_ONES, 0}),
+              v = clv_state(graph, "v", CLV_F32, 1, shape, &cut, (clv_init){CLV_INIT_ONES, 0});
+    (void)state;
+    clv_assign(graph, v, w);
+    clv_output(graph, "w now", w, &cut);
+    clv_output(graph, "w in pairs", clv_constrain(graph, w, &pairs), &pairs);
+    expect_table(graph, "p0 {a}: w\n"
+                        "p1 {a}: v\n"
+                        "p3 {a} = slice(p0) for w now\n"
+                        "p4 {a*2} = slice(p2) for w in pairs\n"
+                        "p5 {a} = slice(p0) for v\n"
+                        "output w now: p3\n"
+                        "output w in pairs: p4\n"
+                        "state v: p5\n");
+}
+
+/* Nothing is computed that nobody reads; an input of which nothing is stated lies where it is wanted; and an output of
+ * which nothing is stated is complete. */
+static void assigns_what_is_asked_for(void **state)
+{
+    clv_graph *graph = must_graph("a=2");
+    clv_layout rows = clv_graph_layout(graph, 2, "a,_");
+    clv_value x = clv_input(graph, "x", CLV_F32, 2, (int64_t[]){8, 4}, NULL);
+    (void)state;
+    clv_map(graph, CLV_TANH, x);
+    clv_value y = clv_constrain(graph, clv_map(graph, CLV_RELU, x), &rows);
+    clv_output(graph, "y", clv_reduce(graph, CLV_SUM, y, (int[]){0}, 1, false), NULL);
+    expect_table(graph, "p0 {a,_}: x\n"
+                        "p1 {a,_} = map(p0): a->factor 0\n"
+                        "p2 {_ + sum{a}} = reduce(p1): a->factor 0\n"
+                        "p3 {_} = all_reduce(p2 over a) for y\n"
+                        "output y: p3\n");
+}
+
 /* ---- lower: of tables that no partitioner made ---- */
 
 static int add_place(clv_assignment *table, clv_value value, const clv_layout *layout, bool named)
@@ -264,6 +320,15 @@ static void reads_too_early(hand_made *made)
     made->table.rows[0] = made->table.rows[1];
     made->table.rows[1] = first;
 }
+static void sees_what_is_not_made(hand_made *made)
+{
+    clv_error err = {0};
+    clv_place seen = made->table.places[H];
+    int place;
+    seen.same_as = H;
+    must(clv_assignment_add_place(&place, &made->table, &seen, &err), &err);
+    made->table.rows[0].in[0] = place;
+}
 static void reads_nowhere(hand_made *made)
 {
     made->table.rows[1].in[0] = made->table.n_places;
@@ -375,6 +440,7 @@ static void refuses_bad_tables(void **state)
         const char *message;
     } cases[] = {
         {reads_too_early, "row 0 (map): it reads a place before it is made"},
+        {sees_what_is_not_made, "row 0 (dot_general): it reads a place before it is made"},
         {reads_nowhere, "row 1 (map): it reads a place that there is not"},
         {reads_below_nowhere, "row 1 (map): it reads a place that there is not"},
         {reads_another_value, "row 2 (dot_general): it reads the place of another value"},
@@ -468,6 +534,297 @@ static void tells_what_was_decided(void **state)
     clv_graph_free(m.graph);
 }
 
+/* ---- memory, of what lower made: found by going through the program, not by lifetimes ---- */
+
+/* What lies in memory, in units of which all buffers are whole numbers: the buffer that was written there. */
+typedef struct contents {
+    const clv_program *program;
+    int *region;
+    int state[64]; /* of state, by its buffer */
+} contents;
+
+static int root_of(const contents *c, int b)
+{
+    return clv_program_root(c->program, b);
+}
+
+static int *lies_at(contents *c, int b, int64_t *units)
+{
+    const clv_buffer *root = &c->program->buffers[root_of(c, b)];
+    *units = (c->program->buffers[b].bytes + CLV_BUFFER_ALIGN - 1) / CLV_BUFFER_ALIGN;
+    if (root->kind != CLV_BUFFER_STATE)
+        return &c->region[root->offset / CLV_BUFFER_ALIGN];
+    *units = 1;
+    return &c->state[root_of(c, b)];
+}
+
+/* The buffer that is written when this one is, or itself: some only see another. */
+static int written_as(const contents *c, int b)
+{
+    for (int i = 0; i < c->program->n_instructions; i++)
+        for (int o = 0; o < c->program->instructions[i].n_out; o++)
+            if (c->program->instructions[i].out[o] == b)
+                return b;
+    return c->program->buffers[b].shares >= 0 ? written_as(c, c->program->buffers[b].shares) : b;
+}
+
+static void write_there(contents *c, int b)
+{
+    int64_t units;
+    int *at = lies_at(c, b, &units);
+    for (int64_t u = 0; u < units; u++)
+        at[u] = b;
+}
+
+static void expect_there(contents *c, int b, const char *reader)
+{
+    int64_t units;
+    const int *at = lies_at(c, b, &units);
+    for (int64_t u = 0; u < units; u++)
+        if (at[u] != written_as(c, b))
+            fail_msg("%s reads buffer %d, and finds what was written as %d", reader, b, at[u]);
+}
+
+/* A result lies where an operand does only if its op may do that, and nothing else reads the operand there. */
+static void expect_apart(const contents *c, const clv_instruction *instruction)
+{
+    for (int o = 0; o < instruction->n_out; o++) {
+        int readers = 0, may = instruction->op ? instruction->op->def->in_place[o] - 1 : -1;
+        bool taken = false;
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0 && root_of(c, instruction->in[k]) == root_of(c, instruction->out[o])) {
+                readers++;
+                taken = taken || k == may;
+            }
+        if (readers > 1 || (readers == 1 && !taken))
+            fail_msg("%s writes where it reads", instruction->name);
+    }
+}
+
+static void expect_sound_memory(const clv_program *program)
+{
+    contents c = {.program = program};
+    c.region = malloc(((size_t)clv_program_region_bytes(program) / CLV_BUFFER_ALIGN + 1) * sizeof *c.region);
+    assert_true(program->n_buffers <= (int)(sizeof c.state / sizeof *c.state));
+    for (int b = 0; b < program->n_buffers; b++)
+        if (program->buffers[b].name)
+            write_there(&c, b);
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0)
+                expect_there(&c, instruction->in[k], instruction->name);
+        expect_apart(&c, instruction);
+        for (int o = 0; o < instruction->n_out; o++)
+            write_there(&c, instruction->out[o]);
+    }
+    for (int o = 0; o < program->n_outputs; o++)
+        expect_there(&c, program->outputs[o].buffer, program->outputs[o].name);
+    free(c.region);
+}
+
+/* The graph's program, whose memory is sound; the graph is freed. */
+static clv_program *compile_soundly(clv_graph *graph)
+{
+    clv_error err = {0};
+    clv_program *program;
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_graph_free(graph);
+    expect_sound_memory(program);
+    return program;
+}
+
+static int copies_in(const clv_program *program)
+{
+    int copies = 0;
+    for (int i = 0; i < program->n_instructions; i++)
+        copies += program->instructions[i].step && program->instructions[i].step->kind == CLV_STEP_SLICE;
+    return copies;
+}
+
+typedef enum update { ALONE, OF_ITSELF_TWICE, OF_A_PRODUCT, READ_LATER, SEEN_LATER, RETURNED_AS_SEEN, UPDATES } update;
+
+/* State is written in place only where nobody reads the old one later, in whatever layout, nor the op itself in
+ * another operand; else a copy is made at the end. */
+static void updates_state_in_place_where_it_may(void **state)
+{
+    static const int copies[UPDATES] = {0, 1, 1, 1, 1, 2};
+    (void)state;
+    for (update how = 0; how < UPDATES; how++) {
+        clv_graph *graph = must_graph("a=2");
+        clv_layout cut = clv_graph_layout(graph, 2, "a,_"), pairs = clv_graph_layout(graph, 2, "a*2,_"),
+                   whole = clv_layout_replicated(2);
+        clv_value w = clv_state_as(graph, CLV_ROLE_CACHE, "w", CLV_F32, 2, (int64_t[]){8, 8},
+                                   how == OF_A_PRODUCT ? &whole : &cut, (clv_init){CLV_INIT_ONES, 0});
+        clv_value seen = how >= SEEN_LATER ? clv_constrain(graph, w, &pairs) : w;
+        clv_value next = how == OF_ITSELF_TWICE ? clv_add(graph, w, w)
+                         : how == OF_A_PRODUCT  ? clv_constrain(graph, clv_einsum(graph, "ij,jk->ik", w, w), &whole)
+                                                : clv_scale(graph, w, 2);
+        clv_assign(graph, w, next);
+        if (how >= READ_LATER)
+            clv_output(graph, "old", how == RETURNED_AS_SEEN ? seen : clv_map(graph, CLV_TANH, seen),
+                       how >= SEEN_LATER ? &pairs : &cut);
+        clv_program *program = compile_soundly(graph);
+        if (copies_in(program) != copies[how])
+            fail_msg("update %d: %d copies", (int)how, copies_in(program));
+        assert_int_equal(program->buffers[0].role, CLV_ROLE_CACHE);
+        clv_program_free(program);
+    }
+}
+
+/* A group is of all axes of its step, and not of those of a longer one that begins alike. */
+static void groups_by_all_axes(void **state)
+{
+    clv_graph *graph = must_graph("a=2,b=2");
+    clv_layout both = clv_graph_layout(graph, 1, "(a,b)"), one = clv_graph_layout(graph, 1, "a");
+    clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){8}, &both),
+              y = clv_input(graph, "y", CLV_F32, 1, (int64_t[]){8}, &one);
+    int dims[] = {0};
+    (void)state;
+    clv_output(graph, "x", clv_reduce(graph, CLV_SUM, x, dims, 1, false), NULL);
+    clv_output(graph, "y", clv_reduce(graph, CLV_SUM, y, dims, 1, false), NULL);
+    clv_program *program = compile_soundly(graph);
+    assert_int_equal(program->n_groups, 2);
+    for (int i = 0; i < program->n_instructions; i++)
+        if (program->instructions[i].step)
+            assert_int_equal(program->groups[program->instructions[i].group].n, program->instructions[i].step->n_axes);
+    clv_program_free(program);
+}
+
+static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)err;
+    out[0] = in[0];
+    return CLV_OK;
+}
+static void by_elements(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+}
+static size_t room_for_all(const clv_op *op, const clv_view *in, const clv_view *out)
+{
+    (void)op, (void)out;
+    return (size_t)clv_view_elems(&in[0]) * sizeof(float);
+}
+static clv_status never_run(const clv_call *call, clv_error *err)
+{
+    (void)call;
+    return clv_fail(err, CLV_EUNSUPPORTED, "it is compiled alone");
+}
+
+/* A workspace is that of the largest shard, not of the whole. */
+static void plans_workspaces_of_shards(void **state)
+{
+    static const clv_op_def def = {.name = "test.with_workspace",
+                                   .min_in = 1,
+                                   .max_in = 1,
+                                   .n_out = 1,
+                                   .shape = same_shape,
+                                   .rule = by_elements,
+                                   .workspace = room_for_all,
+                                   .run = never_run};
+    clv_graph *graph = must_graph("a=3");
+    clv_layout cut = clv_graph_layout(graph, 1, "a");
+    clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){100}, &cut), y;
+    (void)state;
+    clv_emit(graph, &def, NULL, &x, 1, &y);
+    clv_output(graph, "y", y, &cut);
+    clv_program *program = compile_soundly(graph);
+    assert_int_equal(program->instructions[0].workspace_bytes, 192); /* 34 floats, in whole lines */
+    clv_program_free(program);
+}
+
+/* Values that live on beside those that are made where others were: chains in place, outputs in the middle, views that
+ * are read before, and after, what they see. */
+static void keeps_what_is_read_later(void **state)
+{
+    clv_graph *graph = must_graph("a=2");
+    clv_layout cut = clv_graph_layout(graph, 1, "a"), pairs = clv_graph_layout(graph, 1, "a*2");
+    (void)state;
+    clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){4096}, &cut);
+    clv_value a = clv_map(graph, CLV_TANH, x), seen = clv_constrain(graph, a, &pairs);
+    clv_value b = clv_scale(graph, clv_map(graph, CLV_RELU, x), 2); /* in place */
+    clv_value early = clv_scale(graph, seen, 3), c = clv_map(graph, CLV_SILU, x);
+    clv_value d = clv_map(graph, CLV_TANH, c), e = clv_add(graph, d, b), f = clv_map(graph, CLV_TANH, e);
+    clv_value g = clv_map(graph, CLV_SILU, x), h = clv_scale(graph, g, 2), i = clv_map(graph, CLV_TANH, g);
+    clv_output(graph, "both", clv_add(graph, h, i), &cut); /* h cannot take over what the next one reads */
+    clv_output(graph, "early", early, &pairs);
+    clv_output(graph, "middle", e, &cut);
+    clv_output(graph, "late", clv_add(graph, clv_add(graph, f, a), d), &cut);
+    clv_program_free(compile_soundly(graph));
+}
+
+/* A program of a table by hand, which is freed with its graph; its memory is sound. */
+static clv_program *lower_soundly(clv_assignment *table)
+{
+    clv_error err = {0};
+    clv_program *program = empty_program();
+    must(clv_assignment_lower(program, table, &err), &err);
+    must(clv_program_plan_memory(program, &err), &err);
+    must(clv_program_check(program, &err), &err);
+    clv_graph *graph = (clv_graph *)table->graph;
+    clv_arena_free(table->arena);
+    clv_graph_free(graph);
+    expect_sound_memory(program);
+    return program;
+}
+
+static int see_place(clv_assignment *table, int place, const clv_layout *layout)
+{
+    int seen = add_place(table, (clv_value){table->places[place].value}, layout, false);
+    table->places[seen].same_as = place;
+    return seen;
+}
+
+/* Places that only see another keep it: state is not overwritten while it is still read in another layout, and a value
+ * lives as long as the last that reads it, whoever sees it before. */
+static void keeps_what_is_seen(void **state)
+{
+    clv_error err = {0};
+    (void)state;
+    for (int of_state = 0; of_state < 2; of_state++) {
+        clv_assignment table;
+        clv_graph *graph = must_graph("a=2");
+        clv_subaxis axis = clv_mesh_whole(&graph->mesh, 0);
+        clv_layout cut = clv_graph_layout(graph, 1, "a"), pairs = clv_graph_layout(graph, 1, "a*2");
+        clv_strategy by_one = {.n_atoms = 1, .atom = {axis}, .in = {cut, cut}, .out = {cut}},
+                     by_two = {.n_atoms = 1, .atom = {axis}, .in = {pairs}, .out = {pairs}};
+        const int64_t shape[] = {4096};
+        clv_value x = of_state ? clv_state(graph, "x", CLV_F32, 1, shape, &cut, (clv_init){CLV_INIT_ONES, 0})
+                               : clv_input(graph, "x", CLV_F32, 1, shape, &cut);
+        clv_value first = clv_map(graph, CLV_TANH, x);
+        clv_value second = clv_map(graph, CLV_RELU, of_state ? x : first);
+        clv_value third = of_state ? CLV_NONE : clv_map(graph, CLV_SILU, x);
+        clv_value last = of_state ? CLV_NONE : clv_add(graph, first, third);
+        clv_output(graph, "second", second, &pairs);
+        if (of_state)
+            clv_assign(graph, x, first);
+        else
+            clv_output(graph, "last", last, &cut);
+        must(clv_graph_status(graph, &err), &err);
+        must(clv_assignment_make(&table, clv_arena_new(), graph, &err), &err);
+        int given = add_place(&table, x, &cut, true), made = add_place(&table, first, &cut, false),
+            seen = see_place(&table, of_state ? given : made, &pairs), there = add_place(&table, second, &pairs, false);
+        add_op(&table, 0, &by_one, given, 0, made);
+        add_op(&table, 1, &by_two, seen, 0, there);
+        table.output[0] = there;
+        if (of_state) {
+            table.update[x.id] =
+                (clv_update){.state = given,
+                             .place = made,
+                             .why = {.need = CLV_NEEDED_BY_STATE, .by = "x", .text = "it is assigned this value"}};
+        } else {
+            int other = add_place(&table, third, &cut, false), end = add_place(&table, last, &cut, false);
+            add_op(&table, 2, &by_one, given, 0, other);
+            add_op(&table, 3, &by_one, made, other, end);
+            table.output[1] = end;
+        }
+        clv_program *program = lower_soundly(&table);
+        assert_int_equal(copies_in(program), of_state);
+        clv_program_free(program);
+    }
+}
+
 /* ---- memory ---- */
 
 /* An input and three copies in a row of 64 KiB each, made by hand: at any time two are live, so they take turns. */
@@ -504,6 +861,13 @@ static void lays_out_a_program_made_by_hand(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(assigns_a_known_block),
+                                       cmocka_unit_test(copies_state_that_leaves),
+                                       cmocka_unit_test(assigns_what_is_asked_for),
+                                       cmocka_unit_test(updates_state_in_place_where_it_may),
+                                       cmocka_unit_test(groups_by_all_axes),
+                                       cmocka_unit_test(plans_workspaces_of_shards),
+                                       cmocka_unit_test(keeps_what_is_read_later),
+                                       cmocka_unit_test(keeps_what_is_seen),
                                        cmocka_unit_test(lowers_a_hand_made_table_as_the_compiler_its_own),
                                        cmocka_unit_test(lowers_what_assign_would_not_choose),
                                        cmocka_unit_test(refuses_bad_tables),

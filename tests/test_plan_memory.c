@@ -325,6 +325,29 @@ static void test_roles(void **state)
     clv_graph_free(graph);
 }
 
+/* Keys and values that a block keeps are a cache, and no parameter: of one of two KV heads a rank. */
+static void test_cache_of_a_block(void **state)
+{
+    enum { CONTEXT = 16, WIDTH = 64, HEADS = 4, KV_HEADS = 2, RANKS = 2 };
+    clv_graph *graph = must_graph("model=2");
+    clv_error err = {0};
+    clv_program *program;
+    clv_axis_rules rules = clv_graph_rules(graph, "megatron");
+    clv_block_options o = clv_block_defaults(CLV_BLOCK_LLAMA, HEADS, KV_HEADS, 2 * WIDTH);
+    (void)state;
+    o.attention.context = CONTEXT;
+    o.attention.offset = clv_input(graph, "offset", CLV_I32, 0, NULL, NULL);
+    clv_value x = clv_input(graph, "x", CLV_F32, 3, (int64_t[]){1, 1, WIDTH}, NULL);
+    clv_output(graph, "y", clv_transformer_block(graph, x, &rules, &o), NULL);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_memory m = {.size = sizeof m};
+    must(clv_program_memory(program, &m, &err), &err);
+    assert_int_equal(m.cache, CONTEXT * 2 * (KV_HEADS / RANKS) * (WIDTH / HEADS) * 4);
+    assert_int_equal(m.other_state, 0);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
 /* ---- activations (Korthikanti et al. 2022, arXiv:2205.05198, section 4) ---- */
 
 /* What the forward pass leaves for the backward pass, the input of the block among it, its output (the next block's
@@ -382,6 +405,7 @@ int main(void)
                                        cmocka_unit_test(test_session_takes_what_is_planned),
                                        cmocka_unit_test(test_optimizer_bytes),
                                        cmocka_unit_test(test_roles),
+                                       cmocka_unit_test(test_cache_of_a_block),
                                        cmocka_unit_test(test_activation_formula)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -242,6 +242,60 @@ static void test_threads_refused(void **state)
            "threads_per_rank is 1025; at most 1024");
 }
 
+/* Sums are in the order of the group's ranks: (1e8 - 1e8) + 1, which no other order of f32 comes to. */
+static void test_order_of_sums(void **state)
+{
+    clv_error err = {0};
+    clv_graph *graph = must_graph("x=3");
+    clv_layout cut = clv_graph_layout(graph, 1, "x");
+    clv_value x = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){3}, &cut);
+    float sum = 0;
+    (void)state;
+    clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, x, (int[]){0}, 1, false), NULL);
+    clv_program *program = compile(graph);
+    clv_session *session = new_session("x=3", 0);
+    const float data[] = {1e8f, -1e8f, 1};
+    must(clv_session_run(session, program, &(clv_input_binding){"x", data}, 1, &(clv_binding){"sum", &sum}, 1, &err),
+         &err);
+    assert_true(sum == 1);
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
+/* A collective writes straight into state, by slices, where all ranks look for it; then comes another, which wants less
+ * staging. */
+static void test_state_that_a_collective_makes(void **state)
+{
+    enum { SIDE = 128, INNER = 1536 };
+    clv_error err = {0};
+    clv_graph *graph = must_graph("x=3");
+    clv_layout columns = clv_graph_layout(graph, 2, "_,x"), rows = clv_graph_layout(graph, 2, "x,_"),
+               whole = clv_layout_replicated(2);
+    clv_value a = clv_input(graph, "a", CLV_F32, 2, (int64_t[]){SIDE, INNER}, &columns),
+              b = clv_input(graph, "b", CLV_F32, 2, (int64_t[]){INNER, SIDE}, &rows);
+    clv_value w = clv_state(graph, "w", CLV_F32, 2, (int64_t[]){SIDE, SIDE}, &whole, (clv_init){CLV_INIT_ZEROS, 0});
+    float *data = malloc(2 * SIDE * INNER * sizeof *data), *made = malloc(SIDE * SIDE * sizeof *made), most = 0;
+    (void)state;
+    clv_assign(graph, w, clv_constrain(graph, clv_einsum(graph, "ij,jk->ik", a, b), &whole));
+    clv_output(graph, "most", clv_reduce(graph, CLV_REDUCE_MAXIMUM, b, (int[]){0, 1}, 2, false), NULL);
+    clv_program *program = compile(graph);
+    clv_session *session = new_session("x=3", 0);
+    for (int i = 0; i < SIDE * INNER; i++) { /* ones; and columns of their own numbers */
+        data[i] = 1;
+        data[SIDE * INNER + i] = (float)(i % SIDE);
+    }
+    clv_input_binding in[] = {{"a", data}, {"b", data + SIDE * INNER}};
+    must(clv_session_run(session, program, in, 2, &(clv_binding){"most", &most}, 1, &err), &err);
+    must(clv_session_read(session, "w", NULL, made, &err), &err);
+    assert_true(most == SIDE - 1);
+    for (int i = 0; i < SIDE * SIDE; i++)
+        assert_true(made[i] == (float)INNER * (float)(i % SIDE));
+    free(data);
+    free(made);
+    clv_session_free(session);
+    clv_program_free(program);
+}
+
 static void test_parts_refused(void **state)
 {
     clv_error err = {0};
@@ -251,12 +305,18 @@ static void test_parts_refused(void **state)
     const clv_input_binding whole = {"x", x};
     clv_input_part part = {"x", {2, {0, 0}, {4, 5}}, x}, unknown = {"z", part.box, x};
     clv_output_part outside = {"y", {2, {0, 0}, {8, 5}}, x}, flat = {"y", {1, {0}, {4}}, x},
-                    nowhere = {"y", part.box, NULL};
+                    nowhere = {"y", part.box, NULL}, backward = {"y", {2, {5, 0}, {3, 5}}, x};
     clv_run run = {.size = sizeof run, .n_input_parts = 1, .input_parts = &part};
     (void)state;
     must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
     expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err,
            "input 'x': rank 2 needs [4:7, 0:5], and no part holds [4:7, 0:5]");
+    clv_input_part above = {"x", {2, {1, 0}, {7, 5}}, x}, narrow = {"x", {2, {0, 0}, {7, 4}}, x};
+    run.input_parts = &above;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [0:1, 0:5]");
+    run.input_parts = &narrow;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [0:2, 4:5]");
+    run.input_parts = &part;
     run.inputs = &whole;
     run.n_inputs = 1;
     expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "bound whole and in parts");
@@ -278,11 +338,21 @@ static void test_parts_refused(void **state)
     expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "[0:8, 0:5] is not inside f32[7,5]");
     run.output_parts = &flat;
     expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "is not inside");
+    run.output_parts = &backward;
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "[5:3, 0:5] is not inside f32[7,5]");
     run.output_parts = &nowhere;
     expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "data");
     expect(clv_session_run_parts(session, program, NULL, &err), CLV_EINVAL, &err, "a run");
     run.n_output_parts = 0;
     must(clv_session_run_parts(session, program, &run, &err), &err);
+    float first[ROWS * COLUMNS], second[ROWS * COLUMNS]; /* an output may be wanted twice */
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        x[i] = (float)i;
+    run.outputs = (clv_binding[]){{"y", first}, {"y", second}};
+    run.n_outputs = 2;
+    must(clv_session_run_parts(session, program, &run, &err), &err);
+    assert_true(first[34] == 68);
+    assert_memory_equal(first, second, sizeof first);
     clv_session_free(session);
     clv_program_free(program);
 }
@@ -587,6 +657,8 @@ int main(void)
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_parts_refused),
         cmocka_unit_test(test_threads_refused),
+        cmocka_unit_test(test_order_of_sums),
+        cmocka_unit_test(test_state_that_a_collective_makes),
         cmocka_unit_test(test_failing_rank),
         cmocka_unit_test(test_state_read_twice),
         cmocka_unit_test(test_state_made_of_itself),

@@ -399,6 +399,8 @@ static void test_bits_of_programs(void **state)
             assert_memory_equal(by_hand[0], by_program, (size_t)(n * n) * clv_dtype_size(dtype));
             assert_memory_equal(by_hand[1], by_program, (size_t)(n * n) * clv_dtype_size(dtype));
             assert_int_equal(clv_spmd_n_collectives(session), 2);
+            must(clv_spmd_run(session, add_blocks, NULL, &input, 1, outputs, 2, NULL, &err), &err);
+            assert_int_equal(clv_spmd_n_collectives(session), 2); /* of the last run */
             clv_collective made = {.size = sizeof made}, hand = by_hand_at(session, 0);
             must(clv_program_collective(program, 0, &made, &err), &err);
             assert_string_equal(made.kind, "all_reduce");
@@ -615,6 +617,9 @@ static void expect_fault(fault f, clv_status want, const char *part, const char 
     clv_status status = clv_spmd_run(session, with_fault, &f, NULL, 0, NULL, 0, NULL, &err);
     if (status != want || !strstr(err.message, part) || !strstr(err.message, other))
         fail_msg("fault %d: %s: '%s'", (int)f, clv_status_name(status), err.message);
+    bool by_function = strncmp(err.message, "rank ", 5) == 0 && err.message[6] == ':';
+    if (err.rank < 0 || by_function != (f == FAILS)) /* what the world failed by is told as it found it */
+        fail_msg("fault %d, rank %d: %s", (int)f, err.rank, err.message);
     if (!(now() - start < within))
         fail_msg("fault %d took %g s", (int)f, now() - start);
     err = (clv_error){0};
@@ -940,7 +945,8 @@ static void test_refusals(void **state)
     float x[24] = {0}, y[24];
     const clv_type type = {CLV_F32, 2, {6, 4}};
     clv_spmd_input in = {type, "x,_", x}, bad = {type, "z,_", x};
-    clv_spmd_output out = {type, "_,x", y}, nowhere = {type, "x,_", NULL};
+    clv_spmd_output out = {type, "_,x", y}, nowhere = {type, "x,_", NULL}, other_axis = {type, "_,_ + sum{y}", y};
+    clv_spmd_input addends = {type, "_,_ + sum{x}", x};
     clv_spmd_options groups = {.n_groups = 1};
     (void)state;
     must(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, NULL, &err), &err);
@@ -957,6 +963,10 @@ static void test_refusals(void **state)
     clv_spmd_free(NULL, NULL);
     expect(clv_spmd_run(session, leave_as_it_is, NULL, &in, 1, &out, 1, NULL, &err), CLV_ESHAPE, &err,
            "output 0 is left as f32[6,4] 'x,_'");
+    clv_session_free(session);
+    session = session_on("x=2,y=2", 0); /* of which each is partial over as many ranks */
+    expect(clv_spmd_run(session, leave_as_it_is, NULL, &addends, 1, &other_axis, 1, NULL, &err), CLV_ESHAPE, &err,
+           "output 0 is left as f32[6,4] '_,_ + sum{x}'");
     clv_session_free(session);
 }
 

@@ -44,15 +44,9 @@ int64_t clv_cost_near_part(const clv_cost_model *model, clv_subaxis axis)
 /* Whether some part of an axis stays inside hosts: if any does, its most minor part. */
 static bool has_near_groups(const clv_cost_model *model)
 {
-    int64_t left = model->machine->ranks_per_host; /* of a host, over ranks that differ in more minor axes */
-    for (int a = model->mesh.n_axes - 1; a >= 0; a--) {
-        int64_t size = model->mesh.axis[a].size;
-        if (!has_network(model) ? size > 1 : clv_gcd(left, size) > 1)
-            return true;
-        if (left % size != 0)
-            return false;
-        left /= size;
-    }
+    for (int a = model->mesh.n_axes - 1; a >= 0; a--)
+        if (model->mesh.axis[a].size > 1)
+            return !has_network(model) || clv_gcd(model->machine->ranks_per_host, model->mesh.axis[a].size) > 1;
     return false;
 }
 
