@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Layers, formatting, headers that compile alone, examples that stay short, Python in 120 columns; with --tidy also clang-tidy (minutes); with
-# --fix, formats.
+# Layers, formatting, headers that compile alone, examples that stay short, Python in 120 columns; with --tidy also
+# clang-tidy (minutes); with --fix, formats.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

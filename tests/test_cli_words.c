@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <jansson.h>
 
 #include "cli_run.h"
 
@@ -91,6 +92,48 @@ static void test_help_and_version(void **state)
     cli_expect(0, "cleave  ", "--version");
     cli_expect(0, "cleave  ", "-V");
     cli_expect(0, "\"cleave\": \"", "--version --json");
+}
+
+/* What plans print is explained: each kind of memory where plans are, and words of the house in the glossary. */
+static void test_words_of_plans(void **state)
+{
+    static char out[CLI_OUTPUT];
+    static const char *const words[] = {"degree", "lower_bound", "fullest rank", "gathered", "fragments", "comm_share"};
+    const char *key, *source = getenv("CLV_SOURCE_DIR");
+    char path[4096];
+    (void)state;
+    assert_int_equal(cli_run(out, "plan --block ffn --json"), 0);
+    json_t *plan = json_loads(out, 0, NULL), *value;
+    assert_non_null(plan);
+    json_object_foreach(json_object_get(plan, "memory"), key, value)
+    {
+        if (strcmp(key, "total") != 0 && strcmp(key, "peak_at") != 0)
+            cli_shell("grep -q '^| .*\\b%s\\b.* |' '%s/docs/planner.md'", key, source ? source : ".");
+    }
+    json_decref(plan);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        snprintf(path, sizeof path, "%s/docs/glossary.md", source ? source : ".");
+        cli_shell("grep -q '^| %s | ' '%s'", words[i], path);
+    }
+}
+
+/* What is at fault in a request is said alone: that ranks will run slowly comes when they do. */
+static void test_no_warning_before_an_error(void **state)
+{
+    static char out[CLI_OUTPUT];
+    static const char *const wrong[] = {
+        "generate -m {g}/llama -p x --mesh model=97",
+        "forward -m {g}/llama --ids nowhere --out {d}/x -tp 97",
+        "verify -m {g}/llama --mesh model=97 --seq 100000",
+        "score -m {g}/esm --input nowhere -tp 97",
+        "train --text {g}/scores/text.txt --hidden 30 --heads 4 --seq 8 --out {d}/x -tp 97",
+        "bench block --hidden 30 --heads 4 -tp 97"};
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_not_equal(cli_run(out, "%s", wrong[i]), 0);
+        if (strstr(out, "warning"))
+            fail_msg("%s: %s", wrong[i], out);
+    }
 }
 
 /* One is one. */
@@ -218,11 +261,18 @@ static void test_enough(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_model_files),        cmocka_unit_test(test_option_names),
-        cmocka_unit_test(test_help_and_version),   cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_prompts_of_windows), cmocka_unit_test(test_names_of_records),
-        cmocka_unit_test(test_op_names),           cmocka_unit_test(test_explained_words),
-        cmocka_unit_test(test_bias_gradients),     cmocka_unit_test(test_enough),
+        cmocka_unit_test(test_model_files),
+        cmocka_unit_test(test_option_names),
+        cmocka_unit_test(test_help_and_version),
+        cmocka_unit_test(test_words_of_plans),
+        cmocka_unit_test(test_no_warning_before_an_error),
+        cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_prompts_of_windows),
+        cmocka_unit_test(test_names_of_records),
+        cmocka_unit_test(test_op_names),
+        cmocka_unit_test(test_explained_words),
+        cmocka_unit_test(test_bias_gradients),
+        cmocka_unit_test(test_enough),
         cmocka_unit_test(test_train_heads),
     };
     return cmocka_run_group_tests(tests, NULL, cli_remove_folder);

@@ -294,6 +294,7 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
 {
     display d;
     clv_generator *g;
+    const clv_tokenizer *tokenizer;
     clv_sampling sampling = {.size = sizeof sampling,
                              .temperature = a->temperature,
                              .top_k = a->top_k,
@@ -311,6 +312,7 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
                                     .echo = 1,
                                     .on_text = show,
                                     .on_text_arg = &d};
+    CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
     CLV_TRY(clv_generator_new(&g, model, NULL, err));
     clv_model_option_notes(model, a->model.path, command);
     begin_display(&d, a, p);
