@@ -16,6 +16,7 @@
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/train.h"
+#include "cli_run.h"
 #include "launched.h"
 #include "must.h"
 
@@ -79,6 +80,24 @@ static void test_refusals(void **state)
     const clv_session_options alone = {.size = sizeof alone, .transport = "mpi"};
     assert_int_equal(clv_session_new(&session, &mesh, &alone, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "clv_session_options.job"));
+}
+
+/* Commands refuse to run several times at once, and one process says so. */
+static void test_commands(void **state)
+{
+    char out[CLI_OUTPUT];
+    (void)state;
+    forget_launchers();
+    setenv("PMI_RANK", "0", 1);
+    setenv("PMI_SIZE", "2", 1);
+    cli_expect(2, "in 2 processes", "version");
+    setenv("PMI_RANK", "1", 1);
+    assert_int_equal(cli_run(out, "version"), 2);
+    assert_string_equal(out, "");
+    setenv("PMI_SIZE", "1", 1);
+    cli_expect(0, "cleave", "version");
+    unsetenv("PMI_SIZE");
+    forget_launchers();
 }
 
 /* ---- in a job ---- */
@@ -377,11 +396,12 @@ static void test_models(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_refusals),
+                                       cmocka_unit_test(test_commands)};
     const struct CMUnitTest launched[] = {cmocka_unit_test(test_refused_in_a_job), cmocka_unit_test(test_sessions),
                                           cmocka_unit_test(test_two_sessions), cmocka_unit_test(test_out_of_step),
                                           cmocka_unit_test(test_models)};
     if (launched_job())
         return cmocka_run_group_tests_name("in a job", launched, NULL, NULL);
-    return cmocka_run_group_tests_name("alone", alone, NULL, NULL);
+    return cmocka_run_group_tests_name("alone", alone, NULL, cli_remove_folder);
 }
