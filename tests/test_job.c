@@ -227,7 +227,7 @@ static void test_out_of_step(void **state)
     assert_non_null(strstr(err.message, "all processes make the same sessions"));
     err = (clv_error){0};
     if (me != 0)
-        nanosleep(&(struct timespec){.tv_nsec = 900000000}, NULL);
+        nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
     assert_int_equal(new_session(&session, n, 300, &err), CLV_ETIMEOUT);
     assert_non_null(strstr(err.message, me == 0 ? "missing: process 1" : "missing: process 0"));
     assert_null(session);
