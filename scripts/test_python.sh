@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Python package with the library of a build into a virtual environment of its own, and runs python/tests and mypy. With
-# CLV_SWEEP=all the package is also built as a user builds it, by `pip install .`, the library with it.
+# Installs the Python package with the library of a build into a virtual environment of its own, and runs python/tests and
+# mypy. With CLV_SWEEP=all the package is also built as a user builds it (test_wheel.sh).
 # usage: scripts/test_python.sh BUILD_DIR          exits 77, with a line that says why, where Python or its packages cannot be had
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -19,8 +19,7 @@ have() { "$python" -c "import $1" 2>/dev/null; }
 get() { "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 15 "$@" 2>"$build/python/pip.log"; }
 have 'cffi, numpy, pytest, scikit_build_core' || get 'cffi>=1.15' numpy pytest 'scikit-build-core>=0.10' ||
     skip "the package index gives no cffi, numpy, pytest and scikit-build-core ($(tail -n 1 "$build/python/pip.log"))"
-have 'mypy, ml_dtypes' || get mypy ml_dtypes || echo "python: without mypy and ml_dtypes"
-[ "${CLV_SWEEP:-}" != all ] || have pandas || get pandas || echo "python: without pandas"
+have 'mypy, ml_dtypes, pandas' || get mypy ml_dtypes pandas || echo "python: without mypy, ml_dtypes and pandas"
 
 cd "$source"
 "$venv/bin/pip" install -q --disable-pip-version-check --no-build-isolation --no-deps --force-reinstall . \
@@ -32,8 +31,4 @@ if have mypy; then
 fi
 [ "${CLV_SWEEP:-}" = all ] || exit 0
 
-rm -rf "$build/python/whole" && python3 -m venv "$build/python/whole"
-"$build/python/whole/bin/pip" install -q --disable-pip-version-check .
-cd "$build/python"
-"$build/python/whole/bin/python" -c 'import cleave, doctest; exit(doctest.testmod(cleave).failed)'
-echo "python: pip install . works"
+exec "$source/scripts/test_wheel.sh" "$build/python"
