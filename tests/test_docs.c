@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "cleave/model.h"
+
 /* Commands whose output is the same everywhere: no times of this machine, no files. */
 static const char *const checked[] = {"$ cleave einsum ",
                                       "$ cleave reshard ",
@@ -149,11 +151,132 @@ static void test_links(void **state)
     assert_true(check_links_of("docs/contributing") > 0);
 }
 
+/* ---- what is added somewhere is told of ---- */
+
+/* Whether a line of the page that begins with `begin` has `text` somewhere. */
+static bool has_line(const char *page, const char *begin, const char *text)
+{
+    char path[4096], line[8192];
+    bool found = false;
+    snprintf(path, sizeof path, "%s/%s", path_of("CLV_SOURCE_DIR"), page);
+    FILE *doc = fopen(path, "r");
+    if (!doc)
+        fail_msg("%s cannot be read", path);
+    while (doc && !found && fgets(line, sizeof line, doc))
+        found = strncmp(line, begin, strlen(begin)) == 0 && strstr(line, text);
+    fclose(doc);
+    return found;
+}
+
+/* Every command that there is stands in README's table of them. */
+static void test_commands(void **state)
+{
+    char command[4096], line[1024], name[64], cell[80];
+    int n = 0;
+    (void)state;
+    snprintf(command, sizeof command, "'%s/cleave' --help", path_of("CLV_BUILD_DIR"));
+    FILE *help = popen(command, "r");
+    assert_non_null(help);
+    while (fgets(line, sizeof line, help) && strcmp(line, "Commands:\n") != 0)
+        ;
+    for (; fgets(line, sizeof line, help) && sscanf(line, "  %60[a-z]", name) == 1; n++) {
+        snprintf(cell, sizeof cell, "`%s", name);
+        if (!has_line("README.md", "| `", cell))
+            fail_msg("README.md has no row for the command %s", name);
+    }
+    while (fgets(line, sizeof line, help))
+        ;
+    pclose(help);
+    assert_true(n > 10);
+}
+
+/* Every family that the library knows has a row in docs/models.md, and a model to compare with. */
+static void test_families(void **state)
+{
+    char folder[] = "/tmp/cleave_test_XXXXXX", path[4096], cell[80];
+    clv_error err = {0};
+    clv_model *model;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *config = fopen(path, "w");
+    assert_non_null(config);
+    fputs("{\"model_type\": \"there is none such\"}", config);
+    fclose(config);
+    assert_int_equal(clv_model_open(&model, folder, &(clv_model_options){.config_only = 1}, &err), CLV_EUNSUPPORTED);
+    unlink(path);
+    rmdir(folder);
+    char *names = strstr(err.message, "supported: "), *left = NULL;
+    assert_non_null(names);
+    int n = 0;
+    for (char *name = strtok_r(names + strlen("supported: "), ", )", &left); name;
+         name = strtok_r(NULL, ", )", &left), n++) {
+        snprintf(cell, sizeof cell, "| `%s`", name);
+        if (!has_line("docs/models.md", cell, ""))
+            fail_msg("docs/models.md has no row for the family %s", name);
+        snprintf(path, sizeof path, "%s/tests/golden/%s", path_of("CLV_SOURCE_DIR"), name);
+        if (access(path, F_OK) != 0)
+            fail_msg("there is no tests/golden/%s", name);
+    }
+    assert_true(n >= 6);
+}
+
+/* Files of the tree that a line names in `quotes` are there. Returns how many it names. */
+static int check_names_in(char *line, const char *page)
+{
+    static const char *const tops[] = {"src/", "tests/", "scripts/", "examples/", "include/", "cmake/", "data/"};
+    char path[8192];
+    int n = 0;
+    for (char *at = strchr(line, '`'), *end; at && (end = strchr(at + 1, '`')); at = strchr(end + 1, '`')) {
+        *end = '\0';
+        bool named = strcspn(at + 1, " <>*{},:()$ABCDEFGHIJKLMNOPQRSTUVWXYZ") == strlen(at + 1), ours = false;
+        for (size_t i = 0; i < sizeof tops / sizeof *tops; i++)
+            ours |= strncmp(at + 1, tops[i], strlen(tops[i])) == 0;
+        if (!named || !ours)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", path_of("CLV_SOURCE_DIR"), at + 1);
+        if (access(path, F_OK) != 0)
+            fail_msg("%s names %s, which there is not", page, at + 1);
+        n++;
+    }
+    return n;
+}
+
+static int check_names_of(const char *folder)
+{
+    char path[4096], line[8192];
+    int n = 0;
+    snprintf(path, sizeof path, "%s/%s", path_of("CLV_SOURCE_DIR"), folder);
+    DIR *pages = opendir(path);
+    assert_non_null(pages);
+    for (const struct dirent *entry; (entry = readdir(pages));) {
+        size_t length = strlen(entry->d_name);
+        if (length < 4 || strcmp(entry->d_name + length - 3, ".md") != 0 || strcmp(entry->d_name, "CHANGELOG.md") == 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s/%s", path_of("CLV_SOURCE_DIR"), folder, entry->d_name);
+        FILE *doc = fopen(path, "r");
+        assert_non_null(doc);
+        while (fgets(line, sizeof line, doc))
+            n += check_names_in(line, entry->d_name);
+        fclose(doc);
+    }
+    closedir(pages);
+    return n;
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_true(check_names_of(".") > 3);
+    assert_true(check_names_of("docs") > 20);
+    assert_true(check_names_of("docs/contributing") > 10);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_outputs),
-        cmocka_unit_test(test_links),
+        cmocka_unit_test(test_outputs),  cmocka_unit_test(test_links), cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_families), cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
