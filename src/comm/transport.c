@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "comm/threads.h"
 
 static const clv_transport *const transports[] = {&clv_threads_transport, &clv_copying_transport, &clv_mpi_transport};
 

@@ -52,8 +52,8 @@ typedef struct clv_plan {
 
 typedef struct clv_transport {
     const char *name;
-    /* What the transport keeps for a world; NULL: nothing. close after any open. links: to ranks of other processes;
-     * NULL: there are none. */
+    /* What the transport keeps for a world; NULL: nothing. close after any open, in vain or not. links: to ranks of
+     * other processes; NULL: there are none. */
     clv_status (*open)(clv_world *world, const struct clv_links *links, clv_error *err);
     void (*close)(clv_world *world);
     /* Tells other processes of the world's first failure. NULL: the transport does not reach any. */
@@ -72,6 +72,9 @@ typedef struct clv_transport {
     clv_status (*wait)(clv_plan *plan, clv_wait what, clv_error *err);
     void (*release)(clv_plan *plan); /* NULL is a no-op */
 } clv_transport;
+
+/* Those that there are (transport.c lists them). */
+extern const clv_transport clv_threads_transport, clv_copying_transport, clv_mpi_transport;
 
 /* By name, NULL: the first. CLV_EINVAL with the names that there are. */
 clv_status clv_transport_find(const clv_transport **out, const char *name, clv_error *err);

@@ -6,17 +6,19 @@
 
 #include "base/error.h"
 
-enum { MOST_ADDED = 8 };
+static const clv_device_backend *const own[] = {&clv_device_cpu};
+
+enum { N_OWN = sizeof own / sizeof *own, MOST_ADDED = 8 };
 
 /* The list only grows, so it is read without a lock. */
 static _Atomic(const clv_device_backend *) added[MOST_ADDED];
 
-/* Backend i; NULL past the last. */
+/* Backend i, the library's own first; NULL past the last. */
 static const clv_device_backend *backend_at(int i)
 {
-    if (i == 0)
-        return &clv_device_cpu;
-    return i <= MOST_ADDED ? atomic_load_explicit(&added[i - 1], memory_order_acquire) : NULL;
+    if (i < N_OWN)
+        return own[i];
+    return i < N_OWN + MOST_ADDED ? atomic_load_explicit(&added[i - N_OWN], memory_order_acquire) : NULL;
 }
 
 clv_status clv_device_find(const clv_device_backend **out, const char *name, clv_error *err)
@@ -42,9 +44,9 @@ clv_status clv_device_add(const clv_device_backend *backend, clv_error *err)
     for (; (known = backend_at(i)) != NULL; i++)
         if (strcmp(known->name, backend->name) == 0)
             return clv_fail(err, CLV_EEXIST, "there is a device '%.40s' already", backend->name);
-    if (i > MOST_ADDED)
+    if (i >= N_OWN + MOST_ADDED)
         return clv_fail(err, CLV_ELIMIT, "device '%.40s': at most %d can be added", backend->name, MOST_ADDED);
-    atomic_store_explicit(&added[i - 1], backend, memory_order_release);
+    atomic_store_explicit(&added[i - N_OWN], backend, memory_order_release);
     return CLV_OK;
 }
 
