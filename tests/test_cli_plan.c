@@ -324,7 +324,8 @@ static void test_explain(void **state)
     assert_non_null(strstr(out, "the first 24 x 12 of 50 x 60 blocks are shown"));
 }
 
-/* Without --op: every op and change of layout, in order, with the statement behind it; seconds are what `plan` adds up. */
+/* Without --op: every op and change of layout, in order, with the statement behind it; seconds are what `plan` adds up.
+ */
 static void test_explain_assignment(void **state)
 {
     static const char *const hosts[] = {"", "--hardware h100-nvlink-ib"};

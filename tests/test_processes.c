@@ -1,6 +1,6 @@
 /* test_processes.c - sessions that hold the ranks of their process alone, others being in other processes, joined by
- * sockets, or by an MPI job when a launcher started the test: what programs, state, outputs and functions by hand give is, bit for bit, what one process with all ranks
- * gives; and how all end when one fails. */
+ * sockets, or by an MPI job when a launcher started the test: what programs, state, outputs and functions by hand give
+ * is, bit for bit, what one process with all ranks gives; and how all end when one fails. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* explain.c - cleave explain: how each op is split, and why; the candidates for an op, and why one won; the program as a
- * Graphviz graph. */
+/* explain.c - cleave explain: how each op is split, and why; the candidates for an op, and why one won; the program as
+ * a Graphviz graph. */
 #include <stdlib.h>
 
 #include "cleave/status.h"

@@ -38,7 +38,7 @@ typedef struct clv_model_option {
         .mesh = {.tp = 1}, .run = {.threads = 1}, .dtype = "f32"                                                       \
     }
 
-/* Opens the model, its files mapped, with a handler of SIGBUS: a file that becomes shorter while it is read is CLV_EIO. */
+/* Opens the model, its files mapped, with a handler of SIGBUS: one that becomes shorter while it is read is CLV_EIO. */
 clv_status clv_model_option_open(clv_model **out, const clv_model_option *option, clv_error *err);
 
 /* Says on stderr, before the model runs and when nothing asked for is at fault, that there are more ranks than

@@ -1,4 +1,4 @@
-/* results.h - what is said of results: how far they are from what they ought to be, and of one that is NaN or infinite. */
+/* results.h - what is said of results: how far they are from what they ought to be, and that one is not finite. */
 #ifndef CLEAVE_CLI_RESULTS_H
 #define CLEAVE_CLI_RESULTS_H
 

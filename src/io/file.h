@@ -1,9 +1,10 @@
 /* file.h - whole files in, whole files out.
  *
- * A file is replaced by writing a temporary one beside it (temporary.h), flushing it to the disk, renaming it over the old one and
- * flushing the folder: whatever happens in between, a reader finds the old file or the new one, never a mix. Where a link stands, the
- * file that it leads to is replaced, and the link stays. What is no file is not replaced: a pipe or a character device (/dev/null,
- * /dev/stdout) is written to, once all is known; anything else, and a link that leads nowhere, is refused.
+ * A file is replaced by writing a temporary one beside it (temporary.h), flushing it to the disk, renaming it over the
+ * old one and flushing the folder: whatever happens in between, a reader finds the old file or the new one, never a
+ * mix. Where a link stands, the file that it leads to is replaced, and the link stays. What is no file is not replaced:
+ * a pipe or a character device (/dev/null, /dev/stdout) is written to, once all is known; anything else, and a link
+ * that leads nowhere, is refused.
  */
 #ifndef CLEAVE_IO_FILE_H
 #define CLEAVE_IO_FILE_H
@@ -20,11 +21,12 @@ clv_status clv_file_open(int *fd, uint64_t *size, const char *path, clv_error *e
 /* Reads exactly `size` bytes at `offset`; CLV_EIO when the file ends before. Safe from several threads. */
 clv_status clv_file_read_at(int fd, void *out, size_t size, uint64_t offset, const char *path, clv_error *err);
 
-/* Copies from a mapping of the file. A page that is gone (the file was cut meanwhile, its disk fails) raises SIGBUS: it is CLV_EIO
- * where the program's handler calls clv_file_lost_page, else the end of the process. The library owns no signals. */
+/* Copies from a mapping of the file. A page that is gone (the file was cut meanwhile, its disk fails) raises SIGBUS: it
+ * is CLV_EIO where the program's handler calls clv_file_lost_page, else the end of the process. The library owns no
+ * signals. */
 clv_status clv_file_copy_mapped(void *out, const void *from, size_t size, const char *path, clv_error *err);
-/* For a program's handler of SIGBUS, set with SA_NODEFER: ends the copy from a mapping that this thread is in, and does not
- * return then. */
+/* For a program's handler of SIGBUS, set with SA_NODEFER: ends the copy from a mapping that this thread is in, and does
+ * not return then. */
 void clv_file_lost_page(void);
 
 /* Reads a whole file of at most `limit` bytes into memory that the caller frees; a zero byte follows the content.
@@ -42,17 +44,18 @@ typedef struct clv_new_file {
     bool joined;     /* another process has made it, and will put it in its place */
 } clv_new_file;
 
-/* @return CLV_EINVAL for what is neither a file nor can be written through; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM. Waits for a pipe's
- *         reader. */
+/* @return CLV_EINVAL for what is neither a file nor can be written through; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM. Waits
+ * for a pipe's reader. */
 clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err);
 /* What another process joins the file by; -1: none can, for it has no name. */
 int clv_new_file_number(const clv_new_file *file);
-/* Opens a file that another process makes of the same path, to write to it too. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+/* Opens a file that another process makes of the same path, to write to it too. @return CLV_EIO, CLV_ENOTFOUND,
+ * CLV_ENOMEM */
 clv_status clv_new_file_join(clv_new_file *out, const char *path, int number, clv_error *err);
 /* Flushes what was written to a file that was joined, which is its maker's to commit then. The object is done with. */
 clv_status clv_new_file_leave(clv_new_file *file, clv_error *err);
-/* Writes all bytes at `offset`. Safe from several threads. A limit on the size of files (ulimit -f) is CLV_EIO where the program
- * ignores SIGXFSZ, which would else end it. */
+/* Writes all bytes at `offset`. Safe from several threads. A limit on the size of files (ulimit -f) is CLV_EIO where
+ * the program ignores SIGXFSZ, which would else end it. */
 clv_status clv_new_file_write(const clv_new_file *file, const void *bytes, size_t size, uint64_t offset,
                               clv_error *err);
 /* Puts the file in its place. The object is done with afterwards, also on failure: then the old file is whole. */
@@ -70,7 +73,8 @@ char *clv_path_folder(const char *path);
 
 /* Whether a name from a file that is not trusted names something directly within a folder. */
 bool clv_is_file_name(const char *name);
-/* CLV_EFORMAT when path, with its links followed, lies outside of the folder; CLV_ENOTFOUND, CLV_EIO when it is not there. */
+/* CLV_EFORMAT when path, with its links followed, lies outside of the folder; CLV_ENOTFOUND, CLV_EIO when it is not
+ * there. */
 clv_status clv_file_check_inside(const char *folder, const char *path, clv_error *err);
 
 /* "folder/name" in memory that the caller frees; NULL when out of memory. */

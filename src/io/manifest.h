@@ -2,7 +2,8 @@
  *
  *   {"checksum":"<32 digits>","format":"cleave sharded checkpoint","version":1,"mesh":"model=4","rules":"megatron",
  *    "index":null, "files":[{"name","header","data_bytes"}], "ranks":[{"file","bytes","header_checksum"}],
- *    "tensors":[{"name","file","dtype","shape","view","layout","copies","parts":[{"rank","box":[[lo,hi],..],"checksum"}]}]}
+ *    "tensors":[{"name","file","dtype","shape","view","layout","copies",
+ *                "parts":[{"rank","box":[[lo,hi],..],"checksum"}]}]}
  *
  * The checksum is of every byte behind its closing quote. What follows from the mesh and the layouts (boxes, holders,
  * names of files) is written down for other readers, and must be what follows. Tensors stand in the order of files and

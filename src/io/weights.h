@@ -17,8 +17,8 @@ extern const char clv_weights_index_name[]; /* "model.safetensors.index.json" */
 /* Whether the folder has weights in a form that can be opened; a path that is no folder has none. */
 bool clv_weights_exist(const char *folder);
 
-/* @return CLV_ENOTFOUND when the folder has none of them; clv_safetensors_open's, clv_shards_open's; CLV_EFORMAT for an index that is
- *         malformed, leaves the folder, or names a tensor that its file lacks */
+/* @return CLV_ENOTFOUND when the folder has none of them; clv_safetensors_open's, clv_shards_open's; CLV_EFORMAT for an
+ * index that is malformed, leaves the folder, or names a tensor that its file lacks */
 clv_status clv_weights_open(clv_weights **out, const char *folder, clv_error *err);
 /* A folder, or a safetensors file by itself. */
 clv_status clv_weights_open_path(clv_weights **out, const char *path, clv_error *err);

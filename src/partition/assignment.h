@@ -94,8 +94,8 @@ clv_status clv_assignment_add_place(int *out, clv_assignment *table, const clv_p
 clv_status clv_assignment_add_row(clv_assignment *table, const clv_row *row, clv_error *err);
 
 /* Verifies what lowering relies on: places are of values that there are, each is made before it is read, ops and steps
- * are on the places that their strategies and layouts say, strategies are as the ops' rules allow, and outputs and states
- * become what the graph says. CLV_EINVAL names the row. */
+ * are on the places that their strategies and layouts say, strategies are as the ops' rules allow, and outputs and
+ * states become what the graph says. CLV_EINVAL names the row. */
 clv_status clv_assignment_check(const clv_assignment *table, clv_error *err);
 
 /* Whether a place is, or is the same as, that of a state as it is given. */

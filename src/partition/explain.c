@@ -1,4 +1,5 @@
-/* explain.c - what was considered for an op, and why each candidate but one was not taken; what a row of the table tells. */
+/* explain.c - what was considered for an op, and why each candidate but one was not taken; what a row of the table
+ * tells. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

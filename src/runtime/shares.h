@@ -17,7 +17,8 @@ clv_status clv_session_read_here(const clv_session *session, const char *name, c
 /* Whether this is the process of rank 0. */
 bool clv_session_leads(const clv_session *session);
 
-/* Waits for all processes, which make the same call, and say how they fared, and a number each. *sum: of the numbers. `what`: a constant.
+/* Waits for all processes, which make the same call, and say how they fared, and a number each. *sum: of the numbers.
+ * `what`: a constant.
  * @return `status` where it is a failure; CLV_EPEER where another process failed, naming its first rank */
 clv_status clv_session_agree(const clv_session *session, const char *what, clv_status status, int64_t number,
                              int64_t *sum, clv_error *err);

@@ -1,9 +1,9 @@
 /* shadow_session.c - every session of a test by another transport, or on another device: where CLV_TEST_TRANSPORT or
  * CLV_TEST_DEVICE names one, each session that a test or the library makes is of it. One that checks (so that no memory
  * is left to chance) has a shadow by the usual ones, which does the same; outputs of each run, and state at the end,
- * must be equal bit for bit. Under a launcher, by "mpi", each session that has a rank for every process of the job is spread over
- * it, and its shadow in one process. A device whose memory is not the host's is not checked itself. The calls are wrapped at
- * link time. */
+ * must be equal bit for bit. Under a launcher, by "mpi", each session that has a rank for every process of the job is
+ * spread over it, and its shadow in one process. A device whose memory is not the host's is not checked itself. The
+ * calls are wrapped at link time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 /* activation.h - an activation fused with what stands before or after it in a feed-forward layer.
  *
- *   bias_act:  out[r,f] = act(x[r,f] + bias[f])                     (GPT-2, ESM-2: gelu)
- *   glu:       out[r,f] = act(gate[r,f]) * up[r,f]                  (Shazeer 2020, arXiv:2002.05202: swiglu, geglu, reglu)
+ *   bias_act:  out[r,f] = act(x[r,f] + bias[f])         (GPT-2, ESM-2: gelu)
+ *   glu:       out[r,f] = act(gate[r,f]) * up[r,f]      (Shazeer 2020, arXiv:2002.05202: swiglu, geglu, reglu)
  *
  * act: CLV_UNARY_SILU, GELU_ERF, GELU_TANH or RELU.
  * Sharding: rows and f may both be split; elements are independent. One dtype for all operands.
@@ -18,8 +18,8 @@
 void clv_bias_act(clv_unary_op act, clv_dtype dtype, void *out, const void *x, const void *bias, int64_t rows,
                   int64_t cols);
 
-/* d_x[r,f] = d_out[r,f] * act'(x[r,f] + bias[f]); d_bias is d_x's sum over rows (clv_reduce_forward). d_x may be d_out or
- * x. */
+/* d_x[r,f] = d_out[r,f] * act'(x[r,f] + bias[f]); d_bias is d_x's sum over rows (clv_reduce_forward). d_x may be d_out
+ * or x. */
 void clv_bias_act_backward(clv_unary_op act, clv_dtype dtype, void *d_x, const void *d_out, const void *x,
                            const void *bias, int64_t rows, int64_t cols);
 

@@ -9,15 +9,15 @@
  *   window:      j > q_offset + offsets[b] + i - window
  *   key_mask:    key_mask[b,j] != 0
  *   key_length:  j < key_length[b]
- * A query that sees nothing has out = 0, lse = -inf, and passes no gradient. What is hidden is in no sum: NaN and infinity
- * in a hidden pair's q, k, v or d_out reach nothing through it; in a visible pair's they reach what the formula gives
- * (a score of NaN or +inf, or none above -inf: NaN for the row; 0 * NaN and 0 * inf are NaN).
+ * A query that sees nothing has out = 0, lse = -inf, and passes no gradient. What is hidden is in no sum: NaN and
+ * infinity in a hidden pair's q, k, v or d_out reach nothing through it; in a visible pair's they reach what the
+ * formula gives (a score of NaN or +inf, or none above -inf: NaN for the row; 0 * NaN and 0 * inf are NaN).
  *
  * Sources:  Dao et al. 2022, arXiv:2205.14135; Dao 2023, arXiv:2307.08691 (backward from lse and rowsum(d_out * out)).
  * dtypes:   f32; bf16 and f16 with f32 inside, rounded once at the end; f64 by the plain kernel.
  * Numerics: a query's sums run over keys in blocks of fixed bounds, dk and dv over heads, then query rows, in order;
- *           so results do not depend on the number of threads. The result of a query may depend in the last bits on whether
- *           the call has one query row or several.
+ *           so results do not depend on the number of threads. The result of a query may depend in the last bits on
+ *           whether the call has one query row or several.
  * Sharding: batch, heads and query rows may be split; key rows and D may not. dk and dv are then partial sums.
  * Threads:  OpenMP over batch x heads x query blocks (forward) and batch x KV heads (backward).
  * Traffic:  forward reads k and v once for each block of CLV_ATTENTION_ROWS queries and each head; decoding (q_rows

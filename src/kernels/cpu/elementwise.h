@@ -70,8 +70,9 @@ void clv_cast_run(clv_dtype to, void *out, clv_dtype from, const void *in, int64
 
 void clv_fill_run(clv_dtype dtype, void *out, double value, int64_t n);
 
-/* out = op(a, b); of whole numbers exact, and wrapped around where it does not fit. out has shape[rank] and every operand's shape has the same rank (pad with leading 1s), each size
- * being the result's or 1. All contiguous. rank 0..CLV_MAX_RANK. out may be an operand of the result's shape. */
+/* out = op(a, b); of whole numbers exact, and wrapped around where it does not fit. out has shape[rank] and every
+ * operand's shape has the same rank (pad with leading 1s), each size being the result's or 1. All contiguous. rank
+ * 0..CLV_MAX_RANK. out may be an operand of the result's shape. */
 void clv_binary_forward(clv_binary_op op, clv_dtype dtype, void *out, const void *a, const void *b, int rank,
                         const int64_t *shape, const int64_t *a_shape, const int64_t *b_shape);
 

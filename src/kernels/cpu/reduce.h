@@ -1,8 +1,9 @@
 /* reduce.h - sum or maximum over any set of dimensions of a contiguous tensor.
  *
  * A mean is a sum with scale = 1 / (elements of the *whole* tensor reduced), so that means of shards add up.
- * Numerics: f32, bf16, f16 are summed in f64 and rounded once, at any length; each result in one fixed order (rows in 16
- *           lanes, columns from first to last). The sum of nothing is 0, the maximum of nothing -inf (the lowest value for integers). NaN wins a maximum.
+ * Numerics: f32, bf16, f16 are summed in f64 and rounded once, at any length; each result in one fixed order (rows in
+ *           16 lanes, columns from first to last). The sum of nothing is 0, the maximum of nothing -inf (the lowest
+ *           value for integers). NaN wins a maximum.
  */
 #ifndef CLEAVE_KERNELS_CPU_REDUCE_H
 #define CLEAVE_KERNELS_CPU_REDUCE_H
