@@ -38,6 +38,8 @@ FNR == 1 {
     header = $0
     sub(/^[^<"]*[<"]/, "", header)
     sub(/[>"].*/, "", header)
+    if (header ~ /(^|\/)\.\.\//)
+        fail(header " is no path from src/ or include/")
     if (header in allowed) {
         found = 0
         n = split(allowed[header], prefix, " ")

@@ -22,6 +22,7 @@ expect 'tensor includes cleave/graph.h' include/cleave/mesh.h '#include "cleave/
 expect 'dnnl.h may be included only from' src/ops/x.c '#include <dnnl.h>'
 expect 'mpi.h may be included only from' src/comm/threads.c '#include <mpi.h>'
 expect 'cli includes base/wait.h, which is private' src/cli/x.c '#include "cleave/mesh.h"\n#include "cli/x.h"\n#include "base/wait.h"'
+expect '../graph/graph.h is no path' src/base/x.c '#include "../graph/graph.h"'
 expect 'belongs to no layer' src/utils/x.c 'int x;'
 expect 'belongs to no layer' include/cleave/odd.h 'int x;'
 

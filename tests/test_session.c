@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
+#include "cleave/spmd.h"
 #include "graph/graph.h"
 #include "must.h"
 #include "program/program.h"
@@ -211,6 +212,8 @@ static void test_parts(void **state)
                 in_parts[p] = (clv_input_part){"x", own ? clv_layout_shard(&from, mesh, shape, p) : any[p], in[p]};
                 out_parts[p] = (clv_output_part){"y", own ? clv_layout_shard(&to, mesh, shape, p) : any[3 - p], out[p]};
                 fill_box(in[p], &in_parts[p].box);
+                in_parts[p].data = clv_shard_elems(&in_parts[p].box) ? in[p] : NULL; /* nothing needs no memory */
+                out_parts[p].data = clv_shard_elems(&out_parts[p].box) ? out[p] : NULL;
             }
             clv_run run = {.size = sizeof run,
                            .n_input_parts = n,
@@ -228,6 +231,71 @@ static void test_parts(void **state)
             clv_session_free(session);
             clv_program_free(program);
         }
+}
+
+static clv_status return_late(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+{
+    (void)arg, (void)in, (void)out, (void)err;
+    if (clv_spmd_rank(spmd) == 1)
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    return CLV_OK;
+}
+
+/* As many boxes as there are elements, the last first; a missing one is found among them. */
+static void test_many_parts(void **state)
+{
+    enum { MANY = 50000 };
+    static float in[MANY], out[MANY];
+    const int64_t shape[] = {MANY};
+    clv_error err = {0};
+    clv_session *session;
+    clv_program *program;
+    clv_input_part *parts = calloc(MANY, sizeof *parts);
+    clv_graph *graph = must_graph("x=2");
+    clv_layout cut = clv_graph_layout(graph, 1, "x");
+    (void)state;
+    assert_non_null(parts);
+    for (int i = 0; i < MANY; i++) {
+        in[i] = (float)i;
+        parts[i] = (clv_input_part){"x", {1, {MANY - 1 - i}, {MANY - i}}, &in[MANY - 1 - i]};
+    }
+    clv_output(graph, "y", clv_scale(graph, clv_input(graph, "x", CLV_F32, 1, shape, &cut), 2), &cut);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_run run = {.size = sizeof run,
+                   .n_input_parts = MANY,
+                   .input_parts = parts,
+                   .n_outputs = 1,
+                   .outputs = &(clv_binding){"y", out}};
+    must(clv_session_new(&session, clv_program_mesh(program), NULL, &err), &err);
+    must(clv_session_run_parts(session, program, &run, &err), &err);
+    for (int i = 0; i < MANY; i++)
+        assert_true(out[i] == 2 * in[i]);
+    parts[MANY - 1 - 7] = parts[0];
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "no part holds [7:8]");
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+    free(parts);
+}
+
+/* Longer than anything that adds up nanoseconds can hold: for ever. */
+static void test_endless_timeout(void **state)
+{
+    const int64_t long_ms[] = {INT64_MAX, INT64_MAX / 1000000, INT64_MAX / 2000000};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        clv_error err = {0};
+        clv_session *session;
+        float x[ROWS * COLUMNS] = {0}, y[ROWS * COLUMNS];
+        clv_program *program = doubler("x=3", "x,_", "_,x");
+        must(clv_session_new(&session, clv_program_mesh(program), &(clv_session_options){.timeout_ms = long_ms[i]},
+                             &err),
+             &err);
+        must(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", y}, 1, &err), &err);
+        must(clv_spmd_run(session, return_late, NULL, NULL, 0, NULL, 0, NULL, &err), &err);
+        clv_session_free(session);
+        clv_program_free(program);
+    }
 }
 
 static void test_threads_refused(void **state)
@@ -341,7 +409,8 @@ static void test_parts_refused(void **state)
     run.output_parts = &backward;
     expect(clv_session_run_parts(session, program, &run, &err), CLV_ESHAPE, &err, "[5:3, 0:5] is not inside f32[7,5]");
     run.output_parts = &nowhere;
-    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err, "data");
+    expect(clv_session_run_parts(session, program, &run, &err), CLV_EINVAL, &err,
+           "output 'y': NULL was given for the data of [0:4, 0:5]");
     expect(clv_session_run_parts(session, program, NULL, &err), CLV_EINVAL, &err, "a run");
     run.n_output_parts = 0;
     must(clv_session_run_parts(session, program, &run, &err), &err);
@@ -655,6 +724,8 @@ int main(void)
         cmocka_unit_test(test_scalar_state),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_many_parts),
+        cmocka_unit_test(test_endless_timeout),
         cmocka_unit_test(test_parts_refused),
         cmocka_unit_test(test_threads_refused),
         cmocka_unit_test(test_order_of_sums),

@@ -98,7 +98,7 @@ typedef struct clv_binding {
 CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                                    int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
 
-/** A box of an input: its elements, row-major, without gaps. */
+/** A box of an input: its elements, row-major, without gaps. One of no elements needs no data. */
 typedef struct clv_input_part {
     const char *name;
     clv_shard box;

@@ -13,7 +13,7 @@ clv_status clv_fail_at(clv_error *err, clv_status code, int rank, const char *op
 /* CLV_EIO (CLV_ENOTFOUND when it does not exist) for errno, met while trying to `what` ("read") path. */
 clv_status clv_fail_errno(clv_error *err, const char *what, const char *path);
 
-/* For an error that is filled by hand: op and message as clv_fail would have them (printable.h). */
+/* For an error that is filled by hand: op and message as clv_fail would have them (printable.c). */
 void clv_error_make_printable(clv_error *err);
 
 /* CLV_EINVAL unless `given`: that call's arguments `what` are not NULL. For the public edge, status.h says. */

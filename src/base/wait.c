@@ -21,6 +21,13 @@ double clv_now_seconds(void)
     return 1e-9 * (double)clv_now_ns();
 }
 
+int64_t clv_timeout_ns(int64_t ms)
+{
+    const int64_t most = INT64_MAX / 16 / 1000000;
+    int64_t told = ms > 0 ? ms : CLV_DEFAULT_TIMEOUT_MS;
+    return (told < most ? told : most) * 1000000;
+}
+
 clv_deadline clv_deadline_in(int64_t ns)
 {
     return (clv_deadline){.looked_ns = clv_now_ns(), .rest_ns = ns};

@@ -19,6 +19,10 @@ typedef struct clv_deadline {
 } clv_deadline;
 
 clv_deadline clv_deadline_in(int64_t ns);
+/* How long waits for others last that are told `ms`; 0 is the default. Years are as good as for ever, and can be
+ * added. */
+enum { CLV_DEFAULT_TIMEOUT_MS = 60000 };
+int64_t clv_timeout_ns(int64_t ms);
 /* What is left of it; 0 when it has passed. */
 int64_t clv_deadline_look(clv_deadline *deadline);
 

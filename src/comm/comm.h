@@ -46,7 +46,7 @@ void clv_comm_abort(clv_comm *comm, const clv_error *error);
 typedef struct clv_world clv_world;
 
 typedef struct clv_world_options {
-    int64_t timeout_ms;    /* deadline of one wait; 0: 60000 */
+    int64_t timeout_ms;    /* deadline of one wait; 0: CLV_DEFAULT_TIMEOUT_MS */
     int spin;              /* spin before sleeping: 1 yes, 0 no (more ranks than cores), -1: decide by the cores here */
     const char *transport; /* by name; NULL: the first */
     uint64_t seed;         /* of the order in which messages are delivered, where it is left to chance */

@@ -14,7 +14,7 @@
 #include "base/options.h"
 #include "base/wait.h"
 
-enum { DEFAULT_TIMEOUT_MS = 60000, NAP_NS = 200000 };
+enum { NAP_NS = 200000 };
 
 /* The MPIs that there are modules for. */
 static const struct known {
@@ -125,14 +125,14 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     if (o.timeout_ms < 0)
         return clv_fail(err, CLV_EINVAL, "timeout_ms is %lld; valid: 0 (which is %d) and above",
-                        (long long)o.timeout_ms, DEFAULT_TIMEOUT_MS);
+                        (long long)o.timeout_ms, CLV_DEFAULT_TIMEOUT_MS);
     CLV_TRY(choose(&name, o.mpi, err));
     CLV_TRY(find_module(&mpi, name, o.modules, err));
     clv_job *job = calloc(1, sizeof *job);
     if (!job)
         return clv_fail_memory(err, "a job", sizeof *job);
     job->mpi = mpi;
-    job->timeout_ms = o.timeout_ms ? o.timeout_ms : DEFAULT_TIMEOUT_MS;
+    job->timeout_ms = clv_timeout_ns(o.timeout_ms) / 1000000;
     job->piece = CLV_MPI_MOST_BYTES;
     if (mpi->join(&job->place, &job->comm, why, sizeof why)) {
         free(job);

@@ -8,10 +8,7 @@
 #include "base/error.h"
 #include "comm/links.h"
 
-enum {
-    DEFAULT_TIMEOUT_MS = 60000,
-    SPINS = 4000, /* pauses, in all some 100 us: longer than a wake-up costs */
-};
+enum { SPINS = 4000 }; /* pauses, in all some 100 us: longer than a wake-up costs */
 
 static void *allocate(size_t count, size_t size)
 {
@@ -40,7 +37,7 @@ static void free_set(clv_group_set *set)
 
 static void free_world(clv_world *world)
 {
-    if (world->transport->close)
+    if (world->opened && world->transport->close)
         world->transport->close(world);
     for (int s = 0; s < world->n_sets; s++)
         free_set(world->sets[s]);
@@ -94,7 +91,7 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     world->transport = transport;
     world->seed = options->seed;
     world->ranks = ranks;
-    world->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
+    world->timeout_ns = clv_timeout_ns(options->timeout_ms);
     pthread_mutex_init(&world->lock, NULL);
     world->comms = allocate((size_t)ranks, sizeof *world->comms);
     int ok = world->comms != NULL;
@@ -114,7 +111,8 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     if (status == CLV_OK)
         status = place_ranks(world, options->links, err);
     world->spins = should_spin(options->spin, world->here) ? SPINS : 0;
-    if (status == CLV_OK && transport->open)
+    world->opened = status == CLV_OK;
+    if (world->opened && transport->open)
         status = transport->open(world, options->links, err);
     if (status != CLV_OK) {
         free_world(world);

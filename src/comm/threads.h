@@ -84,6 +84,7 @@ struct clv_world {
     int processes, me;
     int *firsts; /* [processes + 1] the first rank of each */
     int spins;   /* pauses before a waiter sleeps; 0: more ranks than cores */
+    bool opened; /* by the transport, be it in vain */
     int64_t timeout_ns;
     int n_sets;
     clv_group_set **sets;
@@ -103,8 +104,6 @@ static inline int clv_threads_process(const clv_world *world, int rank)
         process++;
     return process;
 }
-
-extern const clv_transport clv_threads_transport, clv_copying_transport, clv_mpi_transport;
 
 /* ---- threads_meet.c ---- */
 

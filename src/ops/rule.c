@@ -11,7 +11,8 @@ int clv_rule_add(clv_rule *rule, int64_t size, clv_reduction reduction)
         return -1;
     if (rule->n_factors == CLV_MAX_FACTORS || size < 0 || (unsigned)reduction > CLV_REDUCE_MAX) {
         clv_fail(rule->fault, rule->n_factors == CLV_MAX_FACTORS ? CLV_ELIMIT : CLV_EINVAL,
-                 "its rule: factor %d of size %lld, reduction %d; valid: at most %d factors, of size 0 or more",
+                 "its rule: factor %d of size %lld, reduction %d; valid: at most %d factors, of size 0 or more, "
+                 "CLV_REDUCE_NONE, _SUM or _MAX",
                  rule->n_factors, (long long)size, (int)reduction, CLV_MAX_FACTORS);
         return -1;
     }

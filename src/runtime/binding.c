@@ -2,6 +2,7 @@
 #include "runtime/binding.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -56,7 +57,7 @@ bool clv_next_output(clv_bound *out, int *i, const clv_run *run, const char *nam
 
 clv_status clv_run_check_given(const clv_run *run, clv_error *err)
 {
-    static const char call[] = "clv_session_run", wanted[] = "a name and data in each binding";
+    static const char call[] = "clv_session_run", wanted[] = "a name in each binding";
     const int counts[] = {run->n_inputs, run->n_outputs, run->n_input_parts, run->n_output_parts};
     for (int i = 0; i < 4; i++)
         if (counts[i] < 0)
@@ -66,13 +67,13 @@ clv_status clv_run_check_given(const clv_run *run, clv_error *err)
                             (run->output_parts || run->n_output_parts == 0),
                         call, "the bindings that it is told of", err));
     for (int i = 0; i < run->n_inputs; i++)
-        CLV_TRY(clv_require(run->inputs[i].name && run->inputs[i].data, call, wanted, err));
+        CLV_TRY(clv_require(run->inputs[i].name != NULL, call, wanted, err));
     for (int i = 0; i < run->n_outputs; i++)
-        CLV_TRY(clv_require(run->outputs[i].name && run->outputs[i].data, call, wanted, err));
+        CLV_TRY(clv_require(run->outputs[i].name != NULL, call, wanted, err));
     for (int i = 0; i < run->n_input_parts; i++)
-        CLV_TRY(clv_require(run->input_parts[i].name && run->input_parts[i].data, call, wanted, err));
+        CLV_TRY(clv_require(run->input_parts[i].name != NULL, call, wanted, err));
     for (int i = 0; i < run->n_output_parts; i++)
-        CLV_TRY(clv_require(run->output_parts[i].name && run->output_parts[i].data, call, wanted, err));
+        CLV_TRY(clv_require(run->output_parts[i].name != NULL, call, wanted, err));
     return CLV_OK;
 }
 
@@ -102,38 +103,84 @@ static clv_status check_boxes(int *parts, next_fn *next, int n_whole, const clv_
         whole += i <= n_whole;
         if (whole > 1 && next == clv_next_input)
             return clv_fail(err, CLV_EINVAL, "%s '%s' is bound twice", what, name);
-        if (clv_box_inside(&bound.box, type))
+        bool inside = clv_box_inside(&bound.box, type);
+        if (inside && (bound.data || clv_shard_elems(&bound.box) == 0))
             continue;
         clv_box_print(box, sizeof box, &bound.box);
+        if (inside)
+            return clv_fail(err, CLV_EINVAL, "%s '%s': NULL was given for the data of %s", what, name, box);
         clv_type_print(text, sizeof text, type);
         return clv_fail(err, CLV_ESHAPE, "%s '%s': the box %s is not inside %s", what, name, box, text);
     }
     return CLV_OK;
 }
 
-/* What one box leaves is at most two boxes a dimension. */
-bool clv_box_lacks(clv_shard *out, clv_next_box *next, const void *arg, clv_shard box, int i)
+/* Parts of a box of which it is not known yet whether another box holds them. Few of them need no memory. */
+typedef struct piece {
+    clv_shard box;
+    int i; /* boxes before this one hold nothing of it */
+} piece;
+
+typedef struct pieces {
+    piece few[16], *piece;
+    int n, room;
+} pieces;
+
+static clv_status add_piece(pieces *p, const clv_shard *box, int i, clv_error *err)
 {
-    clv_shard has;
-    if (clv_shard_elems(&box) == 0)
-        return false;
-    if (!next(&has, &i, arg)) {
-        *out = box;
-        return true;
+    if (clv_shard_elems(box) == 0)
+        return CLV_OK;
+    if (p->n == p->room) {
+        size_t bytes = 2 * (size_t)p->room * sizeof(piece);
+        piece *grown = realloc(p->piece == p->few ? NULL : p->piece, bytes);
+        if (!grown)
+            return clv_fail_memory(err, "parts of a tensor", bytes);
+        if (p->piece == p->few)
+            memcpy(grown, p->few, sizeof p->few);
+        p->piece = grown;
+        p->room *= 2;
     }
-    clv_shard both = clv_shard_intersect(&box, &has);
-    if (clv_shard_elems(&both) == 0)
-        return clv_box_lacks(out, next, arg, box, i);
+    p->piece[p->n++] = (piece){*box, i};
+    return CLV_OK;
+}
+
+/* What a box leaves of another one is at most two boxes a dimension. */
+static clv_status add_rest(pieces *p, clv_shard box, const clv_shard *held, int i, clv_error *err)
+{
     for (int d = 0; d < box.rank; d++) {
         clv_shard below = box, above = box;
-        below.hi[d] = both.lo[d];
-        above.lo[d] = both.hi[d];
-        if (clv_box_lacks(out, next, arg, below, i) || clv_box_lacks(out, next, arg, above, i))
-            return true;
-        box.lo[d] = both.lo[d];
-        box.hi[d] = both.hi[d];
+        below.hi[d] = held->lo[d];
+        above.lo[d] = held->hi[d];
+        CLV_TRY(add_piece(p, &below, i, err));
+        CLV_TRY(add_piece(p, &above, i, err));
+        box.lo[d] = held->lo[d];
+        box.hi[d] = held->hi[d];
     }
-    return false;
+    return CLV_OK;
+}
+
+clv_status clv_box_lacks(bool *lacks, clv_shard *out, clv_next_box *next, const void *arg, const clv_shard *box,
+                         clv_error *err)
+{
+    pieces left = {.piece = left.few, .room = sizeof left.few / sizeof *left.few};
+    clv_status status = add_piece(&left, box, 0, err);
+    *lacks = false;
+    while (status == CLV_OK && !*lacks && left.n > 0) {
+        piece p = left.piece[--left.n];
+        clv_shard has, both = {0};
+        bool met = false;
+        while (!met && next(&has, &p.i, arg)) {
+            both = clv_shard_intersect(&p.box, &has);
+            met = clv_shard_elems(&both) > 0;
+        }
+        *out = p.box;
+        *lacks = !met;
+        if (met)
+            status = add_rest(&left, p.box, &both, p.i, err);
+    }
+    if (left.piece != left.few)
+        free(left.piece);
+    return status;
 }
 
 /* An input of a run. */
@@ -164,7 +211,9 @@ clv_status clv_run_check_input(const clv_run *run, const char *name, const clv_t
     for (int r = first; run->n_input_parts > 0 && r < first + here; r++) {
         clv_shard shard = clv_layout_shard(layout, mesh, type->shape, r), lacking;
         char text[CLV_BOX_TEXT], needed[CLV_BOX_TEXT];
-        if (!clv_box_lacks(&lacking, next_input_box, &in, shard, 0))
+        bool lacks;
+        CLV_TRY(clv_box_lacks(&lacks, &lacking, next_input_box, &in, &shard, err));
+        if (!lacks)
             continue;
         clv_box_print(text, sizeof text, &lacking);
         clv_box_print(needed, sizeof needed, &shard);

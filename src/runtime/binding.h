@@ -16,9 +16,10 @@ enum { CLV_BOX_TEXT = 200 };
 void clv_box_print(char *out, size_t size, const clv_shard *box);
 
 /* Whether boxes, which `next` gives one by one (i begins with 0; false: no more), do not hold all of `box`; *out: a
- * part that none of them holds, from the i-th on. */
+ * part that none of them holds. */
 typedef bool clv_next_box(clv_shard *out, int *i, const void *arg);
-bool clv_box_lacks(clv_shard *out, clv_next_box *next, const void *arg, clv_shard box, int i);
+clv_status clv_box_lacks(bool *lacks, clv_shard *out, clv_next_box *next, const void *arg, const clv_shard *box,
+                         clv_error *err);
 
 /* Memory of a tensor of a run: of one that is bound whole the one box, else each of its parts; what is const is not
  * written. i begins with 0; false: no more. */
@@ -29,10 +30,11 @@ typedef struct clv_bound {
 bool clv_next_input(clv_bound *out, int *i, const clv_run *run, const char *name, const clv_type *type);
 bool clv_next_output(clv_bound *out, int *i, const clv_run *run, const char *name, const clv_type *type);
 
-/* Names and data are given. */
+/* Names are given. */
 clv_status clv_run_check_given(const clv_run *run, clv_error *err);
 
-/* The run has the input, in boxes that are inside of it and hold the shards of ranks [first, first + here). */
+/* The run has the input, in boxes that are inside of it, have data unless they are empty, and hold the shards of ranks
+ * [first, first + here). */
 clv_status clv_run_check_input(const clv_run *run, const char *name, const clv_type *type, const clv_layout *layout,
                                const clv_mesh *mesh, int first, int here, clv_error *err);
 /* An output's boxes are inside of it. */

@@ -123,7 +123,9 @@ clv_status clv_session_copy_here(const clv_session *session, const char *name, c
 {
     const shards_here here = {session, type, layout};
     clv_shard has, lacking;
-    if (clv_box_lacks(&lacking, next_shard, &here, *box, 0)) {
+    bool lacks;
+    CLV_TRY(clv_box_lacks(&lacks, &lacking, next_shard, &here, box, err));
+    if (lacks) {
         char text[CLV_BOX_TEXT];
         clv_box_print(text, sizeof text, &lacking);
         return clv_fail(err, CLV_EPEER, "'%s': other processes hold %s, and this one's ranks do not", name, text);

@@ -449,7 +449,7 @@ static clv_status check_options(int ranks, const clv_team_options *options, clv_
                         CLV_MOST_THREADS);
     if (options->timeout_ms < 0)
         return clv_fail(err, CLV_EINVAL, "timeout_ms is %lld; valid: 0 (which is %d) and above",
-                        (long long)options->timeout_ms, DEFAULT_TIMEOUT_MS);
+                        (long long)options->timeout_ms, CLV_DEFAULT_TIMEOUT_MS);
     return CLV_OK;
 }
 
@@ -480,7 +480,7 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
     team->threads_per_rank = options->threads_per_rank ? options->threads_per_rank : 1;
     int mine = options->links && options->links->cores ? options->links->cores : clv_cores();
     team->spare_cores = mine - here * team->threads_per_rank;
-    team->timeout_ns = (options->timeout_ms ? options->timeout_ms : DEFAULT_TIMEOUT_MS) * 1000000;
+    team->timeout_ns = clv_timeout_ns(options->timeout_ms);
     team->members = allocate((size_t)here * sizeof *team->members);
     clv_world_options world = {.timeout_ms = team->timeout_ns / 1000000,
                                .spin = team->spare_cores >= 0,
