@@ -22,7 +22,7 @@ static clv_program *compile(void)
                whole = clv_graph_layout(graph, 2, "_,_");
     const int64_t shape[] = {32, 32};
     clv_value w = clv_state(graph, "w", CLV_F32, 2, shape, &columns, (clv_init){CLV_INIT_ONES, 0});
-    clv_value v = clv_state(graph, "v\x1b", CLV_F32, 2, shape, &rows, (clv_init){CLV_INIT_ONES, 0});
+    clv_value v = clv_state(graph, "v", CLV_F32, 2, shape, &rows, (clv_init){CLV_INIT_ONES, 0});
     clv_value x = clv_input(graph, "x", CLV_F32, 2, shape, &whole);
     clv_graph_push(graph, "mlp");
     clv_value h = clv_map(graph, CLV_TANH, clv_einsum(graph, "ik,kj->ij", x, w));
@@ -42,7 +42,7 @@ static void test_text(void **state)
 {
     static const char *const want = "program on x=2, region 12.0 KiB (12288)\n"
                                     "  %0 f32[32,32] {_,x} = state w\n"
-                                    "  %1 f32[32,32] {x,_} = state v\\x1b\n"
+                                    "  %1 f32[32,32] {x,_} = state v\n"
                                     "  %2 f32[32,32] {_,_} = input x\n"
                                     "  %3 f32[32,32] {_,x} = mlp.dot_general(%2, %0)  @8192\n"
                                     "  %4 f32[32,32] {_,x} = mlp.map(%3)  = %3\n"
@@ -51,7 +51,7 @@ static void test_text(void **state)
                                     "  %7 f32[32,32] {x,_} = combine(%1, %1)  @10240\n"
                                     "  %8 f32[32,32] {_,_} = all_reduce{x} 4.0 KiB (4096) (%5)  @4096  <- y: output y "
                                     "is stated as whole on every rank\n"
-                                    "  %1 f32[32,32] {x,_} = slice{} 0 B (%7)  @0  <- v\\x1b: v\\x1b, which is "
+                                    "  %1 f32[32,32] {x,_} = slice{} 0 B (%7)  @0  <- v: v, which is "
                                     "assigned this value, is stated as split by dimension 0 over x\n"
                                     "  output y = %8\n"
                                     "  output h = %4\n";
