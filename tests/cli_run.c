@@ -77,7 +77,7 @@ static int run(char out[CLI_OUTPUT], const char *format, va_list args)
     vsnprintf(arguments, sizeof arguments, format, args);
     fill(line, arguments);
     size_t name = strcspn(line, " ");
-    snprintf(command, sizeof command, "'%s/cleave' %.*s%s%s </dev/null %s", build ? build : "build", (int)name, line,
+    snprintf(command, sizeof command, "</dev/null '%s/cleave' %.*s%s%s %s", build ? build : "build", (int)name, line,
              check_of(line, name), line + name, strstr(line, "2>") ? "" : "2>&1");
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);

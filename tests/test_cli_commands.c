@@ -271,6 +271,10 @@ static void test_tokenize(void **state)
     snprintf(arguments, sizeof arguments, "tokenize -m %s -p '99999' --decode", model);
     expect(arguments, 2, "there is no token 99999; valid: 0 to 419");
     expect("tokenize -m {d}/nothing -p x", 1, "nothing");
+    /* what cannot be read is not an empty text */
+    cli_expect(1, "standard input: cannot read: Is a directory", "tokenize -m {g}/tokenizer/llama3 < {d}");
+    cli_expect(1, "standard input: cannot read: Bad file", "tokenize -m {g}/tokenizer/llama3 <&-");
+    cli_expect(2, "-p TEXT and -f FILE are both given", "generate -m {g}/llama -p a -f b");
 }
 
 /* Rounding alone tells meshes apart; asked for less than rounding, it names a tensor. */

@@ -42,6 +42,14 @@ static int tear_down(void **state)
     return remove(path) || rmdir(folder);
 }
 
+static void expect(clv_status got, clv_status want, clv_error *err, const char *part)
+{
+    if (got != want || !strstr(err->message, part))
+        fail_msg("expected %s with '%s', got %s: '%s'", clv_status_name(want), part, clv_status_name(got),
+                 err->message);
+    *err = (clv_error){0};
+}
+
 static clv_generator *new_generator(void)
 {
     clv_error err = {0};
@@ -183,6 +191,43 @@ static void test_cancel(void **state)
     clv_generator_free(g);
 }
 
+/* What is written is not changed from where it is shown: calls that would are refused, and the text is the same. */
+static int call_back(void *arg, int64_t prompt, const char *text, size_t size, int last)
+{
+    clv_generator *g = arg;
+    clv_error err = {0};
+    clv_generation *inner = NULL;
+    clv_session_stats stats = {.size = sizeof stats};
+    int64_t token = 1;
+    (void)prompt, (void)text, (void)size, (void)last;
+    expect(clv_generate(&inner, g, three, 1, NULL, &err), CLV_EINVAL, &err, "whose on_text this is called from");
+    assert_null(inner);
+    expect(clv_generator_feed(g, 0, &token, 1, &err), CLV_EINVAL, &err, "clv_generator_feed: the generator is in use");
+    expect(clv_generator_run(g, &err), CLV_EINVAL, &err, "another generator");
+    expect(clv_generator_find_nonfinite(g, &err), CLV_EINVAL, &err, "another generator");
+    expect(clv_generator_sample(g, 0, NULL, &token, &err), CLV_EINVAL, &err, "another generator");
+    expect(clv_generator_take_stats(g, &stats, &err), CLV_EINVAL, &err, "another generator");
+    clv_generator_rewind(g);
+    return 0;
+}
+
+static void test_called_back(void **state)
+{
+    clv_generator *g = new_generator();
+    clv_generate_options o = {.sampling = &sampling, .max_tokens = 12};
+    (void)state;
+    clv_generation *alone = generate(g, three, 3, &o);
+    o.on_text = call_back;
+    o.on_text_arg = g;
+    clv_generation *texts = generate(g, three, 3, &o), *after = generate(g, three, 1, NULL);
+    for (int i = 0; i < 3; i++)
+        assert_string_equal(clv_generation_text(texts, i, NULL), clv_generation_text(alone, i, NULL));
+    clv_generation_free(alone);
+    clv_generation_free(texts);
+    clv_generation_free(after);
+    clv_generator_free(g);
+}
+
 /* ---- where texts end ---- */
 
 static void test_ends(void **state)
@@ -218,12 +263,15 @@ static void test_refused(void **state)
 {
     clv_generator *g = new_generator();
     clv_generation *texts;
+    clv_error err = {0};
     const char *const none[] = {"a", NULL}, *const empty[] = {"a", ""};
     (void)state;
     assert_int_equal(clv_generate(NULL, g, three, 3, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_generate(&texts, NULL, three, 3, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_generate(&texts, g, NULL, 3, NULL, NULL), CLV_EINVAL);
-    assert_int_equal(clv_generate(&texts, g, three, 0, NULL, NULL), CLV_EINVAL);
+    expect(clv_generate(&texts, g, three, 0, NULL, &err), CLV_EINVAL, &err, "0 prompts; valid: 1 and above");
+    expect(clv_generator_feed(g, 0, NULL, -3, &err), CLV_EINVAL, &err, "-3 ids; valid: 0 and above");
+    expect(clv_generator_run(g, &err), CLV_EINVAL, &err, "the generator was not fed");
     assert_int_equal(clv_generate(&texts, g, none, 2, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_generate(&texts, g, empty, 2, NULL, NULL), CLV_EINVAL);
     assert_int_equal(clv_generate(&texts, g, three, 3, &(clv_generate_options){.n_stops = 1}, NULL), CLV_EINVAL);
@@ -250,7 +298,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_side_by_side), cmocka_unit_test(test_same_as_tokens), cmocka_unit_test(test_stream),
-        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_ends),           cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_cancel),       cmocka_unit_test(test_called_back),    cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

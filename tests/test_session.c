@@ -612,6 +612,50 @@ static void test_cancelled_while_loading(void **state)
     clv_program_free(program);
 }
 
+static clv_status no_disk(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                          int *known, clv_error *err)
+{
+    (void)type, (void)box, (void)out, (void)known;
+    if (*(const int *)arg == 0 || strcmp(name, "second") != 0)
+        return CLV_OK;
+    return clv_fail(err, CLV_EIO, "the disk is gone");
+}
+
+/* State that could not be brought is not there, to be read as whatever memory holds; what was brought before is. */
+static void test_state_not_brought(void **state)
+{
+    static const char *const meshes[] = {"", "x=3"};
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        clv_error err = {0};
+        clv_session *session;
+        clv_state_info info = {.size = sizeof info};
+        int gone = 1;
+        float w[N];
+        clv_session_options options = {.source = no_disk, .source_arg = &gone};
+        clv_graph *graph = must_graph(meshes[m]);
+        clv_value a = clv_state(graph, "first", CLV_F32, 1, (int64_t[]){N}, NULL, (clv_init){CLV_INIT_ONES, 0}),
+                  b = clv_state(graph, "second", CLV_F32, 1, (int64_t[]){N}, NULL, (clv_init){CLV_INIT_ONES, 0});
+        clv_output(graph, "sum", clv_add(graph, a, b), NULL);
+        clv_program *program = compile(graph);
+        must(clv_session_new(&session, clv_program_mesh(program), &options, &err), &err);
+        expect(clv_session_load(session, program, &err), CLV_EIO, &err, "the disk is gone");
+        gone = 0;
+        expect(clv_session_load(session, program, &err), CLV_EIO, &err, "the disk is gone");
+        expect(clv_session_run(session, program, NULL, 0, NULL, 0, &err), CLV_EIO, &err, "the disk is gone");
+        expect(clv_session_read(session, "second", NULL, w, &err), CLV_EIO, &err, "no state named 'second', after a");
+        expect(clv_session_write(session, "second", NULL, w, &err), CLV_EIO, &err, "the disk is gone");
+        must(clv_session_read(session, "first", NULL, w, &err), &err);
+        assert_true(w[0] == 1 && w[N - 1] == 1);
+        must(clv_session_state(session, 1, &info, &err), &err);
+        assert_null(info.name);
+        expect(clv_session_state(session, -1, &info, &err), CLV_EINVAL, &err,
+               "clv_session_state: -1 as the number of a state; valid: 0 and above");
+        clv_session_free(session);
+        clv_program_free(program);
+    }
+}
+
 /* w := w + w: the second operand lies in the same memory, which the result must not take over while it is read. */
 static void test_state_read_twice(void **state)
 {
@@ -738,6 +782,7 @@ int main(void)
         cmocka_unit_test(test_cancelled_in_a_run),
         cmocka_unit_test(test_cancelled_before),
         cmocka_unit_test(test_cancelled_while_loading),
+        cmocka_unit_test(test_state_not_brought),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

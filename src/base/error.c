@@ -71,6 +71,13 @@ clv_status clv_require(int given, const char *call, const char *what, clv_error 
     return given ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: NULL was given where it needs %s", call, what);
 }
 
+clv_status clv_require_count(int64_t n, int64_t least, const char *call, const char *what, clv_error *err)
+{
+    return n >= least ? CLV_OK
+                      : clv_fail(err, CLV_EINVAL, "%s: %lld %s; valid: %lld and above", call, (long long)n, what,
+                                 (long long)least);
+}
+
 clv_status clv_reported(clv_error *why, clv_status status, const char *function)
 {
 #define ONE(code, name, text) +1

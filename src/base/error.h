@@ -3,6 +3,7 @@
 #define CLEAVE_BASE_ERROR_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "cleave/status.h"
 
@@ -18,6 +19,9 @@ void clv_error_make_printable(clv_error *err);
 
 /* CLV_EINVAL unless `given`: that call's arguments `what` are not NULL. For the public edge, status.h says. */
 clv_status clv_require(int given, const char *call, const char *what, clv_error *err);
+
+/* CLV_EINVAL unless n >= least: that call's number of `what` ("prompts"). */
+clv_status clv_require_count(int64_t n, int64_t least, const char *call, const char *what, clv_error *err);
 
 /* What a function of the caller's reported by its status and *why: the status, or CLV_EINVAL for one that there is not.
  * A message that came with another failure, which the function went on from, is taken out. */

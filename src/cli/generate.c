@@ -170,7 +170,9 @@ static clv_status read_lines(prompts *p, const generate_args *a, clv_error *err)
 
 static clv_status read_prompts(prompts *p, const generate_args *a, clv_error *err)
 {
-    if ((a->prompt == NULL) == (a->file == NULL))
+    if (a->prompt && a->file)
+        return clv_fail(err, CLV_EINVAL, "-p TEXT and -f FILE are both given; give one of them");
+    if (!a->prompt && !a->file)
         return clv_fail(err, CLV_EINVAL, "a prompt is needed: -p TEXT, or -f FILE with one a line");
     if (a->file)
         return read_lines(p, a, err);

@@ -58,6 +58,11 @@ static clv_status read_text(char **out, size_t *size, const char *given, clv_err
     }
     if (!text)
         return clv_fail_memory(err, "the text", room);
+    if (!given && ferror(stdin)) { /* a folder, or closed: not an empty text */
+        int code = errno;
+        free(text);
+        return clv_fail(err, CLV_EIO, "standard input: cannot read: %s", strerror(code));
+    }
     text[n] = '\0';
     *out = text;
     *size = n;

@@ -26,6 +26,7 @@ struct clv_generator {
     const clv_model *model;
     clv_generator_options options; /* batch 0: it is not set up yet */
     bool grows;                    /* batch and context are as large as its use needs */
+    bool held;                     /* by a clv_generate that shows its caller a text */
     clv_session *session;
     clv_program *program[N_PROGRAMS]; /* of 2^i tokens a sequence; made when first needed */
     sequence *sequences;              /* [B] */
@@ -154,6 +155,23 @@ void clv_generator_free(clv_generator *g)
     free(g);
 }
 
+/* ---- held while its text is shown ---- */
+
+void clv_generator_hold(clv_generator *g, bool held)
+{
+    g->held = held;
+}
+
+static clv_status check_free(const clv_generator *g, const char *call, clv_error *err)
+{
+    return g->held
+               ? clv_fail(err, CLV_EINVAL,
+                          "%s: the generator is in use by the clv_generate whose on_text this is called from; valid: "
+                          "another generator, or this one when the call has returned",
+                          call)
+               : CLV_OK;
+}
+
 /* ---- how large it is ---- */
 
 const clv_model *clv_generator_model(const clv_generator *g)
@@ -168,6 +186,7 @@ int64_t clv_generator_context(const clv_generator *g)
 
 clv_status clv_generator_fit(clv_generator *g, int64_t batch, int64_t context, clv_error *err)
 {
+    CLV_TRY(check_free(g, "clv_generate", err));
     if (!g->grows || (g->session && batch <= g->options.batch && context <= g->options.context))
         return CLV_OK;
     batch = batch > g->options.batch ? batch : g->options.batch;
@@ -184,13 +203,24 @@ static bool has(const clv_generator *g, int64_t index)
     return g && index >= 0 && index < g->options.batch;
 }
 
+static clv_status check_index(const clv_generator *g, int64_t index, const char *call, clv_error *err)
+{
+    return has(g, index) ? CLV_OK
+                         : clv_fail(err, CLV_EINVAL, "%s: sequence %lld of %lld; they count from 0", call,
+                                    (long long)index, (long long)g->options.batch);
+}
+
+/* ---- sequences ---- */
+
 clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *ids, int64_t n, clv_error *err)
 {
-    CLV_TRY(clv_require(g && n >= 0 && (ids || n == 0), "clv_generator_feed", "a generator and n >= 0 ids", err));
+    static const char call[] = "clv_generator_feed";
+    CLV_TRY(clv_require_count(n, 0, call, "ids", err));
+    CLV_TRY(clv_require(g && (ids || n == 0), call, "a generator and n ids", err));
+    CLV_TRY(check_free(g, call, err));
     if (!g->session)
         CLV_TRY(clv_generator_fit(g, 1, g->model->config.max_positions, err));
-    if (!has(g, index))
-        return clv_fail(err, CLV_EINVAL, "sequence %lld of %lld", (long long)index, (long long)g->options.batch);
+    CLV_TRY(check_index(g, index, call, err));
     sequence *s = &g->sequences[index];
     if (n > g->options.context - s->length)
         return clv_fail(err, CLV_ELIMIT, "%lld tokens after %lld are more than the context of %lld holds", (long long)n,
@@ -239,9 +269,18 @@ static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
     return CLV_OK;
 }
 
+static clv_status check_fed(const clv_generator *g, const char *call, clv_error *err)
+{
+    CLV_TRY(clv_require(g != NULL, call, "a generator", err));
+    CLV_TRY(check_free(g, call, err));
+    return g->session ? CLV_OK
+                      : clv_fail(err, CLV_EINVAL, "%s: the generator was not fed; clv_generator_feed does", call);
+}
+
 clv_status clv_generator_run(clv_generator *g, clv_error *err)
 {
-    CLV_TRY(clv_require(g && g->session, "clv_generator_run", "a generator that was fed", err));
+    static const char call[] = "clv_generator_run";
+    CLV_TRY(check_fed(g, call, err));
     for (int64_t b = 0; b < g->options.batch; b++)
         if (g->sequences[b].length == 0)
             return clv_fail(err, CLV_EINVAL, "sequence %lld has no token; at least one is needed", (long long)b);
@@ -253,7 +292,8 @@ clv_status clv_generator_run(clv_generator *g, clv_error *err)
 
 clv_status clv_generator_find_nonfinite(clv_generator *g, clv_error *err)
 {
-    CLV_TRY(clv_require(g && g->session, "clv_generator_find_nonfinite", "a generator that was fed", err));
+    static const char call[] = "clv_generator_find_nonfinite";
+    CLV_TRY(check_fed(g, call, err));
     clv_session_free(g->session);
     g->session = NULL;
     CLV_TRY(open_session(g, true, err));
@@ -272,8 +312,9 @@ clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampl
 {
     static const char call[] = "clv_generator_sample";
     clv_sampling taken;
-    CLV_TRY(
-        clv_require(has(g, index) && token, call, "a generator, one of its sequences, and where the token goes", err));
+    CLV_TRY(clv_require(g && token, call, "a generator and where the token goes", err));
+    CLV_TRY(check_free(g, call, err));
+    CLV_TRY(check_index(g, index, call, err));
     CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, sampling, call, err));
     const sequence *s = &g->sequences[index];
     int64_t vocab = g->model->config.vocab;
@@ -294,7 +335,7 @@ int64_t clv_generator_batch(const clv_generator *g)
 
 void clv_generator_rewind(clv_generator *g)
 {
-    for (int64_t b = 0; g && b < g->options.batch; b++) {
+    for (int64_t b = 0; g && !g->held && b < g->options.batch; b++) {
         g->sequences[b].done = g->sequences[b].length = 0;
         memset(g->sequences[b].seen, 0, (size_t)g->model->config.vocab * sizeof(bool));
     }
@@ -304,6 +345,7 @@ clv_status clv_generator_take_stats(clv_generator *g, clv_session_stats *out, cl
 {
     static const char call[] = "clv_generator_take_stats";
     CLV_TRY(clv_require(g != NULL, call, "a generator", err));
+    CLV_TRY(check_free(g, call, err));
     const clv_session_stats none = {0};
     if (!g->session)
         return out ? clv_give_struct(out, sizeof none, sizeof none, &none, call, err) : CLV_OK;

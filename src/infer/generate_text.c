@@ -65,9 +65,12 @@ static clv_status keep(continuation *c, const char *text, size_t size, clv_error
 
 static void give(writer *w, const continuation *c, const char *text, size_t size, bool last)
 {
-    if (w->options.on_text && (size > 0 || last) &&
-        w->options.on_text(w->options.on_text_arg, c->number, text, size, last) != 0)
+    if (!w->options.on_text || (size == 0 && !last))
+        return;
+    clv_generator_hold(w->generator, true);
+    if (w->options.on_text(w->options.on_text_arg, c->number, text, size, last) != 0)
         w->cancelled = true;
+    clv_generator_hold(w->generator, false);
 }
 
 /* Tokens of the sequence became known: their text, as far as it may be shown. */
@@ -281,8 +284,8 @@ static clv_status begin(writer *w, clv_generator *generator, const clv_generate_
     CLV_TRY(clv_take_options(&w->options, sizeof w->options, sizeof w->options, options, call, err));
     CLV_TRY(clv_take_options(&w->sampling, sizeof w->sampling, sizeof w->sampling, w->options.sampling, call, err));
     CLV_TRY(clv_sampling_check(&w->sampling, err));
-    CLV_TRY(clv_require(w->options.n_stops == 0 || (w->options.n_stops > 0 && w->options.stops), call, "n_stops texts",
-                        err));
+    CLV_TRY(clv_require_count(w->options.n_stops, 0, call, "stop texts", err));
+    CLV_TRY(clv_require(w->options.n_stops == 0 || w->options.stops, call, "n_stops texts", err));
     for (int i = 0; i < w->options.n_stops; i++)
         if (!w->options.stops[i] || w->options.stops[i][0] == '\0')
             return clv_fail(err, CLV_EINVAL, "stop text %d is empty; give at least one byte", i + 1);
@@ -295,8 +298,8 @@ clv_status clv_generate(clv_generation **out, clv_generator *generator, const ch
 {
     writer w;
     clv_generation *g = NULL;
-    CLV_TRY(clv_require(out && generator && prompts && n >= 1, "clv_generate", "out, a generator, and n >= 1 prompts",
-                        err));
+    CLV_TRY(clv_require(out && generator && prompts, "clv_generate", "out, a generator, and prompts", err));
+    CLV_TRY(clv_require_count(n, 1, "clv_generate", "prompts", err));
     CLV_TRY(begin(&w, generator, options, err));
     CLV_TRY(make(&g, n, err));
     w.seconds = &g->seconds;

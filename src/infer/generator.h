@@ -2,6 +2,8 @@
 #ifndef CLEAVE_INFER_GENERATOR_H
 #define CLEAVE_INFER_GENERATOR_H
 
+#include <stdbool.h>
+
 #include "cleave/generate.h"
 
 const clv_model *clv_generator_model(const clv_generator *generator);
@@ -9,5 +11,7 @@ const clv_model *clv_generator_model(const clv_generator *generator);
 int64_t clv_generator_context(const clv_generator *generator);
 /* Makes a generator whose size is not fixed at least this large, which empties it; one of fixed size stays as it is. */
 clv_status clv_generator_fit(clv_generator *generator, int64_t batch, int64_t context, clv_error *err);
+/* Held, it refuses calls that would change what is written: those of a caller who is shown a text. */
+void clv_generator_hold(clv_generator *generator, bool held);
 
 #endif

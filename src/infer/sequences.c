@@ -249,7 +249,8 @@ clv_status clv_sequences_of(clv_sequences **out, const clv_model *model, const c
     clv_sequences_options o;
     const clv_tokenizer *tokenizer;
     clv_sequences *s;
-    CLV_TRY(clv_require(out && model && texts && n >= 1, call, "out, a model, and n >= 1 texts", err));
+    CLV_TRY(clv_require(out && model && texts, call, "out, a model, and texts", err));
+    CLV_TRY(clv_require_count(n, 1, call, "texts", err));
     CLV_TRY(begin(&s, &tokenizer, &o, model, options, call, err));
     s->most = model->config.max_positions;
     s->least_own = o.least_own;

@@ -281,7 +281,8 @@ static clv_program_tensor describe_named(const clv_buffer *buffer, const char *n
 clv_status clv_program_named(const clv_program *p, int i, clv_program_tensor *out, clv_error *err)
 {
     static const char call[] = "clv_program_named";
-    CLV_TRY(clv_require(p && out && i >= 0, call, "a program, a number of 0 or more and out", err));
+    CLV_TRY(clv_require(p && out, call, "a program and out", err));
+    CLV_TRY(clv_require_count(i, 0, call, "as the number of a tensor", err));
     clv_program_tensor named = {0};
     for (int b = 0; b < p->n_buffers && i >= 0; b++)
         if (p->buffers[b].name && i-- == 0)

@@ -207,8 +207,9 @@ clv_status clv_spmd_all_to_all(clv_local *out, clv_spmd *spmd, const clv_local *
 clv_status clv_spmd_permute(clv_local *out, clv_spmd *spmd, const clv_local *in, const clv_spmd_pair *pairs,
                             int n_pairs, const char *axes, clv_error *err)
 {
-    CLV_TRY(
-        clv_require(n_pairs == 0 || (n_pairs > 0 && pairs), "clv_spmd_permute", "the pairs that it is told of", err));
+    static const char call[] = "clv_spmd_permute";
+    CLV_TRY(clv_require_count(n_pairs, 0, call, "pairs", err));
+    CLV_TRY(clv_require(n_pairs == 0 || pairs, call, "the pairs that it is told of", err));
     clv_spmd_request q = {
         .kind = CLV_STEP_PERMUTE, .in = in, .dim = -1, .axes = axes, .pairs = pairs, .n_pairs = n_pairs};
     return collective(out, spmd, q, err);

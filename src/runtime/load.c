@@ -310,6 +310,8 @@ static clv_status load_new(clv_loaded **out, clv_session *session, const clv_pro
 
 clv_status clv_session_find_loaded(clv_loaded **out, clv_session *session, const clv_program *program, clv_error *err)
 {
+    if (clv_session_failed(session))
+        return clv_team_run(session->team, NULL, NULL, err);
     for (int i = 0; i < session->n_loaded; i++)
         if (session->loaded[i]->program == program) {
             *out = session->loaded[i];

@@ -15,13 +15,18 @@ clv_status clv_session_find_state(clv_named_state **out, const clv_session *sess
             *out = &session->states[i];
             return CLV_OK;
         }
+    clv_error why = {.rank = -1};
+    if (clv_session_failed(session) && clv_team_run(session->team, NULL, NULL, &why) != CLV_OK) /* which may be why */
+        return clv_fail_at(err, why.code, why.rank, why.op, "there is no state named '%.100s', after a failure: %.300s",
+                           name, why.message);
     return clv_fail(err, CLV_ENOTFOUND, "there is no state named '%s'", name);
 }
 
 clv_status clv_session_state(const clv_session *session, int i, clv_state_info *out, clv_error *err)
 {
     static const char call[] = "clv_session_state";
-    CLV_TRY(clv_require(session && out && i >= 0, call, "a session, a number of 0 or more and out", err));
+    CLV_TRY(clv_require(session && out, call, "a session and out", err));
+    CLV_TRY(clv_require_count(i, 0, call, "as the number of a state", err));
     clv_state_info info = {0};
     if (i < session->n_states) {
         const clv_named_state *state = &session->states[i];
@@ -128,6 +133,15 @@ static clv_status init_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     return status;
 }
 
+/* State whose values were not brought is freed, or left while a rank may yet be in it: its memory holds anything. */
+static void drop_state(const clv_session *session, clv_named_state *state)
+{
+    if (clv_session_failed(session))
+        session->leftovers->state = *state;
+    else
+        clv_session_free_state(session, state);
+}
+
 static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
 {
     clv_named_state *grown = realloc(session->states, ((size_t)session->n_states + 1) * sizeof *grown);
@@ -143,13 +157,19 @@ static clv_status make_state(clv_session *session, const clv_buffer *buffer, clv
         return clv_fail_memory(err, "a state's name", strlen(buffer->name));
     }
     memcpy(state->name, buffer->name, strlen(buffer->name) + 1);
-    session->n_states++;
-    session->rank_bytes += clv_shard_bytes(&state->type, &state->layout);
     init_job job = {.session = session,
                     .state = state,
                     .name = buffer->init_name ? buffer->init_name : buffer->name,
                     .init = buffer->init};
-    return clv_team_run(session->team, init_rank, &job, err);
+    clv_status status = clv_team_run(session->team, init_rank, &job, err);
+    if (status != CLV_OK) {
+        free(state->name);
+        drop_state(session, state);
+        return status;
+    }
+    session->n_states++;
+    session->rank_bytes += clv_shard_bytes(&state->type, &state->layout);
+    return CLV_OK;
 }
 
 /* ---- between layouts ---- */
@@ -184,13 +204,10 @@ static clv_status copy_state(const clv_session *session, const clv_named_state *
 static clv_status move_state(clv_session *session, clv_named_state *state, const clv_layout *to, clv_error *err)
 {
     clv_named_state moved = {.name = state->name, .type = state->type, .layout = *to};
-    if (clv_session_failed(session))
-        return clv_team_run(session->team, NULL, NULL, err);
     CLV_TRY(clv_session_allocate_state(&moved, session, err));
     clv_status status = copy_state(session, state, &moved, err);
     if (status != CLV_OK) {
-        if (!clv_session_failed(session)) /* else a rank may be late, and its memory is left */
-            clv_session_free_state(session, &moved);
+        drop_state(session, &moved);
         return status;
     }
     clv_session_free_state(session, state);

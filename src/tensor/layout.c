@@ -203,8 +203,9 @@ static clv_status replace_axes(clv_layout *layout, const clv_mesh *mesh, int d, 
 clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
                               int64_t granule, clv_error *err)
 {
-    CLV_TRY(
-        clv_require(layout && mesh && (subs || n == 0), "clv_layout_set_dim", "a layout, a mesh and sub-axes", err));
+    static const char call[] = "clv_layout_set_dim";
+    CLV_TRY(clv_require_count(n, 0, call, "sub-axes", err));
+    CLV_TRY(clv_require(layout && mesh && (subs || n == 0), call, "a layout, a mesh and sub-axes", err));
     CLV_TRY(check_slots(layout, err));
     if (d < 0 || d >= layout->rank)
         return clv_fail(err, CLV_EINVAL, "layout: dimension %d of a tensor with %d", d, layout->rank);

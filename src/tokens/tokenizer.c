@@ -276,8 +276,10 @@ clv_status clv_tokenizer_decode(const clv_tokenizer *t, const int64_t *ids, int6
                                 clv_error *err)
 {
     clv_text_buffer out = {0};
-    CLV_TRY(clv_require(t && n >= 0 && (ids || n == 0) && text && size, "clv_tokenizer_decode",
-                        "a tokenizer, n >= 0 ids, and where the text and its size go", err));
+    static const char call[] = "clv_tokenizer_decode";
+    CLV_TRY(clv_require_count(n, 0, call, "ids", err));
+    CLV_TRY(clv_require(t && (ids || n == 0) && text && size, call,
+                        "a tokenizer, n ids, and where the text and its size go", err));
     if (t->bytes)
         return decode_bytes(ids, n, text, size, err);
     clv_token_texts all = {.item = calloc((size_t)n + 1, sizeof *all.item)};
