@@ -44,7 +44,7 @@ static clv_status load_layouts(clv_problem *problem, clv_partitioner *p, const c
         else if (clv_partition_stays_partial(&problem->target[o], p, op, o))
             problem->fan_in[o] = 1;
         else
-            problem->wanted[o] = primal_layout(&problem->target[o], p, at->heir > 0 ? at->heir : op->out[o]);
+            problem->wanted[o] = primal_layout(&problem->target[o], p, at->becomes > 0 ? at->becomes : op->out[o]);
     }
     return CLV_OK;
 }

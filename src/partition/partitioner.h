@@ -32,7 +32,7 @@ typedef struct clv_value_place {
     int fan_in;                          /* addends of the sum that the value goes into, see clv_problem */
     const char *dim_names[CLV_MAX_RANK]; /* NULL: no name is known */
     int sum;                             /* the outermost sum that the value is an addend of and nothing else; itself */
-    int heir;                            /* the constrained cotangent that the value, or its sum, becomes; 0 */
+    int becomes;                         /* the constrained cotangent that the value, or its sum, becomes; 0 */
     bool leaves;                         /* it is an output, or assigned to state */
 } clv_value_place;
 

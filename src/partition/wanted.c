@@ -166,7 +166,7 @@ static void inherit(clv_partitioner *p, int o)
         clv_value_place *operand = &p->placements[op->in[i]];
         if (!has_one_reader(p, op->in[i]))
             continue;
-        operand->heir = sum ? result->heir : op->out[0];
+        operand->becomes = sum ? result->becomes : op->out[0];
         if (sum) {
             operand->fan_in = result->fan_in;
             operand->sum = result->sum;
