@@ -150,7 +150,7 @@ static void save_here(const clv_links *links, void *arg)
     const saved *s = arg;
     clv_error err = {0};
     clv_model *model;
-    clv_program *program;
+    clv_program *program = NULL;
     clv_session *session;
     check(open_model(&model, s, &err) == CLV_OK && compile(&program, model, &err) == CLV_OK, links, "a model", &err);
     check(open_session(&session, model, program, links, &err) == CLV_OK, links, "a session", &err);
