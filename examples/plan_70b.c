@@ -14,23 +14,19 @@ static clv_status compile(clv_program **out, const char *config, const char *mes
 {
     clv_mesh mesh;
     clv_axis_rules rules;
-    clv_model *model;
-    clv_graph *graph;
     CLV_TRY(clv_mesh_parse(&mesh, mesh_text, err));
     CLV_TRY(clv_axis_rules_preset(&rules, "fsdp+megatron-sp", &mesh, err));
-    clv_model_options options = {
-        .size = sizeof options, .mesh = &mesh, .rules = &rules, .dtype = CLV_BF16, .config_only = 1};
-    CLV_TRY(clv_model_open(&model, config, &options, err));
-    clv_status status = clv_graph_new(&graph, &mesh, err);
-    if (status == CLV_OK) {
-        clv_model_graph how = {.size = sizeof how, .batch = SEQUENCES, .seq = TOKENS};
-        clv_compile_options compiling = {.size = sizeof compiling, .regather = true, .machine = machine};
-        clv_model_train_step(graph, model, &how, NULL);
-        status = clv_compile(out, graph, &compiling, err);
-        clv_graph_free(graph);
-    }
-    clv_model_close(model);
-    return status;
+    const clv_plan_options how = {.size = sizeof how,
+                                  .model = config,
+                                  .mode = CLV_PLAN_MODE_TRAIN,
+                                  .batch = SEQUENCES,
+                                  .seq = TOKENS,
+                                  .dtype = CLV_BF16,
+                                  .mesh = &mesh,
+                                  .rules = &rules,
+                                  .regather = true,
+                                  .machine = machine};
+    return clv_plan_compile(out, &how, err);
 }
 
 /* How many there are of each kind, and the most bytes that a rank receives. */

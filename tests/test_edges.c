@@ -17,6 +17,7 @@
 
 #include "cleave/model.h"
 #include "cleave/nn.h"
+#include "cleave/plan.h"
 #include "cleave/program.h"
 #include "cleave/rng.h"
 #include "cleave/session.h"
@@ -438,6 +439,9 @@ static void test_programs(void **state)
     (void)state;
     REFUSED(clv_compile(NULL, graph, NULL, &err));
     REFUSED(clv_compile(&out, NULL, NULL, &err));
+    REFUSED(clv_plan_compile(NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, &err));
+    REFUSED(clv_plan_compile(&out, NULL, &err));
+    REFUSED(clv_plan_compile(&out, &(clv_plan_options){0}, &err));
     clv_program_free(NULL);
     NOTHING(clv_program_n_collectives(NULL));
     clv_collective collective = {0};

@@ -1,8 +1,8 @@
 /** @file cleave.h - all of the library.
  *
  * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h, train.h. From ops to a running
- * program: graph.h, op.h, nn.h and rules.h, then program.h (machine.h), session.h; by hand: spmd.h. Over several
- * processes: job.h. What tensors are and where they live: dtype.h, mesh.h, layout.h, reshard.h.
+ * program: graph.h, op.h, nn.h and rules.h, then program.h (machine.h), session.h; by hand: spmd.h. What layouts cost:
+ * plan.h. Over several processes: job.h. What tensors are and where they live: dtype.h, mesh.h, layout.h, reshard.h.
  *
  * **Structs.** A struct that may grow begins with `size_t size`: in options sizeof the struct (0: as its first version
  * had it), in what the library fills the same, set by the caller before the call. A program built against older headers
@@ -33,6 +33,7 @@
 #include "cleave/model.h"
 #include "cleave/nn.h"
 #include "cleave/op.h"
+#include "cleave/plan.h"
 #include "cleave/program.h"
 #include "cleave/reshard.h"
 #include "cleave/rng.h"

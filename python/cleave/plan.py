@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import _c
-from ._c import NULL
+from ._c import NULL, text_in, whole
 from ._cleave import ffi, lib
-from .errors import UnsupportedError
-from .graph import Graph, Value
+from .errors import check
 from .machine import Machine, MachineLike, machine_in
 from .mesh import MeshLike
-from .nn import residual_input
-from .program import Program, compile
-from .rules import Rules, RulesLike, parallel
+from .program import Program
+from .rules import RulesLike, parallel
 
 
 class Plan:
@@ -121,102 +119,39 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def _model_graph(graph: Graph, folder: Any, mode: str, split: Rules, dtype: Any, batch: int, seq: int) -> None:
-    """What ``cleave plan -m`` looks at: a training step, S tokens into the KV cache, or one token after S - 1
-    others."""
-    from .model import load
-
-    if mode not in ("train", "prefill", "decode"):
-        raise ValueError(f"mode '{mode}' of a model; valid: train, prefill, decode")
-    opened = load(folder, mesh=graph.mesh, rules=split, dtype=dtype, config_only=True)
-    with opened as model, model._handle.use() as pointer:
-        info = model.info
-        if mode == "decode" and info["bidirectional"]:
-            raise UnsupportedError(f"a {info['family']} attends both ways and generates nothing; valid: train, prefill")
-        cached = mode != "train" and not info["bidirectional"]
-        sizes = {
-            "batch": batch,
-            "seq": 1 if mode == "decode" else seq,
-            "context": seq if cached else 0,
-            "last_logits": cached,
-        }
-        how = _c.options("clv_model_graph", sizes, "plan")
-        if mode == "train":
-            graph._call(lib.clv_model_train_step, pointer, how.struct, NULL)
-        else:
-            graph._call(lib.clv_model_inference, pointer, how.struct)
-
-
-_BLOCKS = {"ffn": "gpt", "attention": "gpt", "gpt": "gpt", "llama": "llama"}  # and the form that their options are of
-
-
-def _block_of(x: Value, block: str, split: Rules, sizes: dict[str, Any]) -> Value:
-    """A block alone, of x [B,S,M]."""
-    heads = sizes.pop("heads", 8)
-    ffn, kv_heads, bias = (
-        sizes.pop("ffn", None) or 4 * x.shape[-1],
-        sizes.pop("kv_heads", None) or heads,
-        bool(sizes.pop("bias", False)),
-    )
-    if sizes:
-        raise TypeError(f"a block has no option '{next(iter(sizes))}'; valid: hidden, heads, kv_heads, ffn, bias")
-    llama = _BLOCKS[block] == "llama"
-    kept = _c.options("clv_block_options", {}, "plan")
-    o = kept.struct
-    o[0] = lib.clv_block_defaults(lib.CLV_BLOCK_LLAMA if llama else lib.CLV_BLOCK_GPT, heads, kv_heads, ffn)
-    o.norm_bias = False
-    o.attention.bias = o.attention.output_bias = o.mlp.bias = bias
-    o.mlp.activation = lib.CLV_SILU if llama else lib.CLV_GELU
-    if block == "ffn":
-        return x.graph._value(lib.clv_parallel_mlp, x._value, split._rules, ffi.addressof(o, "mlp"))
-    if block == "attention":
-        return x.graph._value(lib.clv_parallel_attention, x._value, split._rules, ffi.addressof(o, "attention"))
-    return x.graph._value(lib.clv_transformer_block, x._value, split._rules, o)
-
-
-def _block_graph(
-    graph: Graph, block: str, mode: str, split: Rules, dtype: Any, batch: int, seq: int, sizes: dict[str, Any]
-) -> None:
-    """What ``cleave plan --block`` looks at: its forward pass, or that and the gradients of its weights and its
-    input."""
-    if block not in _BLOCKS:
-        raise ValueError(f"block '{block}'; valid: {', '.join(_BLOCKS)}")
-    if mode not in ("forward", "grad"):
-        raise ValueError(f"mode '{mode}' of a block; valid: forward, grad")
-    shape = (batch, seq, sizes.pop("hidden", 256))
-    x = residual_input(graph, "x", shape, split, dtype)
-    y = _block_of(x, block, split, sizes)
-    if mode == "grad":
-        seed = residual_input(graph, "dy", shape, split, dtype)
-        wrt = [*graph.parameters(), x]
-        for value, d in zip(wrt, graph.gradients(y, wrt, seed)):
-            graph.output(f"d.{value.name}", d)
-    graph.output("y", y, x.layout)
-
-
 def plan(
     model: Any = None, mode: str | None = None, *, block: str | None = None, tp: int | None = None,
-    mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int = 8, seq: int = 128,
+    mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int | None = None, seq: int | None = None,
     dtype: Any = "f32", hardware: MachineLike = None,
-    regather: bool = False, max_implicit_bytes: int = 0, explain: str | None = None, **sizes: Any,
+    regather: bool = False, max_implicit_bytes: int = 0, explain: str | None = None, keep_assignment: bool = False,
+    **sizes: Any,
 ) -> Plan:  # fmt: skip
     """What a layout costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
 
-    model: its config.json, or the folder that holds it; no weights are read. mode: "train", "prefill" or "decode" of
-    `batch` texts of `seq` tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden, heads, kv_heads, ffn
-    and bias; mode "forward" or "grad". hardware: what layouts are priced by, and the time is predicted for: a
-    :class:`Machine`, or its profile. regather, max_implicit_bytes and explain are those of :func:`cleave.compile`.
+    model: its config.json, or the folder that holds it; no weights are read. mode: "train" (unless told), "prefill" or
+    "decode" of `batch` (8) texts of `seq` (128) tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden
+    (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
+    by, and the time is predicted for: a :class:`Machine`, or its profile. regather, max_implicit_bytes, explain and
+    keep_assignment are those of :func:`cleave.compile`. What is refused is what the library's clv_plan_compile, and
+    ``cleave plan``, refuse.
     """
-    if (model is None) == (block is None):
-        raise ValueError("give a model or a block")
     found, split = parallel(tp, mesh, rules, sp)
-    graph = Graph(found)
-    if block is not None:
-        _block_graph(graph, block, mode or "forward", split, dtype, batch, seq, sizes)
-    elif sizes:
-        raise TypeError(f"a model is as its config.json says; '{next(iter(sizes))}' is of a block")
-    else:
-        _model_graph(graph, model, mode or "train", split, dtype, batch, seq)
+    given = {
+        "model": None if model is None else text_in(model, "a model"), "block": block, "mode": mode, "batch": batch,
+        "seq": seq, "sp": sp, "dtype": dtype, "regather": regather, "max_implicit_bytes": max_implicit_bytes,
+        "explain": explain, "keep_assignment": keep_assignment, **sizes,
+    }  # fmt: skip
+    for name in ("batch", "seq", "hidden", "heads"):
+        if given.get(name) is not None and whole(given[name], name) == 0:  # to C it is: not given
+            raise ValueError(f"{name} is 0; valid: at least 1")
     machine = machine_in(hardware)
-    program = compile(graph, machine, regather=regather, max_implicit_bytes=max_implicit_bytes, explain=explain)
-    return Plan(program, machine)
+    out = ffi.new("clv_program **")
+
+    def with_machine(priced_by: Any) -> None:
+        kept = _c.options(
+            "clv_plan_options", given, "plan", mesh=found._mesh, rules=NULL if sp else split._rules, machine=priced_by
+        )
+        check(lib.clv_plan_compile, out, kept.struct)
+
+    machine._call(with_machine)
+    return Plan(Program(out[0]), machine)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import numpy as np
@@ -67,7 +68,8 @@ def test_tables_and_pictures():
 
 def test_refused():
     for wrong, error in (({"mode": "sing"}, ValueError), ({"hardware": "abacus"}, errors.NotFoundError),
-                         ({"seq": 10**9}, ValueError), ({"batch": 0}, ValueError),
+                         ({"seq": 10**9}, ValueError), ({"batch": 0}, ValueError), ({"batch": -1}, ValueError),
+                         ({"seq": 0}, ValueError), ({"batch": "8"}, TypeError), ({"dtype": "i32"}, TypeError),
                          ({"fast": 1}, TypeError), ({"block": "gpt"}, ValueError),
                          ({"model": None, "block": "sonnet"}, ValueError),
                          ({"model": None, "block": "gpt", "mode": "train"}, ValueError),
@@ -78,9 +80,35 @@ def test_refused():
             cleave.plan(**{"model": GOLDEN / "llama", "seq": 16, **wrong})
     with pytest.raises(FileNotFoundError):
         cleave.plan("nowhere")
-    with pytest.raises(NotImplementedError, match="both ways"):
-        cleave.plan(GOLDEN / "esm", "decode", seq=16)
     assert "h100-nvlink-ib" in cleave.machines()
+
+
+@pytest.mark.parametrize(
+    "how, options",
+    [(dict(block="ffn", kv_heads=3), "--block ffn --kv-heads 3"),
+     (dict(block="attention", ffn=9), "--block attention --ffn 9"),
+     (dict(block="ffn", heads=8), "--block ffn --heads 8"),
+     (dict(block="gpt", regather=True), "--block gpt --regather"),
+     (dict(block="gpt", mode="train"), "--block gpt --train"),
+     (dict(block="gpt", heads=3), "--block gpt --heads 3"),
+     (dict(block="gpt", tp=2, rules="dp"), "--block gpt -tp 2 --rules dp"),
+     (dict(block="gpt", mesh={"model": 200000}), "--block gpt --mesh model=200000"),
+     (dict(model="llama", bias=True), "-m llama --bias"),
+     (dict(model="llama", mode="grad"), "-m llama --grad"),
+     (dict(model="llama", mode="decode", seq=16, regather=True), "-m llama --decode --seq 16 --regather"),
+     (dict(model="llama", mode="decode", seq=16, tp=2, sp=True), "-m llama --decode --seq 16 -tp 2 --sp"),
+     (dict(model="llama", mode="prefill", seq=16, tp=2, sp=True), "-m llama --prefill --seq 16 -tp 2 --sp"),
+     (dict(model="llama", seq=10**9), "-m llama --seq 1000000000"),
+     (dict(model="esm", mode="decode", seq=16), "-m esm --decode --seq 16")],
+)  # fmt: skip
+def test_refuses_what_the_command_refuses(how, options):
+    """In the same words, but for dashes."""
+    done = subprocess.run([CLEAVE, "plan", *options.split()], cwd=GOLDEN, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    with pytest.raises(ValueError) as refusal:
+        cleave.plan(**{**how, **({"model": GOLDEN / how["model"]} if "model" in how else {})})
+    words = re.sub(r"--block ", "block=", done.stderr.strip().removeprefix("cleave plan: "))
+    assert str(refusal.value) == re.sub(r"--(\w+(-\w+)*)", lambda m: m[1].replace("-", "_"), words)
 
 
 def test_machines():

@@ -10,14 +10,14 @@
 #include "cli/op_words.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
-#include "cli/plan_graph.h"
+#include "cli/plan_option.h"
 #include "cli/print_program.h"
 #include "cli/table.h"
 
 enum { MOST = 8 };
 
 typedef struct explain_args {
-    clv_plan_graph graph;
+    clv_plan_option plan;
     const char *op, *hardware;
     int64_t most;
     bool dot, json;
@@ -25,9 +25,8 @@ typedef struct explain_args {
 
 static int parse(explain_args *a, int argc, char **argv)
 {
-    clv_plan_graph *g = &a->graph;
     const clv_option options[] = {
-        CLV_PLAN_GRAPH_OPTIONS(g),
+        CLV_PLAN_OPTIONS(&a->plan),
         {.names = "--op",
          .kind = CLV_OPTION_STRING,
          .out = &a->op,
@@ -133,7 +132,7 @@ static clv_status list_candidates(const explain_args *a, const clv_program *prog
 
 int command_explain(int argc, char **argv)
 {
-    explain_args a = {.graph = clv_plan_graph_defaults};
+    explain_args a = {.plan = clv_plan_option_defaults};
     clv_error err = {0};
     clv_program *program = NULL;
     clv_machine *machine = NULL;
@@ -141,14 +140,14 @@ int command_explain(int argc, char **argv)
     if (code != CLV_OPTIONS_RUN)
         return code;
     code = CLV_EXIT_OK;
-    a.graph.explain = a.op;
-    a.graph.keep_assignment = !a.op && !a.dot;
+    a.plan.plan.explain = a.op;
+    a.plan.plan.keep_assignment = !a.op && !a.dot;
     clv_status status = check(&a, &err);
     if (status == CLV_OK)
         status = clv_hardware_option_open(&machine, a.hardware, &err);
-    a.graph.machine = machine;
+    a.plan.plan.machine = machine;
     if (status == CLV_OK)
-        status = clv_plan_graph_compile(&program, &a.graph, &err);
+        status = clv_plan_option_compile(&program, &a.plan, &err);
     if (status == CLV_OK && a.dot)
         code = clv_print_program(program, clv_program_print_dot);
     else if (status == CLV_OK)

@@ -9,7 +9,7 @@
 #include "cli/hardware_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
-#include "cli/plan_graph.h"
+#include "cli/plan_option.h"
 #include "cli/plan_memory.h"
 #include "cli/report.h"
 #include "cli/show.h"
@@ -17,7 +17,7 @@
 #include "cli/table.h"
 
 typedef struct plan_args {
-    clv_plan_graph graph;
+    clv_plan_option plan;
     int64_t memory_limit; /* 0: none given */
     const char *hardware, *show;
     bool json;
@@ -25,9 +25,8 @@ typedef struct plan_args {
 
 static int parse(plan_args *a, int argc, char **argv)
 {
-    clv_plan_graph *g = &a->graph;
     const clv_option options[] = {
-        CLV_PLAN_GRAPH_OPTIONS(g),
+        CLV_PLAN_OPTIONS(&a->plan),
         {.names = "--memory-limit",
          .kind = CLV_OPTION_SIZE,
          .out = &a->memory_limit,
@@ -71,11 +70,11 @@ static int check_limit(const plan_args *a, const clv_program *program, const cha
 
 static void add_prediction(clv_table *t, const plan_args *a, const clv_prediction *p, const char *machine)
 {
-    const clv_plan_graph *g = &a->graph;
+    const clv_plan_options *plan = &a->plan.plan;
     clv_table_object(t, "predicted");
     clv_table_text(t, "hardware", machine);
     clv_table_seconds(t, "seconds", p->seconds);
-    clv_table_real(t, "tokens_per_s", (double)(g->batch * (g->decode ? 1 : g->seq)) / p->seconds);
+    clv_table_real(t, "tokens_per_s", (double)(plan->batch * (a->plan.decode ? 1 : plan->seq)) / p->seconds);
     clv_table_real(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
     clv_table_count(t, "flops_per_rank", p->flops);
     clv_table_real(t, "flops_utilisation", p->utilisation);
@@ -92,14 +91,14 @@ static int report(const plan_args *a, const clv_program *program, const clv_mach
     clv_table_bytes(t, "bytes", clv_report_total_bytes(program));
     clv_table_int(t, "ranks", clv_mesh_ranks(clv_program_mesh(program)));
     clv_plan_memory_add(t, program);
-    clv_plan_fit_add(t, program, &a->graph, memory_limit(a, &predicted, info.name));
+    clv_plan_fit_add(t, program, &a->plan, memory_limit(a, &predicted, info.name));
     add_prediction(t, a, &predicted, info.name);
     return clv_table_finish(t, a->json);
 }
 
 int command_plan(int argc, char **argv)
 {
-    plan_args a = {.graph = clv_plan_graph_defaults};
+    plan_args a = {.plan = clv_plan_option_defaults};
     clv_error err = {0};
     clv_program *program = NULL;
     int code = parse(&a, argc, argv);
@@ -107,9 +106,9 @@ int command_plan(int argc, char **argv)
         return code;
     clv_machine *machine = NULL;
     clv_status status = clv_hardware_option_open(&machine, a.hardware, &err);
-    a.graph.machine = machine;
+    a.plan.plan.machine = machine;
     if (status == CLV_OK)
-        status = clv_plan_graph_compile(&program, &a.graph, &err);
+        status = clv_plan_option_compile(&program, &a.plan, &err);
     if (status == CLV_OK && a.show)
         status = clv_show_tensor(program, a.show, &err);
     if (status != CLV_OK)

@@ -74,21 +74,21 @@ typedef struct remedy {
 } remedy;
 
 typedef struct remedies {
-    const clv_plan_graph *given;
+    const clv_plan_option *given;
     int64_t total; /* as given */
     int n;
     remedy item[MOST_OPTIONS];
 } remedies;
 
 /* Keeps the option when the changed graph can be planned and needs less. */
-static void try_option(remedies *r, const char *option, const clv_plan_graph *changed)
+static void try_option(remedies *r, const char *option, const clv_plan_option *changed)
 {
     clv_program *program = NULL;
-    clv_plan_graph g = *changed;
+    clv_plan_option o = *changed;
     if (r->n == MOST_OPTIONS)
         return;
-    g.explain = NULL;
-    if (clv_plan_graph_compile(&program, &g, NULL) != CLV_OK)
+    o.plan.explain = NULL;
+    if (clv_plan_option_compile(&program, &o, NULL) != CLV_OK)
         return;
     remedy *item = &r->item[r->n];
     item->memory = (clv_memory){.size = sizeof item->memory};
@@ -100,38 +100,38 @@ static void try_option(remedies *r, const char *option, const clv_plan_graph *ch
 
 static void try_batch(remedies *r)
 {
-    clv_plan_graph g = *r->given;
+    clv_plan_option o = *r->given;
     char option[64];
-    g.batch /= 2;
-    snprintf(option, sizeof option, "--batch %lld", (long long)g.batch);
-    if (g.batch > 0)
-        try_option(r, option, &g);
+    o.plan.batch /= 2;
+    snprintf(option, sizeof option, "--batch %lld", (long long)o.plan.batch);
+    if (o.plan.batch > 0)
+        try_option(r, option, &o);
 }
 
 static void try_dtype(remedies *r)
 {
-    clv_plan_graph g = *r->given;
-    g.dtype = "bf16";
-    try_option(r, "--dtype bf16", &g);
+    clv_plan_option o = *r->given;
+    o.dtype = "bf16";
+    try_option(r, "--dtype bf16", &o);
 }
 
 static void try_regather(remedies *r)
 {
-    clv_plan_graph g = *r->given;
-    g.regather = true;
-    try_option(r, "--regather", &g);
+    clv_plan_option o = *r->given;
+    o.plan.regather = true;
+    try_option(r, "--regather", &o);
 }
 
 static void try_rules(remedies *r)
 {
     static const char *const presets[] = {"zero1", "fsdp", "megatron-sp", "fsdp+megatron-sp", "gspmd-2d"};
     for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
-        clv_plan_graph g = *r->given;
+        clv_plan_option o = *r->given;
         char option[64];
-        g.mesh.rules = presets[i];
-        g.mesh.sp = false;
+        o.mesh.rules = presets[i];
+        o.mesh.sp = false;
         snprintf(option, sizeof option, "--rules %s", presets[i]);
-        try_option(r, option, &g);
+        try_option(r, option, &o);
     }
 }
 
@@ -142,14 +142,14 @@ static void try_axes(remedies *r)
     if (clv_mesh_option_read(&mesh, &r->given->mesh, NULL) != CLV_OK)
         return;
     for (int a = 0; a < mesh.n_axes; a++) {
-        clv_plan_graph g = *r->given;
+        clv_plan_option o = *r->given;
         clv_mesh more = mesh;
         char option[OPTION_TEXT] = "--mesh ", *text = option + strlen(option);
         more.axis[a].size *= 2;
         clv_mesh_print(text, sizeof option - (size_t)(text - option), &more);
-        g.mesh.tp = 1;
-        g.mesh.text = text;
-        try_option(r, option, &g);
+        o.mesh.tp = 1;
+        o.mesh.text = text;
+        try_option(r, option, &o);
     }
 }
 
@@ -208,12 +208,12 @@ static void add_advice(clv_table *t, const clv_memory *m, const remedies *r)
         clv_table_bytes(t, r->item[i].option, (double)r->item[i].memory.total);
 }
 
-static void add_remedies(clv_table *t, const clv_memory *m, const clv_plan_graph *g, double limit)
+static void add_remedies(clv_table *t, const clv_memory *m, const clv_plan_option *given, double limit)
 {
     remedies *r = calloc(1, sizeof *r);
     if (!r)
         return;
-    r->given = g;
+    r->given = given;
     r->total = m->total;
     find_remedies(r);
     add_enough(t, r, limit);
@@ -221,7 +221,7 @@ static void add_remedies(clv_table *t, const clv_memory *m, const clv_plan_graph
     free(r);
 }
 
-void clv_plan_fit_add(clv_table *t, const clv_program *program, const clv_plan_graph *g, clv_memory_limit limit)
+void clv_plan_fit_add(clv_table *t, const clv_program *program, const clv_plan_option *given, clv_memory_limit limit)
 {
     clv_memory m = {.size = sizeof m};
     clv_program_memory(program, &m, NULL);
@@ -235,5 +235,5 @@ void clv_plan_fit_add(clv_table *t, const clv_program *program, const clv_plan_g
                     fits ? limit.bytes - (double)m.total : (double)m.total - limit.bytes);
     clv_table_text(t, "limit_from", limit.source);
     if (!fits)
-        add_remedies(t, &m, g, limit.bytes);
+        add_remedies(t, &m, given, limit.bytes);
 }

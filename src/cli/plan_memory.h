@@ -2,7 +2,7 @@
 #ifndef CLEAVE_CLI_PLAN_MEMORY_H
 #define CLEAVE_CLI_PLAN_MEMORY_H
 
-#include "cli/plan_graph.h"
+#include "cli/plan_option.h"
 #include "cli/table.h"
 
 /* What a rank may take. */
@@ -18,6 +18,6 @@ void clv_plan_memory_add(clv_table *t, const clv_program *program);
  * {"largest": {kind: bytes}, "smaller_by": {kind: [options]}, "would_need": {option: bytes}}: the kinds that fill most
  * of it, the options that make each smaller, and the total with each option alone, smallest first. These come from
  * planning again. */
-void clv_plan_fit_add(clv_table *t, const clv_program *program, const clv_plan_graph *g, clv_memory_limit limit);
+void clv_plan_fit_add(clv_table *t, const clv_program *program, const clv_plan_option *given, clv_memory_limit limit);
 
 #endif

@@ -171,7 +171,8 @@ typedef enum clv_reduce_kind { CLV_REDUCE_KINDS(CLV_KIND_ENUM) } clv_reduce_kind
 
 /** f(x), element by element; x is of a float dtype. */
 CLV_API clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x);
-/** NumPy broadcasting; dtypes equal. */
+/** NumPy broadcasting; dtypes equal. Whole numbers are exact, and wrap around where the result does not fit; their
+ *  quotients are cut, and those by 0 the dtype's end. */
 CLV_API clv_value clv_combine(clv_graph *graph, clv_binary kind, clv_value a, clv_value b);
 /** a + b, as clv_combine does. */
 CLV_API clv_value clv_add(clv_graph *graph, clv_value a, clv_value b);

@@ -143,7 +143,7 @@ typedef struct clv_memory {
     int64_t communication; /**< other results of collectives */
     int64_t temporaries;
     int64_t workspace; /**< of the op that runs at the peak */
-    int64_t fragments; /**< between buffers */
+    int64_t fragments; /**< lies unused between buffers */
     int64_t region;    /**< what is not state */
     int64_t total;
     const char *peak; /**< the op at which the most is live; lives with the program */

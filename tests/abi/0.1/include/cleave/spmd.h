@@ -39,6 +39,10 @@
  * A function does not use its session but by its communicator: clv_spmd_run, clv_session_read and the like are
  * CLV_EINVAL inside it, at once.
  *
+ * **What cannot be seen.** A local is taken at its word: its type, layout and shard must fit each other and what the
+ * other members say, but nothing tells what `data` points to. Where that is less memory than the shard has elements, or
+ * other elements than the layout says, the collective reads and writes past its end, or its result is wrong.
+ *
  * A communicator, and locals, belong to one rank's thread, and to the call of the function that they were given to.
  */
 #ifndef CLEAVE_SPMD_H

@@ -1,0 +1,81 @@
+/** @file plan.h - the program of a model, or of one block, on a mesh: what there is to look at before anything runs.
+ *
+ * The program is the very one that would run: its memory (clv_program_memory), collectives and their causes
+ * (clv_program_collective), decisions (clv_program_assigned) and time on a machine (clv_program_predict) are read off
+ * it. No weights are read, no memory of a rank is taken, and none of the mesh's ranks need be at hand.
+ *
+ *   clv_plan_options how = {.size = sizeof how, .model = "folder", .mesh = &mesh, .mode = CLV_PLAN_MODE_DECODE};
+ *   clv_plan_compile(&program, &how, &err);
+ *
+ * Any number of threads may plan at once.
+ */
+#ifndef CLEAVE_PLAN_H
+#define CLEAVE_PLAN_H
+
+#include "cleave/model.h"
+#include "cleave/program.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** A block alone, instead of a model; its input is x [B,S,M]. */
+typedef enum clv_plan_block {
+    CLV_PLAN_BLOCK_NONE,      /**< a model */
+    CLV_PLAN_BLOCK_FFN,       /**< feed-forward: up, GELU, down */
+    CLV_PLAN_BLOCK_ATTENTION, /**< causal self-attention */
+    CLV_PLAN_BLOCK_GPT,       /**< both, with norms and the residual stream; LayerNorms without biases */
+    CLV_PLAN_BLOCK_LLAMA      /**< the same with RMSNorms, and a gated MLP with SiLU */
+} clv_plan_block;
+
+/** What of it is planned. */
+typedef enum clv_plan_mode {
+    CLV_PLAN_MODE_DEFAULT, /**< forward of a block, train of a model */
+    CLV_PLAN_MODE_FORWARD, /**< of a block: its forward pass */
+    CLV_PLAN_MODE_GRAD,    /**< of a block: that, and the gradients of its weights and of x for an input "dy" */
+    CLV_PLAN_MODE_TRAIN,   /**< of a model: a training step: forward, backward, AdamW */
+    CLV_PLAN_MODE_PREFILL, /**< of a model: S tokens into its KV cache, and the last one's logits; of an encoder, which
+                                has no cache: its forward pass */
+    CLV_PLAN_MODE_DECODE   /**< of a model: one token after S - 1 others in its KV cache */
+} clv_plan_mode;
+
+/** What sizes are unless they are given, and the most ranks that are planned for. */
+enum { CLV_PLAN_BATCH = 8, CLV_PLAN_SEQ = 128, CLV_PLAN_HIDDEN = 256, CLV_PLAN_HEADS = 8, CLV_PLAN_MAX_RANKS = 100000 };
+
+/** What is planned: a model or a block. Zero-initialised = defaults, but for that choice. All that it points to is
+ *  borrowed meanwhile. */
+typedef struct clv_plan_options {
+    size_t size;          /**< sizeof the struct; 0: as its first version had it */
+    const char *model;    /**< a config.json, or the folder that holds it; NULL: a block */
+    clv_plan_block block; /**< where no model is given */
+    clv_plan_mode mode;
+    int64_t batch;        /**< B, sequences; 0: CLV_PLAN_BATCH */
+    int64_t seq;          /**< S, tokens a sequence, at most the model's max_positions; 0: CLV_PLAN_SEQ */
+    int64_t hidden;       /**< M, width of a block; 0: CLV_PLAN_HIDDEN */
+    int64_t heads;        /**< of a block but ffn: query heads; 0: CLV_PLAN_HEADS */
+    int64_t kv_heads;     /**< of a block but ffn: key and value heads; 0: as many as query heads */
+    int64_t ffn;          /**< of a block but attention: feed-forward width; 0: 4M */
+    bool bias;            /**< the linear layers of a block have biases */
+    bool sp;              /**< the same as the preset megatron-sp for rules; of a model that generates: to train */
+    clv_dtype dtype;      /**< of weights and activations: CLV_F32, CLV_BF16, CLV_F16 or CLV_F64 */
+    const clv_mesh *mesh; /**< NULL: one rank */
+    const clv_axis_rules *rules; /**< NULL: clv_axis_rules_preset's default for the mesh */
+    const clv_machine *machine;  /**< what layouts are priced by; NULL: the default (machine.h) */
+    bool regather;               /**< as in clv_compile_options; of what has a backward pass */
+    bool keep_assignment;        /**< as in clv_compile_options */
+    int64_t max_implicit_bytes;  /**< as in clv_compile_options; 0: any */
+    const char *explain;         /**< as in clv_compile_options; NULL: nothing */
+} clv_plan_options;
+
+/** Compiles it. Free with clv_program_free.
+ *  @return CLV_EINVAL where neither a model nor a block is given, or both; for a mode of the other, a size that the
+ *          block has no use for or that is out of its range, regather without a backward pass, sp beside rules or where
+ *          tokens are generated, more tokens than the model takes, CLV_PLAN_MODE_DECODE of a model that attends both
+ *          ways: the message begins with the field or the mode; CLV_EDTYPE; CLV_ELIMIT for more than CLV_PLAN_MAX_RANKS
+ *          ranks; clv_axis_rules_preset's, clv_model_open's and clv_compile's */
+CLV_API clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

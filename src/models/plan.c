@@ -1,0 +1,229 @@
+/* plan.c - programs to look at: a block alone, or a model by its config.json (plan.h). */
+#include "cleave/plan.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/options.h"
+
+/* ---- what is asked for ---- */
+
+static const char *const block_names[] = {"", "ffn", "attention", "gpt", "llama"};
+
+static bool generates(const clv_plan_options *o)
+{
+    return o->mode == CLV_PLAN_MODE_PREFILL || o->mode == CLV_PLAN_MODE_DECODE;
+}
+
+static clv_status check_mode(const clv_plan_options *o, clv_error *err)
+{
+    if (!o->model == (o->block == CLV_PLAN_BLOCK_NONE))
+        return clv_fail(err, CLV_EINVAL,
+                        "give either a model, by its folder or config.json, or block=ffn|attention|gpt|llama");
+    if (!o->model && o->mode > CLV_PLAN_MODE_GRAD)
+        return clv_fail(err, CLV_EINVAL, "train, prefill and decode are for models; a block has forward, grad");
+    if (o->model && (o->mode == CLV_PLAN_MODE_FORWARD || o->mode == CLV_PLAN_MODE_GRAD))
+        return clv_fail(err, CLV_EINVAL, "forward and grad are for blocks; a model has train, prefill, decode");
+    if (o->regather && (o->model ? generates(o) : o->mode != CLV_PLAN_MODE_GRAD))
+        return clv_fail(err, CLV_EINVAL, "regather is for a backward pass: grad of a block, train of a model");
+    if (o->sp && o->rules)
+        return clv_fail(err, CLV_EINVAL, "sp says nothing beside rules; leave one of the two out");
+    return CLV_OK;
+}
+
+/* Numbers are in their range, and what says how a block is made is not passed over where it says nothing. */
+static clv_status check_sizes(const clv_plan_options *o, clv_error *err)
+{
+    const struct {
+        const char *field;
+        int64_t given, most;
+        const char *blocks; /* that have it; NULL: all, and models */
+    } sizes[] = {{"hidden", o->hidden, 1 << 24, "ffn|attention|gpt|llama"},
+                 {"heads", o->heads, 1 << 20, "attention|gpt|llama"},
+                 {"kv_heads", o->kv_heads, 1 << 20, "attention|gpt|llama"},
+                 {"ffn", o->ffn, 1 << 26, "ffn|gpt|llama"},
+                 {"bias", o->bias, 1, "ffn|attention|gpt|llama"},
+                 {"batch", o->batch, 1 << 30, NULL},
+                 {"seq", o->seq, 1 << 30, NULL},
+                 {"max_implicit_bytes", o->max_implicit_bytes, INT64_MAX, NULL}};
+    const char *block = block_names[o->block];
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (sizes[i].given < 0 || sizes[i].given > sizes[i].most)
+            return clv_fail(err, CLV_EINVAL, "%s is %lld; valid: 0 (its default) to %lld", sizes[i].field,
+                            (long long)sizes[i].given, (long long)sizes[i].most);
+        if (!sizes[i].given || !sizes[i].blocks)
+            continue;
+        if (o->model)
+            return clv_fail(err, CLV_EINVAL, "%s is for block=%s; a model is as its config.json says", sizes[i].field,
+                            sizes[i].blocks);
+        if (!strstr(sizes[i].blocks, block))
+            return clv_fail(err, CLV_EINVAL, "%s is for block=%s; block=%s has no use for it", sizes[i].field,
+                            sizes[i].blocks, block);
+    }
+    return CLV_OK;
+}
+
+static clv_status check(const clv_plan_options *o, clv_error *err)
+{
+    if ((unsigned)o->block > CLV_PLAN_BLOCK_LLAMA || (unsigned)o->mode > CLV_PLAN_MODE_DECODE)
+        return clv_fail(err, CLV_EINVAL, "block %d, mode %d; valid: those of clv_plan_block and clv_plan_mode",
+                        (int)o->block, (int)o->mode);
+    CLV_TRY(check_mode(o, err));
+    if (!clv_dtype_is_float(o->dtype))
+        return clv_fail(err, CLV_EDTYPE, "a plan of dtype %s; valid: f32, bf16, f64, f16", clv_dtype_name(o->dtype));
+    return check_sizes(o, err);
+}
+
+static void set_defaults(clv_plan_options *o)
+{
+    o->batch = o->batch ? o->batch : CLV_PLAN_BATCH;
+    o->seq = o->seq ? o->seq : CLV_PLAN_SEQ;
+    o->hidden = o->hidden ? o->hidden : CLV_PLAN_HIDDEN;
+    o->heads = o->heads ? o->heads : CLV_PLAN_HEADS;
+    o->kv_heads = o->kv_heads ? o->kv_heads : o->heads;
+    o->ffn = o->ffn ? o->ffn : 4 * o->hidden;
+}
+
+/* ---- a block ---- */
+
+static clv_block_options block_options(const clv_plan_options *p)
+{
+    bool llama = p->block == CLV_PLAN_BLOCK_LLAMA;
+    clv_block_options o = clv_block_defaults(llama ? CLV_BLOCK_LLAMA : CLV_BLOCK_GPT, p->heads, p->kv_heads, p->ffn);
+    o.norm_bias = false;
+    o.attention.bias = o.attention.output_bias = o.mlp.bias = p->bias;
+    o.mlp.activation = llama ? CLV_SILU : CLV_GELU;
+    return o;
+}
+
+static clv_value block(clv_graph *graph, clv_value x, const clv_plan_options *p)
+{
+    clv_block_options o = block_options(p);
+    if (p->block == CLV_PLAN_BLOCK_FFN)
+        return clv_parallel_mlp(graph, x, p->rules, &o.mlp);
+    if (p->block == CLV_PLAN_BLOCK_ATTENTION)
+        return clv_parallel_attention(graph, x, p->rules, &o.attention);
+    return clv_transformer_block(graph, x, p->rules, &o);
+}
+
+/* Gradients of the weights and of x, each in its own layout, for a cotangent in the layout of the output. */
+static void add_block_gradients(clv_graph *graph, clv_value x, clv_value y, const clv_axis_rules *rules)
+{
+    enum { MOST = 32 };
+    clv_value wrt[MOST + 1], d[MOST + 1];
+    clv_type type = clv_graph_type(graph, y);
+    clv_value seed = clv_residual_input(graph, "dy", type.dtype, type.rank, type.shape, rules);
+    int n = clv_parameters(graph, wrt, MOST);
+    wrt[n] = x;
+    clv_gradients(graph, y, seed, wrt, n + 1, d);
+    for (int i = 0; i <= n; i++) {
+        char name[300];
+        snprintf(name, sizeof name, "d.%s", clv_value_name(graph, wrt[i]));
+        clv_output(graph, name, d[i], NULL);
+    }
+}
+
+static void build_block(clv_graph *graph, const clv_plan_options *p)
+{
+    clv_layout layout = clv_residual_layout(graph, p->rules, 3);
+    clv_value x = clv_residual_input(graph, "x", p->dtype, 3, (int64_t[]){p->batch, p->seq, p->hidden}, p->rules);
+    clv_value y = block(graph, x, p);
+    if (p->mode == CLV_PLAN_MODE_GRAD)
+        add_block_gradients(graph, x, y, p->rules);
+    clv_output(graph, "y", y, &layout);
+}
+
+/* ---- a model ---- */
+
+static clv_status check_model(const clv_plan_options *o, const clv_model_info *info, clv_error *err)
+{
+    if (o->seq > info->max_positions)
+        return clv_fail(err, CLV_EINVAL, "seq %lld; the model takes 1 to %lld positions", (long long)o->seq,
+                        (long long)info->max_positions);
+    if (o->mode == CLV_PLAN_MODE_DECODE && info->bidirectional)
+        return clv_fail(err, CLV_EINVAL, "decode: %s attends both ways and generates nothing; valid: train, prefill",
+                        info->family);
+    if (generates(o) && o->sp && !info->bidirectional)
+        return clv_fail(err, CLV_EINVAL, "sp: a sequence that is generated stays whole on all ranks; valid with train");
+    return CLV_OK;
+}
+
+static clv_status add_model(clv_graph *graph, const clv_plan_options *o, const clv_model *model, clv_error *err)
+{
+    clv_model_info info = {.size = sizeof info};
+    clv_model_graph how = {.size = sizeof how, .batch = o->batch, .seq = o->seq};
+    CLV_TRY(clv_model_describe(model, &info, err));
+    CLV_TRY(check_model(o, &info, err));
+    if (generates(o) && !info.bidirectional) {
+        how.context = o->seq;
+        how.seq = o->mode == CLV_PLAN_MODE_DECODE ? 1 : o->seq;
+        how.last_logits = 1;
+    }
+    if (generates(o))
+        clv_model_inference(graph, model, &how);
+    else
+        clv_model_train_step(graph, model, &how, NULL);
+    return clv_graph_status(graph, err);
+}
+
+static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_error *err)
+{
+    clv_model *model;
+    const clv_model_options options = {
+        .size = sizeof options, .mesh = o->mesh, .rules = o->rules, .dtype = o->dtype, .config_only = 1};
+    CLV_TRY(clv_model_open(&model, o->model, &options, err));
+    clv_status status = add_model(graph, o, model, err);
+    clv_model_close(model);
+    return status;
+}
+
+/* ---- both ---- */
+
+static clv_status check_mesh(const clv_mesh *mesh, clv_error *err)
+{
+    CLV_TRY(clv_mesh_check(mesh, err));
+    if (clv_mesh_ranks(mesh) <= CLV_PLAN_MAX_RANKS)
+        return CLV_OK;
+    return clv_fail(err, CLV_ELIMIT, "%lld ranks; valid: at most %d", (long long)clv_mesh_ranks(mesh),
+                    CLV_PLAN_MAX_RANKS);
+}
+
+static clv_status compile(clv_program **out, const clv_plan_options *o, clv_error *err)
+{
+    const clv_compile_options options = {.size = sizeof options,
+                                         .machine = o->machine,
+                                         .regather = o->regather,
+                                         .max_implicit_bytes = o->max_implicit_bytes,
+                                         .explain = o->explain,
+                                         .keep_assignment = o->keep_assignment};
+    clv_graph *graph;
+    clv_status status = CLV_OK;
+    CLV_TRY(clv_graph_new(&graph, o->mesh, err));
+    if (o->model)
+        status = build_model(graph, o, err);
+    else
+        build_block(graph, o);
+    if (status == CLV_OK)
+        status = clv_compile(out, graph, &options, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)
+{
+    static const char call[] = "clv_plan_compile";
+    const clv_mesh alone = {0};
+    clv_axis_rules rules;
+    clv_plan_options o;
+    CLV_TRY(clv_require(out && options, call, "out and options", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(check(&o, err));
+    o.mesh = o.mesh ? o.mesh : &alone;
+    CLV_TRY(check_mesh(o.mesh, err));
+    if (!o.rules)
+        CLV_TRY(clv_axis_rules_preset(&rules, o.sp ? "megatron-sp" : NULL, o.mesh, err));
+    o.rules = o.rules ? o.rules : &rules;
+    set_defaults(&o);
+    return compile(out, &o, err);
+}

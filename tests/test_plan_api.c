@@ -1,0 +1,289 @@
+/* test_plan_api.c - plans as a program makes them: what they default to, the graphs that they are of, and what is
+ * refused, by the name of the field or mode that is at fault. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/plan.h"
+#include "must.h"
+
+static clv_error err;
+
+static const char *golden(const char *name)
+{
+    static char path[4096];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
+    return path;
+}
+
+static clv_program *plan(const clv_plan_options *how)
+{
+    clv_program *program = NULL;
+    must(clv_plan_compile(&program, how, &err), &err);
+    assert_non_null(program);
+    return program;
+}
+
+static clv_memory memory_of(clv_program *program)
+{
+    clv_memory memory = {.size = sizeof memory};
+    must(clv_program_memory(program, &memory, &err), &err);
+    return memory;
+}
+
+/* The type of the input, state or output of that name. */
+static clv_type type_of(const clv_program *program, const char *name)
+{
+    clv_program_tensor t = {.size = sizeof t};
+    for (int i = 0; clv_program_named(program, i, &t, NULL) == CLV_OK && t.name; i++)
+        if (strcmp(t.name, name) == 0)
+            return t.type;
+    fail_msg("no %s", name);
+    return (clv_type){0};
+}
+
+static bool has(const clv_program *program, const char *name)
+{
+    clv_program_tensor t = {.size = sizeof t};
+    for (int i = 0; clv_program_named(program, i, &t, NULL) == CLV_OK && t.name; i++)
+        if (strcmp(t.name, name) == 0)
+            return true;
+    return false;
+}
+
+static void assert_shape(const clv_program *program, const char *name, int rank, const int64_t *shape)
+{
+    clv_type type = type_of(program, name);
+    assert_int_equal(type.rank, rank);
+    for (int d = 0; d < rank; d++)
+        assert_int_equal(type.shape[d], shape[d]);
+}
+#define SHAPE(program, name, ...)                                                                                      \
+    assert_shape(program, name, sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t), (int64_t[]){__VA_ARGS__})
+
+/* ---- what is planned ---- */
+
+/* What is not given is as the header says. */
+static void test_blocks(void **state)
+{
+    (void)state;
+    clv_program *p = plan(&(clv_plan_options){.block = CLV_PLAN_BLOCK_GPT});
+    SHAPE(p, "x", CLV_PLAN_BATCH, CLV_PLAN_SEQ, CLV_PLAN_HIDDEN);
+    SHAPE(p, "attention.q.weight", 256, 8, 32);
+    SHAPE(p, "attention.kv.weight", 256, 2, 8, 32);
+    SHAPE(p, "mlp.up.weight", 256, 1024);
+    assert_int_equal(clv_mesh_ranks(clv_program_mesh(p)), 1);
+    assert_true(!has(p, "dy") && !has(p, "d.x") && !has(p, "attention.q.bias") && !has(p, "attention.norm.bias"));
+    assert_int_equal(clv_program_n_assigned(p), 0);
+    clv_program_free(p);
+
+    p = plan(&(clv_plan_options){.size = sizeof(clv_plan_options),
+                                 .block = CLV_PLAN_BLOCK_LLAMA,
+                                 .mode = CLV_PLAN_MODE_GRAD,
+                                 .batch = 3,
+                                 .seq = 5,
+                                 .hidden = 24,
+                                 .heads = 6,
+                                 .kv_heads = 2,
+                                 .ffn = 10,
+                                 .bias = true,
+                                 .dtype = CLV_BF16,
+                                 .keep_assignment = true,
+                                 .explain = "mlp"});
+    SHAPE(p, "d.x", 3, 5, 24);
+    SHAPE(p, "dy", 3, 5, 24);
+    SHAPE(p, "d.attention.kv.weight", 24, 2, 2, 4);
+    SHAPE(p, "mlp.gate_up.bias", 2, 10);
+    assert_int_equal(type_of(p, "x").dtype, CLV_BF16);
+    assert_true(clv_program_n_assigned(p) > 0 && clv_program_n_considered(p) > 0);
+    clv_program_free(p);
+
+    p = plan(&(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN, .ffn = 7});
+    SHAPE(p, "up.weight", 256, 7);
+    assert_false(has(p, "q.weight"));
+    clv_program_free(p);
+    p = plan(&(clv_plan_options){.block = CLV_PLAN_BLOCK_ATTENTION, .kv_heads = 4});
+    SHAPE(p, "kv.weight", 256, 2, 4, 32);
+    assert_false(has(p, "up.weight"));
+    clv_program_free(p);
+}
+
+/* A training step keeps optimizer state, generation a cache; an encoder has none. */
+static void test_models(void **state)
+{
+    static const struct {
+        const char *model;
+        clv_plan_mode mode;
+        int64_t rows;
+        bool optimizer, cache;
+    } cases[] = {{"llama", CLV_PLAN_MODE_DEFAULT, 6, true, false},
+                 {"llama", CLV_PLAN_MODE_TRAIN, 6, true, false},
+                 {"llama", CLV_PLAN_MODE_PREFILL, 6, false, true},
+                 {"llama/config.json", CLV_PLAN_MODE_DECODE, 1, false, true},
+                 {"esm", CLV_PLAN_MODE_PREFILL, 6, false, false}};
+    clv_mesh mesh;
+    (void)state;
+    must(clv_mesh_parse(&mesh, "data=2,model=3", &err), &err);
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        clv_program *p = plan(&(clv_plan_options){
+            .model = golden(cases[i].model), .mode = cases[i].mode, .batch = 4, .seq = 6, .mesh = &mesh});
+        clv_memory memory = memory_of(p);
+        SHAPE(p, "ids", 4, cases[i].rows);
+        assert_true(memory.parameters > 0);
+        assert_int_equal(memory.optimizer > 0, cases[i].optimizer);
+        assert_int_equal(memory.cache > 0, cases[i].cache);
+        if (cases[i].cache) /* the last token's alone */
+            assert_int_equal(type_of(p, "logits").shape[1], 1);
+        clv_program_free(p);
+    }
+}
+
+static int count(const clv_program *program, const char *kind)
+{
+    clv_collective c = {.size = sizeof c};
+    int n = 0;
+    for (int i = 0; clv_program_collective(program, i, &c, NULL) == CLV_OK; i++)
+        n += strcmp(c.kind, kind) == 0;
+    return n;
+}
+
+/* sp is the preset of that name; what was gathered is gathered again. */
+static void test_rules(void **state)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_plan_options how = {.block = CLV_PLAN_BLOCK_GPT, .mesh = &mesh, .mode = CLV_PLAN_MODE_GRAD};
+    (void)state;
+    must(clv_mesh_parse(&mesh, "model=4", &err), &err);
+    must(clv_axis_rules_preset(&rules, "megatron-sp", &mesh, &err), &err);
+    clv_program *none = plan(&how);
+    how.sp = true;
+    clv_program *sp = plan(&how);
+    how.regather = true;
+    clv_program *again = plan(&how);
+    how.sp = how.regather = false;
+    how.rules = &rules;
+    clv_program *stated = plan(&how);
+    assert_int_equal(count(none, "reduce_scatter"), 0);
+    assert_true(count(sp, "reduce_scatter") > 0);
+    assert_int_equal(clv_program_n_collectives(sp), clv_program_n_collectives(stated));
+    assert_int_equal(memory_of(sp).total, memory_of(stated).total);
+    assert_true(count(again, "all_gather") > count(sp, "all_gather"));
+    clv_program_free(none);
+    clv_program_free(sp);
+    clv_program_free(again);
+    clv_program_free(stated);
+    how = (clv_plan_options){.block = CLV_PLAN_BLOCK_GPT, .max_implicit_bytes = 1};
+    clv_program_free(plan(&how));
+}
+
+/* ---- refusals ---- */
+
+static void refused(const clv_plan_options *how, clv_status status, const char *message)
+{
+    clv_program *program = NULL;
+    err = (clv_error){0};
+    if (clv_plan_compile(&program, how, &err) != status || strncmp(err.message, message, strlen(message)) != 0)
+        fail_msg("'%s', expected '%s'", err.message, message);
+    assert_null(program);
+}
+#define REFUSED(status, message, ...) refused(&(clv_plan_options){__VA_ARGS__}, status, message)
+#define INVALID(message, ...)         REFUSED(CLV_EINVAL, message, __VA_ARGS__)
+
+static void test_refused(void **state)
+{
+    const char *llama = "nowhere"; /* nothing is read before these are found */
+    (void)state;
+    INVALID("give either a model, by its folder or config.json, or block=ffn|attention|gpt|llama", .batch = 2);
+    INVALID("give either a model", .model = llama, .block = CLV_PLAN_BLOCK_GPT);
+    INVALID("block 9, mode 0; valid: ", .block = (clv_plan_block)9);
+    INVALID("block 3, mode -1; valid: ", .block = CLV_PLAN_BLOCK_GPT, .mode = (clv_plan_mode)-1);
+    INVALID("train, prefill and decode are for models", .block = CLV_PLAN_BLOCK_GPT, .mode = CLV_PLAN_MODE_TRAIN);
+    INVALID("train, prefill and decode are for models", .block = CLV_PLAN_BLOCK_FFN, .mode = CLV_PLAN_MODE_DECODE);
+    INVALID("forward and grad are for blocks", .model = llama, .mode = CLV_PLAN_MODE_FORWARD);
+    INVALID("forward and grad are for blocks", .model = llama, .mode = CLV_PLAN_MODE_GRAD);
+    INVALID("kv_heads is for block=attention|gpt|llama; block=ffn has no use for it", .block = CLV_PLAN_BLOCK_FFN,
+            .kv_heads = 3);
+    INVALID("heads is for block=attention|gpt|llama; block=ffn", .block = CLV_PLAN_BLOCK_FFN, .heads = 8);
+    INVALID("ffn is for block=ffn|gpt|llama; block=attention", .block = CLV_PLAN_BLOCK_ATTENTION, .ffn = 9);
+    INVALID("hidden is for block=ffn|attention|gpt|llama; a model is as its config.json", .model = llama, .hidden = 2);
+    INVALID("bias is for block=", .model = llama, .bias = true);
+    INVALID("hidden is -1; valid: 0 (its default) to 16777216", .block = CLV_PLAN_BLOCK_GPT, .hidden = -1);
+    INVALID("ffn is 9223372036854775807; valid: 0 (its default) to ", .block = CLV_PLAN_BLOCK_FFN, .ffn = INT64_MAX);
+    INVALID("batch is -8;", .model = llama, .batch = -8);
+    INVALID("seq is 1073741825;", .model = llama, .seq = (1 << 30) + 1);
+    INVALID("max_implicit_bytes is -1;", .model = llama, .max_implicit_bytes = -1);
+    INVALID("regather is for a backward pass", .block = CLV_PLAN_BLOCK_GPT, .regather = true);
+    INVALID("regather is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_PREFILL, .regather = true);
+    INVALID("regather is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_DECODE, .regather = true);
+    REFUSED(CLV_EDTYPE, "a plan of dtype i32; valid: ", .block = CLV_PLAN_BLOCK_GPT, .dtype = CLV_I32);
+    REFUSED(CLV_ENOTFOUND, "nowhere: cannot open", .model = llama);
+    assert_int_equal(clv_plan_compile(NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_GPT}, &err), CLV_EINVAL);
+    assert_int_equal(clv_plan_compile(&(clv_program *){NULL}, NULL, &err), CLV_EINVAL);
+}
+
+/* By what the model is. */
+static void test_refused_models(void **state)
+{
+    (void)state;
+    INVALID("seq 65; the model takes 1 to 64 positions", .model = golden("llama"), .seq = 65);
+    INVALID("decode: esm attends both ways and generates nothing; valid: train, prefill", .model = golden("esm"),
+            .mode = CLV_PLAN_MODE_DECODE, .seq = 6);
+}
+
+static void test_refused_meshes(void **state)
+{
+    clv_mesh mesh, damaged, many;
+    clv_axis_rules rules;
+    (void)state;
+    must(clv_mesh_parse(&mesh, "model=2", &err), &err);
+    must(clv_mesh_parse(&many, "model=100001", &err), &err);
+    must(clv_axis_rules_preset(&rules, "megatron", &mesh, &err), &err);
+    damaged = mesh;
+    damaged.n_axes = 99;
+    REFUSED(CLV_ELIMIT, "100001 ranks; valid: at most 100000", .block = CLV_PLAN_BLOCK_GPT, .mesh = &many);
+    REFUSED(CLV_ELIMIT, "mesh: 99 axes", .block = CLV_PLAN_BLOCK_GPT, .mesh = &damaged);
+    REFUSED(CLV_EAXIS, "the rules 'megatron-sp' do not fit", .block = CLV_PLAN_BLOCK_GPT, .sp = true);
+    INVALID("sp says nothing beside rules", .block = CLV_PLAN_BLOCK_GPT, .mesh = &mesh, .rules = &rules, .sp = true);
+    INVALID("sp: a sequence that is generated stays whole", .model = golden("llama"), .seq = 6, .mesh = &mesh,
+            .sp = true, .mode = CLV_PLAN_MODE_DECODE);
+    INVALID("sp: a sequence that is generated stays whole", .model = golden("llama"), .seq = 6, .mesh = &mesh,
+            .sp = true, .mode = CLV_PLAN_MODE_PREFILL);
+    clv_program_free(plan(&(clv_plan_options){
+        .model = golden("esm"), .mode = CLV_PLAN_MODE_PREFILL, .seq = 6, .mesh = &mesh, .sp = true}));
+}
+
+/* Structs of other versions of the header. */
+static void test_sizes_of_the_struct(void **state)
+{
+    struct {
+        clv_plan_options known;
+        int64_t later;
+    } grown = {.known = {.size = sizeof grown, .block = CLV_PLAN_BLOCK_FFN}};
+    (void)state;
+    clv_program_free(plan(&grown.known));
+    grown.later = 1;
+    refused(&grown.known, CLV_EUNSUPPORTED, "clv_plan_compile: an option that this version of the library does not");
+    INVALID("clv_plan_compile: a struct whose size is 3", .size = 3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_rules),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_refused_models),
+        cmocka_unit_test(test_refused_meshes),
+        cmocka_unit_test(test_sizes_of_the_struct),
+    };
+    return cmocka_run_group_tests_name("plan_api", tests, NULL, NULL);
+}
