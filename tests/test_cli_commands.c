@@ -190,7 +190,7 @@ static void test_train_and_generate(void **state)
 static void test_train_refusals(void **state)
 {
     (void)state;
-    expect("train --text {d}/text --out {d} --steps 1", 1, "exists already");
+    expect("train --text {d}/text --out {d} --steps 1", 2, "exists already");
     expect("train --text {d}/nothing --out {d}/x --steps 1", 1, "nothing");
     expect("train --text {d}/empty --out {d}/x --steps 1", 2, "empty");
     expect("train --text {d}/short --out {d}/x --steps 1", 2, "");

@@ -236,19 +236,43 @@ static void test_ids_refused(void **state)
     } cases[] = {
         {{"ids", "mask"}, 2, 2, "mask is 2 at [1,3]; valid: 1, and 0 for padding"},
         {{"ids", "mask"}, 2, -1, "mask is -1 at [1,3]"},
-        {{"ids", "token_types", "mask"}, 3, 256, "token type 1 at [0,0]; the model has 0"},
+        {{"ids", "token_types", "mask"}, 3, 256, "token_types are given, and the model has no token types"},
         {{"ids", "attention_mask"}, 2, 1, "unknown tensor 'attention_mask'; valid: ids, mask, token_types"},
         {{"ids", "masks"}, 2, 1, "unknown tensor 'masks'; did you mean 'mask'?"},
         {{"ids", "labels"}, 2, 1, "unknown tensor 'labels'"},
         {{"ids", "mask"}, 2, 1, ""},
     };
+    char path[512];
     (void)state;
+    snprintf(path, sizeof path, "%s/ids", cli_folder());
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/ids", cli_folder());
         write_ids(path, cases[i].names, cases[i].n, 2, 4, 1, cases[i].last);
         cli_expect(cases[i].says[0] ? 2 : 0, cases[i].says, "forward -m {g}/llama --ids {d}/ids --out {d}/out");
         cli_shell("test %s -e {d}/out", cases[i].says[0] ? "!" : "");
+    }
+}
+
+/* What does not go beside the ids is named with both shapes; what could not be integers, with the dtypes. */
+static void test_ids_that_differ(void **state)
+{
+    clv_error err = {0};
+    char path[512];
+    const int64_t zeros[8] = {0};
+    (void)state;
+    snprintf(path, sizeof path, "%s/ids", cli_folder());
+    for (int is_bool = 0; is_bool < 2; is_bool++) {
+        clv_safetensors_writer *writer;
+        clv_tensor_spec specs[] = {
+            {.name = "ids", .dtype = CLV_I64, .rank = 2, .shape = {1, 4}},
+            {.name = "mask", .dtype = is_bool ? CLV_BOOL : CLV_U8, .rank = 2, .shape = {1, 3 + is_bool}}};
+        assert_int_equal(clv_safetensors_create(&writer, path, specs, 2, &err), CLV_OK);
+        for (int t = 0; t < 2; t++)
+            assert_int_equal(clv_safetensors_write(writer, t, NULL, zeros, &err), CLV_OK);
+        assert_int_equal(clv_safetensors_commit(writer, &err), CLV_OK);
+        cli_expect(2,
+                   is_bool ? "mask must be integers (i64, i32 or u8) [B,S]"
+                           : "mask is [1,3] and ids are [1,4]; they must be alike",
+                   "forward -m {g}/llama --ids {d}/ids --out {d}/out");
     }
 }
 
@@ -366,6 +390,7 @@ int main(void)
         cmocka_unit_test(test_one_token),
         cmocka_unit_test(test_refused),
         cmocka_unit_test(test_ids_refused),
+        cmocka_unit_test(test_ids_that_differ),
         cmocka_unit_test(test_nonfinite),
         cmocka_unit_test(test_verify_nonfinite),
         cmocka_unit_test(test_verify_names_the_rank),

@@ -504,7 +504,20 @@ static void test_graph_refusals(void **state)
     x_input(graph, DIMS(2));
     x_input(graph, DIMS(3));
     assert_refused(graph, CLV_EEXIST, "'x' exists already");
+    static const struct {
+        clv_dtype dtype;
+        double value;
+    } not_held[] = {{CLV_I32, 1.5},       {CLV_I32, NAN}, {CLV_I32, 0x1p31}, {CLV_I64, 0x1p63},
+                    {CLV_I64, -INFINITY}, {CLV_U8, 300},  {CLV_U8, -1},      {CLV_BOOL, 7}};
+    for (size_t i = 0; i < sizeof not_held / sizeof *not_held; i++) {
+        graph = new_graph();
+        clv_fill(graph, not_held[i].dtype, DIMS(2), not_held[i].value);
+        assert_refused(graph, CLV_EINVAL, "does not hold");
+    }
     graph = new_graph();
+    clv_fill(graph, CLV_I64, DIMS(2), -0x1p63);
+    clv_fill(graph, CLV_U8, DIMS(2), 255);
+    clv_fill(graph, CLV_F16, DIMS(2), 1e300);
     clv_value x = x_input(graph, DIMS(2, 3)), d;
     clv_gradients(graph, x, CLV_NONE, &x, 1, &d);
     assert_refused(graph, CLV_ESHAPE, "6 elements");

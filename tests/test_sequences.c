@@ -118,7 +118,7 @@ static void test_proteins(void **state)
     snprintf(path, sizeof path, "%s/two.fasta", folder);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
-    fputs(">one first\nMKT\naya\n>two\nGG\n", f);
+    fputs("\xef\xbb\xbf>one first\nMKT\naya\n>two\nGG\n", f);
     assert_int_equal(fclose(f), 0);
     must(clv_sequences_read(&s, encoder, path, NULL, &err), &err);
     assert_true(clv_sequences_are_fasta(s));

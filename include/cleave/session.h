@@ -66,8 +66,8 @@ typedef struct clv_session_options {
 /** Starts the ranks of a mesh; options may be NULL. Free with clv_session_free.
  *  @return CLV_EINVAL for options out of range, a transport or device that there is not, or a mesh of fewer ranks than
  *          the job has processes; CLV_EUNSUPPORTED for check or find_nonfinite on a device whose memory is not the
- *          host's; CLV_ELIMIT for too many threads; CLV_ENOMEM; with a job CLV_ETIMEOUT naming the processes that did
- *          not come, CLV_EPEER when they make another session or the job was poisoned */
+ *          host's; CLV_ELIMIT for more threads than are allowed; CLV_ENOMEM, for threads, too; with a job CLV_ETIMEOUT
+ *          naming the processes that did not come, CLV_EPEER when they make another session or the job was poisoned */
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
                                    clv_error *err);
 /** Stops the ranks and frees everything; NULL is a no-op. Programs are the caller's. */

@@ -156,6 +156,8 @@ def _convert(values: Any, code: int, what: str) -> Any:
 
 
 def _as_array(value: Any, code: int, what: str) -> Any:
+    if isinstance(value, np.ma.MaskedArray):
+        raise TypeError(f"{what} is a masked array, whose mask would be lost: .filled(...) first")
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, np.generic):
@@ -170,7 +172,12 @@ def _as_array(value: Any, code: int, what: str) -> Any:
 def _check_dtype(array: Any, code: int, what: str) -> None:
     wanted = numpy_dtype(code)
     is_bf16 = code == DTYPES["bf16"] and (array.dtype.name == "bfloat16" or array.dtype == np.uint16)
-    if array.dtype != wanted and not is_bf16:
+    if is_bf16:
+        return
+    if code == DTYPES["bf16"]:
+        how = ".astype(ml_dtypes.bfloat16), or .tolist(), or bfloat16's bits as uint16"
+        raise TypeError(f"{what} is {array.dtype}, bf16 is wanted: {how}")
+    if array.dtype != wanted:
         raise TypeError(f"{what} is {array.dtype}, {wanted} is wanted ({dtype_out(code)}): .astype('{wanted}')")
 
 

@@ -159,7 +159,8 @@ class Graph(_c.Fixed, OfProcess):
     def full(self, shape: Any, value: Number, dtype: Any = "f32") -> "Value":
         """A tensor of one value."""
         shape = shape_in(shape)
-        return self._value(lib.clv_fill, dtype_in(dtype), len(shape), list(shape), float(value))
+        code = dtype_in(dtype)
+        return self._value(lib.clv_fill, code, len(shape), list(shape), _number_for(dtype_out(code), value))
 
     def zeros(self, shape: Any, dtype: Any = "f32") -> "Value":
         """A tensor of zeros."""
@@ -721,17 +722,26 @@ def broadcast_to(x: Value, shape: Any) -> Value:
     return made
 
 
+def _index(k: Any) -> int:
+    """A whole number, which an array of one dimension is not."""
+    try:
+        if not isinstance(k, bool):
+            return operator.index(k)
+    except TypeError:
+        pass
+    raise TypeError(f"indices are whole numbers, slices, None and '...', not {type(k).__name__}; see embedding()")
+
+
 def _getitem(x: Value, key: Any) -> Value:
     keys = list(key) if isinstance(key, tuple) else [key]
-    if keys.count(Ellipsis) > 1:
+    at = [d for d, k in enumerate(keys) if k is Ellipsis]  # == would compare arrays and values
+    if len(at) > 1:
         raise IndexError("more than one '...'")
     taken = len([k for k in keys if k is not None and k is not Ellipsis])
     if taken > x.ndim:
         raise IndexError(f"{taken} indices of a tensor of {x.ndim} dimensions")
-    if Ellipsis not in keys:
-        keys.append(Ellipsis)
-    at = keys.index(Ellipsis)
-    keys[at : at + 1] = [slice(None)] * (x.ndim - taken)
+    gap = slice(at[0], at[0] + 1) if at else slice(len(keys), None)
+    keys[gap] = [slice(None)] * (x.ndim - taken)
     begin: list[int] = []
     end: list[int] = []
     shape: list[int] = []
@@ -746,16 +756,12 @@ def _getitem(x: Value, key: Any) -> Value:
                 raise IndexError(f"a slice's step is 1, not {step}")
             hi = hi if hi > lo else lo
             shape.append(hi - lo)
-        elif hasattr(k, "__index__") and not isinstance(k, bool):
-            lo = operator.index(k)
+        else:
+            lo = _index(k)
             if not -n <= lo < n:
                 raise IndexError(f"index {lo} of {n}")
             lo %= n
             hi = lo + 1
-        else:
-            raise TypeError(
-                f"indices are whole numbers, slices, None and '...', not {type(k).__name__}; see embedding()"
-            )
         begin.append(lo)
         end.append(hi)
     cut = x

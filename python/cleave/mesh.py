@@ -82,7 +82,7 @@ def _entry(entry: Any) -> str:
         return "_"
     if isinstance(entry, str):
         return entry or "_"
-    axes = list(entry)
+    axes = list(entry) if isinstance(entry, (tuple, list)) else [entry]
     if not all(isinstance(a, str) for a in axes):
         raise TypeError(f"a layout's entry is None, an axis or a tuple of axes, not {entry!r}")
     return "_" if not axes else axes[0] if len(axes) == 1 else "(" + ",".join(axes) + ")"

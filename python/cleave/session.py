@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,9 @@ class State(_c.Fixed, OfProcess):
 
     def __contains__(self, name: object) -> bool:
         return name in self.states
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.states)
 
 
 class Session(State):

@@ -144,10 +144,36 @@ def test_errors_name_what_is_wanted(small):
         (lambda: cleave.concatenate([]), ValueError, "no values"),
         (lambda: x.graph.input("", (2,)), ValueError, "name is empty"),
         (lambda: x**x, TypeError, "an exponent is a number"),
+        (lambda: x[np.array([0, 1])], TypeError, "not ndarray; see embedding"),
+        (lambda: x[[0, 1]], TypeError, "not list; see embedding"),
+        (lambda: x[x], TypeError, "not Value; see embedding"),
+        (lambda: x[np.True_], TypeError, "not bool"),
+        (lambda: x[..., np.array([0]), ...], IndexError, "more than one"),
+        (lambda: x.graph.full((3,), 1.5, "i32"), TypeError, "no whole number"),
+        (lambda: x.graph.full((1,), float("nan"), "i64"), TypeError, "no whole number"),
+        (lambda: x.graph.full((1,), 300, "u8"), OverflowError, "does not hold"),
+        (lambda: x.graph.full((1,), 2**53 + 1, "i64"), OverflowError, "does not hold"),
+        (lambda: x.graph.full((1,), 7, "bool"), OverflowError, "does not hold"),
+        (lambda: cleave.Layout("a=2", (1,)), TypeError, "a layout's entry is None, an axis or a tuple of axes, not 1"),
+        (lambda: cleave.TextData(GOLDEN / "make_mlp.py", 0), ValueError, "sequences of 0 tokens; valid: 1 and above"),
+        (lambda: cleave.Session("a=2147483647"), MemoryError, r"out of memory: \d{9,} bytes for the ranks"),
     ]  # fmt: skip
     for call, kind, match in wrong:
         with pytest.raises(kind, match=match):
             call()
+
+
+def test_arrays_that_would_lose_something():
+    g = cleave.Graph()
+    g.output("y", g.input("x", (2,)) * 2)
+    g.output("z", g.input("b", (2,), "bf16").astype("f32"))
+    program, session = g.compile(), cleave.Session()
+    ones = np.ones(2, np.float32)
+    with pytest.raises(TypeError, match="whose mask would be lost"):
+        session.run(program, x=np.ma.masked_array(ones, [True, False]), b=[1, 2])
+    with pytest.raises(TypeError, match="bits as uint16"):
+        session.run(program, x=ones, b=ones)
+    assert session.run(program, x=ones, b=ones.tolist())["z"].tolist() == [1, 1]
 
 
 def test_copies():

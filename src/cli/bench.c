@@ -19,7 +19,7 @@ const struct clv_command clv_bench_commands[] = {
      bench_block, NULL},
     {"generate", "time loading, prefill and decoding of a model",
      "Loads a model folder, feeds a prompt and decodes tokens one at a time through the KV cache: seconds to "
-     "load, (beside a memcpy of as many bytes into new memory), tokens/s of both (medians), and the most "
+     "load (beside a memcpy of as many bytes into new memory), tokens/s of both (medians), and the most "
      "anonymous memory that was held. Needs no tokenizer; bench/random_llama.py makes a model.\n\n"
      "Example:\n"
      "  cleave bench generate -m DIR -p 512 -n 64 -tp 2\n",

@@ -109,7 +109,7 @@ int clv_command_dispatch(const struct clv_command *of, int argc, char **argv)
 
 clv_status clv_command_as_usage(clv_status status, clv_error *err)
 {
-    if (status != CLV_EFORMAT)
+    if (status != CLV_EFORMAT && status != CLV_EUNSUPPORTED && status != CLV_ENOTFOUND)
         return status;
     err->code = CLV_EINVAL;
     return CLV_EINVAL;
@@ -117,7 +117,8 @@ clv_status clv_command_as_usage(clv_status status, clv_error *err)
 
 int clv_command_report(const char *command, const clv_error *err)
 {
-    static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX, CLV_EAXIS, CLV_ELIMIT};
+    static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX,
+                                       CLV_EAXIS,  CLV_ELIMIT, CLV_EEXIST};
 
     char rank[32] = "";
     if (err->rank >= 0)

@@ -24,8 +24,8 @@ struct clv_command {
 /* Runs what argv names of a row with sub-commands: argv[0] is the path so far, argv[1] one's name. Handles --help. */
 int clv_command_dispatch(const struct clv_command *of, int argc, char **argv);
 
-/* A file that the user wrote and named in an option is part of the usage: what is wrong in it (CLV_EFORMAT) is
- * CLV_EINVAL. */
+/* A file that the user wrote and named in an option is part of the usage: what is wrong in it (its form, what it
+ * asks for, the names in it) is CLV_EINVAL. */
 clv_status clv_command_as_usage(clv_status status, clv_error *err);
 
 /* Prints "cleave train: message" on stderr; returns the exit code that the status calls for. */

@@ -27,9 +27,13 @@ static clv_status read_rows(int64_t **out, clv_ids *b, const clv_checkpoint *fil
         b->rows = t.shape[0];
         b->columns = t.shape[1];
     }
-    bool fits = t.rank == 2 && t.shape[0] == b->rows && t.shape[1] == b->columns && b->rows > 0 && b->columns > 0;
+    if (t.rank == 2 && (t.shape[0] != b->rows || t.shape[1] != b->columns))
+        return clv_fail(err, CLV_ESHAPE, "%s: %s is [%lld,%lld] and ids are [%lld,%lld]; they must be alike", where,
+                        name, (long long)t.shape[0], (long long)t.shape[1], (long long)b->rows, (long long)b->columns);
+    bool fits = t.rank == 2 && b->rows > 0 && b->columns > 0;
     if (!fits || !t.readable || (t.dtype != CLV_I64 && t.dtype != CLV_I32 && t.dtype != CLV_U8))
-        return clv_fail(err, CLV_ESHAPE, "%s: %s must be integers [B,S], B and S at least 1", where, name);
+        return clv_fail(err, CLV_ESHAPE, "%s: %s must be integers (i64, i32 or u8) [B,S], B and S at least 1", where,
+                        name);
     *out = calloc((size_t)(b->rows * b->columns), sizeof **out);
     if (!*out)
         return clv_fail_memory(err, name, (size_t)(b->rows * b->columns) * sizeof **out);
@@ -67,6 +71,8 @@ static clv_status take_ids(clv_ids *b, const int64_t *ids, int64_t vocabulary, c
 static clv_status take_token_types(clv_ids *b, const int64_t *types, int64_t kinds, const char *where, clv_error *err)
 {
     int64_t n = b->rows * b->columns;
+    if (kinds == 0)
+        return clv_fail(err, CLV_EINVAL, "%s: token_types are given, and the model has no token types", where);
     b->token_types = malloc((size_t)n * sizeof *b->token_types);
     if (!b->token_types)
         return clv_fail_memory(err, "token types", (size_t)n * sizeof *b->token_types);

@@ -127,7 +127,7 @@ clv_status clv_lines_open(clv_lines **out, const clv_links *links, clv_frame_fn 
         int code = p == links->me ? 0 : start_reader(l);
         if (code != 0) {
             clv_lines_close(lines);
-            return clv_fail(err, CLV_ELIMIT, "the thread of a link could not be started: %s", strerror(code));
+            return clv_fail(err, CLV_ENOMEM, "the thread of a link could not be started: %s", strerror(code));
         }
         l->reading = p != links->me;
     }

@@ -81,8 +81,11 @@ static clv_status add_residues(clv_sequence *to, size_t *used, const char *line,
 
 static clv_status read_fasta(clv_sequences *s, const char *text, size_t size, const char *path, clv_error *err)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* a byte order mark, which editors put before UTF-8 */
     const char *end = text + size;
     size_t used = 0;
+    if (size >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0)
+        text += sizeof mark - 1;
     for (const char *line = text; line < end;) {
         const char *stop = memchr(line, '\n', (size_t)(end - line));
         stop = stop ? stop : end;

@@ -525,6 +525,18 @@ static clv_status fill_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
+/* Integers hold what comes back from them: 2^63 would as an i64, which ends below it. */
+static bool holds(clv_dtype dtype, double value)
+{
+    int64_t element = 0;
+    double back = 0;
+    if (clv_dtype_is_float(dtype))
+        return true;
+    clv_dtype_convert(dtype, &element, CLV_F64, &value, 1);
+    clv_dtype_convert(CLV_F64, &back, dtype, &element, 1);
+    return back == value && value < 0x1p63;
+}
+
 clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value)
 {
     if (!clv_graph_need(graph, shape || rank <= 0, "clv_fill", "a shape"))
@@ -532,6 +544,9 @@ clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *s
     if (rank < 0 || rank > CLV_MAX_RANK)
         return clv_graph_fail(graph, CLV_ELIMIT, "%sfill of %d dimensions; valid: 0 to %d", graph->scope, rank,
                               CLV_MAX_RANK);
+    if ((unsigned)dtype < CLV_DTYPE_COUNT && !holds(dtype, value))
+        return clv_graph_fail(graph, CLV_EINVAL, "%sfill with %.17g, which %s does not hold", graph->scope, value,
+                              clv_dtype_name(dtype));
     fill_attrs a;
     memset(&a, 0, sizeof a);
     a.value = value;

@@ -121,9 +121,10 @@ clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const
                              .links = links};
     session->leftovers = calloc(1, sizeof *session->leftovers);
     session->in_use = calloc(1, sizeof *session->in_use);
-    clv_status status = session->times && session->leftovers && session->devices && session->in_use
-                            ? clv_team_new(&session->team, session->n_ranks, &team, err)
-                            : clv_fail_memory(err, "a session's times", sizeof *session->times);
+    clv_status status =
+        session->times && session->leftovers && session->devices && session->in_use
+            ? clv_team_new(&session->team, session->n_ranks, &team, err)
+            : clv_fail_memory(err, "the ranks of a session", (size_t)session->here * sizeof *session->times);
     for (int i = 0; status == CLV_OK && i < session->here; i++)
         status = backend->open(&session->devices[i], i, err);
     if (status == CLV_OK)

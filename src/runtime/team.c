@@ -383,7 +383,7 @@ static clv_status rehearse_threads(int n, clv_error *err)
         code = pthread_create(&r->thread[r->n], NULL, wait_and_end, r);
     clv_status status =
         code == 0 ? CLV_OK
-                  : clv_fail(err, CLV_ELIMIT, "thread %d of %d could not be started: %s", r->n + 1, n, strerror(code));
+                  : clv_fail(err, CLV_ENOMEM, "thread %d of %d could not be started: %s", r->n + 1, n, strerror(code));
     pthread_mutex_unlock(&r->held);
     while (r->n > 0)
         pthread_join(r->thread[--r->n], NULL);
@@ -498,7 +498,7 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
             team->pins = clv_pins_new(here, team->threads_per_rank, options->pin > 0);
         int code = start_threads(team);
         if (code != 0)
-            status = clv_fail(err, CLV_ELIMIT, "thread %d of %d could not be started: %s", team->started + 1, ranks,
+            status = clv_fail(err, CLV_ENOMEM, "thread %d of %d could not be started: %s", team->started + 1, ranks,
                               strerror(code));
         else if (team->threads_per_rank > 1)
             status = start_openmp_of_all(team, err);

@@ -47,11 +47,13 @@ static clv_status read_all(clv_text_data *data, const char *const *paths, int n,
         return clv_fail(err, CLV_EINVAL, "no text file: at least one is needed");
     for (int i = 0; i < n; i++)
         CLV_TRY(append(data, paths[i], err));
-    if (data->size < seq + 1)
+    if (seq < 1)
+        return clv_fail(err, CLV_EINVAL, "sequences of %lld tokens; valid: 1 and above", (long long)seq);
+    if (data->size <= seq)
         return clv_fail(err, CLV_EINVAL,
-                        "%s%s: %lld bytes of text, one sequence needs %lld: give more, or shorter "
+                        "%s%s: %lld bytes of text, one sequence needs %llu: give more, or shorter "
                         "sequences",
-                        paths[0], n > 1 ? " and others" : "", (long long)data->size, (long long)seq + 1);
+                        paths[0], n > 1 ? " and others" : "", (long long)data->size, (unsigned long long)seq + 1);
     return CLV_OK;
 }
 
