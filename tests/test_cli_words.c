@@ -18,6 +18,7 @@ static void test_model_files(void **state)
 {
     static const char *const folder[] = {"generate -p x", "verify", "shard --out {d}/none",
                                          "score --input {g}/scores/text.txt"};
+    cli_expect(0, "--repetition-penalty X\n    ", "generate --help");
     cli_expect(1, "/dev/null is neither a file nor a folder; give the folder of a model", "verify -m /dev/null");
     static const char *const config[] = {"plan", "info", "explain --op mlp.down --mesh model=2"};
     (void)state;

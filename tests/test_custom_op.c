@@ -714,6 +714,29 @@ static void test_bad_gradients(void **state)
     }
 }
 
+static clv_status no_status(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)err;
+    out[0] = in[0];
+    return (clv_status)-3;
+}
+
+static void test_shape_without_a_status(void **state)
+{
+    static const clv_op_def def = {.name = "test.no_status",
+                                   .min_in = 1,
+                                   .max_in = 1,
+                                   .n_out = 1,
+                                   .shape = no_status,
+                                   .rule = nothing_rule,
+                                   .run = leave};
+    clv_graph *graph = must_graph("m=2");
+    (void)state;
+    clv_value x = clv_fill(graph, CLV_F32, 2, wide, 1), y;
+    clv_emit(graph, &def, NULL, &x, 1, &y);
+    must_have_failed(graph, CLV_EINVAL, "test.no_status: its shape() returned -3, which is no status");
+}
+
 static void test_kernel_without_a_message(void **state)
 {
     clv_graph *graph = must_graph("m=2");
@@ -1069,6 +1092,7 @@ int main(void)
         cmocka_unit_test(test_bad_calls),
         cmocka_unit_test(test_bad_rules),
         cmocka_unit_test(test_bad_gradients),
+        cmocka_unit_test(test_shape_without_a_status),
         cmocka_unit_test(test_kernel_without_a_message),
         cmocka_unit_test(test_falling_workspace),
         cmocka_unit_test(test_workspace_of_a_later_rank),

@@ -527,6 +527,10 @@ static void print_option(const char *left, const char *help, const char *require
     char text[1024];
     int at = printf("  %-36s", left);
 
+    if (at >= HELP_AT) { /* it would run into its help */
+        putchar('\n');
+        at = 0;
+    }
     snprintf(text, sizeof text, "%s%s%s%s", help, required, not_beside != NULL ? "; not beside " : "",
              not_beside != NULL ? not_beside : "");
     clv_print_filled(stdout, text, strlen(text), at, HELP_AT);

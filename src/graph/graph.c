@@ -607,7 +607,7 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
         op.in[i] = in[i].id;
     clv_type results[CLV_MAX_OUT] = {0};
     clv_error why = {0};
-    clv_status status = def->shape(&op, types, results, &why);
+    clv_status status = clv_reported(&why, def->shape(&op, types, results, &why), "its shape()");
     for (int o = 0; status == CLV_OK && o < def->n_out; o++)
         status = check_type(&results[o], &why);
     if (status != CLV_OK) {
