@@ -1,4 +1,4 @@
-// cpp17.cpp - cleave from C++17: handles that free themselves, failures as exceptions, a lambda that takes the text as it comes.
+// cpp17.cpp - cleave from C++17: handles that free themselves, failures as exceptions, a lambda that takes the text.
 //
 //   cpp17 FOLDER PROMPT
 #include <iostream>

@@ -97,7 +97,8 @@ CLV_API clv_status clv_generator_take_stats(clv_generator *generator, clv_sessio
 
 /** A text as it comes, on the caller's thread: `size` more bytes of prompt number `prompt`, whole characters, with a
  *  zero byte behind; what may be the beginning of a stop text is held back. last: nothing follows (size may be 0). Not
- *  0 ends all texts as they are. */
+ *  0 ends all texts as they are. Meanwhile the generator refuses whatever would change its sequences (CLV_EINVAL;
+ *  clv_generator_rewind does nothing), and is not to be freed. */
 typedef int clv_text_callback(void *arg, int64_t prompt, const char *text, size_t size, int last);
 
 /** Zero-initialised = defaults. */

@@ -188,7 +188,7 @@ CLV_API clv_value clv_where(clv_graph *graph, clv_value condition, clv_value a, 
 CLV_API clv_value clv_scale(clv_graph *graph, clv_value x, double factor);
 /** x in another dtype: to 16 bits rounded to nearest even, to integers cut. */
 CLV_API clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype);
-/** A tensor of one value. */
+/** A tensor of one value, which the dtype must hold: integers whole numbers in their range, bool 0 and 1. */
 CLV_API clv_value clv_fill(clv_graph *graph, clv_dtype dtype, int rank, const int64_t *shape, double value);
 /** i32 [n]: offset + i; with an offset i32 [B] for each row of a batch, [B,n]. offset: i32 [] or [B], or CLV_NONE: 0.
  *  */

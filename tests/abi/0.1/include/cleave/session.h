@@ -66,8 +66,8 @@ typedef struct clv_session_options {
 /** Starts the ranks of a mesh; options may be NULL. Free with clv_session_free.
  *  @return CLV_EINVAL for options out of range, a transport or device that there is not, or a mesh of fewer ranks than
  *          the job has processes; CLV_EUNSUPPORTED for check or find_nonfinite on a device whose memory is not the
- *          host's; CLV_ELIMIT for too many threads; CLV_ENOMEM; with a job CLV_ETIMEOUT naming the processes that did
- *          not come, CLV_EPEER when they make another session or the job was poisoned */
+ *          host's; CLV_ELIMIT for more threads than are allowed; CLV_ENOMEM, for threads, too; with a job CLV_ETIMEOUT
+ *          naming the processes that did not come, CLV_EPEER when they make another session or the job was poisoned */
 CLV_API clv_status clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
                                    clv_error *err);
 /** Stops the ranks and frees everything; NULL is a no-op. Programs are the caller's. */
@@ -98,7 +98,7 @@ typedef struct clv_binding {
 CLV_API clv_status clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                                    int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
 
-/** A box of an input: its elements, row-major, without gaps. */
+/** A box of an input: its elements, row-major, without gaps. One of no elements needs no data. */
 typedef struct clv_input_part {
     const char *name;
     clv_shard box;

@@ -39,6 +39,9 @@
  * A function does not use its session but by its communicator: clv_spmd_run, clv_session_read and the like are
  * CLV_EINVAL inside it, at once.
  *
+ * **What a session keeps.** Each collective of another kind, type, layout or axes is planned once, and the plan kept
+ * until the session is freed: some KiB. A function that meets ever new shapes makes it grow.
+ *
  * **What cannot be seen.** A local is taken at its word: its type, layout and shard must fit each other and what the
  * other members say, but nothing tells what `data` points to. Where that is less memory than the shard has elements, or
  * other elements than the layout says, the collective reads and writes past its end, or its result is wrong.
