@@ -225,6 +225,12 @@ static void add_here(const clv_links *links, void *arg)
         status = clv_session_run_parts(session, a->program[0], &run, &err);
     check(links->processes == 1 ? status == CLV_OK : status == CLV_EPEER && strstr(err.message, "other processes"),
           links, "a part that is elsewhere", &err);
+    /* It was refused before anything ran: what this process holds is as it was. */
+    clv_shard mine_of_w = in[0].box;
+    status = clv_session_read(session, "w", &mine_of_w, part, &err);
+    for (int64_t e = mine_of_w.lo[0]; links->processes > 1 && e < mine_of_w.hi[0]; e++)
+        check(status == CLV_OK && part[e - mine_of_w.lo[0]] == mine[0][e - mine_of_w.lo[0]], links,
+              "a refused run changed state", &err);
     clv_session_free(session);
     clv_checkpoint_close(checkpoint);
 }

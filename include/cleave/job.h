@@ -22,7 +22,7 @@
  * CLV_ETIMEOUT on the others, naming it, and one that came for something else, another program too, CLV_EPEER.
  * - Inputs: each process binds whole tensors, equal in all, or the parts that its own ranks need.
  * - Outputs bound whole come to every process, which all ask for the same ones. Boxes of clv_session_run_parts are of
- *   the ranks of the process that asks: CLV_EPEER for others.
+ *   the ranks of the process that asks: CLV_EPEER for others, before anything runs.
  * - clv_session_read brings its box to every process; clv_session_write is given the same values by all.
  * - clv_session_options.source is asked by the ranks of a process for their own boxes; what a session counts
  *   (clv_session_stats, clv_session_rank_bytes) is of these ranks.

@@ -117,19 +117,27 @@ static bool next_shard(clv_shard *out, int *i, const void *arg)
     return true;
 }
 
+clv_status clv_session_check_here(const clv_session *session, const char *name, const clv_type *type,
+                                  const clv_layout *layout, const clv_shard *box, clv_error *err)
+{
+    const shards_here here = {session, type, layout};
+    clv_shard lacking;
+    bool lacks;
+    CLV_TRY(clv_box_lacks(&lacks, &lacking, next_shard, &here, box, err));
+    if (!lacks)
+        return CLV_OK;
+    char text[CLV_BOX_TEXT];
+    clv_box_print(text, sizeof text, &lacking);
+    return clv_fail(err, CLV_EPEER, "'%s': other processes hold %s, and this one's ranks do not", name, text);
+}
+
 clv_status clv_session_copy_here(const clv_session *session, const char *name, const clv_type *type,
                                  const clv_layout *layout, const clv_device *const *devices, void *const *data,
                                  const clv_shard *box, void *out, clv_error *err)
 {
     const shards_here here = {session, type, layout};
-    clv_shard has, lacking;
-    bool lacks;
-    CLV_TRY(clv_box_lacks(&lacks, &lacking, next_shard, &here, box, err));
-    if (lacks) {
-        char text[CLV_BOX_TEXT];
-        clv_box_print(text, sizeof text, &lacking);
-        return clv_fail(err, CLV_EPEER, "'%s': other processes hold %s, and this one's ranks do not", name, text);
-    }
+    clv_shard has;
+    CLV_TRY(clv_session_check_here(session, name, type, layout, box, err));
     for (int i = 0; next_shard(&has, &i, &here);) {
         clv_shard both = clv_shard_intersect(box, &has);
         const clv_device *device = devices ? devices[i - 1] : &clv_device_host;

@@ -329,6 +329,18 @@ static clv_status check_names(const clv_program *program, const clv_run *run, cl
     return CLV_OK;
 }
 
+/* What other processes hold of an output, a part does not get. */
+static clv_status check_parts_here(const clv_session *session, const clv_program *program, const clv_run *run,
+                                   const clv_program_output *output, clv_error *err)
+{
+    const clv_buffer *buffer = &program->buffers[output->buffer];
+    clv_bound bound;
+    for (int i = 0; clv_next_output(&bound, &i, run, output->name, &buffer->type);)
+        if (session->here < session->n_ranks && i > run->n_outputs)
+            CLV_TRY(clv_session_check_here(session, output->name, &buffer->type, &buffer->layout, &bound.box, err));
+    return CLV_OK;
+}
+
 static clv_status check_bindings(const clv_session *session, const clv_program *program, const clv_run *run,
                                  clv_error *err)
 {
@@ -339,9 +351,11 @@ static clv_status check_bindings(const clv_session *session, const clv_program *
             CLV_TRY(clv_run_check_input(run, buffer->name, &buffer->type, &buffer->layout, &program->mesh,
                                         session->first, session->here, err));
     }
-    for (int o = 0; o < program->n_outputs; o++)
-        CLV_TRY(clv_run_check_output(run, program->outputs[o].name, &program->buffers[program->outputs[o].buffer].type,
-                                     err));
+    for (int o = 0; o < program->n_outputs; o++) {
+        const clv_program_output *output = &program->outputs[o];
+        CLV_TRY(clv_run_check_output(run, output->name, &program->buffers[output->buffer].type, err));
+        CLV_TRY(check_parts_here(session, program, run, output, err));
+    }
     return CLV_OK;
 }
 

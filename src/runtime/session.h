@@ -121,8 +121,11 @@ clv_status clv_session_fetch(const clv_session *session, uint64_t tag, const clv
                              const clv_device *const *devices, void *const *data, const clv_shard *box, void *out,
                              clv_error *err);
 
-/* The same from the ranks of this process alone. @return CLV_EPEER when they do not hold all of it; `name`: of the
- * tensor */
+/* CLV_EPEER, naming the tensor, unless the ranks of this process hold all of a box of it. */
+clv_status clv_session_check_here(const clv_session *session, const char *name, const clv_type *type,
+                                  const clv_layout *layout, const clv_shard *box, clv_error *err);
+
+/* clv_session_fetch from the ranks of this process alone, which clv_session_check_here must allow. */
 clv_status clv_session_copy_here(const clv_session *session, const char *name, const clv_type *type,
                                  const clv_layout *layout, const clv_device *const *devices, void *const *data,
                                  const clv_shard *box, void *out, clv_error *err);
