@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# check_layers.sh passes this tree, and check_calls.sh what was built of it; both find each kind of breach in small ones made for it.
+# check_layers.sh and check_copies.py pass this tree, and check_calls.sh what was built of it; all find each kind of
+# breach in small ones made for it.
 # usage: scripts/test_layers.sh BUILD
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 "$here/check_layers.sh"
+"$here/check_copies.py"
 build=${1:?the folder of a build}
 "$here/check_calls.sh" "$build/CMakeFiles/clv_objects.dir/src" "$here/../src"
 
@@ -46,4 +48,19 @@ expect_calls 'in a circle: graph/a.c uses b of graph/b.c' graph/a.c 'int b(void)
 mkdir -p "$tree/sources/graph" # what an earlier build left is no breach
 touch "$tree/sources/graph/a.c"
 "$here/check_calls.sh" "$tree/src" "$tree/sources"
+
+copy() { # names of a function, its parameters, and what it adds up
+    printf 'static int64_t %s(const int64_t *%s, int n)\n{\n    int64_t %s = 0;\n' "$1" "$2" "$3"
+    printf '    for (int i = 0; i < n; i++)\n        %s += %s[i] > 0 ? %s[i] : 0;\n' "$3" "$2" "$2"
+    printf '    return %s %% 7;\n}\n' "$3"
+}
+rm -rf "$tree/src"
+mkdir -p "$tree/src/base" "$tree/src/graph"
+copy total of sum >"$tree/src/base/a.c"
+copy total of sum | sed s/7/8/ >"$tree/src/graph/b.c"
+"$here/check_copies.py" "$tree"
+copy added x all >"$tree/src/graph/b.c"
+if out=$("$here/check_copies.py" "$tree"); then echo "not refused: a function under two names"; exit 1; fi
+want="the same function: total of src/base/a.c, added of src/graph/b.c"
+[ "$out" = "$want" ] || { echo "said of a copy: $out"; exit 1; }
 echo "layers: as they should be"

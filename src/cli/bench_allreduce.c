@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "cleave/session.h"
+#include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
@@ -21,13 +22,6 @@ typedef struct result {
     int64_t bytes;
     double median_s, min_s;
 } result;
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 static clv_status compile(clv_program **out, int ranks, int64_t count, clv_error *err)
 {
@@ -93,7 +87,7 @@ static clv_status time_runs(result *out, clv_session *session, const clv_program
     free(sum);
     if (status != CLV_OK)
         return status;
-    qsort(took, (size_t)n, sizeof took[0], by_size);
+    clv_times_sort(took, n);
     out->min_s = took[0];
     out->median_s = 0.5 * (took[n / 2] + took[(n - 1) / 2]);
     return CLV_OK;

@@ -9,6 +9,7 @@
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "cleave/status.h"
+#include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
@@ -174,12 +175,6 @@ static double work(const block_args *a)
     return (double)a->layers * (products + attention) * (a->train ? 3 : 1);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static clv_status measure(clv_session *session, const clv_program *program, int64_t n, double *seconds,
                           clv_session_stats *stats, clv_error *err)
 {
@@ -199,7 +194,7 @@ static clv_status measure(clv_session *session, const clv_program *program, int6
     }
     if (!isfinite(loss))
         return clv_fail(err, CLV_EINVAL, "the result is not a number");
-    qsort(seconds, (size_t)n, sizeof *seconds, by_value);
+    clv_times_sort(seconds, n);
     return CLV_OK;
 }
 

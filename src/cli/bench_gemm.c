@@ -5,6 +5,7 @@
 
 #include "cleave/session.h"
 #include "cleave/status.h"
+#include "cli/clock.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
@@ -15,12 +16,6 @@ typedef struct gemm_bench {
     const char *dtype;
     bool transposed, json;
 } gemm_bench;
-
-static int by_time(const void *x, const void *y)
-{
-    double a = *(const double *)x, b = *(const double *)y;
-    return (a > b) - (a < b);
-}
 
 /* C = A B, alone. A and B are states: they stay where they are, as weights do. */
 static clv_status compile(clv_program **out, const gemm_bench *bench, clv_error *err)
@@ -59,7 +54,7 @@ static clv_status time_products(double *times, const gemm_bench *bench, clv_sess
         CLV_TRY(clv_session_run(session, program, NULL, 0, NULL, 0, err));
         times[i] = product_seconds(session, program);
     }
-    qsort(times, (size_t)bench->repeat, sizeof *times, by_time);
+    clv_times_sort(times, bench->repeat);
     return CLV_OK;
 }
 

@@ -70,12 +70,6 @@ static int parse(generate_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static clv_status once(clv_generator *g, const generate_args *a, const int64_t *ids, double *prefill, double *decode,
                        clv_error *err)
 {
@@ -109,8 +103,8 @@ static clv_status repeat(measured *m, clv_generator *g, const generate_args *a, 
     for (int64_t i = -1; status == CLV_OK && i < a->repetitions; i++)
         status = once(g, a, ids, &prefill[i < 0 ? 0 : i], &decode[i < 0 ? 0 : i], err);
     if (status == CLV_OK) {
-        qsort(prefill, (size_t)a->repetitions, sizeof *prefill, by_value);
-        qsort(decode, (size_t)a->repetitions, sizeof *decode, by_value);
+        clv_times_sort(prefill, a->repetitions);
+        clv_times_sort(decode, a->repetitions);
         m->prefill_seconds = prefill[a->repetitions / 2];
         m->decode_seconds = decode[a->repetitions / 2];
     }

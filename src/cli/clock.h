@@ -17,4 +17,7 @@ static inline double clv_clock_seconds(void)
     return 1e-9 * (double)clv_clock_ns();
 }
 
+/* Times in order, the least first. */
+void clv_times_sort(double *seconds, int64_t n);
+
 #endif

@@ -1,19 +1,12 @@
 /* moves.c - see moves.h. */
 #include "comm/moves.h"
 
-#include <string.h>
-
-static bool same(const clv_shard *a, const clv_shard *b)
-{
-    size_t bytes = (size_t)a->rank * sizeof *a->lo;
-
-    return memcmp(a->lo, b->lo, bytes) == 0 && memcmp(a->hi, b->hi, bytes) == 0;
-}
+#include "tensor/view.h"
 
 bool clv_move_between(clv_shard *box, const clv_parts *parts, int to, int from)
 {
     for (int m = to; !parts->reduces && m != from; m = (m + 1) % parts->n)
-        if (same(&parts->in[m], &parts->in[from]))
+        if (clv_shard_equal(&parts->in[m], &parts->in[from]))
             return false;
     *box = clv_shard_intersect(&parts->out[to], &parts->in[from]);
     return clv_shard_elems(box) > 0;
@@ -46,6 +39,6 @@ bool clv_parts_all_get_all(const clv_parts *parts)
     bool all = true;
 
     for (int m = 0; m < parts->n; m++)
-        all = all && same(&parts->out[m], &parts->in[0]);
+        all = all && clv_shard_equal(&parts->out[m], &parts->in[0]);
     return all;
 }

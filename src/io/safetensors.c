@@ -158,7 +158,7 @@ static int by_offset(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-static int by_name(const void *a, const void *b)
+int clv_safetensors_by_name(const void *a, const void *b)
 {
     return strcmp((*(const clv_safetensor *const *)a)->name, (*(const clv_safetensor *const *)b)->name);
 }
@@ -205,7 +205,7 @@ static clv_status parse_tensors(clv_safetensors *f, clv_error *err)
         f->tensors[i].end += f->data;
         f->by_name[i] = &f->tensors[i];
     }
-    qsort(f->by_name, (size_t)f->n, sizeof(const clv_safetensor *), by_name);
+    qsort(f->by_name, (size_t)f->n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
     return CLV_OK;
 }
 
@@ -388,7 +388,7 @@ clv_status clv_safetensors_find(const clv_safetensor **out, const clv_safetensor
 {
     const clv_safetensor wanted = {.name = name}, *key = &wanted;
     const clv_safetensor *const *found =
-        bsearch(&key, f->by_name, (size_t)f->n, sizeof(const clv_safetensor *), by_name);
+        bsearch(&key, f->by_name, (size_t)f->n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
 
     if (found == NULL)
         return clv_fail(err, CLV_ENOTFOUND, "%s: no tensor named \"%.128s\"", f->path, name);

@@ -65,6 +65,9 @@ const clv_safetensor *clv_safetensors_at(const clv_safetensors *file, int64_t i)
 clv_status clv_safetensors_find(const clv_safetensor **out, const clv_safetensors *file, const char *name,
                                 clv_error *err);
 
+/* For sorting pointers to tensors. */
+int clv_safetensors_by_name(const void *a, const void *b);
+
 /* Reads the elements of a box ([lo, hi) a dimension; NULL for all) into out, row-major and without gaps, converted to
  * `dtype`. Only the bytes of the box are read from the file.
  * @return CLV_ESHAPE for a box that is not within the tensor; CLV_EUNSUPPORTED for a dtype that the library lacks;

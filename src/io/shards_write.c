@@ -23,11 +23,6 @@ typedef struct writing {
 
 /* ---- the table of contents ---- */
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp((*(const clv_safetensor *const *)a)->name, (*(const clv_safetensor *const *)b)->name);
-}
-
 /* Rank files hold the tensors of all files side by side. */
 static clv_status check_names(const writing *w, clv_error *err)
 {
@@ -38,9 +33,9 @@ static clv_status check_names(const writing *w, clv_error *err)
     if (sorted == NULL)
         return clv_fail_memory(err, "names of tensors", n * sizeof(const clv_safetensor *));
     memcpy(sorted, w->source, n * sizeof(const clv_safetensor *));
-    qsort(sorted, n, sizeof(const clv_safetensor *), by_name);
+    qsort(sorted, n, sizeof(const clv_safetensor *), clv_safetensors_by_name);
     for (size_t i = 1; status == CLV_OK && i < n; i++)
-        if (by_name(&sorted[i - 1], &sorted[i]) == 0)
+        if (clv_safetensors_by_name(&sorted[i - 1], &sorted[i]) == 0)
             status = clv_fail(err, CLV_EUNSUPPORTED, "two of the files have a tensor %.128s; valid: names that differ",
                               sorted[i]->name);
     free(sorted);

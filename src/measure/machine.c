@@ -152,17 +152,9 @@ static void make_rates(clv_rates *out, samples *all, double overhead)
     }
 }
 
-static const clv_rate *find_rate(const clv_rates *rates, const char *op, clv_dtype dtype)
-{
-    for (int i = 0; i < rates->n; i++)
-        if (rates->item[i].dtype == dtype && strcmp(rates->item[i].op, op) == 0)
-            return &rates->item[i];
-    return NULL;
-}
-
 static double best_rate(const clv_rates *rates, const char *op, clv_dtype dtype)
 {
-    const clv_rate *r = find_rate(rates, op, dtype);
+    const clv_rate *r = clv_rates_find(rates, op, dtype);
     double best = 0;
     for (int i = 0; r && i < r->n; i++)
         best = r->rate[i] > best ? r->rate[i] : best;
@@ -173,7 +165,7 @@ static double best_rate(const clv_rates *rates, const char *op, clv_dtype dtype)
 static void fill_rest(clv_machine *p, int64_t ranks)
 {
     const clv_rates *rates = ranks > 1 ? &p->busy : &p->alone;
-    const clv_rate *reduce = find_rate(rates, "all_reduce", CLV_F32);
+    const clv_rate *reduce = clv_rates_find(rates, "all_reduce", CLV_F32);
     snprintf(p->name, sizeof p->name, "this host");
     p->ranks_per_host = ranks;
     p->hosts = 1;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "graph/graph.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
 typedef struct constraint_attrs {
@@ -32,8 +33,7 @@ static void identity_rule(const clv_op *op, const clv_type *in, const clv_type *
 static clv_status identity_run(const clv_call *call, clv_error *err)
 {
     (void)err;
-    if (call->out[0].data != call->in[0].data)
-        memcpy(call->out[0].data, call->in[0].data, clv_view_bytes(&call->out[0]));
+    clv_view_take(&call->out[0], &call->in[0]);
     return CLV_OK;
 }
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
 typedef struct reshape_attrs {
@@ -106,8 +107,7 @@ static void reshape_rule(const clv_op *op, const clv_type *in, const clv_type *o
 static clv_status reshape_run(const clv_call *call, clv_error *err)
 {
     (void)err;
-    if (call->out[0].data != call->in[0].data)
-        memcpy(call->out[0].data, call->in[0].data, clv_view_bytes(&call->out[0]));
+    clv_view_take(&call->out[0], &call->in[0]);
     return CLV_OK;
 }
 

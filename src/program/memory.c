@@ -11,11 +11,6 @@
 #include "base/error.h"
 #include "program/program.h"
 
-static int64_t round_up(int64_t bytes)
-{
-    return (bytes + CLV_BUFFER_ALIGN - 1) / CLV_BUFFER_ALIGN * CLV_BUFFER_ALIGN;
-}
-
 static int64_t exact_bytes(const clv_type *type, const clv_layout *layout)
 {
     return clv_layout_max_elems(layout, type->shape) * (int64_t)clv_dtype_size(type->dtype);
@@ -23,7 +18,7 @@ static int64_t exact_bytes(const clv_type *type, const clv_layout *layout)
 
 int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout)
 {
-    return round_up(exact_bytes(type, layout));
+    return clv_buffer_room(exact_bytes(type, layout));
 }
 
 static void find_lifetimes(clv_program *program)
@@ -355,7 +350,7 @@ clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
     find_lifetimes(program);
     share_in_place(program);
     for (int i = 0; i < program->n_instructions; i++)
-        program->instructions[i].workspace_bytes = round_up(program->instructions[i].workspace_bytes);
+        program->instructions[i].workspace_bytes = clv_buffer_room(program->instructions[i].workspace_bytes);
     CLV_TRY(check_total(program, err));
     CLV_TRY(clv_program_lay_out(&plan, program, 0, err));
     program->region_bytes = plan.bytes;

@@ -13,6 +13,12 @@
 
 enum { CLV_BUFFER_ALIGN = 64, CLV_REGION_ALIGN = 4096 };
 
+/* What a buffer of so many bytes takes up. */
+static inline int64_t clv_buffer_room(int64_t bytes)
+{
+    return (bytes + CLV_BUFFER_ALIGN - 1) / CLV_BUFFER_ALIGN * CLV_BUFFER_ALIGN;
+}
+
 typedef enum clv_buffer_kind {
     CLV_BUFFER_TEMP,  /* lives in the rank's region, from its writer to its last reader */
     CLV_BUFFER_INPUT, /* in the region, filled before the first instruction */

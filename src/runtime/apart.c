@@ -27,7 +27,7 @@ bool clv_apart_takes(const clv_program *program, const clv_instruction *instruct
 
 static int64_t room_for(int64_t bytes)
 {
-    return (bytes + CLV_BUFFER_ALIGN - 1) / CLV_BUFFER_ALIGN * CLV_BUFFER_ALIGN + CLV_GUARD_BYTES;
+    return clv_buffer_room(bytes) + CLV_GUARD_BYTES;
 }
 
 int64_t clv_apart_bytes(const clv_program *program)

@@ -19,7 +19,7 @@ clv_local clv_spmd_local_of(const clv_spmd *spmd, const clv_type *type, const cl
 clv_status clv_spmd_allocate(clv_local *local, clv_spmd *spmd, bool zeros, clv_error *err)
 {
     size_t bytes = (size_t)clv_shard_elems(&local->shard) * clv_dtype_size(local->type.dtype);
-    size_t whole = (CLV_BUFFER_ALIGN + bytes + CLV_BUFFER_ALIGN - 1) / CLV_BUFFER_ALIGN * CLV_BUFFER_ALIGN;
+    size_t whole = CLV_BUFFER_ALIGN + (size_t)clv_buffer_room((int64_t)bytes);
     clv_spmd_block *block = clv_pages_alloc(CLV_BUFFER_ALIGN, whole);
     if (!block)
         return clv_fail_memory(err, "a rank's part of a tensor", bytes);

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "runtime/spmd.h"
+#include "tensor/view.h"
 
 enum { WHAT_BYTES = 120 };
 
@@ -164,12 +165,6 @@ static clv_shard shard_at(const clv_mesh *mesh, const clv_type *type, const clv_
     return clv_layout_shard(layout, mesh, type->shape, from ? from[rank] : rank);
 }
 
-static bool equal_shards(const clv_shard *a, const clv_shard *b)
-{
-    size_t bytes = (size_t)a->rank * sizeof *a->lo;
-    return memcmp(a->lo, b->lo, bytes) == 0 && memcmp(a->hi, b->hi, bytes) == 0;
-}
-
 /* The member that sends to `me`; -1: none. */
 static int source_of(const clv_spmd_request *q, int me)
 {
@@ -244,7 +239,7 @@ static clv_status check_cover(const clv_spmd_request *q, const clv_parts *parts,
     int64_t wanted = clv_shard_elems(&parts->out[me]), taken = 0;
     for (int m = 0; m < parts->n; m++) {
         clv_shard box;
-        if (parts->reduces && !equal_shards(&parts->in[m], &parts->in[me]))
+        if (parts->reduces && !clv_shard_equal(&parts->in[m], &parts->in[me]))
             return fail_axes(q, mesh, "the members hold different elements; only addends of the same are reduced", err);
         if (clv_move_between(&box, parts, me, m))
             taken += clv_shard_elems(&box);
@@ -360,7 +355,7 @@ static clv_status make_plan(clv_spmd_call *call, clv_spmd *spmd, const clv_spmd_
         shards[m] = shard_at(mesh, &q->in->type, &q->in->layout, q->in->from, group->ranks[m]);
         out[m] = shard_at(mesh, &q->in->type, &call->layout, call->from, group->ranks[m]);
     }
-    if (!equal_shards(&q->in->shard, &shards[group->me]))
+    if (!clv_shard_equal(&q->in->shard, &shards[group->me]))
         return clv_fail(err, CLV_EINVAL, "%s: the local's shard is not that of its layout on this rank", q->name);
     clv_parts parts = {.n = group->n, .reduces = clv_step_reduces(q->kind), .in = shards, .out = out};
     call->shard = out[group->me];

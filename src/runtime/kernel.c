@@ -5,11 +5,6 @@
 
 /* ---- choosing ---- */
 
-static int64_t room_for(int64_t bytes)
-{
-    return (bytes + CLV_BUFFER_ALIGN - 1) / CLV_BUFFER_ALIGN * CLV_BUFFER_ALIGN;
-}
-
 /* What the op of an instruction wants of the host, on the rank that has the most of it. */
 static int64_t host_bytes(const clv_loaded *loaded, const clv_instruction *instruction)
 {
@@ -18,9 +13,9 @@ static int64_t host_bytes(const clv_loaded *loaded, const clv_instruction *instr
         int64_t bytes = instruction->workspace_bytes;
         for (int i = 0; i < instruction->n_in; i++)
             if (instruction->in[i] >= 0)
-                bytes += room_for((int64_t)clv_view_bytes(clv_loaded_view(loaded, r, instruction->in[i])));
+                bytes += clv_buffer_room((int64_t)clv_view_bytes(clv_loaded_view(loaded, r, instruction->in[i])));
         for (int o = 0; o < instruction->n_out; o++)
-            bytes += room_for((int64_t)clv_view_bytes(clv_loaded_view(loaded, r, instruction->out[o])));
+            bytes += clv_buffer_room((int64_t)clv_view_bytes(clv_loaded_view(loaded, r, instruction->out[o])));
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -76,7 +71,7 @@ clv_status clv_kernel_run(const clv_loaded *loaded, int rank, int instruction, c
 static void place(clv_view *view, char **at)
 {
     view->data = *at;
-    *at += room_for((int64_t)clv_view_bytes(view));
+    *at += clv_buffer_room((int64_t)clv_view_bytes(view));
 }
 
 clv_status clv_kernel_run_on_host(const clv_loaded *loaded, int rank, int instruction, const clv_call *call,

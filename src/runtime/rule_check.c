@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "tensor/residues.h"
 
 enum { HOW = 160 };
 
@@ -283,11 +284,6 @@ static bool may_split(const clv_op_trials *trials, int factor)
     return may;
 }
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    return b == 0 ? a : gcd(b, a % b);
-}
-
 /* In two and three blocks, and in as many as do not divide it, where it has so many elements. */
 static clv_status try_factor(clv_op_trials *trials, int f, clv_error *err)
 {
@@ -306,7 +302,7 @@ static clv_status try_factor(clv_op_trials *trials, int f, clv_error *err)
     if (factor->spill < 0 || rule->factor[factor->spill].size <= 1 || factor->size < 1)
         return CLV_OK;
     for (int64_t blocks = factor->size + 1; blocks <= MOST_SPILT; blocks++)
-        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, gcd(blocks, factor->size)}, err));
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, clv_gcd(blocks, factor->size)}, err));
     return CLV_OK;
 }
 

@@ -22,8 +22,7 @@ void clv_session_free_window(const clv_session *session, clv_window *window)
 
 void *clv_staging_new(int64_t bytes)
 {
-    size_t align = CLV_BUFFER_ALIGN;
-    return clv_pages_alloc(align, ((size_t)bytes + align - 1) / align * align);
+    return clv_pages_alloc(CLV_BUFFER_ALIGN, (size_t)clv_buffer_room(bytes));
 }
 
 /* ---- state ---- */

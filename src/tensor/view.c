@@ -3,6 +3,12 @@
 
 #include <string.h>
 
+bool clv_shard_equal(const clv_shard *a, const clv_shard *b)
+{
+    size_t bytes = (size_t)a->rank * sizeof *a->lo;
+    return memcmp(a->lo, b->lo, bytes) == 0 && memcmp(a->hi, b->hi, bytes) == 0;
+}
+
 /* The runs of a box: `count` elements each, contiguous in both buffers; outer dimensions step by strides in elements.
  * Neighbouring dimensions that lie evenly in both buffers are merged, so a walk has as few steps as possible. */
 typedef struct runs {

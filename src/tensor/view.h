@@ -11,6 +11,9 @@
 #include "cleave/dtype.h"
 #include "cleave/layout.h"
 
+/* Whether two shards of one tensor are the same elements, as written. */
+bool clv_shard_equal(const clv_shard *a, const clv_shard *b);
+
 /* Copies the elements of box, which lies in both shards, from in to out: memcpy of the longest runs that are
  * contiguous in both. An empty box copies nothing. out and in do not overlap. */
 void clv_box_copy(void *out, const clv_shard *out_shard, const void *in, const clv_shard *in_shard,
