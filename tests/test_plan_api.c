@@ -197,11 +197,29 @@ static void refused(const clv_plan_options *how, clv_status status, const char *
 #define REFUSED(status, message, ...) refused(&(clv_plan_options){__VA_ARGS__}, status, message)
 #define INVALID(message, ...)         REFUSED(CLV_EINVAL, message, __VA_ARGS__)
 
+static void test_block_names(void **state)
+{
+    (void)state;
+    for (clv_plan_block block = CLV_PLAN_BLOCK_FFN; block <= CLV_PLAN_BLOCK_LLAMA; block++) {
+        clv_plan_block read = CLV_PLAN_BLOCK_NONE;
+        assert_int_equal(clv_plan_block_parse(&read, clv_plan_block_name(block), &err), CLV_OK);
+        assert_int_equal(read, block);
+    }
+    assert_string_equal(clv_plan_block_name((clv_plan_block)-1), "unknown");
+    for (int i = 0; i < 2; i++) {
+        clv_plan_block kept = CLV_PLAN_BLOCK_GPT;
+        err = (clv_error){0};
+        assert_int_equal(clv_plan_block_parse(&kept, i ? "none" : "gptx", &err), CLV_EINVAL);
+        assert_non_null(strstr(err.message, "valid: ffn, attention, gpt, llama"));
+        assert_int_equal(kept, CLV_PLAN_BLOCK_GPT);
+    }
+}
+
 static void test_refused(void **state)
 {
     const char *llama = "nowhere"; /* nothing is read before these are found */
     (void)state;
-    INVALID("give either a model, by its folder or config.json, or block=ffn|attention|gpt|llama", .batch = 2);
+    INVALID("give either a model, by its folder or config.json, or a block: ffn, attention, gpt, llama", .batch = 2);
     INVALID("give either a model", .model = llama, .block = CLV_PLAN_BLOCK_GPT);
     INVALID("block 9, mode 0; valid: ", .block = (clv_plan_block)9);
     INVALID("block 3, mode -1; valid: ", .block = CLV_PLAN_BLOCK_GPT, .mode = (clv_plan_mode)-1);
@@ -209,12 +227,13 @@ static void test_refused(void **state)
     INVALID("train, prefill and decode are for models", .block = CLV_PLAN_BLOCK_FFN, .mode = CLV_PLAN_MODE_DECODE);
     INVALID("forward and grad are for blocks", .model = llama, .mode = CLV_PLAN_MODE_FORWARD);
     INVALID("forward and grad are for blocks", .model = llama, .mode = CLV_PLAN_MODE_GRAD);
-    INVALID("kv_heads is for block=attention|gpt|llama; block=ffn has no use for it", .block = CLV_PLAN_BLOCK_FFN,
+    INVALID("kv_heads is for the blocks attention, gpt, llama; ffn has no use for it", .block = CLV_PLAN_BLOCK_FFN,
             .kv_heads = 3);
-    INVALID("heads is for block=attention|gpt|llama; block=ffn", .block = CLV_PLAN_BLOCK_FFN, .heads = 8);
-    INVALID("ffn is for block=ffn|gpt|llama; block=attention", .block = CLV_PLAN_BLOCK_ATTENTION, .ffn = 9);
-    INVALID("hidden is for block=ffn|attention|gpt|llama; a model is as its config.json", .model = llama, .hidden = 2);
-    INVALID("bias is for block=", .model = llama, .bias = true);
+    INVALID("heads is for the blocks attention, gpt, llama; ffn", .block = CLV_PLAN_BLOCK_FFN, .heads = 8);
+    INVALID("ffn is for the blocks ffn, gpt, llama; attention", .block = CLV_PLAN_BLOCK_ATTENTION, .ffn = 9);
+    INVALID("hidden is for a block (ffn, attention, gpt, llama); a model is as its config.json", .model = llama,
+            .hidden = 2);
+    INVALID("bias is for a block (", .model = llama, .bias = true);
     INVALID("hidden is -1; valid: 0 (its default) to 16777216", .block = CLV_PLAN_BLOCK_GPT, .hidden = -1);
     INVALID("ffn is 9223372036854775807; valid: 0 (its default) to ", .block = CLV_PLAN_BLOCK_FFN, .ffn = INT64_MAX);
     INVALID("batch is -8;", .model = llama, .batch = -8);
@@ -277,13 +296,10 @@ static void test_sizes_of_the_struct(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_models),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_refused_models),
-        cmocka_unit_test(test_refused_meshes),
-        cmocka_unit_test(test_sizes_of_the_struct),
+        cmocka_unit_test(test_blocks),         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_rules),          cmocka_unit_test(test_block_names),
+        cmocka_unit_test(test_refused),        cmocka_unit_test(test_refused_models),
+        cmocka_unit_test(test_refused_meshes), cmocka_unit_test(test_sizes_of_the_struct),
     };
     return cmocka_run_group_tests_name("plan_api", tests, NULL, NULL);
 }

@@ -28,6 +28,11 @@ typedef enum clv_plan_block {
     CLV_PLAN_BLOCK_LLAMA      /**< the same with RMSNorms, and a gated MLP with SiLU */
 } clv_plan_block;
 
+/** "ffn", "attention", "gpt", "llama"; "none"; "unknown" for what is none. */
+CLV_API const char *clv_plan_block_name(clv_plan_block block);
+/** "gpt" -> CLV_PLAN_BLOCK_GPT; CLV_EINVAL with the valid names. */
+CLV_API clv_status clv_plan_block_parse(clv_plan_block *out, const char *name, clv_error *err);
+
 /** What of it is planned. */
 typedef enum clv_plan_mode {
     CLV_PLAN_MODE_DEFAULT, /**< forward of a block, train of a model */

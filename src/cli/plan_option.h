@@ -103,7 +103,7 @@ extern const clv_plan_option clv_plan_option_defaults;
         .max = INT64_MAX, .value = "N", .help = "refuse a collective of more bytes that nobody asked for; 0: any"      \
     }
 
-/* clv_plan_compile; a refusal speaks of options. */
+/* clv_plan_compile, of what the options say. */
 clv_status clv_plan_option_compile(clv_program **out, const clv_plan_option *option, clv_error *err);
 
 #endif

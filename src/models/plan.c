@@ -9,7 +9,26 @@
 
 /* ---- what is asked for ---- */
 
-static const char *const block_names[] = {"", "ffn", "attention", "gpt", "llama"};
+#define ALL_BLOCKS "ffn, attention, gpt, llama"
+
+static const char *const block_names[] = {"none", "ffn", "attention", "gpt", "llama"};
+enum { N_BLOCKS = sizeof block_names / sizeof *block_names };
+
+const char *clv_plan_block_name(clv_plan_block block)
+{
+    return (unsigned)block < N_BLOCKS ? block_names[block] : "unknown";
+}
+
+clv_status clv_plan_block_parse(clv_plan_block *out, const char *name, clv_error *err)
+{
+    CLV_TRY(clv_require(out && name, "clv_plan_block_parse", "out and name", err));
+    for (int i = CLV_PLAN_BLOCK_NONE + 1; i < N_BLOCKS; i++)
+        if (strcmp(name, block_names[i]) == 0) {
+            *out = (clv_plan_block)i;
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_EINVAL, "unknown block '%.40s'; valid: " ALL_BLOCKS, name);
+}
 
 static bool generates(const clv_plan_options *o)
 {
@@ -19,8 +38,7 @@ static bool generates(const clv_plan_options *o)
 static clv_status check_mode(const clv_plan_options *o, clv_error *err)
 {
     if (!o->model == (o->block == CLV_PLAN_BLOCK_NONE))
-        return clv_fail(err, CLV_EINVAL,
-                        "give either a model, by its folder or config.json, or block=ffn|attention|gpt|llama");
+        return clv_fail(err, CLV_EINVAL, "give either a model, by its folder or config.json, or a block: " ALL_BLOCKS);
     if (!o->model && o->mode > CLV_PLAN_MODE_GRAD)
         return clv_fail(err, CLV_EINVAL, "train, prefill and decode are for models; a block has forward, grad");
     if (o->model && (o->mode == CLV_PLAN_MODE_FORWARD || o->mode == CLV_PLAN_MODE_GRAD))
@@ -32,41 +50,55 @@ static clv_status check_mode(const clv_plan_options *o, clv_error *err)
     return CLV_OK;
 }
 
-/* Numbers are in their range, and what says how a block is made is not passed over where it says nothing. */
+enum {
+    FFN = 1 << CLV_PLAN_BLOCK_FFN,
+    ATTENTION = 1 << CLV_PLAN_BLOCK_ATTENTION,
+    WHOLE = 1 << CLV_PLAN_BLOCK_GPT | 1 << CLV_PLAN_BLOCK_LLAMA
+};
+
+typedef struct size_option {
+    const char *field;
+    int64_t given, most;
+    unsigned blocks; /* that have it; 0: it is not a block's, or not alone */
+} size_option;
+
+static clv_status fail_useless(const size_option *size, const clv_plan_options *o, clv_error *err)
+{
+    char blocks[64] = "";
+    for (int i = 0, used = 0; i < N_BLOCKS; i++)
+        if (size->blocks & 1U << i)
+            used += snprintf(blocks + used, sizeof blocks - (size_t)used, "%s%s", used ? ", " : "", block_names[i]);
+    if (o->model)
+        return clv_fail(err, CLV_EINVAL, "%s is for a block (%s); a model is as its config.json says", size->field,
+                        blocks);
+    return clv_fail(err, CLV_EINVAL, "%s is for the blocks %s; %s has no use for it", size->field, blocks,
+                    block_names[o->block]);
+}
+
+/* Numbers are in their range, and none is passed over where it says nothing. */
 static clv_status check_sizes(const clv_plan_options *o, clv_error *err)
 {
-    const struct {
-        const char *field;
-        int64_t given, most;
-        const char *blocks; /* that have it; NULL: all, and models */
-    } sizes[] = {{"hidden", o->hidden, 1 << 24, "ffn|attention|gpt|llama"},
-                 {"heads", o->heads, 1 << 20, "attention|gpt|llama"},
-                 {"kv_heads", o->kv_heads, 1 << 20, "attention|gpt|llama"},
-                 {"ffn", o->ffn, 1 << 26, "ffn|gpt|llama"},
-                 {"bias", o->bias, 1, "ffn|attention|gpt|llama"},
-                 {"batch", o->batch, 1 << 30, NULL},
-                 {"seq", o->seq, 1 << 30, NULL},
-                 {"max_implicit_bytes", o->max_implicit_bytes, INT64_MAX, NULL}};
-    const char *block = block_names[o->block];
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    const size_option sizes[] = {{"hidden", o->hidden, 1 << 24, FFN | ATTENTION | WHOLE},
+                                 {"heads", o->heads, 1 << 20, ATTENTION | WHOLE},
+                                 {"kv_heads", o->kv_heads, 1 << 20, ATTENTION | WHOLE},
+                                 {"ffn", o->ffn, 1 << 26, FFN | WHOLE},
+                                 {"bias", o->bias, 1, FFN | ATTENTION | WHOLE},
+                                 {"batch", o->batch, 1 << 30, 0},
+                                 {"seq", o->seq, 1 << 30, 0},
+                                 {"max_implicit_bytes", o->max_implicit_bytes, INT64_MAX, 0}};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         if (sizes[i].given < 0 || sizes[i].given > sizes[i].most)
             return clv_fail(err, CLV_EINVAL, "%s is %lld; valid: 0 (its default) to %lld", sizes[i].field,
                             (long long)sizes[i].given, (long long)sizes[i].most);
-        if (!sizes[i].given || !sizes[i].blocks)
-            continue;
-        if (o->model)
-            return clv_fail(err, CLV_EINVAL, "%s is for block=%s; a model is as its config.json says", sizes[i].field,
-                            sizes[i].blocks);
-        if (!strstr(sizes[i].blocks, block))
-            return clv_fail(err, CLV_EINVAL, "%s is for block=%s; block=%s has no use for it", sizes[i].field,
-                            sizes[i].blocks, block);
+        if (sizes[i].given && sizes[i].blocks && !(sizes[i].blocks & 1U << o->block))
+            return fail_useless(&sizes[i], o, err);
     }
     return CLV_OK;
 }
 
 static clv_status check(const clv_plan_options *o, clv_error *err)
 {
-    if ((unsigned)o->block > CLV_PLAN_BLOCK_LLAMA || (unsigned)o->mode > CLV_PLAN_MODE_DECODE)
+    if ((unsigned)o->block >= N_BLOCKS || (unsigned)o->mode > CLV_PLAN_MODE_DECODE)
         return clv_fail(err, CLV_EINVAL, "block %d, mode %d; valid: those of clv_plan_block and clv_plan_mode",
                         (int)o->block, (int)o->mode);
     CLV_TRY(check_mode(o, err));
