@@ -72,11 +72,6 @@ typedef struct part {
 typedef struct copying_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_post post;
-    const clv_group *group;
-    const clv_device *in_device, *out_device;
-    clv_dtype dtype;
-    clv_reduction reduction;
-    clv_shard in_shard, out_shard;
     int n_sends, n_takes; /* parts that hold elements; behind them are the empty ones */
     int all_sends, all_takes;
     part *sends, *takes; /* [members] each */
@@ -261,7 +256,7 @@ static void release(clv_plan *base)
 
 static int64_t bytes_of(const copying_plan *plan, const part *p)
 {
-    return clv_shard_elems(&p->move.box) * (int64_t)clv_dtype_size(plan->dtype);
+    return clv_shard_elems(&p->move.box) * (int64_t)clv_dtype_size(plan->base.dtype);
 }
 
 static int place_in_staging(part *out, copying_plan *plan, const clv_move *moves, int n)
@@ -296,15 +291,8 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
     clv_move *moves = malloc(n * sizeof *moves);
 
     if (plan)
-        *plan = (copying_plan){.base = {.comm = comm, .in = t->in, .out = t->out},
+        *plan = (copying_plan){.base = clv_plan_of(comm, t),
                                .post = {.what = t->what, .tag = t->tag},
-                               .group = t->group,
-                               .in_device = t->in_device ? t->in_device : &clv_device_host,
-                               .out_device = t->out_device ? t->out_device : &clv_device_host,
-                               .dtype = t->dtype,
-                               .reduction = t->reduction,
-                               .in_shard = t->parts.in[t->group->me],
-                               .out_shard = t->parts.out[t->group->me],
                                .sends = malloc(n * sizeof *plan->sends),
                                .takes = malloc(n * sizeof *plan->takes),
                                .ins = t->parts.reduces ? malloc(n * sizeof *plan->ins) : NULL};
@@ -354,8 +342,8 @@ static clv_status send_away(const copying_plan *plan, clv_thread_comm *comm, int
 {
     clv_frame frame = {.kind = IS_MESSAGE,
                        .to = rank,
-                       .set = plan->group->set,
-                       .from = plan->group->me,
+                       .set = plan->base.group->set,
+                       .from = plan->base.group->me,
                        .ends = plan->post.ends,
                        .what_bytes = (int32_t)strlen(plan->post.what),
                        .step = plan->step,
@@ -373,21 +361,24 @@ static clv_status send_away(const copying_plan *plan, clv_thread_comm *comm, int
 
 static clv_status send_part(const copying_plan *plan, clv_thread_comm *comm, const part *p, clv_error *err)
 {
-    const clv_device *device = plan->in_device;
+    const clv_device *device = plan->base.in_device;
     int64_t bytes = bytes_of(plan, p);
     unsigned char *packed = bytes > 0 ? plan->staging + p->at : (unsigned char[1]){0};
-    int rank = plan->group->ranks[p->move.peer];
+    int rank = plan->base.group->ranks[p->move.peer];
 
     if (bytes > 0)
-        CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, packed, &p->move.box, plan->base.in, &plan->in_shard,
-                                      &p->move.box, clv_dtype_size(plan->dtype), err));
+        CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, packed, &p->move.box, plan->base.in,
+                                      &plan->base.in_shard, &p->move.box, clv_dtype_size(plan->base.dtype), err));
     if (rank < comm->world->first || rank >= comm->world->first + comm->world->here)
         return send_away(plan, comm, rank, packed, bytes, err);
     message *m = malloc(sizeof *m + (size_t)bytes);
     if (!m)
         return clv_fail_memory(err, "a message", sizeof *m + (size_t)bytes);
-    *m = (message){
-        .set = plan->group->set, .from = plan->group->me, .step = plan->step, .says = plan->post, .bytes = bytes};
+    *m = (message){.set = plan->base.group->set,
+                   .from = plan->base.group->me,
+                   .step = plan->step,
+                   .says = plan->post,
+                   .bytes = bytes};
     memcpy(m->data, packed, (size_t)bytes);
     put(&comm->world->wire->boxes[rank], m);
     return CLV_OK;
@@ -420,8 +411,8 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     copying_plan *plan = (copying_plan *)base;
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
 
-    CLV_TRY(clv_threads_begin(comm, plan->group, &plan->post, err));
-    CLV_TRY(count_step(&plan->step, &comm->world->wire->boxes[base->comm->rank], plan->group->set, err));
+    CLV_TRY(clv_threads_begin(comm, plan->base.group, &plan->post, err));
+    CLV_TRY(count_step(&plan->step, &comm->world->wire->boxes[base->comm->rank], plan->base.group->set, err));
     plan->staging = staging;
     fill_with_nan(plan);
     for (int i = 0; i < plan->all_takes; i++)
@@ -441,8 +432,8 @@ static clv_status deliver(const copying_plan *plan, clv_thread_comm *comm, const
         p++;
     if (!clv_threads_posts_match(&plan->post, &m->says) || p == plan->takes + plan->all_takes ||
         bytes_of(plan, p) != m->bytes)
-        return clv_threads_fail_match(comm, plan->group, comm->base.rank, &plan->post, plan->group->ranks[m->from],
-                                      &m->says, err);
+        return clv_threads_fail_match(comm, plan->base.group, comm->base.rank, &plan->post,
+                                      plan->base.group->ranks[m->from], &m->says, err);
     if (m->bytes > 0)
         memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
     p->came = true;
@@ -451,10 +442,10 @@ static clv_status deliver(const copying_plan *plan, clv_thread_comm *comm, const
 
 static clv_status fail_late(const copying_plan *plan, clv_thread_comm *comm, clv_error *err)
 {
-    memset(comm->missing, 0, (size_t)plan->group->n * sizeof *comm->missing);
+    memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
     for (int i = 0; i < plan->all_takes; i++)
         comm->missing[plan->takes[i].move.peer] = !plan->takes[i].came;
-    return clv_threads_fail_late(comm, plan->group, &plan->post, err);
+    return clv_threads_fail_late(comm, plan->base.group, &plan->post, err);
 }
 
 static void sleep_on(mailbox *box)
@@ -472,7 +463,7 @@ static void sleep_on(mailbox *box)
 static message *receive(const copying_plan *plan, mailbox *mine, bool *waits)
 {
     pthread_mutex_lock(&mine->lock);
-    message *m = get(mine, plan->group->set, plan->step, waits);
+    message *m = get(mine, plan->base.group->set, plan->step, waits);
     if (!m && !*waits)
         sleep_on(mine);
     pthread_mutex_unlock(&mine->lock);
@@ -485,7 +476,7 @@ static message *receive(const copying_plan *plan, mailbox *mine, bool *waits)
 static int find_gone(const copying_plan *plan, const clv_world *world)
 {
     for (int i = 0; world->processes > 1 && i < plan->all_takes; i++) {
-        int rank = plan->group->ranks[plan->takes[i].move.peer];
+        int rank = plan->base.group->ranks[plan->takes[i].move.peer];
         if (!plan->takes[i].came &&
             atomic_load_explicit(&world->wire->gone[clv_threads_process(world, rank)], memory_order_acquire))
             return rank;
@@ -525,19 +516,20 @@ static void combine(const copying_plan *plan)
         plan->ins[plan->takes[i].move.peer] = plan->staging + plan->takes[i].at;
     if (plan->n_takes > 0)
         clv_run_reduce(plan->staging + plan->takes[0].at, plan->ins, plan->n_takes, 0,
-                       clv_shard_elems(&plan->out_shard), plan->dtype, plan->reduction);
+                       clv_shard_elems(&plan->base.out_shard), plan->base.dtype, plan->base.reduction);
 }
 
 static clv_status unpack(const copying_plan *plan, clv_error *err)
 {
-    const clv_device *device = plan->out_device;
+    const clv_device *device = plan->base.out_device;
     int n = plan->ins && plan->n_takes > 0 ? 1 : plan->n_takes;
 
     for (int i = 0; i < n; i++) {
         const clv_shard *box = &plan->takes[i].move.box;
 
-        CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, &plan->out_shard,
-                                      plan->staging + plan->takes[i].at, box, box, clv_dtype_size(plan->dtype), err));
+        CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, plan->base.out, &plan->base.out_shard,
+                                      plan->staging + plan->takes[i].at, box, box, clv_dtype_size(plan->base.dtype),
+                                      err));
     }
     return CLV_OK;
 }
@@ -548,7 +540,7 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
 
     if (what == CLV_WAIT_IN) { /* it was packed by start */
-        clv_threads_end(comm, plan->group);
+        clv_threads_end(comm, plan->base.group);
         return CLV_OK;
     }
     int64_t began = clv_now_ns();

@@ -63,7 +63,7 @@ static unsigned char *elements_of(const clv_mpi_plan *plan, const clv_mpi_phase 
         return plan->staging + p->first + CLV_MPI_HEADER;
     if (p->at >= 0)
         return plan->staging + p->at;
-    int64_t size = (int64_t)clv_dtype_size(plan->dtype);
+    int64_t size = (int64_t)clv_dtype_size(plan->base.dtype);
     return sends ? (unsigned char *)in_of(plan, ph) + clv_mpi_place_of(&p->move.box, &ph->in_shard) * size
                  : (unsigned char *)out_of(plan, ph) + clv_mpi_place_of(&p->move.box, &ph->out_shard) * size;
 }
@@ -71,13 +71,13 @@ static unsigned char *elements_of(const clv_mpi_plan *plan, const clv_mpi_phase 
 static clv_status fail_mpi(const clv_mpi_plan *plan, const clv_mpi_part *p, int code, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    clv_error error = {.rank = plan->group->ranks[p->move.peer]};
+    clv_error error = {.rank = plan->base.group->ranks[p->move.peer]};
     const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
     char what[160];
     snprintf(what, sizeof what, "rank %d, %s ('%s') with rank %d", comm->base.rank, plan->post.what, note ? note : "",
              error.rank);
     clv_job_fail_mpi(comm->world->mpi->job, code, what, &error);
-    error.rank = plan->group->ranks[p->move.peer];
+    error.rank = plan->base.group->ranks[p->move.peer];
     snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
     clv_threads_fail(comm->world, &error);
     return clv_threads_give_up(comm, err);
@@ -109,25 +109,25 @@ static int ask(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_part *
 /* Writes the header, and brings the elements to where they are sent from. */
 static clv_status pack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, const clv_mpi_part *p, clv_error *err)
 {
-    const clv_device *device = ph->slices ? plan->out_device : plan->in_device;
+    const clv_device *device = ph->slices ? plan->base.out_device : plan->base.in_device;
     header h = {.tag = plan->post.tag,
                 .bytes = p->bytes,
-                .set = plan->group->set,
-                .from = plan->group->me,
+                .set = plan->base.group->set,
+                .from = plan->base.group->me,
                 .phase = (int32_t)(ph - plan->phases)};
     snprintf(h.what, sizeof h.what, "%s", plan->post.what);
     memcpy(plan->staging + p->first, &h, sizeof h);
     if (p->bytes == 0 || (p->bytes > CLV_MPI_ROOM && p->at < 0))
         return CLV_OK;
     return device->backend->copy(device, CLV_COPY_TO_HOST, elements_of(plan, ph, p, true), &p->move.box,
-                                 in_of(plan, ph), &ph->in_shard, &p->move.box, clv_dtype_size(plan->dtype), err);
+                                 in_of(plan, ph), &ph->in_shard, &p->move.box, clv_dtype_size(plan->base.dtype), err);
 }
 
 /* Brings what one takes of oneself to the result, or, where it is reduced, to where it can be. */
 static clv_status take_own(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
 {
-    const clv_device *in = plan->in_device, *out = plan->out_device;
-    size_t size = clv_dtype_size(plan->dtype);
+    const clv_device *in = plan->base.in_device, *out = plan->base.out_device;
+    size_t size = clv_dtype_size(plan->base.dtype);
     if (!ph->has_own || (ph->reduces && ph->own_at < 0))
         return CLV_OK;
     if (ph->own_at < 0)
@@ -178,7 +178,7 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     clv_mpi_plan **running = &comm->world->mpi->running[base->comm->rank];
     (void)clv_mpi_hear_failure(
         comm->world); /* what others sent of the step would do for this rank, though they failed */
-    CLV_TRY(clv_threads_begin(comm, plan->group, &plan->post, err));
+    CLV_TRY(clv_threads_begin(comm, plan->base.group, &plan->post, err));
     plan->staging = staging;
     for (int k = 0; k < plan->n_phases; k++) {
         reset(plan->phases[k].takes, plan->phases[k].n_takes);
@@ -199,12 +199,12 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 static clv_status fail_bytes(const clv_mpi_plan *plan, const clv_mpi_part *p, int64_t came, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    clv_error error = {.code = CLV_EPEER, .rank = plan->group->ranks[p->move.peer]};
+    clv_error error = {.code = CLV_EPEER, .rank = plan->base.group->ranks[p->move.peer]};
     const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
     snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
     snprintf(error.message, sizeof error.message,
              "rank %d is in %s of group set %d, tag %llx ('%s'), and expects %lld bytes of rank %d, which sends %lld",
-             comm->base.rank, plan->post.what, plan->group->set, (unsigned long long)plan->post.tag,
+             comm->base.rank, plan->post.what, plan->base.group->set, (unsigned long long)plan->post.tag,
              note ? note : "no note", (long long)p->bytes, error.rank, (long long)came);
     clv_threads_fail(comm->world, &error);
     return clv_threads_give_up(comm, err);
@@ -220,14 +220,14 @@ static clv_status check_header(const clv_mpi_plan *plan, const clv_mpi_phase *ph
     memcpy(said, h.what, sizeof h.what);
     said[sizeof h.what - 1] = '\0';
     p->heard = true;
-    bool same_step = h.tag == plan->post.tag && h.set == plan->group->set && h.from == p->move.peer &&
+    bool same_step = h.tag == plan->post.tag && h.set == plan->base.group->set && h.from == p->move.peer &&
                      h.phase == ph - plan->phases && strncmp(said, plan->post.what, sizeof h.what - 1) == 0;
     if (same_step && h.bytes == p->bytes)
         return CLV_OK;
     if (same_step)
         return fail_bytes(plan, p, h.bytes, err);
-    return clv_threads_fail_match(comm, plan->group, comm->base.rank, &plan->post, plan->group->ranks[p->move.peer],
-                                  &(clv_post){.what = said, .tag = h.tag}, err);
+    return clv_threads_fail_match(comm, plan->base.group, comm->base.rank, &plan->post,
+                                  plan->base.group->ranks[p->move.peer], &(clv_post){.what = said, .tag = h.tag}, err);
 }
 
 typedef struct patience {
@@ -266,10 +266,10 @@ static int look_at_all(const clv_job *job, clv_mpi_part *parts, int n, int *ende
 static clv_status fail_late(const clv_mpi_plan *plan, const clv_mpi_part *parts, int n, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    memset(comm->missing, 0, (size_t)plan->group->n * sizeof *comm->missing);
+    memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
     for (int i = 0; i < n; i++)
         comm->missing[parts[i].move.peer] |= parts[i].ended < parts[i].n_asked;
-    return clv_threads_fail_late(comm, plan->group, &plan->post, err);
+    return clv_threads_fail_late(comm, plan->base.group, &plan->post, err);
 }
 
 /* Waits until the parts, all takes or all sends of a phase, have come to their end. */
@@ -302,17 +302,19 @@ static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph,
 /* Sums what every member has of one's part of the result, in their order. */
 static clv_status reduce(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
 {
-    const clv_device *device = plan->out_device;
-    int64_t size = (int64_t)clv_dtype_size(plan->dtype);
+    const clv_device *device = plan->base.out_device;
+    int64_t size = (int64_t)clv_dtype_size(plan->base.dtype);
     if (!ph->has_own)
         return CLV_OK;
-    ph->ins[plan->group->me] = ph->own_at >= 0 ? (const char *)plan->staging + ph->own_at
-                                               : in_of(plan, ph) + clv_mpi_place_of(&ph->own, &ph->in_shard) * size;
+    ph->ins[plan->base.group->me] = ph->own_at >= 0
+                                        ? (const char *)plan->staging + ph->own_at
+                                        : in_of(plan, ph) + clv_mpi_place_of(&ph->own, &ph->in_shard) * size;
     for (int i = 0; i < ph->n_takes; i++)
         ph->ins[ph->takes[i].move.peer] = elements_of(plan, ph, &ph->takes[i], false);
     bool is_host = device->backend->is_host;
     void *to = is_host ? out_of(plan, ph) : (char *)plan->staging + ph->own_at;
-    clv_run_reduce(to, ph->ins, plan->group->n, 0, clv_shard_elems(&ph->own), plan->dtype, plan->reduction);
+    clv_run_reduce(to, ph->ins, plan->base.group->n, 0, clv_shard_elems(&ph->own), plan->base.dtype,
+                   plan->base.reduction);
     if (is_host)
         return CLV_OK;
     return device->backend->copy(device, CLV_COPY_FROM_HOST, out_of(plan, ph), &ph->out_shard, to, &ph->own, &ph->own,
@@ -321,13 +323,13 @@ static clv_status reduce(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_
 
 static clv_status unpack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
 {
-    const clv_device *device = plan->out_device;
+    const clv_device *device = plan->base.out_device;
     for (int i = 0; i < ph->n_takes; i++) {
         const clv_mpi_part *p = &ph->takes[i];
         if (p->bytes > 0 && (p->bytes <= CLV_MPI_ROOM || p->at >= 0))
             CLV_TRY(device->backend->copy(device, CLV_COPY_FROM_HOST, out_of(plan, ph), &ph->out_shard,
                                           elements_of(plan, ph, p, false), &p->move.box, &p->move.box,
-                                          clv_dtype_size(plan->dtype), err));
+                                          clv_dtype_size(plan->base.dtype), err));
     }
     return CLV_OK;
 }
@@ -343,7 +345,7 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
         plan->base.comm->waited_ns += clv_now_ns() - began;
         CLV_TRY(ph->reduces ? reduce(plan, ph, err) : unpack(plan, ph, err));
     }
-    return clv_device_finish(plan->out_device, err);
+    return clv_device_finish(plan->base.out_device, err);
 }
 
 static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
@@ -354,7 +356,7 @@ static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
         CLV_TRY(await_parts(plan, &plan->phases[k], plan->phases[k].sends, plan->phases[k].n_sends, false, err));
     comm->base.waited_ns += clv_now_ns() - began;
     clv_mpi_end_plan(plan);
-    clv_threads_end(comm, plan->group);
+    clv_threads_end(comm, plan->base.group);
     return CLV_OK;
 }
 

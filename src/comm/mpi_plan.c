@@ -50,7 +50,7 @@ int64_t clv_mpi_place_of(const clv_shard *box, const clv_shard *shard)
 
 static int64_t bytes_of(const clv_mpi_plan *plan, const clv_shard *box)
 {
-    return clv_shard_elems(box) * (int64_t)clv_dtype_size(plan->dtype);
+    return clv_shard_elems(box) * (int64_t)clv_dtype_size(plan->base.dtype);
 }
 
 /* A tag for what `from` sends to `to`, world ranks. */
@@ -78,13 +78,13 @@ static int make_parts(clv_mpi_part *out, const clv_move *moves, int n, const clv
 /* What a part's messages are, and where; in_place: its box is one run of host memory. */
 static void lay_out(clv_mpi_plan *plan, clv_mpi_part *p, const clv_world *world, bool sends, bool in_place)
 {
-    int me = plan->base.comm->rank, peer = plan->group->ranks[p->move.peer];
+    int me = plan->base.comm->rank, peer = plan->base.group->ranks[p->move.peer];
     int64_t piece = world->mpi->job->piece;
     p->bytes = bytes_of(plan, &p->move.box);
     p->first = take_staging(plan, CLV_MPI_FIRST);
     p->at = p->bytes <= CLV_MPI_ROOM || in_place ? -1 : take_staging(plan, p->bytes);
     p->process = clv_threads_process(world, peer);
-    p->tag = sends ? tag_of(world, plan->group->set, me, peer) : tag_of(world, plan->group->set, peer, me);
+    p->tag = sends ? tag_of(world, plan->base.group->set, me, peer) : tag_of(world, plan->base.group->set, peer, me);
     p->n_requests = 1 + (p->bytes <= CLV_MPI_ROOM ? 0 : (int)((p->bytes + piece - 1) / piece));
 }
 
@@ -98,10 +98,10 @@ static void place_requests(clv_mpi_part *parts, int n, clv_mpi_request **next)
 
 static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv_parts *parts, clv_error *err)
 {
-    const clv_group *group = plan->group;
+    const clv_group *group = plan->base.group;
     const clv_world *world = ((const clv_thread_comm *)plan->base.comm)->world;
-    bool in_host = ph->slices ? plan->out_device->backend->is_host : plan->in_device->backend->is_host;
-    bool out_host = plan->out_device->backend->is_host;
+    bool in_host = ph->slices ? plan->base.out_device->backend->is_host : plan->base.in_device->backend->is_host;
+    bool out_host = plan->base.out_device->backend->is_host;
     size_t n = (size_t)group->n;
     clv_move *moves = malloc(n * sizeof *moves);
     ph->reduces = parts->reduces;
@@ -147,8 +147,8 @@ static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv
 /* An all_reduce by slices of what all hold: see at the top. */
 static clv_status prepare_slices(clv_mpi_plan *plan, int64_t elems, clv_error *err)
 {
-    int n = plan->group->n, me = plan->group->me;
-    int64_t size = (int64_t)clv_dtype_size(plan->dtype);
+    int n = plan->base.group->n, me = plan->base.group->me;
+    int64_t size = (int64_t)clv_dtype_size(plan->base.dtype);
     clv_shard *whole = calloc(2 * (size_t)n, sizeof *whole), *slice = whole + n;
     if (!whole)
         return clv_fail_memory(err, "a step's slices", 2 * (size_t)n * sizeof *whole);
@@ -173,15 +173,8 @@ clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t
     clv_mpi_plan *plan = calloc(1, sizeof *plan);
     if (!plan)
         return clv_fail_memory(err, "a step's plan", sizeof *plan);
-    *plan = (clv_mpi_plan){.base = {.comm = comm, .in = t->in, .out = t->out},
-                           .post = {.what = t->what, .tag = t->tag},
-                           .group = t->group,
-                           .in_device = t->in_device ? t->in_device : &clv_device_host,
-                           .out_device = t->out_device ? t->out_device : &clv_device_host,
-                           .dtype = t->dtype,
-                           .reduction = t->reduction,
-                           .n_phases = 1};
-    int64_t elems = clv_shard_elems(&t->parts.in[t->group->me]);
+    *plan = (clv_mpi_plan){.base = clv_plan_of(comm, t), .post = {.what = t->what, .tag = t->tag}, .n_phases = 1};
+    int64_t elems = clv_shard_elems(&plan->base.in_shard);
     bool by_slices = t->parts.reduces && clv_parts_all_get_all(&t->parts) &&
                      elems * (int64_t)clv_dtype_size(t->dtype) * (t->group->n - 1) > SMALL_REDUCE_BYTES;
     clv_status status =

@@ -48,10 +48,6 @@ typedef struct clv_mpi_phase {
 typedef struct clv_mpi_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_post post;
-    const clv_group *group;
-    const clv_device *in_device, *out_device;
-    clv_dtype dtype;
-    clv_reduction reduction;
     int n_phases;
     clv_mpi_phase phases[CLV_MPI_PHASES];
     int64_t staging_bytes;

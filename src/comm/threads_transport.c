@@ -26,13 +26,8 @@ typedef struct take {
 typedef struct threads_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_post post;
-    const clv_group *group;
-    const clv_device *in_device, *out_device;
-    clv_dtype dtype;
-    clv_reduction reduction;
     bool everywhere; /* a reduction of which all members get all */
     bool by_posts;   /* no windows: where peers' memory is, each says when it starts */
-    clv_shard in_shard, out_shard;
     int n_takes;
     take *takes;      /* of a step that does not reduce */
     const void **ins; /* [members] of one that reduces */
@@ -120,16 +115,9 @@ static clv_status prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t,
 
     if (!plan)
         return clv_fail_memory(err, "a step's plan", sizeof *plan);
-    *plan = (threads_plan){.base = {.comm = comm, .in = t->in, .out = t->out},
+    *plan = (threads_plan){.base = clv_plan_of(comm, t),
                            .post = {.what = t->what, .tag = t->tag},
-                           .group = t->group,
-                           .in_device = t->in_device ? t->in_device : &clv_device_host,
-                           .out_device = t->out_device ? t->out_device : &clv_device_host,
-                           .dtype = t->dtype,
-                           .reduction = t->reduction,
-                           .by_posts = !t->in_window && !t->out_window,
-                           .in_shard = t->parts.in[t->group->me],
-                           .out_shard = t->parts.out[t->group->me]};
+                           .by_posts = !t->in_window && !t->out_window};
     clv_status status =
         t->parts.reduces ? find_addends(plan, t, comm->rank, err) : find_takes(plan, t, comm->rank, err);
     if (status != CLV_OK) {
@@ -149,36 +137,37 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
 
     (void)staging;
-    CLV_TRY(clv_device_finish(plan->in_device, err)); /* peers read what was made there, and write where it was read */
-    CLV_TRY(clv_threads_begin(comm, plan->group, &plan->post, err));
+    CLV_TRY(
+        clv_device_finish(plan->base.in_device, err)); /* peers read what was made there, and write where it was read */
+    CLV_TRY(clv_threads_begin(comm, plan->base.group, &plan->post, err));
     if (plan->by_posts) {
         plan->post.in = base->in;
         plan->post.out = base->out;
     }
-    return clv_threads_arrive(comm, plan->group, &plan->post, err);
+    return clv_threads_arrive(comm, plan->base.group, &plan->post, err);
 }
 
 /* Finds the peers' memory in their posts. */
 static void read_posts(const threads_plan *plan, const clv_thread_comm *comm)
 {
     for (int i = 0; i < plan->n_takes; i++)
-        plan->takes[i].from = clv_threads_post(comm, plan->group, plan->takes[i].peer)->in;
-    for (int m = 0; plan->ins && m < plan->group->n; m++) {
-        plan->ins[m] = clv_threads_post(comm, plan->group, m)->in;
+        plan->takes[i].from = clv_threads_post(comm, plan->base.group, plan->takes[i].peer)->in;
+    for (int m = 0; plan->ins && m < plan->base.group->n; m++) {
+        plan->ins[m] = clv_threads_post(comm, plan->base.group, m)->in;
         if (plan->everywhere)
-            plan->outs[m] = clv_threads_post(comm, plan->group, m)->out;
+            plan->outs[m] = clv_threads_post(comm, plan->base.group, m)->out;
     }
 }
 
 static clv_status copy_lacking(const threads_plan *plan, clv_error *err)
 {
-    const clv_device *device = plan->out_device;
+    const clv_device *device = plan->base.out_device;
 
     for (int i = 0; i < plan->n_takes; i++) {
         const take *t = &plan->takes[i];
 
-        CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->base.out, &plan->out_shard, t->from, &t->shard,
-                                      &t->box, clv_dtype_size(plan->dtype), err));
+        CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->base.out, &plan->base.out_shard, t->from,
+                                      &t->shard, &t->box, clv_dtype_size(plan->base.dtype), err));
     }
     return CLV_OK;
 }
@@ -186,16 +175,17 @@ static clv_status copy_lacking(const threads_plan *plan, clv_error *err)
 /* Each member sums one slice straight out of all inputs and writes it to every member's output. */
 static clv_status all_reduce(const threads_plan *plan, clv_error *err)
 {
-    const clv_device *device = plan->out_device;
-    int n = plan->group->n, me = plan->group->me;
-    int64_t elems = clv_shard_elems(&plan->out_shard), size = (int64_t)clv_dtype_size(plan->dtype), lo = 0, hi = elems;
+    const clv_device *device = plan->base.out_device;
+    int n = plan->base.group->n, me = plan->base.group->me;
+    int64_t elems = clv_shard_elems(&plan->base.out_shard), size = (int64_t)clv_dtype_size(plan->base.dtype), lo = 0,
+            hi = elems;
     bool alone = elems * size <= SMALL_REDUCE_BYTES;
 
     if (!alone)
         clv_cut_block(elems, 1, n, me, &lo, &hi);
     const clv_shard all = {.rank = 1, .hi = {elems}}, slice = {.rank = 1, .lo = {lo}, .hi = {hi}};
-    CLV_TRY(device->backend->reduce(device, plan->base.out, &all, plan->ins, n, &all, &slice, plan->dtype,
-                                    plan->reduction, err));
+    CLV_TRY(device->backend->reduce(device, plan->base.out, &all, plan->ins, n, &all, &slice, plan->base.dtype,
+                                    plan->base.reduction, err));
     for (int i = 1; !alone && i < n; i++)
         CLV_TRY(device->backend->copy(device, CLV_COPY_ON_DEVICE, plan->outs[(me + i) % n], &all, plan->base.out, &all,
                                       &slice, (size_t)size, err));
@@ -204,13 +194,14 @@ static clv_status all_reduce(const threads_plan *plan, clv_error *err)
 
 static clv_status move(const threads_plan *plan, clv_error *err)
 {
-    const clv_device *device = plan->out_device;
+    const clv_device *device = plan->base.out_device;
 
     if (plan->everywhere)
         return all_reduce(plan, err);
     if (plan->ins)
-        return device->backend->reduce(device, plan->base.out, &plan->out_shard, plan->ins, plan->group->n,
-                                       &plan->in_shard, &plan->out_shard, plan->dtype, plan->reduction, err);
+        return device->backend->reduce(device, plan->base.out, &plan->base.out_shard, plan->ins, plan->base.group->n,
+                                       &plan->base.in_shard, &plan->base.out_shard, plan->base.dtype,
+                                       plan->base.reduction, err);
     return copy_lacking(plan, err);
 }
 
@@ -218,12 +209,12 @@ static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error 
 {
     int64_t began = clv_now_ns();
 
-    CLV_TRY(clv_threads_await(comm, plan->group, err));
+    CLV_TRY(clv_threads_await(comm, plan->base.group, err));
     comm->base.waited_ns += clv_now_ns() - began;
     if (plan->by_posts)
         read_posts(plan, comm);
     CLV_TRY(move(plan, err));
-    return clv_device_finish(plan->out_device, err);
+    return clv_device_finish(plan->base.out_device, err);
 }
 
 static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *err)
@@ -231,9 +222,9 @@ static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *
     int64_t began = clv_now_ns();
     clv_post end = {.what = plan->post.what, .tag = plan->post.tag, .ends = true};
 
-    CLV_TRY(clv_threads_meet(comm, plan->group, &end, err));
-    clv_threads_leave(comm, plan->group);
-    clv_threads_end(comm, plan->group);
+    CLV_TRY(clv_threads_meet(comm, plan->base.group, &end, err));
+    clv_threads_leave(comm, plan->base.group);
+    clv_threads_end(comm, plan->base.group);
     comm->base.waited_ns += clv_now_ns() - began;
     return CLV_OK;
 }

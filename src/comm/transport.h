@@ -42,13 +42,20 @@ typedef enum clv_wait {
     CLV_WAIT_IN   /* no peer reads my in, or writes my out, any more */
 } clv_wait;
 
-/* What every transport's plan begins with. Where its transfer named no windows, in and out may be set anew before each
- * start. */
+/* What every transport's plan begins with: its transfer as this rank carries it out. Where that named no windows, in and
+ * out may be set anew before each start. */
 typedef struct clv_plan {
     clv_comm *comm;
     const void *in;
     void *out;
+    const clv_group *group;
+    const clv_device *in_device, *out_device; /* not NULL */
+    clv_dtype dtype;
+    clv_reduction reduction;
+    clv_shard in_shard, out_shard; /* mine */
 } clv_plan;
+
+clv_plan clv_plan_of(clv_comm *comm, const clv_transfer *transfer);
 
 typedef struct clv_transport {
     const char *name;
