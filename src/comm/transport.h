@@ -42,8 +42,8 @@ typedef enum clv_wait {
     CLV_WAIT_IN   /* no peer reads my in, or writes my out, any more */
 } clv_wait;
 
-/* What every transport's plan begins with: its transfer as this rank carries it out. Where that named no windows, in and
- * out may be set anew before each start. */
+/* What every transport's plan begins with: its transfer as this rank carries it out. Where that named no windows, in
+ * and out may be set anew before each start. */
 typedef struct clv_plan {
     clv_comm *comm;
     const void *in;
