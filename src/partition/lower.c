@@ -36,27 +36,6 @@ static clv_status add_instruction(clv_program *program, const clv_instruction *i
     return CLV_OK;
 }
 
-static clv_status find_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err)
-{
-    *out = -1;
-    if (!clv_step_moves(step->kind))
-        return CLV_OK;
-    size_t bytes = (size_t)step->n_axes * sizeof *step->axes;
-    for (int g = 0; g < program->n_groups; g++)
-        if (program->groups[g].n == step->n_axes && memcmp(program->groups[g].axes, step->axes, bytes) == 0) {
-            *out = g;
-            return CLV_OK;
-        }
-    if (clv_arena_grow(program->arena, &program->groups, &program->group_capacity, program->n_groups,
-                       sizeof *program->groups) != 0)
-        return clv_fail_memory(err, "a group", sizeof *program->groups);
-    clv_group_axes *group = &program->groups[program->n_groups];
-    *group = (clv_group_axes){.n = step->n_axes};
-    memcpy(group->axes, step->axes, bytes);
-    *out = program->n_groups++;
-    return CLV_OK;
-}
-
 /* ---- what a row is about ---- */
 
 /* The name in hand: rows that are about the same follow one another. */
@@ -154,7 +133,7 @@ static clv_status lower_step(lowering *l, const clv_row *row, clv_error *err)
     CLV_TRY(keep_text(&instruction.cause, l, row->why.text, err));
     CLV_TRY(keep_text(&instruction.statement, l, row->why.statement, err));
     CLV_TRY(keep_text(&instruction.rules, l, row->why.rules, err));
-    CLV_TRY(find_group(&instruction.group, program, row->step, err));
+    CLV_TRY(clv_program_find_group(&instruction.group, program, row->step, err));
     return add_instruction(program, &instruction, err);
 }
 

@@ -16,6 +16,26 @@ void clv_program_free(clv_program *program)
     free(program);
 }
 
+clv_status clv_program_find_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err)
+{
+    size_t bytes = (size_t)step->n_axes * sizeof *step->axes;
+    *out = -1;
+    if (!clv_step_moves(step->kind))
+        return CLV_OK;
+    for (int g = 0; g < program->n_groups; g++)
+        if (program->groups[g].n == step->n_axes && memcmp(program->groups[g].axes, step->axes, bytes) == 0) {
+            *out = g;
+            return CLV_OK;
+        }
+    if (clv_arena_grow(program->arena, &program->groups, &program->group_capacity, program->n_groups,
+                       sizeof *program->groups) != 0)
+        return clv_fail_memory(err, "a group", sizeof *program->groups);
+    *out = program->n_groups++;
+    program->groups[*out] = (clv_group_axes){.n = step->n_axes};
+    memcpy(program->groups[*out].axes, step->axes, bytes);
+    return CLV_OK;
+}
+
 const clv_mesh *clv_program_mesh(const clv_program *program)
 {
     if (!program)

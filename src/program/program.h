@@ -100,6 +100,8 @@ void clv_buffer_describe(char *out, size_t size, const clv_program *program, int
 
 /* The buffer that holds the memory of b. */
 int clv_program_root(const clv_program *program, int b);
+/* The group of a step that moves, added if it is a new one; -1 for a step that does not. */
+clv_status clv_program_find_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err);
 /* Whether no other operand of the instruction lies in the memory of operand k: only then may a result take it over. */
 bool clv_program_sole_reader(const clv_program *program, const clv_instruction *instruction, int k);
 

@@ -158,26 +158,30 @@ static int64_t whole_index(const clv_reshard *r, const clv_shard *shard, int64_t
     return flat;
 }
 
-/* A program of the plan's steps alone: state "in" -> buffers. */
-static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
+static clv_status new_program(clv_program **out, const clv_mesh *mesh, int n_steps, clv_error *err)
 {
     clv_program *p = calloc(1, sizeof *p);
+    size_t n = (size_t)n_steps + 1;
     if (p)
         p->arena = clv_arena_new();
     if (!p || !p->arena) {
         free(p);
         return clv_fail_memory(err, "a program", sizeof *p);
     }
-    size_t n = (size_t)r->plan.n_steps + 1;
-    p->mesh = r->mesh;
+    *out = p;
+    p->mesh = *mesh;
     p->buffers = clv_arena_alloc(p->arena, n, sizeof *p->buffers);
     p->instructions = clv_arena_alloc(p->arena, n, sizeof *p->instructions);
-    p->groups = clv_arena_alloc(p->arena, n, sizeof *p->groups);
     p->outputs = clv_arena_alloc(p->arena, 1, sizeof *p->outputs);
-    if (!p->buffers || !p->instructions || !p->groups || !p->outputs) {
-        clv_program_free(p);
-        return clv_fail_memory(err, "a program", n * sizeof *p->instructions);
-    }
+    return p->buffers && p->instructions && p->outputs ? CLV_OK
+                                                       : clv_fail_memory(err, "a program", n * sizeof *p->instructions);
+}
+
+/* A program of the plan's steps alone: state "in" -> buffers -> output "out". *out is the caller's, also on failure. */
+static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
+{
+    CLV_TRY(new_program(out, &r->mesh, r->plan.n_steps, err));
+    clv_program *p = *out;
     clv_type type = {.dtype = r->dtype, .rank = r->rank};
     memcpy(type.shape, r->shape, (size_t)r->rank * sizeof *r->shape);
     p->buffers[p->n_buffers++] =
@@ -185,19 +189,13 @@ static clv_status build(clv_program **out, const clv_reshard *r, clv_error *err)
     for (int i = 0; i < r->plan.n_steps; i++) {
         const clv_reshard_step *step = &r->plan.steps[i];
         clv_instruction *made = &p->instructions[p->n_instructions++];
-        *made = (clv_instruction){.step = step, .group = -1, .n_in = 1, .n_out = 1, .name = clv_step_name(step->kind)};
-        made->in[0] = i;
-        made->out[0] = i + 1;
+        *made = (clv_instruction){
+            .step = step, .n_in = 1, .in = {i}, .n_out = 1, .out = {i + 1}, .name = clv_step_name(step->kind)};
+        CLV_TRY(clv_program_find_group(&made->group, p, step, err));
         p->buffers[p->n_buffers++] =
             (clv_buffer){.kind = CLV_BUFFER_TEMP, .type = type, .layout = step->to, .shares = -1};
-        if (clv_step_moves(step->kind)) {
-            made->group = p->n_groups;
-            p->groups[p->n_groups].n = step->n_axes;
-            memcpy(p->groups[p->n_groups++].axes, step->axes, sizeof step->axes);
-        }
     }
     p->outputs[p->n_outputs++] = (clv_program_output){.name = "out", .buffer = p->n_buffers - 1};
-    *out = p;
     return clv_program_plan_memory(p, err);
 }
 
