@@ -41,17 +41,22 @@ void clv_spmd_partial_axes(char *out, size_t size, const clv_layout *layout, con
     }
 }
 
+clv_spmd_group_set *clv_spmd_group_over(const clv_spmd_world *world, const clv_subaxis *axes, int n)
+{
+    for (int g = 0; g < world->n_groups; g++)
+        if (world->groups[g].n == n && memcmp(world->groups[g].axes, axes, (size_t)n * sizeof *axes) == 0)
+            return &world->groups[g];
+    return NULL;
+}
+
 clv_status clv_spmd_find_group(const clv_spmd_group_set **out, const clv_spmd *spmd, const char *axes, clv_error *err)
 {
     const clv_spmd_world *world = spmd->world;
     clv_spmd_group_set asked;
     CLV_TRY(clv_spmd_read_axes(&asked, &world->session->mesh, axes, err));
-    for (int g = 0; g < world->n_groups; g++)
-        if (world->groups[g].n == asked.n &&
-            memcmp(world->groups[g].axes, asked.axes, (size_t)asked.n * sizeof *asked.axes) == 0) {
-            *out = &world->groups[g];
-            return CLV_OK;
-        }
+    *out = clv_spmd_group_over(world, asked.axes, asked.n);
+    if (*out)
+        return CLV_OK;
     return clv_fail(err, CLV_EINVAL,
                     "no group over '%.60s' is ready: a part of an axis, or axes beyond the first 6, are to be named in "
                     "clv_spmd_options.groups",

@@ -31,10 +31,8 @@ void clv_spmd_world_free(clv_spmd_world *world)
 
 static clv_status add_group(clv_spmd_world *world, clv_spmd_group_set *group, clv_error *err)
 {
-    for (int g = 0; g < world->n_groups; g++)
-        if (world->groups[g].n == group->n &&
-            memcmp(world->groups[g].axes, group->axes, (size_t)group->n * sizeof *group->axes) == 0)
-            return CLV_OK;
+    if (clv_spmd_group_over(world, group->axes, group->n))
+        return CLV_OK;
     clv_spmd_group_set *grown = realloc(world->groups, (size_t)(world->n_groups + 1) * sizeof *grown);
     if (!grown)
         return clv_fail_memory(err, "the groups of a function", (size_t)(world->n_groups + 1) * sizeof *grown);

@@ -87,6 +87,8 @@ typedef struct clv_spmd_request {
 clv_status clv_spmd_read_axes(clv_spmd_group_set *out, const clv_mesh *mesh, const char *axes, clv_error *err);
 /* Writes the axes over which a layout is partial as such a text: "x,y:(2)2"; size: CLV_LAYOUT_TEXT. */
 void clv_spmd_partial_axes(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh);
+/* The group set over these sub-axes; NULL: none is ready. */
+clv_spmd_group_set *clv_spmd_group_over(const clv_spmd_world *world, const clv_subaxis *axes, int n);
 /* The group set over the axes that a text names. */
 clv_status clv_spmd_find_group(const clv_spmd_group_set **out, const clv_spmd *spmd, const char *axes, clv_error *err);
 /* The call as it was made before, or makes it. */
