@@ -113,6 +113,11 @@ static void test_blocks(void **state)
     SHAPE(p, "kv.weight", 256, 2, 4, 32);
     assert_false(has(p, "up.weight"));
     clv_program_free(p);
+    p = plan(&(clv_plan_options){
+        .size = sizeof(clv_plan_options), .block = CLV_PLAN_BLOCK_ATTENTION, .heads = 7, .head_dim = 12});
+    SHAPE(p, "q.weight", 256, 7, 12);
+    SHAPE(p, "o.weight", 7, 12, 256);
+    clv_program_free(p);
 }
 
 /* A training step keeps optimizer state, generation a cache; an encoder has none. */
@@ -234,6 +239,10 @@ static void test_refused(void **state)
     INVALID("hidden is for a block (ffn, attention, gpt, llama); a model is as its config.json", .model = llama,
             .hidden = 2);
     INVALID("bias is for a block (", .model = llama, .bias = true);
+    INVALID("head_dim is for the blocks attention, gpt, llama; ffn", .size = sizeof(clv_plan_options),
+            .block = CLV_PLAN_BLOCK_FFN, .head_dim = 8);
+    REFUSED(CLV_ESHAPE, "attention: width 256 is not a multiple of 7 heads; state head_dim",
+            .block = CLV_PLAN_BLOCK_ATTENTION, .heads = 7);
     INVALID("hidden is -1; valid: 0 (its default) to 16777216", .block = CLV_PLAN_BLOCK_GPT, .hidden = -1);
     INVALID("ffn is 9223372036854775807; valid: 0 (its default) to ", .block = CLV_PLAN_BLOCK_FFN, .ffn = INT64_MAX);
     INVALID("batch is -8;", .model = llama, .batch = -8);

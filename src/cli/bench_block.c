@@ -22,7 +22,7 @@
 #include "cli/table.h"
 
 typedef struct block_args {
-    int64_t hidden, layers, heads, kv_heads, ffn, batch, seq, threads, iterations;
+    int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
     bool gated, train, json, program;
     const char *dtype, *hardware;
@@ -60,6 +60,13 @@ static int parse(block_args *a, int argc, char **argv)
          .max = most,
          .value = "N",
          .help = "key and value heads; 0: as many as query heads"},
+        {.names = "--head-dim, --kv-channels",
+         .kind = CLV_OPTION_INT,
+         .out = &a->head_dim,
+         .min = 0,
+         .max = most,
+         .value = "N",
+         .help = "width of a head; 0: the block's by its heads"},
         {.names = "--ffn, --ffn-hidden-size",
          .kind = CLV_OPTION_INT,
          .out = &a->ffn,
@@ -149,6 +156,7 @@ static clv_status compile(clv_program **out, const block_args *a, const clv_mesh
     clv_value y = x;
     clv_block_options block = clv_block_defaults(CLV_BLOCK_LLAMA, a->heads, a->kv_heads, a->ffn);
     block.attention.rope.theta = 0;
+    block.attention.head_dim = a->head_dim;
     block.mlp.gated = a->gated;
     block.mlp.activation = a->gated ? CLV_SILU : CLV_GELU;
     for (int64_t layer = 0; layer < a->layers; layer++) {
@@ -170,8 +178,9 @@ static double work(const block_args *a)
 {
     double rows = (double)(a->batch * a->seq), m = (double)a->hidden;
     double kv = a->kv_heads ? (double)a->kv_heads / (double)a->heads : 1;
-    double products = 2 * rows * (2 * m * m * (1 + kv) + (a->gated ? 3 : 2) * m * (double)a->ffn);
-    double attention = 2 * rows * (double)a->seq * m;
+    double heads = a->head_dim ? (double)(a->heads * a->head_dim) : m;
+    double products = 2 * rows * (2 * m * heads * (1 + kv) + (a->gated ? 3 : 2) * m * (double)a->ffn);
+    double attention = 2 * rows * (double)a->seq * heads;
     return (double)a->layers * (products + attention) * (a->train ? 3 : 1);
 }
 

@@ -52,6 +52,13 @@ extern const clv_plan_option clv_plan_option_defaults;
          .max = 1 << 20,                                                                                               \
          .value = "K",                                                                                                 \
          .help = "its key and value heads; 0: as many as query heads; not of ffn"},                                    \
+        {.names = "--head-dim, --kv-channels",                                                                         \
+         .kind = CLV_OPTION_INT,                                                                                       \
+         .out = &(o)->plan.head_dim,                                                                                   \
+         .min = 0,                                                                                                     \
+         .max = 1 << 20,                                                                                               \
+         .value = "D",                                                                                                 \
+         .help = "width of a head; 0: the block's by its heads; not of ffn"},                                          \
         {.names = "--ffn, --ffn-hidden-size",                                                                          \
          .kind = CLV_OPTION_INT,                                                                                       \
          .out = &(o)->plan.ffn,                                                                                        \

@@ -1,6 +1,7 @@
 /* plan.c - programs to look at: a block alone, or a model by its config.json (plan.h). */
 #include "cleave/plan.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -81,6 +82,7 @@ static clv_status check_sizes(const clv_plan_options *o, clv_error *err)
     const size_option sizes[] = {{"hidden", o->hidden, 1 << 24, FFN | ATTENTION | WHOLE},
                                  {"heads", o->heads, 1 << 20, ATTENTION | WHOLE},
                                  {"kv_heads", o->kv_heads, 1 << 20, ATTENTION | WHOLE},
+                                 {"head_dim", o->head_dim, 1 << 20, ATTENTION | WHOLE},
                                  {"ffn", o->ffn, 1 << 26, FFN | WHOLE},
                                  {"bias", o->bias, 1, FFN | ATTENTION | WHOLE},
                                  {"batch", o->batch, 1 << 30, 0},
@@ -124,6 +126,7 @@ static clv_block_options block_options(const clv_plan_options *p)
     bool llama = p->block == CLV_PLAN_BLOCK_LLAMA;
     clv_block_options o = clv_block_defaults(llama ? CLV_BLOCK_LLAMA : CLV_BLOCK_GPT, p->heads, p->kv_heads, p->ffn);
     o.norm_bias = false;
+    o.attention.head_dim = p->head_dim;
     o.attention.bias = o.attention.output_bias = o.mlp.bias = p->bias;
     o.mlp.activation = llama ? CLV_SILU : CLV_GELU;
     return o;
@@ -249,7 +252,7 @@ clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, 
     clv_axis_rules rules;
     clv_plan_options o;
     CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_take_options(&o, sizeof o, offsetof(clv_plan_options, head_dim), options, call, err));
     CLV_TRY(check(&o, err));
     o.mesh = o.mesh ? o.mesh : &alone;
     CLV_TRY(check_mesh(o.mesh, err));
