@@ -141,8 +141,34 @@ static void load_here(const clv_links *links, void *arg)
     float x[N] = {0}, v[N];
     status = clv_session_run(session, mine, &(clv_input_binding){"x", x}, 1, &(clv_binding){"u", v}, 1, &err);
     check(status == CLV_EPEER, links, "it runs", &err);
+    check(strstr(err.message, "another program") && !strstr(err.message, "alone"), links, "other words", &err);
     check(seconds_now() - began < SOON, links, "it took long", &err);
     clv_session_free(session);
+}
+
+static void seed_here(const clv_links *links, void *arg)
+{
+    const clv_program *program = arg;
+    clv_error err = {0};
+    clv_session *session;
+    const clv_session_options options = {
+        .size = sizeof options, .seed = is_here(links, ODD), .no_pinning = 1, .transport = transport_of(links)};
+    check(clv_session_new_linked(&session, clv_program_mesh(program), &options, links, &err) == CLV_OK, links,
+          "a session", &err);
+    check(clv_session_load(session, program, &err) == CLV_EPEER && strstr(err.message, "another seed") &&
+              err.rank == first_of_few(links),
+          links, "another seed", &err);
+    clv_session_free(session);
+}
+
+/* Replicas of first values would not be alike. */
+static void test_other_seed(void **state)
+{
+    (void)state;
+    clv_program *program = make(&usual);
+    for (int s = 1; s < SPLITS; s++)
+        in_processes(splits[s], counts[s], seed_here, program, -1);
+    clv_program_free(program);
 }
 
 static void test_other_program(void **state)
@@ -207,8 +233,10 @@ typedef enum act {
     LOADS_ANOTHER,  /* which the others do not, who run */
     RUNS_OTHER,     /* both programs are loaded everywhere */
     ASKS_OTHER,     /* for an output of the same shape */
+    WRITES_OTHER,   /* box of a state */
+    WRITES_VALUES,  /* that the others do not */
     READS_OTHER,    /* box of a state */
-    WRITES_OUTSIDE, /* of a state, which is found by the next call */
+    WRITES_OUTSIDE, /* of a state */
     NAMES_NONE,     /* an input that there is not */
     BINDS_LESS,     /* inputs */
     LACKS_PART,     /* of an input */
@@ -229,6 +257,7 @@ static const struct {
     [LOADS_ANOTHER] = {CLV_EPEER, "do not match", ""},  [BY_HAND] = {CLV_EAXIS, "'z'", ""},
     [RUNS_OTHER] = {CLV_EPEER, "do not match", ""},     [ASKS_OTHER] = {CLV_EPEER, "do not match", ""},
     [READS_OTHER] = {CLV_EPEER, "do not match", ""},    [WRITES_OUTSIDE] = {CLV_ESHAPE, "is not inside the state", ""},
+    [WRITES_OTHER] = {CLV_EPEER, "another box", ""},    [WRITES_VALUES] = {CLV_EPEER, "another value", ""},
     [NAMES_NONE] = {CLV_ENOTFOUND, "no input 'z'", ""}, [BINDS_LESS] = {CLV_ENOTFOUND, "'x' is not bound", ""},
     [LACKS_PART] = {CLV_ESHAPE, "no part holds", ""},   [READS_NONE] = {CLV_ENOTFOUND, "no state named 'z'", ""},
     [CANCELS] = {CLV_ECANCELLED, "cancelled", ""},      [HAS_NO_VALUES] = {CLV_ELIMIT, "no values here", ""},
@@ -276,6 +305,12 @@ static clv_status act_of(const acting *a, clv_session *session, bool odd, clv_er
                             1, NULL, 0, NULL, err);
     if (a->act == WRITES_OUTSIDE)
         return clv_session_write(session, "w", odd ? &outside : NULL, x, err);
+    if (a->act == WRITES_OTHER)
+        return clv_session_write(session, "w", odd ? &low : &high, x, err);
+    if (a->act == WRITES_VALUES) {
+        x[N - 1] = odd;
+        return clv_session_write(session, "w", NULL, x, err);
+    }
     if (a->act == LACKS_PART)
         return clv_session_run_parts(
             session, a->program,
@@ -350,6 +385,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_program),
         cmocka_unit_test(test_other_program),
+        cmocka_unit_test(test_other_seed),
         cmocka_unit_test(test_other_calls),
     };
     return cmocka_run_group_tests(tests, warm_up, NULL);

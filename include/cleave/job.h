@@ -18,12 +18,13 @@
  *
  * **What all processes call alike.** clv_session_new with a job, and of such a session clv_session_load,
  * clv_session_run and _run_parts, clv_session_read, clv_session_write, clv_spmd_run and clv_model_save: every process
- * makes the same calls in the same order, with the same programs, names and boxes. One that does not come is
+ * makes the same calls in the same order, with the same programs, names, boxes and seeds. One that does not come is
  * CLV_ETIMEOUT on the others, naming it, and one that came for something else, another program too, CLV_EPEER.
  * - Inputs: each process binds whole tensors, equal in all, or the parts that its own ranks need.
  * - Outputs bound whole come to every process, which all ask for the same ones. Boxes of clv_session_run_parts are of
  *   the ranks of the process that asks: CLV_EPEER for others, before anything runs.
- * - clv_session_read brings its box to every process; clv_session_write is given the same values by all.
+ * - clv_session_read brings its box to every process; clv_session_write is given the same values by all, and compares
+ *   them.
  * - clv_session_options.source is asked by the ranks of a process for their own boxes; what a session counts
  *   (clv_session_stats, clv_session_rank_bytes) is of these ranks.
  *

@@ -78,56 +78,76 @@ clv_status clv_session_gather(const clv_session *session, const char *what, cons
     return status;
 }
 
-/* ---- programs ---- */
+/* ---- what all say alike ---- */
 
-/* What most ranks say, the lowest one's of those where as many say another. */
-static int64_t most_common(const int64_t *says, int n)
+/* What most ranks say, the lowest one's of those where as many say another; word by word, n apart. */
+static int64_t most_common(const int64_t *says, int ranks, int n)
 {
     int most = 0, best = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < ranks; i++) {
         int same = 0;
-        for (int k = 0; k < n; k++)
-            same += says[k] == says[i];
+        for (int k = 0; k < ranks; k++)
+            same += says[k * n] == says[i * n];
         if (same > most) {
             most = same;
             best = i;
         }
     }
-    return says[best];
+    return says[best * n];
 }
 
-static clv_status fail_other_program(const int64_t *digests, int n, clv_error *err)
+/* All processes find this at once: the session has failed in each, and by the same words. */
+static clv_status fail_other(const clv_session *session, const char *call, const char *is, const int64_t *says, int n,
+                             clv_error *err)
 {
-    int64_t common = most_common(digests, n);
+    int64_t common = most_common(says, session->n_ranks, n);
     char ranks[160] = "";
     size_t used = 0;
     int first = -1, others = 0;
-    for (int r = 0; r < n; r++) {
-        if (digests[r] == common)
+    clv_error error = {0};
+    for (int r = 0; r < session->n_ranks; r++) {
+        if (says[r * n] == common)
             continue;
         if (used < sizeof ranks - 1)
             used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d", others ? ", " : "", r);
         first = others++ ? first : r;
     }
-    return clv_fail_at(err, CLV_EPEER, first, "clv_session_load",
-                       "rank%s %s: another program than that of the other ranks: tensors, layouts, steps, ops or their "
-                       "attributes differ; valid: the same graph, compiled with the same options in every process",
-                       others > 1 ? "s" : "", ranks);
+    (void)clv_fail_at(&error, CLV_EPEER, first, call, "rank%s %s: another %s", others > 1 ? "s" : "", ranks, is);
+    clv_world_fail(clv_team_world(session->team), &error);
+    if (err)
+        *err = error;
+    return CLV_EPEER;
+}
+
+clv_status clv_session_compare(const clv_session *session, const char *call, const char *what, const clv_alike *mine,
+                               int n, clv_error *err)
+{
+    enum { MOST = 4 };
+    int64_t words[MOST];
+    int ranks = session->n_ranks;
+    if (is_alone(session))
+        return CLV_OK;
+    for (int i = 0; i < n && i < MOST; i++)
+        words[i] = mine[i].word;
+    int64_t *all = calloc((size_t)ranks * (size_t)n, sizeof *all);
+    if (!all)
+        return clv_fail_memory(err, what, (size_t)ranks * (size_t)n * sizeof *all);
+    clv_status status = clv_session_gather(session, what, words, n, all, err);
+    for (int i = 0; i < n; i++)
+        for (int r = 1; status == CLV_OK && r < ranks; r++)
+            if (all[r * n + i] != all[i])
+                status = fail_other(session, call, mine[i].is, all + i, n, err);
+    free(all);
+    return status;
 }
 
 clv_status clv_session_compare_programs(const clv_session *session, uint64_t digest, clv_error *err)
 {
-    int n = session->n_ranks;
-    const int64_t mine = (int64_t)digest;
-    if (is_alone(session))
-        return CLV_OK;
-    int64_t *all = calloc((size_t)n, sizeof *all);
-    if (!all)
-        return clv_fail_memory(err, "the programs of all ranks", (size_t)n * sizeof *all);
-    clv_status status = clv_session_gather(session, "a comparison of programs", &mine, 1, all, err);
-    for (int r = 1; status == CLV_OK && r < n; r++)
-        if (all[r] != all[0])
-            status = fail_other_program(all, n, err);
-    free(all);
-    return status;
+    const clv_alike mine[] = {
+        {(int64_t)digest,
+         "program than that of the other ranks: tensors, layouts, steps, ops or their attributes differ; valid: the "
+         "same graph, compiled with the same options in every process"},
+        {(int64_t)session->seed, "seed of first values than that of the other ranks; valid: the same "
+                                 "clv_session_options.seed in every process"}};
+    return clv_session_compare(session, "clv_session_load", "a comparison of programs", mine, 2, err);
 }

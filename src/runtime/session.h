@@ -141,7 +141,17 @@ clv_status clv_session_end_call(const clv_session *session, const char *call, cl
 clv_status clv_session_gather(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
                               clv_error *err);
 
-/* CLV_EPEER, naming who has another, unless all processes have the same program. */
+/* A word that all processes are to say alike, and what it is of which some say another: "program than that of ...". */
+typedef struct clv_alike {
+    int64_t word;
+    const char *is;
+} clv_alike;
+
+/* CLV_EPEER in all processes, naming the ranks of those that say otherwise; of n words, at most 4. `what` as in
+ * clv_exchange. */
+clv_status clv_session_compare(const clv_session *session, const char *call, const char *what, const clv_alike *mine,
+                               int n, clv_error *err);
+/* The same of a program and the seed. */
 clv_status clv_session_compare_programs(const clv_session *session, uint64_t digest, clv_error *err);
 
 /* Whether `rank` is the first of the ranks that hold the same shard. */

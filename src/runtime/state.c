@@ -295,6 +295,22 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
     return clv_session_end_call(session, call, status, &why, err);
 }
 
+/* Replicas in several processes stay replicas. */
+static clv_status compare_writes(const clv_session *session, const clv_named_state *state, const clv_shard *box,
+                                 const void *in, clv_error *err)
+{
+    if (session->here == session->n_ranks)
+        return CLV_OK;
+    size_t ends = (size_t)box->rank * sizeof *box->lo,
+           bytes = (size_t)clv_shard_elems(box) * clv_dtype_size(state->type.dtype);
+    uint64_t cut[] = {clv_hash_bytes(box->lo, ends), clv_hash_bytes(box->hi, ends)};
+    const clv_alike mine[] = {
+        {clv_hash_text(state->name), "state than the other ranks write; valid: the same name in every process"},
+        {(int64_t)clv_hash_bytes(cut, sizeof cut), "box than the other ranks write; valid: the same in every process"},
+        {(int64_t)clv_hash_bytes(in, bytes), "value than the other ranks write; valid: the same in every process"}};
+    return clv_session_compare(session, "clv_session_write", "a comparison of what is written", mine, 3, err);
+}
+
 static clv_status write_state(const clv_session *session, const char *name, const clv_shard *box, const void *in,
                               clv_error *err)
 {
@@ -302,6 +318,7 @@ static clv_status write_state(const clv_session *session, const char *name, cons
     clv_shard given;
     CLV_TRY(clv_session_find_state(&state, session, name, err));
     CLV_TRY(check_box(&given, state, box, err));
+    CLV_TRY(compare_writes(session, state, &given, in, err));
     for (int i = 0; i < session->here; i++) {
         clv_shard has = clv_layout_shard(&state->layout, &session->mesh, state->type.shape, session->first + i);
         clv_shard common = clv_shard_intersect(&given, &has);
