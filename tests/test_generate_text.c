@@ -254,6 +254,10 @@ static void test_ends(void **state)
     clv_generation_free(texts);
     assert_int_equal(clv_generate(&texts, small, &three[1], 1, NULL, &err), CLV_ELIMIT);
     clv_generator_free(small);
+    texts = generate(g, three, 1, &(clv_generate_options){.sampling = &sampling, .context = 8}); /* it had more */
+    assert_int_equal(clv_generation_finish(texts, 0), CLV_FINISH_CONTEXT);
+    assert_int_equal(clv_generation_tokens(texts, 0), 8);
+    clv_generation_free(texts);
     clv_generator_free(g);
 }
 

@@ -36,7 +36,8 @@ typedef struct writer {
     const clv_tokenizer *tokenizer;
     clv_generate_options options;
     clv_sampling sampling;
-    int64_t most; /* tokens; -1: no bound */
+    int64_t most;    /* tokens; -1: no bound */
+    int64_t context; /* positions, of which a generator that grew with an earlier use has more */
     bool cancelled;
     clv_generate_seconds *seconds;
 } writer;
@@ -132,7 +133,7 @@ static clv_status advance(writer *w, track *t, int64_t index, clv_error *err)
     sampling.sequence = (uint64_t)t->to->number;
     CLV_TRY(sample(w->generator, index, &sampling, &token, err));
     t->to->n_made++;
-    bool ends = ends_text(w->model, token), full = clv_generator_room(w->generator, index) == 0;
+    bool ends = ends_text(w->model, token), full = t->to->n_prompt + t->to->n_made > w->context;
     bool enough = t->to->n_made == w->most;
     t->to->finish = ends ? CLV_FINISH_END : enough || !full ? CLV_FINISH_LENGTH : CLV_FINISH_CONTEXT;
     CLV_TRY(show(w, t, &token, ends ? 0 : 1, ends || full || enough, err));
@@ -244,6 +245,7 @@ static clv_status fit(clv_generation *g, writer *w, clv_error *err)
     if (longest > context)
         return clv_fail(err, CLV_ELIMIT, "a prompt of %lld tokens; the context holds %lld (the model takes up to %lld)",
                         (long long)longest, (long long)context, (long long)most);
+    w->context = context;
     int64_t batch = w->options.batch > 0 ? w->options.batch : USUAL_BATCH;
     return clv_generator_fit(w->generator, batch < g->n ? batch : g->n, context, err);
 }
