@@ -106,6 +106,27 @@ static void test_what_stands_at_out(void **state)
     cli_shell("test -L {d}/lost && test ! -e {d}/nowhere && ! ls {d} | grep -F .tmp-");
 }
 
+/* What says what to do is part of the request; what is worked on is not. */
+static void test_no_files_to_read(void **state)
+{
+    static const char *const commands[] = {"plan --block gpt", "explain --block gpt", "bench block",
+                                           "generate -m {g}/llama -p a",
+                                           "train --text {d}/text --seq 4 --out {d}/never"};
+    static const char *const options[] = {"--rules", "--hardware"}, *const no_files[] = {"/dev/null", "{d}"};
+    char said[32];
+    (void)state;
+    cli_shell("echo a text of some letters >{d}/text");
+    for (size_t c = 0; c < sizeof commands / sizeof *commands; c++)
+        for (int i = 0; i < 4; i++) {
+            snprintf(said, sizeof said, ": %s /", options[i / 2]);
+            cli_expect(2, said, "%s %s %s", commands[c], options[i / 2], no_files[i % 2]);
+            cli_expect(2, ": not a regular file", "%s %s %s", commands[c], options[i / 2], no_files[i % 2]);
+        }
+    cli_expect(1, "/dev/null: not a regular file", "train --text /dev/null --out {d}/never");
+    cli_expect(1, "/dev/null: not a regular file", "forward -m {g}/llama --ids /dev/null --out {d}/never");
+    cli_shell("test ! -e {d}/never");
+}
+
 /* Nothing that is read is written to, under whatever name. */
 static void test_inputs_are_kept(void **state)
 {
@@ -205,7 +226,7 @@ int main(void)
         cmocka_unit_test(test_tokenizer_of_bytes), cmocka_unit_test(test_bad_places),
         cmocka_unit_test(test_what_stands_at_out), cmocka_unit_test(test_inputs_are_kept),
         cmocka_unit_test(test_foreign_arguments),  cmocka_unit_test(test_foreign_names),
-        cmocka_unit_test(test_limit_on_memory),
+        cmocka_unit_test(test_limit_on_memory),    cmocka_unit_test(test_no_files_to_read),
     };
     return cmocka_run_group_tests_name("cli_files", tests, NULL, cli_remove_folder);
 }

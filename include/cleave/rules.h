@@ -16,7 +16,7 @@
  * **Names of one's own.** A layer of one's own may use any name of 1 to 63 letters, digits, "_", "-" and ".", that
  * begins with a letter ("experts"), in clv_named_layout, clv_linear_options.features and rules. A rule for a name that
  * is neither of the table nor of a tensor that clv_named_layout laid out in the graph is probably misspelt:
- * clv_compile refuses it (CLV_ENOTFOUND, with the names that the graph has).
+ * clv_compile refuses it (CLV_EINVAL, with the names that the graph has).
  *
  * **How a tensor's layout follows** (flax.linen.logical_to_mesh_axes): rules are tried in order; a rule gives its axes
  * to the dimension of that name which has none yet, provided that the tensor uses none of them already, so the first

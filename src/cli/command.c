@@ -107,12 +107,13 @@ int clv_command_dispatch(const struct clv_command *of, int argc, char **argv)
     return c != NULL ? run_command(c, argc, argv) : unknown_command(of->commands, argv[0], argv[1]);
 }
 
-clv_status clv_command_as_usage(clv_status status, clv_error *err)
+clv_status clv_command_as_usage(const char *option, clv_status status, const clv_error *why, clv_error *err)
 {
-    if (status != CLV_EFORMAT && status != CLV_EUNSUPPORTED && status != CLV_ENOTFOUND)
-        return status;
-    err->code = CLV_EINVAL;
-    return CLV_EINVAL;
+    if (status == CLV_EFORMAT || status == CLV_EUNSUPPORTED || status == CLV_ENOTFOUND)
+        return clv_fail(err, CLV_EINVAL, "%s %s", option, why->message);
+    if (status != CLV_OK && err != NULL)
+        *err = *why;
+    return status;
 }
 
 int clv_command_report(const char *command, const clv_error *err)

@@ -24,9 +24,11 @@ struct clv_command {
 /* Runs what argv names of a row with sub-commands: argv[0] is the path so far, argv[1] one's name. Handles --help. */
 int clv_command_dispatch(const struct clv_command *of, int argc, char **argv);
 
-/* A file that the user wrote and named in an option is part of the usage: what is wrong in it (its form, what it
- * asks for, the names in it) is CLV_EINVAL. */
-clv_status clv_command_as_usage(clv_status status, clv_error *err);
+/* A file that says what to do (rules, a machine's profile) is part of the usage: what is wrong with it (that it is not
+ * there, or no file, its form, what it asks for, the names in it) is CLV_EINVAL, naming the option. Files that are
+ * worked on (models, texts, ids) are not: what is wrong with them fails the work. `status` and `why` as the call that
+ * read it left them. */
+clv_status clv_command_as_usage(const char *option, clv_status status, const clv_error *why, clv_error *err);
 
 /* Prints "cleave train: message" on stderr; returns the exit code that the status calls for. */
 int clv_command_report(const char *command, const clv_error *err);

@@ -9,8 +9,5 @@ clv_status clv_hardware_option_open(clv_machine **out, const char *text, clv_err
         return CLV_OK;
     clv_error why = {0};
     clv_status status = clv_machine_open(out, text, &why);
-    if (status == CLV_ENOTFOUND)
-        return clv_fail(err, CLV_EINVAL, "--hardware %s", why.message);
-    *err = why;
-    return clv_command_as_usage(status, err);
+    return clv_command_as_usage("--hardware", status, &why, err);
 }

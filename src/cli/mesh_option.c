@@ -33,7 +33,8 @@ clv_status clv_mesh_option_rules(clv_axis_rules *out, const clv_mesh_option *opt
                                  clv_error *err)
 {
     bool is_file = option->rules && access(option->rules, F_OK) == 0;
-    clv_status status = is_file ? clv_axis_rules_read(out, option->rules, mesh, err)
-                                : clv_axis_rules_preset(out, option->sp ? "megatron-sp" : option->rules, mesh, err);
-    return clv_command_as_usage(status, err);
+    clv_error why = {0};
+    clv_status status = is_file ? clv_axis_rules_read(out, option->rules, mesh, &why)
+                                : clv_axis_rules_preset(out, option->sp ? "megatron-sp" : option->rules, mesh, &why);
+    return clv_command_as_usage("--rules", status, &why, err);
 }

@@ -51,8 +51,8 @@ clv_status clv_graph_check_rules(const clv_graph *graph, clv_error *err)
         for (int i = 0; i < graph->n_axes; i++)
             clv_text_add(&list, "%s%s", i ? ", " : "", graph->axes[i]);
         clv_text_end(&list);
-        return clv_fail(err, CLV_ENOTFOUND, "%s%srule %d: no tensor has the logical axis '%s'; there are: %s",
-                        rule->rules, rule->rules[0] ? ": " : "", rule->index + 1, rule->name, names);
+        return clv_fail(err, CLV_EINVAL, "%s%srule %d: no tensor has the logical axis '%s'; there are: %s", rule->rules,
+                        rule->rules[0] ? ": " : "", rule->index + 1, rule->name, names);
     }
     return CLV_OK;
 }

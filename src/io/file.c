@@ -23,7 +23,7 @@ clv_status clv_file_open(int *out, uint64_t *size, const char *path, clv_error *
         return clv_fail_errno(err, "open", path);
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         close(fd);
-        return clv_fail(err, CLV_EIO, "%s: not a regular file", path);
+        return clv_fail(err, CLV_EFORMAT, "%s: not a regular file", path);
     }
     *out = fd;
     *size = (uint64_t)info.st_size;

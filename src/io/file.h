@@ -15,7 +15,7 @@
 
 #include "cleave/status.h"
 
-/* Opens a regular file for reading and tells its size; anything else (a folder, a pipe) is refused. */
+/* Opens a regular file for reading and tells its size; anything else (a folder, a pipe) is CLV_EFORMAT. */
 clv_status clv_file_open(int *fd, uint64_t *size, const char *path, clv_error *err);
 
 /* Reads exactly `size` bytes at `offset`; CLV_EIO when the file ends before. Safe from several threads. */
