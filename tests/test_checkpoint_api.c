@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -94,7 +95,12 @@ static void test_writer_refused(void **state)
     (void)state;
     assert_int_equal(clv_checkpoint_create(NULL, "x", NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_create(&w, NULL, NULL), CLV_EINVAL);
+    /* found before there is anything to write */
+    assert_int_equal(clv_checkpoint_create(&w, in_folder("none/y.safetensors"), NULL), CLV_ENOTFOUND);
+    assert_int_equal(clv_checkpoint_create(&w, in_folder("x.safetensors/y"), NULL), CLV_EIO);
+    assert_int_equal(clv_checkpoint_create(&w, in_folder(""), NULL), CLV_EINVAL);
     must(clv_checkpoint_create(&w, in_folder("y.safetensors"), &err), &err);
+    assert_int_equal(access(in_folder("y.safetensors"), F_OK), -1);
     assert_int_equal(clv_checkpoint_add(NULL, "x", CLV_F32, 1, shape, NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_add(w, NULL, CLV_F32, 1, shape, NULL), CLV_EINVAL);
     assert_int_equal(clv_checkpoint_add(w, "x", CLV_F32, 1, NULL, NULL), CLV_EINVAL);

@@ -12,8 +12,10 @@
 
 #include <cmocka.h>
 
+#include "cli/command.c"
 #include "cli/fill.c"
 #include "cli/options.c"
+#include "cli/out_place.c"
 #include "cli/same_file.c"
 #include "cli/say.c"
 

@@ -34,6 +34,22 @@ static void test_bad_places(void **state)
     cli_shell("mkdir {d}/esm && cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/esm");
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         cli_expect(1, "/none/x: cannot create: No such file or directory\n", "%s {d}/none/x", commands[i]);
+    /* before any work: what it would be done on is not looked at */
+    static const char *const at_once[] = {"forward -m nowhere --ids nowhere --out",
+                                          "embed -m nowhere --input nowhere --out",
+                                          "shard -m nowhere -tp 2 --out",
+                                          "merge nowhere --out",
+                                          "train --text nowhere --out",
+                                          "bench profile --out"};
+    cli_shell("echo a file >{d}/file");
+    for (size_t i = 0; i < sizeof at_once / sizeof at_once[0]; i++) {
+        cli_expect(1, "/none/x: cannot create: No such file or directory\n", "%s {d}/none/x", at_once[i]);
+        cli_expect(1, "/file/x: cannot create: Not a directory\n", "%s {d}/file/x", at_once[i]);
+    }
+    cli_expect(2, "a folder; valid: a file", "bench profile --out {d}/esm");
+    cli_shell("ln -s nowhere {d}/lost_profile");
+    cli_expect(2, "leads nowhere", "bench profile --out {d}/lost_profile");
+    cli_shell("! ls {d} | grep -F .tmp-");
     cli_shell(
         "ulimit -f 4; $CLV_BUILD_DIR/cleave shard -m {g}/llama -tp 2 --out {d}/cut 2>{d}/said; test $? = 1 && "
         "grep -q '/cut/.*: cannot write: File too large' {d}/said && ! grep -F .tmp {d}/said && ! ls {d} | grep cut");

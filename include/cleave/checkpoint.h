@@ -102,7 +102,8 @@ CLV_API clv_status clv_checkpoint_compare(const clv_checkpoint *checkpoint, cons
 typedef struct clv_checkpoint_writer clv_checkpoint_writer;
 
 /** Begins a file, on a name of its own beside `path`. End with clv_checkpoint_commit or clv_checkpoint_abandon.
- *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+ *  @return CLV_EINVAL where something else than a file, a pipe or a character device stands, or a link leads nowhere;
+ *          CLV_ENOTFOUND and CLV_EIO where no file can be made; CLV_ENOMEM */
 CLV_API clv_status clv_checkpoint_create(clv_checkpoint_writer **out, const char *path, clv_error *err);
 /** Adds a tensor, before any element is written; the name is copied. Tensors are numbered from 0 as they are added.
  *  @return CLV_EINVAL after elements were written, or for a rank that there is not; CLV_ESHAPE, CLV_ELIMIT, CLV_ENOMEM.

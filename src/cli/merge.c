@@ -25,7 +25,7 @@ static int parse(merge_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->out,
          .value = "DIR",
-         .use = CLV_OPTION_WRITES,
+         .use = CLV_OPTION_MAKES,
          .required = true,
          .help = "the folder to make"},
         CLV_JSON_OPTION(&a->json),

@@ -9,11 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/command.h"
 #include "cli/fill.h"
+#include "cli/out_place.h"
 #include "cli/same_file.h"
 #include "cli/say.h"
 
-enum { NAME_SIZE = CLV_OPTION_NAME, MAX_NAMES = 128, MAX_OPTIONS = 64, EXIT_USAGE = 2 };
+enum { NAME_SIZE = CLV_OPTION_NAME, MAX_NAMES = 128, MAX_OPTIONS = 64 };
 
 typedef struct parser {
     const clv_option *options;
@@ -189,7 +191,7 @@ static int complain(const parser *p, const char *format, ...)
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     clv_say("%s: %s", p->command, what);
-    return EXIT_USAGE;
+    return CLV_EXIT_USAGE;
 }
 
 /* Whether a text has a word, as it is or in the plural. */
@@ -475,14 +477,32 @@ static int check_files(const parser *p, int writes, int reads)
     return CLV_OPTIONS_RUN;
 }
 
+static bool is_output(const clv_option *o)
+{
+    return o->use == CLV_OPTION_WRITES || o->use == CLV_OPTION_MAKES;
+}
+
 static int check_all_files(const parser *p)
 {
     for (int w = 0; w < p->n; w++)
-        for (int r = 0; p->options[w].use == CLV_OPTION_WRITES && r < p->n; r++) {
+        for (int r = 0; is_output(&p->options[w]) && r < p->n; r++) {
             int code = p->options[r].use == CLV_OPTION_READS ? check_files(p, w, r) : CLV_OPTIONS_RUN;
             if (code != CLV_OPTIONS_RUN)
                 return code;
         }
+    return CLV_OPTIONS_RUN;
+}
+
+/* Found before the work, not after it; where an output goes by default, too. */
+static int check_places(const parser *p)
+{
+    clv_error err = {0};
+
+    for (int w = 0; w < p->n; w++) {
+        const char *path = is_output(&p->options[w]) ? *(const char **)p->options[w].out : NULL;
+        if (path != NULL && clv_out_place_check(path, p->options[w].use == CLV_OPTION_MAKES, &err) != CLV_OK)
+            return clv_command_report(p->command, &err);
+    }
     return CLV_OPTIONS_RUN;
 }
 
@@ -566,5 +586,7 @@ int clv_options_parse(const clv_option *options, int n_options, int argc, char *
             return complain(&p, "%s is missing: %s (%s)", options[i].names, options[i].help,
                             options[i].value != NULL ? options[i].value : options[i].names);
     int code = check_all_beside(&p);
-    return code == CLV_OPTIONS_RUN ? check_all_files(&p) : code;
+    if (code == CLV_OPTIONS_RUN)
+        code = check_all_files(&p);
+    return code == CLV_OPTIONS_RUN ? check_places(&p) : code;
 }

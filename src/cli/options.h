@@ -14,7 +14,8 @@
  * Accepted: `--name value` and `--name=value`; a name may be written with one dash or two, and a value stand right
  * behind a name that the table writes with one: `-n5`. Behind `--` there are no options. A value may start with a dash
  * unless it is itself an option's name. Only flags and lists may be given again. Defaults are what *out holds
- * before. A file that an option reads is not what another one writes to, under any name. An option that would have no
+ * before. A file that an option reads is not what another one writes to, under any name, and what is written can be
+ * made where it is to be. An option that would have no
  * effect is refused: its row says beside which (not_beside), or the command finds out.
  */
 #ifndef CLEAVE_CLI_OPTIONS_H
@@ -50,7 +51,12 @@ typedef struct clv_sizes {
 } clv_sizes;
 
 /* What a command does with the file or folder that a value names. */
-typedef enum clv_option_use { CLV_OPTION_NO_FILE, CLV_OPTION_READS, CLV_OPTION_WRITES } clv_option_use;
+typedef enum clv_option_use {
+    CLV_OPTION_NO_FILE,
+    CLV_OPTION_READS,
+    CLV_OPTION_WRITES, /* a file */
+    CLV_OPTION_MAKES   /* a folder */
+} clv_option_use;
 
 typedef struct clv_option {
     const char *names; /* "-n, --n-predict": any of them; without a dash ("EQUATION") it is the next bare argument */
@@ -70,7 +76,8 @@ typedef struct clv_option {
 enum { CLV_OPTIONS_RUN = -1 };
 
 /* Fills the options from argv[1..]; argv[0] is the command's full name. Returns CLV_OPTIONS_RUN; or 0 after --help,
- * having listed the options on stdout; or 2 after a one-line message on stderr that says what is valid. */
+ * having listed the options on stdout; or 2 after a one-line message on stderr that says what is valid; or 1 where what
+ * is to be written has no place. */
 int clv_options_parse(const clv_option *options, int n_options, int argc, char **argv);
 
 /* Copies the name that *cursor, at first an option's names, stands at, and moves on; false at the end. */

@@ -29,7 +29,7 @@ static int parse(shard_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->out,
          .value = "DIR",
-         .use = CLV_OPTION_WRITES,
+         .use = CLV_OPTION_MAKES,
          .required = true,
          .help = "the folder to make"},
         CLV_MESH_OPTIONS(&a->mesh),

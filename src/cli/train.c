@@ -43,7 +43,7 @@ static int parse(train_args *a, int argc, char **argv)
          .kind = CLV_OPTION_STRING,
          .out = &a->out,
          .value = "DIR",
-         .use = CLV_OPTION_WRITES,
+         .use = CLV_OPTION_MAKES,
          .required = true,
          .help = "folder for the checkpoint (Hugging Face form) and metrics.jsonl: a new one, or that of a run that "
                  "was stopped"},

@@ -194,6 +194,18 @@ clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err
     return status;
 }
 
+clv_status clv_new_file_check(const char *path, clv_error *err)
+{
+    clv_new_file file;
+    struct stat info;
+
+    if (stat(path, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode)))
+        return CLV_OK;
+    CLV_TRY(clv_new_file_open(&file, path, err));
+    clv_new_file_abandon(&file);
+    return CLV_OK;
+}
+
 int clv_new_file_number(const clv_new_file *file)
 {
     return file->temporary != NULL ? clv_temporary_number(file->temporary) : -1;

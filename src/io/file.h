@@ -47,6 +47,8 @@ typedef struct clv_new_file {
 /* @return CLV_EINVAL for what is neither a file nor can be written through; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM. Waits
  * for a pipe's reader. */
 clv_status clv_new_file_open(clv_new_file *out, const char *path, clv_error *err);
+/* Whether a file could be opened so, without waiting. */
+clv_status clv_new_file_check(const char *path, clv_error *err);
 /* What another process joins the file by; -1: none can, for it has no name. */
 int clv_new_file_number(const clv_new_file *file);
 /* Opens a file that another process makes of the same path, to write to it too. @return CLV_EIO, CLV_ENOTFOUND,

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "io/file.h"
 #include "io/folder.h"
 #include "io/weights.h"
 #include "models/census.h"
@@ -189,6 +190,7 @@ struct clv_checkpoint_writer {
 clv_status clv_checkpoint_create(clv_checkpoint_writer **out, const char *path, clv_error *err)
 {
     CLV_TRY(clv_require(out && path, "clv_checkpoint_create", "out and a path", err));
+    CLV_TRY(clv_new_file_check(path, err));
     clv_checkpoint_writer *w = calloc(1, sizeof *w);
     if (w)
         w->path = strdup(path);
