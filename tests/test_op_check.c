@@ -35,6 +35,7 @@ typedef enum lie {
     IN_PLACE,        /* reads x after it has written z */
     NOT_A_NUMBER,    /* y is NaN */
     FAILS,           /* by a status of its own */
+    EMPTY,           /* it refuses a shard without columns */
     KINK             /* none: |x| in place of x */
 } lie;
 
@@ -119,7 +120,7 @@ static clv_status run(const clv_call *call, clv_error *err)
     int64_t rows = z->shape[0], columns = z->shape[1];
     lie which = lie_of(call->op);
     double *w = call->workspace;
-    if (which == FAILS)
+    if (which == FAILS || (which == EMPTY && columns == 0))
         return clv_fail(err, CLV_EDTYPE, "not today");
     for (int64_t f = 0; f < columns; f++)
         w[f] = factor_of(call, f);
@@ -195,8 +196,8 @@ static void test_truth(void **state)
             const clv_op_check_options options = {.seed = (uint64_t)c, .absent = without ? 1u << 1 : 0};
             if (check(NONE, dtype, n, f, &options, &done, &err) != CLV_OK)
                 fail_msg("%s [%lld,%lld]: %s", clv_dtype_name(dtype), (long long)n, (long long)f, err.message);
-            /* two and three blocks of each factor; a third number where both divide it */
-            assert_int_equal(done.cuts, 4 + (n % 6 == 0) + (f % 6 == 0));
+            /* two and three blocks of each factor; a third number where both divide it; an empty one, if none was */
+            assert_int_equal(done.cuts, 4 + (n % 6 == 0) + (f % 6 == 0) + (n > 2) + (f > 2));
             assert_int_equal(done.partials, 1);
             assert_int_equal(done.in_place, 1);
             int64_t elems = n * f < 64 ? n * f : 64;
@@ -252,6 +253,7 @@ static void test_lies(void **state)
         {IN_PLACE, CLV_ECHECK, {"in place: element [0] of result 0 comes to "}},
         {NOT_A_NUMBER, CLV_ENONFINITE, {"whole: element [0] of result 0 is NaN; valid: operands for which"}},
         {FAILS, CLV_EDTYPE, {"whole: not today"}},
+        {EMPTY, CLV_EDTYPE, {"factor 1 (columns) in 2 blocks, the first of them empty, block 0: not today"}},
     };
     (void)state;
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {

@@ -281,8 +281,8 @@ typedef struct clv_op_checks {
 /** Tries whether an op keeps what its def says, on host memory, outside of any session. Its kernel runs on whole
  *  tensors; then
  *  - on parts: each factor that may be split is cut into 2 and 3 blocks, and where both divide it also into a number
- *    that does not (what spills: into up to 8), and the results are put together as its reduction says: blocks side by
- *    side, or their sum or maximum. A factor that is a minor one of its dimension, behind others of more than one
+ *    that does not (what spills: into up to 8), and so that a block is empty; and the results are put together as its
+ *    reduction says: blocks side by side, or their sum or maximum. A factor that is a minor one of its dimension, behind others of more than one
  *    element, is not cut: give a shape in which they are 1;
  *  - on partial operands: as addends, or maxima, where the rule says that these pass;
  *  - in place, where in_place lets it.

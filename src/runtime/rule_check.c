@@ -144,6 +144,7 @@ typedef struct factor_cut {
     const clv_rule *rule;
     int factor;
     int64_t blocks, kept; /* kept < blocks: the factor is cut into `kept`, and the rest cuts the factor it spills to */
+    bool first_empty;     /* of two blocks, of which the other has all */
 } factor_cut;
 
 static int position_of(const clv_dim_factors *dim, int factor)
@@ -181,7 +182,10 @@ static bool narrow(clv_view *view, const clv_dim_factors *dims, const factor_cut
             blocks = both ? cut->blocks : cut->kept;
             index = both ? block : block / (cut->blocks / cut->kept);
         }
-        clv_cut_block(view->global[d], granule, blocks, index, &view->lo[d], &hi);
+        if (cut->first_empty)
+            view->lo[d] = 0, hi = index == 0 ? 0 : view->global[d];
+        else
+            clv_cut_block(view->global[d], granule, blocks, index, &view->lo[d], &hi);
         view->shape[d] = hi - view->lo[d];
     }
     return true;
@@ -200,8 +204,8 @@ static bool narrow_all(clv_trial *part, const factor_cut *cut, int64_t block)
 static void say_cut(char how[HOW], const factor_cut *cut, int64_t block)
 {
     const char *name = cut->rule->factor[cut->factor].name;
-    int n = snprintf(how, HOW, "factor %d%s%.60s%s in %lld blocks", cut->factor, name ? " (" : "", name ? name : "",
-                     name ? ")" : "", (long long)cut->blocks);
+    int n = snprintf(how, HOW, "factor %d%s%.60s%s in %lld blocks%s", cut->factor, name ? " (" : "", name ? name : "",
+                     name ? ")" : "", (long long)cut->blocks, cut->first_empty ? ", the first of them empty" : "");
     if (block >= 0)
         snprintf(how + n, (size_t)(HOW - n), ", block %lld", (long long)block);
 }
@@ -284,7 +288,7 @@ static bool may_split(const clv_op_trials *trials, int factor)
     return may;
 }
 
-/* In two and three blocks, and in as many as do not divide it, where it has so many elements. */
+/* In two and three blocks, in as many as do not divide it, where it has so many elements, and so that one is empty. */
 static clv_status try_factor(clv_op_trials *trials, int f, clv_error *err)
 {
     enum { MOST_SPILT = 8 };
@@ -293,16 +297,18 @@ static clv_status try_factor(clv_op_trials *trials, int f, clv_error *err)
     if (!may_split(trials, f))
         return CLV_OK;
     for (int64_t blocks = 2; blocks <= 3; blocks++)
-        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, blocks}, err));
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, blocks, false}, err));
     int64_t uneven = 4;
     while (uneven <= factor->size && factor->size % uneven == 0)
         uneven++;
     if (uneven <= factor->size && factor->size % 6 == 0)
-        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, uneven, uneven}, err));
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, uneven, uneven, false}, err));
+    if (factor->size >= 3) /* in fewer elements three blocks left one empty */
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, 2, 2, true}, err));
     if (factor->spill < 0 || rule->factor[factor->spill].size <= 1 || factor->size < 1)
         return CLV_OK;
     for (int64_t blocks = factor->size + 1; blocks <= MOST_SPILT; blocks++)
-        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, clv_gcd(blocks, factor->size)}, err));
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, clv_gcd(blocks, factor->size), false}, err));
     return CLV_OK;
 }
 
