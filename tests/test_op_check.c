@@ -36,6 +36,9 @@ typedef enum lie {
     NOT_A_NUMBER,    /* y is NaN */
     FAILS,           /* by a status of its own */
     EMPTY,           /* it refuses a shard without columns */
+    BOTH,            /* z is off where rows and columns are both cut */
+    NEGATIVE,        /* it costs less than nothing on shards of few rows */
+    DEARER,          /* it costs more on smaller shards */
     KINK             /* none: |x| in place of x */
 } lie;
 
@@ -129,6 +132,7 @@ static clv_status run(const clv_call *call, clv_error *err)
         for (int64_t f = 0; f < columns; f++) {
             sum += which == IN_PLACE ? 0 : term(call, w, n, f);
             running = term(call, w, n, f) + (which == CUT ? running : 0);
+            running += which == BOTH && rows < z->global[0] && columns < z->global[1];
             clv_dtype_store(z->dtype, z->data, n * columns + f, running);
             sum += which == IN_PLACE ? term(call, w, n, f) : 0;
         }
@@ -137,6 +141,13 @@ static clv_status run(const clv_call *call, clv_error *err)
     }
     break_out(call);
     return CLV_OK;
+}
+
+static clv_op_cost cost(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    double elems = (double)(in[0].shape[0] * in[0].shape[1]);
+    (void)out;
+    return (clv_op_cost){elems - (lie_of(op) == NEGATIVE ? 12 : 0), lie_of(op) == DEARER ? 1 / (1 + elems) : 8 * elems};
 }
 
 /* d_x = (d_y + d_z) w; d_w = sum over n of (d_y + d_z) x. */
@@ -168,6 +179,7 @@ static const clv_op_def product = {.size = sizeof(clv_op_def),
                                    .shape = shape,
                                    .rule = rule,
                                    .gradient = gradient,
+                                   .cost = cost,
                                    .workspace = workspace,
                                    .run = run};
 
@@ -196,8 +208,9 @@ static void test_truth(void **state)
             const clv_op_check_options options = {.seed = (uint64_t)c, .absent = without ? 1u << 1 : 0};
             if (check(NONE, dtype, n, f, &options, &done, &err) != CLV_OK)
                 fail_msg("%s [%lld,%lld]: %s", clv_dtype_name(dtype), (long long)n, (long long)f, err.message);
-            /* two and three blocks of each factor; a third number where both divide it; an empty one, if none was */
-            assert_int_equal(done.cuts, 4 + (n % 6 == 0) + (f % 6 == 0) + (n > 2) + (f > 2));
+            /* two and three blocks of each factor; a third number where both divide it; an empty one, if none was; and
+             * both factors at once */
+            assert_int_equal(done.cuts, 5 + (n % 6 == 0) + (f % 6 == 0) + (n > 2) + (f > 2));
             assert_int_equal(done.partials, 1);
             assert_int_equal(done.in_place, 1);
             int64_t elems = n * f < 64 ? n * f : 64;
@@ -253,6 +266,13 @@ static void test_lies(void **state)
         {IN_PLACE, CLV_ECHECK, {"in place: element [0] of result 0 comes to "}},
         {NOT_A_NUMBER, CLV_ENONFINITE, {"whole: element [0] of result 0 is NaN; valid: operands for which"}},
         {FAILS, CLV_EDTYPE, {"whole: not today"}},
+        {BOTH,
+         CLV_ECHECK,
+         {"factor 0 in 2 blocks, factor 1 (columns) in 2 blocks: element [0,0] of result 1 comes to "}},
+        {NEGATIVE, CLV_EINVAL, {"factor 0 in 3 blocks, block 0: it costs -6 flops and 48 bytes; valid: finite, not "}},
+        {DEARER,
+         CLV_ECHECK,
+         {"factor 0 in 2 blocks, block 0: it costs 12 flops and 0.0769231 bytes, and whole 30 and "}},
         {EMPTY, CLV_EDTYPE, {"factor 1 (columns) in 2 blocks, the first of them empty, block 0: not today"}},
     };
     (void)state;

@@ -222,8 +222,8 @@ typedef struct clv_op_def {
      *  arrives as CLV_NONE; left so where the op does not depend differentiably on an operand. NULL: not
      *  differentiable: a cotangent that reaches such an op is an error. */
     void (*gradient)(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);
-    /** What it costs for these local types; finite, not negative. NULL: no flops, every operand and result moved
-     *  once. */
+    /** What it costs for these local types; finite, not negative, and no more on a part than on the whole. NULL: no
+     *  flops, every operand and result moved once. */
     clv_op_cost (*cost)(const clv_op *op, const clv_type *in, const clv_type *out);
     /** Bytes of workspace for views of these shapes (data is NULL); NULL: none. Planned once, for the largest shards,
      *  and used by every rank: it must not fall when a local extent grows, from 0 on. So whether something is needed
@@ -272,7 +272,7 @@ typedef struct clv_op_check_options {
 /** What clv_op_check compared, so that one sees that it was something. */
 typedef struct clv_op_checks {
     size_t size;   /**< the caller's: sizeof the struct, or 0 */
-    int cuts;      /**< factors times numbers of blocks that each was split into */
+    int cuts;      /**< factors times ways that each was split in, and pairs of factors */
     int partials;  /**< splits of operands into addends, or of all into maxima */
     int in_place;  /**< runs with results in operands' memory */
     int gradients; /**< elements compared with differences */
@@ -281,19 +281,20 @@ typedef struct clv_op_checks {
 /** Tries whether an op keeps what its def says, on host memory, outside of any session. Its kernel runs on whole
  *  tensors; then
  *  - on parts: each factor that may be split is cut into 2 and 3 blocks, and where both divide it also into a number
- *    that does not (what spills: into up to 8), and so that a block is empty; and the results are put together as its
- *    reduction says: blocks side by side, or their sum or maximum. A factor that is a minor one of its dimension, behind others of more than one
- *    element, is not cut: give a shape in which they are 1;
+ *    that does not (what spills: into up to 8), and so that a block is empty; two factors at once, each into 2; and
+ *    the results are put together as their reductions say: blocks side by side, or their sum or maximum. A factor
+ *    that is a minor one of its dimension, behind others of more than one element, is not cut: give a shape in which
+ *    they are 1;
  *  - on partial operands: as addends, or maxima, where the rule says that these pass;
  *  - in place, where in_place lets it.
  *
  *  Each must come to what the whole came to. No run may write beside its results or its workspace, into operands, or
- *  leave an element of a result unwritten; and the workspace of no part may be above that of the largest. Where all
- *  floats are f64 or f32, the gradient of a random sum of all results, built of the ops that `gradient` makes, is
- *  compared with differences of two runs, in up to 64 elements of each operand.
+ *  leave an element of a result unwritten; the workspace of no part may be above that of the largest, nor its cost
+ *  above that of the whole. Where all floats are f64 or f32, the gradient of a random sum of all results, built of the
+ *  ops that `gradient` makes, is compared with differences of two runs, in up to 64 elements of each operand.
  *
  *  Call it in a test, for shapes with small and odd extents, for each dtype, for attributes that matter. What it does
- *  not see: two factors split at once, and values that random ones do not meet.
+ *  not see: three factors split at once, and values that random ones do not meet.
  *
  *  @param def      as for clv_emit: it is registered
  *  @param attrs    def->attrs_size bytes; NULL where that is 0

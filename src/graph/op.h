@@ -60,6 +60,9 @@ struct clv_rule {
 /* Builds the op's rule and verifies it: calls within their ranges, sizes of dimensions the products of their factors',
  * each factor once a tensor. */
 clv_status clv_rule_check(const clv_op *op, const clv_type *in, const clv_type *out, clv_error *err);
+/* Verifies what the op says that it costs on tensors, or shards, of these types; *cost, if given, is that. */
+clv_status clv_op_cost_check(clv_op_cost *cost, const clv_op *op, const clv_type *in, const clv_type *out,
+                             clv_error *err);
 
 /* ---- attributes ---- */
 

@@ -264,6 +264,18 @@ static bool is_cost(double x)
     return x >= 0 && x <= 1e300;
 }
 
+clv_status clv_op_cost_check(clv_op_cost *cost, const clv_op *op, const clv_type *in, const clv_type *out,
+                             clv_error *err)
+{
+    clv_op_cost told = op->def->cost ? op->def->cost(op, in, out) : (clv_op_cost){0};
+    if (!is_cost(told.flops) || !is_cost(told.bytes))
+        return clv_fail(err, CLV_EINVAL, "it costs %g flops and %g bytes; valid: finite, not negative", told.flops,
+                        told.bytes);
+    if (cost)
+        *cost = told;
+    return CLV_OK;
+}
+
 /* What only the op's own functions can tell, tried on the whole tensors. */
 static clv_status try_op(const clv_graph *graph, const clv_op *op, clv_error *err)
 {
@@ -273,13 +285,7 @@ static clv_status try_op(const clv_graph *graph, const clv_op *op, clv_error *er
     for (int o = 0; o < op->n_out; o++)
         out[o] = clv_graph_type(graph, clv_op_out(op, o));
     CLV_TRY(clv_rule_check(op, in, out, err));
-    if (!op->def->cost)
-        return CLV_OK;
-    clv_op_cost cost = op->def->cost(op, in, out);
-    if (!is_cost(cost.flops) || !is_cost(cost.bytes))
-        return clv_fail(err, CLV_EINVAL, "it costs %g flops and %g bytes; valid: finite, not negative", cost.flops,
-                        cost.bytes);
-    return CLV_OK;
+    return clv_op_cost_check(NULL, op, in, out, err);
 }
 
 static clv_status take(const clv_op_def **out, const clv_op_def *given, const void *attrs, const clv_value *in,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "tensor/text.h"
 #include "tensor/residues.h"
 
 enum { HOW = 160 };
@@ -145,6 +146,7 @@ typedef struct factor_cut {
     int factor;
     int64_t blocks, kept; /* kept < blocks: the factor is cut into `kept`, and the rest cuts the factor it spills to */
     bool first_empty;     /* of two blocks, of which the other has all */
+    const struct factor_cut *also; /* of another factor, whose dimensions are others, at once; NULL: none */
 } factor_cut;
 
 static int position_of(const clv_dim_factors *dim, int factor)
@@ -191,23 +193,34 @@ static bool narrow(clv_view *view, const clv_dim_factors *dims, const factor_cut
     return true;
 }
 
+static int64_t blocks_of(const factor_cut *cut)
+{
+    return cut->also ? cut->blocks * cut->also->blocks : cut->blocks;
+}
+
 static bool narrow_all(clv_trial *part, const factor_cut *cut, int64_t block)
 {
-    bool contiguous = true;
+    int64_t inner = cut->also ? cut->also->blocks : 1;
+    bool contiguous = !cut->also || narrow_all(part, cut->also, block % inner);
     for (int i = 0; i < part->op->n_in; i++)
-        contiguous = contiguous && (!part->in[i].data || narrow(&part->in[i], cut->rule->in[i], cut, block));
+        contiguous = contiguous && (!part->in[i].data || narrow(&part->in[i], cut->rule->in[i], cut, block / inner));
     for (int o = 0; o < part->op->n_out; o++)
-        contiguous = contiguous && narrow(&part->out[o], cut->rule->out[o], cut, block);
+        contiguous = contiguous && narrow(&part->out[o], cut->rule->out[o], cut, block / inner);
     return contiguous;
 }
 
 static void say_cut(char how[HOW], const factor_cut *cut, int64_t block)
 {
-    const char *name = cut->rule->factor[cut->factor].name;
-    int n = snprintf(how, HOW, "factor %d%s%.60s%s in %lld blocks%s", cut->factor, name ? " (" : "", name ? name : "",
-                     name ? ")" : "", (long long)cut->blocks, cut->first_empty ? ", the first of them empty" : "");
+    clv_text text = {.out = how, .size = HOW};
+    for (const factor_cut *c = cut; c; c = c->also) {
+        const char *name = c->rule->factor[c->factor].name;
+        clv_text_add(&text, "%sfactor %d%s%.40s%s in %lld blocks%s", c == cut ? "" : ", ", c->factor, name ? " (" : "",
+                     name ? name : "", name ? ")" : "", (long long)c->blocks,
+                     c->first_empty ? ", the first of them empty" : "");
+    }
     if (block >= 0)
-        snprintf(how + n, (size_t)(HOW - n), ", block %lld", (long long)block);
+        clv_text_add(&text, ", block %lld", (long long)block);
+    clv_text_end(&text);
 }
 
 /* What is planned for the largest shards must do for each. */
@@ -222,7 +235,7 @@ static clv_status check_workspaces(const clv_trial *whole, const factor_cut *cut
     clv_trial largest = *whole;
     char how[HOW];
     narrow_all(&largest, cut, 0);
-    for (int64_t block = 1; block < cut->blocks; block++) {
+    for (int64_t block = 1; block < blocks_of(cut); block++) {
         clv_trial part = *whole;
         narrow_all(&part, cut, block);
         for (int i = 0; i < whole->op->n_in; i++)
@@ -231,7 +244,7 @@ static clv_status check_workspaces(const clv_trial *whole, const factor_cut *cut
             grow(&largest.out[o], &part.out[o]);
     }
     size_t planned = clv_trial_workspace(&largest);
-    for (int64_t block = 0; block < cut->blocks; block++) {
+    for (int64_t block = 0; block < blocks_of(cut); block++) {
         clv_trial part = *whole;
         narrow_all(&part, cut, block);
         size_t wanted = clv_trial_workspace(&part);
@@ -245,16 +258,61 @@ static clv_status check_workspaces(const clv_trial *whole, const factor_cut *cut
     return CLV_OK;
 }
 
+static clv_type type_of(const clv_view *view)
+{
+    clv_type type = {.dtype = view->dtype, .rank = view->rank};
+    memcpy(type.shape, view->shape, sizeof type.shape);
+    return type;
+}
+
+static clv_status cost_of(clv_op_cost *out, const clv_trial *part, clv_error *err)
+{
+    clv_type in[CLV_MAX_IN] = {0}, results[CLV_MAX_OUT] = {0};
+    for (int i = 0; i < part->op->n_in; i++)
+        in[i] = part->in[i].data ? type_of(&part->in[i]) : in[i];
+    for (int o = 0; o < part->op->n_out; o++)
+        results[o] = type_of(&part->out[o]);
+    return clv_op_cost_check(out, part->op, in, results, err);
+}
+
+/* A part that is said to cost more than the whole keeps an op from being split. */
+static clv_status check_costs(const clv_trial *whole, const factor_cut *cut, clv_error *err)
+{
+    clv_op_cost all, some;
+    char how[HOW];
+    CLV_TRY(cost_of(&all, whole, err));
+    for (int64_t block = 0; block < blocks_of(cut); block++) {
+        clv_trial part = *whole;
+        clv_error why = {0};
+        narrow_all(&part, cut, block);
+        say_cut(how, cut, block);
+        if (cost_of(&some, &part, &why) != CLV_OK)
+            return clv_fail_at(err, why.code, -1, whole->op->name, "%s: %s", how, why.message);
+        if (some.flops > all.flops || some.bytes > all.bytes)
+            return clv_fail_at(err, CLV_ECHECK, -1, whole->op->name,
+                               "%s: it costs %g flops and %g bytes, and whole %g and %g; valid: no more than whole",
+                               how, some.flops, some.bytes, all.flops, all.bytes);
+    }
+    return CLV_OK;
+}
+
 static clv_status run_blocks(together *t, const clv_trial *whole, const factor_cut *cut, clv_error *err)
 {
     char how[HOW];
-    for (int64_t block = 0; block < cut->blocks; block++) {
+    for (int64_t block = 0; block < blocks_of(cut); block++) {
         clv_trial part = *whole;
         narrow_all(&part, cut, block);
         say_cut(how, cut, block);
         CLV_TRY(add_part(t, &part, whole, NULL, NULL, how, err));
     }
     return CLV_OK;
+}
+
+/* How parts combine over the factors that are cut: of those of pairs one is none, or both are the same. */
+static clv_reduction reduction_of(const factor_cut *cut)
+{
+    clv_reduction own = cut->rule->factor[cut->factor].reduction;
+    return own == CLV_REDUCE_NONE && cut->also ? cut->rule->factor[cut->also->factor].reduction : own;
 }
 
 static clv_status try_cut(clv_op_trials *trials, const factor_cut *cut, clv_error *err)
@@ -266,7 +324,8 @@ static clv_status try_cut(clv_op_trials *trials, const factor_cut *cut, clv_erro
     if (!narrow_all(&part, cut, 0))
         return CLV_OK;
     CLV_TRY(check_workspaces(whole, cut, err));
-    clv_status status = together_new(&t, whole, cut->rule->factor[cut->factor].reduction, err);
+    CLV_TRY(check_costs(whole, cut, err));
+    clv_status status = together_new(&t, whole, reduction_of(cut), err);
     if (status == CLV_OK)
         status = run_blocks(&t, whole, cut, err);
     say_cut(how, cut, -1);
@@ -297,18 +356,53 @@ static clv_status try_factor(clv_op_trials *trials, int f, clv_error *err)
     if (!may_split(trials, f))
         return CLV_OK;
     for (int64_t blocks = 2; blocks <= 3; blocks++)
-        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, blocks, false}, err));
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, blocks, false, NULL}, err));
     int64_t uneven = 4;
     while (uneven <= factor->size && factor->size % uneven == 0)
         uneven++;
     if (uneven <= factor->size && factor->size % 6 == 0)
-        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, uneven, uneven, false}, err));
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, uneven, uneven, false, NULL}, err));
     if (factor->size >= 3) /* in fewer elements three blocks left one empty */
-        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, 2, 2, true}, err));
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, 2, 2, true, NULL}, err));
     if (factor->spill < 0 || rule->factor[factor->spill].size <= 1 || factor->size < 1)
         return CLV_OK;
     for (int64_t blocks = factor->size + 1; blocks <= MOST_SPILT; blocks++)
-        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, clv_gcd(blocks, factor->size), false}, err));
+        CLV_TRY(try_cut(trials, &(factor_cut){rule, f, blocks, clv_gcd(blocks, factor->size), false, NULL}, err));
+    return CLV_OK;
+}
+
+/* Whether a dimension of the tensor holds both. */
+static bool hold_both(const clv_dim_factors *dims, int rank, int f, int g)
+{
+    bool any = false;
+    for (int d = 0; d < rank; d++)
+        any = any || (position_of(&dims[d], f) >= 0 && position_of(&dims[d], g) >= 0);
+    return any;
+}
+
+static bool are_apart(const clv_op_trials *trials, int f, int g)
+{
+    const clv_rule *rule = trials->rule;
+    const clv_trial *whole = trials->whole;
+    clv_reduction a = rule->factor[f].reduction, b = rule->factor[g].reduction;
+    bool apart = a == b || a == CLV_REDUCE_NONE || b == CLV_REDUCE_NONE;
+    for (int i = 0; i < whole->op->n_in; i++)
+        apart = apart && !hold_both(rule->in[i], whole->in[i].rank, f, g);
+    for (int o = 0; o < whole->op->n_out; o++)
+        apart = apart && !hold_both(rule->out[o], whole->out[o].rank, f, g);
+    return apart;
+}
+
+/* Two factors at once, as meshes of two axes split them. */
+static clv_status try_pairs(clv_op_trials *trials, clv_error *err)
+{
+    const clv_rule *rule = trials->rule;
+    for (int f = 0; f < rule->n_factors; f++)
+        for (int g = f + 1; g < rule->n_factors; g++) {
+            const factor_cut second = {rule, g, 2, 2, false, NULL}, both = {rule, f, 2, 2, false, &second};
+            if (may_split(trials, f) && may_split(trials, g) && are_apart(trials, f, g))
+                CLV_TRY(try_cut(trials, &both, err));
+        }
     return CLV_OK;
 }
 
@@ -439,6 +533,7 @@ clv_status clv_rule_try(clv_op_trials *trials, clv_error *err)
 {
     for (int f = 0; f < trials->rule->n_factors; f++)
         CLV_TRY(try_factor(trials, f, err));
+    CLV_TRY(try_pairs(trials, err));
     CLV_TRY(try_linearity(trials, err));
     return try_in_place(trials, err);
 }
