@@ -36,6 +36,20 @@ def whole(value: Any, what: str) -> int:
         raise TypeError(f"{what} is a whole number, not {type(value).__name__}") from None
 
 
+def real(value: Any, what: str) -> float:
+    """A number."""
+    if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
+        raise TypeError(f"{what} is a number, not {type(value).__name__}")
+    return float(value)
+
+
+def several(texts: Any, what: str) -> list[Any]:
+    """Texts of a list, or whatever else has some."""
+    if isinstance(texts, bytes) or not isinstance(texts, Iterable):
+        raise TypeError(f"{what} is a str, or there is a list of them, not {type(texts).__name__}")
+    return list(texts)
+
+
 class Fixed:
     """What has attributes that bounds are checked by: they are set once."""
 
@@ -114,10 +128,16 @@ class Kept:
         self.kept: list[Any] = []
 
 
-def _field(fields: dict[str, Any], name: str, what: str, without: tuple[str, ...]) -> Any:
-    """A field that may be set."""
-    if name not in fields or name in ("size", *without):
-        valid = ", ".join(sorted(n for n in fields if n not in ("size", *without)))
+#: Fields that Python does not set: ranks are in one process.
+_NEVER = ("size", "job")
+
+
+def _field(
+    fields: dict[str, Any], name: str, what: str, without: tuple[str, ...] = (), beside: tuple[str, ...] = ()
+) -> Any:
+    """A field that may be set; beside: what else may be said."""
+    if name not in fields or name in (*_NEVER, *without):
+        valid = ", ".join(sorted({n for n in fields if n not in (*_NEVER, *without)} | set(beside)))
         raise TypeError(f"{what} has no option '{name}'; valid: {valid}")
     return fields[name]
 
@@ -125,7 +145,7 @@ def _field(fields: dict[str, Any], name: str, what: str, without: tuple[str, ...
 def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str) -> None:
     fields = dict(kind.fields)
     for name, value in values.items():
-        field = _field(fields, name, what, ())
+        field = _field(fields, name, what)
         if value is None:
             continue
         if isinstance(value, dict) and field.type.kind == "struct":
@@ -133,11 +153,11 @@ def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str)
             continue
         if field.type.cname == "struct clv_init" and not isinstance(value, ffi.CData):
             value = init_in(value)
-        elif field.type.kind == "pointer" and isinstance(value, (str, bytes)):
+        elif field.type.cname == "char *" and not isinstance(value, ffi.CData):
             value = ffi.new("char[]", text_in(value, name))
         elif field.type.kind == "enum":
             value = enum_in(field.type, value, name)
-        elif field.type.kind == "primitive" and not isinstance(value, (str, bytes)):
+        elif field.type.kind == "primitive":
             value = _number(field.type.cname, value, name)
         if isinstance(value, ffi.CData):
             kept.kept.append(value)
@@ -149,8 +169,10 @@ def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str)
 
 def _number(ctype: str, value: Any, name: str) -> Any:
     if ctype in ("float", "double"):
-        return float(value)
+        return real(value, name)
     if ctype in ("_Bool", "bool"):
+        if isinstance(value, (str, bytes)):
+            raise TypeError(f"{name} is True or False, not {value!r}")
         return bool(value)
     return whole(value, name)
 
@@ -167,7 +189,7 @@ def enum_in(ctype: Any, value: Any, name: str) -> int:
         if value.lower().replace("-", "_") not in names:
             raise ValueError(f"{name} '{value}'; valid: {', '.join(sorted(names))}")
         return names[value.lower().replace("-", "_")]
-    return operator.index(value)
+    return whole(value, name)
 
 
 def init_in(init: Any) -> Any:
@@ -185,12 +207,15 @@ def fill(kept: Kept, values: dict[str, Any], what: str) -> None:
     _fill(kept, kept.struct, ffi.typeof(kept.struct[0]), values, what)
 
 
-def options(kind: str, values: dict[str, Any], what: str, without: tuple[str, ...] = (), **more: Any) -> Kept:
-    """A zeroed struct with these fields set, and its size where it tells one; without: fields that `values` may not
-    name."""
+def options(
+    kind: str, values: dict[str, Any], what: str, without: tuple[str, ...] = (), beside: tuple[str, ...] = (),
+    **more: Any,
+) -> Kept:  # fmt: skip
+    """A zeroed struct with these fields set, and its size where it tells one. without: fields that `values` may not
+    name, as those of `more`; beside: what else the caller may be told."""
     ctype = ffi.typeof(kind)
     for name in values:
-        _field(dict(ctype.fields), name, what, without)
+        _field(dict(ctype.fields), name, what, (*without, *more), beside)
     kept = Kept(ffi.new(kind + " *"))
     fields = dict(ctype.fields)
     if "size" in fields:
@@ -219,5 +244,5 @@ def fields(struct: Any) -> dict[str, Any]:
 
 def words(texts: Iterable[Any], what: str) -> tuple[Any, list[Any]]:
     """const char *[] and what keeps it alive."""
-    kept = [ffi.new("char[]", text_in(t, what)) for t in texts]
+    kept = [ffi.new("char[]", text_in(t, what)) for t in several(texts, what)]
     return ffi.new("const char *[]", kept), kept

@@ -218,8 +218,17 @@ def array_out(given: Any, code: int, shape: Sequence[int], what: str) -> tuple[A
     return array, array if array.flags.c_contiguous else np.empty(tuple(shape), array.dtype)
 
 
+def ndim(values: Any, what: str) -> int:
+    """How many dimensions rows of numbers have."""
+    try:
+        return int(np.ndim(values))
+    except ValueError:
+        raise ValueError(f"{what} are rows of different lengths: pad them, and give a mask (1 = a token)") from None
+
+
 def ids_in(values: Any, what: str = "ids") -> Any:
     """Token ids, i32 and two-dimensional."""
+    ndim(values, what)
     array = _as_array(values, DTYPES["i64"], what)
     if array.dtype.kind not in "iu":
         raise TypeError(f"{what} are whole numbers, not {array.dtype}")

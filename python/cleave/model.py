@@ -16,7 +16,7 @@ from ._c import NULL, dtype_out, printed, shape_out, text_in
 from ._cleave import ffi, lib
 from ._handle import Handle, OfProcess, _acting
 from ._run import GRACE_SECONDS, Cancel, interruptible, run
-from .arrays import address, array_out, ids_in
+from .arrays import address, array_out, ids_in, ndim
 from .errors import CleaveError, check, text_out
 from .machine import MachineLike, machine_in
 from .mesh import Mesh, MeshLike
@@ -235,17 +235,16 @@ class Model(_c.Fixed, OfProcess):
         the writing.
         """
         alone = isinstance(prompt, str)
-        if prompt is None or isinstance(prompt, bytes):
-            raise TypeError(f"a prompt is a str or a list of them, not {type(prompt).__name__}")
         most = 0 if max_tokens is None else _c.whole(max_tokens, "max_tokens") or -1  # the library's 0 is no limit
         for name, given in (("max_tokens", max_tokens), ("batch", batch), ("context", context)):
             if given is not None and _c.whole(given, name) < 0:
                 raise ValueError(f"{name} {given}; valid: 0 and above")
-        prompts, kept_prompts = _c.words([prompt] if alone else list(prompt), "a prompt")
+        prompts, kept_prompts = _c.words([prompt] if alone else prompt, "a prompt")
         if not kept_prompts:
             return iter(()) if stream else []
-        how = _c.options("clv_sampling", sampling, "generate", temperature=temperature)
-        stops, kept_stops = _c.words([stop] if isinstance(stop, str) else stop, "a stop text")
+        own = ("max_tokens", "temperature", "stream", "stop", "batch", "context")
+        how = _c.options("clv_sampling", sampling, "generate", beside=own, temperature=temperature)
+        stops, kept_stops = _c.words([stop] if isinstance(stop, str) else () if stop is None else stop, "a stop text")
         sizes = {"max_tokens": most, "batch": batch, "context": context}
         options = _c.options(
             "clv_generate_options", sizes, "generate", sampling=how.struct, stops=stops, n_stops=len(kept_stops)
@@ -307,7 +306,7 @@ class Model(_c.Fixed, OfProcess):
         """[B,S] ids and mask, and whether there was no batch."""
         if isinstance(ids, str):
             ids = self.tokenizer.encode(ids)
-        alone = np.ndim(ids) == 1
+        alone = ndim(ids, "ids") == 1
         array = ids_in([ids] if alone and not isinstance(ids, np.ndarray) else ids[None] if alone else ids)
         if mask is None:
             return array, np.ones(array.shape, np.uint8), alone
@@ -357,11 +356,9 @@ class Model(_c.Fixed, OfProcess):
         allow_nonfinite.
         """
         alone = isinstance(texts, str)
-        if texts is None or isinstance(texts, bytes):
-            raise TypeError(f"a text is a str, not {type(texts).__name__}")
         if too_long not in ("refused", "cut"):
             raise ValueError(f"too_long '{too_long}'; valid: refused, cut")
-        sequences = self._sequences([texts] if alone else list(texts), too_long)
+        sequences = self._sequences([texts] if alone else texts, too_long)
         how = _c.options("clv_embed_options", options, "embed", pooling=pooling)
         rows: dict[int, Any] = {}
         asked = _Asked(rows.__setitem__)
@@ -390,8 +387,16 @@ class Model(_c.Fixed, OfProcess):
                 raise TypeError("mutations are of one protein")
             return self._mutations(texts, mutations, how)
         encoder = self.info["bidirectional"]
-        scores = [(self._score_masked if encoder else self._score_text)(t, how) for t in ([texts] if alone else texts)]
-        return scores[0] if alone else scores
+        score = self._score_masked if encoder else self._score_text
+        if alone:
+            return score(texts, how)
+        scores = []
+        for i, text in enumerate(_c.several(texts, "a text")):
+            try:
+                scores.append(score(text, how))
+            except CleaveError as error:
+                raise type(error)(f"text {i + 1}: {error}", error.rank, error.op) from None
+        return scores
 
     def _score_text(self, text: Any, how: Any) -> Score:
         data = text_in(text)
@@ -431,7 +436,7 @@ class Model(_c.Fixed, OfProcess):
         what.struct.ids, what.struct.mask = ffi.cast("int32_t *", address(array)), ffi.cast("uint8_t *", address(given))
         for name, values in (("labels", labels), ("token_types", token_types)):
             if values is not None:
-                more = ids_in(values, name) if np.ndim(values) != 1 else ids_in(np.asarray(values)[None], name)
+                more = ids_in(values, name) if ndim(values, name) != 1 else ids_in(np.asarray(values)[None], name)
                 if more.shape != array.shape:
                     raise ValueError(f"{name} have shape {more.shape}, the ids {array.shape}")
                 what.kept.append(more)
@@ -456,7 +461,7 @@ class Model(_c.Fixed, OfProcess):
     def shard(self, to: Path) -> None:
         """Makes a new folder with what each rank of its mesh holds as a file, which is a model at any degree."""
         with self._handle.use() as model:
-            check(lib.clv_checkpoint_shard, model, text_in(to), NULL)
+            check(lib.clv_checkpoint_shard, model, text_in(to, "a folder"), NULL)
 
     def close(self) -> None:
         """Frees it and its weights; what was made from it stays as long as it is held."""
@@ -500,7 +505,8 @@ def _opened(
     out = ffi.new("clv_model **")
 
     def with_machine(pointer: Any) -> Any:
-        kept = _c.options("clv_model_options", options, "a model", (*own, "machine", "map"), machine=pointer, **own)
+        named = ("tp", "mesh", "rules", "sp", "machine")
+        kept = _c.options("clv_model_options", options, "a model", ("map",), named, machine=pointer, **own)
         check(function, out, given, kept.struct)
         return kept
 
@@ -544,4 +550,4 @@ def new_model(
 def merge(folder: Path, to: Path) -> None:
     """Makes a new folder of a sharded one: the files that it was made of, byte for byte."""
     cancel = Cancel()
-    run(lambda: check(lib.clv_checkpoint_merge, text_in(folder), text_in(to), NULL), cancel)
+    run(lambda: check(lib.clv_checkpoint_merge, text_in(folder, "a folder"), text_in(to, "a folder"), NULL), cancel)

@@ -149,7 +149,8 @@ def plan(
 
     def with_machine(priced_by: Any) -> None:
         kept = _c.options(
-            "clv_plan_options", given, "plan", mesh=found._mesh, rules=NULL if sp else split._rules, machine=priced_by
+            "clv_plan_options", given, "plan", beside=("tp", "mesh", "rules", "hardware"), mesh=found._mesh,
+            rules=NULL if sp else split._rules, machine=priced_by,
         )
         check(lib.clv_plan_compile, out, kept.struct)
 

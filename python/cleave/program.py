@@ -158,7 +158,7 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
     out = ffi.new("clv_program **")
 
     def with_machine(priced_by: Any) -> None:
-        kept = _c.options("clv_compile_options", options, "compile", machine=priced_by)
+        kept = _c.options("clv_compile_options", options, "compile", beside=("machine",), machine=priced_by)
         with graph._handle.hold() as pointer:
             check(lib.clv_compile, out, pointer, kept.struct)
 

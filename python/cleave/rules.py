@@ -40,6 +40,8 @@ class Rules(Fixed, OfProcess):
             read = lib.clv_axis_rules_read if is_file else lib.clv_axis_rules_preset
             check(read, self._rules, text_in(rules), self.mesh._mesh)
         else:
+            if not isinstance(rules, Sequence) or not all(isinstance(pair, (list, tuple)) for pair in rules):
+                raise TypeError(f'rules are a preset, a file, or pairs such as ("batch", "data"), not {rules!r:.60}')
             text = json.dumps({"rules": [list(pair) for pair in rules], "optimizer": list(optimizer)}).encode()
             check(lib.clv_axis_rules_parse, self._rules, text, len(text), self.mesh._mesh, b"rules")
 

@@ -104,8 +104,7 @@ class Session(State):
 
     def _bring(self, session: Any, program: Program) -> Any:
         """The program's pointer, which the session keeps until it is unloaded."""
-        if not isinstance(program, Program):
-            raise TypeError(f"a session runs Programs, not {type(program).__name__}; see cleave.compile")
+        _check_program(program)
         if id(program._handle) not in self._loaded:
             pointer = program._handle._acquire()
             self._handle._parents += (program._handle,)
@@ -122,6 +121,7 @@ class Session(State):
 
     def unload(self, program: Program) -> None:
         """Gives back the memory of a program; its state stays."""
+        _check_program(program)
         with self._handle.hold() as session:
             kept = self._loaded.pop(id(program._handle), None)
             if kept is None:
@@ -143,6 +143,11 @@ class Session(State):
         contiguous), or numbers. out: arrays to write outputs into; outputs: the names of those that are wanted (None:
         all).
         """
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise TypeError(f"inputs are a dict of arrays by name, not {type(inputs).__name__}")
+        for name in more:
+            if inputs and name in inputs:
+                raise TypeError(f"input '{name}' is given twice")
         given = {**(inputs or {}), **more}
         out = dict(out or {})
         with self._handle.hold() as session:
@@ -198,6 +203,11 @@ class Session(State):
 
     def __repr__(self) -> str:
         return f"<cleave.Session on {self.mesh}{', closed' if self._handle.closed else ''}>"
+
+
+def _check_program(program: Any) -> None:
+    if not isinstance(program, Program):
+        raise TypeError(f"a session runs Programs, not {type(program).__name__}; see cleave.compile")
 
 
 def _bindings(struct: str, arrays: Mapping[str, Any]) -> tuple[Any, list[Any]]:

@@ -80,6 +80,7 @@ class Trainer(State):
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
             raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
+        lr, steps = _c.real(lr, "lr"), _c.whole(steps, "steps")
         schedule = {
             "peak": lr,
             "floor": lr / 10 if floor is None else floor,
@@ -136,7 +137,7 @@ class Trainer(State):
     def save(self, folder: Path) -> None:
         """The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written."""
         with self._handle.hold() as trainer:
-            check(lib.clv_trainer_save, trainer, text_in(folder))
+            check(lib.clv_trainer_save, trainer, text_in(folder, "a folder"))
 
     def close(self) -> None:
         """Frees it and its weights; a program that was asked for stays as long as it is held."""

@@ -157,10 +157,43 @@ def test_errors_name_what_is_wanted(small):
         (lambda: cleave.Layout("a=2", (1,)), TypeError, "a layout's entry is None, an axis or a tuple of axes, not 1"),
         (lambda: cleave.TextData(GOLDEN / "make_mlp.py", 0), ValueError, "sequences of 0 tokens; valid: 1 and above"),
         (lambda: cleave.Session("a=2147483647"), MemoryError, r"out of memory: \d{9,} bytes for the ranks"),
+        (lambda: cleave.plan(block="gpt", machine="tpu-v2-8"), TypeError, "no option 'machine'; valid: .*hardware"),
+        (lambda: cleave.plan(block=1.0), TypeError, "block is a whole number, not float"),
+        (lambda: cleave.plan(block="gpt", explain=3), TypeError, "explain is a str, not int"),
+        (lambda: cleave.plan(block="gpt", bias="yes"), TypeError, "bias is True or False, not 'yes'"),
+        (lambda: cleave.plan(block="gpt", rules=3), TypeError, "rules are a preset, a file, or pairs"),
+        (lambda: cleave.load(GOLDEN / "llama", rules=[3]), TypeError, "rules are a preset, a file, or pairs"),
+        (lambda: cleave.load(GOLDEN / "llama", hardware="x"), TypeError, "valid: .*machine.*rules.*tp"),
+        (lambda: cleave.Session(job=None), TypeError, "no option 'job'"),
+        (lambda: cleave.Session(seed="x"), TypeError, "seed is a whole number, not str"),
+        (lambda: cleave.Session(transport=3), TypeError, "transport is a str, not int"),
+        (lambda: small.generate(3), TypeError, "a prompt is a str, or there is a list of them, not int"),
+        (lambda: small.generate("x", stop=3), TypeError, "a stop text is a str, or there is a list"),
+        (lambda: small.generate("x", temperature="hot"), TypeError, "temperature is a number, not str"),
+        (lambda: small.generate("x", top=3), TypeError, "valid: .*temperature, top_k"),
+        (lambda: small.embed(3), TypeError, "a text is a str, or there is a list"),
+        (lambda: small.score(3), TypeError, "a text is a str, or there is a list"),
+        (lambda: small.score(["abc", "c"]), ValueError, "text 2: .*a perplexity needs two or more"),
+        (lambda: small.logits([[1, 2], [3]]), ValueError, "ids are rows of different lengths: pad them"),
+        (lambda: small.evaluate([[1, 2]], [[1, 2], [3]]), ValueError, "labels are rows of different lengths"),
+        (lambda: small.shard(None), TypeError, "a folder is a str"),
+        (lambda: cleave.Trainer(small, 2, 4, steps=9, lr="x"), TypeError, "lr is a number, not str"),
+        (lambda: cleave.Session().unload(3), TypeError, "a session runs Programs, not int"),
     ]  # fmt: skip
     for call, kind, match in wrong:
         with pytest.raises(kind, match=match):
             call()
+
+
+def test_inputs_of_runs():
+    given, x = value("f32"), np.ones(3, np.float32)
+    given.graph.output("y", given * 2)
+    program = cleave.compile(given.graph)
+    with cleave.Session() as session:
+        with pytest.raises(TypeError, match="inputs are a dict of arrays by name, not list"):
+            session.run(program, [x])
+        with pytest.raises(TypeError, match="input 'x' is given twice"):
+            session.run(program, {"x": x}, x=x)
 
 
 def test_arrays_that_would_lose_something():
