@@ -9,7 +9,7 @@ enum { LENGTHS = sizeof lengths / sizeof *lengths };
 
 static void domain(clv_unary_op op, double *lo, double *hi)
 {
-    bool positive = op == CLV_UNARY_LOG || op == CLV_UNARY_RSQRT;
+    bool positive = op == CLV_UNARY_LOG || op == CLV_UNARY_RSQRT || op == CLV_UNARY_SQRT;
     *lo = positive ? 0.01 : -9;
     *hi = 9;
 }
@@ -176,7 +176,67 @@ static const special specials[] = {
     {CLV_UNARY_RSQRT, 0, INFINITY},
     {CLV_UNARY_RSQRT, INFINITY, 0},
     {CLV_UNARY_RSQRT, -1, NAN},
+    {CLV_UNARY_SQRT, 0, 0},
+    {CLV_UNARY_SQRT, INFINITY, INFINITY},
+    {CLV_UNARY_SQRT, -1, NAN},
 };
+
+/* Slopes at the ends and corners, JAX 0.10's where it has one (jax.grad of gelu and silu at infinity is NaN). */
+static const struct {
+    clv_unary_op op;
+    double x, want;
+} slopes[] = {
+    {CLV_UNARY_EXP, INFINITY, INFINITY},
+    {CLV_UNARY_EXP, -INFINITY, 0},
+    {CLV_UNARY_LOG, 0, INFINITY},
+    {CLV_UNARY_LOG, -0.0, -INFINITY},
+    {CLV_UNARY_LOG, -1, -1},
+    {CLV_UNARY_LOG, INFINITY, 0},
+    {CLV_UNARY_TANH, INFINITY, 0},
+    {CLV_UNARY_TANH, -INFINITY, 0},
+    {CLV_UNARY_SIGMOID, INFINITY, 0},
+    {CLV_UNARY_SIGMOID, -INFINITY, 0},
+    {CLV_UNARY_GELU_ERF, 0, 0.5},
+    {CLV_UNARY_GELU_TANH, 0, 0.5},
+    {CLV_UNARY_SILU, 0, 0.5},
+    {CLV_UNARY_RELU, 0, 0},
+    {CLV_UNARY_RELU, -0.0, 0},
+    {CLV_UNARY_RELU, INFINITY, 1},
+    {CLV_UNARY_RELU, -INFINITY, 0},
+    {CLV_UNARY_RSQRT, 0, -INFINITY},
+    {CLV_UNARY_RSQRT, -0.0, -INFINITY},
+    {CLV_UNARY_RSQRT, INFINITY, 0},
+    {CLV_UNARY_RSQRT, -1, NAN},
+    {CLV_UNARY_SQRT, 0, INFINITY},
+    {CLV_UNARY_SQRT, -0.0, -INFINITY},
+    {CLV_UNARY_SQRT, INFINITY, 0},
+    {CLV_UNARY_SQRT, -1, NAN},
+    {CLV_UNARY_NEG, INFINITY, -1},
+};
+
+static void slopes_at_ends(clv_dtype dtype)
+{
+    enum { WIDTH = 19 };
+    for (size_t s = 0; s < sizeof slopes / sizeof *slopes; s++) {
+        double want[WIDTH];
+        char saved[WIDTH * sizeof(double)], d_out[WIDTH * sizeof(double)], d_x[WIDTH * sizeof(double)];
+        for (int i = 0; i < WIDTH; i++) {
+            clv_dtype_store(dtype, saved, i, slopes[s].x);
+            clv_dtype_store(dtype, d_out, i, i % 2 ? -2 : 1);
+            want[i] = slopes[s].want * (i % 2 ? -2 : 1);
+        }
+        if (clv_unary_saves(slopes[s].op) == CLV_SAVED_OUTPUT)
+            clv_unary_forward(slopes[s].op, 1, dtype, saved, saved, WIDTH);
+        clv_unary_backward(slopes[s].op, 1, dtype, d_x, d_out, saved, WIDTH);
+        check_close(clv_unary_name(slopes[s].op), dtype, d_x, want, WIDTH, 1, 0);
+    }
+}
+
+static void slope_cases(void **state)
+{
+    (void)state;
+    check_everywhere(slopes_at_ends);
+}
 
 static void special_values(clv_dtype dtype)
 {
@@ -465,6 +525,7 @@ int main(void)
         cmocka_unit_test(slopes_match_finite_differences),
         cmocka_unit_test(accurate),
         cmocka_unit_test(special_cases),
+        cmocka_unit_test(slope_cases),
         cmocka_unit_test(subnormals),
         cmocka_unit_test(binary),
         cmocka_unit_test(where),

@@ -178,19 +178,21 @@ static double plain_map(clv_unary kind, double x)
         return 1 / sqrt(x);
     case CLV_NEG:
         return -x;
+    case CLV_SQRT:
+        return sqrt(x);
     }
     return NAN;
 }
 
 static bool needs_positive(clv_unary kind)
 {
-    return kind == CLV_LOG || kind == CLV_RSQRT;
+    return kind == CLV_LOG || kind == CLV_RSQRT || kind == CLV_SQRT;
 }
 
 static void test_map(void **state)
 {
     (void)state;
-    for (int kind = CLV_EXP; kind <= CLV_NEG; kind++) {
+    for (int kind = CLV_EXP; kind <= CLV_SQRT; kind++) {
         clv_graph *graph = new_graph();
         clv_value x = x_input(graph, DIMS(3, 5));
         clv_value positive = clv_map(graph, CLV_EXP, x);

@@ -147,7 +147,8 @@ CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value
     X(CLV_SILU, 106, SILU)                                                                                             \
     X(CLV_RELU, 107, RELU)                                                                                             \
     X(CLV_RSQRT, 108, RSQRT)                                                                                           \
-    X(CLV_NEG, 109, NEG)
+    X(CLV_NEG, 109, NEG)                                                                                               \
+    X(CLV_SQRT, 110, SQRT)
 #define CLV_BINARY_KINDS(X)                                                                                            \
     X(CLV_ADD, 200, ADD)                                                                                               \
     X(CLV_SUB, 201, SUB)                                                                                               \
@@ -169,7 +170,8 @@ typedef enum clv_binary { CLV_BINARY_KINDS(CLV_KIND_ENUM) } clv_binary;
 typedef enum clv_reduce_kind { CLV_REDUCE_KINDS(CLV_KIND_ENUM) } clv_reduce_kind;
 #undef CLV_KIND_ENUM
 
-/** f(x), element by element; x is of a float dtype. */
+/** f(x), element by element; x is of a float dtype. Where a slope is infinite, so is the gradient: of CLV_SQRT,
+ *  CLV_RSQRT and CLV_LOG at 0. */
 CLV_API clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x);
 /** NumPy broadcasting; dtypes equal. Whole numbers are exact, and wrap around where the result does not fit; their
  *  quotients are cut, and those by 0 the dtype's end. */

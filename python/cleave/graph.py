@@ -492,9 +492,8 @@ def rsqrt(x: Value) -> Value:
 
 
 def sqrt(x: Value) -> Value:
-    """The square root, as 1 / rsqrt(x)."""
-    _need_floats("sqrt", x)
-    return 1.0 / rsqrt(x)
+    """The square root."""
+    return _map(lib.CLV_SQRT, "sqrt", x)
 
 
 def square(x: Value) -> Value:
@@ -530,10 +529,10 @@ def power(x: Value, exponent: Any) -> Value:
         raise ValueError(
             f"x ** {exponent!r}; valid: whole numbers from -64 to 64, 0.5, -0.5; else exp({exponent!r} * log(x))"
         )
-    if n < 0:
-        return 1.0 / power(x, -n)
-    if n == 0:
-        return x * 0 + 1
+    if n < 0:  # the gradient at 0 and infinity is that of the power: by way of x ** -n it would be NaN
+        return 1.0 / power(x, -n) if x.dtype in _WHOLE else power(1.0 / x, -n)
+    if n == 0:  # of infinity and NaN, too
+        return where(x.graph.zeros((), "bool"), x, 1)
     result, base = None, x
     while True:
         if n & 1:

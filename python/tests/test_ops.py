@@ -44,6 +44,54 @@ def test_functions_of_one(mesh, rng):
         close(g, w, terms=4)
 
 
+INF, NAN = np.inf, np.nan
+# Gradients of JAX 0.10 at 0, -0, 1, inf and -1; abs(x) has torch's 0 at 0.
+AT_ENDS = {
+    "sqrt": (cleave.sqrt, [INF, -INF, 0.5, 0, NAN]),
+    "rsqrt": (cleave.rsqrt, [-INF, -INF, -0.5, 0, NAN]),
+    "log": (cleave.log, [INF, -INF, 1, 0, -1]),
+    "x ** 0.5": (lambda x: x**0.5, [INF, -INF, 0.5, 0, NAN]),
+    "x ** -0.5": (lambda x: x**-0.5, [-INF, -INF, -0.5, 0, NAN]),
+    "x ** 3": (lambda x: x**3, [0, 0, 3, INF, 3]),
+    "x ** 2": (lambda x: x**2, [0, 0, 2, INF, -2]),
+    "x ** 0": (lambda x: x**0, [0, 0, 0, 0, 0]),
+    "x ** -1": (lambda x: x**-1, [-INF, -INF, -1, 0, -1]),
+    "x ** -2": (lambda x: x**-2, [-INF, INF, -2, 0, 2]),
+    "x ** -3": (lambda x: x**-3, [-INF, -INF, -3, 0, -3]),
+    "2 / x": (lambda x: 2 / x, [-INF, -INF, -2, 0, -2]),
+    "x / 2": (lambda x: x / 2, [0.5] * 5),
+    "x / 0": (lambda x: x / 0.0, [INF] * 5),
+    "abs": (cleave.absolute, [0, 0, 1, 1, -1]),
+    "relu": (cleave.relu, [0, 0, 1, 1, 0]),
+    "exp": (cleave.exp, [1, 1, np.e, INF, 1 / np.e]),
+    "tanh": (cleave.tanh, [1, 1, 1 - np.tanh(1) ** 2, 0, 1 - np.tanh(1) ** 2]),
+    "maximum": (lambda x: cleave.maximum(x, 0.0), [0.5, 0.5, 1, 1, 0]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64"])
+@pytest.mark.parametrize("name", AT_ENDS)
+def test_gradients_at_ends(name, dtype):
+    function, want = AT_ENDS[name]
+
+    def with_gradient(x, seed):
+        y = function(x)
+        return [y, x.graph.gradients(y, [x], seed)[0]]
+
+    x = np.array([0.0, -0.0, 1, INF, -1])
+    for seed in (1.0, -2.0):
+        _, got = evaluate(cleave.Mesh({}), with_gradient, [x, np.full(5, seed)], dtype=dtype)
+        np.testing.assert_allclose(got, np.array(want) * seed, rtol=1e-6, atol=1e-7)
+
+
+def test_powers_of_what_is_not_finite():
+    x = np.array([0.0, INF, -INF, NAN])
+    got = evaluate(cleave.Mesh({}), lambda v: [v**0, v**-2, v**-1], [x])
+    with np.errstate(divide="ignore"):
+        for g, n in zip(got, (0, -2, -1)):
+            np.testing.assert_array_equal(g, x**n)
+
+
 def test_operators(mesh, rng):
     a, b = rng.standard_normal((4, 1, 6)), rng.standard_normal((3, 6))
     got = evaluate(

@@ -54,6 +54,7 @@ REFERENCE(rsqrt, 1 / sqrt(a))
 REFERENCE(neg, -a)
 REFERENCE(scale, a *alpha)
 REFERENCE(copy, a)
+REFERENCE(sqrt, sqrt(a))
 
 /* a: d_out, b: what the op saved */
 REFERENCE(exp_backward, a *b)
@@ -64,10 +65,11 @@ REFERENCE(gelu_erf_backward, a *(0.5 * (1 + erf(b * sqrt_half)) + b * inv_sqrt_2
 REFERENCE(gelu_tanh_backward, a *gelu_tanh_slope(b))
 REFERENCE(silu_backward, a *sigmoid(b) * (1 + b * (1 - sigmoid(b))))
 REFERENCE(relu_backward, b <= 0 ? 0 : a)
-REFERENCE(rsqrt_backward, -0.5 * a * b * b * b)
+REFERENCE(rsqrt_backward, -0.5 * a * fabs(b) * b * b)
 REFERENCE(neg_backward, -a)
 REFERENCE(scale_backward, a *alpha)
 REFERENCE(copy_backward, a)
+REFERENCE(sqrt_backward, a *(0.5 / b))
 
 REFERENCE(add, a + b)
 REFERENCE(sub, a - b)

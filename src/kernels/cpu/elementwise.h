@@ -28,7 +28,8 @@ typedef enum clv_unary_saved { CLV_SAVED_NONE, CLV_SAVED_INPUT, CLV_SAVED_OUTPUT
     X(CLV_UNARY_RSQRT, rsqrt, CLV_SAVED_OUTPUT)                                                                        \
     X(CLV_UNARY_NEG, neg, CLV_SAVED_NONE)                                                                              \
     X(CLV_UNARY_SCALE, scale, CLV_SAVED_NONE)                                                                          \
-    X(CLV_UNARY_COPY, copy, CLV_SAVED_NONE)
+    X(CLV_UNARY_COPY, copy, CLV_SAVED_NONE)                                                                            \
+    X(CLV_UNARY_SQRT, sqrt, CLV_SAVED_OUTPUT)
 
 typedef enum clv_unary_op {
 #define CLV_UNARY_ENUM(code, name, saved) code,
