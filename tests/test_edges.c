@@ -439,6 +439,14 @@ static void test_programs(void **state)
     (void)state;
     REFUSED(clv_compile(NULL, graph, NULL, &err));
     REFUSED(clv_compile(&out, NULL, NULL, &err));
+    clv_plan_remedies *remedies = NULL;
+    REFUSED(clv_plan_find_remedies(NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, &err));
+    REFUSED(clv_plan_find_remedies(&remedies, NULL, &err));
+    REFUSED(clv_plan_remedy_at(NULL, 0, &(clv_plan_remedy){0}, &err));
+    assert_int_equal(clv_plan_n_remedies(NULL), 0);
+    clv_plan_remedies_free(NULL);
+    REFUSED(clv_plan_block_parse(NULL, "gpt", &err));
+    REFUSED(clv_plan_block_parse(&(clv_plan_block){0}, NULL, &err));
     REFUSED(clv_plan_compile(NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, &err));
     REFUSED(clv_plan_compile(&out, NULL, &err));
     REFUSED(clv_plan_compile(&out, &(clv_plan_options){0}, &err));

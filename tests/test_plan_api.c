@@ -288,6 +288,98 @@ static void test_refused_meshes(void **state)
         .model = golden("esm"), .mode = CLV_PLAN_MODE_PREFILL, .seq = 6, .mesh = &mesh, .sp = true}));
 }
 
+/* ---- what would make it smaller ---- */
+
+static int64_t total_of(const clv_plan_options *how)
+{
+    clv_program *p = plan(how);
+    int64_t total = memory_of(p).total;
+    clv_program_free(p);
+    return total;
+}
+
+/* Each remedy, made by hand, takes what is said of it. */
+static void check_remedy(const clv_plan_options *how, const clv_plan_remedy *remedy)
+{
+    clv_plan_options o = *how;
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    if (strcmp(remedy->option, "mesh") == 0) {
+        must(clv_mesh_parse(&mesh, remedy->value, &err), &err);
+        o.mesh = &mesh;
+    } else if (strcmp(remedy->option, "rules") == 0) {
+        must(clv_axis_rules_preset(&rules, remedy->value, o.mesh, &err), &err);
+        o.rules = &rules;
+        o.sp = false;
+    } else if (strcmp(remedy->option, "batch") == 0) {
+        o.batch = strtol(remedy->value, NULL, 10);
+    } else if (strcmp(remedy->option, "dtype") == 0) {
+        must(clv_dtype_parse(&o.dtype, remedy->value, &err), &err);
+    } else {
+        assert_string_equal(remedy->option, "regather");
+        assert_string_equal(remedy->value, "");
+        o.regather = true;
+    }
+    assert_true(remedy->memory->total == total_of(&o));
+    assert_true(remedy->memory->total < total_of(how));
+    assert_null(remedy->memory->peak);
+}
+
+static int count_of(const clv_plan_remedies *remedies, const char *option)
+{
+    int n = 0;
+    for (int i = 0; i < clv_plan_n_remedies(remedies); i++) {
+        clv_plan_remedy remedy = {.size = sizeof remedy};
+        must(clv_plan_remedy_at(remedies, i, &remedy, &err), &err);
+        n += strcmp(remedy.option, option) == 0;
+    }
+    return n;
+}
+
+static void test_remedies(void **state)
+{
+    clv_mesh mesh;
+    clv_plan_remedies *remedies;
+    (void)state;
+    must(clv_mesh_parse(&mesh, "data=2,model=2", &err), &err);
+    const clv_plan_options how = {
+        .size = sizeof how, .model = golden("llama"), .mesh = &mesh, .batch = 4, .seq = 16, .explain = "mlp"};
+    must(clv_plan_find_remedies(&remedies, &how, &err), &err);
+    int64_t last = 0;
+    for (int i = 0; i < clv_plan_n_remedies(remedies); i++) {
+        clv_plan_remedy remedy = {.size = sizeof remedy};
+        must(clv_plan_remedy_at(remedies, i, &remedy, &err), &err);
+        check_remedy(&how, &remedy);
+        assert_true(remedy.memory->total >= last);
+        last = remedy.memory->total;
+    }
+    assert_int_equal(count_of(remedies, "mesh"), 2);
+    assert_int_equal(count_of(remedies, "batch"), 1);
+    assert_int_equal(count_of(remedies, "dtype"),
+                     0); /* parameters are kept in f32, too, and that of a small model shows */
+    assert_true(count_of(remedies, "rules") >= 2);
+    clv_plan_remedy none = {.size = sizeof none};
+    assert_int_equal(clv_plan_remedy_at(remedies, -1, &none, NULL), CLV_EINVAL);
+    assert_int_equal(clv_plan_remedy_at(remedies, clv_plan_n_remedies(remedies), &none, NULL), CLV_EINVAL);
+    clv_plan_remedies_free(remedies);
+
+    const clv_plan_options wide = {.block = CLV_PLAN_BLOCK_GPT, .mode = CLV_PLAN_MODE_GRAD, .seq = 512, .mesh = &mesh};
+    must(clv_plan_find_remedies(&remedies, &wide, &err), &err);
+    for (int i = 0; i < clv_plan_n_remedies(remedies); i++) {
+        clv_plan_remedy remedy = {.size = sizeof remedy};
+        must(clv_plan_remedy_at(remedies, i, &remedy, &err), &err);
+        check_remedy(&wide, &remedy);
+    }
+    assert_int_equal(count_of(remedies, "dtype"), 1);
+    clv_plan_remedies_free(remedies);
+
+    const clv_plan_options small = {.block = CLV_PLAN_BLOCK_FFN, .batch = 1, .dtype = CLV_BF16}; /* on one rank */
+    must(clv_plan_find_remedies(&remedies, &small, &err), &err);
+    assert_int_equal(clv_plan_n_remedies(remedies), 0);
+    clv_plan_remedies_free(remedies);
+    assert_int_equal(clv_plan_find_remedies(&remedies, &(clv_plan_options){.batch = 1}, NULL), CLV_EINVAL);
+}
+
 /* Structs of other versions of the header. */
 static void test_sizes_of_the_struct(void **state)
 {
@@ -309,6 +401,7 @@ int main(void)
         cmocka_unit_test(test_rules),          cmocka_unit_test(test_block_names),
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_refused_models),
         cmocka_unit_test(test_refused_meshes), cmocka_unit_test(test_sizes_of_the_struct),
+        cmocka_unit_test(test_remedies),
     };
     return cmocka_run_group_tests_name("plan_api", tests, NULL, NULL);
 }

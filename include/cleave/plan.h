@@ -81,6 +81,33 @@ typedef struct clv_plan_options {
  *          ranks; clv_axis_rules_preset's, clv_model_open's and clv_compile's */
 CLV_API clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err);
 
+/** @name What would make a plan smaller
+ *  One option changed at a time, and the plan made again: an axis of the mesh twice as long, the rules of each preset,
+ *  half the batch, bf16, regather. @{ */
+
+/** The changes with which a rank needs less memory, the one that needs least first. A plain value: it outlives what the
+ *  options point to, and any number of threads may read it. */
+typedef struct clv_plan_remedies clv_plan_remedies;
+
+/** A change. What it points to lives with the clv_plan_remedies. */
+typedef struct clv_plan_remedy {
+    size_t size;              /**< the caller's: sizeof the struct, or 0 */
+    const char *option;       /**< the field of clv_plan_options: "mesh", "rules", "batch", "dtype" or "regather" */
+    const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16"; "" of regather */
+    const clv_memory *memory; /**< of the plan with it; peak is NULL */
+} clv_plan_remedy;
+
+/** Finds them. Free with clv_plan_remedies_free.
+ *  @return clv_plan_compile's, of the options as they are; a change that cannot be planned is left out */
+CLV_API clv_status clv_plan_find_remedies(clv_plan_remedies **out, const clv_plan_options *options, clv_error *err);
+/** NULL is a no-op. */
+CLV_API void clv_plan_remedies_free(clv_plan_remedies *remedies);
+/** How many there are; 0 for NULL. */
+CLV_API int clv_plan_n_remedies(const clv_plan_remedies *remedies);
+/** Fills *out, whose `size` the caller has set. CLV_EINVAL for an index that there is not. */
+CLV_API clv_status clv_plan_remedy_at(const clv_plan_remedies *remedies, int i, clv_plan_remedy *out, clv_error *err);
+/** @} */
+
 #ifdef __cplusplus
 }
 #endif

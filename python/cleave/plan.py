@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import html
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _c
 from ._c import NULL, text_in, whole
 from ._cleave import ffi, lib
-from .errors import check
+from .errors import check, text_out
 from .machine import Machine, MachineLike, machine_in
 from .mesh import MeshLike
 from .program import Program
@@ -27,15 +27,18 @@ class Plan:
     program: Program | None
     machine: Machine | None
 
-    def __init__(self, program: Program, hardware: MachineLike = None) -> None:
+    def __init__(
+        self, program: Program, hardware: MachineLike = None, _call: Callable[[Any, Any], None] | None = None
+    ) -> None:
         self.program = program
+        self._call = _call  # a function of the library, with the options that the plan was made by
         self.machine = machine_in(hardware)
         self.hardware = self.machine.name
         self.mesh = program.mesh
 
     def __getstate__(self) -> dict[str, Any]:
         kept = {name: getattr(self, name) for name in ("hardware", "mesh", "_rows", "_memory", "_predicted")}
-        return {**kept, "program": None, "machine": None}
+        return {**kept, "program": None, "machine": None, "_call": None}
 
     @functools.cached_property
     def _rows(self) -> list[dict[str, Any]]:
@@ -77,6 +80,24 @@ class Plan:
         """Seconds of a run, of them in communication; flops of the rank that has most; utilisation; memory_bytes that a
         rank may take."""
         return dict(self._predicted)
+
+    def remedies(self) -> list[dict[str, Any]]:
+        """What would make it smaller: one option changed, and the plan made again; what needs least first. "option" and
+        "value" are arguments of :func:`plan` ("mesh", "rules", "batch", "dtype" or "regather"), "memory" is as
+        :attr:`memory`.
+        """
+        if self._call is None:
+            raise ValueError("remedies: this plan does not know its options; valid: one that cleave.plan has returned")
+        out = ffi.new("clv_plan_remedies **")
+        self._call(lib.clv_plan_find_remedies, out)
+        found = ffi.gc(out[0], lib.clv_plan_remedies_free)
+        rows = []
+        for i in range(lib.clv_plan_n_remedies(found)):
+            row = _c.filled("clv_plan_remedy", lib.clv_plan_remedy_at, found, i)
+            option, value = (text_out(field) for field in (row.option, row.value))
+            typed: Any = int(value) if option == "batch" else option == "regather" or value
+            rows.append({"option": option, "value": typed, "memory": _c.fields(row.memory)})
+        return rows
 
     @property
     def seconds(self) -> float:
@@ -147,12 +168,15 @@ def plan(
     machine = machine_in(hardware)
     out = ffi.new("clv_program **")
 
-    def with_machine(priced_by: Any) -> None:
-        kept = _c.options(
-            "clv_plan_options", given, "plan", beside=("tp", "mesh", "rules", "hardware"), mesh=found._mesh,
-            rules=NULL if sp else split._rules, machine=priced_by,
-        )
-        check(lib.clv_plan_compile, out, kept.struct)
+    def call(function: Any, result: Any) -> None:
+        def with_machine(priced_by: Any) -> None:
+            kept = _c.options(
+                "clv_plan_options", given, "plan", beside=("tp", "mesh", "rules", "hardware"), mesh=found._mesh,
+                rules=NULL if sp else split._rules, machine=priced_by,
+            )  # fmt: skip
+            check(function, result, kept.struct)
 
-    machine._call(with_machine)
-    return Plan(Program(out[0]), machine)
+        machine._call(with_machine)
+
+    call(lib.clv_plan_compile, out)
+    return Plan(Program(out[0]), machine, call)

@@ -1,5 +1,6 @@
 """Plans: the rows of the command, tables, pictures; layers."""
 
+import copy
 import json
 import os
 import re
@@ -47,6 +48,20 @@ def test_equals_the_command(how, options):
     assert (
         plan.seconds == pytest.approx(said["predicted"]["seconds"]) and plan.hardware == said["predicted"]["hardware"]
     )
+
+
+def test_remedies():
+    how = {"mesh": "data=2,model=2", "seq": 16, "batch": 4}
+    plan = cleave.plan(GOLDEN / "llama", **how)
+    found = plan.remedies()
+    assert {"mesh", "rules", "batch"} <= {r["option"] for r in found}
+    assert [r["memory"]["total"] for r in found] == sorted(r["memory"]["total"] for r in found)
+    for r in found:
+        changed = cleave.plan(GOLDEN / "llama", **{**how, r["option"]: r["value"]})
+        assert changed.memory["total"] == r["memory"]["total"] < plan.memory["total"]
+    for other in (copy.copy(plan), plan.program.plan()):
+        with pytest.raises(ValueError, match="does not know its options"):
+            other.remedies()
 
 
 def test_tables_and_pictures():

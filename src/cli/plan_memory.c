@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cleave/status.h"
+
 /* ---- kinds ---- */
 
 static const struct kind {
@@ -64,132 +66,74 @@ static int find_largest(int out[LARGEST], const clv_memory *m)
     return n;
 }
 
-/* ---- what would help: the plan made again with one option changed ---- */
+/* ---- what would help ---- */
 
-enum { OPTION_TEXT = CLV_MESH_TEXT + 8, MOST_OPTIONS = 24 };
+enum { OPTION_TEXT = CLV_MESH_TEXT + 16 };
 
+/* A change of the plan, as an option of the command. */
 typedef struct remedy {
     char option[OPTION_TEXT];
     clv_memory memory;
 } remedy;
 
 typedef struct remedies {
-    const clv_plan_option *given;
-    int64_t total; /* as given */
     int n;
-    remedy item[MOST_OPTIONS];
+    remedy *item;
+    const char **options; /* [n] scratch */
 } remedies;
 
-/* Keeps the option when the changed graph can be planned and needs less. */
-static void try_option(remedies *r, const char *option, const clv_plan_option *changed)
+static clv_status read_remedies(remedies *out, const clv_plan_remedies *found, clv_error *err)
 {
-    clv_program *program = NULL;
-    clv_plan_option o = *changed;
-    if (r->n == MOST_OPTIONS)
-        return;
-    o.plan.explain = NULL;
-    if (clv_plan_option_compile(&program, &o, NULL) != CLV_OK)
-        return;
-    remedy *item = &r->item[r->n];
-    item->memory = (clv_memory){.size = sizeof item->memory};
-    clv_program_memory(program, &item->memory, NULL);
-    clv_program_free(program);
-    snprintf(item->option, sizeof item->option, "%s", option);
-    r->n += item->memory.total < r->total;
-}
-
-static void try_batch(remedies *r)
-{
-    clv_plan_option o = *r->given;
-    char option[64];
-    o.plan.batch /= 2;
-    snprintf(option, sizeof option, "--batch %lld", (long long)o.plan.batch);
-    if (o.plan.batch > 0)
-        try_option(r, option, &o);
-}
-
-static void try_dtype(remedies *r)
-{
-    clv_plan_option o = *r->given;
-    o.dtype = "bf16";
-    try_option(r, "--dtype bf16", &o);
-}
-
-static void try_regather(remedies *r)
-{
-    clv_plan_option o = *r->given;
-    o.plan.regather = true;
-    try_option(r, "--regather", &o);
-}
-
-static void try_rules(remedies *r)
-{
-    static const char *const presets[] = {"zero1", "fsdp", "megatron-sp", "fsdp+megatron-sp", "gspmd-2d"};
-    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++) {
-        clv_plan_option o = *r->given;
-        char option[64];
-        o.mesh.rules = presets[i];
-        o.mesh.sp = false;
-        snprintf(option, sizeof option, "--rules %s", presets[i]);
-        try_option(r, option, &o);
+    size_t n = (size_t)clv_plan_n_remedies(found);
+    out->item = calloc(n + 1, sizeof *out->item);
+    out->options = calloc(n + 1, sizeof *out->options);
+    if (!out->item || !out->options)
+        return clv_fail_memory(err, "options of a plan", (n + 1) * sizeof *out->item);
+    for (; out->n < (int)n; out->n++) {
+        remedy *item = &out->item[out->n];
+        clv_plan_remedy change = {.size = sizeof change};
+        CLV_TRY(clv_plan_remedy_at(found, out->n, &change, err));
+        snprintf(item->option, sizeof item->option, "--%s%s%s", change.option, change.value[0] ? " " : "",
+                 change.value);
+        item->memory = *change.memory;
     }
+    return CLV_OK;
 }
 
-/* Each axis of the mesh twice as long. */
-static void try_axes(remedies *r)
+static clv_status find_remedies(remedies *out, const clv_plan_option *given, clv_error *err)
 {
-    clv_mesh mesh;
-    if (clv_mesh_option_read(&mesh, &r->given->mesh, NULL) != CLV_OK)
-        return;
-    for (int a = 0; a < mesh.n_axes; a++) {
-        clv_plan_option o = *r->given;
-        clv_mesh more = mesh;
-        char option[OPTION_TEXT] = "--mesh ", *text = option + strlen(option);
-        more.axis[a].size *= 2;
-        clv_mesh_print(text, sizeof option - (size_t)(text - option), &more);
-        o.mesh.tp = 1;
-        o.mesh.text = text;
-        try_option(r, option, &o);
-    }
+    clv_plan_remedies *found;
+    CLV_TRY(clv_plan_option_remedies(&found, given, err));
+    clv_status status = read_remedies(out, found, err);
+    clv_plan_remedies_free(found);
+    return status;
 }
 
-static int by_total(const void *a, const void *b)
+static void free_remedies(remedies *r)
 {
-    int64_t x = ((const remedy *)a)->memory.total, y = ((const remedy *)b)->memory.total;
-    return x < y ? -1 : x > y;
-}
-
-static void find_remedies(remedies *r)
-{
-    try_axes(r);
-    try_rules(r);
-    try_batch(r);
-    try_dtype(r);
-    try_regather(r);
-    qsort(r->item, (size_t)r->n, sizeof *r->item, by_total);
+    free(r->options);
+    free(r->item);
 }
 
 /* Options that take a twentieth of the kind away, or more. */
 static void add_options(clv_table *t, const remedies *r, const clv_memory *m, int kind)
 {
-    const char *options[MOST_OPTIONS];
     int n = 0;
     for (int i = 0; i < r->n; i++)
         if (bytes_of(&r->item[i].memory, kind) <= bytes_of(m, kind) - bytes_of(m, kind) / 20)
-            options[n++] = r->item[i].option;
-    clv_table_texts(t, kinds[kind].name, options, n);
+            r->options[n++] = r->item[i].option;
+    clv_table_texts(t, kinds[kind].name, r->options, n);
 }
 
 /* The options that each suffice: of one that is not enough nobody should think that it is. */
 static void add_enough(clv_table *t, const remedies *r, double limit)
 {
-    const char *options[MOST_OPTIONS];
     int n = 0;
     for (int i = 0; i < r->n; i++)
         if ((double)r->item[i].memory.total <= limit)
-            options[n++] = r->item[i].option;
+            r->options[n++] = r->item[i].option;
     if (n > 0)
-        clv_table_texts(t, "enough", options, n);
+        clv_table_texts(t, "enough", r->options, n);
     else
         clv_table_text(t, "enough", "none of these options alone");
 }
@@ -210,15 +154,12 @@ static void add_advice(clv_table *t, const clv_memory *m, const remedies *r)
 
 static void add_remedies(clv_table *t, const clv_memory *m, const clv_plan_option *given, double limit)
 {
-    remedies *r = calloc(1, sizeof *r);
-    if (!r)
-        return;
-    r->given = given;
-    r->total = m->total;
-    find_remedies(r);
-    add_enough(t, r, limit);
-    add_advice(t, m, r);
-    free(r);
+    remedies r = {0};
+    if (find_remedies(&r, given, NULL) == CLV_OK) {
+        add_enough(t, &r, limit);
+        add_advice(t, m, &r);
+    }
+    free_remedies(&r);
 }
 
 void clv_plan_fit_add(clv_table *t, const clv_program *program, const clv_plan_option *given, clv_memory_limit limit)

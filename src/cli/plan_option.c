@@ -25,18 +25,37 @@ static clv_status read_what(clv_plan_options *out, const clv_plan_option *o, clv
     return clv_dtype_parse(&out->dtype, o->dtype, err);
 }
 
-clv_status clv_plan_option_compile(clv_program **out, const clv_plan_option *option, clv_error *err)
-{
+/* What the options point to while a plan is made. */
+typedef struct read_options {
+    clv_plan_options plan;
     clv_mesh mesh;
     clv_axis_rules rules;
-    clv_plan_options plan = option->plan;
-    CLV_TRY(read_what(&plan, option, err));
-    CLV_TRY(clv_mesh_option_read(&mesh, &option->mesh, err));
+} read_options;
+
+static clv_status read_all(read_options *out, const clv_plan_option *option, clv_error *err)
+{
+    out->plan = option->plan;
+    CLV_TRY(read_what(&out->plan, option, err));
+    CLV_TRY(clv_mesh_option_read(&out->mesh, &option->mesh, err));
     if (option->mesh.rules) {
-        CLV_TRY(clv_mesh_option_rules(&rules, &option->mesh, &mesh, err));
-        plan.rules = &rules;
+        CLV_TRY(clv_mesh_option_rules(&out->rules, &option->mesh, &out->mesh, err));
+        out->plan.rules = &out->rules;
     }
-    plan.mesh = &mesh;
-    plan.sp = option->mesh.sp;
-    return clv_plan_compile(out, &plan, err);
+    out->plan.mesh = &out->mesh;
+    out->plan.sp = option->mesh.sp;
+    return CLV_OK;
+}
+
+clv_status clv_plan_option_compile(clv_program **out, const clv_plan_option *option, clv_error *err)
+{
+    read_options read;
+    CLV_TRY(read_all(&read, option, err));
+    return clv_plan_compile(out, &read.plan, err);
+}
+
+clv_status clv_plan_option_remedies(clv_plan_remedies **out, const clv_plan_option *option, clv_error *err)
+{
+    read_options read;
+    CLV_TRY(read_all(&read, option, err));
+    return clv_plan_find_remedies(out, &read.plan, err);
 }

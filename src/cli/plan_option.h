@@ -112,5 +112,7 @@ extern const clv_plan_option clv_plan_option_defaults;
 
 /* clv_plan_compile, of what the options say. */
 clv_status clv_plan_option_compile(clv_program **out, const clv_plan_option *option, clv_error *err);
+/* clv_plan_find_remedies, likewise. */
+clv_status clv_plan_option_remedies(clv_plan_remedies **out, const clv_plan_option *option, clv_error *err);
 
 #endif

@@ -1,5 +1,5 @@
 /* plan.c - programs to look at: a block alone, or a model by its config.json (plan.h). */
-#include "cleave/plan.h"
+#include "models/plan.h"
 
 #include <stddef.h>
 #include <stdio.h>
@@ -245,6 +245,11 @@ static clv_status compile(clv_program **out, const clv_plan_options *o, clv_erro
     return status;
 }
 
+clv_status clv_plan_take_options(clv_plan_options *out, const clv_plan_options *given, const char *call, clv_error *err)
+{
+    return clv_take_options(out, sizeof *out, offsetof(clv_plan_options, head_dim), given, call, err);
+}
+
 clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err)
 {
     static const char call[] = "clv_plan_compile";
@@ -252,7 +257,7 @@ clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, 
     clv_axis_rules rules;
     clv_plan_options o;
     CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, offsetof(clv_plan_options, head_dim), options, call, err));
+    CLV_TRY(clv_plan_take_options(&o, options, call, err));
     CLV_TRY(check(&o, err));
     o.mesh = o.mesh ? o.mesh : &alone;
     CLV_TRY(check_mesh(o.mesh, err));
