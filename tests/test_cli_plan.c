@@ -619,6 +619,8 @@ static void test_refused(void **state)
         {"plan --block gpt --show nothing", "no parameter or input is called 'nothing'", 2},
         {"plan -m nowhere", "nowhere", 1},
         {"explain --block gpt --op nothing", "no op or parameter is named 'nothing';", 2},
+        {"explain --block gpt --op x", "'x' is an input, for which no way is chosen; --op takes an op, a parameter", 2},
+        {"explain --block gpt --op y", "'y' is an output, for which no way is chosen", 2},
         {"explain --block gpt --most 3", "--most is for candidates; give --op NAME", 2},
         {"explain --block gpt --op mlp --dot", "--op says nothing beside --dot", 2},
     };

@@ -1,6 +1,7 @@
 /* explain.c - cleave explain: how each op is split, and why; the candidates for an op, and why one won; the program as
  * a Graphviz graph. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cleave/status.h"
 #include "cli/candidates.h"
@@ -100,16 +101,33 @@ static clv_status list_assignment(const explain_args *a, const clv_program *prog
 
 /* ---- candidates ---- */
 
+/* What a name is of which nothing is chosen; NULL: of nothing. */
+static const char *kind_of(const clv_program *program, const char *name)
+{
+    static const char *const kinds[] = {
+        [CLV_NAMED_INPUT] = "an input", [CLV_NAMED_STATE] = "state", [CLV_NAMED_OUTPUT] = "an output"};
+    clv_program_tensor t = {.size = sizeof t};
+    for (int i = 0; clv_program_named(program, i, &t, NULL) == CLV_OK && t.name; i++)
+        if (strcmp(t.name, name) == 0)
+            return kinds[t.kind];
+    return NULL;
+}
+
 static clv_status refuse_name(const char *wanted, const clv_program *program, clv_error *err)
 {
     clv_name_list all = {0};
     clv_instruction_info info = {.size = sizeof info};
+    const char *kind = kind_of(program, wanted);
+    if (kind)
+        return clv_fail(err, CLV_EINVAL,
+                        "'%s' is %s, for which no way is chosen; --op takes an op, a parameter, or a scope of them",
+                        wanted, kind);
     for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++)
         if (info.collective < 0)
             clv_name_list_add_scopes(&all, info.name);
     clv_program_tensor t = {.size = sizeof t};
     for (int i = 0; clv_program_named(program, i, &t, NULL) == CLV_OK && t.name; i++)
-        if (t.kind != CLV_NAMED_OUTPUT)
+        if (t.kind == CLV_NAMED_STATE)
             clv_name_list_add_scopes(&all, t.name);
     const char *near = clv_name_list_suggest(&all, wanted);
     clv_fail(
