@@ -164,6 +164,7 @@ static void test_compare_files(void **state)
     must(clv_evaluation_compare_files(&c, nan_, nan_, 1, &err), &err);
     assert_true(isinf(c.error) && strstr(c.element, "[1] is not finite: nan"));
     assert_int_equal(clv_evaluation_compare_files(&c, fewer, want, 1, &err), CLV_ESHAPE);
+    assert_non_null(strstr(err.message, "grad.w is [2] in the results, and ought to be [3]"));
     err = (clv_error){0};
     assert_int_equal(clv_evaluation_compare_files(&c, others, want, 1, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, "no result to compare"));

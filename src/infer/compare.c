@@ -84,11 +84,22 @@ static void print_element(char *out, size_t size, const result *got, const resul
         snprintf(out, size, "%s is %.9g, not %.9g", index, x, y);
 }
 
+static clv_status fail_shape(const result *got, const result *want, clv_error *err)
+{
+    char has[CLV_TYPE_TEXT], ought[CLV_TYPE_TEXT];
+    clv_type of_got = {.dtype = CLV_F32, .rank = got->rank}, of_want = {.dtype = CLV_F32, .rank = want->rank};
+    memcpy(of_got.shape, got->shape, (size_t)got->rank * sizeof *got->shape);
+    memcpy(of_want.shape, want->shape, (size_t)want->rank * sizeof *want->shape);
+    clv_type_print(has, sizeof has, &of_got);
+    clv_type_print(ought, sizeof ought, &of_want);
+    return clv_fail(err, CLV_ESHAPE, "%s%.300s is %s in the results, and ought to be %s", want->kind, want->name,
+                    strchr(has, '['), strchr(ought, '['));
+}
+
 static clv_status compare(clv_comparison *c, const result *got, const result *want, const measure *m, clv_error *err)
 {
     if (got->rank != want->rank || memcmp(got->shape, want->shape, (size_t)got->rank * sizeof *got->shape) != 0)
-        return clv_fail(err, CLV_ESHAPE, "%s has one shape in the results, and another in those that they ought to be",
-                        want->name);
+        return fail_shape(got, want, err);
     difference d = worst_of(got, want, m);
     c->tensors++;
     c->largest_error = fmax(c->largest_error, d.error);
