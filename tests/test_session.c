@@ -137,7 +137,8 @@ static void test_refusals(void **state)
     clv_value w = clv_state(graph, "w", CLV_F32, 1, (int64_t[]){N + 1}, NULL, (clv_init){CLV_INIT_ONES, 0});
     clv_output(graph, "w", w, NULL);
     clv_program *larger = compile(graph);
-    expect(clv_session_load(session, larger, &err), CLV_ESHAPE, &err, "another shape");
+    expect(clv_session_load(session, larger, &err), CLV_ESHAPE, &err,
+           "'w' as f32[12], the program wants it as f32[13]");
     clv_session_free(session);
     clv_program_free(program);
     clv_program_free(other);

@@ -216,6 +216,17 @@ static clv_status move_state(clv_session *session, clv_named_state *state, const
     return CLV_OK;
 }
 
+static clv_status fail_type(const clv_named_state *state, const clv_type *wanted, clv_error *err)
+{
+    char is[CLV_TYPE_TEXT], other[CLV_TYPE_TEXT];
+    clv_type_print(is, sizeof is, &state->type);
+    clv_type_print(other, sizeof other, wanted);
+    return clv_fail(err, CLV_ESHAPE,
+                    "the session has state '%.200s' as %s, the program wants it as %s; valid: a session of its own, or "
+                    "another name",
+                    state->name, is, other);
+}
+
 static clv_status bring_state(clv_session *session, const clv_buffer *buffer, clv_error *err)
 {
     clv_named_state *state = NULL;
@@ -224,10 +235,8 @@ static clv_status bring_state(clv_session *session, const clv_buffer *buffer, cl
             state = &session->states[i];
     if (!state)
         return make_state(session, buffer, err);
-    if (state->type.dtype != buffer->type.dtype || state->type.rank != buffer->type.rank ||
-        memcmp(state->type.shape, buffer->type.shape, (size_t)state->type.rank * sizeof *state->type.shape) != 0)
-        return clv_fail(err, CLV_ESHAPE, "the program wants state '%s' with another shape or dtype than it has",
-                        buffer->name);
+    if (!clv_type_equal(&state->type, &buffer->type))
+        return fail_type(state, &buffer->type, err);
     if (clv_layout_equal(&state->layout, &buffer->layout))
         return CLV_OK;
     for (int i = 0; i < session->n_loaded; i++)
