@@ -1,8 +1,9 @@
-"""Whether one build of cleave is as fast as another: both run the same work in alternation, so that what else the machine
-does meets both. usage: python bench/compare_builds.py BEFORE AFTER -m DIR [--pairs 15]      BEFORE, AFTER: cleave programs
+"""Whether one build of cleave is as fast as another: both run the same work in alternation, so that what else the
+machine does meets both. usage: python bench/compare_builds.py BEFORE AFTER -m DIR [--pairs 15]
 
-For each work the median over pairs of after / before, and the range that half of the pairs are in: seconds of a training
-step of four blocks (f32, bf16), tokens/s of reading a prompt and of writing after it.
+BEFORE and AFTER are cleave programs. For each work the median over pairs of after / before, and the range that half of
+the pairs are in: seconds of a training step of four blocks (f32, bf16), tokens/s of reading a prompt and of writing
+after it.
 """
 
 import argparse
@@ -10,7 +11,8 @@ import json
 import statistics
 import subprocess
 
-BLOCK = "bench block --hidden 512 --layers 4 --heads 8 --ffn 2048 --gated -tp 2 --train --batch 2 --seq 128 --json".split()
+BLOCK = "bench block --hidden 512 --layers 4 --heads 8 --ffn 2048 --gated -tp 2 --train --batch 2 --seq 128".split()
+BLOCK.append("--json")
 WORKS = [
     ("training step f32, s", BLOCK, "min_ms"),
     ("training step bf16, s", [*BLOCK, "--dtype", "bf16"], "min_ms"),
@@ -41,7 +43,7 @@ def main() -> None:
                 if (own or generate) is arguments:
                     ratios[name].append(said[a.after][field] / said[a.before][field])
     for name, r in ratios.items():
-        low, _, high = statistics.quantiles(r, n=4)
+        low, _, high = statistics.quantiles(r, n=4) if len(r) > 1 else 3 * r  # of one pair there is no range
         print(f"{name:24} {statistics.median(r):.3f}   {low:.3f} to {high:.3f}")
 
 
