@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Layers, functions that stand twice, formatting, 120 columns, headers that compile alone, examples that stay short; with --tidy also
+# Layers, functions that stand twice, files that comments name, formatting, 120 columns, headers that compile alone, examples that stay short; with --tidy also
 # clang-tidy (minutes); with --fix, formats.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,6 +12,7 @@ fi
 bad=0
 scripts/check_layers.sh || bad=1
 scripts/check_copies.py || bad=1
+scripts/check_citations.py || bad=1
 scripts/check_headers.sh || bad=1
 for example in generate.c embed.c two_layers.c plan_70b.c custom_op.c spmd.c cpp17.cpp; do
     [ "$(wc -l <"examples/$example")" -lt 80 ] || { echo "lint: examples/$example has 80 lines or more"; bad=1; }

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# check_layers.sh and check_copies.py pass this tree, and check_calls.sh what was built of it; all find each kind of
-# breach in small ones made for it.
+# check_layers.sh, check_copies.py and check_citations.py pass this tree, and check_calls.sh what was built of it; all
+# find each kind of breach in small ones made for it.
 # usage: scripts/test_layers.sh BUILD
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 "$here/check_layers.sh"
 "$here/check_copies.py"
+"$here/check_citations.py"
 build=${1:?the folder of a build}
 "$here/check_calls.sh" "$build/CMakeFiles/clv_objects.dir/src" "$here/../src"
 
@@ -63,4 +64,9 @@ copy added x all >"$tree/src/graph/b.c"
 if out=$("$here/check_copies.py" "$tree"); then echo "not refused: a function under two names"; exit 1; fi
 want="the same function: total of src/base/a.c, added of src/graph/b.c"
 [ "$out" = "$want" ] || { echo "said of a copy: $out"; exit 1; }
+
+git -C "$tree" init -q
+printf '/* b.c - see graph/b.c and old/c.h. */\n' >"$tree/src/graph/b.c"
+if out=$("$here/check_citations.py" "$tree"); then echo "not refused: a comment that names old/c.h"; exit 1; fi
+[ "$out" = "src/graph/b.c:1: there is no old/c.h" ] || { echo "said of a citation: $out"; exit 1; }
 echo "layers: as they should be"

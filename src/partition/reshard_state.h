@@ -91,7 +91,7 @@ int64_t clv_reshard_local_bytes(const clv_reshard_problem *problem, const clv_re
 int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshard_state *to,
                             const clv_reshard_state *from);
 
-/* Bytes of a step (partitioner.md, "What bytes means"). */
+/* Bytes of a step (docs/reshard.md has the table). */
 double clv_reshard_step_bytes(const clv_reshard_problem *problem, clv_step_kind kind, const clv_reshard_state *from,
                               const clv_reshard_state *to);
 

@@ -32,7 +32,7 @@ typedef struct clv_reshard_step {
     clv_layout from, to;
     int n_axes;
     clv_subaxis axes[CLV_MAX_SUBAXES]; /* the (sub-)axes whose groups talk; mask: those it becomes partial over */
-    double bytes;                      /* max over ranks of the bytes received (partitioner.md, section 3); a double
+    double bytes;                      /* max over ranks of the bytes received (docs/reshard.md); a double
                                           as that of an all_reduce over an uneven shape is no whole number */
 } clv_reshard_step;
 
