@@ -91,7 +91,7 @@ CLV_API clv_status clv_model_each_tensor(const clv_model *model, clv_expected_te
 /** Takes the names of what differs: tensors of the model that a checkpoint lacks (missing), then those of the
  *  checkpoint that the model has no use for. */
 typedef void clv_differing_tensor(void *arg, const char *name, int missing);
-/** Compares by names, in any spelling of them (docs/models.md). */
+/** Compares by names, in any spelling of them (docs/models.md). @return CLV_ENOMEM */
 CLV_API clv_status clv_checkpoint_compare(const clv_checkpoint *checkpoint, const clv_model *model,
                                           clv_differing_tensor *take, void *arg, clv_error *err);
 
@@ -110,7 +110,7 @@ CLV_API clv_status clv_checkpoint_create(clv_checkpoint_writer **out, const char
  *          A name used twice is CLV_EINVAL of the first write */
 CLV_API clv_status clv_checkpoint_add(clv_checkpoint_writer *writer, const char *name, clv_dtype dtype, int rank,
                                       const int64_t *shape, clv_error *err);
-/** Adds a text by key to the header's "__metadata__"; both UTF-8, copied. */
+/** Adds a text by key to the header's "__metadata__"; both UTF-8, copied. @return CLV_EINVAL; CLV_ENOMEM */
 CLV_API clv_status clv_checkpoint_note(clv_checkpoint_writer *writer, const char *key, const char *text,
                                        clv_error *err);
 /** Writes a box (NULL: all) of tensor i, of the tensor's dtype, row-major and without gaps. In any order; every element

@@ -56,11 +56,12 @@ CLV_API bool clv_type_equal(const clv_type *a, const clv_type *b);
  *  rank that no tensor has. */
 CLV_API int64_t clv_type_elems(const clv_type *type);
 
-/** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free. */
+/** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free.
+ *  @return clv_mesh_check's; CLV_ENOMEM */
 CLV_API clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_graph_free(clv_graph *graph);
-/** CLV_OK, or the first failure of a builder. */
+/** @return CLV_OK, or the first failure of a builder: its status and, in err, its message */
 CLV_API clv_status clv_graph_status(const clv_graph *graph, clv_error *err);
 /** Forgets the first failure, so that a program in which somebody types goes on: what failed made no value, and values
  *  that were made before are as they were; of a layer that failed, state and ops may stay. Not when memory ran out.

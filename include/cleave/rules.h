@@ -111,7 +111,8 @@ CLV_API const char *clv_axis_rules_preset_name(int i);
  *         CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t size, const clv_mesh *mesh,
                                         const char *where, clv_error *err);
-/** The same from a file. */
+/** The same from a file.
+ *  @return clv_axis_rules_parse's; CLV_ENOTFOUND, CLV_EIO and CLV_ELIMIT, naming it; CLV_ENOMEM */
 CLV_API clv_status clv_axis_rules_read(clv_axis_rules *out, const char *path, const clv_mesh *mesh, clv_error *err);
 
 /** Adds a rule behind those there are. axes: of the mesh, major to minor, "data" or "data,pod"; "" or NULL: explicitly
@@ -123,12 +124,15 @@ CLV_API clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis na
 /** The rules without those for `name`. */
 CLV_API clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_axis name);
 
-/** The layout of a tensor whose dimensions have these names. rules may be NULL: replicated. */
+/** The layout of a tensor whose dimensions have these names. rules may be NULL: replicated.
+ *  @return CLV_EINVAL for a name that is none, or rules that say more than they hold; CLV_EAXIS for axes that the mesh
+ *          lacks */
 CLV_API clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh, int rank,
                                          const clv_logical_axis *names, clv_error *err);
 
 /** The layout of optimizer state of a parameter: as the parameter, its largest dimension cut further by the rules'
- *  optimizer axes that the parameter does not use. */
+ *  optimizer axes that the parameter does not use.
+ *  @return CLV_EINVAL and CLV_EAXIS as clv_axis_rules_layout; clv_layout_check's of the parameter's */
 CLV_API clv_status clv_axis_rules_optimizer_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh,
                                                    const clv_layout *parameter, const int64_t *shape, clv_error *err);
 
