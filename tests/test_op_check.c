@@ -35,6 +35,9 @@ typedef enum lie {
     IN_PLACE,        /* reads x after it has written z */
     NOT_A_NUMBER,    /* y is NaN */
     FAILS,           /* by a status of its own */
+    FICKLE,          /* it keeps something from call to call */
+    LEFT_BEHIND,     /* z begins with what was there before, if that is a number */
+    ON_THREADS,      /* z is by as many threads */
     EMPTY,           /* it refuses a shard without columns */
     BOTH,            /* z is off where rows and columns are both cut */
     NEGATIVE,        /* it costs less than nothing on shards of few rows */
@@ -122,7 +125,9 @@ static clv_status run(const clv_call *call, clv_error *err)
     const clv_view *y = &call->out[0], *z = &call->out[1];
     int64_t rows = z->shape[0], columns = z->shape[1];
     lie which = lie_of(call->op);
-    double *w = call->workspace;
+    static int calls;
+    double *w = call->workspace, left = rows * columns > 0 ? clv_dtype_load(z->dtype, z->data, 0) : 0;
+    calls++;
     if (which == FAILS || (which == EMPTY && columns == 0))
         return clv_fail(err, CLV_EDTYPE, "not today");
     for (int64_t f = 0; f < columns; f++)
@@ -132,6 +137,8 @@ static clv_status run(const clv_call *call, clv_error *err)
         for (int64_t f = 0; f < columns; f++) {
             sum += which == IN_PLACE ? 0 : term(call, w, n, f);
             running = term(call, w, n, f) + (which == CUT ? running : 0);
+            running += which == ON_THREADS ? clv_call_threads(call) : which == FICKLE && calls % 2;
+            running += which == LEFT_BEHIND && !isnan(left) ? left : 0;
             running += which == BOTH && rows < z->global[0] && columns < z->global[1];
             clv_dtype_store(z->dtype, z->data, n * columns + f, running);
             sum += which == IN_PLACE ? term(call, w, n, f) : 0;
@@ -266,6 +273,13 @@ static void test_lies(void **state)
         {IN_PLACE, CLV_ECHECK, {"in place: element [0] of result 0 comes to "}},
         {NOT_A_NUMBER, CLV_ENONFINITE, {"whole: element [0] of result 0 is NaN; valid: operands for which"}},
         {FAILS, CLV_EDTYPE, {"whole: not today"}},
+        {FICKLE,
+         CLV_ECHECK,
+         {"again, where memory around its operands holds other bytes: element [0,0] of result 1 is "}},
+        {LEFT_BEHIND,
+         CLV_ECHECK,
+         {"again, where memory around its operands holds other bytes: element [0,0] of result 1"}},
+        {ON_THREADS, CLV_ECHECK, {"again, by three threads: element [0,0] of result 1 is "}},
         {BOTH,
          CLV_ECHECK,
          {"factor 0 in 2 blocks, factor 1 (columns) in 2 blocks: element [0,0] of result 1 comes to "}},

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "runtime/again_check.h"
 #include "runtime/gradient_check.h"
 #include "runtime/rule_check.h"
 
@@ -120,6 +121,8 @@ static clv_status try_op(clv_graph *graph, const clv_op_check_options *o, clv_op
                                          .tolerance = o->gradient_tolerance,
                                          .key = clv_key_fold_in(key, OF_GRADIENT)};
     clv_status status = run_whole(&whole, graph, o, err);
+    if (status == CLV_OK)
+        status = clv_again_try(&whole, err);
     if (status == CLV_OK)
         status = clv_rule_try(&trials, err);
     if (status == CLV_OK)

@@ -94,33 +94,6 @@ static clv_status together_compare(const together *t, const clv_op_trials *trial
 
 /* ---- parts of a call ---- */
 
-static void part_free(clv_trial *part)
-{
-    for (int o = 0; o < part->op->n_out; o++)
-        if (part->over[o])
-            part->out[o].data = NULL;
-        else
-            clv_trial_release(&part->out[o]);
-    for (int i = 0; i < part->op->n_in; i++)
-        clv_trial_release(&part->in[i]);
-}
-
-/* Gives the views of a part memory of its own, operands with their elements of the whole. On failure what there is of
- * it is still the caller's to free. */
-static clv_status part_take(clv_trial *part, const clv_trial *whole, clv_error *err)
-{
-    for (int i = 0; i < CLV_MAX_IN; i++)
-        part->in[i].data = NULL;
-    for (int o = 0; o < CLV_MAX_OUT; o++)
-        part->out[o].data = NULL;
-    for (int i = 0; i < part->op->n_in; i++)
-        if (whole->in[i].data)
-            CLV_TRY(clv_trial_take(&part->in[i], whole->in[i].data, err));
-    for (int o = 0; o < part->op->n_out; o++)
-        CLV_TRY(clv_trial_take(&part->out[o], NULL, err));
-    return CLV_OK;
-}
-
 /* Changes a part's operands before it runs. */
 typedef void change(clv_trial *part, const void *arg);
 
@@ -128,14 +101,14 @@ static clv_status add_part(together *t, const clv_trial *shapes, const clv_trial
                            const void *arg, const char *how, clv_error *err)
 {
     clv_trial part = *shapes;
-    clv_status status = part_take(&part, whole, err);
+    clv_status status = clv_trial_take_all(&part, whole, err);
     if (status == CLV_OK && changes)
         changes(&part, arg);
     if (status == CLV_OK)
         status = clv_trial_run(&part, how, err);
     if (status == CLV_OK)
         together_add(t, &part);
-    part_free(&part);
+    clv_trial_release_all(&part);
     return status;
 }
 
@@ -512,7 +485,7 @@ static clv_status try_in_place(clv_op_trials *trials, clv_error *err)
 {
     clv_trial part = *trials->whole;
     bool any = false;
-    clv_status status = part_take(&part, trials->whole, err);
+    clv_status status = clv_trial_take_all(&part, trials->whole, err);
     for (int o = 0; o < part.op->n_out && status == CLV_OK; o++) {
         int i = part.op->def->in_place[o] - 1;
         if (i < 0 || i >= part.op->n_in || !part.in[i].data ||
@@ -525,7 +498,7 @@ static clv_status try_in_place(clv_op_trials *trials, clv_error *err)
     }
     if (any)
         status = run_in_place(trials, &part, err);
-    part_free(&part);
+    clv_trial_release_all(&part);
     return status;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "device/device.h"
 #include "runtime/guard.h"
 
 enum { ALIGN = 64 };
@@ -89,6 +90,43 @@ void clv_trial_release(clv_view *view)
     view->data = NULL;
 }
 
+clv_status clv_trial_take_all(clv_trial *part, const clv_trial *whole, clv_error *err)
+{
+    for (int i = 0; i < CLV_MAX_IN; i++)
+        part->in[i].data = NULL;
+    for (int o = 0; o < CLV_MAX_OUT; o++)
+        part->out[o].data = NULL;
+    for (int i = 0; i < part->op->n_in; i++)
+        if (whole->in[i].data)
+            CLV_TRY(clv_trial_take(&part->in[i], whole->in[i].data, err));
+    for (int o = 0; o < part->op->n_out; o++)
+        CLV_TRY(clv_trial_take(&part->out[o], NULL, err));
+    return CLV_OK;
+}
+
+void clv_trial_release_all(clv_trial *trial)
+{
+    for (int o = 0; o < trial->op->n_out; o++)
+        if (trial->over[o])
+            trial->out[o].data = NULL;
+        else
+            clv_trial_release(&trial->out[o]);
+    for (int i = 0; i < trial->op->n_in; i++)
+        clv_trial_release(&trial->in[i]);
+}
+
+/* Other bytes than the guards' pattern, before so many bytes, behind them and, unless they are kept, in them: a large
+ * number in every float dtype. */
+static void litter(void *data, int64_t bytes, int64_t behind, bool kept)
+{
+    enum { OTHER = 0x4b };
+    char *p = data;
+    memset(p - CLV_GUARD_BYTES, OTHER, CLV_GUARD_BYTES);
+    memset(p + bytes, OTHER, (size_t)behind);
+    if (!kept)
+        memset(p, OTHER, (size_t)bytes);
+}
+
 /* ---- running ---- */
 
 size_t clv_trial_workspace(const clv_trial *trial)
@@ -143,6 +181,19 @@ static clv_status check_guards(const clv_trial *trial, const clv_view *view, con
                        how, where, what, i, view_text(text, sizeof text, view), (long long)at);
 }
 
+static clv_status check_bools(const clv_trial *trial, int o, const char *how, clv_error *err)
+{
+    const clv_view *view = &trial->out[o];
+    const unsigned char *at = view->data;
+    char index[CLV_TRIAL_INDEX];
+    for (int64_t i = 0; view->dtype == CLV_BOOL && i < clv_view_elems(view); i++)
+        if (at[i] > 1)
+            return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
+                               "%s: element %s of result %d, which is bool, is %d; valid: 0 and 1", how,
+                               clv_trial_index(index, view, clv_trial_global(view, i)), o, at[i]);
+    return CLV_OK;
+}
+
 static clv_status check_result(const clv_trial *trial, int o, const char *how, clv_error *err)
 {
     const clv_view *view = &trial->out[o];
@@ -150,7 +201,7 @@ static clv_status check_result(const clv_trial *trial, int o, const char *how, c
     CLV_TRY(check_guards(trial, view, "result", o, how, err));
     int64_t i = trial->over[o] ? -1 : clv_guard_first_unwritten(view->dtype, view->data, clv_view_elems(view));
     if (i < 0)
-        return CLV_OK;
+        return check_bools(trial, o, how, err);
     return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name,
                        "%s: the kernel left element %s of result %d, which is %s, unwritten; valid: every element is "
                        "written",
@@ -196,9 +247,15 @@ static clv_status check_workspace(const clv_trial *trial, const void *workspace,
                        (long long)at);
 }
 
-static clv_status run_kernel(const clv_trial *trial, void *workspace, const char *how, clv_error *err)
+/* threads: 0, outside of a session. */
+static clv_status run_kernel(const clv_trial *trial, void *workspace, int threads, const char *how, clv_error *err)
 {
-    const clv_call call = {.op = trial->op, .in = trial->in, .out = trial->out, .workspace = workspace};
+    const struct clv_context context = {.device = &clv_device_host, .threads = threads};
+    const clv_call call = {.op = trial->op,
+                           .in = trial->in,
+                           .out = trial->out,
+                           .workspace = workspace,
+                           .context = threads > 0 ? &context : NULL};
     clv_error why = {0};
     clv_status status = clv_reported(&why, trial->op->def->run(&call, &why), "the kernel");
     if (status != CLV_OK)
@@ -214,12 +271,21 @@ static clv_status run_between_guards(const clv_trial *trial, void *workspace, si
     uint64_t before[CLV_MAX_IN];
     for (int i = 0; i < op->n_in; i++)
         before[i] = operand_sum(&trial->in[i]);
-    CLV_TRY(run_kernel(trial, workspace, how, err));
+    CLV_TRY(run_kernel(trial, workspace, 0, how, err));
     for (int o = 0; o < op->n_out; o++)
         CLV_TRY(check_result(trial, o, how, err));
     for (int i = 0; i < op->n_in; i++)
         CLV_TRY(check_operand(trial, i, before[i], how, err));
     return check_workspace(trial, workspace, bytes, how, err);
+}
+
+static clv_status take_workspace(void **out, size_t *bytes, const clv_trial *trial, const char *how, clv_error *err)
+{
+    *bytes = clv_trial_workspace(trial);
+    if (*bytes > CLV_MAX_RANK_BYTES / 4)
+        return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name, "%s: it wants a workspace of %zu bytes", how, *bytes);
+    *out = take((int64_t)*bytes, (int64_t)*bytes + CLV_GUARD_BYTES);
+    return *out ? CLV_OK : clv_fail_memory(err, "the workspace of an op that is tried", *bytes);
 }
 
 clv_status clv_trial_run(const clv_trial *trial, const char *how, clv_error *err)
@@ -228,13 +294,26 @@ clv_status clv_trial_run(const clv_trial *trial, const char *how, clv_error *err
         memcpy(trial->out[0].data, trial->in[0].data, clv_view_bytes(&trial->in[0]));
         return CLV_OK;
     }
-    size_t bytes = clv_trial_workspace(trial);
-    if (bytes > CLV_MAX_RANK_BYTES / 4)
-        return clv_fail_at(err, CLV_ECHECK, -1, trial->op->name, "%s: it wants a workspace of %zu bytes", how, bytes);
-    void *workspace = take((int64_t)bytes, (int64_t)bytes + CLV_GUARD_BYTES);
-    if (!workspace)
-        return clv_fail_memory(err, "the workspace of an op that is tried", bytes);
+    size_t bytes;
+    void *workspace;
+    CLV_TRY(take_workspace(&workspace, &bytes, trial, how, err));
     clv_status status = run_between_guards(trial, workspace, bytes, how, err);
+    release(workspace);
+    return status;
+}
+
+clv_status clv_trial_run_littered(const clv_trial *trial, int threads, const char *how, clv_error *err)
+{
+    size_t bytes;
+    void *workspace;
+    CLV_TRY(take_workspace(&workspace, &bytes, trial, how, err));
+    litter(workspace, (int64_t)bytes, (int64_t)bytes + CLV_GUARD_BYTES, false);
+    for (int i = 0; i < trial->op->n_in; i++)
+        if (trial->in[i].data)
+            litter(trial->in[i].data, (int64_t)clv_view_bytes(&trial->in[i]), room_behind(&trial->in[i]), true);
+    for (int o = 0; o < trial->op->n_out; o++)
+        litter(trial->out[o].data, (int64_t)clv_view_bytes(&trial->out[o]), room_behind(&trial->out[o]), false);
+    clv_status status = run_kernel(trial, workspace, threads, how, err);
     release(workspace);
     return status;
 }

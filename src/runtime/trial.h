@@ -19,10 +19,18 @@ clv_view clv_trial_view(const clv_type *type);
  * `copied`: the whole tensor, of which the view gets its part; NULL: nothing. */
 clv_status clv_trial_take(clv_view *view, const void *copied, clv_error *err);
 void clv_trial_release(clv_view *view);
+/* All views of a part of a call, operands with their elements of the whole, which has them. On failure what there is of
+ * it is still the caller's to release. */
+clv_status clv_trial_take_all(clv_trial *part, const clv_trial *whole, clv_error *err);
+void clv_trial_release_all(clv_trial *trial);
 
 /* Runs the kernel, on views with memory by clv_trial_take. `how` says in messages what is tried. CLV_ECHECK when it
  * wrote where it should not have, or left an element of a result unwritten that had nothing in it before. */
 clv_status clv_trial_run(const clv_trial *trial, const char *how, clv_error *err);
+
+/* Runs it where all of that memory but the operands' elements, and its workspace, holds other bytes, by so many threads.
+ * Looks at nothing. */
+clv_status clv_trial_run_littered(const clv_trial *trial, int threads, const char *how, clv_error *err);
 
 /* The bytes of workspace that the op asks for when it is given such views. */
 size_t clv_trial_workspace(const clv_trial *trial);
