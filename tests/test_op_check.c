@@ -26,6 +26,10 @@ typedef enum lie {
     MAXIMA,          /* they are said to pass maxima */
     GRADIENT,        /* twice what it is by w */
     NO_GRADIENT,     /* none by w */
+    BLIND,           /* adds what flows from both results, whether it does or not */
+    ALONE,           /* twice what it is where nothing flows from y */
+    SMALL,           /* twice what it is, where all is small */
+    OF_OTHER_TYPE,   /* f32, whatever the dtype */
     BEHIND,          /* writes the whole z, whatever its part */
     BEFORE,          /* and one before its y */
     UNWRITTEN,       /* leaves the last y out */
@@ -42,7 +46,8 @@ typedef enum lie {
     BOTH,            /* z is off where rows and columns are both cut */
     NEGATIVE,        /* it costs less than nothing on shards of few rows */
     DEARER,          /* it costs more on smaller shards */
-    KINK             /* none: |x| in place of x */
+    KINK,            /* none: |x| in place of x */
+    ROOT             /* none: 1 / sqrt(x) in place of x */
 } lie;
 
 typedef struct product_attrs {
@@ -76,7 +81,7 @@ static void rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_
         clv_rule_in(r, 1, 0, f);
     if (lie_of(op) == ADDENDS)
         clv_rule_additive(r, 3);
-    else if (lie_of(op) != KINK)
+    else if (lie_of(op) != KINK && lie_of(op) != ROOT)
         clv_rule_multilinear(r, 1);
     if (lie_of(op) == MAXIMA)
         clv_rule_passes_max(r);
@@ -93,6 +98,7 @@ static double term(const clv_call *call, const double *w, int64_t n, int64_t f)
     const clv_view *x = &call->in[0];
     double v = clv_dtype_load(x->dtype, x->data, n * x->shape[1] + f);
     lie which = lie_of(call->op);
+    v = which == SMALL ? 1e-4 * v : which == ROOT ? 1 / sqrt(v) : v;
     return w[f] * (which == PARTIAL ? v * v : which == KINK ? fabs(v) : v);
 }
 
@@ -163,8 +169,16 @@ static void gradient(clv_graph *g, const clv_op *op, const clv_value *d_out, clv
     clv_value x = clv_op_in(op, 0), w = clv_op_in(op, 1);
     clv_type type = clv_graph_type(g, x);
     clv_value ones = clv_fill(g, type.dtype, 1, &type.shape[1], 1);
-    clv_value d = clv_add(g, clv_einsum(g, "n,f->nf", d_out[0], ones), d_out[1]);
+    clv_value rows = d_out[0].id > 0 ? clv_einsum(g, "n,f->nf", d_out[0], ones) : CLV_NONE;
+    bool both = lie_of(op) == BLIND || (rows.id > 0 && d_out[1].id > 0);
+    clv_value d = both ? clv_add(g, rows, d_out[1]) : rows.id > 0 ? rows : d_out[1];
+    if (lie_of(op) == SMALL || (lie_of(op) == ALONE && rows.id == 0))
+        d = clv_scale(g, d, lie_of(op) == SMALL ? 2e-4 : 2);
     clv_value v = x, d_v = d;
+    if (lie_of(op) == ROOT) { /* whose slope is -v^3 / 2 */
+        v = clv_map(g, CLV_RSQRT, x);
+        d_v = clv_scale(g, clv_mul(g, d, clv_mul(g, v, clv_mul(g, v, v))), -0.5);
+    }
     if (lie_of(op) == KINK) { /* v = |x|, whose slope is x / |x| */
         v = clv_sub(g, clv_scale(g, clv_map(g, CLV_RELU, x), 2), x);
         d_v = clv_mul(g, d, clv_div(g, x, v));
@@ -172,6 +186,8 @@ static void gradient(clv_graph *g, const clv_op *op, const clv_value *d_out, clv
     d_in[0] = clv_einsum(g, "nf,f->nf", d_v, w.id > 0 ? w : ones);
     if (w.id > 0 && lie_of(op) != NO_GRADIENT)
         d_in[1] = clv_scale(g, clv_einsum(g, "nf,nf->f", d, v), lie_of(op) == GRADIENT ? 2 : 1);
+    if (lie_of(op) == OF_OTHER_TYPE)
+        d_in[1] = clv_cast(g, d_in[1], CLV_F32);
 }
 
 static const clv_attr fields[] = {{"lie", CLV_ATTR_INT, offsetof(product_attrs, lie), 1}, {0}};
@@ -221,7 +237,8 @@ static void test_truth(void **state)
             assert_int_equal(done.partials, 1);
             assert_int_equal(done.in_place, 1);
             int64_t elems = n * f < 64 ? n * f : 64;
-            assert_int_equal(done.gradients, differentiable ? elems + (without ? 0 : f) : 0);
+            /* of both results, and of each alone */
+            assert_int_equal(done.gradients, differentiable ? 3 * (elems + (without ? 0 : f)) : 0);
         }
     }
     must(check(NONE, CLV_F32, 0, 3, NULL, NULL, &(clv_error){0}), &(clv_error){.message = "no rows"});
@@ -238,8 +255,32 @@ static void test_kink(void **state)
     const clv_op_check_options wide = {.data = (const void *[]){x, w}},
                                narrow = {.data = (const void *[]){single, single_w}};
     must(check(KINK, CLV_F64, 2, 3, &wide, &done, &err), &err);
-    assert_int_equal(done.gradients, 9);
+    assert_int_equal(done.gradients, 3 * 9);
     must(check(KINK, CLV_F32, 2, 3, &narrow, &done, &err), &err);
+}
+
+/* What is infinite has no addends, and where a function is not defined a step away there are no differences. */
+static void test_not_finite(void **state)
+{
+    float x[] = {-INFINITY, 0.5f, -0.5f, 1, -INFINITY, -1}, w[] = {0.5f, 0.25f, 1}, near[] = {1, 1e-3f, 2, 0.5f, 1, 2};
+    clv_op_checks done = {0};
+    clv_error err = {0};
+    (void)state;
+    const clv_op_check_options hidden = {.data = (const void *[]){x, w}, .no_gradient_out = 3},
+                               edge = {.data = (const void *[]){near, w}};
+    must(check(NONE, CLV_F32, 2, 3, &hidden, &done, &err), &err);
+    must(check(ROOT, CLV_F32, 2, 3, &edge, &done, &err), &err);
+    assert_int_equal(done.gradients, 3 * 8);
+}
+
+/* Of dtypes that differences say nothing of, gradients are built and run all the same. */
+static void test_narrow_gradient(void **state)
+{
+    clv_error err = {0};
+    (void)state;
+    assert_int_equal(check(OF_OTHER_TYPE, CLV_BF16, 2, 3, NULL, NULL, &err), CLV_ESHAPE);
+    if (!strstr(err.message, "the cotangent of operand 1 is f32[3]; bf16[3] is needed"))
+        fail_msg("%s", err.message);
 }
 
 /* ---- lies ---- */
@@ -259,6 +300,9 @@ static void test_lies(void **state)
         {MAXIMA, CLV_ECHECK, {"all operands as partial maxima: element [0] of result 0 comes to "}},
         {GRADIENT, CLV_ECHECK, {"the gradient by operand 1: element [0] is ", "; differences give "}},
         {NO_GRADIENT, CLV_ECHECK, {"the gradient by operand 1: element [0] is 0; differences give "}},
+        {BLIND, CLV_EINVAL, {"the gradient of result 0 alone: "}},
+        {ALONE, CLV_ECHECK, {"the gradient of result 1 alone by operand 0: element [0,0] is ", "; differences give "}},
+        {SMALL, CLV_ECHECK, {"the gradient by operand 0: element [0,0] is ", "; differences give "}},
         {BEHIND,
          CLV_ECHECK,
          {"factor 0 in 2 blocks, block 0: the kernel wrote behind the end of result 1, which is f32[2,6] of [5,6], at "
@@ -310,7 +354,7 @@ static void test_left_out(void **state)
     clv_error err = {0};
     (void)state;
     must(check(GRADIENT, CLV_F32, 5, 6, &(clv_op_check_options){.no_gradient_in = 1u << 1}, &done, &err), &err);
-    assert_int_equal(done.gradients, 30);
+    assert_int_equal(done.gradients, 3 * 30);
     must(check(GRADIENT, CLV_F32, 5, 6, &(clv_op_check_options){.no_gradient_out = 3}, &done, &err), &err);
     assert_int_equal(done.gradients, 0);
     must(check(GRADIENT, CLV_F32, 5, 6, &(clv_op_check_options){.gradient_tolerance = 0.9}, &done, &err), &err);
@@ -368,6 +412,51 @@ static void test_spills(void **state)
     assert_int_equal(done.cuts, 2 + 6); /* 3 to 8 blocks of two */
     assert_int_equal(clv_op_check(&groups, &(product_attrs){1}, in, 2, NULL, &done, &err), CLV_ECHECK);
     if (!strstr(err.message, "factor 0 in 3 blocks: element ["))
+        fail_msg("%s", err.message);
+}
+
+/* ---- results that are bools ---- */
+
+static clv_status signs_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)err;
+    out[0] = in[0];
+    out[0].dtype = CLV_BOOL;
+    return CLV_OK;
+}
+
+static void signs_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
+{
+    clv_rule_elementwise(r, op, in, out);
+}
+
+static clv_status signs_run(const clv_call *call, clv_error *err)
+{
+    bool lies = ((const product_attrs *)clv_op_attrs(call->op))->lie;
+    (void)err;
+    for (int64_t i = 0; i < clv_view_elems(&call->out[0]); i++)
+        ((unsigned char *)call->out[0].data)[i] = ((const float *)call->in[0].data)[i] > 0 ? lies ? 2 : 1 : 0;
+    return CLV_OK;
+}
+
+static void test_bools(void **state)
+{
+    static const clv_op_def signs = {.name = "test.signs",
+                                     .min_in = 1,
+                                     .max_in = 1,
+                                     .n_out = 1,
+                                     .attrs_size = sizeof(product_attrs),
+                                     .shape = signs_shape,
+                                     .rule = signs_rule,
+                                     .run = signs_run};
+    const clv_type in = {.dtype = CLV_F32, .rank = 1, .shape = {3}};
+    const float x[] = {-1, 0, 1};
+    const clv_op_check_options options = {.data = (const void *[]){x}};
+    clv_error err = {0};
+    (void)state;
+    must(clv_op_check(&signs, &(product_attrs){0}, &in, 1, &options, NULL, &err), &err);
+    assert_int_equal(clv_op_check(&signs, &(product_attrs){1}, &in, 1, &options, NULL, &err), CLV_ECHECK);
+    if (!strstr(err.message, "whole: element [2] of result 0, which is bool, is 2; valid: 0 and 1"))
         fail_msg("%s", err.message);
 }
 
@@ -473,13 +562,11 @@ static void test_all_of_the_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_truth),
-        cmocka_unit_test(test_kink),
-        cmocka_unit_test(test_lies),
-        cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_spills),
-        cmocka_unit_test(test_bad_calls),
-        cmocka_unit_test(test_all_of_the_library),
+        cmocka_unit_test(test_truth),      cmocka_unit_test(test_kink),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_narrow_gradient),
+        cmocka_unit_test(test_lies),       cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_spills),     cmocka_unit_test(test_bools),
+        cmocka_unit_test(test_bad_calls),  cmocka_unit_test(test_all_of_the_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

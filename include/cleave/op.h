@@ -261,7 +261,8 @@ typedef struct clv_op_check_options {
     /** How far a result may be off, relative to its largest element, at least 1; below 1. 0: 1e-12 of f64, 2e-6 of
      *  what is computed in f32, 3e-2 of bf16 and f16. */
     double tolerance;
-    /** The same of gradients, beside what rounding does to differences. 0: 2e-8 of f64, 2e-3 of f32. */
+    /** The same of gradients, relative to their largest element or, where the sum that they are of is larger, to that,
+     *  up to 1; beside what rounding does to differences. 0: 2e-8 of f64, 2e-3 of f32. */
     double gradient_tolerance;
     /** Bit i: the gradient by operand i is not compared, as where it counts on how that operand is made. */
     uint32_t no_gradient_in;
@@ -280,6 +281,7 @@ typedef struct clv_op_checks {
 
 /** Tries whether an op keeps what its def says, on host memory, outside of any session. Its kernel runs on whole
  *  tensors; then
+ *  - once more, where other bytes lie about in memory, and by three threads (clv_call_threads): with the same bits;
  *  - on parts: each factor that may be split is cut into 2 and 3 blocks, and where both divide it also into a number
  *    that does not (what spills: into up to 8), and so that a block is empty; two factors at once, each into 2; and
  *    the results are put together as their reductions say: blocks side by side, or their sum or maximum. A factor
@@ -290,8 +292,9 @@ typedef struct clv_op_checks {
  *
  *  Each must come to what the whole came to. No run may write beside its results or its workspace, into operands, or
  *  leave an element of a result unwritten; the workspace of no part may be above that of the largest, nor its cost
- *  above that of the whole. Where all floats are f64 or f32, the gradient of a random sum of all results, built of the
- *  ops that `gradient` makes, is compared with differences of two runs, in up to 64 elements of each operand.
+ *  above that of the whole. Where all floats are f64 or f32, the gradient of a random sum of all results, and of each
+ *  alone, built of the ops that `gradient` makes, is compared with differences of two runs, in up to 64 elements of
+ *  each operand; of other floats it is built and run.
  *
  *  Call it in a test, for shapes with small and odd extents, for each dtype, for attributes that matter. What it does
  *  not see: three factors split at once, and values that random ones do not meet.

@@ -26,21 +26,44 @@ static clv_status check_given(const clv_op_def *def, const clv_type *in, int n_i
     return CLV_OK;
 }
 
-static clv_status emit(clv_graph *graph, const clv_op_def *def, const void *attrs, const clv_type *in, int n_in,
-                       uint32_t absent, clv_error *err)
+/* What the caller gave. */
+typedef struct tried {
+    const clv_op_def *def;
+    const void *attrs;
+    const clv_type *in;
+    int n_in;
+    clv_op_check_options o;
+} tried;
+
+static clv_status emit(clv_graph *graph, const tried *t, clv_error *err)
 {
     clv_value value[CLV_MAX_IN], out[CLV_MAX_OUT];
-    for (int i = 0; i < n_in; i++) {
+    for (int i = 0; i < t->n_in; i++) {
+        const clv_type *type = &t->in[i];
         char name[32];
         snprintf(name, sizeof name, "operand %d", i);
-        value[i] = absent >> i & 1 ? CLV_NONE : clv_input(graph, name, in[i].dtype, in[i].rank, in[i].shape, NULL);
+        value[i] = t->o.absent >> i & 1 ? CLV_NONE : clv_input(graph, name, type->dtype, type->rank, type->shape, NULL);
     }
-    clv_emit_known(graph, def, attrs, value, n_in, out);
+    clv_emit_known(graph, t->def, t->attrs, value, t->n_in, out);
     CLV_TRY(clv_graph_status(graph, err));
     if (clv_op_constraint_of(&graph->ops[0]))
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: '%s' states a layout, and is never run", call,
                         graph->ops[0].def->name);
     return CLV_OK;
+}
+
+static clv_status graph_new(clv_graph **out, const tried *t, clv_error *err)
+{
+    clv_mesh mesh;
+    clv_graph *graph;
+    CLV_TRY(clv_mesh_parse(&mesh, "rank=1", err));
+    CLV_TRY(clv_graph_new(&graph, &mesh, err));
+    clv_status status = emit(graph, t, err);
+    if (status == CLV_OK)
+        *out = graph;
+    else
+        clv_graph_free(graph);
+    return status;
 }
 
 /* ---- whole ---- */
@@ -102,35 +125,81 @@ static void rule_of(clv_rule *rule, const clv_graph *graph, const clv_op *op)
     op->def->rule(op, in, out, rule);
 }
 
+/* ---- gradients ---- */
+
+/* Builds it into a graph that has the op alone. What the op's gradient() did wrong by itself is said to be of it. */
+static clv_status try_gradient(clv_graph *graph, const clv_gradient_trial *gradient, int *compared, clv_error *err)
+{
+    clv_error why = {0};
+    const char *name = graph->ops[0].name;
+    clv_status status = clv_gradient_try(graph, 0, gradient, compared, &why);
+    if (status == CLV_OK)
+        return CLV_OK;
+    bool said = gradient->of[0] == '\0' || strstr(why.message, gradient->of);
+    return clv_fail_at(err, status, -1, why.op[0] ? why.op : name, "%s%s%s%s", said ? "" : "the gradient",
+                       said ? "" : gradient->of, said ? "" : ": ", why.message);
+}
+
+/* Of one result alone, as where nobody reads the others: no cotangents flow from them. */
+static clv_status try_gradient_of(int result, const tried *t, const clv_gradient_trial *all, int *compared,
+                                  clv_error *err)
+{
+    clv_graph *graph;
+    clv_gradient_trial alone = *all;
+    char of[32];
+    snprintf(of, sizeof of, " of result %d alone", result);
+    alone.of = of;
+    alone.no_out = ~(1u << result);
+    CLV_TRY(graph_new(&graph, t, err));
+    clv_status status = try_gradient(graph, &alone, compared, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+static clv_status try_gradients(clv_graph *graph, const tried *t, const clv_trial *whole, clv_key key, int *compared,
+                                clv_error *err)
+{
+    const clv_gradient_trial all = {.operands = whole->in,
+                                    .no_in = t->o.no_gradient_in,
+                                    .no_out = t->o.no_gradient_out,
+                                    .of = "",
+                                    .tolerance = t->o.gradient_tolerance,
+                                    .key = key};
+    int n = 0;
+    uint32_t flows = 0;
+    for (int r = 0; r < whole->op->n_out; r++)
+        if (clv_dtype_is_float(whole->out[r].dtype) && !(all.no_out >> r & 1)) {
+            flows |= 1u << r;
+            n++;
+        }
+    CLV_TRY(try_gradient(graph, &all, compared, err));
+    for (int r = 0; n > 1 && r < whole->op->n_out; r++)
+        if (flows >> r & 1)
+            CLV_TRY(try_gradient_of(r, t, &all, compared, err));
+    return CLV_OK;
+}
+
 /* ---- all of it ---- */
 
 /* Copies of the op are used: building its gradient moves the graph's. */
-static clv_status try_op(clv_graph *graph, const clv_op_check_options *o, clv_op_checks *done, clv_error *err)
+static clv_status try_op(clv_graph *graph, const tried *t, clv_op_checks *done, clv_error *err)
 {
     enum { OF_RULE, OF_GRADIENT };
     const clv_op op = graph->ops[0];
-    const clv_key key = clv_key_split(clv_key_seed(o->seed), 1);
+    const clv_key key = clv_key_split(clv_key_seed(t->o.seed), 1);
     clv_trial whole = {.op = &op};
     clv_rule rule;
     rule_of(&rule, graph, &op);
     clv_op_trials trials = {
-        .whole = &whole, .rule = &rule, .key = clv_key_fold_in(key, OF_RULE), .tolerance = o->tolerance};
-    const clv_gradient_trial gradient = {.operands = whole.in,
-                                         .no_in = o->no_gradient_in,
-                                         .no_out = o->no_gradient_out,
-                                         .tolerance = o->gradient_tolerance,
-                                         .key = clv_key_fold_in(key, OF_GRADIENT)};
-    clv_status status = run_whole(&whole, graph, o, err);
+        .whole = &whole, .rule = &rule, .key = clv_key_fold_in(key, OF_RULE), .tolerance = t->o.tolerance};
+    clv_status status = run_whole(&whole, graph, &t->o, err);
     if (status == CLV_OK)
         status = clv_again_try(&whole, err);
     if (status == CLV_OK)
         status = clv_rule_try(&trials, err);
     if (status == CLV_OK)
-        status = clv_gradient_try(graph, 0, &gradient, &done->gradients, err);
-    for (int i = 0; i < op.n_in; i++)
-        clv_trial_release(&whole.in[i]);
-    for (int r = 0; r < op.n_out; r++)
-        clv_trial_release(&whole.out[r]);
+        status = try_gradients(graph, t, &whole, clv_key_fold_in(key, OF_GRADIENT), &done->gradients, err);
+    clv_trial_release_all(&whole);
     done->cuts = trials.cuts;
     done->partials = trials.partials;
     done->in_place = trials.in_place;
@@ -140,17 +209,13 @@ static clv_status try_op(clv_graph *graph, const clv_op_check_options *o, clv_op
 clv_status clv_op_check(const clv_op_def *def, const void *attrs, const clv_type *in, int n_in,
                         const clv_op_check_options *options, clv_op_checks *out, clv_error *err)
 {
-    clv_op_check_options o;
+    tried t = {.def = def, .attrs = attrs, .in = in, .n_in = n_in};
     clv_op_checks done = {0};
     clv_graph *graph;
-    clv_mesh mesh;
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
-    CLV_TRY(check_given(def, in, n_in, &o, err));
-    CLV_TRY(clv_mesh_parse(&mesh, "rank=1", err));
-    CLV_TRY(clv_graph_new(&graph, &mesh, err));
-    clv_status status = emit(graph, def, attrs, in, n_in, o.absent, err);
-    if (status == CLV_OK)
-        status = try_op(graph, &o, &done, err);
+    CLV_TRY(clv_take_options(&t.o, sizeof t.o, sizeof t.o, options, call, err));
+    CLV_TRY(check_given(def, in, n_in, &t.o, err));
+    CLV_TRY(graph_new(&graph, &t, err));
+    clv_status status = try_op(graph, &t, &done, err);
     clv_graph_free(graph);
     if (status != CLV_OK || !out)
         return status;

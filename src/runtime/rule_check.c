@@ -405,8 +405,10 @@ static void make_terms(clv_trial *part, const void *arg)
         int64_t elems = in->data && ((p->partial | p->masked) >> i & 1) ? clv_view_elems(in) : 0;
         for (int64_t e = 0; e < elems; e++) {
             double share = p->masked >> i & 1 ? 1 : shares[drawn(p->key, i, e) % 5];
-            double x = clv_dtype_load(in->dtype, in->data, e);
-            clv_dtype_store(in->dtype, in->data, e, x * (p->turn == 0 ? share : 1 - share));
+            double x = clv_dtype_load(in->dtype, in->data, e), mine = p->turn == 0 ? share : 1 - share;
+            if (!isfinite(x)) /* whole on one rank: it has no shares */
+                mine = share > 0.5 ? 1 - p->turn : p->turn;
+            clv_dtype_store(in->dtype, in->data, e, mine == 0 ? 0 : x * mine);
         }
     }
 }

@@ -28,8 +28,8 @@ void clv_trial_release_all(clv_trial *trial);
  * wrote where it should not have, or left an element of a result unwritten that had nothing in it before. */
 clv_status clv_trial_run(const clv_trial *trial, const char *how, clv_error *err);
 
-/* Runs it where all of that memory but the operands' elements, and its workspace, holds other bytes, by so many threads.
- * Looks at nothing. */
+/* Runs it where all of that memory but the operands' elements, and its workspace, holds other bytes, by so many
+ * threads. Looks at nothing. */
 clv_status clv_trial_run_littered(const clv_trial *trial, int threads, const char *how, clv_error *err);
 
 /* The bytes of workspace that the op asks for when it is given such views. */
