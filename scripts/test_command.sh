@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The command is a user of the library: it needs libcleave.so, finds it beside itself, and holds nothing of it.
+# The command is a user of the library: it needs libcleave.so, finds it beside itself, and holds nothing of it. Options
+# that several commands take are stated once.
 # usage: scripts/test_command.sh BUILD
 set -euo pipefail
 build=$(cd "${1:?the folder of a build}" && pwd)
@@ -23,6 +24,17 @@ for list in own library offered taken; do
 done
 if comm -12 "$work/own" "$work/library" | grep .; then echo "these are the library's, and in build/cleave"; exit 1; fi
 if comm -23 "$work/taken" "$work/offered" | grep .; then echo "build/cleave takes these from elsewhere"; exit 1; fi
+
+# what a header of src/cli states as an option no file states again; einsum's --out is a layout
+cd "$(dirname "$0")/../src/cli"
+stated() { grep -ohE '(\.names = |_ROW\()"[^"]+"' "$@" | grep -o '"[^"]*"' | sort; }
+stated {mesh,model,run,output,hardware,size}_option.h sequences.h results.h >"$work/groups"
+[ "$(sort -u "$work/groups" | wc -l)" -gt 20 ] || { echo "too few options of groups"; exit 1; }
+if uniq -d "$work/groups" | grep .; then echo "these are stated in two groups of options"; exit 1; fi
+for file in *.c plan_option.h; do
+    stated "$file" | sort -u | comm -12 - "$work/groups" | sed "s/^/$file: /"
+done | grep -v '^einsum.c: "--out"$' >"$work/again" || true
+if [ -s "$work/again" ]; then cat "$work/again"; echo "a group of options has these"; exit 1; fi
 
 # another library of that name is none
 mkdir "$work/alone" && cp "$build/cleave" "$work/alone"

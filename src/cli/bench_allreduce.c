@@ -12,6 +12,7 @@
 #include "cleave/session.h"
 #include "cli/clock.h"
 #include "cli/command.h"
+#include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/table.h"
@@ -129,13 +130,7 @@ int bench_allreduce(int argc, char **argv)
     clv_sizes sizes = {.n = 4, .item = {16 << 10, 256 << 10, 4 << 20, 64 << 20}};
     bool json = false;
     const clv_option options[] = {
-        {.names = "-tp, --tensor-parallel-size",
-         .kind = CLV_OPTION_INT,
-         .out = &ranks,
-         .min = 2,
-         .max = 4096,
-         .value = "N",
-         .help = "ranks (2)"},
+        CLV_TP_ROW(&ranks, 2, 4096, NULL, "ranks (2)"),
         {.names = "--bytes",
          .kind = CLV_OPTION_SIZES,
          .out = &sizes,

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
+#include "cli/run_option.h"
 #include "cli/table.h"
 
 typedef struct gemm_bench {
@@ -114,11 +115,7 @@ int bench_gemm(int argc, char **argv)
          .max = 1 << 20,
          .value = "N",
          .help = "columns of A, rows of B (1024)"},
-        {.names = "--dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &bench.dtype,
-         .value = "f32|bf16|f16|f64",
-         .help = "of all three matrices (f32)"},
+        CLV_DTYPE_ROW(&bench.dtype, "f32|bf16|f16|f64", "of all three matrices (f32)"),
         {.names = "--transposed",
          .kind = CLV_OPTION_FLAG,
          .out = &bench.transposed,

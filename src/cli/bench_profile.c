@@ -15,12 +15,7 @@ typedef struct profile_args {
 static int parse(profile_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "--out",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->out,
-         .value = "FILE",
-         .use = CLV_OPTION_WRITES,
-         .help = "where the profile goes (profile.json)"},
+        CLV_OUT_OPTION(&a->out, "FILE", CLV_OPTION_WRITES, false, "where the profile goes (profile.json)"),
         CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);

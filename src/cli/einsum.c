@@ -12,6 +12,7 @@
 #include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
+#include "cli/run_option.h"
 #include "cli/shape_option.h"
 #include "cli/steps.h"
 
@@ -46,12 +47,7 @@ static int parse(einsum_args *a, int argc, char **argv)
          .value = "SIZES",
          .required = true,
          .help = "e.g. i=512,k=256,j=1024"},
-        {.names = "--mesh",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->mesh,
-         .value = "AXES",
-         .required = true,
-         .help = "e.g. X=2,Y=4"},
+        CLV_MESH_ROW(CLV_OPTION_STRING, &a->mesh, true, "e.g. X=2,Y=4"),
         {.names = "--in",
          .kind = CLV_OPTION_STRINGS,
          .out = &a->in,
@@ -63,11 +59,7 @@ static int parse(einsum_args *a, int argc, char **argv)
          .value = "LAYOUT",
          .required = true,
          .help = "the result's layout"},
-        {.names = "--dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->dtype,
-         .value = "f32|bf16|f16|f64",
-         .help = "of the elements (f32)"},
+        CLV_DTYPE_ROW(&a->dtype, "f32|bf16|f16|f64", "of the elements (f32)"),
         {.names = "--run",
          .kind = CLV_OPTION_FLAG,
          .out = &a->run,

@@ -13,6 +13,7 @@
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/progress.h"
 #include "cli/results.h"
 #include "cli/run_option.h"
@@ -37,26 +38,16 @@ static int parse(embed_args *a, int argc, char **argv)
          .required = true,
          .use = CLV_OPTION_READS,
          .help = "sequences: .fasta, .fa or .faa, or a text, one a line without zero bytes"},
-        {.names = "--out",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->out,
-         .value = "FILE",
-         .required = true,
-         .use = CLV_OPTION_WRITES,
-         .help = "safetensors for embeddings [N,M] f32 in the order of the input, or with --pool none hidden.<row> "
-                 "[tokens,M], and ids u8 [N,W]: names of records or numbers of lines, zeros behind"},
+        CLV_OUT_OPTION(
+            &a->out, "FILE", CLV_OPTION_WRITES, true,
+            "safetensors for embeddings [N,M] f32 in the order of the input, or with --pool none hidden.<row> "
+            "[tokens,M], and ids u8 [N,W]: names of records or numbers of lines, zeros behind"),
         {.names = "--pool",
          .kind = CLV_OPTION_CHOICE,
          .out = &a->pool,
          .value = "mean|cls|last|none",
          .help = "of the last hidden states: the mean over all tokens, the first, the last, or none (mean)"},
-        {.names = "--batch-tokens",
-         .kind = CLV_OPTION_INT,
-         .out = &a->tokens,
-         .min = 1,
-         .max = 1 << 24,
-         .value = "N",
-         .help = "tokens that run side by side, about (4096)"},
+        CLV_BATCH_TOKENS_OPTION(&a->tokens),
         CLV_SEQUENCES_OPTION(&a->truncate),
         CLV_RESULTS_OPTION(&a->allow_nonfinite),
         CLV_MODEL_RUN_OPTIONS(&a->model),

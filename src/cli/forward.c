@@ -6,6 +6,7 @@
 #include "cli/forward_run.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/output_option.h"
 #include "cli/results.h"
 #include "cli/stops.h"
 
@@ -26,15 +27,11 @@ static int parse(forward_args *a, int argc, char **argv)
          .use = CLV_OPTION_READS,
          .help = "safetensors with ids [B,S] and, optionally, mask (1, and 0 = padding) and token_types, integers; "
                  "nothing else"},
-        {.names = "--out",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->job.out,
-         .value = "FILE",
-         .required = true,
-         .use = CLV_OPTION_WRITES,
-         .help = "safetensors for hidden.last [B,S,M], logits [B,S,V] and, of decoders given two tokens, loss [1], all "
-                 "f32; "
-                 "and ids, mask, token_types as they were given"},
+        CLV_OUT_OPTION(
+            &a->job.out, "FILE", CLV_OPTION_WRITES, true,
+            "safetensors for hidden.last [B,S,M], logits [B,S,V] and, of decoders given two tokens, loss [1], all "
+            "f32; "
+            "and ids, mask, token_types as they were given"),
         {.names = "--grad",
          .kind = CLV_OPTION_FLAG,
          .out = &a->job.gradients,

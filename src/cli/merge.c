@@ -21,13 +21,7 @@ static int parse(merge_args *a, int argc, char **argv)
          .use = CLV_OPTION_READS,
          .required = true,
          .help = "a folder that cleave shard made"},
-        {.names = "--out",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->out,
-         .value = "DIR",
-         .use = CLV_OPTION_MAKES,
-         .required = true,
-         .help = "the folder to make"},
+        CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true, "the folder to make"),
         CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);

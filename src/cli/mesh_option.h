@@ -14,27 +14,32 @@ typedef struct clv_mesh_option {
     bool sp;           /* --sp: the same as --rules megatron-sp */
 } clv_mesh_option;
 
-/* Rows of a command's option table: -tp, --mesh, and --rules and --sp. */
-#define CLV_MESH_OPTIONS(option)                                                                                       \
-    {.names = "-tp, --tensor-parallel-size",                                                                           \
-     .kind = CLV_OPTION_INT,                                                                                           \
-     .out = &(option)->tp,                                                                                             \
-     .min = 1,                                                                                                         \
-     .max = CLV_MAX_RANKS,                                                                                             \
-     .value = "N",                                                                                                     \
-     .not_beside = "--mesh",                                                                                           \
-     .help = "ranks that split each layer: the mesh model=N"},                                                         \
+/* Rows of a command's option table, one at a time, for those that take them otherwise than most: -tp, --mesh (a STRING,
+ * or STRINGS), --rules. */
+#define CLV_TP_ROW(out_, min_, max_, not_beside_, help_)                                                               \
     {                                                                                                                  \
-        .names = "--mesh", .kind = CLV_OPTION_STRING, .out = &(option)->text, .value = "AXES",                         \
-        .help = "named axes of ranks, e.g. data=2,model=2"                                                             \
+        .names = "-tp, --tensor-parallel-size", .kind = CLV_OPTION_INT, .out = (out_), .min = (min_), .max = (max_),   \
+        .value = "N", .not_beside = (not_beside_), .help = (help_)                                                     \
     }
+#define CLV_MESH_ROW(kind_, out_, required_, help_)                                                                    \
+    {                                                                                                                  \
+        .names = "--mesh", .kind = (kind_), .out = (out_), .value = "AXES", .required = (required_), .help = (help_)   \
+    }
+#define CLV_RULES_ROW(out_, help_)                                                                                     \
+    {                                                                                                                  \
+        .names = "--rules", .kind = CLV_OPTION_STRING, .out = (out_), .value = "RULES", .use = CLV_OPTION_READS,       \
+        .help = (help_)                                                                                                \
+    }
+
+/* -tp and --mesh, and --rules and --sp. */
+#define CLV_MESH_OPTIONS(option)                                                                                       \
+    CLV_TP_ROW(&(option)->tp, 1, CLV_MAX_RANKS, "--mesh", "ranks that split each layer: the mesh model=N"),            \
+        CLV_MESH_ROW(CLV_OPTION_STRING, &(option)->text, false, "named axes of ranks, e.g. data=2,model=2")
 /* Of commands that generate: the sequence that grows by a token at a time stays whole, so they have no --sp. */
 #define CLV_RULES_OPTION(option)                                                                                       \
-    {                                                                                                                  \
-        .names = "--rules", .kind = CLV_OPTION_STRING, .out = &(option)->rules, .value = "RULES",                      \
-        .use = CLV_OPTION_READS,                                                                                       \
-        .help = "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, or a file"  \
-    }
+    CLV_RULES_ROW(                                                                                                     \
+        &(option)->rules,                                                                                              \
+        "how layers are split: dp, fsdp, megatron, megatron-sp, fsdp+megatron-sp, gspmd-2d, zero1, or a file")
 #define CLV_RULES_OPTIONS(option)                                                                                      \
     CLV_RULES_OPTION(option),                                                                                          \
     {                                                                                                                  \

@@ -16,17 +16,14 @@ typedef struct clv_model_option {
 } clv_model_option;
 
 /* Rows of a command's option table: which model, `-m`; */
-#define CLV_MODEL_OPTION(out_, value_, help_)                                                                          \
+#define CLV_MODEL_ROW(out_, value_, required_, help_)                                                                  \
     {                                                                                                                  \
-        .names = "-m, --model", .kind = CLV_OPTION_STRING, .out = (out_), .value = (value_), .required = true,         \
+        .names = "-m, --model", .kind = CLV_OPTION_STRING, .out = (out_), .value = (value_), .required = (required_),  \
         .use = CLV_OPTION_READS, .help = (help_)                                                                       \
     }
+#define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, true, help_)
 /* in which dtype, `--dtype`; */
-#define CLV_DTYPE_OPTION(out_)                                                                                         \
-    {                                                                                                                  \
-        .names = "--dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16",                             \
-        .help = "of weights and activations (f32)"                                                                     \
-    }
+#define CLV_DTYPE_OPTION(out_)                CLV_DTYPE_ROW(out_, "f32|bf16", "of weights and activations (f32)")
 /* and all of how it runs. */
 #define CLV_MODEL_RUN_OPTIONS(option)                                                                                  \
     CLV_MESH_OPTIONS(&(option)->mesh), CLV_RULES_OPTIONS(&(option)->mesh), CLV_RUN_OPTIONS(&(option)->run),            \

@@ -6,6 +6,8 @@
 
 #include "cleave/plan.h"
 #include "cli/mesh_option.h"
+#include "cli/model_option.h"
+#include "cli/size_option.h"
 
 typedef struct clv_plan_option {
     clv_plan_options plan;                          /* what needs no reading: sizes, flags, machine */
@@ -20,52 +22,20 @@ extern const clv_plan_option clv_plan_option_defaults;
 
 /* Rows of a command's option table. */
 #define CLV_PLAN_OPTIONS(o)                                                                                            \
-    {.names = "-m, --model",                                                                                           \
-     .kind = CLV_OPTION_STRING,                                                                                        \
-     .out = &(o)->plan.model,                                                                                          \
-     .value = "PATH",                                                                                                  \
-     .use = CLV_OPTION_READS,                                                                                          \
-     .help = "config.json, or the folder that holds it; no weights are read"},                                         \
+    CLV_MODEL_ROW(&(o)->plan.model, "PATH", false, "config.json, or the folder that holds it; no weights are read"),   \
         {.names = "--block",                                                                                           \
          .kind = CLV_OPTION_CHOICE,                                                                                    \
          .out = &(o)->block,                                                                                           \
          .value = "ffn|attention|gpt|llama",                                                                           \
          .help = "one block alone instead of a model"},                                                                \
-        {.names = "--hidden, --hidden-size",                                                                           \
-         .kind = CLV_OPTION_INT,                                                                                       \
-         .out = &(o)->plan.hidden,                                                                                     \
-         .min = 1,                                                                                                     \
-         .max = 1 << 24,                                                                                               \
-         .value = "M",                                                                                                 \
-         .help = "width of a block (256)"},                                                                            \
-        {.names = "--heads, --num-attention-heads",                                                                    \
-         .kind = CLV_OPTION_INT,                                                                                       \
-         .out = &(o)->plan.heads,                                                                                      \
-         .min = 1,                                                                                                     \
-         .max = 1 << 20,                                                                                               \
-         .value = "N",                                                                                                 \
-         .help = "its query heads (8); not of ffn"},                                                                   \
-        {.names = "--kv-heads, --num-query-groups",                                                                    \
-         .kind = CLV_OPTION_INT,                                                                                       \
-         .out = &(o)->plan.kv_heads,                                                                                   \
-         .min = 0,                                                                                                     \
-         .max = 1 << 20,                                                                                               \
-         .value = "K",                                                                                                 \
-         .help = "its key and value heads; 0: as many as query heads; not of ffn"},                                    \
-        {.names = "--head-dim, --kv-channels",                                                                         \
-         .kind = CLV_OPTION_INT,                                                                                       \
-         .out = &(o)->plan.head_dim,                                                                                   \
-         .min = 0,                                                                                                     \
-         .max = 1 << 20,                                                                                               \
-         .value = "D",                                                                                                 \
-         .help = "width of a head; 0: the block's by its heads; not of ffn"},                                          \
-        {.names = "--ffn, --ffn-hidden-size",                                                                          \
-         .kind = CLV_OPTION_INT,                                                                                       \
-         .out = &(o)->plan.ffn,                                                                                        \
-         .min = 0,                                                                                                     \
-         .max = 1 << 26,                                                                                               \
-         .value = "H",                                                                                                 \
-         .help = "its feed-forward width; 0: four times its width; not of attention"},                                 \
+        CLV_HIDDEN_OPTION(&(o)->plan.hidden, 1, 1 << 24, "M", "width of a block (256)"),                               \
+        CLV_HEADS_OPTION(&(o)->plan.heads, 1, 1 << 20, "N", "its query heads (8); not of ffn"),                        \
+        CLV_KV_HEADS_OPTION(&(o)->plan.kv_heads, 0, 1 << 20, "K",                                                      \
+                            "its key and value heads; 0: as many as query heads; not of ffn"),                         \
+        CLV_HEAD_DIM_OPTION(&(o)->plan.head_dim, 0, 1 << 20, "D",                                                      \
+                            "width of a head; 0: the block's by its heads; not of ffn"),                               \
+        CLV_FFN_OPTION(&(o)->plan.ffn, 0, 1 << 26, "H",                                                                \
+                       "its feed-forward width; 0: four times its width; not of attention"),                           \
         {.names = "--bias", .kind = CLV_OPTION_FLAG, .out = &(o)->plan.bias, .help = "its linear layers have biases"}, \
         {.names = "--forward",                                                                                         \
          .kind = CLV_OPTION_FLAG,                                                                                      \
@@ -81,25 +51,9 @@ extern const clv_plan_option clv_plan_option_defaults;
          .help = "a model's training step: forward, backward, AdamW (what a model does unless told)"},                 \
         {.names = "--prefill", .kind = CLV_OPTION_FLAG, .out = &(o)->prefill, .help = "S tokens into its KV cache"},   \
         {.names = "--decode", .kind = CLV_OPTION_FLAG, .out = &(o)->decode, .help = "one token after S - 1 others"},   \
-        {.names = "--batch, --global-batch-size",                                                                      \
-         .kind = CLV_OPTION_INT,                                                                                       \
-         .out = &(o)->plan.batch,                                                                                      \
-         .min = 1,                                                                                                     \
-         .max = 1 << 30,                                                                                               \
-         .value = "B",                                                                                                 \
-         .help = "sequences (8)"},                                                                                     \
-        {.names = "--seq, --seq-length",                                                                               \
-         .kind = CLV_OPTION_INT,                                                                                       \
-         .out = &(o)->plan.seq,                                                                                        \
-         .min = 1,                                                                                                     \
-         .max = 1 << 30,                                                                                               \
-         .value = "S",                                                                                                 \
-         .help = "tokens a sequence (128)"},                                                                           \
-        {.names = "--dtype",                                                                                           \
-         .kind = CLV_OPTION_CHOICE,                                                                                    \
-         .out = &(o)->dtype,                                                                                           \
-         .value = "f32|bf16|f16|f64",                                                                                  \
-         .help = "of weights and activations (f32)"},                                                                  \
+        CLV_BATCH_OPTION(&(o)->plan.batch, 1, 1 << 30, "B", "sequences (8)"),                                          \
+        CLV_SEQ_OPTION(&(o)->plan.seq, 1, 1 << 30, "S", "tokens a sequence (128)"),                                    \
+        CLV_DTYPE_ROW(&(o)->dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                            \
         CLV_MESH_OPTIONS(&(o)->mesh), CLV_RULES_OPTIONS(&(o)->mesh),                                                   \
         {.names = "--regather",                                                                                        \
          .kind = CLV_OPTION_FLAG,                                                                                      \

@@ -8,6 +8,7 @@
 #include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
+#include "cli/run_option.h"
 #include "cli/shape_option.h"
 #include "cli/steps.h"
 
@@ -25,17 +26,8 @@ static int parse(reshard_args *a, int argc, char **argv)
          .value = "SIZES",
          .required = true,
          .help = "of the whole tensor, e.g. 64x64"},
-        {.names = "--dtype",
-         .kind = CLV_OPTION_CHOICE,
-         .out = &a->dtype,
-         .value = "f32|bf16|f16|f64|i32|i64|u8|bool",
-         .help = "of its elements (f32)"},
-        {.names = "--mesh",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->mesh,
-         .value = "AXES",
-         .required = true,
-         .help = "e.g. x=2,y=4"},
+        CLV_DTYPE_ROW(&a->dtype, "f32|bf16|f16|f64|i32|i64|u8|bool", "of its elements (f32)"),
+        CLV_MESH_ROW(CLV_OPTION_STRING, &a->mesh, true, "e.g. x=2,y=4"),
         {.names = "--from",
          .kind = CLV_OPTION_STRING,
          .out = &a->from,

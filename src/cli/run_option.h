@@ -1,4 +1,5 @@
-/* run_option.h - `-t N`, `--check` and `-s N`: how ranks run and what is drawn, as every command takes them. */
+/* run_option.h - `-t N`, `--check`, `-s N` and `--dtype`: how ranks run, what is drawn, and of which elements, as every
+ * command takes them. */
 #ifndef CLEAVE_CLI_RUN_OPTION_H
 #define CLEAVE_CLI_RUN_OPTION_H
 
@@ -21,6 +22,10 @@ typedef struct clv_run_option {
     {                                                                                                                  \
         .names = "--check", .kind = CLV_OPTION_FLAG, .out = &(option)->check,                                          \
         .help = "guard the memory of every op, and fail when one writes past its own or reads what is gone; slow"      \
+    }
+#define CLV_DTYPE_ROW(out_, value_, help_)                                                                             \
+    {                                                                                                                  \
+        .names = "--dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = (value_), .help = (help_)               \
     }
 #define CLV_SEED_OPTION(out_, not_beside_, help_)                                                                      \
     {                                                                                                                  \

@@ -10,11 +10,17 @@
  * used, be it in part. */
 bool clv_sequences_report(const clv_sequences *sequences, const char *command);
 
-/* The option of commands that read them. */
+/* The options of commands that read them. */
 #define CLV_SEQUENCES_OPTION(field)                                                                                    \
     {                                                                                                                  \
         .names = "--truncate", .kind = CLV_OPTION_FLAG, .out = (field),                                                \
         .help = "cut sequences to the tokens that the model takes; else longer ones are left out (exit 1)"             \
+    }
+
+#define CLV_BATCH_TOKENS_OPTION(field)                                                                                 \
+    {                                                                                                                  \
+        .names = "--batch-tokens", .kind = CLV_OPTION_INT, .out = (field), .min = 1, .max = 1 << 24, .value = "N",     \
+        .help = "tokens that run side by side, about (4096)"                                                           \
     }
 
 #endif

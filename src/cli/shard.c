@@ -25,13 +25,7 @@ static int parse(shard_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
         CLV_MODEL_OPTION(&a->model, "DIR", "checkpoint: a folder with config.json and safetensors, sharded or not"),
-        {.names = "--out",
-         .kind = CLV_OPTION_STRING,
-         .out = &a->out,
-         .value = "DIR",
-         .use = CLV_OPTION_MAKES,
-         .required = true,
-         .help = "the folder to make"},
+        CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true, "the folder to make"),
         CLV_MESH_OPTIONS(&a->mesh),
         CLV_RULES_OPTIONS(&a->mesh),
         CLV_JSON_OPTION(&a->json),

@@ -1,0 +1,25 @@
+/* size_option.h - the sizes of a transformer and of what runs through it, as every command takes them. Rows of a
+ * command's option table; how large they may be and what they are by default is each command's. */
+#ifndef CLEAVE_CLI_SIZE_OPTION_H
+#define CLEAVE_CLI_SIZE_OPTION_H
+
+#define CLV_SIZE_ROW(names_, out_, min_, max_, value_, help_)                                                          \
+    {                                                                                                                  \
+        .names = names_, .kind = CLV_OPTION_INT, .out = (out_), .min = (min_), .max = (max_), .value = (value_),       \
+        .help = (help_)                                                                                                \
+    }
+#define CLV_HIDDEN_OPTION(out, min, max, value, help)                                                                  \
+    CLV_SIZE_ROW("--hidden, --hidden-size", out, min, max, value, help)
+#define CLV_LAYERS_OPTION(out, min, max, value, help) CLV_SIZE_ROW("--layers, --num-layers", out, min, max, value, help)
+#define CLV_HEADS_OPTION(out, min, max, value, help)                                                                   \
+    CLV_SIZE_ROW("--heads, --num-attention-heads", out, min, max, value, help)
+#define CLV_KV_HEADS_OPTION(out, min, max, value, help)                                                                \
+    CLV_SIZE_ROW("--kv-heads, --num-query-groups", out, min, max, value, help)
+#define CLV_HEAD_DIM_OPTION(out, min, max, value, help)                                                                \
+    CLV_SIZE_ROW("--head-dim, --kv-channels", out, min, max, value, help)
+#define CLV_FFN_OPTION(out, min, max, value, help) CLV_SIZE_ROW("--ffn, --ffn-hidden-size", out, min, max, value, help)
+#define CLV_BATCH_OPTION(out, min, max, value, help)                                                                   \
+    CLV_SIZE_ROW("--batch, --global-batch-size", out, min, max, value, help)
+#define CLV_SEQ_OPTION(out, min, max, value, help) CLV_SIZE_ROW("--seq, --seq-length", out, min, max, value, help)
+
+#endif
