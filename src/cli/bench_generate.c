@@ -152,12 +152,12 @@ static clv_status load_and_run(measured *m, const generate_args *a, const char *
     double start = clv_clock_seconds();
     clv_status status = clv_model_option_open(&model, &a->model, err);
     if (status == CLV_OK)
-        clv_model_option_notes(model, a->model.path, command);
-    if (status == CLV_OK)
         status = clv_generator_new(&g, model, &options, err);
     m->load_seconds = clv_clock_seconds() - start;
     if (status == CLV_OK)
         status = clv_model_describe(model, &info, err);
+    if (status == CLV_OK)
+        clv_model_option_notes(model, a->model.path, command);
     if (status == CLV_OK)
         status = repeat(m, g, a, info.vocab, err);
     *read = (size_t)clv_model_bytes_read(model);

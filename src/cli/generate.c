@@ -191,12 +191,17 @@ typedef struct display {
     clv_shown_text shown;
     clv_progress progress;
     int64_t done;
+    const clv_model *model; /* that runs; NULL: what there is to note of it was said */
+    const char *folder, *command;
 } display;
 
 static int show(void *arg, int64_t prompt, const char *text, size_t size, int last)
 {
     display *d = arg;
     (void)prompt;
+    if (d->model) /* prompts come first, when nothing asked for is at fault */
+        clv_model_option_notes(d->model, d->folder, d->command);
+    d->model = NULL;
     if (d->stream) {
         clv_print_text(&d->shown, text, size);
         fflush(stdout);
@@ -206,9 +211,10 @@ static int show(void *arg, int64_t prompt, const char *text, size_t size, int la
     return 0;
 }
 
-static void begin_display(display *d, const generate_args *a, const prompts *p)
+static void begin_display(display *d, const generate_args *a, const clv_model *model, const char *command,
+                          const prompts *p)
 {
-    *d = (display){.stream = !a->file && !a->json};
+    *d = (display){.stream = !a->file && !a->json, .model = model, .folder = a->model.path, .command = command};
     if (!d->stream)
         clv_progress_begin(&d->progress, "generate", p->n_asked);
 }
@@ -316,8 +322,7 @@ static clv_status write_texts(clv_generation **out, const generate_args *a, cons
                                     .on_text_arg = &d};
     CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
     CLV_TRY(clv_generator_new(&g, model, NULL, err));
-    clv_model_option_notes(model, a->model.path, command);
-    begin_display(&d, a, p);
+    begin_display(&d, a, model, command, p);
     clv_status status = clv_generate(out, g, p->asked, p->n_asked, &options, err);
     end_display(&d);
     clv_generator_free(g);

@@ -151,14 +151,35 @@ static clv_status score_all(clv_table *t, const score_args *a, clv_forwarder *f,
     return status;
 }
 
-static clv_status score_mutations(clv_table *t, const score_args *a, clv_forwarder *f, const clv_sequences *all,
-                                  clv_error *err)
+/* What is said of a model when mutations turned out to be ones, and how many of them are done. */
+typedef struct mutation_progress {
+    clv_counted_progress bar;
+    const clv_model *model;
+    const char *folder, *command;
+} mutation_progress;
+
+static void show_mutations(void *arg, int64_t done, int64_t total)
+{
+    mutation_progress *p = arg;
+    if (done == 0)
+        clv_model_option_notes(p->model, p->folder, p->command);
+    clv_counted_progress_show(&p->bar, done, total);
+}
+
+static clv_status score_mutations(clv_table *t, const score_args *a, const clv_model *model, clv_forwarder *f,
+                                  const clv_sequences *all, const char *command, clv_error *err)
 {
     clv_mutation_scores *scores;
+    mutation_progress progress = {
+        .bar = {.what = "score"}, .model = model, .folder = a->model.path, .command = command};
     clv_score_options options = options_of(a);
+    options.progress = show_mutations;
+    options.progress_arg = &progress;
     if (!clv_sequences_are_fasta(all) || clv_sequences_count(all) != 1)
         return clv_fail(err, CLV_EINVAL, "--mutations: %s must be FASTA with one record, the wild type", a->input);
-    CLV_TRY(clv_score_mutations(&scores, f, all, 0, a->mutations, &options, err));
+    clv_status status = clv_score_mutations(&scores, f, all, 0, a->mutations, &options, err);
+    clv_counted_progress_end(&progress.bar);
+    CLV_TRY(status);
     for (int64_t i = 0; i < clv_mutation_scores_count(scores); i++) {
         clv_table_row(t);
         clv_table_text(t, "mutation", clv_mutation_scores_name(scores, i));
@@ -186,8 +207,10 @@ static clv_status score_sequences(clv_table *t, const score_args *a, const clv_m
     if (!a->mutations)
         options.too_long = a->truncate ? CLV_TOO_LONG_CUT : CLV_TOO_LONG_LEFT_OUT;
     CLV_TRY(clv_sequences_read(&all, model, a->input, &options, err));
-    clv_model_option_notes(model, a->model.path, command);
-    clv_status status = a->mutations ? score_mutations(t, a, f, all, err) : score_all(t, a, f, all, err);
+    if (!a->mutations)
+        clv_model_option_notes(model, a->model.path, command);
+    clv_status status =
+        a->mutations ? score_mutations(t, a, model, f, all, command, err) : score_all(t, a, f, all, err);
     if (status == CLV_OK && !a->mutations)
         *complete = clv_sequences_report(all, command);
     clv_sequences_free(all);

@@ -166,12 +166,13 @@ static clv_status advance_all(writer *w, track *tracks, int64_t n, bool *more, c
 static clv_status run(writer *w, track *tracks, int64_t n, clv_error *err)
 {
     bool more = w->most != 0;
-    double start = clv_now_seconds();
-    CLV_TRY(clv_generator_take_stats(w->generator, NULL, err));
-    CLV_TRY(clv_generator_run(w->generator, err));
-    double fed = clv_now_seconds();
     for (int64_t i = 0; i < n && !w->cancelled; i++)
         CLV_TRY(show_prompt(w, &tracks[i], err));
+    double start = clv_now_seconds();
+    CLV_TRY(clv_generator_take_stats(w->generator, NULL, err));
+    if (!w->cancelled)
+        CLV_TRY(clv_generator_run(w->generator, err));
+    double fed = clv_now_seconds();
     while (more)
         CLV_TRY(advance_all(w, tracks, n, &more, err));
     if (w->cancelled)

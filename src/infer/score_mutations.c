@@ -68,6 +68,8 @@ static clv_status run(place *places, int64_t n_places, const clv_scoring *s, con
     float *logits = malloc((size_t)(n * seq * vocab) * sizeof *logits);
     clv_status status = ids && all && logits ? CLV_OK : clv_fail_memory(err, "logits", (size_t)(n * seq * vocab) * 4);
     for (int64_t done = 0; status == CLV_OK && done < n_places; done += n) {
+        if (s->options.progress)
+            s->options.progress(s->options.progress_arg, done, n_places);
         for (int64_t i = 0; i < n * seq; i++) {
             int64_t which = done + i / seq < n_places ? done + i / seq : n_places - 1;
             ids[i] = (int32_t)(i % seq == places[which].at ? mask : protein->ids[i % seq]);
