@@ -207,6 +207,11 @@ def fill(kept: Kept, values: dict[str, Any], what: str) -> None:
     _fill(kept, kept.struct, ffi.typeof(kept.struct[0]), values, what)
 
 
+def _is_callback(name: str, ctype: Any) -> bool:
+    """What C calls, or hands to what it calls, and room for later: nothing that a caller sets from here."""
+    return name == "reserved" or ctype.kind == "function" or (ctype.kind == "pointer" and ctype.item.kind == "void")
+
+
 def options(
     kind: str, values: dict[str, Any], what: str, without: tuple[str, ...] = (), beside: tuple[str, ...] = (),
     **more: Any,
@@ -214,8 +219,9 @@ def options(
     """A zeroed struct with these fields set, and its size where it tells one. without: fields that `values` may not
     name, as those of `more`; beside: what else the caller may be told."""
     ctype = ffi.typeof(kind)
+    calls = [name for name, field in ctype.fields if _is_callback(name, field.type)]
     for name in values:
-        _field(dict(ctype.fields), name, what, (*without, *more), beside)
+        _field(dict(ctype.fields), name, what, (*without, *more, *calls), beside)
     kept = Kept(ffi.new(kind + " *"))
     fields = dict(ctype.fields)
     if "size" in fields:

@@ -64,11 +64,24 @@ class State(_c.Fixed, OfProcess):
     def __setitem__(self, name: str, value: Any) -> None:
         self.write(name, value)
 
+    def __delitem__(self, name: str) -> None:
+        raise TypeError(
+            f"state '{name}' cannot be removed: it lives as long as what holds it, and programs share it by name; "
+            "it can be read and written, and Session.unload() gives back the memory of a program"
+        )
+
     def __contains__(self, name: object) -> bool:
         return name in self.states
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.states)
+
+
+def _milliseconds(timeout: Any) -> int:
+    seconds = _c.real(timeout, "timeout")
+    if not 0 < seconds <= 1e9:
+        raise ValueError(f"timeout is {timeout!r}; valid: seconds, more than 0 and at most 1e9")
+    return max(1, round(1000 * seconds))
 
 
 class Session(State):
@@ -87,10 +100,10 @@ class Session(State):
         self.mesh = mesh_in(mesh)
         self._cancel = Cancel()
         out = ffi.new("clv_session **")
-        if timeout is not None:
-            options["timeout_ms"] = int(1000 * timeout)
-        ours = ("source", "source_arg", "cancel")
-        kept = _c.options("clv_session_options", options, "a session", ours, cancel=self._cancel.flag)
+        kept = _c.options(
+            "clv_session_options", options, "a session", beside=("timeout",), cancel=self._cancel.flag,
+            timeout_ms=None if timeout is None else _milliseconds(timeout),
+        )  # fmt: skip
         check(lib.clv_session_new, out, self.mesh._mesh, kept.struct)
         self._kept = kept
         cancel = self._cancel  # lives as long as the session of the library's

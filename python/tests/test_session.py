@@ -402,3 +402,43 @@ def test_exit_with_everything_open():
     in_child(
         "import sys; sys.me = [session, program]; threading.Thread(target=lambda: session.run(program, x=x)).start()"
     )
+
+
+def test_options_are_those_that_are_taken():
+    with pytest.raises(TypeError) as refused:
+        cleave.Session({}, nope=1)
+    valid = str(refused.value).split("valid: ")[1].split(", ")
+    some = {
+        "check": True, "device": "cpu", "find_nonfinite": True, "no_pinning": True, "seed": 1, "threads_per_rank": 1,
+        "timeout": 2.5, "trace": True, "transport": "threads",
+    }  # fmt: skip
+    assert sorted(valid) == sorted(some)
+    with cleave.Session({}, **some):
+        pass
+    with pytest.raises(TypeError, match="no option 'timeout_ms'; valid: .*timeout"):
+        cleave.Session({}, timeout_ms=5)
+    for bad in (0, -1, float("nan"), float("inf"), 1e30):
+        with pytest.raises(ValueError, match="valid: seconds, more than 0"):
+            cleave.Session({}, timeout=bad)
+    with pytest.raises(TypeError, match="timeout is a number, not str"):
+        cleave.Session({}, timeout="x")
+    x = cleave.Graph({}).input("x", (1, 2, 1, 4))
+    for name in ("reserved", "other"):  # what nobody sets is not offered either
+        with pytest.raises(TypeError, match=f"rope has no option '{name}'; valid: (?!.*reserved)"):
+            cleave.rope(x, **{name: 1})
+
+
+def test_names_of_state():
+    g = cleave.Graph({})
+    w, v = g.parameter("w", (4,)), g.state("v", (2,))
+    g.output("y", w + 1)
+    g.assign(v, v * 2.0)
+    with cleave.Session({}) as session:
+        assert list(session) == []
+        session.load(cleave.compile(g))
+        assert sorted(session) == ["v", "w"]
+        assert list(session) == list(session.states)
+        assert "w" in session and "u" not in session
+        with pytest.raises(TypeError, match=r"state 'w' cannot be removed: .*Session.unload\(\)"):
+            del session["w"]
+        assert "w" in session
