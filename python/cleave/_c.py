@@ -36,6 +36,16 @@ def whole(value: Any, what: str) -> int:
         raise TypeError(f"{what} is a whole number, not {type(value).__name__}") from None
 
 
+def wholes(values: Any, what: str) -> tuple[int, ...]:
+    """Whole numbers, given as one or as several."""
+    try:
+        return (operator.index(values),)
+    except TypeError:
+        if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
+            raise TypeError(f"{what} is a whole number, not {type(values).__name__}") from None
+    return tuple(whole(value, what) for value in values)
+
+
 def real(value: Any, what: str) -> float:
     """A number."""
     if not hasattr(value, "__float__") and not hasattr(value, "__index__"):
@@ -72,10 +82,10 @@ def printed(function: Callable[..., int], *arguments: Any) -> str:
 
 def shape_in(shape: Any) -> tuple[int, ...]:
     """A shape, given as sizes or as one size."""
-    sizes = (shape,) if hasattr(shape, "__index__") else tuple(shape)
+    sizes = wholes(shape, "a size")
     if len(sizes) > MAX_RANK:
         raise ValueError(f"a tensor of {len(sizes)} dimensions; valid: at most {MAX_RANK}")
-    return tuple(operator.index(n) for n in sizes)
+    return sizes
 
 
 def shape_out(array: Any, rank: int) -> tuple[int, ...]:

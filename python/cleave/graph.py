@@ -172,7 +172,7 @@ class Graph(_c.Fixed, OfProcess):
 
     def arange(self, n: int, offset: "Value | None" = None) -> "Value":
         """i32 [n]: offset + i; an offset [B] makes [B,n]."""
-        return self._value(lib.clv_iota, n, self._optional(offset))
+        return self._value(lib.clv_iota, _c.whole(n, "n"), self._optional(offset))
 
     def compile(self, **options: Any) -> Any:
         """:func:`cleave.compile` of this graph."""
@@ -196,7 +196,7 @@ def _name(name: Any) -> bytes:
 
 
 def _key(key: Any) -> Any:
-    return lib.clv_key_seed(operator.index(key))
+    return lib.clv_key_seed(_c.whole(key, "a key"))
 
 
 #: The largest and smallest that a dtype of whole numbers holds.
@@ -431,10 +431,8 @@ def _need_floats(what: str, *values: Any) -> None:
 
 
 def _axes(axis: Axes, ndim: int) -> list[int]:
-    given = range(ndim) if axis is None else [axis] if hasattr(axis, "__index__") else list(axis)
     axes = []
-    for a in given:
-        at = operator.index(a)
+    for at in range(ndim) if axis is None else _c.wholes(axis, "an axis"):
         if not -ndim <= at < ndim:
             raise ValueError(f"axis {at} of a tensor of {ndim} dimensions")
         axes.append(at % ndim)
@@ -693,6 +691,7 @@ def transpose(x: Value, axes: Any = None) -> Value:
 
 def swapaxes(x: Value, a: int, b: int) -> Value:
     """With two dimensions exchanged."""
+    _graph_of(x)
     order = list(range(x.ndim))
     i, j = _axes(a, x.ndim)[0], _axes(b, x.ndim)[0]
     order[i], order[j] = j, i
@@ -701,12 +700,14 @@ def swapaxes(x: Value, a: int, b: int) -> Value:
 
 def expand_dims(x: Value, axis: int) -> Value:
     """With a dimension of size 1 at an axis."""
+    _graph_of(x)
     at = _axes(axis, x.ndim + 1)[0]
     return reshape(x, x.shape[:at] + (1,) + x.shape[at:])
 
 
 def squeeze(x: Value, axis: Axes = None) -> Value:
     """Without dimensions of size 1: all, or those of axis."""
+    _graph_of(x)
     drop = [d for d, n in enumerate(x.shape) if n == 1] if axis is None else _axes(axis, x.ndim)
     if any(x.shape[d] != 1 for d in drop):
         raise ValueError(f"squeeze of dimensions {drop} of {x.shape}")
@@ -783,7 +784,7 @@ def pad(x: Value, widths: Any) -> Value:
     pairs = [(p, p) if hasattr(p, "__index__") else p for p in pairs]
     if len(pairs) != x.ndim or any(len(p) != 2 for p in pairs):
         raise ValueError(f"{len(pairs)} pairs of widths for {x.ndim} dimensions")
-    before, after = [[operator.index(p[i]) for p in pairs] for i in (0, 1)]
+    before, after = [[_c.whole(p[i], "a width") for p in pairs] for i in (0, 1)]
     return g._value(lib.clv_pad, x_id, before, after) if x.ndim else x
 
 
@@ -804,8 +805,8 @@ def stack(values: Sequence[Value], axis: int = 0) -> Value:
 
 def split(x: Value, sections: int, axis: int = 0) -> list[Value]:
     """Equal parts."""
-    at = _axes(axis, x.ndim)[0]
-    n = operator.index(sections)
+    _graph_of(x)
+    at, n = _axes(axis, x.ndim)[0], _c.whole(sections, "sections")
     if n < 1 or x.shape[at] % n:
         raise ValueError(f"{x.shape[at]} in {n} equal parts")
     size = x.shape[at] // n
@@ -902,6 +903,7 @@ def _without_ones(x: Value, batch: str) -> tuple[Value, str]:
 
 def dot(a: Value, b: Value) -> Value:
     """matmul, or the product with a scalar."""
+    _graph_of(a), _graph_of(b)
     return a * b if a.ndim == 0 or b.ndim == 0 else matmul(a, b)
 
 
@@ -968,19 +970,19 @@ def cache_update(cache: Value, rows: Value, offset: Value) -> Value:
 def cross_entropy(logits: Value, labels: Value, ignored: int = -100) -> Value:
     """Softmax cross-entropy a row: logits [...,V], labels [...]: [...]; 0 where the label is ignored."""
     g = _graph_of(logits)
-    return g._value(lib.clv_cross_entropy, g._id(logits), g._id(labels), operator.index(ignored))
+    return g._value(lib.clv_cross_entropy, g._id(logits), g._id(labels), _c.whole(ignored, "ignored"))
 
 
 def count_labels(labels: Value, ignored: int = -100, dtype: Any = "f32") -> Value:
     """How many labels are not ignored, a scalar."""
     g = _graph_of(labels)
-    return g._value(lib.clv_count_labels, g._id(labels), operator.index(ignored), dtype_in(dtype))
+    return g._value(lib.clv_count_labels, g._id(labels), _c.whole(ignored, "ignored"), dtype_in(dtype))
 
 
 def dropout(x: Value, p: float, key: int = 0, step: Value | None = None) -> Value:
     """x / (1-p) where a random number of (key, step, index) is below 1-p, else 0: the same on every mesh."""
     g = _graph_of(x)
-    return g._value(lib.clv_dropout, g._id(x), float(p), _key(key), g._optional(step))
+    return g._value(lib.clv_dropout, g._id(x), _c.real(p, "p"), _key(key), g._optional(step))
 
 
 def grad(loss: Value, wrt: Any) -> Any:

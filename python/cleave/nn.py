@@ -63,7 +63,7 @@ def column_parallel_linear(
         x,
         rules,
         {**options, "features": axis},
-        features,
+        _c.whole(features, "features"),
     )
 
 
@@ -79,7 +79,7 @@ def row_parallel_linear(
         x,
         rules,
         {**options, "features": axis},
-        features,
+        _c.whole(features, "features"),
     )
 
 
@@ -95,7 +95,8 @@ def vocab_parallel_embedding(
 ) -> Value:
     """Rows of a table [V,M] split over V, state "<name>.weight"."""
     g = _graph_of(ids)
-    made = (vocabulary, width, dtype_in(dtype), _rules(g, rules), ffi.new("char[]", text_in(name)), _c.init_in(init))
+    sizes = (_c.whole(vocabulary, "vocabulary"), _c.whole(width, "width"))
+    made = (*sizes, dtype_in(dtype), _rules(g, rules), ffi.new("char[]", text_in(name)), _c.init_in(init))
     return g._value(lib.clv_vocab_parallel_embedding, g._id(ids), *made)
 
 
@@ -110,7 +111,7 @@ def learned_positions(
 ) -> Value:
     """x [B,S,M] + table[offset + s], table [positions,M]."""
     g = _graph_of(x)
-    made = (positions, _rules(g, rules), ffi.new("char[]", text_in(name)), _c.init_in(init))
+    made = (_c.whole(positions, "positions"), _rules(g, rules), ffi.new("char[]", text_in(name)), _c.init_in(init))
     return g._value(lib.clv_learned_positions, g._id(x), g._optional(offset), *made)
 
 
@@ -123,13 +124,14 @@ def vocab_parallel_logits(x: Value, table: Value, rules: RulesLike = None) -> Va
 def vocab_parallel_cross_entropy(logits: Value, labels: Value, ignored: int = -100) -> Value:
     """The mean over labels that are not ignored: a scalar."""
     g = _graph_of(logits)
-    return g._value(lib.clv_vocab_parallel_cross_entropy, g._id(logits), g._id(labels), ignored)
+    return g._value(lib.clv_vocab_parallel_cross_entropy, g._id(logits), g._id(labels), _c.whole(ignored, "ignored"))
 
 
 def rms_norm(x: Value, rules: RulesLike = None, *, name: str = "norm", eps: float = 1e-5) -> Value:
     """With its parameter "<name>.weight"."""
     g = _graph_of(x)
-    return g._value(lib.clv_parallel_rms_norm, g._id(x), _rules(g, rules), ffi.new("char[]", text_in(name)), float(eps))
+    called = ffi.new("char[]", text_in(name))
+    return g._value(lib.clv_parallel_rms_norm, g._id(x), _rules(g, rules), called, _c.real(eps, "eps"))
 
 
 def layer_norm(x: Value, rules: RulesLike = None, *, name: str = "norm", eps: float = 1e-5, bias: bool = True) -> Value:
@@ -140,7 +142,7 @@ def layer_norm(x: Value, rules: RulesLike = None, *, name: str = "norm", eps: fl
         g._id(x),
         _rules(g, rules),
         ffi.new("char[]", text_in(name)),
-        float(eps),
+        _c.real(eps, "eps"),
         bool(bias),
     )
 
@@ -180,6 +182,9 @@ def transformer_block(
     g = _graph_of(x)
     kind = _c.enum_in(ffi.typeof("clv_block_form"), form, "a block's form")
     kept = _c.options("clv_block_options", {}, "transformer_block")
-    kept.struct[0] = lib.clv_block_defaults(kind, heads, kv_heads or heads, ffn or 4 * x.shape[-1])
+    kept.struct[0] = lib.clv_block_defaults(
+        kind, *(_c.whole(n, what) for n, what in ((heads, "heads"), (kv_heads or heads, "kv_heads"))),
+        _c.whole(ffn or 4 * x.shape[-1], "ffn"),
+    )  # fmt: skip
     _c.fill(kept, _ids(g, options), "transformer_block")
     return g._value(lib.clv_transformer_block, g._id(x), _rules(g, rules), kept.struct)
