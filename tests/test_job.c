@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "base/wait.h"
 #include "cleave/evaluate.h"
 #include "cleave/forward.h"
 #include "cleave/generate.h"
@@ -73,6 +74,8 @@ static void test_refusals(void **state)
     options.timeout_ms = -1;
     expect_refused(CLV_EINVAL, "timeout_ms is -1", &options);
     assert_int_equal(clv_job_leave(NULL, NULL), CLV_OK);
+    assert_int_equal(clv_job_agree(NULL, CLV_OK, NULL), CLV_OK);
+    assert_int_equal(clv_job_agree(NULL, CLV_EIO, NULL), CLV_EIO);
     assert_int_equal(clv_job_process(NULL), -1);
     assert_int_equal(clv_job_processes(NULL), 0);
 
@@ -230,6 +233,58 @@ static void test_out_of_step(void **state)
         nanosleep(&(struct timespec){.tv_sec = 1, .tv_nsec = 500000000}, NULL);
     assert_int_equal(new_session(&session, n, 300, &err), CLV_ETIMEOUT);
     assert_non_null(strstr(err.message, me == 0 ? "missing: process 1" : "missing: process 0"));
+    assert_null(session);
+    run_adder(n);
+}
+
+/* What fails in one process alone fails in all at once, in its words. */
+static void expect_failure(clv_status status, const clv_error *err, const char *message)
+{
+    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job());
+    char theirs[64];
+    snprintf(theirs, sizeof theirs, "process 1 of %d: ", n);
+    assert_int_equal(status, err->code);
+    assert_true((strncmp(err->message, theirs, strlen(theirs)) == 0) == (me != 1));
+    if (!strstr(err->message, message))
+        fail_msg("'%s', expected '%s'", err->message, message);
+}
+
+static void test_failed_alone(void **state)
+{
+    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job());
+    clv_job *job = launched_job();
+    clv_error err = {0};
+    clv_session *session = NULL;
+    const clv_mesh mesh = ranks_of(n);
+    (void)state;
+    must(clv_job_agree(job, CLV_OK, &err), &err);
+    if (n == 1)
+        skip();
+    clv_status status = me == 1 ? clv_fail(&err, CLV_ENOTFOUND, "no such file") : CLV_OK;
+    expect_failure(clv_job_agree(job, status, &err), &err, "no such file");
+    assert_int_equal(err.code, CLV_ENOTFOUND);
+
+    int64_t began = clv_now_ns();
+    err = (clv_error){0};
+    const clv_session_options options = {.size = sizeof options, .job = job, .device = me == 1 ? "nothing" : NULL};
+    expect_failure(clv_session_new(&session, &mesh, &options, &err), &err, "there is no device 'nothing'");
+
+    err = (clv_error){0}; /* before it could make one */
+    if (me == 1)
+        status = clv_job_agree(job, clv_fail(&err, CLV_EIO, "a file ends early"), &err);
+    else
+        status = clv_session_new(&session, &mesh, &(clv_session_options){.size = sizeof options, .job = job}, &err);
+    expect_failure(status, &err, "a file ends early");
+    assert_true(clv_now_ns() - began < INT64_C(10000000000)); /* nobody waited for a deadline */
+
+    err = (clv_error){0};
+    if (me == 1)
+        status = clv_job_agree(job, CLV_OK, &err);
+    else
+        status = clv_session_new(&session, &mesh, &(clv_session_options){.size = sizeof options, .job = job}, &err);
+    assert_int_equal(status, CLV_EPEER);
+    assert_non_null(strstr(err.message, "is in clv_job_agree (meeting"));
+    assert_non_null(strstr(err.message, "all processes make the same"));
     assert_null(session);
     run_adder(n);
 }
@@ -399,8 +454,8 @@ int main(void)
     const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_commands)};
     const struct CMUnitTest launched[] = {cmocka_unit_test(test_refused_in_a_job), cmocka_unit_test(test_sessions),
-                                          cmocka_unit_test(test_two_sessions), cmocka_unit_test(test_out_of_step),
-                                          cmocka_unit_test(test_models)};
+                                          cmocka_unit_test(test_two_sessions),     cmocka_unit_test(test_out_of_step),
+                                          cmocka_unit_test(test_failed_alone),     cmocka_unit_test(test_models)};
     if (launched_job())
         return cmocka_run_group_tests_name("in a job", launched, NULL, NULL);
     return cmocka_run_group_tests_name("alone", alone, NULL, cli_remove_folder);

@@ -29,10 +29,11 @@
  *   (clv_session_stats, clv_session_rank_bytes) is of these ranks.
  *
  * **Failure.** When a rank fails, all processes get its error as they next wait for others, as ranks of one process do;
- * so they do when a call fails in one process alone. One that is silent is found by the deadline
- * (clv_session_options.timeout_ms). Launchers end a whole job when one of its processes dies. The session is then
- * poisoned. Should messages have been under way that could not be called back, the job is, too: sessions made later are
- * refused.
+ * so they do when a call fails in one process alone. A session that one process cannot make none makes:
+ * clv_session_new returns that process's failure in all, and clv_job_agree does it for what comes before. One that is
+ * silent is found by the deadline (clv_session_options.timeout_ms). Launchers end a whole job when one of its processes
+ * dies. The session is then poisoned. Should messages have been under way that could not be called back, the job is,
+ * too: sessions made later are refused.
  *
  * **MPI.** Open MPI and MPICH are known, each by a module (cleave_mpi_openmpi.so, cleave_mpi_mpich.so) that is loaded
  * when a process joins; programs are not linked with MPI. A process that initialised MPI itself may join, if it asked
@@ -63,7 +64,7 @@ typedef struct clv_job_options {
     const char *mpi; /**< "openmpi" or "mpich"; NULL: the one that the process has loaded, else what clv_job_launcher
                               says */
     const char *modules; /**< the folder of cleave_mpi_*.so; NULL: beside the library, or in cleave/ there */
-    int64_t timeout_ms;  /**< deadline of clv_job_leave; 0: 60000 */
+    int64_t timeout_ms;  /**< deadline of clv_job_agree and clv_job_leave; 0: 60000 */
 } clv_job_options;
 
 /** The MPI whose launcher started this process, as its environment says: "openmpi" (Open MPI's mpirun), "mpich"
@@ -80,6 +81,14 @@ CLV_API clv_status clv_job_join(clv_job **out, const clv_job_options *options, c
  *  @return CLV_EINVAL, with nothing done, while a session of the job is there; CLV_ETIMEOUT when not all processes came
  *          by the deadline, and CLV_EPEER when the job was poisoned: MPI is then left as it is */
 CLV_API clv_status clv_job_leave(clv_job *job, clv_error *err);
+
+/** Whether all processes go on, where no session is there to tell: each calls it with how it stands, `status`, and in
+ *  err the message where that is a failure. A process that makes a session instead (clv_session_new) hears of failures,
+ *  too, by that. NULL for job: status.
+ *  @return in a process that failed its status, and err is left as it is; elsewhere the failure of the lowest process
+ *          that did, in its own words behind "process 2 of 4: "; CLV_OK when none failed; CLV_EPEER when not all
+ *          make the same call, CLV_ETIMEOUT (clv_job_options.timeout_ms) naming who did not come */
+CLV_API clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err);
 
 /** This process, from 0; -1 for NULL. */
 CLV_API int clv_job_process(const clv_job *job);

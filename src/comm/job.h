@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/wait.h"
 #include "cleave/job.h"
 #include "comm/mpi/module.h"
 
@@ -18,9 +19,29 @@ struct clv_job {
     /* Over MPI, which one thread at a time calls, and what follows. */
     pthread_mutex_t lock;
     int worlds;         /* open now */
-    uint64_t opened;    /* so far: the same number in all processes */
+    uint64_t meetings;  /* so far: the same number in all processes */
     _Atomic int broken; /* a request did not end, and its memory may be gone: MPI is not called any more */
 };
+
+/* ---- job_meet.c ---- */
+
+/* What a process says where all of the job meet. */
+typedef struct clv_job_hello {
+    uint64_t number; /* of the meeting: clv_job_meet's */
+    uint64_t spread; /* of what it makes: how ranks are spread over processes */
+    int32_t ranks;   /* of the session that it makes; 0: none, it only says how it stands */
+    clv_error failure;
+} clv_job_hello;
+
+/* Meets all processes of the job; number: of the meeting, the same in all, NULL: not wanted. When one says that it
+ * failed, its failure in all, in itself as it is. CLV_EPEER when not all make the same, CLV_ETIMEOUT naming who did not
+ * come. */
+clv_status clv_job_meet(uint64_t *number, clv_job *job, const clv_job_hello *mine, int64_t timeout_ns, clv_error *err);
+/* Polls until requests have ended: CLV_OK, or CLV_ETIMEOUT without a message. */
+clv_status clv_job_await(clv_job *job, clv_mpi_request *requests, int *ended, int n, clv_deadline *deadline,
+                         clv_error *err);
+
+/* ---- job.c ---- */
 
 /* CLV_EPEER, with what MPI says, for a code that is not 0. */
 clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_error *err);

@@ -1,17 +1,13 @@
-/* mpi_open.c - the beginning of a world over MPI: all processes of the job say which world they make, and take a
- * communicator for it; and what they tell each other beside steps. */
-#include <stdio.h>
+/* mpi_open.c - the beginning of a world over MPI: all processes of the job meet, and take a communicator for it; and
+ * what they tell each other beside steps. */
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "comm/links.h"
 #include "comm/mpi_wire.h"
 
 #define COPY_NS INT64_C(30000000000)
-
-enum { ROUNDS = 2 }; /* of greetings: who is in the second has not gone away since the first */
 
 static clv_status find_tags(struct clv_mpi_wire *wire, const clv_world *world, clv_error *err)
 {
@@ -27,124 +23,13 @@ static clv_status find_tags(struct clv_mpi_wire *wire, const clv_world *world, c
                     wire->widest, most);
 }
 
-/* Polls until `n` requests have ended. */
-static clv_status await_all(clv_job *job, clv_mpi_request *requests, int *ended, int n, clv_deadline *deadline,
-                            clv_error *err)
+/* All processes make this world; it is numbered as their meeting is. */
+static clv_status meet_processes(clv_world *world, clv_error *err)
 {
-    int left = n;
-    while (left > 0) {
-        int code = 0;
-        left = 0;
-        pthread_mutex_lock(&job->lock);
-        for (int i = 0; code == 0 && i < n; i++) {
-            if (!ended[i])
-                code = job->mpi->test(&requests[i], &ended[i]);
-            left += !ended[i];
-        }
-        pthread_mutex_unlock(&job->lock);
-        if (code != 0)
-            return clv_job_fail_mpi(job, code, "making a session", err);
-        if (left > 0 && clv_deadline_look(deadline) == 0)
-            return CLV_ETIMEOUT;
-        if (left > 0)
-            nanosleep(&(struct timespec){.tv_nsec = CLV_MPI_NAP_NS}, NULL);
-    }
-    return CLV_OK;
-}
-
-/* What processes say to each other before a session. */
-typedef struct hello {
-    uint64_t number; /* of the job's sessions */
-    int32_t ranks, first, here;
-} hello;
-
-typedef struct greeting {
-    int n;                     /* processes */
-    clv_mpi_request *requests; /* [2n] sent, received */
-    int *ended;                /* [2n] */
-    hello mine, *theirs;       /* [n] */
-} greeting;
-
-static clv_status fail_missing(const greeting *g, const clv_world *world, clv_error *err)
-{
-    char who[160] = "";
-    size_t used = 0;
-    for (int p = 0; p < g->n; p++)
-        if (!g->ended[g->n + p] && used < sizeof who - 1)
-            used += (size_t)snprintf(who + used, sizeof who - used, "%s%d", used ? ", " : "", p);
-    return clv_fail(err, CLV_ETIMEOUT,
-                    "process %d waited %lld ms for all %d of the job to make session %llu; missing: process %s",
-                    world->me, (long long)(world->timeout_ns / 1000000), g->n, (unsigned long long)g->mine.number + 1,
-                    used ? who : "none now");
-}
-
-static clv_status check_greeting(const greeting *g, const clv_world *world, clv_error *err)
-{
-    for (int p = 0; p < g->n; p++) {
-        const hello *h = &g->theirs[p];
-        if (h->number != g->mine.number || h->ranks != world->ranks || h->first != world->firsts[p] ||
-            h->here != world->firsts[p + 1] - world->firsts[p])
-            return clv_fail(err, CLV_EPEER,
-                            "process %d makes session %llu, of %d ranks; process %d makes session %llu, of %d: all "
-                            "processes make the same sessions in the same order",
-                            world->me, (unsigned long long)g->mine.number + 1, world->ranks, p,
-                            (unsigned long long)h->number + 1, h->ranks);
-    }
-    return CLV_OK;
-}
-
-/* All processes hear from all that they make the same world. */
-static clv_status greet(greeting *g, clv_world *world, int round, clv_deadline *deadline, clv_error *err)
-{
-    clv_job *job = world->mpi->job;
-    int code = 0, tag = 1 + (int)((ROUNDS * g->mine.number + (uint64_t)round) % 4096), asked = 0, n = g->n;
-    memset(g->ended, 0, 2 * (size_t)n * sizeof *g->ended);
-    pthread_mutex_lock(&job->lock);
-    for (int p = 0; code == 0 && p < n; p++) {
-        code = job->mpi->receive(&g->requests[n + p], job->comm, &g->theirs[p], sizeof *g->theirs, p, tag);
-        asked += code == 0;
-    }
-    for (int p = 0; code == 0 && p < n; p++)
-        code = job->mpi->send(&g->requests[p], job->comm, &g->mine, sizeof g->mine, p, tag);
-    pthread_mutex_unlock(&job->lock);
-    clv_status status = code == 0 ? await_all(job, g->requests, g->ended, 2 * n, deadline, err)
-                                  : clv_job_fail_mpi(job, code, "making a session", err);
-    if (status == CLV_OK)
-        return check_greeting(g, world, err);
-    if (status == CLV_ETIMEOUT)
-        status = fail_missing(g, world, err);
-    pthread_mutex_lock(&job->lock);
-    bool over = true; /* what was sent is a few bytes, which MPI has copied */
-    for (int p = 0; p < asked; p++)
-        if (!g->ended[n + p])
-            over = clv_job_end_requests(job, &g->requests[n + p], 1, true, CLV_MPI_CALL_BACK_NS) && over;
-    job->broken |= !over;
-    pthread_mutex_unlock(&job->lock);
-    return status;
-}
-
-static clv_status meet_processes(clv_world *world, clv_deadline *deadline, clv_error *err)
-{
-    clv_job *job = world->mpi->job;
-    size_t n = (size_t)world->processes;
-    greeting g = {.n = world->processes,
-                  .requests = calloc(2 * n, sizeof *g.requests),
-                  .ended = calloc(2 * n, sizeof *g.ended),
-                  .theirs = calloc(n, sizeof *g.theirs),
-                  .mine = {.ranks = world->ranks, .first = world->first, .here = world->here}};
-    pthread_mutex_lock(&job->lock);
-    g.mine.number = world->mpi->number = job->opened++;
-    pthread_mutex_unlock(&job->lock);
-    clv_status status =
-        g.requests && g.ended && g.theirs ? CLV_OK : clv_fail_memory(err, "a job's processes", n * sizeof g);
-    for (int round = 0; status == CLV_OK && round < ROUNDS; round++)
-        status = greet(&g, world, round, deadline, err);
-    if (!job->broken) { /* else MPI may still write there */
-        free(g.requests);
-        free(g.ended);
-        free(g.theirs);
-    }
-    return status; /* NOLINT(clang-analyzer-unix.Malloc) */
+    const clv_job_hello mine = {
+        .ranks = world->ranks,
+        .spread = clv_hash_bytes(world->firsts, (size_t)(world->processes + 1) * sizeof *world->firsts)};
+    return clv_job_meet(&world->mpi->number, world->mpi->job, &mine, world->timeout_ns, err);
 }
 
 /* All are here. */
@@ -158,7 +43,7 @@ static clv_status copy_comm(clv_world *world, clv_error *err)
     pthread_mutex_lock(&job->lock);
     int code = job->mpi->copy(&request, &wire->comm, job->comm);
     pthread_mutex_unlock(&job->lock);
-    clv_status status = code == 0 ? await_all(job, &request, &ended, 1, &deadline, err)
+    clv_status status = code == 0 ? clv_job_await(job, &request, &ended, 1, &deadline, err)
                                   : clv_job_fail_mpi(job, code, "making a session", err);
     wire->has_comm = status == CLV_OK;
     if (status == CLV_OK)
@@ -227,8 +112,7 @@ clv_status clv_mpi_open(clv_world *world, const clv_links *links, clv_error *err
     if (!world->mpi->running || !world->mpi->said)
         return clv_fail_memory(err, "a world's wire", ranks * sizeof *world->mpi->said);
     CLV_TRY(find_tags(world->mpi, world, err));
-    clv_deadline deadline = clv_deadline_in(world->timeout_ns);
-    CLV_TRY(meet_processes(world, &deadline, err));
+    CLV_TRY(meet_processes(world, err));
     CLV_TRY(copy_comm(world, err));
     return begin_to_listen(world->mpi, err);
 }

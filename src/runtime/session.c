@@ -55,7 +55,7 @@ static clv_status spread(clv_links *out, int *first, const clv_mesh *mesh, clv_j
     return CLV_OK;
 }
 
-static clv_status new_of_job(clv_session **out, const clv_mesh *mesh, const clv_session_options *o, clv_error *err)
+static clv_status new_in_job(clv_session **out, const clv_mesh *mesh, const clv_session_options *o, clv_error *err)
 {
     clv_links links;
     size_t n = (size_t)clv_job_processes(o->job) + 1;
@@ -71,6 +71,19 @@ static clv_status new_of_job(clv_session **out, const clv_mesh *mesh, const clv_
     if (status == CLV_OK)
         status = clv_session_new_linked(out, mesh, &of_job, &links, err);
     free(first);
+    return status;
+}
+
+/* Other processes wait for what failed here before they were met. */
+static clv_status new_of_job(clv_session **out, const clv_mesh *mesh, const clv_session_options *o, clv_error *err)
+{
+    uint64_t meetings = o->job->meetings;
+    clv_error why = {0};
+    clv_status status = new_in_job(out, mesh, o, &why);
+    if (status != CLV_OK && o->job->meetings == meetings)
+        (void)clv_job_agree(o->job, status, &why);
+    if (status != CLV_OK && err && err->code == CLV_OK)
+        *err = why;
     return status;
 }
 

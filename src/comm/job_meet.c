@@ -1,0 +1,170 @@
+/* job_meet.c - where all processes of a job meet: each says what it is about to make, or that it failed. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/error.h"
+#include "comm/job.h"
+
+enum {
+    ROUNDS = 2, /* of greetings: who is in the second has not gone away since the first */
+    NAP_NS = 20000,
+    CALL_BACK_NS = 200000000 /* what was called back ends by then */
+};
+
+typedef struct greeting {
+    int n;                       /* processes */
+    clv_mpi_request *requests;   /* [2n] sent, received */
+    int *ended;                  /* [2n] */
+    clv_job_hello mine, *theirs; /* [n] */
+} greeting;
+
+clv_status clv_job_await(clv_job *job, clv_mpi_request *requests, int *ended, int n, clv_deadline *deadline,
+                         clv_error *err)
+{
+    int left = n;
+    while (left > 0) {
+        int code = 0;
+        left = 0;
+        pthread_mutex_lock(&job->lock);
+        for (int i = 0; code == 0 && i < n; i++) {
+            if (!ended[i])
+                code = job->mpi->test(&requests[i], &ended[i]);
+            left += !ended[i];
+        }
+        pthread_mutex_unlock(&job->lock);
+        if (code != 0)
+            return clv_job_fail_mpi(job, code, "meeting the other processes", err);
+        if (left > 0 && clv_deadline_look(deadline) == 0)
+            return CLV_ETIMEOUT;
+        if (left > 0)
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    return CLV_OK;
+}
+
+static void describe(char *out, size_t size, const clv_job_hello *h)
+{
+    if (h->ranks > 0)
+        snprintf(out, size, "makes a session of %d ranks (meeting %llu)", h->ranks, (unsigned long long)h->number + 1);
+    else
+        snprintf(out, size, "is in clv_job_agree (meeting %llu)", (unsigned long long)h->number + 1);
+}
+
+static clv_status fail_missing(const greeting *g, const clv_job *job, int64_t timeout_ns, clv_error *err)
+{
+    char who[160] = "", does[96];
+    size_t used = 0;
+    for (int p = 0; p < g->n; p++)
+        if (!g->ended[g->n + p] && used < sizeof who - 1)
+            used += (size_t)snprintf(who + used, sizeof who - used, "%s%d", used ? ", " : "", p);
+    describe(does, sizeof does, &g->mine);
+    return clv_fail(err, CLV_ETIMEOUT, "process %d %s, and waited %lld ms for all %d of the job; missing: process %s",
+                    job->place.process, does, (long long)(timeout_ns / 1000000), g->n, used ? who : "none now");
+}
+
+/* The lowest process's that failed; its own words in the process itself. */
+static clv_status fail_as(const greeting *g, const clv_job *job, int p, clv_error *err)
+{
+    const clv_error *failure = &g->theirs[p].failure;
+    if (g->mine.failure.code != CLV_OK) {
+        if (err && err->code == CLV_OK)
+            *err = g->mine.failure;
+        return g->mine.failure.code;
+    }
+    return clv_fail_at(err, failure->code, failure->rank, failure->op, "process %d of %d: %s", p, job->place.processes,
+                       failure->message);
+}
+
+static clv_status check_greeting(const greeting *g, const clv_job *job, clv_error *err)
+{
+    for (int p = 0; p < g->n; p++)
+        if (g->theirs[p].failure.code != CLV_OK)
+            return fail_as(g, job, p, err);
+    for (int p = 0; p < g->n; p++) {
+        const clv_job_hello *h = &g->theirs[p];
+        char mine[96], other[96];
+        if (h->number == g->mine.number && h->ranks == g->mine.ranks && h->spread == g->mine.spread)
+            continue;
+        describe(mine, sizeof mine, &g->mine);
+        describe(other, sizeof other, h);
+        return clv_fail(err, CLV_EPEER,
+                        "process %d %s; process %d %s: all processes make the same sessions in the same order",
+                        job->place.process, mine, p, other);
+    }
+    return CLV_OK;
+}
+
+static clv_status greet(greeting *g, clv_job *job, int round, clv_deadline *deadline, int64_t timeout_ns,
+                        clv_error *err)
+{
+    int code = 0, tag = 1 + (int)((ROUNDS * g->mine.number + (uint64_t)round) % 4096), asked = 0, n = g->n;
+    memset(g->ended, 0, 2 * (size_t)n * sizeof *g->ended);
+    pthread_mutex_lock(&job->lock);
+    for (int p = 0; code == 0 && p < n; p++) {
+        code = job->mpi->receive(&g->requests[n + p], job->comm, &g->theirs[p], sizeof *g->theirs, p, tag);
+        asked += code == 0;
+    }
+    for (int p = 0; code == 0 && p < n; p++)
+        code = job->mpi->send(&g->requests[p], job->comm, &g->mine, sizeof g->mine, p, tag);
+    pthread_mutex_unlock(&job->lock);
+    clv_status status = code == 0 ? clv_job_await(job, g->requests, g->ended, 2 * n, deadline, err)
+                                  : clv_job_fail_mpi(job, code, "meeting the other processes", err);
+    if (status == CLV_OK)
+        return check_greeting(g, job, err);
+    if (status == CLV_ETIMEOUT)
+        status = fail_missing(g, job, timeout_ns, err);
+    pthread_mutex_lock(&job->lock);
+    bool over = true; /* what was sent is a few bytes, which MPI has copied */
+    for (int p = 0; p < asked; p++)
+        if (!g->ended[n + p])
+            over = clv_job_end_requests(job, &g->requests[n + p], 1, true, CALL_BACK_NS) && over;
+    job->broken |= !over;
+    pthread_mutex_unlock(&job->lock);
+    return status;
+}
+
+clv_status clv_job_meet(uint64_t *number, clv_job *job, const clv_job_hello *mine, int64_t timeout_ns, clv_error *err)
+{
+    size_t n = (size_t)job->place.processes;
+    clv_deadline deadline = clv_deadline_in(timeout_ns);
+    greeting g = {.n = job->place.processes,
+                  .requests = calloc(2 * n, sizeof *g.requests),
+                  .ended = calloc(2 * n, sizeof *g.ended),
+                  .theirs = calloc(n, sizeof *g.theirs),
+                  .mine = *mine};
+    pthread_mutex_lock(&job->lock);
+    g.mine.number = job->meetings++;
+    pthread_mutex_unlock(&job->lock);
+    if (number)
+        *number = g.mine.number;
+    clv_status status =
+        g.requests && g.ended && g.theirs ? CLV_OK : clv_fail_memory(err, "a job's processes", n * sizeof g);
+    for (int round = 0; status == CLV_OK && round < ROUNDS; round++)
+        status = greet(&g, job, round, &deadline, timeout_ns, err);
+    if (!job->broken) { /* else MPI may still write there */
+        free(g.requests);
+        free(g.ended);
+        free(g.theirs);
+    }
+    return status; /* NOLINT(clang-analyzer-unix.Malloc) */
+}
+
+clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err)
+{
+    clv_job_hello mine = {.failure = {.rank = -1}};
+    clv_error why = {0};
+    if (!job || job->broken)
+        return status;
+    if (status != CLV_OK && err && err->code != CLV_OK)
+        mine.failure = *err;
+    else if (status != CLV_OK)
+        (void)clv_fail(&mine.failure, status, "%s", clv_status_text(status));
+    clv_status agreed = clv_job_meet(NULL, job, &mine, job->timeout_ms * 1000000, &why);
+    if (status != CLV_OK) /* one's own failure stays what it is */
+        return status;
+    if (agreed != CLV_OK && err && err->code == CLV_OK)
+        *err = why;
+    return agreed;
+}
