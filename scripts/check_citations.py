@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Files of the project that comments of the sources name are there; names each that is not.
+"""Files of the project that comments of the sources name are there, and commits that pages name, by the subjects that
+they give; names each that is not.
 usage: scripts/check_citations.py [ROOT]     ROOT: the tree to check, default this one
 """
 import os
@@ -12,12 +13,46 @@ NOT_CHECKED = re.compile(r"^tests/(golden|abi)/|^src/kernels/cpu/isa\.h$")  # ot
 COMMENT = {"py": re.compile(r'#[^\n]*|"""(?:.|\n)*?"""'), "c": re.compile(r"/\*.*?\*/|//[^\n]*", re.S)}
 NAME = re.compile(r"(?<![\w/.<*{\"'-])((?:[a-z_0-9]+/)*[a-z_0-9]+\.(?:c|h|md|py|sh|cmake))\b")
 OTHERS = {"cmocka.h", "dlpack.h", "jax/_src/random/threefry2x32.py"}  # not ours
+# "`git show 80033a2`, *cli: info, what a model and its checkpoint are*": the subject, or how it begins
+PAGE = re.compile(r"\.md$")
+COMMIT = re.compile(r"`git\s+show\s+([0-9a-f]{7,40})`(?:,\s+\*([^*]+)\*)?")
+
+
+def git(root, *words):
+    return subprocess.run(["git", "-C", root, *words], text=True, capture_output=True)
+
+
+def commit_fault(root, name, subject):
+    """What is wrong with naming this commit; None: nothing."""
+    if git(root, "merge-base", "--is-ancestor", name, "HEAD").returncode:
+        return f"the history has no commit {name}"
+    is_called = git(root, "log", "-1", "--format=%s", name).stdout.strip()
+    if subject and not is_called.startswith(" ".join(subject.split())):
+        return f"commit {name} is called '{is_called}'"
+    return None
+
+
+def check_commits(root, files):
+    """Whether each page names commits that there are. A tree whose history has none of them (an archive of the sources,
+    a shallow clone) tells nothing."""
+    faults, named = [], 0
+    for name in filter(PAGE.search, files):
+        with open(os.path.join(root, name), encoding="utf-8") as file:
+            text = file.read()
+        for cited in COMMIT.finditer(text):
+            named += 1
+            fault = commit_fault(root, cited[1], cited[2])
+            if fault:
+                faults.append((fault, f"{name}:{text.count(chr(10), 0, cited.start()) + 1}: {fault}"))
+    has_none = len([f for f, _ in faults if f.startswith("the history")]) == named
+    for _, line in [] if has_none else faults:
+        print(line)
+    return has_none or not faults
 
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-    listed = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"], text=True,
-                            capture_output=True, check=True).stdout.split("\n")
+    listed = git(root, "ls-files", "--cached", "--others", "--exclude-standard").stdout.split("\n")
     files = [name for name in listed if os.path.isfile(os.path.join(root, name))]
     ends = {name[at:] for name in files for at in [0, *(m.end() for m in re.finditer("/", name))]}  # and shorter paths
     bad = seen = 0
@@ -35,6 +70,8 @@ def main():
                     bad = 1
     if not seen:
         sys.exit(f"{root}: no comment names a file")
+    if not check_commits(root, files):
+        bad = 1
     sys.exit(bad)
 
 

@@ -69,4 +69,15 @@ git -C "$tree" init -q
 printf '/* b.c - see graph/b.c and old/c.h. */\n' >"$tree/src/graph/b.c"
 if out=$("$here/check_citations.py" "$tree"); then echo "not refused: a comment that names old/c.h"; exit 1; fi
 [ "$out" = "src/graph/b.c:1: there is no old/c.h" ] || { echo "said of a citation: $out"; exit 1; }
+
+printf '/* b.c - see graph/b.c. */\n' >"$tree/src/graph/b.c"
+git -C "$tree" -c user.name=a -c user.email=a@b commit -q --allow-empty -m "one: the first of all"
+first=$(git -C "$tree" rev-parse --short HEAD)
+printf 'As `git show 1234567`, *two*, has it.\n' >"$tree/page.md"
+"$here/check_citations.py" "$tree" # an archive's history has none of the commits
+printf 'As `git show %s`, *one: the\nfirst*, has it, and `git show %s`, *one: a first*.\n' "$first" "$first" >>"$tree/page.md"
+if out=$("$here/check_citations.py" "$tree"); then echo "not refused: a page that names 1234567"; exit 1; fi
+want="page.md:1: the history has no commit 1234567
+page.md:3: commit $first is called 'one: the first of all'"
+[ "$out" = "$want" ] || { echo "said of commits: $out"; exit 1; }
 echo "layers: as they should be"
