@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "cleave/mesh.h"
+#include "cleave/plan.h"
 #include "cleave/rules.h"
 
 typedef struct clv_mesh_option {
@@ -33,7 +34,7 @@ typedef struct clv_mesh_option {
 
 /* -tp and --mesh, and --rules and --sp. */
 #define CLV_MESH_OPTIONS(option)                                                                                       \
-    CLV_TP_ROW(&(option)->tp, 1, CLV_MAX_RANKS, "--mesh", "ranks that split each layer: the mesh model=N"),            \
+    CLV_TP_ROW(&(option)->tp, 1, CLV_PLAN_MAX_RANKS, "--mesh", "ranks that split each layer: the mesh model=N"),       \
         CLV_MESH_ROW(CLV_OPTION_STRING, &(option)->text, false, "named axes of ranks, e.g. data=2,model=2")
 /* Of commands that generate: the sequence that grows by a token at a time stays whole, so they have no --sp. */
 #define CLV_RULES_OPTION(option)                                                                                       \
@@ -46,7 +47,6 @@ typedef struct clv_mesh_option {
         .names = "--sp, --sequence-parallel", .kind = CLV_OPTION_FLAG, .out = &(option)->sp, .not_beside = "--rules",  \
         .help = "the same as --rules megatron-sp"                                                                      \
     }
-enum { CLV_MAX_RANKS = 100000 };
 
 /* --mesh AXES. CLV_ESYNTAX where there are none. */
 clv_status clv_mesh_option_parse(clv_mesh *out, const char *text, clv_error *err);

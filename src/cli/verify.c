@@ -36,7 +36,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .kind = CLV_OPTION_INTS,
          .out = &a->degrees,
          .min = 1,
-         .max = CLV_MAX_RANKS,
+         .max = CLV_PLAN_MAX_RANKS,
          .value = "LIST",
          .not_beside = "--mesh",
          .help = "degrees (1,2,3,4); one alone is compared with 1"},

@@ -148,7 +148,7 @@ static bool take_frame(void *arg, int process, const clv_frame *frame, unsigned 
             *m = (message){.set = frame->set,
                            .from = frame->from,
                            .step = frame->step,
-                           .says = {.what = what, .tag = frame->tag, .ends = frame->ends != 0},
+                           .says = {.what = what, .tag = frame->tag},
                            .bytes = frame->bytes};
             memcpy(m->data, behind, bytes);
             put(&world->wire->boxes[frame->to], m);
@@ -176,18 +176,15 @@ static void tell(clv_world *world, const clv_error *error)
 
 static clv_status open_wire(clv_world *world, const clv_links *links, clv_error *err)
 {
-    size_t bytes = (size_t)world->ranks * sizeof(mailbox);
-
     if (links && !links->socket)
         return clv_fail(err, CLV_EINVAL, "the transport 'copying' does not reach the processes of a job; valid: 'mpi'");
     world->wire = calloc(1, sizeof *world->wire);
     if (world->wire)
         pthread_mutex_init(&world->wire->naming, NULL);
     if (world->wire)
-        world->wire->boxes = aligned_alloc(CLV_LINE, bytes);
+        world->wire->boxes = clv_line_alloc((size_t)world->ranks, sizeof(mailbox));
     if (!world->wire || !world->wire->boxes)
-        return clv_fail_memory(err, "mailboxes", bytes);
-    memset(world->wire->boxes, 0, bytes);
+        return clv_fail_memory(err, "mailboxes", (size_t)world->ranks * sizeof(mailbox));
     for (int r = 0; r < world->ranks; r++) {
         pthread_mutex_init(&world->wire->boxes[r].lock, NULL);
         pthread_cond_init(&world->wire->boxes[r].filled, NULL);
@@ -344,8 +341,7 @@ static clv_status send_away(const copying_plan *plan, clv_thread_comm *comm, int
                        .to = rank,
                        .set = plan->base.group->set,
                        .from = plan->base.group->me,
-                       .ends = plan->post.ends,
-                       .what_bytes = (int32_t)strlen(plan->post.what),
+                       .what_bytes = (int64_t)strlen(plan->post.what),
                        .step = plan->step,
                        .tag = plan->post.tag,
                        .bytes = bytes};

@@ -54,7 +54,7 @@ static bool read_frame(line *l)
     clv_lines *lines = l->lines;
     clv_frame frame;
     if (!read_all(lines->socket[l->process], &frame, sizeof frame) || frame.what_bytes < 0 || frame.bytes < 0 ||
-        frame.bytes > CLV_FRAME_MOST)
+        frame.what_bytes > CLV_FRAME_MOST || frame.bytes > CLV_FRAME_MOST)
         return false;
     size_t bytes = (size_t)frame.what_bytes + (size_t)frame.bytes;
     unsigned char *data = malloc(bytes + 1);

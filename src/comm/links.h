@@ -23,10 +23,10 @@ typedef struct clv_links {
 /* What travels ahead of a message's bytes. */
 typedef struct clv_frame {
     int32_t kind; /* the users' own */
-    int32_t to, set, from, ends;
-    int32_t what_bytes; /* of the text behind it */
+    int32_t to, set, from;
     uint64_t step, tag;
-    int64_t bytes; /* behind the text */
+    int64_t what_bytes; /* of the text behind it */
+    int64_t bytes;      /* behind the text */
 } clv_frame;
 
 enum { CLV_FRAME_MOST = 1 << 30 /* bytes of a message; more is no frame */ };

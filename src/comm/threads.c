@@ -10,14 +10,6 @@
 
 enum { SPINS = 4000 }; /* pauses, in all some 100 us: longer than a wake-up costs */
 
-static void *allocate(size_t count, size_t size)
-{
-    size_t bytes = (count * size + CLV_LINE - 1) / CLV_LINE * CLV_LINE;
-    void *p = aligned_alloc(CLV_LINE, bytes);
-
-    return p ? memset(p, 0, bytes) : NULL;
-}
-
 static int should_spin(int option, int ranks)
 {
     return option >= 0 ? option : ranks <= clv_cores();
@@ -85,7 +77,7 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
                         (long long)options->timeout_ms);
     const clv_transport *transport;
     CLV_TRY(clv_transport_find(&transport, options->transport, err));
-    clv_world *world = allocate(1, sizeof *world);
+    clv_world *world = clv_line_alloc(1, sizeof *world);
     if (!world)
         return clv_fail_memory(err, "a world", sizeof *world);
     world->transport = transport;
@@ -93,7 +85,7 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
     world->ranks = ranks;
     world->timeout_ns = clv_timeout_ns(options->timeout_ms);
     pthread_mutex_init(&world->lock, NULL);
-    world->comms = allocate((size_t)ranks, sizeof *world->comms);
+    world->comms = clv_line_alloc((size_t)ranks, sizeof *world->comms);
     int ok = world->comms != NULL;
     for (int r = 0; ok && r < ranks; r++) {
         clv_thread_comm *comm = &world->comms[r];
@@ -187,8 +179,8 @@ static clv_group_set *new_set(int ranks, int id)
     set->view = calloc(n, sizeof *set->view);
     set->members = calloc(n, sizeof *set->members);
     set->hub_of = calloc(n, sizeof *set->hub_of);
-    set->slots = allocate(n, sizeof *set->slots);
-    set->hubs = allocate(n, sizeof *set->hubs);
+    set->slots = clv_line_alloc(n, sizeof *set->slots);
+    set->hubs = clv_line_alloc(n, sizeof *set->hubs);
     if (!set->view || !set->members || !set->hub_of || !set->slots || !set->hubs) {
         free_set(set);
         return NULL;

@@ -21,11 +21,10 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "base/line.h"
 #include "base/wait.h"
 #include "comm/endpoint.h"
 #include "comm/transport.h"
-
-enum { CLV_LINE = 128 /* two cache lines: the adjacent-line prefetcher takes pairs */ };
 
 /* What a rank says when it meets its group: all members must say the same. */
 typedef struct clv_post {

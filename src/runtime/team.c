@@ -18,12 +18,12 @@
 #endif
 
 #include "base/error.h"
+#include "base/line.h"
 #include "base/wait.h"
 #include "comm/links.h"
 #include "runtime/pin.h"
 
 enum {
-    LINE = 128,
     SPINS = 2000, /* pauses, some 50 us, before a thread sleeps */
     YIELDS = 100, /* the same where the core may be wanted by the caller */
     DEFAULT_TIMEOUT_MS = 60000,
@@ -32,7 +32,7 @@ enum {
 };
 
 typedef struct member {
-    alignas(LINE) clv_team *team;
+    alignas(CLV_LINE) clv_team *team;
     int rank;
     pthread_t thread;
     _Atomic uint32_t finished; /* stamp of the last piece of work that it ended */
@@ -59,9 +59,9 @@ struct clv_team {
     uint32_t stamp;
     clv_team_fn *fn; /* NULL: end */
     void *arg;
-    alignas(LINE) _Atomic uint32_t go;
-    alignas(LINE) _Atomic uint32_t pending; /* ranks still at work */
-    alignas(LINE) _Atomic uint32_t done;
+    alignas(CLV_LINE) _Atomic uint32_t go;
+    alignas(CLV_LINE) _Atomic uint32_t pending; /* ranks still at work */
+    alignas(CLV_LINE) _Atomic uint32_t done;
 };
 
 static int seen(_Atomic uint32_t *word, uint32_t stamp)
@@ -429,14 +429,6 @@ static void free_team(clv_team *team)
     free(team);
 }
 
-static void *allocate(size_t bytes)
-{
-    bytes = (bytes + LINE - 1) / LINE * LINE;
-    void *p = aligned_alloc(LINE, bytes);
-
-    return p ? memset(p, 0, bytes) : NULL;
-}
-
 static clv_status check_options(int ranks, const clv_team_options *options, clv_error *err)
 {
     if (ranks < 1)
@@ -470,7 +462,7 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
                         options->threads_per_rank, CLV_MOST_TEAM_THREADS);
     if (options->threads_per_rank > 1)
         CLV_TRY(rehearse_threads(here * options->threads_per_rank + SPARE_THREADS, err));
-    clv_team *team = allocate(sizeof *team);
+    clv_team *team = clv_line_alloc(1, sizeof *team);
     if (!team)
         return clv_fail_memory(err, "a team", sizeof *team);
     team->process = getpid();
@@ -481,7 +473,7 @@ clv_status clv_team_new(clv_team **out, int ranks, const clv_team_options *optio
     int mine = options->links && options->links->cores ? options->links->cores : clv_cores();
     team->spare_cores = mine - here * team->threads_per_rank;
     team->timeout_ns = clv_timeout_ns(options->timeout_ms);
-    team->members = allocate((size_t)here * sizeof *team->members);
+    team->members = clv_line_alloc((size_t)here, sizeof *team->members);
     clv_world_options world = {.timeout_ms = team->timeout_ns / 1000000,
                                .spin = team->spare_cores >= 0,
                                .transport = options->transport,
