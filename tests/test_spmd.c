@@ -656,6 +656,42 @@ static clv_status from_another(void *arg, clv_spmd *spmd, const clv_local *in, c
     return clv_spmd_permute(&y, spmd, &in[0], &pair, s == OWN_PAIR || me == 1, "x", err);
 }
 
+/* Pairs of a permute that differ behind those that a message has room for. */
+static clv_status with_late_pairs(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+{
+    enum { N = 24 };
+    clv_spmd_pair pairs[N];
+    clv_local y;
+    (void)arg, (void)out;
+    for (int i = 0; i < N; i++)
+        pairs[i] = (clv_spmd_pair){i, (i + 1) % N};
+    if (clv_spmd_rank(spmd) == 1) {
+        pairs[N - 2].to = 0;
+        pairs[N - 1].to = N - 1;
+    }
+    return clv_spmd_permute(&y, spmd, &in[0], pairs, N, "x", err);
+}
+
+static void test_late_pairs(void **state)
+{
+    static const char *const transports[] = {"threads", "copying"};
+    float x[24] = {0};
+    clv_spmd_input in = {{CLV_F32, 1, {24}}, "x", x};
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        clv_error err = {0};
+        clv_mesh mesh;
+        clv_session *session;
+        clv_session_options options = {.size = sizeof options, .no_pinning = 1, .transport = transports[t]};
+        must(clv_mesh_parse(&mesh, "x=24", &err), &err);
+        must(clv_session_new(&session, &mesh, &options, &err), &err);
+        clv_status status = clv_spmd_run(session, with_late_pairs, NULL, &in, 1, NULL, 0, NULL, &err);
+        if (status != CLV_EPEER || !strstr(err.message, "do not match: rank "))
+            fail_msg("%s: %s: '%s'", transports[t], clv_status_name(status), err.message);
+        clv_session_free(session);
+    }
+}
+
 static void test_other_sources(void **state)
 {
     static const char *const transports[] = {"threads", "copying"};
@@ -973,13 +1009,13 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_walks),    cmocka_unit_test(test_reductions),
-        cmocka_unit_test(test_permutes), cmocka_unit_test(test_bits_of_programs),
-        cmocka_unit_test(test_state),    cmocka_unit_test(test_parts_of_axes),
-        cmocka_unit_test(test_faults),   cmocka_unit_test(test_other_sources),
-        cmocka_unit_test(test_going_on), cmocka_unit_test(test_in_use),
-        cmocka_unit_test(test_statuses), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_cancel),
+        cmocka_unit_test(test_walks),         cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_permutes),      cmocka_unit_test(test_bits_of_programs),
+        cmocka_unit_test(test_state),         cmocka_unit_test(test_parts_of_axes),
+        cmocka_unit_test(test_faults),        cmocka_unit_test(test_late_pairs),
+        cmocka_unit_test(test_other_sources), cmocka_unit_test(test_going_on),
+        cmocka_unit_test(test_in_use),        cmocka_unit_test(test_statuses),
+        cmocka_unit_test(test_refusals),      cmocka_unit_test(test_cancel),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
