@@ -175,6 +175,45 @@ static void test_compare_files(void **state)
         clv_checkpoint_close(all[i]);
 }
 
+/* Logits [2,2], and a mask of n tokens of which all but the first are padding. */
+static clv_checkpoint *masked_file(const char *path, const float *logits, int64_t n)
+{
+    const uint8_t mask[4] = {1};
+    clv_error err = {0};
+    clv_checkpoint_writer *w;
+    clv_checkpoint *out;
+    must(clv_checkpoint_create(&w, path, &err), &err);
+    must(clv_checkpoint_add(w, "logits", CLV_F32, 2, (int64_t[]){2, 2}, &err), &err);
+    must(clv_checkpoint_add(w, "mask", CLV_U8, 1, &n, &err), &err);
+    must(clv_checkpoint_write(w, 0, NULL, logits, &err), &err);
+    must(clv_checkpoint_write(w, 1, NULL, mask, &err), &err);
+    must(clv_checkpoint_commit(w, &err), &err);
+    must(clv_checkpoint_open(&out, path, NULL, &err), &err);
+    unlink(path);
+    return out;
+}
+
+/* A mask of another number of tokens says nothing of which rows count. */
+static void test_compare_masked_files(void **state)
+{
+    const float logits[] = {1, 2, 3, 4}, off[] = {1, 2, 3, 5};
+    char path[] = "/tmp/cleave_test_XXXXXX";
+    clv_comparison c = {.size = sizeof c};
+    clv_error err = {0};
+    (void)state;
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && close(fd) == 0);
+    clv_checkpoint *got = masked_file(path, off, 2), *want = masked_file(path, logits, 2),
+                   *other = masked_file(path, logits, 4);
+    must(clv_evaluation_compare_files(&c, got, want, 0, &err), &err);
+    assert_true(c.tensors == 1 && c.largest_error == 0);
+    assert_int_equal(clv_evaluation_compare_files(&c, got, other, 0, &err), CLV_ESHAPE);
+    assert_non_null(strstr(err.message, "the mask is of 4 tokens, and logits is [2,2]"));
+    clv_checkpoint_close(got);
+    clv_checkpoint_close(want);
+    clv_checkpoint_close(other);
+}
+
 /* What ops make comes first, under the ops' names; the rest is as without. */
 static void test_each_op(void **state)
 {
@@ -368,9 +407,11 @@ static void test_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meshes),  cmocka_unit_test(test_compare),  cmocka_unit_test(test_compare_files),
-        cmocka_unit_test(test_each_op), cmocka_unit_test(test_headless), cmocka_unit_test(test_file),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_index),    cmocka_unit_test(test_named),
+        cmocka_unit_test(test_meshes),        cmocka_unit_test(test_compare),
+        cmocka_unit_test(test_compare_files), cmocka_unit_test(test_compare_masked_files),
+        cmocka_unit_test(test_each_op),       cmocka_unit_test(test_headless),
+        cmocka_unit_test(test_file),          cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_index),         cmocka_unit_test(test_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,9 +59,9 @@ static difference worst_of(const result *got, const result *want, const measure 
     difference worst = {.at = -1};
     double scale = fmax(largest_of(want), want->is_gradient ? 1e-3 * m->largest_gradient : 0);
     int64_t n = elems_of(want);
-    bool masked = m->mask && has_row_a_token(want) && m->rows > 0 && n % m->rows == 0;
+    bool masked = m->mask && has_row_a_token(want);
     for (int64_t i = 0; i < n; i++) {
-        if (masked && m->mask[i / (n / m->rows)] == 0)
+        if (masked && m->mask[i / want->shape[want->rank - 1]] == 0)
             continue;
         double off = fabs((double)got->data[i] - (double)want->data[i]) / (scale > 0 ? scale : 1);
         if (!isfinite(off))
@@ -84,22 +84,42 @@ static void print_element(char *out, size_t size, const result *got, const resul
         snprintf(out, size, "%s is %.9g, not %.9g", index, x, y);
 }
 
+/* "[2,4,37]" */
+static const char *print_shape(char out[CLV_TYPE_TEXT], const result *r)
+{
+    clv_type type = {.dtype = CLV_F32, .rank = r->rank};
+    memcpy(type.shape, r->shape, (size_t)r->rank * sizeof *r->shape);
+    clv_type_print(out, CLV_TYPE_TEXT, &type);
+    return strchr(out, '[');
+}
+
 static clv_status fail_shape(const result *got, const result *want, clv_error *err)
 {
-    char has[CLV_TYPE_TEXT], ought[CLV_TYPE_TEXT];
-    clv_type of_got = {.dtype = CLV_F32, .rank = got->rank}, of_want = {.dtype = CLV_F32, .rank = want->rank};
-    memcpy(of_got.shape, got->shape, (size_t)got->rank * sizeof *got->shape);
-    memcpy(of_want.shape, want->shape, (size_t)want->rank * sizeof *want->shape);
-    clv_type_print(has, sizeof has, &of_got);
-    clv_type_print(ought, sizeof ought, &of_want);
+    char is[CLV_TYPE_TEXT], ought[CLV_TYPE_TEXT];
     return clv_fail(err, CLV_ESHAPE, "%s%.300s is %s in the results, and ought to be %s", want->kind, want->name,
-                    strchr(has, '['), strchr(ought, '['));
+                    print_shape(is, got), print_shape(ought, want));
+}
+
+/* A row for each token that the mask tells of. */
+static clv_status check_mask(const result *want, const measure *m, clv_error *err)
+{
+    char type[CLV_TYPE_TEXT];
+    int64_t rows = 1;
+    if (!m->mask || !has_row_a_token(want))
+        return CLV_OK;
+    for (int d = 0; d < want->rank - 1; d++)
+        rows *= want->shape[d];
+    if (want->rank > 0 && rows == m->rows)
+        return CLV_OK;
+    return clv_fail(err, CLV_ESHAPE, "the mask is of %lld tokens, and %s is %s; valid: a row for each token",
+                    (long long)m->rows, want->name, print_shape(type, want));
 }
 
 static clv_status compare(clv_comparison *c, const result *got, const result *want, const measure *m, clv_error *err)
 {
     if (got->rank != want->rank || memcmp(got->shape, want->shape, (size_t)got->rank * sizeof *got->shape) != 0)
         return fail_shape(got, want, err);
+    CLV_TRY(check_mask(want, m, err));
     difference d = worst_of(got, want, m);
     c->tensors++;
     c->largest_error = fmax(c->largest_error, d.error);
