@@ -455,6 +455,21 @@ static void test_bad_definitions(void **state)
     assert_null(clv_op_find("test.hostile"));
 }
 
+/* What people call ops: what each says of itself, else its name; of the library, all that no user of it states. */
+static void test_words(void **state)
+{
+    clv_op_def named = {GOOD};
+    (void)state;
+    named.name = "test.named";
+    named.words = "the square";
+    assert_int_equal(clv_op_register(&named, NULL), CLV_OK);
+    assert_string_equal(clv_op_words(clv_op_find("test.named")), "the square");
+    assert_string_equal(clv_op_words(NULL), "");
+    for (const clv_op_def *op = clv_op_next(NULL); op; op = clv_op_next(op))
+        if (strncmp(op->name, "test.", 5) != 0 && strstr(op->name, "_gradient") && !strchr(clv_op_words(op), ' '))
+            fail_msg("%s has no words", op->name);
+}
+
 /* A program of a later version: what this one does not know may be zero, and only then. */
 static void test_versions(void **state)
 {
@@ -472,9 +487,11 @@ static void test_versions(void **state)
     newer.later = NULL;
     assert_int_equal(clv_op_register(&newer.def, NULL), CLV_OK);
     assert_int_equal(clv_op_find("test.newer")->size, sizeof(clv_op_def));
-    /* by a program of the first version that states none */
+    /* by a program of the first version that states none, and whose struct ends before `words` */
     newer.def.size = 0;
+    newer.def.words = "behind its end";
     assert_int_equal(clv_op_register(&newer.def, NULL), CLV_OK);
+    assert_string_equal(clv_op_words(clv_op_find("test.newer")), "test.newer");
 }
 
 static void emit_hostile(clv_graph *graph, const clv_op_def *def, const void *attrs, int n_in, bool list)
@@ -926,7 +943,7 @@ static void test_another_of_the_name(void **state)
                               .shape = one_shape,
                               .rule = nothing_rule,
                               .run = leave};
-    enum { FIELDS = 14 };
+    enum { FIELDS = 15 };
     clv_op_def other[FIELDS];
     (void)state;
     for (int i = 0; i < FIELDS; i++)
@@ -945,6 +962,7 @@ static void test_another_of_the_name(void **state)
     other[11].workspace = falling_workspace;
     other[12].run = use_workspace;
     other[13].counts_flops = true;
+    other[14].words = "the other one";
     assert_int_equal(clv_op_register(&first, NULL), CLV_OK);
     assert_int_equal(clv_op_register(&first, NULL), CLV_OK);
     for (int i = 0; i < FIELDS; i++) {
@@ -1088,6 +1106,7 @@ int main(void)
         cmocka_unit_test(test_attributes_differ),
         cmocka_unit_test(test_seeds_that_are_losses),
         cmocka_unit_test(test_bad_definitions),
+        cmocka_unit_test(test_words),
         cmocka_unit_test(test_versions),
         cmocka_unit_test(test_bad_calls),
         cmocka_unit_test(test_bad_rules),

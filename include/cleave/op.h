@@ -236,6 +236,8 @@ typedef struct clv_op_def {
      *  in flops a second, other ops in bytes of memory traffic a second. */
     bool counts_flops;
     const struct clv_op_own *own; /**< NULL: what only ops of the library have */
+    /** What people call it, "the gradient of softmax", where they are told why it is split so; NULL: its name. */
+    const char *words;
 } clv_op_def;
 
 /** Appends an op to the graph: checks the operands, infers the types of the results, tries the rule.
@@ -322,6 +324,8 @@ CLV_API clv_status clv_op_register(const clv_op_def *def, clv_error *err);
 CLV_API const clv_op_def *clv_op_find(const char *name);
 /** The op after another; NULL: the first one, and after the last one. Those of the library come first. */
 CLV_API const clv_op_def *clv_op_next(const clv_op_def *after);
+/** What people call an op of the registry: its words, or its name. */
+CLV_API const char *clv_op_words(const clv_op_def *def);
 
 #ifdef __cplusplus
 }

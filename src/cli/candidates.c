@@ -25,7 +25,7 @@ static void add_row(clv_table *t, const clv_considered *c, bool full)
         priced ? clv_table_seconds(t, "work_seconds", c->work_seconds) : clv_table_null(t, "work_seconds");
     }
     clv_table_text(t, "layouts", priced ? c->layouts : "-");
-    char *why = clv_op_words(c->why);
+    char *why = clv_with_op_words(c->why);
     clv_table_text(t, "why", why ? why : c->why);
     free(why);
 }

@@ -72,7 +72,7 @@ static void add_assigned(clv_table *t, const clv_assigned *row, bool full)
         clv_table_seconds(t, "price_seconds", row->price_seconds);
     }
     clv_table_text(t, "layouts", row->layouts);
-    char *why = clv_op_words(row->why);
+    char *why = clv_with_op_words(row->why);
     clv_table_text(t, "why", why ? why : row->why);
     free(why);
 }

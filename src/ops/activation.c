@@ -104,6 +104,7 @@ const clv_op_def clv_op_bias_gelu = {
 
 const clv_op_def clv_op_bias_gelu_gradient = {
     .name = "bias_gelu_gradient",
+    .words = "the gradient of gelu with a bias",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
@@ -229,6 +230,7 @@ const clv_op_def clv_op_gated = {
 
 const clv_op_def clv_op_gated_gradient = {
     .name = "gated_gradient",
+    .words = "the gradient of the gated activation",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,

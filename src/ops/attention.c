@@ -283,6 +283,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_attention_gradient = {
     .name = "attention_gradient",
+    .words = "the gradient of attention",
     .min_in = GMASK,
     .max_in = BACKWARD_IN,
     .n_out = 2,

@@ -134,6 +134,7 @@ static clv_status max_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_xent_max = {
     .name = "xent_max",
+    .words = "the maximum in the cross-entropy",
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
@@ -185,6 +186,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_xent_gradient = {
     .name = "xent_gradient",
+    .words = "the gradient of the cross-entropy",
     .min_in = 4,
     .max_in = 4,
     .n_out = 1,
@@ -232,6 +234,7 @@ static void sums_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 
 const clv_op_def clv_op_xent_sums = {
     .name = "xent_sums",
+    .words = "the sums in the cross-entropy",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
@@ -281,6 +284,7 @@ static clv_status loss_gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_xent_loss_gradient = {
     .name = "xent_loss_gradient",
+    .words = "the gradient of the cross-entropy's loss",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
@@ -324,6 +328,7 @@ static void loss_gradient(clv_graph *graph, const clv_op *op, const clv_value *d
 
 const clv_op_def clv_op_xent_loss = {
     .name = "xent_loss",
+    .words = "the cross-entropy",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,

@@ -367,6 +367,7 @@ clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value a, clv_
 
 const clv_op_def clv_op_dot_general = {
     .name = "dot_general",
+    .words = "the product",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,

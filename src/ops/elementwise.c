@@ -139,6 +139,7 @@ static clv_status map_gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_map_gradient = {
     .name = "map_gradient",
+    .words = "the gradient of the activation",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
@@ -310,6 +311,7 @@ static clv_status choice_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_choice_gradient = {
     .name = "choice_gradient",
+    .words = "the gradient of the maximum or minimum",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,

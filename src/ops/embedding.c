@@ -76,6 +76,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_embedding_gradient = {
     .name = "embedding_gradient",
+    .words = "the gradient of the embedding",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,

@@ -170,6 +170,7 @@ static clv_status sums_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_normalize_sums = {
     .name = "normalize_sums",
+    .words = "the sums in the gradient of the norm",
     .min_in = 4,
     .max_in = 4,
     .n_out = 1,
@@ -220,6 +221,7 @@ static clv_status dx_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_normalize_dx = {
     .name = "normalize_dx",
+    .words = "the gradient of the norm",
     .min_in = 5,
     .max_in = 5,
     .n_out = 1,
@@ -269,6 +271,7 @@ static clv_status dgain_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_normalize_dgain = {
     .name = "normalize_dgain",
+    .words = "the gradient of the norm's gain",
     .min_in = 3,
     .max_in = 3,
     .n_out = 1,
@@ -281,6 +284,7 @@ const clv_op_def clv_op_normalize_dgain = {
 
 const clv_op_def clv_op_normalize_dweights = {
     .name = "normalize_dweights",
+    .words = "the gradient of the norm's gain and bias",
     .min_in = 3,
     .max_in = 3,
     .n_out = 2,

@@ -3,6 +3,7 @@
  * Added ones are kept for the life of the process, for programs may outlive all else that names them. The list only
  * grows, at its head, and what is in it never changes, so it is read without a lock. */
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,7 +63,7 @@ static const clv_op_def *const ours[] = {
 enum { OURS = sizeof ours / sizeof *ours, MOST_ATTR_BYTES = 1 << 20 };
 
 /* The first version of clv_op_def. */
-#define FIRST_SIZE sizeof(clv_op_def)
+#define FIRST_SIZE offsetof(clv_op_def, words)
 
 typedef struct added {
     struct added *next;
@@ -107,6 +108,13 @@ const clv_op_def *clv_op_find(const char *name)
 {
     const clv_op_def *found = name ? find_ours(name) : NULL;
     return found || !name ? found : find_added(atomic_load_explicit(&first_added, memory_order_acquire), name);
+}
+
+const char *clv_op_words(const clv_op_def *def)
+{
+    if (!def)
+        return "";
+    return def->words ? def->words : def->name;
 }
 
 /* ---- adding ---- */
@@ -199,7 +207,7 @@ static bool same_def(const clv_op_def *a, const clv_op_def *b)
            memcmp(a->in_place, b->in_place, sizeof a->in_place) == 0 && a->may_be_lowest == b->may_be_lowest &&
            a->attrs_size == b->attrs_size && same_attrs(a->attrs, b->attrs) && a->shape == b->shape &&
            a->rule == b->rule && a->gradient == b->gradient && a->cost == b->cost && a->workspace == b->workspace &&
-           a->run == b->run && a->counts_flops == b->counts_flops;
+           a->run == b->run && a->counts_flops == b->counts_flops && strcmp(clv_op_words(a), clv_op_words(b)) == 0;
 }
 
 static bool is_ours(const clv_op_def *def)

@@ -55,6 +55,7 @@ static clv_status gradient_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_softmax_gradient = {
     .name = "softmax_gradient",
+    .words = "the gradient of softmax",
     .min_in = 2,
     .max_in = 2,
     .n_out = 1,
