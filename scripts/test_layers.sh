@@ -9,6 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 "$here/check_citations.py"
 build=${1:?the folder of a build}
 "$here/check_calls.sh" "$build/CMakeFiles/clv_objects.dir/src" "$here/../src"
+"$here/check_calls.sh" "$build/CMakeFiles/clv_cli.dir/src" "$here/../src"
 
 tree=$(mktemp -d)
 trap 'rm -rf "$tree"' EXIT

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "cli/command.c"
+#include "cli/failure.c"
 #include "cli/fill.c"
 #include "cli/options.c"
 #include "cli/out_place.c"

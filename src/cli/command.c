@@ -1,4 +1,4 @@
-/* command.c - finding a command by name, printing help, turning failures into exit codes. */
+/* command.c - finding a command by name, printing help. */
 #include "cli/command.h"
 
 #include <stdio.h>
@@ -105,29 +105,4 @@ int clv_command_dispatch(const struct clv_command *of, int argc, char **argv)
         return help_on(of, argc, argv);
     const struct clv_command *c = find_command(of, alias_of(argv[1]));
     return c != NULL ? run_command(c, argc, argv) : unknown_command(of->commands, argv[0], argv[1]);
-}
-
-clv_status clv_command_as_usage(const char *option, clv_status status, const clv_error *why, clv_error *err)
-{
-    if (status == CLV_EFORMAT || status == CLV_EUNSUPPORTED || status == CLV_ENOTFOUND)
-        return clv_fail(err, CLV_EINVAL, "%s %s", option, why->message);
-    if (status != CLV_OK && err != NULL)
-        *err = *why;
-    return status;
-}
-
-int clv_command_report(const char *command, const clv_error *err)
-{
-    static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX,
-                                       CLV_EAXIS,  CLV_ELIMIT, CLV_EEXIST};
-
-    char rank[32] = "";
-    if (err->rank >= 0)
-        snprintf(rank, sizeof rank, " (rank %d)", err->rank);
-    clv_say("%s: %s%s%s%s%s", command, err->message[0] != '\0' ? err->message : clv_status_text(err->code),
-            err->op[0] != '\0' ? " (op " : "", err->op, err->op[0] != '\0' ? ")" : "", rank);
-    for (size_t i = 0; i < sizeof usage / sizeof usage[0]; i++)
-        if (err->code == usage[i])
-            return CLV_EXIT_USAGE;
-    return CLV_EXIT_FAILED;
 }

@@ -1,14 +1,9 @@
 /* command.h - the frame of the command line: a table of commands, one line each; one file a command.
- *
- * Exit codes: 0 done; 1 the work failed (I/O, memory, a peer, a check that found a difference); 2 the request was
- * wrong (unknown flag, bad value, shapes that do not fit). Data goes to stdout, talk to stderr.
- */
+ * Data goes to stdout, talk to stderr. */
 #ifndef CLEAVE_CLI_COMMAND_H
 #define CLEAVE_CLI_COMMAND_H
 
-#include "cleave/status.h"
-
-enum { CLV_EXIT_OK = 0, CLV_EXIT_FAILED = 1, CLV_EXIT_USAGE = 2 };
+#include "cli/failure.h"
 
 /* A row of a command table; the last row has name NULL. */
 struct clv_command {
@@ -23,15 +18,6 @@ struct clv_command {
 
 /* Runs what argv names of a row with sub-commands: argv[0] is the path so far, argv[1] one's name. Handles --help. */
 int clv_command_dispatch(const struct clv_command *of, int argc, char **argv);
-
-/* A file that says what to do (rules, a machine's profile) is part of the usage: what is wrong with it (that it is not
- * there, or no file, its form, what it asks for, the names in it) is CLV_EINVAL, naming the option. Files that are
- * worked on (models, texts, ids) are not: what is wrong with them fails the work. `status` and `why` as the call that
- * read it left them. */
-clv_status clv_command_as_usage(const char *option, clv_status status, const clv_error *why, clv_error *err);
-
-/* Prints "cleave train: message" on stderr; returns the exit code that the status calls for. */
-int clv_command_report(const char *command, const clv_error *err);
 
 extern const struct clv_command clv_cleave;           /* commands.c: all */
 extern const struct clv_command clv_bench_commands[]; /* bench.c */

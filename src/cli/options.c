@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/command.h"
+#include "cli/failure.h"
 #include "cli/fill.h"
 #include "cli/out_place.h"
 #include "cli/same_file.h"

@@ -1,0 +1,30 @@
+#include "cli/failure.h"
+
+#include <stdio.h>
+
+#include "cli/say.h"
+
+clv_status clv_command_as_usage(const char *option, clv_status status, const clv_error *why, clv_error *err)
+{
+    if (status == CLV_EFORMAT || status == CLV_EUNSUPPORTED || status == CLV_ENOTFOUND)
+        return clv_fail(err, CLV_EINVAL, "%s %s", option, why->message);
+    if (status != CLV_OK && err != NULL)
+        *err = *why;
+    return status;
+}
+
+int clv_command_report(const char *command, const clv_error *err)
+{
+    static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX,
+                                       CLV_EAXIS,  CLV_ELIMIT, CLV_EEXIST};
+
+    char rank[32] = "";
+    if (err->rank >= 0)
+        snprintf(rank, sizeof rank, " (rank %d)", err->rank);
+    clv_say("%s: %s%s%s%s%s", command, err->message[0] != '\0' ? err->message : clv_status_text(err->code),
+            err->op[0] != '\0' ? " (op " : "", err->op, err->op[0] != '\0' ? ")" : "", rank);
+    for (size_t i = 0; i < sizeof usage / sizeof usage[0]; i++)
+        if (err->code == usage[i])
+            return CLV_EXIT_USAGE;
+    return CLV_EXIT_FAILED;
+}
