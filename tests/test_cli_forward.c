@@ -189,6 +189,9 @@ static void test_one_token(void **state)
     assert_int_equal(n, 3);
     cli_expect(0, "none", "verify -m {g}/llama --tp 2 --against {d}/one");
     cli_expect(2, "give two tokens", "forward -m {g}/llama --ids %s --out {d}/two --grad", path);
+    static const char *const graded[] = {"ids", "grad.w"};
+    write_ids(path, graded, 2, 1, 1, 5, 5);
+    cli_expect(2, "cleave verify: gradients: ", "verify -m {g}/llama --tp 2 --against %s", path);
     write_ids(path, names, 2, 1, 2, 5, 0); /* the second is padding */
     cli_expect(0, "", "forward -m {g}/llama --ids %s --out {d}/one", path);
     assert_int_equal(count_of("loss", &n), 4);

@@ -67,6 +67,7 @@ static void test_refusals(void **state)
     expect_refused(CLV_EINVAL, "valid: openmpi, mpich", &options);
     options.mpi = "openmpi";
     expect_refused(CLV_ENOTFOUND, "/nowhere/cleave_mpi_openmpi.so", &options);
+    expect_refused(CLV_ENOTFOUND, "valid: its folder as clv_job_options.modules", &options);
     setenv("PMI_RANK", "0", 1);
     options.mpi = NULL;
     expect_refused(CLV_ENOTFOUND, "/nowhere/cleave_mpi_mpich.so", &options);

@@ -27,10 +27,10 @@ static clv_status check(const clv_ids *in, const clv_model_info *model, const cl
         return clv_fail(err, CLV_EINVAL, "%s: %lld tokens a sequence; the model takes 1 to %lld", a->ids,
                         (long long)in->columns, (long long)model->max_positions);
     if (a->gradients && !is_decoder(model))
-        return clv_fail(err, CLV_EINVAL, "--grad: %s has no next-token loss; valid for decoders", model->family);
+        return clv_fail(err, CLV_EINVAL, "gradients: %s has no next-token loss; valid for decoders", model->family);
     if (a->gradients && !has_loss(in, model))
         return clv_fail(err, CLV_EINVAL,
-                        "--grad: %s: no token follows another one, so there is no loss; give two tokens", a->ids);
+                        "gradients: %s: no token follows another one, so there is no loss; give two tokens", a->ids);
     return CLV_OK;
 }
 

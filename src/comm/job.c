@@ -105,7 +105,9 @@ static clv_status find_module(const clv_mpi **out, const char *name, const char 
     if (!fn && !folder)
         fn = load(own, "/cleave", name, tried, sizeof tried);
     if (!fn)
-        return clv_fail(err, CLV_ENOTFOUND, "cleave has no module for the MPI '%s' here, or it cannot be loaded: %s",
+        return clv_fail(err, CLV_ENOTFOUND,
+                        "cleave has no module for the MPI '%s' here, or it cannot be loaded; valid: its folder as "
+                        "clv_job_options.modules; tried: %s",
                         name, tried);
     const clv_mpi *mpi = fn();
     if (mpi->version != CLV_MPI_VERSION)
