@@ -941,8 +941,9 @@ static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local *in, clv_loc
     CLV_TRY(clv_spmd_local(&partial, spmd, CLV_F32, 1, (int64_t[]){6}, "_ + max{x}", err));
     CLV_TRY(
         refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCE_SUM, "x", &e), CLV_EINVAL, &e, "different elements", err));
-    CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCE_SUM, "z", &e), CLV_EAXIS, &e, "the mesh's axes: x, y",
-                    err));
+    CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCE_SUM, "z", &e), CLV_EAXIS, &e,
+                    "axes 'z': no axis 'z'; the mesh's axes: x, y", err));
+    CLV_TRY(refused(clv_spmd_barrier(spmd, "x} + max{y", &e), CLV_ESYNTAX, &e, "axes 'x} + max{y': ", err));
     CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, x, CLV_REDUCE_NONE, "y", &e), CLV_EINVAL, &e, "CLV_REDUCE_SUM", err));
     CLV_TRY(refused(clv_spmd_all_reduce(&y, spmd, &partial, CLV_REDUCE_SUM, "x", &e), CLV_EINVAL, &e,
                     "by the reduction of", err));
@@ -960,7 +961,8 @@ static clv_status refuse(void *arg, clv_spmd *spmd, const clv_local *in, clv_loc
     CLV_TRY(refused(clv_spmd_broadcast(&y, spmd, x, 3, "x", &e), CLV_EINVAL, &e, "0 to 2", err));
     CLV_TRY(refused(clv_spmd_shift(&y, NULL, x, 1, "x", &e), CLV_EINVAL, &e, "a communicator", err));
     CLV_TRY(refused(clv_spmd_barrier(spmd, NULL, &e), CLV_EINVAL, &e, "axes", err));
-    CLV_TRY(refused(clv_spmd_group(NULL, NULL, spmd, "x,x", &e), CLV_EAXIS, &e, "twice", err));
+    CLV_TRY(
+        refused(clv_spmd_group(NULL, NULL, spmd, "x,x", &e), CLV_EAXIS, &e, "axes 'x,x': axis x is used twice", err));
     CLV_TRY(refused(clv_spmd_local(&y, spmd, CLV_F32, 1, NULL, "_", &e), CLV_EINVAL, &e, "a shape", err));
     CLV_TRY(refused(clv_spmd_local(&y, spmd, CLV_F32, 1, (int64_t[]){-1}, "_", &e), CLV_ESHAPE, &e, "-1", err));
     CLV_TRY(refused(clv_spmd_state(&y, spmd, NULL, &e), CLV_EINVAL, &e, "a name", err));
@@ -974,6 +976,13 @@ static clv_status leave_as_it_is(void *arg, clv_spmd *spmd, const clv_local *in,
     return CLV_OK;
 }
 
+static clv_status leave_nothing(void *arg, clv_spmd *spmd, const clv_local *in, clv_local *out, clv_error *err)
+{
+    (void)arg, (void)in, (void)err;
+    clv_spmd_free(spmd, &out[0]);
+    return CLV_OK;
+}
+
 static void test_refusals(void **state)
 {
     clv_error err = {0};
@@ -983,7 +992,7 @@ static void test_refusals(void **state)
     clv_spmd_input in = {type, "x,_", x}, bad = {type, "z,_", x};
     clv_spmd_output out = {type, "_,x", y}, nowhere = {type, "x,_", NULL}, other_axis = {type, "_,_ + sum{y}", y};
     clv_spmd_input addends = {type, "_,_ + sum{x}", x};
-    clv_spmd_options groups = {.n_groups = 1};
+    clv_spmd_options groups = {.n_groups = 1}, fewer = {.n_groups = -1};
     (void)state;
     must(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, NULL, &err), &err);
     assert_int_equal(clv_spmd_run(NULL, refuse, NULL, NULL, 0, NULL, 0, NULL, NULL), CLV_EINVAL);
@@ -993,6 +1002,7 @@ static void test_refusals(void **state)
     expect(clv_spmd_run(session, refuse, NULL, &bad, 1, NULL, 0, NULL, &err), CLV_EAXIS, &err, "input 0");
     expect(clv_spmd_run(session, refuse, NULL, &in, 1, &nowhere, 1, NULL, &err), CLV_EINVAL, &err, "output 0");
     expect(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, &groups, &err), CLV_EINVAL, &err, "groups");
+    expect(clv_spmd_run(session, refuse, NULL, &in, 1, NULL, 0, &fewer, &err), CLV_EINVAL, &err, "-1 groups; valid: 0");
     assert_int_equal(clv_spmd_n_collectives(NULL), 0);
     assert_null(clv_spmd_mesh(NULL));
     assert_int_equal(clv_spmd_rank(NULL), 0);
@@ -1003,6 +1013,10 @@ static void test_refusals(void **state)
     session = session_on("x=2,y=2", 0); /* of which each is partial over as many ranks */
     expect(clv_spmd_run(session, leave_as_it_is, NULL, &addends, 1, &other_axis, 1, NULL, &err), CLV_ESHAPE, &err,
            "output 0 is left as f32[6,4] '_,_ + sum{x}'");
+    clv_session_free(session);
+    session = session_on("x=2,y=2", 0);
+    expect(clv_spmd_run(session, leave_nothing, NULL, &in, 1, &out, 1, NULL, &err), CLV_EINVAL, &err,
+           "output 0 is left without memory on rank ");
     clv_session_free(session);
 }
 

@@ -22,8 +22,15 @@ clv_status clv_spmd_read_axes(clv_spmd_group_set *out, const clv_mesh *mesh, con
         return clv_fail(err, CLV_EINVAL, "a collective needs the axes that it goes over; \"\" is none");
     if (snprintf(text, sizeof text, "+ sum{%s}", axes) >= (int)sizeof text)
         return clv_fail(err, CLV_ELIMIT, "the axes '%.40s...' are too many", axes);
-    if (axes[strspn(axes, " \t")] != '\0')
-        CLV_TRY(clv_layout_parse(&layout, text, mesh, 0, err));
+    if (strpbrk(axes, "{}"))
+        return clv_fail(err, CLV_ESYNTAX, "axes '%.100s': expected names of axes, with commas between them", axes);
+    clv_error why = {0};
+    if (axes[strspn(axes, " \t")] != '\0' && clv_layout_parse(&layout, text, mesh, 0, &why) != CLV_OK) {
+        const char *said = strstr(why.message, "): "); /* without places in a text that the caller did not write */
+        said = said ? said + 3 : why.message;
+        const char *end = strstr(said, " (first in column");
+        return clv_fail(err, why.code, "axes '%.100s': %.*s", axes, end ? (int)(end - said) : (int)strlen(said), said);
+    }
     *out = (clv_spmd_group_set){.n = clv_layout_axes(&subs, &layout, 0)};
     memcpy(out->axes, subs, (size_t)out->n * sizeof *subs);
     return CLV_OK;

@@ -142,12 +142,14 @@ static clv_status finish_output(clv_local *local, clv_spmd *spmd, const clv_spmd
     const clv_subaxis *subs, *stated_subs;
     size_t bytes = (size_t)stated.shard.rank * sizeof *stated.shard.lo;
     int n = clv_layout_axes(&subs, &local->layout, local->layout.rank);
-    bool fits = local->data && local->type.dtype == output->type.dtype && local->type.rank == output->type.rank &&
+    bool fits = local->type.dtype == output->type.dtype && local->type.rank == output->type.rank &&
                 memcmp(local->type.shape, output->type.shape, bytes) == 0 &&
                 memcmp(local->shard.lo, stated.shard.lo, bytes) == 0 &&
                 memcmp(local->shard.hi, stated.shard.hi, bytes) == 0 && local->layout.reduction == layout->reduction &&
                 n == clv_layout_axes(&stated_subs, layout, layout->rank) &&
                 memcmp(subs, stated_subs, (size_t)n * sizeof *subs) == 0;
+    if (!local->data)
+        return clv_fail(err, CLV_EINVAL, "output %d is left without memory on rank %d", i, spmd->rank);
     if (!fits) {
         char got[CLV_LAYOUT_TEXT], want[CLV_LAYOUT_TEXT], type[CLV_TYPE_TEXT];
         clv_layout_print(got, sizeof got, &local->layout, &spmd->world->session->mesh);
@@ -310,7 +312,9 @@ clv_status clv_spmd_run(clv_session *session, clv_spmd_function *function, void 
     CLV_TRY(clv_require((n_inputs == 0 || inputs) && (n_outputs == 0 || outputs), call,
                         "the inputs and outputs that it is told of", err));
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
-    CLV_TRY(clv_require(o.n_groups <= 0 || o.groups, call, "the groups that it is told of", err));
+    if (o.n_groups < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: %d groups; valid: 0 or more", call, o.n_groups);
+    CLV_TRY(clv_require(o.n_groups == 0 || o.groups, call, "the groups that it is told of", err));
     const clv_spmd_job job = {.function = function,
                               .arg = arg,
                               .n_inputs = n_inputs,
