@@ -368,7 +368,7 @@ static clv_status says_nothing(const clv_op *op, const clv_type *in, clv_type *o
 static clv_status too_large(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     (void)op, (void)in, (void)err;
-    out[0].rank = 99;
+    out[0] = (clv_type){.dtype = CLV_F32, .rank = 99};
     return CLV_OK;
 }
 static void nothing_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -429,6 +429,7 @@ static void test_bad_definitions(void **state)
         {ALMOST(.in_place = {2}), CLV_EINVAL, "in_place[0] is 2"},
         {ALMOST(.in_place = {-1}), CLV_EINVAL, "in_place[0] is -1"},
         {ALMOST(.in_place = {0, 1}), CLV_EINVAL, "in_place[1] is 1"},
+        {ALMOST(.counts_flops = true), CLV_EINVAL, "counts_flops, and has no cost that says how many"},
         {ALMOST(.n_out = 3, .in_place = {1, 0, 1}), CLV_EINVAL, "in_place gives operand 0 to two results"},
         {ALMOST(.attrs_size = SIZE_MAX), CLV_ELIMIT, "attributes of"},
         {ALMOST(.attrs_size = 8, .attrs = outside), CLV_EINVAL, "'a' lies outside attrs_size, 8 bytes"},
@@ -738,6 +739,28 @@ static clv_status no_status(const clv_op *op, const clv_type *in, clv_type *out,
     return (clv_status)-3;
 }
 
+static clv_status no_type(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)in, (void)out, (void)err;
+    return CLV_OK;
+}
+
+static void test_shape_without_a_type(void **state)
+{
+    static const clv_op_def def = {.name = "test.no_type",
+                                   .min_in = 1,
+                                   .max_in = 1,
+                                   .n_out = 1,
+                                   .shape = no_type,
+                                   .rule = nothing_rule,
+                                   .run = leave};
+    clv_graph *graph = must_graph("m=2");
+    (void)state;
+    clv_value x = clv_fill(graph, CLV_F32, 2, wide, 1), y;
+    clv_emit(graph, &def, NULL, &x, 1, &y);
+    must_have_failed(graph, CLV_EINVAL, "test.no_type: its shape() states no type of result 0");
+}
+
 static void test_shape_without_a_status(void **state)
 {
     static const clv_op_def def = {.name = "test.no_status",
@@ -929,6 +952,12 @@ static void test_registry(void **state)
 }
 
 /* An op of a name that is known is that one only if nothing about it is another. */
+static clv_op_cost nothing_costs(const clv_op *op, const clv_type *in, const clv_type *out)
+{
+    (void)op, (void)in, (void)out;
+    return (clv_op_cost){0};
+}
+
 static void test_another_of_the_name(void **state)
 {
     static const clv_attr a[] = {{"a", CLV_ATTR_INT, 0, 1}, {0}}, b[] = {{"b", CLV_ATTR_INT, 0, 1}, {0}};
@@ -941,6 +970,7 @@ static void test_another_of_the_name(void **state)
                               .attrs_size = 8,
                               .attrs = a,
                               .shape = one_shape,
+                              .cost = nothing_costs,
                               .rule = nothing_rule,
                               .run = leave};
     enum { FIELDS = 15 };
@@ -1111,6 +1141,7 @@ int main(void)
         cmocka_unit_test(test_bad_calls),
         cmocka_unit_test(test_bad_rules),
         cmocka_unit_test(test_bad_gradients),
+        cmocka_unit_test(test_shape_without_a_type),
         cmocka_unit_test(test_shape_without_a_status),
         cmocka_unit_test(test_kernel_without_a_message),
         cmocka_unit_test(test_falling_workspace),

@@ -232,8 +232,8 @@ typedef struct clv_op_def {
     /** The kernel, on a rank's own part of each tensor, in host memory. Required. Writes every element of its results
      *  and nothing else. */
     clv_status (*run)(const clv_call *call, clv_error *err);
-    /** Whether its work is counted in flops, as that of products: hardware profiles (`cleave bench profile`) rate it
-     *  in flops a second, other ops in bytes of memory traffic a second. */
+    /** Whether its work is counted in flops, which cost() then says, as that of products: hardware profiles (`cleave
+     *  bench profile`) rate it in flops a second, other ops in bytes of memory traffic a second. */
     bool counts_flops;
     const struct clv_op_own *own; /**< NULL: what only ops of the library have */
     /** What people call it, "the gradient of softmax", where they are told why it is split so; NULL: its name. */

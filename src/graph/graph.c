@@ -2,6 +2,7 @@
 #include "graph/graph.h"
 
 #include <math.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -605,11 +606,15 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
     }
     for (int i = 0; i < n_in; i++)
         op.in[i] = in[i].id;
+    const clv_dtype unstated = (clv_dtype)INT_MIN; /* what no builder is asked for by mistake */
     clv_type results[CLV_MAX_OUT] = {0};
     clv_error why = {0};
+    for (int o = 0; o < def->n_out; o++)
+        results[o].dtype = unstated;
     clv_status status = clv_reported(&why, def->shape(&op, types, results, &why), "its shape()");
     for (int o = 0; status == CLV_OK && o < def->n_out; o++)
-        status = check_type(&results[o], &why);
+        status = results[o].dtype == unstated ? clv_fail(&why, CLV_EINVAL, "its shape() states no type of result %d", o)
+                                              : check_type(&results[o], &why);
     if (status != CLV_OK) {
         clv_graph_fail(graph, status, "%s: %s", op.name, why.message[0] ? why.message : clv_status_text(status));
         return;
