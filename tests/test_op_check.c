@@ -415,6 +415,58 @@ static void test_spills(void **state)
         fail_msg("%s", err.message);
 }
 
+/* ---- a maximum of nothing: y[n] = max over f of x[n,f] ---- */
+
+static clv_status highest_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op, (void)err;
+    out[0] = (clv_type){.dtype = in[0].dtype, .rank = 1, .shape = {in[0].shape[0]}};
+    return CLV_OK;
+}
+
+static void highest_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
+{
+    (void)op, (void)out;
+    int n = clv_rule_add(r, in[0].shape[0], CLV_REDUCE_NONE), f = clv_rule_add(r, in[0].shape[1], CLV_REDUCE_MAX);
+    clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 1, f), clv_rule_out(r, 0, 0, n);
+}
+
+static clv_status highest_run(const clv_call *call, clv_error *err)
+{
+    const clv_view *x = &call->in[0];
+    bool lies = ((const product_attrs *)clv_op_attrs(call->op))->lie;
+    (void)err;
+    for (int64_t n = 0; n < x->shape[0]; n++) {
+        double most = lies && x->shape[1] == 0 ? 0 : -INFINITY;
+        for (int64_t f = 0; f < x->shape[1]; f++)
+            most = fmax(most, clv_dtype_load(x->dtype, x->data, n * x->shape[1] + f));
+        clv_dtype_store(x->dtype, call->out[0].data, n, most);
+    }
+    return CLV_OK;
+}
+
+/* Random numbers about 0 have maxima above it, and would not tell. */
+static void test_maximum_of_nothing(void **state)
+{
+    static const clv_op_def highest = {.name = "test.highest",
+                                       .min_in = 1,
+                                       .max_in = 1,
+                                       .n_out = 1,
+                                       .attrs_size = sizeof(product_attrs),
+                                       .shape = highest_shape,
+                                       .rule = highest_rule,
+                                       .run = highest_run};
+    const clv_type in = {.dtype = CLV_F32, .rank = 2, .shape = {2, 20}};
+    clv_op_checks done = {0};
+    clv_error err = {0};
+    (void)state;
+    must(clv_op_check(&highest, &(product_attrs){0}, &in, 1, NULL, &done, &err), &err);
+    assert_int_equal(clv_op_check(&highest, &(product_attrs){1}, &in, 1, NULL, &done, &err), CLV_ECHECK);
+    if (!strstr(err.message,
+                "factor 1 in 2 blocks, the first of them empty: element [0] of result 0 comes to 0; whole"))
+        fail_msg("%s", err.message);
+}
+
 /* ---- results that are bools ---- */
 
 static clv_status signs_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
@@ -562,11 +614,17 @@ static void test_all_of_the_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_truth),      cmocka_unit_test(test_kink),
-        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_narrow_gradient),
-        cmocka_unit_test(test_lies),       cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_spills),     cmocka_unit_test(test_bools),
-        cmocka_unit_test(test_bad_calls),  cmocka_unit_test(test_all_of_the_library),
+        cmocka_unit_test(test_truth),
+        cmocka_unit_test(test_kink),
+        cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_narrow_gradient),
+        cmocka_unit_test(test_lies),
+        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_spills),
+        cmocka_unit_test(test_maximum_of_nothing),
+        cmocka_unit_test(test_bools),
+        cmocka_unit_test(test_bad_calls),
+        cmocka_unit_test(test_all_of_the_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,8 @@ static clv_status graph_new(clv_graph **out, const tried *t, clv_error *err)
 
 /* ---- whole ---- */
 
-static clv_status take_operand(clv_view *view, const clv_op_check_options *o, int i, clv_error *err)
+/* `moved`: by how much the random floats lie beside [-1, 1). */
+static clv_status take_operand(clv_view *view, const clv_op_check_options *o, int i, double moved, clv_error *err)
 {
     const void *given = o->data ? o->data[i] : NULL;
     CLV_TRY(clv_trial_take(view, given, err));
@@ -77,7 +78,7 @@ static clv_status take_operand(clv_view *view, const clv_op_check_options *o, in
         float x = 0;
         if (clv_dtype_is_float(view->dtype))
             clv_random_uniform(&x, clv_key_fold_in(clv_key_seed(o->seed), (uint32_t)i), (uint64_t)e, 1, -1, 1);
-        clv_dtype_store(view->dtype, view->data, e, (double)x);
+        clv_dtype_store(view->dtype, view->data, e, clv_dtype_is_float(view->dtype) ? (double)x + moved : 0);
     }
     return CLV_OK;
 }
@@ -98,13 +99,14 @@ static clv_status check_numbers(const clv_trial *whole, clv_error *err)
     return CLV_OK;
 }
 
-static clv_status run_whole(clv_trial *whole, const clv_graph *graph, const clv_op_check_options *o, clv_error *err)
+static clv_status run_whole(clv_trial *whole, const clv_graph *graph, const clv_op_check_options *o, double moved,
+                            clv_error *err)
 {
     const clv_op *op = whole->op;
     for (int i = 0; i < op->n_in; i++)
         if (op->in[i] > 0) {
             whole->in[i] = clv_trial_view(&graph->values[op->in[i]].type);
-            CLV_TRY(take_operand(&whole->in[i], o, i, err));
+            CLV_TRY(take_operand(&whole->in[i], o, i, moved, err));
         }
     for (int r = 0; r < op->n_out; r++) {
         whole->out[r] = clv_trial_view(&graph->values[op->out[r]].type);
@@ -123,6 +125,33 @@ static void rule_of(clv_rule *rule, const clv_graph *graph, const clv_op *op)
         out[r] = clv_graph_type(graph, clv_op_out(op, r));
     memset(rule, 0, sizeof *rule);
     op->def->rule(op, in, out, rule);
+}
+
+/* ---- maxima ---- */
+
+static bool has_maxima(const clv_rule *rule)
+{
+    bool any = false;
+    for (int f = 0; f < rule->n_factors; f++)
+        any = any || (rule->factor[f].reduction == CLV_REDUCE_MAX && !rule->factor[f].whole);
+    return any;
+}
+
+/* The rule once more, on random numbers below 0: a part that has nothing and says 0 of it is then above the maximum.
+ * What is NaN there says nothing. */
+static clv_status try_below_zero(const clv_op_trials *trials, const clv_graph *graph, const clv_op_check_options *o,
+                                 clv_error *err)
+{
+    const clv_op op = *trials->whole->op;
+    clv_trial whole = {.op = &op};
+    clv_op_trials below = *trials;
+    below.whole = &whole;
+    clv_status status = run_whole(&whole, graph, o, -2, err);
+    bool is_number = status == CLV_OK;
+    if (status == CLV_OK)
+        status = clv_rule_try(&below, err);
+    clv_trial_release_all(&whole);
+    return is_number || status != CLV_ENONFINITE ? status : CLV_OK;
 }
 
 /* ---- gradients ---- */
@@ -192,11 +221,13 @@ static clv_status try_op(clv_graph *graph, const tried *t, clv_op_checks *done, 
     rule_of(&rule, graph, &op);
     clv_op_trials trials = {
         .whole = &whole, .rule = &rule, .key = clv_key_fold_in(key, OF_RULE), .tolerance = t->o.tolerance};
-    clv_status status = run_whole(&whole, graph, &t->o, err);
+    clv_status status = run_whole(&whole, graph, &t->o, 0, err);
     if (status == CLV_OK)
         status = clv_again_try(&whole, err);
     if (status == CLV_OK)
         status = clv_rule_try(&trials, err);
+    if (status == CLV_OK && has_maxima(&rule))
+        status = try_below_zero(&trials, graph, &t->o, err);
     if (status == CLV_OK)
         status = try_gradients(graph, t, &whole, clv_key_fold_in(key, OF_GRADIENT), &done->gradients, err);
     clv_trial_release_all(&whole);
