@@ -383,7 +383,7 @@ static void test_kinds(void **state)
         int kinds;
         const char *refusal;
     } rows[] = {
-        {"map", make_map, CLV_EINVAL, 10, "layer.map: there is no kind"},
+        {"map", make_map, CLV_EINVAL, 11, "layer.map: there is no kind"},
         {"combine", make_combine, CLV_EINVAL, 6, "valid: CLV_ADD, CLV_SUB, CLV_MUL, CLV_DIV, CLV_MAX, CLV_MIN"},
         {"reduce", make_reduce, CLV_EINVAL, 3, "valid: CLV_SUM, CLV_REDUCE_MAXIMUM, CLV_MEAN"},
         {"bias_gelu", make_bias_gelu, CLV_EINVAL, 2, "valid: CLV_GELU, CLV_GELU_TANH"},
