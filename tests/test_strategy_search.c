@@ -352,6 +352,11 @@ static void test_many_axes(void **state)
          {256, 512, 1024},
          16,
          4096},
+        {"a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2",
+         "{\"rules\": [[\"batch\", " EIGHT "], [\"embed_kernel\", " EIGHT "]]}",
+         {1, 2, 8},
+         2,
+         4},
         {"a=2,b=2,c=2,d=2,e=2,f=2,g=2,h=2", ALL(EIGHT), {8, 128, 256}, 8, 1024},
         {"a=2,b=2,c=2,d=2,e=2,f=2", ALL(SIX), {7, 31, 35}, 5, 37},
     };

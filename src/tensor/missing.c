@@ -37,7 +37,9 @@ __extension__ typedef __int128 wide;
 
 static int64_t floor_div(wide a, wide b)
 {
-    if (a >= INT64_MIN && a <= INT64_MAX && b <= INT64_MAX) /* far faster, and nearly always so */
+    if (a >= 0 && a <= UINT32_MAX && b <= UINT32_MAX) /* far faster, and nearly always so */
+        return (int64_t)((uint32_t)a / (uint32_t)b);
+    if (a >= INT64_MIN && a <= INT64_MAX && b <= INT64_MAX) /* faster, still */
         return (int64_t)a / (int64_t)b - ((int64_t)a % (int64_t)b < 0);
     return (int64_t)(a / b) - (a % b < 0);
 }
@@ -306,10 +308,13 @@ typedef struct search {
     int variable[VARIABLES]; /* that matter to them */
     range at[VARIABLES];     /* by variable */
     int64_t best;
+    int64_t steps; /* ranges that were looked at */
 } search;
 
 static range read_digit(const digit *g, range at)
 {
+    if (g->post == 1 && at.hi < g->size) /* as it is nearly always: the whole of its variable */
+        return at;
     int64_t lo = at.lo / g->post, hi = at.hi / g->post;
     if (lo / g->size != hi / g->size)
         return (range){0, g->size - 1};
@@ -518,6 +523,7 @@ static int split_variable(const search *s)
 /* Lowers `best` to the least that some rank has, if that is less. `least` is the bound, >= 0. */
 static void descend(search *s, int64_t least)
 {
+    s->steps++;
     if (least >= s->best)
         return;
     try_end(s, false);
@@ -611,8 +617,8 @@ static void list_variables(search *s)
         }
 }
 
-/* For each choice of large and small blocks, what a rank has at least. */
-static void search_part(front *f, const problem *p, uint32_t dims)
+/* For each choice of large and small blocks, what a rank has at least. Returns how many steps it took. */
+static int64_t search_part(front *f, const problem *p, uint32_t dims)
 {
     search s = {.p = p, .dims = dims};
     uint32_t uneven = 0;
@@ -636,12 +642,12 @@ static void search_part(front *f, const problem *p, uint32_t dims)
         if (s.best < worse)
             front_add(f, need, s.best);
         if (s.large == 0)
-            return;
+            return s.steps;
         s.large = (s.large - 1) & uneven;
     }
 }
 
-static void part_front(front *f, const problem *p, uint32_t dims, int d)
+static int64_t part_front(front *f, const problem *p, uint32_t dims, int d)
 {
     const dimension *dim = &p->dim[d];
     const cut *to = &dim->cut[TO], *from = &dim->cut[FROM];
@@ -659,12 +665,15 @@ static void part_front(front *f, const problem *p, uint32_t dims, int d)
     else if (is_exchange(p, dims, &a, &b))
         exchange_front(f, p, a, b);
     else
-        search_part(f, p, dims);
+        return search_part(f, p, dims);
+    return 0;
 }
 
-int64_t clv_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh, const int64_t *shape)
+int64_t clv_missing_counted(int64_t *steps, const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
+                            const int64_t *shape)
 {
     int64_t even = clv_missing_elems_even(to, from, shape);
+    *steps = 0;
     if (even >= 0)
         return even;
     problem p;
@@ -677,7 +686,7 @@ int64_t clv_missing_elems(const clv_layout *to, const clv_layout *from, const cl
             continue;
         uint32_t dims = connected(&p, d);
         done |= dims;
-        part_front(&part, &p, dims, d);
+        *steps += part_front(&part, &p, dims, d);
         product.n = 0;
         for (int i = 0; i < total.n; i++)
             for (int j = 0; j < part.n; j++)
@@ -692,6 +701,12 @@ int64_t clv_missing_elems(const clv_layout *to, const clv_layout *from, const cl
         if (total.need[i] - total.have[i] > most)
             most = total.need[i] - total.have[i];
     return most;
+}
+
+int64_t clv_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh, const int64_t *shape)
+{
+    int64_t steps;
+    return clv_missing_counted(&steps, to, from, mesh, shape);
 }
 
 int64_t clv_layout_missing_elems(const clv_layout *to, const clv_layout *from, const clv_mesh *mesh,
