@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """The bytes of `cleave plan --block` beside XLA's (bench/xla_bytes.json), as a Markdown table.
 
-For each case the least that XLA needed over the ways of stating layouts that bench/xla_bytes.py tries. Exits with 1 when
-cleave moves more in any case (1 % is allowed: moments of norms travel as f64), or, with --docs, when a row is not in
-docs/bytes.md, or README.md does not say within what bounds the ratios are.
+For each case the least that XLA needed over the ways of stating layouts that bench/xla_bytes.py tries. Exits with 1
+when cleave moves more in any case (1 % is allowed: moments of norms travel as f64), or, with --docs, when a row is not
+in docs/bytes.md, or README.md does not say within what bounds the ratios are.
 
     python bench/compare_bytes.py [--cleave build/cleave] [--xla bench/xla_bytes.json] [--docs .]
 """
@@ -47,8 +47,8 @@ def main():
         bytes_ = ours(options.cleave, case)
         ratio = bytes_ / case["bytes"] if case["bytes"] else float(bytes_ > 0)
         ratios.append(ratio)
-        rows.append(f"| {case['block']} | {case['layouts']} | {case['mesh']} | {case['pass']} | {case['bytes'] / 1e6:.3f} | "
-                    f"{bytes_ / 1e6:.3f} | {ratio:.2f} |")
+        rows.append(f"| {case['block']} | {case['layouts']} | {case['mesh']} | {case['pass']} | "
+                    f"{case['bytes'] / 1e6:.3f} | {bytes_ / 1e6:.3f} | {ratio:.2f} |")
         print(rows[-1])
     faults = [f"cleave moves more than XLA in a case: {max(ratios):.3f}"] if max(ratios) > 1.01 else []
     if options.docs:

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Checks that a program built against frozen headers runs with today's library: what it may have compiled in is where it was.
+"""Checks that a program built against frozen headers runs with today's library: what it may have compiled in is where
+it was.
 
 usage: check_abi.py FROZEN TODAY [--library SO] [--sources DIR] [--released]
 
-FROZEN and TODAY are folders that hold cleave/cleave.h. Structs are compared as the compiler lays them out (DWARF), functions by
-declaring the frozen ones once more behind today's headers, symbols by nm. --released (from version 1.0 on): a struct that grew must be taken
-with the size that its first version had, which the sources under DIR tell by offsetof(struct, its first new field).
+FROZEN and TODAY are folders that hold cleave/cleave.h. Structs are compared as the compiler lays them out (DWARF),
+functions by declaring the frozen ones once more behind today's headers, symbols by nm. --released (from version 1.0
+on): a struct that grew must be taken with the size that its first version had, which the sources under DIR tell by
+offsetof(struct, its first new field).
 """
 import argparse
 import glob
@@ -16,7 +18,7 @@ import sys
 import tempfile
 
 CC = os.environ.get("CC", "cc").split()
-LIBRARY_MADE = {"clv_call"}  # only the library makes one, and programs have it by a pointer alone: it may grow at its end
+LIBRARY_MADE = {"clv_call"}  # the library alone makes one, and programs have it by a pointer: it may grow at its end
 
 
 def compile_c(text, include, *options):
@@ -33,12 +35,14 @@ def compile_c(text, include, *options):
 def entries(object_path):
     """Every entry of the debug information: {offset: (depth, tag, attributes)}, in order."""
     out, at = {}, None
-    text = subprocess.run(["readelf", "--wide", "--debug-dump=info", object_path], text=True, capture_output=True, check=True).stdout
+    command = ["readelf", "--wide", "--debug-dump=info", object_path]
+    text = subprocess.run(command, text=True, capture_output=True, check=True).stdout
     for line in text.splitlines():
         if m := re.match(r" *<(\d+)><([0-9a-f]+)>: Abbrev Number: \d+ \((DW_TAG_\w+)\)", line):
             at = out[int(m[2], 16)] = (int(m[1]), m[3], {})
         elif at and (m := re.match(r" +<[0-9a-f]+> +(DW_AT_\w+) *: (.*)", line)):
-            at[2][m[1]] = re.sub(r"^(\([^)]*\):? )+", "", m[2]).strip()  # "(strp) (offset: 0x1cb): clv_mesh", by other versions otherwise
+            # "(strp) (offset: 0x1cb): clv_mesh", by other versions otherwise
+            at[2][m[1]] = re.sub(r"^(\([^)]*\):? )+", "", m[2]).strip()
     return out
 
 
@@ -47,7 +51,8 @@ def number(text):
 
 
 class Layout:
-    """Of the headers in a folder: structs {name: (bytes, {field: (offset, type)})}, enumerators {name: value}, callbacks {name: type}."""
+    """Of the headers in a folder: structs {name: (bytes, {field: (offset, type)})}, enumerators {name: value},
+    callbacks {name: type}."""
 
     def __init__(self, include):
         path = compile_c('#include "cleave/cleave.h"\n', include, "-g", "-fno-eliminate-unused-debug-types")
@@ -136,7 +141,8 @@ def check_struct(name, frozen, today, sources, released):
     for field in added:
         end = size if grows else room[0] if room else size
         if new_fields[field][0] < end:
-            yield f"{name}.{field} is new and lies at {new_fields[field][0]}, among what older programs have; behind {end} is its place"
+            yield (f"{name}.{field} is new and lies at {new_fields[field][0]}, among what older programs have; "
+                   f"behind {end} is its place")
     if grows and added and released and not re.search(rf"offsetof\({name}, {added[0]}\)", sources):
         yield f"{name} has grown: who takes it must say that its first version ended at offsetof({name}, {added[0]})"
 
@@ -178,7 +184,8 @@ def main():
     a = parser.parse_args()
     old, new = Layout(a.frozen), Layout(a.today)
     sources = "".join(open(p).read() for p in glob.glob(a.sources + "/**/*.c", recursive=True)) if a.sources else ""
-    faults = [f for name in old.structs for f in check_struct(name, old.structs[name], new.structs, sources, a.released)]
+    faults = [f for name, then in old.structs.items()
+              for f in check_struct(name, then, new.structs, sources, a.released)]
     for name, value in old.constants.items():
         if not is_count(name) and new.constants.get(name) != value:
             faults.append(f"{name} was {value}, is {new.constants.get(name, 'gone')}")
@@ -189,7 +196,8 @@ def main():
     faults += check_declarations(frozen, a.today)
     if a.library:
         faults += check_symbols(frozen, functions(a.today), a.library)
-    counts = f"{len(old.structs)} structs, {len(old.constants)} constants, {len(old.callbacks)} callbacks and {len(frozen)} functions"
+    counts = (f"{len(old.structs)} structs, {len(old.constants)} constants, {len(old.callbacks)} callbacks and "
+              f"{len(frozen)} functions")
     print("\n".join(faults) if faults else f"{counts} are as they were")
     return 1 if faults else 0
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Layers, functions that stand twice, files that comments name, formatting, 120 columns, headers that compile alone, examples that stay short; with --tidy also
-# clang-tidy (minutes); with --fix, formats.
+# Layers, functions that stand twice, files that comments name, formatting, 120 columns, headers that compile alone,
+# examples that stay short; with --tidy also clang-tidy (minutes); with --fix, formats.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,7 @@ for example in generate.c embed.c two_layers.c plan_70b.c custom_op.c spmd.c cpp
 done
 columns=$(printf '%s\n' $files examples/cpp17.cpp | grep -v '^src/tokens/character_table.c$') # that one is generated
 awk 'length($0) > 120 { printf "lint: %s:%d: %d columns\n", FILENAME, FNR, length($0); bad = 1 } END { exit bad }' \
-    $columns $(git ls-files --cached --others --exclude-standard 'python/*.py') || bad=1
+    $columns $(git ls-files --cached --others --exclude-standard '*.py' scripts/mutate ':!tests/golden') || bad=1
 clang-format --dry-run -Werror $files || { echo "lint: run 'make format'"; bad=1; }
 if [ "${1:-}" = --tidy ]; then
     cmake --preset release >/dev/null

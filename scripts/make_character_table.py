@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""src/tokens/character_table.c: what the `tokenizers` library holds each character to be, asked of the library itself: its parts carry
-Unicode tables of different years. usage: make_character_table.py > src/tokens/character_table.c (versions: tests/golden/requirements.txt)"""
+"""src/tokens/character_table.c: what the `tokenizers` library holds each character to be, asked of the library itself:
+its parts carry Unicode tables of different years.
+usage: make_character_table.py > src/tokens/character_table.c (versions: tests/golden/requirements.txt)"""
 import unicodedata
 
 from tokenizers import Regex, normalizers, pre_tokenizers
@@ -33,7 +34,7 @@ def words():
 
 
 def unknown_to_normalizers():
-    """Characters younger than the library's normalization tables: it takes each for a starter without a decomposition."""
+    """Characters younger than the library's normalization tables: each is a starter without a decomposition to it."""
     nfd, nfkd, nfc = normalizers.NFD(), normalizers.NFKD(), normalizers.NFC()
     found = set()
     for c in CHARACTERS:
@@ -52,7 +53,8 @@ def unknown_to_normalizers():
 
 
 def lower_runs():
-    """What utf8proc 2.8 (Unicode 15) does not know of Lowercase, as [first, last, first of the lower ones]; U+0130 becomes two."""
+    """What utf8proc 2.8 (Unicode 15) does not know of Lowercase, as [first, last, first of the lower ones]; U+0130
+    becomes two."""
     lowercase, runs = normalizers.Lowercase(), []
     for c in CHARACTERS:
         lower = lowercase.normalize_str(chr(c))
