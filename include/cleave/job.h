@@ -71,7 +71,8 @@ typedef struct clv_job_options {
  *  (MPICH's mpiexec, and others that speak its PMI); NULL: none did. */
 CLV_API const char *clv_job_launcher(void);
 
-/** Joins the job, once a process; waits until all of its processes do. options may be NULL. Leave with clv_job_leave.
+/** Joins the job, once a process; waits until all of its processes do, for which MPI knows no deadline: join before
+ *  anything that may fail, and say by clv_job_agree what did. options may be NULL. Leave with clv_job_leave.
  *  @return CLV_ENOTFOUND when no launcher started this process, or there is no module for its MPI; CLV_EINVAL for an
  *          unknown name; CLV_EUNSUPPORTED for what MPI refuses, or a job besides or after another; CLV_ENOMEM */
 CLV_API clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err);
