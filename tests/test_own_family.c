@@ -99,7 +99,15 @@ static const clv_family twin = {.size = sizeof twin,
 
 static clv_status bag_complete(clv_family_model *m, clv_error *why)
 {
-    if (m->number[0] > 3)
+    if (m->number[0] == 97)
+        return (clv_status)99;
+    if (m->number[0] == 98)
+        return CLV_ELIMIT;
+    if (m->number[0] == 99)
+        m->norm_eps = NAN;
+    else if (m->number[0] == 100)
+        m->activation = (clv_unary)9999;
+    else if (m->number[0] > 3)
         return clv_fail(why, CLV_EFORMAT, "bag: \"repeats\" is %lld; valid: 1 to 3", (long long)m->number[0]);
     return CLV_OK;
 }
@@ -334,6 +342,21 @@ static void test_configs_refused(void **state)
     refuse_config("{\"model_type\": \"bag\", \"depth\": 2, \"vocab_size\": 20}", CLV_EFORMAT, "width");
     refuse_config("{\"model_type\": \"bag\", \"width\": 8, \"depth\": 2, \"vocab_size\": 20, \"repeats\": 4}",
                   CLV_EFORMAT, "valid: 1 to 3");
+    static const struct {
+        const char *repeats;
+        clv_status code;
+        const char *message;
+    } completed[] = {{"97", CLV_EINVAL, "family bag: its complete() returned 99, which is no status"},
+                     {"98", CLV_ELIMIT, "family bag: a documented limit"},
+                     {"99", CLV_EFORMAT, "family bag: norm_eps is nan, rope_theta 0; valid: finite"},
+                     {"100", CLV_EFORMAT, "family bag: \"act\" has no name for the activation 9999"}};
+    for (size_t i = 0; i < sizeof completed / sizeof *completed; i++) {
+        char text[128];
+        snprintf(text, sizeof text,
+                 "{\"model_type\": \"bag\", \"width\": 8, \"depth\": 2, \"vocab_size\": 20, \"repeats\": %s}",
+                 completed[i].repeats);
+        refuse_config(text, completed[i].code, completed[i].message);
+    }
     refuse_config("{\"model_type\": \"bag\", \"width\": -8, \"depth\": 2, \"vocab_size\": 20}", CLV_EFORMAT, "width");
     refuse_config("{\"model_type\": \"bag\", \"width\": 8, \"depth\": 2, \"vocab_size\": 20, \"strength\": true}",
                   CLV_EFORMAT, "strength");
@@ -404,7 +427,18 @@ static void test_families_refused(void **state)
 
 /* ---- graphs that are not what the family says ---- */
 
-typedef enum wrong { LONGER, SHORTER, OTHER_DTYPE, NO_HIDDEN, NO_STATE, OTHER_STATE, WIDER, NO_LOGITS, RIGHT } wrong;
+typedef enum wrong {
+    LONGER,
+    SHORTER,
+    OTHER_DTYPE,
+    NO_HIDDEN,
+    NO_STATE,
+    OTHER_STATE,
+    WIDER,
+    NO_LOGITS,
+    MORE,
+    RIGHT
+} wrong;
 static wrong wrongs; /* what the family "wrong" does */
 
 static clv_value wrong_hidden(clv_graph *graph, const clv_family_model *m, const clv_family_build *b)
@@ -413,6 +447,8 @@ static clv_value wrong_hidden(clv_graph *graph, const clv_family_model *m, const
     clv_value x = clv_vocab_parallel_embedding(graph, b->ids, m->vocab, m->hidden, b->dtype, b->rules, "embed", normal);
     if (wrongs != NO_STATE)
         clv_state(graph, "gain", b->dtype, 1, (int64_t[]){wrongs == OTHER_STATE ? 7 : m->hidden}, NULL, normal);
+    if (wrongs == MORE)
+        clv_state(graph, "more", b->dtype, 1, (int64_t[]){3}, NULL, normal);
     if (wrongs == LONGER || wrongs == SHORTER)
         return clv_fill(graph, b->dtype, 3, (int64_t[]){b->batch, wrongs == LONGER ? 1000 * b->seq : 1, m->hidden}, 1);
     return wrongs == NO_HIDDEN ? CLV_NONE : wrongs == OTHER_DTYPE ? clv_cast(graph, x, CLV_F64) : x;
@@ -466,6 +502,7 @@ static void test_graphs_refused(void **state)
         {OTHER_STATE, CLV_FORWARD_HIDDEN, CLV_ESHAPE, "the state 'gain' is f32[7]; its table says f32[8]"},
         {WIDER, CLV_FORWARD_LOGITS, CLV_ESHAPE, "logits of f32[2,2,12]; f32[2,2,6] is needed"},
         {NO_LOGITS, CLV_FORWARD_LOGITS, CLV_ESHAPE, "logits of nothing; f32[2,2,6] is needed"},
+        {MORE, CLV_FORWARD_HIDDEN, CLV_ENOTFOUND, "the parameter 'more', and its table has none of that name"},
         {RIGHT, CLV_FORWARD_HIDDEN, CLV_OK, ""},
         {RIGHT, CLV_FORWARD_LOGITS, CLV_OK, ""},
     };

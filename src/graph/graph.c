@@ -1,8 +1,8 @@
 /* graph.c - building a graph: values, ops, state, scopes. A failing builder records the first failure in the graph. */
 #include "graph/graph.h"
 
-#include <math.h>
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

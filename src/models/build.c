@@ -151,6 +151,30 @@ static void check_parameters(clv_graph *graph, const clv_model_config *model, co
     }
 }
 
+static bool is_parameter(const clv_graph *graph, int value)
+{
+    const clv_value_info *info = &graph->values[value];
+    return info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
+}
+
+/* Beside those there are no others, from value `from` on: they would be trained, and no checkpoint had them. All of the
+ * table's are there. */
+static void check_no_more(clv_graph *graph, const clv_model_config *model, const char *scope, int from)
+{
+    int64_t n = 0;
+    for (int v = from; v < graph->n_values; v++)
+        n += is_parameter(graph, v);
+    for (int v = from; clv_graph_ok(graph) && v < graph->n_values && n > clv_model_parameter_count(model); v++) {
+        clv_parameter found;
+        const char *name = graph->values[v].name;
+        if (is_parameter(graph, v) && (strncmp(name, scope, strlen(scope)) != 0 ||
+                                       clv_model_parameter_find(&found, model, name + strlen(scope), NULL) != CLV_OK))
+            clv_graph_fail(graph, CLV_ENOTFOUND,
+                           "family %s: its graph makes the parameter '%s', and its table has none of that name",
+                           model->family->model_type, name);
+    }
+}
+
 static clv_value head_of(clv_graph *graph, const clv_model_config *model, const clv_model_build *build, clv_value x,
                          const char *scope)
 {
@@ -179,12 +203,14 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     if (build->context)
         in.offset = offset_input(graph, build);
     const char *scope = graph->scope;
+    int from = graph->n_values;
     clv_value x = checked(graph, model, build, model->family->hidden(graph, model, build, &in), "hidden states",
                           build->seq, model->hidden);
     if (build->last_logits && clv_valid(x))
         x = last_row(graph, x);
     clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, x, scope);
     check_parameters(graph, model, scope);
+    check_no_more(graph, model, scope, from);
     if (hidden && clv_graph_ok(graph))
         *hidden = x;
     return clv_graph_ok(graph) ? logits : CLV_NONE;

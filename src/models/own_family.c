@@ -2,6 +2,7 @@
 #include "cleave/family.h"
 
 #include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -85,14 +86,31 @@ static clv_status read_key(clv_family_model *m, const clv_family_key *key, const
     return CLV_OK;
 }
 
+/* What the family makes of what was read; an activation that config.json holds has a name there. */
+static clv_status complete(clv_family_model *m, const clv_family *f, const char *where, clv_error *err)
+{
+    clv_error why = {0};
+    clv_status status = f->complete ? clv_reported(&why, f->complete(m, &why), "its complete()") : CLV_OK;
+    if (status != CLV_OK)
+        return clv_fail(err, status, "%s: family %s: %s", where, f->model_type,
+                        why.message[0] ? why.message : clv_status_text(status));
+    if (!isfinite(m->norm_eps) || !isfinite(m->rope_theta))
+        return clv_fail(err, CLV_EFORMAT, "%s: family %s: norm_eps is %g, rope_theta %g; valid: finite", where,
+                        f->model_type, m->norm_eps, m->rope_theta);
+    for (int i = 0; i < f->n_keys && m->activation; i++)
+        if (f->keys[i].kind == CLV_KEY_ACTIVATION && !clv_config_activation_name(m->activation))
+            return clv_fail(err, CLV_EFORMAT, "%s: family %s: \"%s\" has no name for the activation %d", where,
+                            f->model_type, f->keys[i].key, (int)m->activation);
+    return CLV_OK;
+}
+
 static clv_status read_own(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
     const clv_family *f = stated_of(c);
     clv_family_model m = {.headless = c->headless};
     for (int i = 0; i < f->n_keys; i++)
         CLV_TRY(read_key(&m, &f->keys[i], o, where, err));
-    if (f->complete)
-        CLV_TRY(f->complete(&m, err));
+    CLV_TRY(complete(&m, f, where, err));
     return keep(c, &m, where, err);
 }
 
