@@ -716,7 +716,7 @@ def squeeze(x: Value, axis: Axes = None) -> Value:
 
 def broadcast_to(x: Value, shape: Any) -> Value:
     """Stretched to a shape as NumPy does."""
-    made = x + _graph_of(x).zeros(shape, x.dtype)
+    made = x * _graph_of(x).ones(shape, x.dtype)
     if made.shape != shape_in(shape):
         raise ValueError(f"{x.shape} does not broadcast to {shape_in(shape)}")
     return made

@@ -201,6 +201,12 @@ def test_joining(mesh, rng):
         np.testing.assert_array_equal(g, w)
 
 
+def test_broadcasts_keep_bits(mesh):
+    x = np.array([-0.0, INF, np.nan, 1e-45], np.float32)
+    (got,) = evaluate(mesh, lambda v: [cleave.broadcast_to(v, (3, 4))], [x])
+    assert got.tobytes() == np.broadcast_to(x, (3, 4)).tobytes()
+
+
 @pytest.mark.parametrize(
     "a, b",
     [((4, 6), (6, 5)), ((6,), (6, 5)), ((4, 6), (6,)), ((6,), (6,)), ((3, 4, 6), (6, 5)), ((3, 4, 6), (3, 6, 5)),
