@@ -67,7 +67,7 @@ static void test_refused(void **state)
     assert_int_equal(clv_text_data_open(&data, path, 3, 4, &err), CLV_EINVAL);
     assert_non_null(strstr(err.message, path[2]));
     assert_int_equal(clv_text_data_open(&data, path + 3, 1, 4, NULL), CLV_ENOTFOUND);
-    assert_int_equal(clv_text_data_open(&data, (const char *const[]){folder}, 1, 4, NULL), CLV_EIO);
+    assert_int_equal(clv_text_data_open(&data, (const char *const[]){folder}, 1, 4, NULL), CLV_EFORMAT);
     assert_int_equal(clv_text_data_open(&data, path, 1, 10, NULL), CLV_EINVAL);
     assert_int_equal(clv_text_data_open(&data, path, 1, 0, NULL), CLV_EINVAL);
     assert_int_equal(clv_text_data_open(&data, path, 1, INT64_MAX, NULL), CLV_EINVAL);
