@@ -21,11 +21,12 @@
 
 enum { CASES = 120, STEPS = 6, RANKS = 12, MOST = 4096 };
 
-static clv_session *new_session(const clv_mesh *mesh, int64_t timeout_ms)
+/* One that checks has a shadow where the transport is another (shadow/shadow_session.c): functions run twice. */
+static clv_session *new_session(const clv_mesh *mesh, int64_t timeout_ms, int check)
 {
     clv_error err = {0};
     clv_session *session;
-    clv_session_options options = {.size = sizeof options, .timeout_ms = timeout_ms};
+    clv_session_options options = {.size = sizeof options, .timeout_ms = timeout_ms, .check = check};
     must(clv_session_new(&session, mesh, &options, &err), &err);
     return session;
 }
@@ -35,7 +36,7 @@ static clv_session *session_on(const char *mesh_text, int64_t timeout_ms)
     clv_error err = {0};
     clv_mesh mesh;
     must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
-    return new_session(&mesh, timeout_ms);
+    return new_session(&mesh, timeout_ms, 1);
 }
 
 static clv_collective by_hand_at(const clv_session *session, int i)
@@ -246,7 +247,7 @@ static void test_walks(void **state)
         clv_error err = {0};
         char from[512], to[512];
         make_walk(&w, seed);
-        clv_session *session = new_session(&w.mesh, 20000);
+        clv_session *session = new_session(&w.mesh, 20000, 1);
         place_text(from, &w, &w.from);
         place_text(to, &w, &w.steps[w.n - 1].after);
         size_t size = clv_dtype_size(w.type.dtype);
@@ -388,7 +389,7 @@ static void test_bits_of_programs(void **state)
                 picks[i] = i % k % inner == i / k;
             clv_dtype_convert(dtype, a, CLV_F32, picks, n * k);
             clv_dtype_convert(dtype, b, CLV_F32, random, k * n);
-            clv_session *session = new_session(clv_program_mesh(program), 0);
+            clv_session *session = new_session(clv_program_mesh(program), 0, 1);
             clv_input_binding in[] = {{"a", a}, {"b", b}};
             clv_binding out = {"c", by_program};
             must(clv_session_run(session, program, in, 2, &out, 1, &err), &err);
@@ -523,7 +524,7 @@ static void test_state(void **state)
     (void)state;
     clv_output(graph, "sum", clv_reduce(graph, CLV_SUM, w, (int[]){0}, 1, false), NULL);
     must(clv_compile(&program, graph, NULL, &err), &err);
-    clv_session *session = new_session(clv_program_mesh(program), 0);
+    clv_session *session = new_session(clv_program_mesh(program), 0, 1);
     clv_binding out = {"sum", &sum};
     must(clv_session_load(session, program, &err), &err);
     must(clv_spmd_run(session, double_state, NULL, NULL, 0, NULL, 0, NULL, &err), &err);
@@ -847,7 +848,7 @@ static void test_in_use(void **state)
     (void)state;
     clv_output(graph, "w2", w, NULL);
     must(clv_compile(&program, graph, NULL, &err), &err);
-    clv_session *session = new_session(clv_program_mesh(program), 5000);
+    clv_session *session = new_session(clv_program_mesh(program), 5000, 0); /* the calls inside are of this one */
     must(clv_session_load(session, program, &err), &err);
     busy calls[2] = {{.session = session, .program = program}, {.session = session, .program = program}};
     must(clv_spmd_run(session, call_inside, calls, NULL, 0, NULL, 0, NULL, &err), &err);

@@ -1,9 +1,10 @@
 /* shadow_session.c - every session of a test by another transport, or on another device: where CLV_TEST_TRANSPORT or
  * CLV_TEST_DEVICE names one, each session that a test or the library makes is of it. One that checks (so that no memory
- * is left to chance) has a shadow by the usual ones, which does the same; outputs of each run, and state at the end,
- * must be equal bit for bit. Under a launcher, by "mpi", each session that has a rank for every process of the job is
- * spread over it, and its shadow in one process. A device whose memory is not the host's is not checked itself. The
- * calls are wrapped at link time. */
+ * is left to chance) has a shadow by the usual ones, which does the same; outputs of each run, of programs, whole and
+ * in parts, and of functions by hand, and state at the end, must be equal bit for bit. Under a launcher, by "mpi", each
+ * session that has a rank for every process of the job is spread over it, and its shadow in one process, which follows
+ * no parts: a process has but its own. A device whose memory is not the host's is not checked itself. The calls are
+ * wrapped at link time. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -17,6 +18,7 @@
 #include <cmocka.h>
 
 #include "cleave/session.h"
+#include "cleave/spmd.h"
 #include "launched.h"
 #include "mock_device.h"
 #include "program/program.h"
@@ -30,6 +32,16 @@ clv_status __real_clv_session_run(clv_session *session, const clv_program *progr
                                   int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err);
 clv_status __real_clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                                     clv_error *err);
+clv_status __real_clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *run,
+                                        clv_error *err);
+clv_status __real_clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
+                               const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
+                               int n_outputs, const clv_spmd_options *options, clv_error *err);
+clv_status __wrap_clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *run,
+                                        clv_error *err);
+clv_status __wrap_clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
+                               const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
+                               int n_outputs, const clv_spmd_options *options, clv_error *err);
 clv_status __wrap_clv_session_new(clv_session **out, const clv_mesh *mesh, const clv_session_options *options,
                                   clv_error *err);
 void __wrap_clv_session_free(clv_session *session);
@@ -207,34 +219,103 @@ static const clv_type *type_of(const clv_program *program, const char *output)
     return NULL;
 }
 
-/* Runs the shadow on the same inputs, and compares its outputs. */
-static clv_status follow(clv_session *shadow, const clv_program *program, const clv_input_binding *inputs, int n_inputs,
-                         const clv_binding *outputs, int n_outputs, clv_error *err)
+/* Two results of so many bytes; frees the second. */
+static clv_status compare(clv_status status, const char *name, const void *a, void *b, int64_t bytes, clv_error *err)
 {
-    clv_binding *own = calloc((size_t)n_outputs + 1, sizeof *own);
-    for (int o = 0; o < n_outputs; o++)
-        own[o] = (clv_binding){outputs[o].name, malloc((size_t)bytes_of(type_of(program, outputs[o].name)) + 1)};
-    clv_status status = __real_clv_session_run(shadow, program, inputs, n_inputs, own, n_outputs, err);
-    for (int o = 0; o < n_outputs; o++) {
-        int64_t bytes = bytes_of(type_of(program, outputs[o].name));
-        int64_t at = status == CLV_OK ? first_difference(outputs[o].data, own[o].data, bytes) : -1;
-        if (at >= 0)
-            status = differ("output", outputs[o].name, at, err);
-        free(own[o].data);
+    int64_t at = status == CLV_OK ? first_difference(a, b, bytes) : -1;
+    free(b);
+    return at >= 0 ? differ("output", name, at, err) : status;
+}
+
+static int64_t part_bytes(const clv_program *program, const clv_output_part *part)
+{
+    return clv_shard_elems(&part->box) * (int64_t)clv_dtype_size(type_of(program, part->name)->dtype);
+}
+
+/* Runs the shadow on the same inputs, and compares its outputs. */
+static clv_status follow(clv_session *shadow, const clv_program *program, const clv_run *run, clv_error *err)
+{
+    clv_binding *own = calloc((size_t)run->n_outputs + 1, sizeof *own);
+    clv_output_part *parts = calloc((size_t)run->n_output_parts + 1, sizeof *parts);
+    clv_run ours = *run;
+    for (int o = 0; o < run->n_outputs; o++)
+        own[o] =
+            (clv_binding){run->outputs[o].name, malloc((size_t)bytes_of(type_of(program, run->outputs[o].name)) + 1)};
+    for (int o = 0; o < run->n_output_parts; o++) {
+        parts[o] = run->output_parts[o];
+        parts[o].data = malloc((size_t)part_bytes(program, &parts[o]) + 1);
     }
+    ours.outputs = own;
+    ours.output_parts = parts;
+    clv_status status = __real_clv_session_run_parts(shadow, program, &ours, err);
+    for (int o = 0; o < run->n_outputs; o++)
+        status = compare(status, own[o].name, run->outputs[o].data, own[o].data,
+                         bytes_of(type_of(program, own[o].name)), err);
+    for (int o = 0; o < run->n_output_parts; o++)
+        status = compare(status, parts[o].name, run->output_parts[o].data, parts[o].data,
+                         part_bytes(program, &parts[o]), err);
     free(own);
+    free(parts);
     compared++;
+    return status;
+}
+
+/* A run of a session has ended so; its shadow follows where it went well. */
+static clv_status end_run(clv_session *session, clv_status status, const clv_program *program, const clv_run *run,
+                          clv_error *err)
+{
+    pair *p = pair_of(session);
+    if (p && status == CLV_OK)
+        status = follow(p->shadow, program, run, err);
+    if (p)
+        p->failed |= status != CLV_OK; /* refused, or for good: what is where is not followed any more */
     return status;
 }
 
 clv_status __wrap_clv_session_run(clv_session *session, const clv_program *program, const clv_input_binding *inputs,
                                   int n_inputs, const clv_binding *outputs, int n_outputs, clv_error *err)
 {
-    pair *p = pair_of(session);
+    clv_run run = {
+        .size = sizeof run, .n_inputs = n_inputs, .n_outputs = n_outputs, .inputs = inputs, .outputs = outputs};
     clv_status status = __real_clv_session_run(session, program, inputs, n_inputs, outputs, n_outputs, err);
+    return end_run(session, status, program, &run, err);
+}
+
+clv_status __wrap_clv_session_run_parts(clv_session *session, const clv_program *program, const clv_run *run,
+                                        clv_error *err)
+{
+    if (launched_job())
+        drop_shadow(session);
+    return end_run(session, __real_clv_session_run_parts(session, program, run, err), program, run, err);
+}
+
+/* The function runs once more: what it does to `arg` it does again. */
+static clv_status follow_function(clv_session *shadow, clv_spmd_function *function, void *arg,
+                                  const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
+                                  int n_outputs, const clv_spmd_options *options, clv_error *err)
+{
+    clv_spmd_output *own = calloc((size_t)n_outputs + 1, sizeof *own);
+    for (int o = 0; o < n_outputs; o++) {
+        own[o] = outputs[o];
+        own[o].data = malloc((size_t)bytes_of(&outputs[o].type) + 1);
+    }
+    clv_status status = __real_clv_spmd_run(shadow, function, arg, inputs, n_inputs, own, n_outputs, options, err);
+    for (int o = 0; o < n_outputs; o++)
+        status = compare(status, "of a function", outputs[o].data, own[o].data, bytes_of(&own[o].type), err);
+    free(own);
+    compared++;
+    return status;
+}
+
+clv_status __wrap_clv_spmd_run(clv_session *session, clv_spmd_function *function, void *arg,
+                               const clv_spmd_input *inputs, int n_inputs, const clv_spmd_output *outputs,
+                               int n_outputs, const clv_spmd_options *options, clv_error *err)
+{
+    pair *p = pair_of(session);
+    clv_status status = __real_clv_spmd_run(session, function, arg, inputs, n_inputs, outputs, n_outputs, options, err);
     if (p && status == CLV_OK)
-        status = follow(p->shadow, program, inputs, n_inputs, outputs, n_outputs, err);
+        status = follow_function(p->shadow, function, arg, inputs, n_inputs, outputs, n_outputs, options, err);
     if (p)
-        p->failed |= status != CLV_OK; /* refused, or for good: what is where is not followed any more */
+        p->failed |= status != CLV_OK;
     return status;
 }
