@@ -223,6 +223,19 @@ static void test_too_long_paths(void **state)
     assert_int_equal(rmdir(path), 0); /* nothing is left in it */
 }
 
+/* What it does when nothing is said: the sizes that its help names. */
+static void test_bench_gemm_defaults(void **state)
+{
+    (void)state;
+    cli_expect(0, "\"m\": 1024, \"n\": 1024, \"k\": 1024, \"dtype\": \"f32\", \"threads\": 1, \"median_ms\": ",
+               "bench gemm --json");
+    const char *const help[] = {"rows of A and C (1024)",         "columns of B and C (1024)",
+                                "columns of A, rows of B (1024)", "of all three matrices (f32)",
+                                "threads of the rank (1)",        "how many are timed (20)"};
+    for (size_t i = 0; i < sizeof help / sizeof help[0]; i++)
+        cli_expect(0, help[i], "bench gemm --help");
+}
+
 static void test_generate_refusals(void **state)
 {
     (void)state;
@@ -513,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_corrupt_checkpoint),
         cmocka_unit_test(test_train_refusals),
         cmocka_unit_test(test_too_long_paths),
+        cmocka_unit_test(test_bench_gemm_defaults),
         cmocka_unit_test(test_generate_refusals),
         cmocka_unit_test(test_meshes),
         cmocka_unit_test(test_tokenize),

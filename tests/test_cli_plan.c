@@ -689,6 +689,7 @@ static void test_implicit_collectives(void **state)
     assert_int_equal(
         run(out, sizeof out, "plan --block attention --mesh c=2 --rules %s --max-implicit-bytes 1000", rules), 2);
     assert_non_null(strstr(out, "that nobody asked for (at most 1000 are allowed)"));
+    assert_non_null(strstr(out, ": all_to_all of ")); /* whatever letter it begins with */
     assert_non_null(strstr(out, "attention"));
     assert_non_null(strstr(out, " is stated as split by sequence over c, by the rules context_parallel.json"));
     assert_int_equal(run(out, sizeof out, "plan --block gpt --mesh model=4 --sp --max-implicit-bytes 1000 --grad"), 0);
@@ -708,7 +709,14 @@ static void test_encoders(void **state)
         run(out, sizeof out, "plan -m %s/tests/golden/bert --mesh model=2 --batch 2 --seq 8 --train", source), 0);
     assert_int_equal(
         run(out, sizeof out, "plan -m %s/tests/golden/bert_bare --mesh model=2 --batch 2 --seq 8 --train", source), 1);
-    assert_non_null(strstr(out, "which has no head"));
+    assert_non_null(strstr(out, ": BertModel has no head, which a training step needs; valid: BertForMaskedLM"));
+    char config[4096]; /* a name that begins with a vowel */
+    snprintf(config, sizeof config, "%s/esm_bare.json", path_of("CLV_BUILD_DIR"));
+    snprintf(out, sizeof out, "sed 's/EsmForMaskedLM/EsmModel/' '%s/tests/golden/esm/config.json' >'%s'", source,
+             config);
+    assert_int_equal(system(out), 0);
+    assert_int_equal(run(out, sizeof out, "plan -m %s --mesh model=2 --batch 2 --seq 8 --train", config), 1);
+    assert_non_null(strstr(out, ": EsmModel has no head, which a training step needs; valid: EsmForMaskedLM"));
 }
 
 int main(void)

@@ -242,7 +242,7 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
                           const clv_adamw_options *adamw)
 {
     if (model->headless) {
-        clv_graph_fail(graph, CLV_EUNSUPPORTED, "a training step of a %s, which has no head; that of %s is needed",
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no head, which a training step needs; valid: %s",
                        model->family->bare, model->family->architecture);
         return;
     }

@@ -78,7 +78,7 @@ static clv_status check_implicit(const clv_partitioner *p, const clv_row *row, c
     const char *tensor = clv_graph_name_of(p->graph, row->value);
     clv_print_bytes_exactly(bytes, sizeof bytes, row->step->bytes);
     return clv_fail(err, CLV_ELIMIT,
-                    "%s: a %s of %s moves %s that nobody asked for (at most %lld are allowed): %s; state one of "
+                    "%s: %s of %s moves %s that nobody asked for (at most %lld are allowed): %s; state one of "
                     "the two layouts like the other, or constrain %s where it is cheap",
                     row->why.by, clv_step_name(row->step->kind), tensor, bytes, (long long)most, row->why.text, tensor);
 }
