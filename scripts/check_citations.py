@@ -22,6 +22,15 @@ def git(root, *words):
     return subprocess.run(["git", "-C", root, *words], text=True, capture_output=True)
 
 
+def files_of(root):
+    """Those that git knows or would; in an archive of the sources those outside of builds."""
+    listed = git(root, "ls-files", "--cached", "--others", "--exclude-standard")
+    if listed.returncode == 0 and listed.stdout:
+        return [name for name in listed.stdout.split("\n") if os.path.isfile(os.path.join(root, name))]
+    return [os.path.relpath(os.path.join(folder, name), root) for folder, _, names in os.walk(root) for name in names
+            if not re.match(r"(build|\.git|runs)", os.path.relpath(folder, root))]
+
+
 def commit_fault(root, name, subject):
     """What is wrong with naming this commit; None: nothing."""
     if git(root, "merge-base", "--is-ancestor", name, "HEAD").returncode:
@@ -52,8 +61,7 @@ def check_commits(root, files):
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
-    listed = git(root, "ls-files", "--cached", "--others", "--exclude-standard").stdout.split("\n")
-    files = [name for name in listed if os.path.isfile(os.path.join(root, name))]
+    files = files_of(root)
     ends = {name[at:] for name in files for at in [0, *(m.end() for m in re.finditer("/", name))]}  # and shorter paths
     bad = seen = 0
     for name in files:
