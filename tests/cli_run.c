@@ -69,6 +69,13 @@ static const char *check_of(const char *command, size_t length)
     return "";
 }
 
+static const char *launcher = "";
+
+void cli_start_by(const char *by)
+{
+    launcher = by ? by : "";
+}
+
 static int run(char out[CLI_OUTPUT], const char *format, va_list args)
 {
     static char arguments[LINE / 2], line[LINE], command[2 * LINE];
@@ -77,8 +84,8 @@ static int run(char out[CLI_OUTPUT], const char *format, va_list args)
     vsnprintf(arguments, sizeof arguments, format, args);
     fill(line, arguments);
     size_t name = strcspn(line, " ");
-    snprintf(command, sizeof command, "</dev/null '%s/cleave' %.*s%s%s %s", build ? build : "build", (int)name, line,
-             check_of(line, name), line + name, strstr(line, "2>") ? "" : "2>&1");
+    snprintf(command, sizeof command, "</dev/null %s '%s/cleave' %.*s%s%s %s", launcher, build ? build : "build",
+             (int)name, line, check_of(line, name), line + name, strstr(line, "2>") ? "" : "2>&1");
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);
     while (n < CLI_OUTPUT - 1 && (got = fread(out + n, 1, CLI_OUTPUT - 1 - n, pipe)) > 0)

@@ -16,6 +16,8 @@ const char *cli_golden(void);
  * folder and {g} tests/golden; out gets stdout, and stderr unless the arguments send it elsewhere (2>...). Returns the
  * exit code. */
 int cli_run(char out[CLI_OUTPUT], const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* What commands are started by from here on: "mpirun -np 2"; NULL: nothing. */
+void cli_start_by(const char *launcher);
 /* Fails the test unless it exits with `code` and prints `part`. */
 void cli_expect(int code, const char *part, const char *format, ...) __attribute__((format(printf, 3, 4)));
 /* The path of a file in the temporary folder with what a model takes of tests/golden/<name>/values.safetensors: ids,

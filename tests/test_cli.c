@@ -17,6 +17,7 @@
 #include "cli/fill.c"
 #include "cli/options.c"
 #include "cli/out_place.c"
+#include "cli/processes.c"
 #include "cli/same_file.c"
 #include "cli/say.c"
 

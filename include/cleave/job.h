@@ -78,9 +78,11 @@ CLV_API const char *clv_job_launcher(void);
 CLV_API clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err);
 
 /** Waits until all processes leave, ends MPI if clv_job_join began it, and frees the job; NULL is a no-op. A process
- * that ends without it is one that failed, for launchers.
- *  @return CLV_EINVAL, with nothing done, while a session of the job is there; CLV_ETIMEOUT when not all processes came
- *          by the deadline, and CLV_EPEER when the job was poisoned: MPI is then left as it is */
+ *  that ends without it is one that failed, for launchers. A failure that err holds already is told to the others: to
+ *  one that makes a session, agrees or leaves.
+ *  @return CLV_EINVAL, with nothing done, while a session of the job is there; the failure that a process leaves with,
+ *          as clv_job_agree has it; CLV_ETIMEOUT when not all processes came by the deadline, and CLV_EPEER when
+ *          the job was poisoned: MPI is then left as it is */
 CLV_API clv_status clv_job_leave(clv_job *job, clv_error *err);
 
 /** Whether all processes go on, where no session is there to tell: each calls it with how it stands, `status`, and in

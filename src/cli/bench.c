@@ -9,33 +9,33 @@ const struct clv_command clv_bench_commands[] = {
      "GB/s is the buffer's bytes by the median time. The result is checked.\n\n"
      "Example:\n"
      "  cleave bench allreduce -tp 2 --bytes 16K,64M\n",
-     bench_allreduce, NULL},
+     bench_allreduce, NULL, true},
     {"block", "time a stack of transformer blocks",
      "Times blocks with RMSNorm, causal attention without rotary embedding and no biases; with --train the "
      "gradients of the mean of y^2 for all weights and the input too. GF/s counts products, and attention by "
      "half.\n\n"
      "Example:\n"
      "  cleave bench block --hidden 512 --layers 4 --heads 8 --ffn 2048 --gated -tp 2 --train\n",
-     bench_block, NULL},
+     bench_block, NULL, true},
     {"generate", "time loading, prefill and decoding of a model",
      "Loads a model folder, feeds a prompt and decodes tokens one at a time through the KV cache: seconds to "
      "load (beside a memcpy of as many bytes into new memory), tokens/s of both (medians), and the most "
      "anonymous memory that was held. Needs no tokenizer; bench/random_llama.py makes a model.\n\n"
      "Example:\n"
      "  cleave bench generate -m DIR -p 512 -n 64 -tp 2\n",
-     bench_generate, NULL},
+     bench_generate, NULL, true},
     {"gemm", "time one matrix product",
      "Times C = A B, A of m x k and B of k x n, on one rank: the median of the repetitions, and the rate 2 m n k "
      "/ time.\n\n"
      "Example:\n"
      "  cleave bench gemm --m 2048 --n 2048 --k 512 --dtype bf16 --threads 2\n",
-     bench_gemm, NULL},
+     bench_gemm, NULL, false},
     {"profile", "measure what this host can do, for plan --hardware",
      "Traces training steps of small blocks on one rank and on a rank a core, and writes the rates of every op "
      "and collective by dtype and size as a hardware profile (JSON). Takes about half a minute; keep the host "
      "quiet.\n\n"
      "Example:\n"
      "  cleave bench profile --out host.json\n",
-     bench_profile, NULL},
-    {NULL, NULL, NULL, NULL, NULL},
+     bench_profile, NULL, false},
+    {NULL, NULL, NULL, NULL, NULL, false},
 };

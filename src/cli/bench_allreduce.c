@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
+#include "cli/processes.h"
 #include "cli/output_option.h"
 #include "cli/table.h"
 
@@ -94,15 +95,18 @@ static clv_status time_runs(result *out, clv_session *session, const clv_program
     return CLV_OK;
 }
 
-static clv_status measure(result *out, int ranks, int64_t bytes, clv_error *err)
+static clv_status measure(result *out, int ranks, const char *comm, int64_t bytes, clv_error *err)
 {
     clv_program *program = NULL;
     clv_session *session = NULL;
+    clv_session_options options = {.size = sizeof options, .trace = 1};
 
     *out = (result){.bytes = bytes / 4 * 4};
     clv_status status = compile(&program, ranks, bytes / 4, err);
     if (status == CLV_OK)
-        status = clv_session_new(&session, clv_program_mesh(program), &(clv_session_options){.trace = 1}, err);
+        status = clv_processes_join(&options.job, comm, clv_program_mesh(program), err);
+    if (status == CLV_OK)
+        status = clv_session_new(&session, clv_program_mesh(program), &options, err);
     if (status == CLV_OK)
         status = time_runs(out, session, program, err);
     clv_session_free(session);
@@ -129,6 +133,7 @@ int bench_allreduce(int argc, char **argv)
     int64_t ranks = 2;
     clv_sizes sizes = {.n = 4, .item = {16 << 10, 256 << 10, 4 << 20, 64 << 20}};
     bool json = false;
+    const char *comm = NULL;
     const clv_option options[] = {
         CLV_TP_ROW(&ranks, 2, 4096, NULL, "ranks (2)"),
         {.names = "--bytes",
@@ -136,6 +141,7 @@ int bench_allreduce(int argc, char **argv)
          .out = &sizes,
          .value = "LIST",
          .help = "sizes of the buffer, f32 (16K,256K,4M,64M)"},
+        CLV_COMM_OPTION(&comm),
         CLV_JSON_OPTION(&json),
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -150,7 +156,7 @@ int bench_allreduce(int argc, char **argv)
             return clv_command_report(argv[0], &err);
         }
     for (int i = 0; i < sizes.n; i++)
-        if (measure(&results[i], (int)ranks, sizes.item[i], &err) != CLV_OK)
+        if (measure(&results[i], (int)ranks, comm, sizes.item[i], &err) != CLV_OK)
             return clv_command_report(argv[0], &err);
     return print(results, sizes.n, json);
 }

@@ -15,6 +15,7 @@
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/options.h"
+#include "cli/processes.h"
 #include "cli/output_option.h"
 #include "cli/print_program.h"
 #include "cli/resident.h"
@@ -26,7 +27,7 @@ typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
     bool gated, train, json, program;
-    const char *dtype, *hardware;
+    const char *comm, *dtype, *hardware;
 } block_args;
 
 static int parse(block_args *a, int argc, char **argv)
@@ -47,6 +48,7 @@ static int parse(block_args *a, int argc, char **argv)
         {.names = "--train", .kind = CLV_OPTION_FLAG, .out = &a->train, .help = "forward and backward"},
         CLV_DTYPE_OPTION(&a->dtype),
         CLV_THREADS_OPTION(&a->threads, "--program"),
+        CLV_COMM_OPTION(&a->comm),
         {.names = "--iterations",
          .kind = CLV_OPTION_INT,
          .out = &a->iterations,
@@ -206,7 +208,7 @@ int bench_block(int argc, char **argv)
     if (code != CLV_OPTIONS_RUN)
         return code;
     double *seconds = calloc((size_t)a.iterations, sizeof *seconds);
-    clv_session_options options = {.threads_per_rank = (int)a.threads, .seed = 1};
+    clv_session_options options = {.size = sizeof options, .threads_per_rank = (int)a.threads, .seed = 1};
     clv_machine *machine = NULL;
     clv_status status = seconds ? CLV_OK : clv_fail_memory(&err, "timings", sizeof *seconds);
     if (status == CLV_OK)
@@ -218,6 +220,8 @@ int bench_block(int argc, char **argv)
     if (status == CLV_OK)
         status = compile(&program, &a, &mesh, &rules, machine, &err);
     int64_t before = clv_resident_bytes();
+    if (status == CLV_OK && !a.program)
+        status = clv_processes_join(&options.job, a.comm, &mesh, &err);
     if (status == CLV_OK && !a.program)
         status = clv_session_new(&session, &mesh, &options, &err);
     if (status == CLV_OK && !a.program)

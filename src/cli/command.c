@@ -6,6 +6,7 @@
 
 #include "cli/fill.h"
 #include "cli/options.h"
+#include "cli/processes.h"
 #include "cli/say.h"
 
 static void print_commands(FILE *to, const char *path, const struct clv_command *of)
@@ -52,7 +53,7 @@ static int run_command(const struct clv_command *c, int argc, char **argv)
         clv_print_help(stdout, c->help);
         printf("\n");
     }
-    return c->run(argc - 1, argv + 1);
+    return c->has_ranks || clv_processes_is_first() ? c->run(argc - 1, argv + 1) : CLV_EXIT_OK;
 }
 
 /* What else a command goes by: "--version". */

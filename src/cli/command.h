@@ -3,6 +3,8 @@
 #ifndef CLEAVE_CLI_COMMAND_H
 #define CLEAVE_CLI_COMMAND_H
 
+#include <stdbool.h>
+
 #include "cli/failure.h"
 
 /* A row of a command table; the last row has name NULL. */
@@ -14,6 +16,7 @@ struct clv_command {
      * it too, after the frame has printed `help`: clv_options_parse then lists the options. */
     int (*run)(int argc, char **argv);
     const struct clv_command *commands; /* sub-commands, instead of run */
+    bool has_ranks; /* that several processes may have (processes.h); of another command the first does all */
 };
 
 /* Runs what argv names of a row with sub-commands: argv[0] is the path so far, argv[1] one's name. Handles --help. */

@@ -8,14 +8,14 @@ static const struct clv_command commands[] = {
      "Figures of this host, and of models and blocks on it. Keep it quiet meanwhile.\n\n"
      "Example:\n"
      "  cleave bench gemm --m 512 --n 512 --k 512\n",
-     NULL, clv_bench_commands},
+     NULL, clv_bench_commands, false},
     {"einsum", "show how a product with given layouts is partitioned",
      "Lists the changes of layout of the operands, the product and those of its result, with the bytes that the "
      "neediest rank receives. Layouts are chosen by bytes, then by the busiest rank's work. lower_bound is -: none is "
      "known for a product.\n\n"
      "Example:\n"
      "  cleave einsum 'ik,kj->ij' --shape i=512,k=256,j=128 --mesh X=2,Y=2 --in '_,X' --in X,_ --out '_,_'\n",
-     command_einsum, NULL},
+     command_einsum, NULL, false},
     {"embed", "a vector for each sequence of a file",
      "Runs a model over lines of text or FASTA records and writes the last hidden states, pooled, as safetensors: "
      "mean over all tokens (special ones, too, as sentence-transformers), the first or the last token, or none. "
@@ -24,7 +24,7 @@ static const struct clv_command commands[] = {
      "--truncate.\n\n"
      "Example:\n"
      "  cleave embed -m esm2/ --input proteins.fasta --pool mean --out embeddings.safetensors -tp 2\n",
-     command_embed, NULL},
+     command_embed, NULL, true},
     {"explain", "how each op is split, and why",
      "Lists what was decided of a model or a block, in order of execution: how each op is split over axes, each change "
      "of layout, the layouts of operands and results, the bytes and seconds that these cost (its own cost model's: "
@@ -36,7 +36,7 @@ static const struct clv_command commands[] = {
      "  cleave explain --block gpt --mesh model=4 --op mlp.down\n"
      "  cleave explain -m llama-7b/ --mesh data=2,model=4 --op layers.3.mlp.down\n"
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",
-     command_explain, NULL},
+     command_explain, NULL, false},
     {"forward", "a model's outputs and gradients for given ids, as a file",
      "Reads ids (a mask, token types) and writes logits, the hidden states that the head is given, the mean loss "
      "of the next token and, with --grad, the gradient of every tensor of the checkpoint: for comparing with any "
@@ -44,14 +44,14 @@ static const struct clv_command commands[] = {
      "nothing is written.\n\n"
      "Example:\n"
      "  cleave forward -m llama/ --ids ids.safetensors --grad --out ours.safetensors -tp 2 --sp\n",
-     command_forward, NULL},
+     command_forward, NULL, true},
     {"generate", "continue a prompt with a checkpoint",
      "Streams text to stdout: the prompt, then what the model makes of it. Greedy text is the same at every -tp. "
      "Prompts of a file are continued side by side and printed in their order.\n\n"
      "Examples:\n"
      "  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n"
      "  cleave generate -m llama/ -f prompts.txt -n 64 --temp 0 --stop $'\\n' --json\n",
-     command_generate, NULL},
+     command_generate, NULL, true},
     {"info", "what a model is, what its checkpoint holds, and what splits it evenly",
      "Reads config.json, and the headers of the weights where there are any. Every -tp works; the table says "
      "which of them divide heads, KV heads, the feed-forward width and the vocabulary, and how many parameters "
@@ -59,13 +59,13 @@ static const struct clv_command commands[] = {
      "Examples:\n"
      "  cleave info -m llama/\n"
      "  cleave info -m llama/ --tensors --json\n",
-     command_info, NULL},
+     command_info, NULL, false},
     {"merge", "a sharded checkpoint, as the files that it was made of",
      "Undoes cleave shard: safetensors files byte for byte as they were, under their names, with their index, and "
      "the other files of the folder. Every checksum is verified.\n\n"
      "Example:\n"
      "  cleave merge llama-tp4/ --out llama/\n",
-     command_merge, NULL},
+     command_merge, NULL, false},
     {"plan", "price a layout: memory, collectives, time",
      "Compiles a model (config.json, no weights) or one block for a mesh of any size, allocates nothing, and "
      "prints what the fullest rank holds, every collective with the statement that caused it, and their bytes: "
@@ -79,14 +79,14 @@ static const struct clv_command commands[] = {
      "Examples:\n"
      "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"
      "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",
-     command_plan, NULL},
+     command_plan, NULL, false},
     {"reshard", "plan a change of layout and its bytes",
      "Plans how a tensor gets from one layout to another: the steps, the bytes that the neediest rank receives in "
      "each, and lower_bound, the fewest that any plan must move (-: none is known, the tensor being partial). --run "
      "executes it and checks every rank.\n\n"
      "Example:\n"
      "  cleave reshard --shape 64x64 --mesh x=2,y=4 --from '(x,y),_' --to '_,(x,y)' --run\n",
-     command_reshard, NULL},
+     command_reshard, NULL, false},
     {"score", "how likely a model finds texts, proteins or mutations",
      "Decoders: the perplexity of a text, in windows of -c tokens that begin --stride apart; each token is scored "
      "once, in the first window that has it. Encoders (ESM-2, BERT): the pseudo-perplexity of each sequence, "
@@ -97,7 +97,7 @@ static const struct clv_command commands[] = {
      "  cleave score -m llama/ --input text.txt -tp 2\n"
      "  cleave score -m esm2/ --input proteins.fasta --csv\n"
      "  cleave score -m esm2/ --input wild.fasta --mutations A24G,K30R:L31V --json\n",
-     command_score, NULL},
+     command_score, NULL, true},
     {"shard", "a checkpoint as one file a rank",
      "Writes what each rank of a mesh holds of each tensor, and cleave.json, which says where everything is, with "
      "checksums. The result is a model as any other, at every degree, and can be sharded again; cleave merge "
@@ -105,13 +105,13 @@ static const struct clv_command commands[] = {
      "Examples:\n"
      "  cleave shard -m llama/ -tp 4 --out llama-tp4/\n"
      "  cleave shard -m llama-tp4/ --mesh X=2,Y=4 --rules gspmd-2d --out llama-2x4/\n",
-     command_shard, NULL},
+     command_shard, NULL, false},
     {"tokenize", "text to token ids, or back",
      "Encodes by a model's tokenizer.json, with the tokens that its template adds; --decode does the reverse.\n\n"
      "Examples:\n"
      "  cleave tokenize -m llama/ -p 'Once upon a time'\n"
      "  cleave tokenize -m llama/ -p 'Once upon a time' | cleave tokenize -m llama/ --decode\n",
-     command_tokenize, NULL},
+     command_tokenize, NULL, false},
     {"train", "train a byte-level transformer on text",
      "Trains a Llama-form model with AdamW and a cosine schedule, split over ranks, and writes a checkpoint that "
      "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding. A line for each "
@@ -121,7 +121,7 @@ static const struct clv_command commands[] = {
      "all_reduce by convention.\n\n"
      "Example:\n"
      "  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n",
-     command_train, NULL},
+     command_train, NULL, true},
     {"verify", "whether a model is split right: every tensor on several meshes",
      "Runs the same random ids on several meshes, forward and backward, and compares every result of every op and "
      "every gradient with the first mesh's; a mesh that is given alone with those of one rank. Prints the largest "
@@ -132,19 +132,22 @@ static const struct clv_command commands[] = {
      "  cleave verify -m llama/ --tp 1,2,3,4\n"
      "  cleave verify -m llama/ --tp 1,2 --against golden.safetensors\n"
      "  cleave verify -m llama/ --mesh X=1,Y=1 --mesh X=2,Y=2 --rules gspmd-2d\n",
-     command_verify, NULL},
+     command_verify, NULL, true},
     {"version", "print versions, CPU features and the ranks possible",
      "Example:\n"
      "  cleave version --json\n",
-     command_version, NULL},
-    {NULL, NULL, NULL, NULL, NULL},
+     command_version, NULL, false},
+    {NULL, NULL, NULL, NULL, NULL, false},
 };
 
 const struct clv_command clv_cleave = {
-    "cleave", "tensor parallelism for transformers",
+    "cleave",
+    "tensor parallelism for transformers",
     "Splits the layers of a model over ranks: runs and trains it, says what a layout costs, and why.\n\n"
     "Examples:\n"
     "  cleave train --text book.txt -tp 2 --steps 500 --out runs/first\n"
     "  cleave generate -m runs/first -p 'The layout' -n 300 -tp 2\n"
     "  cleave plan -m llama-7b/ -tp 8 --decode --dtype bf16 --hardware h100-nvlink-ib\n",
-    NULL, commands};
+    NULL,
+    commands,
+    false};

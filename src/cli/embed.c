@@ -14,6 +14,7 @@
 #include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
+#include "cli/processes.h"
 #include "cli/progress.h"
 #include "cli/results.h"
 #include "cli/run_option.h"
@@ -188,7 +189,7 @@ static clv_status embed(const embed_args *a, const clv_model *model, const clv_s
                         const char *command, clv_error *err)
 {
     clv_checkpoint_writer *w;
-    CLV_TRY(clv_checkpoint_create(&w, a->out, err));
+    CLV_TRY(clv_checkpoint_create(&w, clv_processes_out(a->out), err));
     clv_status status = write_vectors(w, a, model, all, command, err);
     if (status == CLV_OK)
         status = clv_checkpoint_commit(w, err);

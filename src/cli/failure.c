@@ -13,12 +13,20 @@ clv_status clv_command_as_usage(const char *option, clv_status status, const clv
     return status;
 }
 
+static clv_error reported;
+
+const clv_error *clv_command_failure(void)
+{
+    return &reported;
+}
+
 int clv_command_report(const char *command, const clv_error *err)
 {
     static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX,
                                        CLV_EAXIS,  CLV_ELIMIT, CLV_EEXIST};
 
     char rank[32] = "";
+    reported = *err;
     if (err->rank >= 0)
         snprintf(rank, sizeof rank, " (rank %d)", err->rank);
     clv_say("%s: %s%s%s%s%s", command, err->message[0] != '\0' ? err->message : clv_status_text(err->code),

@@ -18,5 +18,7 @@ clv_status clv_command_as_usage(const char *option, clv_status status, const clv
 
 /* Prints "cleave train: message" on stderr; returns the exit code that the status calls for. */
 int clv_command_report(const char *command, const clv_error *err);
+/* What it was told last; its code is CLV_OK where it was told nothing. */
+const clv_error *clv_command_failure(void);
 
 #endif

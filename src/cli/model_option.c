@@ -36,6 +36,8 @@ clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv
     CLV_TRY(clv_mesh_option_read(&mesh, &o->mesh, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &o->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));
+    if (!o->run.each_alone)
+        CLV_TRY(clv_processes_join(&options.job, o->run.comm, &mesh, err));
     options.threads_per_rank = (int)o->run.threads;
     options.check = o->run.check;
     CLV_TRY(clv_hardware_option_open(&machine, o->hardware, err));

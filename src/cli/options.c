@@ -12,6 +12,7 @@
 #include "cli/failure.h"
 #include "cli/fill.h"
 #include "cli/out_place.h"
+#include "cli/processes.h"
 #include "cli/same_file.h"
 #include "cli/say.h"
 
@@ -493,6 +494,13 @@ static int check_all_files(const parser *p)
     return CLV_OPTIONS_RUN;
 }
 
+/* Files that only the first process writes are in nobody else's way. */
+static clv_status check_place(const char *path, clv_option_use use, clv_error *err)
+{
+    bool folder = use == CLV_OPTION_MAKES;
+    return clv_out_place_check(folder ? path : clv_processes_out(path), folder, err);
+}
+
 /* Found before the work, not after it; where an output goes by default, too. */
 static int check_places(const parser *p)
 {
@@ -500,7 +508,7 @@ static int check_places(const parser *p)
 
     for (int w = 0; w < p->n; w++) {
         const char *path = is_output(&p->options[w]) ? *(const char **)p->options[w].out : NULL;
-        if (path != NULL && clv_out_place_check(path, p->options[w].use == CLV_OPTION_MAKES, &err) != CLV_OK)
+        if (path != NULL && check_place(path, p->options[w].use, &err) != CLV_OK)
             return clv_command_report(p->command, &err);
     }
     return CLV_OPTIONS_RUN;

@@ -6,9 +6,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "cli/processes.h"
+
 typedef struct clv_run_option {
-    int64_t threads; /* a rank's */
-    bool check;      /* as clv_session_options says it */
+    int64_t threads;  /* a rank's */
+    bool check;       /* as clv_session_options says it */
+    const char *comm; /* --comm */
+    bool each_alone;  /* every process makes all of it, with all ranks */
 } clv_run_option;
 
 /* Rows of a command's option table. not_beside_: what leaves them nothing to say, or NULL. */
@@ -18,7 +22,7 @@ typedef struct clv_run_option {
         .not_beside = (not_beside_), .help = "threads a rank (1)"                                                      \
     }
 #define CLV_RUN_OPTIONS(option)                                                                                        \
-    CLV_THREADS_OPTION(&(option)->threads, NULL),                                                                      \
+    CLV_THREADS_OPTION(&(option)->threads, NULL), CLV_COMM_OPTION(&(option)->comm),                                    \
     {                                                                                                                  \
         .names = "--check", .kind = CLV_OPTION_FLAG, .out = &(option)->check,                                          \
         .help = "guard the memory of every op, and fail when one writes past its own or reads what is gone; slow"      \

@@ -9,6 +9,7 @@
 #include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
+#include "cli/processes.h"
 #include "cli/progress.h"
 #include "cli/report.h"
 #include "cli/run_option.h"
@@ -213,7 +214,21 @@ static void print_start(const run *r, const clv_model_info *info)
 static clv_status save(const run *r, clv_error *err)
 {
     CLV_TRY(clv_trainer_save(r->trainer, r->args->out, err));
-    return clv_tokenizer_write_bytes(r->args->out, err);
+    return clv_processes_is_first() ? clv_tokenizer_write_bytes(r->args->out, err) : CLV_OK;
+}
+
+/* The first process's, which the others then see. */
+static clv_status open_folder(clv_train_folder *out, const char *path, int64_t bytes, const char *command,
+                              clv_error *err)
+{
+    clv_status status = CLV_OK;
+    *out = (clv_train_folder){.lock = -1, .room = -1};
+    if (clv_processes_is_first())
+        status = clv_train_folder_open(out, path, bytes, command, err);
+    clv_status agreed = clv_processes_agree(status, err);
+    if (agreed != CLV_OK && status == CLV_OK)
+        clv_train_folder_close(out);
+    return agreed;
 }
 
 static clv_status run_in_folder(const run *r, const char *command, totals *total, clv_error *err)
@@ -221,14 +236,14 @@ static clv_status run_in_folder(const run *r, const char *command, totals *total
     clv_train_folder folder;
     clv_model_info info = {.size = sizeof info};
     CLV_TRY(clv_model_describe(r->model, &info, err));
-    CLV_TRY(clv_train_folder_open(&folder, r->args->out, info.parameters * (int64_t)sizeof(float), command, err));
+    CLV_TRY(open_folder(&folder, r->args->out, info.parameters * (int64_t)sizeof(float), command, err));
     clv_mesh_option_note(clv_model_mesh(r->model), command);
     print_start(r, &info);
     clv_status status = run_steps(r, &folder, command, total, err);
     clv_train_folder_give_room(&folder);
     if (status == CLV_OK)
         status = save(r, err);
-    if (status == CLV_OK)
+    if (status == CLV_OK && clv_processes_is_first())
         status = clv_train_folder_finish(&folder, err);
     clv_train_folder_close(&folder);
     return status;
@@ -300,6 +315,7 @@ static clv_status train(const train_args *a, const char *command, int *code, clv
                                  .threads_per_rank = (int)a->run.threads,
                                  .check = a->run.check};
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
+    CLV_TRY(clv_processes_join(&options.job, a->run.comm, &mesh, err));
     CLV_TRY(clv_text_data_open(&data, a->text.item, a->text.n, a->seq, err));
     clv_status status = check_heads(a, err);
     if (status == CLV_OK)

@@ -151,7 +151,7 @@ clv_status clv_train_folder_open(clv_train_folder *out, const char *path, int64_
 
 void clv_train_folder_add(clv_train_folder *f, const char *line)
 {
-    if (f->lost_errno != 0)
+    if (f->lines == NULL || f->lost_errno != 0)
         return;
     if (fputs(line, f->lines) < 0 || fflush(f->lines) != 0)
         f->lost_errno = errno;

@@ -20,9 +20,9 @@ typedef struct clv_train_folder {
     int lock;                   /* on the folder */
     int room;                   /* a file without a name, of the checkpoint's size; -1: none */
     char *unfinished, *metrics; /* paths */
-    FILE *lines;
-    int64_t n;      /* lines */
-    int lost_errno; /* why a line could not be written; 0: all were */
+    FILE *lines;                /* NULL: another process writes them */
+    int64_t n;                  /* lines */
+    int lost_errno;             /* why a line could not be written; 0: all were */
 } clv_train_folder;
 
 /* Makes the folder, or takes that of a run that was stopped. `bytes`: of the checkpoint.

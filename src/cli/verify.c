@@ -136,6 +136,9 @@ static clv_status run_mesh(outcome *o, const verify_args *a, clv_error *err)
 static clv_model_option on_mesh(const verify_args *a, const char *mesh)
 {
     clv_model_option option = CLV_MODEL_DEFAULTS;
+    clv_mesh read = {0};
+    (void)clv_mesh_parse(&read, mesh, NULL);
+    option.run.each_alone = clv_mesh_ranks(&read) < clv_processes_count();
     option.path = a->model;
     option.mesh.text = mesh;
     option.mesh.rules = a->rules;

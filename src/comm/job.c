@@ -1,4 +1,4 @@
-/* job.c - joining and leaving the job of an MPI launcher: finding the MPI, loading its module. */
+/* job.c - joining the job of an MPI launcher: finding the MPI, loading its module. */
 #include "comm/job.h"
 
 #include <dlfcn.h>
@@ -7,14 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/options.h"
 #include "base/wait.h"
-
-enum { NAP_NS = 200000 };
 
 /* The MPIs that there are modules for. */
 static const struct known {
@@ -143,47 +140,6 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     pthread_mutex_init(&job->lock, NULL);
     *out = job;
     return CLV_OK;
-}
-
-/* Whether all processes have come to leave. */
-static clv_status meet_last(clv_job *job, clv_error *err)
-{
-    clv_deadline deadline = clv_deadline_in(job->timeout_ms * 1000000);
-    clv_mpi_request request;
-    int done = 0, code = job->mpi->barrier(&request, job->comm);
-    while (code == 0 && !done) {
-        code = job->mpi->test(&request, &done);
-        if (code == 0 && !done && clv_deadline_look(&deadline) == 0)
-            return clv_fail(err, CLV_ETIMEOUT,
-                            "process %d of %d waited %lld ms for all others to leave the job, and not all did",
-                            job->place.process, job->place.processes, (long long)job->timeout_ms);
-        if (!done)
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
-    }
-    return code == 0 ? CLV_OK : clv_job_fail_mpi(job, code, "leaving the job", err);
-}
-
-clv_status clv_job_leave(clv_job *job, clv_error *err)
-{
-    if (!job)
-        return CLV_OK;
-    pthread_mutex_lock(&job->lock);
-    int worlds = job->worlds;
-    pthread_mutex_unlock(&job->lock);
-    if (worlds > 0)
-        return clv_fail(err, CLV_EINVAL, "%d sessions of the job are there yet; free them before clv_job_leave",
-                        worlds);
-    clv_status status = job->broken
-                            ? clv_fail(err, CLV_EPEER, "the job was poisoned by a failure; MPI is left as it is")
-                            : meet_last(job, err);
-    if (status == CLV_OK) {
-        int code = job->mpi->leave(job->comm);
-        if (code != 0)
-            status = clv_job_fail_mpi(job, code, "leaving the job", err);
-    }
-    pthread_mutex_destroy(&job->lock);
-    free(job);
-    return status;
 }
 
 int clv_job_process(const clv_job *job)

@@ -25,11 +25,13 @@ struct clv_job {
 
 /* ---- job_meet.c ---- */
 
+enum { CLV_JOB_AGREES = 0, CLV_JOB_LEAVES = -1 };
+
 /* What a process says where all of the job meet. */
 typedef struct clv_job_hello {
     uint64_t number; /* of the meeting: clv_job_meet's */
     uint64_t spread; /* of what it makes: how ranks are spread over processes */
-    int32_t ranks;   /* of the session that it makes; 0: none, it only says how it stands */
+    int32_t ranks;   /* of the session that it makes; else one of those below */
     clv_error failure;
 } clv_job_hello;
 

@@ -1,4 +1,5 @@
-/* job_meet.c - where all processes of a job meet: each says what it is about to make, or that it failed. */
+/* job_meet.c - where all processes of a job meet: each says what it is about to make, that it leaves, or that it
+ * failed. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,10 +47,12 @@ clv_status clv_job_await(clv_job *job, clv_mpi_request *requests, int *ended, in
 
 static void describe(char *out, size_t size, const clv_job_hello *h)
 {
+    unsigned long long meeting = h->number + 1;
     if (h->ranks > 0)
-        snprintf(out, size, "makes a session of %d ranks (meeting %llu)", h->ranks, (unsigned long long)h->number + 1);
+        snprintf(out, size, "makes a session of %d ranks (meeting %llu)", h->ranks, meeting);
     else
-        snprintf(out, size, "is in clv_job_agree (meeting %llu)", (unsigned long long)h->number + 1);
+        snprintf(out, size, "%s (meeting %llu)", h->ranks == CLV_JOB_LEAVES ? "leaves the job" : "is in clv_job_agree",
+                 meeting);
 }
 
 static clv_status fail_missing(const greeting *g, const clv_job *job, int64_t timeout_ns, clv_error *err)
@@ -62,6 +65,63 @@ static clv_status fail_missing(const greeting *g, const clv_job *job, int64_t ti
     describe(does, sizeof does, &g->mine);
     return clv_fail(err, CLV_ETIMEOUT, "process %d %s, and waited %lld ms for all %d of the job; missing: process %s",
                     job->place.process, does, (long long)(timeout_ns / 1000000), g->n, used ? who : "none now");
+}
+
+static clv_status greet(greeting *g, clv_job *job, int round, clv_deadline *deadline, int64_t timeout_ns,
+                        clv_error *err)
+{
+    int code = 0, tag = 1 + (int)((ROUNDS * g->mine.number + (uint64_t)round) % 4096), asked = 0, n = g->n;
+    memset(g->ended, 0, 2 * (size_t)n * sizeof *g->ended);
+    pthread_mutex_lock(&job->lock);
+    for (int p = 0; code == 0 && p < n; p++) {
+        code = job->mpi->receive(&g->requests[n + p], job->comm, &g->theirs[p], sizeof *g->theirs, p, tag);
+        asked += code == 0;
+    }
+    for (int p = 0; code == 0 && p < n; p++)
+        code = job->mpi->send(&g->requests[p], job->comm, &g->mine, sizeof g->mine, p, tag);
+    pthread_mutex_unlock(&job->lock);
+    clv_status status = code == 0 ? clv_job_await(job, g->requests, g->ended, 2 * n, deadline, err)
+                                  : clv_job_fail_mpi(job, code, "meeting the other processes", err);
+    if (status == CLV_OK)
+        return CLV_OK;
+    if (status == CLV_ETIMEOUT)
+        status = fail_missing(g, job, timeout_ns, err);
+    pthread_mutex_lock(&job->lock);
+    bool over = true; /* what was sent is a few bytes, which MPI has copied */
+    for (int p = 0; p < asked; p++)
+        if (!g->ended[n + p])
+            over = clv_job_end_requests(job, &g->requests[n + p], 1, true, CALL_BACK_NS) && over;
+    job->broken |= !over;
+    pthread_mutex_unlock(&job->lock);
+    return status;
+}
+
+/* All hear what all say. */
+static clv_status meet(greeting *g, clv_job *job, int64_t timeout_ns, clv_error *err)
+{
+    size_t n = (size_t)job->place.processes;
+    clv_deadline deadline = clv_deadline_in(timeout_ns);
+    g->n = job->place.processes;
+    g->requests = calloc(2 * n, sizeof *g->requests);
+    g->ended = calloc(2 * n, sizeof *g->ended);
+    g->theirs = calloc(n, sizeof *g->theirs);
+    pthread_mutex_lock(&job->lock);
+    g->mine.number = job->meetings++;
+    pthread_mutex_unlock(&job->lock);
+    clv_status status =
+        g->requests && g->ended && g->theirs ? CLV_OK : clv_fail_memory(err, "a job's processes", n * sizeof *g);
+    for (int round = 0; status == CLV_OK && round < ROUNDS; round++)
+        status = greet(g, job, round, &deadline, timeout_ns, err);
+    return status;
+}
+
+static void end_meeting(greeting *g, const clv_job *job)
+{
+    if (job->broken) /* MPI may still write there */
+        return;
+    free(g->requests);
+    free(g->ended);
+    free(g->theirs);
 }
 
 /* The lowest process's that failed; its own words in the process itself. */
@@ -96,75 +156,90 @@ static clv_status check_greeting(const greeting *g, const clv_job *job, clv_erro
     return CLV_OK;
 }
 
-static clv_status greet(greeting *g, clv_job *job, int round, clv_deadline *deadline, int64_t timeout_ns,
-                        clv_error *err)
-{
-    int code = 0, tag = 1 + (int)((ROUNDS * g->mine.number + (uint64_t)round) % 4096), asked = 0, n = g->n;
-    memset(g->ended, 0, 2 * (size_t)n * sizeof *g->ended);
-    pthread_mutex_lock(&job->lock);
-    for (int p = 0; code == 0 && p < n; p++) {
-        code = job->mpi->receive(&g->requests[n + p], job->comm, &g->theirs[p], sizeof *g->theirs, p, tag);
-        asked += code == 0;
-    }
-    for (int p = 0; code == 0 && p < n; p++)
-        code = job->mpi->send(&g->requests[p], job->comm, &g->mine, sizeof g->mine, p, tag);
-    pthread_mutex_unlock(&job->lock);
-    clv_status status = code == 0 ? clv_job_await(job, g->requests, g->ended, 2 * n, deadline, err)
-                                  : clv_job_fail_mpi(job, code, "meeting the other processes", err);
-    if (status == CLV_OK)
-        return check_greeting(g, job, err);
-    if (status == CLV_ETIMEOUT)
-        status = fail_missing(g, job, timeout_ns, err);
-    pthread_mutex_lock(&job->lock);
-    bool over = true; /* what was sent is a few bytes, which MPI has copied */
-    for (int p = 0; p < asked; p++)
-        if (!g->ended[n + p])
-            over = clv_job_end_requests(job, &g->requests[n + p], 1, true, CALL_BACK_NS) && over;
-    job->broken |= !over;
-    pthread_mutex_unlock(&job->lock);
-    return status;
-}
-
 clv_status clv_job_meet(uint64_t *number, clv_job *job, const clv_job_hello *mine, int64_t timeout_ns, clv_error *err)
 {
-    size_t n = (size_t)job->place.processes;
-    clv_deadline deadline = clv_deadline_in(timeout_ns);
-    greeting g = {.n = job->place.processes,
-                  .requests = calloc(2 * n, sizeof *g.requests),
-                  .ended = calloc(2 * n, sizeof *g.ended),
-                  .theirs = calloc(n, sizeof *g.theirs),
-                  .mine = *mine};
-    pthread_mutex_lock(&job->lock);
-    g.mine.number = job->meetings++;
-    pthread_mutex_unlock(&job->lock);
+    greeting g = {.mine = *mine};
+    clv_status status = meet(&g, job, timeout_ns, err);
     if (number)
         *number = g.mine.number;
-    clv_status status =
-        g.requests && g.ended && g.theirs ? CLV_OK : clv_fail_memory(err, "a job's processes", n * sizeof g);
-    for (int round = 0; status == CLV_OK && round < ROUNDS; round++)
-        status = greet(&g, job, round, &deadline, timeout_ns, err);
-    if (!job->broken) { /* else MPI may still write there */
-        free(g.requests);
-        free(g.ended);
-        free(g.theirs);
-    }
+    if (status == CLV_OK)
+        status = check_greeting(&g, job, err);
+    end_meeting(&g, job);
     return status; /* NOLINT(clang-analyzer-unix.Malloc) */
 }
 
-clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err)
+/* What a process says of itself; err: its failure, if it has one. */
+static clv_job_hello hello_of(int32_t does, clv_status status, const clv_error *err)
 {
-    clv_job_hello mine = {.failure = {.rank = -1}};
-    clv_error why = {0};
-    if (!job || job->broken)
-        return status;
+    clv_job_hello mine = {.ranks = does, .failure = {.rank = -1}};
     if (status != CLV_OK && err && err->code != CLV_OK)
         mine.failure = *err;
     else if (status != CLV_OK)
         (void)clv_fail(&mine.failure, status, "%s", clv_status_text(status));
+    return mine;
+}
+
+clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err)
+{
+    clv_error why = {0};
+    if (!job || job->broken)
+        return status;
+    const clv_job_hello mine = hello_of(CLV_JOB_AGREES, status, err);
     clv_status agreed = clv_job_meet(NULL, job, &mine, job->timeout_ms * 1000000, &why);
     if (status != CLV_OK) /* one's own failure stays what it is */
         return status;
     if (agreed != CLV_OK && err && err->code == CLV_OK)
         *err = why;
     return agreed;
+}
+
+static bool all_leave(const greeting *g)
+{
+    for (int p = 0; p < g->n; p++)
+        if (g->theirs[p].ranks != CLV_JOB_LEAVES)
+            return false;
+    return true;
+}
+
+/* One that leaves is met by those that make or ask something first: until all leave. */
+static clv_status leave_together(clv_job *job, const clv_job_hello *mine, clv_error *err)
+{
+    for (bool last = false; !last;) {
+        greeting g = {.mine = *mine};
+        clv_status status = meet(&g, job, job->timeout_ms * 1000000, err);
+        last = status != CLV_OK || all_leave(&g);
+        if (status == CLV_OK && last)
+            status = check_greeting(&g, job, err);
+        end_meeting(&g, job);
+        if (last)
+            return status; /* NOLINT(clang-analyzer-unix.Malloc) */
+    }
+    return CLV_OK;
+}
+
+clv_status clv_job_leave(clv_job *job, clv_error *err)
+{
+    clv_error why = {0};
+    if (!job)
+        return CLV_OK;
+    pthread_mutex_lock(&job->lock);
+    int worlds = job->worlds;
+    pthread_mutex_unlock(&job->lock);
+    if (worlds > 0)
+        return clv_fail(err, CLV_EINVAL, "%d sessions of the job are there yet; free them before clv_job_leave",
+                        worlds);
+    const clv_job_hello mine = hello_of(CLV_JOB_LEAVES, err ? err->code : CLV_OK, err);
+    clv_status status = job->broken
+                            ? clv_fail(&why, CLV_EPEER, "the job was poisoned by a failure; MPI is left as it is")
+                            : leave_together(job, &mine, &why);
+    if (!job->broken && status != CLV_ETIMEOUT) {
+        int code = job->mpi->leave(job->comm);
+        if (code != 0 && status == CLV_OK)
+            status = clv_job_fail_mpi(job, code, "leaving the job", &why);
+    }
+    if (status != CLV_OK && err && err->code == CLV_OK)
+        *err = why;
+    pthread_mutex_destroy(&job->lock);
+    free(job);
+    return status;
 }

@@ -150,13 +150,6 @@ static int copy(clv_mpi_request *out, clv_mpi_comm *to, clv_mpi_comm comm)
     return give(out, r, code);
 }
 
-static int barrier(clv_mpi_request *out, clv_mpi_comm comm)
-{
-    MPI_Request r = MPI_REQUEST_NULL;
-    int code = MPI_Ibarrier(to_comm(comm), &r);
-    return give(out, r, code);
-}
-
 static int test(clv_mpi_request *request, int *done)
 {
     MPI_Request r = to_request(request);
@@ -180,7 +173,6 @@ static const clv_mpi module = {
     .receive = receive,
     .probe = probe,
     .copy = copy,
-    .barrier = barrier,
     .test = test,
     .cancel = cancel,
     .free = free_comm,

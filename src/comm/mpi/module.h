@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum {
-    CLV_MPI_VERSION = 1,          /* of the table: a module of another is not used */
+    CLV_MPI_VERSION = 2,          /* of the table: a module of another is not used */
     CLV_MPI_ANY = -1,             /* from whichever process */
     CLV_MPI_MOST_BYTES = 1 << 30, /* of a message: MPI counts in int */
 };
@@ -39,7 +39,6 @@ typedef struct clv_mpi {
     /* A message that no receive was asked for yet: from whom, its tag and size. */
     int (*probe)(clv_mpi_comm comm, int *found, int *from, int *tag, int64_t *bytes);
     int (*copy)(clv_mpi_request *out, clv_mpi_comm *copy, clv_mpi_comm comm); /* of all processes, in the same order */
-    int (*barrier)(clv_mpi_request *out, clv_mpi_comm comm);
     int (*test)(clv_mpi_request *request, int *done);
     int (*cancel)(clv_mpi_request *request); /* test says when it has ended */
     int (*free)(clv_mpi_comm comm);

@@ -1,0 +1,87 @@
+#include "cli/processes.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/failure.h"
+
+/* What launchers say to each process; their libraries agree only once they are joined. */
+static const char *const numbers[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
+static const char *const counts[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
+
+static clv_job *joined; /* by this process, once */
+
+static int number_of(const char *const *variables, int otherwise)
+{
+    for (; clv_job_launcher() && *variables; variables++) {
+        const char *text = getenv(*variables);
+        if (text)
+            return (int)strtol(text, NULL, 10);
+    }
+    return otherwise;
+}
+
+int clv_processes_count(void)
+{
+    return number_of(counts, 1);
+}
+
+bool clv_processes_is_first(void)
+{
+    return clv_processes_count() <= 1 || number_of(numbers, 0) == 0;
+}
+
+void clv_processes_begin(void)
+{
+    if (clv_processes_is_first())
+        return;
+    int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (nowhere < 0)
+        return;
+    dup2(nowhere, STDOUT_FILENO);
+    dup2(nowhere, STDERR_FILENO);
+    close(nowhere);
+}
+
+/* What one process does alone (a file that it writes) may take long; who fails tells at once. */
+static const clv_job_options patient = {.size = sizeof patient, .timeout_ms = INT64_C(7) * 24 * 3600 * 1000};
+
+clv_status clv_processes_join(clv_job **out, const char *comm, const clv_mesh *mesh, clv_error *err)
+{
+    *out = NULL;
+    if (comm ? strcmp(comm, "mpi") != 0 : clv_processes_count() <= 1)
+        return clv_processes_is_first() ? CLV_OK : clv_fail(err, CLV_ECANCELLED, "the first process runs it");
+    if (!joined)
+        CLV_TRY(clv_job_join(&joined, &patient, err));
+    int n = clv_job_processes(joined);
+    if (clv_mesh_ranks(mesh) < n)
+        return clv_fail(err, CLV_EINVAL, "%lld rank%s for %d processes; valid: a rank for each, or more (-tp %d)",
+                        (long long)clv_mesh_ranks(mesh), clv_mesh_ranks(mesh) == 1 ? "" : "s", n, n);
+    *out = joined;
+    return CLV_OK;
+}
+
+clv_status clv_processes_agree(clv_status status, clv_error *err)
+{
+    return clv_job_agree(joined, status, err);
+}
+
+const char *clv_processes_out(const char *path)
+{
+    return clv_processes_is_first() ? path : "/dev/null";
+}
+
+int clv_processes_end(int code)
+{
+    clv_error err = *clv_command_failure();
+    if (code != CLV_EXIT_OK && err.code == CLV_OK)
+        (void)clv_fail(&err, CLV_EPEER, "it ended with exit code %d", code);
+    bool failed = err.code != CLV_OK;
+    if (clv_job_leave(joined, &err) != CLV_OK && !failed)
+        code = clv_command_report("cleave", &err);
+    joined = NULL;
+    return clv_processes_is_first() ? code : CLV_EXIT_OK;
+}

@@ -1,0 +1,159 @@
+/* test_cli_processes.c - commands in the processes of a job: `mpirun -np 2 cleave ...` prints and writes what one
+ * process does, once, and says what failed in any of them. CLV_TEST_LAUNCHERS: each MPI's launcher with its options,
+ * "|" between them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cli_run.h"
+
+enum { LAUNCHERS = 4 };
+
+static char launchers[LAUNCHERS][512];
+static int n_launchers;
+
+/* The launcher with its number of processes. */
+static void start_by(int launcher, int processes)
+{
+    static char line[600];
+    snprintf(line, sizeof line, "%s -np %d", launchers[launcher], processes);
+    cli_start_by(processes ? line : NULL);
+}
+
+/* Runs it in one process and in jobs, and compares what is on stdout. */
+static void expect_alike(int code, const char *command)
+{
+    static char alone[CLI_OUTPUT], job[CLI_OUTPUT];
+    start_by(0, 0);
+    assert_int_equal(cli_run(alone, "%s 2>/dev/null", command), code);
+    for (int l = 0; l < n_launchers; l++) {
+        start_by(l, 3 - l % 2);
+        int got = cli_run(job, "%s 2>/dev/null", command);
+        if (got != code || strcmp(job, alone) != 0)
+            fail_msg("%s: exit %d, %s\nexpected exit %d, %s", launchers[l], got, job, code, alone);
+    }
+}
+
+/* Files are the same byte for byte. */
+static void expect_written(const char *command, const char *compare)
+{
+    static char out[CLI_OUTPUT];
+    char line[1024];
+    start_by(0, 0);
+    snprintf(line, sizeof line, "%s --out {d}/alone", command);
+    assert_int_equal(cli_run(out, "%s", line), 0);
+    for (int l = 0; l < n_launchers; l++) {
+        start_by(l, 3 - l % 2);
+        snprintf(line, sizeof line, "%s --out {d}/job", command);
+        if (cli_run(out, "%s", line) != 0)
+            fail_msg("%s, %s: %s", launchers[l], command, out);
+        cli_shell("%s && ! ls -d {d}/job*tmp* 2>/dev/null && rm -rf {d}/job", compare);
+    }
+    cli_shell("rm -rf {d}/alone");
+}
+
+static void test_same(void **state)
+{
+    (void)state;
+    expect_alike(0, "generate -m {d}/one -p abc -n 6 --temp 0 -tp 3 --json");
+    expect_alike(0, "generate -m {d}/one -p abc -n 6 --temp 0.9 -s 4 --mesh data=1,model=5 --json");
+    expect_alike(0, "score -m {d}/one --input {d}/text --json -tp 3");
+    expect_alike(0, "verify -m {g}/gpt2 --tp 1,2,3,4 --json");
+    expect_alike(0, "plan --block gpt -tp 4 --json");
+    expect_alike(0, "reshard --shape 8x8 --mesh x=2 --from 'x,_' --to '_,x' --run");
+    expect_alike(0, "generate -m {d}/one -p abc -n 2 --temp 0 -tp 3 --comm threads --json");
+    expect_alike(0, "generate --help");
+}
+
+static void test_files(void **state)
+{
+    char ids[1024];
+    (void)state;
+    expect_written("embed -m {d}/esm --input {g}/scores/proteins.fasta -tp 3", "cmp {d}/alone {d}/job");
+    snprintf(ids, sizeof ids, "forward -m {g}/gpt2 --ids %s --grad -tp 3 --sp", cli_ids("gpt2_golden"));
+    expect_written(ids, "cmp {d}/alone {d}/job");
+    expect_written("train --text {d}/text --layers 1 --hidden 24 --heads 6 --seq 16 --batch 3 --steps 3 -tp 3",
+                   "cmp {d}/alone/model.safetensors {d}/job/model.safetensors && "
+                   "[ $(ls {d}/alone | wc -l) = $(ls {d}/job | wc -l) ] && "
+                   "[ \"$(cut -d, -f1-3 {d}/alone/metrics.jsonl)\" = \"$(cut -d, -f1-3 {d}/job/metrics.jsonl)\" ]");
+    expect_written("shard -m {g}/llama -tp 3", "diff -r {d}/alone {d}/job");
+}
+
+/* Said once. */
+static void test_refused(void **state)
+{
+    static char out[CLI_OUTPUT];
+    (void)state;
+    for (int l = 0; l < n_launchers; l++) {
+        start_by(l, 3);
+        cli_expect(2, "2 ranks for 3 processes; valid: a rank for each, or more (-tp 3)",
+                   "generate -m {d}/one -p abc -tp 2");
+        cli_expect(1, "nowhere", "generate -m {d}/nowhere -p abc -tp 3");
+        cli_expect(2, "exists already", "train --text {d}/text --out {d}/one --steps 1 --seq 16 -tp 3");
+        assert_int_equal(cli_run(out, "generate -m {d}/one -p xyz -c 2 -n 5 -tp 3"), 2);
+        char *once = strstr(out, "context");
+        assert_non_null(once);
+        assert_null(strstr(strchr(once, '\n'), "cleave generate"));
+    }
+    start_by(0, 0);
+    cli_expect(1, "no MPI launcher started this process", "generate -m {d}/one -p abc -tp 3 --comm mpi");
+    cli_expect(2, "threads|mpi", "generate -m {d}/one -p abc -tp 3 --comm smoke");
+}
+
+/* What one process alone cannot read: a file that the launcher's wrapper gives it. */
+static void test_failed_alone(void **state)
+{
+    char line[2048];
+    (void)state;
+    cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\np=$1; shift\\n"
+              "[ $r = 1 ] && cd elsewhere\\nexec \"$p\" \"$@\"\\n' >{d}/apart && chmod +x {d}/apart && mkdir "
+              "{d}/elsewhere && cp -r {d}/one {d}/model");
+    for (int l = 0; l < n_launchers; l++) {
+        static const char *const commands[] = {"generate -m model -p abc -n 3 -tp 3",
+                                               "train --text text --out run --steps 1 --seq 16 -tp 3"};
+        for (size_t c = 0; c < sizeof commands / sizeof *commands; c++) {
+            snprintf(line, sizeof line, "cd %s; timeout 30 %s -np 3 %s/apart", cli_folder(), launchers[l],
+                     cli_folder());
+            cli_start_by(line);
+            cli_expect(1, "process 1 of 3: ", "%s", commands[c]);
+            cli_shell("! ls {d}/run 2>/dev/null");
+        }
+        /* and what only the first writes */
+        cli_expect(0, "", "forward -m {g}/gpt2 --ids %s --out made -tp 3", cli_ids("gpt2_golden"));
+        cli_shell("ls {d}/made && ! ls {d}/elsewhere/made 2>/dev/null && rm {d}/made");
+    }
+}
+
+static int set_up(void **state)
+{
+    const char *left = getenv("CLV_TEST_LAUNCHERS");
+    (void)state;
+    for (; left && *left && n_launchers < LAUNCHERS; n_launchers++) {
+        size_t length = strcspn(left, "|");
+        snprintf(launchers[n_launchers], sizeof *launchers, "%.*s", (int)length, left);
+        left += length + (left[length] == '|');
+    }
+    cli_shell("printf 'a text of some words, and of some more words than those' >{d}/text && "
+              "mkdir {d}/esm && cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/esm");
+    cli_expect(0, "checkpoint",
+               "train --text {d}/text --out {d}/one --layers 1 --hidden 24 --heads 6 --seq 16 --batch 3 "
+               "--steps 2");
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same), cmocka_unit_test(test_files),
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_failed_alone)};
+    if (!getenv("CLV_TEST_LAUNCHERS")) {
+        puts("no MPI was found, or CLEAVE_MPI is off: commands are not tested in several processes");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
+}
