@@ -262,7 +262,8 @@ static void test_kink(void **state)
 /* What is infinite has no addends, and where a function is not defined a step away there are no differences. */
 static void test_not_finite(void **state)
 {
-    float x[] = {-INFINITY, 0.5f, -0.5f, 1, -INFINITY, -1}, w[] = {0.5f, 0.25f, 1}, near[] = {1, 1e-3f, 2, 0.5f, 1, 2};
+    float x[] = {-INFINITY, -INFINITY, -INFINITY, 1, -INFINITY, -INFINITY}, w[] = {0.5f, 0.25f, 1},
+          near[] = {1, 1e-3f, 2, 0.5f, 1, 2};
     clv_op_checks done = {0};
     clv_error err = {0};
     (void)state;
