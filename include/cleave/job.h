@@ -55,7 +55,8 @@
 extern "C" {
 #endif
 
-/** The job that this process is of. Sessions of it may be used by several threads, each session by one. */
+/** The job that this process is of. Sessions of it may be used by several threads, each session by one;
+ *  clv_job_agree, clv_job_leave and clv_session_new by one at a time, and nothing of the job after clv_job_leave. */
 typedef struct clv_job clv_job;
 
 /** Zero-initialised = defaults. */
