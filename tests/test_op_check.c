@@ -468,6 +468,46 @@ static void test_maximum_of_nothing(void **state)
         fail_msg("%s", err.message);
 }
 
+/* ---- a long sum, in f32 and one row: its parts round otherwise ---- */
+
+static void long_sum_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
+{
+    (void)op, (void)out;
+    int n = clv_rule_add(r, in[0].shape[0], CLV_REDUCE_NONE), f = clv_rule_add(r, in[0].shape[1], CLV_REDUCE_SUM);
+    clv_rule_in(r, 0, 0, n), clv_rule_in(r, 0, 1, f), clv_rule_out(r, 0, 0, n);
+    clv_rule_multilinear(r, 1);
+}
+
+static clv_status long_sum_run(const clv_call *call, clv_error *err)
+{
+    const clv_view *x = &call->in[0];
+    (void)err;
+    for (int64_t n = 0; n < x->shape[0]; n++) {
+        float sum = 0;
+        for (int64_t f = 0; f < x->shape[1]; f++)
+            sum += ((const float *)x->data)[n * x->shape[1] + f];
+        ((float *)call->out[0].data)[n] = sum;
+    }
+    return CLV_OK;
+}
+
+static void test_long_sum(void **state)
+{
+    static const clv_op_def long_sum = {.name = "test.long_sum",
+                                        .min_in = 1,
+                                        .max_in = 1,
+                                        .n_out = 1,
+                                        .shape = highest_shape,
+                                        .rule = long_sum_rule,
+                                        .run = long_sum_run};
+    clv_error err = {0};
+    (void)state;
+    for (int64_t elems = 10; elems <= 1000000; elems *= 10) {
+        const clv_type in = {.dtype = CLV_F32, .rank = 2, .shape = {2, elems}};
+        must(clv_op_check(&long_sum, NULL, &in, 1, NULL, NULL, &err), &err);
+    }
+}
+
 /* ---- results that are bools ---- */
 
 static clv_status signs_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
@@ -615,17 +655,12 @@ static void test_all_of_the_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_truth),
-        cmocka_unit_test(test_kink),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_narrow_gradient),
-        cmocka_unit_test(test_lies),
-        cmocka_unit_test(test_left_out),
-        cmocka_unit_test(test_spills),
-        cmocka_unit_test(test_maximum_of_nothing),
-        cmocka_unit_test(test_bools),
-        cmocka_unit_test(test_bad_calls),
-        cmocka_unit_test(test_all_of_the_library),
+        cmocka_unit_test(test_truth),      cmocka_unit_test(test_kink),
+        cmocka_unit_test(test_not_finite), cmocka_unit_test(test_narrow_gradient),
+        cmocka_unit_test(test_lies),       cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_spills),     cmocka_unit_test(test_maximum_of_nothing),
+        cmocka_unit_test(test_long_sum),   cmocka_unit_test(test_bools),
+        cmocka_unit_test(test_bad_calls),  cmocka_unit_test(test_all_of_the_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

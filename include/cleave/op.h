@@ -261,7 +261,7 @@ typedef struct clv_op_check_options {
     const void *const *data;
     uint32_t absent; /**< bit i: operand i, an optional one, is not given; its type is not read */
     /** How far a result may be off, relative to its largest element, at least 1; below 1. 0: 1e-12 of f64, 2e-6 of
-     *  what is computed in f32, 3e-2 of bf16 and f16. */
+     *  what is computed in f32, 3e-2 of bf16 and f16; of sums over more than 2^13 elements as many times that. */
     double tolerance;
     /** The same of gradients, relative to their largest element or, where the sum that they are of is larger, to that,
      *  up to 1; beside what rounding does to differences. 0: 2e-8 of f64, 2e-3 of f32. */

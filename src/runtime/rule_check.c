@@ -54,10 +54,19 @@ static void together_add(together *t, const clv_trial *part)
     }
 }
 
-/* Operands below f64 are computed in f32. */
+/* How many numbers an element of a result is the sum of, by the rule. */
+static double summed(const clv_rule *rule)
+{
+    double n = 1;
+    for (int f = 0; f < rule->n_factors; f++)
+        n *= rule->factor[f].reduction == CLV_REDUCE_SUM ? (double)rule->factor[f].size : 1;
+    return n;
+}
+
+/* Operands below f64 are computed in f32. A sum in one row rounds by what it has come to, so in parts otherwise. */
 double clv_rule_tolerance(const clv_op_trials *trials, clv_dtype result)
 {
-    const double single = 2e-6, narrow = 3e-2;
+    const double single = 2e-6, narrow = 3e-2, few = 1 << 13;
     if (trials->tolerance > 0)
         return trials->tolerance;
     double unit = result == CLV_F64 ? 1e-12 : result == CLV_F32 ? single : narrow;
@@ -66,7 +75,7 @@ double clv_rule_tolerance(const clv_op_trials *trials, clv_dtype result)
         if (in->data && clv_dtype_is_float(in->dtype) && in->dtype != CLV_F64)
             unit = fmax(unit, single);
     }
-    return unit;
+    return unit * fmax(1, summed(trials->rule) / few);
 }
 
 static clv_status together_compare(const together *t, const clv_op_trials *trials, const char *how, clv_error *err)
