@@ -113,16 +113,17 @@ static void test_failed_alone(void **state)
     (void)state;
     cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\np=$1; shift\\n"
               "[ $r = 1 ] && cd elsewhere\\nexec \"$p\" \"$@\"\\n' >{d}/apart && chmod +x {d}/apart && mkdir "
-              "{d}/elsewhere && cp -r {d}/one {d}/model");
+              "{d}/elsewhere {d}/below && cp -r {d}/one {d}/model");
     for (int l = 0; l < n_launchers; l++) {
         static const char *const commands[] = {"generate -m model -p abc -n 3 -tp 3",
-                                               "train --text text --out run --steps 1 --seq 16 -tp 3"};
+                                               "train --text text --out run --steps 1 --seq 16 -tp 3",
+                                               "train --text text --out below/run --steps 1 --seq 16 -tp 3"};
         for (size_t c = 0; c < sizeof commands / sizeof *commands; c++) {
             snprintf(line, sizeof line, "cd %s; timeout 30 %s -np 3 %s/apart", cli_folder(), launchers[l],
                      cli_folder());
             cli_start_by(line);
             cli_expect(1, "process 1 of 3: ", "%s", commands[c]);
-            cli_shell("! ls {d}/run 2>/dev/null");
+            cli_shell("! ls {d}/run {d}/below/* 2>/dev/null");
         }
         /* and what only the first writes */
         cli_expect(0, "", "forward -m {g}/gpt2 --ids %s --out made -tp 3", cli_ids("gpt2_golden"));

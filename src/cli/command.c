@@ -53,7 +53,10 @@ static int run_command(const struct clv_command *c, int argc, char **argv)
         clv_print_help(stdout, c->help);
         printf("\n");
     }
-    return c->has_ranks || clv_processes_is_first() ? c->run(argc - 1, argv + 1) : CLV_EXIT_OK;
+    if (!c->has_ranks && !clv_processes_is_first())
+        return CLV_EXIT_OK;
+    clv_processes_expect(c->has_ranks);
+    return c->run(argc - 1, argv + 1);
 }
 
 /* What else a command goes by: "--version". */

@@ -494,6 +494,16 @@ static int check_all_files(const parser *p)
     return CLV_OPTIONS_RUN;
 }
 
+/* Processes are joined as soon as their arguments, which are alike, are read: files and places may not be. */
+static int join_processes(const parser *p)
+{
+    clv_error err = {0};
+    int comm = find(p, "--comm");
+    const char *given = comm >= 0 ? *(const char **)p->options[comm].out : NULL;
+
+    return clv_processes_meet(given, &err) == CLV_OK ? CLV_OPTIONS_RUN : clv_command_report(p->command, &err);
+}
+
 /* Files that only the first process writes are in nobody else's way. */
 static clv_status check_place(const char *path, clv_option_use use, clv_error *err)
 {
@@ -594,6 +604,8 @@ int clv_options_parse(const clv_option *options, int n_options, int argc, char *
             return complain(&p, "%s is missing: %s (%s)", options[i].names, options[i].help,
                             options[i].value != NULL ? options[i].value : options[i].names);
     int code = check_all_beside(&p);
+    if (code == CLV_OPTIONS_RUN)
+        code = join_processes(&p);
     if (code == CLV_OPTIONS_RUN)
         code = check_all_files(&p);
     return code == CLV_OPTIONS_RUN ? check_places(&p) : code;

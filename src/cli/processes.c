@@ -13,6 +13,12 @@ static const char *const numbers[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_
 static const char *const counts[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
 
 static clv_job *joined; /* by this process, once */
+static bool expected;   /* several processes may have the command's ranks */
+
+void clv_processes_expect(bool several)
+{
+    expected = several;
+}
 
 static int number_of(const char *const *variables, int otherwise)
 {
@@ -49,13 +55,20 @@ void clv_processes_begin(void)
 /* What one process does alone (a file that it writes) may take long; who fails tells at once. */
 static const clv_job_options patient = {.size = sizeof patient, .timeout_ms = INT64_C(7) * 24 * 3600 * 1000};
 
+clv_status clv_processes_meet(const char *comm, clv_error *err)
+{
+    bool spread = comm ? strcmp(comm, "mpi") == 0 : clv_processes_count() > 1;
+    if (!spread || !expected)
+        return clv_processes_is_first() ? CLV_OK : clv_fail(err, CLV_ECANCELLED, "the first process runs it");
+    return joined ? CLV_OK : clv_job_join(&joined, &patient, err);
+}
+
 clv_status clv_processes_join(clv_job **out, const char *comm, const clv_mesh *mesh, clv_error *err)
 {
     *out = NULL;
-    if (comm ? strcmp(comm, "mpi") != 0 : clv_processes_count() <= 1)
-        return clv_processes_is_first() ? CLV_OK : clv_fail(err, CLV_ECANCELLED, "the first process runs it");
+    CLV_TRY(clv_processes_meet(comm, err));
     if (!joined)
-        CLV_TRY(clv_job_join(&joined, &patient, err));
+        return CLV_OK;
     int n = clv_job_processes(joined);
     if (clv_mesh_ranks(mesh) < n)
         return clv_fail(err, CLV_EINVAL, "%lld rank%s for %d processes; valid: a rank for each, or more (-tp %d)",

@@ -21,7 +21,12 @@ void clv_processes_begin(void);
 int clv_processes_count(void);
 /* Whether this is the first process, or the only one. */
 bool clv_processes_is_first(void);
-/* The job of a command whose ranks are on this mesh, joined at the first call; *out is NULL where this process runs
+/* Whether the command that is about to run has ranks for several processes. */
+void clv_processes_expect(bool several);
+/* Joins the job of such a command, before it looks at anything that may be otherwise on another host: who fails later
+ * can tell the others. comm: --comm as it was given, or NULL. */
+clv_status clv_processes_meet(const char *comm, clv_error *err);
+/* The job of a command whose ranks are on this mesh; *out is NULL where this process runs
  * them all. comm: "threads", "mpi" or NULL. CLV_EINVAL for fewer ranks than processes. */
 clv_status clv_processes_join(clv_job **out, const char *comm, const clv_mesh *mesh, clv_error *err);
 /* clv_job_agree, where a job was joined: what the first process alone has done. */
