@@ -131,6 +131,26 @@ static void test_failed_alone(void **state)
     }
 }
 
+/* What only the first process writes, in the middle of a run: a file at the limit of its size. MPICH's shared memory is
+ * such a file itself. */
+static void test_full(void **state)
+{
+    char line[2048];
+    (void)state;
+    cli_shell("printf '#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 0 ] && ulimit -f 80\nexec \"$@\"\n' >{d}/full && "
+              "chmod +x {d}/full && "
+              "for i in $(seq 500); do sed \"s/>/>$i/\" {g}/scores/proteins.fasta; done >{d}/many.fasta");
+    for (int l = 0; l < n_launchers; l++) {
+        if (!strstr(launchers[l], "openmpi"))
+            continue;
+        snprintf(line, sizeof line, "timeout 30 %s -np 2 %s/full", launchers[l], cli_folder());
+        cli_start_by(line);
+        cli_expect(1, "vectors: cannot write: File too large",
+                   "embed -m {d}/esm --input {d}/many.fasta --pool none --out {d}/vectors -tp 2");
+        cli_shell("! ls -d {d}/vectors* 2>/dev/null");
+    }
+}
+
 static int set_up(void **state)
 {
     const char *left = getenv("CLV_TEST_LAUNCHERS");
@@ -151,7 +171,8 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same), cmocka_unit_test(test_files),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_failed_alone)};
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_failed_alone),
+                                       cmocka_unit_test(test_full)};
     if (!getenv("CLV_TEST_LAUNCHERS")) {
         puts("no MPI was found, or CLEAVE_MPI is off: commands are not tested in several processes");
         return 77;

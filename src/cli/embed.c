@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cleave/cancel.h"
 #include "cleave/checkpoint.h"
 #include "cleave/embed.h"
 #include "cleave/status.h"
@@ -140,16 +141,24 @@ typedef struct sink {
     bool pooled;
     clv_progress progress;
     int64_t done;
+    clv_error failure; /* of the first that could not be written */
+    clv_cancel *cancel;
 } sink;
 
+/* Other processes do not write: they hear of a failure by the next run, which is cancelled. */
 static clv_status take(void *arg, int64_t i, const float *rows, int64_t n_rows, int64_t width, clv_error *err)
 {
     sink *s = arg;
     clv_shard row = {.rank = 2, .lo = {i, 0}, .hi = {i + 1, width}};
     (void)n_rows;
-    clv_status status = clv_checkpoint_write(s->writer, s->pooled ? 0 : i, s->pooled ? &row : NULL, rows, err);
-    clv_progress_update(&s->progress, ++s->done, "");
-    return status;
+    (void)err;
+    if (s->failure.code != CLV_OK)
+        return CLV_OK;
+    if (clv_checkpoint_write(s->writer, s->pooled ? 0 : i, s->pooled ? &row : NULL, rows, &s->failure) != CLV_OK)
+        clv_cancel_request(s->cancel);
+    else
+        clv_progress_update(&s->progress, ++s->done, "");
+    return CLV_OK;
 }
 
 static clv_pooling pooling_of(const char *name)
@@ -171,18 +180,22 @@ static clv_status write_vectors(clv_checkpoint_writer *w, const embed_args *a, c
                                  .pooling = pooling_of(a->pool),
                                  .batch_tokens = a->tokens,
                                  .allow_nonfinite = a->allow_nonfinite};
-    sink s = {.writer = w, .pooled = options.pooling != CLV_POOL_NONE};
+    sink s = {
+        .writer = w, .pooled = options.pooling != CLV_POOL_NONE, .failure = {.rank = -1}, .cancel = a->model.cancel};
     CLV_TRY(clv_model_describe(model, &info, err));
     CLV_TRY(clv_forwarder_new(&f, model, NULL, err));
-    clv_status status = begin_file(w, s.pooled, all, info.hidden, err);
-    if (status == CLV_OK)
+    if (begin_file(w, s.pooled, all, info.hidden, &s.failure) == CLV_OK)
         clv_model_option_notes(model, a->model.path, command);
+    else
+        clv_cancel_request(s.cancel);
     clv_progress_begin(&s.progress, "embed", clv_sequences_count(all));
-    if (status == CLV_OK)
-        status = clv_embed(f, all, &options, take, &s, err);
+    clv_status status = clv_embed(f, all, &options, take, &s, err);
     clv_progress_end(&s.progress);
     clv_forwarder_free(f);
-    return status;
+    if (s.failure.code == CLV_OK)
+        return status;
+    *err = s.failure;
+    return s.failure.code;
 }
 
 static clv_status embed(const embed_args *a, const clv_model *model, const clv_sequences *all, double start,
@@ -217,7 +230,9 @@ static clv_status run(const embed_args *a, const clv_model *model, double start,
 
 int command_embed(int argc, char **argv)
 {
+    clv_cancel cancel = {0};
     embed_args a = {.model = CLV_MODEL_DEFAULTS, .pool = "mean", .tokens = 4096};
+    a.model.cancel = &cancel;
     clv_error err = {0};
     clv_model *model = NULL;
     bool complete = false;

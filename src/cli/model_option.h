@@ -13,6 +13,7 @@ typedef struct clv_model_option {
     clv_mesh_option mesh;
     clv_run_option run;
     const char *dtype, *hardware;
+    clv_cancel *cancel; /* as clv_model_options says it */
 } clv_model_option;
 
 /* Rows of a command's option table: which model, `-m`; */
