@@ -41,6 +41,11 @@ clv_job *launched_job(void)
     return job;
 }
 
+void launched_left(void)
+{
+    job = NULL;
+}
+
 const clv_links *launched_links(int ranks)
 {
     static int first[MOST_PROCESSES + 1];

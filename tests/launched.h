@@ -8,6 +8,8 @@
 
 /* Joined at the first call, left when the program ends; NULL: no launcher is asked for. */
 clv_job *launched_job(void);
+/* A test has left it itself: nothing of it is used any more. */
+void launched_left(void);
 /* Blocks of ranks, one a process, as clv_session_new has them. Static; NULL: no job, or fewer ranks than processes. */
 const clv_links *launched_links(int ranks);
 

@@ -1,5 +1,6 @@
 /* test_job.c - joining a job of MPI, what is refused without one, and sessions of it; under a launcher (ctest -L mpi)
  * all processes run the second part. */
+#include <dlfcn.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -453,13 +454,32 @@ static void test_models(void **state)
     }
 }
 
+/* The last test: processes that all leave end MPI, even if one says that it failed by a deadline. */
+static void test_leaving(void **state)
+{
+    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job()), ended = 0;
+    clv_error err = {0};
+    int (*finalized)(int *) = NULL;
+    (void)state;
+    *(void **)&finalized = dlsym(RTLD_DEFAULT, "MPI_Finalized");
+    assert_non_null(finalized);
+    if (me == n - 1)
+        (void)clv_fail(&err, CLV_ETIMEOUT, "nobody came");
+    assert_int_equal(clv_job_leave(launched_job(), &err), CLV_ETIMEOUT);
+    launched_left();
+    assert_non_null(strstr(err.message, "nobody came"));
+    assert_int_equal(finalized(&ended), 0);
+    assert_true(ended);
+}
+
 int main(void)
 {
     const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_refusals),
                                        cmocka_unit_test(test_commands)};
     const struct CMUnitTest launched[] = {cmocka_unit_test(test_refused_in_a_job), cmocka_unit_test(test_sessions),
                                           cmocka_unit_test(test_two_sessions),     cmocka_unit_test(test_out_of_step),
-                                          cmocka_unit_test(test_failed_alone),     cmocka_unit_test(test_models)};
+                                          cmocka_unit_test(test_failed_alone),     cmocka_unit_test(test_models),
+                                          cmocka_unit_test(test_leaving)};
     if (launched_job())
         return cmocka_run_group_tests_name("in a job", launched, NULL, NULL);
     return cmocka_run_group_tests_name("alone", alone, NULL, cli_remove_folder);

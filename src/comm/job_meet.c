@@ -201,13 +201,15 @@ static bool all_leave(const greeting *g)
     return true;
 }
 
-/* One that leaves is met by those that make or ask something first: until all leave. */
-static clv_status leave_together(clv_job *job, const clv_job_hello *mine, clv_error *err)
+/* One that leaves is met by those that make or ask something first: until all leave. *came: all did, whatever any of
+ * them failed with. */
+static clv_status leave_together(bool *came, clv_job *job, const clv_job_hello *mine, clv_error *err)
 {
     for (bool last = false; !last;) {
         greeting g = {.mine = *mine};
         clv_status status = meet(&g, job, job->timeout_ms * 1000000, err);
-        last = status != CLV_OK || all_leave(&g);
+        *came = status == CLV_OK && all_leave(&g);
+        last = status != CLV_OK || *came;
         if (status == CLV_OK && last)
             status = check_greeting(&g, job, err);
         end_meeting(&g, job);
@@ -220,6 +222,7 @@ static clv_status leave_together(clv_job *job, const clv_job_hello *mine, clv_er
 clv_status clv_job_leave(clv_job *job, clv_error *err)
 {
     clv_error why = {0};
+    bool came = false;
     if (!job)
         return CLV_OK;
     pthread_mutex_lock(&job->lock);
@@ -231,8 +234,8 @@ clv_status clv_job_leave(clv_job *job, clv_error *err)
     const clv_job_hello mine = hello_of(CLV_JOB_LEAVES, err ? err->code : CLV_OK, err);
     clv_status status = job->broken
                             ? clv_fail(&why, CLV_EPEER, "the job was poisoned by a failure; MPI is left as it is")
-                            : leave_together(job, &mine, &why);
-    if (!job->broken && status != CLV_ETIMEOUT) {
+                            : leave_together(&came, job, &mine, &why);
+    if (!job->broken && came) {
         int code = job->mpi->leave(job->comm);
         if (code != 0 && status == CLV_OK)
             status = clv_job_fail_mpi(job, code, "leaving the job", &why);
