@@ -27,7 +27,8 @@ test: setup
 # Every test, its sweeps whole, under every preset: release, debug, address + undefined sanitizers, thread sanitizer.
 test-all: setup
 	@for preset in debug asan-ubsan tsan release; do \
-	    cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && CLV_SWEEP=all ctest --preset $$preset || exit 1; \
+	    cmake --preset $$preset && cmake --build --preset $$preset -j $(JOBS) && \
+	        CLV_SWEEP=all ctest --preset $$preset || exit 1; \
 	done
 
 # Random graphs on random meshes for SOAK_SECONDS, from a seed that it prints (or SOAK_SEED).
@@ -40,9 +41,11 @@ soak: setup
 FUZZ_SECONDS ?= 60
 fuzz: setup
 	@scripts/setup.sh fuzz
-	@cmake -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCLV_FUZZ=ON -DCLV_SANITIZE=address,undefined
+	@cmake -S . -B build-fuzz -DCMAKE_C_COMPILER=clang -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCLV_FUZZ=ON \
+	    -DCLV_SANITIZE=address,undefined
 	@cmake --build build-fuzz -j $(JOBS) --target fuzzers
-	@for target in $$(find build-fuzz/tests -maxdepth 1 -name "fuzz_*" -executable -type f | sort); do parser=$${target##*fuzz_}; mkdir -p build-fuzz/corpus/$$parser; \
+	@for target in $$(find build-fuzz/tests -maxdepth 1 -name "fuzz_*" -executable -type f | sort); do \
+	    parser=$${target##*fuzz_}; mkdir -p build-fuzz/corpus/$$parser; \
 	    $$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -print_final_stats=1 -artifact_prefix=build-fuzz/ \
 	        build-fuzz/corpus/$$parser tests/fuzz/corpus/$$parser || exit 1; \
 	done

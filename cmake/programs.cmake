@@ -14,8 +14,8 @@ if(cli_sources)
         BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN;$ORIGIN/${lib_from_bin}")
     target_link_libraries(cleave_cli PRIVATE clv_cli cleave_shared)
 
-    # Manual pages and completions, from the tables of the commands' options. What has been compiled for another machine cannot run here;
-    # sanitizers would look at it in vain.
+    # Manual pages and completions, from the tables of the commands' options. What has been compiled for another machine
+    # cannot run here; sanitizers would look at it in vain.
     if(NOT CMAKE_CROSSCOMPILING AND NOT CLV_SANITIZE AND NOT CLV_FUZZ)
         file(GLOB manual_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cli/manual/*.c)
         add_executable(make_manual ${manual_sources})

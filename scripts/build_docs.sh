@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The manual as HTML, by Doxygen, from the public headers and docs/: BUILD/manual/html/index.html. A warning is an error.
+# The manual as HTML, by Doxygen, from the public headers and docs/: BUILD/manual/html/index.html. A warning is an
+# error.
 # usage: scripts/build_docs.sh [BUILD]     default: build
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Checks calls and uses of data between the library's object files against scripts/layers.txt: none goes up a layer, and
 # files do not call each other in a circle. Names each call that does.
-# usage: scripts/check_calls.sh OBJECTS [SOURCES]     OBJECTS: a folder that holds the objects of src/ as FOLDER/FILE.c.o; those
-#        without a source in SOURCES (FOLDER/FILE.c) were left there by an earlier build, and do not count
+# usage: scripts/check_calls.sh OBJECTS [SOURCES]
+#        OBJECTS: a folder that holds the objects of src/ as FOLDER/FILE.c.o; those without a source in SOURCES
+#        (FOLDER/FILE.c) were left there by an earlier build, and do not count
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 layers=$here/layers.txt

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Compiles each public header alone, as C17 and as C++17, and says which does not stand by itself, or is not in cleave.h;
-# which of its functions and types has no comment, or one that does not say how it fails and who frees what it makes;
-# which header does not say what threads may do, and which line is longer than 120 columns.
+# Compiles each public header alone, as C17 and as C++17, and says which does not stand by itself, or is not in
+# cleave.h; which of its functions and types has no comment, or one that does not say how it fails and who frees what it
+# makes; which header does not say what threads may do, and which line is longer than 120 columns.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Keeps the public headers, and the examples with their test, as they are now under tests/abi/MAJOR.MINOR: programs built against them
-# must run with every later library of this major version (ctest -R abi). Below 1.0 nothing is promised yet, and the one frozen copy
-# may be made anew; from 1.0 on each minor version is frozen once, when it is released.
+# Keeps the public headers, and the examples with their test, as they are now under tests/abi/MAJOR.MINOR: programs
+# built against them must run with every later library of this major version (ctest -R abi). Below 1.0 nothing is
+# promised yet, and the one frozen copy may be made anew; from 1.0 on each minor version is frozen once, when it is
+# released.
 # usage: scripts/freeze_headers.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."

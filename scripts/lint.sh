@@ -19,7 +19,13 @@ for example in generate.c embed.c two_layers.c plan_70b.c custom_op.c spmd.c cpp
 done
 columns=$(printf '%s\n' $files examples/cpp17.cpp | grep -v '^src/tokens/character_table.c$') # that one is generated
 awk 'length($0) > 120 { printf "lint: %s:%d: %d columns\n", FILENAME, FNR, length($0); bad = 1 } END { exit bad }' \
-    $columns $(git ls-files --cached --others --exclude-standard '*.py' scripts/mutate ':!tests/golden') || bad=1
+    $columns $(git ls-files --cached --others --exclude-standard '*.py' '*.sh' '*CMakeLists.txt' '*.cmake' Makefile \
+        .ci/run scripts/mutate ':!tests/golden' ':!tests/abi') || bad=1
+# Pages: what is neither a table nor shown as it is printed.
+awk 'FNR == 1 { shown = 0 } /^ *```/ { shown = !shown }
+    shown || /^ *\|/ || /^    / { next }
+    length($0) > 120 { printf "lint: %s:%d: %d columns\n", FILENAME, FNR, length($0); bad = 1 }
+    END { exit bad }' $(git ls-files --cached --others --exclude-standard '*.md') || bad=1
 clang-format --dry-run -Werror $files || { echo "lint: run 'make format'"; bad=1; }
 if [ "${1:-}" = --tidy ]; then
     cmake --preset release >/dev/null

@@ -28,7 +28,8 @@ fi
 # for the Python package and its tests
 need_command python3 python3
 python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
-python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' 2>/dev/null ||
+python3 -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_paths()["include"] + "/Python.h"))' \
+    2>/dev/null ||
     missing+=(python3-dev)
 # both MPIs, for their modules and tests; a build does without either
 need_command mpicc.openmpi libopenmpi-dev
@@ -37,7 +38,9 @@ need_command mpicc.mpich libmpich-dev
 need_command mpirun.mpich mpich
 case "${1:-}" in
 lint) need_command clang-format clang-format; need_command clang clang ;;
-fuzz) need_command clang clang; ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer* >/dev/null 2>&1 || missing+=(libclang-rt-14-dev) ;;
+fuzz)
+    need_command clang clang
+    ls /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer* >/dev/null 2>&1 || missing+=(libclang-rt-14-dev) ;;
 docs) need_command doxygen doxygen ;;
 tidy) need_command clang-format clang-format; need_command clang-tidy clang-tidy ;;
 esac
@@ -50,7 +53,9 @@ if ! command -v apt-get >/dev/null; then
 fi
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || { echo "setup: not root and no sudo; run: apt-get install ${missing[*]}" >&2; exit 1; }
+    command -v sudo >/dev/null || { echo "setup: not root and no sudo; run: apt-get install ${missing[*]}" >&2
+        exit 1
+    }
     as_root=(sudo)
 fi
 echo "setup: installing them with ${as_root[*]:+sudo }apt-get (this is done once)"

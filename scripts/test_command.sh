@@ -14,7 +14,8 @@ case $dynamic in
 esac
 
 # functions and data by name: what the command itself has, what the library is made of, offers, and gives to the command
-names() { nm "${@:2}" 2>/dev/null | awk -v kind="$1" '$2 ~ kind { sub(/@.*/, "", $3); print $3 }' | grep '^clv_' | sort -u; }
+names() { nm "${@:2}" 2>/dev/null | awk -v kind="$1" '$2 ~ kind { sub(/@.*/, "", $3); print $3 }' |
+    grep '^clv_' | sort -u; }
 names '^[TDBRVtdbr]$' "$build/cleave" >"$work/own"
 names '^[TDBRV]$' "$build/libcleave.a" >"$work/library"
 names '^[TDBRV]$' -D "$build/libcleave.so" >"$work/offered"

@@ -55,7 +55,8 @@ check "CMake, shared" "$work/out/user_shared"
 check "CMake, static" "$work/out/user_static"
 if [ -x "$build/cleave" ]; then
     "$prefix/bin/cleave" version >/dev/null || { echo "the installed program does not run"; exit 1; }
-    for file in man/man1/cleave.1 man/man1/cleave-bench-gemm.1 bash-completion/completions/cleave zsh/site-functions/_cleave \
+    for file in man/man1/cleave.1 man/man1/cleave-bench-gemm.1 bash-completion/completions/cleave \
+        zsh/site-functions/_cleave \
         fish/vendor_completions.d/cleave.fish; do
         [ -s "$prefix/share/$file" ] || { echo "share/$file was not installed"; exit 1; }
     done

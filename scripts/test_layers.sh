@@ -25,7 +25,8 @@ expect 'graph includes ops/op.h' src/graph/x.c '#include "base/arena.h"\n  #  in
 expect 'tensor includes cleave/graph.h' include/cleave/mesh.h '#include "cleave/graph.h"'
 expect 'dnnl.h may be included only from' src/ops/x.c '#include <dnnl.h>'
 expect 'mpi.h may be included only from' src/comm/threads.c '#include <mpi.h>'
-expect 'cli includes base/wait.h, which is private' src/cli/x.c '#include "cleave/mesh.h"\n#include "cli/x.h"\n#include "base/wait.h"'
+expect 'cli includes base/wait.h, which is private' src/cli/x.c \
+    '#include "cleave/mesh.h"\n#include "cli/x.h"\n#include "base/wait.h"'
 expect '../graph/graph.h is no path' src/base/x.c '#include "../graph/graph.h"'
 expect 'belongs to no layer' src/utils/x.c 'int x;'
 expect 'belongs to no layer' include/cleave/odd.h 'int x;'
@@ -41,9 +42,11 @@ expect_calls() { # text that the check must print, then files and what they hold
     if out=$("$here/check_calls.sh" "$tree/src"); then echo "not refused: $2 and $4"; exit 1; fi
     case $out in *"$text"*) ;; *) echo "expected '$text', got '$out'"; exit 1 ;; esac
 }
-expect_calls 'base/a.c uses up of graph/b.c, which lies above it' base/a.c 'int up(void); int down(void) { return up(); }' \
+expect_calls 'base/a.c uses up of graph/b.c, which lies above it' base/a.c \
+    'int up(void); int down(void) { return up(); }' \
     graph/b.c 'int up(void) { return 1; }'
-expect_calls 'base/a.c uses up of graph/b.c, which lies above it' base/a.c 'extern int up; int down(void) { return up; }' \
+expect_calls 'base/a.c uses up of graph/b.c, which lies above it' base/a.c \
+    'extern int up; int down(void) { return up; }' \
     graph/b.c 'int up = 1;'
 expect_calls 'in a circle: graph/a.c uses b of graph/b.c' graph/a.c 'int b(void); int a(void) { return b(); }' \
     graph/b.c 'int a(void); int b(void) { return a(); }'
@@ -69,7 +72,10 @@ want="the same function: total of src/base/a.c, added of src/graph/b.c"
 printf '/* b.c - see graph/b.c and old/c.h. */\n' >"$tree/src/graph/b.c"
 for kind in archive repository; do
     [ $kind = archive ] || git -C "$tree" init -q
-    if out=$("$here/check_citations.py" "$tree"); then echo "$kind: not refused: a comment that names old/c.h"; exit 1; fi
+    if out=$("$here/check_citations.py" "$tree"); then
+        echo "$kind: not refused: a comment that names old/c.h"
+        exit 1
+    fi
     [ "$out" = "src/graph/b.c:1: there is no old/c.h" ] || { echo "$kind: said of a citation: $out"; exit 1; }
 done
 
@@ -78,7 +84,8 @@ git -C "$tree" -c user.name=a -c user.email=a@b commit -q --allow-empty -m "one:
 first=$(git -C "$tree" rev-parse --short HEAD)
 printf 'As `git show 1234567`, *two*, has it.\n' >"$tree/page.md"
 "$here/check_citations.py" "$tree" # an archive's history has none of the commits
-printf 'As `git show %s`, *one: the\nfirst*, has it, and `git show %s`, *one: a first*.\n' "$first" "$first" >>"$tree/page.md"
+printf 'As `git show %s`, *one: the\nfirst*, has it, and `git show %s`, *one: a first*.\n' "$first" "$first" \
+    >>"$tree/page.md"
 if out=$("$here/check_citations.py" "$tree"); then echo "not refused: a page that names 1234567"; exit 1; fi
 want="page.md:1: the history has no commit 1234567
 page.md:3: commit $first is called 'one: the first of all'"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every option of every command is in its manual page and in the completions; the pages are sound, and the completions complete.
-# Tools that are not there (groff, mandoc, zsh, fish) are passed over, and named.
+# Every option of every command is in its manual page and in the completions; the pages are sound, and the completions
+# complete. Tools that are not there (groff, mandoc, zsh, fish) are passed over, and named.
 # usage: scripts/test_manual.sh BUILD
 set -euo pipefail
 build=$(cd "${1:?the folder of a build}" && pwd)
@@ -14,7 +14,8 @@ have() { command -v "$1" >/dev/null || { without+=" $1"; return 1; }; }
 
 # ---- commands and options, as --help has them ----
 commands() { "$build/cleave" "$@" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'; }
-options() { "$build/cleave" "$@" --help | sed -n '/^Options:/,$s/^  \(-.*\)/\1/p' | sed 's/  .*//' | grep -o -- '-[-a-z0-9]*[a-z0-9]' | grep -v '^--*$'; }
+options() { "$build/cleave" "$@" --help | sed -n '/^Options:/,$s/^  \(-.*\)/\1/p' | sed 's/  .*//' |
+    grep -o -- '-[-a-z0-9]*[a-z0-9]' | grep -v '^--*$'; }
 paths=()
 for command in $(commands); do
     [ "$command" = bench ] || paths+=("$command")
@@ -57,7 +58,8 @@ ask() { # what must be among the answers ("" none), words; the last is being wri
     local want=$1
     shift
     local got
-    got=$(bash -c 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _cleave; printf "%s\n" "${COMPREPLY[@]}"' "$bash_file" "$@")
+    got=$(bash -c 'source "$0"; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _cleave; printf "%s\n" "${COMPREPLY[@]}"' \
+        "$bash_file" "$@")
     if [ -z "$want" ]; then
         [ -z "$got" ] || complain "bash: '$*' is completed by $got"
     else
@@ -92,11 +94,15 @@ if have zsh; then
 fi
 if have fish; then
     fish -n "$fish_file" || complain "fish: $fish_file"
-    answer() { fish -c "source '$fish_file'; complete -C '$2'" | cut -f 1 | grep -qxF -- "$1" || complain "fish: '$2' is not completed by $1"; }
+    answer() {
+        fish -c "source '$fish_file'; complete -C '$2'" | cut -f 1 | grep -qxF -- "$1" ||
+        complain "fish: '$2' is not completed by $1"
+    }
     answer plan 'cleave pl'
     answer gemm 'cleave bench g'
     answer --block 'cleave plan --bl'
     answer llama 'cleave plan --block l'
 fi
 [ $bad = 0 ] || exit 1
-echo "manual: $count options of ${#paths[@]} commands${without:+; not here:$(tr ' ' '\n' <<<"$without" | sort -u | tr '\n' ' ')}"
+missing=$(tr ' ' '\n' <<<"$without" | sort -u | tr '\n' ' ')
+echo "manual: $count options of ${#paths[@]} commands${without:+; not here:$missing}"

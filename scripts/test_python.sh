@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Python package with the library of a build into a virtual environment of its own, and runs python/tests and
-# mypy. With CLV_SWEEP=all the package is also built as a user builds it (test_wheel.sh).
-# usage: scripts/test_python.sh BUILD_DIR          exits 77, with a line that says why, where Python or its packages cannot be had
+# Installs the Python package with the library of a build into a virtual environment of its own, and runs python/tests
+# and mypy. With CLV_SWEEP=all the package is also built as a user builds it (test_wheel.sh).
+# usage: scripts/test_python.sh BUILD_DIR
+#        exits 77, with a line that says why, where Python or its packages cannot be had
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 build=$(cd "$1" && pwd)
@@ -16,7 +17,8 @@ python3 -c 'import ensurepip, venv' 2>/dev/null || skip "this python3 makes no v
 mkdir -p "$build/python"
 [ -x "$python" ] || python3 -m venv "$venv"
 have() { "$python" -c "import $1" 2>/dev/null; }
-get() { "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 15 "$@" 2>"$build/python/pip.log"; }
+get() { "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --timeout 15 "$@" \
+    2>"$build/python/pip.log"; }
 have 'cffi, numpy, pytest, scikit_build_core' || get 'cffi>=1.15' numpy pytest 'scikit-build-core>=0.10' ||
     skip "the package index gives no cffi, numpy, pytest and scikit-build-core ($(tail -n 1 "$build/python/pip.log"))"
 have 'mypy, ml_dtypes, pandas' || get mypy ml_dtypes pandas || echo "python: without mypy, ml_dtypes and pandas"

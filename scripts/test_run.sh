@@ -39,7 +39,14 @@ if grep -n 'runs/first' "$here/run.sh"; then echo "run.sh uses the name that --h
 cd "$here/.."
 shown=$(sed -n '/^## A minute/,/^## What/{/^```/,/^```/{/^```/!p}}' README.md)
 [ -n "$shown" ] || { echo "README.md shows nothing of make run"; exit 1; }
-CLV_BUILD_DIR=$build CLV_RUN_STEPS=1 CLV_RUN_OUT=$work/real "$here/run.sh" >"$work/log" 2>&1 || { cat "$work/log"; exit 1; }
-[[ $(<"$work/log") == *"$shown"* ]] || { echo "README.md shows other collectives than make run:"; cat "$work/log"; exit 1; }
+CLV_BUILD_DIR=$build CLV_RUN_STEPS=1 CLV_RUN_OUT=$work/real "$here/run.sh" >"$work/log" 2>&1 || {
+    cat "$work/log"
+    exit 1
+}
+[[ $(<"$work/log") == *"$shown"* ]] || {
+    echo "README.md shows other collectives than make run:"
+    cat "$work/log"
+    exit 1
+}
 parameters=$(sed -n 's/^training \(.* M parameters\).*/\1/p' "$work/log")
 grep -q "[^.0-9]$parameters" README.md || { echo "README.md does not say $parameters"; exit 1; }
