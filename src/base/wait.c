@@ -44,7 +44,8 @@ int64_t clv_deadline_look(clv_deadline *deadline)
     return deadline->rest_ns;
 }
 
-void clv_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns)
+/* Sleeps while *word == value, at most ns (>= 0). May return early; orders no memory. */
+static void futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns)
 {
     struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
 
@@ -71,7 +72,7 @@ int clv_stamp_sleep(_Atomic uint32_t *word, uint32_t stamp, int64_t ns)
         return 1;
     if ((seen & 1u) ||
         atomic_compare_exchange_strong_explicit(word, &seen, seen | 1u, memory_order_relaxed, memory_order_relaxed))
-        clv_futex_wait(word, seen | 1u, ns);
+        futex_wait(word, seen | 1u, ns);
     return clv_stamp_reached(atomic_load_explicit(word, memory_order_acquire), stamp);
 }
 

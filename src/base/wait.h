@@ -26,8 +26,6 @@ int64_t clv_timeout_ns(int64_t ms);
 /* What is left of it; 0 when it has passed. */
 int64_t clv_deadline_look(clv_deadline *deadline);
 
-/* Sleeps while *word == value, at most ns (>= 0). May return early; orders no memory. */
-void clv_futex_wait(_Atomic uint32_t *word, uint32_t value, int64_t ns);
 void clv_futex_wake_all(_Atomic uint32_t *word);
 
 /* Stamps: a word that one thread raises, by 2 each time (wrapping), and others wait for. Its lowest bit is 1 while

@@ -89,7 +89,8 @@ bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *
     return clv_graph_ok(graph);
 }
 
-bool clv_graph_need_name(clv_graph *graph, const char *what, const char *name)
+/* That what the caller names something by stays on its line and is UTF-8: it goes into messages, programs and files. */
+static bool need_name(clv_graph *graph, const char *what, const char *name)
 {
     size_t length = strlen(name);
     if (clv_graph_ok(graph) && clv_printable(NULL, 0, name, length) != length)
@@ -146,7 +147,7 @@ void clv_graph_push(clv_graph *graph, const char *format, ...)
     va_start(args, format);
     const char *name = clv_arena_vformat(graph->arena, format, args);
     va_end(args);
-    if (name && !clv_graph_need_name(graph, "a scope", name))
+    if (name && !need_name(graph, "a scope", name))
         return;
     const char *scope = name ? clv_arena_format(graph->arena, "%s%s.", graph->scope, name) : NULL;
     if (!scope ||
@@ -279,7 +280,7 @@ static clv_value add_named(clv_graph *graph, clv_source source, const char *name
         return CLV_NONE;
     if (!name || !name[0] || (!shape && info->type.rank > 0))
         return clv_graph_fail(graph, CLV_EINVAL, "%san input or state needs a name and a shape", graph->scope);
-    if (!clv_graph_need_name(graph, source == CLV_FROM_STATE ? "state" : "an input", name))
+    if (!need_name(graph, source == CLV_FROM_STATE ? "state" : "an input", name))
         return CLV_NONE;
     info->source = source;
     info->op = -1;
@@ -420,7 +421,7 @@ void clv_name_dims(clv_graph *graph, clv_value value, const char *const *names)
     if (graph->values[value.id].origin)
         origin = *graph->values[value.id].origin;
     for (int d = 0; d < graph->values[value.id].type.rank; d++) {
-        if (names[d] && !clv_graph_need_name(graph, "a dimension", names[d]))
+        if (names[d] && !need_name(graph, "a dimension", names[d]))
             return;
         origin.dim[d] = names[d];
     }
@@ -498,7 +499,7 @@ void clv_output(clv_graph *graph, const char *name, clv_value value, const clv_l
         clv_graph_fail(graph, CLV_EINVAL, "an output needs a name and a value of this graph");
         return;
     }
-    if (!clv_graph_need_name(graph, "an output", name))
+    if (!need_name(graph, "an output", name))
         return;
     clv_named_output output = {.value = value.id, .stated = layout != NULL};
     output.name = clv_arena_string(graph->arena, name);

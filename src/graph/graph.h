@@ -109,8 +109,6 @@ static inline bool clv_graph_ok(const clv_graph *graph)
 /* Whether a builder may go on: the graph has not failed (NULL has), and what the call needs is given, else that fails
  * it. */
 bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *what);
-/* That what the caller names something by stays on its line and is UTF-8: it goes into messages, programs and files. */
-bool clv_graph_need_name(clv_graph *graph, const char *what, const char *name);
 /* clv_take_options for a builder. */
 bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given,
                             const char *call);

@@ -353,7 +353,8 @@ clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *m, cl
 
 /* ---- graphs and sessions ---- */
 
-clv_model_build clv_model_build_of(const clv_model *m, const clv_model_graph *how)
+/* What private builders take for it: rules and dtype of the model, sizes and inputs of `how`. */
+static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
 {
     return (clv_model_build){.batch = how->batch,
                              .seq = how->seq,
@@ -386,7 +387,7 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
                        (long long)how.batch, (long long)how.seq, (long long)how.context,
                        (long long)m->config.max_positions, (long long)m->config.max_positions);
     else
-        *build = clv_model_build_of(m, &how);
+        *build = build_of(m, &how);
     return clv_graph_ok(graph);
 }
 

@@ -24,9 +24,6 @@ struct clv_model {
     } * text;
 };
 
-/* What private builders take for it: rules and dtype of the model, sizes and inputs of `how`. */
-clv_model_build clv_model_build_of(const clv_model *model, const clv_model_graph *how);
-
 /* clv_compile of a graph of it, priced by its machine. */
 clv_status clv_model_compile(clv_program **out, const clv_model *model, const clv_graph *graph, clv_error *err);
 

@@ -74,7 +74,8 @@ void clv_placement_free(clv_placement *p)
     free(p);
 }
 
-clv_status clv_placement_parameter(clv_layout *out, const clv_placement *p, const char *name, clv_error *err)
+/* The layout of our parameter `name`; CLV_ENOTFOUND. */
+static clv_status lay_out_parameter(clv_layout *out, const clv_placement *p, const char *name, clv_error *err)
 {
     entry wanted = {.name = name};
     const entry *found = bsearch(&wanted, p->entries, (size_t)p->n, sizeof *p->entries, by_name);
@@ -84,13 +85,15 @@ clv_status clv_placement_parameter(clv_layout *out, const clv_placement *p, cons
     return CLV_OK;
 }
 
-clv_status clv_placement_tensor(clv_tensor_placement *out, const clv_placement *p, const clv_model_tensor *tensor,
-                                clv_error *err)
+/* A tensor of the checkpoint seen with the dimensions of ours apart, and the layout of that view: the boxes that ranks
+ * hold. */
+static clv_status place_tensor(clv_tensor_placement *out, const clv_placement *p, const clv_model_tensor *tensor,
+                               clv_error *err)
 {
     clv_tensor_placement t = {0};
     clv_layout layout;
     int ours[CLV_MAX_RANK];
-    CLV_TRY(clv_placement_parameter(&layout, p, tensor->parameter.name, err));
+    CLV_TRY(lay_out_parameter(&layout, p, tensor->parameter.name, err));
     t.rank = clv_model_tensor_view(t.view, ours, &p->model, tensor);
     t.layout = clv_layout_replicated(t.rank);
     for (int d = 0; d < t.rank; d++) {
@@ -112,7 +115,7 @@ static clv_status place_parameter(clv_tensor_placement *all, const clv_placement
         clv_model_tensor tensor = clv_parameter_tensor(&p->model, parameter, k);
         const clv_safetensor *found;
         CLV_TRY(clv_model_find_tensor(&found, w, &p->model, tensor.name, err));
-        CLV_TRY(clv_placement_tensor(&all[clv_weights_index_of(w, found)], p, &tensor, err));
+        CLV_TRY(place_tensor(&all[clv_weights_index_of(w, found)], p, &tensor, err));
     }
     return CLV_OK;
 }
@@ -147,7 +150,7 @@ clv_status clv_placement_most_elems(int64_t *out, const clv_placement *p, clv_er
     for (int64_t i = 0; status == CLV_OK && i < n; i++) {
         clv_parameter parameter = clv_model_parameter_at(&p->model, i);
         clv_layout layout;
-        status = clv_placement_parameter(&layout, p, parameter.name, err);
+        status = lay_out_parameter(&layout, p, parameter.name, err);
         for (int64_t rank = 0; status == CLV_OK && rank < ranks; rank++) {
             clv_shard shard = clv_layout_shard(&layout, &p->mesh, parameter.shape, rank);
             held[rank] += clv_shard_elems(&shard);

@@ -12,14 +12,6 @@ clv_status clv_placement_new(clv_placement **out, const clv_model_config *model,
                              const clv_axis_rules *rules, clv_error *err);
 void clv_placement_free(clv_placement *placement);
 
-/* The layout of our parameter `name`; CLV_ENOTFOUND. */
-clv_status clv_placement_parameter(clv_layout *out, const clv_placement *placement, const char *name, clv_error *err);
-
-/* A tensor of the checkpoint seen with the dimensions of ours apart, and the layout of that view: the boxes that ranks
- * hold. */
-clv_status clv_placement_tensor(clv_tensor_placement *out, const clv_placement *placement,
-                                const clv_model_tensor *tensor, clv_error *err);
-
 /* The same for all tensors of a checkpoint, file by file, each in the order of its data; those that the model does not
  * know are whole. The caller frees *out. */
 clv_status clv_placement_weights(clv_tensor_placement **out, const clv_placement *placement, const clv_weights *weights,

@@ -120,7 +120,8 @@ void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t he
 
 /* ---- what causes say ---- */
 
-const char *clv_nn_dim_name(clv_logical_axis name)
+/* "sequence", "KV heads": as people call the dimensions of that name; NULL: none. */
+static const char *dim_name(clv_logical_axis name)
 {
     static const struct {
         clv_logical_axis axis;
@@ -143,7 +144,7 @@ void clv_nn_say(clv_graph *graph, clv_value value, const clv_axis_rules *rules, 
     for (int d = 0; d < type.rank; d++)
         pair = clv_same_axis(names[d], CLV_HIDDEN) ? "gate and up" : pair;
     for (int d = 0; d < type.rank; d++)
-        origin.dim[d] = !names[d] && type.shape[d] == 2 ? pair : clv_nn_dim_name(names[d]);
+        origin.dim[d] = !names[d] && type.shape[d] == 2 ? pair : dim_name(names[d]);
     clv_graph_set_origin(graph, value, &origin);
 }
 

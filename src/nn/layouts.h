@@ -20,8 +20,6 @@ void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t he
 
 /* States that `state`, laid out so by names, never moves over the axes that products are split by. */
 void clv_nn_keep(clv_graph *graph, clv_value state, const clv_layout *layout, const clv_logical_axis *names);
-/* "sequence", "KV heads": as people call the dimensions of that name; NULL: none. */
-const char *clv_nn_dim_name(clv_logical_axis name);
 /* Says of a value, whose layout is by rules, what it is (NULL: it goes by its own name) and what its dimensions are. */
 void clv_nn_say(clv_graph *graph, clv_value value, const clv_axis_rules *rules, const char *what,
                 const clv_logical_axis *names);

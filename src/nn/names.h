@@ -16,9 +16,6 @@ static inline bool clv_same_axis(clv_logical_axis a, clv_logical_axis b)
 /* Whether the name is of the table in cleave/rules.h. */
 bool clv_axis_is_known(clv_logical_axis name);
 
-/* CLV_EINVAL unless it is a name, or unnamed. */
-clv_status clv_axis_check(clv_logical_axis name, clv_error *err);
-
 /* Appends a rule for these axes of a mesh. CLV_EINVAL, CLV_ELIMIT, CLV_EUNSUPPORTED. */
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err);
 

@@ -22,7 +22,8 @@ bool clv_axis_is_known(clv_logical_axis name)
     return is;
 }
 
-clv_status clv_axis_check(clv_logical_axis name, clv_error *err)
+/* CLV_EINVAL unless it is a name, or unnamed. */
+static clv_status check_axis(clv_logical_axis name, clv_error *err)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", more[] = "0123456789_-.";
     const char *at = name;
@@ -75,7 +76,7 @@ static clv_status check_rules(const clv_axis_rules *rules, const clv_mesh *mesh,
 
 clv_status clv_axis_rules_append(clv_axis_rules *rules, clv_logical_axis name, const int *axis, int n, clv_error *err)
 {
-    CLV_TRY(clv_axis_check(name, err));
+    CLV_TRY(check_axis(name, err));
     if (clv_same_axis(name, CLV_LAYERS) && n > 0)
         return clv_fail(err, CLV_EUNSUPPORTED, "layers are not stacked, so 'layers' takes no axis; valid: null");
     if (rules->n >= CLV_MAX_RULES)
@@ -267,7 +268,7 @@ clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, c
     uint32_t used = 0;
     *out = clv_layout_replicated(rank);
     for (int d = 0; names && d < rank; d++)
-        CLV_TRY(clv_axis_check(names[d], err));
+        CLV_TRY(check_axis(names[d], err));
     for (int r = 0; rules && r < rules->n; r++) {
         const clv_axis_rule *rule = &rules->rule[r];
         int d = 0;

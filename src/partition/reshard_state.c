@@ -301,7 +301,9 @@ int clv_reshard_common(const clv_reshard_state *a, const clv_reshard_state *b, i
     return i;
 }
 
-clv_atoms clv_reshard_talking(const clv_reshard_problem *problem, const clv_reshard_state *from,
+/* The atoms whose groups talk in a step: those that it reduces, else those by which dimensions are cut otherwise than
+ * before. */
+static clv_atoms talking_axes(const clv_reshard_problem *problem, const clv_reshard_state *from,
                               const clv_reshard_state *to)
 {
     clv_atoms reduced = from->partial & ~to->partial, atoms = 0;
@@ -320,7 +322,7 @@ double clv_reshard_score(const clv_reshard_problem *problem, clv_step_kind kind,
 {
     if (problem->cost == NULL || !clv_step_moves(kind))
         return problem->cost == NULL ? bytes : 0;
-    bool far = problem->far != 0 && (clv_reshard_talking(problem, from, to) & problem->far) != 0;
+    bool far = problem->far != 0 && (talking_axes(problem, from, to) & problem->far) != 0;
     return clv_cost_step(problem->cost, kind, problem->dtype, bytes, far).seconds;
 }
 
@@ -348,6 +350,6 @@ double clv_reshard_far_bytes(const clv_reshard_problem *problem, clv_atoms from_
 bool clv_reshard_is_mixed(const clv_reshard_problem *problem, const clv_reshard_state *from,
                           const clv_reshard_state *to)
 {
-    clv_atoms talking = problem->far != 0 ? clv_reshard_talking(problem, from, to) : 0;
+    clv_atoms talking = problem->far != 0 ? talking_axes(problem, from, to) : 0;
     return (talking & problem->far) != 0 && (talking & ~problem->far) != 0;
 }

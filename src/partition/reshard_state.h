@@ -95,11 +95,7 @@ int64_t clv_reshard_missing(const clv_reshard_problem *problem, const clv_reshar
 double clv_reshard_step_bytes(const clv_reshard_problem *problem, clv_step_kind kind, const clv_reshard_state *from,
                               const clv_reshard_state *to);
 
-/* The atoms whose groups talk in a step: those that it reduces, else those by which dimensions are cut otherwise than
- * before. */
-clv_atoms clv_reshard_talking(const clv_reshard_problem *problem, const clv_reshard_state *from,
-                              const clv_reshard_state *to);
-/* Whether some of them cross hosts, and others do not. */
+/* Whether some of the atoms whose groups talk in a step cross hosts, and others do not. */
 bool clv_reshard_is_mixed(const clv_reshard_problem *problem, const clv_reshard_state *from,
                           const clv_reshard_state *to);
 /* How many atoms both cut a dimension by from the major end on. */

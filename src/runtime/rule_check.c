@@ -64,7 +64,7 @@ static double summed(const clv_rule *rule)
 }
 
 /* Operands below f64 are computed in f32. A sum in one row rounds by what it has come to, so in parts otherwise. */
-double clv_rule_tolerance(const clv_op_trials *trials, clv_dtype result)
+static double tolerance_of(const clv_op_trials *trials, clv_dtype result)
 {
     const double single = 2e-6, narrow = 3e-2, few = 1 << 13;
     if (trials->tolerance > 0)
@@ -84,7 +84,7 @@ static clv_status together_compare(const together *t, const clv_op_trials *trial
     for (int o = 0; o < op->n_out; o++) {
         const clv_view *view = &trials->whole->out[o];
         int64_t elems = clv_view_elems(view);
-        double largest = 1, unit = clv_rule_tolerance(trials, view->dtype);
+        double largest = 1, unit = tolerance_of(trials, view->dtype);
         char index[CLV_TRIAL_INDEX];
         for (int64_t i = 0; i < elems; i++) {
             double x = fabs(clv_dtype_load(view->dtype, view->data, i));

@@ -13,9 +13,6 @@ typedef struct clv_op_trials {
     int cuts, partials, in_place;
 } clv_op_trials;
 
-/* How far a result of the dtype may be off, relative to the largest, where operands are of those dtypes. */
-double clv_rule_tolerance(const clv_op_trials *trials, clv_dtype result);
-
 /* Cuts each factor; gives each operand that may be partial as addends, or all as maxima; runs in place where the op
  * may. CLV_ECHECK names what was tried, the element, and both values. */
 clv_status clv_rule_try(clv_op_trials *trials, clv_error *err);

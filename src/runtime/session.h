@@ -75,7 +75,6 @@ clv_status clv_session_allocate_state(clv_named_state *state, const clv_session 
 void clv_session_free_state(const clv_session *session, clv_named_state *state);
 /* A window over memory of all ranks; NULL where the transport takes none. */
 clv_status clv_session_add_window(clv_window **out, const clv_session *session, void *const *memory, clv_error *err);
-void clv_session_free_window(const clv_session *session, clv_window *window);
 /* Staging for a rank's steps; free with free(). */
 void *clv_staging_new(int64_t bytes);
 

@@ -14,7 +14,7 @@ clv_status clv_session_add_window(clv_window **out, const clv_session *session, 
     return session->transport->add_window(out, clv_team_world(session->team), memory, err);
 }
 
-void clv_session_free_window(const clv_session *session, clv_window *window)
+static void drop_window(const clv_session *session, clv_window *window)
 {
     if (window)
         session->transport->free_window(window);
@@ -35,7 +35,7 @@ static int64_t guard_of(const clv_session *session)
 
 void clv_session_free_state(const clv_session *session, clv_named_state *state)
 {
-    clv_session_free_window(session, state->window);
+    drop_window(session, state->window);
     for (int r = 0; state->data && r < session->here; r++)
         if (state->data[r])
             session->backend->free(session->devices[r], (char *)state->data[r] - guard_of(session));

@@ -22,7 +22,8 @@ uint32_t clv_byte_character(unsigned char byte)
     return byte;
 }
 
-int clv_character_byte(uint32_t c)
+/* The byte that a character stands for; -1: none. */
+static int byte_of(uint32_t c)
 {
     for (size_t i = 0; i < 3; i++) {
         if (spelled[i].character <= c && c <= spelled[i].character + (spelled[i].high - spelled[i].low))
@@ -146,7 +147,7 @@ static clv_status decode_byte_level(clv_token_texts *all, const void *options, c
         size_t begin = bytes.size;
         bool spelled_out = true;
         for (size_t at = 0, n; status == CLV_OK && spelled_out && at < text.size; at += n) {
-            int byte = clv_character_byte(clv_utf8_decode(&n, text.text + at, text.size - at));
+            int byte = byte_of(clv_utf8_decode(&n, text.text + at, text.size - at));
             char c = (char)byte;
             spelled_out = byte >= 0;
             status = spelled_out ? clv_text_append(&bytes, &c, 1, err) : CLV_OK;

@@ -6,7 +6,5 @@
 
 /* The character that stands for a byte: printable Latin-1 stands for itself, the others for U+0100 on, in order. */
 uint32_t clv_byte_character(unsigned char byte);
-/* The byte that a character stands for; -1: none. */
-int clv_character_byte(uint32_t character);
 
 #endif

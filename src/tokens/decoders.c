@@ -85,7 +85,8 @@ const clv_component clv_decode_byte_fallback = {.type = "ByteFallback", .decode 
 
 /* ---- Fuse ---- */
 
-clv_status clv_token_texts_fuse(clv_token_texts *all, clv_error *err)
+/* Makes all texts one. */
+static clv_status fuse(clv_token_texts *all, clv_error *err)
 {
     for (int64_t i = 1; i < all->n; i++) {
         CLV_TRY(clv_text_append(&all->item[0], all->item[i].text, all->item[i].size, err));
@@ -98,7 +99,7 @@ clv_status clv_token_texts_fuse(clv_token_texts *all, clv_error *err)
 static clv_status decode_fuse(clv_token_texts *all, const void *options, clv_error *err)
 {
     (void)options;
-    return clv_token_texts_fuse(all, err);
+    return fuse(all, err);
 }
 
 const clv_component clv_decode_fuse = {.type = "Fuse", .decode = decode_fuse};

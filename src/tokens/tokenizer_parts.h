@@ -45,8 +45,6 @@ typedef struct clv_token_texts {
     clv_text_buffer *item; /* [n], room for one at least */
 } clv_token_texts;
 
-/* Makes all texts one. */
-clv_status clv_token_texts_fuse(clv_token_texts *all, clv_error *err);
 /* Frees all texts: none is left. */
 void clv_token_texts_clear(clv_token_texts *all);
 
