@@ -65,6 +65,7 @@ static void test_same(void **state)
     expect_alike(0, "generate -m {d}/one -p abc -n 6 --temp 0.9 -s 4 --mesh data=1,model=5 --json");
     expect_alike(0, "score -m {d}/one --input {d}/text --json -tp 3");
     expect_alike(0, "verify -m {g}/gpt2 --tp 1,2,3,4 --json");
+    expect_alike(0, "verify -m {g}/gpt2 --tp 1,3 --against {g}/gpt2_golden/values.safetensors --json");
     expect_alike(0, "plan --block gpt -tp 4 --json");
     expect_alike(0, "reshard --shape 8x8 --mesh x=2 --from 'x,_' --to '_,x' --run");
     expect_alike(0, "generate -m {d}/one -p abc -n 2 --temp 0 -tp 3 --comm threads --json");

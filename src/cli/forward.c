@@ -7,6 +7,7 @@
 #include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
+#include "cli/processes.h"
 #include "cli/results.h"
 #include "cli/stops.h"
 
@@ -51,6 +52,7 @@ int command_forward(int argc, char **argv)
         return code;
     double seconds;
     a.job.model = &a.model;
+    a.job.out = clv_processes_out(a.job.out);
     a.job.seconds = &seconds;
     if (clv_forward_run(&a.job, argv[0], &err) != CLV_OK)
         return clv_command_report(argv[0], &err);

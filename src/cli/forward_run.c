@@ -5,7 +5,6 @@
 
 #include "cleave/evaluate.h"
 #include "cli/ids_file.h"
-#include "cli/processes.h"
 #include "cli/results.h"
 
 static bool is_decoder(const clv_model_info *model)
@@ -59,7 +58,7 @@ static clv_status evaluate(const clv_forward_job *a, const clv_model *model, con
         *a->seconds = clv_evaluation_seconds(e);
     if (a->begins)
         snprintf(a->begins, CLV_BEGINS_TEXT, "%s", begins ? begins : "");
-    status = clv_evaluation_write(e, clv_processes_out(a->out), err);
+    status = clv_evaluation_write(e, a->out, err);
     clv_evaluation_free(e);
     return status;
 }
