@@ -12,6 +12,7 @@ typedef struct remedy {
     const char *option;
     char value[VALUE_TEXT];
     clv_memory memory;
+    int tried; /* which one it was, for those that need as much */
 } remedy;
 
 struct clv_plan_remedies {
@@ -39,6 +40,7 @@ static void try_change(clv_plan_remedies *r, const clv_plan_options *changed, co
     if (r->n == MOST_CHANGES || measure(&item->memory, changed, NULL) != CLV_OK)
         return;
     item->option = option;
+    item->tried = r->n;
     snprintf(item->value, sizeof item->value, "%s", value);
     r->n += item->memory.total < r->memory.total;
 }
@@ -88,7 +90,7 @@ static void try_sizes(clv_plan_remedies *r)
 static int by_total(const void *a, const void *b)
 {
     int64_t x = ((const remedy *)a)->memory.total, y = ((const remedy *)b)->memory.total;
-    return x < y ? -1 : x > y;
+    return x != y ? (x < y ? -1 : 1) : ((const remedy *)a)->tried - ((const remedy *)b)->tried;
 }
 
 clv_status clv_plan_find_remedies(clv_plan_remedies **out, const clv_plan_options *options, clv_error *err)
