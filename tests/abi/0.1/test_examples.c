@@ -164,6 +164,31 @@ static int shell(const char *line)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/* What a request is not, is said as it is. */
+static void test_no_json(void **state)
+{
+    static const char *const programs[] = {"mlp", "nnx_linear"};
+    static const struct {
+        const char *from, *says;
+    } rows[] = {
+        {"</dev/null", "stdin is not JSON: line 1: '[' or '{' expected near end of file"},
+        {"<<'.'\nhello\n.", "stdin is not JSON: line 1: '[' or '{' expected near 'hello'"},
+        {"<<'.'\n[1]\n.", "stdin is JSON, but no object; valid: {\"tp\": 2, ...}"},
+        {"</", "stdin cannot be read"},
+        {"<&-", "stdin cannot be read"},
+    };
+    char line[8192];
+    (void)state;
+    for (size_t p = 0; p < 2; p++)
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            snprintf(line, sizeof line,
+                     "said=$('%s/%s' 2>&1 %s\n); test $? = 2 && test \"$said\" = '%s: '\"$(cat <<'.'\n%s\n.\n)\"",
+                     examples, programs[p], rows[i].from, programs[p], rows[i].says);
+            if (shell(line) != 0)
+                fail_msg("%s", line);
+        }
+}
+
 /* A model that a few steps made writes the same text on one rank and on three; a text is like itself. */
 static void test_generate_and_embed(void **state)
 {
@@ -302,14 +327,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nnx_linear),
-        cmocka_unit_test(test_mlp),
-        cmocka_unit_test(test_train_block),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_generate_and_embed),
-        cmocka_unit_test(test_two_layers),
-        cmocka_unit_test(test_spmd),
-        cmocka_unit_test(test_plan_70b),
+        cmocka_unit_test(test_nnx_linear),  cmocka_unit_test(test_mlp),      cmocka_unit_test(test_no_json),
+        cmocka_unit_test(test_train_block), cmocka_unit_test(test_refusals), cmocka_unit_test(test_generate_and_embed),
+        cmocka_unit_test(test_two_layers),  cmocka_unit_test(test_spmd),     cmocka_unit_test(test_plan_70b),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

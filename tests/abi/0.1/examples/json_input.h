@@ -16,13 +16,16 @@ static inline json_t *example_read(example_error *why)
 {
     json_error_t error;
     json_t *root = json_loadf(stdin, JSON_REJECT_DUPLICATES, &error);
-    if (!json_is_object(root)) {
-        snprintf(why->text, sizeof why->text, "stdin is not a JSON object: line %d: %.160s", error.line,
-                 root ? "another value" : error.text);
-        json_decref(root);
-        return NULL;
-    }
-    return root;
+    if (json_is_object(root))
+        return root;
+    if (ferror(stdin))
+        snprintf(why->text, sizeof why->text, "stdin cannot be read");
+    else if (root)
+        snprintf(why->text, sizeof why->text, "stdin is JSON, but no object; valid: {\"tp\": 2, ...}");
+    else
+        snprintf(why->text, sizeof why->text, "stdin is not JSON: line %d: %.160s", error.line, error.text);
+    json_decref(root);
+    return NULL;
 }
 
 /* A whole number in [lo, hi]; 3.0 counts as one. */
@@ -31,8 +34,9 @@ static inline bool example_integer(int64_t *out, const json_t *root, const char 
 {
     const json_t *value = json_object_get(root, key);
     double real = json_is_real(value) ? json_real_value(value) : 0;
-    bool whole = json_is_integer(value) || (json_is_real(value) && real == (double)(int64_t)real);
-    int64_t number = json_is_integer(value) ? json_integer_value(value) : (int64_t)real;
+    bool fits = real >= (double)lo && real <= (double)hi;
+    bool whole = json_is_integer(value) || (json_is_real(value) && fits && real == (double)(int64_t)real);
+    int64_t number = json_is_integer(value) ? json_integer_value(value) : whole ? (int64_t)real : 0;
     if (!whole || number < lo || number > hi) {
         snprintf(why->text, sizeof why->text, "\"%s\" must be a whole number from %lld to %lld", key, (long long)lo,
                  (long long)hi);

@@ -91,7 +91,7 @@ CLV_API clv_status clv_model_each_tensor(const clv_model *model, clv_expected_te
 /** Takes the names of what differs: tensors of the model that a checkpoint lacks (missing), then those of the
  *  checkpoint that the model has no use for. */
 typedef void clv_differing_tensor(void *arg, const char *name, int missing);
-/** Compares by names, in any spelling of them (docs/models.md). */
+/** Compares by names, in any spelling of them (docs/models.md). @return CLV_ENOMEM */
 CLV_API clv_status clv_checkpoint_compare(const clv_checkpoint *checkpoint, const clv_model *model,
                                           clv_differing_tensor *take, void *arg, clv_error *err);
 
@@ -102,14 +102,15 @@ CLV_API clv_status clv_checkpoint_compare(const clv_checkpoint *checkpoint, cons
 typedef struct clv_checkpoint_writer clv_checkpoint_writer;
 
 /** Begins a file, on a name of its own beside `path`. End with clv_checkpoint_commit or clv_checkpoint_abandon.
- *  @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
+ *  @return CLV_EINVAL where something else than a file, a pipe or a character device stands, or a link leads nowhere;
+ *          CLV_ENOTFOUND and CLV_EIO where no file can be made; CLV_ENOMEM */
 CLV_API clv_status clv_checkpoint_create(clv_checkpoint_writer **out, const char *path, clv_error *err);
 /** Adds a tensor, before any element is written; the name is copied. Tensors are numbered from 0 as they are added.
  *  @return CLV_EINVAL after elements were written, or for a rank that there is not; CLV_ESHAPE, CLV_ELIMIT, CLV_ENOMEM.
  *          A name used twice is CLV_EINVAL of the first write */
 CLV_API clv_status clv_checkpoint_add(clv_checkpoint_writer *writer, const char *name, clv_dtype dtype, int rank,
                                       const int64_t *shape, clv_error *err);
-/** Adds a text by key to the header's "__metadata__"; both UTF-8, copied. */
+/** Adds a text by key to the header's "__metadata__"; both UTF-8, copied. @return CLV_EINVAL; CLV_ENOMEM */
 CLV_API clv_status clv_checkpoint_note(clv_checkpoint_writer *writer, const char *key, const char *text,
                                        clv_error *err);
 /** Writes a box (NULL: all) of tensor i, of the tensor's dtype, row-major and without gaps. In any order; every element

@@ -104,8 +104,9 @@ typedef struct clv_family {
     /** Verifies what was read, and derives what follows from it. NULL: nothing to do. */
     clv_status (*complete)(clv_family_model *model, clv_error *err);
     /** From ids to [B,S,M] of build->dtype after the final norm, by ops and layers (graph.h, nn.h). Every parameter of
-     *  the table becomes state of its shape by its name, here or in head. Failures are recorded in the graph; so is
-     *  another result (CLV_ESHAPE, CLV_EDTYPE), and a parameter that has become no state (CLV_ENOTFOUND). */
+     *  the table becomes state of its shape by its name, here or in head; other state is of another role. Failures are
+     *  recorded in the graph; so is another result (CLV_ESHAPE, CLV_EDTYPE), and a parameter that has become no state,
+     *  or stands in no row (CLV_ENOTFOUND). */
     clv_value (*hidden)(clv_graph *graph, const clv_family_model *model, const clv_family_build *build);
     /** From there to logits [B,S,V] of build->dtype, which are checked likewise; where only those of the last token
      *  are wanted hidden is [B,1,M], and they are [B,1,V]. table: the embedding's. NULL: a product with that or, where

@@ -90,7 +90,7 @@ CLV_API int64_t clv_generator_batch(const clv_generator *generator);
 /** Empties all sequences. */
 CLV_API void clv_generator_rewind(clv_generator *generator);
 
-/** Where the time of runs since the last call went: clv_session_take_stats. */
+/** Where the time of runs since the last call went. @return clv_session_take_stats'; CLV_EINVAL from on_text */
 CLV_API clv_status clv_generator_take_stats(clv_generator *generator, clv_session_stats *out, clv_error *err);
 
 /* ---- texts ---- */

@@ -56,11 +56,12 @@ CLV_API bool clv_type_equal(const clv_type *a, const clv_type *b);
  *  rank that no tensor has. */
 CLV_API int64_t clv_type_elems(const clv_type *type);
 
-/** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free. */
+/** Makes a graph whose layouts name the axes of `mesh` (copied). Free with clv_graph_free.
+ *  @return clv_mesh_check's; CLV_ENOMEM */
 CLV_API clv_status clv_graph_new(clv_graph **out, const clv_mesh *mesh, clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_graph_free(clv_graph *graph);
-/** CLV_OK, or the first failure of a builder. */
+/** @return CLV_OK, or the first failure of a builder: its status and, in err, its message */
 CLV_API clv_status clv_graph_status(const clv_graph *graph, clv_error *err);
 /** Forgets the first failure, so that a program in which somebody types goes on: what failed made no value, and values
  *  that were made before are as they were; of a layer that failed, state and ops may stay. Not when memory ran out.
@@ -147,7 +148,8 @@ CLV_API clv_value clv_einsum(clv_graph *graph, const char *subscripts, clv_value
     X(CLV_SILU, 106, SILU)                                                                                             \
     X(CLV_RELU, 107, RELU)                                                                                             \
     X(CLV_RSQRT, 108, RSQRT)                                                                                           \
-    X(CLV_NEG, 109, NEG)
+    X(CLV_NEG, 109, NEG)                                                                                               \
+    X(CLV_SQRT, 110, SQRT)
 #define CLV_BINARY_KINDS(X)                                                                                            \
     X(CLV_ADD, 200, ADD)                                                                                               \
     X(CLV_SUB, 201, SUB)                                                                                               \
@@ -169,7 +171,8 @@ typedef enum clv_binary { CLV_BINARY_KINDS(CLV_KIND_ENUM) } clv_binary;
 typedef enum clv_reduce_kind { CLV_REDUCE_KINDS(CLV_KIND_ENUM) } clv_reduce_kind;
 #undef CLV_KIND_ENUM
 
-/** f(x), element by element; x is of a float dtype. */
+/** f(x), element by element; x is of a float dtype. Where a slope is infinite, so is the gradient: of CLV_SQRT,
+ *  CLV_RSQRT and CLV_LOG at 0. */
 CLV_API clv_value clv_map(clv_graph *graph, clv_unary kind, clv_value x);
 /** NumPy broadcasting; dtypes equal. Whole numbers are exact, and wrap around where the result does not fit; their
  *  quotients are cut, and those by 0 the dtype's end. */

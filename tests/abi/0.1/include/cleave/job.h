@@ -18,20 +18,22 @@
  *
  * **What all processes call alike.** clv_session_new with a job, and of such a session clv_session_load,
  * clv_session_run and _run_parts, clv_session_read, clv_session_write, clv_spmd_run and clv_model_save: every process
- * makes the same calls in the same order, with the same programs, names and boxes. One that does not come is
+ * makes the same calls in the same order, with the same programs, names, boxes and seeds. One that does not come is
  * CLV_ETIMEOUT on the others, naming it, and one that came for something else, another program too, CLV_EPEER.
  * - Inputs: each process binds whole tensors, equal in all, or the parts that its own ranks need.
  * - Outputs bound whole come to every process, which all ask for the same ones. Boxes of clv_session_run_parts are of
- *   the ranks of the process that asks: CLV_EPEER for others.
- * - clv_session_read brings its box to every process; clv_session_write is given the same values by all.
+ *   the ranks of the process that asks: CLV_EPEER for others, before anything runs.
+ * - clv_session_read brings its box to every process; clv_session_write is given the same values by all, and compares
+ *   them.
  * - clv_session_options.source is asked by the ranks of a process for their own boxes; what a session counts
  *   (clv_session_stats, clv_session_rank_bytes) is of these ranks.
  *
  * **Failure.** When a rank fails, all processes get its error as they next wait for others, as ranks of one process do;
- * so they do when a call fails in one process alone. One that is silent is found by the deadline
- * (clv_session_options.timeout_ms). Launchers end a whole job when one of its processes dies. The session is then
- * poisoned. Should messages have been under way that could not be called back, the job is, too: sessions made later are
- * refused.
+ * so they do when a call fails in one process alone. A session that one process cannot make none makes:
+ * clv_session_new returns that process's failure in all, and clv_job_agree does it for what comes before. One that is
+ * silent is found by the deadline (clv_session_options.timeout_ms). Launchers end a whole job when one of its processes
+ * dies. The session is then poisoned. Should messages have been under way that could not be called back, the job is,
+ * too: sessions made later are refused.
  *
  * **MPI.** Open MPI and MPICH are known, each by a module (cleave_mpi_openmpi.so, cleave_mpi_mpich.so) that is loaded
  * when a process joins; programs are not linked with MPI. A process that initialised MPI itself may join, if it asked
@@ -53,7 +55,8 @@
 extern "C" {
 #endif
 
-/** The job that this process is of. Sessions of it may be used by several threads, each session by one. */
+/** The job that this process is of. Sessions of it may be used by several threads, each session by one;
+ *  clv_job_agree, clv_job_leave and clv_session_new by one at a time, and nothing of the job after clv_job_leave. */
 typedef struct clv_job clv_job;
 
 /** Zero-initialised = defaults. */
@@ -62,23 +65,34 @@ typedef struct clv_job_options {
     const char *mpi; /**< "openmpi" or "mpich"; NULL: the one that the process has loaded, else what clv_job_launcher
                               says */
     const char *modules; /**< the folder of cleave_mpi_*.so; NULL: beside the library, or in cleave/ there */
-    int64_t timeout_ms;  /**< deadline of clv_job_leave; 0: 60000 */
+    int64_t timeout_ms;  /**< deadline of clv_job_agree and clv_job_leave; 0: 60000 */
 } clv_job_options;
 
 /** The MPI whose launcher started this process, as its environment says: "openmpi" (Open MPI's mpirun), "mpich"
  *  (MPICH's mpiexec, and others that speak its PMI); NULL: none did. */
 CLV_API const char *clv_job_launcher(void);
 
-/** Joins the job, once a process; waits until all of its processes do. options may be NULL. Leave with clv_job_leave.
+/** Joins the job, once a process; waits until all of its processes do, for which MPI knows no deadline: join before
+ *  anything that may fail, and say by clv_job_agree what did. options may be NULL. Leave with clv_job_leave.
  *  @return CLV_ENOTFOUND when no launcher started this process, or there is no module for its MPI; CLV_EINVAL for an
  *          unknown name; CLV_EUNSUPPORTED for what MPI refuses, or a job besides or after another; CLV_ENOMEM */
 CLV_API clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err);
 
 /** Waits until all processes leave, ends MPI if clv_job_join began it, and frees the job; NULL is a no-op. A process
- * that ends without it is one that failed, for launchers.
- *  @return CLV_EINVAL, with nothing done, while a session of the job is there; CLV_ETIMEOUT when not all processes came
- *          by the deadline, and CLV_EPEER when the job was poisoned: MPI is then left as it is */
+ *  that ends without it is one that failed, for launchers. A failure that err holds already is told to the others: to
+ *  one that makes a session, agrees or leaves.
+ *  @return CLV_EINVAL, with nothing done, while a session of the job is there; the failure that a process leaves with,
+ *          as clv_job_agree has it; CLV_ETIMEOUT when not all processes came by the deadline, and CLV_EPEER when
+ *          the job was poisoned: MPI is then left as it is */
 CLV_API clv_status clv_job_leave(clv_job *job, clv_error *err);
+
+/** Whether all processes go on, where no session is there to tell: each calls it with how it stands, `status`, and in
+ *  err the message where that is a failure. A process that makes a session instead (clv_session_new) hears of failures,
+ *  too, by that. NULL for job: status.
+ *  @return in a process that failed its status, and err is left as it is; elsewhere the failure of the lowest process
+ *          that did, in its own words behind "process 2 of 4: "; CLV_OK when none failed; CLV_EPEER when not all
+ *          make the same call, CLV_ETIMEOUT (clv_job_options.timeout_ms) naming who did not come */
+CLV_API clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err);
 
 /** This process, from 0; -1 for NULL. */
 CLV_API int clv_job_process(const clv_job *job);

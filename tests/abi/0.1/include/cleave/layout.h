@@ -79,7 +79,8 @@ CLV_API clv_status clv_layout_parse(clv_layout *out, const char *text, const clv
 /** Writes the text form as snprintf does: returns the bytes needed without the end. */
 CLV_API int clv_layout_print(char *out, size_t size, const clv_layout *layout, const clv_mesh *mesh);
 
-/** Verifies every invariant, one message each; with a shape (may be NULL) also that granules divide dimensions. */
+/** Verifies every invariant, one message each; with a shape (may be NULL) also that granules divide dimensions.
+ *  @return CLV_EINVAL, CLV_EAXIS, CLV_ELIMIT, CLV_ESHAPE; clv_mesh_check's */
 CLV_API clv_status clv_layout_check(const clv_layout *layout, const clv_mesh *mesh, const int64_t *shape,
                                     clv_error *err);
 
@@ -89,14 +90,18 @@ CLV_API bool clv_layout_equal(const clv_layout *a, const clv_layout *b);
 /** Whether every rank holds the same elements under both, for this shape, and both are partial alike. */
 CLV_API bool clv_layout_same_cuts(const clv_layout *a, const clv_layout *b, const clv_mesh *mesh, const int64_t *shape);
 
-/* Building: each returns CLV_ELIMIT / CLV_EAXIS when the result would break an invariant, *layout untouched. */
+/* Building: *layout is untouched where it fails. */
 
-/** Cuts dimension d further, as the most minor: by one sub-axis. */
+/** Cuts dimension d further, as the most minor: by one sub-axis. @return clv_layout_set_dim's */
 CLV_API clv_status clv_layout_cut(clv_layout *layout, const clv_mesh *mesh, int d, clv_subaxis sub, clv_error *err);
-/** Makes the tensor partial over one more sub-axis. */
+/** Makes the tensor partial over one more sub-axis.
+ *  @return CLV_EINVAL for a reduction that is neither sum nor max, or another one than the layout has; CLV_EAXIS and
+ *          CLV_ELIMIT as clv_layout_set_dim */
 CLV_API clv_status clv_layout_add_partial(clv_layout *layout, const clv_mesh *mesh, clv_reduction reduction,
                                           clv_subaxis sub, clv_error *err);
-/** Sets dimension d's axes (n of them, major to minor) and granule, replacing what was there. */
+/** Sets dimension d's axes (n of them, major to minor) and granule, replacing what was there.
+ *  @return CLV_EINVAL for a dimension that there is not, or a granule below 1; CLV_EAXIS for a sub-axis that the mesh
+ *          lacks, or that is used twice; CLV_ELIMIT for more of them than CLV_MAX_SUBAXES */
 CLV_API clv_status clv_layout_set_dim(clv_layout *layout, const clv_mesh *mesh, int d, const clv_subaxis *subs, int n,
                                       int64_t granule, clv_error *err);
 /** The same layout without its partial axes. */

@@ -44,11 +44,11 @@ typedef struct clv_machine clv_machine;
 /** A profile by its path, or by the name of one that the library has: clv_machine_shipped. Free with clv_machine_free.
  *  @return CLV_ENOTFOUND when there is neither, with the names that there are; clv_machine_parse's; CLV_EIO */
 CLV_API clv_status clv_machine_open(clv_machine **out, const char *profile, clv_error *err);
-/** A profile from `size` bytes of JSON; `where` names them in messages.
+/** A profile from `size` bytes of JSON; `where` names them in messages. Free with clv_machine_free.
  *  @return CLV_EFORMAT naming the key; CLV_ELIMIT for too many measurements; CLV_ENOMEM */
 CLV_API clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where,
                                      clv_error *err);
-/** Writes its profile; a file that is there is replaced. */
+/** Writes its profile; a file that is there is replaced. @return CLV_ENOTFOUND and CLV_EIO, naming it; CLV_ENOMEM */
 CLV_API clv_status clv_machine_write(const clv_machine *machine, const char *path, clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_machine_free(clv_machine *machine);
@@ -74,7 +74,8 @@ typedef struct clv_machine_info {
     clv_machine_link host;     /**< inside a host */
     clv_machine_link network;  /**< where a group has ranks of several hosts */
 } clv_machine_info;
-/** Fills *out, whose `size` the caller has set. */
+/** Fills *out, whose `size` the caller has set. Strings live with the machine.
+ *  @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_machine_describe(const clv_machine *machine, clv_machine_info *out, clv_error *err);
 
 /** Peak flops per second of a rank; 0 for what is no dtype. */
@@ -105,7 +106,7 @@ typedef struct clv_cpu_info {
     char products[64];   /**< what multiplies matrices: "oneDNN 2.6.3" */
     int64_t cores;       /**< that this process may run on: so many ranks, a thread each, run at full speed */
 } clv_cpu_info;
-/** Fills *out, whose `size` the caller has set. */
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_cpu_describe(clv_cpu_info *out, clv_error *err);
 
 #ifdef __cplusplus

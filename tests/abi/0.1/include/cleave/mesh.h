@@ -56,7 +56,8 @@ CLV_API clv_status clv_mesh_parse(clv_mesh *out, const char *text, clv_error *er
 /** Writes the text form as snprintf does: returns the bytes needed without the end. */
 CLV_API int clv_mesh_print(char *out, size_t size, const clv_mesh *mesh);
 
-/** Verifies the invariants of the struct. */
+/** Verifies the invariants of the struct.
+ *  @return CLV_ELIMIT, CLV_ESYNTAX of a name, CLV_EAXIS of one twice, CLV_EINVAL */
 CLV_API clv_status clv_mesh_check(const clv_mesh *mesh, clv_error *err);
 
 /** The product of the sizes; 1 without axes; 0 where that is no number of ranks. */

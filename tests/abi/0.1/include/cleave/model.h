@@ -79,13 +79,13 @@ typedef struct clv_model_info {
 /** A model that no folder holds, of a Llama's form (family "llama", or NULL), as train.h makes one: hidden, layers,
  *  heads, ffn and vocab are needed; kv_heads 0 is heads, head_dim 0 is hidden / heads (heads must divide it then),
  *  max_positions 0 is 2048; positions are rotary. Of token ids that it has none of, say -1. Its weights are the
- *  initializers'; options.config_only and map say nothing here.
+ *  initializers'; options.config_only and map say nothing here. Free with clv_model_close.
  *  @return CLV_EINVAL naming the size, or the token id, that does not fit; CLV_EUNSUPPORTED for another family;
  *          clv_model_open's */
 CLV_API clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv_model_options *options,
                                  clv_error *err);
 
-/** Fills *out, whose `size` the caller has set. */
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_model_describe(const clv_model *model, clv_model_info *out, clv_error *err);
 
 /** Elements of its parameters by part: the embeddings of tokens and positions, the layers, the head and what stands
@@ -94,10 +94,11 @@ typedef struct clv_model_parts {
     size_t size; /**< the caller's: sizeof the struct, or 0 */
     int64_t embedding, layers, head;
 } clv_model_parts;
-/** Fills *out, whose `size` the caller has set. */
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_model_count_parts(const clv_model *model, clv_model_parts *out, clv_error *err);
 
-/** Elements of all parameters on the rank of its mesh that holds the most, under its rules. */
+/** Elements of all parameters on the rank of its mesh that holds the most, under its rules.
+ *  @return what its graph, built for a token of one sequence, fails by; CLV_ENOMEM */
 CLV_API clv_status clv_model_fullest_rank(int64_t *out, const clv_model *model, clv_error *err);
 
 /** The mesh and rules that the model was opened for, and the dtype. Borrowed; NULL (CLV_F32) for no model. */

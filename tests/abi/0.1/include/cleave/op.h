@@ -222,8 +222,8 @@ typedef struct clv_op_def {
      *  arrives as CLV_NONE; left so where the op does not depend differentiably on an operand. NULL: not
      *  differentiable: a cotangent that reaches such an op is an error. */
     void (*gradient)(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in);
-    /** What it costs for these local types; finite, not negative. NULL: no flops, every operand and result moved
-     *  once. */
+    /** What it costs for these local types; finite, not negative, and no more on a part than on the whole. NULL: no
+     *  flops, every operand and result moved once. */
     clv_op_cost (*cost)(const clv_op *op, const clv_type *in, const clv_type *out);
     /** Bytes of workspace for views of these shapes (data is NULL); NULL: none. Planned once, for the largest shards,
      *  and used by every rank: it must not fall when a local extent grows, from 0 on. So whether something is needed
@@ -232,10 +232,12 @@ typedef struct clv_op_def {
     /** The kernel, on a rank's own part of each tensor, in host memory. Required. Writes every element of its results
      *  and nothing else. */
     clv_status (*run)(const clv_call *call, clv_error *err);
-    /** Whether its work is counted in flops, as that of products: hardware profiles (`cleave bench profile`) rate it
-     *  in flops a second, other ops in bytes of memory traffic a second. */
+    /** Whether its work is counted in flops, which cost() then says, as that of products: hardware profiles (`cleave
+     *  bench profile`) rate it in flops a second, other ops in bytes of memory traffic a second. */
     bool counts_flops;
     const struct clv_op_own *own; /**< NULL: what only ops of the library have */
+    /** What people call it, "the gradient of softmax", where they are told why it is split so; NULL: its name. */
+    const char *words;
 } clv_op_def;
 
 /** Appends an op to the graph: checks the operands, infers the types of the results, tries the rule.
@@ -259,9 +261,10 @@ typedef struct clv_op_check_options {
     const void *const *data;
     uint32_t absent; /**< bit i: operand i, an optional one, is not given; its type is not read */
     /** How far a result may be off, relative to its largest element, at least 1; below 1. 0: 1e-12 of f64, 2e-6 of
-     *  what is computed in f32, 3e-2 of bf16 and f16. */
+     *  what is computed in f32, 3e-2 of bf16 and f16; of sums over more than 2^13 elements as many times that. */
     double tolerance;
-    /** The same of gradients, beside what rounding does to differences. 0: 2e-8 of f64, 2e-3 of f32. */
+    /** The same of gradients, relative to their largest element or, where the sum that they are of is larger, to that,
+     *  up to 1; beside what rounding does to differences. 0: 2e-8 of f64, 2e-3 of f32. */
     double gradient_tolerance;
     /** Bit i: the gradient by operand i is not compared, as where it counts on how that operand is made. */
     uint32_t no_gradient_in;
@@ -272,7 +275,7 @@ typedef struct clv_op_check_options {
 /** What clv_op_check compared, so that one sees that it was something. */
 typedef struct clv_op_checks {
     size_t size;   /**< the caller's: sizeof the struct, or 0 */
-    int cuts;      /**< factors times numbers of blocks that each was split into */
+    int cuts;      /**< factors times ways that each was split in, and pairs of factors */
     int partials;  /**< splits of operands into addends, or of all into maxima */
     int in_place;  /**< runs with results in operands' memory */
     int gradients; /**< elements compared with differences */
@@ -280,20 +283,23 @@ typedef struct clv_op_checks {
 
 /** Tries whether an op keeps what its def says, on host memory, outside of any session. Its kernel runs on whole
  *  tensors; then
+ *  - once more, where other bytes lie about in memory, and by three threads (clv_call_threads): with the same bits;
  *  - on parts: each factor that may be split is cut into 2 and 3 blocks, and where both divide it also into a number
- *    that does not (what spills: into up to 8), and the results are put together as its reduction says: blocks side by
- *    side, or their sum or maximum. A factor that is a minor one of its dimension, behind others of more than one
- *    element, is not cut: give a shape in which they are 1;
+ *    that does not (what spills: into up to 8), and so that a block is empty; two factors at once, each into 2; and
+ *    the results are put together as their reductions say: blocks side by side, or their sum or maximum. A factor
+ *    that is a minor one of its dimension, behind others of more than one element, is not cut: give a shape in which
+ *    they are 1;
  *  - on partial operands: as addends, or maxima, where the rule says that these pass;
  *  - in place, where in_place lets it.
  *
  *  Each must come to what the whole came to. No run may write beside its results or its workspace, into operands, or
- *  leave an element of a result unwritten; and the workspace of no part may be above that of the largest. Where all
- *  floats are f64 or f32, the gradient of a random sum of all results, built of the ops that `gradient` makes, is
- *  compared with differences of two runs, in up to 64 elements of each operand.
+ *  leave an element of a result unwritten; the workspace of no part may be above that of the largest, nor its cost
+ *  above that of the whole. Where all floats are f64 or f32, the gradient of a random sum of all results, and of each
+ *  alone, built of the ops that `gradient` makes, is compared with differences of two runs, in up to 64 elements of
+ *  each operand; of other floats it is built and run.
  *
  *  Call it in a test, for shapes with small and odd extents, for each dtype, for attributes that matter. What it does
- *  not see: two factors split at once, and values that random ones do not meet.
+ *  not see: three factors split at once, and values that random ones do not meet.
  *
  *  @param def      as for clv_emit: it is registered
  *  @param attrs    def->attrs_size bytes; NULL where that is 0
@@ -318,6 +324,8 @@ CLV_API clv_status clv_op_register(const clv_op_def *def, clv_error *err);
 CLV_API const clv_op_def *clv_op_find(const char *name);
 /** The op after another; NULL: the first one, and after the last one. Those of the library come first. */
 CLV_API const clv_op_def *clv_op_next(const clv_op_def *after);
+/** What people call an op of the registry: its words, or its name. */
+CLV_API const char *clv_op_words(const clv_op_def *def);
 
 #ifdef __cplusplus
 }

@@ -28,6 +28,11 @@ typedef enum clv_plan_block {
     CLV_PLAN_BLOCK_LLAMA      /**< the same with RMSNorms, and a gated MLP with SiLU */
 } clv_plan_block;
 
+/** "ffn", "attention", "gpt", "llama"; "none"; "unknown" for what is none. */
+CLV_API const char *clv_plan_block_name(clv_plan_block block);
+/** "gpt" -> CLV_PLAN_BLOCK_GPT; CLV_EINVAL with the valid names. */
+CLV_API clv_status clv_plan_block_parse(clv_plan_block *out, const char *name, clv_error *err);
+
 /** What of it is planned. */
 typedef enum clv_plan_mode {
     CLV_PLAN_MODE_DEFAULT, /**< forward of a block, train of a model */
@@ -65,6 +70,7 @@ typedef struct clv_plan_options {
     bool keep_assignment;        /**< as in clv_compile_options */
     int64_t max_implicit_bytes;  /**< as in clv_compile_options; 0: any */
     const char *explain;         /**< as in clv_compile_options; NULL: nothing */
+    int64_t head_dim;            /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
 } clv_plan_options;
 
 /** Compiles it. Free with clv_program_free.
@@ -74,6 +80,33 @@ typedef struct clv_plan_options {
  *          ways: the message begins with the field or the mode; CLV_EDTYPE; CLV_ELIMIT for more than CLV_PLAN_MAX_RANKS
  *          ranks; clv_axis_rules_preset's, clv_model_open's and clv_compile's */
 CLV_API clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err);
+
+/** @name What would make a plan smaller
+ *  One option changed at a time, and the plan made again: an axis of the mesh twice as long, the rules of each preset,
+ *  half the batch, bf16, regather. @{ */
+
+/** The changes with which a rank needs less memory, the one that needs least first. A plain value: it outlives what the
+ *  options point to, and any number of threads may read it. */
+typedef struct clv_plan_remedies clv_plan_remedies;
+
+/** A change. What it points to lives with the clv_plan_remedies. */
+typedef struct clv_plan_remedy {
+    size_t size;              /**< the caller's: sizeof the struct, or 0 */
+    const char *option;       /**< the field of clv_plan_options: "mesh", "rules", "batch", "dtype" or "regather" */
+    const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16"; "" of regather */
+    const clv_memory *memory; /**< of the plan with it; peak is NULL */
+} clv_plan_remedy;
+
+/** Finds them. Free with clv_plan_remedies_free.
+ *  @return clv_plan_compile's, of the options as they are; a change that cannot be planned is left out */
+CLV_API clv_status clv_plan_find_remedies(clv_plan_remedies **out, const clv_plan_options *options, clv_error *err);
+/** NULL is a no-op. */
+CLV_API void clv_plan_remedies_free(clv_plan_remedies *remedies);
+/** How many there are; 0 for NULL. */
+CLV_API int clv_plan_n_remedies(const clv_plan_remedies *remedies);
+/** Fills *out, whose `size` the caller has set. CLV_EINVAL for an index that there is not. */
+CLV_API clv_status clv_plan_remedy_at(const clv_plan_remedies *remedies, int i, clv_plan_remedy *out, clv_error *err);
+/** @} */
 
 #ifdef __cplusplus
 }

@@ -149,7 +149,7 @@ typedef struct clv_memory {
     const char *peak; /**< the op at which the most is live; lives with the program */
     int peak_instruction;
 } clv_memory;
-/** Fills *out, whose `size` the caller has set. */
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);
 
 /** What a named tensor is to a program. */
@@ -164,7 +164,7 @@ typedef struct clv_program_tensor {
     clv_named_kind kind;
 } clv_program_tensor;
 /** By number: inputs and states in the order of the graph, then outputs in theirs. Fills *out, whose `size` the caller
- *  has set; name == NULL past the end. */
+ *  has set; name == NULL past the end. @return CLV_EINVAL for a number below 0, or a size that no version had */
 CLV_API clv_status clv_program_named(const clv_program *program, int i, clv_program_tensor *out, clv_error *err);
 
 /** Borrowed; NULL for no program. */
@@ -212,7 +212,8 @@ typedef struct clv_prediction {
     double memory_bytes;  /**< that a rank may take: the machine's, less where ranks outnumber the places;
                                clv_program_memory is what it takes */
 } clv_prediction;
-/** machine NULL: machine.h's default. Fills *out, whose `size` the caller has set. */
+/** machine NULL: machine.h's default. Fills *out, whose `size` the caller has set.
+ *  @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
                                        clv_error *err);
 /** Seconds of instruction i of these; 0 for one that there is not. */

@@ -16,7 +16,7 @@
  * **Names of one's own.** A layer of one's own may use any name of 1 to 63 letters, digits, "_", "-" and ".", that
  * begins with a letter ("experts"), in clv_named_layout, clv_linear_options.features and rules. A rule for a name that
  * is neither of the table nor of a tensor that clv_named_layout laid out in the graph is probably misspelt:
- * clv_compile refuses it (CLV_ENOTFOUND, with the names that the graph has).
+ * clv_compile refuses it (CLV_EINVAL, with the names that the graph has).
  *
  * **How a tensor's layout follows** (flax.linen.logical_to_mesh_axes): rules are tried in order; a rule gives its axes
  * to the dimension of that name which has none yet, provided that the tensor uses none of them already, so the first
@@ -111,7 +111,8 @@ CLV_API const char *clv_axis_rules_preset_name(int i);
  *         CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_axis_rules_parse(clv_axis_rules *out, const char *json, size_t size, const clv_mesh *mesh,
                                         const char *where, clv_error *err);
-/** The same from a file. */
+/** The same from a file.
+ *  @return clv_axis_rules_parse's; CLV_ENOTFOUND, CLV_EIO and CLV_ELIMIT, naming it; CLV_ENOMEM */
 CLV_API clv_status clv_axis_rules_read(clv_axis_rules *out, const char *path, const clv_mesh *mesh, clv_error *err);
 
 /** Adds a rule behind those there are. axes: of the mesh, major to minor, "data" or "data,pod"; "" or NULL: explicitly
@@ -123,12 +124,15 @@ CLV_API clv_status clv_axis_rules_add(clv_axis_rules *rules, clv_logical_axis na
 /** The rules without those for `name`. */
 CLV_API clv_axis_rules clv_axis_rules_without(const clv_axis_rules *rules, clv_logical_axis name);
 
-/** The layout of a tensor whose dimensions have these names. rules may be NULL: replicated. */
+/** The layout of a tensor whose dimensions have these names. rules may be NULL: replicated.
+ *  @return CLV_EINVAL for a name that is none, or rules that say more than they hold; CLV_EAXIS for axes that the mesh
+ *          lacks */
 CLV_API clv_status clv_axis_rules_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh, int rank,
                                          const clv_logical_axis *names, clv_error *err);
 
 /** The layout of optimizer state of a parameter: as the parameter, its largest dimension cut further by the rules'
- *  optimizer axes that the parameter does not use. */
+ *  optimizer axes that the parameter does not use.
+ *  @return CLV_EINVAL and CLV_EAXIS as clv_axis_rules_layout; clv_layout_check's of the parameter's */
 CLV_API clv_status clv_axis_rules_optimizer_layout(clv_layout *out, const clv_axis_rules *rules, const clv_mesh *mesh,
                                                    const clv_layout *parameter, const int64_t *shape, clv_error *err);
 

@@ -21,7 +21,8 @@ typedef struct clv_score_options {
     int64_t context;      /**< clv_score_text: tokens of a window, 2 or more; 0: what the model takes, at most 1024 */
     int64_t stride;       /**< clv_score_text: tokens from a window to the next, less than a window; 0: half of one */
     const char *name;     /**< clv_score_text: what messages call the text; NULL: "the text" */
-    void (*progress)(void *arg, int64_t done, int64_t total); /**< clv_score_text: tokens; NULL: nobody asks */
+    void (*progress)(void *arg, int64_t done, int64_t total); /**< clv_score_text: tokens; clv_score_mutations: places,
+                                                                   0 before the first ones run; NULL: nobody asks */
     void *progress_arg;
 } clv_score_options;
 

@@ -33,11 +33,11 @@ typedef struct clv_sequences clv_sequences;
  *  adds (`<cls>`, `<eos>`). Residues become upper case. An empty record or line is one like others. options may be
  *  NULL. Free with clv_sequences_free.
  *  @return CLV_EINVAL naming the record or line: a letter that no protein has, or refused; or when the file has none
- *          (that all are left out is no error); clv_model_tokenizer's; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT,
- *          CLV_ENOMEM */
+ *          (that all are left out is no error); clv_model_tokenizer's; those of clv_text_read */
 CLV_API clv_status clv_sequences_read(clv_sequences **out, const clv_model *model, const char *path,
                                       const clv_sequences_options *options, clv_error *err);
-/** The same of n >= 1 texts. names may be NULL: "1", "2", ... */
+/** The same of n >= 1 texts. names may be NULL: "1", "2", ... Free with clv_sequences_free.
+ *  @return CLV_EINVAL for fewer; those of clv_sequences_read but what reading a file returns */
 CLV_API clv_status clv_sequences_of(clv_sequences **out, const clv_model *model, const char *const *texts,
                                     const char *const *names, int64_t n, const clv_sequences_options *options,
                                     clv_error *err);
@@ -60,7 +60,7 @@ CLV_API int64_t clv_sequences_count(const clv_sequences *sequences);
 CLV_API int64_t clv_sequences_left_out(const clv_sequences *sequences);
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_sequences_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out, clv_error *err);
-/** The same of one that was left out. */
+/** The same of one that was left out. @return CLV_EINVAL for one that there is not */
 CLV_API clv_status clv_sequences_left_out_at(const clv_sequences *sequences, int64_t i, clv_sequence_info *out,
                                              clv_error *err);
 /** Whether they were read as FASTA. */
@@ -69,7 +69,8 @@ CLV_API int clv_sequences_are_fasta(const clv_sequences *sequences);
 CLV_API int64_t clv_sequences_most(const clv_sequences *sequences);
 
 /** All of a file of at most 1 GiB, with a zero byte behind, the caller's to free(). zeros 0: a zero byte in it is
- *  CLV_EINVAL, for text that is used as strings. @return CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
+ *  CLV_EINVAL, for text that is used as strings.
+ *  @return CLV_ENOTFOUND, CLV_EFORMAT (no regular file), CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_text_read(char **out, size_t *size, const char *path, int zeros, clv_error *err);
 
 #ifdef __cplusplus

@@ -143,14 +143,16 @@ typedef struct clv_state_info {
     clv_type type;
     clv_layout layout;
 } clv_state_info;
-/** By number, for listing. Fills *out, whose `size` the caller has set; name == NULL past the end. */
+/** By number, for listing. Fills *out, whose `size` the caller has set; name == NULL past the end.
+ *  @return CLV_EINVAL for a number below 0, or a size that no version had */
 CLV_API clv_status clv_session_state(const clv_session *session, int i, clv_state_info *out, clv_error *err);
 
 /** Copies the elements of `box` (NULL: all) of a state to or from a row-major buffer of the box' shape.
- *  @return CLV_ENOTFOUND */
+ *  @return CLV_ENOTFOUND for a state that there is not; CLV_ESHAPE for a box that is not inside it; CLV_EINVAL while
+ *          another call uses the session; of a session of several processes what its transport fails by */
 CLV_API clv_status clv_session_read(const clv_session *session, const char *name, const clv_shard *box, void *out,
                                     clv_error *err);
-/** See clv_session_read. */
+/** See clv_session_read. @return the same */
 CLV_API clv_status clv_session_write(clv_session *session, const char *name, const clv_shard *box, const void *in,
                                      clv_error *err);
 
@@ -172,7 +174,8 @@ typedef struct clv_session_stats {
     int64_t fallbacks;      /**< ops of all ranks that ran on the host, for the device has no kernel for them */
     int64_t fallback_bytes; /**< that were copied for them, to the host and back */
 } clv_session_stats;
-/** Fills *out, whose `size` the caller has set (NULL: nobody asks), and begins anew. */
+/** Fills *out, whose `size` the caller has set (NULL: nobody asks), and begins anew.
+ *  @return CLV_EINVAL for a size that no version had, or while another call uses the session */
 CLV_API clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err);
 
 #ifdef __cplusplus

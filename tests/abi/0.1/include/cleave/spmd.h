@@ -119,46 +119,56 @@ CLV_API clv_status clv_spmd_collective(const clv_session *session, int i, clv_co
 CLV_API int clv_spmd_rank(const clv_spmd *spmd);
 /** Its session's mesh, borrowed. */
 CLV_API const clv_mesh *clv_spmd_mesh(const clv_spmd *spmd);
-/** The size of the rank's group over axes, and its index there (first axis major); either may be NULL. */
+/** The size of the rank's group over axes, and its index there (first axis major); either may be NULL.
+ *  @return clv_layout_parse's, of axes that there are not or that cannot be read; CLV_ENOMEM */
 CLV_API clv_status clv_spmd_group(int *size, int *index, clv_spmd *spmd, const char *axes, clv_error *err);
 
-/** A local of zeros, in a layout (text form). */
+/** A local of zeros, in a layout (text form). Its memory is the library's.
+ *  @return clv_layout_parse's, clv_shape_check's and clv_layout_check's; CLV_ENOMEM */
 CLV_API clv_status clv_spmd_local(clv_local *out, clv_spmd *spmd, clv_dtype dtype, int rank, const int64_t *shape,
                                   const char *layout, clv_error *err);
-/** This rank's shard of a state of the session, where it lies: what is written there stays. @return CLV_ENOTFOUND */
+/** This rank's shard of a state of the session, where it lies: what is written there stays.
+ *  @return CLV_ENOTFOUND; CLV_EUNSUPPORTED where the session's device has memory of its own */
 CLV_API clv_status clv_spmd_state(clv_local *out, clv_spmd *spmd, const char *name, clv_error *err);
 /** Gives the memory of a local back before the function returns; local may be NULL, data becomes NULL. */
 CLV_API void clv_spmd_free(clv_spmd *spmd, clv_local *local);
 
-/* Each collective makes *out, in memory of its own; out may be in, whose memory stays until the function returns. */
+/* Each collective makes *out, in memory of its own; out may be in, whose memory stays until the function returns. What
+ * all of them return is said of clv_spmd_all_reduce. */
 
 /** The sum (maximum, minimum, product) of what the members hold, on all of them. The axes do not cut `in`; where it is
- *  partial over them it is by this reduction, else each member's value counts. @return CLV_EINVAL */
+ *  partial over them it is by this reduction, else each member's value counts.
+ *  @return CLV_EINVAL for a tensor, dimension or reduction that does not fit the axes; clv_layout_parse's of them;
+ *          CLV_EPEER and CLV_ETIMEOUT as said above; CLV_ECANCELLED; CLV_ENOMEM */
 CLV_API clv_status clv_spmd_all_reduce(clv_local *out, clv_spmd *spmd, const clv_local *in, clv_reduction reduction,
                                        const char *axes, clv_error *err);
-/** The same, of which each member gets a block of dimension `dim`, which the axes cut then. */
+/** The same, of which each member gets a block of dimension `dim`, which the axes cut then.
+ *  @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_reduce_scatter(clv_local *out, clv_spmd *spmd, const clv_local *in, clv_reduction reduction,
                                            int dim, const char *axes, clv_error *err);
-/** All members' blocks, on each: the dimensions that the axes cut are cut by them no more. */
+/** All members' blocks, on each: the dimensions that the axes cut are cut by them no more.
+ *  @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_all_gather(clv_local *out, clv_spmd *spmd, const clv_local *in, const char *axes,
                                        clv_error *err);
-/** Blocks of other dimensions for blocks of `dim`, which the axes cut then. */
+/** Blocks of other dimensions for blocks of `dim`, which the axes cut then. @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_all_to_all(clv_local *out, clv_spmd *spmd, const clv_local *in, int dim, const char *axes,
                                        clv_error *err);
 /** Member `to` gets the shard that member `from` holds. */
 typedef struct clv_spmd_pair {
     int from, to;
 } clv_spmd_pair;
-/** Nobody gets two; who gets none has zeros of its own shard. */
+/** Nobody gets two; who gets none has zeros of its own shard.
+ *  @return CLV_EINVAL for pairs that are not of the group, or give a member two; clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_permute(clv_local *out, clv_spmd *spmd, const clv_local *in, const clv_spmd_pair *pairs,
                                     int n_pairs, const char *axes, clv_error *err);
-/** A ring: member i gets what member i - by holds, around. */
+/** A ring: member i gets what member i - by holds, around. @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_shift(clv_local *out, clv_spmd *spmd, const clv_local *in, int64_t by, const char *axes,
                                   clv_error *err);
-/** Every member gets what member `root` holds. */
+/** Every member gets what member `root` holds.
+ *  @return CLV_EINVAL for a root that is not of the group; clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_broadcast(clv_local *out, clv_spmd *spmd, const clv_local *in, int root, const char *axes,
                                       clv_error *err);
-/** Returns when all members have called it. */
+/** Comes back when all members have called it. @return clv_spmd_all_reduce's */
 CLV_API clv_status clv_spmd_barrier(clv_spmd *spmd, const char *axes, clv_error *err);
 
 #ifdef __cplusplus

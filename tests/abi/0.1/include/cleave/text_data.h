@@ -21,7 +21,8 @@ typedef struct clv_text_data clv_text_data;
 
 /** Reads n files into memory. Free with clv_text_data_close.
  *  @return CLV_EINVAL for no file, an empty one (named), a seq below 1, or less text than one sequence of
- *          seq + 1 bytes; CLV_ELIMIT beyond 16 GiB; CLV_ENOTFOUND, CLV_EIO; CLV_ENOMEM */
+ *          seq + 1 bytes; CLV_ELIMIT beyond 16 GiB; CLV_EFORMAT for what is no regular file; CLV_ENOTFOUND,
+ *          CLV_EIO; CLV_ENOMEM */
 CLV_API clv_status clv_text_data_open(clv_text_data **out, const char *const *paths, int n, int64_t seq,
                                       clv_error *err);
 /** NULL is a no-op. */

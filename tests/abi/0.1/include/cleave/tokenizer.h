@@ -27,7 +27,8 @@ typedef struct clv_tokenizer clv_tokenizer;
 /** A tokenizer.json, or the folder that holds one, or a vocab.txt. Free with clv_tokenizer_free.
  *  @return CLV_EFORMAT, CLV_EUNSUPPORTED (naming the component); CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_tokenizer_open(clv_tokenizer **out, const char *path, clv_error *err);
-/** The tokenizer of models whose tokens are the 256 bytes: any text, and ids 0 to 255. */
+/** The tokenizer of models whose tokens are the 256 bytes: any text, and ids 0 to 255. Free with clv_tokenizer_free.
+ *  @return CLV_ENOMEM */
 CLV_API clv_status clv_tokenizer_of_bytes(clv_tokenizer **out, clv_error *err);
 /** NULL is a no-op. */
 CLV_API void clv_tokenizer_free(clv_tokenizer *tokenizer);
@@ -36,13 +37,14 @@ CLV_API void clv_tokenizer_free(clv_tokenizer *tokenizer);
 CLV_API int64_t clv_tokenizer_size(const clv_tokenizer *tokenizer);
 
 /** Ids of a text of `size` bytes (text may be NULL where size is 0); `special` adds what the template does (a
- *  beginning-of-text token). *ids has *n elements. */
+ *  beginning-of-text token). *ids has *n elements, the caller's to free().
+ *  @return CLV_ENOMEM */
 CLV_API clv_status clv_tokenizer_encode(const clv_tokenizer *tokenizer, const char *text, size_t size, bool special,
                                         int64_t **ids, int64_t *n, clv_error *err);
 
 /** Text of n >= 0 ids, *size bytes of UTF-8 with a zero byte behind; special tokens are left out. (Of the bytes'
- *  tokenizer: the bytes as they are.)
- *  @return CLV_EINVAL for an id that there is not */
+ *  tokenizer: the bytes as they are.) The caller's to free().
+ *  @return CLV_EINVAL for an id that there is not; CLV_ENOMEM */
 CLV_API clv_status clv_tokenizer_decode(const clv_tokenizer *tokenizer, const int64_t *ids, int64_t n, char **text,
                                         size_t *size, clv_error *err);
 

@@ -75,7 +75,7 @@ CLV_API const clv_program *clv_trainer_program(const clv_trainer *trainer);
 /** Where the weights are, to be read or written between steps. Borrowed; NULL for no trainer. */
 CLV_API clv_session *clv_trainer_session(const clv_trainer *trainer);
 
-/** The weights as they are, as a folder of Hugging Face's hub: clv_model_save. No tokenizer is written. */
+/** The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written. @return clv_model_save's */
 CLV_API clv_status clv_trainer_save(const clv_trainer *trainer, const char *folder, clv_error *err);
 
 #ifdef __cplusplus
