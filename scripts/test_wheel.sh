@@ -18,8 +18,12 @@ cd "$1" # where no folder is called cleave
 "$venv/bin/python" -c 'import cleave, doctest; exit(doctest.testmod(cleave).failed)'
 "$venv/bin/python" - <<'P'
 import pathlib
+import shutil
 import cleave
 inside = pathlib.Path(cleave.__file__).parent
 assert list(inside.glob("**/libcleave.so*")), f"no library in {inside}"
+for mpi in ("openmpi", "mpich"):
+    there = (inside / f"cleave_mpi_{mpi}.so").exists()
+    assert there or not shutil.which(f"mpicc.{mpi}"), f"no module for {mpi} in {inside}"
 P
 echo "wheel: pip install . works"

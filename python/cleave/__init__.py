@@ -26,6 +26,7 @@ from .graph import (
     rope, rsqrt, sigmoid, silu, softmax, split, sqrt, square, squeeze, stack, subtract, sum, swapaxes, tanh, transpose,
     var, where,
 )  # fmt: skip
+from .job import Job
 from .machine import Machine, machines
 from .mesh import Layout, Mesh
 from .model import Model, Score, Text, load, merge, new_model
@@ -45,7 +46,7 @@ except _metadata.PackageNotFoundError:  # it is not installed, but found by path
 __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
     "CleaveError", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "divide", "dlpack", "dot",
-    "dropout", "einsum", "embedding", "equal", "errors", "exp", "expand_dims", "gated", "gelu", "grad", "Graph",
+    "dropout", "einsum", "embedding", "equal", "errors", "exp", "expand_dims", "gated", "gelu", "grad", "Graph", "Job",
     "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean",
     "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan",
     "plan", "power", "Program", "relu", "reshape", "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid",

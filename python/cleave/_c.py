@@ -80,6 +80,14 @@ def printed(function: Callable[..., int], *arguments: Any) -> str:
     return text_out(buffer)
 
 
+def milliseconds(timeout: Any) -> int:
+    """Of a number of seconds."""
+    seconds = real(timeout, "timeout")
+    if not 0 < seconds <= 1e9:
+        raise ValueError(f"timeout is {timeout!r}; valid: seconds, more than 0 and at most 1e9")
+    return max(1, round(1000 * seconds))
+
+
 def shape_in(shape: Any) -> tuple[int, ...]:
     """A shape, given as sizes or as one size."""
     sizes = wholes(shape, "a size")
@@ -138,16 +146,12 @@ class Kept:
         self.kept: list[Any] = []
 
 
-#: Fields that Python does not set: ranks are in one process.
-_NEVER = ("size", "job")
-
-
 def _field(
     fields: dict[str, Any], name: str, what: str, without: tuple[str, ...] = (), beside: tuple[str, ...] = ()
 ) -> Any:
     """A field that may be set; beside: what else may be said."""
-    if name not in fields or name in (*_NEVER, *without):
-        valid = ", ".join(sorted({n for n in fields if n not in (*_NEVER, *without)} | set(beside)))
+    if name not in fields or name in ("size", *without):
+        valid = ", ".join(sorted({n for n in fields if n not in ("size", *without)} | set(beside)))
         raise TypeError(f"{what} has no option '{name}'; valid: {valid}")
     return fields[name]
 

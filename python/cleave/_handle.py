@@ -91,6 +91,11 @@ class Handle(OfProcess):
             self._closed = True
             self._free_if_done()
 
+    def _abandon(self) -> None:
+        """Leaves what is behind it to the end of the process."""
+        with _lock:
+            self._closed, self._pointer = True, None
+
     def __del__(self) -> None:
         with contextlib.suppress(Exception):
             self.close()

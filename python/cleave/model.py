@@ -18,6 +18,7 @@ from ._handle import Handle, OfProcess, _acting
 from ._run import GRACE_SECONDS, Cancel, interruptible, run
 from .arrays import address, array_out, ids_in, ndim
 from .errors import CleaveError, check, text_out
+from .job import Job, job_in
 from .machine import MachineLike, machine_in
 from .mesh import Mesh, MeshLike
 from .rules import RulesLike, parallel
@@ -93,11 +94,11 @@ class Model(_c.Fixed, OfProcess):
     """A transformer, opened by :func:`load` for a mesh. Threads may share it; each of its engines runs for one at a
     time."""
 
-    def __init__(self, pointer: Any, mesh: Mesh, cancel: Cancel, kept: Any) -> None:
+    def __init__(self, pointer: Any, mesh: Mesh, cancel: Cancel, kept: Any, *parents: Handle) -> None:
         keep = (cancel, kept)
         self.mesh = mesh
         self._cancel = cancel
-        self._handle = Handle(pointer, lambda p: (lib.clv_model_close(p), keep), "model")
+        self._handle = Handle(pointer, lambda p: (lib.clv_model_close(p), keep), "model", *parents)
         self._engines: dict[str, Handle] = {}
         self._making = threading.Lock()
 
@@ -496,22 +497,24 @@ def _opened(
     rules: RulesLike,
     sp: bool,
     machine: MachineLike,
+    job: Job | None,
     options: dict[str, Any],
 ) -> Model:
     """What function(out, given, options) opens."""
     found, split = parallel(tp, mesh, rules, sp)
     cancel, priced_by = Cancel(), machine_in(machine)
-    own = {"mesh": found._mesh, "rules": split._rules, "cancel": cancel.flag}
+    of_job, parents = job_in(job)
+    own = {"mesh": found._mesh, "rules": split._rules, "cancel": cancel.flag, "job": of_job}
     out = ffi.new("clv_model **")
 
     def with_machine(pointer: Any) -> Any:
-        named = ("tp", "mesh", "rules", "sp", "machine")
+        named = ("tp", "mesh", "rules", "sp", "machine", "job")
         kept = _c.options("clv_model_options", options, "a model", ("map",), named, machine=pointer, **own)
         check(function, out, given, kept.struct)
         return kept
 
     kept = priced_by._call(with_machine)
-    return Model(out[0], found, cancel, kept)
+    return Model(out[0], found, cancel, kept, *parents)
 
 
 def load(
@@ -522,21 +525,23 @@ def load(
     rules: RulesLike = None,
     sp: bool = False,
     machine: MachineLike = None,
+    job: Job | None = None,
     **options: Any,
 ) -> Model:
     """Opens a model's folder: ``load("folder", tp=2).generate("Once upon a time")``.
 
     tp: ranks that each layer is split over; or a mesh with rules. machine: what layouts are priced by: a
-    :class:`Machine`, or its profile. Options: dtype ("f32", "bf16"), threads_per_rank, config_only, check. Weights are
-    read when something runs, by each rank those of its own shards.
+    :class:`Machine`, or its profile. job: the :class:`Job` whose processes have the ranks. Options: dtype ("f32",
+    "bf16"), threads_per_rank, config_only, check. Weights are read when something runs, by each rank those of its own
+    shards.
     """
-    return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, options)
+    return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, job, options)
 
 
 def new_model(
     *, hidden: int, layers: int, heads: int, ffn: int, vocab: int, tp: int | None = None, mesh: MeshLike = None,
-    rules: RulesLike = None,
-    sp: bool = False, dtype: Any = "f32", threads_per_rank: int = 1, machine: MachineLike = None, **sizes: Any,
+    rules: RulesLike = None, sp: bool = False, dtype: Any = "f32", threads_per_rank: int = 1,
+    machine: MachineLike = None, job: Job | None = None, **sizes: Any,
 ) -> Model:  # fmt: skip
     """A model of a Llama's form that no folder holds, to be trained: kv_heads, head_dim, max_positions and more as in
     the library's clv_model_info; the rest is as for :func:`load`."""
@@ -544,7 +549,7 @@ def new_model(
     ids = {"bos": -1, "pad": -1, "mask": -1}
     info = _c.options("clv_model_info", {**ids, **known, **sizes}, "a new model")
     options = {"dtype": dtype, "threads_per_rank": threads_per_rank}
-    return _opened(lib.clv_model_new, info.struct, tp, mesh, rules, sp, machine, options)
+    return _opened(lib.clv_model_new, info.struct, tp, mesh, rules, sp, machine, job, options)
 
 
 def merge(folder: Path, to: Path) -> None:

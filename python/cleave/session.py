@@ -15,6 +15,7 @@ from ._handle import Handle, OfProcess
 from ._run import Cancel, interruptible
 from .arrays import address, array_in, array_out
 from .errors import NotFoundError, check
+from .job import Job, job_in
 from .mesh import Mesh, MeshLike, box_in, mesh_in
 from .program import Named, Program, named
 
@@ -77,15 +78,8 @@ class State(_c.Fixed, OfProcess):
         return iter(self.states)
 
 
-def _milliseconds(timeout: Any) -> int:
-    seconds = _c.real(timeout, "timeout")
-    if not 0 < seconds <= 1e9:
-        raise ValueError(f"timeout is {timeout!r}; valid: seconds, more than 0 and at most 1e9")
-    return max(1, round(1000 * seconds))
-
-
 class Session(State):
-    """The ranks of a mesh (threads of this process), and state that outlives runs.
+    """The ranks of a mesh (threads of this process, or of those of a job), and state that outlives runs.
 
     ``session.run(program, {"x": array})`` returns the outputs by name. Arrays are read and written where they lie; the
     GIL is released meanwhile. One thread at a time runs; others wait. State reads as ``session["w"]``, and is set the
@@ -96,18 +90,23 @@ class Session(State):
     is cancelled, and the session, as after every failed run, takes no further one.
     """
 
-    def __init__(self, mesh: MeshLike = None, *, timeout: float | None = None, **options: Any) -> None:
+    def __init__(
+        self, mesh: MeshLike = None, *, job: Job | None = None, timeout: float | None = None, **options: Any
+    ) -> None:
         self.mesh = mesh_in(mesh)
         self._cancel = Cancel()
         out = ffi.new("clv_session **")
+        pointer, parents = job_in(job)
         kept = _c.options(
-            "clv_session_options", options, "a session", beside=("timeout",), cancel=self._cancel.flag,
-            timeout_ms=None if timeout is None else _milliseconds(timeout),
+            "clv_session_options", options, "a session", beside=("job", "timeout"), cancel=self._cancel.flag,
+            job=pointer, timeout_ms=None if timeout is None else _c.milliseconds(timeout),
         )  # fmt: skip
         check(lib.clv_session_new, out, self.mesh._mesh, kept.struct)
         self._kept = kept
         cancel = self._cancel  # lives as long as the session of the library's
-        self._handle = Handle(out[0], lambda pointer: (lib.clv_session_free(pointer), cancel), "session", threads=True)
+        self._handle = Handle(
+            out[0], lambda pointer: (lib.clv_session_free(pointer), cancel), "session", *parents, threads=True
+        )
         self._loaded: dict[int, tuple[Program, Any]] = {}
 
     def _state(self) -> contextlib.AbstractContextManager[Any]:

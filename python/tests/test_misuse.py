@@ -177,7 +177,7 @@ def test_errors_name_what_is_wanted(small):
         (lambda: cleave.plan(block="gpt", rules=3), TypeError, "rules are a preset, a file, or pairs"),
         (lambda: cleave.load(GOLDEN / "llama", rules=[3]), TypeError, "rules are a preset, a file, or pairs"),
         (lambda: cleave.load(GOLDEN / "llama", hardware="x"), TypeError, "valid: .*machine.*rules.*tp"),
-        (lambda: cleave.Session(job=None), TypeError, "no option 'job'"),
+        (lambda: cleave.Session(job=3), TypeError, "job is a cleave.Job, not int"),
         (lambda: cleave.Session(seed="x"), TypeError, "seed is a whole number, not str"),
         (lambda: cleave.Session(transport=3), TypeError, "transport is a str, not int"),
         (lambda: small.generate(3), TypeError, "a prompt is a str, or there is a list of them, not int"),
@@ -243,6 +243,7 @@ def test_what_lives_in_the_process(small):
         g, x, g.compile(), cleave.Session(), small, cleave.Trainer(small, 1, 3, steps=5), cleave.Tokenizer.of_bytes(),
         small.tokenizer, data,
         cleave.Machine(), cleave.Machine("tpu-v2-8"), cleave.Checkpoint(GOLDEN / "llama"), cleave.Rules("model=2"),
+        object.__new__(cleave.Job),  # no launcher is here
     ]  # fmt: skip
     kinds = {type(thing) for thing in things}
     for kind in vars(cleave).values():

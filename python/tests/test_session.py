@@ -409,8 +409,8 @@ def test_options_are_those_that_are_taken():
         cleave.Session({}, nope=1)
     valid = str(refused.value).split("valid: ")[1].split(", ")
     some = {
-        "check": True, "device": "cpu", "find_nonfinite": True, "no_pinning": True, "seed": 1, "threads_per_rank": 1,
-        "timeout": 2.5, "trace": True, "transport": "threads",
+        "check": True, "device": "cpu", "find_nonfinite": True, "job": None, "no_pinning": True, "seed": 1,
+        "threads_per_rank": 1, "timeout": 2.5, "trace": True, "transport": "threads",
     }  # fmt: skip
     assert sorted(valid) == sorted(some)
     with cleave.Session({}, **some):
