@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/fill.h"
+#include "cli/nearest.h"
 #include "cli/options.h"
 #include "cli/processes.h"
 #include "cli/say.h"

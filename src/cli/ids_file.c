@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cleave/checkpoint.h"
-#include "cli/options.h"
+#include "cli/nearest.h"
 
 void clv_ids_free(clv_ids *ids)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/options.h"
+#include "cli/nearest.h"
 
 enum { REMEMBERED = 64 }; /* names that a new one is compared with: what is named again is named soon */
 

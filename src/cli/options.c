@@ -11,6 +11,7 @@
 
 #include "cli/failure.h"
 #include "cli/fill.h"
+#include "cli/nearest.h"
 #include "cli/out_place.h"
 #include "cli/processes.h"
 #include "cli/same_file.h"
@@ -35,54 +36,6 @@ typedef struct parser {
 static const char *bare(const char *name)
 {
     return name + strspn(name, "-");
-}
-
-static int min3(int a, int b, int c)
-{
-    int m = a < b ? a : b;
-    return m < c ? m : c;
-}
-
-/* Levenshtein's distance, two rows; names longer than the rows are far from everything. */
-static int edit_distance(const char *a, const char *b)
-{
-    int row[NAME_SIZE + 1];
-    int la, lb;
-
-    if (strlen(a) > NAME_SIZE || strlen(b) > NAME_SIZE)
-        return NAME_SIZE;
-    la = (int)strlen(a);
-    lb = (int)strlen(b);
-    for (int j = 0; j <= lb; j++)
-        row[j] = j;
-    for (int i = 1; i <= la; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= lb; j++) {
-            int above = row[j];
-            row[j] = min3(above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1]));
-            diagonal = above;
-        }
-    }
-    return row[lb];
-}
-
-const char *clv_nearest(const char *name, const char *const *names, int n)
-{
-    int best = strlen(name) < NAME_SIZE ? 1 + (int)strlen(bare(name)) / 3 : 0;
-    const char *nearest = NULL;
-
-    size_t letters = strlen(bare(name));
-    if (letters < 4) /* one letter of three may be wrong, and none of one */
-        best = letters == 3;
-    for (int i = 0; i < n; i++) {
-        int d = edit_distance(name, names[i]);
-        if (d <= best && (nearest == NULL || d < best)) {
-            best = d;
-            nearest = names[i];
-        }
-    }
-    return nearest;
 }
 
 bool clv_option_next_name(const char **cursor, char name[NAME_SIZE])
@@ -142,7 +95,7 @@ static bool is_nearly_long(const parser *p, const char *arg)
         const char *cursor = p->options[i].names;
         char name[NAME_SIZE];
         while (!is_positional(&p->options[i]) && clv_option_next_name(&cursor, name))
-            if (name[1] == '-' && edit_distance(bare(arg), bare(name)) <= most)
+            if (name[1] == '-' && clv_edit_distance(bare(arg), bare(name)) <= most)
                 return true;
     }
     return false;

@@ -87,7 +87,4 @@ bool clv_option_next_name(const char **cursor, char name[CLV_OPTION_NAME]);
 /* Whether --help or -h is among the arguments, before a `--`. */
 bool clv_options_wants_help(int argc, char *const *argv);
 
-/* The one of n names that `name` was probably meant to be, by edit distance; NULL when none is near. */
-const char *clv_nearest(const char *name, const char *const *names, int n);
-
 #endif
