@@ -10,6 +10,11 @@
 #include "cleave/job.h"
 #include "comm/mpi/module.h"
 
+enum {
+    CLV_MPI_NAP_NS = 20000,
+    CLV_MPI_CALL_BACK_NS = 200000000 /* what was called back, or is to be taken, ends by then */
+};
+
 struct clv_job {
     const clv_mpi *mpi;
     clv_mpi_place place;
@@ -31,7 +36,7 @@ enum { CLV_JOB_AGREES = 0, CLV_JOB_LEAVES = -1 };
 typedef struct clv_job_hello {
     uint64_t number; /* of the meeting: clv_job_meet's */
     uint64_t spread; /* of what it makes: how ranks are spread over processes */
-    int32_t ranks;   /* of the session that it makes; else one of those below */
+    int32_t ranks;   /* of the session that it makes; else one of those above */
     clv_error failure;
 } clv_job_hello;
 

@@ -8,11 +8,7 @@
 #include "base/error.h"
 #include "comm/job.h"
 
-enum {
-    ROUNDS = 2, /* of greetings: who is in the second has not gone away since the first */
-    NAP_NS = 20000,
-    CALL_BACK_NS = 200000000 /* what was called back ends by then */
-};
+enum { ROUNDS = 2 }; /* of greetings: who is in the second has not gone away since the first */
 
 typedef struct greeting {
     int n;                       /* processes */
@@ -40,7 +36,7 @@ clv_status clv_job_await(clv_job *job, clv_mpi_request *requests, int *ended, in
         if (left > 0 && clv_deadline_look(deadline) == 0)
             return CLV_ETIMEOUT;
         if (left > 0)
-            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+            nanosleep(&(struct timespec){.tv_nsec = CLV_MPI_NAP_NS}, NULL);
     }
     return CLV_OK;
 }
@@ -90,7 +86,7 @@ static clv_status greet(greeting *g, clv_job *job, int round, clv_deadline *dead
     bool over = true; /* what was sent is a few bytes, which MPI has copied */
     for (int p = 0; p < asked; p++)
         if (!g->ended[n + p])
-            over = clv_job_end_requests(job, &g->requests[n + p], 1, true, CALL_BACK_NS) && over;
+            over = clv_job_end_requests(job, &g->requests[n + p], 1, true, CLV_MPI_CALL_BACK_NS) && over;
     job->broken |= !over;
     pthread_mutex_unlock(&job->lock);
     return status;
@@ -205,18 +201,16 @@ static bool all_leave(const greeting *g)
  * them failed with. */
 static clv_status leave_together(bool *came, clv_job *job, const clv_job_hello *mine, clv_error *err)
 {
-    for (bool last = false; !last;) {
+    clv_status status;
+    do {
         greeting g = {.mine = *mine};
-        clv_status status = meet(&g, job, job->timeout_ms * 1000000, err);
+        status = meet(&g, job, job->timeout_ms * 1000000, err);
         *came = status == CLV_OK && all_leave(&g);
-        last = status != CLV_OK || *came;
-        if (status == CLV_OK && last)
+        if (*came)
             status = check_greeting(&g, job, err);
         end_meeting(&g, job);
-        if (last)
-            return status; /* NOLINT(clang-analyzer-unix.Malloc) */
-    }
-    return CLV_OK;
+    } while (status == CLV_OK && !*came);
+    return status; /* NOLINT(clang-analyzer-unix.Malloc) */
 }
 
 clv_status clv_job_leave(clv_job *job, clv_error *err)

@@ -12,8 +12,6 @@ enum {
     CLV_MPI_ROOM = CLV_MPI_FIRST - CLV_MPI_HEADER, /* for elements, in it */
     CLV_MPI_WHAT = 92,                             /* bytes of a step's name */
     CLV_MPI_PHASES = 2,
-    CLV_MPI_NAP_NS = 20000,
-    CLV_MPI_CALL_BACK_NS = 200000000, /* what was called back, or is to be taken, ends by then */
 };
 
 typedef struct clv_mpi_part {
