@@ -16,11 +16,16 @@ typedef struct remedy {
 } remedy;
 
 struct clv_plan_remedies {
-    clv_plan_options given; /* while they are found */
-    clv_memory memory;      /* as given */
     int n;
     remedy item[MOST_CHANGES];
 };
+
+/* While they are found. */
+typedef struct search {
+    clv_plan_options given;
+    int64_t total; /* as given */
+    clv_plan_remedies *found;
+} search;
 
 static clv_status measure(clv_memory *out, const clv_plan_options *options, clv_error *err)
 {
@@ -34,57 +39,58 @@ static clv_status measure(clv_memory *out, const clv_plan_options *options, clv_
 }
 
 /* Keeps the change when it can be planned and a rank needs less. */
-static void try_change(clv_plan_remedies *r, const clv_plan_options *changed, const char *option, const char *value)
+static void try_change(search *s, const clv_plan_options *changed, const char *option, const char *value)
 {
+    clv_plan_remedies *r = s->found;
     remedy *item = &r->item[r->n];
     if (r->n == MOST_CHANGES || measure(&item->memory, changed, NULL) != CLV_OK)
         return;
     item->option = option;
     item->tried = r->n;
     snprintf(item->value, sizeof item->value, "%s", value);
-    r->n += item->memory.total < r->memory.total;
+    r->n += item->memory.total < s->total;
 }
 
 /* Each axis of the mesh twice as long. */
-static void try_axes(clv_plan_remedies *r)
+static void try_axes(search *s)
 {
-    for (int a = 0; r->given.mesh && a < r->given.mesh->n_axes; a++) {
-        clv_plan_options changed = r->given;
-        clv_mesh more = *r->given.mesh;
+    for (int a = 0; s->given.mesh && a < s->given.mesh->n_axes; a++) {
+        clv_plan_options changed = s->given;
+        clv_mesh more = *s->given.mesh;
         char text[CLV_MESH_TEXT];
         more.axis[a].size *= 2;
         changed.mesh = &more;
         clv_mesh_print(text, sizeof text, &more);
-        try_change(r, &changed, "mesh", text);
+        try_change(s, &changed, "mesh", text);
     }
 }
 
-static void try_rules(clv_plan_remedies *r)
+static void try_rules(search *s)
 {
     static const char *const presets[] = {"zero1", "fsdp", "megatron-sp", "fsdp+megatron-sp", "gspmd-2d"};
-    for (size_t i = 0; r->given.mesh && i < sizeof presets / sizeof *presets; i++) {
-        clv_plan_options changed = r->given;
+    for (size_t i = 0; s->given.mesh && i < sizeof presets / sizeof *presets; i++) {
+        clv_plan_options changed = s->given;
         clv_axis_rules rules;
-        if (clv_axis_rules_preset(&rules, presets[i], r->given.mesh, NULL) != CLV_OK)
+        if (clv_axis_rules_preset(&rules, presets[i], s->given.mesh, NULL) != CLV_OK)
             continue;
         changed.rules = &rules;
         changed.sp = false;
-        try_change(r, &changed, "rules", presets[i]);
+        try_change(s, &changed, "rules", presets[i]);
     }
 }
 
-static void try_sizes(clv_plan_remedies *r)
+static void try_sizes(search *s)
 {
-    clv_plan_options half = r->given, narrow = r->given, regather = r->given;
+    clv_plan_options half = s->given, narrow = s->given, regather = s->given;
     char batch[32];
     half.batch = (half.batch ? half.batch : CLV_PLAN_BATCH) / 2;
     snprintf(batch, sizeof batch, "%lld", (long long)half.batch);
     if (half.batch > 0)
-        try_change(r, &half, "batch", batch);
+        try_change(s, &half, "batch", batch);
     narrow.dtype = CLV_BF16;
-    try_change(r, &narrow, "dtype", clv_dtype_name(narrow.dtype));
+    try_change(s, &narrow, "dtype", clv_dtype_name(narrow.dtype));
     regather.regather = true;
-    try_change(r, &regather, "regather", "");
+    try_change(s, &regather, "regather", "");
 }
 
 static int by_total(const void *a, const void *b)
@@ -100,17 +106,20 @@ clv_status clv_plan_find_remedies(clv_plan_remedies **out, const clv_plan_option
     clv_plan_remedies *r = calloc(1, sizeof *r);
     if (!r)
         return clv_fail_memory(err, "remedies", sizeof *r);
-    clv_status status = clv_plan_take_options(&r->given, options, call, err);
-    r->given.explain = NULL;
+    search s = {.found = r};
+    clv_memory memory;
+    clv_status status = clv_plan_take_options(&s.given, options, call, err);
+    s.given.explain = NULL;
     if (status == CLV_OK)
-        status = measure(&r->memory, &r->given, err);
+        status = measure(&memory, &s.given, err);
     if (status != CLV_OK) {
         free(r);
         return status;
     }
-    try_axes(r);
-    try_rules(r);
-    try_sizes(r);
+    s.total = memory.total;
+    try_axes(&s);
+    try_rules(&s);
+    try_sizes(&s);
     qsort(r->item, (size_t)r->n, sizeof *r->item, by_total);
     *out = r;
     return CLV_OK;
