@@ -745,6 +745,14 @@ static clv_status no_type(const clv_op *op, const clv_type *in, clv_type *out, c
     return CLV_OK;
 }
 
+static void expect_shape_refused(const clv_op_def *def, const char *message)
+{
+    clv_graph *graph = must_graph("m=2");
+    clv_value x = clv_fill(graph, CLV_F32, 2, wide, 1), y;
+    clv_emit(graph, def, NULL, &x, 1, &y);
+    must_have_failed(graph, CLV_EINVAL, message);
+}
+
 static void test_shape_without_a_type(void **state)
 {
     static const clv_op_def def = {.name = "test.no_type",
@@ -754,11 +762,8 @@ static void test_shape_without_a_type(void **state)
                                    .shape = no_type,
                                    .rule = nothing_rule,
                                    .run = leave};
-    clv_graph *graph = must_graph("m=2");
     (void)state;
-    clv_value x = clv_fill(graph, CLV_F32, 2, wide, 1), y;
-    clv_emit(graph, &def, NULL, &x, 1, &y);
-    must_have_failed(graph, CLV_EINVAL, "test.no_type: its shape() states no type of result 0");
+    expect_shape_refused(&def, "test.no_type: its shape() states no type of result 0");
 }
 
 static void test_shape_without_a_status(void **state)
@@ -770,11 +775,8 @@ static void test_shape_without_a_status(void **state)
                                    .shape = no_status,
                                    .rule = nothing_rule,
                                    .run = leave};
-    clv_graph *graph = must_graph("m=2");
     (void)state;
-    clv_value x = clv_fill(graph, CLV_F32, 2, wide, 1), y;
-    clv_emit(graph, &def, NULL, &x, 1, &y);
-    must_have_failed(graph, CLV_EINVAL, "test.no_status: its shape() returned -3, which is no status");
+    expect_shape_refused(&def, "test.no_status: its shape() returned -3, which is no status");
 }
 
 static void test_kernel_without_a_message(void **state)
