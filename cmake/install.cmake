@@ -7,6 +7,7 @@ install(TARGETS cleave_static cleave_shared EXPORT cleave_targets
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET cleave_cli)
     install(TARGETS cleave_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/cleave-run DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
 foreach(mpi IN LISTS CLV_MPIS)
     install(TARGETS cleave_mpi_${mpi} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/cleave)

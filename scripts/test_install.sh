@@ -55,6 +55,7 @@ check "CMake, shared" "$work/out/user_shared"
 check "CMake, static" "$work/out/user_static"
 if [ -x "$build/cleave" ]; then
     "$prefix/bin/cleave" version >/dev/null || { echo "the installed program does not run"; exit 1; }
+    "$prefix/bin/cleave-run" --help >/dev/null || { echo "the installed cleave-run does not run"; exit 1; }
     for file in man/man1/cleave.1 man/man1/cleave-bench-gemm.1 bash-completion/completions/cleave \
         zsh/site-functions/_cleave \
         fish/vendor_completions.d/cleave.fish; do
