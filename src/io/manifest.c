@@ -8,15 +8,12 @@
 #include "base/error.h"
 #include "io/box.h"
 #include "io/file.h"
+#include "io/sealed.h"
 
 const char clv_manifest_name[] = "cleave.json";
 
 static const char format_name[] = "cleave sharded checkpoint";
-static const char opening[] = "{\"checksum\":\"";
 enum { MANIFEST_LIMIT = 1 << 29, MAX_FILES = 4096, WHERE_SIZE = 512 };
-/* The opening, the digits, and what the checksum is of. */
-enum { SUM_AT = sizeof opening - 1, REST_AT = SUM_AT + CLV_CHECKSUM_SIZE - 1 };
-
 void clv_rank_file_name(char out[CLV_RANK_FILE_SIZE], int64_t rank, int64_t ranks)
 {
     snprintf(out, CLV_RANK_FILE_SIZE, "rank-%05d-of-%05d.safetensors", (int)rank, (int)ranks);
@@ -183,71 +180,19 @@ static json_t *document_of(const clv_manifest *m)
                      ranks, "tensors", tensors);
 }
 
-static clv_status write_text(const char *folder, const char *rest, clv_error *err)
-{
-    size_t size = REST_AT + strlen(rest) + 2;
-    char *path = clv_path_join(folder, clv_manifest_name), *text = malloc(size + 1), sum[CLV_CHECKSUM_SIZE];
-    clv_status status;
-
-    if (path == NULL || text == NULL) {
-        status = clv_fail_memory(err, clv_manifest_name, size);
-    } else {
-        /* rest begins with the brace that the opening has */
-        snprintf(text + REST_AT, size + 1 - REST_AT, "\",%s\n", rest + 1);
-        clv_checksum_of(sum, text + REST_AT, strlen(text + REST_AT));
-        memcpy(text, opening, SUM_AT);
-        memcpy(text + SUM_AT, sum, CLV_CHECKSUM_SIZE - 1);
-        size = REST_AT + strlen(text + REST_AT);
-        status = size > MANIFEST_LIMIT ? clv_fail(err, CLV_ELIMIT, "%s: %zu bytes, at most %d are valid: fewer ranks",
-                                                  path, size, MANIFEST_LIMIT)
-                                       : clv_file_write(path, text, size, err);
-    }
-    free(path);
-    free(text);
-    return status;
-}
-
 clv_status clv_manifest_write(const clv_manifest *m, const char *folder, clv_error *err)
 {
+    char *path = clv_path_join(folder, clv_manifest_name);
     json_t *document = document_of(m);
-    char *rest = document != NULL ? json_dumps(document, JSON_COMPACT) : NULL;
-    clv_status status =
-        rest != NULL ? write_text(folder, rest, err) : clv_fail_memory(err, clv_manifest_name, MANIFEST_LIMIT);
+    clv_status status = path != NULL ? clv_sealed_write(path, document, MANIFEST_LIMIT, err)
+                                     : clv_fail_memory(err, clv_manifest_name, strlen(folder));
 
     json_decref(document);
-    free(rest);
+    free(path);
     return status;
 }
 
 /* ---- reading ---- */
-
-static clv_status check_sum(const char *text, size_t size, const char *path, clv_error *err)
-{
-    char sum[CLV_CHECKSUM_SIZE];
-
-    if (size < REST_AT || memcmp(text, opening, SUM_AT) != 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: does not begin with a checksum: not a manifest, or damaged", path);
-    clv_checksum_of(sum, text + REST_AT, size - REST_AT);
-    if (memcmp(text + SUM_AT, sum, CLV_CHECKSUM_SIZE - 1) != 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: the checksum is %.32s, the content's is %s: damaged, or edited", path,
-                        text + SUM_AT, sum);
-    return CLV_OK;
-}
-
-static clv_status check_version(const json_t *o, const char *path, clv_error *err)
-{
-    const char *format = NULL;
-    int64_t version = 0;
-
-    CLV_TRY(clv_json_string(&format, o, "format", CLV_JSON_REQUIRED, path, err));
-    CLV_TRY(clv_json_int(&version, o, "version", CLV_JSON_REQUIRED, 0, INT32_MAX, path, err));
-    if (strcmp(format, format_name) != 0)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"format\" is \"%.64s\", valid is \"%s\"", path, format, format_name);
-    if (version != CLV_MANIFEST_VERSION)
-        return clv_fail(err, CLV_EUNSUPPORTED, "%s: \"version\" is %lld, valid is %d", path, (long long)version,
-                        CLV_MANIFEST_VERSION);
-    return CLV_OK;
-}
 
 /* A required list of at most `most` elements. */
 static clv_status get_list(const json_t **out, const json_t *o, const char *key, size_t most, const char *where,
@@ -257,18 +202,6 @@ static clv_status get_list(const json_t **out, const json_t *o, const char *key,
     *out = json_object_get(o, key);
     if (!json_is_array(*out) || json_array_size(*out) > most)
         return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be a list of at most %zu elements", where, key, most);
-    return CLV_OK;
-}
-
-static clv_status get_checksum(char out[CLV_CHECKSUM_SIZE], const json_t *o, const char *key, const char *where,
-                               clv_error *err)
-{
-    const char *text = NULL;
-
-    CLV_TRY(clv_json_string(&text, o, key, CLV_JSON_REQUIRED, where, err));
-    if (strspn(text, "0123456789abcdef") != CLV_CHECKSUM_SIZE - 1 || strlen(text) != CLV_CHECKSUM_SIZE - 1)
-        return clv_fail(err, CLV_EFORMAT, "%s: \"%s\" must be 32 digits of 0-9a-f", where, key);
-    memcpy(out, text, CLV_CHECKSUM_SIZE);
     return CLV_OK;
 }
 
@@ -318,7 +251,7 @@ static clv_status read_ranks(clv_manifest *m, const char *path, clv_error *err)
         int64_t bytes = 0;
         CLV_TRY(clv_json_string(&name, o, "file", CLV_JSON_REQUIRED, path, err));
         CLV_TRY(clv_json_int(&bytes, o, "bytes", CLV_JSON_REQUIRED, 0, INT64_MAX, path, err));
-        CLV_TRY(get_checksum(m->ranks[i].header, o, "header_checksum", path, err));
+        CLV_TRY(clv_sealed_get_checksum(m->ranks[i].header, o, "header_checksum", path, err));
         clv_rank_file_name(expected, i, m->n_ranks);
         if (strcmp(name, expected) != 0)
             return clv_fail(err, CLV_EFORMAT, "%s: the file of rank %lld is \"%.64s\", valid is %s", path, (long long)i,
@@ -346,7 +279,7 @@ static clv_status read_part(clv_manifest_part *part, const json_t *o, const char
     if (!same)
         return clv_fail(err, CLV_EFORMAT, "%s: the part of rank %lld is not the one that mesh and layout give", where,
                         (long long)rank);
-    return get_checksum(part->checksum, o, "checksum", where, err);
+    return clv_sealed_get_checksum(part->checksum, o, "checksum", where, err);
 }
 
 static clv_status read_placement(clv_tensor_placement *p, const json_t *o, const clv_mesh *mesh, const char *where,
@@ -414,9 +347,9 @@ static clv_status parse(clv_manifest *m, const char *text, size_t size, const ch
     const char *mesh = NULL;
     clv_error fault = {0};
 
-    CLV_TRY(check_sum(text, size, path, err));
+    CLV_TRY(clv_sealed_check(text, size, path, err));
     CLV_TRY(clv_json_parse(&m->document, text, size, path, err));
-    CLV_TRY(check_version(m->document, path, err));
+    CLV_TRY(clv_sealed_check_version(m->document, format_name, CLV_MANIFEST_VERSION, path, err));
     CLV_TRY(clv_json_string(&mesh, m->document, "mesh", CLV_JSON_REQUIRED, path, err));
     CLV_TRY(clv_json_string(&m->rules, m->document, "rules", CLV_JSON_REQUIRED, path, err));
     CLV_TRY(clv_json_string(&m->index, m->document, "index", CLV_JSON_OPTIONAL, path, err));

@@ -99,6 +99,10 @@ typedef struct clv_tensor_spec {
 
 typedef struct clv_safetensors_writer clv_safetensors_writer;
 
+/* The text of the header that a file of these tensors has, which the caller frees, and the bytes of their data: for
+ * clv_safetensors_open_header. */
+clv_status clv_safetensors_header_of(char **text, uint64_t *data_bytes, const clv_tensor_spec *specs, int64_t n,
+                                     clv_error *err);
 /* Starts a file that will replace `path` when it is committed. The specs are copied.
  * @return CLV_EINVAL for a name used twice or "__metadata__"; CLV_ELIMIT; CLV_EIO; CLV_ENOMEM */
 clv_status clv_safetensors_create(clv_safetensors_writer **out, const char *path, const clv_tensor_spec *specs,

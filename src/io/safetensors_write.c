@@ -104,9 +104,9 @@ static clv_status write_header(clv_safetensors_writer *w, const char *text, clv_
     return clv_new_file_write(&w->file, spaces, padded - size, 8 + size, err);
 }
 
-/* number: of the file that another process has begun; -1: a new one. */
-static clv_status start(clv_safetensors_writer *w, const char *path, const clv_note *notes, int n_notes, int number,
-                        clv_error *err)
+/* The caller frees *out. */
+static clv_status make_header(char **out, clv_safetensors_writer *w, const char *path, const clv_note *notes,
+                              int n_notes, clv_error *err)
 {
     json_t *header = json_object();
     char *text = NULL;
@@ -122,6 +122,20 @@ static clv_status start(clv_safetensors_writer *w, const char *path, const clv_n
         status = clv_fail(err, CLV_ELIMIT, "%s: a header of %zu bytes; safetensors may have %d", path, strlen(text),
                           CLV_SAFETENSORS_HEADER);
     json_decref(header);
+    if (status == CLV_OK)
+        *out = text;
+    else
+        free(text);
+    return status;
+}
+
+/* number: of the file that another process has begun; -1: a new one. */
+static clv_status start(clv_safetensors_writer *w, const char *path, const clv_note *notes, int n_notes, int number,
+                        clv_error *err)
+{
+    char *text = NULL;
+    clv_status status = make_header(&text, w, path, notes, n_notes, err);
+
     if (status == CLV_OK && number >= 0)
         status = clv_new_file_join(&w->file, path, number, err);
     else if (status == CLV_OK)
@@ -131,6 +145,20 @@ static clv_status start(clv_safetensors_writer *w, const char *path, const clv_n
     for (int64_t i = 0; status == CLV_OK && i <= w->n; i++)
         w->begin[i] += 8 + padded_size(text);
     free(text);
+    return status;
+}
+
+clv_status clv_safetensors_header_of(char **text, uint64_t *data_bytes, const clv_tensor_spec *specs, int64_t n,
+                                     clv_error *err)
+{
+    clv_safetensors_writer w = {.n = n, .specs = (clv_tensor_spec *)specs};
+
+    w.begin = calloc((size_t)n + 1, sizeof *w.begin);
+    if (w.begin == NULL)
+        return clv_fail_memory(err, "a safetensors header", (size_t)n * sizeof *w.begin);
+    clv_status status = make_header(text, &w, "a header", NULL, 0, err);
+    *data_bytes = w.begin[n];
+    free(w.begin);
     return status;
 }
 

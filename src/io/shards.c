@@ -63,8 +63,7 @@ static clv_status damaged(const clv_shards *s, const clv_manifest_tensor *t, con
     return clv_fail(err, CLV_EFORMAT, "%s/%s: %.128s: %s", s->folder, name, t->name, what);
 }
 
-/* Hashes all of a stored part. */
-static clv_status hash(char sum[CLV_CHECKSUM_SIZE], const clv_safetensor *stored, clv_error *err)
+clv_status clv_tensor_checksum(char sum[CLV_CHECKSUM_SIZE], const clv_safetensor *stored, clv_error *err)
 {
     size_t bytes = (size_t)(stored->end - stored->begin), chunk = PIECE_ELEMS * sizeof(float);
     char *buffer = malloc(chunk);
@@ -91,7 +90,7 @@ static clv_status verify(const clv_shards *s, const clv_manifest_tensor *t, cons
 
     if (atomic_load(&held->verified))
         return CLV_OK;
-    CLV_TRY(hash(sum, held->stored, err));
+    CLV_TRY(clv_tensor_checksum(sum, held->stored, err));
     if (strcmp(sum, part->checksum) != 0)
         return damaged(s, t, part, "its checksum differs from the manifest's: the file is damaged", err);
     atomic_store(&held->verified, true);

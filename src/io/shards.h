@@ -16,6 +16,11 @@ typedef struct clv_shards clv_shards;
 clv_status clv_shards_open(clv_shards **out, const char *folder, clv_error *err);
 void clv_shards_close(clv_shards *shards);
 
+/* Of all of a tensor's bytes, as they are in its file. @return CLV_EIO, CLV_ENOMEM */
+clv_status clv_tensor_checksum(char sum[CLV_CHECKSUM_SIZE], const clv_safetensor *tensor, clv_error *err);
+/* The rank's part of a tensor of a manifest, NULL where it has none. */
+clv_manifest_part *clv_manifest_part_of(const clv_manifest_tensor *tensor, int64_t rank);
+
 /* Reads from mappings of the rank files from here on: clv_safetensors_map. */
 clv_status clv_shards_map(clv_shards *shards, clv_error *err);
 
@@ -27,6 +32,11 @@ clv_safetensors *clv_shards_file(const clv_shards *shards, int i);
 /* Called now and then with the bytes written so far, of all. */
 typedef void clv_shards_progress(void *arg, int64_t done, int64_t total);
 
+/* Several processes write: called in each, when it has written what it writes or failed (`status`), to bring what is
+ * known of the files of all ranks, their sizes and checksums, into the manifest of the first one. Returns a failure in
+ * all where one failed. */
+typedef clv_status clv_shards_meet(void *arg, clv_manifest *manifest, clv_status status, clv_error *err);
+
 typedef struct clv_shards_options {
     clv_mesh mesh;
     const char *rules;                      /* for people */
@@ -34,6 +44,9 @@ typedef struct clv_shards_options {
     const clv_tensor_placement *placements; /* a tensor each, file by file, in the order of clv_safetensors_at */
     clv_shards_progress *progress;          /* NULL: nobody asks */
     void *progress_arg;
+    clv_shards_meet *meet; /* NULL: one process writes all */
+    void *meet_arg;
+    int64_t first, last; /* with meet: the ranks whose files this process writes; that of rank 0 writes the manifest */
 } clv_shards_options;
 
 /* Writes rank files and the manifest of the tensors of n files, by strips of at most a few MiB, into a folder that is

@@ -134,8 +134,7 @@ static int by_rank(const void *a, const void *b)
     return (x->rank > y->rank) - (x->rank < y->rank);
 }
 
-/* The rank's part of a tensor, or NULL. */
-static clv_manifest_part *part_of(clv_manifest_tensor *t, int64_t rank)
+clv_manifest_part *clv_manifest_part_of(const clv_manifest_tensor *t, int64_t rank)
 {
     if (t->n_parts == 0)
         return NULL;
@@ -148,7 +147,7 @@ static int64_t specs_of(clv_tensor_spec *specs, writing *w, int64_t rank)
 
     for (int64_t i = 0; i < w->manifest.n_tensors; i++) {
         clv_manifest_tensor *t = &w->manifest.tensors[i];
-        const clv_manifest_part *part = part_of(t, rank);
+        const clv_manifest_part *part = clv_manifest_part_of(t, rank);
         if (part == NULL)
             continue;
         specs[n] = (clv_tensor_spec){.name = t->name, .dtype = w->source[i]->readable ? w->source[i]->dtype : CLV_U8};
@@ -164,7 +163,7 @@ static clv_status write_parts(writing *w, clv_safetensors_writer *writer, int64_
 
     for (int64_t i = 0; i < w->manifest.n_tensors; i++) {
         clv_manifest_tensor *t = &w->manifest.tensors[i];
-        clv_manifest_part *part = part_of(t, rank);
+        clv_manifest_part *part = clv_manifest_part_of(t, rank);
         if (part != NULL)
             CLV_TRY(write_part(w, writer, n++, w->source[i], &t->placement, part, err));
     }
@@ -215,6 +214,8 @@ static clv_status write_rank(writing *w, int64_t rank, clv_tensor_spec *specs, c
 
 static clv_status write_all(writing *w, clv_error *err)
 {
+    const clv_shards_options *o = w->options;
+    int64_t first = o->meet != NULL ? o->first : 0, last = o->meet != NULL ? o->last : w->manifest.n_ranks;
     clv_tensor_spec *specs = calloc((size_t)w->manifest.n_tensors + 1, sizeof *specs);
     clv_status status = CLV_OK;
 
@@ -222,9 +223,11 @@ static clv_status write_all(writing *w, clv_error *err)
     w->sum = clv_checksum_new();
     if (specs == NULL || w->buffer == NULL || w->sum == NULL)
         status = clv_fail_memory(err, "a rank's file", PIECE_BYTES);
-    for (int64_t rank = 0; status == CLV_OK && rank < w->manifest.n_ranks; rank++)
+    for (int64_t rank = first; status == CLV_OK && rank < last; rank++)
         status = write_rank(w, rank, specs, err);
-    if (status == CLV_OK)
+    if (o->meet != NULL)
+        status = o->meet(o->meet_arg, &w->manifest, status, err);
+    if (status == CLV_OK && first == 0)
         status = clv_manifest_write(&w->manifest, w->folder, err);
     free(specs);
     free(w->buffer);
@@ -245,6 +248,8 @@ clv_status clv_shards_write(const char *folder, const clv_safetensors *const *fi
         status = list_tensors(&w, err);
     if (status == CLV_OK)
         status = write_all(&w, err);
+    else if (options->meet != NULL)
+        status = options->meet(options->meet_arg, &w.manifest, status, err);
     for (int i = 0; i < w.manifest.n_files; i++)
         free((char *)w.manifest.files[i].header);
     clv_manifest_free(&w.manifest);

@@ -29,8 +29,8 @@ static bool names(const char *name, int fd)
            named.st_ino == opened.st_ino;
 }
 
-/* Removes what is under a name, if it is ours to remove and nobody makes it. */
-static void sweep(const char *name, bool folder)
+/* What is ours to remove. */
+void clv_temporary_sweep(const char *name, bool folder)
 {
     int fd = open(name, (folder ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat info;
@@ -72,7 +72,7 @@ clv_status clv_temporary_open(char **out, int *out_fd, const char *path, bool fo
     errno = EEXIST;
     for (; i < ATTEMPTS && fd < 0 && errno == EEXIST; i++) {
         snprintf(name, size, "%s.tmp-%d", path, i);
-        sweep(name, folder);
+        clv_temporary_sweep(name, folder);
         fd = make(name, folder);
     }
     if (fd < 0) {
@@ -82,7 +82,7 @@ clv_status clv_temporary_open(char **out, int *out_fd, const char *path, bool fo
     }
     for (int k = i; k < SWEPT; k++) {
         snprintf(name, size, "%s.tmp-%d", path, k);
-        sweep(name, folder);
+        clv_temporary_sweep(name, folder);
     }
     snprintf(name, size, "%s.tmp-%d", path, i - 1);
     *out = name;
@@ -114,14 +114,53 @@ clv_status clv_temporary_join(char **out, int *out_fd, const char *path, int num
     return CLV_OK;
 }
 
-void clv_temporary_remove(const char *name, bool folder)
+clv_status clv_temporary_retire(const char *path, clv_error *err)
 {
-    DIR *dir = folder ? opendir(name) : NULL;
+    char *name;
+    int lock;
+    struct stat info;
 
-    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;)
-        unlinkat(dirfd(dir), entry->d_name, 0);
+    if (lstat(path, &info) != 0)
+        return CLV_OK;
+    CLV_TRY(clv_temporary_open(&name, &lock, path, true, err)); /* an empty folder, which a rename replaces */
+    clv_status status = rename(path, name) == 0 ? CLV_OK : clv_fail_errno(err, "move away", path);
+    clv_temporary_remove(name, true);
+    close(lock);
+    free(name);
+    return status;
+}
+
+/* What a folder holds, links not followed. */
+static void empty(int folder)
+{
+    int copy = dup(folder);
+    DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
+
+    for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            unlinkat(folder, entry->d_name, 0) == 0)
+            continue;
+        int within = openat(folder, entry->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (within < 0)
+            continue;
+        empty(within);
+        close(within);
+        unlinkat(folder, entry->d_name, AT_REMOVEDIR);
+    }
     if (dir != NULL)
         closedir(dir);
+    else if (copy >= 0)
+        close(copy);
+}
+
+void clv_temporary_remove(const char *name, bool folder)
+{
+    int fd = folder ? open(name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
+
+    if (fd >= 0) {
+        empty(fd);
+        close(fd);
+    }
     if (folder)
         rmdir(name);
     else

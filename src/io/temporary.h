@@ -19,7 +19,12 @@ int clv_temporary_number(const char *name);
 /* Opens the file of that number, which another process has made and holds the lock of, for writing. *name is the
  * caller's to free. @return CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 clv_status clv_temporary_join(char **name, int *fd, const char *path, int number, clv_error *err);
-/* Removes it, a folder with the files in it. */
+/* Removes what is under the name, if nobody makes it: as the next maker of the same path does. */
+void clv_temporary_sweep(const char *name, bool folder);
+/* Moves what a folder of this path holds to a temporary name and removes it, so that it is never seen in parts; one
+ * that is not there is no failure. @return CLV_EIO, CLV_ENOMEM */
+clv_status clv_temporary_retire(const char *path, clv_error *err);
+/* Removes it, a folder with all that is in it. */
 void clv_temporary_remove(const char *name, bool folder);
 
 #endif

@@ -2,6 +2,7 @@
 #include "runtime/shares.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "runtime/binding.h"
@@ -24,6 +25,26 @@ clv_status clv_session_each_share(const clv_session *session, const clv_type *ty
             CLV_TRY(take(arg, &box, err));
     }
     return CLV_OK;
+}
+
+void clv_session_ranks_here(const clv_session *session, int *first, int *last)
+{
+    *first = session->first;
+    *last = session->first + session->here;
+}
+
+clv_status clv_session_tell(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
+                            clv_error *err)
+{
+    if (session->here == session->n_ranks) {
+        for (int r = 0; r < session->n_ranks; r++)
+            memcpy(all + (size_t)r * (size_t)n, mine, (size_t)n * sizeof *mine);
+        return CLV_OK;
+    }
+    CLV_TRY(clv_session_enter(session, what, err));
+    clv_status status = clv_session_gather(session, what, mine, n, all, err);
+    clv_session_leave(session);
+    return status;
 }
 
 static clv_status read_here(const clv_session *session, const char *name, const clv_shard *box, void *out,

@@ -14,6 +14,19 @@ clv_status clv_session_each_share(const clv_session *session, const clv_type *ty
 clv_status clv_session_read_here(const clv_session *session, const char *name, const clv_shard *box, void *out,
                                  clv_error *err);
 
+/* Gives all state of the ranks here the values that a source has for it, by its own name, each rank its shard on its
+ * own thread. Where the source fails, or does not know a state (CLV_ENOTFOUND), the session goes on, with whatever
+ * values were brought. */
+clv_status clv_session_reload_here(clv_session *session, clv_state_source *source, void *arg, clv_error *err);
+
+/* The ranks of this process: [*first, *last). */
+void clv_session_ranks_here(const clv_session *session, int *first, int *last);
+
+/* What every rank's process says, for all to know: n words of mine, the same in length everywhere; all: [ranks][n].
+ * `what`: a constant. */
+clv_status clv_session_tell(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
+                            clv_error *err);
+
 /* Whether this is the process of rank 0. */
 bool clv_session_leads(const clv_session *session);
 

@@ -7,16 +7,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "cleave/checkpoint.h"
-#include "models/opened.h"
-
-struct clv_trainer {
-    const clv_model *model;
-    int64_t batch, seq;
-    clv_schedule schedule;
-    clv_program *program;
-    clv_session *session;
-    int64_t step;
-};
+#include "train/trainer.h"
 
 static clv_status compile(clv_trainer *t, const clv_adamw_options *adamw, clv_error *err)
 {
@@ -38,6 +29,7 @@ static clv_status set_up(clv_trainer *t, const clv_trainer_options *o, clv_error
     t->batch = o->batch;
     t->seq = o->seq;
     t->schedule = *o->schedule;
+    t->seed = o->seed;
     CLV_TRY(compile(t, o->adamw, err));
     clv_session_options session = clv_model_session_options(t->model);
     session.seed = o->seed;
@@ -71,6 +63,8 @@ void clv_trainer_free(clv_trainer *t)
         return;
     clv_session_free(t->session);
     clv_program_free(t->program);
+    clv_trainer_clear_notes(t);
+    free(t->saved_in);
     free(t);
 }
 
@@ -111,4 +105,9 @@ clv_status clv_trainer_save(const clv_trainer *t, const char *folder, clv_error 
 {
     CLV_TRY(clv_require(t && folder, "clv_trainer_save", "a trainer and a folder", err));
     return clv_model_save(t->model, t->session, folder, err);
+}
+
+int64_t clv_trainer_steps_done(const clv_trainer *t)
+{
+    return t ? t->step : -1;
 }

@@ -1,0 +1,330 @@
+/* checkpoints.c - a folder of checkpoints of a training:
+ *
+ *   step-00000120/           state.c has what is in it; under a temporary name until it is whole
+ *   step-00000100.damaged/   one that could not be read
+ *   latest                   "step-00000120": for people and scripts; the newest folder is what counts
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "io/file.h"
+#include "io/folder.h"
+#include "io/temporary.h"
+#include "runtime/shares.h"
+#include "train/trainer.h"
+
+static const char latest_name[] = "latest", saving_what[] = "saving a checkpoint",
+                  reading_what[] = "reading a checkpoint";
+enum { NAME_SIZE = 40, KEPT = 2 };
+
+/* ---- the folder ---- */
+
+static void name_of(char out[NAME_SIZE], int64_t step)
+{
+    snprintf(out, NAME_SIZE, "step-%08lld", (long long)step);
+}
+
+/* The caller's to free; NULL: no memory. */
+static char *path_of(const char *folder, int64_t step)
+{
+    char name[NAME_SIZE];
+    name_of(name, step);
+    return clv_path_join(folder, name);
+}
+
+/* Of "step-00000120", and of nothing else; -1. */
+static int64_t step_in(const char *name)
+{
+    char again[NAME_SIZE];
+    long long step = -1;
+    if (sscanf(name, "step-%lld", &step) != 1 || step < 0)
+        return -1;
+    name_of(again, step);
+    return strcmp(again, name) == 0 ? step : -1;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+typedef struct step_list {
+    int n;
+    int64_t *steps; /* newest first */
+} step_list;
+
+static clv_status add_step(step_list *list, int64_t step, clv_error *err)
+{
+    int64_t *grown = realloc(list->steps, ((size_t)list->n + 1) * sizeof *grown);
+    if (!grown)
+        return clv_fail_memory(err, "the checkpoints of a folder", sizeof *grown);
+    list->steps = grown;
+    list->steps[list->n++] = step;
+    return CLV_OK;
+}
+
+/* A folder that is not there has none. list->steps is the caller's to free, also after a failure. */
+static clv_status list_steps(step_list *list, const char *folder, clv_error *err)
+{
+    DIR *dir = opendir(folder);
+    clv_status status = CLV_OK;
+    if (!dir)
+        return errno == ENOENT ? CLV_OK : clv_fail_errno(err, "list", folder);
+    for (struct dirent *entry; status == CLV_OK && (entry = readdir(dir)) != NULL;) {
+        int64_t step = step_in(entry->d_name);
+        if (step >= 0)
+            status = add_step(list, step, err);
+    }
+    closedir(dir);
+    if (list->n > 0)
+        qsort(list->steps, (size_t)list->n, sizeof *list->steps, newest_first);
+    return status;
+}
+
+/* What processes that were killed have left: "step-00000120.tmp-0". */
+static void sweep(const char *folder)
+{
+    DIR *dir = opendir(folder);
+    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+        if (strncmp(entry->d_name, "step-", 5) != 0 || !strstr(entry->d_name, ".tmp-"))
+            continue;
+        char *path = clv_path_join(folder, entry->d_name);
+        if (path)
+            clv_temporary_sweep(path, true);
+        free(path);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* ---- saving ---- */
+
+static clv_status point_to(const char *folder, int64_t step, clv_error *err)
+{
+    char name[NAME_SIZE + 1], *path = clv_path_join(folder, latest_name);
+    if (!path)
+        return clv_fail_memory(err, folder, strlen(folder));
+    name_of(name, step);
+    strcat(name, "\n");
+    clv_status status = clv_file_write(path, name, strlen(name), err);
+    free(path);
+    return status;
+}
+
+/* All but the newest `keep`. */
+static clv_status prune(const char *folder, int keep, clv_error *err)
+{
+    step_list list = {0};
+    clv_status status = list_steps(&list, folder, err);
+    for (int i = keep; status == CLV_OK && i < list.n; i++) {
+        char *path = path_of(folder, list.steps[i]);
+        status = path ? clv_temporary_retire(path, err) : clv_fail_memory(err, folder, strlen(folder));
+        free(path);
+    }
+    free(list.steps);
+    return status;
+}
+
+/* The first process: the place of a new checkpoint. One of as many steps is there if it could not be read. */
+static clv_status begin(clv_new_folder *out, const char *folder, const char *path, clv_error *err)
+{
+    if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+        return clv_fail_errno(err, "make the folder", folder);
+    sweep(folder);
+    CLV_TRY(clv_temporary_retire(path, err));
+    return clv_new_folder_open(out, path, err);
+}
+
+static clv_status finish(clv_new_folder *made, const char *folder, int64_t step, int keep, clv_error *err)
+{
+    CLV_TRY(clv_new_folder_commit(made, err));
+    CLV_TRY(point_to(folder, step, err));
+    return prune(folder, keep, err);
+}
+
+static clv_status save(const clv_trainer *t, const char *folder, const char *path, int keep, clv_error *err)
+{
+    clv_new_folder made = {.lock = -1};
+    bool leads = clv_session_leads(t->session);
+    clv_status status = leads ? begin(&made, folder, path, err) : CLV_OK;
+    int64_t number = leads && status == CLV_OK ? clv_temporary_number(made.temporary) : 0, none;
+    CLV_TRY(clv_session_agree(t->session, saving_what, status, number, &number, err));
+    char *temporary;
+    if (asprintf(&temporary, "%s.tmp-%lld", path, (long long)number) < 0)
+        temporary = NULL;
+    status = temporary ? CLV_OK : clv_fail_memory(err, path, strlen(path));
+    status = clv_session_agree(t->session, saving_what, status, 0, &none, err);
+    clv_error why = {.rank = -1};
+    if (status == CLV_OK)
+        status = clv_trainer_write_state(t, temporary, &why);
+    if (leads && status == CLV_OK)
+        status = finish(&made, folder, t->step, keep, &why);
+    else if (leads)
+        clv_new_folder_abandon(&made, &why);
+    free(temporary);
+    status = clv_session_agree(t->session, saving_what, status, 0, &none, &why);
+    if (err && status != CLV_OK && err->code == CLV_OK)
+        *err = why;
+    return status;
+}
+
+/* Whether the last checkpoint is this one. */
+static bool is_saved(const clv_trainer *t, const char *folder)
+{
+    return t->saved_in && t->saved == t->step && strcmp(t->saved_in, folder) == 0;
+}
+
+static clv_status remember(clv_trainer *t, const char *folder, clv_error *err)
+{
+    char *copy = strdup(folder);
+    if (!copy)
+        return clv_fail_memory(err, folder, strlen(folder));
+    free(t->saved_in);
+    t->saved_in = copy;
+    t->saved = t->step;
+    return CLV_OK;
+}
+
+clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_trainer_checkpoint_options *options,
+                                  clv_error *err)
+{
+    static const char call[] = "clv_trainer_checkpoint";
+    clv_trainer_checkpoint_options o;
+    CLV_TRY(clv_require(t && folder, call, "a trainer and a folder", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    if (o.keep < 0)
+        return clv_fail(err, CLV_EINVAL, "%s: keep is %d; valid: 0 (which is %d) and above", call, o.keep, KEPT);
+    if (is_saved(t, folder))
+        return CLV_OK;
+    char *path = path_of(folder, t->step);
+    if (!path)
+        return clv_fail_memory(err, folder, strlen(folder));
+    clv_status status = save(t, folder, path, o.keep > 0 ? o.keep : KEPT, err);
+    free(path);
+    return status == CLV_OK ? remember(t, folder, err) : status;
+}
+
+/* ---- going on ---- */
+
+/* What the processes found, the same in all: CLV_OK; else that of the lowest that failed, what is no damage first. */
+static clv_status share_finding(const clv_trainer *t, clv_status status, clv_error *why, clv_error *err)
+{
+    enum { WORDS = 1 + (int)(sizeof(clv_error) + sizeof(int64_t) - 1) / (int)sizeof(int64_t) };
+    int ranks = (int)clv_mesh_ranks(&t->model->mesh), found = -1;
+    int64_t mine[WORDS] = {status};
+    int64_t *all = calloc((size_t)ranks * WORDS, sizeof *all);
+    int64_t none;
+    memcpy(mine + 1, why, sizeof *why);
+    clv_status met = all ? CLV_OK : clv_fail_memory(err, reading_what, (size_t)ranks * sizeof mine);
+    CLV_TRY(clv_session_agree(t->session, reading_what, met, 0, &none, err));
+    met = clv_session_tell(t->session, reading_what, mine, WORDS, all, err);
+    for (int r = 0; met == CLV_OK && r < ranks; r++) {
+        clv_status is = (clv_status)all[r * WORDS];
+        if (is != CLV_OK &&
+            (found < 0 || (clv_trainer_is_damage((clv_status)all[found * WORDS]) && !clv_trainer_is_damage(is))))
+            found = r;
+    }
+    if (met == CLV_OK && found >= 0) {
+        met = (clv_status)all[found * WORDS];
+        memcpy(why, all + found * WORDS + 1, sizeof *why);
+    }
+    free(all);
+    return met;
+}
+
+static clv_status set_aside(const char *path, clv_error *err)
+{
+    char *aside;
+    if (asprintf(&aside, "%s.damaged", path) < 0)
+        return clv_fail_memory(err, path, strlen(path));
+    clv_status status = clv_temporary_retire(aside, err);
+    if (status == CLV_OK && rename(path, aside) != 0)
+        status = clv_fail_errno(err, "rename to", aside);
+    free(aside);
+    return status;
+}
+
+/* By the first process, when a checkpoint before them could be read. */
+static clv_status set_damaged_aside(const clv_trainer *t, const char *folder, const int64_t *damaged, int n,
+                                    clv_error *err)
+{
+    clv_status status = CLV_OK;
+    int64_t none;
+    for (int i = 0; clv_session_leads(t->session) && status == CLV_OK && i < n; i++) {
+        char *path = path_of(folder, damaged[i]);
+        status = path ? set_aside(path, err) : clv_fail_memory(err, folder, strlen(folder));
+        free(path);
+    }
+    return clv_session_agree(t->session, reading_what, status, 0, &none, err);
+}
+
+/* The i-th newest, as the first process sees it, in all; -1: none. */
+static clv_status next_step(int64_t *step, const clv_trainer *t, const step_list *list, int i, clv_error *err)
+{
+    int64_t number = clv_session_leads(t->session) && i < list->n ? list->steps[i] + 1 : 0;
+    CLV_TRY(clv_session_agree(t->session, reading_what, CLV_OK, number, &number, err));
+    *step = number - 1;
+    return CLV_OK;
+}
+
+static clv_status try_step(clv_trainer *t, const char *folder, int64_t step, clv_error *why, clv_error *err)
+{
+    char *path = path_of(folder, step);
+    *why = (clv_error){.rank = -1};
+    clv_status status = path ? clv_trainer_read_state(t, path, why) : clv_fail_memory(why, folder, strlen(folder));
+    free(path);
+    return share_finding(t, status, why, err);
+}
+
+static clv_status resume(clv_trainer *t, const char *folder, const step_list *list, clv_resumed *did, clv_error *err)
+{
+    for (int i = 0;; i++) {
+        int64_t step;
+        clv_error why;
+        CLV_TRY(next_step(&step, t, list, i, err));
+        if (step < 0)
+            break;
+        clv_status status = try_step(t, folder, step, &why, err);
+        if (status == CLV_OK) {
+            did->found = 1;
+            did->steps = t->step;
+            CLV_TRY(set_damaged_aside(t, folder, list->steps, did->damaged, err));
+            return remember(t, folder, err);
+        }
+        if (!clv_trainer_is_damage(status)) {
+            if (err && err->code == CLV_OK)
+                *err = why;
+            return status;
+        }
+        if (did->damaged++ == 0)
+            did->why = why;
+    }
+    if (did->damaged == 0)
+        return CLV_OK;
+    return clv_fail(err, CLV_EFORMAT, "%s: none of its %d checkpoints can be used; the newest: %.300s", folder,
+                    did->damaged, did->why.message);
+}
+
+clv_status clv_trainer_resume(clv_trainer *t, const char *folder, clv_resumed *result, clv_error *err)
+{
+    static const char call[] = "clv_trainer_resume";
+    step_list list = {0};
+    clv_resumed did = {0};
+    int64_t none;
+    CLV_TRY(clv_require(t && folder, call, "a trainer and a folder", err));
+    clv_status status = clv_session_leads(t->session) ? list_steps(&list, folder, err) : CLV_OK;
+    status = clv_session_agree(t->session, reading_what, status, 0, &none, err);
+    if (status == CLV_OK)
+        status = resume(t, folder, &list, &did, err);
+    free(list.steps);
+    if (status == CLV_OK && result)
+        return clv_give_struct(result, sizeof did, sizeof did, &did, call, err);
+    return status;
+}
