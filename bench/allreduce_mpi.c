@@ -1,0 +1,126 @@
+/* allreduce_mpi.c - cleave's sum over ranks against MPI_Allreduce, in the same processes, one after the other. Run by
+ * compare_allreduce.py. usage: mpirun -np N allreduce_mpi RANKS BYTES PAIRS
+ *
+ * A pair is a run of a program that sums a buffer ROUNDS times, each time times the last sum, and the same by
+ * MPI_Allreduce among the processes. Process 0 prints a line a pair: microseconds of a sum by the one, and by the
+ * other; of each the median of its rounds, mean over processes. */
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cleave/cleave.h>
+
+enum { ROUNDS = 10, WARM_UPS = 3 };
+
+static clv_status compile(clv_program **out, int ranks, int64_t count, clv_error *err)
+{
+    clv_mesh mesh = {.n_axes = 1, .axis = {{.name = "ranks", .size = ranks}}};
+    clv_graph *graph;
+    CLV_TRY(clv_graph_new(&graph, &mesh, err));
+    clv_layout rows = clv_graph_layout(graph, 2, "ranks,_"), whole = clv_graph_layout(graph, 1, "_");
+    clv_value ones =
+        clv_state(graph, "table", CLV_F32, 2, (int64_t[]){ranks, count}, &rows, (clv_init){CLV_INIT_ONES, 0});
+    clv_value table = ones, sum = {0};
+    for (int k = 0; k < ROUNDS; k++) {
+        sum = clv_constrain(graph, clv_reduce(graph, CLV_SUM, table, (int[]){0}, 1, false), &whole);
+        table = clv_mul(graph, ones, sum);
+    }
+    clv_output(graph, "sum", sum, &whole);
+    clv_status status = clv_compile(out, graph, NULL, err);
+    clv_graph_free(graph);
+    return status;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The median of the rounds, mean over processes; microseconds. */
+static double middle(double *took, int n)
+{
+    double mine, all = 0;
+    int processes;
+    qsort(took, (size_t)n, sizeof *took, by_size);
+    mine = 1e6 * took[n / 2];
+    MPI_Comm_size(MPI_COMM_WORLD, &processes);
+    MPI_Allreduce(&mine, &all, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    return all / processes;
+}
+
+static clv_status run_ours(double *us, clv_session *session, const clv_program *program, clv_error *err)
+{
+    double took[ROUNDS];
+    int n = 0;
+    clv_instruction_info info = {.size = sizeof info};
+    MPI_Barrier(MPI_COMM_WORLD);
+    CLV_TRY(clv_session_run(session, program, NULL, 0, NULL, 0, err));
+    for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++)
+        if (info.moves && n < ROUNDS)
+            took[n++] = clv_session_instruction_seconds(session, program, i);
+    clv_session_take_stats(session, NULL, NULL);
+    *us = middle(took, n);
+    return CLV_OK;
+}
+
+static double run_theirs(float *table, float *sum, int64_t count)
+{
+    double took[ROUNDS];
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (int k = 0; k < ROUNDS; k++) {
+        for (int64_t i = 0; i < count; i++)
+            table[i] = k == 0 ? 1 : 1 * sum[i];
+        double began = MPI_Wtime();
+        MPI_Allreduce(table, sum, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+        took[k] = MPI_Wtime() - began;
+    }
+    return middle(took, ROUNDS);
+}
+
+static clv_status compare(clv_job *job, int ranks, int64_t bytes, int pairs, clv_error *err)
+{
+    clv_program *program;
+    clv_session *session;
+    clv_session_options options = {.size = sizeof options, .trace = 1, .job = job};
+    float *table = malloc((size_t)bytes), *sum = malloc((size_t)bytes);
+    CLV_TRY(compile(&program, ranks, bytes / 4, err));
+    CLV_TRY(clv_session_new(&session, clv_program_mesh(program), &options, err));
+    for (int k = -WARM_UPS; k < pairs; k++) {
+        double ours = 0, theirs = 0;
+        bool first = k % 2 == 0;
+        if (!first)
+            theirs = run_theirs(table, sum, bytes / 4);
+        CLV_TRY(run_ours(&ours, session, program, err));
+        if (first)
+            theirs = run_theirs(table, sum, bytes / 4);
+        if (k >= 0 && clv_job_process(job) == 0)
+            printf("%.3f %.3f\n", ours, theirs);
+    }
+    clv_session_free(session);
+    clv_program_free(program);
+    free(table);
+    free(sum);
+    return CLV_OK;
+}
+
+int main(int argc, char **argv)
+{
+    clv_job *job = NULL;
+    clv_error err = {0};
+    int level;
+    if (argc != 4) {
+        fprintf(stderr, "usage: mpirun -np N %s RANKS BYTES PAIRS\n", argv[0]);
+        return 2;
+    }
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &level);
+    if (clv_job_join(&job, NULL, &err) != CLV_OK ||
+        compare(job, atoi(argv[1]), atoll(argv[2]), atoi(argv[3]), &err) != CLV_OK ||
+        clv_job_leave(job, &err) != CLV_OK) {
+        fprintf(stderr, "%s\n", err.message);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    MPI_Finalize();
+    return 0;
+}
