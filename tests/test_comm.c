@@ -16,6 +16,8 @@
 #include <cmocka.h>
 
 #include "base/wait.h"
+#include "comm/job.h"
+#include "comm/mpi_wire.h"
 #include "hand_step.h"
 #include "launched.h"
 
@@ -744,6 +746,70 @@ static void test_mismatch(void **state)
         }
 }
 
+/* ---- what goes over the wire ---- */
+
+static const clv_mpi *counted; /* the module that is counted */
+static int64_t wire_bytes, wire_messages;
+
+/* Under the job's lock, as all calls of MPI. */
+static int count_send(clv_mpi_request *out, clv_mpi_comm comm, const void *data, int64_t bytes, int to, int tag)
+{
+    wire_bytes += bytes;
+    wire_messages++;
+    return counted->send(out, comm, data, bytes, to, tag);
+}
+
+static void gather_counted(job *j, int rank, clv_comm *comm)
+{
+    clv_shard shards[2 * MAX_RANKS];
+    clv_transfer step = gather(j, rank, comm, j->steps, shards);
+    j->status[rank] = hand_step(j->world, comm, &step, &j->error[rank]);
+}
+
+static void sum_counted(job *j, int rank, clv_comm *comm)
+{
+    memset(j->memory[rank], 0, 4 * (size_t)j->steps);
+    if (!sum_up(j, rank, comm, j->steps, CLV_F32, CLV_REDUCE_SUM))
+        complain(j, rank);
+}
+
+/* Runs a step of `elems` f32 a rank and returns the bytes of elements that this process sent; headers are told from
+ * them by their size. */
+static int64_t count_step(body *run, int ranks, int elems, int64_t *messages)
+{
+    static job j;
+    clv_mpi counting = *launched_job()->mpi;
+    start(&j, "mpi", ranks, 2, 20000, -1, run);
+    counted = launched_job()->mpi;
+    counting.send = count_send;
+    wire_bytes = wire_messages = 0;
+    j.steps = elems;
+    launched_job()->mpi = &counting;
+    run_threads(&j);
+    launched_job()->mpi = counted;
+    expect_content(&j);
+    finish(&j);
+    *messages = wire_messages;
+    return wire_bytes;
+}
+
+/* Ranks of one process read each other's memory, and what several of a process need is sent to it once. */
+static void test_one_copy_a_process(void **state)
+{
+    int processes = clv_job_processes(launched_job());
+    int64_t here = 3, others = processes - 1, messages;
+    (void)state;
+    int64_t sent = count_step(gather_counted, 3 * processes, 500, &messages); /* first messages hold it all */
+    assert_int_equal(messages, here * others);
+    assert_int_equal(sent, here * others * (500 * 4 + CLV_MPI_HEADER));
+    sent = count_step(sum_counted, 3 * processes, 500, &messages); /* every member's addends */
+    assert_int_equal(messages, here * others);
+    assert_int_equal(sent, here * others * (500 * 4 + CLV_MPI_HEADER));
+    sent = count_step(sum_counted, 3 * processes, 45000, &messages); /* addends of slices, and slices */
+    int64_t slice = 45000 / (3 * processes) * 4, sums = here * others * (3 * slice), slices = here * others * slice;
+    assert_true(sent >= sums + slices && sent <= sums + slices + messages * CLV_MPI_HEADER);
+}
+
 /* ---- arguments ---- */
 
 /* Rank 1 gathers fewer elements than the others, who call it by the same name and tag. */
@@ -866,6 +932,7 @@ int main(void)
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_one_copy_a_process),
     };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_arguments),

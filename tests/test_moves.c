@@ -127,6 +127,64 @@ static void takes_cover(const step *s, uint64_t seed)
     }
 }
 
+/* Blocks of members are of a process, now and then members here and there; each has one, some processes no other. */
+static void place_anyhow(int *process, int n)
+{
+    int processes = 1 + (int)any_pick(n), shuffled = any_pick(4) == 0;
+    for (int m = 0; m < n; m++)
+        process[m] = shuffled ? (int)any_pick(processes) : m * processes / n;
+}
+
+/* What was found of `to` and `from`, which differ, by what the rules say of the two processes. */
+static const char *fault_of(const step *s, const int *process, const clv_way *way, int to, int from)
+{
+    clv_way its, other;
+    if (way->from != from || (way->by < 0) != (process[from] == process[to]))
+        return "is read by one of another process, or sent inside one";
+    if (way->by < 0)
+        return NULL;
+    if (process[way->by] != process[to] || !clv_way_between(&its, &s->parts, process, way->by, from) ||
+        its.by != way->by || !equal(&its.box, &way->box))
+        return "is sent to a member that does not take it";
+    for (int m = 0; m < s->parts.n; m++) {
+        if (process[m] != process[to])
+            continue;
+        if (!s->parts.reduces && equal(&s->in[m], &s->in[from]))
+            return "is sent though one of the process has it";
+        for (int f = 0; f < s->parts.n; f++)
+            if (clv_way_between(&other, &s->parts, process, m, f) && equal(&other.box, &way->box) &&
+                other.by != way->by && (f == from || (!s->parts.reduces && equal(&s->in[f], &s->in[from]))))
+                return "is sent to the process twice";
+    }
+    return NULL;
+}
+
+/* By processes members take what they take otherwise, each element as often; and see above. */
+static void ways_hold(const step *s, uint64_t seed)
+{
+    static clv_move takes[RANKS];
+    int process[RANKS];
+    place_anyhow(process, s->parts.n);
+    for (int to = 0; to < s->parts.n; to++) {
+        int64_t taken = 0, by_ways = 0;
+        int n = clv_moves_takes(takes, &s->parts, to);
+        for (int i = 0; i < n; i++)
+            taken += clv_shard_elems(&takes[i].box);
+        for (int from = 0; from < s->parts.n; from++) {
+            clv_way way;
+            if (!clv_way_between(&way, &s->parts, process, to, from))
+                continue;
+            by_ways += clv_shard_elems(&way.box);
+            const char *fault = fault_of(s, process, &way, to, from);
+            if (fault)
+                fail_msg("case %llu: what member %d takes of %d %s", (unsigned long long)seed, to, from, fault);
+        }
+        if (taken != by_ways)
+            fail_msg("case %llu: member %d takes %lld elements, and by processes %lld", (unsigned long long)seed, to,
+                     (long long)taken, (long long)by_ways);
+    }
+}
+
 static void test_random_layouts(void **state)
 {
     static step s;
@@ -137,6 +195,7 @@ static void test_random_layouts(void **state)
             s.parts.reduces = reduces;
             ends_agree(&s, seed);
             takes_cover(&s, seed);
+            ways_hold(&s, seed);
         }
     }
 }

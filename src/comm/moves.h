@@ -29,6 +29,18 @@ bool clv_move_between(clv_shard *box, const clv_parts *parts, int to, int from);
 int clv_moves_takes(clv_move *out, const clv_parts *parts, int me);
 int clv_moves_sends(clv_move *out, const clv_parts *parts, int me);
 
+/* How a member gets what it takes of another, where members of one process read each other's memory. */
+typedef struct clv_way {
+    int from; /* whose operand it is of */
+    int by;   /* the member that it is sent to: the taker, or another of its process; -1: none, the operand is read */
+    clv_shard box;
+} clv_way;
+
+/* Whether member `to` takes anything of `from`, and how; process[m] has member m. Of members that hold the same shard
+ * it takes from the first in turn after itself in its process; itself first. A shard that nobody there has comes from
+ * one member for all of them, and what several take alike comes once. */
+bool clv_way_between(clv_way *out, const clv_parts *parts, const int *process, int to, int from);
+
 /* Of a step that reduces: whether all members get all of it. */
 bool clv_parts_all_get_all(const clv_parts *parts);
 

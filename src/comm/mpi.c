@@ -1,11 +1,16 @@
 /* mpi.c - steps between the processes of an MPI job (job.h): bytes by MPI's messages, sums in the order of the group as
  * everywhere.
  *
- * **Messages.** In each phase of a step every member of a group sends to every other a first message of at most 4 KiB:
- * a header that says which step it is, and the elements if there is room for them. More elements follow in pieces of at
- * most job->piece bytes. So members that are in another step are found before anything of theirs counts, and a step
- * ends only when one has heard from all. Where a box is one run of host memory its pieces are sent from where it is,
- * and received where it belongs; else they go through staging.
+ * **Ranks of one process** read each other's memory, as those of a world of threads do: in each phase of a step they
+ * meet when each has got what was sent to it, and take from each other what they need of it. What several need of a
+ * rank of another process is sent to one of them (clv_way_between). At the end of the step they meet again. Groups that
+ * are inside a process take the steps of threads.
+ *
+ * **Messages.** A box is sent as a first message of at most 4 KiB: a header that says which step it is, and the
+ * elements if there is room for them. More elements follow in pieces of at most job->piece bytes. So members that are
+ * in another step are found before anything of theirs counts; and a step ends only when each process has heard from all
+ * others, as the first members of any two exchange a message in any case. Where a box is one run of host memory its
+ * pieces are sent from where it is, and received where it belongs; else they go through staging.
  *
  * **Reductions.** A large all_reduce has two phases: each member gets all members' addends of one slice and sums them
  * in the group's order; then all get all slices. Others have one: what a member is to have of all members comes to it.
@@ -17,8 +22,6 @@
  * a world that failed ends when each process has taken all that others sent, and said so (goodbye). What has not ended
  * by CLOSE_NS then, or CLV_MPI_CALL_BACK_NS when a plan is released before, may still be read or written when MPI is
  * next called; so it is not: the job is broken.
- *
- * Ranks of one process speak by messages, too.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -171,6 +174,13 @@ static clv_status start_phase(const clv_mpi_plan *plan, clv_mpi_phase *ph, clv_e
     return take_own(plan, ph, err);
 }
 
+static clv_status start_inside(const clv_mpi_plan *plan, clv_error *err)
+{
+    plan->inside->in = plan->base.in;
+    plan->inside->out = plan->base.out;
+    return clv_threads_transport.start(plan->inside, NULL, err);
+}
+
 static clv_status start(clv_plan *base, void *staging, clv_error *err)
 {
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
@@ -178,8 +188,12 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     clv_mpi_plan **running = &comm->world->mpi->running[base->comm->rank];
     (void)clv_mpi_hear_failure(
         comm->world); /* what others sent of the step would do for this rank, though they failed */
+    if (plan->inside)
+        return start_inside(plan, err);
+    CLV_TRY(clv_device_finish(base->in_device, err)); /* as others of this process read it */
     CLV_TRY(clv_threads_begin(comm, plan->base.group, &plan->post, err));
     plan->staging = staging;
+    plan->post.in = plan;
     for (int k = 0; k < plan->n_phases; k++) {
         reset(plan->phases[k].takes, plan->phases[k].n_takes);
         reset(plan->phases[k].sends, plan->phases[k].n_sends);
@@ -299,6 +313,85 @@ static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph,
     return CLV_OK;
 }
 
+/* ---- memory of this process ---- */
+
+/* The plan of a member in this process, which has met this one. */
+static const clv_mpi_plan *plan_of(const clv_mpi_plan *plan, int member)
+{
+    const clv_group *near = plan->near;
+    int i = 0;
+    while (near->ranks[i] != plan->base.group->ranks[member])
+        i++;
+    return clv_threads_post((const clv_thread_comm *)plan->base.comm, near, i)->in;
+}
+
+/* What was sent to a member in this process. */
+static const void *sent_to(const clv_mpi_plan *its, const clv_mpi_phase *ph, int from)
+{
+    int i = 0;
+    while (ph->takes[i].move.peer != from)
+        i++;
+    return elements_of(its, ph, &ph->takes[i], false);
+}
+
+/* Where what is read for a reduction is, one element behind another. */
+static clv_status find_addend(const void **out, const clv_mpi_plan *plan, const clv_mpi_phase *ph,
+                              const clv_mpi_near *near, clv_error *err)
+{
+    const clv_mpi_plan *its = plan_of(plan, near->way.by >= 0 ? near->way.by : near->way.from);
+    const clv_mpi_phase *its_ph = &its->phases[ph - plan->phases];
+    const clv_device *device = plan->base.in_device;
+    size_t size = clv_dtype_size(plan->base.dtype);
+    *out = near->at >= 0 ? plan->staging + near->at : NULL;
+    if (near->way.by >= 0)
+        *out = sent_to(its, its_ph, near->way.from);
+    else if (near->at < 0)
+        *out = in_of(its, its_ph) + clv_mpi_place_of(&near->way.box, &its_ph->in_shard) * (int64_t)size;
+    if (near->at < 0)
+        return CLV_OK;
+    return device->backend->copy(device, CLV_COPY_TO_HOST, plan->staging + near->at, &near->way.box, in_of(its, its_ph),
+                                 &its_ph->in_shard, &near->way.box, size, err);
+}
+
+/* Copies what is read to the result. */
+static clv_status copy_near(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
+{
+    const clv_device *in = plan->base.in_device, *out = plan->base.out_device;
+    size_t size = clv_dtype_size(plan->base.dtype);
+    for (int i = 0; i < ph->n_near; i++) {
+        const clv_mpi_near *near = &ph->near[i];
+        const clv_shard *box = &near->way.box;
+        const clv_mpi_plan *its = plan_of(plan, near->way.by >= 0 ? near->way.by : near->way.from);
+        const clv_mpi_phase *its_ph = &its->phases[ph - plan->phases];
+        bool passed = near->way.by >= 0;
+        const void *from = passed ? out_of(its, its_ph) : in_of(its, its_ph);
+        const clv_shard *shard = passed ? &its_ph->out_shard : &its_ph->in_shard;
+        if (near->at >= 0) {
+            unsigned char *staged = plan->staging + near->at;
+            CLV_TRY(in->backend->copy(in, CLV_COPY_TO_HOST, staged, box, from, shard, box, size, err));
+            CLV_TRY(out->backend->copy(out, CLV_COPY_FROM_HOST, out_of(plan, ph), &ph->out_shard, staged, box, box,
+                                       size, err));
+        } else {
+            CLV_TRY(out->backend->copy(out, CLV_COPY_ON_DEVICE, out_of(plan, ph), &ph->out_shard, from, shard, box,
+                                       size, err));
+        }
+    }
+    return CLV_OK;
+}
+
+/* Meets the group's members in this process: then they read what each has, and what was sent to it. */
+static clv_status meet_near(const clv_mpi_plan *plan, clv_error *err)
+{
+    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    int64_t began = clv_now_ns();
+    if (plan->near->n == 1)
+        return CLV_OK;
+    CLV_TRY(clv_device_finish(plan->base.out_device, err));
+    CLV_TRY(clv_threads_meet(comm, plan->near, &plan->post, err));
+    comm->base.waited_ns += clv_now_ns() - began;
+    return CLV_OK;
+}
+
 /* Sums what every member has of one's part of the result, in their order. */
 static clv_status reduce(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
 {
@@ -311,6 +404,8 @@ static clv_status reduce(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_
                                         : in_of(plan, ph) + clv_mpi_place_of(&ph->own, &ph->in_shard) * size;
     for (int i = 0; i < ph->n_takes; i++)
         ph->ins[ph->takes[i].move.peer] = elements_of(plan, ph, &ph->takes[i], false);
+    for (int i = 0; i < ph->n_near; i++)
+        CLV_TRY(find_addend(&ph->ins[ph->near[i].way.from], plan, ph, &ph->near[i], err));
     bool is_host = device->backend->is_host;
     void *to = is_host ? out_of(plan, ph) : (char *)plan->staging + ph->own_at;
     clv_run_reduce(to, ph->ins, plan->base.group->n, 0, clv_shard_elems(&ph->own), plan->base.dtype,
@@ -343,9 +438,24 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
             CLV_TRY(start_phase(plan, ph, err));
         CLV_TRY(await_parts(plan, ph, ph->takes, ph->n_takes, true, err));
         plan->base.comm->waited_ns += clv_now_ns() - began;
-        CLV_TRY(ph->reduces ? reduce(plan, ph, err) : unpack(plan, ph, err));
+        if (!ph->reduces)
+            CLV_TRY(unpack(plan, ph, err));
+        CLV_TRY(meet_near(plan, err));
+        CLV_TRY(ph->reduces ? reduce(plan, ph, err) : copy_near(plan, ph, err));
     }
     return clv_device_finish(plan->base.out_device, err);
+}
+
+/* None of this process reads any more. */
+static clv_status end_near(const clv_mpi_plan *plan, clv_error *err)
+{
+    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    clv_post end = {.what = plan->post.what, .tag = plan->post.tag, .ends = true};
+    if (plan->near->n == 1)
+        return CLV_OK;
+    CLV_TRY(clv_threads_meet(comm, plan->near, &end, err));
+    clv_threads_leave(comm, plan->near);
+    return CLV_OK;
 }
 
 static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
@@ -354,6 +464,7 @@ static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
     int64_t began = clv_now_ns();
     for (int k = 0; k < plan->n_phases; k++)
         CLV_TRY(await_parts(plan, &plan->phases[k], plan->phases[k].sends, plan->phases[k].n_sends, false, err));
+    CLV_TRY(end_near(plan, err));
     comm->base.waited_ns += clv_now_ns() - began;
     clv_mpi_end_plan(plan);
     clv_threads_end(comm, plan->base.group);
@@ -363,10 +474,17 @@ static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
 static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
 {
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
+    if (plan->inside)
+        return clv_threads_transport.wait(plan->inside, what, err);
     clv_status status = what == CLV_WAIT_OUT ? wait_out(plan, err) : wait_in(plan, err);
     if (status != CLV_OK)
         clv_mpi_call_back_receives(plan);
     return status;
+}
+
+static void hear(clv_world *world)
+{
+    (void)clv_mpi_hear_failure(world);
 }
 
 const clv_transport clv_mpi_transport = {
@@ -374,6 +492,7 @@ const clv_transport clv_mpi_transport = {
     .open = clv_mpi_open,
     .close = clv_mpi_close,
     .tell = clv_mpi_tell,
+    .hear = hear,
     .prepare = clv_mpi_prepare,
     .start = start,
     .wait = wait_for,

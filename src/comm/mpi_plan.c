@@ -12,9 +12,11 @@ void clv_mpi_release(clv_plan *base)
     if (!plan)
         return;
     clv_mpi_abandon(plan);
+    clv_threads_transport.release(plan->inside);
     for (int i = 0; i < CLV_MPI_PHASES; i++) {
         free(plan->phases[i].sends);
         free(plan->phases[i].takes);
+        free(plan->phases[i].near);
         free(plan->phases[i].ins);
         free(plan->phases[i].requests);
     }
@@ -62,17 +64,43 @@ static int tag_of(const clv_world *world, int set, int from, int to)
     return 1 + (set % wire->sets * wire->widest + a) * wire->widest + b;
 }
 
-/* Makes parts of the moves to or from others, and empty ones for members that have none; the own box is left out. */
-static int make_parts(clv_mpi_part *out, const clv_move *moves, int n, const clv_group *group)
+/* Which process has each member; NULL without memory. */
+static int *find_processes(const clv_group *group, const clv_world *world)
 {
-    int parts = 0;
-    for (int k = 1; k < group->n; k++) {
-        int peer = (group->me + k) % group->n, i = 0;
-        while (i < n && moves[i].peer != peer)
-            i++;
-        out[parts++].move = i < n ? moves[i] : (clv_move){.peer = peer, .box = {.rank = 1}};
+    int *process = malloc((size_t)group->n * sizeof *process);
+    for (int m = 0; process && m < group->n; m++)
+        process[m] = clv_threads_process(world, group->ranks[m]);
+    return process;
+}
+
+/* Of each pair of processes two members exchange a message in any case, so that all hear of all which step they are
+ * in: the first of each. */
+static bool is_first(const int *process, int member)
+{
+    for (int m = 0; m < member; m++)
+        if (process[m] == process[member])
+            return false;
+    return true;
+}
+
+/* Lists the messages that one sends, or takes, and, of takes, what one reads. */
+static void list_parts(clv_mpi_phase *ph, const clv_parts *parts, const int *process, int me, bool sends)
+{
+    clv_mpi_part *list = sends ? ph->sends : ph->takes;
+    int n = 0;
+    for (int k = 1; k < parts->n; k++) {
+        int peer = (me + k) % parts->n;
+        clv_way way;
+        bool moves = clv_way_between(&way, parts, process, sends ? peer : me, sends ? me : peer);
+        bool by_message = moves && way.by == (sends ? peer : me);
+        if (moves && !sends && !by_message)
+            ph->near[ph->n_near++] = (clv_mpi_near){.way = way};
+        if (by_message)
+            list[n++].move = (clv_move){.peer = peer, .box = way.box};
+        else if (process[peer] != process[me] && is_first(process, me) && is_first(process, peer))
+            list[n++].move = (clv_move){.peer = peer, .box = {.rank = 1}};
     }
-    return parts;
+    *(sends ? &ph->n_sends : &ph->n_takes) = n;
 }
 
 /* What a part's messages are, and where; in_place: its box is one run of host memory. */
@@ -96,32 +124,37 @@ static void place_requests(clv_mpi_part *parts, int n, clv_mpi_request **next)
     }
 }
 
-static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv_parts *parts, clv_error *err)
+/* Makes room for what may be listed. */
+static clv_status make_lists(clv_mpi_phase *ph, int members, clv_error *err)
 {
-    const clv_group *group = plan->base.group;
+    size_t n = (size_t)members;
+    ph->sends = calloc(n, sizeof *ph->sends);
+    ph->takes = calloc(n, sizeof *ph->takes);
+    ph->near = calloc(n, sizeof *ph->near);
+    if (ph->reduces)
+        ph->ins = calloc(n, sizeof *ph->ins);
+    if (ph->sends && ph->takes && ph->near && (!ph->reduces || ph->ins))
+        return CLV_OK;
+    return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *ph->sends);
+}
+
+/* Where what is taken of oneself, and read, is brought to. */
+static void lay_out_near(clv_mpi_plan *plan, clv_mpi_phase *ph, bool in_host, bool out_host)
+{
+    bool run = ph->has_own ? is_run(&ph->own, &ph->in_shard) : true;
+    bool direct = in_host && out_host && (!ph->reduces || run);
+    ph->own_at = !ph->has_own || direct ? -1 : take_staging(plan, bytes_of(plan, &ph->own));
+    for (int i = 0; i < ph->n_near; i++) {
+        clv_mpi_near *near = &ph->near[i];
+        near->at = near->way.by >= 0 || direct ? -1 : take_staging(plan, bytes_of(plan, &near->way.box));
+    }
+}
+
+static clv_status lay_out_all(clv_mpi_plan *plan, clv_mpi_phase *ph, clv_error *err)
+{
     const clv_world *world = ((const clv_thread_comm *)plan->base.comm)->world;
     bool in_host = ph->slices ? plan->base.out_device->backend->is_host : plan->base.in_device->backend->is_host;
     bool out_host = plan->base.out_device->backend->is_host;
-    size_t n = (size_t)group->n;
-    clv_move *moves = malloc(n * sizeof *moves);
-    ph->reduces = parts->reduces;
-    ph->in_shard = parts->in[group->me];
-    ph->out_shard = parts->out[group->me];
-    ph->sends = calloc(n, sizeof *ph->sends);
-    ph->takes = calloc(n, sizeof *ph->takes);
-    if (ph->reduces)
-        ph->ins = calloc(n, sizeof *ph->ins);
-    if (!moves || !ph->sends || !ph->takes || (ph->reduces && !ph->ins)) {
-        free(moves);
-        return clv_fail_memory(err, "a step's plan", n * 2 * sizeof *ph->sends);
-    }
-    ph->n_sends = make_parts(ph->sends, moves, clv_moves_sends(moves, parts, group->me), group);
-    int taken = clv_moves_takes(moves, parts, group->me);
-    ph->n_takes = make_parts(ph->takes, moves, taken, group);
-    ph->has_own = taken > 0 && moves[0].peer == group->me && !ph->slices; /* one's own slice is there */
-    if (ph->has_own)
-        ph->own = moves[0].box;
-    free(moves);
     int64_t requests = 0;
     for (int i = 0; i < ph->n_sends; i++) {
         clv_mpi_part *p = &ph->sends[i];
@@ -133,8 +166,7 @@ static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv
         lay_out(plan, p, world, false, !ph->reduces && out_host && is_run(&p->move.box, &ph->out_shard));
         requests += p->n_requests;
     }
-    bool direct = ph->reduces ? in_host && out_host && is_run(&ph->own, &ph->in_shard) : in_host && out_host;
-    ph->own_at = !ph->has_own || direct ? -1 : take_staging(plan, bytes_of(plan, &ph->own));
+    lay_out_near(plan, ph, in_host, out_host);
     ph->requests = calloc((size_t)requests + 1, sizeof *ph->requests);
     if (!ph->requests)
         return clv_fail_memory(err, "a step's plan", (size_t)requests * sizeof *ph->requests);
@@ -142,6 +174,26 @@ static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv
     place_requests(ph->sends, ph->n_sends, &next);
     place_requests(ph->takes, ph->n_takes, &next);
     return CLV_OK;
+}
+
+static clv_status prepare_phase(clv_mpi_plan *plan, clv_mpi_phase *ph, const clv_parts *parts, clv_error *err)
+{
+    const clv_group *group = plan->base.group;
+    clv_way own;
+    ph->reduces = parts->reduces;
+    ph->in_shard = parts->in[group->me];
+    ph->out_shard = parts->out[group->me];
+    CLV_TRY(make_lists(ph, group->n, err));
+    int *process = find_processes(group, ((const clv_thread_comm *)plan->base.comm)->world);
+    if (!process)
+        return clv_fail_memory(err, "a step's plan", (size_t)group->n * sizeof *process);
+    list_parts(ph, parts, process, group->me, true);
+    list_parts(ph, parts, process, group->me, false);
+    ph->has_own = !ph->slices && clv_way_between(&own, parts, process, group->me, group->me); /* a slice is there */
+    if (ph->has_own)
+        ph->own = own.box;
+    free(process);
+    return lay_out_all(plan, ph, err);
 }
 
 /* An all_reduce by slices of what all hold: see at the top. */
@@ -168,17 +220,25 @@ static clv_status prepare_slices(clv_mpi_plan *plan, int64_t elems, clv_error *e
     return status;
 }
 
+static clv_status prepare_messages(clv_mpi_plan *plan, const clv_parts *parts, clv_error *err)
+{
+    int64_t elems = clv_shard_elems(&plan->base.in_shard), size = (int64_t)clv_dtype_size(plan->base.dtype);
+    plan->n_phases = 1;
+    if (parts->reduces && clv_parts_all_get_all(parts) && elems * size * (parts->n - 1) > SMALL_REDUCE_BYTES)
+        return prepare_slices(plan, elems, err);
+    return prepare_phase(plan, &plan->phases[0], parts, err);
+}
+
 clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t, int64_t *staging, clv_error *err)
 {
     clv_mpi_plan *plan = calloc(1, sizeof *plan);
     if (!plan)
         return clv_fail_memory(err, "a step's plan", sizeof *plan);
-    *plan = (clv_mpi_plan){.base = clv_plan_of(comm, t), .post = {.what = t->what, .tag = t->tag}, .n_phases = 1};
-    int64_t elems = clv_shard_elems(&plan->base.in_shard);
-    bool by_slices = t->parts.reduces && clv_parts_all_get_all(&t->parts) &&
-                     elems * (int64_t)clv_dtype_size(t->dtype) * (t->group->n - 1) > SMALL_REDUCE_BYTES;
-    clv_status status =
-        by_slices ? prepare_slices(plan, elems, err) : prepare_phase(plan, &plan->phases[0], &t->parts, err);
+    *plan = (clv_mpi_plan){.base = clv_plan_of(comm, t), .post = {.what = t->what, .tag = t->tag}};
+    plan->near = clv_threads_near(comm, t->group);
+    clv_status status = plan->near->n == t->group->n
+                            ? clv_threads_transport.prepare(&plan->inside, comm, t, &plan->staging_bytes, err)
+                            : prepare_messages(plan, &t->parts, err);
     if (status != CLV_OK) {
         clv_mpi_release(&plan->base);
         return status;

@@ -28,6 +28,12 @@ typedef struct clv_mpi_part {
     clv_mpi_request *requests;
 } clv_mpi_part;
 
+/* What is read in memory of this process. */
+typedef struct clv_mpi_near {
+    clv_way way; /* by: -1: the operand of `from`; else what was sent to that member */
+    int64_t at;  /* in staging, for what is not read where it is; -1: it is */
+} clv_mpi_near;
+
 /* What a member sends and takes of others at a time. */
 typedef struct clv_mpi_phase {
     bool reduces;
@@ -37,15 +43,18 @@ typedef struct clv_mpi_phase {
     bool has_own;
     clv_shard own;  /* what one takes of oneself */
     int64_t own_at; /* in staging; -1: not needed there */
-    int n_sends, n_takes;
-    clv_mpi_part *sends, *takes; /* [members - 1] */
-    const void **ins;            /* [members] what is reduced */
+    int n_sends, n_takes, n_near;
+    clv_mpi_part *sends, *takes; /* messages */
+    clv_mpi_near *near;
+    const void **ins; /* [members] what is reduced */
     clv_mpi_request *requests;
 } clv_mpi_phase;
 
 typedef struct clv_mpi_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_post post;
+    const clv_group *near; /* the group's members in this process */
+    clv_plan *inside;      /* all are: what is done instead, by threads */
     int n_phases;
     clv_mpi_phase phases[CLV_MPI_PHASES];
     int64_t staging_bytes;

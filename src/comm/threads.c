@@ -10,9 +10,12 @@
 
 enum { SPINS = 4000 }; /* pauses, in all some 100 us: longer than a wake-up costs */
 
-static int should_spin(int option, int ranks)
+/* links: NULL: the ranks have all cores. */
+static int should_spin(int option, int ranks, const clv_links *links)
 {
-    return option >= 0 ? option : ranks <= clv_cores();
+    int cores = links && links->cores > 0 ? links->cores : clv_cores();
+
+    return option >= 0 ? option : ranks <= cores;
 }
 
 static void free_set(clv_group_set *set)
@@ -21,6 +24,8 @@ static void free_set(clv_group_set *set)
         return;
     free(set->view);
     free(set->members);
+    free(set->near);
+    free(set->near_members);
     free(set->hub_of);
     free(set->slots);
     free(set->hubs);
@@ -102,7 +107,7 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
         status = clv_fail(err, CLV_EUNSUPPORTED, "the transport '%s' does not reach other processes", transport->name);
     if (status == CLV_OK)
         status = place_ranks(world, options->links, err);
-    world->spins = should_spin(options->spin, world->here) ? SPINS : 0;
+    world->spins = should_spin(options->spin, world->here, options->links) ? SPINS : 0;
     world->opened = status == CLV_OK;
     if (world->opened && transport->open)
         status = transport->open(world, options->links, err);
@@ -178,10 +183,12 @@ static clv_group_set *new_set(int ranks, int id)
         return NULL;
     set->view = calloc(n, sizeof *set->view);
     set->members = calloc(n, sizeof *set->members);
+    set->near = calloc(n, sizeof *set->near);
+    set->near_members = calloc(n, sizeof *set->near_members);
     set->hub_of = calloc(n, sizeof *set->hub_of);
     set->slots = clv_line_alloc(n, sizeof *set->slots);
     set->hubs = clv_line_alloc(n, sizeof *set->hubs);
-    if (!set->view || !set->members || !set->hub_of || !set->slots || !set->hubs) {
+    if (!set->view || !set->members || !set->near || !set->near_members || !set->hub_of || !set->slots || !set->hubs) {
         free_set(set);
         return NULL;
     }
@@ -219,6 +226,24 @@ static int fill_set(clv_group_set *set, int ranks, const int *group_of, const in
         first += n;
     }
     return 1;
+}
+
+/* Finds each group's members in this process. */
+static void find_near(clv_group_set *set, const clv_world *world)
+{
+    int first = 0;
+    for (int r = world->first; r < world->first + world->here; r++) {
+        const clv_group *whole = &set->view[r];
+        int *near = set->near_members + first, n = 0;
+        if (set->near[r].n > 0) /* found with another member */
+            continue;
+        for (int m = 0; m < whole->n; m++)
+            if (whole->ranks[m] >= world->first && whole->ranks[m] < world->first + world->here)
+                near[n++] = whole->ranks[m];
+        for (int m = 0; m < n; m++)
+            set->near[near[m]] = (clv_group){.set = whole->set, .n = n, .me = m, .ranks = near};
+        first += n;
+    }
 }
 
 static int equal_sets(const clv_group_set *a, const clv_group_set *b, int ranks)
@@ -263,6 +288,7 @@ clv_status clv_world_add_groups(int *out, clv_world *world, const int *group_of,
         free_set(set);
         return clv_fail(err, CLV_EINVAL, "the order of a group's members must be 0..n-1, each once");
     }
+    find_near(set, world);
     for (int s = 0; s < world->n_sets; s++)
         if (equal_sets(world->sets[s], set, world->ranks)) {
             free_set(set);

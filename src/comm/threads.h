@@ -59,6 +59,8 @@ typedef struct clv_hub {
 typedef struct clv_group_set {
     clv_group *view; /* [ranks] the group as each rank sees it */
     int *members;    /* [ranks] all groups' ranks, group after group */
+    clv_group *near; /* [ranks] its members in this process, as each of them sees them: they meet at the same slots */
+    int *near_members;
     int *hub_of;     /* [ranks] */
     clv_slot *slots; /* [ranks] */
     clv_hub *hubs;   /* [groups] */
@@ -102,6 +104,12 @@ static inline int clv_threads_process(const clv_world *world, int rank)
     while (world->firsts[process + 1] <= rank)
         process++;
     return process;
+}
+
+/* The group's members in this process, as the caller's rank sees them. */
+static inline const clv_group *clv_threads_near(const clv_comm *comm, const clv_group *group)
+{
+    return &((const clv_thread_comm *)comm)->world->sets[group->set]->near[comm->rank];
 }
 
 /* ---- threads_meet.c ---- */

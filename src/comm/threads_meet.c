@@ -33,6 +33,8 @@ static wait_result sleep_on(patience *p, _Atomic uint32_t *word, uint32_t stamp)
             return WAIT_LATE;
         if (clv_stamp_sleep(word, stamp, rest < SLEEP_SLICE_NS ? rest : SLEEP_SLICE_NS))
             return WAIT_OK;
+        if (p->world->transport->hear)
+            p->world->transport->hear(p->world);
     }
 }
 

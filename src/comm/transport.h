@@ -65,6 +65,8 @@ typedef struct clv_transport {
     void (*close)(clv_world *world);
     /* Tells other processes of the world's first failure. NULL: the transport does not reach any. */
     void (*tell)(clv_world *world, const clv_error *error);
+    /* Looks whether other processes have told of a failure; while ranks wait for each other. NULL likewise. */
+    void (*hear)(clv_world *world);
     /* memory[r]: where rank r's lies, borrowed until the window is freed. NULL: ranks do not reach each other's memory.
      * Not while ranks run. */
     clv_status (*add_window)(clv_window **out, clv_world *world, void *const *memory, clv_error *err);
