@@ -75,6 +75,22 @@ static void test_refusals(void **state)
     forget_launchers();
     options.timeout_ms = -1;
     expect_refused(CLV_EINVAL, "timeout_ms is -1", &options);
+    options.timeout_ms = 0;
+    options.silence_ms = -5;
+    expect_refused(CLV_EINVAL, "silence_ms is -5", &options);
+    options.silence_ms = 0;
+    static const char *const controls[] = {"eth0:", ":x",  ":0",    ":70000",
+                                           ":7-5",  ":7-", ":7-9x", "averyveryverylongname"};
+    for (size_t i = 0; i < sizeof controls / sizeof *controls; i++) {
+        options.control = controls[i];
+        expect_refused(CLV_EINVAL, "valid: off, or INTERFACE:PORT-PORT", &options);
+    }
+    options.control = ":7000-7100,eth0:7000-7100,eth1:7000-7100,eth2:7000-7100,eth3:7000";
+    expect_refused(CLV_EINVAL, "control is", &options);
+    options.control = NULL;
+    setenv("CLEAVE_CONTROL", "eth0:7-5", 1);
+    expect_refused(CLV_EINVAL, "control is 'eth0:7-5'", &options);
+    unsetenv("CLEAVE_CONTROL");
     assert_int_equal(clv_job_leave(NULL, NULL), CLV_OK);
     assert_int_equal(clv_job_agree(NULL, CLV_OK, NULL), CLV_OK);
     assert_int_equal(clv_job_agree(NULL, CLV_EIO, NULL), CLV_EIO);

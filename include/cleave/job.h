@@ -30,10 +30,11 @@
  *
  * **Failure.** When a rank fails, all processes get its error as they next wait for others, as ranks of one process do;
  * so they do when a call fails in one process alone. A session that one process cannot make none makes:
- * clv_session_new returns that process's failure in all, and clv_job_agree does it for what comes before. One that is
- * silent is found by the deadline (clv_session_options.timeout_ms). Launchers end a whole job when one of its processes
- * dies. The session is then poisoned. Should messages have been under way that could not be called back, the job is,
- * too: sessions made later are refused.
+ * clv_session_new returns that process's failure in all, and clv_job_agree does it for what comes before. One that ends
+ * without clv_job_leave is seen to end: whatever waits in the others, or runs, returns CLV_EPEER at once, naming its
+ * ranks, host and pid. One that is silent is found by the deadline (clv_session_options.timeout_ms). Launchers end a
+ * whole job when one of its processes dies. The session is then poisoned. Where a process is gone, or messages were
+ * under way that could not be called back, the job is, too: sessions made later are refused.
  *
  * **MPI.** Open MPI and MPICH are known, each by a module (cleave_mpi_openmpi.so, cleave_mpi_mpich.so) that is loaded
  * when a process joins; programs are not linked with MPI. A process that initialised MPI itself may join, if it asked
@@ -66,6 +67,13 @@ typedef struct clv_job_options {
                               says */
     const char *modules; /**< the folder of cleave_mpi_*.so; NULL: beside the library, or in cleave/ there */
     int64_t timeout_ms;  /**< deadline of clv_job_agree and clv_job_leave; 0: 60000 */
+    const char *control; /**< the connections that processes have beside MPI, by which they find who died or hangs:
+                              INTERFACE:PORT-PORT, where they listen until all have come, either part may be left out
+                              ("eth0", ":7000-7100"); "off": there are none, and deadlines find all; NULL: what the
+                              environment says (CLEAVE_CONTROL), that of process 0 where a process has none; else any */
+    int64_t silence_ms;  /**< a process that is waited for in clv_job_agree, clv_job_leave or clv_session_new, and of
+                              which nothing came for so long on these connections, is taken to be stopped or cut off,
+                              CLV_ETIMEOUT; those that do answer have timeout_ms; 0: 60000 */
 } clv_job_options;
 
 /** The MPI whose launcher started this process, as its environment says: "openmpi" (Open MPI's mpirun), "mpich"

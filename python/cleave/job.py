@@ -28,12 +28,26 @@ class Job(_c.Fixed, OfProcess):
 
     mpi: "openmpi" or "mpich"; None: the one that started the process. modules: the folder of cleave_mpi_*.so, if they
     are not beside the library. timeout: seconds that :meth:`close` and :meth:`agree` wait for the others (60).
+    control: where processes listen for each other, apart from MPI, as "eth0:7000-7100"; "off": nowhere. silence:
+    seconds until one of which nothing comes there is taken to be stopped or cut off (60).
     """
 
-    def __init__(self, *, mpi: str | None = None, modules: Any = None, timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        mpi: str | None = None,
+        modules: Any = None,
+        timeout: float | None = None,
+        control: str | None = None,
+        silence: float | None = None,
+    ) -> None:
         given = {"mpi": mpi, "modules": None if modules is None else _c.text_in(modules, "a folder")}
+        given["control"] = control
         wait = None if timeout is None else _c.milliseconds(timeout)
-        kept = _c.options("clv_job_options", given, "a job", beside=("timeout",), timeout_ms=wait)
+        quiet = None if silence is None else _c.milliseconds(silence)
+        kept = _c.options(
+            "clv_job_options", given, "a job", beside=("timeout", "silence"), timeout_ms=wait, silence_ms=quiet
+        )
         out = ffi.new("clv_job **")
         check(lib.clv_job_join, out, kept.struct)
         self._handle = Handle(out[0], lambda pointer: check(lib.clv_job_leave, pointer), "job", threads=True)

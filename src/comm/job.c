@@ -3,13 +3,15 @@
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <sched.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "base/options.h"
 #include "base/wait.h"
 
@@ -113,6 +115,62 @@ static clv_status find_module(const clv_mpi **out, const char *name, const char 
     return CLV_OK;
 }
 
+/* Where loopback reaches: the host as it was started, and the network namespace. */
+static uint64_t find_place(void)
+{
+    char boot[64] = "";
+    struct stat net = {0};
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    size_t bytes = file ? fread(boot, 1, sizeof boot, file) : 0;
+    if (file)
+        (void)fclose(file);
+    (void)stat("/proc/self/ns/net", &net);
+    uint64_t parts[3] = {clv_hash_bytes(boot, bytes), (uint64_t)net.st_dev, (uint64_t)net.st_ino};
+    return clv_hash_bytes(parts, sizeof parts);
+}
+
+/* All tell their names. control: as it was given, or NULL. */
+static clv_status introduce(clv_job *job, const char *control, clv_error *err)
+{
+    size_t n = (size_t)job->place.processes;
+    clv_job_member mine = {.pid = getpid(), .place = find_place()};
+    gethostname(mine.host, sizeof mine.host - 1);
+    snprintf(mine.control, sizeof mine.control, "%s", control ? control : "");
+    job->members = calloc(n, sizeof *job->members);
+    if (!job->members)
+        return clv_fail_memory(err, "a job's processes", n * sizeof *job->members);
+    CLV_TRY(clv_job_exchange(job, &mine, job->members, sizeof mine, err));
+    for (size_t p = 0; p < n; p++) {
+        clv_job_member *m = &job->members[p];
+        m->host[sizeof m->host - 1] = m->control[sizeof m->control - 1] = '\0';
+        job->several_hosts = job->several_hosts || strcmp(m->host, job->members[0].host) != 0;
+    }
+    return CLV_OK;
+}
+
+/* What this process was told, else what process 0 was: launchers do not bring the environment to every host. */
+static clv_status open_control(clv_job *job, clv_error *err)
+{
+    const clv_job_member *members = job->members;
+    for (int p = 1; p < job->place.processes; p++)
+        if (members[p].control[0] &&
+            (strcmp(members[p].control, "off") == 0) != (strcmp(members[0].control, "off") == 0))
+            return clv_fail(err, CLV_EINVAL,
+                            "control is '%s' in process %d, and '%s' in process 0; valid: off in all, or in none",
+                            members[p].control, p, members[0].control);
+    const char *mine = members[job->place.process].control;
+    return clv_control_open(&job->control, job, mine[0] ? mine : members[0].control, err);
+}
+
+static clv_status check_options(const clv_job_options *o, const char *control, clv_error *err)
+{
+    if (o->timeout_ms < 0 || o->silence_ms < 0)
+        return clv_fail(err, CLV_EINVAL, "%s is %lld; valid: 0 (which is %d) and above",
+                        o->timeout_ms < 0 ? "timeout_ms" : "silence_ms",
+                        (long long)(o->timeout_ms < 0 ? o->timeout_ms : o->silence_ms), CLV_DEFAULT_TIMEOUT_MS);
+    return control ? clv_control_check(control, err) : CLV_OK;
+}
+
 clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err)
 {
     static const char call[] = "clv_job_join";
@@ -121,10 +179,9 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     const clv_mpi *mpi;
     char why[256] = "";
     CLV_TRY(clv_require(out != NULL, call, "out", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
-    if (o.timeout_ms < 0)
-        return clv_fail(err, CLV_EINVAL, "timeout_ms is %lld; valid: 0 (which is %d) and above",
-                        (long long)o.timeout_ms, CLV_DEFAULT_TIMEOUT_MS);
+    CLV_TRY(clv_take_options(&o, sizeof o, offsetof(clv_job_options, control), options, call, err));
+    const char *control = o.control ? o.control : getenv("CLEAVE_CONTROL");
+    CLV_TRY(check_options(&o, control, err));
     CLV_TRY(choose(&name, o.mpi, err));
     CLV_TRY(find_module(&mpi, name, o.modules, err));
     clv_job *job = calloc(1, sizeof *job);
@@ -132,12 +189,22 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
         return clv_fail_memory(err, "a job", sizeof *job);
     job->mpi = mpi;
     job->timeout_ms = clv_timeout_ns(o.timeout_ms) / 1000000;
+    job->silence_ns = clv_timeout_ns(o.silence_ms);
     job->piece = CLV_MPI_MOST_BYTES;
     if (mpi->join(&job->place, &job->comm, why, sizeof why)) {
         free(job);
         return clv_fail(err, CLV_EUNSUPPORTED, "the job cannot be joined by '%s': %s", name, why);
     }
     pthread_mutex_init(&job->lock, NULL);
+    clv_status status = introduce(job, control, err);
+    if (status == CLV_OK)
+        status = open_control(job, err);
+    if (status != CLV_OK) {
+        if (!job->broken) /* all fail alike */
+            (void)mpi->leave(job->comm);
+        clv_job_free(job);
+        return status;
+    }
     *out = job;
     return CLV_OK;
 }
@@ -150,37 +217,4 @@ int clv_job_process(const clv_job *job)
 int clv_job_processes(const clv_job *job)
 {
     return job ? job->place.processes : 0;
-}
-
-clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_error *err)
-{
-    char text[256];
-    job->mpi->text(code, text, sizeof text);
-    return clv_fail(err, CLV_EPEER, "%s, process %d of %d: MPI (%s) says: %s", what, job->place.process,
-                    job->place.processes, job->mpi->name, text);
-}
-
-int clv_job_cores(const clv_job *job)
-{
-    int mine = clv_cores(), share = (int)sysconf(_SC_NPROCESSORS_ONLN) / job->place.beside;
-    if (share < 1)
-        share = 1;
-    return mine < share ? mine : share;
-}
-
-bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool receives, int64_t ns)
-{
-    clv_deadline deadline = clv_deadline_in(ns);
-    for (int i = 0; receives && i < n; i++)
-        (void)job->mpi->cancel(&requests[i]);
-    for (int i = 0; i < n;) {
-        int done = 0;
-        if (job->mpi->test(&requests[i], &done) != 0 || done) /* one that failed has ended, too */
-            i++;
-        else if (clv_deadline_look(&deadline) == 0)
-            return false;
-        else
-            sched_yield();
-    }
-    return true;
 }

@@ -8,17 +8,31 @@
 
 #include "base/wait.h"
 #include "cleave/job.h"
+#include "comm/control.h"
 #include "comm/mpi/module.h"
 
 enum {
     CLV_MPI_NAP_NS = 20000,
-    CLV_MPI_CALL_BACK_NS = 200000000 /* what was called back, or is to be taken, ends by then */
+    CLV_MPI_CALL_BACK_NS = 200000000, /* what was called back, or is to be taken, ends by then */
+    CLV_JOB_SILENT_NS = 500000000     /* a process of which nothing came for so long says nothing */
 };
+
+/* What a process says of itself when it joins. */
+typedef struct clv_job_member {
+    char host[64];
+    char control[CLV_CONTROL_HOW]; /* clv_job_options.control; "": it is not given */
+    int64_t pid;
+    uint64_t place; /* the same where the network is: host and namespace */
+} clv_job_member;
 
 struct clv_job {
     const clv_mpi *mpi;
     clv_mpi_place place;
-    clv_mpi_comm comm; /* for what is not a world's */
+    clv_job_member *members; /* [processes] */
+    bool several_hosts;
+    clv_control *control; /* NULL: there is none */
+    int64_t silence_ns;   /* of a process that is waited for, until it is taken to be stopped or cut off */
+    clv_mpi_comm comm;    /* for what is not a world's */
     int64_t timeout_ms;
     int64_t piece; /* bytes of a message at most, the first of each part excepted */
     /* Over MPI, which one thread at a time calls, and what follows. */
@@ -44,16 +58,25 @@ typedef struct clv_job_hello {
  * failed, its failure in all, in itself as it is. CLV_EPEER when not all make the same, CLV_ETIMEOUT naming who did not
  * come. */
 clv_status clv_job_meet(uint64_t *number, clv_job *job, const clv_job_hello *mine, int64_t timeout_ns, clv_error *err);
-/* Polls until requests have ended: CLV_OK, or CLV_ETIMEOUT without a message. */
-clv_status clv_job_await(clv_job *job, clv_mpi_request *requests, int *ended, int n, clv_deadline *deadline,
-                         clv_error *err);
+/* Polls until requests have ended: CLV_OK, CLV_ETIMEOUT without a message, or the loss of a process. from_all: request
+ * i is of process i % processes, which is not to be silent for long either. */
+clv_status clv_job_await(clv_job *job, clv_mpi_request *requests, int *ended, int n, bool from_all,
+                         clv_deadline *deadline, clv_error *err);
+/* CLV_EPEER: why no MPI is called any more. */
+clv_status clv_job_fail_broken(const clv_job *job, clv_error *err);
+/* Each process gets what all have, `bytes` of each, when they join. */
+clv_status clv_job_exchange(clv_job *job, const void *mine, void *all, size_t bytes, clv_error *err);
 
-/* ---- job.c ---- */
+/* ---- job_members.c ---- */
 
+/* "process 2 of 4 (host node7, pid 4711)" */
+void clv_job_name(char *out, size_t size, const clv_job *job, int process);
 /* CLV_EPEER, with what MPI says, for a code that is not 0. */
 clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_error *err);
 /* Under the lock: ends `n` requests one way or another; whether they have, by ns. Receives are called back. */
 bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool receives, int64_t ns);
+/* The memory; MPI and the control plane are left. */
+void clv_job_free(clv_job *job);
 /* Cores that this process may reckon with: its share, where others of the job are on this host. */
 int clv_job_cores(const clv_job *job);
 

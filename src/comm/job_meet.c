@@ -8,7 +8,11 @@
 #include "base/error.h"
 #include "comm/job.h"
 
-enum { ROUNDS = 2 }; /* of greetings: who is in the second has not gone away since the first */
+enum {
+    ROUNDS = 2,       /* of greetings: who is in the second has not gone away since the first */
+    MEET_TAGS = 4096, /* from 1: meetings' */
+    EXCHANGE_TAG,
+};
 
 typedef struct greeting {
     int n;                       /* processes */
@@ -17,13 +21,35 @@ typedef struct greeting {
     clv_job_hello mine, *theirs; /* [n] */
 } greeting;
 
-clv_status clv_job_await(clv_job *job, clv_mpi_request *requests, int *ended, int n, clv_deadline *deadline,
-                         clv_error *err)
+clv_status clv_job_fail_broken(const clv_job *job, clv_error *err)
+{
+    clv_error loss;
+    if (!clv_control_lost(job->control, &loss))
+        return clv_fail(err, CLV_EPEER,
+                        "the job was poisoned by a failure: messages were under way; end the processes");
+    if (err && err->code == CLV_OK)
+        *err = loss;
+    return loss.code;
+}
+
+/* Whether a process that is waited for has said nothing for long. */
+static bool is_silent(const clv_job *job, const int *ended, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!ended[i] && clv_control_silence_ns(job->control, i % job->place.processes) > job->silence_ns)
+            return true;
+    return false;
+}
+
+clv_status clv_job_await(clv_job *job, clv_mpi_request *requests, int *ended, int n, bool from_all,
+                         clv_deadline *deadline, clv_error *err)
 {
     int left = n;
     while (left > 0) {
         int code = 0;
         left = 0;
+        if (clv_control_lost(job->control, NULL))
+            return clv_job_fail_broken(job, err);
         pthread_mutex_lock(&job->lock);
         for (int i = 0; code == 0 && i < n; i++) {
             if (!ended[i])
@@ -33,7 +59,7 @@ clv_status clv_job_await(clv_job *job, clv_mpi_request *requests, int *ended, in
         pthread_mutex_unlock(&job->lock);
         if (code != 0)
             return clv_job_fail_mpi(job, code, "meeting the other processes", err);
-        if (left > 0 && clv_deadline_look(deadline) == 0)
+        if (left > 0 && (clv_deadline_look(deadline) == 0 || (from_all && is_silent(job, ended, n))))
             return CLV_ETIMEOUT;
         if (left > 0)
             nanosleep(&(struct timespec){.tv_nsec = CLV_MPI_NAP_NS}, NULL);
@@ -51,22 +77,36 @@ static void describe(char *out, size_t size, const clv_job_hello *h)
                  meeting);
 }
 
-static clv_status fail_missing(const greeting *g, const clv_job *job, int64_t timeout_ns, clv_error *err)
+/* "process 1 of 3 (host a, pid 7), which is silent: stopped, or cut off" */
+static void name_missing(char *out, size_t size, const clv_job *job, int process)
 {
-    char who[160] = "", does[96];
-    size_t used = 0;
-    for (int p = 0; p < g->n; p++)
-        if (!g->ended[g->n + p] && used < sizeof who - 1)
-            used += (size_t)snprintf(who + used, sizeof who - used, "%s%d", used ? ", " : "", p);
-    describe(does, sizeof does, &g->mine);
-    return clv_fail(err, CLV_ETIMEOUT, "process %d %s, and waited %lld ms for all %d of the job; missing: process %s",
-                    job->place.process, does, (long long)(timeout_ns / 1000000), g->n, used ? who : "none now");
+    int64_t ns = clv_control_silence_ns(job->control, process);
+    char name[160];
+    clv_job_name(name, sizeof name, job, process);
+    if (ns > CLV_JOB_SILENT_NS)
+        snprintf(out, size, "%s, silent for %lld ms: stopped, or cut off", name, (long long)(ns / 1000000));
+    else
+        snprintf(out, size, "%s%s", name, job->control ? ", which is alive" : "");
 }
 
-static clv_status greet(greeting *g, clv_job *job, int round, clv_deadline *deadline, int64_t timeout_ns,
-                        clv_error *err)
+static clv_status fail_missing(const greeting *g, const clv_job *job, int64_t waited_ns, clv_error *err)
 {
-    int code = 0, tag = 1 + (int)((ROUNDS * g->mine.number + (uint64_t)round) % 4096), asked = 0, n = g->n;
+    char who[320] = "", does[96], name[240];
+    size_t used = 0;
+    for (int p = 0; p < g->n; p++)
+        if (!g->ended[g->n + p] && used < sizeof who - 1) {
+            name_missing(name, sizeof name, job, p);
+            used += (size_t)snprintf(who + used, sizeof who - used, "%s%s", used ? "; " : "", name);
+        }
+    describe(does, sizeof does, &g->mine);
+    return clv_fail(err, CLV_ETIMEOUT, "process %d %s, and waited %lld ms for all %d of the job; missing: %s",
+                    job->place.process, does, (long long)(waited_ns / 1000000), g->n, used ? who : "none now");
+}
+
+static clv_status greet(greeting *g, clv_job *job, int round, clv_deadline *deadline, clv_error *err)
+{
+    int64_t began = clv_now_ns();
+    int code = 0, tag = 1 + (int)((ROUNDS * g->mine.number + (uint64_t)round) % MEET_TAGS), asked = 0, n = g->n;
     memset(g->ended, 0, 2 * (size_t)n * sizeof *g->ended);
     pthread_mutex_lock(&job->lock);
     for (int p = 0; code == 0 && p < n; p++) {
@@ -76,15 +116,15 @@ static clv_status greet(greeting *g, clv_job *job, int round, clv_deadline *dead
     for (int p = 0; code == 0 && p < n; p++)
         code = job->mpi->send(&g->requests[p], job->comm, &g->mine, sizeof g->mine, p, tag);
     pthread_mutex_unlock(&job->lock);
-    clv_status status = code == 0 ? clv_job_await(job, g->requests, g->ended, 2 * n, deadline, err)
+    clv_status status = code == 0 ? clv_job_await(job, g->requests, g->ended, 2 * n, true, deadline, err)
                                   : clv_job_fail_mpi(job, code, "meeting the other processes", err);
     if (status == CLV_OK)
         return CLV_OK;
     if (status == CLV_ETIMEOUT)
-        status = fail_missing(g, job, timeout_ns, err);
+        status = fail_missing(g, job, clv_now_ns() - began, err);
     pthread_mutex_lock(&job->lock);
     bool over = true; /* what was sent is a few bytes, which MPI has copied */
-    for (int p = 0; p < asked; p++)
+    for (int p = 0; p < asked && !job->broken; p++)
         if (!g->ended[n + p])
             over = clv_job_end_requests(job, &g->requests[n + p], 1, true, CLV_MPI_CALL_BACK_NS) && over;
     job->broken |= !over;
@@ -107,7 +147,7 @@ static clv_status meet(greeting *g, clv_job *job, int64_t timeout_ns, clv_error 
     clv_status status =
         g->requests && g->ended && g->theirs ? CLV_OK : clv_fail_memory(err, "a job's processes", n * sizeof *g);
     for (int round = 0; status == CLV_OK && round < ROUNDS; round++)
-        status = greet(g, job, round, &deadline, timeout_ns, err);
+        status = greet(g, job, round, &deadline, err);
     return status;
 }
 
@@ -118,6 +158,34 @@ static void end_meeting(greeting *g, const clv_job *job)
     free(g->requests);
     free(g->ended);
     free(g->theirs);
+}
+
+clv_status clv_job_exchange(clv_job *job, const void *mine, void *all, size_t bytes, clv_error *err)
+{
+    int n = job->place.processes, code = 0, tag = EXCHANGE_TAG;
+    clv_mpi_request *requests = calloc(2 * (size_t)n, sizeof *requests);
+    int *ended = calloc(2 * (size_t)n, sizeof *ended);
+    clv_deadline deadline = clv_deadline_in(job->timeout_ms * 1000000);
+    if (!requests || !ended) {
+        free(requests);
+        free(ended);
+        return clv_fail_memory(err, "a job's processes", 2 * (size_t)n * sizeof *requests);
+    }
+    pthread_mutex_lock(&job->lock);
+    for (int p = 0; code == 0 && p < n; p++)
+        code = job->mpi->receive(&requests[n + p], job->comm, (char *)all + (size_t)p * bytes, (int64_t)bytes, p, tag);
+    for (int p = 0; code == 0 && p < n; p++)
+        code = job->mpi->send(&requests[p], job->comm, mine, (int64_t)bytes, p, tag);
+    pthread_mutex_unlock(&job->lock);
+    clv_status status = code == 0 ? clv_job_await(job, requests, ended, 2 * n, false, &deadline, err)
+                                  : clv_job_fail_mpi(job, code, "joining the job", err);
+    if (status != CLV_OK) { /* MPI may write there yet */
+        job->broken = 1;
+        return clv_fail(err, status, "not all %d processes of the job came by the deadline", n);
+    }
+    free(requests);
+    free(ended);
+    return status;
 }
 
 /* The lowest process's that failed; its own words in the process itself. */
@@ -178,8 +246,10 @@ static clv_job_hello hello_of(int32_t does, clv_status status, const clv_error *
 clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err)
 {
     clv_error why = {0};
-    if (!job || job->broken)
+    if (!job)
         return status;
+    if (job->broken)
+        return status != CLV_OK || !clv_control_lost(job->control, NULL) ? status : clv_job_fail_broken(job, err);
     const clv_job_hello mine = hello_of(CLV_JOB_AGREES, status, err);
     clv_status agreed = clv_job_meet(NULL, job, &mine, job->timeout_ms * 1000000, &why);
     if (status != CLV_OK) /* one's own failure stays what it is */
@@ -226,9 +296,8 @@ clv_status clv_job_leave(clv_job *job, clv_error *err)
         return clv_fail(err, CLV_EINVAL, "%d sessions of the job are there yet; free them before clv_job_leave",
                         worlds);
     const clv_job_hello mine = hello_of(CLV_JOB_LEAVES, err ? err->code : CLV_OK, err);
-    clv_status status = job->broken
-                            ? clv_fail(&why, CLV_EPEER, "the job was poisoned by a failure; MPI is left as it is")
-                            : leave_together(&came, job, &mine, &why);
+    clv_status status = job->broken ? clv_job_fail_broken(job, &why) : leave_together(&came, job, &mine, &why);
+    clv_control_close(job->control, came || status == CLV_OK ? NULL : mine.failure.code ? &mine.failure : &why);
     if (!job->broken && came) {
         int code = job->mpi->leave(job->comm);
         if (code != 0 && status == CLV_OK)
@@ -236,7 +305,6 @@ clv_status clv_job_leave(clv_job *job, clv_error *err)
     }
     if (status != CLV_OK && err && err->code == CLV_OK)
         *err = why;
-    pthread_mutex_destroy(&job->lock);
-    free(job);
+    clv_job_free(job);
     return status;
 }

@@ -144,6 +144,7 @@ void clv_mpi_close(clv_world *world)
     if (!wire)
         return;
     clv_job *job = wire->job;
+    clv_control_remove_world(job->control, world);
     for (int i = 0; wire->listens && i < LOOKS && !clv_world_failed(world, NULL); i++)
         (void)clv_mpi_hear_failure(world);
     if (wire->listens && clv_world_failed(world, NULL))

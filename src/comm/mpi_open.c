@@ -43,7 +43,7 @@ static clv_status copy_comm(clv_world *world, clv_error *err)
     pthread_mutex_lock(&job->lock);
     int code = job->mpi->copy(&request, &wire->comm, job->comm);
     pthread_mutex_unlock(&job->lock);
-    clv_status status = code == 0 ? clv_job_await(job, &request, &ended, 1, &deadline, err)
+    clv_status status = code == 0 ? clv_job_await(job, &request, &ended, 1, false, &deadline, err)
                                   : clv_job_fail_mpi(job, code, "making a session", err);
     wire->has_comm = status == CLV_OK;
     if (status == CLV_OK)
@@ -98,8 +98,7 @@ clv_status clv_mpi_open(clv_world *world, const clv_links *links, clv_error *err
                         "the ranks are those of process %d of %d; the job has %d processes, and this is %d", world->me,
                         world->processes, job->place.processes, job->place.process);
     if (job->broken)
-        return clv_fail(err, CLV_EPEER,
-                        "the job was poisoned by a failure: messages were under way; end the processes");
+        return clv_job_fail_broken(job, err);
     world->mpi = calloc(1, sizeof *world->mpi);
     if (!world->mpi)
         return clv_fail_memory(err, "a world's wire", sizeof *world->mpi);
@@ -114,7 +113,9 @@ clv_status clv_mpi_open(clv_world *world, const clv_links *links, clv_error *err
     CLV_TRY(find_tags(world->mpi, world, err));
     CLV_TRY(meet_processes(world, err));
     CLV_TRY(copy_comm(world, err));
-    return begin_to_listen(world->mpi, err);
+    CLV_TRY(begin_to_listen(world->mpi, err));
+    clv_control_add_world(job->control, world);
+    return CLV_OK;
 }
 
 void clv_mpi_tell_all(clv_world *world, const clv_mpi_control *said)
@@ -131,6 +132,7 @@ void clv_mpi_tell_all(clv_world *world, const clv_mpi_control *said)
 void clv_mpi_tell(clv_world *world, const clv_error *error)
 {
     struct clv_mpi_wire *wire = world->mpi;
+    clv_control_tell(wire->job->control, wire->number, error);
     pthread_mutex_lock(&wire->job->lock);
     if (wire->has_comm && !wire->has_told && !wire->job->broken) {
         wire->told = (clv_mpi_control){.world = wire->number, .failure = *error};

@@ -1,0 +1,55 @@
+/* job_members.c - the processes of a job by name, and what is done with MPI for all that use it. */
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/wait.h"
+#include "comm/job.h"
+
+void clv_job_name(char *out, size_t size, const clv_job *job, int process)
+{
+    snprintf(out, size, "process %d of %d (host %s, pid %lld)", process, job->place.processes,
+             job->members[process].host, (long long)job->members[process].pid);
+}
+
+clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_error *err)
+{
+    char text[256];
+    job->mpi->text(code, text, sizeof text);
+    return clv_fail(err, CLV_EPEER, "%s, process %d of %d: MPI (%s) says: %s", what, job->place.process,
+                    job->place.processes, job->mpi->name, text);
+}
+
+int clv_job_cores(const clv_job *job)
+{
+    int mine = clv_cores(), share = (int)sysconf(_SC_NPROCESSORS_ONLN) / job->place.beside;
+    if (share < 1)
+        share = 1;
+    return mine < share ? mine : share;
+}
+
+bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool receives, int64_t ns)
+{
+    clv_deadline deadline = clv_deadline_in(ns);
+    for (int i = 0; receives && i < n; i++)
+        (void)job->mpi->cancel(&requests[i]);
+    for (int i = 0; i < n;) {
+        int done = 0;
+        if (job->mpi->test(&requests[i], &done) != 0 || done) /* one that failed has ended, too */
+            i++;
+        else if (clv_deadline_look(&deadline) == 0)
+            return false;
+        else
+            sched_yield();
+    }
+    return true;
+}
+
+void clv_job_free(clv_job *job)
+{
+    pthread_mutex_destroy(&job->lock);
+    free(job->members);
+    free(job);
+}
