@@ -86,9 +86,10 @@ CLV_API const char *clv_job_launcher(void);
  *          unknown name; CLV_EUNSUPPORTED for what MPI refuses, or a job besides or after another; CLV_ENOMEM */
 CLV_API clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err);
 
-/** Waits until all processes leave, ends MPI if clv_job_join began it, and frees the job; NULL is a no-op. A process
- *  that ends without it is one that failed, for launchers. A failure that err holds already is told to the others: to
- *  one that makes a session, agrees or leaves.
+/** Waits until all processes leave, ends MPI if clv_job_join began it (MPICH across hosts ends with the process: its
+ *  MPI_Finalize may wait for good), and frees the job; NULL is a no-op. A process that ends without it is one that
+ *  failed, for launchers. A failure that err holds already is told to the others: to one that makes a session, agrees
+ *  or leaves.
  *  @return CLV_EINVAL, with nothing done, while a session of the job is there; the failure that a process leaves with,
  *          as clv_job_agree has it; CLV_ETIMEOUT when not all processes came by the deadline, and CLV_EPEER when
  *          the job was poisoned: MPI is then left as it is */

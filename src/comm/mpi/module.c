@@ -3,6 +3,7 @@
 #include "comm/mpi/module.h"
 
 #include <mpi.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,7 +11,15 @@ _Static_assert(sizeof(MPI_Comm) <= sizeof(clv_mpi_comm), "a communicator fits");
 _Static_assert(sizeof(MPI_Request) <= sizeof(clv_mpi_request), "a request fits");
 
 /* MPI is there once a process, and cannot be initialised again. */
-static int joined, initialised;
+static bool joined, initialised, across_hosts;
+
+/* Over TCP, MPICH's MPI_Finalize (4.0 on UCX) now and then waits for good: for an answer of a process that is further
+ * in MPI_Finalize, and there looks no more at what comes. Its launchers take processes that end without. */
+#ifdef MPICH_VERSION
+enum { STAYS_ACROSS_HOSTS = 1 };
+#else
+enum { STAYS_ACROSS_HOSTS = 0 };
+#endif
 
 static MPI_Comm to_comm(clv_mpi_comm comm)
 {
@@ -75,6 +84,7 @@ static int find_place(clv_mpi_place *out, MPI_Comm all)
     if (code == MPI_SUCCESS) {
         code = MPI_Comm_size(beside, &out->beside);
         MPI_Comm_free(&beside);
+        across_hosts = out->beside < out->processes;
     }
     return code;
 }
@@ -96,7 +106,7 @@ static int join(clv_mpi_place *out, clv_mpi_comm *comm, char *why, size_t size)
         return 1;
     }
     memcpy(comm, &all, sizeof all);
-    joined = 1;
+    joined = true;
     return 0;
 }
 
@@ -109,8 +119,9 @@ static int free_comm(clv_mpi_comm comm)
 static int leave(clv_mpi_comm comm)
 {
     int code = free_comm(comm);
-    joined = 0;
-    return code == MPI_SUCCESS && initialised ? MPI_Finalize() : code;
+    joined = false;
+    bool ends = initialised && !(STAYS_ACROSS_HOSTS && across_hosts);
+    return code == MPI_SUCCESS && ends ? MPI_Finalize() : code;
 }
 
 static int send(clv_mpi_request *out, clv_mpi_comm comm, const void *data, int64_t bytes, int to, int tag)
