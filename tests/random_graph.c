@@ -402,6 +402,8 @@ static void draw_case(random_maker *m)
     g->options = (clv_compile_options){
         .by_bytes = random_chance(m, 2), .use_idle_axes = random_chance(m, 2), .regather = random_chance(m, 3)};
     g->options.most_by_size = m->spec->seed % 2 ? -1 : 0;
+    g->options.size = sizeof g->options;
+    g->options.overlap = m->spec->seed / 2 % 2;
     if (without & RANDOM_STEPS)
         g->steps = 1;
     if (without & RANDOM_NONFINITE)

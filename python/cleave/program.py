@@ -52,8 +52,9 @@ def _row(mesh: Mesh, c: Any, seconds: float) -> dict[str, Any]:
     return {
         "op": text_out(c.op), "layer": _layer(text_out(c.op)), "tensor": text_out(c.tensor), "kind": text_out(c.kind),
         "axes": axes,
-        "bytes": c.bytes, "seconds": seconds, "hidden": False, "pass": "backward" if c.backward else "forward",
-        "implicit": bool(c.implicit), "reason": text_out(c.reason), "statement": text_out(c.statement) or None,
+        "bytes": c.bytes, "seconds": seconds, "hidden": c.until > c.instruction,
+        "pass": "backward" if c.backward else "forward", "implicit": bool(c.implicit), "reason": text_out(c.reason),
+        "statement": text_out(c.statement) or None,
         "rules": text_out(c.rules) or None, "from": str(source), "to": str(target), "cause": text_out(c.cause),
     }  # fmt: skip
 
@@ -151,7 +152,8 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
     """Chooses a layout for every tensor, and plans every change of layout and the memory of a rank.
 
     machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's
-    clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, most_by_size, regather, keep_assignment.
+    clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, most_by_size, regather, keep_assignment,
+    overlap.
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"compile takes a Graph, not {type(graph).__name__}")

@@ -26,7 +26,7 @@
 typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
-    bool gated, train, json, program;
+    bool gated, train, overlap, json, program;
     const char *comm, *dtype, *hardware;
 } block_args;
 
@@ -47,6 +47,7 @@ static int parse(block_args *a, int argc, char **argv)
         CLV_RULES_OPTIONS(&a->mesh),
         {.names = "--train", .kind = CLV_OPTION_FLAG, .out = &a->train, .help = "forward and backward"},
         CLV_DTYPE_OPTION(&a->dtype),
+        CLV_OVERLAP_OPTION(&a->overlap),
         CLV_THREADS_OPTION(&a->threads, "--program"),
         CLV_COMM_OPTION(&a->comm),
         {.names = "--iterations",
@@ -123,7 +124,8 @@ static clv_status compile(clv_program **out, const block_args *a, const clv_mesh
     if (a->train)
         add_gradients(graph, loss);
     clv_output(graph, "loss", loss, NULL);
-    clv_status status = clv_compile(out, graph, &(clv_compile_options){.machine = machine}, err);
+    const clv_compile_options options = {.size = sizeof options, .machine = machine, .overlap = a->overlap};
+    clv_status status = clv_compile(out, graph, &options, err);
     clv_graph_free(graph);
     return status;
 }
@@ -181,6 +183,8 @@ static int report(const block_args *a, const clv_program *program, const double 
         clv_prediction predicted = {.size = sizeof predicted};
         clv_program_predict(program, machine, &predicted, NULL);
         clv_table_real(t, "predicted_ms", 1e3 * predicted.seconds);
+        clv_table_real(t, "predicted_comm_share", predicted.communication / predicted.seconds);
+        clv_table_real(t, "predicted_hidden_ms", 1e3 * predicted.hidden);
         clv_table_real(t, "predicted_over_measured", predicted.seconds / median);
     }
     return clv_table_finish(t, a->json);

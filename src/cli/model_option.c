@@ -40,6 +40,7 @@ clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv
         CLV_TRY(clv_processes_join(&options.job, o->run.comm, &mesh, err));
     options.threads_per_rank = (int)o->run.threads;
     options.check = o->run.check;
+    options.overlap = o->run.overlap;
     options.cancel = o->cancel;
     CLV_TRY(clv_hardware_option_open(&machine, o->hardware, err));
     options.machine = machine;

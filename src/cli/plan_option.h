@@ -54,7 +54,7 @@ extern const clv_plan_option clv_plan_option_defaults;
         CLV_BATCH_OPTION(&(o)->plan.batch, 1, 1 << 30, "B", "sequences (8)"),                                          \
         CLV_SEQ_OPTION(&(o)->plan.seq, 1, 1 << 30, "S", "tokens a sequence (128)"),                                    \
         CLV_DTYPE_ROW(&(o)->dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                            \
-        CLV_MESH_OPTIONS(&(o)->mesh), CLV_RULES_OPTIONS(&(o)->mesh),                                                   \
+        CLV_MESH_OPTIONS(&(o)->mesh), CLV_RULES_OPTIONS(&(o)->mesh), CLV_OVERLAP_OPTION(&(o)->plan.overlap),           \
         {.names = "--regather",                                                                                        \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(o)->plan.regather,                                                                                   \

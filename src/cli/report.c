@@ -218,7 +218,7 @@ clv_table *clv_report_each_collective(const clv_program *program, const clv_mach
         add_axes(t, &c, clv_program_mesh(program));
         clv_table_bytes(t, "bytes", c.bytes);
         clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
-        clv_table_bool(t, "hidden", false);
+        clv_table_bool(t, "hidden", c.until > c.instruction);
         clv_table_text(t, "pass", pass_of(&c));
         clv_table_bool(t, "implicit", c.implicit);
         clv_table_text(t, "reason", c.reason);

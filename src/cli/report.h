@@ -1,5 +1,4 @@
-/* report.h - tables of a program's collectives. Slices and masks, which move nothing, are left out. Nothing overlaps
- * yet: all of them are on the critical path, none is hidden. */
+/* report.h - tables of a program's collectives. Slices and masks, which move nothing, are left out. */
 #ifndef CLEAVE_CLI_REPORT_H
 #define CLEAVE_CLI_REPORT_H
 
@@ -14,7 +13,7 @@ clv_table *clv_report_collectives(const clv_program *program);
 clv_table *clv_report_by_layer(const clv_program *program, const clv_machine *machine);
 /* One by one: {"collectives":
  * [{"op","layer","tensor","kind","axes","bytes","seconds","hidden","pass","implicit","reason",
- * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs. */
+ * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs; hidden: it runs beside ops. */
 clv_table *clv_report_each_collective(const clv_program *program, const clv_machine *machine);
 /* Of all of them. */
 double clv_report_total_bytes(const clv_program *program);

@@ -12,6 +12,7 @@ typedef struct clv_run_option {
     int64_t threads;  /* a rank's */
     bool check;       /* as clv_session_options says it */
     const char *comm; /* --comm */
+    bool overlap;     /* as clv_compile_options says it */
     bool each_alone;  /* every process makes all of it, with all ranks */
 } clv_run_option;
 
@@ -21,8 +22,14 @@ typedef struct clv_run_option {
         .names = "-t, --threads", .kind = CLV_OPTION_INT, .out = (out_), .min = 1, .max = 1024, .value = "N",          \
         .not_beside = (not_beside_), .help = "threads a rank (1)"                                                      \
     }
+#define CLV_OVERLAP_OPTION(out_)                                                                                       \
+    {                                                                                                                  \
+        .names = "--overlap", .kind = CLV_OPTION_FLAG, .out = (out_),                                                  \
+        .help = "collectives run beside ops that do not need them: the same results, more memory"                      \
+    }
 #define CLV_RUN_OPTIONS(option)                                                                                        \
     CLV_THREADS_OPTION(&(option)->threads, NULL), CLV_COMM_OPTION(&(option)->comm),                                    \
+        CLV_OVERLAP_OPTION(&(option)->overlap),                                                                        \
     {                                                                                                                  \
         .names = "--check", .kind = CLV_OPTION_FLAG, .out = &(option)->check,                                          \
         .help = "guard the memory of every op, and fail when one writes past its own or reads what is gone; slow"      \

@@ -66,6 +66,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     m->dtype = o->dtype;
     m->threads_per_rank = o->threads_per_rank;
     m->check = o->check != 0;
+    m->overlap = o->overlap != 0;
     m->cancel = o->cancel;
     m->job = o->job;
     CLV_TRY(clv_machine_copy(&m->machine, o->machine, err));
@@ -429,7 +430,8 @@ clv_status clv_model_source(void *arg, const char *name, const clv_type *type, c
 
 clv_status clv_model_compile(clv_program **out, const clv_model *m, const clv_graph *graph, clv_error *err)
 {
-    return clv_compile(out, graph, &(clv_compile_options){.machine = m->machine}, err);
+    const clv_compile_options options = {.size = sizeof options, .machine = m->machine, .overlap = m->overlap};
+    return clv_compile(out, graph, &options, err);
 }
 
 clv_session_options clv_model_session_options(const clv_model *m)

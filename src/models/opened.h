@@ -13,7 +13,7 @@ struct clv_model {
     clv_axis_rules rules;
     clv_dtype dtype;
     int threads_per_rank;
-    bool check;
+    bool check, overlap;
     const clv_cancel *cancel;   /* NULL: none */
     clv_machine *machine;       /* NULL: the default */
     clv_job *job;               /* NULL: one process has all ranks */

@@ -229,6 +229,7 @@ static clv_status compile(clv_program **out, const clv_plan_options *o, clv_erro
     const clv_compile_options options = {.size = sizeof options,
                                          .machine = o->machine,
                                          .regather = o->regather,
+                                         .overlap = o->overlap,
                                          .max_implicit_bytes = o->max_implicit_bytes,
                                          .explain = o->explain,
                                          .keep_assignment = o->keep_assignment};

@@ -2,10 +2,11 @@
  *
  *   assign   graph to a table of strategies and changes of layout (assign.c, assignment.h)
  *   lower    the table to instructions over buffers (lower.h)
+ *   schedule what runs beside what (program/schedule.c)
  *   memory   where the buffers lie (program/memory.c)
  *
- * What changes decisions that were made (recomputation, overlap, pipeline stages) goes between assign and lower, and
- * works on the table; what looks further ahead than one op goes before assign, as wanted.c does.
+ * What changes decisions that were made (recomputation, pipeline stages) goes between assign and lower, and works on
+ * the table; what looks further ahead than one op goes before assign, as wanted.c does.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -14,6 +15,7 @@
 #include "base/options.h"
 #include "partition/lower.h"
 #include "partition/partitioner.h"
+#include "program/schedule.h"
 
 /* clv_compile_options as its first version had it. */
 enum { FIRST_SIZE = offsetof(clv_compile_options, keep_assignment) };
@@ -45,6 +47,8 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_partition_assign(p, err));
     CLV_TRY(clv_assignment_lower(program, &p->table, err));
     program->most_by_size = p->options->most_by_size;
+    if (p->options->overlap)
+        CLV_TRY(clv_program_schedule(program, p->options->machine, err));
     return clv_program_plan_memory(program, err);
 }
 

@@ -110,6 +110,7 @@ static void mix_instruction(uint64_t *digest, const clv_instruction *instruction
     else
         mix_step(digest, instruction->step);
     mix_number(digest, instruction->group);
+    mix_number(digest, instruction->beside);
     mix_number(digest, instruction->n_in);
     mix_number(digest, instruction->n_out);
     mix(digest, instruction->in, (size_t)instruction->n_in * sizeof *instruction->in);

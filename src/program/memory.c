@@ -21,6 +21,15 @@ int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout)
     return clv_buffer_room(exact_bytes(type, layout));
 }
 
+/* Instruction i reads or writes the buffer. */
+static void use(clv_buffer *buffer, const clv_program *program, int i)
+{
+    int ends = clv_program_ends(program, i);
+    buffer->last = buffer->last > ends ? buffer->last : ends;
+    if (ends > i)
+        buffer->flown = buffer->flown > ends ? buffer->flown : ends;
+}
+
 static void find_lifetimes(clv_program *program)
 {
     for (int b = 0; b < program->n_buffers; b++) {
@@ -29,16 +38,17 @@ static void find_lifetimes(clv_program *program)
         buffer->first = lasting ? -1 : program->n_instructions;
         buffer->last = buffer->kind == CLV_BUFFER_STATE ? program->n_instructions : -1;
         buffer->bytes = clv_shard_bytes(&buffer->type, &buffer->layout);
+        buffer->flown = 0;
     }
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         for (int k = 0; k < instruction->n_in; k++)
             if (instruction->in[k] >= 0)
-                program->buffers[instruction->in[k]].last = i;
+                use(&program->buffers[instruction->in[k]], program, i);
         for (int k = 0; k < instruction->n_out; k++) {
             clv_buffer *out = &program->buffers[instruction->out[k]];
             out->first = out->first < i ? out->first : i;
-            out->last = out->last > i ? out->last : i;
+            use(out, program, i);
         }
     }
     for (int o = 0; o < program->n_outputs; o++)
@@ -46,6 +56,7 @@ static void find_lifetimes(clv_program *program)
     for (int b = 0; b < program->n_buffers; b++) { /* memory lives as long as any view of it */
         clv_buffer *root = &program->buffers[clv_program_root(program, b)];
         root->last = program->buffers[b].last > root->last ? program->buffers[b].last : root->last;
+        root->flown = program->buffers[b].flown > root->flown ? program->buffers[b].flown : root->flown;
     }
 }
 
@@ -59,7 +70,7 @@ static bool may_take_over(const clv_program *program, int i, int k, int r)
         return false;
     const clv_buffer *root = &program->buffers[clv_program_root(program, from)];
     int64_t to_bytes = exact_bytes(&program->buffers[to].type, &program->buffers[to].layout);
-    if (root->kind != CLV_BUFFER_TEMP || to_bytes > root->bytes || root->last > i ||
+    if (root->kind != CLV_BUFFER_TEMP || to_bytes > root->bytes || root->last > i || root->flown >= i ||
         exact_bytes(&program->buffers[from].type, &program->buffers[from].layout) != to_bytes)
         return false;
     return clv_program_sole_reader(program, instruction, k);
@@ -77,6 +88,7 @@ static void share_in_place(clv_program *program)
             clv_buffer *root = &program->buffers[clv_program_root(program, instruction->in[k])];
             out->shares = (int)(root - program->buffers);
             root->last = out->last > root->last ? out->last : root->last;
+            root->flown = out->flown > root->flown ? out->flown : root->flown;
         }
     }
 }

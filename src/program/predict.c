@@ -1,6 +1,8 @@
 #include "program/predict.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
 
 #include "base/error.h"
 #include "base/options.h"
@@ -38,7 +40,7 @@ static double predict_step(const clv_program *program, const clv_cost_model *mod
     return clv_cost_step(model, step->kind, out->type.dtype, step->bytes, far).seconds;
 }
 
-static double predict(const clv_program *program, const clv_cost_model *model, int i)
+double clv_instruction_seconds(const clv_program *program, const clv_cost_model *model, int i)
 {
     const clv_instruction *instruction = &program->instructions[i];
     if (!instruction->op)
@@ -54,7 +56,49 @@ double clv_program_predict_instruction(const clv_program *program, const clv_mac
         return 0;
     clv_cost_model model;
     clv_cost_model_make(&model, &program->mesh, machine);
-    return predict(program, &model, i);
+    return clv_instruction_seconds(program, &model, i);
+}
+
+/* A step under way in a group. */
+typedef struct flight {
+    const clv_instruction *step; /* NULL: none */
+    double began, seconds;
+} flight;
+
+/* Waits for the flights that end behind instruction i. */
+static void land(clv_prediction *all, flight *flights, const clv_program *program, int i)
+{
+    for (int g = 0; g < program->n_groups; g++) {
+        flight *f = &flights[g];
+        if (!f->step || clv_program_ends(program, (int)(f->step - program->instructions)) != i)
+            continue;
+        double wait = fmax(0, f->seconds - (all->seconds - f->began));
+        all->seconds += wait;
+        all->communication += wait;
+        all->hidden += f->seconds - wait;
+        f->step = NULL;
+    }
+}
+
+/* flights: [n_groups]; returns the seconds that the products would take at the peak rate. */
+static double run(clv_prediction *all, flight *flights, const clv_program *program, const clv_cost_model *model)
+{
+    double at_peak = 0;
+    for (int i = 0; i < program->n_instructions; i++) {
+        const clv_instruction *instruction = &program->instructions[i];
+        double seconds = clv_instruction_seconds(program, model, i);
+        if (instruction->group >= 0)
+            flights[instruction->group] = (flight){instruction, all->seconds, seconds};
+        else
+            all->seconds += seconds;
+        if (instruction->op && instruction->op->def->counts_flops) {
+            double flops = clv_instruction_cost(program, i).flops;
+            all->flops += flops;
+            at_peak += flops / model->machine->flops_per_s[clv_instruction_dtype(program, i)];
+        }
+        land(all, flights, program, i);
+    }
+    return at_peak;
 }
 
 clv_status clv_program_predict(const clv_program *program, const clv_machine *machine, clv_prediction *out,
@@ -63,21 +107,13 @@ clv_status clv_program_predict(const clv_program *program, const clv_machine *ma
     CLV_TRY(clv_require(program && out, "clv_program_predict", "the program and out", err));
     clv_cost_model model;
     clv_cost_model_make(&model, &program->mesh, machine);
+    flight *flights = calloc((size_t)program->n_groups + 1, sizeof *flights);
+    if (!flights)
+        return clv_fail_memory(err, "a prediction", (size_t)program->n_groups * sizeof *flights);
     clv_prediction all = {0};
-    double at_peak = 0; /* seconds that the products would take at the peak rate */
-    for (int i = 0; i < program->n_instructions; i++) {
-        const clv_instruction *instruction = &program->instructions[i];
-        double seconds = predict(program, &model, i);
-        all.seconds += seconds;
-        if (!instruction->op) {
-            all.communication += clv_step_moves(instruction->step->kind) ? seconds : 0;
-        } else if (instruction->op->def->counts_flops) {
-            double flops = clv_instruction_cost(program, i).flops;
-            all.flops += flops;
-            at_peak += flops / model.machine->flops_per_s[clv_instruction_dtype(program, i)];
-        }
-    }
+    double at_peak = run(&all, flights, program, &model);
+    free(flights);
     all.utilisation = all.seconds > 0 ? at_peak / all.seconds : 0;
     all.memory_bytes = floor(model.machine->memory_bytes / model.crowding);
-    return clv_give_struct(out, sizeof all, sizeof all, &all, "clv_program_predict", err);
+    return clv_give_struct(out, sizeof all, offsetof(clv_prediction, hidden), &all, "clv_program_predict", err);
 }

@@ -1,6 +1,7 @@
 /* program.c - reading and verifying a program. */
 #include "program/program.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,9 +127,10 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                  .from = step->from,
                                  .to = step->to,
                                  .type = program->buffers[instruction->in[0]].type,
-                                 .instruction = program->steps[i]};
+                                 .instruction = program->steps[i],
+                                 .until = clv_program_ends(program, program->steps[i])};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
-    return clv_give_struct(out, sizeof collective, sizeof collective, &collective, call, err);
+    return clv_give_struct(out, sizeof collective, offsetof(clv_collective, until), &collective, call, err);
 }
 
 clv_type clv_local_type(const clv_type *type, const clv_layout *layout)
@@ -198,11 +200,39 @@ clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t
     return view;
 }
 
-/* Whose value the memory of each root holds as instructions run: a buffer; -1: nobody's yet. */
+/* Whose value the memory of each root holds as instructions run: a buffer; -1: nobody's yet. And the steps that run
+ * beside instructions. */
 typedef struct contents {
-    int *holds; /* [n_buffers] by root */
-    bool *made; /* [n_buffers] by an instruction, not another buffer seen under another layout */
+    int *holds;                      /* [n_buffers] by root */
+    bool *made;                      /* [n_buffers] by an instruction, not another buffer seen under another layout */
+    int *reads_until, *writes_until; /* [n_buffers] by root: the last instruction beside which a step does; 0: none */
 } contents;
+
+/* No step that is under way writes what instruction i reads, or touches what it writes. */
+static clv_status check_flights(const clv_program *program, int i, const contents *c, clv_error *err)
+{
+    const clv_instruction *instruction = &program->instructions[i];
+    int ends = clv_program_ends(program, i);
+    if (instruction->beside < 0 || ends >= program->n_instructions ||
+        (instruction->beside > 0 && instruction->group < 0))
+        return clv_fail(err, CLV_EINVAL, "instruction %d (%s) runs beside %d others", i, instruction->name,
+                        instruction->beside);
+    for (int k = 0; k < instruction->n_in; k++)
+        if (instruction->in[k] >= 0 && c->writes_until[clv_program_root(program, instruction->in[k])] >= i && i > 0)
+            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d while a step writes it", i,
+                            instruction->name, instruction->in[k]);
+    for (int o = 0; o < instruction->n_out; o++) {
+        int root = clv_program_root(program, instruction->out[o]);
+        if (i > 0 && (c->writes_until[root] >= i || c->reads_until[root] >= i))
+            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) writes buffer %d while a step moves it", i,
+                            instruction->name, instruction->out[o]);
+    }
+    if (instruction->beside > 0) {
+        c->reads_until[clv_program_root(program, instruction->in[0])] = ends;
+        c->writes_until[clv_program_root(program, instruction->out[0])] = ends;
+    }
+    return CLV_OK;
+}
 
 static clv_status check_operand(const clv_program *program, int i, int b, const contents *c, clv_error *err)
 {
@@ -250,6 +280,7 @@ static clv_status check_order(const clv_program *program, const contents *c, clv
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         CLV_TRY(check_instruction(program, i, c, err));
+        CLV_TRY(check_flights(program, i, c, err));
         for (int o = 0; o < instruction->n_out; o++)
             c->holds[clv_program_root(program, instruction->out[o])] = instruction->out[o];
     }
@@ -285,11 +316,17 @@ static clv_status check_places(const clv_program *program, clv_error *err)
 clv_status clv_program_check(const clv_program *program, clv_error *err)
 {
     size_t n = (size_t)program->n_buffers + 1;
-    contents c = {.holds = calloc(n, sizeof *c.holds), .made = calloc(n, sizeof *c.made)};
-    clv_status status = c.holds && c.made ? check_order(program, &c, err)
-                                          : clv_fail_memory(err, "checking a program", n * sizeof *c.holds);
+    contents c = {.holds = calloc(n, sizeof *c.holds),
+                  .made = calloc(n, sizeof *c.made),
+                  .reads_until = calloc(n, sizeof *c.reads_until),
+                  .writes_until = calloc(n, sizeof *c.writes_until)};
+    bool there = c.holds && c.made && c.reads_until && c.writes_until;
+    clv_status status =
+        there ? check_order(program, &c, err) : clv_fail_memory(err, "checking a program", n * sizeof *c.holds);
     free(c.holds);
     free(c.made);
+    free(c.reads_until);
+    free(c.writes_until);
     return status == CLV_OK ? check_places(program, err) : status;
 }
 

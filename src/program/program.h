@@ -38,12 +38,15 @@ typedef struct clv_buffer {
     int64_t bytes;         /* largest shard, rounded up to CLV_BUFFER_ALIGN */
     int64_t offset;        /* in the region; of the root for buffers that share */
     int first, last;       /* instructions that write it first and read it last */
+    int flown;             /* the last instruction beside which a step reads or writes it; 0: none */
 } clv_buffer;
 
 typedef struct clv_instruction {
     const clv_op *op;             /* a compute instruction; NULL: a step */
     const clv_reshard_step *step; /* NULL: a compute instruction */
     int group;                    /* step that moves: index into clv_program.groups; else -1 */
+    int beside; /* step that moves: it runs beside so many instructions behind it, and ranks wait for it behind the last
+                   of them. Until then it reads its operand and writes its result */
     int n_in, n_out;
     int in[CLV_MAX_IN]; /* buffers; -1: an absent operand */
     int out[CLV_MAX_OUT];
@@ -97,6 +100,12 @@ int64_t clv_shard_bytes(const clv_type *type, const clv_layout *layout);
 
 /* Names a buffer for a message: "state 'w'", "result 1 of layers.0.attention.attention (output 'lse')"; truncates. */
 void clv_buffer_describe(char *out, size_t size, const clv_program *program, int b);
+
+/* The instruction behind which i is done: itself, unless it is a step that runs beside others. */
+static inline int clv_program_ends(const clv_program *program, int i)
+{
+    return i + program->instructions[i].beside;
+}
 
 /* The buffer that holds the memory of b. */
 int clv_program_root(const clv_program *program, int b);

@@ -3,7 +3,8 @@
  *   %7 f32[4,64] {data,_} = layers.0.mlp.dot_general(%3, %5)  @4096 +1024
  *   %8 f32[4,64] {data,model} = reduce_scatter{model} 512 B (%7)  <- layers.0.mlp.constraint: the layout is stated
  *
- * @ is the offset in the region (or = %n: in place of another buffer), + the workspace. */
+ * @ is the offset in the region (or = %n: in place of another buffer), + the workspace; until %n: ranks wait for the
+ * step behind what makes n. */
 #include <stdio.h>
 
 #include "cleave/text.h"
@@ -62,6 +63,8 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
         put_place(t, program, instruction->out[o]);
     if (instruction->workspace_bytes)
         clv_text_add(t, " +%lld", (long long)instruction->workspace_bytes);
+    if (instruction->beside > 0)
+        clv_text_add(t, " until %%%d", instruction[instruction->beside].out[0]);
     if (!instruction->op) {
         clv_text_add(t, "  <- ");
         clv_text_add_name(t, instruction->name);

@@ -26,7 +26,10 @@ enum {
 /* What the memory of a root buffer holds on a rank. */
 typedef struct record {
     bool live;
-    int holds; /* the buffer, one of those that share the root's memory */
+    bool arriving; /* a step that flies writes it; live, then, whether it held a value before or not */
+    bool held;     /* it did */
+    int flights;   /* steps that fly and read or write it */
+    int holds;     /* the buffer, one of those that share the root's memory */
     int64_t bytes;
     uint64_t sum;
 } record;
@@ -207,6 +210,8 @@ static clv_status check_before_it(const look *l, int root, clv_error *err)
 static clv_status check_root(const look *l, int root, bool whole, clv_error *err)
 {
     const record *r = &l->records[root];
+    if (r->arriving)
+        return CLV_OK;
     if ((whole || r->bytes <= SMALL_BYTES) && clv_guard_sum(at(l, root), r->bytes) != r->sum)
         return fail(l, err, "%s changed %s, which it does not write", l->who, describe(l, r->holds).text);
     if (is_state(l, root))
@@ -221,7 +226,23 @@ static void hold(const look *l, int root, int b)
     int64_t bytes = clv_view_bytes(clv_loaded_view(l->loaded, l->rank, b));
     if (!r->live)
         l->live[(*l->n_live)++] = root;
-    *r = (record){.live = true, .holds = b, .bytes = bytes, .sum = clv_guard_sum(at(l, root), bytes)};
+    *r = (record){
+        .live = true, .flights = r->flights, .holds = b, .bytes = bytes, .sum = clv_guard_sum(at(l, root), bytes)};
+}
+
+/* Notes that a step that flies writes buffer b. */
+static void await(const look *l, int b)
+{
+    int root = clv_program_root(l->program, b);
+    record *r = &l->records[root];
+    int64_t bytes = clv_view_bytes(clv_loaded_view(l->loaded, l->rank, b));
+    if (!r->live)
+        l->live[(*l->n_live)++] = root;
+    r->held = r->live;
+    r->live = r->arriving = true;
+    r->flights++;
+    r->holds = r->held ? r->holds : b;
+    r->bytes = r->held && r->bytes > bytes ? r->bytes : bytes;
 }
 
 /* Poisons the root in place k of the list of live ones; the last takes its place. State stays as it is. */
@@ -232,6 +253,16 @@ static void drop(const look *l, int k)
         clv_guard_fill(at(l, l->live[k]), r->bytes);
     r->live = false;
     l->live[k] = l->live[--*l->n_live];
+}
+
+/* What nobody reads behind an instruction, and no step that flies uses. */
+static void drop_unread(const look *l, int behind)
+{
+    for (int k = *l->n_live - 1; k >= 0; k--) {
+        int last = l->program->buffers[l->live[k]].last;
+        if (last >= 0 && last <= behind && l->records[l->live[k]].flights == 0)
+            drop(l, k);
+    }
 }
 
 static char *workspace(const look *l)
@@ -494,7 +525,8 @@ clv_status clv_check_before(const clv_loaded *loaded, int rank, int i, clv_error
 static clv_status check_result(const look *l, int b, clv_error *err)
 {
     int root = clv_program_root(l->program, b);
-    const record before = l->records[root];
+    record before = l->records[root];
+    before.live = before.arriving ? before.held : before.live;
     const clv_view *view = clv_loaded_view(l->loaded, l->rank, b);
     int64_t bytes = clv_view_bytes(view), old = before.live ? before.bytes : 0;
     CLV_TRY(check_behind(l, root, bytes > old ? bytes : old, true, err));
@@ -525,12 +557,28 @@ clv_status clv_check_after(const clv_loaded *loaded, int rank, int i, clv_error 
     for (int k = 0; k < *l.n_live; k++)
         if (!writes(&l, instruction, l.live[k]))
             CLV_TRY(check_root(&l, l.live[k], l.program->buffers[l.live[k]].last == i, err));
-    for (int o = 0; o < instruction->n_out; o++)
+    bool flies = instruction->beside > 0;
+    if (flies) {
+        l.records[clv_program_root(l.program, instruction->in[0])].flights++;
+        await(&l, instruction->out[0]);
+    }
+    for (int o = 0; !flies && o < instruction->n_out; o++)
         CLV_TRY(check_result(&l, instruction->out[o], err));
-    for (int k = *l.n_live - 1; k >= 0; k--)
-        if (l.program->buffers[l.live[k]].last == i)
-            drop(&l, k);
+    drop_unread(&l, i);
     return sweep_when_due(&l, err);
+}
+
+clv_status clv_check_landed(const clv_loaded *loaded, int rank, int step, int behind, clv_error *err)
+{
+    look l = look_at(loaded, rank, step, "it, or an op beside it");
+    const clv_instruction *instruction = &l.program->instructions[step];
+    int in = clv_program_root(l.program, instruction->in[0]), out = clv_program_root(l.program, instruction->out[0]);
+    CLV_TRY(check_root(&l, in, true, err));
+    CLV_TRY(check_result(&l, instruction->out[0], err));
+    l.records[in].flights--;
+    l.records[out].flights--;
+    drop_unread(&l, behind);
+    return CLV_OK;
 }
 
 clv_status clv_check_end(const clv_loaded *loaded, int rank, clv_error *err)

@@ -33,8 +33,11 @@ clv_status clv_check_idle(const clv_loaded *loaded, int rank, clv_error *err);
 clv_status clv_check_begin(const clv_loaded *loaded, int rank, clv_error *err);
 /* Before an instruction: what it wants was planned, what it reads is what was written, what it takes is free. */
 clv_status clv_check_before(const clv_loaded *loaded, int rank, int instruction, clv_error *err);
-/* After it: it wrote all of its results and nothing else. What nobody reads any more is poisoned. */
+/* After it: it wrote all of its results and nothing else. What nobody reads any more is poisoned. Of a step that flies
+ * (runs beside others) the result is being written from then on, and nobody else may write its operand. */
 clv_status clv_check_after(const clv_loaded *loaded, int rank, int instruction, clv_error *err);
+/* A step that flew has ended; behind: the instruction that ran last. */
+clv_status clv_check_landed(const clv_loaded *loaded, int rank, int step, int behind, clv_error *err);
 /* After the last: outputs and state are what was written. State is the caller's until the next run. */
 clv_status clv_check_end(const clv_loaded *loaded, int rank, clv_error *err);
 

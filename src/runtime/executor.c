@@ -11,7 +11,9 @@ typedef struct rank_state {
     const clv_loaded *loaded;
     const clv_loaded_rank *mine;
     int rank;
+    clv_comm *comm;
     clv_rank_times *times;
+    int n_flying;
 } rank_state;
 
 static clv_shard shard_of(const clv_view *view)
@@ -34,13 +36,54 @@ static clv_status copy_own(const rank_state *r, const clv_instruction *instructi
                                  clv_dtype_size(out->dtype), err);
 }
 
-static clv_status run_moving(const rank_state *r, const clv_instruction *instruction, clv_error *err)
+static clv_status wait_for(const rank_state *r, int i, clv_error *err)
 {
     const clv_transport *transport = r->loaded->transport;
-    clv_plan *plan = r->mine->plans[instruction - r->loaded->program->instructions];
-    CLV_TRY(transport->start(plan, r->mine->staging, err));
-    CLV_TRY(transport->wait(plan, CLV_WAIT_OUT, err));
-    return transport->wait(plan, CLV_WAIT_IN, err);
+    CLV_TRY(transport->wait(r->mine->plans[i], CLV_WAIT_OUT, err));
+    return transport->wait(r->mine->plans[i], CLV_WAIT_IN, err);
+}
+
+/* Waits for the step that flies in place k of the list; behind: the instruction that ran last. */
+static clv_status land(rank_state *r, int k, int behind, clv_error *err)
+{
+    int i = r->mine->flying[k];
+    int64_t start = clv_now_ns();
+    clv_comm_note(r->comm, r->loaded->program->instructions[i].name);
+    CLV_TRY(wait_for(r, i, err));
+    int64_t took = clv_now_ns() - start;
+    r->times->comm_ns += took;
+    if (r->mine->instruction_ns)
+        r->mine->instruction_ns[i] += took;
+    r->n_flying--;
+    for (; k < r->n_flying; k++)
+        r->mine->flying[k] = r->mine->flying[k + 1];
+    if (r->loaded->lowest)
+        CLV_TRY(clv_finite_after(&(clv_nonfinite){.buffer = -1}, r->loaded, r->rank, i, err));
+    return r->loaded->check ? clv_check_landed(r->loaded, r->rank, i, behind, err) : CLV_OK;
+}
+
+/* Groups that are the same set have one step in progress at most. */
+static clv_status clear_set(rank_state *r, const clv_instruction *instruction, clv_error *err)
+{
+    const clv_instruction *instructions = r->loaded->program->instructions;
+    const int *set = r->loaded->group_set;
+    for (int k = r->n_flying - 1; k >= 0; k--)
+        if (set[instructions[r->mine->flying[k]].group] == set[instruction->group])
+            CLV_TRY(land(r, k, (int)(instruction - instructions) - 1, err));
+    return CLV_OK;
+}
+
+static clv_status run_moving(rank_state *r, const clv_instruction *instruction, clv_error *err)
+{
+    const clv_program *program = r->loaded->program;
+    int i = (int)(instruction - program->instructions);
+    void *staging = r->mine->staging[clv_staging_slot(instruction)];
+    CLV_TRY(clear_set(r, instruction, err));
+    CLV_TRY(r->loaded->transport->start(r->mine->plans[i], staging, err));
+    if (instruction->beside == 0)
+        return wait_for(r, i, err);
+    r->mine->flying[r->n_flying++] = i;
+    return CLV_OK;
 }
 
 /* mask: coordinate 0 of the new partial axes keeps the values. */
@@ -57,7 +100,7 @@ static clv_status run_mask(const rank_state *r, const clv_instruction *instructi
     return device->backend->fill(device, out->data, clv_view_elems(out), out->dtype, step->to.reduction, err);
 }
 
-static clv_status run_step(const rank_state *r, const clv_instruction *instruction, clv_error *err)
+static clv_status run_step(rank_state *r, const clv_instruction *instruction, clv_error *err)
 {
     int64_t start = clv_now_ns();
     clv_status status = CLV_OK;
@@ -109,32 +152,45 @@ void clv_loaded_unmap(clv_loaded *loaded)
     loaded->mapped = false;
 }
 
+/* What is looked at once an instruction, and the steps that end behind it, are done. */
+static clv_status look_after(const rank_state *r, const clv_nonfinite *before, int i, clv_error *err)
+{
+    if (r->loaded->lowest && r->loaded->program->instructions[i].beside == 0)
+        CLV_TRY(clv_finite_after(before, r->loaded, r->rank, i, err));
+    return r->loaded->check ? clv_check_after(r->loaded, r->rank, i, err) : CLV_OK;
+}
+
+static clv_status run_instruction(rank_state *r, int i, clv_error *err)
+{
+    const clv_loaded *loaded = r->loaded;
+    const clv_instruction *instruction = &loaded->program->instructions[i];
+    clv_nonfinite before = {.buffer = -1};
+    clv_comm_note(r->comm, instruction->name);
+    if (clv_cancel_requested(loaded->cancel))
+        return clv_fail_at(err, CLV_ECANCELLED, r->rank, instruction->name, "the run was cancelled before %s",
+                           instruction->name);
+    if (loaded->check)
+        CLV_TRY(clv_check_before(loaded, r->rank, i, err));
+    if (loaded->lowest)
+        CLV_TRY(clv_finite_before(&before, loaded, r->rank, i, err));
+    int64_t start = r->mine->instruction_ns ? clv_now_ns() : 0;
+    CLV_TRY(instruction->op ? run_op(r, instruction, err) : run_step(r, instruction, err));
+    if (r->mine->instruction_ns)
+        r->mine->instruction_ns[i] += clv_now_ns() - start;
+    CLV_TRY(look_after(r, &before, i, err));
+    for (int k = r->n_flying - 1; k >= 0; k--)
+        if (clv_program_ends(loaded->program, r->mine->flying[k]) == i)
+            CLV_TRY(land(r, k, i, err));
+    return CLV_OK;
+}
+
 clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_rank_times *times, clv_error *err)
 {
-    const clv_program *program = loaded->program;
     const clv_loaded_rank *mine = clv_loaded_on(loaded, rank);
-    rank_state r = {.loaded = loaded, .mine = mine, .rank = rank, .times = times};
+    rank_state r = {.loaded = loaded, .mine = mine, .rank = rank, .comm = comm, .times = times};
     (void)clv_comm_take_waited_ns(comm); /* state that was moved is no part of a run */
-    for (int i = 0; i < program->n_instructions; i++) {
-        const clv_instruction *instruction = &program->instructions[i];
-        clv_nonfinite before = {.buffer = -1};
-        clv_comm_note(comm, instruction->name);
-        if (clv_cancel_requested(loaded->cancel))
-            return clv_fail_at(err, CLV_ECANCELLED, rank, instruction->name, "the run was cancelled before %s",
-                               instruction->name);
-        if (loaded->check)
-            CLV_TRY(clv_check_before(loaded, rank, i, err));
-        if (loaded->lowest)
-            CLV_TRY(clv_finite_before(&before, loaded, rank, i, err));
-        int64_t start = mine->instruction_ns ? clv_now_ns() : 0;
-        CLV_TRY(instruction->op ? run_op(&r, instruction, err) : run_step(&r, instruction, err));
-        if (mine->instruction_ns)
-            mine->instruction_ns[i] += clv_now_ns() - start;
-        if (loaded->lowest)
-            CLV_TRY(clv_finite_after(&before, loaded, rank, i, err));
-        if (loaded->check)
-            CLV_TRY(clv_check_after(loaded, rank, i, err));
-    }
+    for (int i = 0; i < loaded->program->n_instructions; i++)
+        CLV_TRY(run_instruction(&r, i, err));
     times->wait_ns += clv_comm_take_waited_ns(comm);
     return clv_device_finish(mine->context.device, err);
 }

@@ -15,7 +15,8 @@ typedef struct clv_loaded_rank {
     void *region;            /* of the device's memory */
     clv_view *views;         /* [n_buffers] */
     clv_plan **plans;        /* [n_instructions] of the steps that move; else NULL */
-    void *staging;           /* of a step in progress; NULL: none wants any */
+    void **staging;          /* [n_groups + 1] as clv_staging_slot says; NULL: none wants any */
+    int *flying;             /* [n_groups] scratch: steps that run beside ops now, in the order in which they began */
     void *host;              /* of an op that runs on the host; NULL: none does */
     int64_t *instruction_ns; /* [n_instructions] spent so far; NULL: not traced */
 } clv_loaded_rank;
@@ -35,7 +36,8 @@ typedef struct clv_loaded {
     clv_window *window;         /* over the regions; NULL: the transport takes none */
     int *group_set;             /* [n_groups] the comm's group sets */
     clv_chosen_kernel *kernels; /* [n_instructions]; NULL until the program is mapped */
-    int64_t staging_bytes, host_bytes;
+    int64_t *staging_bytes;     /* [n_groups + 1] */
+    int64_t host_bytes;
     bool mapped;              /* views and plans point to where state is now */
     bool *lowest;             /* [n_buffers] as finite.h says; NULL: results may be infinite or NaN */
     struct clv_check *check;  /* check.h; NULL: not checked */
@@ -63,6 +65,13 @@ static inline void clv_loaded_operands(clv_view in[CLV_MAX_IN], clv_view out[CLV
         in[i] = instruction->in[i] < 0 ? (clv_view){0} : *clv_loaded_view(loaded, rank, instruction->in[i]);
     for (int o = 0; o < instruction->n_out; o++)
         out[o] = *clv_loaded_view(loaded, rank, instruction->out[o]);
+}
+
+/* Which staging a step has: steps that run beside nothing are in progress one at a time, and of others one in each
+ * group. */
+static inline int clv_staging_slot(const clv_instruction *instruction)
+{
+    return instruction->beside > 0 ? 1 + instruction->group : 0;
 }
 
 /* Forgets where state was. */

@@ -52,7 +52,10 @@ void clv_loaded_free(clv_loaded *loaded)
             mine->context.device->backend->free(mine->context.device, mine->region);
         free(mine->views);
         free(mine->plans);
+        for (int s = 0; mine->staging && s <= loaded->program->n_groups; s++)
+            free(mine->staging[s]);
         free(mine->staging);
+        free(mine->flying);
         free(mine->host);
         free(mine->instruction_ns);
     }
@@ -60,6 +63,7 @@ void clv_loaded_free(clv_loaded *loaded)
         loaded->transport->free_window(loaded->window);
     free(loaded->ranks);
     free(loaded->group_set);
+    free(loaded->staging_bytes);
     free(loaded->lowest);
     free(loaded->kernels);
     clv_check_free(loaded->check);
@@ -79,12 +83,15 @@ static clv_context context_of(const clv_session *session, int i)
 static clv_status allocate_rank(clv_loaded *loaded, clv_loaded_rank *mine, bool trace, clv_error *err)
 {
     const clv_program *program = loaded->program;
-    size_t n_buffers = (size_t)program->n_buffers + 1, n_instructions = (size_t)program->n_instructions + 1;
+    size_t n_buffers = (size_t)program->n_buffers + 1, n_instructions = (size_t)program->n_instructions + 1,
+           n_groups = (size_t)program->n_groups + 1;
+    mine->staging = calloc(n_groups, sizeof *mine->staging);
+    mine->flying = calloc(n_groups, sizeof *mine->flying);
     mine->views = calloc(n_buffers, sizeof *mine->views);
     mine->plans = calloc(n_instructions, sizeof *mine->plans);
     if (trace)
         mine->instruction_ns = calloc(n_instructions, sizeof *mine->instruction_ns);
-    if (!mine->views || !mine->plans || (trace && !mine->instruction_ns))
+    if (!mine->staging || !mine->flying || !mine->views || !mine->plans || (trace && !mine->instruction_ns))
         return clv_fail_memory(err, "a loaded program", n_buffers * sizeof *mine->views);
     int64_t planned = loaded->check ? clv_check_region_bytes(loaded->check) : program->region_bytes;
     size_t bytes = planned > 0 ? (size_t)planned : CLV_REGION_ALIGN;
@@ -107,9 +114,10 @@ static clv_status allocate(clv_loaded *loaded, const clv_session *session, const
     loaded->cancel = session->cancel;
     loaded->ranks = calloc((size_t)here, sizeof *loaded->ranks);
     loaded->group_set = calloc((size_t)program->n_groups + 1, sizeof *loaded->group_set);
+    loaded->staging_bytes = calloc((size_t)program->n_groups + 1, sizeof *loaded->staging_bytes);
     if (session->find_nonfinite)
         loaded->lowest = clv_finite_lowest(program);
-    if (!loaded->ranks || !loaded->group_set || (session->find_nonfinite && !loaded->lowest))
+    if (!loaded->ranks || !loaded->group_set || !loaded->staging_bytes || (session->find_nonfinite && !loaded->lowest))
         return clv_fail_memory(err, "a loaded program", (size_t)here * sizeof *loaded->ranks);
     if (session->check)
         CLV_TRY(clv_check_new(&loaded->check, program, here, err));
@@ -192,7 +200,8 @@ static clv_status make_plan(const clv_session *session, clv_loaded *loaded, int 
         .in_window = in_state ? in_state->window : loaded->window,
         .out_window = out_state ? out_state->window : loaded->window};
     CLV_TRY(loaded->transport->prepare(&mine->plans[i], comm, &transfer, &staging, err));
-    loaded->staging_bytes = staging > loaded->staging_bytes ? staging : loaded->staging_bytes;
+    int64_t *most = &loaded->staging_bytes[clv_staging_slot(instruction)];
+    *most = staging > *most ? staging : *most;
     return CLV_OK;
 }
 
@@ -225,7 +234,8 @@ static clv_status map(clv_session *session, clv_loaded *loaded, clv_error *err)
         CLV_TRY(clv_kernels_choose(loaded, err));
     clv_status status = make_plans(session, loaded, err);
     for (int r = 0; status == CLV_OK && r < loaded->here; r++) {
-        status = give_staging(&loaded->ranks[r].staging, loaded->staging_bytes, "a rank's staging", err);
+        for (int s = 0; status == CLV_OK && s <= loaded->program->n_groups; s++)
+            status = give_staging(&loaded->ranks[r].staging[s], loaded->staging_bytes[s], "a rank's staging", err);
         if (status == CLV_OK)
             status = give_staging(&loaded->ranks[r].host, loaded->host_bytes, "a rank's ops on the host", err);
     }

@@ -2,6 +2,7 @@
  */
 #include "runtime/spmd.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,7 +106,8 @@ clv_status clv_spmd_collective(const clv_session *session, int i, clv_collective
     if (i < 0 || i >= clv_spmd_n_collectives(session))
         return clv_fail(err, CLV_EINVAL, "%s: there is no collective %d; there are %d", call, i,
                         clv_spmd_n_collectives(session));
-    return clv_give_struct(out, sizeof *out, sizeof *out, &session->spmd->ranks[0].made[i]->made, call, err);
+    return clv_give_struct(out, sizeof *out, offsetof(clv_collective, until), &session->spmd->ranks[0].made[i]->made,
+                           call, err);
 }
 
 /* ---- the run ---- */

@@ -1,0 +1,11 @@
+/* schedule.h - the order of a program's instructions, and where ranks wait for steps. */
+#ifndef CLEAVE_PROGRAM_SCHEDULE_H
+#define CLEAVE_PROGRAM_SCHEDULE_H
+
+#include "program/program.h"
+
+/* Orders instructions anew so that steps that move run beside ops that do not need them (clv_instruction.beside), by
+ * what they take on the machine (NULL: the default one). Values are the same, bit for bit. Before memory is planned. */
+clv_status clv_program_schedule(clv_program *program, const clv_machine *machine, clv_error *err);
+
+#endif

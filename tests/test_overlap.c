@@ -1,0 +1,364 @@
+/* test_overlap.c - collectives that run beside ops: the same bits and the same collectives as one after another, which
+ * of them hide behind what, and what programs and sessions notice when something touches what a step moves. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "block_with_gradients.h"
+#include "cleave/session.h"
+#include "graph/graph.h"
+#include "program/program.h"
+#include "runtime/session.h"
+
+enum { B = 6, S = 7, M = 24, HEADS = 6, FFN = 40, OUTPUTS = 32, ROOM = 4096 };
+
+static const struct layout_case {
+    const char *mesh, *rules;
+} cases[] = {{"model=2", "megatron-sp"}, {"model=3", "megatron"},
+             {"data=3", "dp"},           {"data=2,model=2", "fsdp+megatron-sp"},
+             {"X=2,Y=2", "gspmd-2d"},    {"data=2", "fsdp"}};
+enum { CASES = sizeof cases / sizeof *cases };
+
+static clv_program *compile_block(const struct layout_case *c, const int64_t shape[3], bool overlap)
+{
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_program *program;
+    must(clv_mesh_parse(&mesh, c->mesh, &err), &err);
+    must(clv_axis_rules_preset(&rules, c->rules, &mesh, &err), &err);
+    clv_graph *graph = must_block_with_gradients(&mesh, &rules, shape, HEADS, shape[2] / HEADS * 10);
+    const clv_compile_options options = {.size = sizeof options, .overlap = overlap};
+    must(clv_compile(&program, graph, &options, &err), &err);
+    must(clv_program_check(program, &err), &err);
+    clv_graph_free(graph);
+    return program;
+}
+
+static clv_program *small(const struct layout_case *c, bool overlap)
+{
+    return compile_block(c, (int64_t[]){B, S, M}, overlap);
+}
+
+/* ---- bits ---- */
+
+typedef struct results {
+    int n;
+    float tensor[OUTPUTS][ROOM];
+} results;
+
+static void run(results *out, clv_session *session, const clv_program *program)
+{
+    static char names[OUTPUTS][16];
+    static float x[B * S * M];
+    clv_error err = {0};
+    clv_binding outputs[OUTPUTS];
+    clv_input_binding input = {"x", x};
+    memset(out, 0, sizeof *out);
+    clv_random_normal(x, clv_key_seed(3), 0, B * S * M);
+    out->n = program->n_outputs;
+    for (int i = 0; i < out->n; i++) {
+        snprintf(names[i], sizeof names[i], "d%d", i);
+        outputs[i] = (clv_binding){names[i], out->tensor[i]};
+    }
+    for (int again = 0; again < 2; again++)
+        must(clv_session_run(session, program, &input, 1, outputs, out->n, &err), &err);
+}
+
+static clv_session *new_session(const clv_program *program, const char *transport)
+{
+    clv_error err = {0};
+    clv_session *session;
+    const clv_session_options options = {.size = sizeof options, .seed = 7, .check = 1, .transport = transport};
+    must(clv_session_new(&session, clv_program_mesh(program), &options, &err), &err);
+    return session;
+}
+
+static void test_the_same_bits(void **state)
+{
+    static const char *const transports[] = {"threads", "copying"};
+    static results one_by_one, beside;
+    (void)state;
+    for (int k = 0; k < 2 * CASES; k++) {
+        clv_program *program[2] = {small(&cases[k / 2], false), small(&cases[k / 2], true)};
+        for (int o = 0; o < 2; o++) {
+            clv_session *session = new_session(program[o], transports[k % 2]);
+            run(o ? &beside : &one_by_one, session, program[o]);
+            clv_session_free(session);
+            clv_program_free(program[o]);
+        }
+        assert_memory_equal(&one_by_one, &beside, sizeof beside);
+    }
+}
+
+/* ---- what moves, and what hides ---- */
+
+static int by_bytes(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* The bytes of all collectives, sorted. */
+static int bytes_of(double *out, const clv_program *program)
+{
+    int n = clv_program_n_collectives(program);
+    for (int i = 0; i < n; i++) {
+        clv_error err = {0};
+        clv_collective c = {.size = sizeof c};
+        must(clv_program_collective(program, i, &c, &err), &err);
+        assert_true(c.until >= c.instruction);
+        out[i] = c.bytes;
+    }
+    qsort(out, (size_t)n, sizeof *out, by_bytes);
+    return n;
+}
+
+static void test_the_same_collectives(void **state)
+{
+    (void)state;
+    for (int k = 0; k < CASES; k++) {
+        double before[256], after[256];
+        clv_program *plain = small(&cases[k], false), *program = small(&cases[k], true);
+        int n = bytes_of(before, plain);
+        assert_int_equal(bytes_of(after, program), n);
+        assert_memory_equal(before, after, (size_t)n * sizeof *before);
+        assert_int_equal(program->n_instructions, plain->n_instructions);
+        clv_program_free(plain);
+        clv_program_free(program);
+    }
+}
+
+/* Whether a product runs beside step i. */
+static bool hides_behind_product(const clv_program *program, int i)
+{
+    for (int k = i + 1; k <= clv_program_ends(program, i); k++)
+        if (program->instructions[k].op && program->instructions[k].op->def->counts_flops)
+            return true;
+    return false;
+}
+
+/* Of the steps of a kind in the backward pass (or both): how many there are, and hide behind products. */
+static int hidden_of(int *all, const clv_program *program, const char *kind, bool backward)
+{
+    int hidden = 0;
+    *all = 0;
+    for (int s = 0; s < program->n_steps; s++) {
+        const clv_instruction *instruction = &program->instructions[program->steps[s]];
+        if (instruction->backward != backward || strcmp(clv_step_name(instruction->step->kind), kind) != 0)
+            continue;
+        ++*all;
+        hidden += hides_behind_product(program, program->steps[s]);
+    }
+    return hidden;
+}
+
+static void test_what_hides(void **state)
+{
+    const int64_t shape[3] = {6, 512, 510};
+    int all;
+    (void)state;
+    clv_program *sp = compile_block(&cases[0], shape, true), *dp = compile_block(&cases[2], shape, true),
+                *fsdp = compile_block(&cases[5], shape, true);
+    /* sequence parallelism: gradients of activations move while gradients of weights are made */
+    assert_true(hidden_of(&all, sp, "reduce_scatter", true) >= 1);
+    assert_int_equal(all, 2);
+    assert_true(hidden_of(&all, sp, "all_gather", true) >= 1);
+    /* data parallelism: all but the last gradients are summed while others are made */
+    assert_true(hidden_of(&all, dp, "all_reduce", true) >= all / 2);
+    assert_true(all >= 10);
+    /* weights are gathered ahead of their use */
+    assert_true(hidden_of(&all, fsdp, "all_gather", false) >= all / 2);
+    assert_true(all >= 4);
+    clv_program_free(sp);
+    clv_program_free(dp);
+    clv_program_free(fsdp);
+}
+
+/* What hides is what the prediction is shorter by; memory grows little. */
+static void test_what_it_brings_and_costs(void **state)
+{
+    const int64_t shape[3] = {4, 512, 510};
+    (void)state;
+    for (int k = 0; k < CASES; k++) {
+        clv_error err = {0};
+        clv_program *plain = compile_block(&cases[k], shape, false), *program = compile_block(&cases[k], shape, true);
+        clv_prediction p = {.size = sizeof p}, q = {.size = sizeof q};
+        must(clv_program_predict(plain, NULL, &p, &err), &err);
+        must(clv_program_predict(program, NULL, &q, &err), &err);
+        if (p.hidden != 0 || !(q.hidden > 0))
+            fail_msg("%s %s: %g %g", cases[k].mesh, cases[k].rules, p.hidden, q.hidden);
+        assert_true(q.seconds + q.hidden > p.seconds * (1 - 1e-9) && q.seconds + q.hidden < p.seconds * (1 + 1e-9));
+        assert_true(q.communication + q.hidden < p.communication * (1 + 1e-9));
+        assert_true((double)program->region_bytes < 1.3 * (double)plain->region_bytes); /* of one block */
+        clv_program_free(plain);
+        clv_program_free(program);
+    }
+}
+
+/* ---- steps are under way at once ---- */
+
+static const clv_transport *spied;
+static _Thread_local int under_way;
+static _Atomic int most_under_way;
+
+static clv_status spy_start(clv_plan *plan, void *staging, clv_error *err)
+{
+    under_way++;
+    if (under_way > most_under_way)
+        most_under_way = under_way;
+    return spied->start(plan, staging, err);
+}
+
+static clv_status spy_wait(clv_plan *plan, clv_wait what, clv_error *err)
+{
+    under_way -= what == CLV_WAIT_IN;
+    return spied->wait(plan, what, err);
+}
+
+static int most_at_once(bool overlap)
+{
+    static results ignored;
+    clv_error err = {0};
+    clv_program *program = small(&cases[3], overlap);
+    clv_session *session = new_session(program, "threads");
+    must(clv_session_load(session, program, &err), &err);
+    spied = session->transport;
+    clv_transport spy = *spied;
+    spy.start = spy_start;
+    spy.wait = spy_wait;
+    session->loaded[0]->transport = &spy;
+    most_under_way = 0;
+    run(&ignored, session, program);
+    session->loaded[0]->transport = spied;
+    clv_session_free(session);
+    clv_program_free(program);
+    return most_under_way;
+}
+
+static void test_steps_of_two_groups_at_once(void **state)
+{
+    (void)state;
+    assert_int_equal(most_at_once(false), 1);
+    assert_true(most_at_once(true) >= 2);
+}
+
+/* ---- what is noticed ---- */
+
+static void refused(const clv_program *program, const char *part)
+{
+    clv_error err = {0};
+    assert_int_equal(clv_program_check(program, &err), CLV_EINVAL);
+    if (!strstr(err.message, part))
+        fail_msg("'%s' lacks '%s'", err.message, part);
+}
+
+static void test_programs_that_touch_what_moves(void **state)
+{
+    (void)state;
+    clv_program *program = small(&cases[0], true);
+    int i = 0;
+    while (program->instructions[i].beside == 0 || !program->instructions[i + 1].op ||
+           !program->instructions[i + 1].n_in)
+        i++;
+    clv_instruction *step = &program->instructions[i], *next = step + 1;
+    const clv_instruction kept = *step, kept_next = *next;
+    step->beside = program->n_instructions - i;
+    refused(program, "runs beside");
+    *step = kept;
+    next->out[0] = step->in[0];
+    refused(program, "while a step moves it");
+    *next = kept_next;
+    next->in[0] = step->out[0];
+    refused(program, "while a step writes it");
+    *next = kept_next;
+    next->beside = next->group < 0;
+    if (next->beside)
+        refused(program, "runs beside");
+    *next = kept_next;
+    clv_program_free(program);
+}
+
+static float *operand; /* of the step */
+
+/* Of twice its operand; layers.0 makes what moves, and layers.1, which runs meanwhile, writes it. */
+static clv_status wrong_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    for (int64_t i = 0; i < clv_view_elems(&call->out[0]); i++)
+        ((float *)call->out[0].data)[i] = 2 * ((const float *)call->in[0].data)[i];
+    if (call->in[0].lo[0] == 0 && strstr(call->op->name, "layers.0"))
+        operand = call->out[0].data;
+    if (call->in[0].lo[0] == 0 && strstr(call->op->name, "layers.1"))
+        *operand = -1;
+    return CLV_OK;
+}
+
+static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
+{
+    (void)op;
+    (void)err;
+    out[0] = in[0];
+    return CLV_OK;
+}
+
+static void pass_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    clv_rule_elementwise(rule, op, in, out);
+}
+
+static void test_a_session_notices(void **state)
+{
+    static const clv_op_def wrong = {.name = "wrong",
+                                     .min_in = 1,
+                                     .max_in = 1,
+                                     .n_out = 1,
+                                     .shape = same_shape,
+                                     .rule = pass_rule,
+                                     .run = wrong_run};
+    static float x[8], y[8], z[8];
+    clv_error err = {0};
+    clv_program *program;
+    (void)state;
+    clv_graph *graph = must_graph("x=2");
+    clv_layout cut = clv_graph_layout(graph, 1, "x"), whole = clv_layout_replicated(1);
+    clv_value in = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){8}, &cut), made[2];
+    for (int l = 0; l < 2; l++) {
+        clv_graph_push(graph, "layers.%d", l);
+        made[l] = clv_graph_emit1(graph, &wrong, NULL, &in, 1);
+        clv_graph_pop(graph);
+    }
+    clv_output(graph, "y", clv_scale(graph, clv_constrain(graph, made[0], &whole), 2), &whole);
+    clv_output(graph, "z", made[1], &cut);
+    const clv_compile_options options = {.size = sizeof options, .overlap = true};
+    must(clv_compile(&program, graph, &options, &err), &err);
+    assert_int_equal(program->instructions[program->steps[0]].beside, 1);
+    clv_session *session = new_session(program, "threads");
+    clv_input_binding input = {"x", x};
+    clv_binding outputs[] = {{"y", y}, {"z", z}};
+    assert_int_equal(clv_session_run(session, program, &input, 1, outputs, 2, &err), CLV_ECHECK);
+    if (!strstr(err.message, "layers.1.wrong: it changed the result of layers.0.wrong, which it does not write"))
+        fail_msg("%s", err.message);
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_graph_free(graph);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_the_same_bits),
+        cmocka_unit_test(test_the_same_collectives),
+        cmocka_unit_test(test_what_hides),
+        cmocka_unit_test(test_what_it_brings_and_costs),
+        cmocka_unit_test(test_steps_of_two_groups_at_once),
+        cmocka_unit_test(test_programs_that_touch_what_moves),
+        cmocka_unit_test(test_a_session_notices),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
