@@ -33,7 +33,7 @@
 #include "tensor/view.h"
 
 enum {
-    YIELDS = 200, /* looks, once spinning has not helped, before a waiter sleeps */
+    YIELDS = 500, /* looks, once spinning has not helped, before a waiter sleeps */
     LISTEN = 16,  /* a waiter looks for failures of other processes once in so many looks */
 };
 
@@ -252,7 +252,7 @@ typedef struct patience {
 /* Between two looks; false: the deadline has passed. */
 static bool wait_a_little(patience *w, const clv_world *world)
 {
-    int looks = w->looks++ - world->spins / 16; /* a look is longer than a pause */
+    int looks = w->looks++ - world->spins / 250;
     if (looks < 0) {
         clv_cpu_pause();
         return true;
