@@ -33,6 +33,7 @@
 #include "tensor/view.h"
 
 enum {
+    SPINS = 16,  /* looks, where there are cores for all, before a waiter lets others run */
     YIELDS = 500, /* looks, once spinning has not helped, before a waiter sleeps */
     LISTEN = 16,  /* a waiter looks for failures of other processes once in so many looks */
 };
@@ -252,7 +253,7 @@ typedef struct patience {
 /* Between two looks; false: the deadline has passed. */
 static bool wait_a_little(patience *w, const clv_world *world)
 {
-    int looks = w->looks++ - world->spins / 250;
+    int looks = w->looks++ - (world->spins > 0 ? SPINS : 0);
     if (looks < 0) {
         clv_cpu_pause();
         return true;
@@ -264,12 +265,13 @@ static bool wait_a_little(patience *w, const clv_world *world)
     return clv_deadline_look(&w->deadline) > 0;
 }
 
-/* Looks at all parts once, under the lock; *ended: how many have come to their end. */
-static int look_at_all(const clv_job *job, clv_mpi_part *parts, int n, int *ended, clv_mpi_part **failed)
+/* Looks at the parts once, under the lock; *ended: how many have come to their end, as far as was looked. Unless all
+ * are asked for, up to the first that has not: each look of MPI at one brings on the others, too. */
+static int look_at_parts(const clv_job *job, clv_mpi_part *parts, int n, bool all, int *ended, clv_mpi_part **failed)
 {
     int code = 0;
     *ended = 0;
-    for (int i = 0; code == 0 && i < n; i++) {
+    for (int i = 0; code == 0 && i < n && (all || *ended == i); i++) {
         code = clv_mpi_look(job, &parts[i]);
         *ended += parts[i].ended == parts[i].n_asked;
         *failed = &parts[i];
@@ -294,21 +296,24 @@ static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph,
     clv_world *world = comm->world;
     struct clv_mpi_wire *wire = world->mpi;
     patience w = {.deadline = clv_deadline_in(world->timeout_ns)};
+    bool late = false;
     for (int ended = 0; ended < n;) {
         clv_mpi_part *failed = NULL;
         if (clv_world_failed(world, NULL))
             return clv_threads_give_up(comm, err);
         pthread_mutex_lock(&wire->job->lock);
-        int code = look_at_all(wire->job, parts, n, &ended, &failed);
+        bool all = late || w.looks % LISTEN == LISTEN - 1;
+        int code = look_at_parts(wire->job, parts, n, all, &ended, &failed);
         pthread_mutex_unlock(&wire->job->lock);
-        bool told = ended < n && w.looks % LISTEN == LISTEN - 1 && clv_mpi_hear_failure(world);
+        bool told = ended < n && all && clv_mpi_hear_failure(world);
         for (int i = 0; takes && i < n; i++)
             if (parts[i].ended > 0 && !parts[i].heard)
                 CLV_TRY(check_header(plan, ph, &parts[i], err));
         if (code != 0)
             return fail_mpi(plan, failed, code, err);
-        if (ended < n && !told && !wait_a_little(&w, world))
+        if (ended < n && !told && late)
             return fail_late(plan, parts, n, err);
+        late = ended < n && !wait_a_little(&w, world); /* one more look at all, then */
     }
     return CLV_OK;
 }

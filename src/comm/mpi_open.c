@@ -1,6 +1,7 @@
 /* mpi_open.c - the beginning of a world over MPI: all processes of the job meet, and take a communicator for it; and
  * what they tell each other beside steps. */
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -111,6 +112,8 @@ clv_status clv_mpi_open(clv_world *world, const clv_links *links, clv_error *err
     if (!world->mpi->running || !world->mpi->said)
         return clv_fail_memory(err, "a world's wire", ranks * sizeof *world->mpi->said);
     CLV_TRY(find_tags(world->mpi, world, err));
+    if ((int64_t)job->place.beside * world->mpi->widest > sysconf(_SC_NPROCESSORS_ONLN))
+        world->spins = 0; /* who waits lets others run */
     CLV_TRY(meet_processes(world, err));
     CLV_TRY(copy_comm(world, err));
     CLV_TRY(begin_to_listen(world->mpi, err));
