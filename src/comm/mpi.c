@@ -6,10 +6,10 @@
  * rank of another process is sent to one of them (clv_way_between). At the end of the step they meet again. Groups that
  * are inside a process take the steps of threads.
  *
- * **Messages.** A box is sent as a first message of at most 4 KiB: a header that says which step it is, and the
- * elements if there is room for them. More elements follow in pieces of at most job->piece bytes. So members that are
- * in another step are found before anything of theirs counts; and a step ends only when each process has heard from all
- * others, as the first members of any two exchange a message in any case. Where a box is one run of host memory its
+ * **Messages.** A box is sent as a first message: a header that says which step it is, and the elements if there is
+ * room for them (16 KiB). More elements follow in pieces of at most job->piece bytes. So members that are in another
+ * step are found before anything of theirs counts; and a step ends only when each process has heard from all others, as
+ * the first members of any two exchange a message in any case. Where a box is one run of host memory its
  * pieces are sent from where it is, and received where it belongs; else they go through staging.
  *
  * **Reductions.** A large all_reduce has two phases: each member gets all members' addends of one slice and sums them
@@ -33,7 +33,7 @@
 #include "tensor/view.h"
 
 enum {
-    SPINS = 16,  /* looks, where there are cores for all, before a waiter lets others run */
+    SPINS = 16,   /* looks, where there are cores for all, before a waiter lets others run */
     YIELDS = 500, /* looks, once spinning has not helped, before a waiter sleeps */
     LISTEN = 16,  /* a waiter looks for failures of other processes once in so many looks */
 };

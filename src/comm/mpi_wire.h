@@ -8,7 +8,7 @@
 
 enum {
     CLV_MPI_HEADER = 128,
-    CLV_MPI_ROOM = 16 << 10,                        /* bytes of elements in a first message at most */
+    CLV_MPI_ROOM = 16 << 10,                       /* bytes of elements in a first message at most */
     CLV_MPI_FIRST = CLV_MPI_HEADER + CLV_MPI_ROOM, /* of it */
     CLV_MPI_WHAT = 92,                             /* bytes of a step's name */
     CLV_MPI_PHASES = 2,
