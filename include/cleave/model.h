@@ -43,6 +43,7 @@ typedef struct clv_model_options {
     clv_job *job; /**< the processes that have the mesh's ranks in whatever runs it (job.h says what all call alike);
                        borrowed until the model is closed; NULL: this one has all */
     int overlap;  /**< nonzero: collectives run beside ops, as clv_compile_options says it */
+    clv_comm_dtype comm_dtype; /**< as in clv_compile_options, of whatever is compiled of it */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close.

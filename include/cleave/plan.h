@@ -72,6 +72,7 @@ typedef struct clv_plan_options {
     const char *explain;         /**< as in clv_compile_options; NULL: nothing */
     int64_t head_dim;            /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
     bool overlap;                /**< as in clv_compile_options */
+    clv_comm_dtype comm_dtype;   /**< as in clv_compile_options */
 } clv_plan_options;
 
 /** Compiles it. Free with clv_program_free.

@@ -35,6 +35,8 @@ typedef struct clv_compile_options {
     int64_t overlap;            /**< nonzero: collectives run beside ops that do not need them: each starts as soon as
                                      its operand is there, and is waited for where its result is read; ops may change
                                      places for it. The same values, bit for bit; a rank may need more memory */
+    clv_comm_dtype comm_dtype; /**< what ranks carry activations, gradients and weights of f32 to each other as; layouts
+                                     are chosen as without. docs/communication.md has what is rounded, and how much */
 } clv_compile_options;
 
 /** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.

@@ -143,7 +143,7 @@ def _table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> str:
 def plan(
     model: Any = None, mode: str | None = None, *, block: str | None = None, tp: int | None = None,
     mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int | None = None, seq: int | None = None,
-    dtype: Any = "f32", hardware: MachineLike = None,
+    dtype: Any = "f32", hardware: MachineLike = None, comm_dtype: Any = "f32",
     regather: bool = False, overlap: bool = False, max_implicit_bytes: int = 0, explain: str | None = None,
     keep_assignment: bool = False,
     **sizes: Any,
@@ -153,14 +153,14 @@ def plan(
     model: its config.json, or the folder that holds it; no weights are read. mode: "train" (unless told), "prefill" or
     "decode" of `batch` (8) texts of `seq` (128) tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden
     (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
-    by, and the time is predicted for: a :class:`Machine`, or its profile. regather, overlap, max_implicit_bytes,
-    explain and keep_assignment are those of :func:`cleave.compile`. What is refused is what the library's
-    clv_plan_compile, and ``cleave plan``, refuse.
+    by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, regather, overlap,
+    max_implicit_bytes, explain and keep_assignment are those of :func:`cleave.compile`. What is refused is what the
+    library's clv_plan_compile, and ``cleave plan``, refuse.
     """
     found, split = parallel(tp, mesh, rules, sp)
     given = {
         "model": None if model is None else text_in(model, "a model"), "block": block, "mode": mode, "batch": batch,
-        "seq": seq, "sp": sp, "dtype": dtype, "regather": regather, "overlap": overlap,
+        "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "regather": regather, "overlap": overlap,
         "max_implicit_bytes": max_implicit_bytes, "explain": explain,
         "keep_assignment": keep_assignment, **sizes,
     }  # fmt: skip

@@ -153,7 +153,7 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
 
     machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's
     clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, most_by_size, regather, keep_assignment,
-    overlap.
+    overlap, comm_dtype ("bf16": what ranks carry f32 to each other as).
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"compile takes a Graph, not {type(graph).__name__}")

@@ -35,6 +35,7 @@ def rounded(row):
      (dict(mode="prefill", mesh="data=2,model=16", seq=256, hardware="h100-nvlink-ib"),
              "--prefill --mesh data=2,model=16 --seq 256 --hardware h100-nvlink-ib"),
      (dict(block="ffn", tp=3), "--block ffn -tp 3"),
+     (dict(block="gpt", mode="grad", tp=2, comm_dtype="bf16"), "--block gpt --grad -tp 2 --comm-dtype bf16"),
      (dict(block="attention", mode="grad", tp=4, hidden=64), "--block attention --grad -tp 4 --hidden 64")],
 )  # fmt: skip
 def test_equals_the_command(how, options):

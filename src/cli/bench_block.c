@@ -27,7 +27,7 @@ typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
     bool gated, train, overlap, json, program;
-    const char *comm, *dtype, *hardware;
+    const char *comm, *dtype, *comm_dtype, *hardware;
 } block_args;
 
 static int parse(block_args *a, int argc, char **argv)
@@ -48,6 +48,7 @@ static int parse(block_args *a, int argc, char **argv)
         {.names = "--train", .kind = CLV_OPTION_FLAG, .out = &a->train, .help = "forward and backward"},
         CLV_DTYPE_OPTION(&a->dtype),
         CLV_OVERLAP_OPTION(&a->overlap),
+        CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
         CLV_THREADS_OPTION(&a->threads, "--program"),
         CLV_COMM_OPTION(&a->comm),
         {.names = "--iterations",
@@ -104,7 +105,9 @@ static clv_status compile(clv_program **out, const block_args *a, const clv_mesh
 {
     clv_graph *graph;
     clv_dtype dtype;
+    clv_compile_options options = {.size = sizeof options, .machine = machine, .overlap = a->overlap};
     CLV_TRY(clv_dtype_parse(&dtype, a->dtype, err));
+    CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
     CLV_TRY(clv_graph_new(&graph, mesh, err));
     clv_layout layout = clv_residual_layout(graph, rules, 3);
     clv_value x = clv_state(graph, "x", dtype, 3, (int64_t[]){a->batch, a->seq, a->hidden}, &layout,
@@ -124,7 +127,6 @@ static clv_status compile(clv_program **out, const block_args *a, const clv_mesh
     if (a->train)
         add_gradients(graph, loss);
     clv_output(graph, "loss", loss, NULL);
-    const clv_compile_options options = {.size = sizeof options, .machine = machine, .overlap = a->overlap};
     clv_status status = clv_compile(out, graph, &options, err);
     clv_graph_free(graph);
     return status;
@@ -201,7 +203,8 @@ int bench_block(int argc, char **argv)
                     .threads = 1,
                     .iterations = 7,
                     .mesh = {.tp = 1},
-                    .dtype = "f32"};
+                    .dtype = "f32",
+                    .comm_dtype = "f32"};
     clv_error err = {0};
     clv_mesh mesh;
     clv_axis_rules rules;

@@ -111,6 +111,7 @@ static int parse(generate_args *a, int argc, char **argv)
         CLV_SEED_OPTION(&a->seed, NULL, "of sampling (1)"),
         CLV_RUN_OPTIONS(&a->model.run),
         CLV_DTYPE_OPTION(&a->model.dtype),
+        CLV_COMM_DTYPE_OPTION(&a->model.comm_dtype, NULL),
         CLV_PRICES_OPTION(&a->model.hardware),
         CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print JSON, at the end"),
     };

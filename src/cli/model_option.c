@@ -36,6 +36,7 @@ clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv
     CLV_TRY(clv_mesh_option_read(&mesh, &o->mesh, err));
     CLV_TRY(clv_mesh_option_rules(&rules, &o->mesh, &mesh, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));
+    CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, o->comm_dtype, err));
     if (!o->run.each_alone)
         CLV_TRY(clv_processes_join(&options.job, o->run.comm, &mesh, err));
     options.threads_per_rank = (int)o->run.threads;

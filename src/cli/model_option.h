@@ -12,7 +12,7 @@ typedef struct clv_model_option {
     const char *path;
     clv_mesh_option mesh;
     clv_run_option run;
-    const char *dtype, *hardware;
+    const char *dtype, *comm_dtype, *hardware;
     clv_cancel *cancel; /* as clv_model_options says it */
 } clv_model_option;
 
@@ -25,15 +25,23 @@ typedef struct clv_model_option {
 #define CLV_MODEL_OPTION(out_, value_, help_) CLV_MODEL_ROW(out_, value_, true, help_)
 /* in which dtype, `--dtype`; */
 #define CLV_DTYPE_OPTION(out_)                CLV_DTYPE_ROW(out_, "f32|bf16", "of weights and activations (f32)")
+/* what ranks carry to each other, `--comm-dtype`; */
+#define CLV_COMM_DTYPE_OPTION(out_, not_beside_)                                                                       \
+    {                                                                                                                  \
+        .names = "--comm-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16|f16",                    \
+        .not_beside = (not_beside_),                                                                                   \
+        .help = "what ranks carry activations, gradients and weights of f32 to each other as (f32)"                    \
+    }
 /* and all of how it runs. */
 #define CLV_MODEL_RUN_OPTIONS(option)                                                                                  \
     CLV_MESH_OPTIONS(&(option)->mesh), CLV_RULES_OPTIONS(&(option)->mesh), CLV_RUN_OPTIONS(&(option)->run),            \
-        CLV_DTYPE_OPTION(&(option)->dtype), CLV_PRICES_OPTION(&(option)->hardware)
+        CLV_DTYPE_OPTION(&(option)->dtype), CLV_COMM_DTYPE_OPTION(&(option)->comm_dtype, NULL),                        \
+        CLV_PRICES_OPTION(&(option)->hardware)
 
 /* What holds where nothing is given. */
 #define CLV_MODEL_DEFAULTS                                                                                             \
     {                                                                                                                  \
-        .mesh = {.tp = 1}, .run = {.threads = 1}, .dtype = "f32"                                                       \
+        .mesh = {.tp = 1}, .run = {.threads = 1}, .dtype = "f32", .comm_dtype = "f32"                                  \
     }
 
 /* Opens the model, its files mapped, with a handler of SIGBUS: one that becomes shorter while it is read is CLV_EIO. */

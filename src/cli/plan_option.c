@@ -5,6 +5,7 @@
 const clv_plan_option clv_plan_option_defaults = {
     .plan = {.size = sizeof(clv_plan_options), .batch = CLV_PLAN_BATCH, .seq = CLV_PLAN_SEQ},
     .dtype = "f32",
+    .comm_dtype = "f32",
     .mesh = {.tp = 1}};
 
 static clv_status read_what(clv_plan_options *out, const clv_plan_option *o, clv_error *err)
@@ -22,6 +23,7 @@ static clv_status read_what(clv_plan_options *out, const clv_plan_option *o, clv
         return clv_fail(err, CLV_EINVAL, "give one of --forward and --grad, or one of --train, --prefill and --decode");
     if (o->block)
         CLV_TRY(clv_plan_block_parse(&out->block, o->block, err));
+    CLV_TRY(clv_comm_dtype_parse(&out->comm_dtype, o->comm_dtype, err));
     return clv_dtype_parse(&out->dtype, o->dtype, err);
 }
 

@@ -13,7 +13,7 @@ typedef struct clv_plan_option {
     clv_plan_options plan;                          /* what needs no reading: sizes, flags, machine */
     const char *block;                              /* ffn, attention, gpt, llama; NULL: a model */
     bool forward, gradient, train, prefill, decode; /* one of them, or none */
-    const char *dtype;
+    const char *dtype, *comm_dtype;
     clv_mesh_option mesh;
 } clv_plan_option;
 
@@ -54,7 +54,8 @@ extern const clv_plan_option clv_plan_option_defaults;
         CLV_BATCH_OPTION(&(o)->plan.batch, 1, 1 << 30, "B", "sequences (8)"),                                          \
         CLV_SEQ_OPTION(&(o)->plan.seq, 1, 1 << 30, "S", "tokens a sequence (128)"),                                    \
         CLV_DTYPE_ROW(&(o)->dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                            \
-        CLV_MESH_OPTIONS(&(o)->mesh), CLV_RULES_OPTIONS(&(o)->mesh), CLV_OVERLAP_OPTION(&(o)->plan.overlap),           \
+        CLV_COMM_DTYPE_OPTION(&(o)->comm_dtype, NULL), CLV_MESH_OPTIONS(&(o)->mesh), CLV_RULES_OPTIONS(&(o)->mesh),    \
+        CLV_OVERLAP_OPTION(&(o)->plan.overlap),                                                                        \
         {.names = "--regather",                                                                                        \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(o)->plan.regather,                                                                                   \

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/hardware_option.h"
 #include "cli/mesh_option.h"
+#include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/output_option.h"
 #include "cli/processes.h"
@@ -25,7 +26,7 @@ typedef struct train_args {
     const char *out;
     clv_mesh_option mesh;
     clv_run_option run;
-    const char *hardware;
+    const char *comm_dtype, *hardware;
     bool json;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, warmup, seed;
     double lr, weight_decay;
@@ -84,6 +85,7 @@ static int parse(train_args *a, int argc, char **argv)
          .help = "decoupled weight decay of AdamW (0.1); norms are not decayed"},
         CLV_SEED_OPTION(&a->seed, NULL, "of weights and the order of data (1)"),
         CLV_RUN_OPTIONS(&a->run),
+        CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
         CLV_PRICES_OPTION(&a->hardware),
         CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
     };
@@ -314,6 +316,7 @@ static clv_status train(const train_args *a, const char *command, int *code, clv
                                  .rules = &rules,
                                  .threads_per_rank = (int)a->run.threads,
                                  .check = a->run.check};
+    CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_processes_join(&options.job, a->run.comm, &mesh, err));
     CLV_TRY(clv_text_data_open(&data, a->text.item, a->text.n, a->seq, err));
@@ -344,6 +347,7 @@ int command_train(int argc, char **argv)
                     .warmup = -1,
                     .seed = 1,
                     .run = {.threads = 1},
+                    .comm_dtype = "f32",
                     .lr = 3e-3,
                     .weight_decay = 0.1,
                     .mesh = {.tp = 1}};

@@ -19,7 +19,7 @@
 enum { DEGREE_TEXT = 32 };
 
 typedef struct verify_args {
-    const char *model, *rules, *hardware, *against;
+    const char *model, *rules, *comm_dtype, *hardware, *against;
     clv_sizes degrees;
     clv_strings meshes;
     char one_rank[CLV_MESH_TEXT]; /* the measure of a mesh that was given alone */
@@ -43,6 +43,7 @@ static int parse(verify_args *a, int argc, char **argv)
         CLV_MESH_ROW(CLV_OPTION_STRINGS, &a->meshes, false,
                      "meshes instead of degrees; may be given again; one alone is compared with one rank"),
         CLV_RULES_ROW(&a->rules, "as for plan"),
+        CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
         CLV_PRICES_OPTION(&a->hardware),
         {.names = "--against",
          .kind = CLV_OPTION_STRING,
@@ -73,7 +74,8 @@ static int parse(verify_args *a, int argc, char **argv)
          .real_min = 1e-12,
          .real_max = 1,
          .value = "T",
-         .help = "relative to a tensor's largest element, or a thousandth of all of its kind (2e-5)"},
+         .help = "relative to a tensor's largest element, or a thousandth of all of its kind (2e-5; with --comm-dtype "
+                 "f16 4e-3, bf16 3e-2)"},
         CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -142,6 +144,7 @@ static clv_model_option on_mesh(const verify_args *a, const char *mesh)
     option.path = a->model;
     option.mesh.text = mesh;
     option.mesh.rules = a->rules;
+    option.comm_dtype = a->comm_dtype;
     option.hardware = a->hardware;
     option.run.check = true;
     return option;
@@ -192,6 +195,19 @@ static clv_status verify_mesh(clv_table *t, bool *same, outcome *first, const ch
     else
         free_outcome(&own);
     return status;
+}
+
+/* What rounding may do, of sums in another order, and of what is carried. */
+static double usual_tolerance(const char *comm_dtype)
+{
+    static const struct {
+        const char *name;
+        double tolerance;
+    } usual[] = {{"f16", 4e-3}, {"bf16", 3e-2}};
+    for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
+        if (strcmp(comm_dtype, usual[i].name) == 0)
+            return usual[i].tolerance;
+    return 2e-5;
 }
 
 static int count_meshes(const verify_args *a)
@@ -256,12 +272,14 @@ static clv_status verify(const verify_args *a, const char *command, bool *same, 
 
 int command_verify(int argc, char **argv)
 {
-    verify_args a = {.degrees = {4, {1, 2, 3, 4}}, .batch = 2, .seq = 16, .seed = 1, .tolerance = 2e-5};
+    verify_args a = {.comm_dtype = "f32", .degrees = {4, {1, 2, 3, 4}}, .batch = 2, .seq = 16, .seed = 1};
     clv_error err = {0};
     bool same = true;
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
+    if (a.tolerance == 0)
+        a.tolerance = usual_tolerance(a.comm_dtype);
     if (find_measure(&a, &err) != CLV_OK)
         return clv_command_report(argv[0], &err);
     clv_table *t = clv_table_new("meshes");

@@ -63,7 +63,10 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     if (o->threads_per_rank < 0 || o->threads_per_rank > CLV_MOST_THREADS)
         return clv_fail(err, o->threads_per_rank < 0 ? CLV_EINVAL : CLV_ELIMIT,
                         "threads_per_rank is %d; valid: 0 (which is 1) to %d", o->threads_per_rank, CLV_MOST_THREADS);
+    if ((unsigned)o->comm_dtype >= CLV_COMM_DTYPE_COUNT)
+        return clv_fail(err, CLV_EDTYPE, "a model of comm_dtype %d, which is none", (int)o->comm_dtype);
     m->dtype = o->dtype;
+    m->comm_dtype = o->comm_dtype;
     m->threads_per_rank = o->threads_per_rank;
     m->check = o->check != 0;
     m->overlap = o->overlap != 0;
@@ -430,7 +433,8 @@ clv_status clv_model_source(void *arg, const char *name, const clv_type *type, c
 
 clv_status clv_model_compile(clv_program **out, const clv_model *m, const clv_graph *graph, clv_error *err)
 {
-    const clv_compile_options options = {.size = sizeof options, .machine = m->machine, .overlap = m->overlap};
+    const clv_compile_options options = {
+        .size = sizeof options, .machine = m->machine, .overlap = m->overlap, .comm_dtype = m->comm_dtype};
     return clv_compile(out, graph, &options, err);
 }
 

@@ -12,6 +12,7 @@ struct clv_model {
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_dtype dtype;
+    clv_comm_dtype comm_dtype;
     int threads_per_rank;
     bool check, overlap;
     const clv_cancel *cancel;   /* NULL: none */

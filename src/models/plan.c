@@ -232,7 +232,8 @@ static clv_status compile(clv_program **out, const clv_plan_options *o, clv_erro
                                          .overlap = o->overlap,
                                          .max_implicit_bytes = o->max_implicit_bytes,
                                          .explain = o->explain,
-                                         .keep_assignment = o->keep_assignment};
+                                         .keep_assignment = o->keep_assignment,
+                                         .comm_dtype = o->comm_dtype};
     clv_graph *graph;
     clv_status status = CLV_OK;
     CLV_TRY(clv_graph_new(&graph, o->mesh, err));

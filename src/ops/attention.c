@@ -366,6 +366,7 @@ const clv_op_def clv_op_attention = {
     .may_be_lowest = 1u << 1,
     .run = attention_run,
     .counts_flops = true,
+    .statistics = 1u << 1,
 };
 
 clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)

@@ -141,6 +141,7 @@ const clv_op_def clv_op_xent_max = {
     .shape = max_shape,
     .rule = max_rule,
     .run = max_run,
+    .statistics = 1,
 };
 
 /* ---- xent_gradient: logits, max, labels, d_sums -> d_logits ---- */
@@ -245,6 +246,7 @@ const clv_op_def clv_op_xent_sums = {
     .gradient = sums_gradient,
     .cost = exp_cost,
     .run = sums_run,
+    .statistics = 1,
 };
 
 /* ---- xent_loss_gradient: sums, labels, d_loss -> d_sums [rows, 2] ---- */
@@ -338,6 +340,7 @@ const clv_op_def clv_op_xent_loss = {
     .rule = loss_rule,
     .gradient = loss_gradient,
     .run = loss_run,
+    .statistics = 1,
 };
 
 clv_value clv_cross_entropy(clv_graph *graph, clv_value logits, clv_value labels, int64_t ignored)

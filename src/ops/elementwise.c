@@ -428,17 +428,13 @@ const clv_op_def clv_op_where = {
 
 /* ---- cast ---- */
 
-typedef struct cast_attrs {
-    clv_dtype dtype;
-} cast_attrs;
-
-static const clv_attr cast_fields[] = {{"dtype", CLV_ATTR_DTYPE, offsetof(cast_attrs, dtype), 1}, {0}};
+static const clv_attr cast_fields[] = {{"dtype", CLV_ATTR_DTYPE, offsetof(clv_cast_attrs, dtype), 1}, {0}};
 
 static clv_status cast_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     (void)err;
     out[0] = in[0];
-    out[0].dtype = ((const cast_attrs *)op->attrs)->dtype;
+    out[0].dtype = ((const clv_cast_attrs *)op->attrs)->dtype;
     return CLV_OK;
 }
 
@@ -474,7 +470,7 @@ clv_value clv_cast(clv_graph *graph, clv_value x, clv_dtype dtype)
 {
     if (!clv_graph_need(graph, true, "clv_cast", ""))
         return CLV_NONE;
-    cast_attrs a;
+    clv_cast_attrs a;
     memset(&a, 0, sizeof a);
     a.dtype = dtype;
     return clv_valid(x) && clv_graph_type(graph, x).dtype == dtype ? x
@@ -486,7 +482,7 @@ const clv_op_def clv_op_cast = {
     .min_in = 1,
     .max_in = 1,
     .n_out = 1,
-    .attrs_size = sizeof(cast_attrs),
+    .attrs_size = sizeof(clv_cast_attrs),
     .attrs = cast_fields,
     .shape = cast_shape,
     .rule = cast_rule,

@@ -130,6 +130,7 @@ const clv_op_def clv_op_moments = {
     .shape = moments_shape,
     .rule = moments_rule,
     .run = moments_run,
+    .statistics = 1,
 };
 
 /* ---- normalize_sums: d_y, x, moments, gain -> f64 [rows..., 2] ---- */
@@ -179,6 +180,7 @@ const clv_op_def clv_op_normalize_sums = {
     .shape = sums_shape,
     .rule = sums_rule,
     .run = sums_run,
+    .statistics = 1,
 };
 
 /* ---- normalize_dx: d_y, x, moments, sums, gain -> d_x ---- */

@@ -50,4 +50,9 @@ extern const clv_op_def clv_op_count_labels;
 extern const clv_op_def clv_op_dropout;
 extern const clv_op_def clv_op_adamw;
 
+/* Attributes of a cast, for passes that put casts into programs. Zeroed before they are filled. */
+typedef struct clv_cast_attrs {
+    clv_dtype dtype;
+} clv_cast_attrs;
+
 #endif

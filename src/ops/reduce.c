@@ -153,6 +153,7 @@ const clv_op_def clv_op_reduce = {
     .rule = reduce_rule,
     .gradient = reduce_gradient,
     .run = reduce_run,
+    .statistics = 1,
 };
 
 /* ---- broadcast ---- */

@@ -209,7 +209,8 @@ static bool same_def(const clv_op_def *a, const clv_op_def *b)
            memcmp(a->in_place, b->in_place, sizeof a->in_place) == 0 && a->may_be_lowest == b->may_be_lowest &&
            a->attrs_size == b->attrs_size && same_attrs(a->attrs, b->attrs) && a->shape == b->shape &&
            a->rule == b->rule && a->gradient == b->gradient && a->cost == b->cost && a->workspace == b->workspace &&
-           a->run == b->run && a->counts_flops == b->counts_flops && strcmp(clv_op_words(a), clv_op_words(b)) == 0;
+           a->run == b->run && a->counts_flops == b->counts_flops && a->statistics == b->statistics &&
+           strcmp(clv_op_words(a), clv_op_words(b)) == 0;
 }
 
 static bool is_ours(const clv_op_def *def)

@@ -58,10 +58,11 @@ typedef struct clv_row {
     int in[CLV_MAX_IN];           /* places; -1: an absent operand */
     int out[CLV_MAX_OUT];
     const clv_reshard_step *step;
-    int value, from, to; /* of the step: what is brought from place to place */
-    clv_cause why;       /* of the step */
-    bool backward;       /* of the backward pass */
-    clv_telling told;    /* if the table tells */
+    int value, from, to;    /* of the step: what is brought from place to place */
+    clv_cause why;          /* of the step */
+    clv_comm_dtype carried; /* how the step carries its tensor: CLV_COMM_F32: as it is. Of f32 alone */
+    bool backward;          /* of the backward pass */
+    clv_telling told;       /* if the table tells */
 } clv_row;
 
 /* What becomes of a state. */
@@ -78,9 +79,10 @@ typedef struct clv_assignment {
     clv_place *places;
     int n_rows, row_capacity;
     clv_row *rows;
-    int *output;        /* [graph->n_outputs] places */
-    clv_update *update; /* [graph->n_values] */
-    bool tells;         /* clv_compile_options.keep_assignment */
+    int *output;                /* [graph->n_outputs] places */
+    clv_update *update;         /* [graph->n_values] */
+    bool tells;                 /* clv_compile_options.keep_assignment */
+    const clv_cost_model *cost; /* what is told goes by it; NULL: the default one. Borrowed */
     int n_considered, considered_capacity;
     clv_considered *considered; /* clv_compile_options.explain */
 } clv_assignment;

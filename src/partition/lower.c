@@ -9,44 +9,12 @@
 #include <string.h>
 
 #include "base/error.h"
-
-/* ---- the program as it grows ---- */
-
-static clv_status add_buffer(clv_program *program, const clv_buffer *buffer, clv_error *err)
-{
-    if (clv_arena_grow(program->arena, &program->buffers, &program->buffer_capacity, program->n_buffers,
-                       sizeof *buffer) != 0)
-        return clv_fail_memory(err, "a buffer", sizeof *buffer);
-    program->buffers[program->n_buffers++] = *buffer;
-    return CLV_OK;
-}
-
-static clv_status add_instruction(clv_program *program, const clv_instruction *instruction, clv_error *err)
-{
-    if (clv_arena_grow(program->arena, &program->instructions, &program->instruction_capacity, program->n_instructions,
-                       sizeof *instruction) != 0)
-        return clv_fail_memory(err, "an instruction", sizeof *instruction);
-    if (!instruction->op) {
-        if (clv_arena_grow(program->arena, &program->steps, &program->step_capacity, program->n_steps,
-                           sizeof *program->steps) != 0)
-            return clv_fail_memory(err, "a step", sizeof *program->steps);
-        program->steps[program->n_steps++] = program->n_instructions;
-    }
-    program->instructions[program->n_instructions++] = *instruction;
-    return CLV_OK;
-}
+#include "partition/lowering.h"
+#include "program/predict.h"
 
 /* ---- what a row is about ---- */
 
-/* The name in hand: rows that are about the same follow one another. */
-typedef struct lowering {
-    clv_program *program;
-    const clv_assignment *table;
-    const char *name; /* the table's, ... */
-    const char *kept; /* ... and the program's copy */
-} lowering;
-
-static clv_status keep_name(const char **out, lowering *l, const char *name, clv_error *err)
+static clv_status keep_name(const char **out, clv_lowering *l, const char *name, clv_error *err)
 {
     if (name != l->name)
         l->kept = clv_arena_string(l->program->arena, name);
@@ -56,14 +24,14 @@ static clv_status keep_name(const char **out, lowering *l, const char *name, clv
 }
 
 /* A copy of a text that may be absent. */
-static clv_status keep_text(const char **out, const lowering *l, const char *text, clv_error *err)
+static clv_status keep_text(const char **out, const clv_lowering *l, const char *text, clv_error *err)
 {
     *out = text ? clv_arena_string(l->program->arena, text) : NULL;
     return *out || !text ? CLV_OK : clv_fail_memory(err, "a text of the program", strlen(text));
 }
 
 /* The program outlives the graph: it keeps its own copy of the op. */
-static clv_status keep_op(clv_op **out, lowering *l, const clv_op *op, clv_error *err)
+static clv_status keep_op(clv_op **out, clv_lowering *l, const clv_op *op, clv_error *err)
 {
     clv_op *copy = clv_arena_copy(l->program->arena, op, sizeof *op);
     if (!copy)
@@ -99,7 +67,7 @@ static size_t largest_workspace(const clv_graph *graph, const clv_op *op, const 
     return op->def->workspace(op, in, out);
 }
 
-static clv_status lower_op(lowering *l, const clv_row *row, clv_error *err)
+static clv_status lower_op(clv_lowering *l, const clv_row *row, clv_error *err)
 {
     const clv_op *op = row->op;
     clv_op *copy;
@@ -112,10 +80,10 @@ static clv_status lower_op(lowering *l, const clv_row *row, clv_error *err)
     if (workspace > CLV_MAX_RANK_BYTES)
         return clv_fail(err, CLV_ELIMIT, "%s: a workspace of more than 2^62 bytes a rank", op->name);
     instruction.workspace_bytes = (int64_t)workspace;
-    return add_instruction(l->program, &instruction, err);
+    return clv_lowering_add_instruction(l->program, &instruction, err);
 }
 
-static clv_status lower_step(lowering *l, const clv_row *row, clv_error *err)
+static clv_status lower_step(clv_lowering *l, const clv_row *row, clv_error *err)
 {
     clv_program *program = l->program;
     clv_instruction instruction = {.step = clv_arena_copy(program->arena, row->step, sizeof *row->step),
@@ -134,12 +102,13 @@ static clv_status lower_step(lowering *l, const clv_row *row, clv_error *err)
     CLV_TRY(keep_text(&instruction.statement, l, row->why.statement, err));
     CLV_TRY(keep_text(&instruction.rules, l, row->why.rules, err));
     CLV_TRY(clv_program_find_group(&instruction.group, program, row->step, err));
-    return add_instruction(program, &instruction, err);
+    return row->carried == CLV_COMM_F32 ? clv_lowering_add_instruction(program, &instruction, err)
+                                        : clv_lower_carried(l, row, &instruction, err);
 }
 
 /* ---- places, outputs, state ---- */
 
-static clv_status lower_place(lowering *l, const clv_place *place, clv_error *err)
+static clv_status lower_place(clv_lowering *l, const clv_place *place, clv_error *err)
 {
     const clv_value_info *info = &l->table->graph->values[place->value];
     clv_arena *arena = l->program->arena;
@@ -157,10 +126,10 @@ static clv_status lower_place(lowering *l, const clv_place *place, clv_error *er
         if (!buffer.name || (info->init_name && !buffer.init_name))
             return clv_fail_memory(err, "a name of the program", strlen(info->name));
     }
-    return add_buffer(l->program, &buffer, err);
+    return clv_lowering_add_buffer(NULL, l->program, &buffer, err);
 }
 
-static clv_status lower_outputs(lowering *l, clv_error *err)
+static clv_status lower_outputs(clv_lowering *l, clv_error *err)
 {
     const clv_graph *graph = l->table->graph;
     clv_program *program = l->program;
@@ -181,7 +150,7 @@ typedef struct uses {
     int *last_read; /* [buffers]: of roots */
 } uses;
 
-static clv_status find_uses(uses *out, const lowering *l, clv_error *err)
+static clv_status find_uses(uses *out, const clv_lowering *l, clv_error *err)
 {
     const clv_program *program = l->program;
     size_t n = (size_t)program->n_buffers + 1;
@@ -219,7 +188,7 @@ static bool may_update_in_place(const clv_program *program, const uses *u, int s
     return u->last_read[state] < writer + takes_over;
 }
 
-static clv_status lower_updates(lowering *l, clv_error *err)
+static clv_status lower_updates(clv_lowering *l, clv_error *err)
 {
     const clv_graph *graph = l->table->graph;
     clv_program *program = l->program;
@@ -245,7 +214,7 @@ static clv_status lower_updates(lowering *l, clv_error *err)
 
 /* ---- what was decided, for people ---- */
 
-static clv_status lower_considered(lowering *l, clv_error *err)
+static clv_status lower_considered(clv_lowering *l, clv_error *err)
 {
     const clv_assignment *table = l->table;
     clv_program *program = l->program;
@@ -294,15 +263,13 @@ static void write_axes(clv_text *t, const void *arg)
     }
 }
 
-/* Row r, which became instruction r. */
-static clv_status lower_telling(lowering *l, int r, clv_error *err)
+/* Of an op, or of a step, which instruction i is. */
+static clv_status tell_row(clv_assigned *made, clv_lowering *l, const clv_row *row, int i, clv_error *err)
 {
-    const clv_row *row = &l->table->rows[r];
-    const clv_instruction *instruction = &l->program->instructions[r];
+    const clv_instruction *instruction = &l->program->instructions[i];
     clv_arena *arena = l->program->arena;
     told it = {row, &l->program->mesh};
-    clv_assigned *made = &l->program->assigned[l->program->n_assigned++];
-    *made = (clv_assigned){.instruction = r,
+    *made = (clv_assigned){.instruction = i,
                            .op = instruction->name,
                            .layouts = clv_text_keep(arena, write_layouts, &it),
                            .seconds = row->told.seconds};
@@ -318,31 +285,59 @@ static clv_status lower_telling(lowering *l, int r, clv_error *err)
         made->makes = instruction->tensor;
         made->split = clv_text_keep(arena, write_axes, &it);
         made->why = instruction->cause;
-        made->bytes = row->step->bytes;
+        made->bytes = instruction->step->bytes;
     }
     return made->layouts && made->split ? CLV_OK : clv_fail_memory(err, "a row's text", sizeof *made);
 }
 
-static clv_status lower_tellings(lowering *l, clv_error *err)
+static clv_status lower_telling(clv_lowering *l, const clv_cost_model *cost, int r, int i, clv_error *err)
 {
-    size_t n = (size_t)l->table->n_rows;
+    const clv_row *row = &l->table->rows[r];
+    clv_assigned *made = &l->program->assigned[l->program->n_assigned++];
+    CLV_TRY(!row->op && l->program->instructions[i].op ? clv_lower_tell_carried(made, l, row, i, err)
+                                                       : tell_row(made, l, row, i, err));
+    if (row->carried != CLV_COMM_F32)
+        made->seconds = clv_instruction_seconds(l->program, cost, i);
+    return CLV_OK;
+}
+
+static clv_status lower_tellings(clv_lowering *l, clv_error *err)
+{
+    int rows = l->table->n_rows;
+    size_t n = (size_t)l->first[rows];
+    clv_cost_model cost;
+    clv_cost_model_make(&cost, &l->program->mesh, NULL);
     l->program->assigned = clv_arena_alloc(l->program->arena, n, sizeof *l->program->assigned);
     if (!l->program->assigned)
         return clv_fail_memory(err, "an assignment", n * sizeof *l->program->assigned);
-    for (int r = 0; r < l->table->n_rows; r++)
-        CLV_TRY(lower_telling(l, r, err));
+    for (int r = 0; r < rows; r++)
+        for (int i = l->first[r]; i < l->first[r + 1]; i++)
+            CLV_TRY(lower_telling(l, l->table->cost ? l->table->cost : &cost, r, i, err));
+    return CLV_OK;
+}
+
+static clv_status lower_rows(clv_lowering *l, clv_error *err)
+{
+    const clv_assignment *table = l->table;
+    l->first = clv_arena_alloc(table->arena, (size_t)table->n_rows + 1, sizeof *l->first);
+    if (!l->first)
+        return clv_fail_memory(err, "rows", (size_t)table->n_rows * sizeof *l->first);
+    for (int r = 0; r < table->n_rows; r++) {
+        l->first[r] = l->program->n_instructions;
+        CLV_TRY(table->rows[r].op ? lower_op(l, &table->rows[r], err) : lower_step(l, &table->rows[r], err));
+    }
+    l->first[table->n_rows] = l->program->n_instructions;
     return CLV_OK;
 }
 
 clv_status clv_assignment_lower(clv_program *out, const clv_assignment *table, clv_error *err)
 {
-    lowering l = {.program = out, .table = table};
+    clv_lowering l = {.program = out, .table = table};
     CLV_TRY(clv_assignment_check(table, err));
     out->mesh = table->graph->mesh;
     for (int i = 0; i < table->n_places; i++)
         CLV_TRY(lower_place(&l, &table->places[i], err));
-    for (int r = 0; r < table->n_rows; r++)
-        CLV_TRY(table->rows[r].op ? lower_op(&l, &table->rows[r], err) : lower_step(&l, &table->rows[r], err));
+    CLV_TRY(lower_rows(&l, err));
     CLV_TRY(lower_outputs(&l, err));
     CLV_TRY(lower_updates(&l, err));
     if (table->tells)

@@ -1,6 +1,7 @@
 /* partition.c - graph and layouts to a program: clv_compile, in passes, each in a file of its own.
  *
  *   assign   graph to a table of strategies and changes of layout (assign.c, assignment.h)
+ *   carry    which of the table's steps carry their tensors rounded, where that is asked for (carry.h)
  *   lower    the table to instructions over buffers (lower.h)
  *   schedule what runs beside what (program/schedule.c)
  *   memory   where the buffers lie (program/memory.c)
@@ -13,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "partition/carry.h"
 #include "partition/lower.h"
 #include "partition/partitioner.h"
 #include "program/schedule.h"
@@ -34,6 +36,7 @@ clv_status clv_partition_begin(clv_partitioner *p, clv_error *err)
         p->row_of[o] = -1;
     CLV_TRY(clv_assignment_make(&p->table, p->scratch, graph, err));
     p->table.tells = p->options->keep_assignment;
+    p->table.cost = p->cost;
     CLV_TRY(clv_partition_mark_live(p, err));
     clv_partition_find_wanted(p);
     CLV_TRY(clv_partition_find_readers(p, err));
@@ -45,6 +48,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
 {
     CLV_TRY(clv_partition_begin(p, err));
     CLV_TRY(clv_partition_assign(p, err));
+    CLV_TRY(clv_assignment_carry(&p->table, p->options->comm_dtype, err));
     CLV_TRY(clv_assignment_lower(program, &p->table, err));
     program->most_by_size = p->options->most_by_size;
     if (p->options->overlap)
@@ -59,6 +63,8 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     CLV_TRY(clv_graph_status(graph, err));
     CLV_TRY(clv_graph_check_rules(graph, err));
     CLV_TRY(clv_take_options(&taken, sizeof taken, FIRST_SIZE, options, "clv_compile", err));
+    if ((unsigned)taken.comm_dtype >= CLV_COMM_DTYPE_COUNT)
+        return clv_fail(err, CLV_EDTYPE, "clv_compile: comm_dtype is %d, which is none", (int)taken.comm_dtype);
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)

@@ -45,8 +45,10 @@ static int find_peak(const clv_program *program)
 
 static bool made_by_collective(const clv_program *program, const clv_buffer *buffer)
 {
-    return buffer->first >= 0 && buffer->first < program->n_instructions && !program->instructions[buffer->first].op &&
-           clv_step_moves(program->instructions[buffer->first].step->kind);
+    if (buffer->first < 0 || buffer->first >= program->n_instructions)
+        return false;
+    const clv_instruction *made = &program->instructions[buffer->first];
+    return made->carries || (!made->op && clv_step_moves(made->step->kind));
 }
 
 static bool kept_for_backward(const clv_program *program, const clv_buffer *buffer)

@@ -47,6 +47,31 @@ clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err)
     return clv_fail(err, CLV_EDTYPE, "unknown dtype '%.40s'; valid:" VALID, name);
 }
 
+#define COMM_NAME(code, name) " " name
+#define COMM_VALID            CLV_COMM_DTYPE_TABLE(COMM_NAME)
+
+static const char *const comm_names[CLV_COMM_DTYPE_COUNT] = {
+#define COMM_ROW(code, name) [code] = name,
+    CLV_COMM_DTYPE_TABLE(COMM_ROW)
+#undef COMM_ROW
+};
+
+const char *clv_comm_dtype_name(clv_comm_dtype dtype)
+{
+    return (unsigned)dtype < CLV_COMM_DTYPE_COUNT ? comm_names[dtype] : "unknown";
+}
+
+clv_status clv_comm_dtype_parse(clv_comm_dtype *out, const char *name, clv_error *err)
+{
+    CLV_TRY(clv_require(out && name, "clv_comm_dtype_parse", "out and name", err));
+    for (int i = 0; i < CLV_COMM_DTYPE_COUNT; i++)
+        if (strcmp(name, comm_names[i]) == 0) {
+            *out = (clv_comm_dtype)i;
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_EDTYPE, "unknown dtype of communication '%.40s'; valid:" COMM_VALID, name);
+}
+
 int clv_dtype_is_float(clv_dtype dtype)
 {
     return dtype == CLV_F32 || dtype == CLV_BF16 || dtype == CLV_F64 || dtype == CLV_F16;
