@@ -28,7 +28,10 @@ clv_job *launched_job(void)
 {
     const char *asked = getenv("CLV_TEST_TRANSPORT"), *piece = getenv("CLV_TEST_PIECE");
     clv_error err = {0};
-    clv_job_options options = {.size = sizeof options, .modules = getenv("CLV_BUILD_DIR"), .timeout_ms = 20000};
+    clv_job_options options = {.size = sizeof options,
+                               .modules = getenv("CLV_BUILD_DIR"),
+                               .timeout_ms = 20000,
+                               .control = getenv("CLV_TEST_CONTROL")};
     if (job || !asked || strcmp(asked, "mpi") != 0)
         return job;
     if (clv_job_join(&job, &options, &err) != CLV_OK || clv_job_processes(job) > MOST_PROCESSES) {

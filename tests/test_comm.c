@@ -101,21 +101,23 @@ static void expect_content(const job *j)
             fail_msg("rank %d of %d: %s", r, j->ranks, j->failure[r]);
 }
 
-/* The whole world; rows and columns of a mesh `width` wide; the world backwards. */
+/* The whole world; rows and columns of a mesh `width` wide; the world backwards, and even ranks before odd ones. */
 static void add_sets(job *j, int width)
 {
-    int whole[MAX_RANKS] = {0}, row[MAX_RANKS], column[MAX_RANKS], backwards[MAX_RANKS];
+    int whole[MAX_RANKS] = {0}, row[MAX_RANKS], column[MAX_RANKS], backwards[MAX_RANKS], even_first[MAX_RANKS];
 
     for (int r = 0; r < j->ranks; r++) {
         row[r] = r / width;
         column[r] = r % width;
         backwards[r] = j->ranks - 1 - r;
+        even_first[r] = r % 2 == 0 ? r / 2 : (j->ranks + 1) / 2 + r / 2;
     }
     assert_int_equal(clv_world_add_groups(&j->sets[0], j->world, whole, NULL, NULL), CLV_OK);
     assert_int_equal(clv_world_add_groups(&j->sets[1], j->world, row, NULL, NULL), CLV_OK);
     assert_int_equal(clv_world_add_groups(&j->sets[2], j->world, column, NULL, NULL), CLV_OK);
     assert_int_equal(clv_world_add_groups(&j->sets[3], j->world, whole, backwards, NULL), CLV_OK);
-    j->n_sets = 4;
+    assert_int_equal(clv_world_add_groups(&j->sets[4], j->world, whole, even_first, NULL), CLV_OK);
+    j->n_sets = 5;
 }
 
 static bool is_threads(int t)
@@ -450,12 +452,13 @@ static void test_order_and_rounding(void **state)
     static job j;
 
     (void)state;
-    for (int t = 0; t < n_transports && fits(3); t++) {
-        start(&j, transports[t], 3, 2, 10000, -1, reduce_rounding);
-        run_threads(&j);
-        finish(&j);
-        expect_content(&j);
-    }
+    for (int t = 0; t < n_transports && fits(3); t++)
+        for (int ranks = 3; ranks <= 7; ranks += 2) {
+            start(&j, transports[t], ranks, 2, 10000, -1, reduce_rounding);
+            run_threads(&j);
+            finish(&j);
+            expect_content(&j);
+        }
 }
 
 /* Every f16 and bf16 value goes through the sum of two (x + 0) and the maximum unchanged, NaN stays NaN. */
@@ -600,6 +603,44 @@ static void test_abort(void **state)
             start(&j, transports[t], 4, 2, 20000, spin, abort_inside);
             expect_abort_seen(&j);
         }
+}
+
+/* Rank 1 is busy, for which rank 0 of its process waits; the last rank, of another process, fails meanwhile. */
+static void fail_elsewhere(job *j, int rank, clv_comm *comm)
+{
+    clv_shard shards[2 * MAX_RANKS];
+    clv_transfer step = gather(j, rank, comm, 10, shards);
+    clv_plan *plan = NULL;
+    void *staging = NULL;
+    if (rank == j->ranks - 1) {
+        assert_int_equal(hand_prepare(&plan, &staging, j->world, comm, &step, NULL), CLV_OK);
+        assert_int_equal(j->transport->start(plan, staging, NULL), CLV_OK);
+        nap_ms(200);
+        clv_comm_abort(comm, &gone);
+        hand_release(j->world, plan, staging);
+        return;
+    }
+    if (rank == 1)
+        nap_ms(1500);
+    j->took_ns[rank] = -clv_now_ns();
+    j->status[rank] = hand_step(j->world, comm, &step, &j->error[rank]);
+    j->took_ns[rank] += clv_now_ns();
+}
+
+/* Who waits for a rank of its own process hears of failures elsewhere, too. */
+static void test_failure_elsewhere(void **state)
+{
+    static job j;
+    (void)state;
+    start(&j, "mpi", 3 * clv_job_processes(launched_job()), 2, 20000, 0, fail_elsewhere);
+    run_threads(&j);
+    for (int r = j.first; r < j.first + j.here && r < j.ranks - 1; r++) {
+        assert_int_equal(j.status[r], CLV_EPEER);
+        assert_int_equal(j.error[r].rank, j.ranks - 1);
+    }
+    if (j.first == 0 && j.took_ns[0] > 900000000)
+        fail_msg("heard of it after %lld ns", (long long)j.took_ns[0]);
+    finish(&j);
 }
 
 static void one_is_late(job *j, int rank, clv_comm *comm)
@@ -930,6 +971,7 @@ int main(void)
         cmocka_unit_test(test_order_and_rounding),
         cmocka_unit_test(test_every_half),
         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_failure_elsewhere),
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_mismatch),
         cmocka_unit_test(test_one_copy_a_process),
