@@ -191,6 +191,71 @@ static void test_losses(void **state)
     assert_true(mean > 0 && (mean - last > 1e-3 || last - mean > 1e-3));
 }
 
+/* ---- going on from a checkpoint ---- */
+
+static void test_resume(void **state)
+{
+    (void)state;
+    cli_expect(0, "holds no checkpoint; the run begins anew", "%s --steps 4 --save-every 2 --resume --out {d}/on",
+               small);
+    cli_shell("[ \"$(ls {d}/on/checkpoints | tr '\\n' ' ')\" = 'latest step-00000002 step-00000004 ' ]");
+    cli_expect(0, "", "generate -m {d}/on/checkpoints/step-00000002 -p x -n 2");
+    cli_expect(2, "holds the checkpoints of a run; --resume goes on with it", "%s --steps 9 --out {d}/on", small);
+    /* longer than it was meant to be */
+    cli_expect(0, "--steps is 9 from here on; the run was begun with 4", "%s --steps 9 --resume --out {d}/on", small);
+    assert_int_equal(lines_of("on", "metrics.jsonl", NULL), 9);
+    cli_expect(0, "goes on after step 4 of 9", "%s --steps 9 --resume --out {d}/on", small);
+    cli_expect(2, "--steps 3; the run in", "%s --steps 3 --resume --out {d}/on", small);
+    assert_int_equal(lines_of("on", "metrics.jsonl", NULL), 9);
+    /* a choice */
+    cli_expect(0, "--lr is 0.01 from here on; the run was begun with 0.003",
+               "%s --steps 9 --lr 0.01 --resume --out {d}/on", small);
+    /* what makes it another run */
+    cli_expect(2, "--seed is 7; the run in ", "%s --steps 9 --seed 7 --resume --out {d}/on", small);
+    cli_shell("tr a b <{d}/text >{d}/other_text");
+    cli_expect(2, "--text is 4",
+               "train --text {d}/other_text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch 1 "
+               "--steps 9 --resume --out {d}/on");
+    cli_expect(2, "hidden 16, this one has 32",
+               "train --text {d}/text --layers 1 --hidden 32 --heads 2 --ffn 32 --seq 16 "
+               "--batch 1 --steps 9 --resume --out {d}/on");
+    cli_expect(2, "--batch is 2",
+               "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch 2 "
+               "--steps 9 --resume --out {d}/on");
+    assert_int_equal(lines_of("on", "metrics.jsonl", NULL), 9);
+    /* what is not its own is not touched with --resume either */
+    cli_shell("mkdir {d}/mine && echo 1 >{d}/mine/notes");
+    cli_expect(2, "exists already", "%s --steps 3 --resume --out {d}/mine", small);
+    cli_shell("mkdir {d}/empty");
+    cli_expect(0, "begins anew", "%s --steps 3 --resume --out {d}/empty", small);
+}
+
+/* What is damaged is named, and the one before is taken. */
+static void test_resume_damaged(void **state)
+{
+    (void)state;
+    cli_expect(0, "", "%s --steps 6 --save-every 2 --keep-last 3 --out {d}/hurt", small);
+    cli_shell("mv {d}/hurt/metrics.jsonl {d}/before; head -c 2000 /dev/zero >>"
+              "{d}/hurt/checkpoints/step-00000006/optimizer/rank-00000-of-00001.safetensors; "
+              "rm {d}/hurt/checkpoints/step-00000004/model.safetensors");
+    cli_expect(0, "note: 2 checkpoints are damaged", "%s --steps 6 --resume --out {d}/hurt", small);
+    cli_shell("[ \"$(cut -d, -f1-3 {d}/before | tail -n 4)\" = \"$(cut -d, -f1-3 {d}/hurt/metrics.jsonl)\" ]");
+    cli_shell("ls -d {d}/hurt/checkpoints/step-00000006.damaged {d}/hurt/checkpoints/step-00000004.damaged");
+    cli_shell("cp -r {d}/hurt {d}/worse; rm {d}/worse/checkpoints/*/trainer.json");
+    cli_expect(1, "none of its 1 checkpoints can be used", "%s --steps 6 --resume --out {d}/worse", small);
+}
+
+/* A disk that is full on the way is said, and the training goes on: there may be room at the end. */
+static void test_full_on_the_way(void **state)
+{
+    const char *build = getenv("CLV_BUILD_DIR");
+    (void)state;
+    cli_shell("bash -c \"ulimit -f 60; '%s/cleave' %s --steps 4 --save-every 2 --out {d}/tight\" 2>{d}/said",
+              build ? build : "build", small);
+    cli_shell("grep -q 'note: no checkpoint after step 2: .*cannot write: File too large' {d}/said && "
+              "[ -e {d}/tight/model.safetensors ] && [ -z \"$(ls {d}/tight/checkpoints)\" ]");
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -202,8 +267,11 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stopped),   cmocka_unit_test(test_failed), cmocka_unit_test(test_others_folders),
-        cmocka_unit_test(test_full_disk), cmocka_unit_test(test_losses), cmocka_unit_test(test_stopped_for_a_while),
+        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_others_folders),  cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_losses),          cmocka_unit_test(test_stopped_for_a_while),
+        cmocka_unit_test(test_resume),          cmocka_unit_test(test_resume_damaged),
+        cmocka_unit_test(test_full_on_the_way),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

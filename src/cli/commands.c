@@ -119,8 +119,13 @@ static const struct clv_command commands[] = {
      "that was stopped is taken again, and its lines are kept. loss is the last step's, mean_loss the mean over "
      "the last ones (the last weighs a tenth, those before it nine tenths). Bytes are counted as by plan, "
      "all_reduce by convention.\n\n"
-     "Example:\n"
-     "  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n",
+     "--save-every writes checkpoints into DIR/checkpoints, and --resume goes on from the newest that is whole, on "
+     "any mesh and in any number of processes: the losses are those of a run that was never broken, on the same "
+     "mesh bit for bit. SIGINT, SIGTERM, SIGHUP and SIGUSR1 save one and end the run, with exit code 128 and the "
+     "signal's number; a second signal ends it at once. cleave-run starts a run that failed again.\n\n"
+     "Examples:\n"
+     "  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n"
+     "  cleave train --text book.txt -tp 4 --steps 500 --out runs/long --save-every 100 --resume\n",
      command_train, NULL, true},
     {"verify", "whether a model is split right: every tensor on several meshes",
      "Runs the same random ids on several meshes, forward and backward, and compares every result of every op and "

@@ -41,16 +41,43 @@ static bool is_left(const char *name)
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
-static clv_status check_left(const clv_train_folder *f, clv_error *err)
+static bool has_checkpoints(const clv_train_folder *f)
 {
+    char *path = join(f->path, "checkpoints");
     struct stat info;
-    bool left = lstat(f->unfinished, &info) == 0 && S_ISREG(info.st_mode);
-    DIR *dir = left ? opendir(f->path) : NULL;
-    for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;)
+    bool has = path && lstat(path, &info) == 0;
+    free(path);
+    return has;
+}
+
+/* Whether all that is in it was left by a run, or nothing is. */
+static bool holds_what_is_left(const clv_train_folder *f, bool *empty)
+{
+    DIR *dir = opendir(f->path);
+    bool left = dir != NULL;
+    *empty = left;
+    for (const struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
         left = left && is_left(entry->d_name);
+        *empty = *empty && (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0);
+    }
     if (dir)
         closedir(dir);
-    if (!dir || !left)
+    return left;
+}
+
+static clv_status check_left(const clv_train_folder *f, bool resume, clv_error *err)
+{
+    struct stat info;
+    bool empty, left = holds_what_is_left(f, &empty);
+    if (has_checkpoints(f))
+        return resume ? CLV_OK
+                      : clv_fail(err, CLV_EEXIST,
+                                 "--out %s: holds the checkpoints of a run; --resume goes on with it, or name a new "
+                                 "folder",
+                                 f->path);
+    if (resume && empty)
+        return CLV_OK;
+    if (!left || lstat(f->unfinished, &info) != 0 || !S_ISREG(info.st_mode))
         return clv_fail(err, CLV_EEXIST,
                         "--out %s: exists already; name a new folder, or that of a run that was stopped", f->path);
     return CLV_OK;
@@ -60,7 +87,9 @@ static clv_status check_left(const clv_train_folder *f, clv_error *err)
 static clv_status keep_lines(const clv_train_folder *f, const char *command, clv_error *err)
 {
     struct stat info;
-    if (stat(f->unfinished, &info) == 0 && info.st_size == 0)
+    if (lstat(f->unfinished, &info) != 0)
+        return CLV_OK;
+    if (info.st_size == 0)
         return unlink(f->unfinished) == 0 ? CLV_OK : fail_by_errno(err, "remove", f->unfinished);
     for (int i = 1; i < KEPT; i++) {
         char name[64];
@@ -113,38 +142,80 @@ static clv_status open_lines(clv_train_folder *f, clv_error *err)
     return f->lines ? CLV_OK : fail_by_errno(err, "create", f->unfinished);
 }
 
-static clv_status make(clv_train_folder *f, int64_t bytes, const char *command, bool *made, clv_error *err)
+static clv_status make(clv_train_folder *f, int64_t bytes, bool resume, clv_error *err)
 {
     f->unfinished = join(f->path, unfinished_name);
     f->metrics = join(f->path, "metrics.jsonl");
     if (!f->unfinished || !f->metrics)
         return clv_fail_memory(err, f->path, strlen(f->path));
-    *made = mkdir(f->path, 0777) == 0;
-    if (!*made && errno != EEXIST)
+    f->made = mkdir(f->path, 0777) == 0;
+    if (!f->made && errno != EEXIST)
         return fail_by_errno(err, "make the folder", f->path);
     CLV_TRY(lock_folder(f, err));
-    if (!*made)
-        CLV_TRY(check_left(f, err));
-    CLV_TRY(take_room(f, bytes, err));
-    if (!*made)
+    if (!f->made)
+        CLV_TRY(check_left(f, resume, err));
+    return take_room(f, bytes, err);
+}
+
+clv_status clv_train_folder_open(clv_train_folder *out, const char *path, int64_t bytes, bool resume, clv_error *err)
+{
+    clv_train_folder folder = {.path = path, .lock = -1, .room = -1};
+    clv_status status = make(&folder, bytes, resume, err);
+    if (status == CLV_OK)
+        *out = folder;
+    else
+        clv_train_folder_close(&folder);
+    return status;
+}
+
+/* ---- lines ---- */
+
+/* Cuts the file behind its last whole line of a step before `steps`; *n: how many stay. */
+static clv_status cut_lines(const clv_train_folder *f, int64_t steps, int64_t *n, clv_error *err)
+{
+    FILE *lines = fopen(f->unfinished, "r+e");
+    char line[512];
+    long at = 0;
+    if (!lines)
+        return errno == ENOENT ? CLV_OK : fail_by_errno(err, "open", f->unfinished);
+    for (*n = 0; fgets(line, sizeof line, lines); (*n)++) {
+        long long step;
+        if (!strchr(line, '\n') || sscanf(line, "{\"step\":%lld,", &step) != 1 || step >= steps)
+            break;
+        at = ftell(lines);
+    }
+    bool cut = at >= 0 && ftruncate(fileno(lines), at) == 0;
+    clv_status status = cut ? CLV_OK : fail_by_errno(err, "cut", f->unfinished);
+    fclose(lines);
+    return status;
+}
+
+/* A run that has ended goes on, too. */
+static clv_status go_on(clv_train_folder *f, int64_t steps, clv_error *err)
+{
+    struct stat info;
+    if (lstat(f->unfinished, &info) != 0 && rename(f->metrics, f->unfinished) != 0 && errno != ENOENT)
+        return fail_by_errno(err, "rename", f->metrics);
+    if (lstat(f->unfinished, &info) == 0 && !S_ISREG(info.st_mode))
+        return clv_fail(err, CLV_EEXIST, "%s: is no file", f->unfinished);
+    CLV_TRY(cut_lines(f, steps, &f->n, err));
+    f->lines = fopen(f->unfinished, "ae");
+    return f->lines ? CLV_OK : fail_by_errno(err, "open", f->unfinished);
+}
+
+clv_status clv_train_folder_begin(clv_train_folder *f, int64_t steps, const char *command, clv_error *err)
+{
+    if (steps > 0)
+        return go_on(f, steps, err);
+    if (!f->made)
         CLV_TRY(keep_lines(f, command, err));
     return open_lines(f, err);
 }
 
-clv_status clv_train_folder_open(clv_train_folder *out, const char *path, int64_t bytes, const char *command,
-                                 clv_error *err)
+void clv_train_folder_flush(clv_train_folder *f)
 {
-    clv_train_folder folder = {.path = path, .lock = -1, .room = -1};
-    bool made = false;
-    clv_status status = make(&folder, bytes, command, &made, err);
-    if (status == CLV_OK) {
-        *out = folder;
-        return CLV_OK;
-    }
-    clv_train_folder_close(&folder);
-    if (made)
-        rmdir(path);
-    return status;
+    if (f->lines && f->lost_errno == 0 && fsync(fileno(f->lines)) != 0 && errno != EINVAL && errno != EROFS)
+        f->lost_errno = errno;
 }
 
 /* ---- the run ---- */
@@ -184,11 +255,13 @@ clv_status clv_train_folder_finish(clv_train_folder *f, clv_error *err)
 void clv_train_folder_close(clv_train_folder *f)
 {
     clv_train_folder_give_room(f);
-    if (f->lines) {
+    bool is_empty = f->lines ? f->n == 0 : f->made;
+    if (f->lines)
         fclose(f->lines);
-        if (f->n == 0 && unlink(f->unfinished) == 0)
-            rmdir(f->path);
-    }
+    if (f->lines && is_empty)
+        unlink(f->unfinished);
+    if (is_empty)
+        rmdir(f->path); /* which it is only where nothing else is in it */
     if (f->lock >= 0)
         close(f->lock);
     free(f->unfinished);

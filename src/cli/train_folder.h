@@ -1,15 +1,16 @@
-/* train_folder.h - the folder of a run of train: a line of metrics for each step, readable at once, and at the end a
- * checkpoint.
+/* train_folder.h - the folder of a run of train: a line of metrics for each step, readable at once, at the end a model,
+ * and in checkpoints/ what a run goes on from.
  *
  * The lines are in metrics.unfinished.jsonl until the checkpoint is there; then that becomes metrics.jsonl. So a run
  * that was stopped is told from one that ended: the next one takes its folder, and keeps its lines as
- * metrics.unfinished-1.jsonl. A folder with anything else in it is never touched. The run holds a lock on the folder
- * (flock), and room on the disk for the checkpoint where the file system can set it aside: a full disk is found before
- * the training, not after it.
+ * metrics.unfinished-1.jsonl. A run that goes on from a checkpoint goes on with its lines, too, up to its step. A
+ * folder with anything else in it is never touched. The run holds a lock on the folder (flock), and room on the disk
+ * for the model where the file system can set it aside: a full disk is found before the training, not after it.
  */
 #ifndef CLEAVE_CLI_TRAIN_FOLDER_H
 #define CLEAVE_CLI_TRAIN_FOLDER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 
@@ -20,19 +21,26 @@ typedef struct clv_train_folder {
     int lock;                   /* on the folder */
     int room;                   /* a file without a name, of the checkpoint's size; -1: none */
     char *unfinished, *metrics; /* paths */
+    bool made;                  /* the folder, by this run */
     FILE *lines;                /* NULL: another process writes them */
     int64_t n;                  /* lines */
     int lost_errno;             /* why a line could not be written; 0: all were */
 } clv_train_folder;
 
-/* Makes the folder, or takes that of a run that was stopped. `bytes`: of the checkpoint.
- * @return CLV_EEXIST for a folder with other files or in use; CLV_EIO, also where `bytes` do not fit; CLV_ENOMEM */
-clv_status clv_train_folder_open(clv_train_folder *out, const char *path, int64_t bytes, const char *command,
-                                 clv_error *err);
+/* Makes the folder, or takes that of a run that was stopped; with `resume` that of any run that has checkpoints.
+ * `bytes`: of the model.
+ * @return CLV_EEXIST for a folder with other files, with checkpoints, or in use; CLV_EIO, also where `bytes` do not
+ *         fit; CLV_ENOMEM */
+clv_status clv_train_folder_open(clv_train_folder *out, const char *path, int64_t bytes, bool resume, clv_error *err);
+/* Begins its lines after so many steps: those of steps before stay, where there are any; of a run that begins anew
+ * none do, and the lines of a run before it are kept under another name. */
+clv_status clv_train_folder_begin(clv_train_folder *folder, int64_t steps, const char *command, clv_error *err);
 /* Adds a line, which is on its way to the disk when this returns. A line that cannot be written fails
  * clv_train_folder_finish, not the training. */
 void clv_train_folder_add(clv_train_folder *folder, const char *line);
-/* Gives back the room: the checkpoint is written next. */
+/* Puts lines on the disk, ahead of a checkpoint of their steps. */
+void clv_train_folder_flush(clv_train_folder *folder);
+/* Gives back the room: the model is written next. */
 void clv_train_folder_give_room(clv_train_folder *folder);
 /* With the checkpoint written. */
 clv_status clv_train_folder_finish(clv_train_folder *folder, clv_error *err);

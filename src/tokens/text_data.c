@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "cleave/rng.h"
+#include "io/checksum.h"
 #include "io/file.h"
 
 struct clv_text_data {
@@ -85,6 +86,17 @@ void clv_text_data_close(clv_text_data *data)
 int64_t clv_text_data_size(const clv_text_data *data)
 {
     return data != NULL ? data->size : 0;
+}
+
+uint64_t clv_text_data_checksum(const clv_text_data *data)
+{
+    char digits[CLV_CHECKSUM_SIZE];
+
+    if (data == NULL)
+        return 0;
+    clv_checksum_of(digits, data->bytes, (size_t)data->size);
+    digits[16] = '\0';
+    return strtoull(digits, NULL, 16);
 }
 
 /* A number below n, from 64 random bits: the bias is below n / 2^64. */

@@ -1,0 +1,151 @@
+#!/usr/bin/env bash
+# Runs of train that are broken, by signals, by kill -9 at random moments and by the death of one process of a job under
+# cleave-run, end with the losses and the weights of the run that was never broken, bit for bit.
+# usage: scripts/test_resume.sh BUILD_DIR [MPI...]; CLV_KILLS: how many times a run is killed (20; 200 with
+# CLV_SWEEP=all); CLV_SEED
+set -euo pipefail
+build=$(cd "$1" && pwd)
+shift
+run=$(cd "$(dirname "$0")" && pwd)/cleave-run
+work=$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d) # in memory flushing costs nothing
+finish() {
+    jobs -p | xargs -r kill -KILL 2>/dev/null || true
+    rm -rf "$work"
+}
+trap finish EXIT
+cd "$work"
+export PATH=$build:$PATH
+seed=${CLV_SEED:-$RANDOM}
+RANDOM=$seed
+echo "seed $seed"
+
+for i in {1..9}; do echo "the layout $i of a tensor says where each part lives"; done >text
+train=(cleave train --text text --layers 1 --hidden 24 --heads 6 --ffn 32 --seq 16 --batch 3 -tp 3)
+
+fail() {
+    echo "$*"
+    tail -n 20 said out 2>/dev/null || true
+    exit 1
+}
+lines() { # folder
+    cat "$1"/metrics*jsonl 2>/dev/null | wc -l
+}
+wait_for() { # what it is; then a command
+    local what=$1
+    shift
+    for _ in {1..1200}; do
+        "$@" && return
+        sleep 0.02
+    done
+    fail "no $what"
+}
+has_lines() { # folder, how many
+    [ "$(lines "$1")" -ge "$2" ]
+}
+same() { # folder: as `whole`
+    cmp -s "$1/model.safetensors" whole/model.safetensors || fail "$1: other weights"
+    [ "$(cut -d, -f1-3 "$1/metrics.jsonl")" = "$(cut -d, -f1-3 whole/metrics.jsonl)" ] || fail "$1: other losses"
+    [ ! -e "$1/metrics.unfinished.jsonl" ] || fail "$1: unfinished"
+    ! find "$1" -name '*tmp*' | grep . || fail "$1: something is left"
+}
+losses_in() { # summary
+    grep -o '"[a-z_]*loss": [^,]*' "$1"
+}
+newest() { # folder
+    (cd "$1/checkpoints" 2>/dev/null && printf '%s\n' step-*[0-9] | grep -v '[*.]' | tail -n 1) || true
+}
+
+"${train[@]}" --steps 300 --out whole --json >whole.json 2>said || fail "the whole run"
+
+# ---- signals: saved, and gone on with ----
+for signal in INT TERM HUP USR1; do
+    rm -rf broken
+    # a shell leaves SIGINT ignored in what it starts behind its back
+    (trap - INT; exec env --default-signal=INT "${train[@]}" --steps 300 --out broken) >out 2>said &
+    pid=$!
+    wait_for lines has_lines broken 5
+    kill -$signal $pid
+    code=0
+    wait $pid || code=$?
+    [ $code = $((128 + $(kill -l $signal))) ] || fail "SIG$signal: exit code $code"
+    grep -q "SIG$signal: saved after step [0-9]* of 300 in broken; --resume goes on from there" said ||
+        fail "SIG$signal: not said"
+    [ ! -e broken/model.safetensors ] || fail "SIG$signal: it is not over"
+    "${train[@]}" --steps 300 --out broken --resume --json >broken.json 2>said || fail "--resume after SIG$signal"
+    grep -q "goes on after step" said || fail "not said that it goes on"
+    same broken
+    [ "$(losses_in broken.json)" = "$(losses_in whole.json)" ] || fail "another summary: $(cat broken.json)"
+done
+
+# a second one ends it at once, though a step takes long
+cleave train --text text --layers 8 --hidden 768 --heads 8 --seq 256 --batch 8 --steps 9 --out slow >out 2>said &
+pid=$!
+wait_for start grep -q training said
+sleep 0.3
+kill -TERM $pid
+sleep 0.4
+kill -TERM $pid
+code=0
+wait $pid || code=$?
+[ $code = 143 ] || fail "two signals: exit code $code"
+! grep -q saved said || echo "note: the first signal was enough"
+
+# ---- kill -9 at random moments, in the middle of saves too ----
+rm -rf broken
+last='' kills=${CLV_KILLS:-$([ "${CLV_SWEEP:-}" = all ] && echo 200 || echo 20)}
+for ((i = 0; i < kills; i++)); do
+    "${train[@]}" --steps 1500 --out broken --save-every 1 --resume >out 2>said &
+    pid=$!
+    wait_for start grep -q training said
+    sleep "0.$(printf %03d $((RANDOM % 150)))"
+    kill -KILL $pid
+    wait $pid 2>/dev/null || true
+    now=$(newest broken)
+    [[ ! $now < $last ]] || fail "kill $i: $now after $last"
+    ! grep -q damaged said || fail "kill $i: $(cat said)"
+    last=$now
+done
+[ -n "$last" ] || fail "no checkpoint in $kills runs"
+"${train[@]}" --steps 1500 --out broken --save-every 400 --resume >out 2>said || fail "--resume after kills"
+"${train[@]}" --steps 1500 --out whole1500 >out 2>said
+mv whole whole300 && mv whole1500 whole
+same broken
+echo "killed $kills times, the last time after ${last#step-}"
+mv whole whole1500 && mv whole300 whole
+
+# ---- one of two processes is killed under cleave-run ----
+cat >wrap <<'SH'
+#!/bin/sh
+echo $$ >"pid.$OMPI_COMM_WORLD_RANK$PMI_RANK"
+exec "$@"
+SH
+chmod +x wrap
+for mpi in "$@"; do
+    for np in 2 3; do
+        rm -rf broken pid.*
+        "$run" -np $np --mpi "$mpi" --backoff 0 ./wrap "${train[@]}" --steps 300 --out broken --save-every 10 --resume \
+            >out 2>said &
+        pid=$!
+        wait_for checkpoint has_lines broken 25
+        victim=$(cat pid.$((np - 1)))
+        kill -KILL "$victim"
+        wait $pid || fail "$mpi, $np: exit code $?"
+        [ "$victim" != "$(cat pid.$((np - 1)))" ] || fail "$mpi, $np: it was not started again"
+        grep -q "cleave-run: ended with exit code .*; starting again from step-000000" said || fail "$mpi: not said"
+        grep -q "goes on after step" said || fail "$mpi: it began anew"
+        same broken
+    done
+    # told to leave, and gone on with by another number of processes
+    rm -rf broken
+    "$run" -np 3 --mpi "$mpi" "${train[@]}" --steps 300 --out broken --save-every 50 >out 2>said &
+    pid=$!
+    wait_for lines has_lines broken 5
+    kill -TERM $pid
+    code=0
+    wait $pid || code=$?
+    [ $code = 143 ] || fail "$mpi: SIGTERM to cleave-run: exit code $code"
+    grep -q "saved after step" said || fail "$mpi: not saved"
+    "$run" -np 2 --mpi "$mpi" "${train[@]}" --steps 300 --out broken --resume >out 2>said || fail "$mpi: on 2"
+    same broken
+    echo "$mpi: ok"
+done

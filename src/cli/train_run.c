@@ -1,0 +1,296 @@
+#include "cli/train_run.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cli/command.h"
+#include "cli/leave.h"
+#include "cli/processes.h"
+#include "cli/progress.h"
+#include "cli/report.h"
+#include "cli/say.h"
+#include "cli/stops.h"
+#include "cli/train_folder.h"
+
+/* A run: what is trained, on what. */
+typedef struct run {
+    const clv_train_args *args;
+    const clv_model *model;
+    const clv_text_data *data;
+    const char *command;
+    clv_trainer *trainer;
+    char *checkpoints;     /* the folder of them */
+    int32_t *ids, *labels; /* of a step */
+    int64_t look_every;    /* steps, at whether any process was told to leave */
+    clv_train_folder folder;
+    clv_train_totals total;
+} run;
+
+/* ---- steps ---- */
+
+/* Of a step that was interrupted (Ctrl-Z) the time is nobody's. */
+static void log_step(clv_train_folder *folder, const clv_train_step *did, double tokens, bool timed)
+{
+    char line[256], rates[96] = "\"tokens_per_s\":null,\"comm_share\":null";
+    if (timed)
+        snprintf(rates, sizeof rates, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f", tokens / did->seconds,
+                 did->comm_seconds / did->seconds);
+    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,%s}\n", (long long)did->step, did->loss,
+             did->lr, rates);
+    clv_train_folder_add(folder, line);
+}
+
+static void add_up(clv_train_totals *total, const clv_train_step *did, bool timed)
+{
+    total->loss = did->loss;
+    total->mean_loss = did->step == 0 ? did->loss : 0.9 * total->mean_loss + 0.1 * did->loss;
+    if (!timed)
+        return;
+    total->timed++;
+    total->seconds += did->seconds;
+    total->comm_seconds += did->comm_seconds;
+}
+
+static clv_status step(run *r, clv_progress *progress, clv_error *err)
+{
+    const clv_train_args *a = r->args;
+    clv_train_totals *total = &r->total;
+    clv_train_step did = {.size = sizeof did};
+    double tokens = (double)(a->batch * a->seq);
+    char note[96];
+    int stops = clv_stops();
+    int64_t i = clv_trainer_steps_done(r->trainer);
+    CLV_TRY(clv_text_data_batch(r->data, (uint64_t)a->seed, i, 0, a->batch, a->seq, r->ids, r->labels, err));
+    CLV_TRY(clv_trainer_step(r->trainer, r->ids, r->labels, &did, err));
+    bool timed = clv_stops() == stops;
+    log_step(&r->folder, &did, tokens, timed);
+    add_up(total, &did, timed);
+    double seconds = total->timed > 0 ? total->seconds : 1;
+    snprintf(note, sizeof note, "mean loss %.3f, %.0f tokens/s, %.0f %% communication", total->mean_loss,
+             tokens * (double)total->timed / seconds, 100 * total->comm_seconds / seconds);
+    clv_progress_update(progress, i + 1, note);
+    return CLV_OK;
+}
+
+/* ---- checkpoints ---- */
+
+static clv_status save_checkpoint(run *r, clv_error *err)
+{
+    clv_trainer_checkpoint_options options = {.size = sizeof options, .keep = (int)r->args->keep_last};
+    CLV_TRY(clv_train_note(r->trainer, r->args, r->data, &r->total, err));
+    clv_train_folder_flush(&r->folder);
+    return clv_trainer_checkpoint(r->trainer, r->checkpoints, &options, err);
+}
+
+/* A full disk is no reason to lose what can still be trained. */
+static void save_on_the_way(run *r)
+{
+    clv_error why = {0};
+    if (save_checkpoint(r, &why) != CLV_OK)
+        clv_say("%s: note: no checkpoint after step %lld: %s", r->command,
+                (long long)clv_trainer_steps_done(r->trainer), why.message);
+}
+
+/* All processes look after the same steps: a look is a word with all. */
+static int64_t count_look_every(const clv_model_info *info, const clv_train_args *a)
+{
+    double seconds = 6e-11 * (double)info->parameters * (double)(a->batch * a->seq), often = 0.05;
+    int64_t most = 64;
+    if (clv_processes_count() <= 1 || seconds > often)
+        return 1;
+    return often / seconds < (double)most ? (int64_t)(often / seconds) : most;
+}
+
+/* The signal by which any process was told to leave; 0: none. */
+static clv_status look_for_signal(int *signal, const run *r, clv_error *err)
+{
+    clv_error told = {0};
+    *signal = 0;
+    if (clv_trainer_steps_done(r->trainer) % r->look_every != 0)
+        return CLV_OK;
+    int mine = clv_leave_signal();
+    clv_status status = mine ? clv_fail(&told, CLV_ECANCELLED, "%s", clv_leave_name(mine)) : CLV_OK;
+    status = clv_processes_agree(status, &told);
+    if (status == CLV_ECANCELLED)
+        *signal = mine ? mine : SIGTERM;
+    else if (status != CLV_OK)
+        *err = told;
+    return status == CLV_ECANCELLED ? CLV_OK : status;
+}
+
+static clv_status leave(run *r, int signal, int *code, clv_error *err)
+{
+    long long done = clv_trainer_steps_done(r->trainer);
+    *code = 128 + signal;
+    if (done > 0) {
+        clv_train_folder_give_room(&r->folder);
+        CLV_TRY(save_checkpoint(r, err));
+        clv_say("%s: %s: saved after step %lld of %lld in %s; --resume goes on from there", r->command,
+                clv_leave_name(signal), done, (long long)r->args->steps, r->args->out);
+    } else {
+        clv_say("%s: %s: left before the first step", r->command, clv_leave_name(signal));
+    }
+    return CLV_OK;
+}
+
+/* *code stays as it is unless the run was told to leave. */
+static clv_status run_steps(run *r, int *code, clv_error *err)
+{
+    const clv_train_args *a = r->args;
+    clv_progress progress;
+    int signal = 0;
+    int64_t before = clv_trainer_steps_done(r->trainer), done = before;
+    clv_progress_begin(&progress, "train", a->steps);
+    while (done < a->steps) {
+        CLV_TRY(look_for_signal(&signal, r, err));
+        if (signal)
+            break;
+        CLV_TRY(step(r, &progress, err));
+        done++;
+        if (a->save_every > 0 && (done % a->save_every == 0 || done == a->steps))
+            save_on_the_way(r);
+    }
+    clv_progress_end(&progress);
+    int64_t lost = done - before - r->total.timed;
+    if (lost > 0)
+        clv_say("%s: note: the process was stopped during %lld step%s, whose time is left out of all figures",
+                r->command, (long long)lost, lost == 1 ? "" : "s");
+    return signal ? leave(r, signal, code, err) : CLV_OK;
+}
+
+/* ---- the folder ---- */
+
+static void print_start(const run *r, const clv_model_info *info)
+{
+    long long ranks = clv_mesh_ranks(clv_model_mesh(r->model));
+    fprintf(stderr, "training %.2f M parameters on %lld bytes of text over %lld rank%s\n",
+            1e-6 * (double)info->parameters, (long long)clv_text_data_size(r->data), ranks, ranks == 1 ? "" : "s");
+}
+
+/* A Hugging Face folder of the weights as they are, with the tokenizer of bytes. */
+static clv_status save(const run *r, clv_error *err)
+{
+    CLV_TRY(clv_trainer_save(r->trainer, r->args->out, err));
+    return clv_processes_is_first() ? clv_tokenizer_write_bytes(r->args->out, err) : CLV_OK;
+}
+
+/* The first process's, which the others then see. */
+static clv_status open_folder(run *r, int64_t bytes, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    if (clv_processes_is_first())
+        status = clv_train_folder_open(&r->folder, r->args->out, bytes, r->args->resume, err);
+    return clv_processes_agree(status, err);
+}
+
+static void say_resumed(const run *r, const clv_resumed *did)
+{
+    if (did->damaged > 0)
+        clv_say("%s: note: %s", r->command, did->why.message);
+    if (did->damaged > 1)
+        clv_say("%s: note: %d checkpoints are damaged", r->command, did->damaged);
+    if (did->found)
+        clv_say("%s: goes on after step %lld of %lld, from %s/checkpoints", r->command, (long long)did->steps,
+                (long long)r->args->steps, r->args->out);
+    else
+        clv_say("%s: note: --resume: %s holds no checkpoint; the run begins anew", r->command, r->args->out);
+}
+
+static clv_status resume(run *r, clv_error *err)
+{
+    clv_resumed did = {.size = sizeof did};
+    CLV_TRY(clv_trainer_resume(r->trainer, r->checkpoints, &did, err));
+    say_resumed(r, &did);
+    return did.found ? clv_train_check_notes(&r->total, r->trainer, r->args, r->data, r->command, err) : CLV_OK;
+}
+
+static clv_status begin_lines(run *r, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    if (clv_processes_is_first())
+        status = clv_train_folder_begin(&r->folder, clv_trainer_steps_done(r->trainer), r->command, err);
+    return clv_processes_agree(status, err);
+}
+
+static clv_status run_in_folder(run *r, int *code, clv_error *err)
+{
+    clv_model_info info = {.size = sizeof info};
+    CLV_TRY(clv_model_describe(r->model, &info, err));
+    CLV_TRY(open_folder(r, info.parameters * (int64_t)sizeof(float), err));
+    r->look_every = count_look_every(&info, r->args);
+    clv_mesh_option_note(clv_model_mesh(r->model), r->command);
+    if (r->args->resume)
+        CLV_TRY(resume(r, err));
+    CLV_TRY(begin_lines(r, err));
+    print_start(r, &info);
+    clv_leave_listen();
+    CLV_TRY(run_steps(r, code, err));
+    if (*code != CLV_EXIT_OK)
+        return CLV_OK;
+    clv_train_folder_give_room(&r->folder);
+    CLV_TRY(save(r, err));
+    return clv_processes_is_first() ? clv_train_folder_finish(&r->folder, err) : CLV_OK;
+}
+
+/* ---- all of it ---- */
+
+static clv_status open_run(run *r, clv_error *err)
+{
+    const clv_train_args *a = r->args;
+    clv_schedule schedule = {.peak = a->lr, .floor = a->lr / 10, .warmup = a->warmup, .steps = a->steps};
+    clv_adamw_options adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = a->weight_decay};
+    clv_trainer_options options = {.size = sizeof options,
+                                   .batch = a->batch,
+                                   .seq = a->seq,
+                                   .schedule = &schedule,
+                                   .adamw = &adamw,
+                                   .seed = (uint64_t)a->seed};
+    size_t n = (size_t)(a->batch * a->seq);
+    r->ids = malloc(n * sizeof *r->ids);
+    r->labels = malloc(n * sizeof *r->labels);
+    if (asprintf(&r->checkpoints, "%s/checkpoints", a->out) < 0)
+        r->checkpoints = NULL;
+    if (!r->ids || !r->labels || !r->checkpoints)
+        return clv_fail_memory(err, "a batch", n * sizeof *r->ids);
+    return clv_trainer_new(&r->trainer, r->model, &options, err);
+}
+
+static int report(const run *r)
+{
+    const clv_train_args *a = r->args;
+    const clv_train_totals *total = &r->total;
+    const clv_program *program = clv_trainer_program(r->trainer);
+    clv_table *t = clv_report_collectives(program);
+    clv_table_top(t);
+    clv_table_real(t, "loss", total->loss);
+    clv_table_real(t, "mean_loss", total->mean_loss);
+    clv_table_seconds(t, "seconds", total->seconds);
+    clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * total->timed) / total->seconds);
+    clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
+    clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
+    clv_table_text(t, "checkpoint", a->out);
+    return clv_table_finish(t, a->json);
+}
+
+clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_text_data *data,
+                         const char *command, int *code, clv_error *err)
+{
+    run r = {.args = args,
+             .model = model,
+             .data = data,
+             .command = command,
+             .folder = (clv_train_folder){.lock = -1, .room = -1}};
+    *code = CLV_EXIT_OK;
+    clv_status status = open_run(&r, err);
+    if (status == CLV_OK)
+        status = run_in_folder(&r, code, err);
+    clv_train_folder_close(&r.folder);
+    if (status == CLV_OK && *code == CLV_EXIT_OK)
+        *code = report(&r);
+    clv_trainer_free(r.trainer);
+    free(r.checkpoints);
+    free(r.ids);
+    free(r.labels);
+    return status;
+}

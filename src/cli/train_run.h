@@ -1,0 +1,44 @@
+/* train_run.h - a run of train: its steps, checkpoints on the way, going on from one. */
+#ifndef CLEAVE_CLI_TRAIN_RUN_H
+#define CLEAVE_CLI_TRAIN_RUN_H
+
+#include "cleave/text_data.h"
+#include "cleave/train.h"
+#include "cli/mesh_option.h"
+#include "cli/options.h"
+#include "cli/run_option.h"
+
+typedef struct clv_train_args {
+    clv_strings text;
+    const char *out;
+    clv_mesh_option mesh;
+    clv_run_option run;
+    const char *comm_dtype, *hardware;
+    bool json, resume;
+    int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, warmup, seed;
+    int64_t save_every, keep_last; /* checkpoints; 0: when it is told to leave alone */
+    double lr, weight_decay;
+} clv_train_args;
+
+/* Trains, and prints what came of it. *code: the exit code, which a signal that asked to leave decides too. */
+clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_text_data *data,
+                         const char *command, int *code, clv_error *err);
+
+/* What a run adds up to. */
+typedef struct clv_train_totals {
+    double loss;      /* of the last step */
+    double mean_loss; /* over steps, each weighing a tenth of what is left by those after it */
+    int64_t timed;    /* steps during which the process was never stopped; the times are of these */
+    double seconds, comm_seconds;
+} clv_train_totals;
+
+/* ---- train_notes.c: what checkpoints hold of a run beside the trainer ---- */
+
+clv_status clv_train_note(clv_trainer *trainer, const clv_train_args *args, const clv_text_data *data,
+                          const clv_train_totals *totals, clv_error *err);
+/* Of the checkpoint that the trainer went on from: its losses, and whether its run was of the same data; what is a
+ * choice (rates, steps) is said. CLV_EINVAL, naming the option. */
+clv_status clv_train_check_notes(clv_train_totals *totals, const clv_trainer *trainer, const clv_train_args *args,
+                                 const clv_text_data *data, const char *command, clv_error *err);
+
+#endif
