@@ -35,7 +35,7 @@ from .program import Named, Program, compile
 from .rules import Rules
 from .session import Session
 from .tokenizer import Tokenizer
-from .train import Step, TextData, Trainer
+from .train import Resumed, Step, TextData, Trainer
 
 concat = concatenate
 try:
@@ -49,7 +49,7 @@ __all__ = [
     "dropout", "einsum", "embedding", "equal", "errors", "exp", "expand_dims", "gated", "gelu", "grad", "Graph", "Job",
     "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines", "matmul", "max", "maximum", "mean",
     "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative", "new_model", "nn", "pad", "Plan",
-    "plan", "power", "Program", "relu", "reshape", "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid",
-    "silu", "softmax", "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh",
-    "Text", "TextData", "Tokenizer", "Trainer", "transpose", "Value", "var", "where",
+    "plan", "power", "Program", "relu", "reshape", "Resumed", "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session",
+    "sigmoid", "silu", "softmax", "split", "sqrt", "square", "squeeze", "stack", "Step", "subtract", "sum", "swapaxes",
+    "tanh", "Text", "TextData", "Tokenizer", "Trainer", "transpose", "Value", "var", "where",
 ]  # fmt: skip

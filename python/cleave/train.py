@@ -31,6 +31,15 @@ class Step(NamedTuple):
     comm_seconds: float
 
 
+class Resumed(NamedTuple):
+    """Where a trainer goes on: steps done before; how many newer checkpoints were damaged, and what is wrong with the
+    newest of them ("": none was)."""
+
+    steps: int
+    damaged: int
+    why: str
+
+
 class TextData(_c.Fixed, OfProcess):
     """Text files as training data, a byte a token (a vocabulary of 256). Batches depend on (seed, step) alone."""
 
@@ -122,10 +131,46 @@ class Trainer(State):
             check(lib.clv_trainer_step, trainer, *pointers, out)
         return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds)
 
-    def fit(self, data: TextData, steps: int, seed: int = 1) -> Iterator[Step]:
-        """Steps on text, one by one: ``for step in trainer.fit(TextData("book.txt", 256), 100): print(step.loss)``."""
-        for i in range(steps):
+    def fit(self, data: TextData, steps: int, seed: int = 1, first: int = 0) -> Iterator[Step]:
+        """Steps on text, one by one: ``for step in trainer.fit(TextData("book.txt", 256), 100): print(step.loss)``.
+        first: the number of the first batch, ``trainer.steps_done`` of one that goes on."""
+        for i in range(first, first + steps):
             yield self.step(*data.batch(i, self.batch, seed))
+
+    @property
+    def steps_done(self) -> int:
+        """How many steps were done: the number of the next."""
+        with self._handle.use() as trainer:
+            return int(lib.clv_trainer_steps_done(trainer))
+
+    def note(self, key: str, text: str) -> None:
+        """A text that checkpoints hold by key, for whoever goes on: which data it was, how far it was read."""
+        with self._handle.hold() as trainer:
+            check(lib.clv_trainer_note, trainer, text_in(key, "a key"), text_in(text, "a note"))
+
+    def noted(self, key: str) -> str | None:
+        """The text by this key, of `note` or of the checkpoint that was resumed; None: there is none."""
+        with self._handle.hold() as trainer:
+            found = lib.clv_trainer_noted(trainer, text_in(key, "a key"))
+            return None if found == ffi.NULL else ffi.string(found).decode()
+
+    def checkpoint(self, folder: Path, keep: int = 2) -> None:
+        """Saves all that a trainer needs to go on (weights, optimizer state, steps done, notes) as
+        folder/step-00000120, there whole or not at all; the newest `keep` of them stay."""
+        options = _c.options("clv_trainer_checkpoint_options", {"keep": keep}, "a checkpoint")
+        with self._handle.hold() as trainer:
+            check(lib.clv_trainer_checkpoint, trainer, text_in(folder, "a folder"), options.struct)
+
+    @interruptible
+    def resume(self, folder: Path) -> Resumed | None:
+        """Goes on from the newest checkpoint in a folder that is whole, whatever mesh it was saved on; None: there is
+        none, and the trainer is as it was."""
+        out = ffi.new("clv_resumed *", {"size": ffi.sizeof("clv_resumed")})
+        with self._handle.hold() as trainer:
+            check(lib.clv_trainer_resume, trainer, text_in(folder, "a folder"), out)
+        if not out.found:
+            return None
+        return Resumed(out.steps, out.damaged, ffi.string(out.why.message).decode())
 
     @property
     def program(self) -> Program:

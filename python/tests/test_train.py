@@ -143,3 +143,36 @@ def test_machine_prices_steps(tmp_path):
     assert steps(str(profile)) == steps(cleave.Machine(profile)) < steps(None)
     with pytest.raises(FileNotFoundError, match="no such file; valid"):
         cleave.load(GOLDEN / "llama", machine="nowhere")
+
+
+def test_resumes(tmp_path):
+    """With the losses of a trainer that was never stopped, and from what is damaged one before it."""
+
+    def trainer(**how):
+        return cleave.Trainer(new(**how), batch=2, seq=16, steps=8, lr=0.01)
+
+    text = cleave.TextData(TEXT, 16)
+    whole = [s.loss for s in trainer(tp=2).fit(text, 8)]
+    broken = trainer(tp=2)
+    assert broken.resume(tmp_path / "none") is None and broken.steps_done == 0
+    broken.note("data", "bytes.md")
+    losses = []
+    for step in broken.fit(text, 6):
+        losses.append(step.loss)
+        if step.step in (2, 4, 5):
+            broken.checkpoint(tmp_path / "kept", keep=2)
+    assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == ["latest", "step-00000005", "step-00000006"]
+    again = trainer(tp=2)
+    assert again.resume(tmp_path / "kept") == cleave.Resumed(6, 0, "") and again.steps_done == 6
+    assert again.noted("data") == "bytes.md" and again.noted("other") is None
+    losses += [s.loss for s in again.fit(text, 2, first=again.steps_done)]
+    assert losses == whole
+    (tmp_path / "kept" / "step-00000006" / "trainer.json").write_bytes(b"{}")
+    other = trainer(mesh="data=2,model=2")
+    resumed = other.resume(tmp_path / "kept")
+    assert resumed is not None and resumed[:2] == (5, 1) and "trainer.json" in resumed.why
+    np.testing.assert_allclose([s.loss for s in other.fit(text, 3, first=5)], whole[5:], rtol=1e-5)
+    with pytest.raises(ValueError, match="hidden 32, this one has 64"):
+        cleave.Trainer(cleave.new_model(**{**SIZES, "hidden": 64}), batch=2, seq=16, steps=8).resume(tmp_path / "kept")
+    with pytest.raises(ValueError):
+        other.checkpoint(tmp_path / "kept", keep=-1)
