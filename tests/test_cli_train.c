@@ -230,6 +230,17 @@ static void test_resume(void **state)
     cli_expect(0, "begins anew", "%s --steps 3 --resume --out {d}/empty", small);
 }
 
+/* Who goes on waits a while for one that is being killed. */
+static void test_resume_waits(void **state)
+{
+    (void)state;
+    pid_t pid = start("late", "100000000");
+    wait_for_lines("late", "metrics.unfinished.jsonl", 3);
+    cli_shell("(sleep 0.5; kill -9 %d) &", (int)pid);
+    cli_expect(0, "begins anew", "%s --steps 2 --resume --out {d}/late", small);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 /* What is damaged is named, and the one before is taken. */
 static void test_resume_damaged(void **state)
 {
@@ -267,11 +278,11 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_others_folders),  cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_losses),          cmocka_unit_test(test_stopped_for_a_while),
-        cmocka_unit_test(test_resume),          cmocka_unit_test(test_resume_damaged),
-        cmocka_unit_test(test_full_on_the_way),
+        cmocka_unit_test(test_stopped),        cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_others_folders), cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_losses),         cmocka_unit_test(test_stopped_for_a_while),
+        cmocka_unit_test(test_resume),         cmocka_unit_test(test_resume_damaged),
+        cmocka_unit_test(test_resume_waits),   cmocka_unit_test(test_full_on_the_way),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

@@ -24,7 +24,7 @@
 #include "io/weights.h"
 #include "models/model_weights.h"
 #include "models/config.h"
-#include "cleave/train.h"
+#include "train/trainer.h"
 
 /* ---- the allocator ---- */
 
@@ -297,12 +297,14 @@ static clv_status merge(clv_error *err)
 
 /* ---- each allocation in turn ---- */
 
+static int64_t stride = 1; /* from one allocation that fails to the next: more where a call makes thousands */
+
 static void every_allocation(clv_status (*what)(clv_error *err), const char *name)
 {
     int refused = 0;
     clv_error err = {0};
     assert_int_equal(what(&err), CLV_OK); /* once in peace: libraries keep what they make at first use */
-    for (int64_t n = 0;; n++) {
+    for (int64_t n = 0;; n += stride) {
         err = (clv_error){0};
         failed = false;
         int64_t before = live;
@@ -436,6 +438,56 @@ static void test_checkpoints(void **state)
     assert_int_equal(system(line), 0);
 }
 
+/* A trainer saves, and goes on; all of it or nothing is there. */
+static clv_trainer *saved_trainer, *resumed_trainer;
+static const char *saved_folder;
+
+static clv_status save_and_resume(clv_error *err)
+{
+    const int32_t ids[2] = {1, 2};
+    clv_status status = clv_trainer_step(saved_trainer, ids, ids, NULL, err);
+    if (status == CLV_OK)
+        status = clv_trainer_note(saved_trainer, "key", "text", err);
+    if (status == CLV_OK)
+        status = clv_trainer_checkpoint(saved_trainer, saved_folder, NULL, err);
+    if (status == CLV_OK)
+        status = clv_trainer_resume(resumed_trainer, saved_folder, NULL, err);
+    clv_trainer_clear_notes(saved_trainer);
+    clv_trainer_clear_notes(resumed_trainer);
+    return status;
+}
+
+static void test_trainer(void **state)
+{
+    static const clv_schedule schedule = {.peak = 1e-5, .floor = 1e-5, .steps = 1000};
+    clv_error err = {0};
+    clv_model *model;
+    clv_mesh mesh;
+    clv_model_info small = {
+        .hidden = 4, .layers = 1, .heads = 2, .ffn = 4, .vocab = 8, .bos = -1, .pad = -1, .mask = -1};
+    char to[64], line[160];
+    (void)state;
+    assert_int_equal(clv_mesh_parse(&mesh, "model=2", &err), CLV_OK);
+    clv_model_options options = {.size = sizeof options, .mesh = &mesh};
+    assert_int_equal(clv_model_new(&model, &small, &options, &err), CLV_OK);
+    clv_trainer_options training = {.batch = 1, .seq = 2, .schedule = &schedule};
+    assert_int_equal(clv_trainer_new(&saved_trainer, model, &training, &err), CLV_OK);
+    assert_int_equal(clv_trainer_new(&resumed_trainer, model, &training, &err), CLV_OK);
+    char in_memory[] = "/dev/shm/cleave_memory_XXXXXX", on_disk[] = "/tmp/cleave_memory_XXXXXX";
+    const char *made = mkdtemp(in_memory) ? in_memory : mkdtemp(on_disk);
+    assert_non_null(made);
+    snprintf(to, sizeof to, "%s/saved", made);
+    saved_folder = to;
+    stride = 11;
+    every_allocation(save_and_resume, "a training's checkpoint");
+    stride = 1;
+    clv_trainer_free(saved_trainer);
+    clv_trainer_free(resumed_trainer);
+    clv_model_close(model);
+    snprintf(line, sizeof line, "! ls %s | grep -v '^step-[0-9]*$' | grep -v '^latest$' && rm -r %s", to, made);
+    assert_int_equal(system(line), 0);
+}
+
 /* What is refused when it is half made leaves nothing, either. */
 static void test_refused(void **state)
 {
@@ -463,6 +515,6 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile),    cmocka_unit_test(test_op),
                                        cmocka_unit_test(test_session),    cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_tokenizers), cmocka_unit_test(test_checkpoints),
-                                       cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_trainer),    cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

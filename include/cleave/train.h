@@ -81,6 +81,11 @@ CLV_API clv_session *clv_trainer_session(const clv_trainer *trainer);
 /** How many steps were done: the number of the next; -1 for no trainer. */
 CLV_API int64_t clv_trainer_steps_done(const clv_trainer *trainer);
 
+/** The largest of the numbers that the processes of the model's job give; all make the call, as between steps. So they
+ *  find that one of them was told to stop, after the same step. Of a model of one process: its own.
+ *  @return what the session's runs return where a process does not come; CLV_ENOMEM */
+CLV_API clv_status clv_trainer_most(const clv_trainer *trainer, int64_t mine, int64_t *most, clv_error *err);
+
 /** A text that checkpoints hold by key for whoever goes on: which data it was, how far it was read. It replaces that of
  *  the same key; both are copied, UTF-8. @return CLV_EINVAL for a text that is not; CLV_ENOMEM */
 CLV_API clv_status clv_trainer_note(clv_trainer *trainer, const char *key, const char *text, clv_error *err);

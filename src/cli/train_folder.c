@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/say.h"
@@ -111,14 +112,18 @@ static clv_status keep_lines(const clv_train_folder *f, const char *command, clv
 
 /* ---- making it ---- */
 
-/* Where the file system has no locks, none is held. */
-static clv_status lock_folder(clv_train_folder *f, clv_error *err)
+/* Where the file system has no locks, none is held. One that goes on may wait for who was killed to be gone. */
+static clv_status lock_folder(clv_train_folder *f, bool resume, clv_error *err)
 {
+    enum { TRIES = 100, NAP_NS = 100000000 };
     f->lock = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->lock < 0)
         return errno == ENOTDIR ? clv_fail(err, CLV_EEXIST, "--out %s: exists already, and is no folder", f->path)
                                 : fail_by_errno(err, "open", f->path);
-    if (flock(f->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    int left = resume ? TRIES : 1;
+    while (flock(f->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && --left > 0)
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    if (left == 0)
         return clv_fail(err, CLV_EEXIST, "--out %s: another run is writing to it; name a new folder", f->path);
     return CLV_OK;
 }
@@ -151,7 +156,7 @@ static clv_status make(clv_train_folder *f, int64_t bytes, bool resume, clv_erro
     f->made = mkdir(f->path, 0777) == 0;
     if (!f->made && errno != EEXIST)
         return fail_by_errno(err, "make the folder", f->path);
-    CLV_TRY(lock_folder(f, err));
+    CLV_TRY(lock_folder(f, resume, err));
     if (!f->made)
         CLV_TRY(check_left(f, resume, err));
     return take_room(f, bytes, err);

@@ -1,6 +1,5 @@
 #include "cli/train_run.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -105,18 +104,11 @@ static int64_t count_look_every(const clv_model_info *info, const clv_train_args
 /* The signal by which any process was told to leave; 0: none. */
 static clv_status look_for_signal(int *signal, const run *r, clv_error *err)
 {
-    clv_error told = {0};
-    *signal = 0;
-    if (clv_trainer_steps_done(r->trainer) % r->look_every != 0)
-        return CLV_OK;
-    int mine = clv_leave_signal();
-    clv_status status = mine ? clv_fail(&told, CLV_ECANCELLED, "%s", clv_leave_name(mine)) : CLV_OK;
-    status = clv_processes_agree(status, &told);
-    if (status == CLV_ECANCELLED)
-        *signal = mine ? mine : SIGTERM;
-    else if (status != CLV_OK)
-        *err = told;
-    return status == CLV_ECANCELLED ? CLV_OK : status;
+    int64_t most = 0;
+    if (clv_trainer_steps_done(r->trainer) % r->look_every == 0)
+        CLV_TRY(clv_trainer_most(r->trainer, clv_leave_signal(), &most, err));
+    *signal = (int)most;
+    return CLV_OK;
 }
 
 static clv_status leave(run *r, int signal, int *code, clv_error *err)

@@ -118,18 +118,17 @@ static clv_status point_to(const char *folder, int64_t step, clv_error *err)
     return status;
 }
 
-/* All but the newest `keep`. */
-static clv_status prune(const char *folder, int keep, clv_error *err)
+/* All but the newest `keep`. What cannot be removed is tried again after the next: this one is there. */
+static void prune(const char *folder, int keep)
 {
     step_list list = {0};
-    clv_status status = list_steps(&list, folder, err);
+    clv_status status = list_steps(&list, folder, NULL);
     for (int i = keep; status == CLV_OK && i < list.n; i++) {
         char *path = path_of(folder, list.steps[i]);
-        status = path ? clv_temporary_retire(path, err) : clv_fail_memory(err, folder, strlen(folder));
+        status = path ? clv_temporary_retire(path, NULL) : CLV_ENOMEM;
         free(path);
     }
     free(list.steps);
-    return status;
 }
 
 /* The first process: the place of a new checkpoint. One of as many steps is there if it could not be read. */
@@ -146,7 +145,8 @@ static clv_status finish(clv_new_folder *made, const char *folder, int64_t step,
 {
     CLV_TRY(clv_new_folder_commit(made, err));
     CLV_TRY(point_to(folder, step, err));
-    return prune(folder, keep, err);
+    prune(folder, keep);
+    return CLV_OK;
 }
 
 static clv_status save(const clv_trainer *t, const char *folder, const char *path, int keep, clv_error *err)
@@ -169,7 +169,7 @@ static clv_status save(const clv_trainer *t, const char *folder, const char *pat
     else if (leads)
         clv_new_folder_abandon(&made, &why);
     free(temporary);
-    status = clv_session_agree(t->session, saving_what, status, 0, &none, &why);
+    status = clv_trainer_agree(t, status, &why);
     if (err && status != CLV_OK && err->code == CLV_OK)
         *err = why;
     return status;
@@ -220,10 +220,13 @@ static clv_status share_finding(const clv_trainer *t, clv_status status, clv_err
     int ranks = (int)clv_mesh_ranks(&t->model->mesh), found = -1;
     int64_t mine[WORDS] = {status};
     int64_t *all = calloc((size_t)ranks * WORDS, sizeof *all);
-    int64_t none;
     memcpy(mine + 1, why, sizeof *why);
     clv_status met = all ? CLV_OK : clv_fail_memory(err, reading_what, (size_t)ranks * sizeof mine);
-    CLV_TRY(clv_session_agree(t->session, reading_what, met, 0, &none, err));
+    status = clv_trainer_agree(t, met, err);
+    if (status != CLV_OK) {
+        free(all);
+        return status;
+    }
     met = clv_session_tell(t->session, reading_what, mine, WORDS, all, err);
     for (int r = 0; met == CLV_OK && r < ranks; r++) {
         clv_status is = (clv_status)all[r * WORDS];

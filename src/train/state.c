@@ -189,14 +189,15 @@ static clv_status count_most(int64_t *most, const clv_session *session, int64_t 
 /* A clv_shards_meet. */
 static clv_status tell_all(void *arg, clv_manifest *m, clv_status status, clv_error *err)
 {
-    const clv_session *session = arg;
+    const clv_trainer *t = arg;
+    const clv_session *session = t->session;
     int first, last, n = (int)(2 + WORDS_OF_SUM * (1 + m->n_tensors));
-    int64_t *mine = calloc((size_t)n, sizeof *mine), most = 0, none;
+    int64_t *mine = calloc((size_t)n, sizeof *mine), most = 0;
     int64_t *all = calloc((size_t)n * (size_t)m->n_ranks + 1, sizeof *all);
     clv_session_ranks_here(session, &first, &last);
     if (status == CLV_OK && (!mine || !all))
         status = clv_fail_memory(err, "checksums", (size_t)n * (size_t)m->n_ranks * sizeof *all);
-    status = clv_session_agree(session, writing_what, status, 0, &none, err);
+    status = clv_trainer_agree(t, status, err);
     if (status == CLV_OK && last - first < m->n_ranks)
         status = count_most(&most, session, all, (int)m->n_ranks, err);
     for (int k = 0; status == CLV_OK && k < most; k++)
@@ -215,7 +216,7 @@ static clv_status write_others(const clv_trainer *t, const char *folder, clv_err
     clv_shards_options options = {.mesh = t->model->mesh,
                                   .rules = t->model->rules.name,
                                   .meet = tell_all,
-                                  .meet_arg = t->session,
+                                  .meet_arg = (void *)t,
                                   .first = first,
                                   .last = last};
     const char *name = optimizer_file;
@@ -344,7 +345,10 @@ clv_status clv_trainer_write_state(const clv_trainer *t, const char *folder, clv
     int64_t none;
     if (leads) {
         char *path = clv_path_join(folder, optimizer_name);
-        status = path && mkdir(path, 0777) == 0 ? CLV_OK : clv_fail_errno(err, "make the folder", folder);
+        if (!path)
+            status = clv_fail_memory(err, folder, strlen(folder));
+        else if (mkdir(path, 0777) != 0)
+            status = clv_fail_errno(err, "make the folder", path);
         free(path);
     }
     CLV_TRY(clv_session_agree(t->session, writing_what, status, 0, &none, err));
@@ -352,7 +356,7 @@ clv_status clv_trainer_write_state(const clv_trainer *t, const char *folder, clv
     status = write_others(t, folder, err); /* the first process writes the manifest, alone */
     if (status == CLV_OK && leads)
         status = write_manifest(t, folder, err);
-    return clv_session_agree(t->session, writing_what, status, 0, &none, err);
+    return clv_trainer_agree(t, status, err);
 }
 
 /* ---- reading ---- */

@@ -23,6 +23,10 @@ struct clv_trainer {
     int64_t saved;  /* steps done then */
 };
 
+/* Whether all processes go on, each of which may have read or written for long: clv_job_agree, whose deadline is the
+ * job's, not a step's. */
+clv_status clv_trainer_agree(const clv_trainer *trainer, clv_status status, clv_error *err);
+
 /* ---- notes.c ---- */
 
 void clv_trainer_clear_notes(clv_trainer *trainer);
