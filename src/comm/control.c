@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -17,9 +18,12 @@ enum {
     GOODBYE_MS = 100,         /* for what is to be sent yet, and until others have closed their ends */
     MOST_FRAME = 1 << 20,     /* bytes; more is no frame */
     READ_BYTES = 4096,
+    SILENT_PULSES = 4, /* that did not come */
+    ANSWER_MS = 80,    /* until others have said where they stand */
+    SOON_MS = 40,      /* the same of those that have no pulse */
 };
 
-typedef enum kind { PULSE = 1, FAILURE, GOODBYE, KINDS } kind;
+typedef enum kind { PULSE = 1, FAILURE, GOODBYE, ASK, STANDING, KINDS } kind;
 
 typedef struct frame {
     uint32_t kind, bytes; /* behind this */
@@ -80,16 +84,6 @@ void clv_control_wake(const clv_control *c)
     (void)!write(c->wake, &one, sizeof one);
 }
 
-void clv_control_tell(clv_control *c, uint64_t world, const clv_error *error)
-{
-    if (!c)
-        return;
-    pthread_mutex_lock(&c->lock);
-    say_to_all(c, FAILURE, world, error, sizeof *error);
-    pthread_mutex_unlock(&c->lock);
-    clv_control_wake(c);
-}
-
 /* ---- losses ---- */
 
 static void hang_up(clv_control_peer *peer)
@@ -129,6 +123,12 @@ static void fail_world(const clv_control *c, clv_world *world)
     (void)clv_threads_record(world, &error);
 }
 
+static bool is_silent(const clv_control *c, int process)
+{
+    const clv_control_peer *peer = &c->peers[process];
+    return peer->fd >= 0 && atomic_load_explicit(&peer->quiet_ns, memory_order_relaxed) > SILENT_PULSES * c->pulse_ns;
+}
+
 /* Under the lock: a process has ended, is as good as that, or left because of a failure (why). The first loss is what
  * all that waits returns. MPI is not called any more: with a process that is gone, its calls may not return. */
 static void lose(clv_control *c, int process, const char *how, const clv_error *why)
@@ -150,6 +150,28 @@ static void lose(clv_control *c, int process, const char *how, const clv_error *
     atomic_store_explicit(&c->lost, 1, memory_order_release);
     for (int w = 0; w < c->n_worlds; w++)
         fail_world(c, c->worlds[w]);
+}
+
+/* Under the lock: a deadline has passed, and those of which nothing comes are why. Should they go on, they find why
+ * others have gone. */
+static void lose_silent(clv_control *c, const clv_error *why)
+{
+    for (int p = 0; p < c->n && why->code == CLV_ETIMEOUT; p++)
+        if (is_silent(c, p)) {
+            say(&c->peers[p], GOODBYE, 0, why, sizeof *why);
+            lose(c, p, NULL, why);
+        }
+}
+
+void clv_control_tell(clv_control *c, uint64_t world, const clv_error *error)
+{
+    if (!c)
+        return;
+    pthread_mutex_lock(&c->lock);
+    say_to_all(c, FAILURE, world, error, sizeof *error);
+    lose_silent(c, error);
+    pthread_mutex_unlock(&c->lock);
+    clv_control_wake(c);
 }
 
 bool clv_control_lost(const clv_control *c, clv_error *error)
@@ -194,12 +216,97 @@ void clv_control_remove_world(clv_control *c, const clv_world *world)
 
 /* ---- receiving ---- */
 
-/* What another process tells of a world that is gone, or not there yet, MPI tells, too. */
-static void take_failure(const clv_control *c, uint64_t number, const clv_error *error)
+/* NULL: it is gone, or not there yet. */
+static clv_world *find_world(const clv_control *c, uint64_t number)
 {
     for (int w = 0; w < c->n_worlds; w++)
         if (c->worlds[w]->mpi->number == number)
-            (void)clv_threads_record(c->worlds[w], error);
+            return c->worlds[w];
+    return NULL;
+}
+
+/* Of a world that is not there MPI tells, too. */
+static void take_failure(clv_control *c, uint64_t number, const clv_error *error)
+{
+    clv_world *world = find_world(c, number);
+    if (world)
+        (void)clv_threads_record(world, error);
+    lose_silent(c, error);
+}
+
+/* Under the lock: says where the ranks of this process stand. */
+static void answer(const clv_control *c, int process, uint64_t number, uint64_t question)
+{
+    const clv_world *world = find_world(c, number);
+    int n = world ? world->here : 0;
+    size_t bytes = sizeof question + (size_t)n * sizeof(clv_standing);
+    unsigned char *data = malloc(bytes);
+    if (!data)
+        return;
+    memcpy(data, &question, sizeof question);
+    for (int i = 0; i < n; i++) {
+        const clv_standing s = clv_standing_of(world, world->first + i);
+        memcpy(data + sizeof question + (size_t)i * sizeof s, &s, sizeof s);
+    }
+    say(&c->peers[process], STANDING, number, data, bytes);
+    free(data);
+}
+
+/* Under the lock. */
+static void take_answer(clv_control *c, int process, const unsigned char *data, size_t bytes)
+{
+    uint64_t question;
+    memcpy(&question, data, sizeof question);
+    if (!c->answers || question != c->question)
+        return;
+    for (size_t at = sizeof question; at + sizeof(clv_standing) <= bytes; at += sizeof(clv_standing)) {
+        clv_standing s;
+        memcpy(&s, data + at, sizeof s);
+        s.what[sizeof s.what - 1] = s.note[sizeof s.note - 1] = '\0';
+        if (s.rank >= 0 && s.rank < c->n_answers)
+            c->answers[s.rank] = s;
+    }
+    c->answered[process] = true;
+    pthread_cond_broadcast(&c->came);
+}
+
+/* Under the lock: whether all have answered that will, ms after they were asked. */
+static bool all_answered(const clv_control *c, int64_t ms)
+{
+    for (int p = 0; p < c->n; p++)
+        if (c->peers[p].fd >= 0 && !c->answered[p] && (ms < SOON_MS || !is_silent(c, p)))
+            return false;
+    return true;
+}
+
+void clv_control_ask(clv_control *c, clv_world *world, clv_standing *all)
+{
+    if (!c)
+        return;
+    pthread_mutex_lock(&c->asking);
+    pthread_mutex_lock(&c->lock);
+    int64_t began = clv_now_ns(), ms = 0;
+    c->question++;
+    c->answers = all;
+    c->n_answers = world->ranks;
+    memset(c->answered, 0, (size_t)c->n * sizeof *c->answered);
+    say_to_all(c, ASK, world->mpi->number, &c->question, sizeof c->question);
+    while (!all_answered(c, ms) && ms < ANSWER_MS && !clv_world_failed(world, NULL)) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 5000000;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        pthread_cond_timedwait(&c->came, &c->lock, &until);
+        ms = (clv_now_ns() - began) / 1000000;
+    }
+    c->answers = NULL;
+    for (int r = 0; r < world->ranks; r++) {
+        int process = clv_threads_process(world, r);
+        all[r].silent = process != c->me && !c->answered[process] && is_silent(c, process);
+    }
+    pthread_mutex_unlock(&c->lock);
+    pthread_mutex_unlock(&c->asking);
 }
 
 /* Under the lock; false: no such frame. */
@@ -208,6 +315,15 @@ static bool take(clv_control *c, int process, const frame *f, const unsigned cha
     clv_error error;
     if (f->kind == PULSE)
         return true;
+    if ((f->kind == ASK && f->bytes == sizeof(uint64_t)) || (f->kind == STANDING && f->bytes >= sizeof(uint64_t))) {
+        uint64_t question;
+        memcpy(&question, data, sizeof question);
+        if (f->kind == ASK)
+            answer(c, process, f->world, question);
+        else
+            take_answer(c, process, data, f->bytes);
+        return true;
+    }
     if ((f->kind != FAILURE && f->kind != GOODBYE) || f->bytes != sizeof error)
         return false;
     memcpy(&error, data, sizeof error);
@@ -471,11 +587,13 @@ void clv_control_free(clv_control *c)
     if (c->wake >= 0)
         close(c->wake);
     pthread_mutex_destroy(&c->lock);
+    pthread_mutex_destroy(&c->asking);
     pthread_cond_destroy(&c->came);
     free(c->strangers);
     free(c->peers);
     free(c->worlds);
     free(c->theirs);
+    free(c->answered);
     free(c);
 }
 

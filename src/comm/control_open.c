@@ -367,6 +367,7 @@ static clv_control *new_control(clv_job *job)
     c->n_strangers = c->n + CLV_CONTROL_STRANGERS;
     c->theirs = calloc(n, sizeof *c->theirs);
     c->peers = calloc(n, sizeof *c->peers);
+    c->answered = calloc(n, sizeof *c->answered);
     c->strangers = calloc((size_t)c->n_strangers, sizeof *c->strangers);
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     for (int p = 0; c->peers && p < c->n; p++)
@@ -374,6 +375,7 @@ static clv_control *new_control(clv_job *job)
     for (int s = 0; c->strangers && s < c->n_strangers; s++)
         c->strangers[s].fd = -1;
     pthread_mutex_init(&c->lock, NULL);
+    pthread_mutex_init(&c->asking, NULL);
     pthread_cond_init(&c->came, NULL);
     return c;
 }
@@ -381,7 +383,7 @@ static clv_control *new_control(clv_job *job)
 static clv_status fill_card(clv_control *c, card *mine, const char *how, clv_error *err)
 {
     where w;
-    if (!c || !c->theirs || !c->peers || !c->strangers || c->wake < 0)
+    if (!c || !c->theirs || !c->peers || !c->answered || !c->strangers || c->wake < 0)
         return clv_fail_memory(err, "the connections of a job", sizeof *c);
     CLV_TRY(parse(&w, how, err));
     if (getrandom(c->token, sizeof c->token, 0) != (ssize_t)sizeof c->token)

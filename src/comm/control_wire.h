@@ -10,6 +10,7 @@
 
 #include "comm/control.h"
 #include "comm/job.h"
+#include "comm/standing.h"
 
 enum { CLV_CONTROL_TOKEN = 16, CLV_CONTROL_STRANGERS = 16 };
 
@@ -58,7 +59,12 @@ struct clv_control {
     clv_control_peer *peers;         /* [n] */
     struct clv_world **worlds;
     int n_worlds;
-    int told; /* processes of whose loss the program was told */
+    int told;               /* processes of whose loss the program was told */
+    pthread_mutex_t asking; /* one asks at a time; taken before the lock */
+    uint64_t question;      /* its number: what answers another is late */
+    clv_standing *answers;  /* [ranks of the world asked for]; NULL: nobody asks */
+    int n_answers;
+    bool *answered; /* [n] */
     _Atomic int lost;
     clv_error loss; /* then: the first */
     int lost_process;

@@ -439,8 +439,11 @@ static clv_status deliver(const copying_plan *plan, clv_thread_comm *comm, const
 static clv_status fail_late(const copying_plan *plan, clv_thread_comm *comm, clv_error *err)
 {
     memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
-    for (int i = 0; i < plan->all_takes; i++)
-        comm->missing[plan->takes[i].move.peer] = !plan->takes[i].came;
+    for (int i = 0; i < plan->all_takes; i++) {
+        const part *p = &plan->takes[i];
+        comm->missing[p->move.peer] = !p->came;
+        comm->bytes[p->move.peer] = (clv_bytes){.expected = p->came ? 0 : bytes_of(plan, p)};
+    }
     return clv_threads_fail_late(comm, plan->base.group, &plan->post, err);
 }
 

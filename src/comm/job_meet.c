@@ -8,6 +8,8 @@
 #include "base/error.h"
 #include "comm/job.h"
 
+#define NO_WORLD UINT64_MAX
+
 enum {
     ROUNDS = 2,       /* of greetings: who is in the second has not gone away since the first */
     MEET_TAGS = 4096, /* from 1: meetings' */
@@ -106,6 +108,7 @@ static clv_status fail_missing(const greeting *g, const clv_job *job, int64_t wa
 static clv_status greet(greeting *g, clv_job *job, int round, clv_deadline *deadline, clv_error *err)
 {
     int64_t began = clv_now_ns();
+    clv_error why = {0};
     int code = 0, tag = 1 + (int)((ROUNDS * g->mine.number + (uint64_t)round) % MEET_TAGS), asked = 0, n = g->n;
     memset(g->ended, 0, 2 * (size_t)n * sizeof *g->ended);
     pthread_mutex_lock(&job->lock);
@@ -120,8 +123,12 @@ static clv_status greet(greeting *g, clv_job *job, int round, clv_deadline *dead
                                   : clv_job_fail_mpi(job, code, "meeting the other processes", err);
     if (status == CLV_OK)
         return CLV_OK;
-    if (status == CLV_ETIMEOUT)
-        status = fail_missing(g, job, clv_now_ns() - began, err);
+    if (status == CLV_ETIMEOUT) {
+        status = fail_missing(g, job, clv_now_ns() - began, &why);
+        clv_control_tell(job->control, NO_WORLD, &why);
+        if (err && err->code == CLV_OK)
+            *err = why;
+    }
     pthread_mutex_lock(&job->lock);
     bool over = true; /* what was sent is a few bytes, which MPI has copied */
     for (int p = 0; p < asked && !job->broken; p++)

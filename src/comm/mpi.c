@@ -279,12 +279,20 @@ static int look_at_parts(const clv_job *job, clv_mpi_part *parts, int n, bool al
     return code;
 }
 
-static clv_status fail_late(const clv_mpi_plan *plan, const clv_mpi_part *parts, int n, clv_error *err)
+/* What was sent in vain says nothing of what comes. */
+static clv_status fail_late(const clv_mpi_plan *plan, const clv_mpi_part *parts, int n, bool takes, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
     memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
-    for (int i = 0; i < n; i++)
-        comm->missing[parts[i].move.peer] |= parts[i].ended < parts[i].n_asked;
+    for (int i = 0; i < n; i++) {
+        const clv_mpi_part *p = &parts[i];
+        int64_t pieces = p->ended > 0 ? (p->ended - 1) * clv_mpi_wire_of(plan->base.comm)->job->piece : 0;
+        if (p->ended == p->n_asked)
+            continue;
+        comm->missing[p->move.peer] = true;
+        if (takes)
+            comm->bytes[p->move.peer] = (clv_bytes){.expected = p->bytes, .came = pieces};
+    }
     return clv_threads_fail_late(comm, plan->base.group, &plan->post, err);
 }
 
@@ -312,7 +320,7 @@ static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph,
         if (code != 0)
             return fail_mpi(plan, failed, code, err);
         if (ended < n && !told && late)
-            return fail_late(plan, parts, n, err);
+            return fail_late(plan, parts, n, takes, err);
         late = ended < n && !wait_a_little(&w, world); /* one more look at all, then */
     }
     return CLV_OK;
@@ -497,6 +505,8 @@ const clv_transport clv_mpi_transport = {
     .open = clv_mpi_open,
     .close = clv_mpi_close,
     .tell = clv_mpi_tell,
+    .stand = clv_mpi_stand,
+    .whose = clv_mpi_whose,
     .hear = hear,
     .prepare = clv_mpi_prepare,
     .start = start,

@@ -145,6 +145,16 @@ void clv_mpi_tell(clv_world *world, const clv_error *error)
     pthread_mutex_unlock(&wire->job->lock);
 }
 
+void clv_mpi_stand(clv_world *world, clv_standing *all)
+{
+    clv_control_ask(world->mpi->job->control, world, all);
+}
+
+void clv_mpi_whose(char *out, size_t size, const clv_world *world, int rank)
+{
+    clv_job_name(out, size, world->mpi->job, clv_threads_process(world, rank));
+}
+
 bool clv_mpi_hear_failure(clv_world *world)
 {
     clv_job *job = world->mpi->job;

@@ -4,7 +4,7 @@
 #define CLEAVE_COMM_MPI_WIRE_H
 
 #include "comm/job.h"
-#include "comm/threads.h"
+#include "comm/standing.h"
 
 enum {
     CLV_MPI_HEADER = 128,
@@ -108,8 +108,10 @@ bool clv_mpi_hear(struct clv_mpi_wire *wire);
 bool clv_mpi_hear_failure(clv_world *world);
 /* Under the lock: sends what was said, which stays, to all other processes. */
 void clv_mpi_tell_all(clv_world *world, const clv_mpi_control *said);
-/* The transport's tell. */
+/* The transport's tell, stand and whose. */
 void clv_mpi_tell(clv_world *world, const clv_error *error);
+void clv_mpi_stand(clv_world *world, clv_standing *all);
+void clv_mpi_whose(char *out, size_t size, const clv_world *world, int rank);
 
 /* ---- mpi_close.c ---- */
 

@@ -41,6 +41,7 @@ static void free_world(clv_world *world)
     for (int r = 0; world->comms && r < world->ranks; r++) {
         free(world->comms[r].base.groups);
         free(world->comms[r].missing);
+        free(world->comms[r].bytes);
     }
     free(world->sets);
     free(world->comms);
@@ -99,8 +100,9 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
         comm->base.rank = r;
         comm->base.size = ranks;
         comm->world = world;
-        comm->missing = calloc((size_t)ranks, sizeof *comm->missing);
-        ok = comm->missing != NULL;
+        comm->missing = calloc(2 * (size_t)ranks, sizeof *comm->missing);
+        comm->bytes = calloc((size_t)ranks, sizeof *comm->bytes);
+        ok = comm->missing && comm->bytes;
     }
     clv_status status = ok ? CLV_OK : clv_fail_memory(err, "a world's ranks", (size_t)ranks * sizeof(clv_thread_comm));
     if (status == CLV_OK && options->links && !transport->tell)

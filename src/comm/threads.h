@@ -66,13 +66,20 @@ typedef struct clv_group_set {
     clv_hub *hubs;   /* [groups] */
 } clv_group_set;
 
+/* What was to come of a member, and what came until its deadline; expected 0: not known. */
+typedef struct clv_bytes {
+    int64_t expected, came;
+} clv_bytes;
+
 typedef struct clv_thread_comm {
     alignas(CLV_LINE) clv_comm base; /* first: a clv_comm * is one of these */
     clv_world *world;
     _Atomic(const char *) doing; /* the step in which it was last seen, NULL at first; for messages */
     _Atomic int doing_in;        /* its group set */
     _Atomic uint64_t begun;      /* steps */
-    bool *missing;               /* [ranks] scratch: the members that did not come */
+    _Atomic int inside;          /* 1 in a step: from its start until its last wait has returned */
+    bool *missing;               /* [2 ranks] scratch: the members that did not come, and more */
+    clv_bytes *bytes;            /* [ranks] scratch: what is known of each of these */
 } clv_thread_comm;
 
 struct clv_world {

@@ -2,10 +2,12 @@
 #include "comm/threads.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/error.h"
+#include "comm/standing.h"
 
 enum { QUIESCE_NS = 80000000 };
 
@@ -16,22 +18,6 @@ static const char *op_of(const clv_thread_comm *speaker, int rank)
 
     note = note ? note : atomic_load_explicit(&speaker->base.note, memory_order_relaxed);
     return note ? note : "";
-}
-
-/* Writes "rank 3 (last in all_gather of group set 1, noted 'layer 2 mlp')". */
-static void describe(const clv_world *world, int rank, char *out, size_t size)
-{
-    const clv_thread_comm *comm = &world->comms[rank];
-    const char *note = atomic_load_explicit(&comm->base.note, memory_order_acquire);
-    const char *doing = atomic_load_explicit(&comm->doing, memory_order_acquire);
-
-    if (rank < world->first || rank >= world->first + world->here)
-        snprintf(out, size, "rank %d (of process %d)", rank, clv_threads_process(world, rank));
-    else if (!doing)
-        snprintf(out, size, "rank %d (no step yet, noted '%s')", rank, note ? note : "nothing");
-    else
-        snprintf(out, size, "rank %d (last in %s of group set %d, noted '%s')", rank, doing,
-                 atomic_load_explicit(&comm->doing_in, memory_order_relaxed), note ? note : "nothing");
 }
 
 bool clv_threads_record(clv_world *world, const clv_error *error)
@@ -61,37 +47,90 @@ void clv_threads_fail(clv_world *world, const clv_error *error)
         world->transport->tell(world, &world->error);
 }
 
-clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)
+static bool is_here(const clv_world *world, int rank)
+{
+    return rank >= world->first && rank < world->first + world->here;
+}
+
+/* Where all ranks stand, as far as it can be known. */
+static void find_standings(clv_standing *out, clv_world *world)
+{
+    for (int r = 0; r < world->ranks; r++)
+        out[r] = is_here(world, r) ? clv_standing_of(world, r) : (clv_standing){.rank = r};
+    if (world->processes > 1 && world->transport->stand)
+        world->transport->stand(world, out);
+}
+
+static void describe(char *out, size_t size, const clv_world *world, const clv_standing *s)
+{
+    char where[160] = "";
+
+    if (!is_here(world, s->rank) && world->transport->whose)
+        world->transport->whose(where, sizeof where, world, s->rank);
+    else if (!is_here(world, s->rank))
+        snprintf(where, sizeof where, "of process %d", clv_threads_process(world, s->rank));
+    clv_standing_describe(out, size, s, where);
+}
+
+/* Appends "rank 3 (...), of which 0 of 64 bytes came" for a member that is missing. */
+static void add_missing(char *out, size_t size, const clv_thread_comm *comm, const clv_standing *s,
+                        const clv_bytes *bytes)
+{
+    size_t used = strlen(out);
+    char one[320], came[96] = "";
+
+    describe(one, sizeof one, comm->world, s);
+    if (bytes->expected > 0)
+        snprintf(came, sizeof came, ", of which %lld of %lld bytes came", (long long)bytes->came,
+                 (long long)bytes->expected);
+    snprintf(out + used, size - used, "%s%s%s", used ? ", " : "", one, came);
+}
+
+static void write_late(clv_error *error, const clv_thread_comm *comm, const clv_group *group, const clv_post *post,
+                       const clv_standing *all, int blamed)
 {
     const clv_world *world = comm->world;
-    clv_error error = {.code = CLV_ETIMEOUT, .rank = -1};
-    char who[320] = "";
-    size_t used = 0;
+    char who[400] = "", behind[320] = "";
     int missing = 0;
+    bool is_member = false;
 
-    for (int i = 0; i < group->n; i++) {
-        int rank = group->ranks[i];
-
-        if (!comm->missing[i])
-            continue;
-        if (missing++ == 0) {
-            error.rank = rank;
-            snprintf(error.op, sizeof error.op, "%s", op_of(comm, rank));
+    for (int pass = 0; pass < 2; pass++) /* the blamed one first */
+        for (int i = 0; i < group->n; i++) {
+            if (!comm->missing[i] || (group->ranks[i] == blamed) != (pass == 0))
+                continue;
+            missing++;
+            is_member = is_member || pass == 0;
+            add_missing(who, sizeof who, comm, &all[group->ranks[i]], &comm->bytes[i]);
         }
-        if (used < sizeof who - 1) {
-            char one[160];
-
-            describe(world, rank, one, sizeof one);
-            used += (size_t)snprintf(who + used, sizeof who - used, "%s%s", used ? ", " : "", one);
-        }
-    }
     if (missing == 0) /* came while we were looking: late all the same, but say so */
         snprintf(who, sizeof who, "none now");
-    snprintf(error.message, sizeof error.message,
-             "rank %d waited %lld ms in %s%s of group set %d; missing %d of %d: %s", comm->base.rank,
-             (long long)(world->timeout_ns / 1000000), post->ends ? "the end of " : "", post->what, group->set, missing,
-             group->n, who);
-    clv_threads_fail(comm->world, &error);
+    if (missing > 0 && !is_member)
+        describe(behind, sizeof behind, world, &all[blamed]);
+    snprintf(error->message, sizeof error->message,
+             "rank %d waited %lld ms in %s%s of group set %d, step %llu; %s%smissing %d of %d: %s", comm->base.rank,
+             (long long)(world->timeout_ns / 1000000), post->ends ? "the end of " : "", post->what, group->set,
+             (unsigned long long)all[comm->base.rank].begun, behind,
+             behind[0] ? " is behind, for which others wait; " : "", missing, group->n, who);
+}
+
+clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)
+{
+    clv_world *world = comm->world;
+    clv_error error = {.code = CLV_ETIMEOUT, .rank = -1};
+    clv_standing *all = malloc((size_t)world->ranks * sizeof *all);
+    if (!all) {
+        clv_fail_memory(&error, "where ranks stand", (size_t)world->ranks * sizeof *all);
+    } else {
+        find_standings(all, world);
+        error.rank = clv_standing_blame(world, all, group, comm->missing, comm->missing + world->ranks);
+        if (error.rank >= 0)
+            snprintf(error.op, sizeof error.op, "%s",
+                     all[error.rank].note[0] ? all[error.rank].note : op_of(comm, error.rank));
+        write_late(&error, comm, group, post, all, error.rank);
+    }
+    free(all);
+    memset(comm->bytes, 0, (size_t)world->ranks * sizeof *comm->bytes);
+    clv_threads_fail(world, &error);
     return clv_threads_give_up(comm, err);
 }
 

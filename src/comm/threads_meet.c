@@ -134,12 +134,14 @@ clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, cons
     atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
     atomic_store_explicit(&comm->begun, atomic_load_explicit(&comm->begun, memory_order_relaxed) + 1,
                           memory_order_relaxed);
+    atomic_store_explicit(&comm->inside, 1, memory_order_relaxed);
     slot->open = true;
     return CLV_OK;
 }
 
 void clv_threads_end(clv_thread_comm *comm, const clv_group *group)
 {
+    atomic_store_explicit(&comm->inside, 0, memory_order_relaxed);
     comm->world->sets[group->set]->slots[comm->base.rank].open = false;
 }
 

@@ -22,6 +22,8 @@
 /* Memory that all ranks made alike, so that a place in one's own tells the place in a peer's. */
 typedef struct clv_window clv_window;
 
+struct clv_standing;
+
 /* A step as one rank sees it; pointers are borrowed by prepare alone, but for `what`, the group and memory. */
 typedef struct clv_transfer {
     const char *what; /* "all_gather", for messages; outlives the world */
@@ -67,6 +69,11 @@ typedef struct clv_transport {
     void (*tell)(clv_world *world, const clv_error *error);
     /* Looks whether other processes have told of a failure; while ranks wait for each other. NULL likewise. */
     void (*hear)(clv_world *world);
+    /* Asks other processes where their ranks stand, for some milliseconds at most: all [ranks]. NULL: they cannot be
+     * asked. */
+    void (*stand)(clv_world *world, struct clv_standing *all);
+    /* The process of a rank elsewhere, for messages; NULL: its number says enough. */
+    void (*whose)(char *out, size_t size, const clv_world *world, int rank);
     /* memory[r]: where rank r's lies, borrowed until the window is freed. NULL: ranks do not reach each other's memory.
      * Not while ranks run. */
     clv_status (*add_window)(clv_window **out, clv_world *world, void *const *memory, clv_error *err);
