@@ -103,6 +103,9 @@ static void test_refused(void **state)
         assert_null(strstr(strchr(once, '\n'), "cleave generate"));
     }
     start_by(0, 0);
+    cli_expect(2, "--comm-timeout", "generate -m {d}/one -p abc -tp 3 --comm-timeout 0");
+    cli_expect(2, "--comm-timeout", "train --text {d}/text --seq 16 --steps 1 --comm-timeout soon");
+    cli_expect(0, "", "generate -m {d}/one -p abc -n 2 -tp 3 --comm-timeout 5.5");
     cli_expect(1, "no MPI launcher started this process", "generate -m {d}/one -p abc -tp 3 --comm mpi");
     cli_expect(2, "threads|mpi", "generate -m {d}/one -p abc -tp 3 --comm smoke");
 }

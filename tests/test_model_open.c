@@ -107,6 +107,8 @@ static void test_open_refused(void **state)
     assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.dtype = CLV_I32}, NULL), CLV_EDTYPE);
     assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.threads_per_rank = -1}, NULL),
                      CLV_EINVAL);
+    const clv_model_options hasty = {.size = sizeof hasty, .timeout_ms = -1};
+    assert_int_equal(clv_model_open(&model, golden("llama"), &hasty, NULL), CLV_EINVAL);
     assert_int_equal(clv_model_open(&model, golden("llama"), &(clv_model_options){.threads_per_rank = 1025}, NULL),
                      CLV_ELIMIT);
     must(clv_mesh_parse(&mesh, "model=2", NULL), NULL);

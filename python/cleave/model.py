@@ -504,11 +504,18 @@ def _opened(
     found, split = parallel(tp, mesh, rules, sp)
     cancel, priced_by = Cancel(), machine_in(machine)
     of_job, parents = job_in(job)
-    own = {"mesh": found._mesh, "rules": split._rules, "cancel": cancel.flag, "job": of_job}
+    timeout = options.pop("timeout", None)
+    own = {
+        "mesh": found._mesh,
+        "rules": split._rules,
+        "cancel": cancel.flag,
+        "job": of_job,
+        "timeout_ms": None if timeout is None else _c.milliseconds(timeout),
+    }
     out = ffi.new("clv_model **")
 
     def with_machine(pointer: Any) -> Any:
-        named = ("tp", "mesh", "rules", "sp", "machine", "job")
+        named = ("tp", "mesh", "rules", "sp", "machine", "job", "timeout")
         kept = _c.options("clv_model_options", options, "a model", ("map",), named, machine=pointer, **own)
         check(function, out, given, kept.struct)
         return kept
@@ -532,8 +539,8 @@ def load(
 
     tp: ranks that each layer is split over; or a mesh with rules. machine: what layouts are priced by: a
     :class:`Machine`, or its profile. job: the :class:`Job` whose processes have the ranks. Options: dtype ("f32",
-    "bf16"), comm_dtype (what ranks carry f32 to each other as), threads_per_rank, config_only, check. Weights are read
-    when something runs, by each rank those of its own shards.
+    "bf16"), comm_dtype (what ranks carry f32 to each other as), threads_per_rank, config_only, check, timeout (seconds
+    that a rank waits for others). Weights are read when something runs, by each rank those of its own shards.
     """
     return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, job, options)
 

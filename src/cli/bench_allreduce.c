@@ -95,11 +95,11 @@ static clv_status time_runs(result *out, clv_session *session, const clv_program
     return CLV_OK;
 }
 
-static clv_status measure(result *out, int ranks, const char *comm, int64_t bytes, clv_error *err)
+static clv_status measure(result *out, int ranks, const clv_comm_option *comm, int64_t bytes, clv_error *err)
 {
     clv_program *program = NULL;
     clv_session *session = NULL;
-    clv_session_options options = {.size = sizeof options, .trace = 1};
+    clv_session_options options = {.size = sizeof options, .trace = 1, .timeout_ms = clv_comm_option_ms(comm)};
 
     *out = (result){.bytes = bytes / 4 * 4};
     clv_status status = compile(&program, ranks, bytes / 4, err);
@@ -133,7 +133,7 @@ int bench_allreduce(int argc, char **argv)
     int64_t ranks = 2;
     clv_sizes sizes = {.n = 4, .item = {16 << 10, 256 << 10, 4 << 20, 64 << 20}};
     bool json = false;
-    const char *comm = NULL;
+    clv_comm_option comm = {.how = NULL};
     const clv_option options[] = {
         CLV_TP_ROW(&ranks, 2, 4096, NULL, "ranks (2)"),
         {.names = "--bytes",
@@ -141,7 +141,7 @@ int bench_allreduce(int argc, char **argv)
          .out = &sizes,
          .value = "LIST",
          .help = "sizes of the buffer, f32 (16K,256K,4M,64M)"},
-        CLV_COMM_OPTION(&comm),
+        CLV_COMM_OPTIONS(&comm),
         CLV_JSON_OPTION(&json),
     };
     int code = clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -156,7 +156,7 @@ int bench_allreduce(int argc, char **argv)
             return clv_command_report(argv[0], &err);
         }
     for (int i = 0; i < sizes.n; i++)
-        if (measure(&results[i], (int)ranks, comm, sizes.item[i], &err) != CLV_OK)
+        if (measure(&results[i], (int)ranks, &comm, sizes.item[i], &err) != CLV_OK)
             return clv_command_report(argv[0], &err);
     return print(results, sizes.n, json);
 }

@@ -27,7 +27,8 @@ typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
     bool gated, train, overlap, json, program;
-    const char *comm, *dtype, *comm_dtype, *hardware;
+    clv_comm_option comm;
+    const char *dtype, *comm_dtype, *hardware;
 } block_args;
 
 static int parse(block_args *a, int argc, char **argv)
@@ -50,7 +51,7 @@ static int parse(block_args *a, int argc, char **argv)
         CLV_OVERLAP_OPTION(&a->overlap),
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
         CLV_THREADS_OPTION(&a->threads, "--program"),
-        CLV_COMM_OPTION(&a->comm),
+        CLV_COMM_OPTIONS(&a->comm),
         {.names = "--iterations",
          .kind = CLV_OPTION_INT,
          .out = &a->iterations,
@@ -215,7 +216,10 @@ int bench_block(int argc, char **argv)
     if (code != CLV_OPTIONS_RUN)
         return code;
     double *seconds = calloc((size_t)a.iterations, sizeof *seconds);
-    clv_session_options options = {.size = sizeof options, .threads_per_rank = (int)a.threads, .seed = 1};
+    clv_session_options options = {.size = sizeof options,
+                                   .threads_per_rank = (int)a.threads,
+                                   .seed = 1,
+                                   .timeout_ms = clv_comm_option_ms(&a.comm)};
     clv_machine *machine = NULL;
     clv_status status = seconds ? CLV_OK : clv_fail_memory(&err, "timings", sizeof *seconds);
     if (status == CLV_OK)
@@ -228,7 +232,7 @@ int bench_block(int argc, char **argv)
         status = compile(&program, &a, &mesh, &rules, machine, &err);
     int64_t before = clv_resident_bytes();
     if (status == CLV_OK && !a.program)
-        status = clv_processes_join(&options.job, a.comm, &mesh, &err);
+        status = clv_processes_join(&options.job, &a.comm, &mesh, &err);
     if (status == CLV_OK && !a.program)
         status = clv_session_new(&session, &mesh, &options, &err);
     if (status == CLV_OK && !a.program)

@@ -38,10 +38,11 @@ clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv
     CLV_TRY(clv_dtype_parse(&options.dtype, o->dtype, err));
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, o->comm_dtype, err));
     if (!o->run.each_alone)
-        CLV_TRY(clv_processes_join(&options.job, o->run.comm, &mesh, err));
+        CLV_TRY(clv_processes_join(&options.job, &o->run.comm, &mesh, err));
     options.threads_per_rank = (int)o->run.threads;
     options.check = o->run.check;
     options.overlap = o->run.overlap;
+    options.timeout_ms = clv_comm_option_ms(&o->run.comm);
     options.cancel = o->cancel;
     CLV_TRY(clv_hardware_option_open(&machine, o->hardware, err));
     options.machine = machine;

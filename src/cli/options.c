@@ -451,10 +451,11 @@ static int check_all_files(const parser *p)
 static int join_processes(const parser *p)
 {
     clv_error err = {0};
-    int comm = find(p, "--comm");
-    const char *given = comm >= 0 ? *(const char **)p->options[comm].out : NULL;
+    int how = find(p, "--comm"), timeout = find(p, "--comm-timeout");
+    const clv_comm_option comm = {.how = how >= 0 ? *(const char **)p->options[how].out : NULL,
+                                  .timeout_seconds = timeout >= 0 ? *(double *)p->options[timeout].out : 0};
 
-    return clv_processes_meet(given, &err) == CLV_OK ? CLV_OPTIONS_RUN : clv_command_report(p->command, &err);
+    return clv_processes_meet(&comm, &err) == CLV_OK ? CLV_OPTIONS_RUN : clv_command_report(p->command, &err);
 }
 
 /* Files that only the first process writes are in nobody else's way. */

@@ -52,18 +52,24 @@ void clv_processes_begin(void)
     close(nowhere);
 }
 
-/* What one process does alone (a file that it writes) may take long; who fails tells at once. */
-static const clv_job_options patient = {.size = sizeof patient, .timeout_ms = INT64_C(7) * 24 * 3600 * 1000};
-
-clv_status clv_processes_meet(const char *comm, clv_error *err)
+int64_t clv_comm_option_ms(const clv_comm_option *comm)
 {
-    bool spread = comm ? strcmp(comm, "mpi") == 0 : clv_processes_count() > 1;
+    return (int64_t)(comm->timeout_seconds * 1000);
+}
+
+clv_status clv_processes_meet(const clv_comm_option *comm, clv_error *err)
+{
+    /* What one process does alone (a file that it writes) may take long; who fails tells at once, and who is silent is
+     * found. */
+    const clv_job_options patient = {
+        .size = sizeof patient, .timeout_ms = INT64_C(7) * 24 * 3600 * 1000, .silence_ms = clv_comm_option_ms(comm)};
+    bool spread = comm->how ? strcmp(comm->how, "mpi") == 0 : clv_processes_count() > 1;
     if (!spread || !expected)
         return clv_processes_is_first() ? CLV_OK : clv_fail(err, CLV_ECANCELLED, "the first process runs it");
     return joined ? CLV_OK : clv_job_join(&joined, &patient, err);
 }
 
-clv_status clv_processes_join(clv_job **out, const char *comm, const clv_mesh *mesh, clv_error *err)
+clv_status clv_processes_join(clv_job **out, const clv_comm_option *comm, const clv_mesh *mesh, clv_error *err)
 {
     *out = NULL;
     CLV_TRY(clv_processes_meet(comm, err));

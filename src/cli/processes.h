@@ -8,11 +8,23 @@
 #include "cleave/job.h"
 #include "cleave/mesh.h"
 
-/* --comm: how ranks reach each other. */
-#define CLV_COMM_OPTION(out_)                                                                                          \
+/* --comm, --comm-timeout: how ranks reach each other, and how long they wait. Zeros: as without the options. */
+typedef struct clv_comm_option {
+    const char *how;        /* "threads", "mpi" or NULL */
+    double timeout_seconds; /* 0: the default */
+} clv_comm_option;
+
+#define CLV_COMM_OPTIONS(option_)                                                                                      \
+    {.names = "--comm",                                                                                                \
+     .kind = CLV_OPTION_CHOICE,                                                                                        \
+     .out = &(option_)->how,                                                                                           \
+     .value = "threads|mpi",                                                                                           \
+     .help = "how ranks reach each other (mpi where mpirun started the command; threads: in the first process)"},      \
     {                                                                                                                  \
-        .names = "--comm", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "threads|mpi",                           \
-        .help = "how ranks reach each other (mpi where mpirun started the command; threads: in the first process)"     \
+        .names = "--comm-timeout", .kind = CLV_OPTION_REAL, .out = &(option_)->timeout_seconds, .real_min = 0.1,       \
+        .real_max = 1e9, .value = "SECONDS",                                                                           \
+        .help = "how long a rank waits for others, and a process may say nothing, until the command fails, naming it " \
+                "(60; 5.5 where steps are short, 1e9 in a debugger)"                                                   \
     }
 
 /* At the start: processes but the first are silent from here on. */
@@ -23,12 +35,14 @@ int clv_processes_count(void);
 bool clv_processes_is_first(void);
 /* Whether the command that is about to run has ranks for several processes. */
 void clv_processes_expect(bool several);
+/* clv_session_options.timeout_ms, and clv_model_options'. */
+int64_t clv_comm_option_ms(const clv_comm_option *comm);
 /* Joins the job of such a command, before it looks at anything that may be otherwise on another host: who fails later
- * can tell the others. comm: --comm as it was given, or NULL. */
-clv_status clv_processes_meet(const char *comm, clv_error *err);
-/* The job of a command whose ranks are on this mesh; *out is NULL where this process runs
- * them all. comm: "threads", "mpi" or NULL. CLV_EINVAL for fewer ranks than processes. */
-clv_status clv_processes_join(clv_job **out, const char *comm, const clv_mesh *mesh, clv_error *err);
+ * can tell the others. */
+clv_status clv_processes_meet(const clv_comm_option *comm, clv_error *err);
+/* The job of a command whose ranks are on this mesh; *out is NULL where this process runs them all. CLV_EINVAL for
+ * fewer ranks than processes. */
+clv_status clv_processes_join(clv_job **out, const clv_comm_option *comm, const clv_mesh *mesh, clv_error *err);
 /* clv_job_agree, where a job was joined: what the first process alone has done. */
 clv_status clv_processes_agree(clv_status status, clv_error *err);
 /* Where this process writes what only one is to: path, or where it goes nowhere. */

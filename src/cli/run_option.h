@@ -9,11 +9,11 @@
 #include "cli/processes.h"
 
 typedef struct clv_run_option {
-    int64_t threads;  /* a rank's */
-    bool check;       /* as clv_session_options says it */
-    const char *comm; /* --comm */
-    bool overlap;     /* as clv_compile_options says it */
-    bool each_alone;  /* every process makes all of it, with all ranks */
+    int64_t threads; /* a rank's */
+    bool check;      /* as clv_session_options says it */
+    clv_comm_option comm;
+    bool overlap;    /* as clv_compile_options says it */
+    bool each_alone; /* every process makes all of it, with all ranks */
 } clv_run_option;
 
 /* Rows of a command's option table. not_beside_: what leaves them nothing to say, or NULL. */
@@ -28,7 +28,7 @@ typedef struct clv_run_option {
         .help = "collectives run beside ops that do not need them: the same results, more memory"                      \
     }
 #define CLV_RUN_OPTIONS(option)                                                                                        \
-    CLV_THREADS_OPTION(&(option)->threads, NULL), CLV_COMM_OPTION(&(option)->comm),                                    \
+    CLV_THREADS_OPTION(&(option)->threads, NULL), CLV_COMM_OPTIONS(&(option)->comm),                                   \
         CLV_OVERLAP_OPTION(&(option)->overlap),                                                                        \
     {                                                                                                                  \
         .names = "--check", .kind = CLV_OPTION_FLAG, .out = &(option)->check,                                          \

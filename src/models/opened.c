@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "base/wait.h"
 #include "graph/graph.h"
 #include "io/file.h"
 #include "tokens/tokenizer_parts.h"
@@ -65,6 +66,10 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
                         "threads_per_rank is %d; valid: 0 (which is 1) to %d", o->threads_per_rank, CLV_MOST_THREADS);
     if ((unsigned)o->comm_dtype >= CLV_COMM_DTYPE_COUNT)
         return clv_fail(err, CLV_EDTYPE, "a model of comm_dtype %d, which is none", (int)o->comm_dtype);
+    if (o->timeout_ms < 0)
+        return clv_fail(err, CLV_EINVAL, "timeout_ms is %lld; valid: 0 (which is %d) and above",
+                        (long long)o->timeout_ms, CLV_DEFAULT_TIMEOUT_MS);
+    m->timeout_ms = o->timeout_ms;
     m->dtype = o->dtype;
     m->comm_dtype = o->comm_dtype;
     m->threads_per_rank = o->threads_per_rank;
@@ -444,6 +449,7 @@ clv_session_options clv_model_session_options(const clv_model *m)
                                  .source = clv_model_source,
                                  .source_arg = (void *)m,
                                  .check = m->check,
+                                 .timeout_ms = m->timeout_ms,
                                  .cancel = m->cancel,
                                  .job = m->job};
 }

@@ -14,6 +14,7 @@ struct clv_model {
     clv_dtype dtype;
     clv_comm_dtype comm_dtype;
     int threads_per_rank;
+    int64_t timeout_ms;
     bool check, overlap;
     const clv_cancel *cancel;   /* NULL: none */
     clv_machine *machine;       /* NULL: the default */
