@@ -24,6 +24,17 @@ void clv_comm_note(clv_comm *comm, const char *op)
     atomic_store_explicit(&comm->note, op, memory_order_release);
 }
 
+void clv_comm_begin(clv_comm *comm, const char *name, const char *kind, int instruction)
+{
+    clv_comm_note(comm, name);
+    clv_recorder_begin(comm->recorder, name, kind, instruction);
+}
+
+void clv_comm_rest(clv_comm *comm)
+{
+    clv_recorder_rest(comm->recorder);
+}
+
 int64_t clv_comm_take_waited_ns(clv_comm *comm)
 {
     int64_t waited = comm->waited_ns;

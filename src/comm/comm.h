@@ -33,6 +33,12 @@ const clv_group *clv_comm_group(const clv_comm *comm, int set);
 /* What this rank is doing now, named in others' messages; the string must outlive the world (it is not copied). */
 void clv_comm_note(clv_comm *comm, const char *op);
 
+/* An instruction of a program begins, and the one before has ended: clv_comm_note, and a record of the flight recorder.
+ * kind: of an op or a step, and outlives the world; `name` until clv_world_keep_names. */
+void clv_comm_begin(clv_comm *comm, const char *name, const char *kind, int instruction);
+/* The last has ended, and none follows for now. */
+void clv_comm_rest(clv_comm *comm);
+
 /* Nanoseconds that this rank spent waiting for others since the last call. */
 int64_t clv_comm_take_waited_ns(clv_comm *comm);
 
@@ -65,6 +71,9 @@ int clv_world_first(const clv_world *world);
 int clv_world_here(const clv_world *world);
 /* Whether a rank is the first of its process. */
 bool clv_world_leads(const clv_world *world, int rank);
+/* Processes that have ranks, and the number of this one. */
+int clv_world_processes(const clv_world *world);
+int clv_world_process(const clv_world *world);
 /* A rank's endpoint, owned by the world; NULL for a rank out of range, or of another process. */
 clv_comm *clv_world_comm(clv_world *world, int rank);
 /* Poisons the world from a thread that is no rank's. */
@@ -72,6 +81,15 @@ void clv_world_fail(clv_world *world, const clv_error *error);
 /* Tells other processes of the first failure, once, wherever it was: those that hear of it late would else find that
  * this process has ended, and take that for the failure. Not from a rank. */
 void clv_world_pass_on(clv_world *world);
+/* What a rank of this process did last. */
+const struct clv_recorder *clv_world_recorder(const clv_world *world, int rank);
+/* Group sets so far, the group of any rank in one, and the steps of it that a rank of this process has begun and ended.
+ */
+int clv_world_sets(const clv_world *world);
+const clv_group *clv_world_group(const clv_world *world, int set, int rank);
+void clv_world_count_steps(uint64_t *begun, uint64_t *ended, const clv_world *world, int set, int rank);
+/* Copies the names that were noted and recorded: what they were in may go. Not while ranks run. */
+void clv_world_keep_names(clv_world *world);
 /* Steps that a rank of this process has begun so far. */
 uint64_t clv_world_steps(const clv_world *world, int rank);
 /* Whether the world is poisoned; fills error (may be NULL) with the first failure. */

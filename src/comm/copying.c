@@ -433,6 +433,7 @@ static clv_status deliver(const copying_plan *plan, clv_thread_comm *comm, const
     if (m->bytes > 0)
         memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
     p->came = true;
+    clv_recorder_hear(comm->base.recorder, m->from, m->from == plan->base.group->me ? 0 : m->bytes);
     return CLV_OK;
 }
 
@@ -543,7 +544,10 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
         return CLV_OK;
     }
     int64_t began = clv_now_ns();
+    clv_threads_record_wait(comm, plan->base.group, &plan->post, plan->base.take_bytes,
+                            clv_recorder_others(plan->base.group->n, plan->base.group->me), began);
     CLV_TRY(receive_all(plan, comm, err));
+    clv_recorder_phase(comm->base.recorder, CLV_RECORD_MOVES);
     comm->base.waited_ns += clv_now_ns() - began;
     if (plan->ins)
         combine(plan);

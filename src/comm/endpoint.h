@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "comm/comm.h"
+#include "comm/recorder.h"
 
 /* The first member of a world's own endpoint struct. */
 struct clv_comm {
@@ -14,6 +15,7 @@ struct clv_comm {
     int n_groups;
     int64_t waited_ns;          /* for others, since it was last asked for */
     const clv_group **groups;   /* [n_groups], by group set; owned by the world */
+    clv_recorder *recorder;     /* of a rank of this process; else NULL */
     _Atomic(const char *) note; /* written by this rank, read by any that reports a failure; NULL at first */
 };
 

@@ -237,8 +237,10 @@ static clv_status check_header(const clv_mpi_plan *plan, const clv_mpi_phase *ph
     p->heard = true;
     bool same_step = h.tag == plan->post.tag && h.set == plan->base.group->set && h.from == p->move.peer &&
                      h.phase == ph - plan->phases && strncmp(said, plan->post.what, sizeof h.what - 1) == 0;
-    if (same_step && h.bytes == p->bytes)
+    if (same_step && h.bytes == p->bytes) {
+        clv_recorder_hear(comm->base.recorder, p->move.peer, p->n_requests == 1 ? p->bytes : 0);
         return CLV_OK;
+    }
     if (same_step)
         return fail_bytes(plan, p, h.bytes, err);
     return clv_threads_fail_match(comm, plan->base.group, comm->base.rank, &plan->post,
@@ -279,10 +281,20 @@ static int look_at_parts(const clv_job *job, clv_mpi_part *parts, int n, bool al
     return code;
 }
 
+/* For the flight recorder: what came in pieces, and is all there. */
+static void hear_pieces(const clv_mpi_plan *plan, const clv_mpi_part *parts, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (parts[i].n_requests > 1 && parts[i].ended == parts[i].n_asked)
+            clv_recorder_hear(plan->base.comm->recorder, parts[i].move.peer, parts[i].bytes);
+}
+
 /* What was sent in vain says nothing of what comes. */
 static clv_status fail_late(const clv_mpi_plan *plan, const clv_mpi_part *parts, int n, bool takes, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
+    if (takes)
+        hear_pieces(plan, parts, n);
     memset(comm->missing, 0, (size_t)plan->base.group->n * sizeof *comm->missing);
     for (int i = 0; i < n; i++) {
         const clv_mpi_part *p = &parts[i];
@@ -442,6 +454,16 @@ static clv_status unpack(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_
     return CLV_OK;
 }
 
+/* For the flight recorder: members that messages come of, as bits. */
+static uint64_t senders_of(const clv_mpi_phase *ph)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < ph->n_takes; i++)
+        if (ph->takes[i].move.peer < CLV_RECORDED_MEMBERS)
+            bits |= UINT64_C(1) << ph->takes[i].move.peer;
+    return bits;
+}
+
 static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
 {
     for (int k = 0; k < plan->n_phases; k++) {
@@ -449,11 +471,15 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
         int64_t began = clv_now_ns();
         if (k > 0)
             CLV_TRY(start_phase(plan, ph, err));
+        clv_threads_record_wait((clv_thread_comm *)plan->base.comm, plan->base.group, &plan->post,
+                                plan->base.take_bytes, senders_of(ph), began);
         CLV_TRY(await_parts(plan, ph, ph->takes, ph->n_takes, true, err));
         plan->base.comm->waited_ns += clv_now_ns() - began;
+        hear_pieces(plan, ph->takes, ph->n_takes);
         if (!ph->reduces)
             CLV_TRY(unpack(plan, ph, err));
         CLV_TRY(meet_near(plan, err));
+        clv_recorder_phase(plan->base.comm->recorder, CLV_RECORD_MOVES);
         CLV_TRY(ph->reduces ? reduce(plan, ph, err) : copy_near(plan, ph, err));
     }
     return clv_device_finish(plan->base.out_device, err);
@@ -475,6 +501,7 @@ static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
 {
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
     int64_t began = clv_now_ns();
+    clv_threads_record_end_wait(comm, plan->base.group, &plan->post, began);
     for (int k = 0; k < plan->n_phases; k++)
         CLV_TRY(await_parts(plan, &plan->phases[k], plan->phases[k].sends, plan->phases[k].n_sends, false, err));
     CLV_TRY(end_near(plan, err));

@@ -243,6 +243,10 @@ clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t
         clv_mpi_release(&plan->base);
         return status;
     }
+    plan->base.take_bytes = 0;
+    for (int k = 0; k < plan->n_phases; k++)
+        for (int i = 0; i < plan->phases[k].n_takes; i++)
+            plan->base.take_bytes += plan->phases[k].takes[i].bytes;
     *staging = plan->staging_bytes;
     *out = &plan->base;
     return CLV_OK;

@@ -42,10 +42,12 @@ static void free_world(clv_world *world)
         free(world->comms[r].base.groups);
         free(world->comms[r].missing);
         free(world->comms[r].bytes);
+        free(world->comms[r].base.recorder);
     }
     free(world->sets);
     free(world->comms);
     free(world->firsts);
+    clv_kept_names_free(world->kept);
     pthread_mutex_destroy(&world->lock);
     free(world);
 }
@@ -70,6 +72,28 @@ static clv_status place_ranks(clv_world *world, const clv_links *links, clv_erro
     world->first = world->firsts[world->me];
     world->here = world->firsts[world->me + 1] - world->first;
     return CLV_OK;
+}
+
+/* What each rank of this process did last. */
+static clv_status make_recorders(clv_world *world, clv_error *err)
+{
+    for (int r = world->first; r < world->first + world->here; r++) {
+        clv_recorder *recorder = clv_line_alloc(1, sizeof *recorder);
+        if (!recorder)
+            return clv_fail_memory(err, "a rank's flight recorder", sizeof *recorder);
+        recorder->first_ticks = clv_ticks();
+        recorder->first_ns = clv_now_ns();
+        world->comms[r].base.recorder = recorder;
+    }
+    return CLV_OK;
+}
+
+void clv_world_keep_names(clv_world *world)
+{
+    for (int r = world->first; r < world->first + world->here; r++) {
+        clv_recorder_keep_names(world->comms[r].base.recorder, &world->kept);
+        atomic_store_explicit(&world->comms[r].base.note, NULL, memory_order_relaxed);
+    }
 }
 
 clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *options, clv_error *err)
@@ -109,6 +133,8 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
         status = clv_fail(err, CLV_EUNSUPPORTED, "the transport '%s' does not reach other processes", transport->name);
     if (status == CLV_OK)
         status = place_ranks(world, options->links, err);
+    if (status == CLV_OK)
+        status = make_recorders(world, err);
     world->spins = should_spin(options->spin, world->here, options->links) ? SPINS : 0;
     world->opened = status == CLV_OK;
     if (world->opened && transport->open)
@@ -172,6 +198,39 @@ uint64_t clv_world_steps(const clv_world *world, int rank)
 bool clv_world_leads(const clv_world *world, int rank)
 {
     return world->firsts[clv_threads_process(world, rank)] == rank;
+}
+
+int clv_world_processes(const clv_world *world)
+{
+    return world->processes;
+}
+
+int clv_world_process(const clv_world *world)
+{
+    return world->me;
+}
+
+const clv_recorder *clv_world_recorder(const clv_world *world, int rank)
+{
+    return world->comms[rank].base.recorder;
+}
+
+int clv_world_sets(const clv_world *world)
+{
+    return world->n_sets;
+}
+
+const clv_group *clv_world_group(const clv_world *world, int set, int rank)
+{
+    return &world->sets[set]->view[rank];
+}
+
+void clv_world_count_steps(uint64_t *begun, uint64_t *ended, const clv_world *world, int set, int rank)
+{
+    const clv_slot *slot = &world->sets[set]->slots[rank];
+
+    *ended = atomic_load_explicit(&slot->ended, memory_order_relaxed);
+    *begun = atomic_load_explicit(&slot->steps, memory_order_relaxed);
 }
 
 /* ---- groups ---- */

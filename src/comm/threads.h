@@ -48,6 +48,9 @@ typedef struct clv_slot {
     alignas(CLV_LINE) _Atomic uint32_t left; /* the last stamp whose peers' memory this rank will not touch again */
     uint32_t stamp;                          /* the owner's own copy */
     bool open;                               /* a step has begun and not ended */
+    _Atomic uint64_t steps;                  /* that it has begun */
+    _Atomic uint64_t ended;                  /* of these */
+    uint64_t record;                         /* of the recorder's: that of the open step */
 } clv_slot;
 
 /* One group. Worlds that do not spin, and large groups, meet here, so that a rank sleeps at most once a meeting. */
@@ -101,6 +104,7 @@ struct clv_world {
     alignas(CLV_LINE) _Atomic int failed; /* 1 once `error` is written; both never change again */
     clv_error error;
     atomic_bool passed_on; /* `error`, to other processes */
+    clv_kept_name *kept;   /* recorded */
 };
 
 /* The process that has a rank. */
@@ -137,6 +141,11 @@ void clv_threads_leave(clv_thread_comm *comm, const clv_group *group);
 /* A step of a group begins, unless another has not ended or the world has failed; and ends. */
 clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err);
 void clv_threads_end(clv_thread_comm *comm, const clv_group *group);
+/* For the flight recorder: the rank waits in the step since `now`, for bytes of others; lacks: as clv_recorder_expect
+ * has it. Where it has begun other instructions since it began the step, that is recorded again. */
+void clv_threads_record_wait(clv_thread_comm *comm, const clv_group *group, const clv_post *post, int64_t bytes,
+                             uint64_t lacks, int64_t now);
+void clv_threads_record_end_wait(clv_thread_comm *comm, const clv_group *group, const clv_post *post, int64_t now);
 
 /* ---- threads_fail.c ---- */
 

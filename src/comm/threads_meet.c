@@ -121,6 +121,35 @@ void clv_threads_leave(clv_thread_comm *comm, const clv_group *group)
     atomic_store_explicit(&slot->left, slot->stamp, memory_order_release);
 }
 
+/* The step that is open, as the recorder's last. */
+static void record_step(clv_thread_comm *comm, clv_slot *slot, const clv_group *group, const clv_post *post)
+{
+    const char *name = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
+
+    slot->record = clv_recorder_step(comm->base.recorder, name, post->what, group->set,
+                                     atomic_load_explicit(&slot->steps, memory_order_relaxed), post->tag);
+}
+
+void clv_threads_record_wait(clv_thread_comm *comm, const clv_group *group, const clv_post *post, int64_t bytes,
+                             uint64_t lacks, int64_t now)
+{
+    clv_slot *slot = &comm->world->sets[group->set]->slots[comm->base.rank];
+
+    if (!clv_recorder_is_last(comm->base.recorder, slot->record))
+        record_step(comm, slot, group, post);
+    clv_recorder_expect(comm->base.recorder, bytes, lacks);
+    clv_recorder_wait(comm->base.recorder, CLV_RECORD_WAITS, now);
+}
+
+void clv_threads_record_end_wait(clv_thread_comm *comm, const clv_group *group, const clv_post *post, int64_t now)
+{
+    clv_slot *slot = &comm->world->sets[group->set]->slots[comm->base.rank];
+
+    if (!clv_recorder_is_last(comm->base.recorder, slot->record))
+        record_step(comm, slot, group, post);
+    clv_recorder_wait(comm->base.recorder, CLV_RECORD_WAITS_END, now);
+}
+
 clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)
 {
     clv_slot *slot = &comm->world->sets[group->set]->slots[comm->base.rank];
@@ -136,13 +165,21 @@ clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, cons
                           memory_order_relaxed);
     atomic_store_explicit(&comm->inside, 1, memory_order_relaxed);
     slot->open = true;
+    atomic_store_explicit(&slot->steps, atomic_load_explicit(&slot->steps, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    record_step(comm, slot, group, post);
     return CLV_OK;
 }
 
 void clv_threads_end(clv_thread_comm *comm, const clv_group *group)
 {
+    clv_slot *slot = &comm->world->sets[group->set]->slots[comm->base.rank];
+
     atomic_store_explicit(&comm->inside, 0, memory_order_relaxed);
-    comm->world->sets[group->set]->slots[comm->base.rank].open = false;
+    slot->open = false;
+    atomic_store_explicit(&slot->ended, atomic_load_explicit(&slot->steps, memory_order_relaxed), memory_order_relaxed);
+    if (clv_recorder_is_last(comm->base.recorder, slot->record))
+        clv_recorder_phase(comm->base.recorder, CLV_RECORD_ENDED);
 }
 
 static bool is_flat(const clv_world *world, const clv_group *group)

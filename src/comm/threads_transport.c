@@ -209,8 +209,10 @@ static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error 
 {
     int64_t began = clv_now_ns();
 
+    clv_threads_record_wait(comm, plan->base.group, &plan->post, plan->base.take_bytes, 0, began);
     CLV_TRY(clv_threads_await(comm, plan->base.group, err));
     comm->base.waited_ns += clv_now_ns() - began;
+    clv_recorder_hear_all(comm->base.recorder);
     if (plan->by_posts)
         read_posts(plan, comm);
     CLV_TRY(move(plan, err));
@@ -222,6 +224,7 @@ static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *
     int64_t began = clv_now_ns();
     clv_post end = {.what = plan->post.what, .tag = plan->post.tag, .ends = true};
 
+    clv_threads_record_end_wait(comm, plan->base.group, &plan->post, began);
     CLV_TRY(clv_threads_meet(comm, plan->base.group, &end, err));
     clv_threads_leave(comm, plan->base.group);
     clv_threads_end(comm, plan->base.group);

@@ -1,6 +1,17 @@
 /* transfer.c - what the plans of all transports have in common. */
 #include "comm/transport.h"
 
+/* Where values are reduced each other member sends of what is mine; of an all_reduce it is all. */
+static int64_t count_takes(const clv_transfer *t)
+{
+    int64_t elems = 0;
+    clv_shard box;
+    for (int m = 0; m < t->group->n; m++)
+        if (m != t->group->me && clv_move_between(&box, &t->parts, t->group->me, m))
+            elems += clv_shard_elems(&box);
+    return elems * (int64_t)clv_dtype_size(t->dtype);
+}
+
 clv_plan clv_plan_of(clv_comm *comm, const clv_transfer *t)
 {
     return (clv_plan){.comm = comm,
@@ -12,5 +23,6 @@ clv_plan clv_plan_of(clv_comm *comm, const clv_transfer *t)
                       .dtype = t->dtype,
                       .reduction = t->reduction,
                       .in_shard = t->parts.in[t->group->me],
-                      .out_shard = t->parts.out[t->group->me]};
+                      .out_shard = t->parts.out[t->group->me],
+                      .take_bytes = count_takes(t)};
 }

@@ -55,6 +55,7 @@ typedef struct clv_plan {
     clv_dtype dtype;
     clv_reduction reduction;
     clv_shard in_shard, out_shard; /* mine */
+    int64_t take_bytes;            /* of others, in all; for the flight recorder */
 } clv_plan;
 
 clv_plan clv_plan_of(clv_comm *comm, const clv_transfer *transfer);

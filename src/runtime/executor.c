@@ -36,6 +36,14 @@ static clv_status copy_own(const rank_state *r, const clv_instruction *instructi
                                  clv_dtype_size(out->dtype), err);
 }
 
+/* Says what this rank does from here on. */
+static void begin(const rank_state *r, int i)
+{
+    const clv_instruction *instruction = &r->loaded->program->instructions[i];
+    clv_comm_begin(r->comm, instruction->name,
+                   instruction->op ? instruction->op->def->name : clv_step_name(instruction->step->kind), i);
+}
+
 static clv_status wait_for(const rank_state *r, int i, clv_error *err)
 {
     const clv_transport *transport = r->loaded->transport;
@@ -48,7 +56,7 @@ static clv_status land(rank_state *r, int k, int behind, clv_error *err)
 {
     int i = r->mine->flying[k];
     int64_t start = clv_now_ns();
-    clv_comm_note(r->comm, r->loaded->program->instructions[i].name);
+    begin(r, i);
     CLV_TRY(wait_for(r, i, err));
     int64_t took = clv_now_ns() - start;
     r->times->comm_ns += took;
@@ -68,8 +76,10 @@ static clv_status clear_set(rank_state *r, const clv_instruction *instruction, c
     const clv_instruction *instructions = r->loaded->program->instructions;
     const int *set = r->loaded->group_set;
     for (int k = r->n_flying - 1; k >= 0; k--)
-        if (set[instructions[r->mine->flying[k]].group] == set[instruction->group])
+        if (set[instructions[r->mine->flying[k]].group] == set[instruction->group]) {
             CLV_TRY(land(r, k, (int)(instruction - instructions) - 1, err));
+            begin(r, (int)(instruction - instructions)); /* again: what landed was noted since */
+        }
     return CLV_OK;
 }
 
@@ -165,7 +175,7 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
     const clv_loaded *loaded = r->loaded;
     const clv_instruction *instruction = &loaded->program->instructions[i];
     clv_nonfinite before = {.buffer = -1};
-    clv_comm_note(r->comm, instruction->name);
+    begin(r, i);
     if (clv_cancel_requested(loaded->cancel))
         return clv_fail_at(err, CLV_ECANCELLED, r->rank, instruction->name, "the run was cancelled before %s",
                            instruction->name);
@@ -191,6 +201,7 @@ clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_r
     (void)clv_comm_take_waited_ns(comm); /* state that was moved is no part of a run */
     for (int i = 0; i < loaded->program->n_instructions; i++)
         CLV_TRY(run_instruction(&r, i, err));
+    clv_comm_rest(comm);
     times->wait_ns += clv_comm_take_waited_ns(comm);
     return clv_device_finish(mine->context.device, err);
 }

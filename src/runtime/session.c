@@ -208,6 +208,7 @@ void clv_session_unload(clv_session *session, const clv_program *program)
     if (!session || !program || clv_session_enter(session, "clv_session_unload", NULL) != CLV_OK)
         return;
     int kept = 0;
+    clv_world_keep_names(clv_team_world(session->team));
     for (int i = 0; i < session->n_loaded; i++) {
         if (session->loaded[i]->program != program) {
             session->loaded[kept++] = session->loaded[i];

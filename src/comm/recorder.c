@@ -1,0 +1,77 @@
+/* recorder.c - see recorder.h. */
+#include "comm/recorder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Whether the record at `at` waits for its step. */
+static int lacks_step(const clv_recorder *r, uint64_t begun, const clv_record *at, const char *what)
+{
+    return begun > 0 && atomic_load_explicit(&r->idle, memory_order_relaxed) != begun &&
+           atomic_load_explicit(&at->phase, memory_order_relaxed) == CLV_RECORD_NO_STEP &&
+           atomic_load_explicit(&at->kind, memory_order_relaxed) == what;
+}
+
+uint64_t clv_recorder_step(clv_recorder *r, const char *name, const char *what, int set, uint64_t seq, uint64_t tag)
+{
+    uint64_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed), at = (begun - 1) % CLV_RECORDS;
+    if (!lacks_step(r, begun, &r->records[at], what)) {
+        clv_recorder_begin(r, name ? name : what, what, -1);
+        at = begun++ % CLV_RECORDS;
+    }
+    clv_record_step *s = &r->steps[at];
+    atomic_store_explicit(&s->what, what, memory_order_release);
+    CLV_RECORD(s->seq, seq);
+    CLV_RECORD(s->tag, tag);
+    CLV_RECORD(s->waiting_ns, 0);
+    CLV_RECORD(s->expected, 0);
+    CLV_RECORD(s->seen, 0);
+    CLV_RECORD(s->lacks, 0);
+    CLV_RECORD(s->set, set);
+    CLV_RECORD(r->records[at].phase, CLV_RECORD_BEGUN);
+    return begun - 1;
+}
+
+void clv_recorder_wait(clv_recorder *r, clv_record_phase phase, int64_t now)
+{
+    uint64_t at = clv_recorder_last(r);
+    CLV_RECORD(r->steps[at].waiting_ns, now);
+    CLV_RECORD(r->records[at].phase, phase);
+}
+
+struct clv_kept_name {
+    clv_kept_name *next;
+    char text[];
+};
+
+static const char *keep(clv_kept_name **kept, const char *text)
+{
+    size_t size = strlen(text) + 1;
+    for (clv_kept_name *k = *kept; k; k = k->next)
+        if (k->text == text || strcmp(k->text, text) == 0)
+            return k->text;
+    clv_kept_name *k = malloc(sizeof *k + size);
+    if (!k)
+        return "";
+    memcpy(k->text, text, size);
+    k->next = *kept;
+    *kept = k;
+    return k->text;
+}
+
+void clv_recorder_keep_names(clv_recorder *r, clv_kept_name **kept)
+{
+    uint64_t begun = atomic_load_explicit(&r->begun, memory_order_relaxed);
+    for (uint64_t i = 0; i < CLV_RECORDS && i < begun; i++) {
+        const char *name = atomic_load_explicit(&r->records[i].name, memory_order_relaxed);
+        atomic_store_explicit(&r->records[i].name, keep(kept, name), memory_order_release);
+    }
+}
+
+void clv_kept_names_free(clv_kept_name *kept)
+{
+    for (clv_kept_name *next; kept; kept = next) {
+        next = kept->next;
+        free(kept);
+    }
+}
