@@ -175,9 +175,10 @@ static void check_quiet(const char *command, const char *arguments)
 /* No argument reaches the terminal as it is: talk keeps to its lines, and holds no escape. */
 static void test_foreign_arguments(void **state)
 {
-    static const char *const commands[] = {
-        "",     "bench gemm", "bench profile", "bench generate", "einsum", "embed", "explain",  "forward", "generate",
-        "info", "merge",      "plan",          "reshard",        "score",  "shard", "tokenize", "train",   "verify"};
+    static const char *const commands[] = {"",      "bench gemm", "bench profile", "bench generate", "einsum",
+                                           "embed", "explain",    "forward",       "generate",       "flight",
+                                           "info",  "merge",      "plan",          "reshard",        "score",
+                                           "shard", "tokenize",   "train",         "verify"};
     static const char *const arguments[] = {
         "'\x1b[31m\n\n\n'",
         "'--\x1b[31m\n\n\n\xc2\x9b'",

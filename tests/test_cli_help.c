@@ -138,6 +138,7 @@ static int set_up(void **state)
         write_file(i == 0 ? "prompts.txt" : "text.txt", prose);
     write_file("proteins.fasta", wild);
     write_file("wild.fasta", wild);
+    cli_expect(0, "", "bench allreduce -tp 2 --bytes 64 --flight-recorder {d}/base/run.flight");
     cli_shell("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do cat {d}/base/text.txt; done > {d}/base/book.txt");
     write_file(
         "llama-7b/config.json",

@@ -45,6 +45,8 @@ typedef struct clv_model_options {
     int overlap;  /**< nonzero: collectives run beside ops, as clv_compile_options says it */
     clv_comm_dtype comm_dtype; /**< as in clv_compile_options, of whatever is compiled of it */
     int64_t timeout_ms; /**< deadline of one wait for other ranks in whatever runs it; 0: 60000 */
+    clv_flight *flight; /**< where flight recorders of whatever runs it are written to, see flight.h; borrowed until the
+                             model is closed; NULL: nowhere */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close.

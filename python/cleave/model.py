@@ -516,7 +516,7 @@ def _opened(
 
     def with_machine(pointer: Any) -> Any:
         named = ("tp", "mesh", "rules", "sp", "machine", "job", "timeout")
-        kept = _c.options("clv_model_options", options, "a model", ("map",), named, machine=pointer, **own)
+        kept = _c.options("clv_model_options", options, "a model", ("map", "flight"), named, machine=pointer, **own)
         check(function, out, given, kept.struct)
         return kept
 

@@ -98,7 +98,7 @@ class Session(State):
         out = ffi.new("clv_session **")
         pointer, parents = job_in(job)
         kept = _c.options(
-            "clv_session_options", options, "a session", beside=("job", "timeout"), cancel=self._cancel.flag,
+            "clv_session_options", options, "a session", ("flight",), ("job", "timeout"), cancel=self._cancel.flag,
             job=pointer, timeout_ms=None if timeout is None else _c.milliseconds(timeout),
         )  # fmt: skip
         check(lib.clv_session_new, out, self.mesh._mesh, kept.struct)

@@ -12,6 +12,7 @@
 #include "cleave/session.h"
 #include "cli/clock.h"
 #include "cli/command.h"
+#include "cli/flight_option.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/processes.h"
@@ -105,6 +106,8 @@ static clv_status measure(result *out, int ranks, const clv_comm_option *comm, i
     clv_status status = compile(&program, ranks, bytes / 4, err);
     if (status == CLV_OK)
         status = clv_processes_join(&options.job, comm, clv_program_mesh(program), err);
+    if (status == CLV_OK)
+        status = clv_flight_option_open(&options.flight, comm->flight, err);
     if (status == CLV_OK)
         status = clv_session_new(&session, clv_program_mesh(program), &options, err);
     if (status == CLV_OK)

@@ -233,6 +233,8 @@ int bench_block(int argc, char **argv)
     int64_t before = clv_resident_bytes();
     if (status == CLV_OK && !a.program)
         status = clv_processes_join(&options.job, &a.comm, &mesh, &err);
+    if (status == CLV_OK)
+        status = clv_flight_option_open(&options.flight, a.comm.flight, &err);
     if (status == CLV_OK && !a.program)
         status = clv_session_new(&session, &mesh, &options, &err);
     if (status == CLV_OK && !a.program)

@@ -34,6 +34,7 @@ int command_generate(int argc, char **argv);
 int command_embed(int argc, char **argv);
 int command_score(int argc, char **argv);
 int command_explain(int argc, char **argv);
+int command_flight(int argc, char **argv);
 int command_forward(int argc, char **argv);
 int command_verify(int argc, char **argv);
 int command_tokenize(int argc, char **argv);

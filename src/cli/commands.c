@@ -37,6 +37,15 @@ static const struct clv_command commands[] = {
      "  cleave explain -m llama-7b/ --mesh data=2,model=4 --op layers.3.mlp.down\n"
      "  cleave explain --block ffn --mesh X=2,Y=4 --rules gspmd-2d --dot | dot -Tsvg > ffn.svg\n",
      command_explain, NULL, false},
+    {"flight", "who is behind: the flight recorders of a run that was stuck",
+     "Every rank keeps its last 256 instructions. A command whose ranks are stuck (a deadline passed, a process is "
+     "gone) writes them to a file of each process, and says where; with --flight-recorder FILE it does so at its end. "
+     "This merges them: how far each rank has come, what it is in, whom it waits for, and first of all findings the "
+     "culprit: a rank that failed, that does not run the same, that left no file, that others wait for, or whose "
+     "message was lost. Exit 1 when something is found.\n\n"
+     "Example:\n"
+     "  cleave flight run.flight\n",
+     command_flight, NULL, false},
     {"forward", "a model's outputs and gradients for given ids, as a file",
      "Reads ids (a mask, token types) and writes logits, the hidden states that the head is given, the mean loss "
      "of the next token and, with --grad, the gradient of every tensor of the checkpoint: for comparing with any "

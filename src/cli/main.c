@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "cli/command.h"
+#include "cli/flight_option.h"
 #include "cli/processes.h"
 #include "cli/stops.h"
 
@@ -51,5 +52,5 @@ int main(int argc, char **argv)
         fprintf(stderr, "cleave: standard output could not be written\n");
         code = code == CLV_EXIT_OK ? CLV_EXIT_FAILED : code;
     }
-    return clv_processes_end(code);
+    return clv_processes_end(clv_flight_option_end(code));
 }

@@ -39,6 +39,7 @@ clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, o->comm_dtype, err));
     if (!o->run.each_alone)
         CLV_TRY(clv_processes_join(&options.job, &o->run.comm, &mesh, err));
+    CLV_TRY(clv_flight_option_open(&options.flight, o->run.comm.flight, err));
     options.threads_per_rank = (int)o->run.threads;
     options.check = o->run.check;
     options.overlap = o->run.overlap;

@@ -7,11 +7,14 @@
 
 #include "cleave/job.h"
 #include "cleave/mesh.h"
+#include "cli/flight_option.h"
 
-/* --comm, --comm-timeout: how ranks reach each other, and how long they wait. Zeros: as without the options. */
+/* --comm, --comm-timeout, --flight-recorder: how ranks reach each other, how long they wait, and where what they did is
+ * written. Zeros: as without the options. */
 typedef struct clv_comm_option {
     const char *how;        /* "threads", "mpi" or NULL */
     double timeout_seconds; /* 0: the default */
+    const char *flight;     /* --flight-recorder */
 } clv_comm_option;
 
 #define CLV_COMM_OPTIONS(option_)                                                                                      \
@@ -25,7 +28,8 @@ typedef struct clv_comm_option {
         .real_max = 1e9, .value = "SECONDS",                                                                           \
         .help = "how long a rank waits for others, and a process may say nothing, until the command fails, naming it " \
                 "(60; 5.5 where steps are short, 1e9 in a debugger)"                                                   \
-    }
+    },                                                                                                                 \
+        CLV_FLIGHT_OPTION(&(option_)->flight)
 
 /* At the start: processes but the first are silent from here on. */
 void clv_processes_begin(void);

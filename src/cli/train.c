@@ -145,6 +145,7 @@ static clv_status train(const clv_train_args *a, const char *command, int *code,
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_processes_join(&options.job, &a->run.comm, &mesh, err));
+    CLV_TRY(clv_flight_option_open(&options.flight, a->run.comm.flight, err));
     CLV_TRY(clv_text_data_open(&data, a->text.item, a->text.n, a->seq, err));
     clv_status status = check_heads(a, err);
     if (status == CLV_OK)

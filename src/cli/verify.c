@@ -20,6 +20,7 @@ enum { DEGREE_TEXT = 32 };
 
 typedef struct verify_args {
     const char *model, *rules, *comm_dtype, *hardware, *against;
+    const char *flight;
     clv_sizes degrees;
     clv_strings meshes;
     char one_rank[CLV_MESH_TEXT]; /* the measure of a mesh that was given alone */
@@ -76,6 +77,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .value = "T",
          .help = "relative to a tensor's largest element, or a thousandth of all of its kind (2e-5; with --comm-dtype "
                  "f16 4e-3, bf16 3e-2)"},
+        CLV_FLIGHT_OPTION(&a->flight),
         CLV_JSON_OPTION(&a->json),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -147,6 +149,7 @@ static clv_model_option on_mesh(const verify_args *a, const char *mesh)
     option.comm_dtype = a->comm_dtype;
     option.hardware = a->hardware;
     option.run.check = true;
+    option.run.comm.flight = a->flight;
     return option;
 }
 

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/options.h"
+#include "base/unique.h"
 #include "base/wait.h"
 
 /* The MPIs that there are modules for. */
@@ -191,6 +192,7 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     job->timeout_ms = clv_timeout_ns(o.timeout_ms) / 1000000;
     job->silence_ns = clv_timeout_ns(o.silence_ms);
     job->piece = CLV_MPI_MOST_BYTES;
+    job->run = clv_unique();
     if (mpi->join(&job->place, &job->comm, why, sizeof why)) {
         free(job);
         return clv_fail(err, CLV_EUNSUPPORTED, "the job cannot be joined by '%s': %s", name, why);

@@ -39,6 +39,7 @@ struct clv_job {
     pthread_mutex_t lock;
     int worlds;         /* open now */
     uint64_t meetings;  /* so far: the same number in all processes */
+    uint64_t run;       /* tells jobs apart; the same in all processes once they have met */
     _Atomic int broken; /* a request did not end, and its memory may be gone: MPI is not called any more */
 };
 
@@ -49,6 +50,7 @@ enum { CLV_JOB_AGREES = 0, CLV_JOB_LEAVES = -1 };
 /* What a process says where all of the job meet. */
 typedef struct clv_job_hello {
     uint64_t number; /* of the meeting: clv_job_meet's */
+    uint64_t run;    /* the process' idea of job->run */
     uint64_t spread; /* of what it makes: how ranks are spread over processes */
     int32_t ranks;   /* of the session that it makes; else one of those above */
     clv_error failure;

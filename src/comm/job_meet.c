@@ -150,11 +150,16 @@ static clv_status meet(greeting *g, clv_job *job, int64_t timeout_ns, clv_error 
     g->theirs = calloc(n, sizeof *g->theirs);
     pthread_mutex_lock(&job->lock);
     g->mine.number = job->meetings++;
+    g->mine.run = job->run;
     pthread_mutex_unlock(&job->lock);
     clv_status status =
         g->requests && g->ended && g->theirs ? CLV_OK : clv_fail_memory(err, "a job's processes", n * sizeof *g);
     for (int round = 0; status == CLV_OK && round < ROUNDS; round++)
         status = greet(g, job, round, &deadline, err);
+    pthread_mutex_lock(&job->lock);
+    if (status == CLV_OK)
+        job->run = g->theirs[0].run;
+    pthread_mutex_unlock(&job->lock);
     return status;
 }
 

@@ -77,6 +77,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     m->overlap = o->overlap != 0;
     m->cancel = o->cancel;
     m->job = o->job;
+    m->flight = o->flight;
     CLV_TRY(clv_machine_copy(&m->machine, o->machine, err));
     if (o->mesh)
         m->mesh = *o->mesh;
@@ -451,5 +452,6 @@ clv_session_options clv_model_session_options(const clv_model *m)
                                  .check = m->check,
                                  .timeout_ms = m->timeout_ms,
                                  .cancel = m->cancel,
-                                 .job = m->job};
+                                 .job = m->job,
+                                 .flight = m->flight};
 }

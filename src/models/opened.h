@@ -19,6 +19,7 @@ struct clv_model {
     const clv_cancel *cancel;   /* NULL: none */
     clv_machine *machine;       /* NULL: the default */
     clv_job *job;               /* NULL: one process has all ranks */
+    clv_flight *flight;         /* NULL: none */
     clv_model_weights *weights; /* NULL: of config.json alone */
     struct clv_model_text {     /* what becomes known later; guarded by its lock */
         pthread_mutex_t lock;

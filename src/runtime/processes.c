@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "runtime/session.h"
+#include "runtime/flight.h"
 
 static bool is_alone(const clv_session *session)
 {
@@ -25,6 +25,7 @@ clv_status clv_session_end_call(const clv_session *session, const char *call, cl
         clv_world_fail(clv_team_world(session->team), &told);
     }
     clv_world_pass_on(clv_team_world(session->team));
+    clv_flight_note_failure(session, why);
     if (err && why->code != CLV_OK)
         *err = *why;
     return status;

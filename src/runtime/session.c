@@ -9,12 +9,14 @@
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/options.h"
+#include "base/unique.h"
 #include "base/wait.h"
 #include "comm/job.h"
 #include "comm/links.h"
 #include "kernels/cpu/gemm.h"
 #include "runtime/binding.h"
 #include "runtime/check.h"
+#include "runtime/flight.h"
 #include "runtime/spmd.h"
 
 /* ---- opening and closing ---- */
@@ -120,6 +122,7 @@ clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const
     session->find_nonfinite = o.find_nonfinite != 0;
     session->check = o.check != 0;
     session->cancel = o.cancel;
+    session->flight = o.flight;
     session->here = links ? links->first[links->me + 1] - links->first[links->me] : session->n_ranks;
     session->first = links ? links->first[links->me] : 0;
     session->threads_per_rank = o.threads_per_rank > 0 ? o.threads_per_rank : 1;
@@ -146,6 +149,7 @@ clv_status clv_session_new_linked(clv_session **out, const clv_mesh *mesh, const
         clv_session_free(session);
         return status; /* NOLINT(clang-analyzer-unix.Malloc): memory that a late rank may touch is left */
     }
+    session->run = o.job ? o.job->run : links ? 0 : clv_unique();
     *out = session;
     return CLV_OK;
 }
@@ -154,6 +158,8 @@ void clv_session_free(clv_session *session)
 {
     if (!session)
         return;
+    if (session->team)
+        clv_flight_note_end(session);
     /* After a time-out a late rank may still write to our buffers: then they are left to the process. */
     if (session->team && clv_team_free(session->team, NULL) != CLV_OK)
         return;

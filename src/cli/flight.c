@@ -1,0 +1,117 @@
+/* flight.c - cleave flight: what the flight recorders of a run say. */
+#include "cleave/flight.h"
+
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/output_option.h"
+#include "cli/table.h"
+
+typedef struct flight_args {
+    clv_strings files;
+    bool json;
+} flight_args;
+
+static int parse(flight_args *a, int argc, char **argv)
+{
+    const clv_option options[] = {
+        {.names = "FILE",
+         .kind = CLV_OPTION_STRINGS,
+         .out = &a->files,
+         .value = "FILE",
+         .use = CLV_OPTION_READS,
+         .required = true,
+         .help = "what the processes of one run wrote: one file each"},
+        CLV_JSON_OPTION(&a->json),
+    };
+    return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
+}
+
+static void add_step(clv_table *t, const clv_flight_rank *r)
+{
+    if (r->set < 0) {
+        clv_table_null(t, "waits_s");
+        clv_table_null(t, "set");
+        clv_table_null(t, "seq");
+        clv_table_null(t, "seen");
+        clv_table_null(t, "expected");
+        return;
+    }
+    clv_table_real(t, "waits_s", r->waits);
+    clv_table_int(t, "set", r->set);
+    clv_table_int(t, "seq", r->seq);
+    clv_table_int(t, "seen", r->seen);
+    clv_table_int(t, "expected", r->expected);
+}
+
+static void add_text(clv_table *t, const char *key, const char *text)
+{
+    if (text)
+        clv_table_text(t, key, text);
+    else
+        clv_table_null(t, key);
+}
+
+static clv_status add_ranks(clv_table *t, const clv_flight_report *report, clv_error *err)
+{
+    for (int i = 0; i < clv_flight_report_ranks(report); i++) {
+        clv_flight_rank r = {.size = sizeof r};
+        CLV_TRY(clv_flight_report_rank(report, i, &r, err));
+        clv_table_row(t);
+        clv_table_int(t, "rank", i);
+        if (r.process < 0) {
+            clv_table_null(t, "process");
+            continue;
+        }
+        clv_table_int(t, "process", r.process);
+        clv_table_text(t, "host", r.host);
+        clv_table_int(t, "begun", r.begun);
+        add_text(t, "done", r.done);
+        add_text(t, "in", r.current);
+        add_text(t, "kind", r.kind);
+        add_step(t, &r);
+    }
+    return CLV_OK;
+}
+
+/* *wrong: something is. */
+static clv_status add_findings(clv_table *t, bool *wrong, const clv_flight_report *report, clv_error *err)
+{
+    clv_flight_finding f = {.size = sizeof f};
+    clv_table_list(t, "findings");
+    for (int i = 0; clv_flight_report_finding(report, i, &f, err) == CLV_OK && f.text; i++) {
+        clv_table_row(t);
+        clv_table_text(t, "finding", clv_flight_kind_name(f.kind));
+        clv_table_int(t, "rank", f.rank);
+        clv_table_text(t, "text", f.text);
+        *wrong = true;
+    }
+    return CLV_OK;
+}
+
+static clv_status fill(clv_table *t, bool *wrong, const flight_args *a, clv_error *err)
+{
+    clv_flight_report *report;
+    CLV_TRY(clv_flight_read(&report, a->files.item, a->files.n, err));
+    clv_status status = add_ranks(t, report, err);
+    if (status == CLV_OK)
+        status = add_findings(t, wrong, report, err);
+    clv_flight_report_free(report);
+    return status;
+}
+
+int command_flight(int argc, char **argv)
+{
+    flight_args a = {0};
+    clv_error err = {0};
+    bool wrong = false;
+    int code = parse(&a, argc, argv);
+    if (code != CLV_OPTIONS_RUN)
+        return code;
+    clv_table *t = clv_table_new("ranks");
+    if (fill(t, &wrong, &a, &err) != CLV_OK) {
+        clv_table_free(t);
+        return clv_command_report(argv[0], &err);
+    }
+    code = clv_table_finish(t, a.json);
+    return code == CLV_EXIT_OK && wrong ? CLV_EXIT_FAILED : code;
+}

@@ -1,0 +1,412 @@
+/* flight_verdict.c - who is behind, from what each rank did last.
+ *
+ * A rank in a step of a group waits for the members that have not come so far in it (by messages: that nothing came
+ * of). Whoever is waited for and waits for none is behind; one without a dump is missing. What did not come of a member
+ * that went on was lost. Members whose steps of one number in a group set have different tags do not run the same. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "runtime/flight_report.h"
+
+enum { MEMBERS_IN_LACKS = 64, TEXT = 800, STATE = 300, RANK = 120 };
+
+const char *clv_flight_kind_name(clv_flight_kind kind)
+{
+    static const char *const names[] = {"failed", "differs", "missing", "behind", "lost", "waits", "said"};
+    return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : "unknown";
+}
+
+/* ---- what is said ---- */
+
+static clv_flight_said *find_said(const clv_flight_report *report, clv_flight_kind kind, int rank, int peer)
+{
+    for (int i = 0; i < report->n; i++) {
+        const clv_flight_finding *f = &report->said[i].finding;
+        if (f->kind == kind && f->rank == rank && f->peer == peer)
+            return &report->said[i];
+    }
+    return NULL;
+}
+
+/* Adds a finding, its text taken over; NULL: there was no memory for it. */
+static clv_status say(clv_flight_report *report, clv_flight_finding finding, int64_t weight, char *text, clv_error *err)
+{
+    if (text && report->n == report->room) {
+        int room = 2 * report->room + 16;
+        clv_flight_said *more = realloc(report->said, (size_t)room * sizeof *more);
+        if (more) {
+            report->said = more;
+            report->room = room;
+        }
+    }
+    if (!text || report->n == report->room) {
+        free(text);
+        return clv_fail_memory(err, "a finding", TEXT);
+    }
+    finding.text = text;
+    report->said[report->n++] = (clv_flight_said){.finding = finding, .weight = weight};
+    return CLV_OK;
+}
+
+/* printf's; NULL: no memory. */
+__attribute__((format(printf, 1, 2))) static char *text_of(const char *format, ...)
+{
+    char text[TEXT];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    return strdup(text);
+}
+
+static const char *name_rank(char out[RANK], const clv_flight_report *report, int rank)
+{
+    const clv_flight_dump *d = report->dump_of[rank];
+    if (d)
+        snprintf(out, RANK, "rank %d (process %lld on %s)", rank, (long long)d->process, d->host);
+    else
+        snprintf(out, RANK, "rank %d", rank);
+    return out;
+}
+
+/* "all_reduce 'layers.2.mlp' (instruction 31, step 7 of group set 1, 0 of 512 bytes seen)". */
+static const char *describe(char out[STATE], const clv_flight_record *at)
+{
+    char step[112] = "", instruction[32] = "";
+    if (at->instruction >= 0)
+        snprintf(instruction, sizeof instruction, "instruction %lld", (long long)at->instruction);
+    if (at->phase != CLV_FLIGHT_NO_STEP)
+        snprintf(step, sizeof step, "step %llu of group set %lld, %lld of %lld bytes seen", (unsigned long long)at->seq,
+                 (long long)at->set, (long long)at->seen, (long long)at->expected);
+    bool both = step[0] && instruction[0];
+    if (step[0] || instruction[0])
+        snprintf(out, STATE, "%.48s '%.96s' (%s%s%s)", at->kind, at->name, instruction, both ? ", " : "", step);
+    else
+        snprintf(out, STATE, "%.48s '%.96s'", at->kind, at->name);
+    return out;
+}
+
+/* What a rank with a dump is in, or did last. */
+static const char *describe_rank(char out[STATE + 32], const clv_flight_report *report, int rank)
+{
+    char state[STATE];
+    const clv_flight_record *at = clv_flight_current(report, rank);
+    const clv_flight_ranked *of = report->ranked[rank];
+    if (at)
+        snprintf(out, STATE + 32, "it is in %s", describe(state, at));
+    else if (of->n > 0)
+        snprintf(out, STATE + 32, "it runs nothing; the last was %s", describe(state, &of->records[of->n - 1]));
+    else
+        snprintf(out, STATE + 32, "it has run nothing yet");
+    return out;
+}
+
+/* ---- who waits for whom ---- */
+
+static bool waits(const clv_flight_record *at)
+{
+    return at && (at->phase == CLV_FLIGHT_WAITING || at->phase == CLV_FLIGHT_WAITING_END);
+}
+
+static int64_t waited_ns(const clv_flight_report *report, int rank)
+{
+    const clv_flight_record *at = clv_flight_current(report, rank);
+    return at->waiting_ns > 0 ? report->dump_of[rank]->written_ns - at->waiting_ns : 0;
+}
+
+/* The index of a rank in its group, whose first member is at *first of the set's; *n members. */
+static int place_in_group(int64_t *first, int *n, const clv_flight_dump *d, int64_t set, int rank)
+{
+    const int32_t *members = d->members + set * d->ranks, *group_of = d->group_of + set * d->ranks;
+    int me = 0;
+    *first = -1;
+    *n = 0;
+    for (int64_t i = 0; i < d->ranks; i++)
+        if (group_of[members[i]] == group_of[rank]) {
+            *first = *first < 0 ? i : *first;
+            me = members[i] == rank ? (int)(i - *first) : me;
+            ++*n;
+        }
+    return me;
+}
+
+/* How far rank m is in step `seq` of a group set: CLV_FLIGHT_NO_STEP before it, CLV_FLIGHT_ENDED behind. */
+static clv_flight_phase progress(const clv_flight_report *report, int m, int64_t set, uint64_t seq)
+{
+    const clv_flight_ranked *of = report->ranked[m];
+    const clv_flight_record *at = clv_flight_current(report, m);
+    if (set >= report->dump_of[m]->n_sets || of->steps[set] < seq)
+        return CLV_FLIGHT_NO_STEP;
+    if (of->ended[set] >= seq)
+        return CLV_FLIGHT_ENDED;
+    return at && at->phase != CLV_FLIGHT_NO_STEP && at->set == set && at->seq == seq ? at->phase : CLV_FLIGHT_ENDED;
+}
+
+/* Whether `at`, of a rank that waits, waits for member m, which is rank `peer`. */
+static bool awaits(const clv_flight_report *report, const clv_flight_record *at, int m, int peer)
+{
+    bool by_messages = at->phase == CLV_FLIGHT_WAITING && at->lacks != 0 && m < MEMBERS_IN_LACKS;
+    if (by_messages)
+        return at->lacks >> m & 1;
+    if (!report->dump_of[peer])
+        return true;
+    clv_flight_phase far = progress(report, peer, at->set, at->seq);
+    return at->phase == CLV_FLIGHT_WAITING ? far < CLV_FLIGHT_WAITING : far < CLV_FLIGHT_WAITING_END;
+}
+
+static clv_status add_culprit(clv_flight_report *report, clv_flight_kind kind, int rank, int waiter, clv_error *err)
+{
+    char culprit[RANK], who[RANK], what[STATE], state[STATE + 32];
+    int peer = kind == CLV_FLIGHT_LOST ? waiter : -1;
+    int64_t weight = waited_ns(report, waiter);
+    clv_flight_said *said = find_said(report, kind, rank, peer);
+    const clv_flight_finding finding = {.size = sizeof finding, .kind = kind, .rank = rank, .peer = peer};
+    if (said && said->weight >= weight)
+        return CLV_OK;
+    name_rank(culprit, report, rank);
+    name_rank(who, report, waiter);
+    describe(what, clv_flight_current(report, waiter));
+    char *text =
+        kind == CLV_FLIGHT_MISSING
+            ? text_of("%s left no dump: killed, stopped, or not given here; %s waits for it in %s", culprit, who, what)
+        : kind == CLV_FLIGHT_LOST ? text_of("what %s sent to %s in %s did not come, or not as it should; now %s",
+                                            culprit, who, what, describe_rank(state, report, rank) + strlen("it "))
+                                  : text_of("%s is behind: %s; %s waits for it in %s", culprit,
+                                            describe_rank(state, report, rank), who, what);
+    if (!said || !text)
+        return say(report, finding, weight, text, err);
+    free((char *)said->finding.text);
+    said->finding.text = text;
+    said->weight = weight;
+    return CLV_OK;
+}
+
+static clv_status add_wait(clv_flight_report *report, int rank, int peer, clv_error *err)
+{
+    char who[RANK], whom[RANK], what[STATE];
+    int64_t ns = waited_ns(report, rank);
+    const clv_flight_finding finding = {.size = sizeof finding, .kind = CLV_FLIGHT_WAITS, .rank = rank, .peer = peer};
+    return say(report, finding, ns,
+               text_of("%s waits for %s, %.3g s so far, in %s", name_rank(who, report, rank),
+                       name_rank(whom, report, peer), 1e-9 * (double)ns,
+                       describe(what, clv_flight_current(report, rank))),
+               err);
+}
+
+/* One that waits for another, whom it may in turn wait for itself: what is between them. */
+static clv_status judge_wait(clv_flight_report *report, int rank, int peer, clv_error *err)
+{
+    const clv_flight_record *at = clv_flight_current(report, rank);
+    if (!report->dump_of[peer])
+        return add_culprit(report, CLV_FLIGHT_MISSING, peer, rank, err);
+    if (at->phase == CLV_FLIGHT_WAITING && progress(report, peer, at->set, at->seq) >= CLV_FLIGHT_WAITING)
+        return add_culprit(report, CLV_FLIGHT_LOST, peer, rank, err);
+    if (!waits(clv_flight_current(report, peer)))
+        return add_culprit(report, CLV_FLIGHT_BEHIND, peer, rank, err);
+    return CLV_OK;
+}
+
+static clv_status judge_rank(clv_flight_report *report, int rank, clv_error *err)
+{
+    const clv_flight_record *at = clv_flight_current(report, rank);
+    const clv_flight_dump *d = report->dump_of[rank];
+    int64_t first;
+    int n;
+    if (!waits(at))
+        return CLV_OK;
+    (void)place_in_group(&first, &n, d, at->set, rank);
+    for (int m = 0; m < n; m++) {
+        int peer = d->members[at->set * d->ranks + first + m];
+        if (peer == rank || !awaits(report, at, m, peer))
+            continue;
+        CLV_TRY(add_wait(report, rank, peer, err));
+        CLV_TRY(judge_wait(report, rank, peer, err));
+    }
+    return CLV_OK;
+}
+
+/* ---- who does not run the same ---- */
+
+static const clv_flight_record *find_step(const clv_flight_report *report, int rank, int set, uint64_t seq)
+{
+    const clv_flight_ranked *of = report->ranked[rank];
+    for (int i = of ? of->n - 1 : -1; i >= 0; i--) {
+        const clv_flight_record *r = &of->records[i];
+        if (r->phase != CLV_FLIGHT_NO_STEP && r->set == set && r->seq == seq)
+            return r;
+    }
+    return NULL;
+}
+
+/* How many of a group do in a step what `tag` is of. */
+static int count_tag(const clv_flight_report *report, const int32_t *group, int n, int set, uint64_t seq, uint64_t tag)
+{
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        const clv_flight_record *r = find_step(report, group[i], set, seq);
+        count += r && r->tag == tag;
+    }
+    return count;
+}
+
+/* Those in the minority of a step, held against one of the majority, the lowest where they are as many. */
+static clv_status compare_step(bool *differ, clv_flight_report *report, const int32_t *group, int n, int set,
+                               uint64_t seq, clv_error *err)
+{
+    const clv_flight_record *best = NULL;
+    int most = 0, of = -1;
+    for (int i = 0; i < n; i++) {
+        const clv_flight_record *r = find_step(report, group[i], set, seq);
+        int count = r ? count_tag(report, group, n, set, seq, r->tag) : 0;
+        if (count > most) {
+            most = count;
+            best = r;
+            of = group[i];
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        const clv_flight_record *r = find_step(report, group[i], set, seq);
+        char one[RANK], other[RANK], mine[STATE], theirs[STATE];
+        const clv_flight_finding finding = {
+            .size = sizeof finding, .kind = CLV_FLIGHT_DIFFERS, .rank = group[i], .peer = of};
+        if (!r || r->tag == best->tag)
+            continue;
+        *differ = true;
+        CLV_TRY(
+            say(report, finding, n - count_tag(report, group, n, set, seq, r->tag),
+                text_of("%s is in %s, where %s is in %s: they do not run the same", name_rank(one, report, group[i]),
+                        describe(mine, r), name_rank(other, report, of), describe(theirs, best)),
+                err));
+    }
+    return CLV_OK;
+}
+
+/* The oldest step that all who are there can still tell of, to the newest that any is in. */
+static void steps_told(uint64_t *first, uint64_t *last, const clv_flight_report *report, const int32_t *group, int n,
+                       int set)
+{
+    *first = UINT64_MAX;
+    *last = 0;
+    for (int i = 0; i < n; i++) {
+        const clv_flight_ranked *of = report->ranked[group[i]];
+        for (int k = 0; of && k < of->n; k++) {
+            const clv_flight_record *r = &of->records[k];
+            if (r->phase == CLV_FLIGHT_NO_STEP || r->set != set)
+                continue;
+            *first = r->seq < *first ? r->seq : *first;
+            *last = r->seq > *last ? r->seq : *last;
+        }
+    }
+}
+
+static clv_status compare_group(clv_flight_report *report, const int32_t *group, int n, int set, clv_error *err)
+{
+    uint64_t first, last;
+    bool differ = false;
+    steps_told(&first, &last, report, group, n, set);
+    for (uint64_t seq = first; seq <= last && !differ; seq++)
+        CLV_TRY(compare_step(&differ, report, group, n, set, seq, err));
+    return CLV_OK;
+}
+
+static clv_status compare_all(clv_flight_report *report, clv_error *err)
+{
+    const clv_flight_dump *d = &report->dumps[0];
+    for (int i = 1; i < report->n_dumps; i++) /* the fewest: those that all have made alike */
+        d = report->dumps[i].n_sets < d->n_sets ? &report->dumps[i] : d;
+    for (int s = 0; s < d->n_sets; s++) {
+        const int32_t *members = d->members + (int64_t)s * d->ranks, *group_of = d->group_of + (int64_t)s * d->ranks;
+        for (int i = 0, n; i < report->ranks; i += n) {
+            for (n = 1; i + n < report->ranks && group_of[members[i + n]] == group_of[members[i]];)
+                n++;
+            if (n > 1)
+                CLV_TRY(compare_group(report, members + i, n, s, err));
+        }
+    }
+    return CLV_OK;
+}
+
+/* ---- all of it ---- */
+
+static clv_status add_failures(clv_flight_report *report, clv_error *err)
+{
+    for (int i = 0; i < report->n_dumps; i++) {
+        const clv_flight_dump *d = &report->dumps[i];
+        const clv_error *e = &d->failure;
+        bool itself = e->code != CLV_EPEER && e->code != CLV_ETIMEOUT && e->rank >= 0 && e->rank < report->ranks &&
+                      report->dump_of[e->rank] == d;
+        clv_flight_finding finding = {.size = sizeof finding,
+                                      .kind = itself ? CLV_FLIGHT_FAILED : CLV_FLIGHT_SAID,
+                                      .rank = itself        ? e->rank
+                                              : d->here > 0 ? (int)d->of[0].rank
+                                                            : -1,
+                                      .peer = -1};
+        if (e->code == CLV_OK)
+            continue;
+        CLV_TRY(say(report, finding, -i,
+                    text_of("process %lld on %s said: %s", (long long)d->process, d->host, e->message), err));
+    }
+    return CLV_OK;
+}
+
+/* Missing ranks that nobody was seen to wait for. */
+static clv_status add_missing(clv_flight_report *report, clv_error *err)
+{
+    for (int r = 0; r < report->ranks; r++) {
+        const clv_flight_finding finding = {.size = sizeof finding, .kind = CLV_FLIGHT_MISSING, .rank = r, .peer = -1};
+        if (!report->dump_of[r] && !find_said(report, CLV_FLIGHT_MISSING, r, -1))
+            CLV_TRY(
+                say(report, finding, -1, text_of("rank %d left no dump: killed, stopped, or not given here", r), err));
+    }
+    return CLV_OK;
+}
+
+/* Whether what a process said names the rank. */
+static bool is_named(const clv_flight_report *report, int rank)
+{
+    for (int i = 0; i < report->n_dumps; i++)
+        if (report->dumps[i].failure.code != CLV_OK && report->dumps[i].failure.rank == rank)
+            return true;
+    return false;
+}
+
+/* Culprits that processes name come before others, then those that were waited for longest. */
+static int compare(const clv_flight_said *a, const clv_flight_said *b, const clv_flight_report *report)
+{
+    static const int order[] = {0, 1, 2, 2, 2, 3, 4};
+    int by_kind = order[a->finding.kind] - order[b->finding.kind];
+    int by_name = is_named(report, b->finding.rank) - is_named(report, a->finding.rank);
+    if (by_kind)
+        return by_kind;
+    if (by_name && order[a->finding.kind] == 2)
+        return by_name;
+    if (a->weight != b->weight)
+        return a->weight > b->weight ? -1 : 1;
+    return a->finding.rank - b->finding.rank;
+}
+
+/* Few; their order of equals stays. */
+static void sort(clv_flight_report *report)
+{
+    for (int i = 1; i < report->n; i++) {
+        clv_flight_said said = report->said[i];
+        int at = i;
+        for (; at > 0 && compare(&said, &report->said[at - 1], report) < 0; at--)
+            report->said[at] = report->said[at - 1];
+        report->said[at] = said;
+    }
+}
+
+clv_status clv_flight_judge(clv_flight_report *report, clv_error *err)
+{
+    CLV_TRY(add_failures(report, err));
+    CLV_TRY(compare_all(report, err));
+    for (int r = 0; r < report->ranks; r++)
+        CLV_TRY(judge_rank(report, r, err));
+    CLV_TRY(add_missing(report, err));
+    sort(report);
+    return CLV_OK;
+}
