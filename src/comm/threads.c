@@ -292,10 +292,10 @@ static int fill_set(clv_group_set *set, int ranks, const int *group_of, const in
 /* Finds each group's members in this process. */
 static void find_near(clv_group_set *set, const clv_world *world)
 {
-    int first = 0;
+    int found = 0;
     for (int r = world->first; r < world->first + world->here; r++) {
         const clv_group *whole = &set->view[r];
-        int *near = set->near_members + first, n = 0;
+        int *near = set->near_members + found, n = 0;
         if (set->near[r].n > 0) /* found with another member */
             continue;
         for (int m = 0; m < whole->n; m++)
@@ -303,7 +303,7 @@ static void find_near(clv_group_set *set, const clv_world *world)
                 near[n++] = whole->ranks[m];
         for (int m = 0; m < n; m++)
             set->near[near[m]] = (clv_group){.set = whole->set, .n = n, .me = m, .ranks = near};
-        first += n;
+        found += n;
     }
 }
 
