@@ -196,6 +196,21 @@ static clv_status add_wait(clv_flight_report *report, int rank, int peer, clv_er
                err);
 }
 
+/* A rank that runs nothing, while another of its process does, waits for that one. */
+static clv_status judge_idle(clv_flight_report *report, int waiter, int idle, clv_error *err)
+{
+    const clv_flight_dump *d = report->dump_of[idle];
+    bool waits_inside = false;
+    for (int i = 0; i < d->here; i++) {
+        int rank = (int)d->of[i].rank;
+        const clv_flight_record *at = clv_flight_current(report, rank);
+        waits_inside = waits_inside || at;
+        if (at && !waits(at))
+            CLV_TRY(add_culprit(report, CLV_FLIGHT_BEHIND, rank, waiter, err));
+    }
+    return waits_inside ? CLV_OK : add_culprit(report, CLV_FLIGHT_BEHIND, idle, waiter, err);
+}
+
 /* One that waits for another, whom it may in turn wait for itself: what is between them. */
 static clv_status judge_wait(clv_flight_report *report, int rank, int peer, clv_error *err)
 {
@@ -204,6 +219,8 @@ static clv_status judge_wait(clv_flight_report *report, int rank, int peer, clv_
         return add_culprit(report, CLV_FLIGHT_MISSING, peer, rank, err);
     if (at->phase == CLV_FLIGHT_WAITING && progress(report, peer, at->set, at->seq) >= CLV_FLIGHT_WAITING)
         return add_culprit(report, CLV_FLIGHT_LOST, peer, rank, err);
+    if (!clv_flight_current(report, peer))
+        return judge_idle(report, rank, peer, err);
     if (!waits(clv_flight_current(report, peer)))
         return add_culprit(report, CLV_FLIGHT_BEHIND, peer, rank, err);
     return CLV_OK;
@@ -373,7 +390,8 @@ static bool is_named(const clv_flight_report *report, int rank)
     return false;
 }
 
-/* Culprits that processes name come before others, then those that were waited for longest. */
+/* Culprits that processes name come before others, lost messages behind them (they may be under way), then those that
+ * were waited for longest. */
 static int compare(const clv_flight_said *a, const clv_flight_said *b, const clv_flight_report *report)
 {
     static const int order[] = {0, 1, 2, 2, 2, 3, 4};
@@ -381,8 +399,11 @@ static int compare(const clv_flight_said *a, const clv_flight_said *b, const clv
     int by_name = is_named(report, b->finding.rank) - is_named(report, a->finding.rank);
     if (by_kind)
         return by_kind;
+    int by_loss = (a->finding.kind == CLV_FLIGHT_LOST) - (b->finding.kind == CLV_FLIGHT_LOST);
     if (by_name && order[a->finding.kind] == 2)
         return by_name;
+    if (by_loss)
+        return by_loss;
     if (a->weight != b->weight)
         return a->weight > b->weight ? -1 : 1;
     return a->finding.rank - b->finding.rank;
