@@ -2,7 +2,8 @@
  *
  * Only the rank's own thread writes, without locks or system calls: some nanoseconds an instruction. Any thread may
  * read meanwhile; of the oldest record it may then find half. Times of instructions are ticks of the processor's clock,
- * which who reads turns into nanoseconds; an instruction ends when the next begins.
+ * which who reads turns into nanoseconds, and which is looked at for one in four: it is what costs most. An instruction
+ * ends when the next begins.
  *
  * A step (what members of a group do together) is noted by the transports: which step of its group set, what is
  * expected and was seen, how far it came. Steps outside of programs are records of their own.
@@ -17,7 +18,7 @@
 #include "base/line.h"
 #include "base/wait.h"
 
-enum { CLV_RECORDS = 256 /* a power of 2 */, CLV_RECORDED_MEMBERS = 64 };
+enum { CLV_RECORDS = 256 /* a power of 2 */, CLV_RECORDED_MEMBERS = 64, CLV_TICKS_EVERY = 4 };
 
 /* How far a step came. */
 typedef enum clv_record_phase {
@@ -51,6 +52,7 @@ typedef struct clv_recorder {
     alignas(CLV_LINE) _Atomic uint64_t begun; /* instructions and steps: record n is at n % CLV_RECORDS */
     _Atomic uint64_t idle;                    /* as many as begun: the last has ended, too */
     _Atomic int64_t idle_ticks;               /* when */
+    int64_t ticks;                            /* when it last looked */
     int64_t first_ticks, first_ns;            /* both clocks, at the beginning */
     clv_record records[CLV_RECORDS];
     clv_record_step steps[CLV_RECORDS];
@@ -79,7 +81,9 @@ static inline void clv_recorder_begin(clv_recorder *r, const char *name, const c
     clv_record *at = &r->records[n % CLV_RECORDS];
     atomic_store_explicit(&at->name, name, memory_order_release);
     CLV_RECORD(at->kind, kind);
-    CLV_RECORD(at->begun_ticks, clv_ticks());
+    if (n % CLV_TICKS_EVERY == 0)
+        r->ticks = clv_ticks();
+    CLV_RECORD(at->begun_ticks, r->ticks);
     CLV_RECORD(at->instruction, instruction);
     CLV_RECORD(at->phase, CLV_RECORD_NO_STEP);
     atomic_store_explicit(&r->begun, n + 1, memory_order_release);
