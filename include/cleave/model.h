@@ -44,7 +44,7 @@ typedef struct clv_model_options {
                        borrowed until the model is closed; NULL: this one has all */
     int overlap;  /**< nonzero: collectives run beside ops, as clv_compile_options says it */
     clv_comm_dtype comm_dtype; /**< as in clv_compile_options, of whatever is compiled of it */
-    int64_t timeout_ms; /**< deadline of one wait for other ranks in whatever runs it; 0: 60000 */
+    int64_t timeout_ms;        /**< deadline of one wait for other ranks in whatever runs it; 0: 60000 */
     clv_flight *flight; /**< where flight recorders of whatever runs it are written to, see flight.h; borrowed until the
                              model is closed; NULL: nowhere */
 } clv_model_options;

@@ -23,12 +23,15 @@ typedef struct clv_comm_option {
      .out = &(option_)->how,                                                                                           \
      .value = "threads|mpi",                                                                                           \
      .help = "how ranks reach each other (mpi where mpirun started the command; threads: in the first process)"},      \
-    {                                                                                                                  \
-        .names = "--comm-timeout", .kind = CLV_OPTION_REAL, .out = &(option_)->timeout_seconds, .real_min = 0.1,       \
-        .real_max = 1e9, .value = "SECONDS",                                                                           \
-        .help = "how long a rank waits for others, and a process may say nothing, until the command fails, naming it " \
-                "(60; 5.5 where steps are short, 1e9 in a debugger)"                                                   \
-    },                                                                                                                 \
+        {.names = "--comm-timeout",                                                                                    \
+         .kind = CLV_OPTION_REAL,                                                                                      \
+         .out = &(option_)->timeout_seconds,                                                                           \
+         .real_min = 0.1,                                                                                              \
+         .real_max = 1e9,                                                                                              \
+         .value = "SECONDS",                                                                                           \
+         .help =                                                                                                       \
+             "how long a rank waits for others, and a process may say nothing, until the command fails, naming it "    \
+             "(60; 5.5 where steps are short, 1e9 in a debugger)"},                                                    \
         CLV_FLIGHT_OPTION(&(option_)->flight)
 
 /* At the start: processes but the first are silent from here on. */
