@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs of train that are broken, by signals, by kill -9 at random moments and by the death of one process of a job under
-# cleave-run, end with the losses and the weights of the run that was never broken, bit for bit.
+# Runs of train that are broken, by signals, by kill -9 at random moments, by the death of one process of a job under
+# cleave-run, and of its host, end with the losses and the weights of the run that was never broken, bit for bit.
 # usage: scripts/test_resume.sh BUILD_DIR [MPI...]; CLV_KILLS: how many times a run is killed (20; 200 with
 # CLV_SWEEP=all); CLV_SEED
 set -euo pipefail
@@ -120,6 +120,15 @@ echo $$ >"pid.$OMPI_COMM_WORLD_RANK$PMI_RANK"
 exec "$@"
 SH
 chmod +x wrap
+# stands in for ssh: both hosts are this one, until h2 is gone
+cat >reach <<SH
+#!/bin/bash
+while [[ \$1 = -* ]]; do shift; done
+[ "\$1" = h2 ] && [ -e "$work/gone" ] && exit 255
+shift
+cd "$work" && exec sh -c "\$*"
+SH
+chmod +x reach
 for mpi in "$@"; do
     for np in 2 3; do
         rm -rf broken pid.*
@@ -147,5 +156,18 @@ for mpi in "$@"; do
     grep -q "saved after step" said || fail "$mpi: not saved"
     "$run" -np 2 --mpi "$mpi" "${train[@]}" --steps 300 --out broken --resume >out 2>said || fail "$mpi: on 2"
     same broken
+    # a host is gone with its process: the other one goes on with all ranks
+    rm -rf broken pid.* gone
+    "$run" -np 2 --mpi "$mpi" --hosts h1,h2 --rsh "$work/reach" --backoff 0 ./wrap "${train[@]}" --steps 1500 \
+        --out broken --save-every 10 --resume >out 2>said &
+    pid=$!
+    wait_for lines has_lines broken 25
+    touch gone
+    kill -KILL "$(cat pid.1)"
+    wait $pid || fail "$mpi, a host is gone: exit code $?"
+    grep -q "cleave-run: not reached: h2; 1 of 2 processes are left" said || fail "$mpi: not said that a host is gone"
+    mv whole whole300 && mv whole1500 whole
+    same broken
+    mv whole whole1500 && mv whole300 whole
     echo "$mpi: ok"
 done
