@@ -92,13 +92,14 @@ wait $pid || code=$?
 
 # ---- kill -9 at random moments, in the middle of saves too ----
 rm -rf broken
-last='' kills=${CLV_KILLS:-$([ "${CLV_SWEEP:-}" = all ] && echo 200 || echo 20)}
+kills=${CLV_KILLS:-$([ "${CLV_SWEEP:-}" = all ] && echo 200 || echo 20)}
+last='' long=$((kills < 20 ? 1500 : 75 * kills))
 for ((i = 0; i < kills; i++)); do
-    "${train[@]}" --steps 1500 --out broken --save-every 1 --resume >out 2>said &
+    "${train[@]}" --steps $long --out broken --save-every 1 --resume >out 2>said &
     pid=$!
     wait_for start grep -q training said
     sleep "0.$(printf %03d $((RANDOM % 150)))"
-    kill -KILL $pid
+    kill -KILL $pid 2>/dev/null || fail "kill $i: it has ended"
     wait $pid 2>/dev/null || true
     now=$(newest broken)
     [[ ! $now < $last ]] || fail "kill $i: $now after $last"
@@ -106,12 +107,12 @@ for ((i = 0; i < kills; i++)); do
     last=$now
 done
 [ -n "$last" ] || fail "no checkpoint in $kills runs"
-"${train[@]}" --steps 1500 --out broken --save-every 400 --resume >out 2>said || fail "--resume after kills"
-"${train[@]}" --steps 1500 --out whole1500 >out 2>said
-mv whole whole300 && mv whole1500 whole
+"${train[@]}" --steps $long --out broken --save-every 400 --resume >out 2>said || fail "--resume after kills"
+"${train[@]}" --steps $long --out whole_long >out 2>said
+mv whole whole_short && mv whole_long whole
 same broken
 echo "killed $kills times, the last time after ${last#step-}"
-mv whole whole1500 && mv whole300 whole
+mv whole whole_long && mv whole_short whole
 
 # ---- one of two processes is killed under cleave-run ----
 cat >wrap <<'SH'
@@ -158,7 +159,7 @@ for mpi in "$@"; do
     same broken
     # a host is gone with its process: the other one goes on with all ranks
     rm -rf broken pid.* gone
-    "$run" -np 2 --mpi "$mpi" --hosts h1,h2 --rsh "$work/reach" --backoff 0 ./wrap "${train[@]}" --steps 1500 \
+    "$run" -np 2 --mpi "$mpi" --hosts h1,h2 --rsh "$work/reach" --backoff 0 ./wrap "${train[@]}" --steps $long \
         --out broken --save-every 10 --resume >out 2>said &
     pid=$!
     wait_for lines has_lines broken 25
@@ -166,8 +167,8 @@ for mpi in "$@"; do
     kill -KILL "$(cat pid.1)"
     wait $pid || fail "$mpi, a host is gone: exit code $?"
     grep -q "cleave-run: not reached: h2; 1 of 2 processes are left" said || fail "$mpi: not said that a host is gone"
-    mv whole whole300 && mv whole1500 whole
+    mv whole whole_short && mv whole_long whole
     same broken
-    mv whole whole1500 && mv whole300 whole
+    mv whole whole_long && mv whole_short whole
     echo "$mpi: ok"
 done

@@ -82,13 +82,19 @@ static clv_status save_checkpoint(run *r, clv_error *err)
     return clv_trainer_checkpoint(r->trainer, r->checkpoints, &options, err);
 }
 
-/* A full disk is no reason to lose what can still be trained. */
-static void save_on_the_way(run *r)
+/* A full disk is no reason to lose what can still be trained; a process that does not come is. */
+static clv_status save_on_the_way(run *r, clv_error *err)
 {
     clv_error why = {0};
-    if (save_checkpoint(r, &why) != CLV_OK)
+    clv_status status = save_checkpoint(r, &why);
+    if (status == CLV_ETIMEOUT) {
+        *err = why;
+        return status;
+    }
+    if (status != CLV_OK)
         clv_say("%s: note: no checkpoint after step %lld: %s", r->command,
                 (long long)clv_trainer_steps_done(r->trainer), why.message);
+    return CLV_OK;
 }
 
 /* All processes look after the same steps: a look is a word with all. */
@@ -141,7 +147,7 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
         CLV_TRY(step(r, &progress, err));
         done++;
         if (a->save_every > 0 && (done % a->save_every == 0 || done == a->steps))
-            save_on_the_way(r);
+            CLV_TRY(save_on_the_way(r, err));
     }
     clv_progress_end(&progress);
     int64_t lost = done - before - r->total.timed;
