@@ -46,7 +46,8 @@ CLV_API clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *
 #define CLV_COMM_DTYPE_TABLE(X)                                                                                        \
     X(CLV_COMM_F32, "f32")                                                                                             \
     X(CLV_COMM_BF16, "bf16")                                                                                           \
-    X(CLV_COMM_F16, "f16")
+    X(CLV_COMM_F16, "f16")                                                                                             \
+    X(CLV_COMM_Q8, "q8")
 
 /** CLV_COMM_F32: as they are, which is what nothing asks for. Else rounded, as docs/communication.md says. */
 typedef enum clv_comm_dtype {

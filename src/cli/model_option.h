@@ -28,7 +28,7 @@ typedef struct clv_model_option {
 /* what ranks carry to each other, `--comm-dtype`; */
 #define CLV_COMM_DTYPE_OPTION(out_, not_beside_)                                                                       \
     {                                                                                                                  \
-        .names = "--comm-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16|f16",                    \
+        .names = "--comm-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16|f16|q8",                 \
         .not_beside = (not_beside_),                                                                                   \
         .help = "what ranks carry activations, gradients and weights of f32 to each other as (f32)"                    \
     }

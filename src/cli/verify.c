@@ -76,7 +76,7 @@ static int parse(verify_args *a, int argc, char **argv)
          .real_max = 1,
          .value = "T",
          .help = "relative to a tensor's largest element, or a thousandth of all of its kind (2e-5; with --comm-dtype "
-                 "f16 4e-3, bf16 3e-2)"},
+                 "f16 4e-3, bf16 3e-2, q8 0.1)"},
         CLV_FLIGHT_OPTION(&a->flight),
         CLV_JSON_OPTION(&a->json),
     };
@@ -206,7 +206,7 @@ static double usual_tolerance(const char *comm_dtype)
     static const struct {
         const char *name;
         double tolerance;
-    } usual[] = {{"f16", 4e-3}, {"bf16", 3e-2}};
+    } usual[] = {{"f16", 4e-3}, {"bf16", 3e-2}, {"q8", 0.1}};
     for (size_t i = 0; i < sizeof usual / sizeof *usual; i++)
         if (strcmp(comm_dtype, usual[i].name) == 0)
             return usual[i].tolerance;

@@ -55,4 +55,14 @@ typedef struct clv_cast_attrs {
     clv_dtype dtype;
 } clv_cast_attrs;
 
+/* Ops that programs get when they are lowered, and no graph has (pack.c). */
+extern const clv_op_def clv_op_pack;
+extern const clv_op_def clv_op_unpack;
+typedef struct clv_pack_attrs {
+    int64_t size, granule; /* of the last dimension, as f32 */
+    int64_t pieces;        /* that layouts cut it into, each a record */
+} clv_pack_attrs;
+/* Bytes of a record. */
+int64_t clv_pack_record(const clv_pack_attrs *attrs);
+
 #endif

@@ -294,8 +294,8 @@ static clv_status lower_telling(clv_lowering *l, const clv_cost_model *cost, int
 {
     const clv_row *row = &l->table->rows[r];
     clv_assigned *made = &l->program->assigned[l->program->n_assigned++];
-    CLV_TRY(!row->op && l->program->instructions[i].op ? clv_lower_tell_carried(made, l, row, i, err)
-                                                       : tell_row(made, l, row, i, err));
+    CLV_TRY(row->carried != CLV_COMM_F32 ? clv_lower_tell_carried(made, l, row, i, err)
+                                         : tell_row(made, l, row, i, err));
     if (row->carried != CLV_COMM_F32)
         made->seconds = clv_instruction_seconds(l->program, cost, i);
     return CLV_OK;

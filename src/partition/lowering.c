@@ -28,3 +28,56 @@ clv_status clv_lowering_add_instruction(clv_program *program, const clv_instruct
     program->instructions[program->n_instructions++] = *instruction;
     return CLV_OK;
 }
+
+clv_status clv_lowering_add_like(int *out, clv_program *program, int like, const clv_type *type,
+                                 const clv_layout *layout, clv_error *err)
+{
+    const clv_buffer buffer = {.kind = CLV_BUFFER_TEMP,
+                               .type = *type,
+                               .layout = *layout,
+                               .is_gradient = program->buffers[like].is_gradient,
+                               .shares = -1};
+    return clv_lowering_add_buffer(out, program, &buffer, err);
+}
+
+/* What a carrier is called: by whom its row is needed, and what it does. */
+typedef struct carrier_name {
+    const char *by, *does;
+} carrier_name;
+
+static void write_name(clv_text *t, const void *arg)
+{
+    const carrier_name *name = arg;
+    clv_text_add(t, "%s.%s", name->by, name->does);
+}
+
+clv_status clv_lowering_add_carrier(clv_lowering *l, const clv_row *row, const clv_op_def *def, const void *attrs,
+                                    int from, int to, clv_error *err)
+{
+    clv_arena *arena = l->program->arena;
+    const char *name = clv_text_keep(arena, write_name, &(carrier_name){row->why.by, def->name});
+    void *kept = clv_arena_copy(arena, attrs, def->attrs_size);
+    clv_op *op = clv_arena_alloc(arena, 1, sizeof *op);
+    if (!name || !kept || !op)
+        return clv_fail_memory(err, "what a step carries", def->attrs_size + sizeof *op);
+    *op = (clv_op){.id = -1,
+                   .def = def,
+                   .attrs = kept,
+                   .name = name,
+                   .backward = row->backward,
+                   .gradient_of = -1,
+                   .n_in = 1,
+                   .n_out = 1,
+                   .in = {row->value},
+                   .out = {row->value}};
+    clv_instruction made = {.op = op,
+                            .group = -1,
+                            .n_in = 1,
+                            .n_out = 1,
+                            .in = {from},
+                            .out = {to},
+                            .name = name,
+                            .backward = row->backward,
+                            .carries = true};
+    return clv_lowering_add_instruction(l->program, &made, err);
+}

@@ -17,11 +17,25 @@ typedef struct clv_lowering {
 clv_status clv_lowering_add_buffer(int *out, clv_program *program, const clv_buffer *buffer, clv_error *err);
 clv_status clv_lowering_add_instruction(clv_program *program, const clv_instruction *instruction, clv_error *err);
 
+/* A buffer for what becomes, or came, of buffer `like`. */
+clv_status clv_lowering_add_like(int *out, clv_program *program, int like, const clv_type *type,
+                                 const clv_layout *layout, clv_error *err);
+/* An op of one operand and one result that a step needs, which carries its tensor rounded; attrs are copied. */
+clv_status clv_lowering_add_carrier(clv_lowering *l, const clv_row *row, const clv_op_def *def, const void *attrs,
+                                    int from, int to, clv_error *err);
+
+/* ---- lower_packed.c ---- */
+
+/* The instructions of a row that is carried in 8 bits; *done: false where it cannot be, and nothing was added. `like`
+ * is the step for people. */
+clv_status clv_lower_packed(bool *done, clv_lowering *l, const clv_row *row, const clv_instruction *like,
+                            clv_error *err);
+
 /* ---- lower_carried.c: steps that carry their tensors rounded ---- */
 
 /* The instructions of such a row, of which `step` would be the only one were it carried as it is. */
 clv_status clv_lower_carried(clv_lowering *l, const clv_row *row, const clv_instruction *step, clv_error *err);
-/* What is told of the row's instruction i, an op, but for its seconds. */
+/* What is told of the row's instruction i but for its seconds. */
 clv_status clv_lower_tell_carried(clv_assigned *out, const clv_lowering *l, const clv_row *row, int i, clv_error *err);
 
 #endif
