@@ -516,6 +516,7 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
     if (plan->inside)
         return clv_threads_transport.wait(plan->inside, what, err);
+    clv_mpi_attend(plan);
     clv_status status = what == CLV_WAIT_OUT ? wait_out(plan, err) : wait_in(plan, err);
     if (status != CLV_OK)
         clv_mpi_call_back_receives(plan);
@@ -537,6 +538,7 @@ const clv_transport clv_mpi_transport = {
     .hear = hear,
     .prepare = clv_mpi_prepare,
     .start = start,
+    .beside = clv_mpi_beside,
     .wait = wait_for,
     .release = clv_mpi_release,
 };

@@ -27,6 +27,7 @@ void clv_mpi_end_plan(clv_mpi_plan *plan)
         at = &(*at)->running;
     *at = plan->running;
     plan->runs = false;
+    clv_mpi_attend(plan);
 }
 
 /* What was sent is with MPI yet. */
@@ -145,6 +146,7 @@ void clv_mpi_close(clv_world *world)
         return;
     clv_job *job = wire->job;
     clv_control_remove_world(job->control, world);
+    clv_mpi_end_progress(wire);
     for (int i = 0; wire->listens && i < LOOKS && !clv_world_failed(world, NULL); i++)
         (void)clv_mpi_hear_failure(world);
     if (wire->listens && clv_world_failed(world, NULL))

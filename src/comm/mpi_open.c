@@ -104,6 +104,8 @@ clv_status clv_mpi_open(clv_world *world, const clv_links *links, clv_error *err
     if (!world->mpi)
         return clv_fail_memory(err, "a world's wire", sizeof *world->mpi);
     world->mpi->job = job;
+    pthread_mutex_init(&world->mpi->progress.lock, NULL);
+    pthread_cond_init(&world->mpi->progress.changed, NULL);
     pthread_mutex_lock(&job->lock);
     job->worlds++;
     pthread_mutex_unlock(&job->lock);

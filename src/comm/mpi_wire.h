@@ -59,6 +59,7 @@ typedef struct clv_mpi_plan {
     clv_mpi_phase phases[CLV_MPI_PHASES];
     int64_t staging_bytes;
     bool runs;                    /* it was started and has not ended */
+    bool beside;                  /* then: its rank computes meanwhile */
     unsigned char *staging;       /* then */
     struct clv_mpi_plan *running; /* then: the rank's next one that does */
 } clv_mpi_plan;
@@ -69,6 +70,16 @@ typedef struct clv_mpi_control {
     int32_t is_goodbye;
     clv_error failure; /* else */
 } clv_mpi_control;
+
+/* What moves bytes while ranks compute. */
+struct clv_mpi_progress {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int beside;       /* plans that run while their ranks compute */
+    bool tried, runs; /* the thread: whether it was to be made, and is */
+    bool ends;
+    pthread_t thread;
+};
 
 /* What a world keeps. */
 struct clv_mpi_wire {
@@ -88,6 +99,7 @@ struct clv_mpi_wire {
     clv_mpi_request *tellings; /* [2 processes] of these; NULL: nothing was told */
     void *unwanted;            /* what is taken because the world failed; NULL: nothing is */
     clv_mpi_request taking;
+    struct clv_mpi_progress progress;
     clv_mpi_plan **running;     /* [ranks] of this process's: plans that run */
     char (*said)[CLV_MPI_WHAT]; /* [ranks] of this process's: what another's header says, for messages */
 };
@@ -124,6 +136,14 @@ void clv_mpi_call_back_receives(clv_mpi_plan *plan);
 /* Waits until what a plan has sent is taken, and ends it, if it runs. */
 void clv_mpi_abandon(clv_mpi_plan *plan);
 void clv_mpi_close(clv_world *world);
+
+/* ---- mpi_progress.c ---- */
+
+/* The transport's beside. */
+void clv_mpi_beside(clv_plan *plan);
+/* Its rank waits for it, or it is over. */
+void clv_mpi_attend(clv_mpi_plan *plan);
+void clv_mpi_end_progress(struct clv_mpi_wire *wire);
 
 /* ---- mpi_plan.c ---- */
 

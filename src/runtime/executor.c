@@ -93,6 +93,8 @@ static clv_status run_moving(rank_state *r, const clv_instruction *instruction, 
     if (instruction->beside == 0)
         return wait_for(r, i, err);
     r->mine->flying[r->n_flying++] = i;
+    if (r->loaded->transport->beside)
+        r->loaded->transport->beside(r->mine->plans[i]);
     return CLV_OK;
 }
 

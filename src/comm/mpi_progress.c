@@ -1,0 +1,81 @@
+/* mpi_progress.c - bytes move while ranks compute. MPI moves what is large only while it is called, and a rank that
+ * runs ops beside a step does not call it: a thread of the world's does, as long as there is such a step. Where none
+ * runs beside ops there is no thread. */
+#include <signal.h>
+#include <time.h>
+
+#include "comm/mpi_wire.h"
+
+enum { NAP_NS = 100000 /* of it: a look costs a rank's core some microseconds */ };
+
+static bool is_wanted(struct clv_mpi_progress *p)
+{
+    pthread_mutex_lock(&p->lock);
+    while (p->beside == 0 && !p->ends)
+        pthread_cond_wait(&p->changed, &p->lock);
+    bool wanted = !p->ends;
+    pthread_mutex_unlock(&p->lock);
+    return wanted;
+}
+
+static void *progress_main(void *arg)
+{
+    clv_world *world = arg;
+    while (is_wanted(&world->mpi->progress)) {
+        (void)clv_mpi_hear_failure(world); /* any call moves all that is under way */
+        nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    return NULL;
+}
+
+/* Without the thread everything happens all the same, later. Signals are for the program's threads. */
+static void begin(clv_world *world)
+{
+    struct clv_mpi_progress *p = &world->mpi->progress;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    p->runs = pthread_create(&p->thread, NULL, progress_main, world) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    p->tried = true;
+}
+
+void clv_mpi_beside(clv_plan *base)
+{
+    clv_mpi_plan *plan = (clv_mpi_plan *)base;
+    clv_world *world = ((clv_thread_comm *)base->comm)->world;
+    struct clv_mpi_progress *p = &world->mpi->progress;
+    if (plan->inside)
+        return;
+    pthread_mutex_lock(&p->lock);
+    if (!p->tried)
+        begin(world);
+    plan->beside = true;
+    if (p->beside++ == 0)
+        pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void clv_mpi_attend(clv_mpi_plan *plan)
+{
+    struct clv_mpi_progress *p = &clv_mpi_wire_of(plan->base.comm)->progress;
+    if (!plan->beside)
+        return;
+    pthread_mutex_lock(&p->lock);
+    p->beside--;
+    pthread_mutex_unlock(&p->lock);
+    plan->beside = false;
+}
+
+void clv_mpi_end_progress(struct clv_mpi_wire *wire)
+{
+    struct clv_mpi_progress *p = &wire->progress;
+    pthread_mutex_lock(&p->lock);
+    p->ends = true;
+    pthread_cond_signal(&p->changed);
+    pthread_mutex_unlock(&p->lock);
+    if (p->runs)
+        pthread_join(p->thread, NULL);
+    pthread_cond_destroy(&p->changed);
+    pthread_mutex_destroy(&p->lock);
+}
