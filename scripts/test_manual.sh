@@ -30,9 +30,10 @@ for path in "${paths[@]}"; do
     case $path in bench*) function=_cleave_bench ;; *) function=_cleave ;; esac
     in_zsh=$(sed -n "/^$function() {/,/^}/p" "$zsh_file" | sed -n "/^        ${path##* })/,/ ;;$/p")
     in_fish=$(grep -F -- "-n '__cleave_in $path'" "$fish_file")
+    in_page=$(sed 's/\\-/-/g' "$page")
     for option in $(options $path); do
         count=$((count + 1))
-        sed 's/\\-/-/g' "$page" | grep -qF -- "\\fB$option\\fR" || complain "cleave $path: $option is not in its page"
+        grep -qF -- "\\fB$option\\fR" <<<"$in_page" || complain "cleave $path: $option is not in its page"
         case $option in -h | --help) continue ;; esac
         grep -q -- "[' (|]$option[' )|]" <<<"$in_bash" || complain "cleave $path: bash does not know $option"
         grep -q -- "'[^']*[)*]$option=*\[" <<<"$in_zsh" || complain "cleave $path: zsh does not know $option"
