@@ -21,10 +21,10 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .use = CLV_OPTION_READS,
          .required = true,
          .help = "text to learn, a byte a token; several files are joined"},
-        CLV_OUT_OPTION(
-            &a->out, "DIR", CLV_OPTION_MAKES, true,
-            "folder for the model (Hugging Face form), metrics.jsonl and checkpoints: a new one, or that of a run that "
-            "was stopped"),
+        CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true,
+                       "folder for what is trained (Hugging Face form), metrics.jsonl and checkpoints: a new one, or "
+                       "that of a run that "
+                       "was stopped"),
         {.names = "--save-every",
          .kind = CLV_OPTION_INT,
          .out = &a->save_every,
