@@ -80,6 +80,22 @@ static void less_over_the_network(void **state)
     clv_graph_free(graph);
 }
 
+/* Two hosts of two ranks: the mesh whose last axis is the one that moves most is the faster one, as that axis is inside
+ * hosts then; bytes of the first axis alone cross them. */
+static void chattiest_axis_inside(void **state)
+{
+    (void)state;
+    clv_machine *hosts = machine_of(2, 2e9);
+    clv_graph *inside = block("data=2,model=2", "megatron", 512), *across = block("model=2,data=2", "megatron", 512);
+    counts good = compile(inside, hosts, hosts), bad = compile(across, hosts, hosts);
+    assert_true(good.near_bytes > good.far_bytes && good.far_bytes > 0);
+    assert_true(bad.far_bytes > bad.near_bytes);
+    assert_true(good.seconds < 0.8 * bad.seconds);
+    clv_machine_free(hosts);
+    clv_graph_free(inside);
+    clv_graph_free(across);
+}
+
 /* One product, whatever the operands' layouts: the search is exact, so the machine's choice is never slower on it. */
 static void one_op_is_never_slower(void **state)
 {
@@ -136,7 +152,7 @@ static void blocks_are_no_slower(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(less_over_the_network),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(less_over_the_network), cmocka_unit_test(chattiest_axis_inside),
                                        cmocka_unit_test(one_op_is_never_slower),
                                        cmocka_unit_test(blocks_are_no_slower)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "cleave/program.h"
+#include "measure/hosts.h"
 #include "program/predict.h"
 
 static const char *const valid =
@@ -260,6 +261,49 @@ static void test_rings(void **state)
     clv_machine_free(p);
 }
 
+/* Collectives that cross hosts go by what was measured of them, where anything was; others do not. */
+static void test_across_hosts(void **state)
+{
+    const double reduced = 8 * 1024 * 4, gathered = 24 * 1024 * 4;
+    (void)state;
+    clv_machine *p = parse(valid), *copy, *again;
+    clv_error err = {0};
+    clv_rate *far = clv_rates_add(&p->far);
+    *far = (clv_rate){.op = "all_reduce", .n = 2, .work = {100, 1e6}, .rate = {2e5, 2e5}};
+    char path[64] = "profile_across_hosts.json";
+    assert_int_equal(clv_machine_write(p, path, &err), CLV_OK);
+    assert_int_equal(clv_machine_open(&again, path, &err), CLV_OK);
+    remove(path);
+    assert_int_equal(clv_machine_copy(&copy, p, &err), CLV_OK);
+    clv_machine *const all[] = {p, again, copy};
+    for (int i = 0; i < 3; i++) {
+        close_to(step_seconds("a=8", false, all[i]), 2 * reduced * 7 / 8 / 2e5);
+        close_to(step_seconds("a=4", false, all[i]), 1e-6 + 2 * reduced * 3 / 4 / 1e7);
+        close_to(step_seconds("a=2,b=4", true, all[i]), 1e-3 + gathered / 2 / 1e6);
+        clv_machine_free(all[i]);
+    }
+}
+
+/* The link that measurements lie on, and one near them. */
+static void test_link_fit(void **state)
+{
+    const double bytes[] = {64, 1024, 65536, 1 << 20};
+    double seconds[4];
+    (void)state;
+    for (int i = 0; i < 4; i++)
+        seconds[i] = 1e-4 + bytes[i] / 1e8;
+    clv_machine_link link = clv_link_fit(bytes, seconds, 4);
+    assert_true(fabs(link.alpha_s - 1e-4) < 1e-9 && fabs(link.bytes_per_s - 1e8) < 1);
+    for (int i = 0; i < 4; i++)
+        seconds[i] *= i % 2 ? 1.1 : 0.9;
+    link = clv_link_fit(bytes, seconds, 4);
+    assert_true(fabs(link.alpha_s - 1e-4) < 2e-5 && fabs(link.bytes_per_s - 1e8) < 2e7);
+    for (int i = 0; i < 4; i++)
+        seconds[i] = 1e-4; /* whatever the size */
+    link = clv_link_fit(bytes, seconds, 4);
+    assert_true(link.alpha_s > 0 && link.bytes_per_s > 0 && isfinite(link.alpha_s) && isfinite(link.bytes_per_s));
+}
+
 /* A product without measured rates: its flops at the share of the peak that the profile states. */
 static void test_efficiency(void **state)
 {
@@ -366,9 +410,10 @@ static void test_crowded(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_refused),     cmocka_unit_test(test_rates),    cmocka_unit_test(test_default),
-        cmocka_unit_test(test_cpu),         cmocka_unit_test(test_measured), cmocka_unit_test(test_written_as_read),
-        cmocka_unit_test(test_shipped),     cmocka_unit_test(test_rings),    cmocka_unit_test(test_efficiency),
-        cmocka_unit_test(test_whose_rates), cmocka_unit_test(test_slices),   cmocka_unit_test(test_crowded)};
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_rates),      cmocka_unit_test(test_default),
+        cmocka_unit_test(test_cpu),      cmocka_unit_test(test_measured),   cmocka_unit_test(test_written_as_read),
+        cmocka_unit_test(test_shipped),  cmocka_unit_test(test_rings),      cmocka_unit_test(test_across_hosts),
+        cmocka_unit_test(test_link_fit), cmocka_unit_test(test_efficiency), cmocka_unit_test(test_whose_rates),
+        cmocka_unit_test(test_slices),   cmocka_unit_test(test_crowded)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,9 +33,11 @@ const struct clv_command clv_bench_commands[] = {
     {"profile", "measure what this host can do, for plan --hardware",
      "Traces training steps of small blocks on one rank and on a rank a core, and writes the rates of every op "
      "and collective by dtype and size as a hardware profile (JSON). Takes about half a minute; keep the host "
-     "quiet.\n\n"
-     "Example:\n"
-     "  cleave bench profile --out host.json\n",
-     bench_profile, NULL, false},
+     "quiet. Under mpirun its processes' ranks run side by side, and the links between their hosts are measured, "
+     "too.\n\n"
+     "Examples:\n"
+     "  cleave bench profile --out host.json\n"
+     "  mpirun --host n1,n2 cleave bench profile --out hosts.json\n",
+     bench_profile, NULL, true},
     {NULL, NULL, NULL, NULL, NULL, false},
 };

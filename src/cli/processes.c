@@ -83,6 +83,13 @@ clv_status clv_processes_join(clv_job **out, const clv_comm_option *comm, const 
     return CLV_OK;
 }
 
+clv_status clv_processes_join_all(clv_job **out, const clv_comm_option *comm, clv_error *err)
+{
+    CLV_TRY(clv_processes_meet(comm, err));
+    *out = joined;
+    return CLV_OK;
+}
+
 clv_status clv_processes_agree(clv_status status, clv_error *err)
 {
     return clv_job_agree(joined, status, err);

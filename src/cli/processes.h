@@ -50,6 +50,8 @@ clv_status clv_processes_meet(const clv_comm_option *comm, clv_error *err);
 /* The job of a command whose ranks are on this mesh; *out is NULL where this process runs them all. CLV_EINVAL for
  * fewer ranks than processes. */
 clv_status clv_processes_join(clv_job **out, const clv_comm_option *comm, const clv_mesh *mesh, clv_error *err);
+/* The job, whatever its processes do; *out is NULL where there is but this one. */
+clv_status clv_processes_join_all(clv_job **out, const clv_comm_option *comm, clv_error *err);
 /* clv_job_agree, where a job was joined: what the first process alone has done. */
 clv_status clv_processes_agree(clv_status status, clv_error *err);
 /* Where this process writes what only one is to: path, or where it goes nowhere. */

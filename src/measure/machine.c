@@ -1,6 +1,6 @@
-/* machine.c - this host as a machine to plan for, measured by tracing training steps of small blocks. Every op and
- * collective that a transformer runs is timed where it runs, so the figures include what a rank's neighbours take from
- * the caches and the memory. */
+/* machine.c - this host, or those of a job, as a machine to plan for, measured by tracing training steps of small
+ * blocks. Every op and collective that a transformer runs is timed where it runs, so the figures include what a rank's
+ * neighbours take from the caches and the memory. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,6 +11,7 @@
 #include "base/options.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
+#include "measure/hosts.h"
 #include "program/machine.h"
 
 /* A traced block: forward and backward. */
@@ -42,11 +43,24 @@ typedef struct samples {
     double overhead; /* the least time of an instruction */
 } samples;
 
+/* A preset's rules for the axes behind the first, `hosts`, over which every host does the same. */
+static clv_status find_rules(clv_axis_rules *out, const clv_mesh *mesh, const char *preset, clv_error *err)
+{
+    clv_mesh beside = {.n_axes = mesh->n_axes - 1};
+    memcpy(beside.axis, mesh->axis + 1, (size_t)beside.n_axes * sizeof *mesh->axis);
+    CLV_TRY(clv_axis_rules_preset(out, preset, &beside, err));
+    for (int r = 0; r < out->n; r++)
+        for (int a = 0; a < out->rule[r].n_axes; a++)
+            out->rule[r].axis[a]++;
+    return CLV_OK;
+}
+
 static clv_status compile(clv_program **out, const traced *t, const clv_mesh *mesh, const char *preset, clv_error *err)
 {
     clv_graph *graph;
+    clv_axis_rules rules;
+    CLV_TRY(find_rules(&rules, mesh, preset, err));
     CLV_TRY(clv_graph_new(&graph, mesh, err));
-    clv_axis_rules rules = clv_graph_rules(graph, preset);
     clv_layout layout = clv_residual_layout(graph, &rules, 3);
     clv_value x = clv_state(graph, "x", t->dtype, 3, (int64_t[]){t->batch, t->seq, t->hidden}, &layout,
                             (clv_init){CLV_INIT_NORMAL, 1});
@@ -92,15 +106,16 @@ static void collect(samples *all, const clv_session *session, const clv_program 
     }
 }
 
-/* Traces one block on `ranks` ranks, laid out by a preset. */
-static clv_status trace(samples *all, const traced *t, const char *mesh_text, const char *preset, clv_error *err)
+/* Traces one block on a mesh, laid out by a preset. job: the mesh's ranks are in its processes; NULL: in this one. */
+static clv_status trace(samples *all, const traced *t, const char *mesh_text, const char *preset, clv_job *job,
+                        clv_error *err)
 {
     clv_mesh mesh;
     clv_program *program = NULL;
     clv_session *session = NULL;
     CLV_TRY(clv_mesh_parse(&mesh, mesh_text, err));
     CLV_TRY(compile(&program, t, &mesh, preset, err));
-    clv_session_options options = {.seed = 1, .trace = 1};
+    clv_session_options options = {.size = sizeof options, .seed = 1, .trace = 1, .job = job};
     float lr = 1e-4f;
     int32_t step = 1;
     clv_input_binding inputs[] = {{"lr", &lr}, {"step", &step}};
@@ -162,13 +177,14 @@ static double best_rate(const clv_rates *rates, const char *op, clv_dtype dtype)
 }
 
 /* The figures for what was not measured, from those that were. */
-static void fill_rest(clv_machine *p, int64_t ranks)
+static void fill_rest(clv_machine *p, const clv_job_hosts *hosts)
 {
-    const clv_rates *rates = ranks > 1 ? &p->busy : &p->alone;
+    int64_t ranks = hosts->ranks;
+    const clv_rates *rates = p->busy.n > 0 ? &p->busy : &p->alone, *best = p->alone.n > 0 ? &p->alone : &p->busy;
     const clv_rate *reduce = clv_rates_find(rates, "all_reduce", CLV_F32);
-    snprintf(p->name, sizeof p->name, "this host");
+    snprintf(p->name, sizeof p->name, hosts->hosts > 1 ? "these hosts" : "this host");
     p->ranks_per_host = ranks;
-    p->hosts = 1;
+    p->hosts = hosts->hosts;
     p->efficiency = 0.8;
     p->memory_bytes = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / (double)ranks;
     p->memory_bytes_per_s = best_rate(rates, "combine", CLV_F32);
@@ -179,8 +195,8 @@ static void fill_rest(clv_machine *p, int64_t ranks)
     if (!(p->host.bytes_per_s > 0))
         p->host.bytes_per_s = p->memory_bytes_per_s;
     for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
-        double rate = best_rate(&p->alone, "dot_general", (clv_dtype)d);
-        p->flops_per_s[d] = rate > 0 ? rate : best_rate(&p->alone, "dot_general", CLV_F32);
+        double rate = best_rate(best, "dot_general", (clv_dtype)d);
+        p->flops_per_s[d] = rate > 0 ? rate : best_rate(best, "dot_general", CLV_F32);
     }
 }
 
@@ -188,36 +204,52 @@ static void fill_rest(clv_machine *p, int64_t ranks)
 
 typedef struct measurement {
     clv_measure_options given;
+    clv_job_hosts hosts; /* one, without a job */
     samples busy, alone;
 } measurement;
 
-/* A block on one rank, and in three layouts on all of them. */
+/* A block on one rank of the job, while the others wait. */
+static clv_status trace_alone(measurement *m, const traced *block, clv_error *err)
+{
+    clv_status status = CLV_OK;
+    if (clv_job_process(m->given.job) <= 0)
+        status = trace(&m->alone, block, "hosts=1,model=1", "megatron", NULL, err);
+    return clv_job_agree(m->given.job, status, err);
+}
+
+/* A block on one rank, and in three layouts on all of a host: each host does the same. */
 static clv_status trace_block(measurement *m, const traced *block, clv_error *err)
 {
-    char tp[32], dp[32];
-    snprintf(tp, sizeof tp, "model=%lld", (long long)m->given.ranks);
-    snprintf(dp, sizeof dp, "data=%lld", (long long)m->given.ranks);
-    CLV_TRY(trace(&m->alone, block, "model=1", "megatron", err));
-    if (m->given.ranks == 1)
+    char tp[64], dp[64];
+    long long hosts = m->hosts.hosts, ranks = m->hosts.ranks;
+    snprintf(tp, sizeof tp, "hosts=%lld,model=%lld", hosts, ranks);
+    snprintf(dp, sizeof dp, "hosts=%lld,data=%lld", hosts, ranks);
+    CLV_TRY(trace_alone(m, block, err));
+    if (hosts * ranks == 1)
         return CLV_OK;
-    CLV_TRY(trace(&m->busy, block, tp, "megatron", err));
-    CLV_TRY(trace(&m->busy, block, tp, "megatron-sp", err));
-    return trace(&m->busy, block, dp, "dp", err);
+    CLV_TRY(trace(&m->busy, block, tp, "megatron", m->given.job, err));
+    if (ranks == 1)
+        return CLV_OK;
+    CLV_TRY(trace(&m->busy, block, tp, "megatron-sp", m->given.job, err));
+    return trace(&m->busy, block, dp, "dp", m->given.job, err);
 }
 
 static clv_status measure(clv_machine *p, measurement *m, clv_error *err)
 {
     m->busy.overhead = m->alone.overhead = 1e-3;
-    for (int i = 0; i <= m->given.blocks; i++) {
-        if (i > 0)
+    int steps = m->given.blocks + (m->hosts.hosts > 1);
+    for (int i = 0; i <= steps; i++) {
+        if (i > m->given.blocks)
+            CLV_TRY(clv_job_hosts_measure(p, m->given.job, &m->hosts, err));
+        else if (i > 0)
             CLV_TRY(trace_block(m, &blocks[i - 1], err));
         if (m->given.progress)
-            m->given.progress(m->given.progress_arg, i, m->given.blocks);
+            m->given.progress(m->given.progress_arg, i, steps);
     }
     p->instruction_s = fmin(m->alone.overhead, m->busy.overhead);
     make_rates(&p->alone, &m->alone, p->instruction_s);
     make_rates(&p->busy, &m->busy, p->instruction_s);
-    fill_rest(p, m->given.ranks);
+    fill_rest(p, &m->hosts);
     return CLV_OK;
 }
 
@@ -230,7 +262,7 @@ static clv_status take_options(clv_measure_options *out, const clv_measure_optio
     if (out->ranks < 0 || out->ranks > MAX_RANKS || out->blocks < 0 || out->blocks > BLOCKS)
         return clv_fail(err, CLV_EINVAL, "%s: %lld ranks, %d blocks; valid: 1 to %d and 1 to %d, 0 for the usual ones",
                         call, (long long)out->ranks, out->blocks, MAX_RANKS, BLOCKS);
-    out->ranks = out->ranks ? out->ranks : cpu.cores;
+    out->ranks = out->ranks || out->job ? out->ranks : cpu.cores;
     out->blocks = out->blocks ? out->blocks : BLOCKS;
     return CLV_OK;
 }
@@ -245,8 +277,13 @@ clv_status clv_machine_measure(clv_machine **out, const clv_measure_options *opt
     clv_status status = m && p ? CLV_OK : clv_fail_memory(err, "a machine", sizeof *m);
     if (status == CLV_OK) {
         m->given = given;
-        status = measure(p, m, err);
+        m->hosts = (clv_job_hosts){.hosts = 1, .ranks = given.ranks};
     }
+    status = clv_job_agree(given.job, status, err);
+    if (status == CLV_OK && given.job)
+        status = clv_job_hosts_find(&m->hosts, given.job, given.ranks, err);
+    if (status == CLV_OK)
+        status = measure(p, m, err);
     free(m);
     if (status == CLV_OK)
         *out = p;

@@ -64,16 +64,24 @@ static clv_machine_link best_measured(clv_machine_link link, const clv_rate *rat
     return link;
 }
 
-static void find_rates(clv_cost_model *model)
+static void find_rates(const clv_rate *out[CLV_STEP_COUNT][CLV_DTYPE_COUNT], const clv_rates *rates)
 {
-    const clv_rates *busy = &model->machine->busy;
-    for (int i = 0; i < busy->n; i++)
+    for (int i = 0; i < rates->n; i++)
         for (int k = 0; k < CLV_STEP_COUNT; k++) {
-            const clv_rate **known = &model->rate[k][busy->item[i].dtype];
+            const clv_rate **known = &out[k][rates->item[i].dtype];
             if (clv_step_moves((clv_step_kind)k) && !*known &&
-                strcmp(busy->item[i].op, clv_step_name((clv_step_kind)k)) == 0)
-                *known = &busy->item[i];
+                strcmp(rates->item[i].op, clv_step_name((clv_step_kind)k)) == 0)
+                *known = &rates->item[i];
         }
+}
+
+/* The best of a link and what was measured over it. */
+static clv_machine_link best_of(clv_machine_link link, const clv_rate *rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT], int dtype)
+{
+    for (int k = 0; k < CLV_STEP_COUNT; k++)
+        if (rate[k][dtype])
+            link = best_measured(link, rate[k][dtype]);
+    return link;
 }
 
 void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_machine *machine)
@@ -86,15 +94,16 @@ void clv_cost_model_make(clv_cost_model *out, const clv_mesh *mesh, const clv_ma
         out->crowding = ranks / places;
     bool near = has_near_groups(out), far = has_network(out);
     out->one_link = !(near && far);
-    find_rates(out);
+    find_rates(out->rate, &machine->busy);
+    find_rates(out->far_rate, &machine->far);
     for (int d = 0; d < CLV_DTYPE_COUNT; d++) {
         clv_machine_link *least = &out->least[d];
-        *least = near || !far ? machine->host : machine->network;
-        for (int k = 0; near && k < CLV_STEP_COUNT; k++)
-            if (out->rate[k][d])
-                *least = best_measured(*least, out->rate[k][d]);
+        out->least_far[d] = best_of(machine->network, out->far_rate, d);
+        *least = near || !far ? machine->host : out->least_far[d];
+        if (near)
+            *least = best_of(*least, out->rate, d);
         if (far)
-            *least = better(*least, machine->network);
+            *least = better(*least, out->least_far[d]);
     }
 }
 
@@ -104,7 +113,7 @@ clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv
 {
     if (!clv_step_moves(kind))
         return (clv_step_cost){0};
-    const clv_rate *measured = far ? NULL : model->rate[kind][dtype];
+    const clv_rate *measured = far ? model->far_rate[kind][dtype] : model->rate[kind][dtype];
     if (measured)
         return (clv_step_cost){.seconds = bytes / clv_rate_at(measured, bytes) * model->crowding};
     const clv_machine_link *link = far ? &model->machine->network : &model->machine->host;
@@ -114,7 +123,7 @@ clv_step_cost clv_cost_step(const clv_cost_model *model, clv_step_kind kind, clv
 
 double clv_cost_least(const clv_cost_model *model, clv_dtype dtype, double bytes, int moves, bool far)
 {
-    const clv_machine_link *link = far ? &model->machine->network : &model->least[dtype];
+    const clv_machine_link *link = far ? &model->least_far[dtype] : &model->least[dtype];
     return (link->alpha_s * moves + bytes / link->bytes_per_s) * model->crowding;
 }
 

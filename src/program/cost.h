@@ -23,7 +23,9 @@ typedef struct clv_cost_model {
                          default machine */
     clv_machine_link
         least[CLV_DTYPE_COUNT]; /* the best of all links that groups of the mesh may have, and of measured rates */
-    const clv_rate *rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT]; /* measured inside a host; NULL: not */
+    clv_machine_link least_far[CLV_DTYPE_COUNT];               /* of those that cross hosts */
+    const clv_rate *rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT];     /* measured inside a host; NULL: not */
+    const clv_rate *far_rate[CLV_STEP_COUNT][CLV_DTYPE_COUNT]; /* and across hosts */
 } clv_cost_model;
 
 /* machine NULL: the default one. It is borrowed. */

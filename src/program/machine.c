@@ -37,6 +37,7 @@ void clv_machine_free(clv_machine *machine)
         return;
     free(machine->busy.item);
     free(machine->alone.item);
+    free(machine->far.item);
     free(machine);
 }
 
@@ -60,10 +61,12 @@ clv_status clv_machine_copy(clv_machine **out, const clv_machine *machine, clv_e
     if (!m)
         return clv_fail_memory(err, "a machine", sizeof *m);
     *m = *machine;
-    m->busy = m->alone = (clv_rates){0};
+    m->busy = m->alone = m->far = (clv_rates){0};
     clv_status status = copy_rates(&m->busy, &machine->busy, err);
     if (status == CLV_OK)
         status = copy_rates(&m->alone, &machine->alone, err);
+    if (status == CLV_OK)
+        status = copy_rates(&m->far, &machine->far, err);
     if (status == CLV_OK)
         *out = m;
     else

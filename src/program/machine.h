@@ -27,6 +27,7 @@ struct clv_machine {
     double flops_per_s[CLV_DTYPE_COUNT];
     clv_machine_link host, network;
     clv_rates busy, alone;
+    clv_rates far; /* of collectives that cross hosts */
 };
 
 /* The machine that NULL is: the one that was given, or the default. */

@@ -20,7 +20,7 @@ static clv_status check_keys(const json_t *document, const char *where, clv_erro
 {
     static const char *const valid[] = {"name", "source",        "ranks_per_host", "hosts",      "memory_bytes",
                                         "host", "flops_per_s",   "network",        "efficiency", "memory_bytes_per_s",
-                                        "ops",  "instruction_s", "ops_alone"};
+                                        "ops",  "instruction_s", "ops_alone",      "ops_network"};
     const char *key;
     json_t *value;
     CLV_TRY(clv_json_check_object(document, where, err));
@@ -30,10 +30,12 @@ static clv_status check_keys(const json_t *document, const char *where, clv_erro
         for (size_t i = 0; i < sizeof valid / sizeof valid[0]; i++)
             known = known || strcmp(key, valid[i]) == 0;
         if (!known)
-            return clv_fail(err, CLV_EFORMAT,
-                            "%s: unknown key \"%s\"; valid: name, source, ranks_per_host, hosts, memory_bytes, "
-                            "flops_per_s, memory_bytes_per_s, efficiency, instruction_s, host, network, ops, ops_alone",
-                            where, key);
+            return clv_fail(
+                err, CLV_EFORMAT,
+                "%s: unknown key \"%s\"; valid: name, source, ranks_per_host, hosts, memory_bytes, "
+                "flops_per_s, memory_bytes_per_s, efficiency, instruction_s, host, network, ops, ops_alone, "
+                "ops_network",
+                where, key);
     }
     return CLV_OK;
 }
@@ -138,7 +140,8 @@ static clv_status from_json(clv_machine *p, const json_t *document, const char *
     if (p->hosts != 1)
         CLV_TRY(read_link(&p->network, document, "network", where, err));
     CLV_TRY(read_rates(&p->busy, json_object_get(document, "ops"), where, err));
-    return read_rates(&p->alone, json_object_get(document, "ops_alone"), where, err);
+    CLV_TRY(read_rates(&p->alone, json_object_get(document, "ops_alone"), where, err));
+    return read_rates(&p->far, json_object_get(document, "ops_network"), where, err);
 }
 
 clv_status clv_machine_parse(clv_machine **out, const char *json, size_t size, const char *where, clv_error *err)
@@ -241,8 +244,10 @@ clv_status clv_machine_write(const clv_machine *p, const char *path, clv_error *
         (json_int_t)p->ranks_per_host, "hosts", (json_int_t)p->hosts, "memory_bytes", p->memory_bytes, "flops_per_s",
         flops, "memory_bytes_per_s", p->memory_bytes_per_s, "efficiency", p->efficiency, "instruction_s",
         p->instruction_s, "host", link_json(&p->host), "ops", rates_json(&p->busy), "ops_alone", rates_json(&p->alone));
-    if (document && p->hosts != 1)
+    if (document && p->hosts != 1) {
         json_object_set_new(document, "network", link_json(&p->network));
+        json_object_set_new(document, "ops_network", rates_json(&p->far));
+    }
     char *text = document ? json_dumps(document, JSON_INDENT(1) | JSON_REAL_PRECISION(5)) : NULL;
     json_decref(document);
     if (!text)

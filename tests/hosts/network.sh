@@ -100,7 +100,7 @@ hosts_shaper() {
 
 # hosts_shape RATE [DELAY]: every host's link, both ways; the delay where there is netem. hosts_shape off: as it was.
 hosts_shape() {
-    local host how=("tbf" "rate" "$1" "burst" "32kb" "latency" "200ms")
+    local host how=("tbf" "rate" "$1" "burst" "4kb" "limit" "16mb")
     if [ "$(hosts_shaper)" = netem ] && [ -n "${2:-}" ]; then
         how=("netem" "rate" "$1" "delay" "$2" "limit" "10000")
     fi
