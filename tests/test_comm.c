@@ -592,7 +592,7 @@ static void test_abort(void **state)
     static job j;
 
     (void)state;
-    for (int t = 0; t < n_transports; t++)
+    for (int t = 0; t < n_transports && fits(4); t++)
         for (int spin = !is_threads(t); spin < 2; spin++) {
             start(&j, transports[t], 4, 2, 20000, spin, abort_before);
             j.steps = 10;
