@@ -15,6 +15,7 @@
 #include "cli/command.c"
 #include "cli/failure.c"
 #include "cli/fill.c"
+#include "cli/last_words.c"
 #include "cli/nearest.c"
 #include "cli/options.c"
 #include "cli/out_place.c"

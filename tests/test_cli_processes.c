@@ -135,6 +135,44 @@ static void test_failed_alone(void **state)
     }
 }
 
+/* One is killed, or never comes: the others say so before the launcher ends them, once. */
+static void test_lost(void **state)
+{
+    static char out[CLI_OUTPUT];
+    char line[2048], who[64];
+    (void)state;
+    cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\nv=$1; shift\\n"
+              "[ $v = $r ] && (while ! [ -d {d}/killed ]; do sleep 0.1; done; sleep 0.5; kill -9 $$) &\\n"
+              "[ $v = no$r ] && exit 0\\nexec \"$@\"\\n' >{d}/kill && chmod +x {d}/kill");
+    for (int l = 0; l < n_launchers; l++)
+        for (int victim = 0; victim < 2; victim++) {
+            /* MPICH's launcher ends those that are left at once, which may be sooner than a line is written */
+            int tries = strstr(launchers[l], "mpich") ? 10 : 1;
+            const char *words = NULL;
+            snprintf(line, sizeof line, "timeout 60 %s -np 3 %s/kill %d", launchers[l], cli_folder(), victim);
+            snprintf(who, sizeof who, "process %d of 3 (host ", victim);
+            cli_start_by(line);
+            for (int i = 0; i < tries && !words; i++) {
+                assert_int_not_equal(
+                    cli_run(out, "train --text {d}/text --out {d}/killed --layers 1 --hidden 24 --heads 6 --seq 16 "
+                                 "--batch 3 --steps 1000000 -tp 3"),
+                    0);
+                words = strstr(out, who);
+                cli_shell("rm -rf {d}/killed*");
+            }
+            if (!words || !strstr(words, "ended or was killed") || strstr(words + strlen(who), who))
+                fail_msg("%s, process %d is killed: %s", launchers[l], victim, out);
+        }
+    for (int l = 0; l < n_launchers; l++)
+        for (int victim = 0; victim < 2; victim++) {
+            snprintf(line, sizeof line, "timeout 60 %s -np 3 %s/kill no%d", launchers[l], cli_folder(), victim);
+            cli_start_by(line);
+            assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 3 -tp 3 --comm-timeout 1.5"), 0);
+            if (!strstr(out, "waited 1.5 s for the others to join the job"))
+                fail_msg("%s, process %d does not come: %s", launchers[l], victim, out);
+        }
+}
+
 /* What only the first process writes, in the middle of a run: a file at the limit of its size. MPICH's shared memory is
  * such a file itself. */
 static void test_full(void **state)
@@ -174,9 +212,9 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same), cmocka_unit_test(test_files),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same),    cmocka_unit_test(test_files),
                                        cmocka_unit_test(test_refused), cmocka_unit_test(test_failed_alone),
-                                       cmocka_unit_test(test_full)};
+                                       cmocka_unit_test(test_lost),    cmocka_unit_test(test_full)};
     if (!getenv("CLV_TEST_LAUNCHERS")) {
         puts("no MPI was found, or CLEAVE_MPI is off: commands are not tested in several processes");
         return 77;

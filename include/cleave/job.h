@@ -60,6 +60,11 @@ extern "C" {
  *  clv_job_agree, clv_job_leave and clv_session_new by one at a time, and nothing of the job after clv_job_leave. */
 typedef struct clv_job clv_job;
 
+/** A process of the job was lost: it died, or says nothing. Called once, at once, in the lowest process that is left,
+ *  on a thread of the library's own, whatever the others do: launchers end the job at a death, and these are its last
+ *  words. error: what all that waits returns. Makes no calls of the library but those of status.h and text.h. */
+typedef void clv_job_lost(void *arg, const clv_error *error);
+
 /** Zero-initialised = defaults. */
 typedef struct clv_job_options {
     size_t size;     /**< sizeof the struct; 0: as its first version had it */
@@ -74,6 +79,8 @@ typedef struct clv_job_options {
     int64_t silence_ms;  /**< a process that is waited for in clv_job_agree, clv_job_leave or clv_session_new, and of
                               which nothing came for so long on these connections, is taken to be stopped or cut off,
                               CLV_ETIMEOUT; those that do answer have timeout_ms; 0: 60000 */
+    clv_job_lost *lost;  /**< NULL: nobody is told */
+    void *lost_arg;      /**< borrowed until the job is left */
 } clv_job_options;
 
 /** The MPI whose launcher started this process, as its environment says: "openmpi" (Open MPI's mpirun), "mpich"

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "cli/last_words.h"
 #include "cli/say.h"
 
 clv_status clv_command_as_usage(const char *option, clv_status status, const clv_error *why, clv_error *err)
@@ -27,6 +28,8 @@ int clv_command_report(const char *command, const clv_error *err)
 
     char rank[32] = "";
     reported = *err;
+    if (clv_last_words_repeat(err))
+        return CLV_EXIT_FAILED;
     if (err->rank >= 0)
         snprintf(rank, sizeof rank, " (rank %d)", err->rank);
     clv_say("%s: %s%s%s%s%s", command, err->message[0] != '\0' ? err->message : clv_status_text(err->code),

@@ -1,12 +1,16 @@
 #include "cli/processes.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/failure.h"
+#include "cli/last_words.h"
 
 /* What launchers say to each process; their libraries agree only once they are joined. */
 static const char *const numbers[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", NULL};
@@ -42,6 +46,8 @@ bool clv_processes_is_first(void)
 
 void clv_processes_begin(void)
 {
+    if (clv_processes_count() > 1)
+        clv_last_words_prepare();
     if (clv_processes_is_first())
         return;
     int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
@@ -57,16 +63,70 @@ int64_t clv_comm_option_ms(const clv_comm_option *comm)
     return (int64_t)(comm->timeout_seconds * 1000);
 }
 
+typedef struct watch {
+    pthread_mutex_t lock;
+    pthread_cond_t joined;
+    bool is_over;
+    double seconds;
+} watch;
+
+/* MPI knows no deadline for joining: where one of the processes ends before, the others would wait for ever. */
+static void *watch_joining(void *arg)
+{
+    enum { APART_MS = 200, DEFAULT_SECONDS = 60 };
+    watch *w = arg;
+    clv_error err = {0};
+    struct timespec until;
+    double seconds = w->seconds > 0 ? w->seconds : DEFAULT_SECONDS;
+    int process = number_of(numbers, 0), code = 0;
+    int64_t ms = (int64_t)(seconds * 1000) + (int64_t)APART_MS * process; /* the first to end ends all */
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ms / 1000;
+    until.tv_nsec += ms % 1000 * 1000000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&w->lock);
+    while (!w->is_over && code == 0)
+        code = pthread_cond_timedwait(&w->joined, &w->lock, &until);
+    bool late = !w->is_over;
+    pthread_mutex_unlock(&w->lock);
+    if (!late)
+        return NULL;
+    (void)clv_fail(&err, CLV_ETIMEOUT,
+                   "process %d of %d waited %g s for the others to join the job: one may have ended before, or hang; "
+                   "--comm-timeout says how long to wait",
+                   process, clv_processes_count(), seconds);
+    clv_last_words_say(NULL, &err);
+    _exit(CLV_EXIT_FAILED);
+}
+
+static clv_status join_in_time(const clv_job_options *options, double seconds, clv_error *err)
+{
+    watch w = {.lock = PTHREAD_MUTEX_INITIALIZER, .joined = PTHREAD_COND_INITIALIZER, .seconds = seconds};
+    pthread_t thread;
+    bool watched = clv_processes_count() > 1 && pthread_create(&thread, NULL, watch_joining, &w) == 0;
+    clv_status status = clv_job_join(&joined, options, err);
+    pthread_mutex_lock(&w.lock);
+    w.is_over = true;
+    pthread_cond_signal(&w.joined);
+    pthread_mutex_unlock(&w.lock);
+    if (watched)
+        pthread_join(thread, NULL);
+    return status;
+}
+
 clv_status clv_processes_meet(const clv_comm_option *comm, clv_error *err)
 {
     /* What one process does alone (a file that it writes) may take long; who fails tells at once, and who is silent is
      * found. */
-    const clv_job_options patient = {
-        .size = sizeof patient, .timeout_ms = INT64_C(7) * 24 * 3600 * 1000, .silence_ms = clv_comm_option_ms(comm)};
+    const clv_job_options patient = {.size = sizeof patient,
+                                     .timeout_ms = INT64_C(7) * 24 * 3600 * 1000,
+                                     .silence_ms = clv_comm_option_ms(comm),
+                                     .lost = clv_last_words_say};
     bool spread = comm->how ? strcmp(comm->how, "mpi") == 0 : clv_processes_count() > 1;
     if (!spread || !expected)
         return clv_processes_is_first() ? CLV_OK : clv_fail(err, CLV_ECANCELLED, "the first process runs it");
-    return joined ? CLV_OK : clv_job_join(&joined, &patient, err);
+    return joined ? CLV_OK : join_in_time(&patient, comm->timeout_seconds, err);
 }
 
 clv_status clv_processes_join(clv_job **out, const clv_comm_option *comm, const clv_mesh *mesh, clv_error *err)

@@ -23,7 +23,7 @@ enum {
     SOON_MS = 40,      /* the same of those that have no pulse */
 };
 
-typedef enum kind { PULSE = 1, FAILURE, GOODBYE, ASK, STANDING, KINDS } kind;
+typedef enum kind { PULSE = 1, FAILURE, GOODBYE, ASK, STANDING, SPOKEN, KINDS } kind;
 
 typedef struct frame {
     uint32_t kind, bytes; /* behind this */
@@ -119,8 +119,23 @@ static clv_error loss_of_ranks(const clv_control *c, const clv_world *world)
 /* Under the lock. */
 static void fail_world(const clv_control *c, clv_world *world)
 {
-    clv_error error = c->lost_process >= 0 ? loss_of_ranks(c, world) : c->loss;
+    const clv_error error = c->lost_process >= 0 ? loss_of_ranks(c, world) : c->loss;
     (void)clv_threads_record(world, &error);
+}
+
+/* Under the lock: tells the program, where this is the process that does, before anything else: the launcher is about
+ * to end it. */
+static void tell_program(clv_control *c)
+{
+    bool tells = atomic_load(&c->lost) && !c->told && c->job->lost;
+    for (int p = 0; p < c->me; p++)
+        tells = tells && atomic_load(&c->peers[p].presence) == CLV_LOST;
+    if (!tells)
+        return;
+    const clv_error words = c->lost_process >= 0 && c->n_worlds > 0 ? loss_of_ranks(c, c->worlds[0]) : c->loss;
+    c->told = true;
+    c->job->lost(c->job->lost_arg, &words);
+    say_to_all(c, SPOKEN, 0, NULL, 0); /* should this process be the next to go */
 }
 
 static bool is_silent(const clv_control *c, int process)
@@ -137,8 +152,12 @@ static void lose(clv_control *c, int process, const char *how, const clv_error *
     char name[160];
     hang_up(peer);
     atomic_store(&peer->presence, CLV_LOST);
-    if (c->ends || atomic_load(&c->lost))
+    if (c->ends)
         return;
+    if (atomic_load(&c->lost)) {
+        tell_program(c); /* of the first loss, where those are lost that were to */
+        return;
+    }
     clv_job_name(name, sizeof name, c->job, process);
     c->lost_process = why ? -1 : process;
     c->loss = (clv_error){.code = CLV_EPEER, .rank = -1};
@@ -148,6 +167,7 @@ static void lose(clv_control *c, int process, const char *how, const clv_error *
         snprintf(c->loss.message, sizeof c->loss.message, "%s %s", name, how);
     c->job->broken = 1;
     atomic_store_explicit(&c->lost, 1, memory_order_release);
+    tell_program(c);
     for (int w = 0; w < c->n_worlds; w++)
         fail_world(c, c->worlds[w]);
 }
@@ -309,11 +329,19 @@ void clv_control_ask(clv_control *c, clv_world *world, clv_standing *all)
     pthread_mutex_unlock(&c->asking);
 }
 
+/* Under the lock: a process left because of a failure, and has said it where it was to. */
+static void leave(clv_control *c, int process, const clv_error *why)
+{
+    lose(c, process, NULL, why);
+    atomic_store(&c->peers[process].presence, CLV_FAILED);
+}
+
 /* Under the lock; false: no such frame. */
 static bool take(clv_control *c, int process, const frame *f, const unsigned char *data)
 {
     clv_error error;
-    if (f->kind == PULSE)
+    c->told = c->told || f->kind == SPOKEN;
+    if (f->kind == PULSE || f->kind == SPOKEN)
         return true;
     if ((f->kind == ASK && f->bytes == sizeof(uint64_t)) || (f->kind == STANDING && f->bytes >= sizeof(uint64_t))) {
         uint64_t question;
@@ -333,7 +361,7 @@ static bool take(clv_control *c, int process, const frame *f, const unsigned cha
     else if (error.code == CLV_OK)
         atomic_store(&c->peers[process].presence, CLV_GONE);
     else
-        lose(c, process, NULL, &error);
+        leave(c, process, &error);
     return true;
 }
 

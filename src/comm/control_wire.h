@@ -24,7 +24,7 @@ typedef struct clv_control_hello {
 #define CLV_CONTROL_IS "cleave\n"
 enum { CLV_CONTROL_VERSION = 1 };
 
-typedef enum clv_presence { CLV_NOT_YET, CLV_HERE, CLV_GONE, CLV_LOST } clv_presence;
+typedef enum clv_presence { CLV_NOT_YET, CLV_HERE, CLV_GONE, CLV_FAILED, CLV_LOST } clv_presence;
 
 typedef struct clv_control_peer {
     int fd; /* -1: none */
@@ -59,7 +59,7 @@ struct clv_control {
     clv_control_peer *peers;         /* [n] */
     struct clv_world **worlds;
     int n_worlds;
-    int told;               /* processes of whose loss the program was told */
+    bool told;              /* the program: clv_job_options.lost */
     pthread_mutex_t asking; /* one asks at a time; taken before the lock */
     uint64_t question;      /* its number: what answers another is late */
     clv_standing *answers;  /* [ranks of the world asked for]; NULL: nobody asks */

@@ -191,6 +191,8 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     job->mpi = mpi;
     job->timeout_ms = clv_timeout_ns(o.timeout_ms) / 1000000;
     job->silence_ns = clv_timeout_ns(o.silence_ms);
+    job->lost = o.lost;
+    job->lost_arg = o.lost_arg;
     job->piece = CLV_MPI_MOST_BYTES;
     job->run = clv_unique();
     if (mpi->join(&job->place, &job->comm, why, sizeof why)) {

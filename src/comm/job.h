@@ -31,8 +31,10 @@ struct clv_job {
     clv_job_member *members; /* [processes] */
     bool several_hosts;
     clv_control *control; /* NULL: there is none */
-    int64_t silence_ns;   /* of a process that is waited for, until it is taken to be stopped or cut off */
-    clv_mpi_comm comm;    /* for what is not a world's */
+    clv_job_lost *lost;   /* NULL: nobody is told */
+    void *lost_arg;
+    int64_t silence_ns; /* of a process that is waited for, until it is taken to be stopped or cut off */
+    clv_mpi_comm comm;  /* for what is not a world's */
     int64_t timeout_ms;
     int64_t piece; /* bytes of a message at most, the first of each part excepted */
     /* Over MPI, which one thread at a time calls, and what follows. */
