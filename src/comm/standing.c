@@ -24,6 +24,17 @@ static bool keeps(const clv_standing *b, const clv_standing *a)
     return b->silent || (b->knows && b->begun < a->begun);
 }
 
+/* Whether rank r, of this process, has heard nothing of member i of its group, as its flight recorder has it. */
+static bool lacks(const clv_world *world, int r, int i)
+{
+    const clv_recorder *recorder = world->comms[r].base.recorder;
+    if (!recorder || i >= CLV_RECORDED_MEMBERS)
+        return false;
+    uint64_t at = clv_recorder_last(recorder);
+    return atomic_load_explicit(&recorder->records[at].phase, memory_order_relaxed) == CLV_RECORD_WAITS &&
+           atomic_load_explicit(&recorder->steps[at].lacks, memory_order_relaxed) >> i & 1;
+}
+
 int clv_standing_blame(const clv_world *world, const clv_standing *all, const clv_group *group, const bool *missing,
                        bool *scratch)
 {
@@ -41,7 +52,7 @@ int clv_standing_blame(const clv_world *world, const clv_standing *all, const cl
             const clv_group *its = &world->sets[a->set]->view[r];
             for (int i = 0; i < its->n; i++) {
                 int b = its->ranks[i];
-                if (!waited[b] && b != r && keeps(&all[b], a))
+                if (!waited[b] && b != r && (keeps(&all[b], a) || (!all[b].knows && lacks(world, r, i))))
                     waited[b] = more = true;
             }
         }
@@ -52,6 +63,8 @@ int clv_standing_blame(const clv_world *world, const clv_standing *all, const cl
     for (int r = 0; r < world->ranks; r++)
         if (waited[r] && all[r].knows && !all[r].inside && (first < 0 || all[r].begun < all[first].begun))
             first = r;
+    for (int r = 0; first < 0 && r < world->ranks; r++) /* of which nothing is known but that it is waited for */
+        first = waited[r] && !all[r].knows ? r : -1;
     for (int i = 0; first < 0 && i < group->n; i++)
         first = missing[i] ? group->ranks[i] : -1;
     return first;
