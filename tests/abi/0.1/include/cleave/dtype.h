@@ -42,6 +42,26 @@ CLV_API size_t clv_dtype_size(clv_dtype dtype);
 /** "f32" or "F32" -> CLV_F32; CLV_EDTYPE with the valid names. */
 CLV_API clv_status clv_dtype_parse(clv_dtype *out, const char *name, clv_error *err);
 
+/** X(code, name): how ranks carry tensors of f32 to each other. */
+#define CLV_COMM_DTYPE_TABLE(X)                                                                                        \
+    X(CLV_COMM_F32, "f32")                                                                                             \
+    X(CLV_COMM_BF16, "bf16")                                                                                           \
+    X(CLV_COMM_F16, "f16")                                                                                             \
+    X(CLV_COMM_Q8, "q8")
+
+/** CLV_COMM_F32: as they are, which is what nothing asks for. Else rounded, as docs/communication.md says. */
+typedef enum clv_comm_dtype {
+#define CLV_COMM_DTYPE_ENUM(code, name) code,
+    CLV_COMM_DTYPE_TABLE(CLV_COMM_DTYPE_ENUM)
+#undef CLV_COMM_DTYPE_ENUM
+        CLV_COMM_DTYPE_COUNT
+} clv_comm_dtype;
+
+/** "bf16"; "unknown" for what is none. */
+CLV_API const char *clv_comm_dtype_name(clv_comm_dtype dtype);
+/** "bf16" -> CLV_COMM_BF16; CLV_EDTYPE with the valid names. */
+CLV_API clv_status clv_comm_dtype_parse(clv_comm_dtype *out, const char *name, clv_error *err);
+
 /** Bytes of a tensor, whole; and of all that one rank holds for a program. Then no sum or offset overflows. */
 #define CLV_MAX_TENSOR_BYTES (INT64_C(1) << 60)
 #define CLV_MAX_RANK_BYTES   (INT64_C(1) << 62)

@@ -30,10 +30,11 @@
  *
  * **Failure.** When a rank fails, all processes get its error as they next wait for others, as ranks of one process do;
  * so they do when a call fails in one process alone. A session that one process cannot make none makes:
- * clv_session_new returns that process's failure in all, and clv_job_agree does it for what comes before. One that is
- * silent is found by the deadline (clv_session_options.timeout_ms). Launchers end a whole job when one of its processes
- * dies. The session is then poisoned. Should messages have been under way that could not be called back, the job is,
- * too: sessions made later are refused.
+ * clv_session_new returns that process's failure in all, and clv_job_agree does it for what comes before. One that ends
+ * without clv_job_leave is seen to end: whatever waits in the others, or runs, returns CLV_EPEER at once, naming its
+ * ranks, host and pid. One that is silent is found by the deadline (clv_session_options.timeout_ms). Launchers end a
+ * whole job when one of its processes dies. The session is then poisoned. Where a process is gone, or messages were
+ * under way that could not be called back, the job is, too: sessions made later are refused.
  *
  * **MPI.** Open MPI and MPICH are known, each by a module (cleave_mpi_openmpi.so, cleave_mpi_mpich.so) that is loaded
  * when a process joins; programs are not linked with MPI. A process that initialised MPI itself may join, if it asked
@@ -42,9 +43,9 @@
  *
  * **Models** (clv_model_options.job). What runs a model of a job does so in all processes, which make the same calls
  * with the same arguments: clv_forwarder_new and _run, clv_generator_new, _feed, _run and _free, clv_generate,
- * clv_evaluate, clv_embed, clv_score and the like, clv_trainer_new, _step, _save and _free. Each has the results, and
- * writes nothing but what it is told to: files of results are for one process to write (process 0), models that are
- * saved for all.
+ * clv_evaluate, clv_embed, clv_score and the like, clv_trainer_new, _step, _most, _checkpoint, _resume, _save and
+ * _free. Each has the results, and writes nothing but what it is told to: files of results are for one process to
+ * write (process 0), models and checkpoints that are saved for all.
  */
 #ifndef CLEAVE_JOB_H
 #define CLEAVE_JOB_H
@@ -59,6 +60,11 @@ extern "C" {
  *  clv_job_agree, clv_job_leave and clv_session_new by one at a time, and nothing of the job after clv_job_leave. */
 typedef struct clv_job clv_job;
 
+/** A process of the job was lost: it died, or says nothing. Called once, at once, in the lowest process that is left,
+ *  on a thread of the library's own, whatever the others do: launchers end the job at a death, and these are its last
+ *  words. error: what all that waits returns. Makes no calls of the library but those of status.h and text.h. */
+typedef void clv_job_lost(void *arg, const clv_error *error);
+
 /** Zero-initialised = defaults. */
 typedef struct clv_job_options {
     size_t size;     /**< sizeof the struct; 0: as its first version had it */
@@ -66,6 +72,15 @@ typedef struct clv_job_options {
                               says */
     const char *modules; /**< the folder of cleave_mpi_*.so; NULL: beside the library, or in cleave/ there */
     int64_t timeout_ms;  /**< deadline of clv_job_agree and clv_job_leave; 0: 60000 */
+    const char *control; /**< the connections that processes have beside MPI, by which they find who died or hangs:
+                              INTERFACE:PORT-PORT, where they listen until all have come, either part may be left out
+                              ("eth0", ":7000-7100"); "off": there are none, and deadlines find all; NULL: what the
+                              environment says (CLEAVE_CONTROL), that of process 0 where a process has none; else any */
+    int64_t silence_ms;  /**< a process that is waited for in clv_job_agree, clv_job_leave or clv_session_new, and of
+                              which nothing came for so long on these connections, is taken to be stopped or cut off,
+                              CLV_ETIMEOUT; those that do answer have timeout_ms; 0: 60000 */
+    clv_job_lost *lost;  /**< NULL: nobody is told */
+    void *lost_arg;      /**< borrowed until the job is left */
 } clv_job_options;
 
 /** The MPI whose launcher started this process, as its environment says: "openmpi" (Open MPI's mpirun), "mpich"
@@ -78,9 +93,10 @@ CLV_API const char *clv_job_launcher(void);
  *          unknown name; CLV_EUNSUPPORTED for what MPI refuses, or a job besides or after another; CLV_ENOMEM */
 CLV_API clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err);
 
-/** Waits until all processes leave, ends MPI if clv_job_join began it, and frees the job; NULL is a no-op. A process
- *  that ends without it is one that failed, for launchers. A failure that err holds already is told to the others: to
- *  one that makes a session, agrees or leaves.
+/** Waits until all processes leave, ends MPI if clv_job_join began it (MPICH across hosts ends with the process: its
+ *  MPI_Finalize may wait for good), and frees the job; NULL is a no-op. A process that ends without it is one that
+ *  failed, for launchers. A failure that err holds already is told to the others: to one that makes a session, agrees
+ *  or leaves.
  *  @return CLV_EINVAL, with nothing done, while a session of the job is there; the failure that a process leaves with,
  *          as clv_job_agree has it; CLV_ETIMEOUT when not all processes came by the deadline, and CLV_EPEER when
  *          the job was poisoned: MPI is then left as it is */

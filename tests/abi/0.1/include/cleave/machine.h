@@ -22,7 +22,8 @@
  *     "host":    {"alpha_s": 2e-6, "bytes_per_s": 6e9},      a collective inside a host
  *     "network": {"alpha_s": 2e-5, "bytes_per_s": 1e9},      one that crosses hosts; optional where hosts is 1
  *     "ops": {"dot_general": {"f32": [[1e6, 6e10], [1e9, 1.7e11]]}, "all_reduce": {"f32": [[4096, 1e9]]}},
- *     "ops_alone": {...}                       the same with one rank on the host alone; both optional
+ *     "ops_alone": {...},                      the same with one rank on the host alone
+ *     "ops_network": {...}                     collectives that cross hosts; these three are optional
  *   }
  *
  * A measurement is a list of [work, rate] by growing work: flops and flops/s for products and attention, bytes and
@@ -33,6 +34,7 @@
 #define CLEAVE_MACHINE_H
 
 #include "cleave/dtype.h"
+#include "cleave/job.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -92,11 +94,18 @@ typedef struct clv_measure_options {
     int blocks;    /**< how many blocks are traced, the smallest first; 0: all, of which some are bf16 */
     clv_progress_callback *progress; /**< of blocks, with 0 at first; NULL: nobody asks */
     void *progress_arg;
+    clv_job *job; /**< hosts: those of its processes, which all call alike, and the links between them; ranks: on each
+                       host, 0: as many as it has processes. NULL: this host alone */
 } clv_measure_options;
 /** This host as a machine, measured: training steps of small blocks are traced on one rank, and on as many as work side
  *  by side, which gives the rates of every op and collective by dtype and size. Takes half a minute, in which the host
  *  should do nothing else. Its name is "this host". options may be NULL. Free with clv_machine_free.
- *  @return CLV_EINVAL for ranks or blocks that there cannot be; CLV_ENOMEM; what sessions return */
+ *
+ *  With a job that has several hosts, told apart by their names, its name is "these hosts". Blocks run on all of them
+ *  at once, and collectives across them are timed by size, each among one rank of every host. All processes get a
+ *  machine; what the ranks of process 0 took is in its own, which is the one to keep.
+ *  @return CLV_EINVAL for ranks or blocks that there cannot be; CLV_EUNSUPPORTED for hosts that do not have equally
+ *          many processes, one behind another; CLV_ENOMEM; what sessions return */
 CLV_API clv_status clv_machine_measure(clv_machine **out, const clv_measure_options *options, clv_error *err);
 
 /** What the ranks of this process compute with. */

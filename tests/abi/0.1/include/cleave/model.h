@@ -42,6 +42,11 @@ typedef struct clv_model_options {
                                      says it; copied; NULL: the default (machine.h) */
     clv_job *job; /**< the processes that have the mesh's ranks in whatever runs it (job.h says what all call alike);
                        borrowed until the model is closed; NULL: this one has all */
+    int overlap;  /**< nonzero: collectives run beside ops, as clv_compile_options says it */
+    clv_comm_dtype comm_dtype; /**< as in clv_compile_options, of whatever is compiled of it */
+    int64_t timeout_ms;        /**< deadline of one wait for other ranks in whatever runs it; 0: 60000 */
+    clv_flight *flight; /**< where flight recorders of whatever runs it are written to, see flight.h; borrowed until the
+                             model is closed; NULL: nowhere */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close.

@@ -238,6 +238,9 @@ typedef struct clv_op_def {
     const struct clv_op_own *own; /**< NULL: what only ops of the library have */
     /** What people call it, "the gradient of softmax", where they are told why it is split so; NULL: its name. */
     const char *words;
+    /** Bit i: result i is a statistic, of which others are measured: a maximum, a sum, a softmax's denominator. Whoever
+     *  carries tensors rounded (clv_compile_options.comm_dtype) leaves it as it is. */
+    uint32_t statistics;
 } clv_op_def;
 
 /** Appends an op to the graph: checks the operands, infers the types of the results, tries the rule.

@@ -71,6 +71,8 @@ typedef struct clv_plan_options {
     int64_t max_implicit_bytes;  /**< as in clv_compile_options; 0: any */
     const char *explain;         /**< as in clv_compile_options; NULL: nothing */
     int64_t head_dim;            /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
+    bool overlap;                /**< as in clv_compile_options */
+    clv_comm_dtype comm_dtype;   /**< as in clv_compile_options */
 } clv_plan_options;
 
 /** Compiles it. Free with clv_program_free.

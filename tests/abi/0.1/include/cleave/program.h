@@ -32,6 +32,11 @@ typedef struct clv_compile_options {
                                      pay its network; NULL: the default (machine.h), where only ratios mean something.
                                      Borrowed meanwhile */
     bool keep_assignment;       /**< keep what was decided, row by row: clv_program_assigned */
+    int64_t overlap;            /**< nonzero: collectives run beside ops that do not need them: each starts as soon as
+                                     its operand is there, and is waited for where its result is read; ops may change
+                                     places for it. The same values, bit for bit; a rank may need more memory */
+    clv_comm_dtype comm_dtype; /**< what ranks carry activations, gradients and weights of f32 to each other as; layouts
+                                     are chosen as without. docs/communication.md has what is rounded, and how much */
 } clv_compile_options;
 
 /** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.
@@ -61,7 +66,9 @@ typedef struct clv_collective {
                                             2 (n-1)/n of what it sums, no whole number where n does not divide that */
     clv_layout from, to;
     clv_type type;   /**< of the tensor that changes layout */
-    int instruction; /**< which it is, for clv_program_instruction */
+    int instruction; /**< which it is, for clv_program_instruction: where ranks start it */
+    int64_t until;   /**< the instruction behind which they wait for it: the same one without
+                          clv_compile_options.overlap */
 } clv_collective;
 
 /** How many there are; 0 for no program. */
@@ -193,8 +200,8 @@ typedef struct clv_instruction_info {
 CLV_API clv_status clv_program_instruction(const clv_program *program, int i, clv_instruction_info *out,
                                            clv_error *err);
 
-/** How long a run takes on a machine: every instruction priced, in order, none hidden behind another (ranks overlap
- *  nothing yet).
+/** How long a run takes on a machine: every instruction priced, in order. A collective that is waited for later
+ *  (clv_collective.until) takes nothing of what runs meanwhile, one at a time in each group.
  *
  *    an op                instruction_s + work / measured rate(op, dtype, work), where the machine has one; else
  *                         instruction_s + max(flops / (flops_per_s * efficiency), bytes / memory_bytes_per_s)
@@ -206,11 +213,12 @@ CLV_API clv_status clv_program_instruction(const clv_program *program, int i, cl
 typedef struct clv_prediction {
     size_t size;          /**< the caller's: sizeof the struct, or 0 */
     double seconds;       /**< of a run */
-    double communication; /**< of that: in collectives */
+    double communication; /**< of that: in collectives, or waiting for them */
     double flops;         /**< of products and attention, on the rank that has most */
     double utilisation;   /**< their time at the machine's peak, over all seconds */
     double memory_bytes;  /**< that a rank may take: the machine's, less where ranks outnumber the places;
                                clv_program_memory is what it takes */
+    double hidden;        /**< what collectives take beside ops, and is in neither of the above */
 } clv_prediction;
 /** machine NULL: machine.h's default. Fills *out, whose `size` the caller has set.
  *  @return CLV_EINVAL for a size that no version had */

@@ -14,6 +14,7 @@
 #define CLEAVE_SESSION_H
 
 #include "cleave/cancel.h"
+#include "cleave/flight.h"
 #include "cleave/job.h"
 #include "cleave/program.h"
 
@@ -61,6 +62,8 @@ typedef struct clv_session_options {
     const char *device; /**< where ranks keep tensors and compute; NULL: "cpu", the host */
     clv_job *job; /**< the processes that have the ranks, see job.h; borrowed until the session ends; NULL: this one
                              has all */
+    clv_flight *flight; /**< where its flight recorder is written to, see flight.h; borrowed until the session ends;
+                             NULL: nowhere */
 } clv_session_options;
 
 /** Starts the ranks of a mesh; options may be NULL. Free with clv_session_free.

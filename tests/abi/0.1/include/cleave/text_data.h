@@ -29,6 +29,9 @@ CLV_API clv_status clv_text_data_open(clv_text_data **out, const char *const *pa
 CLV_API void clv_text_data_close(clv_text_data *data);
 /** Bytes of all files, boundaries among them. */
 CLV_API int64_t clv_text_data_size(const clv_text_data *data);
+/** A number that other text would hardly have (XXH3 of all bytes, boundaries among them), the same everywhere: by which
+ *  a run that is resumed is known to be of the same text. 0 for NULL. */
+CLV_API uint64_t clv_text_data_checksum(const clv_text_data *data);
 
 /** Fills rows [first, first + rows) of the batch of `step`: ids[r][0..seq) and labels[r][0..seq), the byte that follows
  *  each. A row is a run of seq + 1 bytes that starts anywhere, each start equally likely.

@@ -2,6 +2,7 @@
  *
  *   clv_trainer_new(&trainer, model, &options, &err);       a model of clv_model_open (its weights) or clv_model_new
  *   clv_trainer_step(trainer, ids, labels, &step, &err);    as often as there is data: text_data.h makes batches
+ *   clv_trainer_checkpoint(trainer, "folder/checkpoints", NULL, &err);  now and then; clv_trainer_resume goes on there
  *   clv_trainer_save(trainer, "folder", &err);
  *
  * One thread at a time may use a trainer; it must be freed before its model is closed.
@@ -74,6 +75,58 @@ CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, co
 CLV_API const clv_program *clv_trainer_program(const clv_trainer *trainer);
 /** Where the weights are, to be read or written between steps. Borrowed; NULL for no trainer. */
 CLV_API clv_session *clv_trainer_session(const clv_trainer *trainer);
+
+/* ---- going on later ---- */
+
+/** How many steps were done: the number of the next; -1 for no trainer. */
+CLV_API int64_t clv_trainer_steps_done(const clv_trainer *trainer);
+
+/** The largest of the numbers that the processes of the model's job give; all make the call, as between steps. So they
+ *  find that one of them was told to stop, after the same step. Of a model of one process: its own.
+ *  @return what the session's runs return where a process does not come; CLV_ENOMEM */
+CLV_API clv_status clv_trainer_most(const clv_trainer *trainer, int64_t mine, int64_t *most, clv_error *err);
+
+/** A text that checkpoints hold by key for whoever goes on: which data it was, how far it was read. It replaces that of
+ *  the same key; both are copied, UTF-8. @return CLV_EINVAL for a text that is not; CLV_ENOMEM */
+CLV_API clv_status clv_trainer_note(clv_trainer *trainer, const char *key, const char *text, clv_error *err);
+/** The text by this key, of clv_trainer_note or of the checkpoint that was resumed; good until the next call of either.
+ *  NULL: there is none. */
+CLV_API const char *clv_trainer_noted(const clv_trainer *trainer, const char *key);
+
+/** Zero-initialised = defaults. */
+typedef struct clv_trainer_checkpoint_options {
+    size_t size; /**< sizeof the struct; 0: as its first version had it */
+    int keep;    /**< the newest so many stay, older ones are removed; 0: 2 */
+} clv_trainer_checkpoint_options;
+
+/** Saves all that a trainer needs to go on (weights, optimizer state, steps done, notes) as folder/step-00000120, of
+ *  the number of steps done; folder is made if it is missing, its parent is not. A checkpoint is there whole or not at
+ *  all, whenever the process is killed; its file "latest" then names it. It is a model like any other
+ *  (docs/checkpoints.md says what is in it). One of these steps that this trainer saved there, or went on from, is not
+ *  written again. Of a model of several processes all make the call, and see the folder; each writes what its ranks
+ *  hold. options may be NULL. After a failure the trainer can go on, and save again.
+ *  @return CLV_EINVAL for options out of range; CLV_ENOTFOUND, CLV_EIO; CLV_ENOMEM; CLV_EPEER when another process
+ *          could not write its part */
+CLV_API clv_status clv_trainer_checkpoint(clv_trainer *trainer, const char *folder,
+                                          const clv_trainer_checkpoint_options *options, clv_error *err);
+
+/** Where a trainer goes on. */
+typedef struct clv_resumed {
+    size_t size;   /**< the caller's: sizeof the struct, or 0 */
+    int found;     /**< nonzero: it goes on from a checkpoint; 0: there was none, and it is as it was */
+    int64_t steps; /**< done before */
+    int damaged;   /**< newer checkpoints that could not be used; each is now called "step-00000120.damaged" ... */
+    clv_error why; /**< ... and what is wrong with the newest of them, file and tensor named */
+} clv_resumed;
+
+/** Brings a trainer to where the newest checkpoint in a folder was saved, on whatever mesh and in however many
+ *  processes; every checksum is compared. One that is damaged (a file is missing, cut or changed) is passed over for
+ *  the one before. Steps go on as they would have: on the same mesh and rules bit for bit, given the same batches.
+ *  Schedule and optimizer options are the trainer's own. *result, unless NULL, is filled. Of several processes all make
+ *  the call.
+ *  @return CLV_EINVAL when it is of another model, naming the size; CLV_EFORMAT when all are damaged;
+ *          CLV_EUNSUPPORTED for another version; CLV_EIO, CLV_ENOMEM. Then the trainer's state is undefined: free it */
+CLV_API clv_status clv_trainer_resume(clv_trainer *trainer, const char *folder, clv_resumed *result, clv_error *err);
 
 /** The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written. @return clv_model_save's */
 CLV_API clv_status clv_trainer_save(const clv_trainer *trainer, const char *folder, clv_error *err);
