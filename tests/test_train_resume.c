@@ -284,7 +284,7 @@ static void test_damage(void **state)
             long at = k == 0 ? damaged_size - 1 : (long)(rand_r(&seed) % (unsigned)damaged_size);
             shell("rm -rf torn && cp -r good torn");
             int fd = open(in_folder("torn/step-00000005/%s", path), O_RDWR);
-            char byte;
+            char byte = 0;
             assert_true(fd >= 0 && pread(fd, &byte, 1, at) == 1);
             byte = (char)(byte ^ (1 << rand_r(&seed) % 8));
             assert_true(pwrite(fd, &byte, 1, at) == 1 && close(fd) == 0);
