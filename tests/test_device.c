@@ -41,11 +41,11 @@ static clv_session *open_session(const char *device, const clv_cancel *cancel)
 
 /* ---- an op that does what a test says ---- */
 
-typedef enum act { ADD, CANCEL, FAIL_ONE } act;
+typedef enum act { ADD, CANCEL, FAIL_ONE, FAIL_ONE_ALONE } act;
 
 static act what;
 static clv_cancel cancel;
-static _Atomic int inside, stopped;
+static _Atomic int inside, stopped, behind;
 static _Atomic int threads_of[RANKS];
 
 static clv_status act_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *e)
@@ -84,12 +84,19 @@ static clv_status act_run(const clv_call *call, clv_error *e)
         continue;
     if (what == CANCEL && clv_call_rank(call) == 1)
         clv_cancel_request(&cancel);
-    if (what == FAIL_ONE && clv_call_rank(call) == 1)
+    if (what >= FAIL_ONE && clv_call_rank(call) == 1)
         return clv_fail(e, CLV_EINVAL, "it was told to");
     while (!clv_call_cancelled(call))
         continue;
     atomic_fetch_add(&stopped, 1);
-    return clv_fail(e, CLV_ECANCELLED, "it stopped early");
+    return what == FAIL_ONE_ALONE ? CLV_OK : clv_fail(e, CLV_ECANCELLED, "it stopped early");
+}
+
+static clv_status count_run(const clv_call *call, clv_error *e)
+{
+    (void)call, (void)e;
+    atomic_fetch_add(&behind, 1);
+    return CLV_OK;
 }
 
 static void act_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
@@ -104,6 +111,14 @@ static void act_rule(const clv_op *op, const clv_type *in, const clv_type *out, 
         .shape = act_shape, .rule = act_rule, .workspace = act_workspace, .run = act_run                               \
     }
 static const clv_op_def host_op = ACT("test.on_host"), device_op = ACT("test.on_device");
+static const clv_op_def count_op = {.size = sizeof(clv_op_def),
+                                    .name = "test.count",
+                                    .min_in = 1,
+                                    .max_in = 1,
+                                    .n_out = 1,
+                                    .shape = act_shape,
+                                    .rule = act_rule,
+                                    .run = count_run};
 
 /* out = act(x * 2), all of it over the axis. */
 static clv_program *build(const clv_op_def *def)
@@ -297,6 +312,31 @@ static void test_cancelled(void **state)
     }
 }
 
+/* Once a rank has failed, others begin no op any more, though they wait for nobody. */
+static void test_no_op_behind_a_failure(void **state)
+{
+    (void)state;
+    clv_graph *graph = must_graph("x=3");
+    clv_program *program;
+    float x[N] = {0}, y[N];
+    clv_layout cut = clv_graph_layout(graph, 1, "x");
+    clv_value in = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){N}, &cut), acted, counted;
+    clv_emit(graph, &host_op, NULL, &in, 1, &acted);
+    clv_emit(graph, &count_op, NULL, &acted, 1, &counted);
+    clv_output(graph, "y", counted, &cut);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_graph_free(graph);
+    what = FAIL_ONE_ALONE;
+    atomic_store(&inside, 0);
+    clv_session *session = open_session("cpu", NULL);
+    assert_says(clv_session_run(session, program, &(clv_input_binding){"x", x}, 1, &(clv_binding){"y", y}, 1, &err),
+                CLV_EINVAL, "rank 1, test.on_host: it was told to");
+    clv_session_free(session);
+    clv_program_free(program);
+    assert_int_equal(atomic_exchange(&stopped, 0), RANKS - 1);
+    assert_int_equal(atomic_load(&behind), 0);
+}
+
 /* A kernel that is called by hand has no rank. */
 static void test_no_context(void **state)
 {
@@ -372,9 +412,15 @@ static int add_mock(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),      cmocka_unit_test(test_refused),      cmocka_unit_test(test_fallbacks),
-        cmocka_unit_test(test_not_taken),  cmocka_unit_test(test_late_failure), cmocka_unit_test(test_cancelled),
-        cmocka_unit_test(test_no_context), cmocka_unit_test(test_by_hand),
+        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_fallbacks),
+        cmocka_unit_test(test_not_taken),
+        cmocka_unit_test(test_late_failure),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_no_op_behind_a_failure),
+        cmocka_unit_test(test_no_context),
+        cmocka_unit_test(test_by_hand),
     };
     return cmocka_run_group_tests(tests, add_mock, NULL);
 }

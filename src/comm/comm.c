@@ -43,6 +43,11 @@ int64_t clv_comm_take_waited_ns(clv_comm *comm)
     return waited;
 }
 
+clv_status clv_comm_look(clv_comm *comm, clv_error *err)
+{
+    return atomic_load_explicit(comm->failed, memory_order_acquire) ? comm->give_up(comm, err) : CLV_OK;
+}
+
 void clv_comm_abort(clv_comm *comm, const clv_error *error)
 {
     comm->abort(comm, error);

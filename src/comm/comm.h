@@ -47,6 +47,9 @@ int64_t clv_comm_take_waited_ns(clv_comm *comm);
  * when its thread has returned. The same holds for a wait that returns a failure. */
 void clv_comm_abort(clv_comm *comm, const clv_error *error);
 
+/* Between ops: CLV_OK, or the world's first failure, as a wait returns it. */
+clv_status clv_comm_look(clv_comm *comm, clv_error *err);
+
 /* ---- a world of ranks that are threads, of this process or of several (threads.c) ---- */
 
 typedef struct clv_world clv_world;

@@ -10,6 +10,8 @@
 /* The first member of a world's own endpoint struct. */
 struct clv_comm {
     void (*abort)(clv_comm *comm, const clv_error *error);
+    clv_status (*give_up)(clv_comm *comm, clv_error *err); /* once the world has failed */
+    const _Atomic int *failed;                             /* whether it has */
     int rank;
     int size;
     int n_groups;

@@ -74,6 +74,11 @@ static clv_status place_ranks(clv_world *world, const clv_links *links, clv_erro
     return CLV_OK;
 }
 
+static clv_status give_up(clv_comm *comm, clv_error *err)
+{
+    return clv_threads_give_up((clv_thread_comm *)comm, err);
+}
+
 /* What each rank of this process did last. */
 static clv_status make_recorders(clv_world *world, clv_error *err)
 {
@@ -121,6 +126,8 @@ clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *op
         clv_thread_comm *comm = &world->comms[r];
 
         comm->base.abort = clv_threads_abort;
+        comm->base.give_up = give_up;
+        comm->base.failed = &world->failed;
         comm->base.rank = r;
         comm->base.size = ranks;
         comm->world = world;

@@ -181,6 +181,7 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
     if (clv_cancel_requested(loaded->cancel))
         return clv_fail_at(err, CLV_ECANCELLED, r->rank, instruction->name, "the run was cancelled before %s",
                            instruction->name);
+    CLV_TRY(clv_comm_look(r->comm, err)); /* not only where it waits for others: there may be long ops before */
     if (loaded->check)
         CLV_TRY(clv_check_before(loaded, r->rank, i, err));
     if (loaded->lowest)
