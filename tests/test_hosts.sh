@@ -136,6 +136,35 @@ expect_cut() { # mpi
     [ ! -f "$out/model.safetensors" ] || fail "$mpi: a training that was cut off has written weights"
 }
 
+# A host goes away in the middle: cleave-run goes on from the last checkpoint on the two that are left, to the weights
+# of a run that nothing happened to.
+expect_goes_on() { # mpi
+    local mpi=$1 out=$work/run links=${1}_links job waited=0
+    on_host h1 "$here/../scripts/cleave-run" -np 3 --hosts h1,h2,h3 --mpi "$mpi" --rsh "$here/hosts/agent.sh" \
+        --backoff 0 --reach 2 --watch 1 --mpi-args "${!links}" "$cleave" train "${train_options[@]}" --steps 600 \
+        --save-every 20 --comm-timeout 3 --out "$out" -tp 3 >"$work/out" 2>"$log" </dev/null &
+    job=$!
+    until [ -e "$out/checkpoints/latest" ]; do
+        sleep 0.05
+        waited=$((waited + 1))
+        [ "$waited" -lt 600 ] || fail "$mpi: cleave-run saves no checkpoint"
+    done
+    hosts_cut h3
+    hosts_kill h3
+    waited=0
+    while kill -0 "$job" 2>/dev/null; do
+        sleep 0.1
+        waited=$((waited + 1))
+        [ "$waited" -lt 900 ] || fail "$mpi: cleave-run does not end"
+    done
+    wait "$job" || fail "$mpi: cleave-run failed"
+    grep -q 'not reached: h3; 2 of 3 processes are left' "$log" || fail "$mpi: cleave-run misses no host"
+    grep -q 'starting again from step-' "$log" || fail "$mpi: cleave-run does not go on from a checkpoint"
+    cmp "$work/alone600/model.safetensors" "$out/model.safetensors" || fail "$mpi: other weights without h3"
+    hosts_mend h3
+    rm -r "${out:?}"
+}
+
 mkdir "$work"
 for i in $(seq 200); do
     echo "a text of some words, number $i, and of some more words than those"
@@ -146,6 +175,8 @@ for degree in 3 6; do
 done
 "$cleave" train --text "$work/text" --layers 2 --hidden 48 --heads 6 --seq 64 --batch 1 --steps 1 \
     --out "$work/small" >/dev/null 2>"$log" || fail "train in one process failed"
+"$cleave" train "${train_options[@]}" --steps 600 --out "$work/alone600" -tp 3 >/dev/null 2>"$log" ||
+    fail "train in one process failed"
 hosts_make h1 h2 h3
 shaper=$(hosts_shaper)
 for mpi in "${mpis[@]}"; do
@@ -161,6 +192,7 @@ for mpi in "${mpis[@]}"; do
         hosts_shape off
     fi
     expect_cut "$mpi"
+    expect_goes_on "$mpi"
 done
 case $shaper in
     netem) echo "links were delayed and paced by netem" ;;

@@ -3,4 +3,5 @@
 while [[ $1 == -* ]]; do shift; done
 host=$1
 shift
+[ ! -e "$CLV_HOSTS_INSIDE/$host.cut" ] || { echo "no route to $host" >&2; exit 255; }
 exec nsenter --target "$(cat "$CLV_HOSTS_INSIDE/$host")" --net --uts --mount --wd="$PWD" -- sh -c "$*"

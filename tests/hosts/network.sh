@@ -68,8 +68,9 @@ on_host() { # then a command, whose first word may be anything but an option
     nsenter --target "$(cat "$CLV_HOSTS_INSIDE/$1")" --net --uts --mount --wd="$PWD" -- "${@:2}"
 }
 
-hosts_cut() { ip link set "port-$1" down; }
-hosts_mend() { ip link set "port-$1" up; }
+# What is cut off agent.sh does not reach either.
+hosts_cut() { ip link set "port-$1" down && touch "$CLV_HOSTS_INSIDE/$1.cut"; }
+hosts_mend() { ip link set "port-$1" up && rm -f "$CLV_HOSTS_INSIDE/$1.cut"; }
 
 # All that runs on them, as when the power goes; the hosts stay.
 hosts_kill() {
@@ -114,23 +115,28 @@ hosts_shape() {
     return 0
 }
 
+# What keeps an MPI to the hosts' links; else MPICH's UCX finds memory that these hosts share.
+openmpi_links="--mca btl tcp,self --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0"
+mpich_links="-iface eth0"
+export UCX_TLS=tcp,self UCX_NET_DEVICES=eth0
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+
 # hosts_launch MPI EACH COMMAND...: EACH processes on every host, in order, by Open MPI's or MPICH's mpirun on the
 # first. Options of the launcher: the array launch_options.
 hosts_launch() {
     local mpi=$1 each=$2 list
     shift 2
     list=$(printf ",%s:$each" "${hosts[@]}")
-    export UCX_TLS=tcp,self UCX_NET_DEVICES=eth0 # else MPICH's UCX finds memory that these hosts share
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     case $mpi in
     openmpi)
+        # shellcheck disable=SC2086 # words
         on_host "${hosts[0]}" mpirun.openmpi --mca plm_rsh_agent "$hosts_here/agent.sh" --host "${list:1}" \
-            --mca btl tcp,self --mca pml ob1 --mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0 \
-            --bind-to none "${launch_options[@]}" -np $((each * ${#hosts[@]})) "$@"
+            $openmpi_links --bind-to none "${launch_options[@]}" -np $((each * ${#hosts[@]})) "$@"
         ;;
     mpich)
+        # shellcheck disable=SC2086 # words
         on_host "${hosts[0]}" mpirun.mpich -launcher ssh -launcher-exec "$hosts_here/agent.sh" -hosts "${list:1}" \
-            -iface eth0 "${launch_options[@]}" -np $((each * ${#hosts[@]})) "$@"
+            $mpich_links "${launch_options[@]}" -np $((each * ${#hosts[@]})) "$@"
         ;;
     esac
 }
