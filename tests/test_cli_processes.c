@@ -72,6 +72,22 @@ static void test_same(void **state)
     expect_alike(0, "generate --help");
 }
 
+/* Where a profile says that the network is slow, sums run inside hosts first, as steps of the program: the same bits
+ * however its ranks are spread. */
+static void test_sums_by_host(void **state)
+{
+    static char out[CLI_OUTPUT];
+    (void)state;
+    start_by(0, 0);
+    assert_int_equal(cli_run(out, "plan -m {d}/one --decode -tp 4 --hardware {d}/hosts.json"), 0);
+    if (!strstr(out, "model:(2)2") || !strstr(out, "model:(1)2"))
+        fail_msg("%s", out);
+    expect_alike(0, "generate -m {d}/one -p abc -n 6 --temp 0.9 -s 4 -tp 4 --hardware {d}/hosts.json --json");
+    expect_written("train --text {d}/text --layers 1 --hidden 24 --heads 6 --seq 16 --batch 3 --steps 10 -tp 4 "
+                   "--hardware {d}/hosts.json",
+                   "cmp {d}/alone/model.safetensors {d}/job/model.safetensors");
+}
+
 static void test_files(void **state)
 {
     char ids[1024];
@@ -203,6 +219,10 @@ static int set_up(void **state)
         left += length + (left[length] == '|');
     }
     cli_shell("printf 'a text of some words, and of some more words than those' >{d}/text && "
+              "echo '{\"name\":\"two hosts\",\"ranks_per_host\":2,\"hosts\":2,\"memory_bytes\":1e9,"
+              "\"flops_per_s\":{\"f32\":1e11},\"memory_bytes_per_s\":1e10,\"efficiency\":0.8,"
+              "\"instruction_s\":1e-6,\"host\":{\"alpha_s\":1e-9,\"bytes_per_s\":1e10},"
+              "\"network\":{\"alpha_s\":1e-9,\"bytes_per_s\":1e4}}' >{d}/hosts.json && "
               "mkdir {d}/esm && cp {g}/esm/* {g}/tokenizer/esm_vocab/vocab.txt {d}/esm");
     cli_expect(0, "checkpoint",
                "train --text {d}/text --out {d}/one --layers 1 --hidden 24 --heads 6 --seq 16 --batch 3 "
@@ -212,9 +232,10 @@ static int set_up(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same),    cmocka_unit_test(test_files),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_failed_alone),
-                                       cmocka_unit_test(test_lost),    cmocka_unit_test(test_full)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same),         cmocka_unit_test(test_sums_by_host),
+                                       cmocka_unit_test(test_files),        cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_failed_alone), cmocka_unit_test(test_lost),
+                                       cmocka_unit_test(test_full)};
     if (!getenv("CLV_TEST_LAUNCHERS")) {
         puts("no MPI was found, or CLEAVE_MPI is off: commands are not tested in several processes");
         return 77;

@@ -410,7 +410,7 @@ static void save(results *out, const clv_trainer *t, bool all)
         assert_int_equal(system(command), 0);
 }
 
-static void train(results *out, const clv_model *model, bool all)
+static void train(results *out, const clv_model *model, const clv_job *job)
 {
     const clv_schedule schedule = {.peak = 0.01, .floor = 0.001, .steps = STEPS};
     const clv_trainer_options options = {.size = sizeof options, .batch = BATCH, .seq = SEQ, .schedule = &schedule};
@@ -427,7 +427,10 @@ static void train(results *out, const clv_model *model, bool all)
         must(clv_trainer_step(t, ids, labels, &step, &err), &err);
         out->losses[i] = step.loss;
     }
-    save(out, t, all);
+    int64_t mine = job ? 10 - clv_job_process(job) : 4, most = -1; /* the first process has the most */
+    must(clv_trainer_most(t, mine, &most, &err), &err);
+    assert_int_equal(most, job ? 10 : 4);
+    save(out, t, job != NULL);
     clv_trainer_free(t);
 }
 
@@ -438,7 +441,7 @@ static void run_model(results *out, const clv_mesh *mesh, clv_job *job)
     clv_error err = {0};
     must(clv_model_describe(model, &info, &err), &err);
     assert_true(info.vocab <= VOCAB);
-    train(out, model, job != NULL);
+    train(out, model, job);
     forward(out, model);
     generate(out, model);
     clv_model_close(model);

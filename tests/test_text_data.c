@@ -40,6 +40,20 @@ static int remove_files(void **state)
     return rmdir(folder);
 }
 
+/* The same text has the same, any other hardly. */
+static void expect_other_checksums(uint64_t checksum)
+{
+    const char *const turned[] = {path[1], path[0]};
+    clv_text_data *data;
+    assert_int_equal(clv_text_data_checksum(NULL), 0);
+    assert_int_equal(clv_text_data_open(&data, path, 2, 5, NULL), CLV_OK);
+    assert_true(clv_text_data_checksum(data) == checksum && checksum != 0);
+    clv_text_data_close(data);
+    assert_int_equal(clv_text_data_open(&data, turned, 2, 5, NULL), CLV_OK);
+    assert_true(clv_text_data_checksum(data) != checksum);
+    clv_text_data_close(data);
+}
+
 static void test_join(void **state)
 {
     clv_text_data *data = NULL;
@@ -49,6 +63,7 @@ static void test_join(void **state)
     int32_t ids[13], labels[13];
     char joined[14];
     assert_int_equal(clv_text_data_size(data), 14);
+    expect_other_checksums(clv_text_data_checksum(data));
     assert_int_equal(clv_text_data_batch(data, 1, 0, 0, 1, 13, ids, labels, NULL), CLV_OK); /* one place to start */
     for (int i = 0; i < 13; i++)
         joined[i] = (char)ids[i];
