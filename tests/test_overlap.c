@@ -166,15 +166,15 @@ static void test_what_hides(void **state)
     clv_program *sp = compile_block(&cases[0], shape, true), *dp = compile_block(&cases[2], shape, true),
                 *fsdp = compile_block(&cases[5], shape, true);
     /* sequence parallelism: gradients of activations move while gradients of weights are made */
-    assert_true(hidden_of(&all, sp, "reduce_scatter", true) >= 1);
-    assert_int_equal(all, 2);
+    int hidden = hidden_of(&all, sp, "reduce_scatter", true);
+    assert_true(hidden >= 1 && all == 2);
     assert_true(hidden_of(&all, sp, "all_gather", true) >= 1);
-    /* data parallelism: all but the last gradients are summed while others are made */
-    assert_true(hidden_of(&all, dp, "all_reduce", true) >= all / 2);
-    assert_true(all >= 10);
+    /* data parallelism: most gradients are summed while others are made */
+    hidden = hidden_of(&all, dp, "all_reduce", true);
+    assert_true(all >= 10 && hidden >= all / 2);
     /* weights are gathered ahead of their use */
-    assert_true(hidden_of(&all, fsdp, "all_gather", false) >= all / 2);
-    assert_true(all >= 4);
+    hidden = hidden_of(&all, fsdp, "all_gather", false);
+    assert_true(all >= 4 && hidden >= all / 2);
     clv_program_free(sp);
     clv_program_free(dp);
     clv_program_free(fsdp);
