@@ -229,6 +229,62 @@ static void test_folder(void **state)
     end(&t);
 }
 
+/* A folder of another run: what is there stays, and what is saved is what goes on. */
+static void test_another_run(void **state)
+{
+    double losses[STEPS];
+    clv_error err = {0};
+    (void)state;
+    trained t = begin(&hows[0]);
+    for (int i = 5; i <= 6; i++) {
+        train(&t, i, losses);
+        save(&t, in_folder("theirs"), 0);
+    }
+    end(&t);
+    t = begin(&hows[0]);
+    train(&t, 2, losses);
+    assert_int_equal(clv_trainer_checkpoint(t.trainer, in_folder("theirs"), NULL, &err), CLV_EEXIST);
+    assert_non_null(strstr(err.message, "step-00000006"));
+    shell("[ \"$(ls theirs | tr '\\n' ' ')\" = 'latest step-00000005 step-00000006 ' ]");
+    shell("[ \"$(cat theirs/latest)\" = step-00000006 ]");
+    save(&t, in_folder("ours"), 0);
+    assert_int_equal(resume(&t, in_folder("theirs")).steps, 6);
+    train(&t, 7, losses);
+    save(&t, in_folder("theirs"), 0);
+    end(&t);
+}
+
+/* The same folder by another name; one that is gone; one of as many steps, which stays until the new one is whole. */
+static void test_same_step(void **state)
+{
+    double losses[STEPS];
+    struct rlimit limit;
+    (void)state;
+    trained t = begin(&hows[0]);
+    train(&t, 2, losses);
+    save(&t, in_folder("twice"), 0);
+    shell("stat -c %%i twice/step-00000002 >number");
+    save(&t, in_folder("twice/"), 0);
+    shell("stat -c %%i twice/step-00000002 | cmp number");
+    shell("mv twice twice-before");
+    save(&t, in_folder("twice"), 0);
+    shell("test -d twice/step-00000002");
+    end(&t);
+    t = begin(&hows[0]);
+    train(&t, 2, losses);
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &limit);
+    setrlimit(RLIMIT_FSIZE, &(struct rlimit){.rlim_cur = 16, .rlim_max = limit.rlim_max});
+    clv_status status = clv_trainer_checkpoint(t.trainer, in_folder("twice"), NULL, NULL);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    assert_int_equal(status, CLV_EIO);
+    shell("test -e twice/step-00000002/trainer.json");
+    shell("touch twice/step-00000002/theirs");
+    save(&t, in_folder("twice"), 0);
+    shell("[ \"$(ls twice | tr '\\n' ' ')\" = 'latest step-00000002 ' ] && test ! -e twice/step-00000002/theirs");
+    end(&t);
+}
+
 /* ---- damage ---- */
 
 static const char *damaged_file;
@@ -389,7 +445,8 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_mesh), cmocka_unit_test(test_other_mesh),
-                                       cmocka_unit_test(test_folder),    cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_folder),    cmocka_unit_test(test_another_run),
+                                       cmocka_unit_test(test_same_step), cmocka_unit_test(test_damage),
                                        cmocka_unit_test(test_full),      cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

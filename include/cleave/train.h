@@ -103,10 +103,11 @@ typedef struct clv_trainer_checkpoint_options {
  *  the number of steps done; folder is made if it is missing, its parent is not. A checkpoint is there whole or not at
  *  all, whenever the process is killed; its file "latest" then names it. It is a model like any other
  *  (docs/checkpoints.md says what is in it). One of these steps that this trainer saved there, or went on from, is not
- *  written again. Of a model of several processes all make the call, and see the folder; each writes what its ranks
- *  hold. options may be NULL. After a failure the trainer can go on, and save again.
- *  @return CLV_EINVAL for options out of range; CLV_ENOTFOUND, CLV_EIO; CLV_ENOMEM; CLV_EPEER when another process
- *          could not write its part */
+ *  written again; another's is replaced. A folder with one of more steps is another run's, and refused. Of a model of
+ *  several processes all make the call, and see the folder; each writes what its ranks hold. options may be NULL. After
+ *  a failure the trainer can go on, and save again.
+ *  @return CLV_EINVAL for options out of range; CLV_EEXIST naming the newer checkpoint; CLV_ENOTFOUND, CLV_EIO;
+ *          CLV_ENOMEM; CLV_EPEER when another process could not write its part */
 CLV_API clv_status clv_trainer_checkpoint(clv_trainer *trainer, const char *folder,
                                           const clv_trainer_checkpoint_options *options, clv_error *err);
 

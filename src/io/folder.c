@@ -25,10 +25,10 @@ static void forget(clv_new_folder *folder)
     *folder = (clv_new_folder){.lock = -1};
 }
 
-clv_status clv_new_folder_open(clv_new_folder *out, const char *path, clv_error *err)
+static clv_status open_beside(clv_new_folder *out, const char *path, bool replaces, clv_error *err)
 {
     size_t length = strlen(path);
-    clv_new_folder folder = {.path = strdup(path), .lock = -1};
+    clv_new_folder folder = {.path = strdup(path), .lock = -1, .replaces = replaces};
     struct stat info;
     clv_status status;
 
@@ -36,7 +36,7 @@ clv_status clv_new_folder_open(clv_new_folder *out, const char *path, clv_error 
         return clv_fail_memory(err, "the name of a folder", length);
     while (length > 1 && folder.path[length - 1] == '/')
         folder.path[--length] = '\0';
-    if (lstat(folder.path, &info) == 0)
+    if (!replaces && lstat(folder.path, &info) == 0)
         status = clv_fail(err, CLV_EINVAL, "%s: exists already; valid: a folder that is still to be made", path);
     else
         status = clv_temporary_open(&folder.temporary, &folder.lock, folder.path, true, err);
@@ -47,14 +47,41 @@ clv_status clv_new_folder_open(clv_new_folder *out, const char *path, clv_error 
     return status;
 }
 
+clv_status clv_new_folder_open(clv_new_folder *out, const char *path, clv_error *err)
+{
+    return open_beside(out, path, false, err);
+}
+
+clv_status clv_new_folder_replace(clv_new_folder *out, const char *path, clv_error *err)
+{
+    return open_beside(out, path, true, err);
+}
+
+/* In one go, where the file system can: then what was there before has the temporary name. */
+static clv_status move_to_place(const clv_new_folder *folder, clv_error *err)
+{
+    struct stat info;
+
+    if (folder->replaces && lstat(folder->path, &info) == 0) {
+        if (renameat2(AT_FDCWD, folder->temporary, AT_FDCWD, folder->path, RENAME_EXCHANGE) == 0) {
+            clv_temporary_remove(folder->temporary, S_ISDIR(info.st_mode));
+            return CLV_OK;
+        }
+        CLV_TRY(clv_temporary_retire(folder->path, err));
+    }
+    if (rename(folder->temporary, folder->path) != 0)
+        return clv_fail_errno(err, "rename a temporary folder to", folder->path);
+    return CLV_OK;
+}
+
 static clv_status put_in_place(const clv_new_folder *folder, clv_error *err)
 {
     char *parent = clv_path_folder(folder->path);
     clv_status status = parent != NULL ? clv_folder_flush(folder->temporary, err)
                                        : clv_fail_memory(err, "the name of a folder", strlen(folder->path));
 
-    if (status == CLV_OK && rename(folder->temporary, folder->path) != 0)
-        status = clv_fail_errno(err, "rename a temporary folder to", folder->path);
+    if (status == CLV_OK)
+        status = move_to_place(folder, err);
     if (status == CLV_OK)
         status = clv_folder_flush(parent, err);
     free(parent);

@@ -11,10 +11,13 @@ typedef struct clv_new_folder {
     char *path;      /* where it will be */
     char *temporary; /* where it is: temporary.h */
     int lock;        /* on it */
+    bool replaces;   /* what is at path goes when this comes */
 } clv_new_folder;
 
 /* @return CLV_EINVAL when something is at path already; CLV_EIO, CLV_ENOTFOUND, CLV_ENOMEM */
 clv_status clv_new_folder_open(clv_new_folder *out, const char *path, clv_error *err);
+/* The same where something may be at path: it stays until the new folder is whole, which then takes its place. */
+clv_status clv_new_folder_replace(clv_new_folder *out, const char *path, clv_error *err);
 /* Puts the folder in its place; done with afterwards, also on failure: then nothing is left. */
 clv_status clv_new_folder_commit(clv_new_folder *folder, clv_error *err);
 /* Removes it and the files in it. err, unless NULL, is why: what it names in the folder, it names in its place. */

@@ -118,12 +118,14 @@ static clv_status point_to(const char *folder, int64_t step, clv_error *err)
     return status;
 }
 
-/* All but the newest `keep`. What cannot be removed is tried again after the next: this one is there. */
-static void prune(const char *folder, int keep)
+/* All but the newest `keep` and this one. What cannot be removed is tried again after the next: this one is there. */
+static void prune(const char *folder, int64_t saved, int keep)
 {
     step_list list = {0};
     clv_status status = list_steps(&list, folder, NULL);
     for (int i = keep; status == CLV_OK && i < list.n; i++) {
+        if (list.steps[i] == saved)
+            continue;
         char *path = path_of(folder, list.steps[i]);
         status = path ? clv_temporary_retire(path, NULL) : CLV_ENOMEM;
         free(path);
@@ -131,65 +133,101 @@ static void prune(const char *folder, int keep)
     free(list.steps);
 }
 
-/* The first process: the place of a new checkpoint. One of as many steps is there if it could not be read. */
-static clv_status begin(clv_new_folder *out, const char *folder, const char *path, clv_error *err)
+/* Newer ones are another run's: what goes on from here would find them, not what is saved now. */
+static clv_status check_newest(const char *folder, int64_t step, clv_error *err)
+{
+    step_list list = {0};
+    clv_status status = list_steps(&list, folder, err);
+    if (status == CLV_OK && list.n > 0 && list.steps[0] > step) {
+        char name[NAME_SIZE];
+        name_of(name, list.steps[0]);
+        status = clv_fail(err, CLV_EEXIST,
+                          "%s: has %s, which is newer than the %lld steps done here: it is another run's; valid: to "
+                          "resume from it, or another folder",
+                          folder, name, (long long)step);
+    }
+    free(list.steps);
+    return status;
+}
+
+/* The first process: the place of a new checkpoint. One of as many steps stays until this one is whole. */
+static clv_status begin(clv_new_folder *out, const char *folder, const char *path, int64_t step, clv_error *err)
 {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return clv_fail_errno(err, "make the folder", folder);
+    CLV_TRY(check_newest(folder, step, err));
     sweep(folder);
-    CLV_TRY(clv_temporary_retire(path, err));
-    return clv_new_folder_open(out, path, err);
+    return clv_new_folder_replace(out, path, err);
 }
 
 static clv_status finish(clv_new_folder *made, const char *folder, int64_t step, int keep, clv_error *err)
 {
     CLV_TRY(clv_new_folder_commit(made, err));
     CLV_TRY(point_to(folder, step, err));
-    prune(folder, keep);
+    prune(folder, step, keep);
     return CLV_OK;
+}
+
+/* The name under which all processes write, the first one having made it. *temporary is the caller's to free, also
+ * after a failure. */
+static clv_status agree_on_place(char **temporary, const clv_trainer *t, const clv_new_folder *made, const char *path,
+                                 clv_status status, clv_error *err)
+{
+    int64_t number = made->temporary ? clv_temporary_number(made->temporary) : 0, none;
+    CLV_TRY(clv_session_agree(t->session, saving_what, status, number, &number, err));
+    if (asprintf(temporary, "%s.tmp-%lld", path, (long long)number) < 0)
+        *temporary = NULL;
+    status = *temporary ? CLV_OK : clv_fail_memory(err, path, strlen(path));
+    return clv_session_agree(t->session, saving_what, status, 0, &none, err);
 }
 
 static clv_status save(const clv_trainer *t, const char *folder, const char *path, int keep, clv_error *err)
 {
     clv_new_folder made = {.lock = -1};
     bool leads = clv_session_leads(t->session);
-    clv_status status = leads ? begin(&made, folder, path, err) : CLV_OK;
-    int64_t number = leads && status == CLV_OK ? clv_temporary_number(made.temporary) : 0, none;
-    CLV_TRY(clv_session_agree(t->session, saving_what, status, number, &number, err));
-    char *temporary;
-    if (asprintf(&temporary, "%s.tmp-%lld", path, (long long)number) < 0)
-        temporary = NULL;
-    status = temporary ? CLV_OK : clv_fail_memory(err, path, strlen(path));
-    status = clv_session_agree(t->session, saving_what, status, 0, &none, err);
+    char *temporary = NULL;
     clv_error why = {.rank = -1};
-    if (status == CLV_OK)
+    clv_status status = leads ? begin(&made, folder, path, t->step, err) : CLV_OK;
+    status = agree_on_place(&temporary, t, &made, path, status, err);
+    bool met = status == CLV_OK;
+    if (met)
         status = clv_trainer_write_state(t, temporary, &why);
     if (leads && status == CLV_OK)
         status = finish(&made, folder, t->step, keep, &why);
     else if (leads)
         clv_new_folder_abandon(&made, &why);
     free(temporary);
-    status = clv_trainer_agree(t, status, &why);
+    if (met)
+        status = clv_trainer_agree(t, status, &why);
     if (err && status != CLV_OK && err->code == CLV_OK)
         *err = why;
     return status;
 }
 
-/* Whether the last checkpoint is this one. */
-static bool is_saved(const clv_trainer *t, const char *folder)
+static bool same_place(const clv_trainer_place *place, const char *path)
 {
-    return t->saved_in && t->saved == t->step && strcmp(t->saved_in, folder) == 0;
+    struct stat info;
+    return stat(path, &info) == 0 && info.st_dev == place->device && info.st_ino == place->number;
 }
 
-static clv_status remember(clv_trainer *t, const char *folder, clv_error *err)
+/* Whether the last checkpoint is this one, by whatever name its folder is called, and there still: as the first process
+ * sees it, in all. */
+static clv_status ask_saved(bool *is, const clv_trainer *t, const char *path, clv_status status, clv_error *err)
 {
-    char *copy = strdup(folder);
-    if (!copy)
-        return clv_fail_memory(err, folder, strlen(folder));
-    free(t->saved_in);
-    t->saved_in = copy;
-    t->saved = t->step;
+    int64_t mine = status == CLV_OK && clv_session_leads(t->session) && t->saved.is_set && t->saved.step == t->step &&
+                   same_place(&t->saved, path);
+    CLV_TRY(clv_session_agree(t->session, saving_what, status, mine, &mine, err));
+    *is = mine != 0;
     return CLV_OK;
+}
+
+static void remember(clv_trainer *t, const char *path)
+{
+    struct stat info;
+    bool is_set = stat(path, &info) == 0;
+    t->saved = (clv_trainer_place){0};
+    if (is_set)
+        t->saved = (clv_trainer_place){true, t->step, info.st_dev, info.st_ino};
 }
 
 clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_trainer_checkpoint_options *options,
@@ -197,18 +235,21 @@ clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_
 {
     static const char call[] = "clv_trainer_checkpoint";
     clv_trainer_checkpoint_options o;
+    bool is_saved = false;
     CLV_TRY(clv_require(t && folder, call, "a trainer and a folder", err));
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     if (o.keep < 0)
         return clv_fail(err, CLV_EINVAL, "%s: keep is %d; valid: 0 (which is %d) and above", call, o.keep, KEPT);
-    if (is_saved(t, folder))
-        return CLV_OK;
     char *path = path_of(folder, t->step);
-    if (!path)
-        return clv_fail_memory(err, folder, strlen(folder));
-    clv_status status = save(t, folder, path, o.keep > 0 ? o.keep : KEPT, err);
+    clv_status status = path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
+    status = ask_saved(&is_saved, t, path, status, err);
+    if (status == CLV_OK && !is_saved) {
+        status = save(t, folder, path, o.keep > 0 ? o.keep : KEPT, err);
+        if (status == CLV_OK)
+            remember(t, path);
+    }
     free(path);
-    return status == CLV_OK ? remember(t, folder, err) : status;
+    return status;
 }
 
 /* ---- going on ---- */
@@ -282,8 +323,11 @@ static clv_status try_step(clv_trainer *t, const char *folder, int64_t step, clv
     char *path = path_of(folder, step);
     *why = (clv_error){.rank = -1};
     clv_status status = path ? clv_trainer_read_state(t, path, why) : clv_fail_memory(why, folder, strlen(folder));
+    status = share_finding(t, status, why, err);
+    if (status == CLV_OK)
+        remember(t, path);
     free(path);
-    return share_finding(t, status, why, err);
+    return status;
 }
 
 static clv_status resume(clv_trainer *t, const char *folder, const step_list *list, clv_resumed *did, clv_error *err)
@@ -298,8 +342,7 @@ static clv_status resume(clv_trainer *t, const char *folder, const step_list *li
         if (status == CLV_OK) {
             did->found = 1;
             did->steps = t->step;
-            CLV_TRY(set_damaged_aside(t, folder, list->steps, did->damaged, err));
-            return remember(t, folder, err);
+            return set_damaged_aside(t, folder, list->steps, did->damaged, err);
         }
         if (!clv_trainer_is_damage(status)) {
             if (err && err->code == CLV_OK)

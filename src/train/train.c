@@ -65,7 +65,6 @@ void clv_trainer_free(clv_trainer *t)
     clv_session_free(t->session);
     clv_program_free(t->program);
     clv_trainer_clear_notes(t);
-    free(t->saved_in);
     free(t);
 }
 

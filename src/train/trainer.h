@@ -2,12 +2,22 @@
 #ifndef CLEAVE_TRAIN_TRAINER_H
 #define CLEAVE_TRAIN_TRAINER_H
 
+#include <sys/types.h>
+
 #include "cleave/train.h"
 #include "models/opened.h"
 
 typedef struct clv_trainer_text {
     char *key, *text;
 } clv_trainer_text;
+
+/* A checkpoint's folder, whatever its path is called. */
+typedef struct clv_trainer_place {
+    bool is_set;
+    int64_t step; /* steps done then */
+    dev_t device;
+    ino_t number;
+} clv_trainer_place;
 
 struct clv_trainer {
     const clv_model *model;
@@ -19,8 +29,7 @@ struct clv_trainer {
     int64_t step; /* the next */
     int n_notes;
     clv_trainer_text *notes;
-    char *saved_in; /* the folder of its last checkpoint, or of the one it went on from; NULL: there was none */
-    int64_t saved;  /* steps done then */
+    clv_trainer_place saved; /* its last checkpoint, or the one it went on from */
 };
 
 /* Whether all processes go on, each of which may have read or written for long: clv_job_agree, whose deadline is the
