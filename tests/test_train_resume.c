@@ -358,6 +358,36 @@ static void test_damage(void **state)
     end(&t);
 }
 
+/* Without descriptors to read it with, a whole checkpoint is not damaged: the failure is returned. */
+static void test_passing_failure(void **state)
+{
+    double losses[STEPS];
+    struct rlimit limit;
+    int failures = 0;
+    (void)state;
+    trained t = begin(&hows[1]);
+    for (int i = 2; i <= 3; i++) {
+        train(&t, i, losses);
+        save(&t, in_folder("passing"), 0);
+    }
+    end(&t);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    int first = open("/dev/null", O_RDONLY);
+    assert_true(first >= 0 && close(first) == 0);
+    for (int more = 1; more < 12; more++) {
+        clv_resumed did = {.size = sizeof did};
+        t = begin(&hows[1]);
+        setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = (rlim_t)(first + more), .rlim_max = limit.rlim_max});
+        clv_status status = clv_trainer_resume(t.trainer, in_folder("passing"), &did, NULL);
+        setrlimit(RLIMIT_NOFILE, &limit);
+        end(&t);
+        assert_true(status == CLV_EIO || (status == CLV_OK && did.steps == 3 && did.damaged == 0));
+        failures += status != CLV_OK;
+        shell("[ \"$(ls passing | tr '\\n' ' ')\" = 'latest step-00000002 step-00000003 ' ]");
+    }
+    assert_true(failures >= 2 && failures < 11);
+}
+
 /* ---- no room ---- */
 
 /* A failed save leaves nothing, and the training goes on. */
@@ -444,9 +474,9 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_mesh), cmocka_unit_test(test_other_mesh),
-                                       cmocka_unit_test(test_folder),    cmocka_unit_test(test_another_run),
-                                       cmocka_unit_test(test_same_step), cmocka_unit_test(test_damage),
-                                       cmocka_unit_test(test_full),      cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_mesh),       cmocka_unit_test(test_other_mesh), cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_another_run),     cmocka_unit_test(test_same_step),  cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_passing_failure), cmocka_unit_test(test_full),       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

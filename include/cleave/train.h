@@ -126,7 +126,8 @@ typedef struct clv_resumed {
  *  Schedule and optimizer options are the trainer's own. *result, unless NULL, is filled. Of several processes all make
  *  the call.
  *  @return CLV_EINVAL when it is of another model, naming the size; CLV_EFORMAT when all are damaged;
- *          CLV_EUNSUPPORTED for another version; CLV_EIO, CLV_ENOMEM. Then the trainer's state is undefined: free it */
+ *          CLV_EUNSUPPORTED for another version; CLV_EIO for what cannot be read just now, which is left as it is;
+ *          CLV_ENOMEM. Then the trainer's state is undefined: free it */
 CLV_API clv_status clv_trainer_resume(clv_trainer *trainer, const char *folder, clv_resumed *result, clv_error *err);
 
 /** The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written. @return clv_model_save's */

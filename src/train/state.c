@@ -5,6 +5,7 @@
  *   trainer.json                     steps done, what it is of, notes, checksums of the weights; written last
  *
  * Each process writes the files of its own ranks; the first one those that are one for all. */
+#include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -361,9 +362,10 @@ clv_status clv_trainer_write_state(const clv_trainer *t, const char *folder, clv
 
 /* ---- reading ---- */
 
+/* CLV_EIO may pass (too many open files, a server that does not answer), and the files be whole. */
 bool clv_trainer_is_damage(clv_status status)
 {
-    return status == CLV_EFORMAT || status == CLV_EIO || status == CLV_ENOTFOUND || status == CLV_ELIMIT;
+    return status == CLV_EFORMAT || status == CLV_ENOTFOUND || status == CLV_ELIMIT;
 }
 
 static clv_status check_model(const clv_trainer *t, const json_t *document, const char *path, clv_error *err)
@@ -488,6 +490,17 @@ static clv_status read_document(clv_trainer *t, const json_t *document, const ch
     return CLV_OK;
 }
 
+/* A file is missing where the others are seen; else it may be there, for those who see the folder. */
+static clv_status check_is_seen(const char *folder, clv_status status, clv_error *err)
+{
+    DIR *dir = status == CLV_ENOTFOUND ? opendir(folder) : NULL;
+    if (status == CLV_ENOTFOUND && !dir)
+        return clv_fail(err, CLV_EIO, "%s: cannot be listed by every process; valid: a folder that all see", folder);
+    if (dir)
+        closedir(dir);
+    return status;
+}
+
 clv_status clv_trainer_read_state(clv_trainer *t, const char *folder, clv_error *err)
 {
     char *path = clv_path_join(folder, clv_trainer_manifest_name);
@@ -498,5 +511,5 @@ clv_status clv_trainer_read_state(clv_trainer *t, const char *folder, clv_error 
         status = read_document(t, document, folder, path, err);
     json_decref(document);
     free(path);
-    return status;
+    return check_is_seen(folder, status, err);
 }
