@@ -30,7 +30,8 @@ static void on_signal(int signal)
         atomic_store(&asked_at, now());
         return;
     }
-    if (now() - atomic_load(&asked_at) < SAME_NS)
+    int64_t at = atomic_load(&asked_at);
+    if (at == 0 || now() - at < SAME_NS) /* 0: another thread has the first, and has not said yet when */
         return;
     struct sigaction usual = {.sa_handler = SIG_DFL};
     sigemptyset(&usual.sa_mask);
