@@ -7,7 +7,8 @@ run=$(cd "$(dirname "$0")" && pwd)/cleave-run
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-mkdir bin mpich both
+mkdir bin mpich both temporary
+export TMPDIR=$work/temporary
 export PATH=$work/bin:$PATH
 
 # A launcher ends by the next code of the file `codes`; "run" in it runs the command, "save" makes a checkpoint and ends
@@ -23,6 +24,8 @@ case \$code in
     wait) trap 'echo told >>"$work/started"; exit 138' USR1; trap 'echo ended >>"$work/started"; exit 1' TERM
           touch "$work/waits"; for i in {1..600}; do sleep 0.05; done ;;
     stuck) trap '' USR1; trap 'exit 1' TERM; touch "$work/waits"; for i in {1..600}; do sleep 0.05; done ;;
+    stuck-*) trap '' USR1; trap "exit \${code#stuck-}" TERM; touch "$work/waits"
+             for i in {1..600}; do sleep 0.05; done ;;
     '') exit 0 ;;
     *) exit "\$code" ;;
 esac
@@ -122,6 +125,19 @@ has stderr "h1 does not answer any more; ending the job"
 has started "--host h2:1 -np 1 my"
 rm gone-*
 
+# the same where a launcher says that all is well, or the command that it was told to end
+for code in 0 143; do
+    try_in_background "stuck-$code 0" -np 2 --hosts h1,h2 --rsh reach --watch 1 "${train[@]}"
+    touch gone-h1
+    ends 0
+    starts 2
+    rm gone-*
+done
+try_in_background stuck-0 -np 2 --hosts h1,h2 --rsh reach --watch 1 my
+touch gone-h1
+ends 1
+rm gone-*
+
 # signals: the first is told, the second ends
 try_in_background wait -np 2 "${train[@]}"
 kill -TERM "$pid"
@@ -134,6 +150,12 @@ sleep 0.3
 kill -TERM "$pid"
 ends 129
 starts 1
+try_in_background stuck-0 -np 2 my
+kill -HUP "$pid"
+sleep 0.3
+kill -TERM "$pid"
+ends 129
+[ -z "$(ls "$TMPDIR")" ] || { echo "left behind: $(ls "$TMPDIR")"; exit 1; }
 
 # usage
 for wrong in '-np x my' '-np 0 my' '-np' '' '--mpi smoke -np 2 my' '--hosts h1,h2,h3 -np 2 my' '--pigeons my' \
