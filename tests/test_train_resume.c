@@ -358,6 +358,32 @@ static void test_damage(void **state)
     end(&t);
 }
 
+/* What cannot be set aside stays, and the training goes on, and saves, until a checkpoint takes its place. */
+static void test_not_set_aside(void **state)
+{
+    double losses[STEPS];
+    (void)state;
+    trained t = begin(&hows[1]);
+    for (int i = 2; i <= 4; i += 2) {
+        train(&t, i, losses);
+        save(&t, in_folder("stays"), 0);
+    }
+    end(&t);
+    shell("truncate -s 10 stays/step-00000004/config.json && touch stays/step-00000004.damaged");
+    t = begin(&hows[1]);
+    clv_resumed did = resume(&t, in_folder("stays"));
+    assert_true(did.found && did.steps == 2 && did.damaged == 1);
+    assert_non_null(strstr(did.why.message, "it keeps its name: "));
+    for (int i = 3; i <= 4; i++) {
+        train(&t, i, losses);
+        save(&t, in_folder("stays"), 1);
+    }
+    end(&t);
+    t = begin(&hows[1]);
+    assert_int_equal(resume(&t, in_folder("stays")).steps, 4);
+    end(&t);
+}
+
 /* Without descriptors to read it with, a whole checkpoint is not damaged: the failure is returned. */
 static void test_passing_failure(void **state)
 {
@@ -474,9 +500,10 @@ static int tear_down(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_mesh),       cmocka_unit_test(test_other_mesh), cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_another_run),     cmocka_unit_test(test_same_step),  cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_passing_failure), cmocka_unit_test(test_full),       cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_mesh),     cmocka_unit_test(test_other_mesh),
+                                       cmocka_unit_test(test_folder),        cmocka_unit_test(test_another_run),
+                                       cmocka_unit_test(test_same_step),     cmocka_unit_test(test_damage),
+                                       cmocka_unit_test(test_not_set_aside), cmocka_unit_test(test_passing_failure),
+                                       cmocka_unit_test(test_full),          cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -117,7 +117,8 @@ typedef struct clv_resumed {
     int found;     /**< nonzero: it goes on from a checkpoint; 0: there was none, and it is as it was */
     int64_t steps; /**< done before */
     int damaged;   /**< newer checkpoints that could not be used; each is now called "step-00000120.damaged" ... */
-    clv_error why; /**< ... and what is wrong with the newest of them, file and tensor named */
+    clv_error why; /**< ... and what is wrong with the newest of them, file and tensor named; and in the first process
+                        why one of them could not be renamed, which then stays */
 } clv_resumed;
 
 /** Brings a trainer to where the newest checkpoint in a folder was saved, on whatever mesh and in however many

@@ -104,6 +104,20 @@ static void sweep(const char *folder)
         closedir(dir);
 }
 
+static bool same_place(const clv_trainer_place *place, const char *path)
+{
+    struct stat info;
+    return place->is_set && stat(path, &info) == 0 && info.st_dev == place->device && info.st_ino == place->number;
+}
+
+static clv_trainer_place place_of(const char *path, int64_t step)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return (clv_trainer_place){0};
+    return (clv_trainer_place){true, step, info.st_dev, info.st_ino};
+}
+
 /* ---- saving ---- */
 
 static clv_status point_to(const char *folder, int64_t step, clv_error *err)
@@ -133,29 +147,32 @@ static void prune(const char *folder, int64_t saved, int keep)
     free(list.steps);
 }
 
-/* Newer ones are another run's: what goes on from here would find them, not what is saved now. */
-static clv_status check_newest(const char *folder, int64_t step, clv_error *err)
+/* Newer ones are another run's: what goes on from here would find them, not what is saved now. What could not be read,
+ * nor be set aside, will be passed over again. */
+static clv_status check_newest(const clv_trainer *t, const char *folder, clv_error *err)
 {
     step_list list = {0};
     clv_status status = list_steps(&list, folder, err);
-    if (status == CLV_OK && list.n > 0 && list.steps[0] > step) {
-        char name[NAME_SIZE];
-        name_of(name, list.steps[0]);
-        status = clv_fail(err, CLV_EEXIST,
-                          "%s: has %s, which is newer than the %lld steps done here: it is another run's; valid: to "
-                          "resume from it, or another folder",
-                          folder, name, (long long)step);
-    }
+    char *path = status == CLV_OK && list.n > 0 ? path_of(folder, list.steps[0]) : NULL;
+    if (path && list.steps[0] > t->step && !same_place(&t->passed, path))
+        status =
+            clv_fail(err, CLV_EEXIST,
+                     "%s: is there, newer than the %lld steps done here: of another run; valid: to resume from it, "
+                     "or another folder",
+                     path, (long long)t->step);
+    else if (status == CLV_OK && list.n > 0 && !path)
+        status = clv_fail_memory(err, folder, strlen(folder));
+    free(path);
     free(list.steps);
     return status;
 }
 
 /* The first process: the place of a new checkpoint. One of as many steps stays until this one is whole. */
-static clv_status begin(clv_new_folder *out, const char *folder, const char *path, int64_t step, clv_error *err)
+static clv_status begin(clv_new_folder *out, const clv_trainer *t, const char *folder, const char *path, clv_error *err)
 {
     if (mkdir(folder, 0777) != 0 && errno != EEXIST)
         return clv_fail_errno(err, "make the folder", folder);
-    CLV_TRY(check_newest(folder, step, err));
+    CLV_TRY(check_newest(t, folder, err));
     sweep(folder);
     return clv_new_folder_replace(out, path, err);
 }
@@ -187,7 +204,7 @@ static clv_status save(const clv_trainer *t, const char *folder, const char *pat
     bool leads = clv_session_leads(t->session);
     char *temporary = NULL;
     clv_error why = {.rank = -1};
-    clv_status status = leads ? begin(&made, folder, path, t->step, err) : CLV_OK;
+    clv_status status = leads ? begin(&made, t, folder, path, err) : CLV_OK;
     status = agree_on_place(&temporary, t, &made, path, status, err);
     bool met = status == CLV_OK;
     if (met)
@@ -204,30 +221,15 @@ static clv_status save(const clv_trainer *t, const char *folder, const char *pat
     return status;
 }
 
-static bool same_place(const clv_trainer_place *place, const char *path)
-{
-    struct stat info;
-    return stat(path, &info) == 0 && info.st_dev == place->device && info.st_ino == place->number;
-}
-
 /* Whether the last checkpoint is this one, by whatever name its folder is called, and there still: as the first process
  * sees it, in all. */
 static clv_status ask_saved(bool *is, const clv_trainer *t, const char *path, clv_status status, clv_error *err)
 {
-    int64_t mine = status == CLV_OK && clv_session_leads(t->session) && t->saved.is_set && t->saved.step == t->step &&
-                   same_place(&t->saved, path);
+    int64_t mine =
+        status == CLV_OK && clv_session_leads(t->session) && t->saved.step == t->step && same_place(&t->saved, path);
     CLV_TRY(clv_session_agree(t->session, saving_what, status, mine, &mine, err));
     *is = mine != 0;
     return CLV_OK;
-}
-
-static void remember(clv_trainer *t, const char *path)
-{
-    struct stat info;
-    bool is_set = stat(path, &info) == 0;
-    t->saved = (clv_trainer_place){0};
-    if (is_set)
-        t->saved = (clv_trainer_place){true, t->step, info.st_dev, info.st_ino};
 }
 
 clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_trainer_checkpoint_options *options,
@@ -246,7 +248,7 @@ clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_
     if (status == CLV_OK && !is_saved) {
         status = save(t, folder, path, o.keep > 0 ? o.keep : KEPT, err);
         if (status == CLV_OK)
-            remember(t, path);
+            t->saved = place_of(path, t->step);
     }
     free(path);
     return status;
@@ -295,18 +297,22 @@ static clv_status set_aside(const char *path, clv_error *err)
     return status;
 }
 
-/* By the first process, when a checkpoint before them could be read. */
-static clv_status set_damaged_aside(const clv_trainer *t, const char *folder, const int64_t *damaged, int n,
-                                    clv_error *err)
+/* By the first process, when a checkpoint before them could be read. Where that fails they stay, and *why says so. */
+static void set_damaged_aside(clv_trainer *t, const char *folder, const int64_t *damaged, int n, clv_error *why)
 {
-    clv_status status = CLV_OK;
-    int64_t none;
-    for (int i = 0; clv_session_leads(t->session) && status == CLV_OK && i < n; i++) {
+    t->passed = (clv_trainer_place){0};
+    for (int i = 0; clv_session_leads(t->session) && i < n; i++) {
+        clv_error failed = {0};
         char *path = path_of(folder, damaged[i]);
-        status = path ? set_aside(path, err) : clv_fail_memory(err, folder, strlen(folder));
+        clv_status status = path ? set_aside(path, &failed) : clv_fail_memory(&failed, folder, strlen(folder));
+        if (status != CLV_OK && !t->passed.is_set) {
+            size_t length = strlen(why->message);
+            if (path)
+                t->passed = place_of(path, damaged[i]);
+            snprintf(why->message + length, sizeof why->message - length, "; it keeps its name: %s", failed.message);
+        }
         free(path);
     }
-    return clv_session_agree(t->session, reading_what, status, 0, &none, err);
 }
 
 /* The i-th newest, as the first process sees it, in all; -1: none. */
@@ -325,7 +331,7 @@ static clv_status try_step(clv_trainer *t, const char *folder, int64_t step, clv
     clv_status status = path ? clv_trainer_read_state(t, path, why) : clv_fail_memory(why, folder, strlen(folder));
     status = share_finding(t, status, why, err);
     if (status == CLV_OK)
-        remember(t, path);
+        t->saved = place_of(path, t->step);
     free(path);
     return status;
 }
@@ -342,7 +348,8 @@ static clv_status resume(clv_trainer *t, const char *folder, const step_list *li
         if (status == CLV_OK) {
             did->found = 1;
             did->steps = t->step;
-            return set_damaged_aside(t, folder, list->steps, did->damaged, err);
+            set_damaged_aside(t, folder, list->steps, did->damaged, &did->why);
+            return CLV_OK;
         }
         if (!clv_trainer_is_damage(status)) {
             if (err && err->code == CLV_OK)

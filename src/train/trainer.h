@@ -29,7 +29,8 @@ struct clv_trainer {
     int64_t step; /* the next */
     int n_notes;
     clv_trainer_text *notes;
-    clv_trainer_place saved; /* its last checkpoint, or the one it went on from */
+    clv_trainer_place saved;  /* its last checkpoint, or the one it went on from */
+    clv_trainer_place passed; /* the newest that it passed over and could not set aside */
 };
 
 /* Whether all processes go on, each of which may have read or written for long: clv_job_agree, whose deadline is the
