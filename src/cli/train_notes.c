@@ -14,37 +14,57 @@ typedef struct noted_option {
     char value[TEXT];
 } noted_option;
 
+static void say_text(char out[TEXT], const void *data)
+{
+    snprintf(out, TEXT, "%lld bytes, checksum %016llx", (long long)clv_text_data_size(data),
+             (unsigned long long)clv_text_data_checksum(data));
+}
+
+static void say_whole(char out[TEXT], const void *value)
+{
+    snprintf(out, TEXT, "%lld", (long long)*(const int64_t *)value);
+}
+
+static void say_real(char out[TEXT], const void *value)
+{
+    snprintf(out, TEXT, "%.17g", *(const double *)value);
+}
+
+static void say_word(char out[TEXT], const void *value)
+{
+    snprintf(out, TEXT, "%s", *(const char *const *)value);
+}
+
 enum { OPTIONS = 9 };
 
 static int list_options(noted_option out[OPTIONS], const clv_train_args *a, const clv_text_data *data)
 {
-    const noted_option all[OPTIONS] = {
-        {"--text", "text", false, ""},
-        {"--seed", "seed", false, ""},
-        {"--batch", "batch", false, ""},
-        {"--seq", "seq", false, ""},
-        {"--steps", "steps", true, ""},
-        {"--lr", "lr", true, ""},
-        {"--warmup", "warmup", true, ""},
-        {"--weight-decay", "weight_decay", true, ""},
-        {"--comm-dtype", "comm_dtype", true, ""},
+    const struct {
+        noted_option option;
+        void (*say)(char out[TEXT], const void *value);
+        const void *value;
+    } all[OPTIONS] = {
+        {{"--text", "text", false, ""}, say_text, data},
+        {{"--seed", "seed", false, ""}, say_whole, &a->seed},
+        {{"--batch", "batch", false, ""}, say_whole, &a->batch},
+        {{"--seq", "seq", false, ""}, say_whole, &a->seq},
+        {{"--steps", "steps", true, ""}, say_whole, &a->steps},
+        {{"--lr", "lr", true, ""}, say_real, &a->lr},
+        {{"--warmup", "warmup", true, ""}, say_whole, &a->warmup},
+        {{"--weight-decay", "weight_decay", true, ""}, say_real, &a->weight_decay},
+        {{"--comm-dtype", "comm_dtype", true, ""}, say_word, &a->comm_dtype},
     };
-    const long long whole[OPTIONS] = {[1] = a->seed, [2] = a->batch, [3] = a->seq, [4] = a->steps, [6] = a->warmup};
-    memcpy(out, all, sizeof all);
-    for (int i = 1; i < OPTIONS; i++)
-        snprintf(out[i].value, TEXT, "%lld", whole[i]);
-    snprintf(out[0].value, TEXT, "%lld bytes, checksum %016llx", (long long)clv_text_data_size(data),
-             (unsigned long long)clv_text_data_checksum(data));
-    snprintf(out[5].value, TEXT, "%.17g", a->lr);
-    snprintf(out[7].value, TEXT, "%.17g", a->weight_decay);
-    snprintf(out[8].value, TEXT, "%s", a->comm_dtype);
+    for (int i = 0; i < OPTIONS; i++) {
+        out[i] = all[i].option;
+        all[i].say(out[i].value, all[i].value);
+    }
     return OPTIONS;
 }
 
 static clv_status note_real(clv_trainer *trainer, const char *key, double value, clv_error *err)
 {
     char text[TEXT];
-    snprintf(text, sizeof text, "%.17g", value);
+    say_real(text, &value);
     return clv_trainer_note(trainer, key, text, err);
 }
 
