@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -52,11 +53,10 @@ typedef struct results {
     float tensor[OUTPUTS][ROOM];
 } results;
 
-static void run(results *out, clv_session *session, const clv_program *program)
+static clv_status try_to_run(results *out, clv_session *session, const clv_program *program, clv_error *err)
 {
     static char names[OUTPUTS][16];
     static float x[B * S * M];
-    clv_error err = {0};
     clv_binding outputs[OUTPUTS];
     clv_input_binding input = {"x", x};
     memset(out, 0, sizeof *out);
@@ -66,8 +66,14 @@ static void run(results *out, clv_session *session, const clv_program *program)
         snprintf(names[i], sizeof names[i], "d%d", i);
         outputs[i] = (clv_binding){names[i], out->tensor[i]};
     }
+    return clv_session_run(session, program, &input, 1, outputs, out->n, err);
+}
+
+static void run(results *out, clv_session *session, const clv_program *program)
+{
+    clv_error err = {0};
     for (int again = 0; again < 2; again++)
-        must(clv_session_run(session, program, &input, 1, outputs, out->n, &err), &err);
+        must(try_to_run(out, session, program, &err), &err);
 }
 
 static clv_session *new_session(const clv_program *program, const char *transport)
@@ -248,6 +254,49 @@ static void test_steps_of_two_groups_at_once(void **state)
     assert_true(most_at_once(true) >= 2);
 }
 
+/* ---- who is late ---- */
+
+enum { DEADLINE_MS = 300, LATE_MS = 450 };
+static int late, late_at; /* the rank, and its step */
+static _Thread_local int starts;
+
+static clv_status late_start(clv_plan *plan, void *staging, clv_error *err)
+{
+    bool mine = clv_comm_rank(plan->comm) == late;
+    if (mine && starts++ == late_at)
+        usleep(LATE_MS * 1000);
+    return spied->start(plan, staging, err);
+}
+
+/* Of four ranks with steps of two groups under way the one that is late is named, whoever waits for whom. */
+static void test_who_is_late(void **state)
+{
+    static const char *const transports[] = {"threads", "copying"};
+    static results ignored;
+    (void)state;
+    for (int k = 0; k < 12; k++) {
+        clv_error err = {0};
+        clv_session *session;
+        clv_program *program = small(&cases[3], true);
+        const clv_session_options options = {
+            .size = sizeof options, .timeout_ms = DEADLINE_MS, .transport = transports[k / 8]};
+        must(clv_session_new(&session, clv_program_mesh(program), &options, &err), &err);
+        must(clv_session_load(session, program, &err), &err);
+        spied = session->transport;
+        clv_transport spy = *spied;
+        spy.start = late_start;
+        session->loaded[0]->transport = &spy;
+        late = k % 4;
+        late_at = k / 4 % 2 ? 9 : 5;
+        assert_int_equal(try_to_run(&ignored, session, program, &err), CLV_ETIMEOUT);
+        if (err.rank != late)
+            fail_msg("rank %d is late: '%s' blames rank %d", late, err.message, err.rank);
+        session->loaded[0]->transport = spied;
+        clv_session_free(session);
+        clv_program_free(program);
+    }
+}
+
 /* ---- what is noticed ---- */
 
 static void refused(const clv_program *program, const char *part)
@@ -357,6 +406,7 @@ int main(void)
         cmocka_unit_test(test_what_hides),
         cmocka_unit_test(test_what_it_brings_and_costs),
         cmocka_unit_test(test_steps_of_two_groups_at_once),
+        cmocka_unit_test(test_who_is_late),
         cmocka_unit_test(test_programs_that_touch_what_moves),
         cmocka_unit_test(test_a_session_notices),
     };

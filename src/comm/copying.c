@@ -563,6 +563,7 @@ const clv_transport clv_copying_transport = {
     .tell = tell,
     .prepare = prepare,
     .start = start,
+    .beside = clv_threads_beside,
     .wait = wait_for,
     .release = release,
 };

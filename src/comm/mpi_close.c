@@ -146,7 +146,6 @@ void clv_mpi_close(clv_world *world)
         return;
     clv_job *job = wire->job;
     clv_control_remove_world(job->control, world);
-    clv_mpi_end_progress(wire);
     for (int i = 0; wire->listens && i < LOOKS && !clv_world_failed(world, NULL); i++)
         (void)clv_mpi_hear_failure(world);
     if (wire->listens && clv_world_failed(world, NULL))
@@ -154,6 +153,7 @@ void clv_mpi_close(clv_world *world)
     for (int r = 0; wire->running && r < world->ranks; r++)
         while (wire->running[r])
             clv_mpi_abandon(wire->running[r]);
+    clv_mpi_end_progress(wire);
     pthread_mutex_lock(&job->lock);
     bool over = !job->broken;
     if (over && wire->tellings)

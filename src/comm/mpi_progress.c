@@ -21,7 +21,7 @@ static bool is_wanted(struct clv_mpi_progress *p)
 static void *progress_main(void *arg)
 {
     clv_world *world = arg;
-    while (is_wanted(&world->mpi->progress)) {
+    while (is_wanted(&world->mpi->progress) && !clv_world_failed(world, NULL)) { /* then nothing is to move any more */
         (void)clv_mpi_hear_failure(world); /* any call moves all that is under way */
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
@@ -45,6 +45,7 @@ void clv_mpi_beside(clv_plan *base)
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
     clv_world *world = ((clv_thread_comm *)base->comm)->world;
     struct clv_mpi_progress *p = &world->mpi->progress;
+    clv_threads_beside(base);
     if (plan->inside)
         return;
     pthread_mutex_lock(&p->lock);

@@ -80,9 +80,9 @@ typedef struct clv_thread_comm {
     _Atomic(const char *) doing; /* the step in which it was last seen, NULL at first; for messages */
     _Atomic int doing_in;        /* its group set */
     _Atomic uint64_t begun;      /* steps */
-    _Atomic int inside;          /* 1 in a step: from its start until its last wait has returned */
-    bool *missing;               /* [2 ranks] scratch: the members that did not come, and more */
-    clv_bytes *bytes;            /* [ranks] scratch: what is known of each of these */
+    _Atomic int inside; /* 1 in a step: from its start until its last wait has returned, but for ops beside it */
+    bool *missing;      /* [2 ranks] scratch: the members that did not come, and more */
+    clv_bytes *bytes;   /* [ranks] scratch: what is known of each of these */
 } clv_thread_comm;
 
 struct clv_world {
@@ -141,6 +141,8 @@ void clv_threads_leave(clv_thread_comm *comm, const clv_group *group);
 /* A step of a group begins, unless another has not ended or the world has failed; and ends. */
 clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err);
 void clv_threads_end(clv_thread_comm *comm, const clv_group *group);
+/* A transport's beside, where bytes need nobody to move. */
+void clv_threads_beside(clv_plan *plan);
 /* For the flight recorder: the rank waits in the step since `now`, for bytes of others; lacks: as clv_recorder_expect
  * has it. Where it has begun other instructions since it began the step, that is recorded again. */
 void clv_threads_record_wait(clv_thread_comm *comm, const clv_group *group, const clv_post *post, int64_t bytes,

@@ -130,11 +130,20 @@ static void record_step(clv_thread_comm *comm, clv_slot *slot, const clv_group *
                                      atomic_load_explicit(&slot->steps, memory_order_relaxed), post->tag);
 }
 
+/* The step is what the rank is in: of several that are under way the one that it waits for. */
+static void enter(clv_thread_comm *comm, const clv_group *group, const clv_post *post)
+{
+    atomic_store_explicit(&comm->doing, post->what, memory_order_release); /* its bytes may be young, too */
+    atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
+    atomic_store_explicit(&comm->inside, 1, memory_order_relaxed);
+}
+
 void clv_threads_record_wait(clv_thread_comm *comm, const clv_group *group, const clv_post *post, int64_t bytes,
                              uint64_t lacks, int64_t now)
 {
     clv_slot *slot = &comm->world->sets[group->set]->slots[comm->base.rank];
 
+    enter(comm, group, post);
     if (!clv_recorder_is_last(comm->base.recorder, slot->record))
         record_step(comm, slot, group, post);
     clv_recorder_expect(comm->base.recorder, bytes, lacks);
@@ -145,6 +154,7 @@ void clv_threads_record_end_wait(clv_thread_comm *comm, const clv_group *group, 
 {
     clv_slot *slot = &comm->world->sets[group->set]->slots[comm->base.rank];
 
+    enter(comm, group, post);
     if (!clv_recorder_is_last(comm->base.recorder, slot->record))
         record_step(comm, slot, group, post);
     clv_recorder_wait(comm->base.recorder, CLV_RECORD_WAITS_END, now);
@@ -159,11 +169,9 @@ clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, cons
     if (slot->open)
         return clv_fail(err, CLV_EINVAL, "%s of group set %d starts before another step of it has ended", post->what,
                         group->set);
-    atomic_store_explicit(&comm->doing, post->what, memory_order_release); /* its bytes may be young, too */
-    atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
+    enter(comm, group, post);
     atomic_store_explicit(&comm->begun, atomic_load_explicit(&comm->begun, memory_order_relaxed) + 1,
                           memory_order_relaxed);
-    atomic_store_explicit(&comm->inside, 1, memory_order_relaxed);
     slot->open = true;
     atomic_store_explicit(&slot->steps, atomic_load_explicit(&slot->steps, memory_order_relaxed) + 1,
                           memory_order_relaxed);
@@ -180,6 +188,11 @@ void clv_threads_end(clv_thread_comm *comm, const clv_group *group)
     atomic_store_explicit(&slot->ended, atomic_load_explicit(&slot->steps, memory_order_relaxed), memory_order_relaxed);
     if (clv_recorder_is_last(comm->base.recorder, slot->record))
         clv_recorder_phase(comm->base.recorder, CLV_RECORD_ENDED);
+}
+
+void clv_threads_beside(clv_plan *plan)
+{
+    atomic_store_explicit(&((clv_thread_comm *)plan->comm)->inside, 0, memory_order_relaxed);
 }
 
 static bool is_flat(const clv_world *world, const clv_group *group)

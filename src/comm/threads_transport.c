@@ -246,6 +246,7 @@ const clv_transport clv_threads_transport = {
     .free_window = free_window,
     .prepare = prepare,
     .start = start,
+    .beside = clv_threads_beside,
     .wait = wait_for,
     .release = release,
 };

@@ -85,7 +85,7 @@ typedef struct clv_transport {
     /* Never waits for peers. Until both waits have returned, no other plan of the same group set is started, in is not
      * written, and out and staging are not touched. */
     clv_status (*start)(clv_plan *plan, void *staging, clv_error *err);
-    /* The rank that started it computes before it waits: its bytes are to move meanwhile. NULL: they need nobody. */
+    /* The rank that started it runs ops before it waits: its bytes are to move meanwhile, and it is in no step. */
     void (*beside)(clv_plan *plan);
     /* OUT, then IN, once each. */
     clv_status (*wait)(clv_plan *plan, clv_wait what, clv_error *err);

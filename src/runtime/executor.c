@@ -76,10 +76,8 @@ static clv_status clear_set(rank_state *r, const clv_instruction *instruction, c
     const clv_instruction *instructions = r->loaded->program->instructions;
     const int *set = r->loaded->group_set;
     for (int k = r->n_flying - 1; k >= 0; k--)
-        if (set[instructions[r->mine->flying[k]].group] == set[instruction->group]) {
+        if (set[instructions[r->mine->flying[k]].group] == set[instruction->group])
             CLV_TRY(land(r, k, (int)(instruction - instructions) - 1, err));
-            begin(r, (int)(instruction - instructions)); /* again: what landed was noted since */
-        }
     return CLV_OK;
 }
 
@@ -88,13 +86,11 @@ static clv_status run_moving(rank_state *r, const clv_instruction *instruction, 
     const clv_program *program = r->loaded->program;
     int i = (int)(instruction - program->instructions);
     void *staging = r->mine->staging[clv_staging_slot(instruction)];
-    CLV_TRY(clear_set(r, instruction, err));
     CLV_TRY(r->loaded->transport->start(r->mine->plans[i], staging, err));
     if (instruction->beside == 0)
         return wait_for(r, i, err);
     r->mine->flying[r->n_flying++] = i;
-    if (r->loaded->transport->beside)
-        r->loaded->transport->beside(r->mine->plans[i]);
+    r->loaded->transport->beside(r->mine->plans[i]);
     return CLV_OK;
 }
 
@@ -177,6 +173,8 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
     const clv_loaded *loaded = r->loaded;
     const clv_instruction *instruction = &loaded->program->instructions[i];
     clv_nonfinite before = {.buffer = -1};
+    if (instruction->group >= 0)
+        CLV_TRY(clear_set(r, instruction, err)); /* whose time is not this one's */
     begin(r, i);
     if (clv_cancel_requested(loaded->cancel))
         return clv_fail_at(err, CLV_ECANCELLED, r->rank, instruction->name, "the run was cancelled before %s",
