@@ -145,6 +145,11 @@ static void test_failed_alone(void **state)
             cli_expect(1, "process 1 of 3: ", "%s", commands[c]);
             cli_shell("! ls {d}/run {d}/below/* 2>/dev/null");
         }
+        /* other text behind the same name, or another option */
+        cli_shell("echo 'a text of other words, and of some more words than those' >{d}/elsewhere/other && "
+                  "cp {d}/text {d}/other");
+        cli_expect(2, "do not agree on --text", "train --text other --out run --steps 1 --seq 16 -tp 3");
+        cli_shell("! ls {d}/run 2>/dev/null");
         /* and what only the first writes */
         cli_expect(0, "", "forward -m {g}/gpt2 --ids %s --out made -tp 3", cli_ids("gpt2_golden"));
         cli_shell("ls {d}/made && ! ls {d}/elsewhere/made 2>/dev/null && rm {d}/made");
