@@ -287,6 +287,15 @@ static void test_verdicts(void **state)
     expect_verdict(lacks, ahead, CLV_FLIGHT_LOST, 1, "did not come");
 }
 
+/* Steps whose numbers are far apart are compared as soon as others. */
+static void test_far_apart(void **state)
+{
+    const rank_told first = {1, 0, CLV_FLIGHT_WAITING, 3, 2},
+                    last = {9000000000000000000, 8999999999999999999u, CLV_FLIGHT_WAITING, 3, 1};
+    (void)state;
+    expect_verdict(first, last, CLV_FLIGHT_LOST, 1, "did not come");
+}
+
 static void expect_refused(clv_status code, const char *const *paths, int n, const char *text)
 {
     clv_error err = {0};
@@ -358,9 +367,10 @@ static int make_folder(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring),     cmocka_unit_test(test_late),
-        cmocka_unit_test(test_verdicts), cmocka_unit_test(test_when_it_is_written),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_command),
+        cmocka_unit_test(test_ring),      cmocka_unit_test(test_late),
+        cmocka_unit_test(test_verdicts),  cmocka_unit_test(test_when_it_is_written),
+        cmocka_unit_test(test_far_apart), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_command),
     };
     return cmocka_run_group_tests(tests, make_folder, cli_remove_folder);
 }

@@ -301,30 +301,29 @@ static clv_status compare_step(bool *differ, clv_flight_report *report, const in
     return CLV_OK;
 }
 
-/* The oldest step that all who are there can still tell of, to the newest that any is in. */
-static void steps_told(uint64_t *first, uint64_t *last, const clv_flight_report *report, const int32_t *group, int n,
-                       int set)
+/* The oldest step of a set at `from` or behind it that any of a group tells of; false: none does. What is between two
+ * that are told costs nothing: files may name any number. */
+static bool next_told(uint64_t *seq, const clv_flight_report *report, const int32_t *group, int n, int set,
+                      uint64_t from)
 {
-    *first = UINT64_MAX;
-    *last = 0;
+    bool found = false;
     for (int i = 0; i < n; i++) {
         const clv_flight_ranked *of = report->ranked[group[i]];
         for (int k = 0; of && k < of->n; k++) {
             const clv_flight_record *r = &of->records[k];
-            if (r->phase == CLV_FLIGHT_NO_STEP || r->set != set)
+            if (r->phase == CLV_FLIGHT_NO_STEP || r->set != set || r->seq < from || (found && r->seq >= *seq))
                 continue;
-            *first = r->seq < *first ? r->seq : *first;
-            *last = r->seq > *last ? r->seq : *last;
+            *seq = r->seq;
+            found = true;
         }
     }
+    return found;
 }
 
 static clv_status compare_group(clv_flight_report *report, const int32_t *group, int n, int set, clv_error *err)
 {
-    uint64_t first, last;
     bool differ = false;
-    steps_told(&first, &last, report, group, n, set);
-    for (uint64_t seq = first; seq <= last && !differ; seq++)
+    for (uint64_t seq = 0; !differ && next_told(&seq, report, group, n, set, seq); seq++) /* of int64_t in files */
         CLV_TRY(compare_step(&differ, report, group, n, set, seq, err));
     return CLV_OK;
 }
