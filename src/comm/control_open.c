@@ -169,30 +169,38 @@ static bool all_are_beside(const clv_job *job)
 
 /* ---- listening ---- */
 
-static int bind_one(int fd, const address *a, const where *w)
+/* -1: errno says why. A socket that is bound to a port may not listen there (others, bound as well, do by now), and
+ * cannot be bound to another. */
+static int listen_at_port(const address *a, int port, int backlog)
 {
     struct sockaddr_storage to;
-    for (int port = w->first_port;; port++) {
-        socklen_t size = to_sockaddr(&to, a, port);
-        if (bind(fd, (const struct sockaddr *)&to, size) == 0)
-            return 0;
-        if (errno != EADDRINUSE || port >= w->last_port)
-            return -1;
-    }
-}
-
-static int listen_at(const address *a, const where *w, int backlog)
-{
+    socklen_t size = to_sockaddr(&to, a, port);
     int one = 1, zero = 0, fd = socket(a->family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (a->family == AF_INET6)
         setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &zero, sizeof zero);
-    if (bind_one(fd, a, w) == 0 && listen(fd, backlog) == 0)
+    if (bind(fd, (const struct sockaddr *)&to, size) == 0 && listen(fd, backlog) == 0)
         return fd;
+    int code = errno;
     close(fd);
+    errno = code;
     return -1;
+}
+
+static int listen_at(const address *a, const where *w, int backlog)
+{
+    for (int port = w->first_port;; port++) {
+        int fd = listen_at_port(a, port, backlog);
+        if (fd >= 0 || errno != EADDRINUSE || port >= w->last_port)
+            return fd;
+    }
+}
+
+int clv_control_listen_beside(int first_port, int last_port, int backlog)
+{
+    return listen_at(&loopback, &(where){.first_port = first_port, .last_port = last_port}, backlog);
 }
 
 static int port_of(int fd)
@@ -209,7 +217,7 @@ static clv_status listen_for_others(clv_control *c, card *mine, const where *w, 
 {
     static const address any6 = {.family = AF_INET6}, any = {.family = AF_INET};
     if (all_are_beside(c->job)) {
-        c->listener = listen_at(&loopback, w, c->n);
+        c->listener = clv_control_listen_beside(w->first_port, w->last_port, c->n);
     } else {
         mine->n_addresses = find_addresses(mine->addresses, w);
         if (mine->n_addresses == 0)

@@ -72,6 +72,8 @@ struct clv_control {
 
 /* Under the lock: a connection to a process, which has shown its token. */
 void clv_control_connected(clv_control *control, int process, int fd);
+/* A socket that listens at loopback, at the first port of first to last (0: any) that is free; -1: errno says why. */
+int clv_control_listen_beside(int first_port, int last_port, int backlog);
 /* Makes the thread look. */
 void clv_control_wake(const clv_control *control);
 void *clv_control_main(void *control);
