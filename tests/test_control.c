@@ -1,20 +1,42 @@
-/* test_control.c - the connections between the processes of a job, without a launcher: where they listen. */
+/* test_control.c - the connections between the processes of a job, without a launcher: where they listen, and what
+ * they read of worlds. */
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <netinet/in.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "comm/comm.h"
 #include "comm/control_wire.h"
+#include "comm/threads.h"
+#include "must.h"
 
 /* ---- ports of a range ---- */
+
+static int taken; /* ports that another begins to listen at between bind and listen */
+
+/* In place of libc's. */
+int listen(int fd, int backlog)
+{
+    if (taken > 0) {
+        taken--;
+        errno = EADDRINUSE;
+        return -1;
+    }
+    return (int)syscall(SYS_listen, fd, backlog);
+}
 
 enum { LISTENERS = 16, TIMES = 60, TRIES = 50 };
 
@@ -90,7 +112,58 @@ static void test_full_range(void **state)
     int next = clv_control_listen_beside(first, first + 1, 1);
     assert_true(next >= 0);
     close(next);
+    taken = 2;
+    next = clv_control_listen_beside(first, first + 3, 1);
+    assert_int_equal(taken, 0);
+    assert_true(next >= 0);
+    close(next);
     close(fd);
+}
+
+/* ---- worlds ---- */
+
+enum { NOTES = 20000, NOTE_BYTES = 4096 };
+
+typedef struct reader {
+    clv_control control; /* one that has lost process 0 */
+    clv_world *world;
+    _Atomic int stop;
+} reader;
+
+static void *read_often(void *arg)
+{
+    reader *r = arg;
+    while (!atomic_load(&r->stop)) {
+        clv_control_add_world(&r->control, r->world);
+        clv_control_remove_world(&r->control, r->world);
+    }
+    return NULL;
+}
+
+/* Nobody reads a note whose names were kept, though memory goes away at once. */
+static void test_notes_go(void **state)
+{
+    static reader r;
+    clv_error err = {0};
+    pthread_t thread;
+    (void)state;
+    must(clv_world_new(&r.world, 1, NULL, &err), &err);
+    pthread_mutex_init(&r.control.lock, NULL);
+    atomic_store(&r.control.lost, 1);
+    assert_int_equal(pthread_create(&thread, NULL, read_often, &r), 0);
+    for (int i = 0; i < NOTES; i++) {
+        char *note = mmap(NULL, NOTE_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        assert_true(note != MAP_FAILED);
+        memset(note, 'n', NOTE_BYTES - 1);
+        clv_comm_note(clv_world_comm(r.world, 0), note);
+        clv_world_keep_names(r.world);
+        assert_int_equal(munmap(note, NOTE_BYTES), 0);
+    }
+    atomic_store(&r.stop, 1);
+    pthread_join(thread, NULL);
+    pthread_mutex_destroy(&r.control.lock);
+    free(r.control.worlds);
+    clv_world_free(r.world);
 }
 
 int main(void)
@@ -98,6 +171,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_of_a_range),
         cmocka_unit_test(test_full_range),
+        cmocka_unit_test(test_notes_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -95,8 +95,9 @@ static void hang_up(clv_control_peer *peer)
 }
 
 /* What the loss of a process is to a world: which ranks are gone, and where the run was. */
-static clv_error loss_of_ranks(const clv_control *c, const clv_world *world)
+static clv_error loss_of_ranks(const clv_control *c, clv_world *world)
 {
+    pthread_mutex_lock(&world->lock); /* what the note is in may not go */
     int first = world->firsts[c->lost_process], last = world->firsts[c->lost_process + 1] - 1;
     const clv_thread_comm *mine = &world->comms[world->first];
     const char *note = atomic_load_explicit(&mine->base.note, memory_order_acquire);
@@ -113,6 +114,7 @@ static clv_error loss_of_ranks(const clv_control *c, const clv_world *world)
     snprintf(error.op, sizeof error.op, "%s", note ? note : doing ? doing : "");
     snprintf(error.message, sizeof error.message, "%s lost: %s; rank %d was %s", ranks, c->loss.message, world->first,
              where);
+    pthread_mutex_unlock(&world->lock);
     return error;
 }
 
@@ -257,7 +259,7 @@ static void take_failure(clv_control *c, uint64_t number, const clv_error *error
 /* Under the lock: says where the ranks of this process stand. */
 static void answer(const clv_control *c, int process, uint64_t number, uint64_t question)
 {
-    const clv_world *world = find_world(c, number);
+    clv_world *world = find_world(c, number);
     int n = world ? world->here : 0;
     size_t bytes = sizeof question + (size_t)n * sizeof(clv_standing);
     unsigned char *data = malloc(bytes);
@@ -265,7 +267,9 @@ static void answer(const clv_control *c, int process, uint64_t number, uint64_t 
         return;
     memcpy(data, &question, sizeof question);
     for (int i = 0; i < n; i++) {
+        pthread_mutex_lock(&world->lock); /* what the note is in may not go */
         const clv_standing s = clv_standing_of(world, world->first + i);
+        pthread_mutex_unlock(&world->lock);
         memcpy(data + sizeof question + (size_t)i * sizeof s, &s, sizeof s);
     }
     say(&c->peers[process], STANDING, number, data, bytes);

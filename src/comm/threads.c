@@ -95,10 +95,12 @@ static clv_status make_recorders(clv_world *world, clv_error *err)
 
 void clv_world_keep_names(clv_world *world)
 {
+    pthread_mutex_lock(&world->lock); /* a job's thread may read a note */
     for (int r = world->first; r < world->first + world->here; r++) {
         clv_recorder_keep_names(world->comms[r].base.recorder, &world->kept);
         atomic_store_explicit(&world->comms[r].base.note, NULL, memory_order_relaxed);
     }
+    pthread_mutex_unlock(&world->lock);
 }
 
 clv_status clv_world_new(clv_world **out, int ranks, const clv_world_options *options, clv_error *err)

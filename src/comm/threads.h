@@ -100,7 +100,7 @@ struct clv_world {
     int n_sets;
     clv_group_set **sets;
     clv_thread_comm *comms; /* [ranks] */
-    pthread_mutex_t lock;   /* over recording the first failure, which wakes who sleeps, and over the list of sets */
+    pthread_mutex_t lock;   /* over the first failure, which wakes who sleeps, the list of sets, and notes that go */
     alignas(CLV_LINE) _Atomic int failed; /* 1 once `error` is written; both never change again */
     clv_error error;
     atomic_bool passed_on; /* `error`, to other processes */
