@@ -1,5 +1,6 @@
 /* control.c - watching the connections between the processes of a job: see control.h. */
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -456,8 +457,10 @@ static void take_stranger(clv_control *c)
 {
     int fd = accept4(c->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     clv_control_stranger *room = c->strangers;
+    int one = 1;
     if (fd < 0)
         return;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     for (int s = 0; s < c->n_strangers && room->fd >= 0; s++)
         if (c->strangers[s].fd < 0 || c->strangers[s].quiet_ns > room->quiet_ns)
             room = &c->strangers[s];
