@@ -145,6 +145,11 @@ static void test_failed_alone(void **state)
             cli_expect(1, "process 1 of 3: ", "%s", commands[c]);
             cli_shell("! ls {d}/run {d}/below/* 2>/dev/null");
         }
+        /* a folder that is another one there */
+        cli_shell("cp {d}/text {d}/elsewhere/other && cp {d}/text {d}/other && mkdir -p {d}/apart_run "
+                  "{d}/elsewhere/apart_run && rm -rf {d}/apart_run/run");
+        cli_expect(1, "process 1 of 3: apart_run/run: the run that the first process has begun there is not seen",
+                   "train --text other --out apart_run/run --steps 1 --seq 16 -tp 3");
         /* other text behind the same name, or another option */
         cli_shell("echo 'a text of other words, and of some more words than those' >{d}/elsewhere/other && "
                   "cp {d}/text {d}/other");

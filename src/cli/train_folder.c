@@ -217,6 +217,26 @@ clv_status clv_train_folder_begin(clv_train_folder *f, int64_t steps, const char
     return open_lines(f, err);
 }
 
+clv_status clv_train_folder_see(const char *out, clv_error *err)
+{
+    enum { LOOKS = 30, NAP_NS = 100000000 }; /* shared file systems tell late what is new */
+    char *lines = join(out, unfinished_name);
+    bool seen = false;
+    for (int i = 0; lines && !seen && i < LOOKS; i++) {
+        seen = access(lines, F_OK) == 0;
+        if (!seen)
+            nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
+    }
+    free(lines);
+    if (!lines)
+        return clv_fail_memory(err, "the name of a file", strlen(out));
+    return seen ? CLV_OK
+                : clv_fail(err, CLV_ENOTFOUND,
+                           "%s: the run that the first process has begun there is not seen here: all processes save "
+                           "into one folder, on a file system that all hosts share",
+                           out);
+}
+
 void clv_train_folder_flush(clv_train_folder *f)
 {
     if (f->lines && f->lost_errno == 0 && fsync(fileno(f->lines)) != 0 && errno != EINVAL && errno != EROFS)

@@ -35,6 +35,8 @@ clv_status clv_train_folder_open(clv_train_folder *out, const char *path, int64_
 /* Begins its lines after so many steps: those of steps before stay, where there are any; of a run that begins anew
  * none do, and the lines of a run before it are kept under another name. */
 clv_status clv_train_folder_begin(clv_train_folder *folder, int64_t steps, const char *command, clv_error *err);
+/* That the run which another process has begun in the folder is seen here, too: what all save goes to one place. */
+clv_status clv_train_folder_see(const char *out, clv_error *err);
 /* Adds a line, which is on its way to the disk when this returns. A line that cannot be written fails
  * clv_train_folder_finish, not the training. */
 void clv_train_folder_add(clv_train_folder *folder, const char *line);

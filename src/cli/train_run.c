@@ -208,7 +208,8 @@ static clv_status begin_lines(run *r, clv_error *err)
     clv_status status = CLV_OK;
     if (clv_processes_is_first())
         status = clv_train_folder_begin(&r->folder, clv_trainer_steps_done(r->trainer), r->command, err);
-    return clv_processes_agree(status, err);
+    CLV_TRY(clv_processes_agree(status, err));
+    return clv_processes_agree(clv_processes_is_first() ? CLV_OK : clv_train_folder_see(r->args->out, err), err);
 }
 
 static clv_status run_in_folder(run *r, int *code, clv_error *err)
