@@ -193,8 +193,12 @@ static void test_lost(void **state)
         for (int victim = 0; victim < 2; victim++) {
             snprintf(line, sizeof line, "timeout 60 %s -np 3 %s/kill no%d", launchers[l], cli_folder(), victim);
             cli_start_by(line);
-            assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 3 -tp 3 --comm-timeout 1.5"), 0);
-            if (!strstr(out, "waited 1.5 s for the others to join the job"))
+            bool said = false;
+            for (int i = 0; i < 5 && !said; i++) { /* a launcher that is sooner ends those that are left */
+                assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 3 -tp 3 --comm-timeout 1.5"), 0);
+                said = strstr(out, "waited 1.5 s for the others to join the job");
+            }
+            if (!said)
                 fail_msg("%s, process %d does not come: %s", launchers[l], victim, out);
         }
 }
