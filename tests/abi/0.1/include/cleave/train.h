@@ -103,10 +103,11 @@ typedef struct clv_trainer_checkpoint_options {
  *  the number of steps done; folder is made if it is missing, its parent is not. A checkpoint is there whole or not at
  *  all, whenever the process is killed; its file "latest" then names it. It is a model like any other
  *  (docs/checkpoints.md says what is in it). One of these steps that this trainer saved there, or went on from, is not
- *  written again. Of a model of several processes all make the call, and see the folder; each writes what its ranks
- *  hold. options may be NULL. After a failure the trainer can go on, and save again.
- *  @return CLV_EINVAL for options out of range; CLV_ENOTFOUND, CLV_EIO; CLV_ENOMEM; CLV_EPEER when another process
- *          could not write its part */
+ *  written again; another's is replaced. A folder with one of more steps is another run's, and refused. Of a model of
+ *  several processes all make the call, and see the folder; each writes what its ranks hold. options may be NULL. After
+ *  a failure the trainer can go on, and save again.
+ *  @return CLV_EINVAL for options out of range; CLV_EEXIST naming the newer checkpoint; CLV_ENOTFOUND, CLV_EIO;
+ *          CLV_ENOMEM; CLV_EPEER when another process could not write its part */
 CLV_API clv_status clv_trainer_checkpoint(clv_trainer *trainer, const char *folder,
                                           const clv_trainer_checkpoint_options *options, clv_error *err);
 
@@ -116,7 +117,8 @@ typedef struct clv_resumed {
     int found;     /**< nonzero: it goes on from a checkpoint; 0: there was none, and it is as it was */
     int64_t steps; /**< done before */
     int damaged;   /**< newer checkpoints that could not be used; each is now called "step-00000120.damaged" ... */
-    clv_error why; /**< ... and what is wrong with the newest of them, file and tensor named */
+    clv_error why; /**< ... and what is wrong with the newest of them, file and tensor named; and in the first process
+                        why one of them could not be renamed, which then stays */
 } clv_resumed;
 
 /** Brings a trainer to where the newest checkpoint in a folder was saved, on whatever mesh and in however many
@@ -125,7 +127,8 @@ typedef struct clv_resumed {
  *  Schedule and optimizer options are the trainer's own. *result, unless NULL, is filled. Of several processes all make
  *  the call.
  *  @return CLV_EINVAL when it is of another model, naming the size; CLV_EFORMAT when all are damaged;
- *          CLV_EUNSUPPORTED for another version; CLV_EIO, CLV_ENOMEM. Then the trainer's state is undefined: free it */
+ *          CLV_EUNSUPPORTED for another version; CLV_EIO for what cannot be read just now, which is left as it is;
+ *          CLV_ENOMEM. Then the trainer's state is undefined: free it */
 CLV_API clv_status clv_trainer_resume(clv_trainer *trainer, const char *folder, clv_resumed *result, clv_error *err);
 
 /** The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written. @return clv_model_save's */
