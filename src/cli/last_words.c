@@ -37,14 +37,16 @@ void clv_last_words_prepare(void)
 void clv_last_words_say(void *arg, const clv_error *err)
 {
     enum { LINE = 4 * sizeof err->message };
-    char line[LINE], words[LINE + 16];
+    char line[LINE], op[4 * sizeof err->op], words[sizeof line + sizeof op + 32];
     int nothing = NOTHING;
 
     (void)arg;
     if (!atomic_compare_exchange_strong(&said, &nothing, SPEAKING))
         return;
     clv_printable(line, sizeof line, err->message, strlen(err->message));
-    int n = snprintf(words, sizeof words, "cleave: %s\n", line);
+    clv_printable(op, sizeof op, err->op, strlen(err->op));
+    int n = snprintf(words, sizeof words, "cleave: %s%s%s%s\n", line, op[0] != '\0' ? " (op " : "", op,
+                     op[0] != '\0' ? ")" : "");
     (void)!write(kept >= 0 ? kept : STDERR_FILENO, words, (size_t)n);
     atomic_store(&said, SAID);
 }
