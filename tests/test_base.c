@@ -1,4 +1,4 @@
-/* test_base.c - statuses, errors, arenas and clocks. */
+/* test_base.c - statuses, errors, arenas, clocks and dissent. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "base/arena.h"
+#include "base/dissent.h"
 #include "base/error.h"
 #include "cleave/text.h"
 #include "base/wait.h"
@@ -253,6 +254,25 @@ static void test_text_of_nothing(void **state)
     free(copy);
 }
 
+static void dissent_is_from_most_or_from_the_lowest(void **state)
+{
+    static int64_t many[200];
+    (void)state;
+    clv_dissent same = clv_dissent_find((int64_t[]){5, 5, 5}, 3);
+    assert_true(same.n == 0 && same.common == 0 && same.first == -1);
+    assert_string_equal(same.who, "");
+    clv_dissent few = clv_dissent_find((int64_t[]){1, 2, 2, 3}, 4);
+    assert_true(few.n == 2 && few.common == 1 && few.first == 0);
+    assert_string_equal(few.who, "0, 3");
+    clv_dissent even = clv_dissent_find((int64_t[]){7, 8, 8, 7}, 4);
+    assert_true(even.n == 2 && even.common == 0 && even.first == 1);
+    assert_string_equal(even.who, "1, 2");
+    for (int i = 0; i < 200; i++)
+        many[i] = i;
+    clv_dissent all = clv_dissent_find(many, 200); /* cut */
+    assert_true(all.n == 199 && all.first == 1 && strlen(all.who) == sizeof all.who - 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +289,7 @@ int main(void)
         cmocka_unit_test(arena_copies_and_formats),
         cmocka_unit_test(arena_arrays_grow),
         cmocka_unit_test(clocks_agree),
+        cmocka_unit_test(dissent_is_from_most_or_from_the_lowest),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);
 }

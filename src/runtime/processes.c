@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/dissent.h"
 #include "base/error.h"
 #include "runtime/flight.h"
 
@@ -81,39 +82,13 @@ clv_status clv_session_gather(const clv_session *session, const char *what, cons
 
 /* ---- what all say alike ---- */
 
-/* What most ranks say, the lowest one's of those where as many say another; word by word, n apart. */
-static int64_t most_common(const int64_t *says, int ranks, int n)
-{
-    int most = 0, best = 0;
-    for (int i = 0; i < ranks; i++) {
-        int same = 0;
-        for (int k = 0; k < ranks; k++)
-            same += says[k * n] == says[i * n];
-        if (same > most) {
-            most = same;
-            best = i;
-        }
-    }
-    return says[best * n];
-}
-
 /* All processes find this at once: the session has failed in each, and by the same words. */
-static clv_status fail_other(const clv_session *session, const char *call, const char *is, const int64_t *says, int n,
+static clv_status fail_other(const clv_session *session, const char *call, const char *is, const clv_dissent *others,
                              clv_error *err)
 {
-    int64_t common = most_common(says, session->n_ranks, n);
-    char ranks[160] = "";
-    size_t used = 0;
-    int first = -1, others = 0;
     clv_error error = {0};
-    for (int r = 0; r < session->n_ranks; r++) {
-        if (says[r * n] == common)
-            continue;
-        if (used < sizeof ranks - 1)
-            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%s%d", others ? ", " : "", r);
-        first = others++ ? first : r;
-    }
-    (void)clv_fail_at(&error, CLV_EPEER, first, call, "rank%s %s: another %s", others > 1 ? "s" : "", ranks, is);
+    (void)clv_fail_at(&error, CLV_EPEER, others->first, call, "rank%s %s: another %s", others->n > 1 ? "s" : "",
+                      others->who, is);
     clv_world_fail(clv_team_world(session->team), &error);
     if (err)
         *err = error;
@@ -130,14 +105,19 @@ clv_status clv_session_compare(const clv_session *session, const char *call, con
         return CLV_OK;
     for (int i = 0; i < n && i < MOST; i++)
         words[i] = mine[i].word;
-    int64_t *all = calloc((size_t)ranks * (size_t)n, sizeof *all);
+    size_t all_words = (size_t)ranks * (size_t)n;
+    int64_t *all = calloc(all_words + (size_t)ranks, sizeof *all);
     if (!all)
-        return clv_fail_memory(err, what, (size_t)ranks * (size_t)n * sizeof *all);
+        return clv_fail_memory(err, what, (all_words + (size_t)ranks) * sizeof *all);
+    int64_t *says = all + all_words; /* one word of each rank */
     clv_status status = clv_session_gather(session, what, words, n, all, err);
-    for (int i = 0; i < n; i++)
-        for (int r = 1; status == CLV_OK && r < ranks; r++)
-            if (all[r * n + i] != all[i])
-                status = fail_other(session, call, mine[i].is, all + i, n, err);
+    for (int i = 0; status == CLV_OK && i < n; i++) {
+        for (int r = 0; r < ranks; r++)
+            says[r] = all[r * n + i];
+        clv_dissent others = clv_dissent_find(says, ranks);
+        if (others.n > 0)
+            status = fail_other(session, call, mine[i].is, &others, err);
+    }
     free(all);
     return status;
 }
