@@ -134,6 +134,7 @@ static void test_failed_alone(void **state)
     cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\np=$1; shift\\n"
               "[ $r = 1 ] && cd elsewhere\\nexec \"$p\" \"$@\"\\n' >{d}/apart && chmod +x {d}/apart && mkdir "
               "{d}/elsewhere {d}/below && cp -r {d}/one {d}/model");
+    cli_shell("printf '#!/bin/sh\\nexec \"$@\" --seq 1$OMPI_COMM_WORLD_RANK$PMI_RANK\\n' >{d}/odd && chmod +x {d}/odd");
     for (int l = 0; l < n_launchers; l++) {
         static const char *const commands[] = {"generate -m model -p abc -n 3 -tp 3",
                                                "train --text text --out run --steps 1 --seq 16 -tp 3",
@@ -150,7 +151,7 @@ static void test_failed_alone(void **state)
                   "{d}/elsewhere/apart_run && rm -rf {d}/apart_run/run");
         cli_expect(1, "process 1 of 3: apart_run/run: the run that the first process has begun there is not seen",
                    "train --text other --out apart_run/run --steps 1 --seq 16 -tp 3");
-        /* other text behind the same name, or another option */
+        /* other text behind the same name */
         cli_shell("echo 'a text of other words, and of some more words than those' >{d}/elsewhere/other && "
                   "cp {d}/text {d}/other");
         cli_expect(2, "do not agree on --text", "train --text other --out run --steps 1 --seq 16 -tp 3");
@@ -158,6 +159,11 @@ static void test_failed_alone(void **state)
         /* and what only the first writes */
         cli_expect(0, "", "forward -m {g}/gpt2 --ids %s --out made -tp 3", cli_ids("gpt2_golden"));
         cli_shell("ls {d}/made && ! ls {d}/elsewhere/made 2>/dev/null && rm {d}/made");
+        /* another option */
+        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/odd", launchers[l], cli_folder());
+        cli_start_by(line);
+        cli_expect(2, "do not agree on --seq: 10 in process 0, 11 in process 1 (not what process 0 has: 1, 2)",
+                   "train --text {d}/text --out {d}/run --steps 1 -tp 3");
     }
 }
 

@@ -310,6 +310,44 @@ static void test_failed_alone(void **state)
     run_adder(n);
 }
 
+/* What differs is named, with who has what, in the same words by all. */
+static void test_compared(void **state)
+{
+    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job());
+    clv_job *job = launched_job();
+    clv_error err = {0};
+    char seed[80], other[80];
+    (void)state;
+    snprintf(seed, sizeof seed, "%d", me == 1 ? 4 : 3);
+    snprintf(other, sizeof other, "%070d", me == 0 ? 7 : me); /* alike in what messages have of it */
+    const clv_job_alike alike[] = {{"--text", "9 bytes"}, {"--steps", "12"}},
+                        odd[] = {{"--text", "9 bytes"}, {"--seed", seed}, {"--name", other}}, late[] = {{"it", other}};
+    must(clv_job_compare(job, alike, 2, &err), &err);
+    if (n != 4)
+        skip();
+    assert_int_equal(clv_job_compare(job, odd, 3, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "do not agree on --seed: 3 in process 0, 4 in process 1"));
+    err = (clv_error){0};
+    assert_int_equal(clv_job_compare(job, late, 1, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "do not agree on it: 000"));
+    assert_non_null(strstr(err.message, "(not what process 0 has: 1, 2, 3)"));
+    err = (clv_error){0};
+    must(clv_job_compare(job, alike, 2, &err), &err); /* nothing has failed by it */
+    assert_int_equal(clv_job_compare(job, alike, me == 1 ? 1 : 2, &err), CLV_EPEER);
+    assert_non_null(strstr(err.message, "compares 1 things"));
+    run_adder(n);
+}
+
+static void test_not_compared(void **state)
+{
+    const clv_job_alike one = {"--seed", "3"}, none = {"--seed", NULL};
+    (void)state;
+    assert_int_equal(clv_job_compare(NULL, &one, 1, NULL), CLV_OK);
+    assert_int_equal(clv_job_compare(NULL, &one, 0, NULL), CLV_EINVAL);
+    assert_int_equal(clv_job_compare(NULL, NULL, 1, NULL), CLV_EINVAL);
+    assert_int_equal(clv_job_compare(NULL, &none, 1, NULL), CLV_EINVAL);
+}
+
 /* ---- models of a job, beside the same in one process ---- */
 
 enum { BATCH = 2, SEQ = 6, TOKENS = 12, STEPS = 3, VOCAB = 4096, VALUES = 400000 };
@@ -494,11 +532,11 @@ static void test_leaving(void **state)
 int main(void)
 {
     const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_commands)};
+                                       cmocka_unit_test(test_not_compared), cmocka_unit_test(test_commands)};
     const struct CMUnitTest launched[] = {cmocka_unit_test(test_refused_in_a_job), cmocka_unit_test(test_sessions),
                                           cmocka_unit_test(test_two_sessions),     cmocka_unit_test(test_out_of_step),
-                                          cmocka_unit_test(test_failed_alone),     cmocka_unit_test(test_models),
-                                          cmocka_unit_test(test_leaving)};
+                                          cmocka_unit_test(test_failed_alone),     cmocka_unit_test(test_compared),
+                                          cmocka_unit_test(test_models),           cmocka_unit_test(test_leaving)};
     if (launched_job())
         return cmocka_run_group_tests_name("in a job", launched, NULL, NULL);
     return cmocka_run_group_tests_name("alone", alone, NULL, cli_remove_folder);

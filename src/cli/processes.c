@@ -155,6 +155,11 @@ clv_status clv_processes_agree(clv_status status, clv_error *err)
     return clv_job_agree(joined, status, err);
 }
 
+clv_status clv_processes_compare(const clv_job_alike *mine, int n, clv_error *err)
+{
+    return clv_job_compare(joined, mine, n, err);
+}
+
 const char *clv_processes_out(const char *path)
 {
     return clv_processes_is_first() ? path : "/dev/null";

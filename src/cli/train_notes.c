@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/processes.h"
 #include "cli/say.h"
 #include "cli/train_run.h"
 
@@ -61,45 +62,14 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
     return OPTIONS;
 }
 
-/* FNV-1a, of 62 bits. */
-static int64_t number_of(int64_t number, const char *text)
-{
-    uint64_t hash = (uint64_t)number ^ UINT64_C(14695981039346656037);
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(1099511628211);
-    return (int64_t)(hash >> 2);
-}
-
-/* Whether all processes give the same. */
-static clv_status is_same(bool *same, const clv_trainer *trainer, int64_t mine, clv_error *err)
-{
-    int64_t most, least;
-    CLV_TRY(clv_trainer_most(trainer, mine, &most, err));
-    CLV_TRY(clv_trainer_most(trainer, -mine, &least, err));
-    *same = most == -least;
-    return CLV_OK;
-}
-
-clv_status clv_train_compare(const clv_trainer *trainer, const clv_train_args *args, const clv_text_data *data,
-                             clv_error *err)
+clv_status clv_train_compare(const clv_train_args *args, const clv_text_data *data, clv_error *err)
 {
     noted_option options[OPTIONS];
+    clv_job_alike given[OPTIONS];
     int n = list_options(options, args, data);
-    int64_t all = 0;
-    bool same;
     for (int i = 0; i < n; i++)
-        all = number_of(all, options[i].value);
-    CLV_TRY(is_same(&same, trainer, all, err));
-    for (int i = 0; !same && i < n; i++) {
-        bool this_too;
-        CLV_TRY(is_same(&this_too, trainer, number_of(0, options[i].value), err));
-        if (!this_too)
-            return clv_fail(err, CLV_EINVAL,
-                            "the processes do not agree on %s; here it is %s: each is to be given the "
-                            "same, of the same files",
-                            options[i].option, options[i].value);
-    }
-    return CLV_OK;
+        given[i] = (clv_job_alike){options[i].option, options[i].value};
+    return clv_processes_compare(given, n, err);
 }
 
 static clv_status note_real(clv_trainer *trainer, const char *key, double value, clv_error *err)

@@ -216,7 +216,6 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
 {
     clv_model_info info = {.size = sizeof info};
     CLV_TRY(clv_model_describe(r->model, &info, err));
-    CLV_TRY(clv_train_compare(r->trainer, r->args, r->data, err));
     CLV_TRY(open_folder(r, info.parameters * (int64_t)sizeof(float), err));
     r->look_every = count_look_every(&info, r->args);
     clv_mesh_option_note(clv_model_mesh(r->model), r->command);
@@ -282,7 +281,9 @@ clv_status clv_train_run(const clv_train_args *args, const clv_model *model, con
              .command = command,
              .folder = (clv_train_folder){.lock = -1, .room = -1}};
     *code = CLV_EXIT_OK;
-    clv_status status = open_run(&r, err);
+    clv_status status = clv_train_compare(args, data, err);
+    if (status == CLV_OK)
+        status = open_run(&r, err);
     if (status == CLV_OK)
         status = run_in_folder(&r, code, err);
     clv_train_folder_close(&r.folder);

@@ -33,8 +33,7 @@ typedef struct clv_train_totals {
 } clv_train_totals;
 
 /* That all processes of a job were given the same; else CLV_EINVAL naming the option. */
-clv_status clv_train_compare(const clv_trainer *trainer, const clv_train_args *args, const clv_text_data *data,
-                             clv_error *err);
+clv_status clv_train_compare(const clv_train_args *args, const clv_text_data *data, clv_error *err);
 /* ---- train_notes.c: what checkpoints hold of a run beside the trainer ---- */
 
 clv_status clv_train_note(clv_trainer *trainer, const clv_train_args *args, const clv_text_data *data,

@@ -47,14 +47,17 @@ struct clv_job {
 
 /* ---- job_meet.c ---- */
 
-enum { CLV_JOB_AGREES = 0, CLV_JOB_LEAVES = -1 };
+enum { CLV_JOB_AGREES = 0, CLV_JOB_LEAVES = -1, CLV_JOB_COMPARES = -2 };
 
 /* What a process says where all of the job meet. */
 typedef struct clv_job_hello {
     uint64_t number; /* of the meeting: clv_job_meet's */
     uint64_t run;    /* the process' idea of job->run */
-    uint64_t spread; /* of what it makes: how ranks are spread over processes */
+    uint64_t spread; /* of what it makes: how ranks are spread over processes; of what it compares: of how many things,
+                        of those that come after this one */
     int32_t ranks;   /* of the session that it makes; else one of those above */
+    int64_t said;    /* of what it compares: in a number ... */
+    char text[64];   /* ... and in words, cut */
     clv_error failure;
 } clv_job_hello;
 

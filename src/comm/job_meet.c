@@ -5,7 +5,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/dissent.h"
 #include "base/error.h"
+#include "base/hash.h"
 #include "comm/job.h"
 
 #define NO_WORLD UINT64_MAX
@@ -74,6 +76,8 @@ static void describe(char *out, size_t size, const clv_job_hello *h)
     unsigned long long meeting = h->number + 1;
     if (h->ranks > 0)
         snprintf(out, size, "makes a session of %d ranks (meeting %llu)", h->ranks, meeting);
+    else if (h->ranks == CLV_JOB_COMPARES)
+        snprintf(out, size, "compares %llu things (meeting %llu)", (unsigned long long)h->spread, meeting);
     else
         snprintf(out, size, "%s (meeting %llu)", h->ranks == CLV_JOB_LEAVES ? "leaves the job" : "is in clv_job_agree",
                  meeting);
@@ -269,6 +273,81 @@ clv_status clv_job_agree(clv_job *job, clv_status status, clv_error *err)
     if (agreed != CLV_OK && err && err->code == CLV_OK)
         *err = why;
     return agreed;
+}
+
+/* ---- what all are given alike ---- */
+
+/* What two processes have, of the things that they compare. */
+typedef struct difference {
+    clv_dissent who;
+    char common[64], other[64];
+} difference;
+
+/* n things are left to compare; mine: what this process has of them, or of the first. */
+static clv_status compare(difference *out, clv_job *job, int n, int64_t mine, const char *text, clv_error *err)
+{
+    int processes = job->place.processes;
+    greeting g = {.mine = {.ranks = CLV_JOB_COMPARES, .spread = (uint64_t)n, .said = mine, .failure = {.rank = -1}}};
+    int64_t *says = calloc((size_t)processes, sizeof *says);
+    if (!says)
+        return clv_fail_memory(err, "what processes have", (size_t)processes * sizeof *says);
+    snprintf(g.mine.text, sizeof g.mine.text, "%s", text);
+    clv_status status = meet(&g, job, job->timeout_ms * 1000000, err);
+    if (status == CLV_OK)
+        status = check_greeting(&g, job, err);
+    if (status == CLV_OK) {
+        for (int p = 0; p < processes; p++)
+            says[p] = g.theirs[p].said;
+        out->who = clv_dissent_find(says, processes);
+        memcpy(out->common, g.theirs[out->who.common].text, sizeof out->common);
+        if (out->who.n > 0)
+            memcpy(out->other, g.theirs[out->who.first].text, sizeof out->other);
+    }
+    end_meeting(&g, job);
+    free(says);
+    return status; /* NOLINT(clang-analyzer-unix.Malloc) */
+}
+
+static int64_t number_of(const clv_job_alike *a)
+{
+    const uint64_t parts[] = {clv_hash_bytes(a->what, strlen(a->what)), clv_hash_bytes(a->value, strlen(a->value))};
+    return (int64_t)clv_hash_bytes(parts, sizeof parts);
+}
+
+static clv_status fail_different(const char *what, const difference *d, clv_error *err)
+{
+    char others[240] = "";
+    if (d->who.n > 1)
+        snprintf(others, sizeof others, " (not what process %d has: %s)", d->who.common, d->who.who);
+    return clv_fail(err, CLV_EINVAL,
+                    "the processes do not agree on %s: %s in process %d, %s in process %d%s; valid: the same in each, "
+                    "of the same files",
+                    what, d->common, d->who.common, d->other, d->who.first, others);
+}
+
+clv_status clv_job_compare(clv_job *job, const clv_job_alike *mine, int n, clv_error *err)
+{
+    static const char call[] = "clv_job_compare";
+    difference any, found = {.who.n = 0};
+    uint64_t all = 0;
+    CLV_TRY(clv_require_count(n, 1, call, "things", err));
+    CLV_TRY(clv_require(mine != NULL, call, "what this process has", err));
+    for (int i = 0; i < n; i++) {
+        CLV_TRY(clv_require(mine[i].what && mine[i].value, call, "what it is and its value", err));
+        const uint64_t parts[] = {all, (uint64_t)number_of(&mine[i])};
+        all = clv_hash_bytes(parts, sizeof parts);
+    }
+    if (!job)
+        return CLV_OK;
+    if (job->broken)
+        return clv_job_fail_broken(job, err);
+    CLV_TRY(compare(&any, job, n, (int64_t)all, "", err));
+    if (any.who.n == 0)
+        return CLV_OK;
+    int next = 0; /* one of them differs */
+    for (; found.who.n == 0 && next < n; next++)
+        CLV_TRY(compare(&found, job, n - next, number_of(&mine[next]), mine[next].value, err));
+    return fail_different(mine[next - 1].what, &found, err);
 }
 
 static bool all_leave(const greeting *g)
