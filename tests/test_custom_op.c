@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "cleave/cleave.h"
+#include "by_elements.h"
 #include "graph_eval.h"
 #include "must.h"
 
@@ -354,12 +355,6 @@ static void test_example(void **state)
 
 /* ---- defs that do not hold ---- */
 
-static clv_status one_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op, (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
 static clv_status says_nothing(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     (void)op, (void)in, (void)out, (void)err;
@@ -389,7 +384,7 @@ static clv_op_cost as_told(const clv_op *op, const clv_type *in, const clv_type 
 }
 
 #define GOOD                                                                                                           \
-    .size = sizeof(clv_op_def), .name = "test.hostile", .min_in = 1, .max_in = 1, .n_out = 1, .shape = one_shape,      \
+    .size = sizeof(clv_op_def), .name = "test.hostile", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape,     \
     .rule = nothing_rule, .run = leave
 
 static const clv_attr outside[] = {{"a", CLV_ATTR_INT64, 4, 1}, {0}},
@@ -523,7 +518,7 @@ static void test_bad_calls(void **state)
                                       .min_in = 1,
                                       .max_in = 1,
                                       .n_out = 1,
-                                      .shape = one_shape,
+                                      .shape = same_shape,
                                       .rule = nothing_rule,
                                       .cost = as_told,
                                       .run = leave};
@@ -646,7 +641,7 @@ static void test_bad_rules(void **state)
                                    .max_in = 2,
                                    .n_out = 1,
                                    .attrs_size = 2,
-                                   .shape = one_shape,
+                                   .shape = same_shape,
                                    .rule = bad_rule,
                                    .run = leave};
     static const struct {
@@ -706,7 +701,7 @@ static void test_bad_gradients(void **state)
                                        .min_in = 1,
                                        .max_in = 1,
                                        .n_out = 1,
-                                       .shape = one_shape,
+                                       .shape = same_shape,
                                        .rule = nothing_rule,
                                        .gradient = wrong_type,
                                        .run = leave},
@@ -714,7 +709,7 @@ static void test_bad_gradients(void **state)
                                        .min_in = 1,
                                        .max_in = 1,
                                        .n_out = 1,
-                                       .shape = one_shape,
+                                       .shape = same_shape,
                                        .rule = nothing_rule,
                                        .gradient = other_graph,
                                        .run = leave}};
@@ -820,19 +815,14 @@ static clv_status use_workspace(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-static void elementwise(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
-
 static void test_falling_workspace(void **state)
 {
     static const clv_op_def def = {.name = "test.falling",
                                    .min_in = 1,
                                    .max_in = 1,
                                    .n_out = 1,
-                                   .shape = one_shape,
-                                   .rule = elementwise,
+                                   .shape = same_shape,
+                                   .rule = by_elements,
                                    .workspace = falling_workspace,
                                    .run = use_workspace};
     static const struct {
@@ -882,8 +872,8 @@ static void test_workspace_of_a_later_rank(void **state)
                                    .min_in = 1,
                                    .max_in = 1,
                                    .n_out = 1,
-                                   .shape = one_shape,
-                                   .rule = elementwise,
+                                   .shape = same_shape,
+                                   .rule = by_elements,
                                    .workspace = ridge_workspace,
                                    .run = leave};
     clv_graph *graph = must_graph("d=2,m=2");
@@ -971,7 +961,7 @@ static void test_another_of_the_name(void **state)
                               .in_place = {1},
                               .attrs_size = 8,
                               .attrs = a,
-                              .shape = one_shape,
+                              .shape = same_shape,
                               .cost = nothing_costs,
                               .rule = nothing_rule,
                               .run = leave};
@@ -988,7 +978,7 @@ static void test_another_of_the_name(void **state)
     other[5].attrs_size = 16;
     other[6].attrs = b;
     other[7].shape = too_large;
-    other[8].rule = elementwise;
+    other[8].rule = by_elements;
     other[9].gradient = other_graph;
     other[10].cost = as_told;
     other[11].workspace = falling_workspace;
@@ -1114,7 +1104,7 @@ static void test_accessors(void **state)
                                    .min_in = 1,
                                    .max_in = 2,
                                    .n_out = 1,
-                                   .shape = one_shape,
+                                   .shape = same_shape,
                                    .rule = nothing_rule,
                                    .gradient = see,
                                    .run = leave};

@@ -13,6 +13,7 @@
 
 #include "cleave/cleave.h"
 #include "device/device.h"
+#include "by_elements.h"
 #include "mock_device.h"
 #include "must.h"
 
@@ -47,13 +48,6 @@ static act what;
 static clv_cancel cancel;
 static _Atomic int inside, stopped, behind;
 static _Atomic int threads_of[RANKS];
-
-static clv_status act_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *e)
-{
-    (void)op, (void)e;
-    out[0] = in[0];
-    return CLV_OK;
-}
 
 static size_t act_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
@@ -99,16 +93,11 @@ static clv_status count_run(const clv_call *call, clv_error *e)
     return CLV_OK;
 }
 
-static void act_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
-
 /* Of the same fields; the mock device has a kernel for one of them. */
 #define ACT(called)                                                                                                    \
     {                                                                                                                  \
         .size = sizeof(clv_op_def), .name = called, .min_in = 1, .max_in = 1, .n_out = 1, .in_place = {1},             \
-        .shape = act_shape, .rule = act_rule, .workspace = act_workspace, .run = act_run                               \
+        .shape = same_shape, .rule = by_elements, .workspace = act_workspace, .run = act_run                           \
     }
 static const clv_op_def host_op = ACT("test.on_host"), device_op = ACT("test.on_device");
 static const clv_op_def count_op = {.size = sizeof(clv_op_def),
@@ -116,8 +105,8 @@ static const clv_op_def count_op = {.size = sizeof(clv_op_def),
                                     .min_in = 1,
                                     .max_in = 1,
                                     .n_out = 1,
-                                    .shape = act_shape,
-                                    .rule = act_rule,
+                                    .shape = same_shape,
+                                    .rule = by_elements,
                                     .run = count_run};
 
 /* out = act(x * 2), all of it over the axis. */

@@ -14,6 +14,7 @@
 #include "cleave/flight.h"
 #include "cleave/op.h"
 #include "cleave/session.h"
+#include "by_elements.h"
 #include "cli_run.h"
 #include "graph/graph.h"
 #include "io/flight_file.h"
@@ -34,19 +35,6 @@ static const char *in_folder(const char *name)
 
 /* ---- programs ---- */
 
-static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op;
-    (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
-
-static void pass_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
-
 static int naps; /* that the last rank takes yet */
 
 static clv_status nap_on_last(const clv_call *call, clv_error *err)
@@ -61,7 +49,7 @@ static clv_status nap_on_last(const clv_call *call, clv_error *err)
 }
 
 static const clv_op_def nap = {
-    .name = "nap", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = pass_rule, .run = nap_on_last};
+    .name = "nap", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = by_elements, .run = nap_on_last};
 
 /* An op, then a sum that all ranks wait for. */
 static clv_program *napping(void)

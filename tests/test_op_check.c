@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "cleave/op.h"
+#include "by_elements.h"
 #include "graph_eval.h"
 #include "must.h"
 #include "random_graph.h"
@@ -364,13 +365,6 @@ static void test_left_out(void **state)
 
 /* ---- a factor that spills: y[k g] = x[k g] kv[k], where more ranks than k share each ---- */
 
-static clv_status groups_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op, (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
-
 static void groups_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
 {
     (void)op, (void)out;
@@ -402,7 +396,7 @@ static void test_spills(void **state)
                                       .max_in = 2,
                                       .n_out = 1,
                                       .attrs_size = sizeof(product_attrs),
-                                      .shape = groups_shape,
+                                      .shape = same_shape,
                                       .rule = groups_rule,
                                       .run = groups_run};
     const clv_type in[] = {{.dtype = CLV_F32, .rank = 1, .shape = {6}}, {.dtype = CLV_F32, .rank = 1, .shape = {2}}};
@@ -518,11 +512,6 @@ static clv_status signs_shape(const clv_op *op, const clv_type *in, clv_type *ou
     return CLV_OK;
 }
 
-static void signs_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *r)
-{
-    clv_rule_elementwise(r, op, in, out);
-}
-
 static clv_status signs_run(const clv_call *call, clv_error *err)
 {
     bool lies = ((const product_attrs *)clv_op_attrs(call->op))->lie;
@@ -540,7 +529,7 @@ static void test_bools(void **state)
                                      .n_out = 1,
                                      .attrs_size = sizeof(product_attrs),
                                      .shape = signs_shape,
-                                     .rule = signs_rule,
+                                     .rule = by_elements,
                                      .run = signs_run};
     const clv_type in = {.dtype = CLV_F32, .rank = 1, .shape = {3}};
     const float x[] = {-1, 0, 1};

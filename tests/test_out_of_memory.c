@@ -25,6 +25,7 @@
 #include "models/model_weights.h"
 #include "models/config.h"
 #include "train/trainer.h"
+#include "by_elements.h"
 
 /* ---- the allocator ---- */
 
@@ -331,13 +332,6 @@ static void test_compile(void **state)
 }
 
 /* ---- an op that is held to what it says: y = x ---- */
-
-static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op, (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
 
 static void same_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
 {

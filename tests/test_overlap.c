@@ -15,6 +15,7 @@
 #include "graph/graph.h"
 #include "program/program.h"
 #include "runtime/session.h"
+#include "by_elements.h"
 
 enum { B = 6, S = 7, M = 24, HEADS = 6, FFN = 40, OUTPUTS = 32, ROOM = 4096 };
 
@@ -354,19 +355,6 @@ static clv_status wrong_run(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op;
-    (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
-
-static void pass_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
-
 static void test_a_session_notices(void **state)
 {
     static const clv_op_def wrong = {.name = "wrong",
@@ -374,7 +362,7 @@ static void test_a_session_notices(void **state)
                                      .max_in = 1,
                                      .n_out = 1,
                                      .shape = same_shape,
-                                     .rule = pass_rule,
+                                     .rule = by_elements,
                                      .run = wrong_run};
     static float x[8], y[8], z[8];
     clv_error err = {0};

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "cleave/nn.h"
+#include "by_elements.h"
 #include "must.h"
 #include "partition/lower.h"
 #include "partition/partitioner.h"
@@ -691,16 +692,6 @@ static void groups_by_all_axes(void **state)
     clv_program_free(program);
 }
 
-static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op, (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
-static void by_elements(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
 static size_t room_for_all(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     (void)op, (void)out;

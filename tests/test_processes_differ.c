@@ -14,6 +14,7 @@
 #include "cleave/op.h"
 #include "cleave/spmd.h"
 #include "base/error.h"
+#include "by_elements.h"
 #include "must.h"
 #include "processes.h"
 
@@ -29,18 +30,6 @@ typedef struct plus_attrs {
 
 static const clv_attr plus_fields[] = {
     {"by", CLV_ATTR_DOUBLE, offsetof(plus_attrs, by), 1}, {"tag", CLV_ATTR_TEXT, offsetof(plus_attrs, tag), 8}, {0}};
-
-static clv_status plus_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op, (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
-
-static void plus_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
 
 static clv_cancel cancel; /* of the session of this process */
 
@@ -67,8 +56,8 @@ static const clv_op_def plus = {.size = sizeof(clv_op_def),
                                 .n_out = 1,
                                 .attrs_size = sizeof(plus_attrs),
                                 .attrs = plus_fields,
-                                .shape = plus_shape,
-                                .rule = plus_rule,
+                                .shape = same_shape,
+                                .rule = by_elements,
                                 .run = plus_run};
 
 /* ---- programs ---- */

@@ -15,6 +15,7 @@
 #include "cleave/session.h"
 #include "cleave/spmd.h"
 #include "graph/graph.h"
+#include "by_elements.h"
 #include "must.h"
 #include "program/program.h"
 
@@ -429,19 +430,6 @@ static void test_parts_refused(void **state)
 
 /* ---- a rank that fails, or is late, in the middle of a run ---- */
 
-static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op;
-    (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
-
-static void pass_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
-
 /* The rank that holds the tensor's end. */
 static bool is_last(const clv_call *call)
 {
@@ -475,10 +463,15 @@ static const clv_op_def failing = {.name = "failing",
                                    .max_in = 1,
                                    .n_out = 1,
                                    .shape = same_shape,
-                                   .rule = pass_rule,
+                                   .rule = by_elements,
                                    .run = fail_on_last};
-static const clv_op_def late = {
-    .name = "late", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = pass_rule, .run = late_on_last};
+static const clv_op_def late = {.name = "late",
+                                .min_in = 1,
+                                .max_in = 1,
+                                .n_out = 1,
+                                .shape = same_shape,
+                                .rule = by_elements,
+                                .run = late_on_last};
 
 /* The op, then a sum over all ranks that waits for it. */
 static clv_program *with_op(const clv_op_def *def)
@@ -526,8 +519,13 @@ static clv_status ask_to_end(const clv_call *call, clv_error *err)
     return CLV_OK;
 }
 
-static const clv_op_def asking = {
-    .name = "asking", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = pass_rule, .run = ask_to_end};
+static const clv_op_def asking = {.name = "asking",
+                                  .min_in = 1,
+                                  .max_in = 1,
+                                  .n_out = 1,
+                                  .shape = same_shape,
+                                  .rule = by_elements,
+                                  .run = ask_to_end};
 
 static clv_session *cancellable(const clv_session_options *given)
 {

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "cleave/session.h"
 #include "graph/graph.h"
+#include "by_elements.h"
 #include "must.h"
 #include "program/program.h"
 #include "runtime/check.h"
@@ -28,19 +29,6 @@ static misdeed *wrong; /* what the op does on the last rank */
 static bool on_first;  /* or on the first */
 static float *noted;   /* by a misdeed, for a later one */
 static int length = N; /* of the vectors */
-
-static clv_status same_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
-{
-    (void)op;
-    (void)err;
-    out[0] = in[0];
-    return CLV_OK;
-}
-
-static void pass_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    clv_rule_elementwise(rule, op, in, out);
-}
 
 static size_t work_bytes(const clv_op *op, const clv_view *in, const clv_view *out)
 {
@@ -68,7 +56,7 @@ static clv_status copy_run(const clv_call *call, clv_error *err)
 }
 
 /* What every op here is: one result, cut as its one operand is. */
-#define ONE_TO_ONE .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = pass_rule
+#define ONE_TO_ONE .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = by_elements
 
 static const clv_op_def copies = {.name = "copies", ONE_TO_ONE, .workspace = work_bytes, .run = copy_run};
 
