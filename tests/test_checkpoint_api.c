@@ -12,17 +12,7 @@
 
 #include "cleave/checkpoint.h"
 #include "must.h"
-
-static char folder[] = "/tmp/cleave_test_XXXXXX";
-
-static const char *in_folder(const char *name)
-{
-    static char path[4][128];
-    static int next;
-    char *out = path[next++ % 4];
-    snprintf(out, sizeof path[0], "%s/%s", folder, name);
-    return out;
-}
+#include "own_folder.h"
 
 static const char *golden(const char *name)
 {
@@ -30,20 +20,6 @@ static const char *golden(const char *name)
     const char *source = getenv("CLV_SOURCE_DIR");
     snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
     return path;
-}
-
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 
 /* ---- a file ---- */
@@ -98,7 +74,7 @@ static void test_writer_refused(void **state)
     /* found before there is anything to write */
     assert_int_equal(clv_checkpoint_create(&w, in_folder("none/y.safetensors"), NULL), CLV_ENOTFOUND);
     assert_int_equal(clv_checkpoint_create(&w, in_folder("x.safetensors/y"), NULL), CLV_EIO);
-    assert_int_equal(clv_checkpoint_create(&w, in_folder(""), NULL), CLV_EINVAL);
+    assert_int_equal(clv_checkpoint_create(&w, in_folder("%s", ""), NULL), CLV_EINVAL);
     must(clv_checkpoint_create(&w, in_folder("y.safetensors"), &err), &err);
     assert_int_equal(access(in_folder("y.safetensors"), F_OK), -1);
     assert_int_equal(clv_checkpoint_add(NULL, "x", CLV_F32, 1, shape, NULL), CLV_EINVAL);
@@ -343,5 +319,5 @@ int main(void)
         cmocka_unit_test(test_save),
         cmocka_unit_test(test_inventory),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -16,8 +16,7 @@
 #include "models/opened.h"
 #include "models/parameters.h"
 #include "runtime/team.h"
-
-static char folder[] = "/tmp/cleave_test_XXXXXX";
+#include "own_folder.h"
 
 static void copy_model(const char *name)
 {
@@ -135,20 +134,6 @@ static void test_missing(void **state)
     assert_non_null(strstr(err.message, "and 17 more are missing"));
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    char command[512];
-    (void)state;
-    snprintf(command, sizeof command, "rm -rf %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -157,5 +142,5 @@ int main(void)
         cmocka_unit_test(test_extra),
         cmocka_unit_test(test_missing),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -15,38 +15,14 @@
 #include "io/file.h"
 #include "io/json.h"
 #include "models/config.h"
-
-static char folder[] = "/tmp/cleave-test-XXXXXX";
-
-static const char *path_of(const char *name)
-{
-    static char path[512];
-
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    char line[128];
-
-    (void)state;
-    snprintf(line, sizeof line, "rm -rf '%s'", folder);
-    return system(line);
-}
+#include "own_folder.h"
 
 /* ---- all families ---- */
 
 static clv_status read_text(clv_model_config *c, const char *text, clv_error *err)
 {
-    assert_int_equal(clv_file_write(path_of("config.json"), text, strlen(text), NULL), CLV_OK);
-    return clv_model_config_read(c, path_of("config.json"), err);
+    assert_int_equal(clv_file_write(in_folder("config.json"), text, strlen(text), NULL), CLV_OK);
+    return clv_model_config_read(c, in_folder("config.json"), err);
 }
 
 typedef struct bad_config {
@@ -82,8 +58,8 @@ static void round_trip(const clv_model_config *model)
 {
     clv_model_config c = {0};
 
-    assert_int_equal(clv_model_config_write(model, path_of("config.json"), NULL), CLV_OK);
-    assert_int_equal(clv_model_config_read(&c, path_of("config.json"), NULL), CLV_OK);
+    assert_int_equal(clv_model_config_write(model, in_folder("config.json"), NULL), CLV_OK);
+    assert_int_equal(clv_model_config_read(&c, in_folder("config.json"), NULL), CLV_OK);
     assert_memory_equal(&c, model, sizeof c);
 }
 
@@ -233,7 +209,7 @@ static void test_llama_round_trip(void **state)
     must_read(&c, "{" GOOD ",\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":3}}");
     assert_true(c.rope.factor == 3);
     c.kv_heads = 5;
-    assert_int_equal(clv_model_config_write(&c, path_of("config.json"), NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_config_write(&c, in_folder("config.json"), NULL), CLV_EINVAL);
 }
 
 /* ---- mistral, qwen2 ---- */

@@ -16,31 +16,7 @@
 #include "models/census.h"
 #include "models/model_weights.h"
 #include "models/parameters.h"
-
-static char folder[] = "/tmp/cleave-test-XXXXXX";
-
-static const char *path_of(const char *name)
-{
-    static char path[512];
-
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    char line[128];
-
-    (void)state;
-    snprintf(line, sizeof line, "rm -rf '%s'", folder);
-    return system(line);
-}
+#include "own_folder.h"
 
 static const clv_model_config small = {.family = &clv_family_llama,
                                        .hidden = 12,
@@ -163,7 +139,7 @@ static void put_model(const clv_model_config *c)
 {
     clv_safetensors_writer *w = NULL;
 
-    assert_int_equal(clv_model_create_weights(&w, c, path_of("model.safetensors"), NULL), CLV_OK);
+    assert_int_equal(clv_model_create_weights(&w, c, in_folder("model.safetensors"), NULL), CLV_OK);
     for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
         clv_parameter p = clv_model_parameter_at(c, i);
         clv_shard left = {.rank = p.rank}, right;
@@ -379,7 +355,7 @@ static void test_bare_names(void **state)
     (void)state;
     for (int i = 0; i < 9 * 15; i++)
         theirs[i] = (float)i;
-    assert_int_equal(clv_safetensors_create(&writer, path_of("model.safetensors"), &wpe, 1, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_create(&writer, in_folder("model.safetensors"), &wpe, 1, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_write(writer, 0, NULL, theirs, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_commit(writer, NULL), CLV_OK);
     assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
@@ -435,7 +411,7 @@ static void convert_file(clv_dtype dtype)
         specs[i] = (clv_tensor_spec){.name = t->name, .dtype = dtype, .rank = t->rank};
         memcpy(specs[i].shape, t->shape, sizeof specs[i].shape);
     }
-    assert_int_equal(clv_safetensors_create(&writer, path_of("model.safetensors"), specs, n, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_create(&writer, in_folder("model.safetensors"), specs, n, NULL), CLV_OK);
     for (int64_t i = 0; i < n; i++) {
         static double values[1 << 12];
         assert_int_equal(clv_safetensors_read(clv_weights_at(w, i), NULL, dtype, values, NULL), CLV_OK);
@@ -500,7 +476,7 @@ static void test_dtypes_refused(void **state)
                          refused[i].dtype, (int)small.hidden, bytes);
         file[0] = (char)n;
         memcpy(file + 8, header, (size_t)n);
-        assert_int_equal(clv_file_write(path_of("model.safetensors"), file, (size_t)(8 + n + bytes), NULL), CLV_OK);
+        assert_int_equal(clv_file_write(in_folder("model.safetensors"), file, (size_t)(8 + n + bytes), NULL), CLV_OK);
         assert_int_equal(clv_weights_open(&w, folder, NULL), CLV_OK);
         assert_int_equal(clv_model_check_weights(w, &small, &err), CLV_EUNSUPPORTED);
         assert_non_null(strstr(err.message, refused[i].dtype));

@@ -18,11 +18,11 @@
 #include "cleave/generate.h"
 #include "cleave/train.h"
 #include "must.h"
+#include "own_folder.h"
 
 enum { B = 2, S = 5, TOKENS = 6 };
 
 static const int32_t ids[B * S] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-static char folder[] = "/tmp/cleave_test_XXXXXX";
 static clv_error err;
 
 #define AT(field) offsetof(clv_family_model, field)
@@ -164,19 +164,12 @@ static const char *golden(void)
     return path;
 }
 
-static const char *inside(const char *name)
-{
-    static char path[128];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
 static void write_config(const char *name, const char *text)
 {
     char path[160];
-    snprintf(path, sizeof path, "mkdir -p %s", inside(name));
+    snprintf(path, sizeof path, "mkdir -p %s", in_folder("%s", name));
     assert_int_equal(system(path), 0);
-    snprintf(path, sizeof path, "%s/config.json", inside(name));
+    snprintf(path, sizeof path, "%s/config.json", in_folder("%s", name));
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fputs(text, f);
@@ -209,15 +202,7 @@ static int set_up(void **state)
         return -1;
     write_config("twin", twin_config);
     write_config("bag", bag_config);
-    snprintf(command, sizeof command, "cp '%s/model.safetensors' %s", golden(), inside("twin"));
-    return system(command);
-}
-
-static int tear_down(void **state)
-{
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
+    snprintf(command, sizeof command, "cp '%s/model.safetensors' %s", golden(), in_folder("twin"));
     return system(command);
 }
 
@@ -261,20 +246,20 @@ static void test_equals_llama(void **state)
     (void)state;
     for (int tp = 1; tp <= 3; tp++) {
         int64_t n, m, ours[TOKENS], theirs[TOKENS];
-        float *a = logits_of(golden(), tp, &n), *b = logits_of(inside("twin"), tp, &m);
+        float *a = logits_of(golden(), tp, &n), *b = logits_of(in_folder("twin"), tp, &m);
         assert_int_equal(n, m);
         assert_memory_equal(a, b, (size_t)n * sizeof *a);
         free(a);
         free(b);
         write_tokens(golden(), tp, theirs);
-        write_tokens(inside("twin"), tp, ours);
+        write_tokens(in_folder("twin"), tp, ours);
         assert_memory_equal(ours, theirs, sizeof ours);
     }
 }
 
 static void test_describes_itself(void **state)
 {
-    clv_model *model = open_on(inside("bag"), 1, 1);
+    clv_model *model = open_on(in_folder("bag"), 1, 1);
     clv_model_info info = {.size = sizeof info};
     (void)state;
     must(clv_model_describe(model, &info, &err), &err);
@@ -293,7 +278,7 @@ static void test_trains_and_saves(void **state)
     double first = 0;
     (void)state;
     for (int tp = 1; tp <= 3; tp++) {
-        clv_model *model = open_on(inside("bag"), tp, 1), *saved;
+        clv_model *model = open_on(in_folder("bag"), tp, 1), *saved;
         clv_trainer *t;
         clv_train_step step = {.size = sizeof step};
         must(clv_trainer_new(&t, model, &options, &err), &err);
@@ -304,16 +289,16 @@ static void test_trains_and_saves(void **state)
         clv_memory memory = {.size = sizeof memory};
         must(clv_program_memory(clv_trainer_program(t), &memory, &err), &err);
         assert_true(memory.parameters > 0 && memory.optimizer >= 2 * memory.parameters);
-        must(clv_trainer_save(t, inside("saved"), &err), &err);
+        must(clv_trainer_save(t, in_folder("saved"), &err), &err);
         clv_trainer_free(t);
         clv_model_close(model);
-        saved = open_on(inside("saved"), tp, 0);
+        saved = open_on(in_folder("saved"), tp, 0);
         clv_model_info info = {.size = sizeof info};
         must(clv_model_describe(saved, &info, &err), &err);
         assert_true(info.tied_embeddings && strcmp(info.family, "bag") == 0);
         clv_model_close(saved);
         int64_t n, m;
-        float *one = logits_of(inside("saved"), 1, &n), *many = logits_of(inside("saved"), tp, &m);
+        float *one = logits_of(in_folder("saved"), 1, &n), *many = logits_of(in_folder("saved"), tp, &m);
         for (int64_t i = 0; i < n; i++)
             assert_true(one[i] - many[i] <= 1e-4f && many[i] - one[i] <= 1e-4f);
         free(one);
@@ -322,7 +307,7 @@ static void test_trains_and_saves(void **state)
     char command[160];
     snprintf(command, sizeof command,
              "cd %s && grep -q '\"repeats\": 2' config.json && grep -q '\"act\": \"relu\"' config.json",
-             inside("saved"));
+             in_folder("saved"));
     assert_int_equal(system(command), 0);
 }
 
@@ -331,7 +316,7 @@ static void refuse_config(const char *text, clv_status code, const char *message
     clv_model *model;
     clv_error why = {0};
     write_config("bad", text);
-    assert_int_equal(clv_model_open(&model, inside("bad"), &(clv_model_options){.config_only = 1}, &why), code);
+    assert_int_equal(clv_model_open(&model, in_folder("bad"), &(clv_model_options){.config_only = 1}, &why), code);
     if (!strstr(why.message, message))
         fail_msg("'%s' has no '%s'", why.message, message);
 }
@@ -469,7 +454,7 @@ static clv_status forward_wrong(wrong how, clv_forward_result result, float *out
 {
     static const uint8_t mask[4] = {1, 1, 1, 1};
     const clv_forwarder_options options = {.result = result};
-    clv_model *model = open_on(inside("wrong"), 2, 1);
+    clv_model *model = open_on(in_folder("wrong"), 2, 1);
     clv_forwarder *f;
     wrongs = how;
     *why = (clv_error){0};
@@ -526,7 +511,7 @@ static void test_graphs_refused(void **state)
 /* A graph that has parameters of its own before the model's, under a scope. */
 static void test_among_others(void **state)
 {
-    clv_model *model = open_on(inside("wrong"), 2, 1);
+    clv_model *model = open_on(in_folder("wrong"), 2, 1);
     clv_graph *graph = must_graph("model=2");
     clv_value hidden;
     (void)state;
@@ -550,20 +535,21 @@ static void test_saves_f64(void **state)
     clv_trainer *t;
     clv_train_step step = {.size = sizeof step};
     (void)state;
-    must(clv_model_open(&model, inside("bag"), &(clv_model_options){.dtype = CLV_F64, .config_only = 1}, &err), &err);
+    must(clv_model_open(&model, in_folder("bag"), &(clv_model_options){.dtype = CLV_F64, .config_only = 1}, &err),
+         &err);
     must(clv_trainer_new(&t, model, &options, &err), &err);
     must(clv_trainer_step(t, ids, ids, &step, &err), &err);
     double loss = step.loss;
-    must(clv_trainer_save(t, inside("wide"), &err), &err);
+    must(clv_trainer_save(t, in_folder("wide"), &err), &err);
     clv_trainer_free(t);
     clv_model_close(model);
-    must(clv_model_open(&model, inside("bag"), &(clv_model_options){.config_only = 1}, &err), &err);
+    must(clv_model_open(&model, in_folder("bag"), &(clv_model_options){.config_only = 1}, &err), &err);
     must(clv_trainer_new(&t, model, &options, &err), &err);
     must(clv_trainer_step(t, ids, ids, &step, &err), &err);
     assert_true(fabs(step.loss - loss) < 1e-4);
     clv_trainer_free(t);
     clv_model_close(model);
-    saved = open_on(inside("wide"), 1, 0);
+    saved = open_on(in_folder("wide"), 1, 0);
     clv_model_close(saved);
 }
 
@@ -598,7 +584,7 @@ static void test_threads(void **state)
         char text[128];
         snprintf(text, sizeof text, "{\"model_type\": \"bag%d\", \"width\": 8, \"depth\": 1, \"vocab_size\": 9}", i);
         write_config("many", text);
-        clv_model_close(open_on(inside("many"), 1, 1));
+        clv_model_close(open_on(in_folder("many"), 1, 1));
     }
 }
 
@@ -611,5 +597,5 @@ int main(void)
         cmocka_unit_test(test_among_others),     cmocka_unit_test(test_saves_f64),
         cmocka_unit_test(test_threads),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

@@ -19,36 +19,12 @@
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "io/weights.h"
-
-static char folder[] = "/tmp/cleave-test-XXXXXX";
-
-static const char *path_of(const char *name)
-{
-    static char path[512];
-
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    return path;
-}
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) == NULL;
-}
-
-static int remove_folder(void **state)
-{
-    char line[128];
-
-    (void)state;
-    snprintf(line, sizeof line, "rm -rf '%s'", folder);
-    return system(line);
-}
+#include "own_folder.h"
 
 /* A file made of a length field, a header and `data` bytes that count up. */
 static void put_file(const char *name, uint64_t length, const char *header, size_t header_size, size_t data)
 {
-    FILE *f = fopen(path_of(name), "wb");
+    FILE *f = fopen(in_folder("%s", name), "wb");
 
     assert_non_null(f);
     for (int i = 0; i < 8; i++)
@@ -68,7 +44,7 @@ static void check_refused(const char *what)
 {
     clv_safetensors *f = NULL;
     clv_error err = {0};
-    clv_status status = clv_safetensors_open(&f, path_of("t"), &err);
+    clv_status status = clv_safetensors_open(&f, in_folder("t"), &err);
 
     if (status != CLV_EFORMAT && status != CLV_ELIMIT)
         fail_msg("%s: status %s", what, clv_status_name(status));
@@ -85,12 +61,12 @@ static void check_refused(const char *what)
 /* Each is a file that the reference implementation refuses, or that is beyond our limits. */
 static void test_refuse_lengths(void **state)
 {
-    FILE *f = fopen(path_of("t"), "wb");
+    FILE *f = fopen(in_folder("t"), "wb");
 
     (void)state;
     fclose(f);
     check_refused("1 empty file");
-    f = fopen(path_of("t"), "wb");
+    f = fopen(in_folder("t"), "wb");
     fwrite("1234567", 1, 7, f);
     fclose(f);
     check_refused("2 seven bytes");
@@ -221,7 +197,7 @@ static void test_mutants(void **state)
         memcpy(mutant, header, size + 1);
         mutant[bit / 8] = (char)(mutant[bit / 8] ^ (1 << bit % 8));
         put_file("t", size, mutant, size, 16);
-        if (clv_safetensors_open(&f, path_of("t"), NULL) != CLV_OK)
+        if (clv_safetensors_open(&f, in_folder("t"), NULL) != CLV_OK)
             continue;
         accepted++;
         for (int64_t i = 0; i < clv_safetensors_count(f); i++)
@@ -238,9 +214,9 @@ static void test_refuse_not_a_file(void **state)
 
     (void)state;
     assert_int_equal(clv_safetensors_open(&f, folder, NULL), CLV_EFORMAT);
-    assert_int_equal(clv_safetensors_open(&f, path_of("absent"), NULL), CLV_ENOTFOUND);
-    assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
-    assert_int_equal(clv_safetensors_open(&f, path_of("pipe"), NULL), CLV_EFORMAT);
+    assert_int_equal(clv_safetensors_open(&f, in_folder("absent"), NULL), CLV_ENOTFOUND);
+    assert_int_equal(mkfifo(in_folder("pipe"), 0600), 0);
+    assert_int_equal(clv_safetensors_open(&f, in_folder("pipe"), NULL), CLV_EFORMAT);
     assert_null(f);
 }
 
@@ -267,7 +243,7 @@ static void test_accept(void **state)
         clv_safetensors *f = NULL;
         clv_error err = {0};
         put_header("t", cases[i].header, cases[i].data);
-        if (clv_safetensors_open(&f, path_of("t"), &err) != CLV_OK)
+        if (clv_safetensors_open(&f, in_folder("t"), &err) != CLV_OK)
             fail_msg("%s: %s", cases[i].header, err.message);
         assert_int_equal(clv_safetensors_count(f), cases[i].count);
         clv_safetensors_close(f);
@@ -283,7 +259,7 @@ static void test_unsupported_dtype(void **state)
 
     (void)state;
     put_header("t", "{\"t\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[0,4]}}", 4);
-    assert_int_equal(clv_safetensors_open(&f, path_of("t"), NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_open(&f, in_folder("t"), NULL), CLV_OK);
     assert_int_equal(clv_safetensors_find(&t, f, "t", NULL), CLV_OK);
     assert_int_equal(clv_safetensors_read(t, NULL, CLV_F32, out, &err), CLV_EUNSUPPORTED);
     assert_non_null(strstr(err.message, "F8_E4M3"));
@@ -307,7 +283,7 @@ static void test_unaligned(void **state)
     if (strlen(header) % 2 == 1)
         strcat(header, " ");
     put_header("t", header, 11);
-    assert_int_equal(clv_safetensors_open(&f, path_of("t"), NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_open(&f, in_folder("t"), NULL), CLV_OK);
     assert_int_equal(clv_safetensors_find(&t, f, "t", NULL), CLV_OK);
     assert_int_equal(t->begin % 2, 1); /* 8 + even + 3 */
     assert_int_equal(clv_safetensors_read(t, NULL, CLV_F32, out, NULL), CLV_OK);
@@ -343,7 +319,7 @@ static void put_tensors(const char *name)
     }
     for (int i = 0; i < 7; i++)
         b[i] = -i;
-    assert_int_equal(clv_safetensors_create(&w, path_of(name), specs, N_SPECS, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_create(&w, in_folder("%s", name), specs, N_SPECS, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_write(w, 0, &right, r, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_write(w, 2, NULL, &one, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_write(w, 0, &left, l, NULL), CLV_OK);
@@ -362,7 +338,7 @@ static void test_bytes(void **state)
 
     (void)state;
     put_file("t", sizeof header - 1, header, sizeof header - 1, 8);
-    assert_int_equal(clv_safetensors_open(&f, path_of("t"), NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_open(&f, in_folder("t"), NULL), CLV_OK);
     const clv_safetensor *a;
     assert_int_equal(clv_safetensors_find(&a, f, "a", NULL), CLV_OK);
     assert_int_equal(clv_safetensors_read_bytes(a, 1, 3, bytes, NULL), CLV_OK);
@@ -384,7 +360,7 @@ static void test_all_boxes(void **state)
 
     (void)state;
     put_tensors("t");
-    assert_int_equal(clv_safetensors_open(&f, path_of("t"), NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_open(&f, in_folder("t"), NULL), CLV_OK);
     assert_int_equal(clv_safetensors_count(f), N_SPECS);
     assert_int_equal(clv_safetensors_find(&t, f, "a", NULL), CLV_OK);
     assert_int_equal(t->begin % 8, 0);
@@ -423,9 +399,9 @@ static void test_cut_while_open(void **state)
 
     (void)state;
     put_tensors("t");
-    assert_int_equal(clv_safetensors_open(&f, path_of("t"), NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_open(&f, in_folder("t"), NULL), CLV_OK);
     assert_int_equal(clv_safetensors_find(&t, f, "a", NULL), CLV_OK);
-    assert_int_equal(truncate(path_of("t"), (off_t)t->end - 1), 0);
+    assert_int_equal(truncate(in_folder("t"), (off_t)t->end - 1), 0);
     assert_int_equal(clv_safetensors_read(t, NULL, CLV_F32, out, &err), CLV_EIO);
     assert_non_null(strstr(err.message, "short"));
     clv_safetensors_close(f);
@@ -439,7 +415,7 @@ static void check_old_file_whole(void)
     const clv_safetensor *t = NULL;
     char line[128];
 
-    assert_int_equal(clv_safetensors_open(&f, path_of("old"), NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_open(&f, in_folder("old"), NULL), CLV_OK);
     assert_int_equal(clv_safetensors_find(&t, f, "a", NULL), CLV_OK);
     clv_safetensors_close(f);
     snprintf(line, sizeof line, "ls '%s' | grep -q tmp-", folder);
@@ -454,11 +430,11 @@ static void test_incomplete(void **state)
 
     (void)state;
     put_tensors("old");
-    assert_int_equal(clv_safetensors_create(&w, path_of("old"), specs, N_SPECS, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_create(&w, in_folder("old"), specs, N_SPECS, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_write(w, 2, NULL, &one, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_commit(w, &err), CLV_EINVAL);
     check_old_file_whole();
-    assert_int_equal(clv_safetensors_create(&w, path_of("old"), specs, N_SPECS, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_create(&w, in_folder("old"), specs, N_SPECS, NULL), CLV_OK);
     clv_safetensors_abandon(w);
     check_old_file_whole();
 }
@@ -479,7 +455,7 @@ static void test_disk_full(void **state)
     small = limit;
     small.rlim_cur = 65536;
     setrlimit(RLIMIT_FSIZE, &small);
-    assert_int_equal(clv_safetensors_create(&w, path_of("old"), &large, 1, &err), CLV_OK);
+    assert_int_equal(clv_safetensors_create(&w, in_folder("old"), &large, 1, &err), CLV_OK);
     assert_int_equal(clv_safetensors_write(w, 0, NULL, data, &err), CLV_EIO);
     assert_non_null(strstr(err.message, "cannot write"));
     setrlimit(RLIMIT_FSIZE, &limit);
@@ -490,7 +466,7 @@ static void test_disk_full(void **state)
 
 static void put_empty(const char *name)
 {
-    FILE *f = fopen(path_of(name), "wb");
+    FILE *f = fopen(in_folder("%s", name), "wb");
 
     assert_non_null(f);
     fclose(f);
@@ -511,19 +487,19 @@ static void test_temporaries(void **state)
     put_tensors("old");
     put_empty("old.tmp-0");
     put_empty("old.tmp-5");
-    assert_int_equal(clv_safetensors_create(&first, path_of("old"), &one, 1, NULL), CLV_OK);
-    assert_int_not_equal(access(path_of("old.tmp-5"), F_OK), 0);
+    assert_int_equal(clv_safetensors_create(&first, in_folder("old"), &one, 1, NULL), CLV_OK);
+    assert_int_not_equal(access(in_folder("old.tmp-5"), F_OK), 0);
     write_one(first, 1);
-    assert_int_equal(clv_safetensors_create(&second, path_of("old"), &one, 1, NULL), CLV_OK);
+    assert_int_equal(clv_safetensors_create(&second, in_folder("old"), &one, 1, NULL), CLV_OK);
     write_one(second, 2);
-    assert_int_equal(access(path_of("old.tmp-0"), F_OK), 0);
-    assert_int_equal(access(path_of("old.tmp-1"), F_OK), 0);
+    assert_int_equal(access(in_folder("old.tmp-0"), F_OK), 0);
+    assert_int_equal(access(in_folder("old.tmp-1"), F_OK), 0);
     assert_int_equal(clv_safetensors_commit(second, NULL), CLV_OK);
     assert_int_equal(clv_safetensors_commit(first, NULL), CLV_OK);
     check_old_file_whole();
     put_empty("old.tmp-x"); /* not a name of ours */
     put_tensors("old");
-    assert_int_equal(remove(path_of("old.tmp-x")), 0);
+    assert_int_equal(remove(in_folder("old.tmp-x")), 0);
 }
 
 static void test_bad_specs(void **state)
@@ -535,13 +511,13 @@ static void test_bad_specs(void **state)
     clv_safetensors_writer *w = NULL;
 
     (void)state;
-    assert_int_equal(clv_safetensors_create(&w, path_of("n"), twice, 2, NULL), CLV_EINVAL);
-    assert_int_equal(clv_safetensors_create(&w, path_of("n"), &reserved, 1, NULL), CLV_EINVAL);
-    assert_int_equal(clv_safetensors_create(&w, path_of("n"), &huge, 1, NULL), CLV_ELIMIT);
-    assert_int_equal(clv_safetensors_create(&w, path_of("n"), &latin, 1, NULL), CLV_EINVAL);
-    assert_int_equal(clv_safetensors_create(&w, path_of("no/such/folder"), twice, 1, NULL), CLV_ENOTFOUND);
+    assert_int_equal(clv_safetensors_create(&w, in_folder("n"), twice, 2, NULL), CLV_EINVAL);
+    assert_int_equal(clv_safetensors_create(&w, in_folder("n"), &reserved, 1, NULL), CLV_EINVAL);
+    assert_int_equal(clv_safetensors_create(&w, in_folder("n"), &huge, 1, NULL), CLV_ELIMIT);
+    assert_int_equal(clv_safetensors_create(&w, in_folder("n"), &latin, 1, NULL), CLV_EINVAL);
+    assert_int_equal(clv_safetensors_create(&w, in_folder("no/such/folder"), twice, 1, NULL), CLV_ENOTFOUND);
     assert_null(w);
-    assert_int_not_equal(access(path_of("n"), F_OK), 0);
+    assert_int_not_equal(access(in_folder("n"), F_OK), 0);
 }
 
 /* ---- folders ---- */
@@ -550,14 +526,14 @@ static void put_text(const char *name, const char *text)
 {
     clv_error err = {0};
 
-    if (clv_file_write(path_of(name), text, strlen(text), &err) != CLV_OK)
+    if (clv_file_write(in_folder("%s", name), text, strlen(text), &err) != CLV_OK)
         fail_msg("%s", err.message);
 }
 
 static clv_status open_folder(clv_error *err)
 {
     clv_weights *w = NULL;
-    clv_status status = clv_weights_open(&w, path_of("model"), err);
+    clv_status status = clv_weights_open(&w, in_folder("model"), err);
 
     clv_weights_close(w);
     return status;
@@ -572,12 +548,12 @@ static void test_sharded_folder(void **state)
     uint8_t out[4];
 
     (void)state;
-    mkdir(path_of("model"), 0700);
+    mkdir(in_folder("model"), 0700);
     assert_int_equal(open_folder(NULL), CLV_ENOTFOUND);
     put_header("model/one", "{" U8("a", "[4]", "[0,4]") "}", 4);
     put_header("model/two", "{" U8("b", "[2]", "[0,2]") "," U8("c", "[1]", "[2,3]") "}", 3);
     put_text(index_file, "{\"metadata\":{},\"weight_map\":{\"a\":\"one\",\"b\":\"two\",\"c\":\"two\"}}");
-    assert_int_equal(clv_weights_open(&w, path_of("model"), NULL), CLV_OK);
+    assert_int_equal(clv_weights_open(&w, in_folder("model"), NULL), CLV_OK);
     assert_int_equal(clv_weights_count(w), 3);
     assert_int_equal(clv_weights_find(&t, w, "c", NULL), CLV_OK);
     assert_int_equal(clv_safetensors_read(t, NULL, CLV_U8, out, NULL), CLV_OK);
@@ -609,7 +585,7 @@ static void test_refuse_indexes(void **state)
 
     (void)state;
     put_header("t", "{" U8("a", "[4]", "[0,4]") "}", 4);
-    assert_int_equal(symlink("../t", path_of("model/link")), 0);
+    assert_int_equal(symlink("../t", in_folder("model/link")), 0);
     for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++) {
         put_text(index_file, refused[i]);
         clv_status status = open_folder(NULL);
@@ -621,10 +597,10 @@ static void test_refuse_indexes(void **state)
     put_text(index_file, "{\"weight_map\":{\"a\":\"absent\"}}");
     assert_int_equal(open_folder(NULL), CLV_ENOTFOUND);
     put_text(index_file, "{\"weight_map\":{\"a\":\"sub\"}}");
-    assert_int_equal(mkdir(path_of("model/sub"), 0700), 0);
+    assert_int_equal(mkdir(in_folder("model/sub"), 0700), 0);
     assert_int_equal(open_folder(NULL), CLV_EFORMAT);
     /* A link that stays within is fine. */
-    assert_int_equal(symlink("one", path_of("model/inner")), 0);
+    assert_int_equal(symlink("one", in_folder("model/inner")), 0);
     put_text(index_file, "{\"weight_map\":{\"a\":\"inner\"}}");
     assert_int_equal(open_folder(NULL), CLV_OK);
 }
@@ -636,7 +612,7 @@ static void test_index_limit(void **state)
 
     (void)state;
     put_text(index_file, "{}");
-    assert_int_equal(truncate(path_of(index_file), 100000001), 0);
+    assert_int_equal(truncate(in_folder("%s", index_file), 100000001), 0);
     assert_int_equal(open_folder(&err), CLV_ELIMIT);
     assert_non_null(strstr(err.message, "model.safetensors.index.json: 100000001 bytes, at most 100000000"));
 }

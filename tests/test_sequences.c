@@ -15,8 +15,8 @@
 #include "cleave/embed.h"
 #include "cleave/score.h"
 #include "must.h"
+#include "own_folder.h"
 
-static char folder[] = "/tmp/cleave_test_XXXXXX";
 static clv_model *decoder, *encoder; /* of bytes, of residues; with the weights that a seed gives */
 
 static int make_models(const char *golden)
@@ -53,12 +53,9 @@ static int set_up(void **state)
 
 static int tear_down(void **state)
 {
-    char command[128];
-    (void)state;
     clv_model_close(decoder);
     clv_model_close(encoder);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
+    return remove_folder(state);
 }
 
 static clv_forwarder *new_forwarder(const clv_model *model, clv_forward_result result)

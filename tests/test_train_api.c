@@ -13,6 +13,7 @@
 #include "cleave/text_data.h"
 #include "cleave/train.h"
 #include "must.h"
+#include "own_folder.h"
 
 enum { BATCH = 2, SEQ = 8, STEPS = 6 };
 
@@ -28,8 +29,6 @@ static const clv_model_info sizes = {.hidden = 24,
 static const clv_schedule schedule = {.peak = 0.01, .floor = 0.001, .warmup = 1, .steps = STEPS};
 static const clv_trainer_options training = {.batch = BATCH, .seq = SEQ, .schedule = &schedule, .seed = 3};
 
-static char folder[] = "/tmp/cleave_test_XXXXXX";
-
 static int set_up(void **state)
 {
     char path[64];
@@ -39,14 +38,6 @@ static int set_up(void **state)
     snprintf(path, sizeof path, "%s/text", folder);
     FILE *f = fopen(path, "w");
     return f && fputs("the cat sat on the mat, the mat on the cat", f) >= 0 && fclose(f) == 0 ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
 }
 
 static clv_text_data *open_text(void)
@@ -296,5 +287,5 @@ int main(void)
         cmocka_unit_test(test_training), cmocka_unit_test(test_model_refused), cmocka_unit_test(test_no_tokenizer),
         cmocka_unit_test(test_machine),  cmocka_unit_test(test_refused),       cmocka_unit_test(test_data_refused),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

@@ -21,6 +21,7 @@
 
 #include "cleave/train.h"
 #include "must.h"
+#include "own_folder.h"
 
 enum { BATCH = 2, SEQ = 8, STEPS = 8, PATH = 512 };
 
@@ -36,23 +37,7 @@ static const clv_model_info sizes = {.hidden = 24,
                                      .mask = -1};
 static const clv_schedule schedule = {.peak = 0.01, .floor = 0.001, .warmup = 1, .steps = STEPS};
 
-static char folder[] = "/tmp/cleave_resume_XXXXXX";
-
 /* The folder's path behind the temporary one; good for a few calls. */
-static const char *in_folder(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static const char *in_folder(const char *format, ...)
-{
-    static char paths[8][PATH];
-    static int next;
-    char *path = paths[next++ % 8];
-    va_list args;
-    int n = snprintf(path, PATH, "%s/", folder);
-    va_start(args, format);
-    vsnprintf(path + n, PATH - (size_t)n, format, args);
-    va_end(args);
-    return path;
-}
-
 static void shell(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void shell(const char *format, ...)
 {
@@ -484,20 +469,6 @@ static void test_refused(void **state)
     clv_model_close(model);
 }
 
-static int set_up(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int tear_down(void **state)
-{
-    char command[128];
-    (void)state;
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    return system(command);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_mesh),     cmocka_unit_test(test_other_mesh),
@@ -505,5 +476,5 @@ int main(void)
                                        cmocka_unit_test(test_same_step),     cmocka_unit_test(test_damage),
                                        cmocka_unit_test(test_not_set_aside), cmocka_unit_test(test_passing_failure),
                                        cmocka_unit_test(test_full),          cmocka_unit_test(test_refused)};
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
