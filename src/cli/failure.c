@@ -26,14 +26,14 @@ int clv_command_report(const char *command, const clv_error *err)
     static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX,
                                        CLV_EAXIS,  CLV_ELIMIT, CLV_EEXIST};
 
-    char rank[32] = "";
+    char rank[32] = "", line[CLV_FAILURE_LINE];
     reported = *err;
     if (clv_last_words_repeat(err))
         return CLV_EXIT_FAILED;
     if (err->rank >= 0)
         snprintf(rank, sizeof rank, " (rank %d)", err->rank);
-    clv_say("%s: %s%s%s%s%s", command, err->message[0] != '\0' ? err->message : clv_status_text(err->code),
-            err->op[0] != '\0' ? " (op " : "", err->op, err->op[0] != '\0' ? ")" : "", rank);
+    clv_failure_line(line, command, err);
+    clv_say("%s%s", line, rank);
     for (size_t i = 0; i < sizeof usage / sizeof usage[0]; i++)
         if (err->code == usage[i])
             return CLV_EXIT_USAGE;

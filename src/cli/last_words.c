@@ -3,12 +3,11 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "cleave/text.h"
+#include "cli/say.h"
 
 enum { NOTHING, SPEAKING, SAID };
 enum { GRACE_MS = 150 }; /* from the launcher's signal until this process ends */
@@ -36,18 +35,16 @@ void clv_last_words_prepare(void)
 
 void clv_last_words_say(void *arg, const clv_error *err)
 {
-    enum { LINE = 4 * sizeof err->message };
-    char line[LINE], op[4 * sizeof err->op], words[sizeof line + sizeof op + 32];
+    char words[CLV_FAILURE_LINE + 1];
     int nothing = NOTHING;
 
     (void)arg;
     if (!atomic_compare_exchange_strong(&said, &nothing, SPEAKING))
         return;
-    clv_printable(line, sizeof line, err->message, strlen(err->message));
-    clv_printable(op, sizeof op, err->op, strlen(err->op));
-    int n = snprintf(words, sizeof words, "cleave: %s%s%s%s\n", line, op[0] != '\0' ? " (op " : "", op,
-                     op[0] != '\0' ? ")" : "");
-    (void)!write(kept >= 0 ? kept : STDERR_FILENO, words, (size_t)n);
+    clv_failure_line(words, "cleave", err);
+    size_t n = strlen(words);
+    words[n] = '\n';
+    (void)!write(kept >= 0 ? kept : STDERR_FILENO, words, n + 1);
     atomic_store(&said, SAID);
 }
 

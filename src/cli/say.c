@@ -1,6 +1,7 @@
 #include "cli/say.h"
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,15 @@ void clv_say(const char *format, ...)
     va_end(args);
     clv_printable(line, sizeof line, raw, strlen(raw));
     fprintf(stderr, "%s\n", line);
+}
+
+void clv_failure_line(char out[CLV_FAILURE_LINE], const char *who, const clv_error *err)
+{
+    char raw[CLV_FAILURE_LINE];
+    const char *message = err->message[0] != '\0' ? err->message : clv_status_text(err->code);
+    bool has_op = err->op[0] != '\0';
+    snprintf(raw, sizeof raw, "%s: %s%s%s%s", who, message, has_op ? " (op " : "", err->op, has_op ? ")" : "");
+    clv_printable(out, CLV_FAILURE_LINE, raw, strlen(raw));
 }
 
 void clv_print_name(const char *name)

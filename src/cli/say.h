@@ -9,8 +9,13 @@
 
 #include <stddef.h>
 
+#include "cleave/status.h"
+
 /* A line of talk on stderr, which is given its end here. */
 void clv_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* "cleave train: message (op sum)": how a failure is told. */
+enum { CLV_FAILURE_LINE = 4 * sizeof(clv_error) };
+void clv_failure_line(char out[CLV_FAILURE_LINE], const char *who, const clv_error *err);
 /* A name on stdout. */
 void clv_print_name(const char *name);
 
