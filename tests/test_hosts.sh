@@ -20,17 +20,34 @@ fail() {
     exit 1
 }
 
+# expect_within SECONDS COMMAND... -- WORDS: the command, asked again and again, succeeds by then; else it failed, in
+# these words.
+expect_within() {
+    local looks=$(($1 * 20)) command=()
+    shift
+    while [ "$1" != -- ]; do
+        command+=("$1")
+        shift
+    done
+    shift
+    until "${command[@]}"; do
+        [ "$looks" -gt 0 ] || fail "$*"
+        sleep 0.05
+        looks=$((looks - 1))
+    done
+}
+
+ended() { # pid
+    ! kill -0 "$1" 2>/dev/null
+}
+
 # seconds_at_most N COMMAND...: what runs longer has failed, wherever it hangs.
 seconds_at_most() {
-    local limit=$1 job waited=0
+    local limit=$1 job
     shift
     "$@" >"$work/out" 2>"$log" </dev/null &
     job=$!
-    while kill -0 "$job" 2>/dev/null; do
-        [ "$waited" -lt "$((limit * 20))" ] || fail "not ended after $limit s: $*"
-        sleep 0.05
-        waited=$((waited + 1))
-    done
+    expect_within "$limit" ended "$job" -- "not ended after $limit s: $*"
     wait "$job"
 }
 
@@ -114,22 +131,14 @@ expect_predicted() { # mpi
 
 # The first process says it; its launcher may find the others only when they end.
 expect_cut() { # mpi
-    local mpi=$1 out=$work/cut job waited=0
+    local mpi=$1 out=$work/cut job
     hosts_launch "$mpi" 1 "$cleave" train "${train_options[@]}" --steps 1000000 --out "$out" -tp 3 \
         --comm-timeout 3 >"$work/out" 2>"$log" </dev/null &
     job=$!
-    until grep -q 'train [0-9]*/1000000' "$log"; do
-        sleep 0.1
-        waited=$((waited + 1))
-        [ "$waited" -lt 300 ] || fail "$mpi: the training does not begin"
-    done
+    expect_within 30 grep -q 'train [0-9]*/1000000' "$log" -- "$mpi: the training does not begin"
     hosts_cut h3
-    waited=0
-    until grep -q 'missing 1 of [23]: rank 2 .*host h3, .* bytes came (op ' "$log"; do
-        sleep 0.1
-        waited=$((waited + 1))
-        [ "$waited" -lt 100 ] || fail "$mpi: nobody misses rank 2, on h3"
-    done
+    expect_within 10 grep -q 'missing 1 of [23]: rank 2 .*host h3, .* bytes came (op ' "$log" -- \
+        "$mpi: nobody misses rank 2, on h3"
     hosts_mend h3
     hosts_kill h1 h2 h3
     wait "$job" 2>/dev/null
@@ -139,24 +148,15 @@ expect_cut() { # mpi
 # A host goes away in the middle: cleave-run goes on from the last checkpoint on the two that are left, to the weights
 # of a run that nothing happened to.
 expect_goes_on() { # mpi
-    local mpi=$1 out=$work/run links=${1}_links job waited=0
+    local mpi=$1 out=$work/run links=${1}_links job
     on_host h1 "$here/../scripts/cleave-run" -np 3 --hosts h1,h2,h3 --mpi "$mpi" --rsh "$here/hosts/agent.sh" \
         --backoff 0 --reach 2 --watch 1 --mpi-args "${!links}" "$cleave" train "${train_options[@]}" --steps 600 \
         --save-every 20 --comm-timeout 3 --out "$out" -tp 3 >"$work/out" 2>"$log" </dev/null &
     job=$!
-    until [ -e "$out/checkpoints/latest" ]; do
-        sleep 0.05
-        waited=$((waited + 1))
-        [ "$waited" -lt 600 ] || fail "$mpi: cleave-run saves no checkpoint"
-    done
+    expect_within 30 test -e "$out/checkpoints/latest" -- "$mpi: cleave-run saves no checkpoint"
     hosts_cut h3
     hosts_kill h3
-    waited=0
-    while kill -0 "$job" 2>/dev/null; do
-        sleep 0.1
-        waited=$((waited + 1))
-        [ "$waited" -lt 900 ] || fail "$mpi: cleave-run does not end"
-    done
+    expect_within 90 ended "$job" -- "$mpi: cleave-run does not end"
     wait "$job" || fail "$mpi: cleave-run failed"
     grep -q 'not reached: h3; 2 of 3 processes are left' "$log" || fail "$mpi: cleave-run misses no host"
     grep -q 'starting again from step-' "$log" || fail "$mpi: cleave-run does not go on from a checkpoint"
