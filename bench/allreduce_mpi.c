@@ -1,9 +1,9 @@
 /* allreduce_mpi.c - cleave's sum over ranks against MPI_Allreduce, in the same processes, one after the other. Run by
  * compare_allreduce.py. usage: mpirun -np N allreduce_mpi RANKS BYTES PAIRS
  *
- * A pair is a run of a program that sums a buffer ROUNDS times, each time times the last sum, and the same by
- * MPI_Allreduce among the processes. Process 0 prints a line a pair: microseconds of a sum by the one, and by the
- * other; of each the median of its rounds, mean over processes. */
+ * A pair is a run of a program that sums a buffer ROUNDS times, each time times the last sum (cli/sum_program.h), and
+ * the same by MPI_Allreduce among the processes. Process 0 prints a line a pair: microseconds of a sum by the one, and
+ * by the other; of each the median of its rounds, mean over processes. */
 #include <mpi.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -11,26 +11,9 @@
 
 #include <cleave/cleave.h>
 
-enum { ROUNDS = 10, WARM_UPS = 3 };
+#include "cli/sum_program.h"
 
-static clv_status compile(clv_program **out, int ranks, int64_t count, clv_error *err)
-{
-    clv_mesh mesh = {.n_axes = 1, .axis = {{.name = "ranks", .size = ranks}}};
-    clv_graph *graph;
-    CLV_TRY(clv_graph_new(&graph, &mesh, err));
-    clv_layout rows = clv_graph_layout(graph, 2, "ranks,_"), whole = clv_graph_layout(graph, 1, "_");
-    clv_value ones =
-        clv_state(graph, "table", CLV_F32, 2, (int64_t[]){ranks, count}, &rows, (clv_init){CLV_INIT_ONES, 0});
-    clv_value table = ones, sum = {0};
-    for (int k = 0; k < ROUNDS; k++) {
-        sum = clv_constrain(graph, clv_reduce(graph, CLV_SUM, table, (int[]){0}, 1, false), &whole);
-        table = clv_mul(graph, ones, sum);
-    }
-    clv_output(graph, "sum", sum, &whole);
-    clv_status status = clv_compile(out, graph, NULL, err);
-    clv_graph_free(graph);
-    return status;
-}
+enum { ROUNDS = CLV_SUM_ROUNDS, WARM_UPS = 3 };
 
 static int by_size(const void *a, const void *b)
 {
@@ -85,7 +68,7 @@ static clv_status compare(clv_job *job, int ranks, int64_t bytes, int pairs, clv
     clv_session *session;
     clv_session_options options = {.size = sizeof options, .trace = 1, .job = job};
     float *table = malloc((size_t)bytes), *sum = malloc((size_t)bytes);
-    CLV_TRY(compile(&program, ranks, bytes / 4, err));
+    CLV_TRY(clv_sum_program(&program, ranks, bytes / 4, err));
     CLV_TRY(clv_session_new(&session, clv_program_mesh(program), &options, err));
     for (int k = -WARM_UPS; k < pairs; k++) {
         double ours = 0, theirs = 0;

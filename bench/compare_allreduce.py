@@ -16,12 +16,13 @@ FLAGS = {"openmpi": ["--oversubscribe", "--bind-to", "none"], "mpich": []}
 
 def compile_for(mpi: str, build: str) -> str:
     out = f"{build}/allreduce_{mpi}"
-    source = os.path.join(os.path.dirname(__file__), "allreduce_mpi.c")
-    include = os.path.join(os.path.dirname(__file__), "..", "include")
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = os.path.dirname(here)
+    sources = [f"{here}/allreduce_mpi.c", f"{root}/src/cli/sum_program.c"]
     where = os.path.abspath(build)
+    link = [f"-L{where}", "-lcleave", f"-Wl,-rpath,{where}"]
     subprocess.run(
-        [f"mpicc.{mpi}", "-O3", f"-I{include}", source, "-o", out, f"-L{where}", "-lcleave", f"-Wl,-rpath,{where}"],
-        check=True,
+        [f"mpicc.{mpi}", "-O3", f"-I{root}/include", f"-I{root}/src", *sources, "-o", out, *link], check=True
     )
     return out
 

@@ -1,8 +1,5 @@
 /* bench_allreduce.c - cleave bench allreduce: how long the ranks take to sum one buffer, all of them, as a step of a
- * program.
- *
- * The program sums the rows of a table of ones, of which each rank holds one, a few times over, each time times the
- * last sum. So each step is met by ranks that have just written what it sums, as in a model. */
+ * program (sum_program.h). */
 #include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,39 +14,20 @@
 #include "cli/options.h"
 #include "cli/processes.h"
 #include "cli/output_option.h"
+#include "cli/sum_program.h"
 #include "cli/table.h"
 
-enum { ROUNDS = 10, RUNS = 20, FEW_RUNS = 2, WARM_UPS = 2, MOST = ROUNDS * RUNS };
+enum { RUNS = 20, FEW_RUNS = 2, WARM_UPS = 2, MOST = CLV_SUM_ROUNDS * RUNS };
 
 typedef struct result {
     int64_t bytes;
     double median_s, min_s;
 } result;
 
-static clv_status compile(clv_program **out, int ranks, int64_t count, clv_error *err)
-{
-    clv_mesh mesh = {.n_axes = 1, .axis = {{.name = "ranks", .size = ranks}}};
-    clv_graph *graph;
-    CLV_TRY(clv_graph_new(&graph, &mesh, err));
-    clv_layout rows = clv_graph_layout(graph, 2, "ranks,_"), whole = clv_graph_layout(graph, 1, "_");
-    clv_value ones =
-        clv_state(graph, "table", CLV_F32, 2, (int64_t[]){ranks, count}, &rows, (clv_init){CLV_INIT_ONES, 0});
-    clv_value table = ones, sum = {0};
-
-    for (int k = 0; k < ROUNDS; k++) {
-        sum = clv_constrain(graph, clv_reduce(graph, CLV_SUM, table, (int[]){0}, 1, false), &whole);
-        table = clv_mul(graph, ones, sum);
-    }
-    clv_output(graph, "sum", sum, &whole);
-    clv_status status = clv_compile(out, graph, NULL, err);
-    clv_graph_free(graph);
-    return status;
-}
-
 /* Each sum is `ranks` times the last. Checked, because a fast wrong sum is no result. */
 static clv_status check_sum(const float *sum, int64_t count, int ranks, clv_error *err)
 {
-    double want = pow(ranks, ROUNDS);
+    double want = pow(ranks, CLV_SUM_ROUNDS);
 
     for (int64_t i = 0; i < count; i++)
         if (!(fabs(sum[i] - want) <= 1e-5 * want))
@@ -103,7 +81,7 @@ static clv_status measure(result *out, int ranks, const clv_comm_option *comm, i
     clv_session_options options = {.size = sizeof options, .trace = 1, .timeout_ms = clv_comm_option_ms(comm)};
 
     *out = (result){.bytes = bytes / 4 * 4};
-    clv_status status = compile(&program, ranks, bytes / 4, err);
+    clv_status status = clv_sum_program(&program, ranks, bytes / 4, err);
     if (status == CLV_OK)
         status = clv_processes_join(&options.job, comm, clv_program_mesh(program), err);
     if (status == CLV_OK)
