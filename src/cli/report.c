@@ -200,6 +200,14 @@ static void add_layout(clv_table *t, const char *key, const clv_layout *layout, 
     clv_table_text(t, key, text);
 }
 
+/* "2/4"; nothing of a whole one. */
+static void add_part(clv_table *t, const clv_collective *c)
+{
+    char text[48];
+    snprintf(text, sizeof text, "%lld/%lld", (long long)c->part + 1, (long long)c->n_parts);
+    add_optional_text(t, "part", c->n_parts > 0 ? text : NULL);
+}
+
 clv_table *clv_report_each_collective(const clv_program *program, const clv_machine *machine)
 {
     clv_table *t = clv_table_new("collectives");
@@ -219,6 +227,7 @@ clv_table *clv_report_each_collective(const clv_program *program, const clv_mach
         clv_table_bytes(t, "bytes", c.bytes);
         clv_table_seconds(t, "seconds", clv_program_predict_instruction(program, machine, c.instruction));
         clv_table_bool(t, "hidden", c.until > c.instruction);
+        add_part(t, &c);
         clv_table_text(t, "pass", pass_of(&c));
         clv_table_bool(t, "implicit", c.implicit);
         clv_table_text(t, "reason", c.reason);

@@ -12,8 +12,9 @@ clv_table *clv_report_collectives(const clv_program *program);
  * [{"layer","pass","op","kind","axes","count","bytes","seconds","cause"}]}. */
 clv_table *clv_report_by_layer(const clv_program *program, const clv_machine *machine);
 /* One by one: {"collectives":
- * [{"op","layer","tensor","kind","axes","bytes","seconds","hidden","pass","implicit","reason",
- * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs; hidden: it runs beside ops. */
+ * [{"op","layer","tensor","kind","axes","bytes","seconds","hidden","part","pass","implicit","reason",
+ * "statement","rules","from","to","cause"}]}: the sentence, and its parts for programs; hidden: it runs beside ops;
+ * part: "2/4", where it was cut into four. */
 clv_table *clv_report_each_collective(const clv_program *program, const clv_machine *machine);
 /* Of all of them. */
 double clv_report_total_bytes(const clv_program *program);

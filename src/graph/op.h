@@ -84,6 +84,10 @@ typedef struct clv_op_own {
      * So the conjugate of an all_gather is a reduce_scatter, of an all_reduce the identity (Megatron's f, f*, g, g*).
      */
     bool follows_primal;
+    /* Each row of a result is made of the operands' rows alone, by the same operations wherever it lies and however
+     * many there are: the kernel looks at no clv_view.lo, and takes views that are aligned as elements are. Then rows
+     * may be made in parts. */
+    bool by_rows;
 } clv_op_own;
 
 static inline const clv_layout *clv_op_constraint_of(const clv_op *op)
@@ -93,6 +97,10 @@ static inline const clv_layout *clv_op_constraint_of(const clv_op *op)
 static inline bool clv_op_is_sum(const clv_op *op)
 {
     return op->def->own && op->def->own->is_sum && op->def->own->is_sum(op);
+}
+static inline bool clv_op_is_by_rows(const clv_op *op)
+{
+    return op->def->own && op->def->own->by_rows;
 }
 static inline bool clv_op_follows_primal(const clv_op *op)
 {

@@ -380,4 +380,5 @@ const clv_op_def clv_op_dot_general = {
     .workspace = einsum_workspace,
     .run = einsum_run,
     .counts_flops = true,
+    .own = &(const clv_op_own){.by_rows = true},
 };

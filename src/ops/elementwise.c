@@ -285,7 +285,7 @@ const clv_op_def clv_op_combine = {
     .gradient = combine_gradient,
     .in_place = {1},
     .run = combine_run,
-    .own = &(const clv_op_own){.is_sum = is_sum},
+    .own = &(const clv_op_own){.is_sum = is_sum, .by_rows = true},
 };
 
 /* d_out where a was chosen, half of it at a tie, else 0: in the result's shape. */
@@ -488,6 +488,7 @@ const clv_op_def clv_op_cast = {
     .rule = cast_rule,
     .gradient = cast_gradient,
     .run = cast_run,
+    .own = &(const clv_op_own){.by_rows = true},
 };
 
 /* ---- fill ---- */

@@ -66,6 +66,8 @@ static void mix_buffer(uint64_t *digest, const clv_buffer *buffer)
     mix_text(digest, buffer->init_name);
     mix_number(digest, buffer->init.kind);
     mix(digest, &buffer->init.scale, sizeof buffer->init.scale);
+    mix_number(digest, buffer->n_parts);
+    mix_number(digest, buffer->n_parts > 0 ? buffer->first_part : 0);
 }
 
 /* ---- ops ---- */

@@ -27,7 +27,7 @@ static void use(clv_buffer *buffer, const clv_program *program, int i)
     int ends = clv_program_ends(program, i);
     buffer->last = buffer->last > ends ? buffer->last : ends;
     if (ends > i)
-        buffer->flown = buffer->flown > ends ? buffer->flown : ends;
+        buffer->flown = buffer->flown > ends + 1 ? buffer->flown : ends + 1;
 }
 
 static void find_lifetimes(clv_program *program)
@@ -55,9 +55,21 @@ static void find_lifetimes(clv_program *program)
         program->buffers[program->outputs[o].buffer].last = program->n_instructions;
     for (int b = 0; b < program->n_buffers; b++) { /* memory lives as long as any view of it */
         clv_buffer *root = &program->buffers[clv_program_root(program, b)];
+        root->first = program->buffers[b].first < root->first ? program->buffers[b].first : root->first;
         root->last = program->buffers[b].last > root->last ? program->buffers[b].last : root->last;
         root->flown = program->buffers[b].flown > root->flown ? program->buffers[b].flown : root->flown;
     }
+}
+
+/* Whether the parts of what takes memory over, if it has any, are those of what had it. */
+static bool may_share_parts(const clv_program *program, const clv_buffer *had, const clv_buffer *takes)
+{
+    bool alike = had->n_parts == takes->n_parts;
+    for (int k = 0; alike && k < takes->n_parts; k++) {
+        const clv_buffer *a = &program->buffers[had->first_part + k], *b = &program->buffers[takes->first_part + k];
+        alike = clv_type_equal(&a->type, &b->type) && clv_layout_equal(&a->layout, &b->layout);
+    }
+    return alike || had->n_parts == 0 || takes->n_parts == 0;
 }
 
 /* Whether operand k of instruction i dies there and its memory fits result r. State is taken over only where the
@@ -70,8 +82,9 @@ static bool may_take_over(const clv_program *program, int i, int k, int r)
         return false;
     const clv_buffer *root = &program->buffers[clv_program_root(program, from)];
     int64_t to_bytes = exact_bytes(&program->buffers[to].type, &program->buffers[to].layout);
-    if (root->kind != CLV_BUFFER_TEMP || to_bytes > root->bytes || root->last > i || root->flown >= i ||
-        exact_bytes(&program->buffers[from].type, &program->buffers[from].layout) != to_bytes)
+    if (root->kind != CLV_BUFFER_TEMP || to_bytes > root->bytes || root->last > i || root->flown > i ||
+        exact_bytes(&program->buffers[from].type, &program->buffers[from].layout) != to_bytes ||
+        !may_share_parts(program, root, &program->buffers[to]))
         return false;
     return clv_program_sole_reader(program, instruction, k);
 }
@@ -361,6 +374,9 @@ clv_status clv_program_plan_memory(clv_program *program, clv_error *err)
     clv_region_plan plan;
     find_lifetimes(program);
     share_in_place(program);
+    for (int b = 0; b < program->n_buffers; b++) /* its memory is its own as long as the whole lives */
+        if (program->buffers[b].part)
+            program->buffers[b].last = program->buffers[clv_program_root(program, b)].last;
     for (int i = 0; i < program->n_instructions; i++)
         program->instructions[i].workspace_bytes = clv_buffer_room(program->instructions[i].workspace_bytes);
     CLV_TRY(check_total(program, err));

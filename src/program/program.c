@@ -128,7 +128,9 @@ clv_status clv_program_collective(const clv_program *program, int i, clv_collect
                                  .to = step->to,
                                  .type = program->buffers[instruction->in[0]].type,
                                  .instruction = program->steps[i],
-                                 .until = clv_program_ends(program, program->steps[i])};
+                                 .until = clv_program_ends(program, program->steps[i]),
+                                 .part = instruction->part,
+                                 .n_parts = instruction->n_parts};
     memcpy(collective.axes, step->axes, sizeof collective.axes);
     return clv_give_struct(out, sizeof collective, offsetof(clv_collective, until), &collective, call, err);
 }
@@ -148,6 +150,28 @@ int clv_program_root(const clv_program *program, int b)
     while (program->buffers[b].shares >= 0)
         b = program->buffers[b].shares;
     return b;
+}
+
+int clv_program_cells(int *first, const clv_program *program, int b)
+{
+    int root = clv_program_root(program, b);
+    const clv_buffer *buffer = &program->buffers[b], *holds = &program->buffers[root];
+    *first = holds->n_parts > 0 ? holds->first_part : root;
+    if (holds->n_parts == 0 || !buffer->part)
+        return holds->n_parts > 0 ? holds->n_parts : 1;
+    *first += b - program->buffers[buffer->shares].first_part;
+    return 1;
+}
+
+int64_t clv_program_part_offset(const clv_program *program, int b, int64_t rank)
+{
+    const clv_buffer *buffer = &program->buffers[b];
+    int64_t elems = 0;
+    for (int before = buffer->part ? program->buffers[buffer->shares].first_part : b; before < b; before++) {
+        clv_view view = clv_buffer_view(&program->buffers[before], &program->mesh, rank, NULL);
+        elems += clv_view_elems(&view);
+    }
+    return elems * (int64_t)clv_dtype_size(buffer->type.dtype);
 }
 
 bool clv_program_sole_reader(const clv_program *program, const clv_instruction *instruction, int k)
@@ -178,7 +202,8 @@ void clv_buffer_describe(char *out, size_t size, const clv_program *program, int
         clv_text_add(&t, "%s '%s'", buffer->kind == CLV_BUFFER_STATE ? "state" : "input", buffer->name);
     for (int i = 0; buffer->kind == CLV_BUFFER_TEMP && i < program->n_instructions; i++)
         for (int o = 0; o < program->instructions[i].n_out; o++)
-            if (program->instructions[i].out[o] == b)
+            if (program->instructions[i].out[o] == b ||
+                (buffer->n_parts > 0 && program->instructions[i].out[o] == buffer->first_part))
                 describe_result(&t, &program->instructions[i], o);
     if (root != buffer && root->kind == CLV_BUFFER_STATE)
         clv_text_add(&t, " (kept as state '%s')", root->name);
@@ -200,13 +225,29 @@ clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t
     return view;
 }
 
-/* Whose value the memory of each root holds as instructions run: a buffer; -1: nobody's yet. And the steps that run
- * beside instructions. */
+/* Whose value each cell (clv_program_cells) holds as instructions run: a buffer; -1: nobody's yet. And the steps that
+ * run beside instructions. */
 typedef struct contents {
-    int *holds;                      /* [n_buffers] by root */
+    int *holds;                      /* [n_buffers] by cell */
     bool *made;                      /* [n_buffers] by an instruction, not another buffer seen under another layout */
-    int *reads_until, *writes_until; /* [n_buffers] by root: the last instruction beside which a step does; 0: none */
+    int *reads_until, *writes_until; /* [n_buffers] by cell: the first instruction that no step is beside; 0: none */
 } contents;
+
+/* The latest of what is noted of the cells of b. */
+static int latest(const clv_program *program, const int *until, int b)
+{
+    int first, n = clv_program_cells(&first, program, b), last = 0;
+    for (int cell = first; cell < first + n; cell++)
+        last = until[cell] > last ? until[cell] : last;
+    return last;
+}
+
+static void note_cells(const clv_program *program, int *notes, int b, int note)
+{
+    int first, n = clv_program_cells(&first, program, b);
+    for (int cell = first; cell < first + n; cell++)
+        notes[cell] = note;
+}
 
 /* No step that is under way writes what instruction i reads, or touches what it writes. */
 static clv_status check_flights(const clv_program *program, int i, const contents *c, clv_error *err)
@@ -218,31 +259,44 @@ static clv_status check_flights(const clv_program *program, int i, const content
         return clv_fail(err, CLV_EINVAL, "instruction %d (%s) runs beside %d others", i, instruction->name,
                         instruction->beside);
     for (int k = 0; k < instruction->n_in; k++)
-        if (instruction->in[k] >= 0 && c->writes_until[clv_program_root(program, instruction->in[k])] >= i && i > 0)
+        if (instruction->in[k] >= 0 && latest(program, c->writes_until, instruction->in[k]) > i)
             return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d while a step writes it", i,
                             instruction->name, instruction->in[k]);
     for (int o = 0; o < instruction->n_out; o++) {
-        int root = clv_program_root(program, instruction->out[o]);
-        if (i > 0 && (c->writes_until[root] >= i || c->reads_until[root] >= i))
+        int out = instruction->out[o];
+        if (latest(program, c->writes_until, out) > i || latest(program, c->reads_until, out) > i)
             return clv_fail(err, CLV_EINVAL, "instruction %d (%s) writes buffer %d while a step moves it", i,
-                            instruction->name, instruction->out[o]);
+                            instruction->name, out);
     }
     if (instruction->beside > 0) {
-        c->reads_until[clv_program_root(program, instruction->in[0])] = ends;
-        c->writes_until[clv_program_root(program, instruction->out[0])] = ends;
+        note_cells(program, c->reads_until, instruction->in[0], ends + 1);
+        note_cells(program, c->writes_until, instruction->out[0], ends + 1);
     }
     return CLV_OK;
 }
 
+/* Whether buffer b finds its value in a cell that holds another's: what it is a part of, or its own part; or it is but
+ * another view of what is there. */
+static bool finds(const clv_program *program, int b, int holds, const contents *c)
+{
+    const clv_buffer *buffer = &program->buffers[b], *other = &program->buffers[holds];
+    if (buffer->part)
+        return holds == buffer->shares;
+    return (other->part && other->shares == b) || (buffer->shares >= 0 && !c->made[b]);
+}
+
 static clv_status check_operand(const clv_program *program, int i, int b, const contents *c, clv_error *err)
 {
-    int root = clv_program_root(program, b), holds = c->holds[root];
-    if (holds < 0)
-        return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d before it is written", i,
-                        program->instructions[i].name, b);
-    if (holds != b && (b == root || c->made[b]))
-        return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d, whose memory buffer %d took over", i,
-                        program->instructions[i].name, b, holds);
+    int first, n = clv_program_cells(&first, program, b);
+    for (int cell = first; cell < first + n; cell++) {
+        int holds = c->holds[cell];
+        if (holds < 0)
+            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d before it is written", i,
+                            program->instructions[i].name, b);
+        if (holds != b && !finds(program, b, holds, c))
+            return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d, whose memory buffer %d took over", i,
+                            program->instructions[i].name, b, holds);
+    }
     return CLV_OK;
 }
 
@@ -282,7 +336,7 @@ static clv_status check_order(const clv_program *program, const contents *c, clv
         CLV_TRY(check_instruction(program, i, c, err));
         CLV_TRY(check_flights(program, i, c, err));
         for (int o = 0; o < instruction->n_out; o++)
-            c->holds[clv_program_root(program, instruction->out[o])] = instruction->out[o];
+            note_cells(program, c->holds, instruction->out[o], instruction->out[o]);
     }
     return CLV_OK;
 }

@@ -29,16 +29,18 @@ typedef struct clv_buffer {
     clv_buffer_kind kind;
     clv_type type;
     clv_layout layout;
-    const char *name;      /* inputs and state */
-    bool is_gradient;      /* of a parameter */
-    clv_init init;         /* state */
-    const char *init_name; /* state: what its random values are keyed by; NULL: its name */
-    clv_state_role role;   /* state */
-    int shares;            /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
-    int64_t bytes;         /* largest shard, rounded up to CLV_BUFFER_ALIGN */
-    int64_t offset;        /* in the region; of the root for buffers that share */
-    int first, last;       /* instructions that write it first and read it last */
-    int flown;             /* the last instruction beside which a step reads or writes it; 0: none */
+    const char *name;        /* inputs and state */
+    bool is_gradient;        /* of a parameter */
+    clv_init init;           /* state */
+    const char *init_name;   /* state: what its random values are keyed by; NULL: its name */
+    clv_state_role role;     /* state */
+    int shares;              /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
+    int n_parts, first_part; /* cut (cut.h): its parts, buffers one behind the other, as their rows lie; 0: it is not */
+    bool part;               /* of `shares` */
+    int64_t bytes;           /* largest shard, rounded up to CLV_BUFFER_ALIGN */
+    int64_t offset;          /* in the region; of the root for buffers that share */
+    int first, last;         /* instructions that write it first and read it last */
+    int flown;               /* the first instruction beside which no step reads or writes it any more; 0: none ever */
 } clv_buffer;
 
 typedef struct clv_instruction {
@@ -47,6 +49,7 @@ typedef struct clv_instruction {
     int group;                    /* step that moves: index into clv_program.groups; else -1 */
     int beside; /* step that moves: it runs beside so many instructions behind it, and ranks wait for it behind the last
                    of them. Until then it reads its operand and writes its result */
+    int part, n_parts; /* of the op or step that was cut: this one's number, from 0 on; n_parts 0: it is whole */
     int n_in, n_out;
     int in[CLV_MAX_IN]; /* buffers; -1: an absent operand */
     int out[CLV_MAX_OUT];
@@ -110,6 +113,9 @@ static inline int clv_program_ends(const clv_program *program, int i)
 
 /* The buffer that holds the memory of b. */
 int clv_program_root(const clv_program *program, int b);
+/* The cells of memory that b lies in, [*first, *first + n): of a root that is cut its parts, of which a part is one;
+ * else the root. Returns n. */
+int clv_program_cells(int *first, const clv_program *program, int b);
 /* The group of a step that moves, added if it is a new one; -1 for a step that does not. */
 clv_status clv_program_find_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err);
 /* Whether no other operand of the instruction lies in the memory of operand k: only then may a result take it over. */
@@ -140,5 +146,7 @@ uint64_t clv_program_digest(const clv_program *program);
 
 /* The view of a buffer on a rank; base: the buffer's memory. */
 clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t rank, void *base);
+/* Bytes from the beginning of its root's memory to where a buffer begins on a rank: 0 but for parts. */
+int64_t clv_program_part_offset(const clv_program *program, int b, int64_t rank);
 
 #endif

@@ -3,8 +3,8 @@
  *   %7 f32[4,64] {data,_} = layers.0.mlp.dot_general(%3, %5)  @4096 +1024
  *   %8 f32[4,64] {data,model} = reduce_scatter{model} 512 B (%7)  <- layers.0.mlp.constraint: the layout is stated
  *
- * @ is the offset in the region (or = %n: in place of another buffer), + the workspace; until %n: ranks wait for the
- * step behind what makes n. */
+ * @ is the offset in the region (or = %n: in place of another buffer, or part of it), + the workspace; until %n: ranks
+ * wait for the step behind what makes n. "part 2/4 of" comes before what is cut. */
 #include <stdio.h>
 
 #include "cleave/text.h"
@@ -46,6 +46,8 @@ static void put_instruction(clv_text *t, const clv_program *program, const clv_i
         put_buffer(t, program, instruction->out[o]);
     }
     clv_text_add(t, " = ");
+    if (instruction->n_parts > 0)
+        clv_text_add(t, "part %d/%d of ", instruction->part + 1, instruction->n_parts);
     if (instruction->op) {
         clv_text_add_name(t, instruction->name);
     } else {

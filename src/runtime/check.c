@@ -23,13 +23,13 @@ enum {
     NEAR_BYTES = 4 << 10
 };
 
-/* What the memory of a root buffer holds on a rank. */
+/* What a cell (clv_program_cells) holds on a rank. */
 typedef struct record {
     bool live;
     bool arriving; /* a step that flies writes it; live, then, whether it held a value before or not */
     bool held;     /* it did */
     int flights;   /* steps that fly and read or write it */
-    int holds;     /* the buffer, one of those that share the root's memory */
+    int holds;     /* the buffer, one of those that share the memory */
     int64_t bytes;
     uint64_t sum;
 } record;
@@ -43,8 +43,8 @@ typedef struct sweep {
 struct clv_check {
     clv_region_plan plan;
     int here, n_buffers;
-    record *records; /* [here * n_buffers] of roots */
-    int *live;       /* [here * n_buffers] the live roots of each rank, in no order */
+    record *records; /* [here * n_buffers] of cells */
+    int *live;       /* [here * n_buffers] the live cells of each rank, in no order */
     int *n_live;     /* [here] */
     char **apart;    /* [here] memory of results that are made apart (apart.h) */
     sweep *sweeps;   /* [here] */
@@ -176,76 +176,98 @@ static description describe(const look *l, int buffer)
 
 /* ---- memory ---- */
 
-static char *at(const look *l, int root)
+static char *at(const look *l, int cell)
 {
-    return clv_loaded_view(l->loaded, l->rank, root)->data;
+    return clv_loaded_view(l->loaded, l->rank, cell)->data;
 }
 
-static bool is_state(const look *l, int root)
+static bool is_state(const look *l, int cell)
 {
-    return l->program->buffers[root].kind == CLV_BUFFER_STATE;
+    return l->program->buffers[cell].kind == CLV_BUFFER_STATE;
 }
 
-/* What lies behind the value of a root, if it has `bytes`, is poison: all of it, or the first SMALL_BYTES. */
-static clv_status check_behind(const look *l, int root, int64_t bytes, bool all, clv_error *err)
+/* The bytes that are a cell's own: of a part that another follows its rows, else all to the end of what guards it. */
+static int64_t room_of(const look *l, int cell)
 {
-    int64_t rest = l->program->buffers[root].bytes + CLV_GUARD_BYTES - bytes;
-    int64_t broken = clv_guard_first_broken(at(l, root) + bytes, all || rest < SMALL_BYTES ? rest : SMALL_BYTES);
+    const clv_buffer *buffers = l->program->buffers;
+    if (!buffers[cell].part)
+        return buffers[cell].bytes + CLV_GUARD_BYTES;
+    const clv_buffer *whole = &buffers[buffers[cell].shares];
+    if (cell + 1 < whole->first_part + whole->n_parts)
+        return clv_view_bytes(clv_loaded_view(l->loaded, l->rank, cell));
+    return whole->bytes + CLV_GUARD_BYTES - (at(l, cell) - at(l, buffers[cell].shares));
+}
+
+/* How many bytes of buffer b's value lie in a cell. */
+static int64_t bytes_in(const look *l, int cell, int b)
+{
+    const clv_view *view = clv_loaded_view(l->loaded, l->rank, b);
+    int64_t rest = (int64_t)clv_view_bytes(view) - (at(l, cell) - (char *)view->data), room = room_of(l, cell);
+    return rest < 0 ? 0 : rest < room ? rest : room;
+}
+
+/* What lies behind the value of a cell, if it has `bytes`, is poison: all of it, or the first SMALL_BYTES. */
+static clv_status check_behind(const look *l, int cell, int64_t bytes, bool all, clv_error *err)
+{
+    int64_t rest = room_of(l, cell) - bytes;
+    int64_t broken = clv_guard_first_broken(at(l, cell) + bytes, all || rest < SMALL_BYTES ? rest : SMALL_BYTES);
     if (broken < 0)
         return CLV_OK;
     return fail(l, err, "%s wrote behind the end of %s: byte %lld after its %lld", l->who,
-                describe(l, l->records[root].live ? l->records[root].holds : root).text, (long long)broken,
+                describe(l, l->records[cell].live ? l->records[cell].holds : cell).text, (long long)broken,
                 (long long)bytes);
 }
 
-static clv_status check_before_it(const look *l, int root, clv_error *err)
+static clv_status check_before_it(const look *l, int cell, clv_error *err)
 {
-    int64_t broken = clv_guard_first_broken(at(l, root) - CLV_GUARD_BYTES, CLV_GUARD_BYTES);
+    int64_t broken = clv_guard_first_broken(at(l, cell) - CLV_GUARD_BYTES, CLV_GUARD_BYTES);
     if (broken < 0)
         return CLV_OK;
-    return fail(l, err, "%s wrote before the beginning of %s", l->who, describe(l, root).text);
+    return fail(l, err, "%s wrote before the beginning of %s", l->who, describe(l, cell).text);
 }
 
-/* A live root holds what was written and nothing behind it; a large one is summed only if `whole`. */
-static clv_status check_root(const look *l, int root, bool whole, clv_error *err)
+/* A live cell holds what was written and nothing behind it; a large one is summed only if `whole`. */
+static clv_status check_cell(const look *l, int cell, bool whole, clv_error *err)
 {
-    const record *r = &l->records[root];
+    const record *r = &l->records[cell];
     if (r->arriving)
         return CLV_OK;
-    if ((whole || r->bytes <= SMALL_BYTES) && clv_guard_sum(at(l, root), r->bytes) != r->sum)
+    if ((whole || r->bytes <= SMALL_BYTES) && clv_guard_sum(at(l, cell), r->bytes) != r->sum)
         return fail(l, err, "%s changed %s, which it does not write", l->who, describe(l, r->holds).text);
-    if (is_state(l, root))
-        CLV_TRY(check_before_it(l, root, err));
-    return check_behind(l, root, r->bytes, whole, err);
+    if (is_state(l, cell))
+        CLV_TRY(check_before_it(l, cell, err));
+    return check_behind(l, cell, r->bytes, whole, err);
 }
 
-/* Notes that a root now holds the value of buffer b. */
-static void hold(const look *l, int root, int b)
+/* Notes that a cell now holds the value of buffer b, or a part of it. */
+static void hold(const look *l, int cell, int b)
 {
-    record *r = &l->records[root];
-    int64_t bytes = clv_view_bytes(clv_loaded_view(l->loaded, l->rank, b));
+    record *r = &l->records[cell];
+    int64_t bytes = bytes_in(l, cell, b);
     if (!r->live)
-        l->live[(*l->n_live)++] = root;
+        l->live[(*l->n_live)++] = cell;
     *r = (record){
-        .live = true, .flights = r->flights, .holds = b, .bytes = bytes, .sum = clv_guard_sum(at(l, root), bytes)};
+        .live = true, .flights = r->flights, .holds = b, .bytes = bytes, .sum = clv_guard_sum(at(l, cell), bytes)};
 }
 
 /* Notes that a step that flies writes buffer b. */
 static void await(const look *l, int b)
 {
-    int root = clv_program_root(l->program, b);
-    record *r = &l->records[root];
-    int64_t bytes = clv_view_bytes(clv_loaded_view(l->loaded, l->rank, b));
-    if (!r->live)
-        l->live[(*l->n_live)++] = root;
-    r->held = r->live;
-    r->live = r->arriving = true;
-    r->flights++;
-    r->holds = r->held ? r->holds : b;
-    r->bytes = r->held && r->bytes > bytes ? r->bytes : bytes;
+    int first, n = clv_program_cells(&first, l->program, b);
+    for (int cell = first; cell < first + n; cell++) {
+        record *r = &l->records[cell];
+        int64_t bytes = bytes_in(l, cell, b);
+        if (!r->live)
+            l->live[(*l->n_live)++] = cell;
+        r->held = r->live;
+        r->live = r->arriving = true;
+        r->flights++;
+        r->holds = r->held ? r->holds : b;
+        r->bytes = r->held && r->bytes > bytes ? r->bytes : bytes;
+    }
 }
 
-/* Poisons the root in place k of the list of live ones; the last takes its place. State stays as it is. */
+/* Poisons the cell in place k of the list of live ones; the last takes its place. State stays as it is. */
 static void drop(const look *l, int k)
 {
     record *r = &l->records[l->live[k]];
@@ -276,7 +298,7 @@ static char *workspace(const look *l)
 static clv_status check_all(const look *l, clv_error *err)
 {
     for (int k = 0; k < *l->n_live; k++)
-        CLV_TRY(check_root(l, l->live[k], true, err));
+        CLV_TRY(check_cell(l, l->live[k], true, err));
     return CLV_OK;
 }
 
@@ -290,7 +312,7 @@ static void sort_by_address(const look *l)
         }
 }
 
-/* All of [from, end) of the region that lies between live roots is poison. State lies elsewhere. */
+/* All of [from, end) of the region that lies between live cells is poison. State lies elsewhere. */
 static clv_status check_gaps(const look *l, char *from, char *end, clv_error *err)
 {
     sort_by_address(l);
@@ -322,7 +344,7 @@ static clv_status check_near(const look *l, char *memory, int64_t bytes, clv_err
         char *value = at(l, l->live[k]);
         int64_t room = l->records[l->live[k]].bytes;
         if (room <= NEAR_BYTES && value < to && value + room > from)
-            CLV_TRY(check_root(l, l->live[k], true, err));
+            CLV_TRY(check_cell(l, l->live[k], true, err));
     }
     return check_gaps(l, from, to, err);
 }
@@ -387,7 +409,7 @@ clv_status clv_check_begin(const clv_loaded *loaded, int rank, clv_error *err)
     for (int b = 0; b < l.program->n_buffers; b++)
         if (l.program->buffers[b].kind != CLV_BUFFER_TEMP) {
             hold(&l, b, b);
-            CLV_TRY(check_root(&l, b, true, err));
+            CLV_TRY(check_cell(&l, b, true, err));
         }
     for (int k = *l.n_live - 1; k >= 0; k--) /* inputs that nobody reads */
         if (l.program->buffers[l.live[k]].last < 0)
@@ -427,10 +449,13 @@ static clv_status check_wants(const look *l, const clv_instruction *instruction,
 
 static clv_status check_operand(const look *l, int b, clv_error *err)
 {
-    int root = clv_program_root(l->program, b);
-    if (!l->records[root].live)
-        return fail(l, err, "it reads %s, whose memory was given back", describe(l, b).text);
-    return check_root(l, root, true, err);
+    int first, n = clv_program_cells(&first, l->program, b);
+    for (int cell = first; cell < first + n; cell++) {
+        if (!l->records[cell].live)
+            return fail(l, err, "it reads %s, whose memory was given back", describe(l, b).text);
+        CLV_TRY(check_cell(l, cell, true, err));
+    }
+    return CLV_OK;
 }
 
 /* Nothing around a workspace was written; it is as it was before. */
@@ -503,11 +528,11 @@ clv_status clv_check_before(const clv_loaded *loaded, int rank, int i, clv_error
         if (instruction->in[k] >= 0)
             CLV_TRY(check_operand(&l, instruction->in[k], err));
     for (int o = 0; o < instruction->n_out; o++) {
-        int root = clv_program_root(l.program, instruction->out[o]);
-        if (!l.records[root].live &&
-            clv_guard_first_broken(at(&l, root), l.program->buffers[root].bytes + CLV_GUARD_BYTES) >= 0)
-            return fail(&l, err, "the memory that %s takes is in use, or an op before wrote into it",
-                        describe(&l, instruction->out[o]).text);
+        int first, n = clv_program_cells(&first, l.program, instruction->out[o]);
+        for (int cell = first; cell < first + n; cell++)
+            if (!l.records[cell].live && clv_guard_first_broken(at(&l, cell), room_of(&l, cell)) >= 0)
+                return fail(&l, err, "the memory that %s takes is in use, or an op before wrote into it",
+                            describe(&l, instruction->out[o]).text);
     }
     if (instruction->workspace_bytes > 0 &&
         clv_guard_first_broken(workspace(&l), instruction->workspace_bytes + CLV_GUARD_BYTES) >= 0)
@@ -522,29 +547,48 @@ clv_status clv_check_before(const clv_loaded *loaded, int rank, int i, clv_error
     return CLV_OK;
 }
 
-static clv_status check_result(const look *l, int b, clv_error *err)
+/* What an instruction made of buffer b in one of its cells. */
+static clv_status check_made(const look *l, int cell, int b, clv_error *err)
 {
-    int root = clv_program_root(l->program, b);
-    record before = l->records[root];
+    record before = l->records[cell];
     before.live = before.arriving ? before.held : before.live;
-    const clv_view *view = clv_loaded_view(l->loaded, l->rank, b);
-    int64_t bytes = clv_view_bytes(view), old = before.live ? before.bytes : 0;
-    CLV_TRY(check_behind(l, root, bytes > old ? bytes : old, true, err));
-    int64_t unwritten = before.live ? -1 : clv_guard_first_unwritten(view->dtype, view->data, clv_view_elems(view));
+    clv_dtype dtype = clv_loaded_view(l->loaded, l->rank, b)->dtype;
+    int64_t bytes = bytes_in(l, cell, b), old = before.live ? before.bytes : 0;
+    CLV_TRY(check_behind(l, cell, bytes > old ? bytes : old, true, err));
+    int64_t elems = bytes / (int64_t)clv_dtype_size(dtype);
+    int64_t unwritten = before.live ? -1 : clv_guard_first_unwritten(dtype, at(l, cell), elems);
     if (unwritten >= 0)
         return fail(l, err, "it left element %lld of %s unwritten", (long long)unwritten, describe(l, b).text);
     if (old > bytes)
-        clv_guard_fill(at(l, root) + bytes, old - bytes);
-    hold(l, root, b);
+        clv_guard_fill(at(l, cell) + bytes, old - bytes);
+    hold(l, cell, b);
     return CLV_OK;
 }
 
-static bool writes(const look *l, const clv_instruction *instruction, int root)
+static clv_status check_result(const look *l, int b, clv_error *err)
+{
+    int first, n = clv_program_cells(&first, l->program, b);
+    for (int cell = first; cell < first + n; cell++)
+        CLV_TRY(check_made(l, cell, b, err));
+    return CLV_OK;
+}
+
+static bool writes(const look *l, const clv_instruction *instruction, int cell)
 {
     bool does = false;
-    for (int o = 0; o < instruction->n_out; o++)
-        does = does || clv_program_root(l->program, instruction->out[o]) == root;
+    for (int o = 0; o < instruction->n_out; o++) {
+        int first, n = clv_program_cells(&first, l->program, instruction->out[o]);
+        does = does || (first <= cell && cell < first + n);
+    }
     return does;
+}
+
+/* Counts a flight that reads or writes buffer b: one more, or one less. */
+static void count_flight(const look *l, int b, int more)
+{
+    int first, n = clv_program_cells(&first, l->program, b);
+    for (int cell = first; cell < first + n; cell++)
+        l->records[cell].flights += more;
 }
 
 clv_status clv_check_after(const clv_loaded *loaded, int rank, int i, clv_error *err)
@@ -556,10 +600,10 @@ clv_status clv_check_after(const clv_loaded *loaded, int rank, int i, clv_error 
         CLV_TRY(check_apart(&l, instruction, err));
     for (int k = 0; k < *l.n_live; k++)
         if (!writes(&l, instruction, l.live[k]))
-            CLV_TRY(check_root(&l, l.live[k], l.program->buffers[l.live[k]].last == i, err));
+            CLV_TRY(check_cell(&l, l.live[k], l.program->buffers[l.live[k]].last == i, err));
     bool flies = instruction->beside > 0;
     if (flies) {
-        l.records[clv_program_root(l.program, instruction->in[0])].flights++;
+        count_flight(&l, instruction->in[0], 1);
         await(&l, instruction->out[0]);
     }
     for (int o = 0; !flies && o < instruction->n_out; o++)
@@ -572,11 +616,10 @@ clv_status clv_check_landed(const clv_loaded *loaded, int rank, int step, int be
 {
     look l = look_at(loaded, rank, step, "it, or an op beside it");
     const clv_instruction *instruction = &l.program->instructions[step];
-    int in = clv_program_root(l.program, instruction->in[0]), out = clv_program_root(l.program, instruction->out[0]);
-    CLV_TRY(check_root(&l, in, true, err));
+    CLV_TRY(check_operand(&l, instruction->in[0], err));
     CLV_TRY(check_result(&l, instruction->out[0], err));
-    l.records[in].flights--;
-    l.records[out].flights--;
+    count_flight(&l, instruction->in[0], -1);
+    count_flight(&l, instruction->out[0], -1);
     drop_unread(&l, behind);
     return CLV_OK;
 }

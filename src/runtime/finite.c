@@ -8,6 +8,12 @@
 #include "base/error.h"
 #include "tensor/text.h"
 
+/* What is said of a part is said of all that it is a part of. */
+static int whole_of(const clv_program *program, int b)
+{
+    return program->buffers[b].part ? program->buffers[b].shares : b;
+}
+
 bool *clv_finite_lowest(const clv_program *program)
 {
     bool *lowest = calloc((size_t)program->n_buffers + 1, sizeof *lowest);
@@ -16,10 +22,14 @@ bool *clv_finite_lowest(const clv_program *program)
     for (int i = 0; lowest && i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         for (int o = 0; o < instruction->n_out; o++) {
-            bool says_so = instruction->op ? instruction->op->def->may_be_lowest >> o & 1 : lowest[instruction->in[0]];
-            lowest[instruction->out[o]] = lowest[instruction->out[o]] || says_so;
+            bool says_so = instruction->op ? instruction->op->def->may_be_lowest >> o & 1
+                                           : lowest[whole_of(program, instruction->in[0])];
+            int out = whole_of(program, instruction->out[o]);
+            lowest[out] = lowest[out] || says_so;
         }
     }
+    for (int b = 0; lowest && b < program->n_buffers; b++)
+        lowest[b] = lowest[whole_of(program, b)];
     return lowest;
 }
 

@@ -156,8 +156,10 @@ static clv_status make_views(const clv_session *session, clv_loaded *loaded, clv
         CLV_TRY(find_state(&state, session, program, b, err));
         int64_t offset = loaded->check ? clv_check_buffer_offset(loaded->check, root) : program->buffers[root].offset;
         for (int r = 0; r < session->here; r++) {
-            void *base = state ? state->data[r] : (char *)loaded->ranks[r].region + offset;
-            loaded->ranks[r].views[b] = clv_buffer_view(&program->buffers[b], &session->mesh, session->first + r, base);
+            int rank = session->first + r;
+            char *base = state ? state->data[r] : (char *)loaded->ranks[r].region + offset;
+            base += clv_program_part_offset(program, b, rank);
+            loaded->ranks[r].views[b] = clv_buffer_view(&program->buffers[b], &session->mesh, rank, base);
         }
     }
     return CLV_OK;
@@ -168,6 +170,16 @@ static void find_shards(clv_shard *out, const clv_program *program, int b, const
     const clv_buffer *buffer = &program->buffers[b];
     for (int m = 0; m < group->n; m++)
         out[m] = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, group->ranks[m]);
+}
+
+/* Whether a buffer begins at the same place in the memory of all ranks: parts do not where rows differ. */
+static bool lies_alike(const clv_program *program, int b)
+{
+    int64_t offset = clv_program_part_offset(program, b, 0);
+    for (int64_t rank = 1; program->buffers[b].part && rank < clv_mesh_ranks(&program->mesh); rank++)
+        if (clv_program_part_offset(program, b, rank) != offset)
+            return false;
+    return true;
 }
 
 /* Makes the plan of a rank's step; shards: room for two of each rank. */
@@ -199,6 +211,8 @@ static clv_status make_plan(const clv_session *session, clv_loaded *loaded, int 
         .out_device = mine->context.device,
         .in_window = in_state ? in_state->window : loaded->window,
         .out_window = out_state ? out_state->window : loaded->window};
+    if (!lies_alike(program, instruction->in[0]) || !lies_alike(program, instruction->out[0]))
+        transfer.in_window = transfer.out_window = NULL; /* each rank says where its own lies */
     CLV_TRY(loaded->transport->prepare(&mine->plans[i], comm, &transfer, &staging, err));
     int64_t *most = &loaded->staging_bytes[clv_staging_slot(instruction)];
     *most = staging > *most ? staging : *most;

@@ -1,0 +1,493 @@
+/* cut.c - which steps are cut, and into what. See cut.h.
+ *
+ * Each step that moves is looked at with the products right before it (sums and casts may lie between) and right behind
+ * it. Cut into n parts, the link and the ranks work at once but for the first and the last part; what each part costs
+ * to start grows n-fold. The best n by the machine's prices is taken, if it is better than one. Whether all of it
+ * together brings anything is for a schedule to say.
+ */
+#include "program/cut.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "program/predict.h"
+
+enum {
+    MOST_PARTS = 8,
+    LEAST_ROWS = 16, /* of the matrix that a product takes: fewer are slow, and kernels for few rows round otherwise */
+    MOST_TOGETHER = 24, /* instructions that are cut together */
+    MOST_BETWEEN = 6    /* sums and casts between a product and its step */
+};
+
+/* Rows [lo[k], lo[k + 1]) of what a rank holds are part k. */
+typedef struct rows {
+    int n;
+    int64_t lo[MOST_PARTS + 1];
+} rows;
+
+/* Instructions that are cut alike, and what of theirs is. */
+typedef struct together {
+    int n_instructions, n_buffers;
+    int instruction[MOST_TOGETHER];
+    int buffer[MOST_TOGETHER * (CLV_MAX_IN + CLV_MAX_OUT)];
+    int64_t n_rows;    /* on each rank */
+    const rows *known; /* some of it is cut already; NULL: nothing is */
+} together;
+
+typedef struct cutter {
+    const clv_program *program;
+    clv_arena *arena;
+    const double *exposed;
+    clv_cost_model model;
+    int *writer;              /* [n_buffers] -1: none */
+    int *first_reader, *next; /* [n_buffers], [n_instructions * CLV_MAX_IN] readers, in order; -1: no more */
+    const rows **of_buffer;   /* [n_buffers] NULL: whole */
+    const rows **of_instruction;
+} cutter;
+
+/* ---- what can be cut ---- */
+
+/* The dimension whose rows are cut: the first that ranks hold more than one index of; -1: there is none. */
+static int outermost(const clv_buffer *buffer)
+{
+    clv_type local = clv_local_type(&buffer->type, &buffer->layout);
+    for (int d = 0; d < local.rank; d++)
+        if (local.shape[d] != 1)
+            return d;
+    return -1;
+}
+
+/* Rows that every rank holds of dimension d; 0: not the same on all. */
+static int64_t rows_of(const clv_buffer *buffer, int d)
+{
+    int64_t blocks = clv_layout_blocks(&buffer->layout, d);
+    bool even = buffer->layout.granule[d] == 1 && buffer->type.shape[d] % blocks == 0;
+    return even ? buffer->type.shape[d] / blocks : 0;
+}
+
+static bool is_cut_with(const together *t, int b)
+{
+    for (int k = 0; k < t->n_buffers; k++)
+        if (t->buffer[k] == b)
+            return true;
+    return false;
+}
+
+/* Notes that buffer b is to be cut along d, if it can. */
+static bool add_buffer(together *t, const cutter *c, int b, int d)
+{
+    const clv_buffer *buffer = &c->program->buffers[b];
+    int64_t n = d == outermost(buffer) ? rows_of(buffer, d) : 0;
+    if (n < 2 || (t->n_rows > 0 && n != t->n_rows) || d == buffer->type.rank - 1 || buffer->kind != CLV_BUFFER_TEMP ||
+        buffer->shares >= 0 || (t->known && c->of_buffer[b] && c->of_buffer[b] != t->known))
+        return false;
+    t->n_rows = n;
+    t->known = c->of_buffer[b] ? c->of_buffer[b] : t->known;
+    if (!is_cut_with(t, b))
+        t->buffer[t->n_buffers++] = b;
+    return true;
+}
+
+/* The dimension of a tensor that is the factor and nothing else; -1: none is. */
+static int dim_of(const clv_dim_factors *dims, int rank, int factor)
+{
+    for (int d = 0; d < rank; d++)
+        if (dims[d].n == 1 && dims[d].factor[0] == factor)
+            return d;
+    return -1;
+}
+
+/* The factor that is dimension d of buffer b, an operand or a result; -1: none. */
+static int factor_of(const clv_rule *rule, const clv_instruction *instruction, int b, int d)
+{
+    for (int k = 0; k < instruction->n_in; k++)
+        if (instruction->in[k] == b)
+            return rule->in[k][d].n == 1 ? rule->in[k][d].factor[0] : -1;
+    for (int o = 0; o < instruction->n_out; o++)
+        if (instruction->out[o] == b)
+            return rule->out[o][d].n == 1 ? rule->out[o][d].factor[0] : -1;
+    return -1;
+}
+
+static void find_rule(clv_rule *rule, const clv_program *program, const clv_instruction *instruction)
+{
+    clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
+    for (int k = 0; k < instruction->n_in; k++)
+        if (instruction->in[k] >= 0)
+            in[k] = program->buffers[instruction->in[k]].type;
+    for (int o = 0; o < instruction->n_out; o++)
+        out[o] = program->buffers[instruction->out[o]].type;
+    *rule = (clv_rule){0};
+    instruction->op->def->rule(instruction->op, in, out, rule);
+}
+
+/* Notes what of an op's operands and results is cut when buffer b is. */
+static bool add_op(together *t, const cutter *c, int i, int b)
+{
+    const clv_instruction *instruction = &c->program->instructions[i];
+    const clv_buffer *buffers = c->program->buffers;
+    int d = outermost(&buffers[b]);
+    clv_rule rule;
+    if (!clv_op_is_by_rows(instruction->op) || d < 0)
+        return false;
+    find_rule(&rule, c->program, instruction);
+    int factor = factor_of(&rule, instruction, b, d);
+    bool can = factor >= 0 && !rule.factor[factor].whole && rule.factor[factor].spill < 0;
+    for (int k = 0; can && k < instruction->n_in; k++) {
+        int in = instruction->in[k], at = in < 0 ? -1 : dim_of(rule.in[k], buffers[in].type.rank, factor);
+        can = at < 0 || add_buffer(t, c, in, at);
+    }
+    for (int o = 0; can && o < instruction->n_out; o++) {
+        int out = instruction->out[o], at = dim_of(rule.out[o], buffers[out].type.rank, factor);
+        can = at >= 0 && add_buffer(t, c, out, at);
+    }
+    return can;
+}
+
+static bool add_step(together *t, const cutter *c, int i)
+{
+    const clv_instruction *instruction = &c->program->instructions[i];
+    const clv_buffer *in = &c->program->buffers[instruction->in[0]];
+    int d = outermost(in);
+    return d >= 0 && add_buffer(t, c, instruction->in[0], d) && add_buffer(t, c, instruction->out[0], d);
+}
+
+/* Adds instruction i, which reads or writes buffer b; t is as it was if that cannot be. */
+static bool add(together *t, const cutter *c, int i, int b)
+{
+    together before = *t;
+    for (int k = 0; k < t->n_instructions; k++)
+        if (t->instruction[k] == i)
+            return true;
+    bool fits = t->n_instructions < MOST_TOGETHER && (!c->of_instruction[i] || c->of_instruction[i] == c->of_buffer[b]);
+    if (fits && (c->program->instructions[i].op ? add_op(t, c, i, b) : add_step(t, c, i))) {
+        t->instruction[t->n_instructions++] = i;
+        return true;
+    }
+    *t = before;
+    return false;
+}
+
+static bool is_product(const cutter *c, int i)
+{
+    const clv_op *op = c->program->instructions[i].op;
+    return op && op->def->counts_flops;
+}
+
+/* The operand of those that are cut that was made last; -1: none is cut. */
+static int made_last(const together *t, const cutter *c, int i)
+{
+    const clv_instruction *instruction = &c->program->instructions[i];
+    int last = -1;
+    for (int k = 0; k < instruction->n_in; k++)
+        if (is_cut_with(t, instruction->in[k]) && (last < 0 || c->writer[instruction->in[k]] > c->writer[last]))
+            last = instruction->in[k];
+    return last;
+}
+
+/* Adds the product that makes buffer b, and what lies between. */
+static void add_before(together *t, const cutter *c, int b)
+{
+    together before = *t;
+    for (int between = 0; between <= MOST_BETWEEN && b >= 0 && c->writer[b] >= 0; between++) {
+        int i = c->writer[b];
+        if (!c->program->instructions[i].op || !add(t, c, i, b))
+            break;
+        if (is_product(c, i))
+            return;
+        b = made_last(t, c, i);
+    }
+    *t = before;
+}
+
+/* Adds the products that read buffer b, of casts of it, too. */
+static bool add_behind(together *t, const cutter *c, int b, int between)
+{
+    bool any = false;
+    for (int r = c->first_reader[b]; r >= 0; r = c->next[r]) {
+        int i = r / CLV_MAX_IN;
+        const clv_instruction *instruction = &c->program->instructions[i];
+        together before = *t;
+        if (!instruction->op || instruction->n_in > 2 || !add(t, c, i, b))
+            continue;
+        bool is = is_product(c, i) ||
+                  (between > 0 && instruction->n_in == 1 && add_behind(t, c, instruction->out[0], between - 1));
+        any = any || is;
+        if (!is)
+            *t = before;
+    }
+    return any;
+}
+
+/* ---- into how many parts ---- */
+
+/* Rows of a matrix that lie in one row of a buffer. */
+static int64_t rows_in_one(const clv_buffer *buffer)
+{
+    clv_type local = clv_local_type(&buffer->type, &buffer->layout);
+    int64_t in_one = 1;
+    for (int d = outermost(buffer) + 1; d < local.rank - 1; d++)
+        in_one *= local.shape[d];
+    return in_one;
+}
+
+/* Of the matrices that are multiplied the fewest. */
+static int64_t least_rows(const together *t, const cutter *c)
+{
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < t->n_instructions; k++) {
+        const clv_instruction *instruction = &c->program->instructions[t->instruction[k]];
+        for (int o = 0; is_product(c, t->instruction[k]) && o < instruction->n_in + 1; o++) {
+            int b = o < instruction->n_in ? instruction->in[o] : instruction->out[0];
+            int64_t in_one = is_cut_with(t, b) ? rows_in_one(&c->program->buffers[b]) : least;
+            least = in_one < least ? in_one : least;
+        }
+    }
+    return least;
+}
+
+static rows equal_parts(int64_t n_rows, int n)
+{
+    rows out = {.n = n};
+    for (int k = 0; k <= n; k++)
+        out.lo[k] = n_rows * k / n;
+    return out;
+}
+
+static bool are_enough(const rows *cut, int64_t in_one)
+{
+    for (int k = 0; k < cut->n; k++)
+        if ((cut->lo[k + 1] - cut->lo[k]) * in_one < LEAST_ROWS)
+            return false;
+    return true;
+}
+
+static int64_t bytes_cut(const together *t, const clv_program *program, const int *buffers, int n)
+{
+    int64_t bytes = 0;
+    for (int k = 0; k < n; k++)
+        if (is_cut_with(t, buffers[k]))
+            bytes += clv_shard_bytes(&program->buffers[buffers[k]].type, &program->buffers[buffers[k]].layout);
+    return bytes;
+}
+
+/* What one of n parts of an instruction takes: what is not cut is read by each. */
+static double part_seconds(const together *t, const cutter *c, int i, int n)
+{
+    const clv_program *program = c->program;
+    const clv_instruction *instruction = &program->instructions[i];
+    if (!instruction->op) {
+        const clv_reshard_step *step = instruction->step;
+        bool far = clv_cost_is_far(&c->model, step->axes, step->n_axes);
+        clv_dtype dtype = program->buffers[instruction->out[0]].type.dtype;
+        return clv_cost_step(&c->model, step->kind, dtype, step->bytes / n, far).seconds;
+    }
+    clv_work_rates rates;
+    clv_cost_work_rates(&rates, &c->model, instruction->op->def, clv_instruction_dtype(program, i));
+    clv_op_cost cost = clv_instruction_cost(program, i);
+    int64_t cut = bytes_cut(t, program, instruction->in, instruction->n_in) +
+                  bytes_cut(t, program, instruction->out, instruction->n_out);
+    cost.flops /= n;
+    cost.bytes -= fmin(cost.bytes, (double)cut) * (n - 1) / n;
+    return clv_cost_work(&rates, cost);
+}
+
+/* The link and the ranks work at once, but for one part of the other. */
+static double seconds_of(const together *t, const cutter *c, int n)
+{
+    double moves = 0, works = 0;
+    for (int k = 0; k < t->n_instructions; k++) {
+        double seconds = part_seconds(t, c, t->instruction[k], n);
+        *(c->program->instructions[t->instruction[k]].op ? &works : &moves) += seconds;
+    }
+    return fmax(n * moves + works, n * works + moves);
+}
+
+/* The best way to cut it; false: none is better than the whole. */
+static bool choose(rows *best, const together *t, const cutter *c)
+{
+    int64_t in_one = least_rows(t, c);
+    int fewest = t->known ? t->known->n : 2, most = t->known ? t->known->n : MOST_PARTS;
+    double least = seconds_of(t, c, 1);
+    bool found = false;
+    for (int n = fewest; n <= most; n++) {
+        rows cut = t->known ? *t->known : equal_parts(t->n_rows, n);
+        double seconds = seconds_of(t, c, n);
+        if (seconds < least && are_enough(&cut, in_one)) {
+            *best = cut;
+            least = seconds;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* ---- the program in parts ---- */
+
+static clv_status cut_together(const together *t, const cutter *c, bool *any, clv_error *err)
+{
+    rows best;
+    if (t->n_instructions < 2 || !choose(&best, t, c))
+        return CLV_OK;
+    const rows *kept = t->known ? t->known : clv_arena_copy(c->arena, &best, sizeof best);
+    if (!kept)
+        return clv_fail_memory(err, "the parts of a program", sizeof best);
+    for (int k = 0; k < t->n_instructions; k++)
+        c->of_instruction[t->instruction[k]] = kept;
+    for (int k = 0; k < t->n_buffers; k++)
+        c->of_buffer[t->buffer[k]] = kept;
+    *any = true;
+    return CLV_OK;
+}
+
+static clv_status find_cuts(const cutter *c, bool *any, clv_error *err)
+{
+    for (int s = 0; s < c->program->n_steps; s++) {
+        int i = c->program->steps[s];
+        const clv_instruction *instruction = &c->program->instructions[i];
+        together t = {0};
+        if (c->exposed[i] <= 0 || !add(&t, c, i, instruction->in[0]))
+            continue;
+        add_before(&t, c, instruction->in[0]);
+        add_behind(&t, c, instruction->out[0], 1);
+        CLV_TRY(cut_together(&t, c, any, err));
+    }
+    return CLV_OK;
+}
+
+static clv_status make_parts(clv_program *out, const cutter *c, clv_error *err)
+{
+    int n = c->program->n_buffers;
+    for (int b = 0; b < c->program->n_buffers; b++)
+        n += c->of_buffer[b] ? c->of_buffer[b]->n : 0;
+    out->buffers = clv_arena_alloc(out->arena, (size_t)n, sizeof *out->buffers);
+    out->buffer_capacity = n;
+    if (!out->buffers)
+        return clv_fail_memory(err, "the parts of buffers", (size_t)n * sizeof *out->buffers);
+    memcpy(out->buffers, c->program->buffers, (size_t)out->n_buffers * sizeof *out->buffers);
+    for (int b = 0; b < c->program->n_buffers; b++) {
+        const rows *cut = c->of_buffer[b];
+        clv_buffer *whole = &out->buffers[b];
+        int d = cut ? outermost(whole) : -1;
+        whole->first_part = cut ? out->n_buffers : 0;
+        whole->n_parts = cut ? cut->n : 0;
+        for (int k = 0; k < whole->n_parts; k++) {
+            clv_buffer *part = &out->buffers[out->n_buffers++];
+            *part = *whole;
+            part->type.shape[d] = (cut->lo[k + 1] - cut->lo[k]) * clv_layout_blocks(&whole->layout, d);
+            part->shares = b;
+            part->n_parts = part->first_part = 0;
+            part->part = true;
+        }
+    }
+    return CLV_OK;
+}
+
+static int part_of(const clv_program *program, int b, int k)
+{
+    return b >= 0 && program->buffers[b].n_parts > 0 ? program->buffers[b].first_part + k : b;
+}
+
+/* Part k of an instruction. A step moves its share of the bytes; the largest workspace is enough for each. */
+static clv_status make_part(clv_instruction *part, clv_program *out, const rows *cut, int k, clv_error *err)
+{
+    part->part = k;
+    part->n_parts = cut->n;
+    for (int o = 0; o < part->n_in; o++)
+        part->in[o] = part_of(out, part->in[o], k);
+    for (int o = 0; o < part->n_out; o++)
+        part->out[o] = part_of(out, part->out[o], k);
+    if (part->op)
+        return CLV_OK;
+    clv_reshard_step *step = clv_arena_copy(out->arena, part->step, sizeof *step);
+    if (!step)
+        return clv_fail_memory(err, "a part of a step", sizeof *step);
+    step->bytes *= (double)(cut->lo[k + 1] - cut->lo[k]) / (double)cut->lo[cut->n];
+    part->step = step;
+    return CLV_OK;
+}
+
+static clv_status make_instructions(clv_program *out, const cutter *c, clv_error *err)
+{
+    const clv_program *program = c->program;
+    size_t n = 0;
+    for (int i = 0; i < program->n_instructions; i++)
+        n += c->of_instruction[i] ? (size_t)c->of_instruction[i]->n : 1;
+    int *place = clv_arena_alloc(c->arena, n, sizeof *place);
+    out->instructions = clv_arena_alloc(out->arena, n, sizeof *out->instructions);
+    out->steps = clv_arena_alloc(out->arena, (size_t)program->n_steps * MOST_PARTS + 1, sizeof *out->steps);
+    out->assigned = clv_arena_alloc(out->arena, (size_t)program->n_assigned + 1, sizeof *out->assigned);
+    if (!place || !out->instructions || !out->steps || !out->assigned)
+        return clv_fail_memory(err, "the parts of a program", n * sizeof *out->instructions);
+    out->n_instructions = out->n_steps = 0;
+    for (int i = 0; i < program->n_instructions; i++) {
+        const rows *cut = c->of_instruction[i];
+        place[i] = out->n_instructions;
+        for (int k = 0; k < (cut ? cut->n : 1); k++) {
+            clv_instruction *made = &out->instructions[out->n_instructions];
+            *made = program->instructions[i];
+            if (cut)
+                CLV_TRY(make_part(made, out, cut, k, err));
+            if (!made->op)
+                out->steps[out->n_steps++] = out->n_instructions;
+            out->n_instructions++;
+        }
+    }
+    for (int r = 0; r < program->n_assigned; r++) {
+        out->assigned[r] = program->assigned[r];
+        out->assigned[r].instruction = place[program->assigned[r].instruction];
+    }
+    return CLV_OK;
+}
+
+/* ---- who writes and reads what ---- */
+
+static void find_users(cutter *c)
+{
+    for (int b = 0; b < c->program->n_buffers; b++)
+        c->writer[b] = c->first_reader[b] = -1;
+    for (int i = c->program->n_instructions - 1; i >= 0; i--) {
+        const clv_instruction *instruction = &c->program->instructions[i];
+        for (int k = 0; k < instruction->n_in; k++)
+            if (instruction->in[k] >= 0) {
+                c->next[i * CLV_MAX_IN + k] = c->first_reader[instruction->in[k]];
+                c->first_reader[instruction->in[k]] = i * CLV_MAX_IN + k;
+            }
+        for (int o = 0; o < instruction->n_out; o++)
+            c->writer[instruction->out[o]] = i;
+    }
+}
+
+static clv_status cut_program(clv_program *out, bool *any, cutter *c, clv_error *err)
+{
+    size_t n_buffers = (size_t)c->program->n_buffers + 1, n = (size_t)c->program->n_instructions + 1;
+    c->writer = clv_arena_alloc(c->arena, n_buffers, sizeof *c->writer);
+    c->first_reader = clv_arena_alloc(c->arena, n_buffers, sizeof *c->first_reader);
+    c->next = clv_arena_alloc(c->arena, n * CLV_MAX_IN, sizeof *c->next);
+    c->of_buffer = clv_arena_alloc(c->arena, n_buffers, sizeof *c->of_buffer);
+    c->of_instruction = clv_arena_alloc(c->arena, n, sizeof *c->of_instruction);
+    if (!c->writer || !c->first_reader || !c->next || !c->of_buffer || !c->of_instruction)
+        return clv_fail_memory(err, "the parts of a program", n * sizeof *c->next);
+    find_users(c);
+    CLV_TRY(find_cuts(c, any, err));
+    if (!*any)
+        return CLV_OK;
+    CLV_TRY(make_parts(out, c, err));
+    return make_instructions(out, c, err);
+}
+
+clv_status clv_program_cut(clv_program *out, bool *cut, const clv_program *program, const double *exposed,
+                           const clv_machine *machine, clv_error *err)
+{
+    cutter c = {.program = program, .exposed = exposed, .arena = clv_arena_new()};
+    if (!c.arena)
+        return clv_fail_memory(err, "the parts of a program", sizeof c);
+    clv_cost_model_make(&c.model, &program->mesh, machine);
+    *out = *program;
+    *cut = false;
+    clv_status status = cut_program(out, cut, &c, err);
+    clv_arena_free(c.arena);
+    return status;
+}

@@ -1,0 +1,21 @@
+/* cut.h - steps, and the products that they feed or follow, in parts, so that parts of a step run beside parts of the
+ * product.
+ *
+ * A part is some rows: of the outermost dimension that ranks hold more than one index of, if all hold as many, before
+ * the step and behind it (a step that gathers along that very dimension stays whole: a sequence split over ranks, of
+ * a batch of one). So the parts of a buffer lie one behind the other in it, each is contiguous, and an op that treats
+ * its rows alike (clv_op_own.by_rows) makes the same of each as of the whole, bit for bit. What else reads or writes
+ * the buffer sees it whole.
+ */
+#ifndef CLEAVE_PROGRAM_CUT_H
+#define CLEAVE_PROGRAM_CUT_H
+
+#include "program/program.h"
+
+/* *out becomes the program with those steps cut of which it is worth its while on the machine (NULL: the default one);
+ * *cut says whether there is any. exposed: [n_instructions] seconds for which ranks would do nothing but wait for it:
+ * others are left whole. It shares the program's arena, and what it leaves as it was. Before memory is planned. */
+clv_status clv_program_cut(clv_program *out, bool *cut, const clv_program *program, const double *exposed,
+                           const clv_machine *machine, clv_error *err);
+
+#endif
