@@ -26,7 +26,8 @@ static void leave(void)
 
 clv_job *launched_job(void)
 {
-    const char *asked = getenv("CLV_TEST_TRANSPORT"), *piece = getenv("CLV_TEST_PIECE");
+    const char *asked = getenv("CLV_TEST_TRANSPORT"), *piece = getenv("CLV_TEST_PIECE"),
+               *room = getenv("CLV_TEST_ROOM");
     clv_error err = {0};
     clv_job_options options = {.size = sizeof options,
                                .modules = getenv("CLV_BUILD_DIR"),
@@ -40,6 +41,8 @@ clv_job *launched_job(void)
     }
     if (piece) /* so that messages are cut which would not be otherwise */
         job->piece = strtoll(piece, NULL, 10);
+    if (room) /* so that some steps go by messages which would not otherwise */
+        job->room = strtoll(room, NULL, 10);
     atexit(leave);
     return job;
 }

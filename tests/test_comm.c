@@ -834,12 +834,35 @@ static int64_t count_step(body *run, int ranks, int elems, int64_t *messages)
     return wire_bytes;
 }
 
+/* Processes of one host read what they need of each other in the memory that they share: nothing is sent, unless it has
+ * no room there. */
+static void test_no_messages(void **state)
+{
+    int ranks = 3 * clv_job_processes(launched_job());
+    int64_t messages;
+    (void)state;
+    if (!launched_job()->shares_memory)
+        skip();
+    int64_t room = launched_job()->room;
+    launched_job()->room = CLV_BOARD_ROOM;
+    assert_int_equal(count_step(gather_counted, ranks, 500, &messages), 0);
+    assert_int_equal(messages, 0);
+    assert_int_equal(count_step(sum_counted, ranks, 45000, &messages), 0);
+    assert_int_equal(messages, 0);
+    launched_job()->room = 499 * 4;
+    assert_true(count_step(gather_counted, ranks, 500, &messages) > 500 * 4);
+    launched_job()->room = 500 * 4;
+    assert_int_equal(count_step(gather_counted, ranks, 500, &messages), 0);
+    launched_job()->room = room;
+}
+
 /* Ranks of one process read each other's memory, and what several of a process need is sent to it once. */
 static void test_one_copy_a_process(void **state)
 {
     int processes = clv_job_processes(launched_job());
-    int64_t here = 3, others = processes - 1, messages;
+    int64_t here = 3, others = processes - 1, messages, room = launched_job()->room;
     (void)state;
+    launched_job()->room = 0;
     int64_t sent = count_step(gather_counted, 3 * processes, 500, &messages); /* first messages hold it all */
     assert_int_equal(messages, here * others);
     assert_int_equal(sent, here * others * (500 * 4 + CLV_MPI_HEADER));
@@ -849,6 +872,7 @@ static void test_one_copy_a_process(void **state)
     sent = count_step(sum_counted, 3 * processes, 45000, &messages); /* addends of slices, and slices */
     int64_t slice = 45000 / (3 * processes) * 4, sums = here * others * (3 * slice), slices = here * others * slice;
     assert_true(sent >= sums + slices && sent <= sums + slices + messages * CLV_MPI_HEADER);
+    launched_job()->room = room;
 }
 
 /* ---- arguments ---- */
@@ -974,6 +998,7 @@ int main(void)
         cmocka_unit_test(test_failure_elsewhere),
         cmocka_unit_test(test_timeout),
         cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_no_messages),
         cmocka_unit_test(test_one_copy_a_process),
     };
     const struct CMUnitTest tests[] = {

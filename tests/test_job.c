@@ -91,6 +91,9 @@ static void test_refusals(void **state)
     setenv("CLEAVE_CONTROL", "eth0:7-5", 1);
     expect_refused(CLV_EINVAL, "control is 'eth0:7-5'", &options);
     unsetenv("CLEAVE_CONTROL");
+    setenv("CLEAVE_SHARED_MEMORY", "some", 1);
+    expect_refused(CLV_EINVAL, "CLEAVE_SHARED_MEMORY is 'some'; valid: on, off", &options);
+    unsetenv("CLEAVE_SHARED_MEMORY");
     assert_int_equal(clv_job_leave(NULL, NULL), CLV_OK);
     assert_int_equal(clv_job_agree(NULL, CLV_OK, NULL), CLV_OK);
     assert_int_equal(clv_job_agree(NULL, CLV_EIO, NULL), CLV_EIO);

@@ -41,7 +41,8 @@
  * **MPI.** Open MPI and MPICH are known, each by a module (cleave_mpi_openmpi.so, cleave_mpi_mpich.so) that is loaded
  * when a process joins; programs are not linked with MPI. A process that initialised MPI itself may join, if it asked
  * for MPI_THREAD_SERIALIZED or more, and makes no MPI calls while it is in a call of the library or another session of
- * the job runs. What is sent is not encrypted.
+ * the job runs. What is sent is not encrypted. Processes of one host share memory where they can, and then send less;
+ * CLEAVE_SHARED_MEMORY=off in the environment of any process does without.
  *
  * **Models** (clv_model_options.job). What runs a model of a job does so in all processes, which make the same calls
  * with the same arguments: clv_forwarder_new and _run, clv_generator_new, _feed, _run and _free, clv_generate,
@@ -94,7 +95,8 @@ CLV_API const char *clv_job_launcher(void);
 /** Joins the job, once a process; waits until all of its processes do, for which MPI knows no deadline: join before
  *  anything that may fail, and say by clv_job_agree what did. options may be NULL. Leave with clv_job_leave.
  *  @return CLV_ENOTFOUND when no launcher started this process, or there is no module for its MPI; CLV_EINVAL for an
- *          unknown name; CLV_EUNSUPPORTED for what MPI refuses, or a job besides or after another; CLV_ENOMEM */
+ *          unknown name, or a CLEAVE_SHARED_MEMORY that is neither "on" nor "off"; CLV_EUNSUPPORTED for what MPI
+ *          refuses, or a job besides or after another; CLV_ENOMEM */
 CLV_API clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error *err);
 
 /** Waits until all processes leave, ends MPI if clv_job_join began it (MPICH across hosts ends with the process: its

@@ -15,6 +15,7 @@
 #include "base/options.h"
 #include "base/unique.h"
 #include "base/wait.h"
+#include "comm/board.h"
 
 /* The MPIs that there are modules for. */
 static const struct known {
@@ -27,6 +28,8 @@ static const struct known {
 };
 
 enum { KNOWN = sizeof known / sizeof *known };
+
+#define SHARED_MEMORY "CLEAVE_SHARED_MEMORY" /* of the environment */
 
 const char *clv_job_launcher(void)
 {
@@ -134,16 +137,20 @@ static uint64_t find_place(void)
 static clv_status introduce(clv_job *job, const char *control, clv_error *err)
 {
     size_t n = (size_t)job->place.processes;
-    clv_job_member mine = {.pid = getpid(), .place = find_place()};
+    const char *shared = getenv(SHARED_MEMORY);
+    clv_job_member mine = {
+        .pid = getpid(), .place = find_place(), .shares_memory = !shared || strcmp(shared, "off") != 0};
     gethostname(mine.host, sizeof mine.host - 1);
     snprintf(mine.control, sizeof mine.control, "%s", control ? control : "");
     job->members = calloc(n, sizeof *job->members);
     if (!job->members)
         return clv_fail_memory(err, "a job's processes", n * sizeof *job->members);
     CLV_TRY(clv_job_exchange(job, &mine, job->members, sizeof mine, err));
+    job->shares_memory = true;
     for (size_t p = 0; p < n; p++) {
         clv_job_member *m = &job->members[p];
         m->host[sizeof m->host - 1] = m->control[sizeof m->control - 1] = '\0';
+        job->shares_memory = job->shares_memory && m->shares_memory;
         job->several_hosts = job->several_hosts || strcmp(m->host, job->members[0].host) != 0;
     }
     return CLV_OK;
@@ -169,6 +176,9 @@ static clv_status check_options(const clv_job_options *o, const char *control, c
         return clv_fail(err, CLV_EINVAL, "%s is %lld; valid: 0 (which is %d) and above",
                         o->timeout_ms < 0 ? "timeout_ms" : "silence_ms",
                         (long long)(o->timeout_ms < 0 ? o->timeout_ms : o->silence_ms), CLV_DEFAULT_TIMEOUT_MS);
+    const char *shared = getenv(SHARED_MEMORY);
+    if (shared && strcmp(shared, "on") != 0 && strcmp(shared, "off") != 0)
+        return clv_fail(err, CLV_EINVAL, SHARED_MEMORY " is '%.40s'; valid: on, off", shared);
     return control ? clv_control_check(control, err) : CLV_OK;
 }
 
@@ -194,6 +204,7 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     job->lost = o.lost;
     job->lost_arg = o.lost_arg;
     job->piece = CLV_MPI_MOST_BYTES;
+    job->room = CLV_BOARD_ROOM;
     job->run = clv_unique();
     if (mpi->join(&job->place, &job->comm, why, sizeof why)) {
         free(job);

@@ -22,7 +22,8 @@ typedef struct clv_job_member {
     char host[64];
     char control[CLV_CONTROL_HOW]; /* clv_job_options.control; "": it is not given */
     int64_t pid;
-    uint64_t place; /* the same where the network is: host and namespace */
+    uint64_t place;        /* the same where the network is: host and namespace */
+    int32_t shares_memory; /* CLEAVE_SHARED_MEMORY is not "off" */
 } clv_job_member;
 
 struct clv_job {
@@ -30,6 +31,7 @@ struct clv_job {
     clv_mpi_place place;
     clv_job_member *members; /* [processes] */
     bool several_hosts;
+    bool shares_memory;   /* the processes of a host may, for all that they were told */
     clv_control *control; /* NULL: there is none */
     clv_job_lost *lost;   /* NULL: nobody is told */
     void *lost_arg;
@@ -37,6 +39,7 @@ struct clv_job {
     clv_mpi_comm comm;  /* for what is not a world's */
     int64_t timeout_ms;
     int64_t piece; /* bytes of a message at most, the first of each part excepted */
+    int64_t room;  /* bytes of an operand that memory shared by processes is used for, at most */
     /* Over MPI, which one thread at a time calls, and what follows. */
     pthread_mutex_t lock;
     int worlds;         /* open now */
@@ -82,6 +85,8 @@ void clv_job_name(char *out, size_t size, const clv_job *job, int process);
 clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_error *err);
 /* Under the lock: ends `n` requests one way or another; whether they have, by ns. Receives are called back. */
 bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool receives, int64_t ns);
+/* Whether two processes are on one host, by its name and its network. */
+bool clv_job_same_host(const clv_job *job, int a, int b);
 /* The memory; MPI and the control plane are left. */
 void clv_job_free(clv_job *job);
 /* Cores that this process may reckon with: its share, where others of the job are on this host. */

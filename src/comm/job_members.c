@@ -2,6 +2,7 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -45,6 +46,12 @@ bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool r
             sched_yield();
     }
     return true;
+}
+
+bool clv_job_same_host(const clv_job *job, int a, int b)
+{
+    const clv_job_member *x = &job->members[a], *y = &job->members[b];
+    return x->place == y->place && strcmp(x->host, y->host) == 0;
 }
 
 void clv_job_free(clv_job *job)

@@ -23,19 +23,16 @@
  * by CLOSE_NS then, or CLV_MPI_CALL_BACK_NS when a plan is released before, may still be read or written when MPI is
  * next called; so it is not: the job is broken.
  */
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/error.h"
 #include "comm/mpi_wire.h"
 #include "tensor/view.h"
 
 enum {
-    SPINS = 16,   /* looks, where there are cores for all, before a waiter lets others run */
-    YIELDS = 500, /* looks, once spinning has not helped, before a waiter sleeps */
-    LISTEN = 16,  /* a waiter looks for failures of other processes once in so many looks */
+    SPINS = 16,  /* looks, where there are cores for all, before a waiter lets others run */
+    LISTEN = 16, /* a waiter looks for failures of other processes once in so many looks */
 };
 
 /* What a first message begins with. */
@@ -187,12 +184,17 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
     clv_thread_comm *comm = (clv_thread_comm *)base->comm;
     clv_mpi_plan **running = &comm->world->mpi->running[base->comm->rank];
-    (void)clv_mpi_hear_failure(
-        comm->world); /* what others sent of the step would do for this rank, though they failed */
+    /* What others sent of the step would do for this rank, though they failed. */
+    if (!clv_mpi_hear_board(comm->world) && !plan->cards.hold)
+        (void)clv_mpi_hear_failure(comm->world);
     if (plan->inside)
         return start_inside(plan, err);
     CLV_TRY(clv_device_finish(base->in_device, err)); /* as others of this process read it */
     CLV_TRY(clv_threads_begin(comm, plan->base.group, &plan->post, err));
+    if (plan->cards.shown)
+        CLV_TRY(clv_mpi_show_card(plan, staging, err));
+    if (plan->cards.hold)
+        return CLV_OK;
     plan->staging = staging;
     plan->post.in = plan;
     for (int k = 0; k < plan->n_phases; k++) {
@@ -209,21 +211,6 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 }
 
 /* ---- waiting ---- */
-
-/* Both are in the same step, and do not cut it alike. */
-static clv_status fail_bytes(const clv_mpi_plan *plan, const clv_mpi_part *p, int64_t came, clv_error *err)
-{
-    clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
-    clv_error error = {.code = CLV_EPEER, .rank = plan->base.group->ranks[p->move.peer]};
-    const char *note = atomic_load_explicit(&comm->base.note, memory_order_relaxed);
-    snprintf(error.op, sizeof error.op, "%s", note ? note : plan->post.what);
-    snprintf(error.message, sizeof error.message,
-             "rank %d is in %s of group set %d, tag %llx ('%s'), and expects %lld bytes of rank %d, which sends %lld",
-             comm->base.rank, plan->post.what, plan->base.group->set, (unsigned long long)plan->post.tag,
-             note ? note : "no note", (long long)p->bytes, error.rank, (long long)came);
-    clv_threads_fail(comm->world, &error);
-    return clv_threads_give_up(comm, err);
-}
 
 /* Holds what a first message says against the step. */
 static clv_status check_header(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_mpi_part *p, clv_error *err)
@@ -242,29 +229,9 @@ static clv_status check_header(const clv_mpi_plan *plan, const clv_mpi_phase *ph
         return CLV_OK;
     }
     if (same_step)
-        return fail_bytes(plan, p, h.bytes, err);
+        return clv_mpi_fail_bytes(plan, p->move.peer, p->bytes, h.bytes, err);
     return clv_threads_fail_match(comm, plan->base.group, comm->base.rank, &plan->post,
                                   plan->base.group->ranks[p->move.peer], &(clv_post){.what = said, .tag = h.tag}, err);
-}
-
-typedef struct patience {
-    clv_deadline deadline;
-    int looks;
-} patience;
-
-/* Between two looks; false: the deadline has passed. */
-static bool wait_a_little(patience *w, const clv_world *world)
-{
-    int looks = w->looks++ - (world->spins > 0 ? SPINS : 0);
-    if (looks < 0) {
-        clv_cpu_pause();
-        return true;
-    }
-    if (looks < YIELDS)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = CLV_MPI_NAP_NS}, NULL);
-    return clv_deadline_look(&w->deadline) > 0;
 }
 
 /* Looks at the parts once, under the lock; *ended: how many have come to their end, as far as was looked. Unless all
@@ -315,7 +282,7 @@ static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph,
     clv_thread_comm *comm = (clv_thread_comm *)plan->base.comm;
     clv_world *world = comm->world;
     struct clv_mpi_wire *wire = world->mpi;
-    patience w = {.deadline = clv_deadline_in(world->timeout_ns)};
+    clv_mpi_patience w = {.spins = world->spins > 0 ? SPINS : 0, .deadline = clv_deadline_in(world->timeout_ns)};
     bool late = false;
     for (int ended = 0; ended < n;) {
         clv_mpi_part *failed = NULL;
@@ -333,7 +300,7 @@ static clv_status await_parts(const clv_mpi_plan *plan, const clv_mpi_phase *ph,
             return fail_mpi(plan, failed, code, err);
         if (ended < n && !told && late)
             return fail_late(plan, parts, n, takes, err);
-        late = ended < n && !wait_a_little(&w, world); /* one more look at all, then */
+        late = ended < n && !clv_mpi_wait_a_little(&w); /* one more look at all, then */
     }
     return CLV_OK;
 }
@@ -482,6 +449,8 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
         clv_recorder_phase(plan->base.comm->recorder, CLV_RECORD_MOVES);
         CLV_TRY(ph->reduces ? reduce(plan, ph, err) : copy_near(plan, ph, err));
     }
+    if (plan->cards.shown) /* as who begins the step after the next would be ahead */
+        CLV_TRY(clv_mpi_await_cards(plan, err));
     return clv_device_finish(plan->base.out_device, err);
 }
 
@@ -516,6 +485,8 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
     if (plan->inside)
         return clv_threads_transport.wait(plan->inside, what, err);
+    if (plan->cards.hold)
+        return clv_mpi_wait_cards(plan, what, err);
     clv_mpi_attend(plan);
     clv_status status = what == CLV_WAIT_OUT ? wait_out(plan, err) : wait_in(plan, err);
     if (status != CLV_OK)

@@ -166,6 +166,8 @@ void clv_mpi_close(clv_world *world)
         job->broken = 1;
     job->worlds--;
     pthread_mutex_unlock(&job->lock);
+    clv_board_free(wire->board);
+    free(wire->seat);
     free(wire->running);
     free(wire->said);
     if (!over)

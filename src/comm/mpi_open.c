@@ -119,6 +119,7 @@ clv_status clv_mpi_open(clv_world *world, const clv_links *links, clv_error *err
     CLV_TRY(meet_processes(world, err));
     CLV_TRY(copy_comm(world, err));
     CLV_TRY(begin_to_listen(world->mpi, err));
+    CLV_TRY(clv_mpi_share_board(world, err));
     clv_control_add_world(job->control, world);
     return CLV_OK;
 }
@@ -137,6 +138,8 @@ void clv_mpi_tell_all(clv_world *world, const clv_mpi_control *said)
 void clv_mpi_tell(clv_world *world, const clv_error *error)
 {
     struct clv_mpi_wire *wire = world->mpi;
+    if (wire->board)
+        clv_board_tell(wire->board, error);
     clv_control_tell(wire->job->control, wire->number, error);
     pthread_mutex_lock(&wire->job->lock);
     if (wire->has_comm && !wire->has_told && !wire->job->broken) {

@@ -13,6 +13,7 @@ void clv_mpi_release(clv_plan *base)
         return;
     clv_mpi_abandon(plan);
     clv_threads_transport.release(plan->inside);
+    clv_mpi_free_cards(&plan->cards);
     for (int i = 0; i < CLV_MPI_PHASES; i++) {
         free(plan->phases[i].sends);
         free(plan->phases[i].takes);
@@ -236,14 +237,17 @@ clv_status clv_mpi_prepare(clv_plan **out, clv_comm *comm, const clv_transfer *t
         return clv_fail_memory(err, "a step's plan", sizeof *plan);
     *plan = (clv_mpi_plan){.base = clv_plan_of(comm, t), .post = {.what = t->what, .tag = t->tag}};
     plan->near = clv_threads_near(comm, t->group);
-    clv_status status = plan->near->n == t->group->n
-                            ? clv_threads_transport.prepare(&plan->inside, comm, t, &plan->staging_bytes, err)
-                            : prepare_messages(plan, &t->parts, err);
+    bool inside = plan->near->n == t->group->n;
+    clv_status status = inside ? clv_threads_transport.prepare(&plan->inside, comm, t, &plan->staging_bytes, err)
+                               : clv_mpi_prepare_cards(plan, t, &plan->staging_bytes, err);
+    if (status == CLV_OK && !inside && !plan->cards.hold)
+        status = prepare_messages(plan, &t->parts, err);
     if (status != CLV_OK) {
         clv_mpi_release(&plan->base);
         return status;
     }
-    plan->base.take_bytes = 0;
+    if (plan->n_phases > 0)
+        plan->base.take_bytes = 0;
     for (int k = 0; k < plan->n_phases; k++)
         for (int i = 0; i < plan->phases[k].n_takes; i++)
             plan->base.take_bytes += plan->phases[k].takes[i].bytes;

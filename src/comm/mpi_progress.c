@@ -46,7 +46,7 @@ void clv_mpi_beside(clv_plan *base)
     clv_world *world = ((clv_thread_comm *)base->comm)->world;
     struct clv_mpi_progress *p = &world->mpi->progress;
     clv_threads_beside(base);
-    if (plan->inside)
+    if (plan->inside || plan->cards.hold)
         return;
     pthread_mutex_lock(&p->lock);
     if (!p->tried)

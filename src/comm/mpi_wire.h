@@ -1,8 +1,9 @@
 /* mpi_wire.h - what a world has over MPI, and the plans of its steps: shared by mpi.c, which runs them, mpi_plan.c,
- * which makes them, mpi_open.c and mpi_close.c. Private to src/comm. */
+ * which makes them, mpi_open.c, mpi_close.c and others. Private to src/comm. */
 #ifndef CLEAVE_COMM_MPI_WIRE_H
 #define CLEAVE_COMM_MPI_WIRE_H
 
+#include "comm/board.h"
 #include "comm/job.h"
 #include "comm/standing.h"
 
@@ -50,6 +51,25 @@ typedef struct clv_mpi_phase {
     clv_mpi_request *requests;
 } clv_mpi_phase;
 
+/* A member of a group that shows cards. */
+typedef struct clv_mpi_member {
+    clv_shard operand, box; /* its own, and what one takes of that */
+    bool gives;             /* one takes anything */
+    int64_t bytes;          /* of its operand */
+    const clv_card *card;   /* of the step that runs; NULL: not seen yet */
+} clv_mpi_member;
+
+/* What is shown on the host's board in a step. */
+typedef struct clv_mpi_cards {
+    bool shown; /* the members have a board */
+    bool hold;  /* their operands are on the cards: no messages are sent */
+    bool reduces;
+    size_t size;             /* of an element */
+    uint32_t number;         /* of the step that runs */
+    clv_mpi_member *members; /* of the group; NULL: not shown */
+    const void **ins;        /* likewise: what is reduced */
+} clv_mpi_cards;
+
 typedef struct clv_mpi_plan {
     clv_plan base; /* first: a clv_plan * is one of these */
     clv_post post;
@@ -57,6 +77,7 @@ typedef struct clv_mpi_plan {
     clv_plan *inside;      /* all are: what is done instead, by threads */
     int n_phases;
     clv_mpi_phase phases[CLV_MPI_PHASES];
+    clv_mpi_cards cards;
     int64_t staging_bytes;
     bool runs;                    /* it was started and has not ended */
     bool beside;                  /* then: its rank computes meanwhile */
@@ -89,6 +110,8 @@ struct clv_mpi_wire {
     int sets;               /* group sets that have tags of their own */
     uint64_t number;        /* of the world */
     bool has_comm, listens; /* what was made */
+    clv_board *board;       /* NULL: the processes of this host share no memory */
+    int *seat;              /* [ranks] at it; -1: on another host */
     clv_mpi_request hearing;
     clv_mpi_control heard;         /* there */
     clv_error failure;             /* that was heard */
@@ -110,6 +133,20 @@ static inline struct clv_mpi_wire *clv_mpi_wire_of(const clv_comm *comm)
 }
 
 /* Functions that are said to be under the lock are called with the job's held. */
+
+/* ---- mpi_wait.c ---- */
+
+/* How long a rank waits, and how. */
+typedef struct clv_mpi_patience {
+    clv_deadline deadline;
+    int spins; /* looks before it lets others run */
+    int looks; /* so far */
+} clv_mpi_patience;
+
+/* Between two looks; false: the deadline has passed. */
+bool clv_mpi_wait_a_little(clv_mpi_patience *patience);
+/* Fails the world: a member is in the same step, and does not cut it alike. */
+clv_status clv_mpi_fail_bytes(const clv_mpi_plan *plan, int member, int64_t expected, int64_t came, clv_error *err);
 
 /* ---- mpi_open.c ---- */
 
@@ -144,6 +181,24 @@ void clv_mpi_beside(clv_plan *plan);
 /* Its rank waits for it, or it is over. */
 void clv_mpi_attend(clv_mpi_plan *plan);
 void clv_mpi_end_progress(struct clv_mpi_wire *wire);
+
+/* ---- mpi_share.c ---- */
+
+/* All processes of the world do it: those of a host make a board, if they can share memory, and the others none. */
+clv_status clv_mpi_share_board(clv_world *world, clv_error *err);
+/* Whether a failure was told there; it is recorded as the world's. */
+bool clv_mpi_hear_board(clv_world *world);
+
+/* ---- mpi_cards.c ---- */
+
+/* Sets plan->cards; *staging: bytes that the plan wants for them. */
+clv_status clv_mpi_prepare_cards(clv_mpi_plan *plan, const clv_transfer *transfer, int64_t *staging, clv_error *err);
+void clv_mpi_free_cards(clv_mpi_cards *cards);
+clv_status clv_mpi_show_card(clv_mpi_plan *plan, void *staging, clv_error *err);
+/* Waits until all members have shown theirs of this step. */
+clv_status clv_mpi_await_cards(clv_mpi_plan *plan, clv_error *err);
+/* The transport's wait, where cards hold what is to move. */
+clv_status clv_mpi_wait_cards(clv_mpi_plan *plan, clv_wait what, clv_error *err);
 
 /* ---- mpi_plan.c ---- */
 

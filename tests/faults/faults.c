@@ -125,10 +125,25 @@ static clv_status copying_message(bool *done, clv_plan *base, void *staging, clv
     return status;
 }
 
+/* Of a card only its length can be damaged. */
+static clv_status mpi_card(bool *done, clv_mpi_plan *plan, void *staging, clv_error *err)
+{
+    clv_mpi_member *mine = &plan->cards.members[plan->base.group->me];
+    if (now.told.kind != FAULT_LENGTH)
+        return CLV_OK;
+    mine->bytes -= 4;
+    clv_status status = clv_mpi_transport.start(&plan->base, staging, err);
+    mine->bytes += 4;
+    *done = true;
+    return status;
+}
+
 static clv_status mpi_message(bool *done, clv_plan *base, void *staging, clv_error *err)
 {
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
     clv_mpi_phase *ph = &plan->phases[0];
+    if (plan->cards.hold)
+        return mpi_card(done, plan, staging, err);
     if (plan->inside || ph->n_sends == 0)
         return CLV_OK;
     clv_mpi_part *last = &ph->sends[ph->n_sends - 1];
