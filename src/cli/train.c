@@ -141,6 +141,7 @@ static clv_status train(const clv_train_args *a, const char *command, int *code,
                                  .rules = &rules,
                                  .threads_per_rank = (int)a->run.threads,
                                  .check = a->run.check,
+                                 .overlap = a->run.overlap,
                                  .timeout_ms = clv_comm_option_ms(&a->run.comm)};
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
