@@ -171,7 +171,15 @@ static void test_train_and_generate(void **state)
     expect(
         "train --text {d}/text --out {d}/two --layers 2 --hidden 40 --heads 5 --ffn 50 --seq 24 --batch 3 --steps 12 "
         "-tp 2 --sp --json",
-        0, "\"comm_share\"");
+        0, "\"hidden_share\": 0.0,");
+    /* the same beside ops, of which some hides */
+    assert_int_equal(run(first, "train --text {d}/text --out {d}/beside --layers 2 --hidden 40 --heads 5 --ffn 50 "
+                                "--seq 24 --batch 3 --steps 12 -tp 2 --sp --overlap --json"),
+                     0);
+    assert_non_null(strstr(first, "\"comm_share\": "));
+    assert_non_null(strstr(first, "\"hidden_share\": "));
+    assert_null(strstr(first, "\"hidden_share\": 0.0,"));
+    cli_shell("cmp {d}/two/model.safetensors {d}/beside/model.safetensors");
     expect("train --text {d}/text --out {d}/mesh --layers 1 --hidden 24 --heads 6 --kv-heads 2 --seq 16 --batch 5 "
            "--steps 2 --mesh data=2,model=3",
            0, "all_reduce");
@@ -400,7 +408,10 @@ static void test_bench_block(void **state)
     (void)state;
     expect("bench block --hidden 32 --layers 2 --heads 4 --ffn 64 --gated --batch 2 --seq 16 -tp 2 --train --json "
            "--iterations 2",
-           0, "\"comm_share\"");
+           0, "\"hidden_ms\": 0.0, \"hidden_share\": 0.0,");
+    expect("bench block --hidden 32 --layers 2 --heads 4 --ffn 64 --batch 2 --seq 16 -tp 2 --overlap --iterations 1 "
+           "--hardware h100-nvlink-ib",
+           0, "predicted_hidden_share");
     expect("bench block --hidden 30 --layers 1 --heads 3 --ffn 64 --batch 2 --seq 16 -tp 2 --sp --dtype bf16 "
            "--iterations 2",
            0, "gflops");

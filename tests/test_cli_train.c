@@ -173,7 +173,7 @@ static void test_stopped_for_a_while(void **state)
     const char *at = strstr(text, "\"seconds\": ");
     assert_non_null(at);
     assert_true(strtod(at + 11, NULL) < wall - 0.55);
-    cli_shell("grep -q '\"tokens_per_s\":null,\"comm_share\":null' {d}/while/metrics.jsonl");
+    cli_shell("grep -q '\"tokens_per_s\":null,\"comm_share\":null,\"hidden_share\":null' {d}/while/metrics.jsonl");
 }
 
 static void test_losses(void **state)

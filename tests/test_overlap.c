@@ -17,6 +17,7 @@
 #include "program/program.h"
 #include "runtime/session.h"
 #include "by_elements.h"
+#include "launched.h"
 #include "slow_links.h"
 
 enum { B = 12, S = 7, M = 24, HEADS = 6, OUTPUTS = 32, ROOM = 12288 };
@@ -516,6 +517,108 @@ static void test_who_is_late(void **state)
     }
 }
 
+/* ---- how much hides is measured ---- */
+
+enum { ELEMS = 1 << 16, LATE_IN_NAP_MS = 120, LONG_NAP_MS = 400 };
+
+static int nap_ms[2][2]; /* of op layers.L, on ranks */
+
+/* Its operand, after a nap. */
+static clv_status nap_run(const clv_call *call, clv_error *err)
+{
+    (void)err;
+    usleep((useconds_t)nap_ms[strstr(call->op->name, "layers.1") != NULL][clv_call_rank(call)] * 1000);
+    memcpy(call->out[0].data, call->in[0].data, (size_t)clv_view_elems(&call->out[0]) * sizeof(float));
+    return CLV_OK;
+}
+
+static const clv_op_def nap = {
+    .name = "nap", .min_in = 1, .max_in = 1, .n_out = 1, .shape = same_shape, .rule = by_elements, .run = nap_run};
+
+/* What layers.0 makes of x is gathered while layers.1 makes something else of it. */
+static clv_program *two_layers(const clv_op_def *def, int64_t elems, bool overlap)
+{
+    clv_error err = {0};
+    clv_program *program;
+    clv_graph *graph = must_graph("x=2");
+    clv_layout cut = clv_graph_layout(graph, 1, "x"), whole = clv_layout_replicated(1);
+    clv_value in = clv_input(graph, "x", CLV_F32, 1, &elems, &cut), made[2];
+    for (int l = 0; l < 2; l++) {
+        clv_graph_push(graph, "layers.%d", l);
+        made[l] = clv_graph_emit1(graph, def, NULL, &in, 1);
+        clv_graph_pop(graph);
+    }
+    clv_output(graph, "y", clv_scale(graph, clv_constrain(graph, made[0], &whole), 2), &whole);
+    clv_output(graph, "z", made[1], &cut);
+    const clv_compile_options options = {.size = sizeof options, .overlap = overlap};
+    must(clv_compile(&program, graph, &options, &err), &err);
+    assert_int_equal(program->instructions[program->steps[0]].beside, overlap);
+    clv_graph_free(graph);
+    return program;
+}
+
+/* Of a run whose rank 1 is so late, and whose ops beside the step take so long; seconds, of all ranks here. */
+static clv_session_stats nap_and_measure(const char *transport, int late_ms, int beside_ms, bool overlap)
+{
+    static float x[ELEMS], y[ELEMS];
+    clv_error err = {0};
+    clv_session *session;
+    clv_session_stats stats = {.size = sizeof stats};
+    clv_program *program = two_layers(&nap, ELEMS, overlap);
+    const clv_session_options options = {
+        .size = sizeof options, .no_pinning = 1, .transport = transport, .job = launched_job()};
+    const clv_input_binding input = {"x", x};
+    const clv_binding output = {"y", y};
+    must(clv_session_new(&session, clv_program_mesh(program), &options, &err), &err);
+    for (int warm = 0; warm < 2; warm++) {
+        must(clv_session_take_stats(session, NULL, &err), &err);
+        nap_ms[0][1] = warm ? late_ms : 0;
+        nap_ms[1][0] = nap_ms[1][1] = warm ? beside_ms : 0;
+        x[1] = (float)warm;
+        must(clv_session_run(session, program, &input, 1, &output, 1, &err), &err);
+        assert_true(y[1] == (float)(2 * warm));
+    }
+    must(clv_session_take_stats(session, &stats, &err), &err);
+    stats.hidden_seconds *= session->here;
+    stats.comm_seconds *= session->here;
+    clv_session_free(session);
+    clv_program_free(program);
+    return stats;
+}
+
+/* What rank 0 waits for hides until rank 1 has come, and is no longer than what runs meanwhile. The bounds leave room
+ * for others that want the cores. */
+static void expect_hidden(const char *transport, bool waits)
+{
+    const char *name = transport ? transport : "mpi";
+    const double late_s = 1e-3 * LATE_IN_NAP_MS, long_s = 1e-3 * LONG_NAP_MS;
+    clv_session_stats some = nap_and_measure(transport, LATE_IN_NAP_MS, LONG_NAP_MS, true),
+                      none = nap_and_measure(transport, LATE_IN_NAP_MS, LONG_NAP_MS, false),
+                      short_ops = nap_and_measure(transport, LATE_IN_NAP_MS, 0, true),
+                      together = nap_and_measure(transport, 0, LONG_NAP_MS, true);
+    if (none.hidden_seconds != 0)
+        fail_msg("%s: %g s hid of steps that wait", name, none.hidden_seconds);
+    if (waits && !(some.hidden_seconds > 0.4 * late_s && some.hidden_seconds < 0.9 * long_s))
+        fail_msg("%s: %g s hid while rank 1 was %g s late", name, some.hidden_seconds, late_s);
+    if (waits && !(none.comm_seconds > 0.4 * late_s && short_ops.comm_seconds > 0.4 * late_s))
+        fail_msg("%s: %g s, %g s did not hide", name, none.comm_seconds, short_ops.comm_seconds);
+    if (!(short_ops.hidden_seconds < 0.8 * late_s))
+        fail_msg("%s: %g s hid beside nothing", name, short_ops.hidden_seconds);
+    if (!(together.hidden_seconds < 0.5 * long_s))
+        fail_msg("%s: %g s hid of a step for which nobody waits", name, together.hidden_seconds);
+}
+
+static void test_what_hid(void **state)
+{
+    (void)state;
+    if (launched_job()) {
+        expect_hidden(NULL, clv_job_process(launched_job()) == 0);
+        return;
+    }
+    expect_hidden("threads", true);
+    expect_hidden("copying", true);
+}
+
 /* ---- what is noticed ---- */
 
 static void refused(const clv_program *program, const char *part)
@@ -584,21 +687,8 @@ static void test_a_session_notices(void **state)
                                      .run = wrong_run};
     static float x[8], y[8], z[8];
     clv_error err = {0};
-    clv_program *program;
     (void)state;
-    clv_graph *graph = must_graph("x=2");
-    clv_layout cut = clv_graph_layout(graph, 1, "x"), whole = clv_layout_replicated(1);
-    clv_value in = clv_input(graph, "x", CLV_F32, 1, (int64_t[]){8}, &cut), made[2];
-    for (int l = 0; l < 2; l++) {
-        clv_graph_push(graph, "layers.%d", l);
-        made[l] = clv_graph_emit1(graph, &wrong, NULL, &in, 1);
-        clv_graph_pop(graph);
-    }
-    clv_output(graph, "y", clv_scale(graph, clv_constrain(graph, made[0], &whole), 2), &whole);
-    clv_output(graph, "z", made[1], &cut);
-    const clv_compile_options options = {.size = sizeof options, .overlap = true};
-    must(clv_compile(&program, graph, &options, &err), &err);
-    assert_int_equal(program->instructions[program->steps[0]].beside, 1);
+    clv_program *program = two_layers(&wrong, 8, true);
     clv_session *session = new_session(program, "threads");
     clv_input_binding input = {"x", x};
     clv_binding outputs[] = {{"y", y}, {"z", z}};
@@ -607,7 +697,6 @@ static void test_a_session_notices(void **state)
         fail_msg("%s", err.message);
     clv_session_free(session);
     clv_program_free(program);
-    clv_graph_free(graph);
 }
 
 int main(void)
@@ -622,8 +711,10 @@ int main(void)
         cmocka_unit_test(test_what_it_brings_and_costs),
         cmocka_unit_test(test_steps_of_two_groups_at_once),
         cmocka_unit_test(test_who_is_late),
+        cmocka_unit_test(test_what_hid),
         cmocka_unit_test(test_programs_that_touch_what_moves),
         cmocka_unit_test(test_a_session_notices),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    const struct CMUnitTest launched[] = {cmocka_unit_test(test_what_hid)};
+    return launched_job() ? cmocka_run_group_tests(launched, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
 }

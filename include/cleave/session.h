@@ -176,6 +176,11 @@ typedef struct clv_session_stats {
     double wait_seconds;    /**< of that: waiting for other ranks */
     int64_t fallbacks;      /**< ops of all ranks that ran on the host, for the device has no kernel for them */
     int64_t fallback_bytes; /**< that were copied for them, to the host and back */
+    double hidden_seconds;  /**< in which steps moved beside ops (clv_compile_options.overlap; else 0), and which are in
+                                 none of the above: of each step from its start until what others sent was here, or the
+                                 rank waited for it, at most as long as it ran ops meanwhile. Ranks of one host read
+                                 each other's memory when they wait, so what hides there is that another is late;
+                                 messages of MPI are looked for every 0.1 ms */
 } clv_session_stats;
 /** Fills *out, whose `size` the caller has set (NULL: nobody asks), and begins anew.
  *  @return CLV_EINVAL for a size that no version had, or while another call uses the session */

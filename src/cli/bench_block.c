@@ -16,6 +16,7 @@
 #include "cli/model_option.h"
 #include "cli/options.h"
 #include "cli/processes.h"
+#include "cli/report.h"
 #include "cli/output_option.h"
 #include "cli/print_program.h"
 #include "cli/resident.h"
@@ -160,6 +161,7 @@ static clv_status measure(clv_session *session, const clv_program *program, int6
         seconds[i] = run.seconds;
         stats->seconds += run.seconds;
         stats->comm_seconds += run.comm_seconds;
+        stats->hidden_seconds += run.hidden_seconds;
     }
     if (!isfinite(loss))
         return clv_fail(err, CLV_EINVAL, "the result is not a number");
@@ -178,6 +180,8 @@ static int report(const block_args *a, const clv_program *program, const double 
     clv_table_real(t, "min_ms", 1e3 * seconds[0]);
     clv_table_real(t, "gflops", 1e-9 * work(a) / median);
     clv_table_real(t, "comm_share", stats->comm_seconds / stats->seconds);
+    clv_table_real(t, "hidden_ms", 1e3 * stats->hidden_seconds / (double)a->iterations);
+    clv_table_real(t, "hidden_share", clv_report_hidden_share(stats->hidden_seconds, stats->comm_seconds));
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq) / median);
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_bytes(t, "planned_bytes_per_rank", (double)memory.total);
@@ -188,6 +192,7 @@ static int report(const block_args *a, const clv_program *program, const double 
         clv_table_real(t, "predicted_ms", 1e3 * predicted.seconds);
         clv_table_real(t, "predicted_comm_share", predicted.communication / predicted.seconds);
         clv_table_real(t, "predicted_hidden_ms", 1e3 * predicted.hidden);
+        clv_table_real(t, "predicted_hidden_share", clv_report_hidden_share(predicted.hidden, predicted.communication));
         clv_table_real(t, "predicted_over_measured", predicted.seconds / median);
     }
     return clv_table_finish(t, a->json);

@@ -77,6 +77,7 @@ static void add_prediction(clv_table *t, const plan_args *a, const clv_predictio
     clv_table_real(t, "tokens_per_s", (double)(plan->batch * (a->plan.decode ? 1 : plan->seq)) / p->seconds);
     clv_table_real(t, "comm_share", p->seconds > 0 ? p->communication / p->seconds : 0);
     clv_table_seconds(t, "hidden_seconds", p->hidden);
+    clv_table_real(t, "hidden_share", clv_report_hidden_share(p->hidden, p->communication));
     clv_table_count(t, "flops_per_rank", p->flops);
     clv_table_real(t, "flops_utilisation", p->utilisation);
 }

@@ -250,3 +250,8 @@ double clv_report_total_bytes(const clv_program *program)
     }
     return bytes;
 }
+
+double clv_report_hidden_share(double hidden, double seen)
+{
+    return hidden > 0 ? hidden / (hidden + seen) : 0;
+}

@@ -19,4 +19,7 @@ clv_table *clv_report_each_collective(const clv_program *program, const clv_mach
 /* Of all of them. */
 double clv_report_total_bytes(const clv_program *program);
 
+/* Of the seconds that collectives take, the part that hides behind ops; seen: what does not. */
+double clv_report_hidden_share(double hidden, double seen);
+
 #endif

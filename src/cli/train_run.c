@@ -31,10 +31,11 @@ typedef struct run {
 /* Of a step that was interrupted (Ctrl-Z) the time is nobody's. */
 static void log_step(clv_train_folder *folder, const clv_train_step *did, double tokens, bool timed)
 {
-    char line[256], rates[96] = "\"tokens_per_s\":null,\"comm_share\":null";
+    char line[256], rates[128] = "\"tokens_per_s\":null,\"comm_share\":null,\"hidden_share\":null";
     if (timed)
-        snprintf(rates, sizeof rates, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f", tokens / did->seconds,
-                 did->comm_seconds / did->seconds);
+        snprintf(rates, sizeof rates, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f,\"hidden_share\":%.4f",
+                 tokens / did->seconds, did->comm_seconds / did->seconds,
+                 clv_report_hidden_share(did->hidden_seconds, did->comm_seconds));
     snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,%s}\n", (long long)did->step, did->loss,
              did->lr, rates);
     clv_train_folder_add(folder, line);
@@ -49,6 +50,7 @@ static void add_up(clv_train_totals *total, const clv_train_step *did, bool time
     total->timed++;
     total->seconds += did->seconds;
     total->comm_seconds += did->comm_seconds;
+    total->hidden_seconds += did->hidden_seconds;
 }
 
 static clv_status step(run *r, clv_progress *progress, clv_error *err)
@@ -57,7 +59,7 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     clv_train_totals *total = &r->total;
     clv_train_step did = {.size = sizeof did};
     double tokens = (double)(a->batch * a->seq);
-    char note[96];
+    char note[128], hidden[48] = "";
     int stops = clv_stops();
     int64_t i = clv_trainer_steps_done(r->trainer);
     CLV_TRY(clv_text_data_batch(r->data, (uint64_t)a->seed, i, 0, a->batch, a->seq, r->ids, r->labels, err));
@@ -66,8 +68,11 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     log_step(&r->folder, &did, tokens, timed);
     add_up(total, &did, timed);
     double seconds = total->timed > 0 ? total->seconds : 1;
-    snprintf(note, sizeof note, "mean loss %.3f, %.0f tokens/s, %.0f %% communication", total->mean_loss,
-             tokens * (double)total->timed / seconds, 100 * total->comm_seconds / seconds);
+    if (a->run.overlap)
+        snprintf(hidden, sizeof hidden, " (%.0f %% hidden)",
+                 100 * clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
+    snprintf(note, sizeof note, "mean loss %.3f, %.0f tokens/s, %.0f %% communication%s", total->mean_loss,
+             tokens * (double)total->timed / seconds, 100 * total->comm_seconds / seconds, hidden);
     clv_progress_update(progress, i + 1, note);
     return CLV_OK;
 }
@@ -267,6 +272,7 @@ static int report(const run *r)
     clv_table_seconds(t, "seconds", total->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * total->timed) / total->seconds);
     clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
+    clv_table_real(t, "hidden_share", clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_text(t, "checkpoint", a->out);
     return clv_table_finish(t, a->json);

@@ -33,7 +33,8 @@ enum {
 typedef struct clv_card {
     alignas(CLV_LINE) _Atomic uint32_t number; /* shown last; 0 at first */
     uint64_t tag;
-    int64_t bytes; /* of all elements of the rank's operand, whether they are on the card or not */
+    int64_t bytes;    /* of all elements of the rank's operand, whether they are on the card or not */
+    int64_t shown_ns; /* of a step that flies: when, clv_now_ns, which is one clock on a host */
     char what[CLV_BOARD_WHAT];
 } clv_card;
 

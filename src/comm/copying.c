@@ -34,6 +34,7 @@ typedef struct message {
     uint64_t step; /* the sender's count of steps of the set */
     clv_post says;
     int looks; /* that it is to be passed over yet */
+    int64_t put_ns;
     int64_t bytes;
     unsigned char data[];
 } message;
@@ -205,6 +206,7 @@ static int draw(mailbox *box, int n)
 
 static void put(mailbox *box, message *m)
 {
+    m->put_ns = clv_now_ns();
     pthread_mutex_lock(&box->lock);
     message **at = &box->first;
 
@@ -420,7 +422,7 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 
 /* ---- receiving ---- */
 
-static clv_status deliver(const copying_plan *plan, clv_thread_comm *comm, const message *m, clv_error *err)
+static clv_status deliver(copying_plan *plan, clv_thread_comm *comm, const message *m, clv_error *err)
 {
     part *p = plan->takes;
 
@@ -433,6 +435,8 @@ static clv_status deliver(const copying_plan *plan, clv_thread_comm *comm, const
     if (m->bytes > 0)
         memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
     p->came = true;
+    if (m->put_ns > plan->base.there_ns) /* which is of a step before, else */
+        plan->base.there_ns = m->put_ns;
     clv_recorder_hear(comm->base.recorder, m->from, m->from == plan->base.group->me ? 0 : m->bytes);
     return CLV_OK;
 }
@@ -484,7 +488,7 @@ static int find_gone(const copying_plan *plan, const clv_world *world)
     return -1;
 }
 
-static clv_status receive_all(const copying_plan *plan, clv_thread_comm *comm, clv_error *err)
+static clv_status receive_all(copying_plan *plan, clv_thread_comm *comm, clv_error *err)
 {
     mailbox *mine = &comm->world->wire->boxes[comm->base.rank];
     clv_deadline deadline = clv_deadline_in(comm->world->timeout_ns);

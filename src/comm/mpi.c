@@ -176,6 +176,7 @@ static clv_status start_inside(const clv_mpi_plan *plan, clv_error *err)
 {
     plan->inside->in = plan->base.in;
     plan->inside->out = plan->base.out;
+    plan->inside->flies = plan->base.flies;
     return clv_threads_transport.start(plan->inside, NULL, err);
 }
 
@@ -187,6 +188,7 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
     /* What others sent of the step would do for this rank, though they failed. */
     if (!clv_mpi_hear_board(comm->world) && !plan->cards.hold)
         (void)clv_mpi_hear_failure(comm->world);
+    base->there_ns = 0;
     if (plan->inside)
         return start_inside(plan, err);
     CLV_TRY(clv_device_finish(base->in_device, err)); /* as others of this process read it */
@@ -483,8 +485,11 @@ static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
 static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
 {
     clv_mpi_plan *plan = (clv_mpi_plan *)base;
-    if (plan->inside)
-        return clv_threads_transport.wait(plan->inside, what, err);
+    if (plan->inside) {
+        clv_status status = clv_threads_transport.wait(plan->inside, what, err);
+        base->there_ns = plan->inside->there_ns;
+        return status;
+    }
     if (plan->cards.hold)
         return clv_mpi_wait_cards(plan, what, err);
     clv_mpi_attend(plan);

@@ -76,6 +76,8 @@ clv_status clv_mpi_show_card(clv_mpi_plan *plan, void *staging, clv_error *err)
     if (plan->cards.hold)
         CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, clv_board_elements(wire->board, card), operand,
                                       plan->base.in, operand, operand, clv_dtype_size(plan->base.dtype), err));
+    if (plan->base.flies)
+        card->shown_ns = clv_now_ns();
     plan->staging = staging;
     plan->cards.number = clv_board_show(wire->board, set, seat);
     for (int m = 0; m < plan->base.group->n; m++)
@@ -115,6 +117,8 @@ static clv_status look_at_cards(clv_mpi_plan *plan, int *missing, clv_error *err
         }
         if (m == group->me)
             continue;
+        if (plan->cards.hold && plan->base.flies && its->card->shown_ns > plan->base.there_ns)
+            plan->base.there_ns = its->card->shown_ns;
         CLV_TRY(check_card(plan, m, err));
         if (plan->cards.hold)
             clv_recorder_hear(plan->base.comm->recorder, m, clv_shard_elems(&its->box) * (int64_t)plan->cards.size);

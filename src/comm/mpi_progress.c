@@ -11,11 +11,37 @@ enum { NAP_NS = 100000 /* of it: a look costs a rank's core some microseconds */
 static bool is_wanted(struct clv_mpi_progress *p)
 {
     pthread_mutex_lock(&p->lock);
-    while (p->beside == 0 && !p->ends)
+    while (!p->beside && !p->ends)
         pthread_cond_wait(&p->changed, &p->lock);
     bool wanted = !p->ends;
     pthread_mutex_unlock(&p->lock);
     return wanted;
+}
+
+/* Whether all that is sent to a plan's rank, in its first phase, is here. */
+static bool has_come(clv_mpi_plan *plan, const clv_mpi *mpi)
+{
+    const clv_mpi_phase *ph = &plan->phases[0];
+    int n = 0, done = 1;
+    for (int i = 0; i < ph->n_takes; i++)
+        n += ph->takes[i].n_asked;
+    for (; done && plan->came < n; plan->came += done)
+        if (mpi->peek(&ph->takes[0].requests[plan->came], &done) != 0)
+            done = 0; /* its rank will find what is wrong */
+    return plan->came == n;
+}
+
+static void note_what_came(clv_world *world)
+{
+    struct clv_mpi_progress *p = &world->mpi->progress;
+    clv_job *job = world->mpi->job;
+    pthread_mutex_lock(&job->lock);
+    pthread_mutex_lock(&p->lock);
+    for (clv_mpi_plan *plan = p->beside; plan && !job->broken; plan = plan->next)
+        if (plan->base.there_ns == 0 && has_come(plan, job->mpi))
+            plan->base.there_ns = clv_now_ns();
+    pthread_mutex_unlock(&p->lock);
+    pthread_mutex_unlock(&job->lock);
 }
 
 static void *progress_main(void *arg)
@@ -23,6 +49,7 @@ static void *progress_main(void *arg)
     clv_world *world = arg;
     while (is_wanted(&world->mpi->progress) && !clv_world_failed(world, NULL)) { /* then nothing is to move any more */
         (void)clv_mpi_hear_failure(world); /* any call moves all that is under way */
+        note_what_came(world);
         nanosleep(&(struct timespec){.tv_nsec = NAP_NS}, NULL);
     }
     return NULL;
@@ -52,7 +79,10 @@ void clv_mpi_beside(clv_plan *base)
     if (!p->tried)
         begin(world);
     plan->beside = true;
-    if (p->beside++ == 0)
+    plan->came = 0;
+    plan->next = p->beside;
+    p->beside = plan;
+    if (!plan->next)
         pthread_cond_signal(&p->changed);
     pthread_mutex_unlock(&p->lock);
 }
@@ -63,7 +93,10 @@ void clv_mpi_attend(clv_mpi_plan *plan)
     if (!plan->beside)
         return;
     pthread_mutex_lock(&p->lock);
-    p->beside--;
+    clv_mpi_plan **at = &p->beside;
+    while (*at != plan)
+        at = &(*at)->next;
+    *at = plan->next;
     pthread_mutex_unlock(&p->lock);
     plan->beside = false;
 }

@@ -81,6 +81,8 @@ typedef struct clv_mpi_plan {
     int64_t staging_bytes;
     bool runs;                    /* it was started and has not ended */
     bool beside;                  /* then: its rank computes meanwhile */
+    struct clv_mpi_plan *next;    /* then, under the progress' lock: of those that do */
+    int came;                     /* likewise: requests of the first phase's takes that had ended, the first ones */
     unsigned char *staging;       /* then */
     struct clv_mpi_plan *running; /* then: the rank's next one that does */
 } clv_mpi_plan;
@@ -92,12 +94,12 @@ typedef struct clv_mpi_control {
     clv_error failure; /* else */
 } clv_mpi_control;
 
-/* What moves bytes while ranks compute. */
+/* What moves bytes while ranks compute, and sees them come. */
 struct clv_mpi_progress {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int beside;       /* plans that run while their ranks compute */
-    bool tried, runs; /* the thread: whether it was to be made, and is */
+    struct clv_mpi_plan *beside; /* plans that run while their ranks compute */
+    bool tried, runs;            /* the thread: whether it was to be made, and is */
     bool ends;
     pthread_t thread;
 };

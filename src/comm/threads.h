@@ -33,7 +33,8 @@ typedef struct clv_post {
     const void
         *in; /* where what peers read lies, and what they write, unless windows say it; no part of what is the same */
     void *out;
-    bool ends; /* the meeting that ends a step */
+    int64_t at_ns; /* of a step that flies: when, clv_now_ns */
+    bool ends;     /* the meeting that ends a step */
 } clv_post;
 
 /* Stamp and post together: the miss that shows the stamp brings the post. */

@@ -144,6 +144,8 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
         plan->post.in = base->in;
         plan->post.out = base->out;
     }
+    if (base->flies)
+        plan->post.at_ns = clv_now_ns();
     return clv_threads_arrive(comm, plan->base.group, &plan->post, err);
 }
 
@@ -157,6 +159,17 @@ static void read_posts(const threads_plan *plan, const clv_thread_comm *comm)
         if (plan->everywhere)
             plan->outs[m] = clv_threads_post(comm, plan->base.group, m)->out;
     }
+}
+
+/* When the last member had started: from then on its memory could be read. */
+static int64_t last_start_ns(const threads_plan *plan, const clv_thread_comm *comm)
+{
+    int64_t last = 0;
+    for (int m = 0; m < plan->base.group->n; m++) {
+        int64_t at = clv_threads_post(comm, plan->base.group, m)->at_ns;
+        last = at > last ? at : last;
+    }
+    return last;
 }
 
 static clv_status copy_lacking(const threads_plan *plan, clv_error *err)
@@ -213,6 +226,8 @@ static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error 
     CLV_TRY(clv_threads_await(comm, plan->base.group, err));
     comm->base.waited_ns += clv_now_ns() - began;
     clv_recorder_hear_all(comm->base.recorder);
+    if (plan->base.flies)
+        plan->base.there_ns = last_start_ns(plan, comm);
     if (plan->by_posts)
         read_posts(plan, comm);
     CLV_TRY(move(plan, err));

@@ -56,6 +56,12 @@ typedef struct clv_plan {
     clv_reduction reduction;
     clv_shard in_shard, out_shard; /* mine */
     int64_t take_bytes;            /* of others, in all; for the flight recorder */
+    /* How much of it hides behind ops; clv_now_ns. */
+    bool flies;           /* said before start: the rank runs ops until it waits. Only then what follows counts */
+    int64_t begun_ns;     /* kept by who started it */
+    int64_t begun_ops_ns; /* likewise: what of the rank's time was not in steps until then */
+    int64_t there_ns;     /* after wait for OUT: since when all that is of others has been here, or, where it is read in
+                             place, to be read; 0: not before that wait */
 } clv_plan;
 
 clv_plan clv_plan_of(clv_comm *comm, const clv_transfer *transfer);

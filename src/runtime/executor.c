@@ -51,6 +51,21 @@ static clv_status wait_for(const rank_state *r, int i, clv_error *err)
     return transport->wait(r->mine->plans[i], CLV_WAIT_IN, err);
 }
 
+/* What of the rank's time until now was not in steps, from a time that stays. */
+static int64_t ops_ns(const rank_state *r, int64_t now)
+{
+    return now - r->times->comm_ns;
+}
+
+/* How long a step that the rank waits for from `now` on has moved beside ops. */
+static int64_t hidden_ns(const rank_state *r, const clv_plan *plan, int64_t now)
+{
+    int64_t there = plan->there_ns > 0 && plan->there_ns < now ? plan->there_ns : now;
+    int64_t moved = there - plan->begun_ns, ops = ops_ns(r, now) - plan->begun_ops_ns;
+    int64_t hidden = moved < ops ? moved : ops;
+    return hidden > 0 ? hidden : 0;
+}
+
 /* Waits for the step that flies in place k of the list; behind: the instruction that ran last. */
 static clv_status land(rank_state *r, int k, int behind, clv_error *err)
 {
@@ -59,6 +74,7 @@ static clv_status land(rank_state *r, int k, int behind, clv_error *err)
     begin(r, i);
     CLV_TRY(wait_for(r, i, err));
     int64_t took = clv_now_ns() - start;
+    r->times->hidden_ns += hidden_ns(r, r->mine->plans[i], start);
     r->times->comm_ns += took;
     if (r->mine->instruction_ns)
         r->mine->instruction_ns[i] += took;
@@ -86,11 +102,14 @@ static clv_status run_moving(rank_state *r, const clv_instruction *instruction, 
     const clv_program *program = r->loaded->program;
     int i = (int)(instruction - program->instructions);
     void *staging = r->mine->staging[clv_staging_slot(instruction)];
-    CLV_TRY(r->loaded->transport->start(r->mine->plans[i], staging, err));
+    clv_plan *plan = r->mine->plans[i];
+    plan->flies = instruction->beside > 0;
+    CLV_TRY(r->loaded->transport->start(plan, staging, err));
     if (instruction->beside == 0)
         return wait_for(r, i, err);
     r->mine->flying[r->n_flying++] = i;
-    r->loaded->transport->beside(r->mine->plans[i]);
+    r->loaded->transport->beside(plan);
+    plan->begun_ns = clv_now_ns();
     return CLV_OK;
 }
 
@@ -118,7 +137,10 @@ static clv_status run_step(rank_state *r, const clv_instruction *instruction, cl
         status = run_mask(r, instruction, err);
     else
         status = copy_own(r, instruction, err);
-    r->times->comm_ns += clv_now_ns() - start;
+    int64_t now = clv_now_ns();
+    r->times->comm_ns += now - start;
+    if (instruction->beside > 0)
+        r->mine->plans[instruction - r->loaded->program->instructions]->begun_ops_ns = ops_ns(r, now);
     return status;
 }
 

@@ -81,6 +81,7 @@ void clv_loaded_unmap(clv_loaded *loaded);
 typedef struct clv_rank_times {
     int64_t comm_ns;
     int64_t wait_ns;
+    int64_t hidden_ns;                 /* in which steps moved beside ops */
     int64_t fallbacks, fallback_bytes; /* ops, and what was copied for them */
 } clv_rank_times;
 

@@ -459,10 +459,12 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
     for (int r = 0; r < session->here; r++) {
         stats.comm_seconds += 1e-9 * (double)session->times[r].comm_ns / session->here;
         stats.wait_seconds += 1e-9 * (double)session->times[r].wait_ns / session->here;
+        stats.hidden_seconds += 1e-9 * (double)session->times[r].hidden_ns / session->here;
         stats.fallbacks += session->times[r].fallbacks;
         stats.fallback_bytes += session->times[r].fallback_bytes;
     }
     memset(session->times, 0, (size_t)session->here * sizeof *session->times);
     clv_session_leave(session);
-    return out ? clv_give_struct(out, sizeof stats, sizeof stats, &stats, call, err) : CLV_OK;
+    return out ? clv_give_struct(out, sizeof stats, offsetof(clv_session_stats, hidden_seconds), &stats, call, err)
+               : CLV_OK;
 }

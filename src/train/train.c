@@ -82,13 +82,18 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
     CLV_TRY(clv_session_run(t->session, t->program, inputs, 4, outputs, 1, err));
     clv_session_stats stats = {.size = sizeof stats};
     CLV_TRY(clv_session_take_stats(t->session, &stats, err));
-    clv_train_step did = {
-        .step = t->step, .loss = loss, .lr = lr, .seconds = stats.seconds, .comm_seconds = stats.comm_seconds};
+    clv_train_step did = {.step = t->step,
+                          .loss = loss,
+                          .lr = lr,
+                          .seconds = stats.seconds,
+                          .comm_seconds = stats.comm_seconds,
+                          .hidden_seconds = stats.hidden_seconds};
     if (!isfinite(loss))
         return clv_fail(err, CLV_EINVAL, "the loss is not a number at step %lld; try a lower learning rate",
                         (long long)t->step);
     t->step++;
-    return result ? clv_give_struct(result, sizeof did, sizeof did, &did, call, err) : CLV_OK;
+    return result ? clv_give_struct(result, sizeof did, offsetof(clv_train_step, hidden_seconds), &did, call, err)
+                  : CLV_OK;
 }
 
 const clv_program *clv_trainer_program(const clv_trainer *t)

@@ -168,6 +168,11 @@ static int test(clv_mpi_request *request, int *done)
     return give(request, r, code);
 }
 
+static int peek(const clv_mpi_request *request, int *done)
+{
+    return MPI_Request_get_status(to_request(request), done, MPI_STATUS_IGNORE);
+}
+
 static int cancel(clv_mpi_request *request)
 {
     MPI_Request r = to_request(request);
@@ -185,6 +190,7 @@ static const clv_mpi module = {
     .probe = probe,
     .copy = copy,
     .test = test,
+    .peek = peek,
     .cancel = cancel,
     .free = free_comm,
     .text = text,

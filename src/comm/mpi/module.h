@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum {
-    CLV_MPI_VERSION = 2,          /* of the table: a module of another is not used */
+    CLV_MPI_VERSION = 3,          /* of the table: a module of another is not used */
     CLV_MPI_ANY = -1,             /* from whichever process */
     CLV_MPI_MOST_BYTES = 1 << 30, /* of a message: MPI counts in int */
 };
@@ -40,7 +40,8 @@ typedef struct clv_mpi {
     int (*probe)(clv_mpi_comm comm, int *found, int *from, int *tag, int64_t *bytes);
     int (*copy)(clv_mpi_request *out, clv_mpi_comm *copy, clv_mpi_comm comm); /* of all processes, in the same order */
     int (*test)(clv_mpi_request *request, int *done);
-    int (*cancel)(clv_mpi_request *request); /* test says when it has ended */
+    int (*peek)(const clv_mpi_request *request, int *done); /* test, after which it is to be tested all the same */
+    int (*cancel)(clv_mpi_request *request);                /* test says when it has ended */
     int (*free)(clv_mpi_comm comm);
     void (*text)(int code, char *out, size_t size);
 } clv_mpi;
