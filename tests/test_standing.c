@@ -28,7 +28,7 @@ static clv_world *square(int *rows, int *columns)
     return world;
 }
 
-static int blame(const clv_world *world, const clv_standing *all, int set, int rank, int missing)
+static clv_blame blame_of(const clv_world *world, const clv_standing *all, int set, int rank, int missing)
 {
     const clv_group *group = &world->sets[set]->view[rank];
     bool is_missing[RANKS] = {false}, scratch[RANKS];
@@ -37,14 +37,21 @@ static int blame(const clv_world *world, const clv_standing *all, int set, int r
     return clv_standing_blame(world, all, group, is_missing, scratch);
 }
 
+static int blame(const clv_world *world, const clv_standing *all, int set, int rank, int missing)
+{
+    const clv_blame found = blame_of(world, all, set, rank, missing);
+    assert_int_equal(found.lost_to, -1);
+    return found.rank;
+}
+
 static void test_blame(void **state)
 {
     int rows, columns;
     clv_world *world = square(&rows, &columns);
-    clv_standing all[RANKS] = {{.rank = 0, .knows = 1, .inside = 1, .set = rows, .begun = 7},
+    clv_standing all[RANKS] = {{.rank = 0, .knows = 1, .inside = 1, .set = rows, .begun = 7, .step = 7},
                                {.rank = 1, .knows = 1, .inside = 0, .set = columns, .begun = 6},
-                               {.rank = 2, .knows = 1, .inside = 1, .set = columns, .begun = 8},
-                               {.rank = 3, .knows = 1, .inside = 1, .set = columns, .begun = 8}};
+                               {.rank = 2, .knows = 1, .inside = 1, .set = columns, .begun = 8, .step = 8},
+                               {.rank = 3, .knows = 1, .inside = 1, .set = columns, .begun = 8, .step = 8}};
     (void)state;
     assert_int_equal(blame(world, all, rows, 0, 1), 1);    /* it computes */
     assert_int_equal(blame(world, all, columns, 2, 0), 1); /* 0 waits for it, too */
@@ -60,6 +67,50 @@ static void test_blame(void **state)
     all[0] = (clv_standing){.rank = 0, .knows = 1, .inside = 1, .set = 99, .begun = 3}; /* sets that there are not */
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
     all[3] = (clv_standing){.rank = 3, .knows = 1, .set = rows, .begun = 0}; /* idle, and nobody waits for it */
+    assert_int_equal(blame(world, all, rows, 0, 1), 1);
+    clv_world_free(world);
+}
+
+/* By messages: rank 0 lacks one of rank 1, which has gone on to wait for it in a later step, as have the others. */
+static void test_blame_lost(void **state)
+{
+    int rows, columns;
+    clv_world *world = square(&rows, &columns);
+    clv_standing all[RANKS] = {{.rank = 0, .set = rows, .begun = 9, .step = 7, .lacks = 1 << 1},
+                               {.rank = 1, .set = rows, .begun = 9, .step = 8, .lacks = 1 << 0},
+                               {.rank = 2, .set = columns, .begun = 9, .step = 9, .lacks = 1 << 0},
+                               {.rank = 3, .set = rows, .begun = 9, .step = 9, .lacks = 1 << 0}};
+    (void)state;
+    for (int r = 0; r < RANKS; r++)
+        all[r].knows = all[r].inside = 1;
+    for (int r = 0; r < RANKS; r++) {
+        int set = r == 2 ? columns : rows;
+        const clv_blame found = blame_of(world, all, set, r, r == 1 || r == 2 ? 0 : r == 0 ? 1 : 2);
+        assert_int_equal(found.rank, 1);
+        assert_int_equal(found.lost_to, 0);
+    }
+    all[1].step = 7; /* it is in the same step: what is sent there goes out when it begins */
+    assert_int_equal(blame_of(world, all, rows, 0, 1).lost_to, 0);
+    all[0].part = 1; /* but not in a later part of it */
+    assert_int_equal(blame_of(world, all, rows, 0, 1).lost_to, 1);
+    assert_int_equal(blame_of(world, all, rows, 0, 1).rank, 0); /* it is rank 1 that lacks something of the first */
+    all[1].moves = 1;
+    assert_int_equal(blame(world, all, rows, 0, 1), 1); /* it has got all, and is slow */
+    clv_world_free(world);
+}
+
+/* A rank that runs nothing waits for those of its process that do. */
+static void test_blame_idle(void **state)
+{
+    int rows, columns;
+    clv_world *world = square(&rows, &columns);
+    clv_standing all[RANKS] = {{.rank = 0, .knows = 1, .inside = 1, .set = rows, .begun = 7, .step = 7},
+                               {.rank = 1, .knows = 1, .idle = 1, .begun = 6},
+                               {.rank = 2, .knows = 1, .begun = 5},
+                               {.rank = 3, .knows = 1, .idle = 1, .begun = 6}};
+    (void)state;
+    assert_int_equal(blame(world, all, rows, 0, 1), 2);
+    all[2].idle = 1; /* nobody there runs anything */
     assert_int_equal(blame(world, all, rows, 0, 1), 1);
     clv_world_free(world);
 }
@@ -129,7 +180,8 @@ static void test_chain(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_blame), cmocka_unit_test(test_describe),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_blame), cmocka_unit_test(test_blame_lost),
+                                       cmocka_unit_test(test_blame_idle), cmocka_unit_test(test_describe),
                                        cmocka_unit_test(test_chain)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,15 @@ int64_t clv_timeout_ns(int64_t ms)
     return (told < most ? told : most) * 1000000;
 }
 
+struct timespec clv_wall_time_in(int64_t ns)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int64_t behind = t.tv_nsec + ns % 1000000000;
+    return (struct timespec){.tv_sec = t.tv_sec + ns / 1000000000 + behind / 1000000000,
+                             .tv_nsec = behind % 1000000000};
+}
+
 clv_deadline clv_deadline_in(int64_t ns)
 {
     return (clv_deadline){.looked_ns = clv_now_ns(), .rest_ns = ns};

@@ -4,10 +4,13 @@
 
 #include <stdatomic.h>
 #include <stdint.h>
+#include <time.h>
 
 /* A clock that never goes back, in nanoseconds. */
 int64_t clv_now_ns(void);
 double clv_now_seconds(void);
+/* When it will be in so many, by the clock of pthread_cond_timedwait. */
+struct timespec clv_wall_time_in(int64_t ns);
 
 /* A deadline that counts time in which this process ran. Each look at it adds at most CLV_LOOK_MAX_NS, whatever the
  * clock says: a process that was stopped (Ctrl-Z, a debugger, a laptop's lid) finds as much time left as it had. So

@@ -35,6 +35,11 @@ void clv_comm_rest(clv_comm *comm)
     clv_recorder_rest(comm->recorder);
 }
 
+void clv_comm_set_working(clv_comm *comm, bool working)
+{
+    atomic_store_explicit(&comm->working, working, memory_order_relaxed);
+}
+
 int64_t clv_comm_take_waited_ns(clv_comm *comm)
 {
     int64_t waited = comm->waited_ns;

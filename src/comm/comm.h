@@ -38,6 +38,8 @@ void clv_comm_note(clv_comm *comm, const char *op);
 void clv_comm_begin(clv_comm *comm, const char *name, const char *kind, int instruction);
 /* The last has ended, and none follows for now. */
 void clv_comm_rest(clv_comm *comm);
+/* This rank is given something to do, and has done it. One that failed at it stays there: others ask where it was. */
+void clv_comm_set_working(clv_comm *comm, bool working);
 
 /* Nanoseconds that this rank spent waiting for others since the last call. */
 int64_t clv_comm_take_waited_ns(clv_comm *comm);
@@ -84,6 +86,8 @@ void clv_world_fail(clv_world *world, const clv_error *error);
 /* Tells other processes of the first failure, once, wherever it was: those that hear of it late would else find that
  * this process has ended, and take that for the failure. Not from a rank. */
 void clv_world_pass_on(clv_world *world);
+/* Whether a rank of this process has something to do, or failed at it. */
+bool clv_world_works(const clv_world *world, int rank);
 /* What a rank of this process did last. */
 const struct clv_recorder *clv_world_recorder(const clv_world *world, int rank);
 /* Group sets so far, the group of any rank in one, and the steps of it that a rank of this process has begun and ended.

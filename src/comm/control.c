@@ -31,6 +31,12 @@ typedef struct frame {
     uint64_t world;
 } frame;
 
+/* What ASK says. */
+typedef struct question {
+    uint64_t number;
+    int64_t set;
+} question;
+
 /* ---- sending ---- */
 
 /* Under the lock: what the socket takes now. */
@@ -257,21 +263,24 @@ static void take_failure(clv_control *c, uint64_t number, const clv_error *error
     lose_silent(c, error);
 }
 
-/* Under the lock: says where the ranks of this process stand. */
-static void answer(const clv_control *c, int process, uint64_t number, uint64_t question)
+/* Under the lock: says where the ranks of this process stand. Those of a world that has failed do not stand where they
+ * failed any more; that it has is on its way. */
+static void answer(const clv_control *c, int process, uint64_t number, const question *q)
 {
     clv_world *world = find_world(c, number);
     int n = world ? world->here : 0;
-    size_t bytes = sizeof question + (size_t)n * sizeof(clv_standing);
+    size_t bytes = sizeof q->number + (size_t)n * sizeof(clv_standing);
+    if (world && clv_world_failed(world, NULL))
+        return;
     unsigned char *data = malloc(bytes);
     if (!data)
         return;
-    memcpy(data, &question, sizeof question);
+    memcpy(data, &q->number, sizeof q->number);
     for (int i = 0; i < n; i++) {
         pthread_mutex_lock(&world->lock); /* what the note is in may not go */
-        const clv_standing s = clv_standing_of(world, world->first + i);
+        const clv_standing s = clv_standing_of(world, world->first + i, q->set);
         pthread_mutex_unlock(&world->lock);
-        memcpy(data + sizeof question + (size_t)i * sizeof s, &s, sizeof s);
+        memcpy(data + sizeof q->number + (size_t)i * sizeof s, &s, sizeof s);
     }
     say(&c->peers[process], STANDING, number, data, bytes);
     free(data);
@@ -280,11 +289,11 @@ static void answer(const clv_control *c, int process, uint64_t number, uint64_t 
 /* Under the lock. */
 static void take_answer(clv_control *c, int process, const unsigned char *data, size_t bytes)
 {
-    uint64_t question;
-    memcpy(&question, data, sizeof question);
-    if (!c->answers || question != c->question)
+    uint64_t number;
+    memcpy(&number, data, sizeof number);
+    if (!c->answers || number != c->question)
         return;
-    for (size_t at = sizeof question; at + sizeof(clv_standing) <= bytes; at += sizeof(clv_standing)) {
+    for (size_t at = sizeof number; at + sizeof(clv_standing) <= bytes; at += sizeof(clv_standing)) {
         clv_standing s;
         memcpy(&s, data + at, sizeof s);
         s.what[sizeof s.what - 1] = s.note[sizeof s.note - 1] = '\0';
@@ -304,7 +313,7 @@ static bool all_answered(const clv_control *c, int64_t ms)
     return true;
 }
 
-void clv_control_ask(clv_control *c, clv_world *world, clv_standing *all)
+void clv_control_ask(clv_control *c, clv_world *world, int set, clv_standing *all)
 {
     if (!c)
         return;
@@ -315,13 +324,10 @@ void clv_control_ask(clv_control *c, clv_world *world, clv_standing *all)
     c->answers = all;
     c->n_answers = world->ranks;
     memset(c->answered, 0, (size_t)c->n * sizeof *c->answered);
-    say_to_all(c, ASK, world->mpi->number, &c->question, sizeof c->question);
+    const question q = {.number = c->question, .set = set};
+    say_to_all(c, ASK, world->mpi->number, &q, sizeof q);
     while (!all_answered(c, ms) && ms < ANSWER_MS && !clv_world_failed(world, NULL)) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += 5000000;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        struct timespec until = clv_wall_time_in(5000000);
         pthread_cond_timedwait(&c->came, &c->lock, &until);
         ms = (clv_now_ns() - began) / 1000000;
     }
@@ -348,13 +354,14 @@ static bool take(clv_control *c, int process, const frame *f, const unsigned cha
     c->told = c->told || f->kind == SPOKEN;
     if (f->kind == PULSE || f->kind == SPOKEN)
         return true;
-    if ((f->kind == ASK && f->bytes == sizeof(uint64_t)) || (f->kind == STANDING && f->bytes >= sizeof(uint64_t))) {
-        uint64_t question;
-        memcpy(&question, data, sizeof question);
-        if (f->kind == ASK)
-            answer(c, process, f->world, question);
-        else
-            take_answer(c, process, data, f->bytes);
+    if (f->kind == ASK && f->bytes == sizeof(question)) {
+        question q;
+        memcpy(&q, data, sizeof q);
+        answer(c, process, f->world, &q);
+        return true;
+    }
+    if (f->kind == STANDING && f->bytes >= sizeof(uint64_t)) {
+        take_answer(c, process, data, f->bytes);
         return true;
     }
     if ((f->kind != FAILURE && f->kind != GOODBYE) || f->bytes != sizeof error)

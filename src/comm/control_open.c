@@ -334,7 +334,6 @@ static clv_status fail_missing(const clv_control *c, int process, const card *th
 
 static clv_status connect_all(clv_control *c, const card *cards, clv_error *err)
 {
-    struct timespec until;
     for (int p = 0; p < c->me; p++) {
         int fd = connect_to(c, p, &cards[c->me], &cards[p]);
         if (fd < 0)
@@ -344,8 +343,7 @@ static clv_status connect_all(clv_control *c, const card *cards, clv_error *err)
         pthread_mutex_unlock(&c->lock);
         clv_control_wake(c);
     }
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += COME_S;
+    const struct timespec until = clv_wall_time_in(COME_S * INT64_C(1000000000));
     int code = 0, missing = -1;
     pthread_mutex_lock(&c->lock);
     while (c->left > 0 && code == 0)

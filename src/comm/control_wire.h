@@ -22,7 +22,7 @@ typedef struct clv_control_hello {
 } clv_control_hello;
 
 #define CLV_CONTROL_IS "cleave\n"
-enum { CLV_CONTROL_VERSION = 1 };
+enum { CLV_CONTROL_VERSION = 2 };
 
 typedef enum clv_presence { CLV_NOT_YET, CLV_HERE, CLV_GONE, CLV_FAILED, CLV_LOST } clv_presence;
 

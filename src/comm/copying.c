@@ -10,59 +10,17 @@
  *
  * To ranks of other processes messages go over links (links.h); what comes from there is put into the same mailboxes.
  */
-#include <pthread.h>
 #include <sched.h>
-#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "base/error.h"
-#include "comm/links.h"
-#include "comm/threads.h"
+#include "comm/copying_wire.h"
 #include "tensor/view.h"
 
-enum {
-    SLICE_NS = 2000000, /* a sleeper looks at the world's state this often */
-    MOST_LOOKS = 3,     /* that pass a message over */
-};
-
-typedef struct message {
-    struct message *next;
-    int set, from; /* its group set; the sender's index in the group */
-    uint64_t step; /* the sender's count of steps of the set */
-    clv_post says;
-    int looks; /* that it is to be passed over yet */
-    int64_t put_ns;
-    int64_t bytes;
-    unsigned char data[];
-} message;
-
-typedef struct mailbox {
-    alignas(CLV_LINE) pthread_mutex_t lock; /* over the list and the randomness */
-    pthread_cond_t filled;
-    message *first;
-    uint64_t random;
-    int n_sets;
-    uint64_t *steps; /* [n_sets] that the owner has started; its own */
-} mailbox;
-
-/* What messages from other processes say; their own strings. */
-typedef struct name {
-    struct name *next;
-    char text[];
-} name;
-
-struct clv_wire {
-    mailbox *boxes;    /* [ranks] of this process's are used */
-    clv_lines *lines;  /* to other processes; NULL: there are none */
-    _Atomic int *gone; /* [processes] nothing comes from there any more */
-    pthread_mutex_t naming;
-    name *names;
-};
-
-enum { IS_MESSAGE, IS_FAILURE }; /* kinds of frames */
+enum { SLICE_NS = 2000000 /* a sleeper looks at the world's state this often */ };
 
 typedef struct part {
     clv_move move;
@@ -82,150 +40,13 @@ typedef struct copying_plan {
     uint64_t step;
 } copying_plan;
 
-/* ---- the wire ---- */
-
-static void close_wire(clv_world *world)
-{
-    if (world->wire) {
-        clv_lines_close(world->wire->lines);
-        for (name *n = world->wire->names, *next; n; n = next) {
-            next = n->next;
-            free(n);
-        }
-        pthread_mutex_destroy(&world->wire->naming);
-        free(world->wire->gone);
-    }
-    for (int r = 0; world->wire && world->wire->boxes && r < world->ranks; r++) {
-        mailbox *box = &world->wire->boxes[r];
-
-        for (message *m = box->first, *next; m; m = next) {
-            next = m->next;
-            free(m);
-        }
-        pthread_mutex_destroy(&box->lock);
-        pthread_cond_destroy(&box->filled);
-        free(box->steps);
-    }
-    if (world->wire)
-        free(world->wire->boxes);
-    free(world->wire);
-}
-
-static void put(mailbox *box, message *m);
-
-/* A string that lives as long as the world; NULL: out of memory. */
-static const char *keep_name(struct clv_wire *wire, const char *text, size_t size)
-{
-    pthread_mutex_lock(&wire->naming);
-    name *n = wire->names;
-    while (n && (strlen(n->text) != size || memcmp(n->text, text, size) != 0))
-        n = n->next;
-    if (!n && (n = calloc(1, sizeof *n + size + 1))) {
-        memcpy(n->text, text, size);
-        n->next = wire->names;
-        wire->names = n;
-    }
-    pthread_mutex_unlock(&wire->naming);
-    return n ? n->text : NULL;
-}
-
-/* From another process. */
-static bool take_frame(void *arg, int process, const clv_frame *frame, unsigned char *data)
-{
-    clv_world *world = arg;
-    size_t bytes = (size_t)frame->bytes;
-    const unsigned char *behind = data + frame->what_bytes;
-    bool ok = true;
-    (void)process;
-    if (frame->kind == IS_FAILURE && bytes == sizeof(clv_error)) {
-        clv_error error;
-        memcpy(&error, behind, sizeof error);
-        clv_threads_record(world, &error);
-    } else if (frame->to >= world->first && frame->to < world->first + world->here) {
-        message *m = malloc(sizeof *m + bytes);
-        const char *what = keep_name(world->wire, (const char *)data, (size_t)frame->what_bytes);
-        ok = m && what; /* else it is lost, and the link with it */
-        if (ok) {
-            *m = (message){.set = frame->set,
-                           .from = frame->from,
-                           .step = frame->step,
-                           .says = {.what = what, .tag = frame->tag},
-                           .bytes = frame->bytes};
-            memcpy(m->data, behind, bytes);
-            put(&world->wire->boxes[frame->to], m);
-        } else
-            free(m);
-    }
-    free(data);
-    return ok;
-}
-
-static void take_end(void *arg, int process)
-{
-    clv_world *world = arg;
-    atomic_store_explicit(&world->wire->gone[process], 1, memory_order_release);
-}
-
-/* Tells all other processes; those that do not answer have ended themselves. */
-static void tell(clv_world *world, const clv_error *error)
-{
-    clv_frame frame = {.kind = IS_FAILURE, .bytes = sizeof *error};
-    for (int p = 0; p < world->processes; p++)
-        if (p != world->me)
-            (void)clv_lines_send(world->wire->lines, p, &frame, "", error);
-}
-
-static clv_status open_wire(clv_world *world, const clv_links *links, clv_error *err)
-{
-    if (links && !links->socket)
-        return clv_fail(err, CLV_EINVAL, "the transport 'copying' does not reach the processes of a job; valid: 'mpi'");
-    world->wire = calloc(1, sizeof *world->wire);
-    if (world->wire)
-        pthread_mutex_init(&world->wire->naming, NULL);
-    if (world->wire)
-        world->wire->boxes = clv_line_alloc((size_t)world->ranks, sizeof(mailbox));
-    if (!world->wire || !world->wire->boxes)
-        return clv_fail_memory(err, "mailboxes", (size_t)world->ranks * sizeof(mailbox));
-    for (int r = 0; r < world->ranks; r++) {
-        pthread_mutex_init(&world->wire->boxes[r].lock, NULL);
-        pthread_cond_init(&world->wire->boxes[r].filled, NULL);
-        world->wire->boxes[r].random = world->seed + (uint64_t)r;
-    }
-    world->wire->gone = calloc((size_t)world->processes, sizeof *world->wire->gone);
-    if (!world->wire->gone)
-        return clv_fail_memory(err, "a world's processes", (size_t)world->processes * sizeof *world->wire->gone);
-    return links ? clv_lines_open(&world->wire->lines, links, take_frame, take_end, world, err) : CLV_OK;
-}
-
-/* [0, n), of the mailbox' own numbers (Knuth's MMIX generator). */
-static int draw(mailbox *box, int n)
-{
-    box->random = box->random * 6364136223846793005u + 1442695040888963407u;
-    return (int)((box->random >> 33) % (uint64_t)n);
-}
-
-static void put(mailbox *box, message *m)
-{
-    m->put_ns = clv_now_ns();
-    pthread_mutex_lock(&box->lock);
-    message **at = &box->first;
-
-    while (*at && draw(box, 2))
-        at = &(*at)->next;
-    m->looks = draw(box, MOST_LOOKS + 1);
-    m->next = *at;
-    *at = m;
-    pthread_cond_signal(&box->filled);
-    pthread_mutex_unlock(&box->lock);
-}
-
 /* Takes a message of a step out of the mailbox; NULL: none is to be delivered yet. *waits: one is there that was passed
  * over. */
-static message *get(mailbox *box, int set, uint64_t step, bool *waits)
+static clv_message *get(clv_mailbox *box, int set, uint64_t step, bool *waits)
 {
     *waits = false;
-    for (message **at = &box->first; *at; at = &(*at)->next) {
-        message *m = *at;
+    for (clv_message **at = &box->first; *at; at = &(*at)->next) {
+        clv_message *m = *at;
 
         if (m->set != set || m->step != step)
             continue;
@@ -339,7 +160,7 @@ static void wait_for_end(const clv_thread_comm *comm, int process)
 static clv_status send_away(const copying_plan *plan, clv_thread_comm *comm, int rank, const void *data, int64_t bytes,
                             clv_error *err)
 {
-    clv_frame frame = {.kind = IS_MESSAGE,
+    clv_frame frame = {.kind = CLV_COPYING_MESSAGE,
                        .to = rank,
                        .set = plan->base.group->set,
                        .from = plan->base.group->me,
@@ -369,21 +190,21 @@ static clv_status send_part(const copying_plan *plan, clv_thread_comm *comm, con
                                       &plan->base.in_shard, &p->move.box, clv_dtype_size(plan->base.dtype), err));
     if (rank < comm->world->first || rank >= comm->world->first + comm->world->here)
         return send_away(plan, comm, rank, packed, bytes, err);
-    message *m = malloc(sizeof *m + (size_t)bytes);
+    clv_message *m = malloc(sizeof *m + (size_t)bytes);
     if (!m)
         return clv_fail_memory(err, "a message", sizeof *m + (size_t)bytes);
-    *m = (message){.set = plan->base.group->set,
-                   .from = plan->base.group->me,
-                   .step = plan->step,
-                   .says = plan->post,
-                   .bytes = bytes};
+    *m = (clv_message){.set = plan->base.group->set,
+                       .from = plan->base.group->me,
+                       .step = plan->step,
+                       .says = plan->post,
+                       .bytes = bytes};
     memcpy(m->data, packed, (size_t)bytes);
-    put(&comm->world->wire->boxes[rank], m);
+    clv_copying_put(&comm->world->wire->boxes[rank], m);
     return CLV_OK;
 }
 
 /* The number of the step that this rank starts in a group set. */
-static clv_status count_step(uint64_t *out, mailbox *mine, int set, clv_error *err)
+static clv_status count_step(uint64_t *out, clv_mailbox *mine, int set, clv_error *err)
 {
     if (set >= mine->n_sets) {
         uint64_t *steps = realloc(mine->steps, (size_t)(set + 1) * sizeof *steps);
@@ -422,16 +243,17 @@ static clv_status start(clv_plan *base, void *staging, clv_error *err)
 
 /* ---- receiving ---- */
 
-static clv_status deliver(copying_plan *plan, clv_thread_comm *comm, const message *m, clv_error *err)
+static clv_status deliver(copying_plan *plan, clv_thread_comm *comm, const clv_message *m, clv_error *err)
 {
     part *p = plan->takes;
 
     while (p < plan->takes + plan->all_takes && p->move.peer != m->from)
         p++;
-    if (!clv_threads_posts_match(&plan->post, &m->says) || p == plan->takes + plan->all_takes ||
-        bytes_of(plan, p) != m->bytes)
+    if (!clv_threads_posts_match(&plan->post, &m->says) || p == plan->takes + plan->all_takes)
         return clv_threads_fail_match(comm, plan->base.group, comm->base.rank, &plan->post,
                                       plan->base.group->ranks[m->from], &m->says, err);
+    if (bytes_of(plan, p) != m->bytes)
+        return clv_threads_fail_bytes(comm, plan->base.group, &plan->post, m->from, bytes_of(plan, p), m->bytes, err);
     if (m->bytes > 0)
         memcpy(plan->staging + p->at, m->data, (size_t)m->bytes);
     p->came = true;
@@ -452,22 +274,17 @@ static clv_status fail_late(const copying_plan *plan, clv_thread_comm *comm, clv
     return clv_threads_fail_late(comm, plan->base.group, &plan->post, err);
 }
 
-static void sleep_on(mailbox *box)
+static void sleep_on(clv_mailbox *box)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += SLICE_NS;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    struct timespec until = clv_wall_time_in(SLICE_NS);
     pthread_cond_timedwait(&box->filled, &box->lock, &until);
 }
 
 /* The next message of the step, waiting for it; NULL: there was none yet, or (*waits) it was passed over. */
-static message *receive(const copying_plan *plan, mailbox *mine, bool *waits)
+static clv_message *receive(const copying_plan *plan, clv_mailbox *mine, bool *waits)
 {
     pthread_mutex_lock(&mine->lock);
-    message *m = get(mine, plan->base.group->set, plan->step, waits);
+    clv_message *m = get(mine, plan->base.group->set, plan->step, waits);
     if (!m && !*waits)
         sleep_on(mine);
     pthread_mutex_unlock(&mine->lock);
@@ -490,7 +307,7 @@ static int find_gone(const copying_plan *plan, const clv_world *world)
 
 static clv_status receive_all(copying_plan *plan, clv_thread_comm *comm, clv_error *err)
 {
-    mailbox *mine = &comm->world->wire->boxes[comm->base.rank];
+    clv_mailbox *mine = &comm->world->wire->boxes[comm->base.rank];
     clv_deadline deadline = clv_deadline_in(comm->world->timeout_ns);
 
     for (int lacking = plan->all_takes; lacking > 0;) {
@@ -498,7 +315,7 @@ static clv_status receive_all(copying_plan *plan, clv_thread_comm *comm, clv_err
             return clv_threads_give_up(comm, err);
         bool waits;
         int gone = find_gone(plan, comm->world); /* before the look: what came is in the mailbox then */
-        message *m = receive(plan, mine, &waits);
+        clv_message *m = receive(plan, mine, &waits);
         if (!m && !waits && gone >= 0)
             return fail_gone(plan, comm, gone, err);
         if (!m && clv_deadline_look(&deadline) == 0)
@@ -562,9 +379,10 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
 
 const clv_transport clv_copying_transport = {
     .name = "copying",
-    .open = open_wire,
-    .close = close_wire,
-    .tell = tell,
+    .open = clv_copying_open,
+    .close = clv_copying_close,
+    .tell = clv_copying_tell,
+    .stand = clv_copying_stand,
     .prepare = prepare,
     .start = start,
     .beside = clv_threads_beside,

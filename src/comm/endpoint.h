@@ -3,6 +3,7 @@
 #define CLEAVE_COMM_ENDPOINT_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "comm/comm.h"
 #include "comm/recorder.h"
@@ -15,6 +16,7 @@ struct clv_comm {
     int rank;
     int size;
     int n_groups;
+    _Atomic bool working;       /* clv_comm_set_working */
     int64_t waited_ns;          /* for others, since it was last asked for */
     const clv_group **groups;   /* [n_groups], by group set; owned by the world */
     clv_recorder *recorder;     /* of a rank of this process; else NULL */

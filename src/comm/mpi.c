@@ -230,8 +230,8 @@ static clv_status check_header(const clv_mpi_plan *plan, const clv_mpi_phase *ph
         clv_recorder_hear(comm->base.recorder, p->move.peer, p->n_requests == 1 ? p->bytes : 0);
         return CLV_OK;
     }
-    if (same_step)
-        return clv_mpi_fail_bytes(plan, p->move.peer, p->bytes, h.bytes, err);
+    if (same_step) /* and they do not cut it alike */
+        return clv_threads_fail_bytes(comm, plan->base.group, &plan->post, p->move.peer, p->bytes, h.bytes, err);
     return clv_threads_fail_match(comm, plan->base.group, comm->base.rank, &plan->post,
                                   plan->base.group->ranks[p->move.peer], &(clv_post){.what = said, .tag = h.tag}, err);
 }
@@ -440,6 +440,7 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
         int64_t began = clv_now_ns();
         if (k > 0)
             CLV_TRY(start_phase(plan, ph, err));
+        atomic_store_explicit(&((clv_thread_comm *)plan->base.comm)->part, k, memory_order_relaxed);
         clv_threads_record_wait((clv_thread_comm *)plan->base.comm, plan->base.group, &plan->post,
                                 plan->base.take_bytes, senders_of(ph), began);
         CLV_TRY(await_parts(plan, ph, ph->takes, ph->n_takes, true, err));

@@ -93,7 +93,8 @@ static clv_status check_card(const clv_mpi_plan *plan, int member, clv_error *er
     char *said = comm->world->mpi->said[comm->base.rank];
     if (its->card->tag == plan->post.tag && strncmp(its->card->what, plan->post.what, CLV_BOARD_WHAT - 1) == 0)
         return its->card->bytes == its->bytes ? CLV_OK
-                                              : clv_mpi_fail_bytes(plan, member, its->bytes, its->card->bytes, err);
+                                              : clv_threads_fail_bytes(comm, plan->base.group, &plan->post, member,
+                                                                       its->bytes, its->card->bytes, err);
     memcpy(said, its->card->what, CLV_MPI_WHAT);
     said[CLV_MPI_WHAT - 1] = '\0';
     return clv_threads_fail_match(comm, plan->base.group, comm->base.rank, &plan->post, plan->base.group->ranks[member],

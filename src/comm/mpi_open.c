@@ -150,9 +150,9 @@ void clv_mpi_tell(clv_world *world, const clv_error *error)
     pthread_mutex_unlock(&wire->job->lock);
 }
 
-void clv_mpi_stand(clv_world *world, clv_standing *all)
+void clv_mpi_stand(clv_world *world, int set, clv_standing *all)
 {
-    clv_control_ask(world->mpi->job->control, world, all);
+    clv_control_ask(world->mpi->job->control, world, set, all);
 }
 
 void clv_mpi_whose(char *out, size_t size, const clv_world *world, int rank)

@@ -147,8 +147,6 @@ typedef struct clv_mpi_patience {
 
 /* Between two looks; false: the deadline has passed. */
 bool clv_mpi_wait_a_little(clv_mpi_patience *patience);
-/* Fails the world: a member is in the same step, and does not cut it alike. */
-clv_status clv_mpi_fail_bytes(const clv_mpi_plan *plan, int member, int64_t expected, int64_t came, clv_error *err);
 
 /* ---- mpi_open.c ---- */
 
@@ -161,7 +159,7 @@ bool clv_mpi_hear_failure(clv_world *world);
 void clv_mpi_tell_all(clv_world *world, const clv_mpi_control *said);
 /* The transport's tell, stand and whose. */
 void clv_mpi_tell(clv_world *world, const clv_error *error);
-void clv_mpi_stand(clv_world *world, clv_standing *all);
+void clv_mpi_stand(clv_world *world, int set, clv_standing *all);
 void clv_mpi_whose(char *out, size_t size, const clv_world *world, int rank);
 
 /* ---- mpi_close.c ---- */

@@ -224,6 +224,11 @@ const clv_recorder *clv_world_recorder(const clv_world *world, int rank)
     return world->comms[rank].base.recorder;
 }
 
+bool clv_world_works(const clv_world *world, int rank)
+{
+    return atomic_load_explicit(&world->comms[rank].base.working, memory_order_relaxed);
+}
+
 int clv_world_sets(const clv_world *world)
 {
     return world->n_sets;

@@ -50,6 +50,8 @@ typedef struct clv_slot {
     uint32_t stamp;                          /* the owner's own copy */
     bool open;                               /* a step has begun and not ended */
     _Atomic uint64_t steps;                  /* that it has begun */
+    _Atomic uint64_t tag;                    /* of the last */
+    uint64_t number;                         /* of the last: among the rank's of all sets */
     _Atomic uint64_t ended;                  /* of these */
     uint64_t record;                         /* of the recorder's: that of the open step */
 } clv_slot;
@@ -80,6 +82,8 @@ typedef struct clv_thread_comm {
     clv_world *world;
     _Atomic(const char *) doing; /* the step in which it was last seen, NULL at first; for messages */
     _Atomic int doing_in;        /* its group set */
+    _Atomic uint64_t doing_step; /* which of those begun */
+    _Atomic int part;            /* of what it waits for there, where it comes in parts, the second after the first */
     _Atomic uint64_t begun;      /* steps */
     _Atomic int inside; /* 1 in a step: from its start until its last wait has returned, but for ops beside it */
     bool *missing;      /* [2 ranks] scratch: the members that did not come, and more */
@@ -158,9 +162,14 @@ void clv_threads_fail(clv_world *world, const clv_error *error);
 bool clv_threads_record(clv_world *world, const clv_error *error);
 /* Fails the world because the members in comm->missing did not come to what this rank's post says in time. */
 clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err);
-/* Fails the world because two members, world ranks a and b, do not say the same; blames b. */
+/* Fails the world because two members, world ranks a and b, do not say the same; blames the one with which fewer of the
+ * others agree, b where they are as many. */
 clv_status clv_threads_fail_match(clv_thread_comm *comm, const clv_group *group, int a, const clv_post *says_a, int b,
                                   const clv_post *says_b, clv_error *err);
+/* Fails the world because of member `peer`, which is in the same step, other bytes came than this rank expects: blames
+ * it, as what a step moves follows from layouts, which this rank has checked. */
+clv_status clv_threads_fail_bytes(clv_thread_comm *comm, const clv_group *group, const clv_post *post, int peer,
+                                  int64_t expected, int64_t came, clv_error *err);
 bool clv_threads_posts_match(const clv_post *a, const clv_post *b);
 /* Leaves every meeting, waits for peers that may be in this rank's memory, and returns the first failure. */
 clv_status clv_threads_give_up(clv_thread_comm *comm, clv_error *err);

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "comm/standing.h"
 
-enum { QUIESCE_NS = 80000000 };
+enum { QUIESCE_NS = 80000000, VOTE_NS = 60000000 /* until all members have come to a step that does not match */ };
 
 /* What a rank is known to be doing; one of another process, what who speaks of it is: all go through the same steps. */
 static const char *op_of(const clv_thread_comm *speaker, int rank)
@@ -52,13 +52,13 @@ static bool is_here(const clv_world *world, int rank)
     return rank >= world->first && rank < world->first + world->here;
 }
 
-/* Where all ranks stand, as far as it can be known. */
-static void find_standings(clv_standing *out, clv_world *world)
+/* Where all ranks stand, as far as it can be known; in a group set, too. */
+static void find_standings(clv_standing *out, clv_world *world, int set)
 {
     for (int r = 0; r < world->ranks; r++)
-        out[r] = is_here(world, r) ? clv_standing_of(world, r) : (clv_standing){.rank = r};
+        out[r] = is_here(world, r) ? clv_standing_of(world, r, set) : (clv_standing){.rank = r};
     if (world->processes > 1 && world->transport->stand)
-        world->transport->stand(world, out);
+        world->transport->stand(world, set, out);
 }
 
 static void describe(char *out, size_t size, const clv_world *world, const clv_standing *s)
@@ -87,11 +87,11 @@ static void add_missing(char *out, size_t size, const clv_thread_comm *comm, con
 }
 
 static void write_late(clv_error *error, const clv_thread_comm *comm, const clv_group *group, const clv_post *post,
-                       const clv_standing *all, int blamed)
+                       const clv_standing *all, clv_blame blame)
 {
     const clv_world *world = comm->world;
-    char who[400] = "", behind[320] = "";
-    int missing = 0;
+    char who[400] = "", behind[320] = "", how[64] = " is behind, for which others wait; ";
+    int missing = 0, blamed = blame.rank;
     bool is_member = false;
 
     for (int pass = 0; pass < 2; pass++) /* the blamed one first */
@@ -104,13 +104,15 @@ static void write_late(clv_error *error, const clv_thread_comm *comm, const clv_
         }
     if (missing == 0) /* came while we were looking: late all the same, but say so */
         snprintf(who, sizeof who, "none now");
-    if (missing > 0 && !is_member)
+    bool lost = blame.lost_to >= 0;
+    if (missing > 0 && (!is_member || lost))
         describe(behind, sizeof behind, world, &all[blamed]);
+    if (lost)
+        snprintf(how, sizeof how, " went on, and what it sent to rank %d did not come; ", blame.lost_to);
     snprintf(error->message, sizeof error->message,
              "rank %d waited %lld ms in %s%s of group set %d, step %llu; %s%smissing %d of %d: %s", comm->base.rank,
              (long long)(world->timeout_ns / 1000000), post->ends ? "the end of " : "", post->what, group->set,
-             (unsigned long long)all[comm->base.rank].begun, behind,
-             behind[0] ? " is behind, for which others wait; " : "", missing, group->n, who);
+             (unsigned long long)all[comm->base.rank].begun, behind, behind[0] ? how : "", missing, group->n, who);
 }
 
 clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)
@@ -121,12 +123,13 @@ clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, 
     if (!all) {
         clv_fail_memory(&error, "where ranks stand", (size_t)world->ranks * sizeof *all);
     } else {
-        find_standings(all, world);
-        error.rank = clv_standing_blame(world, all, group, comm->missing, comm->missing + world->ranks);
+        find_standings(all, world, group->set);
+        const clv_blame blame = clv_standing_blame(world, all, group, comm->missing, comm->missing + world->ranks);
+        error.rank = blame.rank;
         if (error.rank >= 0)
             snprintf(error.op, sizeof error.op, "%s",
                      all[error.rank].note[0] ? all[error.rank].note : op_of(comm, error.rank));
-        write_late(&error, comm, group, post, all, error.rank);
+        write_late(&error, comm, group, post, all, blame);
     }
     free(all);
     memset(comm->bytes, 0, (size_t)world->ranks * sizeof *comm->bytes);
@@ -147,18 +150,69 @@ static void describe_post(const clv_world *world, int rank, const clv_post *post
              (unsigned long long)post->tag, note ? note : "no note");
 }
 
+/* How many members of a group are in this rank's step of it, and how many of these with the tag of a, and of b. */
+typedef struct votes {
+    int here, for_a, for_b;
+} votes;
+
+/* Members may come to the step only now; by then all that agree are known, and the odd one is, where there is one. */
+static votes ask_members(clv_thread_comm *comm, const clv_group *group, const clv_post *a, const clv_post *b)
+{
+    clv_world *world = comm->world;
+    clv_deadline deadline = clv_deadline_in(VOTE_NS);
+    clv_standing *all = malloc((size_t)world->ranks * sizeof *all);
+    votes v = {0};
+    uint64_t seq = clv_standing_of(world, comm->base.rank, group->set).seq;
+    for (bool more = all != NULL; more;) {
+        v = (votes){0};
+        find_standings(all, world, group->set);
+        for (int i = 0; i < group->n; i++) {
+            const clv_standing *s = &all[group->ranks[i]];
+            bool here = s->knows && s->seq == seq;
+            v.here += here;
+            v.for_a += here && s->tag == a->tag;
+            v.for_b += here && s->tag == b->tag;
+        }
+        more = v.here < group->n && !clv_world_failed(world, NULL) && clv_deadline_look(&deadline) > 0;
+        if (more)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    free(all);
+    return v;
+}
+
 clv_status clv_threads_fail_match(clv_thread_comm *comm, const clv_group *group, int a, const clv_post *says_a, int b,
                                   const clv_post *says_b, clv_error *err)
 {
-    clv_error error = {.code = CLV_EPEER, .rank = b};
-    char one[200], other[200];
+    const votes v = ask_members(comm, group, says_a, says_b);
+    int odd = v.for_a < v.for_b ? a : b, most = v.for_a < v.for_b ? v.for_b : v.for_a;
+    clv_error error = {.code = CLV_EPEER, .rank = odd};
+    char one[200], other[200], by[96] = "";
 
     describe_post(comm->world, a, says_a, one, sizeof one);
     describe_post(comm->world, b, says_b, other, sizeof other);
-    snprintf(error.op, sizeof error.op, "%s", op_of(comm, b));
-    snprintf(error.message, sizeof error.message, "steps of group set %d do not match: %s, %s%s", group->set, one,
-             other,
+    if (v.for_a != v.for_b)
+        snprintf(by, sizeof by, "; rank %d is the odd one: %d of %d members do as rank %d", odd, most, group->n,
+                 odd == a ? b : a);
+    snprintf(error.op, sizeof error.op, "%s", op_of(comm, odd));
+    snprintf(error.message, sizeof error.message, "steps of group set %d do not match: %s, %s%s%s", group->set, one,
+             other, by,
              comm->world->processes > 1 ? "; valid: the same calls, of the same programs, in every process" : "");
+    clv_threads_fail(comm->world, &error);
+    return clv_threads_give_up(comm, err);
+}
+
+clv_status clv_threads_fail_bytes(clv_thread_comm *comm, const clv_group *group, const clv_post *post, int peer,
+                                  int64_t expected, int64_t came, clv_error *err)
+{
+    clv_error error = {.code = CLV_EPEER, .rank = group->ranks[peer]};
+    char mine[200];
+
+    describe_post(comm->world, comm->base.rank, post, mine, sizeof mine);
+    snprintf(error.op, sizeof error.op, "%s", op_of(comm, error.rank));
+    snprintf(error.message, sizeof error.message,
+             "%s of group set %d, and expects %lld bytes of rank %d, which sends %lld", mine, group->set,
+             (long long)expected, error.rank, (long long)came);
     clv_threads_fail(comm->world, &error);
     return clv_threads_give_up(comm, err);
 }

@@ -133,8 +133,11 @@ static void record_step(clv_thread_comm *comm, clv_slot *slot, const clv_group *
 /* The step is what the rank is in: of several that are under way the one that it waits for. */
 static void enter(clv_thread_comm *comm, const clv_group *group, const clv_post *post)
 {
+    const clv_slot *slot = &comm->world->sets[group->set]->slots[comm->base.rank];
+
     atomic_store_explicit(&comm->doing, post->what, memory_order_release); /* its bytes may be young, too */
     atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
+    atomic_store_explicit(&comm->doing_step, slot->number, memory_order_relaxed);
     atomic_store_explicit(&comm->inside, 1, memory_order_relaxed);
 }
 
@@ -169,12 +172,14 @@ clv_status clv_threads_begin(clv_thread_comm *comm, const clv_group *group, cons
     if (slot->open)
         return clv_fail(err, CLV_EINVAL, "%s of group set %d starts before another step of it has ended", post->what,
                         group->set);
+    slot->number = atomic_load_explicit(&comm->begun, memory_order_relaxed) + 1;
     enter(comm, group, post);
-    atomic_store_explicit(&comm->begun, atomic_load_explicit(&comm->begun, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    atomic_store_explicit(&comm->part, 0, memory_order_relaxed);
+    atomic_store_explicit(&comm->begun, slot->number, memory_order_relaxed);
     slot->open = true;
+    atomic_store_explicit(&slot->tag, post->tag, memory_order_relaxed);
     atomic_store_explicit(&slot->steps, atomic_load_explicit(&slot->steps, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+                          memory_order_release);
     record_step(comm, slot, group, post);
     return CLV_OK;
 }

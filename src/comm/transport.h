@@ -76,9 +76,9 @@ typedef struct clv_transport {
     void (*tell)(clv_world *world, const clv_error *error);
     /* Looks whether other processes have told of a failure; while ranks wait for each other. NULL likewise. */
     void (*hear)(clv_world *world);
-    /* Asks other processes where their ranks stand, for some milliseconds at most: all [ranks]. NULL: they cannot be
-     * asked. */
-    void (*stand)(clv_world *world, struct clv_standing *all);
+    /* Asks other processes where their ranks stand, and where in a group set, for some milliseconds at most: all
+     * [ranks]. NULL: they cannot be asked. */
+    void (*stand)(clv_world *world, int set, struct clv_standing *all);
     /* The process of a rank elsewhere, for messages; NULL: its number says enough. */
     void (*whose)(char *out, size_t size, const clv_world *world, int rank);
     /* memory[r]: where rank r's lies, borrowed until the window is freed. NULL: ranks do not reach each other's memory.

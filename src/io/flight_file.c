@@ -110,9 +110,9 @@ static json_t *rank_of(const clv_flight_ranked *r, int n_sets)
     json_t *records = json_array();
     for (int i = 0; i < r->n; i++)
         json_array_append_new(records, record_of(&r->records[i]));
-    return json_pack("{s:I,s:I,s:b,s:o,s:o,s:o}", "rank", (json_int_t)r->rank, "begun", (json_int_t)r->begun, "busy",
-                     r->busy, "steps", numbers_of(r->steps, n_sets), "ended", numbers_of(r->ended, n_sets), "records",
-                     records);
+    return json_pack("{s:I,s:I,s:b,s:b,s:o,s:o,s:o}", "rank", (json_int_t)r->rank, "begun", (json_int_t)r->begun,
+                     "busy", r->busy, "works", r->works, "steps", numbers_of(r->steps, n_sets), "ended",
+                     numbers_of(r->ended, n_sets), "records", records);
 }
 
 /* [[ranks of a group], ...] */
@@ -259,6 +259,7 @@ static clv_status read_rank(clv_flight_ranked *r, const clv_flight_dump *d, cons
     CLV_TRY(clv_json_int(&r->rank, o, "rank", CLV_JSON_REQUIRED, 0, d->ranks - 1, path, err));
     CLV_TRY(read_count(&r->begun, o, "begun", path, err));
     CLV_TRY(clv_json_bool(&r->busy, o, "busy", CLV_JSON_REQUIRED, path, err));
+    CLV_TRY(clv_json_bool(&r->works, o, "works", CLV_JSON_OPTIONAL, path, err));
     if (!json_is_array(records) || json_array_size(records) > MOST_RECORDS)
         return bad(path, "a rank without a list of records", err);
     CLV_TRY(make_rank(r, d->n_sets, (int)json_array_size(records), err));

@@ -38,6 +38,7 @@ typedef struct clv_flight_ranked {
     int64_t rank;
     uint64_t begun;          /* instructions, and steps outside of programs */
     bool busy;               /* the last record has not ended */
+    bool works;              /* it has something to do, or failed at it: between two records, too */
     uint64_t *steps, *ended; /* [n_sets] of each group set: begun, ended */
     int n;
     clv_flight_record *records; /* [n] oldest first */

@@ -142,6 +142,7 @@ static clv_status read_session(clv_flight_dump *d, const clv_session *session, c
         of->rank = session->first + i;
         for (int s = 0; s < d->n_sets; s++)
             clv_world_count_steps(&of->steps[s], &of->ended[s], world, s, session->first + i);
+        of->works = clv_world_works(world, of->rank);
         read_rank(of, clv_world_recorder(world, session->first + i));
     }
     return CLV_OK;

@@ -98,7 +98,8 @@ static const char *describe_rank(char out[STATE + 32], const clv_flight_report *
     if (at)
         snprintf(out, STATE + 32, "it is in %s", describe(state, at));
     else if (of->n > 0)
-        snprintf(out, STATE + 32, "it runs nothing; the last was %s", describe(state, &of->records[of->n - 1]));
+        snprintf(out, STATE + 32, "it %s; the last was %s", of->works ? "is between instructions" : "runs nothing",
+                 describe(state, &of->records[of->n - 1]));
     else
         snprintf(out, STATE + 32, "it has run nothing yet");
     return out;
@@ -201,6 +202,8 @@ static clv_status judge_idle(clv_flight_report *report, int waiter, int idle, cl
 {
     const clv_flight_dump *d = report->dump_of[idle];
     bool waits_inside = false;
+    if (report->ranked[idle]->works)
+        return add_culprit(report, CLV_FLIGHT_BEHIND, idle, waiter, err);
     for (int i = 0; i < d->here; i++) {
         int rank = (int)d->of[i].rank;
         const clv_flight_record *at = clv_flight_current(report, rank);
@@ -380,13 +383,43 @@ static clv_status add_missing(clv_flight_report *report, clv_error *err)
     return CLV_OK;
 }
 
-/* Whether what a process said names the rank. */
+/* The dump whose process failed first, of those that name a rank: when a deadline passes all are asked where they stand.
+ * Who says something else later was stopped, and has been woken. NULL: none does. */
+static const clv_flight_dump *find_first_failure(const clv_flight_report *report)
+{
+    const clv_flight_dump *first = NULL;
+    for (int i = 0; i < report->n_dumps; i++) {
+        const clv_flight_dump *d = &report->dumps[i];
+        bool names = d->failure.code != CLV_OK && d->failure.rank >= 0 && d->failure.rank < report->ranks;
+        if (names && (!first || d->written_ns < first->written_ns))
+            first = d;
+    }
+    return first;
+}
+
 static bool is_named(const clv_flight_report *report, int rank)
 {
-    for (int i = 0; i < report->n_dumps; i++)
-        if (report->dumps[i].failure.code != CLV_OK && report->dumps[i].failure.rank == rank)
-            return true;
-    return false;
+    const clv_flight_dump *d = find_first_failure(report);
+    return d && d->failure.rank == rank;
+}
+
+/* A rank that others have named, and in whose records nothing is wrong: it wrote them when it had been woken, or when
+ * what they waited for came after all. */
+static clv_status add_named(clv_flight_report *report, clv_error *err)
+{
+    const clv_flight_dump *d = find_first_failure(report);
+    char culprit[RANK];
+    if (!d || d->failure.code != CLV_ETIMEOUT)
+        return CLV_OK;
+    int rank = d->failure.rank;
+    for (int i = 0; i < report->n; i++)
+        if (report->said[i].finding.rank == rank && report->said[i].finding.kind < CLV_FLIGHT_WAITS)
+            return CLV_OK;
+    const clv_flight_finding finding = {.size = sizeof finding, .kind = CLV_FLIGHT_BEHIND, .rank = rank, .peer = -1};
+    return say(report, finding, 0,
+               text_of("%s was behind when process %lld on %s found it so: %s", name_rank(culprit, report, rank),
+                       (long long)d->process, d->host, d->failure.message),
+               err);
 }
 
 /* Culprits that processes name come before others, lost messages behind them (they may be under way), then those that
@@ -427,6 +460,7 @@ clv_status clv_flight_judge(clv_flight_report *report, clv_error *err)
     for (int r = 0; r < report->ranks; r++)
         CLV_TRY(judge_rank(report, r, err));
     CLV_TRY(add_missing(report, err));
+    CLV_TRY(add_named(report, err));
     sort(report);
     return CLV_OK;
 }

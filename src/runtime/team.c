@@ -91,9 +91,12 @@ static void work(member *m, clv_comm *comm)
 
     memset(&m->error, 0, sizeof m->error);
     m->error.rank = -1;
+    clv_comm_set_working(comm, true);
     m->status = team->fn(team->arg, m->rank, comm, &m->error);
-    if (m->status == CLV_OK)
+    if (m->status == CLV_OK) {
+        clv_comm_set_working(comm, false);
         return;
+    }
     if (m->error.code == CLV_OK)
         clv_fail(&m->error, m->status, "%s", clv_status_text(m->status));
     clv_comm_abort(comm, &m->error);

@@ -21,7 +21,7 @@ static struct {
     fault told;
     _Atomic bool armed;
     _Atomic bool struck;
-    _Atomic int peer;
+    _Atomic int members;
     _Atomic int steps[MOST_RANKS];
 } now;
 
@@ -33,7 +33,7 @@ void fault_arm(const fault *f)
     atomic_store(&now.armed, false);
     now.told = *f;
     atomic_store(&now.struck, false);
-    atomic_store(&now.peer, -1);
+    atomic_store(&now.members, 0);
     for (int r = 0; r < MOST_RANKS; r++)
         atomic_store(&now.steps[r], 0);
     atomic_store(&now.armed, true);
@@ -44,7 +44,7 @@ fault fault_disarm(int *steps, int rank)
     fault f = now.told;
     atomic_store(&now.armed, false);
     f.struck = atomic_load(&now.struck);
-    f.peer = atomic_load(&now.peer);
+    f.members = atomic_load(&now.members);
     if (steps)
         *steps = atomic_load(&now.steps[rank]);
     return f;
@@ -97,31 +97,37 @@ static clv_status with_header(const clv_transport *transport, clv_plan *plan, vo
     return transport->start(plan, staging, err);
 }
 
+/* The message to be hit, from `which` on: to another rank, and one of elements where it is to be shorter. -1: none. */
+static int copying_target(const copying_plan *plan, bool shorter)
+{
+    for (int k = 0; k < plan->all_sends; k++) {
+        int at = (now.told.which + k) % plan->all_sends;
+        const part *p = &plan->sends[at];
+        if (plan->base.group->ranks[p->move.peer] != plan->base.comm->rank &&
+            (!shorter || (at < plan->n_sends && p->move.box.rank > 0)))
+            return at;
+    }
+    return -1;
+}
+
 /* Of a message that is not sent, or is shorter. CLV_OK and *done where the step has one. */
 static clv_status copying_message(bool *done, clv_plan *base, void *staging, clv_error *err)
 {
     copying_plan *plan = (copying_plan *)base;
-    if (plan->all_sends == 0)
+    bool shorter = now.told.kind == FAULT_LENGTH;
+    int at = copying_target(plan, shorter);
+    if (at < 0)
         return CLV_OK;
-    int at = now.told.which % plan->all_sends;
     part kept = plan->sends[at];
-    atomic_store(&now.peer, base->group->ranks[kept.move.peer]);
-    if (base->group->ranks[kept.move.peer] == base->comm->rank) /* its own */
-        return CLV_OK;
-    if (now.told.kind == FAULT_LENGTH) {
-        if (at >= plan->n_sends || kept.move.box.rank == 0)
-            return CLV_OK;
+    if (shorter)
         plan->sends[at].move.box.hi[0]--;
-        clv_status status = clv_copying_transport.start(base, staging, err);
-        plan->sends[at] = kept;
-        *done = true;
-        return status;
-    }
-    plan->sends[at] = plan->sends[--plan->all_sends];
-    clv_status status = clv_copying_transport.start(base, staging, err);
-    plan->sends[plan->all_sends++] = plan->sends[at];
-    plan->sends[at] = kept;
+    else
+        plan->sends[at] = plan->sends[--plan->all_sends];
     *done = true;
+    clv_status status = clv_copying_transport.start(base, staging, err);
+    if (!shorter)
+        plan->sends[plan->all_sends++] = plan->sends[at];
+    plan->sends[at] = kept;
     return status;
 }
 
@@ -147,20 +153,15 @@ static clv_status mpi_message(bool *done, clv_plan *base, void *staging, clv_err
     if (plan->inside || ph->n_sends == 0)
         return CLV_OK;
     clv_mpi_part *last = &ph->sends[ph->n_sends - 1];
-    atomic_store(&now.peer, base->group->ranks[last->move.peer]);
-    if (now.told.kind == FAULT_LENGTH) {
-        if (last->bytes < 8 || last->n_requests != 1)
-            return CLV_OK;
-        last->bytes -= 4;
-        clv_status status = clv_mpi_transport.start(base, staging, err);
-        last->bytes += 4;
-        *done = true;
-        return status;
-    }
-    ph->n_sends--;
-    clv_status status = clv_mpi_transport.start(base, staging, err);
-    ph->n_sends++;
+    bool shorter = now.told.kind == FAULT_LENGTH;
+    if (shorter && (last->bytes < 8 || last->n_requests != 1))
+        return CLV_OK;
+    last->bytes -= shorter ? 4 : 0;
+    ph->n_sends -= !shorter;
     *done = true;
+    clv_status status = clv_mpi_transport.start(base, staging, err);
+    last->bytes += shorter ? 4 : 0;
+    ph->n_sends += !shorter;
     return status;
 }
 
@@ -169,6 +170,7 @@ static bool strike(clv_status *status, const clv_transport *transport, clv_plan 
 {
     const fault *f = &now.told;
     bool done = false;
+    atomic_store(&now.members, plan->group->n);
     switch (f->kind) {
     case FAULT_DELAY:
         sleep_for(f->ms);

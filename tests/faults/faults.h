@@ -10,8 +10,8 @@ typedef enum fault_kind {
     FAULT_DELAY,  /* it is late, but not too late */
     FAULT_STOP,   /* it does nothing until the others have failed */
     FAULT_HEADER, /* what it says of the step is damaged */
-    FAULT_DROP,   /* a message of it is not sent */
-    FAULT_LENGTH, /* a message of it is shorter than it says */
+    FAULT_DROP,   /* a message of it is not sent; where messages are */
+    FAULT_LENGTH, /* a message of it is shorter than the step has it; likewise */
     FAULT_KILL,   /* its process ends at once */
     FAULT_FREEZE, /* its process is stopped, by a signal, and goes on when the others have failed */
     FAULTS
@@ -23,8 +23,8 @@ typedef struct fault {
     int step;    /* of the rank's, from 0, counted since fault_arm */
     int which;   /* message */
     int ms;      /* of a delay; until a frozen process goes on */
-    bool struck; /* it happened; to a message to `peer` */
-    int peer;
+    bool struck; /* it happened; in a step of so many members */
+    int members;
 } fault;
 
 /* The fault of all sessions from here on. Copied. */
