@@ -209,6 +209,37 @@ static void test_lost(void **state)
         }
 }
 
+/* One is stopped, and woken when its launcher ends the job: what the processes wrote blames it all the same. It is in
+ * a folder that is this user's. */
+static void test_stopped(void **state)
+{
+    static char out[CLI_OUTPUT];
+    char line[2048];
+    (void)state;
+    cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\nv=$1; shift\\nexport TMPDIR={d}/dumps\\n"
+              "[ $v = $r ] && (while ! [ -d {d}/stopped ]; do sleep 0.1; done; sleep 0.5; kill -STOP $$) &\\n"
+              "exec \"$@\"\\n' >{d}/stop && chmod +x {d}/stop");
+    for (int l = 0; l < n_launchers; l++)
+        for (int victim = 0; victim < 3; victim++) {
+            bool leads_away = victim == 2; /* somebody else was there before */
+            cli_shell("rm -rf {d}/dumps && mkdir -p {d}/dumps {d}/away");
+            if (leads_away)
+                cli_shell("ln -s {d}/away {d}/dumps/cleave-$(id -u)");
+            snprintf(line, sizeof line, "timeout 60 %s -np 3 %s/stop %d", launchers[l], cli_folder(), victim);
+            cli_start_by(line);
+            (void)cli_run(out, "train --text {d}/text --out {d}/stopped --layers 1 --hidden 24 --heads 6 --seq 16 "
+                               "--batch 3 --steps 1000000 -tp 3 --comm-timeout 1.5");
+            cli_start_by(NULL);
+            if (leads_away)
+                cli_shell("! ls -A {d}/away | grep .");
+            else
+                cli_shell("\"$CLV_BUILD_DIR\"/cleave flight {d}/dumps/cleave-*/flight-* >{d}/verdict && "
+                          "awk '/^finding/ { getline; print $2 }' {d}/verdict | grep -qx %d || ! cat {d}/verdict",
+                          victim);
+            cli_shell("rm -rf {d}/stopped*");
+        }
+}
+
 /* What only the first process writes, in the middle of a run: a file at the limit of its size. MPICH's shared memory is
  * such a file itself. */
 static void test_full(void **state)
@@ -255,7 +286,7 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_same),         cmocka_unit_test(test_sums_by_host),
                                        cmocka_unit_test(test_files),        cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_failed_alone), cmocka_unit_test(test_lost),
-                                       cmocka_unit_test(test_full)};
+                                       cmocka_unit_test(test_stopped),      cmocka_unit_test(test_full)};
     if (!getenv("CLV_TEST_LAUNCHERS")) {
         puts("no MPI was found, or CLEAVE_MPI is off: commands are not tested in several processes");
         return 77;

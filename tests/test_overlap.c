@@ -655,6 +655,28 @@ static void test_programs_that_touch_what_moves(void **state)
     clv_program_free(program);
 }
 
+/* Two steps that are under way at once, as if they were of one group. */
+static void test_steps_of_one_group(void **state)
+{
+    int found = 0;
+    (void)state;
+    for (int c = 0; c < CASES; c++) {
+        clv_program *program = small(&cases[c], true);
+        for (int i = 0; i < program->n_instructions; i++)
+            for (int k = i + 1; program->instructions[i].beside > 0 && k <= clv_program_ends(program, i); k++) {
+                int *group = &program->instructions[k].group, kept = *group;
+                if (kept < 0)
+                    continue;
+                *group = program->instructions[i].group;
+                refused(program, "of which another is under way");
+                *group = kept;
+                found++;
+            }
+        clv_program_free(program);
+    }
+    assert_true(found > 0);
+}
+
 static float *operand; /* of the step */
 
 /* The fault that the session has to see is a race, between ranks: the thread sanitizer is not to report it. */
@@ -713,6 +735,7 @@ int main(void)
         cmocka_unit_test(test_who_is_late),
         cmocka_unit_test(test_what_hid),
         cmocka_unit_test(test_programs_that_touch_what_moves),
+        cmocka_unit_test(test_steps_of_one_group),
         cmocka_unit_test(test_a_session_notices),
     };
     const struct CMUnitTest launched[] = {cmocka_unit_test(test_what_hid)};

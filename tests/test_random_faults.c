@@ -3,7 +3,7 @@
  * damaged. No run hangs or gives another result: either the right one, or a failure whose rank is the culprit, as is
  * that of what the flight recorders say first. By threads, by messages in one process and between several, and by the
  * launchers of MPI (CLV_TEST_LAUNCHERS, as test_job_loss.c has it). A few seeds; 1,000 with CLV_SWEEP=all; CLV_SEED=N:
- * that one.
+ * that one; CLV_FILTER=NAME: of that test alone.
  *
  * Who the culprit is: of a message that is lost or has another length its sender, as the receiver only does what the
  * step says; of a step that is another than that of the other members the odd one. Of two members neither is: both are
@@ -201,10 +201,13 @@ typedef struct outcome {
 
 static outcome *seen; /* [MOST_PROCESSES], shared with children */
 
-/* "rank 3", and not "rank 31". */
+/* "rank 3", and not "rank 31"; or "ranks 3 to 4". */
 static bool names(const char *text, int rank)
 {
-    char name[16];
+    char name[24];
+    snprintf(name, sizeof name, "ranks %d to ", rank);
+    if (strstr(text, name))
+        return true;
     int n = snprintf(name, sizeof name, "rank %d", rank);
     for (const char *at = text; (at = strstr(at, name)) != NULL; at += n)
         if (at[n] < '0' || at[n] > '9')
@@ -307,8 +310,9 @@ static bool check_outcomes(const a_case *c, const outcome *of, const char *path)
     outcome struck = {0};
     bool failed = false;
     for (int p = 0; p < c->processes; p++) {
-        bool killed = c->fault.kind == FAULT_KILL && is_culprit(c, c->first[p]) && !of[p].done;
-        if (of[p].struck || killed)
+        bool ends = c->fault.kind == FAULT_KILL || c->fault.kind == FAULT_FREEZE; /* launchers may end who is stopped */
+        bool ended = ends && is_culprit(c, c->first[p]) && !of[p].done;
+        if (of[p].struck || ended)
             struck = (outcome){.struck = true, .members = of[p].members};
         failed = failed || (of[p].done && of[p].status != CLV_OK);
     }
@@ -555,6 +559,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_one_process), cmocka_unit_test(test_in_processes),
                                        cmocka_unit_test(test_by_mpi)};
+    cmocka_set_test_filter(getenv("CLV_FILTER"));
     if (argc == 4)
         return take_part(argv[1], atoi(argv[2]), atoi(argv[3]));
     if (!realpath(argv[0], program_path))

@@ -99,6 +99,23 @@ static void test_blame_lost(void **state)
     clv_world_free(world);
 }
 
+/* At the end of a step a rank waits for those that have begun it, too, and others beside it, but are not there yet. */
+static void test_blame_end(void **state)
+{
+    int rows, columns;
+    clv_world *world = square(&rows, &columns);
+    clv_standing all[RANKS] = {
+        {.rank = 0, .knows = 1, .inside = 1, .set = rows, .begun = 9, .step = 7, .turns = 20, .ends = 1},
+        {.rank = 1, .knows = 1, .begun = 9, .turns = 19},
+        {.rank = 2, .knows = 1, .inside = 1, .set = columns, .begun = 10, .step = 8, .turns = 22, .ends = 1},
+        {.rank = 3, .knows = 1, .begun = 9, .turns = 21}};
+    (void)state;
+    assert_int_equal(blame(world, all, columns, 2, 0), 1);
+    all[1].turns = 20;
+    assert_int_equal(blame(world, all, columns, 2, 0), 0);
+    clv_world_free(world);
+}
+
 /* A rank that runs nothing waits for those of its process that do. */
 static void test_blame_idle(void **state)
 {
@@ -180,8 +197,8 @@ static void test_chain(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_blame), cmocka_unit_test(test_blame_lost),
-                                       cmocka_unit_test(test_blame_idle), cmocka_unit_test(test_describe),
-                                       cmocka_unit_test(test_chain)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_blame),     cmocka_unit_test(test_blame_lost),
+                                       cmocka_unit_test(test_blame_end), cmocka_unit_test(test_blame_idle),
+                                       cmocka_unit_test(test_describe),  cmocka_unit_test(test_chain)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,11 +32,11 @@
  * so they do when a call fails in one process alone. A session that one process cannot make none makes:
  * clv_session_new returns that process's failure in all, and clv_job_agree does it for what comes before, as
  * clv_job_compare does for what they are given that is not alike. One that ends without clv_job_leave is seen to end:
- * whatever waits in the others, or runs, returns CLV_EPEER at once, naming its ranks, host and pid; not, though, while
- * a child that it made by fork, without exec, lives on with its connections: it is then silent. One that is silent is
- * found by the deadline (clv_session_options.timeout_ms). Launchers end a whole job when one of its processes dies. The
- * session is then poisoned. Where a process is gone, or messages were under way that could not be called back, the job
- * is, too: sessions made later are refused.
+ * whatever waits in the others, or runs, returns CLV_EPEER at once, naming its ranks, host and pid. (A child that it
+ * made by fork is no process of the job: it has none of its connections, and makes no calls with the job but
+ * clv_job_leave, which does nothing.) One that is silent is found by the deadline (clv_session_options.timeout_ms).
+ * Launchers end a whole job when one of its processes dies. The session is then poisoned. Where a process is gone, or
+ * messages were under way that could not be called back, the job is, too: sessions made later are refused.
  *
  * **MPI.** Open MPI and MPICH are known, each by a module (cleave_mpi_openmpi.so, cleave_mpi_mpich.so) that is loaded
  * when a process joins; programs are not linked with MPI. A process that initialised MPI itself may join, if it asked
@@ -66,8 +66,9 @@ typedef struct clv_job clv_job;
 
 /** A process of the job was lost: it died, or says nothing. Called once, at once, in the lowest process that is left,
  *  on a thread of the library's own or one that is in a call of the library, whatever the others do: launchers end the
- *  job at a death, and these are its last words. It returns soon: what waits in this process hears of the loss behind
- *  it. error: what all that waits returns. Makes no calls of the library but those of status.h and text.h. */
+ *  job at a death, and these are its last words. What
+ *  waits in this process has heard of it by then. It returns soon: while it runs this process says nothing to others.
+ *  error: what all that waits returns. Makes no calls that wait for ranks or processes. */
 typedef void clv_job_lost(void *arg, const clv_error *error);
 
 /** Zero-initialised = defaults. */

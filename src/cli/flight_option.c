@@ -1,33 +1,70 @@
 /* flight_option.c - see flight_option.h. */
 #include "cli/flight_option.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/failure.h"
 #include "cli/processes.h"
 #include "cli/say.h"
 
-enum { PATH = 4096 };
+enum { PATH = 4096, DAYS_KEPT = 7 };
 
 static clv_flight *flight; /* of the command that runs */
 static bool asked;         /* by its options */
 
-/* Alike in the processes that one launcher started on a host, and no other command's. */
-static void find_default(char out[PATH])
+/* A folder that nobody else writes to, made where there is none: in one that all may write to, a link that stands where
+ * a file is to be would lead it elsewhere. False: it cannot be had. */
+static bool find_folder(char *out, size_t size)
 {
-    const char *folder = getenv("TMPDIR");
+    const char *above = getenv("TMPDIR");
+    struct stat is;
+    int n = snprintf(out, size, "%s/cleave-%ld", above && above[0] != '\0' ? above : "/tmp", (long)geteuid());
+    if (n < 0 || (size_t)n >= size || (mkdir(out, 0700) != 0 && errno != EEXIST))
+        return false;
+    return lstat(out, &is) == 0 && S_ISDIR(is.st_mode) && is.st_uid == geteuid() && (is.st_mode & 022) == 0;
+}
+
+/* What nobody has read for so long is gone. */
+static void remove_old(const char *folder)
+{
+    DIR *all = opendir(folder);
+    struct stat is;
+    for (const struct dirent *e; all && (e = readdir(all));)
+        if (strncmp(e->d_name, "flight-", 7) == 0 && fstatat(dirfd(all), e->d_name, &is, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(is.st_mode) && time(NULL) - is.st_mtime > DAYS_KEPT * 86400)
+            (void)unlinkat(dirfd(all), e->d_name, 0);
+    if (all)
+        closedir(all);
+}
+
+/* Alike in the processes that one launcher started on a host, and no other command's. */
+static bool find_default(char out[PATH])
+{
+    char folder[PATH - 32];
     long id = clv_processes_count() > 1 ? (long)getppid() : (long)getpid();
-    snprintf(out, PATH, "%s/cleave-flight-%ld", folder && folder[0] != '\0' ? folder : "/tmp", id);
+    if (!find_folder(folder, sizeof folder))
+        return false;
+    remove_old(folder);
+    snprintf(out, PATH, "%s/flight-%ld", folder, id);
+    return true;
 }
 
 clv_status clv_flight_option_open(clv_flight **out, const char *path, clv_error *err)
 {
     char usual[PATH];
     clv_flight_options options = {.size = sizeof options, .path = path ? path : usual, .only_when_stuck = path == NULL};
-    find_default(usual);
+    *out = NULL;
+    if (!path && !find_default(usual)) /* nobody asked for it */
+        return CLV_OK;
     if (!flight)
         CLV_TRY(clv_flight_new(&flight, &options, err));
     asked = path != NULL;

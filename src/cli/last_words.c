@@ -14,6 +14,7 @@ enum { GRACE_MS = 150 }; /* from the launcher's signal until this process ends *
 
 static atomic_int said;
 static int kept = -1;
+static bool reports; /* what this process reports is read */
 
 /* Connections end before the launcher knows of it, but not long before. */
 static void on_end(int signal_number)
@@ -24,10 +25,11 @@ static void on_end(int signal_number)
     raise(signal_number);
 }
 
-void clv_last_words_prepare(void)
+void clv_last_words_prepare(bool is_first)
 {
     struct sigaction action = {.sa_handler = on_end};
 
+    reports = is_first;
     kept = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     sigemptyset(&action.sa_mask);
     sigaction(SIGTERM, &action, NULL);
@@ -54,5 +56,7 @@ bool clv_last_words_repeat(const clv_error *err)
 
     if (kept < 0 || (err->code != CLV_EPEER && err->code != CLV_ETIMEOUT))
         return false;
+    if (!reports)
+        return true;
     return !atomic_compare_exchange_strong(&said, &nothing, SPEAKING);
 }

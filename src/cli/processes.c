@@ -47,7 +47,7 @@ bool clv_processes_is_first(void)
 void clv_processes_begin(void)
 {
     if (clv_processes_count() > 1)
-        clv_last_words_prepare();
+        clv_last_words_prepare(clv_processes_is_first());
     if (clv_processes_is_first())
         return;
     int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);

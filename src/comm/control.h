@@ -45,8 +45,8 @@ int64_t clv_control_silence_ns(const clv_control *control, int process);
 void clv_control_add_world(clv_control *control, struct clv_world *world);
 void clv_control_remove_world(clv_control *control, const struct clv_world *world);
 /* Asks the other processes where their ranks of a world stand, all [ranks], and in a group set of it, and waits for
- * their answers, 80 ms at most. A process that says nothing, and has had no pulse either, is lost from then on, as if it
- * had ended. */
+ * their answers, 80 ms at most. A process that says nothing, and has had no pulse either, is lost from then on, as if
+ * it had ended. */
 void clv_control_ask(clv_control *control, struct clv_world *world, int set, struct clv_standing *all);
 /* Tells the other processes of a world's failure. */
 void clv_control_tell(clv_control *control, uint64_t world, const clv_error *error);

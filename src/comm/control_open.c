@@ -6,7 +6,6 @@
 #include <net/if.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "comm/control_wire.h"
 
 enum {
@@ -375,6 +375,8 @@ static clv_control *new_control(clv_job *job)
     c->peers = calloc(n, sizeof *c->peers);
     c->answered = calloc(n, sizeof *c->answered);
     c->strangers = calloc((size_t)c->n_strangers, sizeof *c->strangers);
+    c->polled = calloc(2 + n + (size_t)c->n_strangers, sizeof *c->polled);
+    c->who = calloc(2 + n + (size_t)c->n_strangers, sizeof *c->who);
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     for (int p = 0; c->peers && p < c->n; p++)
         c->peers[p].fd = -1;
@@ -389,7 +391,7 @@ static clv_control *new_control(clv_job *job)
 static clv_status fill_card(clv_control *c, card *mine, const char *how, clv_error *err)
 {
     where w;
-    if (!c || !c->theirs || !c->peers || !c->answered || !c->strangers || c->wake < 0)
+    if (!c || !c->theirs || !c->peers || !c->answered || !c->strangers || !c->polled || !c->who || c->wake < 0)
         return clv_fail_memory(err, "the connections of a job", sizeof *c);
     CLV_TRY(parse(&w, how, err));
     if (getrandom(c->token, sizeof c->token, 0) != (ssize_t)sizeof c->token)
@@ -398,14 +400,9 @@ static clv_status fill_card(clv_control *c, card *mine, const char *how, clv_err
     return listen_for_others(c, mine, &w, err);
 }
 
-/* Signals are the program's own affair. */
 static clv_status start_thread(clv_control *c, bool *started, clv_error *err)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&c->thread, NULL, clv_control_main, c);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    int code = clv_thread_start(&c->thread, NULL, clv_control_main, c);
     *started = code == 0;
     return code == 0 ? CLV_OK : clv_fail(err, CLV_ENOMEM, "a job's thread could not be started: %s", strerror(code));
 }
@@ -439,6 +436,7 @@ clv_status clv_control_open(clv_control **out, clv_job *job, const char *how, cl
     if (!job->broken)
         free(cards);
     if (status == CLV_OK && told == CLV_OK) {
+        clv_control_close_at_fork(c);
         *out = c;
         return CLV_OK;
     }

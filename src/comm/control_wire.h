@@ -1,9 +1,10 @@
-/* control_wire.h - what control.c, which watches the connections, and control_open.c, which makes them, share. Private
- * to src/comm. */
+/* control_wire.h - what the files of the connections of a job (control*.c) share: control.c watches them, and uses the
+ * others but for control_open.c, which makes them. Private to src/comm. */
 #ifndef CLEAVE_COMM_CONTROL_WIRE_H
 #define CLEAVE_COMM_CONTROL_WIRE_H
 
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -25,6 +26,23 @@ typedef struct clv_control_hello {
 enum { CLV_CONTROL_VERSION = 2 };
 
 typedef enum clv_presence { CLV_NOT_YET, CLV_HERE, CLV_GONE, CLV_FAILED, CLV_LOST } clv_presence;
+
+/* What is said. */
+typedef enum clv_control_kind {
+    CLV_SAY_PULSE = 1,
+    CLV_SAY_FAILURE,
+    CLV_SAY_GOODBYE,
+    CLV_SAY_ASK,
+    CLV_SAY_STANDING,
+    CLV_SAY_SPOKEN,
+    CLV_SAY_KINDS
+} clv_control_kind;
+
+/* What is ahead of what is said. */
+typedef struct clv_control_frame {
+    uint32_t kind, bytes; /* behind this */
+    uint64_t world;
+} clv_control_frame;
 
 typedef struct clv_control_peer {
     int fd; /* -1: none */
@@ -54,6 +72,9 @@ struct clv_control {
     int listener; /* -1: all have come */
     int left;     /* that are to come yet */
     bool ends;
+    bool deaf;             /* until the next beat: who comes cannot be taken in */
+    struct pollfd *polled; /* [2 + n + n_strangers] the thread's */
+    int *who;              /* likewise: the process of a peer's, n and above a stranger's */
     int n_strangers;
     clv_control_stranger *strangers; /* [n_strangers] */
     clv_control_peer *peers;         /* [n] */
@@ -70,14 +91,57 @@ struct clv_control {
     int lost_process;
 };
 
-/* Under the lock: a connection to a process, which has shown its token. */
-void clv_control_connected(clv_control *control, int process, int fd);
-/* A socket that listens at loopback, at the first port of first to last (0: any) that is free; -1: errno says why. */
-int clv_control_listen_beside(int first_port, int last_port, int backlog);
+/* Functions of a control that exists are called with its lock held, but for wake, main, free and forget_fork. */
+
+/* ---- control_say.c ---- */
+
+/* Sends what the socket takes now. */
+void clv_control_flush(clv_control_peer *peer);
+/* A pulse is left out where more is to be sent yet. */
+void clv_control_say(clv_control_peer *peer, clv_control_kind what, uint64_t world, const void *data, size_t bytes);
+void clv_control_say_to_all(clv_control *control, clv_control_kind what, uint64_t world, const void *data,
+                            size_t bytes);
+void clv_control_hang_up(clv_control_peer *peer);
 /* Makes the thread look. */
 void clv_control_wake(const clv_control *control);
+/* Room for so many bytes; false: there is no memory. */
+bool clv_control_make_room(unsigned char **data, size_t *room, size_t bytes);
+/* Whether pulses of it are missing. */
+bool clv_control_is_silent(const clv_control *control, int process);
+/* NULL: it is gone, or not there yet. */
+struct clv_world *clv_control_find_world(const clv_control *control, uint64_t number);
+
+/* ---- control.c ---- */
+
 void *clv_control_main(void *control);
 /* Without a thread; NULL is a no-op. */
 void clv_control_free(clv_control *control);
+
+/* ---- control_come.c ---- */
+
+/* A connection to a process, which has shown its token. */
+void clv_control_connected(clv_control *control, int process, int fd);
+/* Takes in who comes; where there is no room the longest-waiting stranger makes some. */
+void clv_control_take_stranger(clv_control *control);
+/* It shows the token that this process told it, and is shown its own. */
+void clv_control_hear_stranger(clv_control *control, clv_control_stranger *stranger);
+void clv_control_drop(clv_control_stranger *stranger);
+
+/* ---- control_open.c ---- */
+
+/* A socket that listens at loopback, at the first port of first to last (0: any) that is free; -1: errno says why. */
+int clv_control_listen_beside(int first_port, int last_port, int backlog);
+
+/* ---- control_fork.c ---- */
+
+/* In children of this process from here on; until it is about to be freed. */
+void clv_control_close_at_fork(clv_control *control);
+void clv_control_forget_fork(const clv_control *control);
+
+/* ---- control_ask.c ---- */
+
+/* Take what another process asks or answers; false: no such frame. */
+bool clv_control_answer(const clv_control *control, int process, uint64_t world, const void *data, size_t bytes);
+bool clv_control_take_answer(clv_control *control, int process, const unsigned char *data, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* copying_wire.h - mailboxes of ranks, and what brings messages there from other processes: shared by copying_wire.c and
- * copying.c, which runs steps. Private to src/comm. */
+/* copying_wire.h - mailboxes of ranks, and what brings messages there from other processes: shared by copying_wire.c
+ * and copying.c, which runs steps. Private to src/comm. */
 #ifndef CLEAVE_COMM_COPYING_WIRE_H
 #define CLEAVE_COMM_COPYING_WIRE_H
 

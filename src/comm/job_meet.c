@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/dissent.h"
 #include "base/error.h"
@@ -378,7 +379,7 @@ clv_status clv_job_leave(clv_job *job, clv_error *err)
 {
     clv_error why = {0};
     bool came = false;
-    if (!job)
+    if (!job || job->members[job->place.process].pid != getpid()) /* a child of the process is none of the job's */
         return CLV_OK;
     pthread_mutex_lock(&job->lock);
     int worlds = job->worlds;

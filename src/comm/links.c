@@ -3,12 +3,12 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 
 typedef struct line {
     clv_lines *lines;
@@ -74,17 +74,6 @@ static void *reader_main(void *p)
     return NULL;
 }
 
-/* Signals are the program's own affair. */
-static int start_reader(line *l)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int code = pthread_create(&l->reader, NULL, reader_main, l);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return code;
-}
-
 void clv_lines_close(clv_lines *lines)
 {
     if (!lines)
@@ -122,16 +111,17 @@ clv_status clv_lines_open(clv_lines **out, const clv_links *links, clv_frame_fn 
         lines->line[p].process = p;
         pthread_mutex_init(&lines->line[p].writing, NULL);
     }
+    *out = lines; /* what a reader takes may be answered at once */
     for (int p = 0; p < links->processes; p++) {
         line *l = &lines->line[p];
-        int code = p == links->me ? 0 : start_reader(l);
+        int code = p == links->me ? 0 : clv_thread_start(&l->reader, NULL, reader_main, l);
         if (code != 0) {
             clv_lines_close(lines);
+            *out = NULL;
             return clv_fail(err, CLV_ENOMEM, "the thread of a link could not be started: %s", strerror(code));
         }
         l->reading = p != links->me;
     }
-    *out = lines;
     return CLV_OK;
 }
 

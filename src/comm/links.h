@@ -39,7 +39,7 @@ typedef bool clv_frame_fn(void *arg, int process, const clv_frame *frame, unsign
 /* The other end is gone; everything that came before was taken. */
 typedef void clv_end_fn(void *arg, int process);
 
-/* Starts reading. */
+/* Starts reading; *out is there before, and NULL on failure. */
 clv_status clv_lines_open(clv_lines **out, const clv_links *links, clv_frame_fn *take, clv_end_fn *end, void *arg,
                           clv_error *err);
 /* Writes a frame, its text and its bytes whole, from any thread; false when the other end is gone. */

@@ -509,6 +509,7 @@ const clv_transport clv_mpi_transport = {
     .name = "mpi",
     .open = clv_mpi_open,
     .close = clv_mpi_close,
+    .forget = clv_mpi_forget,
     .tell = clv_mpi_tell,
     .stand = clv_mpi_stand,
     .whose = clv_mpi_whose,

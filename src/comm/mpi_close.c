@@ -139,13 +139,19 @@ static void say_goodbye(clv_world *world)
     }
 }
 
+void clv_mpi_forget(clv_world *world)
+{
+    if (world->mpi)
+        clv_control_remove_world(world->mpi->job->control, world);
+}
+
 void clv_mpi_close(clv_world *world)
 {
     struct clv_mpi_wire *wire = world->mpi;
     if (!wire)
         return;
     clv_job *job = wire->job;
-    clv_control_remove_world(job->control, world);
+    clv_mpi_forget(world);
     for (int i = 0; wire->listens && i < LOOKS && !clv_world_failed(world, NULL); i++)
         (void)clv_mpi_hear_failure(world);
     if (wire->listens && clv_world_failed(world, NULL))

@@ -1,9 +1,9 @@
 /* mpi_progress.c - bytes move while ranks compute. MPI moves what is large only while it is called, and a rank that
  * runs ops beside a step does not call it: a thread of the world's does, as long as there is such a step. Where none
  * runs beside ops there is no thread. */
-#include <signal.h>
 #include <time.h>
 
+#include "base/thread.h"
 #include "comm/mpi_wire.h"
 
 enum { NAP_NS = 100000 /* of it: a look costs a rank's core some microseconds */ };
@@ -55,15 +55,11 @@ static void *progress_main(void *arg)
     return NULL;
 }
 
-/* Without the thread everything happens all the same, later. Signals are for the program's threads. */
+/* Without the thread everything happens all the same, later. */
 static void begin(clv_world *world)
 {
     struct clv_mpi_progress *p = &world->mpi->progress;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    p->runs = pthread_create(&p->thread, NULL, progress_main, world) == 0;
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    p->runs = clv_thread_start(&p->thread, NULL, progress_main, world) == 0;
     p->tried = true;
 }
 

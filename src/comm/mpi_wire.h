@@ -173,6 +173,7 @@ void clv_mpi_call_back_receives(clv_mpi_plan *plan);
 /* Waits until what a plan has sent is taken, and ends it, if it runs. */
 void clv_mpi_abandon(clv_mpi_plan *plan);
 void clv_mpi_close(clv_world *world);
+void clv_mpi_forget(clv_world *world);
 
 /* ---- mpi_progress.c ---- */
 

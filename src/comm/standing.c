@@ -9,6 +9,7 @@ static void read_recorder(clv_standing *s, const clv_recorder *r)
     uint64_t at = clv_recorder_last(r);
     int phase = atomic_load_explicit(&r->records[at].phase, memory_order_relaxed);
     s->moves = s->inside && (phase == CLV_RECORD_BEGUN || phase == CLV_RECORD_MOVES);
+    s->ends = s->inside && phase == CLV_RECORD_WAITS_END;
     if (s->inside && phase == CLV_RECORD_WAITS)
         s->lacks = atomic_load_explicit(&r->steps[at].lacks, memory_order_relaxed);
 }
@@ -22,9 +23,10 @@ clv_standing clv_standing_of(const clv_world *world, int rank, int set)
                       .set = atomic_load_explicit(&comm->doing_in, memory_order_relaxed),
                       .begun = atomic_load_explicit(&comm->begun, memory_order_relaxed),
                       .step = atomic_load_explicit(&comm->doing_step, memory_order_relaxed),
+                      .turns = atomic_load_explicit(&comm->turns, memory_order_relaxed),
                       .knows = 1,
                       .inside = atomic_load_explicit(&comm->inside, memory_order_relaxed),
-                      .idle = !clv_world_works(world, rank),
+                      .idle = !atomic_load_explicit(&comm->base.working, memory_order_relaxed),
                       .part = atomic_load_explicit(&comm->part, memory_order_relaxed)};
     if (set >= 0 && set < world->n_sets) {
         s.seq = atomic_load_explicit(&world->sets[set]->slots[rank].steps, memory_order_acquire);
@@ -50,7 +52,7 @@ static bool keeps(const clv_world *world, const clv_standing *b, int i, const cl
         return b->silent;
     bool hands_on = b->inside && b->step == a->step && b->lacks && /* it gets what they both need */
                     clv_threads_process(world, a->rank) == clv_threads_process(world, b->rank);
-    return b->begun < a->step || hands_on;
+    return a->ends ? b->turns < a->turns : b->begun < a->step || hands_on;
 }
 
 /* Whether a waits for what b, member i, has sent long since. */

@@ -11,6 +11,7 @@ typedef struct clv_standing {
     int32_t set;    /* of the step that it is in, or was last */
     uint64_t begun; /* steps so far */
     uint64_t step;  /* the one that it is in, or was last: which of these */
+    uint64_t turns; /* steps that it began or waited in, at their ends, too, so far */
     uint64_t lacks; /* it waits there for messages of these members, as bits; 0: for none, or for what is not sent */
     uint64_t seq;   /* of the group set that was asked for: steps that it has begun */
     uint64_t tag;   /* the last of these */
@@ -18,6 +19,7 @@ typedef struct clv_standing {
     int32_t silent; /* not 0: its process could be asked, and said nothing */
     int32_t inside; /* not 0: in that step, waiting for others or moving what it has */
     int32_t moves;  /* not 0: then: the latter */
+    int32_t ends;   /* not 0: then: it waits at the end, for all to have come there */
     int32_t part;   /* then: of its messages, which come in parts one after another */
     int32_t idle;   /* not 0: it runs nothing */
     char what[32];  /* the step; "": none yet */

@@ -172,8 +172,11 @@ void clv_world_free(clv_world *world)
     clv_deadline deadline = clv_deadline_in(world->timeout_ns);
 
     while (busy(world)) {
-        if (clv_deadline_look(&deadline) == 0)
-            return; /* leaked: a late rank still has it in its hands */
+        if (clv_deadline_look(&deadline) == 0) { /* leaked: a late rank still has it in its hands */
+            if (world->transport->forget)
+                world->transport->forget(world);
+            return;
+        }
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     free_world(world);

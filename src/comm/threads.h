@@ -85,6 +85,7 @@ typedef struct clv_thread_comm {
     _Atomic uint64_t doing_step; /* which of those begun */
     _Atomic int part;            /* of what it waits for there, where it comes in parts, the second after the first */
     _Atomic uint64_t begun;      /* steps */
+    _Atomic uint64_t turns;      /* these, and waits of theirs */
     _Atomic int inside; /* 1 in a step: from its start until its last wait has returned, but for ops beside it */
     bool *missing;      /* [2 ranks] scratch: the members that did not come, and more */
     clv_bytes *bytes;   /* [ranks] scratch: what is known of each of these */

@@ -138,6 +138,8 @@ static void enter(clv_thread_comm *comm, const clv_group *group, const clv_post 
     atomic_store_explicit(&comm->doing, post->what, memory_order_release); /* its bytes may be young, too */
     atomic_store_explicit(&comm->doing_in, group->set, memory_order_relaxed);
     atomic_store_explicit(&comm->doing_step, slot->number, memory_order_relaxed);
+    atomic_store_explicit(&comm->turns, atomic_load_explicit(&comm->turns, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
     atomic_store_explicit(&comm->inside, 1, memory_order_relaxed);
 }
 

@@ -72,6 +72,8 @@ typedef struct clv_transport {
      * other processes; NULL: there are none. */
     clv_status (*open)(clv_world *world, const struct clv_links *links, clv_error *err);
     void (*close)(clv_world *world);
+    /* The world is leaked: nothing but its late rank looks at it any more. NULL: nothing else does. */
+    void (*forget)(clv_world *world);
     /* Tells other processes of the world's first failure. NULL: the transport does not reach any. */
     void (*tell)(clv_world *world, const clv_error *error);
     /* Looks whether other processes have told of a failure; while ranks wait for each other. NULL likewise. */

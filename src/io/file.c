@@ -297,7 +297,7 @@ static clv_status flush_folder_of(const char *path, clv_error *err)
 /* The lock on the temporary file lasts until it has its new name; yet that the file is closed well is known before. */
 static clv_status close_and_rename(clv_new_file *file, clv_error *err)
 {
-    if (fsync(file->fd) != 0)
+    if (!file->quick && fsync(file->fd) != 0)
         return clv_fail_errno(err, "flush", file->path);
     int locked = fcntl(file->fd, F_DUPFD_CLOEXEC, 0), closed = locked >= 0 ? close(file->fd) : -1;
     if (locked >= 0)
@@ -317,7 +317,8 @@ static clv_status put_in_place(clv_new_file *file, clv_error *err)
         clv_new_file_abandon(file);
         return status;
     }
-    status = flush_folder_of(file->path, err);
+    if (!file->quick)
+        status = flush_folder_of(file->path, err);
     forget(file);
     return status;
 }
@@ -377,18 +378,29 @@ void clv_new_file_abandon(clv_new_file *file)
     forget(file);
 }
 
-clv_status clv_file_write(const char *path, const void *bytes, size_t size, clv_error *err)
+static clv_status write_whole(const char *path, const void *bytes, size_t size, bool quick, clv_error *err)
 {
     clv_new_file file = {.fd = -1};
     clv_status status;
 
     CLV_TRY(clv_new_file_open(&file, path, err));
+    file.quick = quick;
     status = clv_new_file_write(&file, bytes, size, 0, err);
     if (status != CLV_OK) {
         clv_new_file_abandon(&file);
         return status;
     }
     return clv_new_file_commit(&file, err);
+}
+
+clv_status clv_file_write(const char *path, const void *bytes, size_t size, clv_error *err)
+{
+    return write_whole(path, bytes, size, false, err);
+}
+
+clv_status clv_file_write_quick(const char *path, const void *bytes, size_t size, clv_error *err)
+{
+    return write_whole(path, bytes, size, true, err);
 }
 
 bool clv_is_file_name(const char *name)

@@ -41,6 +41,7 @@ typedef struct clv_new_file {
     int through;     /* the pipe or device that is written to at the end; -1: the file is put in its place */
     char *path;      /* where it will be */
     char *temporary; /* where it is; NULL: it has no name */
+    bool quick;      /* it is not flushed: a crash of the machine may leave neither file */
     bool joined;     /* another process has made it, and will put it in its place */
 } clv_new_file;
 
@@ -67,6 +68,8 @@ void clv_new_file_abandon(clv_new_file *file);
 
 /* Replaces a file's content at once. */
 clv_status clv_file_write(const char *path, const void *bytes, size_t size, clv_error *err);
+/* The same without waiting for the disk: of use only as long as the machine runs on. */
+clv_status clv_file_write_quick(const char *path, const void *bytes, size_t size, clv_error *err);
 
 /* Flushes a folder's entries: a rename is on the disk only after its folder is. */
 clv_status clv_folder_flush(const char *folder, clv_error *err);

@@ -158,7 +158,7 @@ clv_status clv_flight_dump_write(const clv_flight_dump *d, const char *path, clv
     json_decref(document);
     if (!text)
         return clv_fail_memory(err, "a flight recorder's dump", sizeof *d->of->records * 256);
-    clv_status status = clv_file_write(path, text, strlen(text), err);
+    clv_status status = clv_file_write_quick(path, text, strlen(text), err);
     free(text);
     return status;
 }

@@ -231,6 +231,7 @@ typedef struct contents {
     int *holds;                      /* [n_buffers] by cell */
     bool *made;                      /* [n_buffers] by an instruction, not another buffer seen under another layout */
     int *reads_until, *writes_until; /* [n_buffers] by cell: the first instruction that no step is beside; 0: none */
+    int *steps_until;                /* [n_groups] likewise, any of its */
 } contents;
 
 /* The latest of what is noted of the cells of b. */
@@ -268,9 +269,13 @@ static clv_status check_flights(const clv_program *program, int i, const content
             return clv_fail(err, CLV_EINVAL, "instruction %d (%s) writes buffer %d while a step moves it", i,
                             instruction->name, out);
     }
+    if (instruction->group >= 0 && c->steps_until[instruction->group] > i)
+        return clv_fail(err, CLV_EINVAL, "instruction %d (%s) starts a step of groups of which another is under way", i,
+                        instruction->name);
     if (instruction->beside > 0) {
         note_cells(program, c->reads_until, instruction->in[0], ends + 1);
         note_cells(program, c->writes_until, instruction->out[0], ends + 1);
+        c->steps_until[instruction->group] = ends + 1;
     }
     return CLV_OK;
 }
@@ -373,14 +378,16 @@ clv_status clv_program_check(const clv_program *program, clv_error *err)
     contents c = {.holds = calloc(n, sizeof *c.holds),
                   .made = calloc(n, sizeof *c.made),
                   .reads_until = calloc(n, sizeof *c.reads_until),
-                  .writes_until = calloc(n, sizeof *c.writes_until)};
-    bool there = c.holds && c.made && c.reads_until && c.writes_until;
+                  .writes_until = calloc(n, sizeof *c.writes_until),
+                  .steps_until = calloc((size_t)program->n_groups + 1, sizeof *c.steps_until)};
+    bool there = c.holds && c.made && c.reads_until && c.writes_until && c.steps_until;
     clv_status status =
         there ? check_order(program, &c, err) : clv_fail_memory(err, "checking a program", n * sizeof *c.holds);
     free(c.holds);
     free(c.made);
     free(c.reads_until);
     free(c.writes_until);
+    free(c.steps_until);
     return status == CLV_OK ? check_places(program, err) : status;
 }
 

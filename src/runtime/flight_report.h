@@ -8,6 +8,7 @@
 
 typedef struct clv_flight_said {
     clv_flight_finding finding; /* its text is freed with the report */
+    int number;                 /* as it was found */
     int64_t weight;             /* among those of a kind the greatest comes first */
 } clv_flight_said;
 

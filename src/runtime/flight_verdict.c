@@ -250,85 +250,99 @@ static clv_status judge_rank(clv_flight_report *report, int rank, clv_error *err
 
 /* ---- who does not run the same ---- */
 
-static const clv_flight_record *find_step(const clv_flight_report *report, int rank, int set, uint64_t seq)
+/* What a member of a group did in a step of it. */
+typedef struct told {
+    uint64_t seq;
+    int member, record; /* the record's number among the rank's: the last is what counts, where there are several */
+    const clv_flight_record *at;
+} told;
+
+static int compare_told(const void *a, const void *b)
 {
-    const clv_flight_ranked *of = report->ranked[rank];
-    for (int i = of ? of->n - 1 : -1; i >= 0; i--) {
-        const clv_flight_record *r = &of->records[i];
-        if (r->phase != CLV_FLIGHT_NO_STEP && r->set == set && r->seq == seq)
-            return r;
-    }
-    return NULL;
+    const told *x = a, *y = b;
+    if (x->seq != y->seq)
+        return x->seq < y->seq ? -1 : 1;
+    return x->member != y->member ? x->member - y->member : x->record - y->record;
 }
 
-/* How many of a group do in a step what `tag` is of. */
-static int count_tag(const clv_flight_report *report, const int32_t *group, int n, int set, uint64_t seq, uint64_t tag)
+/* All that a group tells of steps of a set, by step and member. Returns how many; *out is freed. */
+static clv_status collect(told **out, int *n_out, const clv_flight_report *report, const int32_t *group, int n, int set,
+                          clv_error *err)
+{
+    size_t room = 0;
+    for (int i = 0; i < n; i++)
+        room += report->ranked[group[i]] ? (size_t)report->ranked[group[i]]->n : 0;
+    told *all = malloc((room + 1) * sizeof *all);
+    int found = 0, kept = 0;
+    if (!all)
+        return clv_fail_memory(err, "the steps of a group", room * sizeof *all);
+    for (int i = 0; i < n; i++) {
+        const clv_flight_ranked *of = report->ranked[group[i]];
+        for (int k = 0; of && k < of->n; k++)
+            if (of->records[k].phase != CLV_FLIGHT_NO_STEP && of->records[k].set == set)
+                all[found++] = (told){of->records[k].seq, i, k, &of->records[k]};
+    }
+    qsort(all, (size_t)found, sizeof *all, compare_told);
+    for (int i = 0; i < found; i++)
+        if (i + 1 == found || all[i].seq != all[i + 1].seq || all[i].member != all[i + 1].member)
+            all[kept++] = all[i];
+    *out = all;
+    *n_out = kept;
+    return CLV_OK;
+}
+
+static int count_tag(const told *step, int n, uint64_t tag)
 {
     int count = 0;
-    for (int i = 0; i < n; i++) {
-        const clv_flight_record *r = find_step(report, group[i], set, seq);
-        count += r && r->tag == tag;
-    }
+    for (int i = 0; i < n; i++)
+        count += step[i].at->tag == tag;
     return count;
 }
 
 /* Those in the minority of a step, held against one of the majority, the lowest where they are as many. */
-static clv_status compare_step(bool *differ, clv_flight_report *report, const int32_t *group, int n, int set,
-                               uint64_t seq, clv_error *err)
+static clv_status compare_step(bool *differ, clv_flight_report *report, const int32_t *group, const told *step, int n,
+                               clv_error *err)
 {
-    const clv_flight_record *best = NULL;
-    int most = 0, of = -1;
-    for (int i = 0; i < n; i++) {
-        const clv_flight_record *r = find_step(report, group[i], set, seq);
-        int count = r ? count_tag(report, group, n, set, seq, r->tag) : 0;
-        if (count > most) {
-            most = count;
-            best = r;
-            of = group[i];
-        }
+    const told *best = step;
+    int most = count_tag(step, n, best->at->tag);
+    if (most == n)
+        return CLV_OK;
+    for (int i = 1; i < n; i++) {
+        int count = count_tag(step, n, step[i].at->tag);
+        best = count > most ? &step[i] : best;
+        most = count > most ? count : most;
     }
+    *differ = true;
     for (int i = 0; i < n; i++) {
-        const clv_flight_record *r = find_step(report, group[i], set, seq);
         char one[RANK], other[RANK], mine[STATE], theirs[STATE];
+        int rank = group[step[i].member], of = group[best->member];
         const clv_flight_finding finding = {
-            .size = sizeof finding, .kind = CLV_FLIGHT_DIFFERS, .rank = group[i], .peer = of};
-        if (!r || r->tag == best->tag)
+            .size = sizeof finding, .kind = CLV_FLIGHT_DIFFERS, .rank = rank, .peer = of};
+        if (step[i].at->tag == best->at->tag)
             continue;
-        *differ = true;
-        CLV_TRY(
-            say(report, finding, n - count_tag(report, group, n, set, seq, r->tag),
-                text_of("%s is in %s, where %s is in %s: they do not run the same", name_rank(one, report, group[i]),
-                        describe(mine, r), name_rank(other, report, of), describe(theirs, best)),
-                err));
+        CLV_TRY(say(report, finding, n - count_tag(step, n, step[i].at->tag),
+                    text_of("%s is in %s, where %s is in %s: they do not run the same", name_rank(one, report, rank),
+                            describe(mine, step[i].at), name_rank(other, report, of), describe(theirs, best->at)),
+                    err));
     }
     return CLV_OK;
 }
 
-/* The oldest step of a set at `from` or behind it that any of a group tells of; false: none does. What is between two
- * that are told costs nothing: files may name any number. */
-static bool next_told(uint64_t *seq, const clv_flight_report *report, const int32_t *group, int n, int set,
-                      uint64_t from)
-{
-    bool found = false;
-    for (int i = 0; i < n; i++) {
-        const clv_flight_ranked *of = report->ranked[group[i]];
-        for (int k = 0; of && k < of->n; k++) {
-            const clv_flight_record *r = &of->records[k];
-            if (r->phase == CLV_FLIGHT_NO_STEP || r->set != set || r->seq < from || (found && r->seq >= *seq))
-                continue;
-            *seq = r->seq;
-            found = true;
-        }
-    }
-    return found;
-}
-
+/* The oldest step in which members differ: what comes behind it follows from it. */
 static clv_status compare_group(clv_flight_report *report, const int32_t *group, int n, int set, clv_error *err)
 {
+    told *all;
+    int found;
     bool differ = false;
-    for (uint64_t seq = 0; !differ && next_told(&seq, report, group, n, set, seq); seq++) /* of int64_t in files */
-        CLV_TRY(compare_step(&differ, report, group, n, set, seq, err));
-    return CLV_OK;
+    clv_status status = CLV_OK;
+    CLV_TRY(collect(&all, &found, report, group, n, set, err));
+    for (int i = 0, k; i < found && !differ && status == CLV_OK; i += k) {
+        for (k = 1; i + k < found && all[i + k].seq == all[i].seq;)
+            k++;
+        status = compare_step(&differ, report, group, all + i, k, err);
+    }
+    free(all);
+    return status;
 }
 
 static clv_status compare_all(clv_flight_report *report, clv_error *err)
@@ -383,8 +397,8 @@ static clv_status add_missing(clv_flight_report *report, clv_error *err)
     return CLV_OK;
 }
 
-/* The dump whose process failed first, of those that name a rank: when a deadline passes all are asked where they stand.
- * Who says something else later was stopped, and has been woken. NULL: none does. */
+/* The dump whose process failed first, of those that name a rank: when a deadline passes all are asked where they
+ * stand. Who says something else later was stopped, and has been woken. NULL: none does. */
 static const clv_flight_dump *find_first_failure(const clv_flight_report *report)
 {
     const clv_flight_dump *first = NULL;
@@ -395,12 +409,6 @@ static const clv_flight_dump *find_first_failure(const clv_flight_report *report
             first = d;
     }
     return first;
-}
-
-static bool is_named(const clv_flight_report *report, int rank)
-{
-    const clv_flight_dump *d = find_first_failure(report);
-    return d && d->failure.rank == rank;
 }
 
 /* A rank that others have named, and in whose records nothing is wrong: it wrote them when it had been woken, or when
@@ -423,34 +431,33 @@ static clv_status add_named(clv_flight_report *report, clv_error *err)
 }
 
 /* Culprits that processes name come before others, lost messages behind them (they may be under way), then those that
- * were waited for longest. */
-static int compare(const clv_flight_said *a, const clv_flight_said *b, const clv_flight_report *report)
+ * were waited for longest; else as they were found. */
+static int compare(const void *x, const void *y, void *named)
 {
     static const int order[] = {0, 1, 2, 2, 2, 3, 4};
+    const clv_flight_said *a = x, *b = y;
+    const int *rank = named;
     int by_kind = order[a->finding.kind] - order[b->finding.kind];
-    int by_name = is_named(report, b->finding.rank) - is_named(report, a->finding.rank);
+    int by_name = (b->finding.rank == *rank) - (a->finding.rank == *rank);
+    int by_loss = (a->finding.kind == CLV_FLIGHT_LOST) - (b->finding.kind == CLV_FLIGHT_LOST);
     if (by_kind)
         return by_kind;
-    int by_loss = (a->finding.kind == CLV_FLIGHT_LOST) - (b->finding.kind == CLV_FLIGHT_LOST);
     if (by_name && order[a->finding.kind] == 2)
         return by_name;
     if (by_loss)
         return by_loss;
     if (a->weight != b->weight)
         return a->weight > b->weight ? -1 : 1;
-    return a->finding.rank - b->finding.rank;
+    return a->finding.rank != b->finding.rank ? a->finding.rank - b->finding.rank : a->number - b->number;
 }
 
-/* Few; their order of equals stays. */
 static void sort(clv_flight_report *report)
 {
-    for (int i = 1; i < report->n; i++) {
-        clv_flight_said said = report->said[i];
-        int at = i;
-        for (; at > 0 && compare(&said, &report->said[at - 1], report) < 0; at--)
-            report->said[at] = report->said[at - 1];
-        report->said[at] = said;
-    }
+    const clv_flight_dump *first = find_first_failure(report);
+    int named = first ? first->failure.rank : -1;
+    for (int i = 0; i < report->n; i++)
+        report->said[i].number = i;
+    qsort_r(report->said, (size_t)report->n, sizeof *report->said, compare, &named);
 }
 
 clv_status clv_flight_judge(clv_flight_report *report, clv_error *err)

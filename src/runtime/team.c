@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdalign.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/line.h"
+#include "base/thread.h"
 #include "base/wait.h"
 #include "comm/links.h"
 #include "runtime/pin.h"
@@ -329,24 +329,17 @@ static int rank_attr(pthread_attr_t *out)
  * without them. */
 static int start_threads(clv_team *team)
 {
-    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
-    sigset_t all, before;
     pthread_attr_t attr;
     int code = rank_attr(&attr);
 
     if (code != 0)
         return code;
-    sigfillset(&all);
-    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
-        sigdelset(&all, own[i]);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     while (code == 0 && team->started < team->here) {
         member *m = &team->members[team->started];
 
-        code = pthread_create(&m->thread, &attr, rank_main, m);
+        code = clv_thread_start(&m->thread, &attr, rank_main, m);
         team->started += code == 0;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attr);
     return code;
 }
