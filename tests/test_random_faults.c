@@ -35,7 +35,7 @@ enum {
     FREEZE_MS = 1500,
     ENOUGH_S = 20, /* of a run, on a host that does much else */
     FEW = 24,
-    FEW_MPI = 5,
+    FEW_MPI = 6,
     ALL = 500, /* in one process */
     ALL_BETWEEN = 350,
     ALL_MPI = 75, /* by each launcher */
@@ -380,9 +380,10 @@ static const char *dump_path(void)
 
 /* ---- one process ---- */
 
-static const fault_kind all_kinds[] = {FAULT_DELAY,  FAULT_STOP, FAULT_HEADER, FAULT_DROP,
-                                       FAULT_LENGTH, FAULT_KILL, FAULT_FREEZE, FAULT_KILL};
-enum { OF_THREADS = 3, OF_MESSAGES = 5, OF_PROCESSES = 8 }; /* how many of these there are */
+static const fault_kind all_kinds[] = {FAULT_DELAY,  FAULT_STOP, FAULT_HEADER, FAULT_LENGTH,
+                                       FAULT_FREEZE, FAULT_KILL, FAULT_KILL,   FAULT_DROP};
+static const fault_kind here_kinds[] = {FAULT_DELAY, FAULT_STOP, FAULT_HEADER, FAULT_DROP, FAULT_LENGTH};
+enum { OF_THREADS = 3, OF_MESSAGES = 5, OF_SHARED_MEMORY = 7, OF_PROCESSES = 8 }; /* how many of these there are */
 
 static void test_in_one_process(void **state)
 {
@@ -392,7 +393,7 @@ static void test_in_one_process(void **state)
     for (int seed = from; seed < to; seed++) {
         static a_case c;
         outcome o;
-        make_case(&c, seed, all_kinds, OF_MESSAGES, OF_THREADS, 1);
+        make_case(&c, seed, here_kinds, OF_MESSAGES, OF_THREADS, 1);
         run_case(&c, c.transport, NULL, dump_path(), &o);
         struck += check_outcomes(&c, &o, dump_path());
         clv_program_free(c.program);
@@ -434,19 +435,25 @@ static void test_in_processes(void **state)
 /* ---- several, by MPI ---- */
 
 /* Seeds of a launch, and what came of them: a file that the processes have in memory. */
-enum { BATCH = 10 };
+enum { BATCH = 3 };
 typedef struct batch {
     outcome of[BATCH][MOST_PROCESSES];
 } batch;
 
 static int processes_of(int seed)
 {
-    return 2 + seed / BATCH % 2;
+    return 2 + seed / BATCH / 2 % 2;
+}
+
+/* Whether the processes are to send messages, though they could share memory. */
+static bool by_messages(int seed)
+{
+    return seed / BATCH % 2 == 1;
 }
 
 static void make_mpi_case(a_case *c, int seed)
 {
-    make_case(c, seed, all_kinds, OF_PROCESSES, 0, processes_of(seed));
+    make_case(c, seed, all_kinds, by_messages(seed) ? OF_PROCESSES : OF_SHARED_MEMORY, 0, processes_of(seed));
 }
 
 static void name_dump(char *out, size_t size, const char *path, int seed)
@@ -487,10 +494,10 @@ static void launch(batch *out, const char *launcher, const char *path, int from,
     assert_non_null(file);
     assert_int_equal(fwrite(out, sizeof *out, 1, file), 1);
     fclose(file);
-    cli_shell(
-        "CLV_TEST_TRANSPORT=mpi timeout -s KILL 120 %s -np %d sh -c '\"$0\" \"$@\"; sleep 0.3; exit 0' %s %s %d %d "
-        ">{d}/said 2>&1 || true",
-        launcher, processes_of(from), program_path, path, from, to);
+    cli_shell("CLV_TEST_TRANSPORT=mpi CLEAVE_SHARED_MEMORY=%s timeout -s KILL 120 %s -np %d sh -c '\"$0\" \"$@\"; "
+              "sleep 0.3; exit 0' %s %s %d %d "
+              ">{d}/said 2>&1 || true",
+              by_messages(from) ? "off" : "on", launcher, processes_of(from), program_path, path, from, to);
     file = fopen(path, "re");
     assert_non_null(file);
     assert_int_equal(fread(out, sizeof *out, 1, file), 1);
