@@ -79,6 +79,18 @@ static clv_program *small(const struct layout_case *c, bool overlap)
     return compile_block(c, (int64_t[]){B, S, M}, overlap);
 }
 
+/* Steps of a kind, the parts of one as one. */
+static int wholes_of_kind(const clv_program *program, const char *kind, bool backward)
+{
+    int n = 0;
+    for (int s = 0; s < program->n_steps; s++) {
+        const clv_instruction *instruction = &program->instructions[program->steps[s]];
+        n += instruction->part == 0 && instruction->backward == backward &&
+             strcmp(clv_step_name(instruction->step->kind), kind) == 0;
+    }
+    return n;
+}
+
 /* ---- bits ---- */
 
 typedef struct results {
@@ -189,6 +201,32 @@ static void test_the_same_bits_of_odd_rows(void **state)
         }
         assert_memory_equal(&one_by_one, &beside, sizeof beside);
     }
+    clv_machine_free(slow);
+}
+
+/* ---- over hosts ---- */
+
+/* A gather inside hosts and one across them, one behind the other, with the product behind both: parts of all three run
+ * beside each other. */
+static void test_the_same_bits_over_hosts(void **state)
+{
+    static const struct layout_case c = {"model=4", "megatron-sp"};
+    static results one_by_one, beside;
+    clv_machine *slow = must_slow_network();
+    (void)state;
+    for (int o = 0; o < 2; o++) {
+        clv_program *program = compile_forward(slow, &c, (int64_t[]){8, 8, 24}, o);
+        clv_session *session = new_session(program, "threads");
+        int gathers = wholes_of_kind(program, "all_gather", false), parts = 0;
+        for (int s = 0; s < program->n_steps; s++)
+            parts += program->instructions[program->steps[s]].step->kind == CLV_STEP_ALL_GATHER;
+        assert_int_equal(gathers, 4);
+        assert_int_equal(parts, o ? 16 : 4);
+        run(o ? &beside : &one_by_one, session, program);
+        clv_session_free(session);
+        clv_program_free(program);
+    }
+    assert_memory_equal(&one_by_one, &beside, sizeof beside);
     clv_machine_free(slow);
 }
 
@@ -341,18 +379,6 @@ static int hidden_of(int *all, const clv_program *program, const char *kind, boo
         hidden += hides_behind_product(program, program->steps[s]);
     }
     return hidden;
-}
-
-/* How many there are, the parts of one as one. */
-static int wholes_of_kind(const clv_program *program, const char *kind, bool backward)
-{
-    int n = 0;
-    for (int s = 0; s < program->n_steps; s++) {
-        const clv_instruction *instruction = &program->instructions[program->steps[s]];
-        n += instruction->part == 0 && instruction->backward == backward &&
-             strcmp(clv_step_name(instruction->step->kind), kind) == 0;
-    }
-    return n;
 }
 
 static void test_what_hides(void **state)
@@ -726,6 +752,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_bits),
         cmocka_unit_test(test_the_same_bits_of_odd_rows),
+        cmocka_unit_test(test_the_same_bits_over_hosts),
         cmocka_unit_test(test_the_same_bits_of_random_chains),
         cmocka_unit_test(test_the_same_collectives),
         cmocka_unit_test(test_what_hides),

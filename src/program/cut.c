@@ -18,6 +18,7 @@ enum {
     MOST_PARTS = 8,
     LEAST_ROWS = 16, /* of the matrix that a product takes: fewer are slow, and kernels for few rows round otherwise */
     MOST_TOGETHER = 24, /* instructions that are cut together */
+    MOST_BEHIND = 4,    /* steps and casts, and a product */
     MOST_BETWEEN = 6    /* sums and casts between a product and its step */
 };
 
@@ -202,7 +203,7 @@ static void add_before(together *t, const cutter *c, int b)
     *t = before;
 }
 
-/* Adds the products that read buffer b, of casts of it, too. */
+/* Adds what reads buffer b: products, of casts of it, too, and further steps (a gather over hosts is two). */
 static bool add_behind(together *t, const cutter *c, int b, int between)
 {
     bool any = false;
@@ -210,10 +211,11 @@ static bool add_behind(together *t, const cutter *c, int b, int between)
         int i = r / CLV_MAX_IN;
         const clv_instruction *instruction = &c->program->instructions[i];
         together before = *t;
-        if (!instruction->op || instruction->n_in > 2 || !add(t, c, i, b))
+        if ((!instruction->op && instruction->group < 0) || !add(t, c, i, b))
             continue;
-        bool is = is_product(c, i) ||
-                  (between > 0 && instruction->n_in == 1 && add_behind(t, c, instruction->out[0], between - 1));
+        bool goes_on = between > 0 && instruction->n_in == 1;
+        bool is = goes_on && add_behind(t, c, instruction->out[0], between - 1);
+        is = is || is_product(c, i) || !instruction->op;
         any = any || is;
         if (!is)
             *t = before;
@@ -351,7 +353,7 @@ static clv_status find_cuts(const cutter *c, bool *any, clv_error *err)
         if (c->exposed[i] <= 0 || !add(&t, c, i, instruction->in[0]))
             continue;
         add_before(&t, c, instruction->in[0]);
-        add_behind(&t, c, instruction->out[0], 1);
+        add_behind(&t, c, instruction->out[0], MOST_BEHIND);
         CLV_TRY(cut_together(&t, c, any, err));
     }
     return CLV_OK;
