@@ -174,11 +174,12 @@ static void test_train_and_generate(void **state)
         0, "\"hidden_share\": 0.0,");
     /* the same beside ops, of which some hides */
     assert_int_equal(run(first, "train --text {d}/text --out {d}/beside --layers 2 --hidden 40 --heads 5 --ffn 50 "
-                                "--seq 24 --batch 3 --steps 12 -tp 2 --sp --overlap --json"),
+                                "--seq 24 --batch 3 --steps 12 -tp 2 --sp --overlap --json --hardware h100-nvlink-ib"),
                      0);
     assert_non_null(strstr(first, "\"comm_share\": "));
     assert_non_null(strstr(first, "\"hidden_share\": "));
     assert_null(strstr(first, "\"hidden_share\": 0.0,"));
+    assert_non_null(strstr(first, "\"predicted_hidden_share\": "));
     cli_shell("cmp {d}/two/model.safetensors {d}/beside/model.safetensors");
     expect("train --text {d}/text --out {d}/mesh --layers 1 --hidden 24 --heads 6 --kv-heads 2 --seq 16 --batch 5 "
            "--steps 2 --mesh data=2,model=3",

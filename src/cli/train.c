@@ -157,7 +157,7 @@ static clv_status train(const clv_train_args *a, const char *command, int *code,
     if (status == CLV_OK)
         status = clv_model_new(&model, &sizes, &options, err);
     if (status == CLV_OK)
-        status = clv_train_run(a, model, data, command, code, err);
+        status = clv_train_run(a, model, machine, data, command, code, err);
     clv_model_close(model);
     clv_machine_free(machine);
     clv_text_data_close(data);

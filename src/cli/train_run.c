@@ -16,6 +16,7 @@
 typedef struct run {
     const clv_train_args *args;
     const clv_model *model;
+    const clv_machine *machine;
     const clv_text_data *data;
     const char *command;
     clv_trainer *trainer;
@@ -273,16 +274,23 @@ static int report(const run *r)
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * total->timed) / total->seconds);
     clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
     clv_table_real(t, "hidden_share", clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
+    if (a->hardware) {
+        clv_prediction predicted = {.size = sizeof predicted};
+        clv_program_predict(program, r->machine, &predicted, NULL);
+        clv_table_real(t, "predicted_comm_share", predicted.communication / predicted.seconds);
+        clv_table_real(t, "predicted_hidden_share", clv_report_hidden_share(predicted.hidden, predicted.communication));
+    }
     clv_table_bytes(t, "region_bytes_per_rank", (double)clv_program_region_bytes(program));
     clv_table_text(t, "checkpoint", a->out);
     return clv_table_finish(t, a->json);
 }
 
-clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_text_data *data,
-                         const char *command, int *code, clv_error *err)
+clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_machine *machine,
+                         const clv_text_data *data, const char *command, int *code, clv_error *err)
 {
     run r = {.args = args,
              .model = model,
+             .machine = machine,
              .data = data,
              .command = command,
              .folder = (clv_train_folder){.lock = -1, .room = -1}};

@@ -20,9 +20,10 @@ typedef struct clv_train_args {
     double lr, weight_decay;
 } clv_train_args;
 
-/* Trains, and prints what came of it. *code: the exit code, which a signal that asked to leave decides too. */
-clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_text_data *data,
-                         const char *command, int *code, clv_error *err);
+/* Trains, and prints what came of it, beside what was predicted for a machine that --hardware named. *code: the exit
+ * code, which a signal that asked to leave decides too. */
+clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_machine *machine,
+                         const clv_text_data *data, const char *command, int *code, clv_error *err);
 
 /* What a run adds up to. */
 typedef struct clv_train_totals {
