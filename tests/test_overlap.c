@@ -592,7 +592,7 @@ static clv_session_stats nap_and_measure(const char *transport, int late_ms, int
     clv_session_stats stats = {.size = sizeof stats};
     clv_program *program = two_layers(&nap, ELEMS, overlap);
     const clv_session_options options = {
-        .size = sizeof options, .no_pinning = 1, .transport = transport, .job = launched_job()};
+        .size = sizeof options, .no_pinning = 1, .trace = 1, .transport = transport, .job = launched_job()};
     const clv_input_binding input = {"x", x};
     const clv_binding output = {"y", y};
     must(clv_session_new(&session, clv_program_mesh(program), &options, &err), &err);
@@ -604,7 +604,11 @@ static clv_session_stats nap_and_measure(const char *transport, int late_ms, int
         must(clv_session_run(session, program, &input, 1, &output, 1, &err), &err);
         assert_true(y[1] == (float)(2 * warm));
     }
+    double step = clv_session_hidden_seconds(session, program, program->steps[0]);
     must(clv_session_take_stats(session, &stats, &err), &err);
+    if (fabs(step - stats.hidden_seconds) > 1e-9) /* there is but one */
+        fail_msg("%g s of the step hid, and %g of the run", step, stats.hidden_seconds);
+    assert_true(clv_session_hidden_seconds(session, program, program->steps[0]) == 0);
     stats.hidden_seconds *= session->here;
     stats.comm_seconds *= session->here;
     clv_session_free(session);

@@ -162,6 +162,8 @@ CLV_API clv_status clv_session_write(clv_session *session, const char *name, con
 /** Seconds that the ranks spent in an instruction of a program loaded before, mean over ranks and over the runs since
  *  clv_session_take_stats, waiting for others included; 0 without options.trace. */
 CLV_API double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction);
+/** The same of what a step took beside ops, which is not in the former: see clv_session_stats.hidden_seconds. */
+CLV_API double clv_session_hidden_seconds(const clv_session *session, const clv_program *program, int instruction);
 
 /** Bytes that the session has allocated for one rank: state, and regions of the programs loaded. For one program this
  *  is clv_program_memory's total. */

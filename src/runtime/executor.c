@@ -74,10 +74,13 @@ static clv_status land(rank_state *r, int k, int behind, clv_error *err)
     begin(r, i);
     CLV_TRY(wait_for(r, i, err));
     int64_t took = clv_now_ns() - start;
-    r->times->hidden_ns += hidden_ns(r, r->mine->plans[i], start);
+    int64_t hidden = hidden_ns(r, r->mine->plans[i], start);
+    r->times->hidden_ns += hidden;
     r->times->comm_ns += took;
-    if (r->mine->instruction_ns)
-        r->mine->instruction_ns[i] += took;
+    if (r->mine->spent) {
+        r->mine->spent[i].ns += took;
+        r->mine->spent[i].hidden_ns += hidden;
+    }
     r->n_flying--;
     for (; k < r->n_flying; k++)
         r->mine->flying[k] = r->mine->flying[k + 1];
@@ -206,10 +209,10 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
         CLV_TRY(clv_check_before(loaded, r->rank, i, err));
     if (loaded->lowest)
         CLV_TRY(clv_finite_before(&before, loaded, r->rank, i, err));
-    int64_t start = r->mine->instruction_ns ? clv_now_ns() : 0;
+    int64_t start = r->mine->spent ? clv_now_ns() : 0;
     CLV_TRY(instruction->op ? run_op(r, instruction, err) : run_step(r, instruction, err));
-    if (r->mine->instruction_ns)
-        r->mine->instruction_ns[i] += clv_now_ns() - start;
+    if (r->mine->spent)
+        r->mine->spent[i].ns += clv_now_ns() - start;
     CLV_TRY(look_after(r, &before, i, err));
     for (int k = r->n_flying - 1; k >= 0; k--)
         if (clv_program_ends(loaded->program, r->mine->flying[k]) == i)

@@ -57,7 +57,7 @@ void clv_loaded_free(clv_loaded *loaded)
         free(mine->staging);
         free(mine->flying);
         free(mine->host);
-        free(mine->instruction_ns);
+        free(mine->spent);
     }
     if (loaded->window)
         loaded->transport->free_window(loaded->window);
@@ -90,8 +90,8 @@ static clv_status allocate_rank(clv_loaded *loaded, clv_loaded_rank *mine, bool 
     mine->views = calloc(n_buffers, sizeof *mine->views);
     mine->plans = calloc(n_instructions, sizeof *mine->plans);
     if (trace)
-        mine->instruction_ns = calloc(n_instructions, sizeof *mine->instruction_ns);
-    if (!mine->staging || !mine->flying || !mine->views || !mine->plans || (trace && !mine->instruction_ns))
+        mine->spent = calloc(n_instructions, sizeof *mine->spent);
+    if (!mine->staging || !mine->flying || !mine->views || !mine->plans || (trace && !mine->spent))
         return clv_fail_memory(err, "a loaded program", n_buffers * sizeof *mine->views);
     int64_t planned = loaded->check ? clv_check_region_bytes(loaded->check) : program->region_bytes;
     size_t bytes = planned > 0 ? (size_t)planned : CLV_REGION_ALIGN;

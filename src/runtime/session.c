@@ -425,7 +425,8 @@ clv_status clv_session_run(clv_session *session, const clv_program *program, con
     return clv_session_run_parts(session, program, &run, err);
 }
 
-double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction)
+/* Mean over ranks and runs; the field is of clv_spent. */
+static double mean_seconds(const clv_session *session, const clv_program *program, int instruction, size_t field)
 {
     if (!session || !program)
         return 0;
@@ -436,10 +437,20 @@ double clv_session_instruction_seconds(const clv_session *session, const clv_pro
             continue;
         int64_t ns = 0;
         for (int r = 0; r < session->here; r++)
-            ns += loaded->ranks[r].instruction_ns[instruction];
+            ns += *(const int64_t *)((const char *)&loaded->ranks[r].spent[instruction] + field);
         return 1e-9 * (double)ns / (double)loaded->runs / session->here;
     }
     return 0;
+}
+
+double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction)
+{
+    return mean_seconds(session, program, instruction, offsetof(clv_spent, ns));
+}
+
+double clv_session_hidden_seconds(const clv_session *session, const clv_program *program, int instruction)
+{
+    return mean_seconds(session, program, instruction, offsetof(clv_spent, hidden_ns));
 }
 
 clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, clv_error *err)
@@ -451,8 +462,7 @@ clv_status clv_session_take_stats(clv_session *session, clv_session_stats *out, 
         clv_loaded *loaded = session->loaded[l];
         loaded->runs = 0;
         for (int r = 0; session->trace && r < loaded->here; r++)
-            memset(loaded->ranks[r].instruction_ns, 0,
-                   (size_t)loaded->program->n_instructions * sizeof *loaded->ranks[r].instruction_ns);
+            memset(loaded->ranks[r].spent, 0, (size_t)loaded->program->n_instructions * sizeof *loaded->ranks[r].spent);
     }
     clv_session_stats stats = session->stats;
     session->stats = (clv_session_stats){0};
