@@ -9,7 +9,7 @@
 #include "comm/mpi_wire.h"
 
 enum {
-    SPINS = 200, /* looks, some 5 us, where there are cores for all: not long, as a peer may be on this core yet */
+    SPINS = 100, /* looks, some 2 us, where there are cores for all: no more, as a peer may be on this core yet */
     LISTEN = 64, /* a waiter looks for failures of other hosts once in so many looks */
     SUMMED_BYTES = 16 << 20, /* of all addends: each member reads all; where there are more, slices by messages */
 };
