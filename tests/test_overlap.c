@@ -230,6 +230,48 @@ static void test_the_same_bits_over_hosts(void **state)
     clv_machine_free(slow);
 }
 
+/* ---- products of what is cut ---- */
+
+/* A product of two that are gathered, whose rows are its result's rows, and its columns: both may be cut, and it along
+ * one of them. How many: 1: they are the same. */
+static clv_program *compile_gram(int how_many, const clv_machine *machine, bool overlap)
+{
+    static const char *const layouts[] = {"_,a", "_,_"};
+    const int64_t shape[2] = {48, 20}, weight[2] = {20, 16};
+    clv_error err = {0};
+    clv_layout layout[2];
+    clv_graph *graph = must_graph("a=2");
+    clv_value x = clv_scale(graph, clv_input(graph, "x", CLV_F32, 2, shape, NULL), 2), y[2];
+    for (int l = 0; l < 2; l++)
+        must(clv_layout_parse(&layout[l], layouts[l], clv_graph_mesh(graph), 2, &err), &err);
+    for (int k = 0; k < how_many; k++) {
+        clv_value w = clv_state(graph, k ? "w1" : "w0", CLV_F32, 2, weight, NULL, (clv_init){CLV_INIT_NORMAL, 1});
+        y[k] = clv_constrain(graph, clv_einsum(graph, "mk,kn->mn", x, w), &layout[0]);
+        y[k] = clv_constrain(graph, y[k], &layout[1]);
+    }
+    clv_output(graph, "d0", clv_einsum(graph, "mk,nk->mn", y[0], y[how_many - 1]), NULL);
+    return compile(graph, machine, overlap);
+}
+
+static void test_the_same_bits_of_products_of_what_is_cut(void **state)
+{
+    static results one_by_one, beside;
+    clv_machine *slow = must_slow_links();
+    (void)state;
+    for (int how_many = 1; how_many <= 2; how_many++) {
+        for (int o = 0; o < 2; o++) {
+            clv_program *program = compile_gram(how_many, slow, o);
+            clv_session *session = new_session(program, "threads");
+            assert_int_equal(wholes_of(program) < program->n_instructions, o);
+            run(o ? &beside : &one_by_one, session, program);
+            clv_session_free(session);
+            clv_program_free(program);
+        }
+        assert_memory_equal(&one_by_one, &beside, sizeof beside);
+    }
+    clv_machine_free(slow);
+}
+
 /* ---- random chains of products ---- */
 
 typedef struct draw {
@@ -757,6 +799,7 @@ int main(void)
         cmocka_unit_test(test_the_same_bits),
         cmocka_unit_test(test_the_same_bits_of_odd_rows),
         cmocka_unit_test(test_the_same_bits_over_hosts),
+        cmocka_unit_test(test_the_same_bits_of_products_of_what_is_cut),
         cmocka_unit_test(test_the_same_bits_of_random_chains),
         cmocka_unit_test(test_the_same_collectives),
         cmocka_unit_test(test_what_hides),

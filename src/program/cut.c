@@ -392,13 +392,27 @@ static int part_of(const clv_program *program, int b, int k)
     return b >= 0 && program->buffers[b].n_parts > 0 ? program->buffers[b].first_part + k : b;
 }
 
+/* Whether the rows that an instruction is cut by are rows of its operand k, too, which may be cut for others' sake. */
+static bool has_rows(const clv_program *program, const clv_instruction *instruction, int k)
+{
+    const clv_buffer *buffers = program->buffers;
+    int in = instruction->in[k], out = instruction->out[0];
+    clv_rule rule;
+    if (!instruction->op || in < 0)
+        return in >= 0;
+    find_rule(&rule, program, instruction);
+    return dim_of(rule.in[k], buffers[in].type.rank, rule.out[0][outermost(&buffers[out])].factor[0]) >= 0;
+}
+
 /* Part k of an instruction. A step moves its share of the bytes; the largest workspace is enough for each. */
 static clv_status make_part(clv_instruction *part, clv_program *out, const rows *cut, int k, clv_error *err)
 {
+    const clv_instruction whole = *part;
     part->part = k;
     part->n_parts = cut->n;
     for (int o = 0; o < part->n_in; o++)
-        part->in[o] = part_of(out, part->in[o], k);
+        if (has_rows(out, &whole, o))
+            part->in[o] = part_of(out, part->in[o], k);
     for (int o = 0; o < part->n_out; o++)
         part->out[o] = part_of(out, part->out[o], k);
     if (part->op)
