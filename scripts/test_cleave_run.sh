@@ -155,6 +155,15 @@ kill -HUP "$pid"
 sleep 0.3
 kill -TERM "$pid"
 ends 129
+# killed outright, it takes its launcher along
+if setpriv --pdeathsig TERM true 2>/dev/null; then
+    try_in_background wait -np 2 "${train[@]}"
+    kill -KILL "$pid"
+    wait "$pid" 2>/dev/null || true
+    for _ in {1..40}; do grep -q ended started && break; sleep 0.05; done
+    has started ended
+    rm -rf "${TMPDIR:?}"/*
+fi
 [ -z "$(ls "$TMPDIR")" ] || { echo "left behind: $(ls "$TMPDIR")"; exit 1; }
 
 # usage
@@ -164,5 +173,7 @@ for wrong in '-np x my' '-np 0 my' '-np' '' '--mpi smoke -np 2 my' '--hosts h1,h
     try '' 2 $wrong
     [ "$(wc -l <stderr)" = 1 ] || { echo "'$wrong': $(cat stderr)"; exit 1; }
 done
+try '' 2 --hosts '' -np 2 my
+has stderr "--hosts names none"
 "$run" --help | grep -q -- --hosts
 echo "cleave-run: ok"

@@ -18,6 +18,7 @@
 #include "cli/last_words.c"
 #include "cli/nearest.c"
 #include "cli/options.c"
+#include "cli/options_compare.c"
 #include "cli/out_place.c"
 #include "cli/processes.c"
 #include "cli/same_file.c"

@@ -134,7 +134,9 @@ static void test_failed_alone(void **state)
     cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\np=$1; shift\\n"
               "[ $r = 1 ] && cd elsewhere\\nexec \"$p\" \"$@\"\\n' >{d}/apart && chmod +x {d}/apart && mkdir "
               "{d}/elsewhere {d}/below && cp -r {d}/one {d}/model");
-    cli_shell("printf '#!/bin/sh\\nexec \"$@\" --seq 1$OMPI_COMM_WORLD_RANK$PMI_RANK\\n' >{d}/odd && chmod +x {d}/odd");
+    cli_shell("printf '#!/bin/sh\\nexec \"$@\" --seq 1$OMPI_COMM_WORLD_RANK$PMI_RANK\\n' >{d}/odd && sed s/seq/seed/ "
+              "{d}/odd >{d}/odd_seed && "
+              "chmod +x {d}/odd {d}/odd_seed");
     for (int l = 0; l < n_launchers; l++) {
         static const char *const commands[] = {"generate -m model -p abc -n 3 -tp 3",
                                                "train --text text --out run --steps 1 --seq 16 -tp 3",
@@ -164,6 +166,10 @@ static void test_failed_alone(void **state)
         cli_start_by(line);
         cli_expect(2, "do not agree on --seq: 10 in process 0, 11 in process 1 (not what process 0 has: 1, 2)",
                    "train --text {d}/text --out {d}/run --steps 1 -tp 3");
+        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/odd_seed", launchers[l], cli_folder());
+        cli_start_by(line);
+        cli_expect(2, "do not agree on --seed: 10 in process 0, 11 in process 1",
+                   "generate -m {d}/one -p abc -n 2 -tp 3 --temp 1");
     }
 }
 

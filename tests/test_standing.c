@@ -113,6 +113,12 @@ static void test_blame_end(void **state)
     assert_int_equal(blame(world, all, columns, 2, 0), 1);
     all[1].turns = 20;
     assert_int_equal(blame(world, all, columns, 2, 0), 0);
+    all[0].ends = 0; /* the same where it waits for those of its process to have got their messages */
+    all[0].meets = 1;
+    all[1].turns = 19;
+    assert_int_equal(blame(world, all, columns, 2, 0), 1);
+    all[0].meets = 0;
+    assert_int_equal(blame(world, all, columns, 2, 0), 0);
     clv_world_free(world);
 }
 

@@ -12,6 +12,7 @@
 #include "cli/failure.h"
 #include "cli/fill.h"
 #include "cli/nearest.h"
+#include "cli/options_compare.h"
 #include "cli/out_place.h"
 #include "cli/processes.h"
 #include "cli/same_file.h"
@@ -447,7 +448,7 @@ static int check_all_files(const parser *p)
     return CLV_OPTIONS_RUN;
 }
 
-/* Processes are joined as soon as their arguments, which are alike, are read: files and places may not be. */
+/* Processes are joined as soon as their arguments are read, which are to be alike: files and places may not be. */
 static int join_processes(const parser *p)
 {
     clv_error err = {0};
@@ -455,7 +456,10 @@ static int join_processes(const parser *p)
     const clv_comm_option comm = {.how = how >= 0 ? *(const char **)p->options[how].out : NULL,
                                   .timeout_seconds = timeout >= 0 ? *(double *)p->options[timeout].out : 0};
 
-    return clv_processes_meet(&comm, &err) == CLV_OK ? CLV_OPTIONS_RUN : clv_command_report(p->command, &err);
+    clv_status status = clv_processes_meet(&comm, &err);
+    if (status == CLV_OK)
+        status = clv_options_compare(p->options, p->n, &err);
+    return status == CLV_OK ? CLV_OPTIONS_RUN : clv_command_report(p->command, &err);
 }
 
 /* Files that only the first process writes are in nobody else's way. */

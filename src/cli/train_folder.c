@@ -196,7 +196,7 @@ static clv_status cut_lines(const clv_train_folder *f, int64_t steps, int64_t *n
 }
 
 /* A run that has ended goes on, too. */
-static clv_status go_on(clv_train_folder *f, int64_t steps, clv_error *err)
+static clv_status go_on(clv_train_folder *f, int64_t steps, const char *command, clv_error *err)
 {
     struct stat info;
     if (lstat(f->unfinished, &info) != 0 && rename(f->metrics, f->unfinished) != 0 && errno != ENOENT)
@@ -204,6 +204,9 @@ static clv_status go_on(clv_train_folder *f, int64_t steps, clv_error *err)
     if (lstat(f->unfinished, &info) == 0 && !S_ISREG(info.st_mode))
         return clv_fail(err, CLV_EEXIST, "%s: is no file", f->unfinished);
     CLV_TRY(cut_lines(f, steps, &f->n, err));
+    if (f->n < steps)
+        clv_say("%s: note: %s has whole lines of the first %lld of %lld steps only; those behind are left out", command,
+                f->unfinished, (long long)f->n, (long long)steps);
     f->lines = fopen(f->unfinished, "ae");
     return f->lines ? CLV_OK : fail_by_errno(err, "open", f->unfinished);
 }
@@ -211,7 +214,7 @@ static clv_status go_on(clv_train_folder *f, int64_t steps, clv_error *err)
 clv_status clv_train_folder_begin(clv_train_folder *f, int64_t steps, const char *command, clv_error *err)
 {
     if (steps > 0)
-        return go_on(f, steps, err);
+        return go_on(f, steps, command, err);
     if (!f->made)
         CLV_TRY(keep_lines(f, command, err));
     return open_lines(f, err);

@@ -194,10 +194,7 @@ static void say_resumed(const run *r, const clv_resumed *did)
         clv_say("%s: note: %s", r->command, did->why.message);
     if (did->damaged > 1)
         clv_say("%s: note: %d checkpoints are damaged", r->command, did->damaged);
-    if (did->found)
-        clv_say("%s: goes on after step %lld of %lld, from %s/checkpoints", r->command, (long long)did->steps,
-                (long long)r->args->steps, r->args->out);
-    else
+    if (!did->found)
         clv_say("%s: note: --resume: %s holds no checkpoint; the run begins anew", r->command, r->args->out);
 }
 
@@ -206,7 +203,12 @@ static clv_status resume(run *r, clv_error *err)
     clv_resumed did = {.size = sizeof did};
     CLV_TRY(clv_trainer_resume(r->trainer, r->checkpoints, &did, err));
     say_resumed(r, &did);
-    return did.found ? clv_train_check_notes(&r->total, r->trainer, r->args, r->data, r->command, err) : CLV_OK;
+    if (!did.found)
+        return CLV_OK;
+    CLV_TRY(clv_train_check_notes(&r->total, r->trainer, r->args, r->data, r->command, err));
+    clv_say("%s: goes on after step %lld of %lld, from %s/checkpoints", r->command, (long long)did.steps,
+            (long long)r->args->steps, r->args->out);
+    return CLV_OK;
 }
 
 static clv_status begin_lines(run *r, clv_error *err)

@@ -31,13 +31,13 @@ static clv_error loss_of_ranks(const clv_control *c, clv_world *world)
     const char *doing = atomic_load_explicit(&mine->doing, memory_order_acquire);
     uint64_t steps = atomic_load_explicit(&mine->begun, memory_order_relaxed);
     clv_error error = {.code = c->loss.code, .rank = first};
-    char ranks[48], where[240] = "before any step";
+    char ranks[48], where[240] = "before any collective";
     snprintf(ranks, sizeof ranks, first == last ? "rank %d is" : "ranks %d to %d are", first, last);
     if (doing)
-        snprintf(where, sizeof where, "in step %llu, %s of group set %d ('%.120s')", (unsigned long long)steps, doing,
-                 atomic_load_explicit(&mine->doing_in, memory_order_relaxed), note ? note : "no note");
+        snprintf(where, sizeof where, "in collective %llu, %s of group set %d ('%.120s')", (unsigned long long)steps,
+                 doing, atomic_load_explicit(&mine->doing_in, memory_order_relaxed), note ? note : "no note");
     else if (note)
-        snprintf(where, sizeof where, "before any step, at '%.120s'", note);
+        snprintf(where, sizeof where, "before any collective, at '%.120s'", note);
     snprintf(error.op, sizeof error.op, "%s", note ? note : doing ? doing : "");
     snprintf(error.message, sizeof error.message, "%s lost: %s; rank %d was %s", ranks, c->loss.message, world->first,
              where);

@@ -216,6 +216,9 @@ static int port_of(int fd)
 static clv_status listen_for_others(clv_control *c, card *mine, const where *w, clv_error *err)
 {
     static const address any6 = {.family = AF_INET6}, any = {.family = AF_INET};
+    if (w->interface[0] && if_nametoindex(w->interface) == 0)
+        return clv_fail(err, CLV_ENOTFOUND, "control names the interface '%s', which this host does not have",
+                        w->interface);
     if (all_are_beside(c->job)) {
         c->listener = clv_control_listen_beside(w->first_port, w->last_port, c->n);
     } else {

@@ -381,7 +381,9 @@ static clv_status meet_near(const clv_mpi_plan *plan, clv_error *err)
     if (plan->near->n == 1)
         return CLV_OK;
     CLV_TRY(clv_device_finish(plan->base.out_device, err));
+    atomic_store_explicit(&comm->meets, 1, memory_order_relaxed);
     CLV_TRY(clv_threads_meet(comm, plan->near, &plan->post, err));
+    atomic_store_explicit(&comm->meets, 0, memory_order_relaxed);
     comm->base.waited_ns += clv_now_ns() - began;
     return CLV_OK;
 }

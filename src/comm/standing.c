@@ -27,6 +27,7 @@ clv_standing clv_standing_of(const clv_world *world, int rank, int set)
                       .knows = 1,
                       .inside = atomic_load_explicit(&comm->inside, memory_order_relaxed),
                       .idle = !atomic_load_explicit(&comm->base.working, memory_order_relaxed),
+                      .meets = atomic_load_explicit(&comm->meets, memory_order_relaxed),
                       .part = atomic_load_explicit(&comm->part, memory_order_relaxed)};
     if (set >= 0 && set < world->n_sets) {
         s.seq = atomic_load_explicit(&world->sets[set]->slots[rank].steps, memory_order_acquire);
@@ -50,9 +51,10 @@ static bool keeps(const clv_world *world, const clv_standing *b, int i, const cl
         return lacks(a, i);
     if (b->silent || !b->knows)
         return b->silent;
-    bool hands_on = b->inside && b->step == a->step && b->lacks && /* it gets what they both need */
-                    clv_threads_process(world, a->rank) == clv_threads_process(world, b->rank);
-    return a->ends ? b->turns < a->turns : b->begun < a->step || hands_on;
+    if (a->meets) /* b has not come to where it waits for messages, or waits for them */
+        return clv_threads_process(world, a->rank) == clv_threads_process(world, b->rank) &&
+               (b->turns < a->turns || (b->inside && b->step == a->step && b->lacks));
+    return a->ends ? b->turns < a->turns : b->begun < a->step;
 }
 
 /* Whether a waits for what b, member i, has sent long since. */

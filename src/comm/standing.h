@@ -20,6 +20,7 @@ typedef struct clv_standing {
     int32_t inside; /* not 0: in that step, waiting for others or moving what it has */
     int32_t moves;  /* not 0: then: the latter */
     int32_t ends;   /* not 0: then: it waits at the end, for all to have come there */
+    int32_t meets;  /* not 0: then: it has got its messages, and waits for those of its process to have theirs */
     int32_t part;   /* then: of its messages, which come in parts one after another */
     int32_t idle;   /* not 0: it runs nothing */
     char what[32];  /* the step; "": none yet */

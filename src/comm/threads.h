@@ -83,6 +83,7 @@ typedef struct clv_thread_comm {
     _Atomic(const char *) doing; /* the step in which it was last seen, NULL at first; for messages */
     _Atomic int doing_in;        /* its group set */
     _Atomic uint64_t doing_step; /* which of those begun */
+    _Atomic int meets;           /* 1: it has got its messages there, and waits for ranks of this process */
     _Atomic int part;            /* of what it waits for there, where it comes in parts, the second after the first */
     _Atomic uint64_t begun;      /* steps */
     _Atomic uint64_t turns;      /* these, and waits of theirs */

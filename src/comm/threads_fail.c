@@ -110,9 +110,10 @@ static void write_late(clv_error *error, const clv_thread_comm *comm, const clv_
     if (lost)
         snprintf(how, sizeof how, " went on, and what it sent to rank %d did not come; ", blame.lost_to);
     snprintf(error->message, sizeof error->message,
-             "rank %d waited %lld ms in %s%s of group set %d, step %llu; %s%smissing %d of %d: %s", comm->base.rank,
-             (long long)(world->timeout_ns / 1000000), post->ends ? "the end of " : "", post->what, group->set,
-             (unsigned long long)all[comm->base.rank].begun, behind, behind[0] ? how : "", missing, group->n, who);
+             "rank %d waited %lld ms in %s%s of group set %d, collective %llu; %s%smissing %d of %d: %s",
+             comm->base.rank, (long long)(world->timeout_ns / 1000000), post->ends ? "the end of " : "", post->what,
+             group->set, (unsigned long long)all[comm->base.rank].begun, behind, behind[0] ? how : "", missing,
+             group->n, who);
 }
 
 clv_status clv_threads_fail_late(clv_thread_comm *comm, const clv_group *group, const clv_post *post, clv_error *err)

@@ -341,8 +341,16 @@ static clv_status check_version(const json_t *document, const char *path, clv_er
 
 clv_status clv_flight_dump_read(clv_flight_dump *out, const char *path, clv_error *err)
 {
+    clv_error why = {0};
     *out = (clv_flight_dump){0};
-    CLV_TRY(clv_json_load(&out->document, path, FILE_LIMIT, err));
+    clv_status loaded = clv_json_load(&out->document, path, FILE_LIMIT, &why);
+    if (loaded == CLV_EFORMAT)
+        return clv_fail(err, loaded, "%.300s; it is no dump of a flight recorder, or not a whole one", why.message);
+    if (loaded != CLV_OK) {
+        if (err && err->code == CLV_OK)
+            *err = why;
+        return loaded;
+    }
     CLV_TRY(check_version(out->document, path, err));
     CLV_TRY(read_place(out, path, err));
     const json_t *sets = json_object_get(out->document, "sets"), *of = json_object_get(out->document, "of");

@@ -1,0 +1,13 @@
+/* options_compare.h - whether the processes of a job were given the same options. */
+#ifndef CLEAVE_CLI_OPTIONS_COMPARE_H
+#define CLEAVE_CLI_OPTIONS_COMPARE_H
+
+#include "cleave/status.h"
+#include "cli/options.h"
+
+/* Of options as they were parsed, defaults, too, but for those that name files, which hosts may have elsewhere, and
+ * those that each host may have its own of. CLV_EINVAL naming the first that differs; CLV_OK where no job was joined.
+ */
+clv_status clv_options_compare(const clv_option *options, int n, clv_error *err);
+
+#endif
