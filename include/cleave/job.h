@@ -66,9 +66,9 @@ typedef struct clv_job clv_job;
 
 /** A process of the job was lost: it died, or says nothing. Called once, at once, in the lowest process that is left,
  *  on a thread of the library's own or one that is in a call of the library, whatever the others do: launchers end the
- *  job at a death, and these are its last words. What
- *  waits in this process has heard of it by then. It returns soon: while it runs this process says nothing to others.
- *  error: what all that waits returns. Makes no calls that wait for ranks or processes. */
+ *  job at a death, and these are its last words. What waits in this process has heard of it by then. It returns soon:
+ *  while it runs this process says nothing to others. error: what all that waits returns. Makes no calls that wait for
+ *  ranks or processes. */
 typedef void clv_job_lost(void *arg, const clv_error *error);
 
 /** Zero-initialised = defaults. */
