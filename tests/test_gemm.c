@@ -38,6 +38,15 @@ static const struct {
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+static bool has_avx512(void)
+{
+#if defined(__x86_64__)
+    return __builtin_cpu_supports("avx512f") && !getenv("ONEDNN_MAX_CPU_ISA") && !getenv("DNNL_MAX_CPU_ISA");
+#else
+    return false;
+#endif
+}
+
 static void *filled(int64_t elems, clv_dtype dtype)
 {
     void *p = malloc((size_t)elems * clv_dtype_size(dtype) + 1);
@@ -273,6 +282,49 @@ static void test_threads_change_no_bit(void **unused)
     }
 }
 
+/* Rows are the same among few and among many: products that are cut by rows have the same bits. */
+static void test_rows_are_the_same_in_parts(void **unused)
+{
+    static const struct {
+        int64_t m, n, k;
+        bool trans_b;
+    } shapes[] = {{128, 1024, 1024, false}, {256, 1024, 1024, false}, {280, 298, 904, true},
+                  {128, 1024, 2048, false}, {192, 300, 1537, true},   {64, 70, 512, false}};
+    (void)unused;
+    if (!has_avx512())
+        skip();
+    for (size_t i = 0; i < 3 * sizeof shapes / sizeof *shapes; i++) {
+        int64_t m = shapes[i / 3].m, n = shapes[i / 3].n, k = shapes[i / 3].k, parts = 2 << i % 3;
+        float *a = filled(m * k, CLV_F32), *b = filled(k * n, CLV_F32), *whole = filled(m * n, CLV_F32),
+              *in_parts = filled(m * n, CLV_F32);
+        clv_gemm_args g = {.a = a,
+                           .b = b,
+                           .c = whole,
+                           .m = m,
+                           .n = n,
+                           .k = k,
+                           .lda = k,
+                           .ldb = shapes[i / 3].trans_b ? k : n,
+                           .ldc = n,
+                           .trans_b = shapes[i / 3].trans_b,
+                           .batch = 1};
+        assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
+        for (int64_t p = 0; p < parts && m / parts >= 16; p++) {
+            int64_t from = m * p / parts;
+            g.m = m * (p + 1) / parts - from;
+            g.a = a + from * k;
+            g.c = in_parts + from * n;
+            assert_int_equal(clv_gemm(&g, NULL), CLV_OK);
+        }
+        if (m / parts >= 16)
+            assert_memory_equal(whole, in_parts, (size_t)(m * n) * sizeof(float));
+        free(a);
+        free(b);
+        free(whole);
+        free(in_parts);
+    }
+}
+
 /* More shapes than primitives are kept. */
 static void test_primitives_are_replaced(void **unused)
 {
@@ -339,6 +391,7 @@ int main(void)
         cmocka_unit_test(test_zero_extents),
         cmocka_unit_test(test_tiles_where_onednn_stops),
         cmocka_unit_test(test_threads_change_no_bit),
+        cmocka_unit_test(test_rows_are_the_same_in_parts),
         cmocka_unit_test(test_primitives_are_replaced),
         cmocka_unit_test(test_errors),
     };
