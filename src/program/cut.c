@@ -225,13 +225,20 @@ static bool add_behind(together *t, const cutter *c, int b, int between)
 
 /* ---- into how many parts ---- */
 
-/* Rows of a matrix that lie in one row of a buffer. */
+/* What the last rank has of dimension d that has any. */
+static int64_t least_extent(const clv_buffer *buffer, const clv_type *local, int d)
+{
+    int64_t n = buffer->type.shape[d], most = local->shape[d];
+    return most > 0 ? n - (n - 1) / most * most : 0;
+}
+
+/* Rows of a matrix that lie in one row of a buffer, on a rank that has the fewest. */
 static int64_t rows_in_one(const clv_buffer *buffer)
 {
     clv_type local = clv_local_type(&buffer->type, &buffer->layout);
     int64_t in_one = 1;
     for (int d = outermost(buffer) + 1; d < local.rank - 1; d++)
-        in_one *= local.shape[d];
+        in_one *= least_extent(buffer, &local, d);
     return in_one;
 }
 
