@@ -82,88 +82,22 @@ clv_status clv_onednn_prepare(clv_error *err)
 }
 
 /* Of longer sums oneDNN chooses by m, n and k how they are divided, and a row's bits with it. */
-enum { MANY_ROWS = 16, MOST_K = 768, MOST_K_OF_BLOCKS = 256 };
+enum { MANY_ROWS = 16, MOST_K = 768 };
 
-static dnnl_status_t sgemm(const clv_gemm_args *g, int64_t row, int64_t rows, int64_t from, int64_t k)
+static dnnl_status_t sgemm(const clv_gemm_args *g, int64_t from, int64_t k)
 {
-    const float *a = (const float *)g->a + (g->trans_a ? from * g->lda + row : row * g->lda + from),
+    const float *a = (const float *)g->a + (g->trans_a ? from * g->lda : from),
                 *b = (const float *)g->b + (g->trans_b ? from : from * g->ldb);
-    return dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', rows, g->n, k, 1.0f, a, g->lda, b, g->ldb,
-                      g->accumulate || from > 0 ? 1.0f : 0.0f, (float *)g->c + row * g->ldc, g->ldc);
-}
-
-/* Its kernels for AVX2 take blocks of 48 rows, or two of half of what is left, and 6 rows, then 4, at a time; the last
- * rows, if there are any then, are rounded otherwise. */
-enum { BLOCK_ROWS = 48, GROUP_ROWS = 6, LAST_GROUP_ROWS = 4, LEAST_COLUMNS = 16 };
-
-/* As many or some more, which are taken by groups. */
-static int64_t in_groups(int64_t rows)
-{
-    int64_t rest = rows % GROUP_ROWS;
-    return rows - rest + (rest == 0 ? 0 : rest <= LAST_GROUP_ROWS ? LAST_GROUP_ROWS : GROUP_ROWS);
-}
-
-static bool minds_last_rows(const clv_gemm_args *g)
-{
-#if defined(__x86_64__)
-    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
-    return g->m >= MANY_ROWS && !g->accumulate && (isa & dnnl_cpu_isa_avx2) == dnnl_cpu_isa_avx2 &&
-           (isa & dnnl_cpu_isa_avx512_core) != dnnl_cpu_isa_avx512_core;
-#else
-    (void)g;
-    return false;
-#endif
-}
-
-/* Of the rows from `*row` on those that are made next: whole blocks, then the rest, and some before it again, the same,
- * where it is no groups. */
-static int64_t next_rows(int64_t *row, int64_t m)
-{
-    int64_t left = m - *row;
-    if (left >= BLOCK_ROWS)
-        return left / BLOCK_ROWS * BLOCK_ROWS;
-    int64_t rows = in_groups(left > MANY_ROWS ? left : MANY_ROWS);
-    if (rows > m) /* fewer than a block */
-        return left / GROUP_ROWS * GROUP_ROWS;
-    *row = m - rows;
-    return rows;
-}
-
-static dnnl_status_t run_rows(const clv_gemm_args *g, bool in_blocks)
-{
-    int64_t most = in_blocks ? MOST_K_OF_BLOCKS : g->m < MANY_ROWS ? g->k : MOST_K;
-    dnnl_status_t status = dnnl_success;
-    for (int64_t row = 0, rows; status == dnnl_success && row < g->m; row += rows) {
-        rows = in_blocks ? next_rows(&row, g->m) : g->m;
-        for (int64_t from = 0; status == dnnl_success && from < g->k; from += most)
-            status = sgemm(g, row, rows, from, g->k - from < most ? g->k - from : most);
-    }
-    return status;
-}
-
-/* Threads share the columns, as oneDNN would have them share the rows of a block. */
-static dnnl_status_t run_blocks(const clv_gemm_args *g)
-{
-    int64_t wide = (g->n + clv_threads_max() - 1) / clv_threads_max();
-    wide = (wide + LEAST_COLUMNS - 1) / LEAST_COLUMNS * LEAST_COLUMNS;
-    dnnl_status_t status = dnnl_success;
-#pragma omp parallel for schedule(static)
-    for (int64_t col = 0; col < g->n; col += wide) {
-        clv_gemm_args mine = *g;
-        mine.n = g->n - col < wide ? g->n - col : wide;
-        mine.b = (const float *)g->b + (g->trans_b ? col * g->ldb : col);
-        mine.c = (float *)g->c + col;
-        dnnl_status_t its = run_rows(&mine, true);
-        if (its != dnnl_success)
-#pragma omp atomic write
-            status = its;
-    }
-    return status;
+    return dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', g->m, g->n, k, 1.0f, a, g->lda, b, g->ldb,
+                      g->accumulate || from > 0 ? 1.0f : 0.0f, g->c, g->ldc);
 }
 
 clv_status clv_onednn_sgemm(const clv_gemm_args *g, clv_error *err)
 {
-    dnnl_status_t status = minds_last_rows(g) ? run_blocks(g) : run_rows(g, false);
+    int64_t most = g->m < MANY_ROWS ? g->k : MOST_K;
+    dnnl_status_t status = dnnl_success;
+    for (int64_t from = 0; status == dnnl_success && from < g->k; from += most)
+        status = sgemm(g, from, g->k - from < most ? g->k - from : most);
     return status == dnnl_success ? CLV_OK : failed(err, status, "sgemm");
 }
 
