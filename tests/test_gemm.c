@@ -14,6 +14,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/cpu/threads.h"
+#include "rows_are_alike.h"
 #include "sweep.h"
 
 enum { SEED = 77003, CASES = 61 };
@@ -37,15 +38,6 @@ static const struct {
              {CLV_BF16, CLV_F32}, {CLV_F16, CLV_F16}, {CLV_F16, CLV_F32}};
 
 enum { KINDS = sizeof kinds / sizeof *kinds };
-
-static bool has_avx512(void)
-{
-#if defined(__x86_64__)
-    return __builtin_cpu_supports("avx512f") && !getenv("ONEDNN_MAX_CPU_ISA") && !getenv("DNNL_MAX_CPU_ISA");
-#else
-    return false;
-#endif
-}
 
 static void *filled(int64_t elems, clv_dtype dtype)
 {
@@ -291,7 +283,7 @@ static void test_rows_are_the_same_in_parts(void **unused)
     } shapes[] = {{128, 1024, 1024, false}, {256, 1024, 1024, false}, {280, 298, 904, true},
                   {128, 1024, 2048, false}, {192, 300, 1537, true},   {64, 70, 512, false}};
     (void)unused;
-    if (!has_avx512())
+    if (!rows_are_alike())
         skip();
     for (size_t i = 0; i < 3 * sizeof shapes / sizeof *shapes; i++) {
         int64_t m = shapes[i / 3].m, n = shapes[i / 3].n, k = shapes[i / 3].k, parts = 2 << i % 3;

@@ -457,7 +457,8 @@ static void sort(clv_flight_report *report)
     int named = first ? first->failure.rank : -1;
     for (int i = 0; i < report->n; i++)
         report->said[i].number = i;
-    qsort_r(report->said, (size_t)report->n, sizeof *report->said, compare, &named);
+    if (report->n > 1)
+        qsort_r(report->said, (size_t)report->n, sizeof *report->said, compare, &named);
 }
 
 clv_status clv_flight_judge(clv_flight_report *report, clv_error *err)
