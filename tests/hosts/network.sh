@@ -70,7 +70,14 @@ on_host() { # then a command, whose first word may be anything but an option
 
 # What is cut off agent.sh does not reach either.
 hosts_cut() { ip link set "port-$1" down && touch "$CLV_HOSTS_INSIDE/$1.cut"; }
-hosts_mend() { ip link set "port-$1" up && rm -f "$CLV_HOSTS_INSIDE/$1.cut"; }
+# Who was not reached is looked for again at once: a host remembers for seconds that there is no way to another.
+hosts_mend() {
+    local host
+    ip link set "port-$1" up && rm -f "$CLV_HOSTS_INSIDE/$1.cut"
+    for host in "${hosts[@]}"; do
+        on_host "$host" ip neigh flush dev eth0
+    done
+}
 
 # All that runs on them, as when the power goes; the hosts stay.
 hosts_kill() {
