@@ -107,7 +107,8 @@ static bool are_the_same(const results *a, const results *b)
         float most = 0, off = 0;
         for (int i = 0; i < ROOM; i++) {
             most = fmaxf(most, fabsf(a->tensor[t][i]));
-            off = fmaxf(off, fabsf(a->tensor[t][i] - b->tensor[t][i]));
+            float apart = fabsf(a->tensor[t][i] - b->tensor[t][i]);
+            off = isnan(apart) ? INFINITY : fmaxf(off, apart);
         }
         same = (t == 0 || same) && off <= 1e-5F * most;
     }

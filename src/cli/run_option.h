@@ -25,7 +25,7 @@ typedef struct clv_run_option {
 #define CLV_OVERLAP_OPTION(out_)                                                                                       \
     {                                                                                                                  \
         .names = "--overlap", .kind = CLV_OPTION_FLAG, .out = (out_),                                                  \
-        .help = "collectives run beside ops that do not need them: the same results, more memory"                      \
+        .help = "collectives run beside ops that do not need them: equal results, more memory"                         \
     }
 #define CLV_RUN_OPTIONS(option)                                                                                        \
     CLV_THREADS_OPTION(&(option)->threads, NULL), CLV_COMM_OPTIONS(&(option)->comm),                                   \

@@ -4,8 +4,9 @@
  * A part is some rows: of the outermost dimension that ranks hold more than one index of, if all hold as many, before
  * the step and behind it (a step that gathers along that very dimension stays whole: a sequence split over ranks, of
  * a batch of one). So the parts of a buffer lie one behind the other in it, each is contiguous, and an op that treats
- * its rows alike (clv_op_own.by_rows) makes the same of each as of the whole, bit for bit. What else reads or writes
- * the buffer sees it whole.
+ * its rows alike (clv_op_own.by_rows) makes the same of each as of the whole, bit for bit; products, where the library
+ * that multiplies rounds a row alike among any 16 or more (kernels/cpu/gemm.h), else up to the last bits. What else
+ * reads or writes the buffer sees it whole.
  */
 #ifndef CLEAVE_PROGRAM_CUT_H
 #define CLEAVE_PROGRAM_CUT_H

@@ -6,7 +6,7 @@
 
 /* Orders instructions anew so that steps that move run beside ops that do not need them (clv_instruction.beside), by
  * what they take on the machine (NULL: the default one), with steps and their products in parts (cut.h) if that makes
- * it shorter. Values are the same, bit for bit. Before memory is planned. */
+ * it shorter. Values are the same, bit for bit, but where products are cut (there). Before memory is planned. */
 clv_status clv_program_schedule(clv_program *program, const clv_machine *machine, clv_error *err);
 
 #endif

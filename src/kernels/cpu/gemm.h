@@ -10,8 +10,9 @@
  * Numerics: the same arguments on the same CPU with the same number of OpenMP threads give the same bits. f64 and
  *           one-row products do not depend on the number of threads either; oneDNN may split k over threads, so its
  *           products can. The kernel is chosen by shape, so a row computed alone may differ in the last bits from the
- *           same row computed among others. Of f32, with AVX-512, rows are the same among any 16 or more; oneDNN's
- *           kernels for AVX2 round the last rows of a block otherwise.
+ *           same row computed among others. Of f32, with AVX-512 and k up to 768, rows are the same among any 16 or
+ *           more; oneDNN divides longer sums by m, n and k, and its kernels for AVX2 round the last rows of a block
+ *           otherwise.
  * Zeros:    m, n or batch = 0 is a no-op; k = 0 writes zeros, or keeps C when accumulating. a and b may then be NULL.
  * Threads:  OpenMP threads of the caller (omp_set_num_threads of the rank's thread).
  * Memory:   oneDNN packs into buffers of its own, and the first bf16 product of a shape on a thread makes a oneDNN

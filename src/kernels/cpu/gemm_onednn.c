@@ -81,23 +81,10 @@ clv_status clv_onednn_prepare(clv_error *err)
     return status;
 }
 
-/* Of longer sums oneDNN chooses by m, n and k how they are divided, and a row's bits with it. */
-enum { MANY_ROWS = 16, MOST_K = 768 };
-
-static dnnl_status_t sgemm(const clv_gemm_args *g, int64_t from, int64_t k)
-{
-    const float *a = (const float *)g->a + (g->trans_a ? from * g->lda : from),
-                *b = (const float *)g->b + (g->trans_b ? from : from * g->ldb);
-    return dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', g->m, g->n, k, 1.0f, a, g->lda, b, g->ldb,
-                      g->accumulate || from > 0 ? 1.0f : 0.0f, g->c, g->ldc);
-}
-
 clv_status clv_onednn_sgemm(const clv_gemm_args *g, clv_error *err)
 {
-    int64_t most = g->m < MANY_ROWS ? g->k : MOST_K;
-    dnnl_status_t status = dnnl_success;
-    for (int64_t from = 0; status == dnnl_success && from < g->k; from += most)
-        status = sgemm(g, from, g->k - from < most ? g->k - from : most);
+    dnnl_status_t status = dnnl_sgemm(g->trans_a ? 'T' : 'N', g->trans_b ? 'T' : 'N', g->m, g->n, g->k, 1.0f, g->a,
+                                      g->lda, g->b, g->ldb, g->accumulate ? 1.0f : 0.0f, g->c, g->ldc);
     return status == dnnl_success ? CLV_OK : failed(err, status, "sgemm");
 }
 
