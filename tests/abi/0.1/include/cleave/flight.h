@@ -18,11 +18,12 @@
  * none, and is found by that; one that is stopped writes when it goes on.
  *
  * **The file** is JSON, version 1 (`"cleave_flight": 1`): the run (equal in all processes of a job), process, host and
- * pid; the failure; each group set as lists of ranks; and of each rank how many instructions it began, how many steps
- * of each group set it began and ended, and its records, oldest first: number, instruction of the program, name, kind,
- * begun and ended (nanoseconds since 1970, by this host's clock, which is read for one instruction in four); of a step
- * its group set, its number there (seq), tag, phase ("begun", "waits", "moves", "waits for the end", "ended"), bytes
- * expected of others and seen, members that were not heard of (lacks), and since when it waits.
+ * pid; the failure; each group set as lists of ranks; and of each rank how many instructions it began, whether it is in
+ * the last (busy) and has something to do at all (works), how many steps of each group set it began and ended, and its
+ * records, oldest first: number, instruction of the program, name, kind, begun and ended (nanoseconds since 1970, by
+ * this host's clock, which is read for one instruction in four); of a step its group set, its number there (seq), tag,
+ * phase ("begun", "waits", "moves", "waits for the end", "ended"), bytes expected of others and seen, members that were
+ * not heard of (lacks), and since when it waits.
  */
 #ifndef CLEAVE_FLIGHT_H
 #define CLEAVE_FLIGHT_H

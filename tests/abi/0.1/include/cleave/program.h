@@ -34,7 +34,9 @@ typedef struct clv_compile_options {
     bool keep_assignment;       /**< keep what was decided, row by row: clv_program_assigned */
     int64_t overlap;            /**< nonzero: collectives run beside ops that do not need them: each starts as soon as
                                      its operand is there, and is waited for where its result is read; ops may change
-                                     places for it. The same values, bit for bit; a rank may need more memory */
+                                     places for it. The same values, bit for bit, but where it cuts products
+                                     by rows (clv_collective.part), which may round otherwise; a rank may need more
+                                     memory */
     clv_comm_dtype comm_dtype; /**< what ranks carry activations, gradients and weights of f32 to each other as; layouts
                                      are chosen as without. docs/communication.md has what is rounded, and how much */
 } clv_compile_options;
@@ -69,6 +71,9 @@ typedef struct clv_collective {
     int instruction; /**< which it is, for clv_program_instruction: where ranks start it */
     int64_t until;   /**< the instruction behind which they wait for it: the same one without
                           clv_compile_options.overlap */
+    int64_t part,
+        n_parts; /**< with clv_compile_options.overlap it may be cut by rows into n_parts collectives, of which
+                                this is number `part`, from 0 on; n_parts 0: it is whole */
 } clv_collective;
 
 /** How many there are; 0 for no program. */

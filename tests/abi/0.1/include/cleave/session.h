@@ -162,6 +162,8 @@ CLV_API clv_status clv_session_write(clv_session *session, const char *name, con
 /** Seconds that the ranks spent in an instruction of a program loaded before, mean over ranks and over the runs since
  *  clv_session_take_stats, waiting for others included; 0 without options.trace. */
 CLV_API double clv_session_instruction_seconds(const clv_session *session, const clv_program *program, int instruction);
+/** The same of what a step took beside ops, which is not in the former: see clv_session_stats.hidden_seconds. */
+CLV_API double clv_session_hidden_seconds(const clv_session *session, const clv_program *program, int instruction);
 
 /** Bytes that the session has allocated for one rank: state, and regions of the programs loaded. For one program this
  *  is clv_program_memory's total. */
@@ -176,6 +178,11 @@ typedef struct clv_session_stats {
     double wait_seconds;    /**< of that: waiting for other ranks */
     int64_t fallbacks;      /**< ops of all ranks that ran on the host, for the device has no kernel for them */
     int64_t fallback_bytes; /**< that were copied for them, to the host and back */
+    double hidden_seconds;  /**< in which steps moved beside ops (clv_compile_options.overlap; else 0), and which are in
+                                 none of the above: of each step from its start until what others sent was here, or the
+                                 rank waited for it, at most as long as it ran ops meanwhile. Ranks of one host read
+                                 each other's memory when they wait, so what hides there is that another is late;
+                                 messages of MPI are looked for every 0.1 ms */
 } clv_session_stats;
 /** Fills *out, whose `size` the caller has set (NULL: nobody asks), and begins anew.
  *  @return CLV_EINVAL for a size that no version had, or while another call uses the session */

@@ -63,6 +63,7 @@ typedef struct clv_train_step {
     double loss;                  /**< mean nats a label, before the update */
     double lr;                    /**< by the schedule */
     double seconds, comm_seconds; /**< of this step; communication includes waiting, mean over ranks */
+    double hidden_seconds;        /**< and is without what moved beside ops, clv_session_stats.hidden_seconds */
 } clv_train_step;
 
 /** Trains one step on ids and labels, each [B,S] (a label of -100 counts for nothing). *result, unless NULL, is filled.
