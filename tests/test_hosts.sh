@@ -76,8 +76,10 @@ expect_same_text() { # mpi, name
 expect_ends() { # mpi
     local i
     for i in 1 2 3 4 5 6 7 8; do
-        seconds_at_most 30 hosts_launch "$1" 1 "$cleave" bench allreduce -tp 3 --bytes 1K ||
-            fail "$1: bench allreduce, run $i, failed"
+        seconds_at_most 30 hosts_launch "$1" 1 "$cleave" bench allreduce -tp 3 --bytes 1K && continue
+        # MPICH's own proxies may lose their launcher as it ends, when the job has.
+        grep -q 'HYD.*assert (.*) failed' "$log" && [ -s "$work/out" ] || fail "$1: bench allreduce, run $i, failed"
+        echo "$1: bench allreduce, run $i, is done, and its launcher failed"
     done
 }
 
