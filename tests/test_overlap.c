@@ -147,6 +147,19 @@ static clv_session *new_session(const clv_program *program, const char *transpor
     return session;
 }
 
+/* Runs a program one by one and one that overlaps, and frees them: whether their results are the same. */
+static bool agree(clv_program *const programs[2], const char *transport)
+{
+    static results one_by_one, beside;
+    for (int o = 0; o < 2; o++) {
+        clv_session *session = new_session(programs[o], transport);
+        run(o ? &beside : &one_by_one, session, programs[o]);
+        clv_session_free(session);
+        clv_program_free(programs[o]);
+    }
+    return are_the_same(&one_by_one, &beside);
+}
+
 /* Instructions, the parts of one as one. */
 static int wholes_of(const clv_program *program)
 {
@@ -156,32 +169,33 @@ static int wholes_of(const clv_program *program)
     return n;
 }
 
+/* Some of a program is in parts, if it was to be cut, else nothing. */
+static void must_be_cut(const clv_program *program, const struct layout_case *c, bool cut)
+{
+    if ((wholes_of(program) < program->n_instructions) != cut)
+        fail_msg("%s %s: of %d instructions %d are whole", c->mesh, c->rules, program->n_instructions,
+                 wholes_of(program));
+}
+
 /* Whether steps of the forward pass are cut where links are slow: those whose products have the same rows. */
 static const bool are_cut[CASES] = {true, true, false, true, true, false};
 
 static void test_the_same_bits(void **state)
 {
     static const char *const transports[] = {"threads", "copying"};
-    static results one_by_one, beside;
     const int64_t shape[3] = {B, S, M};
     clv_machine *slow = must_slow_links();
     (void)state;
     for (int k = 0; k < 3 * 2 * CASES; k++) {
         const struct layout_case *c = &cases[k / 6];
         const clv_machine *machine = k % 3 ? slow : NULL;
-        for (int o = 0; o < 2; o++) {
-            bool forward = k % 3 == 2;
-            clv_program *program =
-                forward ? compile_forward(machine, c, shape, o) : compile_block_for(machine, c, shape, o);
-            clv_session *session = new_session(program, transports[k / 3 % 2]);
-            run(o ? &beside : &one_by_one, session, program);
-            if (o && forward && (wholes_of(program) < program->n_instructions) != are_cut[k / 6])
-                fail_msg("%s %s: of %d instructions %d are whole", c->mesh, c->rules, program->n_instructions,
-                         wholes_of(program));
-            clv_session_free(session);
-            clv_program_free(program);
-        }
-        assert_true(are_the_same(&one_by_one, &beside));
+        bool forward = k % 3 == 2;
+        clv_program *programs[2];
+        for (int o = 0; o < 2; o++)
+            programs[o] = forward ? compile_forward(machine, c, shape, o) : compile_block_for(machine, c, shape, o);
+        if (forward)
+            must_be_cut(programs[1], c, are_cut[k / 6]);
+        assert_true(agree(programs, transports[k / 3 % 2]));
     }
     clv_machine_free(slow);
 }
@@ -200,23 +214,17 @@ static void test_the_same_bits_of_odd_rows(void **state)
                {{"model=3", "megatron"}, {1, 67, 24}, true},
                {{"model=5", "megatron-sp"}, {7, 33, 42}, true},
                {{"data=3,model=2", "megatron"}, {3, 40, 24}, true}};
-    static results one_by_one, beside;
     clv_machine *slow = must_slow_links();
     (void)state;
     for (size_t k = 0; k < 2 * sizeof odd / sizeof *odd; k++) {
         const struct layout_case *c = &odd[k / 2].layout;
-        for (int o = 0; o < 2; o++) {
-            clv_program *program =
-                k % 2 ? compile_forward(slow, c, odd[k / 2].shape, o) : compile_block_for(slow, c, odd[k / 2].shape, o);
-            clv_session *session = new_session(program, "threads");
-            run(o ? &beside : &one_by_one, session, program);
-            if (o && k % 2 && (wholes_of(program) < program->n_instructions) != odd[k / 2].cut)
-                fail_msg("%s %s: of %d instructions %d are whole", c->mesh, c->rules, program->n_instructions,
-                         wholes_of(program));
-            clv_session_free(session);
-            clv_program_free(program);
-        }
-        assert_true(are_the_same(&one_by_one, &beside));
+        const int64_t *shape = odd[k / 2].shape;
+        clv_program *programs[2];
+        for (int o = 0; o < 2; o++)
+            programs[o] = k % 2 ? compile_forward(slow, c, shape, o) : compile_block_for(slow, c, shape, o);
+        if (k % 2)
+            must_be_cut(programs[1], c, odd[k / 2].cut);
+        assert_true(agree(programs, "threads"));
     }
     clv_machine_free(slow);
 }
@@ -228,22 +236,18 @@ static void test_the_same_bits_of_odd_rows(void **state)
 static void test_the_same_bits_over_hosts(void **state)
 {
     static const struct layout_case c = {"model=4", "megatron-sp"};
-    static results one_by_one, beside;
     clv_machine *slow = must_slow_network();
+    clv_program *programs[2];
     (void)state;
     for (int o = 0; o < 2; o++) {
-        clv_program *program = compile_forward(slow, &c, (int64_t[]){8, 8, 24}, o);
-        clv_session *session = new_session(program, "threads");
-        int gathers = wholes_of_kind(program, "all_gather", false), parts = 0;
-        for (int s = 0; s < program->n_steps; s++)
-            parts += program->instructions[program->steps[s]].step->kind == CLV_STEP_ALL_GATHER;
-        assert_int_equal(gathers, 4);
+        int parts = 0;
+        programs[o] = compile_forward(slow, &c, (int64_t[]){8, 8, 24}, o);
+        for (int s = 0; s < programs[o]->n_steps; s++)
+            parts += programs[o]->instructions[programs[o]->steps[s]].step->kind == CLV_STEP_ALL_GATHER;
+        assert_int_equal(wholes_of_kind(programs[o], "all_gather", false), 4);
         assert_int_equal(parts, o ? 16 : 4);
-        run(o ? &beside : &one_by_one, session, program);
-        clv_session_free(session);
-        clv_program_free(program);
     }
-    assert_true(are_the_same(&one_by_one, &beside));
+    assert_true(agree(programs, "threads"));
     clv_machine_free(slow);
 }
 
@@ -272,19 +276,13 @@ static clv_program *compile_gram(int how_many, const clv_machine *machine, bool 
 
 static void test_the_same_bits_of_products_of_what_is_cut(void **state)
 {
-    static results one_by_one, beside;
     clv_machine *slow = must_slow_links();
     (void)state;
     for (int how_many = 1; how_many <= 2; how_many++) {
-        for (int o = 0; o < 2; o++) {
-            clv_program *program = compile_gram(how_many, slow, o);
-            clv_session *session = new_session(program, "threads");
-            assert_int_equal(wholes_of(program) < program->n_instructions, o);
-            run(o ? &beside : &one_by_one, session, program);
-            clv_session_free(session);
-            clv_program_free(program);
-        }
-        assert_true(are_the_same(&one_by_one, &beside));
+        clv_program *programs[2] = {compile_gram(how_many, slow, false), compile_gram(how_many, slow, true)};
+        for (int o = 0; o < 2; o++)
+            assert_int_equal(wholes_of(programs[o]) < programs[o]->n_instructions, o);
+        assert_true(agree(programs, "threads"));
     }
     clv_machine_free(slow);
 }
@@ -347,20 +345,14 @@ static void test_the_same_bits_of_random_chains(void **state)
 {
     enum { CHAINS = 120, CUT = 30 };
     static const char *const transports[] = {"threads", "copying"};
-    static results one_by_one, beside;
     clv_machine *slow = must_slow_links();
     int n_cut = 0;
     (void)state;
     for (uint64_t seed = 0; seed < CHAINS; seed++) {
-        for (int o = 0; o < 2; o++) {
-            clv_program *program = compile_chain(seed, slow, o);
-            clv_session *session = new_session(program, transports[seed % 2]);
-            n_cut += wholes_of(program) < program->n_instructions;
-            run(o ? &beside : &one_by_one, session, program);
-            clv_session_free(session);
-            clv_program_free(program);
-        }
-        if (!are_the_same(&one_by_one, &beside))
+        clv_program *programs[2] = {compile_chain(seed, slow, false), compile_chain(seed, slow, true)};
+        for (int o = 0; o < 2; o++)
+            n_cut += wholes_of(programs[o]) < programs[o]->n_instructions;
+        if (!agree(programs, transports[seed % 2]))
             fail_msg("chain %d: other bits", (int)seed);
     }
     if (n_cut < CUT)

@@ -32,6 +32,7 @@ typedef struct rows {
 typedef struct together {
     int n_instructions, n_buffers;
     int instruction[MOST_TOGETHER];
+    uint32_t operands[MOST_TOGETHER]; /* of each: bit k: operand k has the rows; another may be cut for others' sake */
     int buffer[MOST_TOGETHER * (CLV_MAX_IN + CLV_MAX_OUT)];
     int64_t n_rows;    /* on each rank */
     const rows *known; /* some of it is cut already; NULL: nothing is */
@@ -46,6 +47,7 @@ typedef struct cutter {
     int *first_reader, *next; /* [n_buffers], [n_instructions * CLV_MAX_IN] readers, in order; -1: no more */
     const rows **of_buffer;   /* [n_buffers] NULL: whole */
     const rows **of_instruction;
+    uint32_t *operands; /* [n_instructions] of those that are cut, as in together */
 } cutter;
 
 /* ---- what can be cut ---- */
@@ -124,8 +126,8 @@ static void find_rule(clv_rule *rule, const clv_program *program, const clv_inst
     instruction->op->def->rule(instruction->op, in, out, rule);
 }
 
-/* Notes what of an op's operands and results is cut when buffer b is. */
-static bool add_op(together *t, const cutter *c, int i, int b)
+/* Notes what of an op's operands and results is cut when buffer b is; *operands: which have the rows. */
+static bool add_op(together *t, uint32_t *operands, const cutter *c, int i, int b)
 {
     const clv_instruction *instruction = &c->program->instructions[i];
     const clv_buffer *buffers = c->program->buffers;
@@ -139,6 +141,7 @@ static bool add_op(together *t, const cutter *c, int i, int b)
     for (int k = 0; can && k < instruction->n_in; k++) {
         int in = instruction->in[k], at = in < 0 ? -1 : dim_of(rule.in[k], buffers[in].type.rank, factor);
         can = at < 0 || add_buffer(t, c, in, at);
+        *operands |= (uint32_t)(at >= 0) << k;
     }
     for (int o = 0; can && o < instruction->n_out; o++) {
         int out = instruction->out[o], at = dim_of(rule.out[o], buffers[out].type.rank, factor);
@@ -162,8 +165,11 @@ static bool add(together *t, const cutter *c, int i, int b)
     for (int k = 0; k < t->n_instructions; k++)
         if (t->instruction[k] == i)
             return true;
+    bool is_op = c->program->instructions[i].op != NULL;
+    uint32_t operands = is_op ? 0 : 1;
     bool fits = t->n_instructions < MOST_TOGETHER && (!c->of_instruction[i] || c->of_instruction[i] == c->of_buffer[b]);
-    if (fits && (c->program->instructions[i].op ? add_op(t, c, i, b) : add_step(t, c, i))) {
+    if (fits && (is_op ? add_op(t, &operands, c, i, b) : add_step(t, c, i))) {
+        t->operands[t->n_instructions] = operands;
         t->instruction[t->n_instructions++] = i;
         return true;
     }
@@ -343,8 +349,10 @@ static clv_status cut_together(const together *t, const cutter *c, bool *any, cl
     const rows *kept = t->known ? t->known : clv_arena_copy(c->arena, &best, sizeof best);
     if (!kept)
         return clv_fail_memory(err, "the parts of a program", sizeof best);
-    for (int k = 0; k < t->n_instructions; k++)
+    for (int k = 0; k < t->n_instructions; k++) {
         c->of_instruction[t->instruction[k]] = kept;
+        c->operands[t->instruction[k]] = t->operands[k];
+    }
     for (int k = 0; k < t->n_buffers; k++)
         c->of_buffer[t->buffer[k]] = kept;
     *any = true;
@@ -399,26 +407,14 @@ static int part_of(const clv_program *program, int b, int k)
     return b >= 0 && program->buffers[b].n_parts > 0 ? program->buffers[b].first_part + k : b;
 }
 
-/* Whether the rows that an instruction is cut by are rows of its operand k, too, which may be cut for others' sake. */
-static bool has_rows(const clv_program *program, const clv_instruction *instruction, int k)
-{
-    const clv_buffer *buffers = program->buffers;
-    int in = instruction->in[k], out = instruction->out[0];
-    clv_rule rule;
-    if (!instruction->op || in < 0)
-        return in >= 0;
-    find_rule(&rule, program, instruction);
-    return dim_of(rule.in[k], buffers[in].type.rank, rule.out[0][outermost(&buffers[out])].factor[0]) >= 0;
-}
-
 /* Part k of an instruction. A step moves its share of the bytes; the largest workspace is enough for each. */
-static clv_status make_part(clv_instruction *part, clv_program *out, const rows *cut, int k, clv_error *err)
+static clv_status make_part(clv_instruction *part, clv_program *out, const rows *cut, uint32_t operands, int k,
+                            clv_error *err)
 {
-    const clv_instruction whole = *part;
     part->part = k;
     part->n_parts = cut->n;
     for (int o = 0; o < part->n_in; o++)
-        if (has_rows(out, &whole, o))
+        if (operands >> o & 1)
             part->in[o] = part_of(out, part->in[o], k);
     for (int o = 0; o < part->n_out; o++)
         part->out[o] = part_of(out, part->out[o], k);
@@ -452,7 +448,7 @@ static clv_status make_instructions(clv_program *out, const cutter *c, clv_error
             clv_instruction *made = &out->instructions[out->n_instructions];
             *made = program->instructions[i];
             if (cut)
-                CLV_TRY(make_part(made, out, cut, k, err));
+                CLV_TRY(make_part(made, out, cut, c->operands[i], k, err));
             if (!made->op)
                 out->steps[out->n_steps++] = out->n_instructions;
             out->n_instructions++;
@@ -491,7 +487,8 @@ static clv_status cut_program(clv_program *out, bool *any, cutter *c, clv_error 
     c->next = clv_arena_alloc(c->arena, n * CLV_MAX_IN, sizeof *c->next);
     c->of_buffer = clv_arena_alloc(c->arena, n_buffers, sizeof *c->of_buffer);
     c->of_instruction = clv_arena_alloc(c->arena, n, sizeof *c->of_instruction);
-    if (!c->writer || !c->first_reader || !c->next || !c->of_buffer || !c->of_instruction)
+    c->operands = clv_arena_alloc(c->arena, n, sizeof *c->operands);
+    if (!c->writer || !c->first_reader || !c->next || !c->of_buffer || !c->of_instruction || !c->operands)
         return clv_fail_memory(err, "the parts of a program", n * sizeof *c->next);
     find_users(c);
     CLV_TRY(find_cuts(c, any, err));
