@@ -18,6 +18,7 @@
 #include "cleave/forward.h"
 #include "cleave/generate.h"
 #include "cleave/train.h"
+#include "comm/job.h"
 #include "cli_run.h"
 #include "launched.h"
 #include "must.h"
@@ -41,6 +42,40 @@ static void test_launcher(void **state)
         setenv(variables[i], "0", 1);
         assert_string_equal(clv_job_launcher(), i < 2 ? "openmpi" : "mpich");
         forget_launchers();
+    }
+}
+
+/* What a process reckons with: its cores, but of those that others of the job have as well a share, whatever hosts they
+ * say they are (containers of one machine have names of their own); and one at least. */
+static void test_cores_are_shared(void **state)
+{
+    enum { N = 4 };
+    static const struct {
+        uint64_t machine[N];
+        unsigned cores[N]; /* bit c: core c */
+        int share[N];
+    } cases[] = {
+        {{1, 2, 3, 4}, {0xff, 0xff, 0xff, 0xff}, {8, 8, 8, 8}},
+        {{1, 1, 2, 2}, {0xff, 0xff, 0xff, 0xff}, {4, 4, 4, 4}},
+        {{1, 1, 1, 1}, {0xff, 0xff, 0xff, 0xff}, {2, 2, 2, 2}},
+        {{1, 1, 1, 2}, {0x03, 0x03, 0x03, 0x03}, {1, 1, 1, 2}},
+        {{1, 1, 1, 1}, {0x03, 0x0c, 0x30, 0xc0}, {2, 2, 2, 2}}, /* each has its own */
+        {{1, 1, 2, 2}, {0x0f, 0xff, 0x01, 0x03}, {2, 6, 1, 1}},
+        {{1, 1, 1, 2}, {0x07, 0x07, 0x07, 0x07}, {1, 1, 1, 3}}, /* three thirds are one */
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        clv_job_member members[N] = {0};
+        for (int p = 0; p < N; p++) {
+            members[p].machine = cases[k].machine[p];
+            for (int c = 0; c < 8; c++)
+                if (cases[k].cores[p] >> c & 1)
+                    CPU_SET(c, &members[p].cores);
+        }
+        for (int p = 0; p < N; p++) {
+            clv_job job = {.members = members, .place = {.process = p, .processes = N}};
+            assert_int_equal(clv_job_cores(&job), cases[k].share[p]);
+        }
     }
 }
 
@@ -534,8 +569,9 @@ static void test_leaving(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_refusals),
-                                       cmocka_unit_test(test_not_compared), cmocka_unit_test(test_commands)};
+    const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_cores_are_shared),
+                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_not_compared),
+                                       cmocka_unit_test(test_commands)};
     const struct CMUnitTest launched[] = {cmocka_unit_test(test_refused_in_a_job), cmocka_unit_test(test_sessions),
                                           cmocka_unit_test(test_two_sessions),     cmocka_unit_test(test_out_of_step),
                                           cmocka_unit_test(test_failed_alone),     cmocka_unit_test(test_compared),

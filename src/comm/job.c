@@ -119,18 +119,35 @@ static clv_status find_module(const clv_mpi **out, const char *name, const char 
     return CLV_OK;
 }
 
-/* Where loopback reaches: the host as it was started, and the network namespace. */
-static uint64_t find_place(void)
+/* The kernel as it was started. */
+static uint64_t find_machine(void)
 {
     char boot[64] = "";
-    struct stat net = {0};
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
     size_t bytes = file ? fread(boot, 1, sizeof boot, file) : 0;
     if (file)
         (void)fclose(file);
+    return clv_hash_bytes(boot, bytes);
+}
+
+/* Where loopback reaches. */
+static uint64_t find_place(uint64_t machine)
+{
+    struct stat net = {0};
     (void)stat("/proc/self/ns/net", &net);
-    uint64_t parts[3] = {clv_hash_bytes(boot, bytes), (uint64_t)net.st_dev, (uint64_t)net.st_ino};
+    uint64_t parts[3] = {machine, (uint64_t)net.st_dev, (uint64_t)net.st_ino};
     return clv_hash_bytes(parts, sizeof parts);
+}
+
+/* More cores than a set holds are counted as the first so many. */
+static void find_cores(cpu_set_t *set)
+{
+    int n = clv_cores();
+    if (sched_getaffinity(0, sizeof *set, set) == 0)
+        return;
+    CPU_ZERO(set);
+    for (int c = 0; c < n && c < CPU_SETSIZE; c++)
+        CPU_SET(c, set);
 }
 
 /* All tell their names. control: as it was given, or NULL. */
@@ -139,7 +156,9 @@ static clv_status introduce(clv_job *job, const char *control, clv_error *err)
     size_t n = (size_t)job->place.processes;
     const char *shared = getenv(SHARED_MEMORY);
     clv_job_member mine = {
-        .pid = getpid(), .place = find_place(), .shares_memory = !shared || strcmp(shared, "off") != 0};
+        .pid = getpid(), .machine = find_machine(), .shares_memory = !shared || strcmp(shared, "off") != 0};
+    mine.place = find_place(mine.machine);
+    find_cores(&mine.cores);
     gethostname(mine.host, sizeof mine.host - 1);
     snprintf(mine.control, sizeof mine.control, "%s", control ? control : "");
     job->members = calloc(n, sizeof *job->members);

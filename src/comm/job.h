@@ -3,6 +3,7 @@
 #define CLEAVE_COMM_JOB_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -22,7 +23,9 @@ typedef struct clv_job_member {
     char host[64];
     char control[CLV_CONTROL_HOW]; /* clv_job_options.control; "": it is not given */
     int64_t pid;
-    uint64_t place;        /* the same where the network is: host and namespace */
+    uint64_t place;        /* the same where the network is: machine and namespace */
+    uint64_t machine;      /* the same for all containers of one, whatever host each thinks it is */
+    cpu_set_t cores;       /* of the machine, that it may run on */
     int32_t shares_memory; /* CLEAVE_SHARED_MEMORY is not "off" */
 } clv_job_member;
 
@@ -89,7 +92,7 @@ bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool r
 bool clv_job_same_host(const clv_job *job, int a, int b);
 /* The memory; MPI and the control plane are left. */
 void clv_job_free(clv_job *job);
-/* Cores that this process may reckon with: its share, where others of the job are on this host. */
+/* Cores that this process may reckon with: of each, a share where others of the job may run on it, too; at least 1. */
 int clv_job_cores(const clv_job *job);
 
 #endif

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/wait.h"
@@ -25,10 +24,15 @@ clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_
 
 int clv_job_cores(const clv_job *job)
 {
-    int mine = clv_cores(), share = (int)sysconf(_SC_NPROCESSORS_ONLN) / job->place.beside;
-    if (share < 1)
-        share = 1;
-    return mine < share ? mine : share;
+    const clv_job_member *me = &job->members[job->place.process];
+    double cores = 0;
+    for (int c = 0; c < CPU_SETSIZE; c++) {
+        int sharers = 0;
+        for (int p = 0; CPU_ISSET(c, &me->cores) && p < job->place.processes; p++)
+            sharers += job->members[p].machine == me->machine && CPU_ISSET(c, &job->members[p].cores);
+        cores += sharers ? 1.0 / sharers : 0;
+    }
+    return cores < 1 ? 1 : (int)(cores + 1e-6);
 }
 
 bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool receives, int64_t ns)

@@ -1,7 +1,6 @@
 /* mpi_open.c - the beginning of a world over MPI: all processes of the job meet, and take a communicator for it; and
  * what they tell each other beside steps. */
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -114,7 +113,7 @@ clv_status clv_mpi_open(clv_world *world, const clv_links *links, clv_error *err
     if (!world->mpi->running || !world->mpi->said)
         return clv_fail_memory(err, "a world's wire", ranks * sizeof *world->mpi->said);
     CLV_TRY(find_tags(world->mpi, world, err));
-    if ((int64_t)job->place.beside * world->mpi->widest > sysconf(_SC_NPROCESSORS_ONLN))
+    if (clv_job_cores(job) < world->mpi->widest)
         world->spins = 0; /* who waits lets others run */
     CLV_TRY(meet_processes(world, err));
     CLV_TRY(copy_comm(world, err));

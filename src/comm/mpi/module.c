@@ -82,9 +82,10 @@ static int find_place(clv_mpi_place *out, MPI_Comm all)
     if (code == MPI_SUCCESS)
         code = MPI_Comm_split_type(all, MPI_COMM_TYPE_SHARED, out->process, MPI_INFO_NULL, &beside);
     if (code == MPI_SUCCESS) {
-        code = MPI_Comm_size(beside, &out->beside);
+        int n = 0;
+        code = MPI_Comm_size(beside, &n);
         MPI_Comm_free(&beside);
-        across_hosts = out->beside < out->processes;
+        across_hosts = n < out->processes;
     }
     return code;
 }

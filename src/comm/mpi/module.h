@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum {
-    CLV_MPI_VERSION = 3,          /* of the table: a module of another is not used */
+    CLV_MPI_VERSION = 4,          /* of the table: a module of another is not used */
     CLV_MPI_ANY = -1,             /* from whichever process */
     CLV_MPI_MOST_BYTES = 1 << 30, /* of a message: MPI counts in int */
 };
@@ -23,7 +23,6 @@ typedef struct clv_mpi_request {
 
 typedef struct clv_mpi_place {
     int process, processes;
-    int beside;   /* processes on this host, this one too */
     int most_tag; /* tags are 0 to this */
 } clv_mpi_place;
 
