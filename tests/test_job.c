@@ -411,6 +411,58 @@ static clv_model *open_model(const clv_mesh *mesh, clv_job *job)
     return model;
 }
 
+/* Flips a bit of every byte of the tensors: no sample of them is as it was. */
+static void damage(const char *folder)
+{
+    char path[96];
+    uint64_t header;
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fread(&header, sizeof header, 1, file), 1);
+    long at = (long)(sizeof header + header);
+    for (int c; fseek(file, at, SEEK_SET) == 0 && (c = fgetc(file)) != EOF; at++) {
+        fseek(file, at, SEEK_SET);
+        fputc(c ^ 1, file);
+    }
+    fclose(file);
+}
+
+/* Each process has a folder of its own; one of them another model in some respect. */
+static void test_models_are_compared(void **state)
+{
+    static const struct {
+        const char *change, *named; /* NULL: of the weights */
+    } cases[] = {{"true", NULL},
+                 {"sed -i 's/\"rms_norm_eps\": [^,]*,/\"rms_norm_eps\": 0.25,/' %s/config.json", "the model's config"},
+                 {"echo >>%s/tokenizer.json", "the tokenizer's file"},
+                 {NULL, "the weights"}};
+    int n = clv_job_processes(launched_job()), me = clv_job_process(launched_job());
+    (void)state;
+    for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+        char folder[] = "/tmp/clv_job_XXXXXX", command[512], change[256];
+        clv_error err = {0};
+        clv_model *model;
+        const clv_model_options options = {.size = sizeof options, .job = launched_job()};
+        assert_non_null(mkdtemp(folder));
+        snprintf(command, sizeof command, "cp %s/tests/golden/llama/* %s", getenv("CLV_SOURCE_DIR"), folder);
+        assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+        snprintf(change, sizeof change, cases[k].change ? cases[k].change : "true", folder);
+        if (me == n - 1)
+            assert_int_equal(system(change), 0); /* NOLINT(cert-env33-c) */
+        if (me == n - 1 && !cases[k].change)
+            damage(folder);
+        must(clv_model_open(&model, folder, &options, &err), &err);
+        clv_status status = clv_model_compare(model, &err);
+        assert_int_equal(status, cases[k].named && n > 1 ? CLV_EINVAL : CLV_OK);
+        if (status != CLV_OK && !strstr(err.message, cases[k].named))
+            fail_msg("'%s' is not in: %s", cases[k].named, err.message);
+        clv_model_close(model);
+        snprintf(command, sizeof command, "rm -r %s", folder);
+        assert_int_equal(system(command), 0); /* NOLINT(cert-env33-c) */
+    }
+}
+
 static void evaluate(results *out, const clv_model *model, const int32_t *ids)
 {
     const clv_evaluate_options what = {
@@ -572,10 +624,15 @@ int main(void)
     const struct CMUnitTest alone[] = {cmocka_unit_test(test_launcher), cmocka_unit_test(test_cores_are_shared),
                                        cmocka_unit_test(test_refusals), cmocka_unit_test(test_not_compared),
                                        cmocka_unit_test(test_commands)};
-    const struct CMUnitTest launched[] = {cmocka_unit_test(test_refused_in_a_job), cmocka_unit_test(test_sessions),
-                                          cmocka_unit_test(test_two_sessions),     cmocka_unit_test(test_out_of_step),
-                                          cmocka_unit_test(test_failed_alone),     cmocka_unit_test(test_compared),
-                                          cmocka_unit_test(test_models),           cmocka_unit_test(test_leaving)};
+    const struct CMUnitTest launched[] = {cmocka_unit_test(test_refused_in_a_job),
+                                          cmocka_unit_test(test_sessions),
+                                          cmocka_unit_test(test_two_sessions),
+                                          cmocka_unit_test(test_out_of_step),
+                                          cmocka_unit_test(test_failed_alone),
+                                          cmocka_unit_test(test_compared),
+                                          cmocka_unit_test(test_models_are_compared),
+                                          cmocka_unit_test(test_models),
+                                          cmocka_unit_test(test_leaving)};
     if (launched_job())
         return cmocka_run_group_tests_name("in a job", launched, NULL, NULL);
     return cmocka_run_group_tests_name("alone", alone, NULL, cli_remove_folder);

@@ -118,6 +118,12 @@ CLV_API clv_dtype clv_model_dtype(const clv_model *model);
  *  @return CLV_ENOTFOUND when there is none; CLV_EFORMAT when it has ids that the model lacks; clv_tokenizer_open's */
 CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *model, clv_error *err);
 
+/** Whether all processes of options.job have opened the same model, each by its path: config, the tokenizer's file, and
+ *  of the weights all names, dtypes, shapes and some bytes of each tensor. Ranks that mixed two models would compute
+ *  nonsense in silence. Each process calls it. A model without a job: CLV_OK.
+ *  @return clv_job_compare's, naming what differs and in which processes; what reading the files returns, in all */
+CLV_API clv_status clv_model_compare(const clv_model *model, clv_error *err);
+
 /** Tensors of the folder that the model has no use for, and leaves unread: how many, and the name of the first (NULL:
  *  none; borrowed). `first` may be NULL. */
 CLV_API int64_t clv_model_unused_tensors(const clv_model *model, const char **first);

@@ -521,7 +521,10 @@ def _opened(
         return kept
 
     kept = priced_by._call(with_machine)
-    return Model(out[0], found, cancel, kept, *parents)
+    model = Model(out[0], found, cancel, kept, *parents)
+    if job is not None:
+        check(lib.clv_model_compare, out[0])
+    return model
 
 
 def load(

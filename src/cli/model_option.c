@@ -50,6 +50,13 @@ clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv
     handle_lost_pages();
     clv_status status = clv_model_open(out, o->path, &options, err);
     clv_machine_free(machine);
+    if (status != CLV_OK)
+        return status;
+    status = clv_model_compare(*out, err);
+    if (status != CLV_OK) {
+        clv_model_close(*out);
+        *out = NULL;
+    }
     return status;
 }
 

@@ -207,16 +207,22 @@ static json_t *object_of(const clv_model_config *c)
     return common;
 }
 
+char *clv_model_config_text(const clv_model_config *model)
+{
+    json_t *document = object_of(model);
+    char *text = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
+
+    json_decref(document);
+    return text;
+}
+
 clv_status clv_model_config_write(const clv_model_config *model, const char *path, clv_error *err)
 {
-    json_t *document;
     char *text;
     clv_status status;
 
     CLV_TRY(clv_model_config_check(model, path, err));
-    document = object_of(model);
-    text = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
-    json_decref(document);
+    text = clv_model_config_text(model);
     if (text == NULL)
         return clv_fail_memory(err, path, CONFIG_LIMIT);
     status = clv_file_write(path, text, strlen(text), err);

@@ -1,0 +1,114 @@
+/* model_compare.c - whether the processes of a job have opened the same model, each by a path of its own host. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "io/checksum.h"
+#include "io/file.h"
+#include "models/family.h"
+#include "models/opened.h"
+#include "tokens/tokenizer_parts.h"
+
+enum {
+    SAMPLE = 64,              /* bytes of a tensor */
+    MOST_SAMPLES = 4096,      /* tensors that give one */
+    MOST_TOKENIZER = 1 << 28, /* bytes of its file */
+    TEXT = CLV_CHECKSUM_SIZE + 64
+};
+
+static clv_status say_tokenizer(char out[TEXT], const clv_model *m, clv_error *err)
+{
+    char *path, *content, sum[CLV_CHECKSUM_SIZE];
+    size_t size;
+    CLV_TRY(clv_tokenizer_find(&path, m->path, err));
+    snprintf(out, TEXT, "none");
+    if (!path)
+        return CLV_OK;
+    clv_status status = clv_file_read(&content, &size, path, MOST_TOKENIZER, err);
+    free(path);
+    CLV_TRY(status);
+    clv_checksum_of(sum, content, size);
+    snprintf(out, TEXT, "%zu bytes, %.12s", size, sum);
+    free(content);
+    return CLV_OK;
+}
+
+/* ---- weights ---- */
+
+/* Names, dtypes, shapes and places of all tensors. */
+static clv_status add_headers(clv_checksum *sum, const clv_weights *weights, clv_error *err)
+{
+    for (int i = 0; i < clv_weights_files(weights); i++) {
+        char *text;
+        size_t size;
+        CLV_TRY(clv_safetensors_header(&text, &size, clv_weights_file(weights, i), err));
+        clv_checksum_add(sum, text, size);
+        free(text);
+    }
+    return CLV_OK;
+}
+
+/* Some bytes from the middle of each: training changes all that it touches, and reading all of them would take as long
+ * as loading them on every host. */
+static clv_status add_samples(clv_checksum *sum, const clv_weights *weights, clv_error *err)
+{
+    int64_t n = clv_weights_count(weights), step = 1 + n / MOST_SAMPLES;
+    for (int64_t i = 0; i < n; i += step) {
+        const clv_safetensor *tensor = clv_weights_at(weights, i);
+        unsigned char bytes[SAMPLE];
+        uint64_t all = tensor->end - tensor->begin, middle = all / 2 / SAMPLE * SAMPLE;
+        size_t size = all - middle < SAMPLE ? (size_t)(all - middle) : SAMPLE;
+        CLV_TRY(clv_safetensors_read_bytes(tensor, middle, size, bytes, err));
+        clv_checksum_add(sum, bytes, size);
+    }
+    return CLV_OK;
+}
+
+static clv_status say_weights(char out[TEXT], const clv_model *m, clv_error *err)
+{
+    char text[CLV_CHECKSUM_SIZE];
+    uint64_t bytes = 0;
+    const clv_weights *weights = m->weights ? clv_model_weights_files(m->weights) : NULL;
+    clv_checksum *sum = clv_checksum_new();
+    if (!sum)
+        return clv_fail_memory(err, "a checksum", 1);
+    clv_status status = weights ? add_headers(sum, weights, err) : CLV_OK;
+    if (status == CLV_OK && weights)
+        status = add_samples(sum, weights, err);
+    for (int i = 0; weights && i < clv_weights_files(weights); i++)
+        bytes += clv_safetensors_data_bytes(clv_weights_file(weights, i));
+    clv_checksum_text(text, sum);
+    clv_checksum_free(sum);
+    snprintf(out, TEXT, "%llu bytes, %.12s", (unsigned long long)bytes, text);
+    return status;
+}
+
+/* As it was understood: how the file is laid out says nothing. */
+static clv_status say_config(char out[TEXT], const clv_model *m, clv_error *err)
+{
+    char *text = clv_model_config_text(&m->config), sum[CLV_CHECKSUM_SIZE];
+    if (!text)
+        return clv_fail_memory(err, "a config.json", TEXT);
+    clv_checksum_of(sum, text, strlen(text));
+    snprintf(out, TEXT, "%s of %lld layers, %.12s", m->config.family->model_type, (long long)m->config.layers, sum);
+    free(text);
+    return CLV_OK;
+}
+
+clv_status clv_model_compare(const clv_model *m, clv_error *err)
+{
+    char config[TEXT] = "", tokenizer[TEXT] = "", weights[TEXT] = "";
+    CLV_TRY(clv_require(m != NULL, "clv_model_compare", "a model", err));
+    if (!m->job)
+        return CLV_OK;
+    clv_status status = say_config(config, m, err);
+    if (status == CLV_OK)
+        status = say_tokenizer(tokenizer, m, err);
+    if (status == CLV_OK)
+        status = say_weights(weights, m, err);
+    CLV_TRY(clv_job_agree(m->job, status, err)); /* or one that cannot read its own would leave the others waiting */
+    const clv_job_alike mine[] = {
+        {"the model's config", config}, {"the tokenizer's file", tokenizer}, {"the weights", weights}};
+    return clv_job_compare(m->job, mine, sizeof mine / sizeof *mine, err);
+}
