@@ -46,22 +46,22 @@ static void test_launcher(void **state)
 }
 
 /* What a process reckons with: its cores, but of those that others of the job have as well a share, whatever hosts they
- * say they are (containers of one machine have names of their own); and one at least. */
+ * say they are (containers of one machine have names of their own). */
 static void test_cores_are_shared(void **state)
 {
     enum { N = 4 };
     static const struct {
         uint64_t machine[N];
         unsigned cores[N]; /* bit c: core c */
-        int share[N];
+        double share[N];
     } cases[] = {
         {{1, 2, 3, 4}, {0xff, 0xff, 0xff, 0xff}, {8, 8, 8, 8}},
         {{1, 1, 2, 2}, {0xff, 0xff, 0xff, 0xff}, {4, 4, 4, 4}},
         {{1, 1, 1, 1}, {0xff, 0xff, 0xff, 0xff}, {2, 2, 2, 2}},
-        {{1, 1, 1, 2}, {0x03, 0x03, 0x03, 0x03}, {1, 1, 1, 2}},
+        {{1, 1, 1, 2}, {0x03, 0x03, 0x03, 0x03}, {2. / 3, 2. / 3, 2. / 3, 2}},
         {{1, 1, 1, 1}, {0x03, 0x0c, 0x30, 0xc0}, {2, 2, 2, 2}}, /* each has its own */
-        {{1, 1, 2, 2}, {0x0f, 0xff, 0x01, 0x03}, {2, 6, 1, 1}},
-        {{1, 1, 1, 2}, {0x07, 0x07, 0x07, 0x07}, {1, 1, 1, 3}}, /* three thirds are one */
+        {{1, 1, 2, 2}, {0x0f, 0xff, 0x01, 0x03}, {2, 6, 0.5, 1.5}},
+        {{1, 1, 1, 2}, {0x07, 0x07, 0x07, 0x07}, {1, 1, 1, 3}},
     };
     (void)state;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -74,7 +74,7 @@ static void test_cores_are_shared(void **state)
         }
         for (int p = 0; p < N; p++) {
             clv_job job = {.members = members, .place = {.process = p, .processes = N}};
-            assert_int_equal(clv_job_cores(&job), cases[k].share[p]);
+            assert_float_equal(clv_job_share(&job), cases[k].share[p], 1e-5);
         }
     }
 }

@@ -92,7 +92,8 @@ bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool r
 bool clv_job_same_host(const clv_job *job, int a, int b);
 /* The memory; MPI and the control plane are left. */
 void clv_job_free(clv_job *job);
-/* Cores that this process may reckon with: of each, a share where others of the job may run on it, too; at least 1. */
-int clv_job_cores(const clv_job *job);
+/* Cores that this process may reckon with: of each, a share where others of the job may run on it, too. */
+double clv_job_share(const clv_job *job);
+int clv_job_cores(const clv_job *job); /* whole ones, at least 1 */
 
 #endif

@@ -22,7 +22,7 @@ clv_status clv_job_fail_mpi(const clv_job *job, int code, const char *what, clv_
                     job->place.processes, job->mpi->name, text);
 }
 
-int clv_job_cores(const clv_job *job)
+double clv_job_share(const clv_job *job)
 {
     const clv_job_member *me = &job->members[job->place.process];
     double cores = 0;
@@ -32,7 +32,13 @@ int clv_job_cores(const clv_job *job)
             sharers += job->members[p].machine == me->machine && CPU_ISSET(c, &job->members[p].cores);
         cores += sharers ? 1.0 / sharers : 0;
     }
-    return cores < 1 ? 1 : (int)(cores + 1e-6);
+    return cores + 1e-6; /* three thirds are one */
+}
+
+int clv_job_cores(const clv_job *job)
+{
+    double share = clv_job_share(job);
+    return share < 1 ? 1 : (int)share;
 }
 
 bool clv_job_end_requests(clv_job *job, clv_mpi_request *requests, int n, bool receives, int64_t ns)

@@ -113,7 +113,7 @@ clv_status clv_mpi_open(clv_world *world, const clv_links *links, clv_error *err
     if (!world->mpi->running || !world->mpi->said)
         return clv_fail_memory(err, "a world's wire", ranks * sizeof *world->mpi->said);
     CLV_TRY(find_tags(world->mpi, world, err));
-    if (clv_job_cores(job) < world->mpi->widest)
+    if (clv_job_share(job) < world->mpi->widest)
         world->spins = 0; /* who waits lets others run */
     CLV_TRY(meet_processes(world, err));
     CLV_TRY(copy_comm(world, err));
