@@ -101,7 +101,7 @@ static void test_stopped(void **state)
 static void test_failed(void **state)
 {
     (void)state;
-    cli_expect(2, "the loss is not a number",
+    cli_expect(2, "is not a number at step",
                "train --text {d}/text --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 500 --lr 10 "
                "--weight-decay 1 "
                "--warmup 0 --out {d}/nan");

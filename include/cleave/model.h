@@ -165,6 +165,20 @@ CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const
 CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
                                   const clv_adamw_options *adamw);
 
+/** How a training step updates parameters. Zero-initialised = AdamW's defaults, nothing clipped. */
+typedef struct clv_update_options {
+    size_t size;                    /**< sizeof the struct; 0: as its first version had it */
+    const clv_adamw_options *adamw; /**< NULL: its defaults */
+    double clip;       /**< > 0: the gradients together are scaled to a norm of at most this; 0: they are not */
+    int64_t decay_all; /**< nonzero: gains and biases are decayed, too */
+} clv_update_options;
+
+/** The same, updated as said (NULL: by the defaults), with one more output: "grad_norm" f32 scalar, the norm of the
+ *  gradients together before they are clipped (clv_global_norm). Where it is not finite and they are clipped, the
+ *  update leaves all state as it was. */
+CLV_API void clv_model_update_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
+                                   const clv_update_options *update);
+
 /** For clv_session_options.source, with the model as source_arg: state begins as the folder's weights, of which each
  *  rank reads its own boxes; what is no parameter (a KV cache) keeps its initializer. */
 CLV_API clv_state_source clv_model_source;

@@ -37,11 +37,12 @@ CLV_API double clv_schedule_rate(const clv_schedule *schedule, int64_t step);
 
 /** batch, seq and schedule are needed; the rest may be zeros. */
 typedef struct clv_trainer_options {
-    size_t size;                    /**< sizeof the struct; 0: as its first version had it */
-    int64_t batch, seq;             /**< B and S of a step, each at least 1; S at most the model's max_positions */
-    const clv_schedule *schedule;   /**< copied */
-    const clv_adamw_options *adamw; /**< copied; NULL: its defaults. Gains and biases are not decayed */
-    uint64_t seed;                  /**< of weights that the model does not have */
+    size_t size;                      /**< sizeof the struct; 0: as its first version had it */
+    int64_t batch, seq;               /**< B and S of a step, each at least 1; S at most the model's max_positions */
+    const clv_schedule *schedule;     /**< copied */
+    const clv_adamw_options *adamw;   /**< copied; NULL: its defaults. Gains and biases are not decayed */
+    uint64_t seed;                    /**< of weights that the model does not have */
+    const clv_update_options *update; /**< copied; NULL: by `adamw`, as its adamw where that is NULL */
 } clv_trainer_options;
 
 /** A model, its optimizer's state and the program of a step. */
@@ -64,11 +65,13 @@ typedef struct clv_train_step {
     double lr;                    /**< by the schedule */
     double seconds, comm_seconds; /**< of this step; communication includes waiting, mean over ranks */
     double hidden_seconds;        /**< and is without what moved beside ops, clv_session_stats.hidden_seconds */
+    double grad_norm;             /**< of all gradients together, before they are clipped */
 } clv_train_step;
 
 /** Trains one step on ids and labels, each [B,S] (a label of -100 counts for nothing). *result, unless NULL, is filled.
- *  @return CLV_EINVAL when the loss is no longer a number, for an id outside the vocabulary, for a label that is
- *          neither in it nor -100, or when no label counts; clv_session_run's */
+ *  @return CLV_EINVAL when the loss or the gradients are no longer numbers (where these are clipped, state is then as
+ *          it was), for an id outside the vocabulary, for a label that is neither in it nor -100, or when no label
+ *          counts; clv_session_run's */
 CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
                                     clv_train_step *result, clv_error *err);
 

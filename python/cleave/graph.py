@@ -146,11 +146,13 @@ class Graph(_c.Fixed, OfProcess):
         return [Value(self, out[i]) for i in range(len(values))]
 
     def adamw(self, parameter: "Value", gradient: "Value", lr: "Value", step: "Value", **options: Any) -> None:
-        """An update by AdamW (beta1, beta2, eps, weight_decay, state_layout); lr: f32 scalar, step: i32 scalar, 1 at
-        first."""
+        """An update by AdamW (beta1, beta2, eps, weight_decay, state_layout, grad_scale: of :func:`clip_scale`, exact:
+        zeros are zeros, not the defaults); lr: f32 scalar, step: i32 scalar, 1 at first."""
         if "state_layout" in options:
             options["state_layout"] = layout_in(options["state_layout"], self.mesh, parameter.ndim)
+        scale = self._optional(options.pop("grad_scale", None))
         kept = _c.options("clv_adamw_options", options, "adamw")
+        kept.struct.grad_scale = scale
         ids = [self._id(v) for v in (parameter, gradient, lr, step)]
         self._call(lib.clv_adamw, *ids, kept.struct)
 
@@ -983,6 +985,24 @@ def dropout(x: Value, p: float, key: int = 0, step: Value | None = None) -> Valu
     """x / (1-p) where a random number of (key, step, index) is below 1-p, else 0: the same on every mesh."""
     g = _graph_of(x)
     return g._value(lib.clv_dropout, g._id(x), _c.real(p, "p"), _key(key), g._optional(step))
+
+
+def global_norm(values: Sequence[Value]) -> Value:
+    """The root of the sum of the squares of all elements of all values: an f32 scalar, each element counting once
+    however they are split."""
+    values = list(values)
+    if not values:
+        raise ValueError("global_norm() of no values")
+    g = _graph_of(*values)
+    given = ffi.new("clv_value[]", [g._id(v) for v in values])
+    return g._value(lib.clv_global_norm, given, len(values))
+
+
+def clip_scale(norm: Value, most: Number) -> Value:
+    """min(1, most / (norm + 1e-6)): what gradients of this norm are multiplied by, as torch's clip_grad_norm_ does; NaN
+    where the norm is not finite."""
+    g = _graph_of(norm)
+    return g._value(lib.clv_clip_scale, g._id(norm), _c.real(most, "most"))
 
 
 def grad(loss: Value, wrt: Any) -> Any:

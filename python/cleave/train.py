@@ -21,14 +21,15 @@ from .session import State
 
 
 class Step(NamedTuple):
-    """What a step did: its number from 0, the mean loss in nats a label before the update, the learning rate, and
-    seconds."""
+    """What a step did: its number from 0, the mean loss in nats a label before the update, the learning rate, seconds,
+    and the norm of all gradients together before they were clipped."""
 
     step: int
     loss: float
     lr: float
     seconds: float
     comm_seconds: float
+    grad_norm: float
 
 
 class Resumed(NamedTuple):
@@ -76,7 +77,8 @@ class Trainer(State):
     one shape.
 
     ``trainer.step(ids, labels)`` is one step. lr: the peak of the learning rate, which rises over `warmup` steps (None:
-    a twentieth) and falls to `floor` (None: a tenth of lr) by `steps`. adamw: beta1, beta2, eps, weight_decay. Weights
+    a twentieth) and falls to `floor` (None: a tenth of lr) by `steps`. adamw: beta1, beta2, eps, weight_decay. clip:
+    gradients are scaled to a norm, of all together, of at most this (0: they are not). Weights
     read and write as a session's state: ``trainer["layers.0.mlp.down.weight"]``.
     """
 
@@ -85,7 +87,7 @@ class Trainer(State):
     def __init__(
         self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None,
         floor: float | None = None,
-        seed: int = 1, **adamw: Any,
+        seed: int = 1, clip: float = 1.0, **adamw: Any,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
             raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
@@ -98,7 +100,8 @@ class Trainer(State):
         rate = _c.options("clv_schedule", schedule, "a trainer", steps=steps)
         decay = _c.options("clv_adamw_options", {"beta2": 0.95, "weight_decay": 0.1, **adamw}, "a trainer")
         sizes = {"batch": batch, "seq": seq, "seed": seed}
-        kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, adamw=decay.struct)
+        update = _c.options("clv_update_options", {"clip": clip}, "a trainer", adamw=decay.struct)
+        kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, update=update.struct)
         out = ffi.new("clv_trainer **")
         self._cancel, self.batch, self.seq, self.mesh = model._cancel, batch, seq, model.mesh
 
@@ -129,7 +132,7 @@ class Trainer(State):
         pointers = [ffi.cast("int32_t *", address(a)) for a in arrays]
         with self._handle.hold() as trainer:
             check(lib.clv_trainer_step, trainer, *pointers, out)
-        return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds)
+        return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds, out.grad_norm)
 
     def fit(self, data: TextData, steps: int, seed: int = 1, first: int = 0) -> Iterator[Step]:
         """Steps on text, one by one: ``for step in trainer.fit(TextData("book.txt", 256), 100): print(step.loss)``.

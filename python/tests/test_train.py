@@ -125,6 +125,31 @@ def test_by_hand(rng):
         np.testing.assert_allclose(h, histories[0], rtol=1e-3)
 
 
+def test_clipping(rng):
+    """By hand and by a trainer: what is taken has the norm that it may have."""
+    ids = np.arange(2 * 9, dtype=np.int32).reshape(2, 9)
+    norms = [
+        cleave.Trainer(new(**how), batch=2, seq=8, steps=4, clip=clip).step(ids).grad_norm
+        for how in ({"tp": 1}, {"mesh": "data=2,model=2"}) for clip in (0, 0.1)
+    ]  # fmt: skip
+    np.testing.assert_allclose(norms, norms[0], rtol=1e-5)
+    x = rng.standard_normal((3, 4)).astype(np.float32)
+    for mesh in ("", "model=3"):
+        g = cleave.Graph(mesh)
+        w = g.parameter("w", x.shape, layout=("model" if mesh else None, None), init="ones")
+        norm = cleave.global_norm([g.input("x", x.shape), w])
+        g.output("norm", norm)
+        g.output("scale", cleave.clip_scale(norm, 0.5))
+        with cleave.Session(mesh) as session:
+            got = session.run(cleave.compile(g), x=x)
+        want = np.sqrt((x * x).sum() + x.size)
+        np.testing.assert_allclose([got["norm"], got["scale"]], [want, 0.5 / want], rtol=1e-5)
+    with pytest.raises(ValueError):
+        cleave.Trainer(new(), batch=2, seq=8, steps=4, clip=-1)
+    with pytest.raises(ValueError):
+        cleave.global_norm([])
+
+
 def test_machine_prices_steps(tmp_path):
     """Where each step takes long there are fewer of them."""
     link = {"alpha_s": 0.02, "bytes_per_s": 2e6}

@@ -81,6 +81,13 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .real_max = 1,
          .value = "W",
          .help = "decoupled weight decay of AdamW (0.1); norms are not decayed"},
+        {.names = "--clip, --clip-grad",
+         .kind = CLV_OPTION_REAL,
+         .out = &a->clip,
+         .real_min = 0,
+         .real_max = 1e6,
+         .value = "NORM",
+         .help = "gradients are scaled to a norm, of all together, of at most this (1.0); 0: they are not"},
         CLV_SEED_OPTION(&a->seed, NULL, "of weights and the order of data (1)"),
         CLV_RUN_OPTIONS(&a->run),
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
@@ -179,6 +186,7 @@ int command_train(int argc, char **argv)
                         .comm_dtype = "f32",
                         .lr = 3e-3,
                         .weight_decay = 0.1,
+                        .clip = 1,
                         .mesh = {.tp = 1}};
     clv_error err = {0};
     int code = parse(&a, argc, argv);

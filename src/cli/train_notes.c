@@ -36,7 +36,7 @@ static void say_word(char out[TEXT], const void *value)
     snprintf(out, TEXT, "%s", *(const char *const *)value);
 }
 
-enum { OPTIONS = 9 };
+enum { OPTIONS = 10 };
 
 static int list_options(noted_option out[OPTIONS], const clv_train_args *a, const clv_text_data *data)
 {
@@ -53,6 +53,7 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--lr", "lr", true, ""}, say_real, &a->lr},
         {{"--warmup", "warmup", true, ""}, say_whole, &a->warmup},
         {{"--weight-decay", "weight_decay", true, ""}, say_real, &a->weight_decay},
+        {{"--clip", "clip", true, ""}, say_real, &a->clip},
         {{"--comm-dtype", "comm_dtype", true, ""}, say_word, &a->comm_dtype},
     };
     for (int i = 0; i < OPTIONS; i++) {

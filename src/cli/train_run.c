@@ -37,8 +37,8 @@ static void log_step(clv_train_folder *folder, const clv_train_step *did, double
         snprintf(rates, sizeof rates, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f,\"hidden_share\":%.4f",
                  tokens / did->seconds, did->comm_seconds / did->seconds,
                  clv_report_hidden_share(did->hidden_seconds, did->comm_seconds));
-    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.6f,\"lr\":%.6g,%s}\n", (long long)did->step, did->loss,
-             did->lr, rates);
+    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.6g,%s}\n",
+             (long long)did->step, did->loss, did->grad_norm, did->lr, rates);
     clv_train_folder_add(folder, line);
 }
 
@@ -72,8 +72,9 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     if (a->run.overlap)
         snprintf(hidden, sizeof hidden, " (%.0f %% hidden)",
                  100 * clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
-    snprintf(note, sizeof note, "mean loss %.3f, %.0f tokens/s, %.0f %% communication%s", total->mean_loss,
-             tokens * (double)total->timed / seconds, 100 * total->comm_seconds / seconds, hidden);
+    snprintf(note, sizeof note, "mean loss %.3f, gradient %.3g, %.0f tokens/s, %.0f %% communication%s",
+             total->mean_loss, did.grad_norm, tokens * (double)total->timed / seconds,
+             100 * total->comm_seconds / seconds, hidden);
     clv_progress_update(progress, i + 1, note);
     return CLV_OK;
 }
@@ -247,11 +248,12 @@ static clv_status open_run(run *r, clv_error *err)
     const clv_train_args *a = r->args;
     clv_schedule schedule = {.peak = a->lr, .floor = a->lr / 10, .warmup = a->warmup, .steps = a->steps};
     clv_adamw_options adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = a->weight_decay};
+    clv_update_options update = {.size = sizeof update, .adamw = &adamw, .clip = a->clip};
     clv_trainer_options options = {.size = sizeof options,
                                    .batch = a->batch,
                                    .seq = a->seq,
                                    .schedule = &schedule,
-                                   .adamw = &adamw,
+                                   .update = &update,
                                    .seed = (uint64_t)a->seed};
     size_t n = (size_t)(a->batch * a->seq);
     r->ids = malloc(n * sizeof *r->ids);

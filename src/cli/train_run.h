@@ -17,7 +17,7 @@ typedef struct clv_train_args {
     bool json, resume;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, warmup, seed;
     int64_t save_every, keep_last; /* checkpoints; 0: when it is told to leave alone */
-    double lr, weight_decay;
+    double lr, weight_decay, clip;
 } clv_train_args;
 
 /* Trains, and prints what came of it, beside what was predicted for a machine that --hardware named. *code: the exit

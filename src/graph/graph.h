@@ -112,6 +112,8 @@ bool clv_graph_need(clv_graph *graph, bool given, const char *call, const char *
 /* clv_take_options for a builder. */
 bool clv_graph_take_options(clv_graph *graph, void *out, size_t size, size_t first, const void *given,
                             const char *call);
+/* Of the first versions of such structs. */
+enum { CLV_ADAMW_FIRST = offsetof(clv_adamw_options, grad_scale) };
 /* That the reserved room of a struct of options holds nothing: else it was made for a later version of the library. */
 bool clv_graph_need_zeros(clv_graph *graph, const int64_t *reserved, int n, const char *call);
 

@@ -104,6 +104,9 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
  * output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. */
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                           const clv_adamw_options *adamw);
+/* clv_model_update_step's; how->adamw is given. */
+void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                           const clv_update_options *how);
 
 /* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole; of a model without a head "hidden.last" [B,S,M] (or
  * [B,1,M]). */

@@ -424,8 +424,23 @@ void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_
     clv_model_build build;
     clv_adamw_options taken;
     if (begin(&build, graph, m, how, call) &&
-        clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, adamw, call))
+        clv_graph_take_options(graph, &taken, sizeof taken, CLV_ADAMW_FIRST, adamw, call))
         clv_build_train_step(graph, &m->config, &build, &taken);
+}
+
+void clv_model_update_step(clv_graph *graph, const clv_model *m, const clv_model_graph *how,
+                           const clv_update_options *update)
+{
+    static const char call[] = "clv_model_update_step";
+    clv_model_build build;
+    clv_update_options taken;
+    clv_adamw_options adamw;
+    if (!begin(&build, graph, m, how, call) ||
+        !clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, update, call) ||
+        !clv_graph_take_options(graph, &adamw, sizeof adamw, CLV_ADAMW_FIRST, taken.adamw, call))
+        return;
+    taken.adamw = &adamw;
+    clv_build_update_step(graph, &m->config, &build, &taken);
 }
 
 clv_status clv_model_source(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,

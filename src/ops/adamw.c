@@ -29,14 +29,13 @@ static const clv_attr adamw_attr_table[] = {
     {0},
 };
 
-/* Operands: parameter, m, v, gradient, lr, step. */
-enum { P, M, V, G, LR, STEP, OPERANDS };
+/* Operands: parameter, m, v, gradient, lr, step, and optionally what the gradient is multiplied by. */
+enum { P, M, V, G, LR, STEP, SCALE, OPERANDS };
 enum { STATES = 3 };
 
 static clv_status adamw_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
     static const char *const names[] = {"the parameter", "m", "v", "the gradient"};
-    (void)op;
     for (int i = P; i <= G; i++) {
         CLV_TRY(clv_check_float(names[i], &in[i], err));
         CLV_TRY(clv_check_same_shape(names[i], &in[i], names[P], &in[P], err));
@@ -47,6 +46,8 @@ static clv_status adamw_shape(const clv_op *op, const clv_type *in, clv_type *ou
                             clv_dtype_name(clv_stats_dtype(in[P].dtype)));
     CLV_TRY(clv_check_scalar("lr", &in[LR], CLV_F32, err));
     CLV_TRY(clv_check_scalar("step", &in[STEP], CLV_I32, err));
+    if (clv_op_n_in(op) > SCALE)
+        CLV_TRY(clv_check_scalar("the gradient's scale", &in[SCALE], CLV_F32, err));
     for (int i = P; i <= V; i++)
         out[i] = in[i];
     return CLV_OK;
@@ -76,18 +77,21 @@ static clv_op_cost adamw_cost(const clv_op *op, const clv_type *in, const clv_ty
 static clv_status adamw_run(const clv_call *call, clv_error *err)
 {
     const adamw_attrs *attrs = call->op->attrs;
+    float scale = clv_op_n_in(call->op) > SCALE ? *(const float *)call->in[SCALE].data : 1;
     int32_t step = *(const int32_t *)call->in[STEP].data;
     if (step < 1)
         return clv_fail(err, CLV_EINVAL, "step is %d; the first update is step 1", step);
     for (int i = P; i <= V; i++)
         clv_view_take(&call->out[i], &call->in[i]);
+    if (isnan(scale)) /* no such gradient: nothing is updated by it */
+        return CLV_OK;
     clv_adamw_args args = {.lr = *(const float *)call->in[LR].data,
                            .beta1 = attrs->beta1,
                            .beta2 = attrs->beta2,
                            .eps = attrs->eps,
                            .weight_decay = attrs->weight_decay,
                            .step = step,
-                           .grad_scale = 1};
+                           .grad_scale = scale};
     clv_adamw_step(&args, call->out[P].dtype, call->out[P].data, NULL, call->out[M].data, call->out[V].data,
                    call->in[G].dtype, call->in[G].data, clv_view_elems(&call->in[P]));
     return CLV_OK;
@@ -95,7 +99,7 @@ static clv_status adamw_run(const clv_call *call, clv_error *err)
 
 const clv_op_def clv_op_adamw = {
     .name = "adamw",
-    .min_in = OPERANDS,
+    .min_in = SCALE,
     .max_in = OPERANDS,
     .n_out = STATES,
     .attrs_size = sizeof(adamw_attrs),
@@ -139,15 +143,16 @@ static clv_value updated_state(clv_graph *graph, clv_value parameter, const clv_
 static bool fill_attrs(clv_graph *graph, adamw_attrs *attrs, const clv_adamw_options *given)
 {
     memset(attrs, 0, sizeof *attrs);
-    attrs->beta1 = given->beta1 != 0 ? given->beta1 : 0.9;
-    attrs->beta2 = given->beta2 != 0 ? given->beta2 : 0.999;
-    attrs->eps = given->eps != 0 ? given->eps : 1e-8;
+    bool exact = given->exact != 0;
+    attrs->beta1 = exact || given->beta1 != 0 ? given->beta1 : 0.9;
+    attrs->beta2 = exact || given->beta2 != 0 ? given->beta2 : 0.999;
+    attrs->eps = exact || given->eps != 0 ? given->eps : 1e-8;
     attrs->weight_decay = given->weight_decay;
-    if (attrs->beta1 > 0 && attrs->beta1 < 1 && attrs->beta2 > 0 && attrs->beta2 < 1 && attrs->eps > 0 &&
+    if (attrs->beta1 >= 0 && attrs->beta1 < 1 && attrs->beta2 >= 0 && attrs->beta2 < 1 && attrs->eps > 0 &&
         isfinite(attrs->eps) && attrs->weight_decay >= 0 && isfinite(attrs->weight_decay))
         return true;
     clv_graph_fail(graph, CLV_EINVAL,
-                   "clv_adamw: beta1 %g, beta2 %g, eps %g, weight_decay %g; betas in (0, 1), eps > 0 and weight_decay "
+                   "clv_adamw: beta1 %g, beta2 %g, eps %g, weight_decay %g; betas in [0, 1), eps > 0 and weight_decay "
                    ">= 0 are needed",
                    attrs->beta1, attrs->beta2, attrs->eps, attrs->weight_decay);
     return false;
@@ -173,7 +178,7 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
     clv_adamw_options given;
     clv_value out[CLV_MAX_OUT];
     if (!clv_graph_ok(graph) || !clv_valid(parameter) || parameter.id >= graph->n_values ||
-        !clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, "clv_adamw") ||
+        !clv_graph_take_options(graph, &given, sizeof given, CLV_ADAMW_FIRST, options, "clv_adamw") ||
         !fill_attrs(graph, &attrs, &given))
         return;
     if (graph->values[parameter.id].source != CLV_FROM_STATE) {
@@ -187,8 +192,8 @@ void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_va
               v = companion(graph, parameter, ".v", layout, zeros);
     if (layout) /* straight there, not by way of the parameter's layout */
         gradient = say_why(graph, clv_constrain(graph, clv_graph_unconstrained(graph, gradient), layout), parameter);
-    clv_value in[] = {p, m, v, gradient, lr, step};
-    clv_graph_emit(graph, &clv_op_adamw, &attrs, in, OPERANDS, out);
+    clv_value in[] = {p, m, v, gradient, lr, step, given.grad_scale};
+    clv_graph_emit(graph, &clv_op_adamw, &attrs, in, clv_valid(given.grad_scale) ? OPERANDS : SCALE, out);
     clv_assign(graph, p, out[P]);
     clv_assign(graph, m, out[M]);
     clv_assign(graph, v, out[V]);

@@ -369,13 +369,6 @@ static clv_status count_shape(const clv_op *op, const clv_type *in, clv_type *ou
     return clv_check_float("the count", &out[0], err);
 }
 
-static void count_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
-{
-    (void)op, (void)out;
-    for (int d = 0; d < in[0].rank; d++)
-        clv_rule_in(rule, 0, d, clv_rule_add(rule, in[0].shape[d], CLV_REDUCE_SUM));
-}
-
 static clv_status count_run(const clv_call *call, clv_error *err)
 {
     const clv_view *labels = &call->in[0];
@@ -398,7 +391,7 @@ const clv_op_def clv_op_count_labels = {
     .attrs_size = sizeof(count_attrs),
     .attrs = count_fields,
     .shape = count_shape,
-    .rule = count_rule,
+    .rule = clv_total_rule,
     .run = count_run,
 };
 

@@ -48,7 +48,12 @@ extern const clv_op_def clv_op_xent_loss_gradient;
 extern const clv_op_def clv_op_xent_gradient;
 extern const clv_op_def clv_op_count_labels;
 extern const clv_op_def clv_op_dropout;
+extern const clv_op_def clv_op_sum_squares;
+extern const clv_op_def clv_op_clip_scale;
 extern const clv_op_def clv_op_adamw;
+
+/* A clv_op_def.rule of ops that make one number of a tensor: every dimension is summed. */
+void clv_total_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);
 
 /* Attributes of a cast, for passes that put casts into programs. Zeroed before they are filled. */
 typedef struct clv_cast_attrs {

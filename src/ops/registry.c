@@ -57,6 +57,8 @@ static const clv_op_def *const ours[] = {
     &clv_op_xent_gradient,
     &clv_op_count_labels,
     &clv_op_dropout,
+    &clv_op_sum_squares,
+    &clv_op_clip_scale,
     &clv_op_adamw,
 };
 

@@ -2,6 +2,7 @@
  */
 #include "base/error.h"
 #include "graph/graph.h"
+#include "ops/ops.h"
 
 #include <string.h>
 
@@ -95,6 +96,13 @@ void clv_rule_passes_max(clv_rule *rule)
 {
     if (rule)
         rule->passes_max = true;
+}
+
+void clv_total_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)
+{
+    (void)op, (void)out;
+    for (int d = 0; d < in[0].rank; d++)
+        clv_rule_in(rule, 0, d, clv_rule_add(rule, in[0].shape[d], CLV_REDUCE_SUM));
 }
 
 void clv_rule_elementwise(clv_rule *rule, const clv_op *op, const clv_type *in, const clv_type *out)

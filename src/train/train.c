@@ -10,11 +10,15 @@
 #include "runtime/shares.h"
 #include "train/trainer.h"
 
-static clv_status compile(clv_trainer *t, const clv_adamw_options *adamw, clv_error *err)
+static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_error *err)
 {
     clv_graph *graph;
+    clv_update_options update;
+    CLV_TRY(clv_take_options(&update, sizeof update, sizeof update, o->update, "clv_trainer_new", err));
+    if (!update.adamw)
+        update.adamw = o->adamw;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
-    clv_model_train_step(graph, t->model, &(clv_model_graph){.batch = t->batch, .seq = t->seq}, adamw);
+    clv_model_update_step(graph, t->model, &(clv_model_graph){.batch = t->batch, .seq = t->seq}, &update);
     clv_status status = clv_model_compile(&t->program, t->model, graph, err);
     clv_graph_free(graph);
     return status;
@@ -31,7 +35,7 @@ static clv_status set_up(clv_trainer *t, const clv_trainer_options *o, clv_error
     t->seq = o->seq;
     t->schedule = *o->schedule;
     t->seed = o->seed;
-    CLV_TRY(compile(t, o->adamw, err));
+    CLV_TRY(compile(t, o, err));
     clv_session_options session = clv_model_session_options(t->model);
     session.seed = o->seed;
     CLV_TRY(clv_session_new(&t->session, &t->model->mesh, &session, err));
@@ -44,7 +48,7 @@ clv_status clv_trainer_new(clv_trainer **out, const clv_model *model, const clv_
     static const char call[] = "clv_trainer_new";
     clv_trainer_options o;
     CLV_TRY(clv_require(out && model && options, call, "out, a model and options", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_take_options(&o, sizeof o, offsetof(clv_trainer_options, update), options, call, err));
     clv_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return clv_fail_memory(err, "a trainer", sizeof *t);
@@ -75,11 +79,11 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
     CLV_TRY(clv_require(t && ids && labels, call, "a trainer, ids and labels", err));
     CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
     CLV_TRY(clv_model_config_check_labels(&t->model->config, labels, t->batch, t->seq, true, err));
-    float lr = (float)clv_schedule_rate(&t->schedule, t->step), loss = NAN;
+    float lr = (float)clv_schedule_rate(&t->schedule, t->step), loss = NAN, norm = NAN;
     int32_t step = (int32_t)(t->step + 1);
     clv_input_binding inputs[] = {{"ids", ids}, {"labels", labels}, {"lr", &lr}, {"step", &step}};
-    clv_binding outputs[] = {{"loss", &loss}};
-    CLV_TRY(clv_session_run(t->session, t->program, inputs, 4, outputs, 1, err));
+    clv_binding outputs[] = {{"loss", &loss}, {"grad_norm", &norm}};
+    CLV_TRY(clv_session_run(t->session, t->program, inputs, 4, outputs, 2, err));
     clv_session_stats stats = {.size = sizeof stats};
     CLV_TRY(clv_session_take_stats(t->session, &stats, err));
     clv_train_step did = {.step = t->step,
@@ -87,10 +91,11 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
                           .lr = lr,
                           .seconds = stats.seconds,
                           .comm_seconds = stats.comm_seconds,
-                          .hidden_seconds = stats.hidden_seconds};
-    if (!isfinite(loss))
-        return clv_fail(err, CLV_EINVAL, "the loss is not a number at step %lld; try a lower learning rate",
-                        (long long)t->step);
+                          .hidden_seconds = stats.hidden_seconds,
+                          .grad_norm = norm};
+    if (!isfinite(loss) || !isfinite(norm))
+        return clv_fail(err, CLV_EINVAL, "the %s not a number at step %lld; try a lower learning rate",
+                        !isfinite(loss) ? "loss is" : "norm of the gradients is", (long long)t->step);
     t->step++;
     return result ? clv_give_struct(result, sizeof did, offsetof(clv_train_step, hidden_seconds), &did, call, err)
                   : CLV_OK;

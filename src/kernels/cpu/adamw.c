@@ -72,19 +72,33 @@ void clv_adamw_step(const clv_adamw_args *adamw, clv_dtype p_dtype, void *p, flo
                     clv_min_i64(CLV_BLOCK, n - block * CLV_BLOCK));
 }
 
-double clv_sum_squares(clv_dtype dtype, const void *x, int64_t n)
+/* Of elements [first, end), block by block. */
+static double squares_between(clv_dtype dtype, const void *x, int64_t first, int64_t end)
 {
     double total = 0;
+    float scratch[CLV_BLOCK];
+    for (int64_t i = first; i < end; i += CLV_BLOCK) {
+        int64_t count = clv_min_i64(CLV_BLOCK, end - i);
+        const float *block = clv_block_load(clv_math(), dtype, x, i, count, scratch);
+        total += clv_rows()->dot(block, block, count);
+    }
+    return total;
+}
+
+double clv_sum_squares(clv_dtype dtype, const void *x, int64_t n)
+{
+    enum { PARTS = 64 }; /* of the order, whatever the threads */
+    double total = 0, part[PARTS];
     if (!clv_computes_in_f32(dtype)) {
         for (int64_t i = 0; i < n; i++)
             total += clv_dtype_load(dtype, x, i) * clv_dtype_load(dtype, x, i);
         return total;
     }
-    for (int64_t i = 0; i < n; i += CLV_BLOCK) {
-        float scratch[CLV_BLOCK];
-        int64_t count = clv_min_i64(CLV_BLOCK, n - i);
-        const float *block = clv_block_load(clv_math(), dtype, x, i, count, scratch);
-        total += clv_rows()->dot(block, block, count);
-    }
+    int64_t blocks = clv_pieces(n, CLV_BLOCK), each = clv_pieces(blocks, PARTS) * CLV_BLOCK;
+    CLV_PARALLEL_FOR(n)
+    for (int64_t k = 0; k < PARTS; k++)
+        part[k] = squares_between(dtype, x, clv_min_i64(k * each, n), clv_min_i64((k + 1) * each, n));
+    for (int k = 0; k < PARTS; k++)
+        total += part[k];
     return total;
 }
