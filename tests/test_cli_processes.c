@@ -113,6 +113,10 @@ static void test_refused(void **state)
                    "generate -m {d}/one -p abc -tp 2");
         cli_expect(1, "nowhere", "generate -m {d}/nowhere -p abc -tp 3");
         cli_expect(2, "exists already", "train --text {d}/text --out {d}/one --steps 1 --seq 16 -tp 3");
+        setenv("CLEAVE_CONTROL", "wg77", 1);
+        cli_expect(1, "control names the interface 'wg77', which this host does not have",
+                   "generate -m {d}/one -p abc -tp 3");
+        unsetenv("CLEAVE_CONTROL");
         assert_int_equal(cli_run(out, "generate -m {d}/one -p xyz -c 2 -n 5 -tp 3"), 2);
         char *once = strstr(out, "context");
         assert_non_null(once);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -120,6 +121,48 @@ static void test_full_range(void **state)
     close(fd);
 }
 
+/* ---- who comes ---- */
+
+static int connect_to(int listener)
+{
+    struct sockaddr_storage at = {0};
+    socklen_t size = sizeof at;
+    assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &size), 0);
+    int fd = socket(at.ss_family, SOCK_STREAM, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&at, size), 0);
+    return fd;
+}
+
+/* Where no descriptor is free who comes waits, and is not looked for again and again; later it is taken in. */
+static void test_no_descriptors(void **state)
+{
+    static clv_control_stranger room[1];
+    static clv_control c = {.strangers = room, .n_strangers = 1};
+    struct rlimit limit;
+    (void)state;
+    room[0].fd = -1;
+    c.listener = clv_control_listen_beside(0, 0, 4);
+    assert_true(c.listener >= 0);
+    int other = connect_to(c.listener), next = dup(other);
+    close(next);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    setrlimit(RLIMIT_NOFILE, &(struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = limit.rlim_max});
+    clv_control_take_stranger(&c);
+    setrlimit(RLIMIT_NOFILE, &limit);
+    assert_true(c.deaf);
+    assert_int_equal(room[0].fd, -1);
+    c.deaf = false; /* as at the next beat */
+    clv_control_take_stranger(&c);
+    assert_false(c.deaf);
+    assert_true(room[0].fd >= 0);
+    clv_control_take_stranger(&c); /* nobody is there */
+    assert_false(c.deaf);
+    close(room[0].fd);
+    close(other);
+    close(c.listener);
+}
+
 /* ---- worlds ---- */
 
 enum { NOTES = 20000, NOTE_BYTES = 4096 };
@@ -171,6 +214,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_of_a_range),
         cmocka_unit_test(test_full_range),
+        cmocka_unit_test(test_no_descriptors),
         cmocka_unit_test(test_notes_go),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
