@@ -32,15 +32,30 @@ clv_status clv_session_end_call(const clv_session *session, const char *call, cl
     return status;
 }
 
-/* Of rank r: its row of [n_ranks, n]. Of the first rank of each process: all. */
+static bool leads(const clv_session *session, int rank)
+{
+    return clv_world_leads(clv_team_world(session->team), rank);
+}
+
+/* Of the first rank of each process: its row of [n_ranks, n], and all. Others have none. */
 static void lay_out_rows(clv_shard *rows, clv_shard *all, const clv_session *session, int n)
 {
     for (int r = 0; r < session->n_ranks; r++) {
+        rows[r] = all[r] = (clv_shard){.rank = 2};
+        if (!leads(session, r))
+            continue;
         rows[r] = (clv_shard){.rank = 2, .lo = {r}, .hi = {r + 1, n}};
-        all[r] = (clv_shard){.rank = 2};
-        if (clv_world_leads(clv_team_world(session->team), r))
-            all[r] = (clv_shard){.rank = 2, .hi = {session->n_ranks, n}};
+        all[r] = (clv_shard){.rank = 2, .hi = {session->n_ranks, n}};
     }
+}
+
+/* A process said it once, for all of its ranks. */
+static void copy_rows(int64_t *all, const clv_session *session, const int64_t *said, int n)
+{
+    size_t bytes = (size_t)n * sizeof *all;
+    for (int r = 0; r < session->n_ranks; r++)
+        memcpy(all + (size_t)r * (size_t)n,
+               leads(session, r) ? said + (size_t)r * (size_t)n : all + (size_t)(r - 1) * (size_t)n, bytes);
 }
 
 clv_status clv_session_gather(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
@@ -70,7 +85,7 @@ clv_status clv_session_gather(const clv_session *session, const char *what, cons
         status = clv_session_exchange(session, &x, err);
     }
     if (status == CLV_OK)
-        memcpy(all, memory + words, ranks * words * sizeof *all);
+        copy_rows(all, session, memory + words, n);
     if (clv_session_failed(session) && !session->leftovers->scratch)
         session->leftovers->scratch = memory;
     else
