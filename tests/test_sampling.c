@@ -156,6 +156,55 @@ static void test_penalty(void **state)
     assert_memory_equal(logits, after, sizeof logits);
 }
 
+/* Of logits in `parts` parts, the last of which may hold nothing, the same token as of all together. */
+static void check_parts(const clv_sampling *s, const float *logits, int parts, int64_t position)
+{
+    static clv_candidate part[VOCAB], told[VOCAB * VOCAB];
+    int64_t k = clv_sampling_needs(s, VOCAB), n = 0, token = -1, size = (VOCAB + parts - 1) / parts;
+    for (int64_t first = 0; first < VOCAB; first += size) {
+        clv_candidate best[VOCAB];
+        int64_t here = 0;
+        for (int64_t i = first; i < VOCAB && i < first + size; i++)
+            part[here++] = (clv_candidate){logits[i], (int32_t)i};
+        clv_best_candidates(best, k, part, here);
+        for (int64_t i = k - 1; i >= 0; i--) /* in any order */
+            if (best[i].id >= 0)
+                told[n++] = best[i];
+    }
+    clv_error of_parts = {0}, of_all = {0};
+    int64_t wanted = -1;
+    clv_status status = clv_sample(&wanted, s, logits, VOCAB, position, work, &of_all);
+    assert_int_equal(clv_sample_best(&token, s, told, n, position, &of_parts), status);
+    assert_int_equal(token, wanted);
+    assert_string_equal(of_parts.message, of_all.message);
+}
+
+static void test_parts(void **state)
+{
+    static const clv_sampling ways[] = {{0},
+                                        {.temperature = 1, .top_k = 1},
+                                        {.temperature = 2, .top_k = 7},
+                                        {.temperature = 2, .top_k = 20, .top_p = 0.8},
+                                        {.temperature = 2, .top_k = 49, .min_p = 0.1}};
+    float logits[VOCAB];
+    (void)state;
+    for (int64_t position = 0; position < 300; position++) {
+        clv_random_normal(logits, clv_key_seed((uint64_t)position), 0, VOCAB);
+        for (int i = 0; i < VOCAB; i++)
+            logits[i] = i % 9 == position % 9 ? -INFINITY : roundf(logits[i]); /* with many ties */
+        for (int i = 0; position % 10 == 9 && i < VOCAB; i += 17)
+            logits[(i + position) % VOCAB] = position % 20 == 9 ? NAN : INFINITY;
+        for (int i = 0; position == 42 && i < VOCAB; i++)
+            logits[i] = -INFINITY;
+        for (size_t w = 0; w < sizeof ways / sizeof *ways; w++)
+            for (int parts = 1; parts <= VOCAB; parts += 1 + parts / 3)
+                check_parts(&ways[w], logits, parts, position);
+    }
+    assert_int_equal(clv_sampling_needs(&(clv_sampling){.temperature = 1}, VOCAB), 0);
+    assert_int_equal(clv_sampling_needs(&(clv_sampling){.temperature = 1, .top_k = VOCAB}, VOCAB), 0);
+    assert_int_equal(clv_sampling_needs(&(clv_sampling){.top_k = 9}, VOCAB), 1);
+}
+
 /* ---- stopping ---- */
 
 /* The text in pieces of `step` bytes: what is shown is the same for any. */
@@ -265,9 +314,9 @@ static void test_schedule_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy),   cmocka_unit_test(test_distribution),     cmocka_unit_test(test_key),
-        cmocka_unit_test(test_refused),  cmocka_unit_test(test_penalty),          cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_schedule), cmocka_unit_test(test_schedule_refused),
+        cmocka_unit_test(test_greedy),  cmocka_unit_test(test_distribution), cmocka_unit_test(test_key),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_penalty),      cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_stop),    cmocka_unit_test(test_schedule),     cmocka_unit_test(test_schedule_refused),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -147,7 +147,9 @@ typedef struct clv_model_graph {
     int64_t
         context; /**< > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one
                              sequence): where the first of its rows stands. Rules for the sequence are left out then */
-    int last_logits; /**< nonzero: logits only of each sequence's last row, [B,1,V] */
+    int last_logits;      /**< nonzero: logits only of each sequence's last row, [B,1,V] */
+    int64_t split_logits; /**< nonzero: the output of clv_model_inference stays split over batch and vocabulary as the
+                             rules say, so that ranks need not send it to each other */
 } clv_model_graph;
 
 /** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split
@@ -156,8 +158,8 @@ typedef struct clv_model_graph {
 CLV_API clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
                                     clv_value *hidden);
 
-/** Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole on every rank; of a model without a head "hidden.last"
- *  [B,S,M]. */
+/** Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole on every rank unless how->split_logits; of a model
+ *  without a head "hidden.last" [B,S,M]. */
 CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_graph *how);
 
 /** Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);

@@ -71,6 +71,15 @@ static int parse(generate_args *a, int argc, char **argv)
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
 }
 
+/* As decoding does, though the tokens that follow are given. */
+static clv_status choose(clv_generator *g, int64_t batch, clv_error *err)
+{
+    int64_t token;
+    for (int64_t b = 0; b < batch; b++)
+        CLV_TRY(clv_generator_sample(g, b, NULL, &token, err));
+    return CLV_OK;
+}
+
 static clv_status once(clv_generator *g, const generate_args *a, const int64_t *ids, double *prefill, double *decode,
                        clv_error *err)
 {
@@ -81,6 +90,7 @@ static clv_status once(clv_generator *g, const generate_args *a, const int64_t *
     CLV_TRY(clv_generator_run(g, err));
     double fed = clv_clock_seconds();
     for (int64_t i = 0; i < a->n; i++) {
+        CLV_TRY(choose(g, a->batch, err));
         for (int64_t b = 0; b < a->batch; b++)
             CLV_TRY(clv_generator_feed(g, b, ids + i % a->prompt, 1, err));
         CLV_TRY(clv_generator_run(g, err));
@@ -146,7 +156,8 @@ static clv_status time_memcpy(double *seconds, size_t bytes, clv_error *err)
 /* Loads and runs; *read receives the bytes of weights. */
 static clv_status load_and_run(measured *m, const generate_args *a, const char *command, size_t *read, clv_error *err)
 {
-    clv_generator_options options = {.size = sizeof options, .batch = a->batch, .context = a->prompt + a->n};
+    clv_generator_options options = {
+        .size = sizeof options, .batch = a->batch, .context = a->prompt + a->n, .split_logits = 1};
     clv_model_info info = {.size = sizeof info};
     clv_generator *g = NULL;
     clv_model *model = NULL;

@@ -10,7 +10,9 @@
 #include "base/options.h"
 #include "infer/generator.h"
 #include "infer/sampling.h"
+#include "infer/split_logits.h"
 #include "models/opened.h"
+#include "runtime/shares.h"
 
 /* Chunks are powers of two up to CHUNK: a handful of programs serves any length. */
 enum { CHUNK = 512, N_PROGRAMS = 10 };
@@ -18,7 +20,7 @@ enum { CHUNK = 512, N_PROGRAMS = 10 };
 /* Tokens of a sequence: those computed, and those that wait. */
 typedef struct sequence {
     int32_t *ids; /* [context] */
-    bool *seen;   /* [V] */
+    bool *seen;   /* [V], of the generator's */
     int64_t done, length;
 } sequence;
 
@@ -27,11 +29,17 @@ struct clv_generator {
     clv_generator_options options; /* batch 0: it is not set up yet */
     bool grows;                    /* batch and context are as large as its use needs */
     bool held;                     /* by a clv_generate that shows its caller a text */
+    bool splits;                   /* logits stay where they are, and processes choose together */
+    bool finds;                    /* where something is not finite, which one process may know alone */
+    bool apart;                    /* the last run's did: of others' logits nothing is here */
+    int last;                      /* the program of the last run */
     clv_session *session;
     clv_program *program[N_PROGRAMS]; /* of 2^i tokens a sequence; made when first needed */
     sequence *sequences;              /* [B] */
-    float *logits;                    /* [B,V] */
-    void *raw;                        /* the same in the weights' dtype */
+    bool *seen;                       /* [B,V] */
+    float *logits, *penalised;        /* [B,V], and [V] for one of them */
+    void *raw;                        /* logits as they come, in the weights' dtype */
+    clv_split_logits split;           /* of several processes */
     clv_candidate *work;              /* [V] */
     int32_t *ids, *offsets;           /* [B,CHUNK], [B]: what a run is given */
 };
@@ -42,8 +50,12 @@ static clv_status compile(clv_generator *g, int power, clv_error *err)
         return CLV_OK;
     clv_graph *graph;
     CLV_TRY(clv_graph_new(&graph, &g->model->mesh, err));
-    clv_model_graph how = {
-        .batch = g->options.batch, .seq = INT64_C(1) << power, .context = g->options.context, .last_logits = 1};
+    clv_model_graph how = {.size = sizeof how,
+                           .batch = g->options.batch,
+                           .seq = INT64_C(1) << power,
+                           .context = g->options.context,
+                           .last_logits = 1,
+                           .split_logits = 1};
     clv_model_inference(graph, g->model, &how);
     clv_status status = clv_model_compile(&g->program[power], g->model, graph, err);
     clv_graph_free(graph);
@@ -54,16 +66,19 @@ static clv_status make_room(clv_generator *g, clv_error *err)
 {
     size_t vocab = (size_t)g->model->config.vocab, batch = (size_t)g->options.batch,
            context = (size_t)g->options.context;
+    g->seen = calloc(batch * vocab, sizeof *g->seen);
     g->logits = malloc(batch * vocab * sizeof *g->logits);
+    g->penalised = malloc(vocab * sizeof *g->penalised);
     g->raw = malloc(batch * vocab * clv_dtype_size(g->model->dtype));
     g->work = malloc(vocab * sizeof *g->work);
     g->ids = malloc(batch * CHUNK * sizeof *g->ids);
     g->offsets = malloc(batch * sizeof *g->offsets);
     g->sequences = calloc(batch, sizeof *g->sequences);
-    bool made = g->logits && g->raw && g->work && g->ids && g->offsets && g->sequences;
-    for (size_t b = 0; made && b < batch; b++)
-        made = (g->sequences[b].ids = malloc(context * sizeof *g->ids)) != NULL &&
-               (g->sequences[b].seen = calloc(vocab, sizeof(bool))) != NULL;
+    bool made = g->seen && g->logits && g->penalised && g->raw && g->work && g->ids && g->offsets && g->sequences;
+    for (size_t b = 0; made && b < batch; b++) {
+        g->sequences[b].seen = g->seen + b * vocab;
+        made = (g->sequences[b].ids = malloc(context * sizeof *g->ids)) != NULL;
+    }
     return made ? CLV_OK : clv_fail_memory(err, "logits and tokens", batch * (vocab * sizeof *g->logits + context));
 }
 
@@ -97,7 +112,9 @@ static clv_status set_up(clv_generator *g, int64_t batch, int64_t context, clv_e
     g->options.context = context;
     CLV_TRY(make_room(g, err));
     CLV_TRY(open_session(g, false, err));
-    return compile(g, 0, err);
+    CLV_TRY(compile(g, 0, err));
+    return clv_session_has_peers(g->session) ? clv_split_logits_init(&g->split, g->session, g->program[0], g->raw, err)
+                                             : CLV_OK;
 }
 
 /* As before it was set up. */
@@ -109,17 +126,18 @@ static void tear_down(clv_generator *g)
         clv_program_free(g->program[i]);
         g->program[i] = NULL;
     }
-    for (int64_t b = 0; g->sequences && b < g->options.batch; b++) {
+    for (int64_t b = 0; g->sequences && b < g->options.batch; b++)
         free(g->sequences[b].ids);
-        free(g->sequences[b].seen);
-    }
     free(g->sequences);
+    free(g->seen);
     free(g->logits);
+    free(g->penalised);
     free(g->raw);
+    clv_split_logits_free(&g->split);
     free(g->work);
     free(g->ids);
     free(g->offsets);
-    *g = (clv_generator){.model = g->model, .grows = g->grows};
+    *g = (clv_generator){.model = g->model, .grows = g->grows, .splits = g->splits};
 }
 
 clv_status clv_generator_new(clv_generator **out, const clv_model *model, const clv_generator_options *options,
@@ -128,13 +146,14 @@ clv_status clv_generator_new(clv_generator **out, const clv_model *model, const 
     static const char call[] = "clv_generator_new";
     clv_generator_options taken;
     CLV_TRY(clv_require(out && model, call, "out and a model", err));
-    CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, options, call, err));
+    CLV_TRY(clv_take_options(&taken, sizeof taken, offsetof(clv_generator_options, split_logits), options, call, err));
     CLV_TRY(check_model(&model->config, err));
     clv_generator *g = calloc(1, sizeof *g);
     if (!g)
         return clv_fail_memory(err, "a generator", sizeof *g);
     g->model = model;
     g->grows = taken.batch == 0 && taken.context == 0;
+    g->splits = taken.split_logits != 0;
     clv_status status = CLV_OK;
     if (!g->grows)
         status =
@@ -155,7 +174,14 @@ void clv_generator_free(clv_generator *g)
     free(g);
 }
 
-/* ---- held while its text is shown ---- */
+/* ---- while a text is written ---- */
+
+bool clv_generator_split(clv_generator *g, bool splits)
+{
+    bool before = g->splits;
+    g->splits = splits;
+    return before;
+}
 
 void clv_generator_hold(clv_generator *g, bool held)
 {
@@ -233,6 +259,8 @@ clv_status clv_generator_feed(clv_generator *g, int64_t index, const int64_t *id
         s->ids[s->length++] = (int32_t)ids[i];
         s->seen[ids[i]] = true;
     }
+    if (n > 0)
+        clv_split_logits_grew(&g->split, index);
     return CLV_OK;
 }
 
@@ -251,9 +279,25 @@ static int next_power(const clv_generator *g)
     return rest > 0 ? power : -1;
 }
 
+/* Whether a chunk of n tokens ends all sequences. */
+static bool is_last(const clv_generator *g, int64_t n)
+{
+    for (int64_t b = 0; b < g->options.batch; b++)
+        if (g->sequences[b].length - g->sequences[b].done > n)
+            return false;
+    return true;
+}
+
+/* Or logits whole, for which processes wait for each other. */
+static bool brings_parts(const clv_generator *g)
+{
+    return clv_session_has_peers(g->session) && !g->finds && (g->split.everywhere || g->splits);
+}
+
 static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
 {
     int64_t n = INT64_C(1) << power;
+    bool last = is_last(g, n), parts = brings_parts(g);
     CLV_TRY(compile(g, power, err));
     for (int64_t b = 0; b < g->options.batch; b++) {
         const sequence *s = &g->sequences[b];
@@ -261,12 +305,29 @@ static clv_status run_chunk(clv_generator *g, int power, clv_error *err)
         g->offsets[b] = (int32_t)first;
         memcpy(g->ids + b * n, s->ids + first, (size_t)n * sizeof *g->ids);
     }
-    clv_input_binding inputs[] = {{"ids", g->ids}, {"offset", g->offsets}};
-    clv_binding outputs[] = {{"logits", g->raw}};
-    CLV_TRY(clv_session_run(g->session, g->program[power], inputs, 2, outputs, 1, err));
+    const clv_input_binding inputs[] = {{"ids", g->ids}, {"offset", g->offsets}};
+    const clv_binding whole = {"logits", g->raw};
+    const clv_run run = {.size = sizeof run,
+                         .inputs = inputs,
+                         .n_inputs = 2,
+                         .outputs = &whole,
+                         .n_outputs = last && !parts,
+                         .output_parts = g->split.parts,
+                         .n_output_parts = last && parts ? g->split.n_parts : 0};
+    CLV_TRY(clv_session_run_parts(g->session, g->program[power], &run, err));
+    g->last = power;
+    g->apart = parts && !g->split.everywhere;
     for (int64_t b = 0; b < g->options.batch; b++)
         g->sequences[b].done = g->offsets[b] + n;
     return CLV_OK;
+}
+
+static void convert(clv_generator *g)
+{
+    if (g->apart)
+        clv_split_logits_spread(g->logits, &g->split, g->model->dtype);
+    else
+        clv_dtype_convert(CLV_F32, g->logits, g->model->dtype, g->raw, g->options.batch * g->model->config.vocab);
 }
 
 static clv_status check_fed(const clv_generator *g, const char *call, clv_error *err)
@@ -284,9 +345,10 @@ clv_status clv_generator_run(clv_generator *g, clv_error *err)
     for (int64_t b = 0; b < g->options.batch; b++)
         if (g->sequences[b].length == 0)
             return clv_fail(err, CLV_EINVAL, "sequence %lld has no token; at least one is needed", (long long)b);
+    clv_split_logits_forget(&g->split);
     for (int power = next_power(g); power >= 0; power = next_power(g))
         CLV_TRY(run_chunk(g, power, err));
-    clv_dtype_convert(CLV_F32, g->logits, g->model->dtype, g->raw, g->options.batch * g->model->config.vocab);
+    convert(g);
     return CLV_OK;
 }
 
@@ -299,12 +361,24 @@ clv_status clv_generator_find_nonfinite(clv_generator *g, clv_error *err)
     CLV_TRY(open_session(g, true, err));
     for (int64_t b = 0; b < g->options.batch; b++)
         g->sequences[b].done = 0;
-    return clv_generator_run(g, err);
+    g->finds = true;
+    clv_status status = clv_generator_run(g, err);
+    g->finds = false;
+    return status;
 }
 
 const float *clv_generator_logits(const clv_generator *g, int64_t index)
 {
-    return has(g, index) ? g->logits + index * g->model->config.vocab : NULL;
+    return has(g, index) && !g->apart ? g->logits + index * g->model->config.vocab : NULL;
+}
+
+/* What a choice needs that candidates do not say. */
+static clv_status bring_whole(clv_generator *g, clv_error *err)
+{
+    CLV_TRY(clv_session_fetch_output(g->session, g->program[g->last], "logits", g->raw, err));
+    g->apart = false;
+    convert(g);
+    return CLV_OK;
 }
 
 clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampling *sampling, int64_t *token,
@@ -316,10 +390,19 @@ clv_status clv_generator_sample(clv_generator *g, int64_t index, const clv_sampl
     CLV_TRY(check_free(g, call, err));
     CLV_TRY(check_index(g, index, call, err));
     CLV_TRY(clv_take_options(&taken, sizeof taken, sizeof taken, sampling, call, err));
+    CLV_TRY(clv_sampling_check(&taken, err));
     const sequence *s = &g->sequences[index];
     int64_t vocab = g->model->config.vocab;
-    float *logits = g->logits + index * vocab;
-    clv_penalise(logits, vocab, s->seen, taken.repetition_penalty);
+    if (g->apart && !clv_split_logits_serve(&g->split, &taken))
+        CLV_TRY(bring_whole(g, err));
+    if (g->apart)
+        return clv_split_logits_sample(token, &g->split, g->session, &taken, index, s->length, g->logits, g->seen, err);
+    const float *logits = g->logits + index * vocab;
+    if (taken.repetition_penalty != 0 && taken.repetition_penalty != 1) {
+        memcpy(g->penalised, logits, (size_t)vocab * sizeof *logits);
+        clv_penalise(g->penalised, vocab, s->seen, taken.repetition_penalty);
+        logits = g->penalised;
+    }
     return clv_sample(token, &taken, logits, vocab, s->length, g->work, err);
 }
 

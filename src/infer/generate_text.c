@@ -119,9 +119,13 @@ static bool ends_text(const clv_model_config *model, int64_t token)
 static clv_status sample(clv_generator *g, int64_t index, const clv_sampling *sampling, int64_t *token, clv_error *err)
 {
     clv_error bad = {0}, why = {0};
-    clv_status status = clv_generator_sample(g, index, sampling, token, &bad);
-    if (status == CLV_ENONFINITE && clv_generator_find_nonfinite(g, &why) == CLV_ENONFINITE)
+    clv_status status = clv_generator_sample(g, index, sampling, token, &bad), found = CLV_OK;
+    if (status == CLV_ENONFINITE)
+        found = clv_generator_find_nonfinite(g, &why);
+    if (found == CLV_ENONFINITE)
         return clv_fail(err, status, "%.160s; it begins at %.320s", bad.message, why.message);
+    if (found == CLV_EPEER) /* another process has found it */
+        return clv_fail(err, status, "%.160s; looking for where it begins, %.300s", bad.message, why.message);
     return status == CLV_OK ? CLV_OK : clv_fail(err, status, "%s", bad.message);
 }
 
@@ -307,10 +311,12 @@ clv_status clv_generate(clv_generation **out, clv_generator *generator, const ch
     CLV_TRY(make(&g, n, err));
     w.seconds = &g->seconds;
     clv_status status = encode(g, &w, prompts, err);
+    bool splits = clv_generator_split(generator, true);
     if (status == CLV_OK)
         status = fit(g, &w, err);
     if (status == CLV_OK)
         status = write_all(g, &w, err);
+    (void)clv_generator_split(generator, splits);
     if (status != CLV_OK) {
         clv_generation_free(g);
         return status;

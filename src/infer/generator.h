@@ -11,6 +11,8 @@ const clv_model *clv_generator_model(const clv_generator *generator);
 int64_t clv_generator_context(const clv_generator *generator);
 /* Makes a generator whose size is not fixed at least this large, which empties it; one of fixed size stays as it is. */
 clv_status clv_generator_fit(clv_generator *generator, int64_t batch, int64_t context, clv_error *err);
+/* Whether its logits stay split over processes, as clv_generator_options has it; returns what was so before. */
+bool clv_generator_split(clv_generator *generator, bool splits);
 /* Held, it refuses calls that would change what is written: those of a caller who is shown a text. */
 void clv_generator_hold(clv_generator *generator, bool held);
 

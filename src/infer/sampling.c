@@ -29,13 +29,17 @@ clv_status clv_sampling_check(const clv_sampling *given, clv_error *err)
     return CLV_OK;
 }
 
+float clv_penalised(float logit, bool seen, double penalty)
+{
+    if (!seen || penalty == 0 || penalty == 1)
+        return logit;
+    return (float)(logit > 0 ? logit / penalty : logit * penalty);
+}
+
 void clv_penalise(float *logits, int64_t vocab, const bool *seen, double penalty)
 {
-    if (penalty == 0 || penalty == 1)
-        return;
     for (int64_t i = 0; i < vocab; i++)
-        if (seen[i])
-            logits[i] = (float)(logits[i] > 0 ? logits[i] / penalty : logits[i] * penalty);
+        logits[i] = clv_penalised(logits[i], seen[i], penalty);
 }
 
 static bool ranks_before(clv_candidate a, clv_candidate b)
@@ -69,22 +73,51 @@ static clv_candidate pop(clv_candidate *heap, int64_t n)
     return best;
 }
 
+/* No draw can be made from it. */
+static bool is_broken(float logit)
+{
+    return isnan(logit) || logit == INFINITY;
+}
+
+static clv_status fail_broken(clv_candidate c, int64_t position, clv_error *err)
+{
+    return clv_fail(err, CLV_ENONFINITE, "position %lld: the logit of token %lld is %g", (long long)position,
+                    (long long)c.id, (double)c.logit);
+}
+
+static clv_status fail_none(int64_t position, clv_error *err)
+{
+    return clv_fail(err, CLV_ENONFINITE, "position %lld: no token has a finite logit", (long long)position);
+}
+
 /* Finds the largest logit; refuses what no draw can be made from. */
 static clv_status find_largest(int64_t *out, const float *logits, int64_t vocab, int64_t position, clv_error *err)
 {
     int64_t best = 0;
 
     for (int64_t i = 0; i < vocab; i++) {
-        if (isnan(logits[i]) || logits[i] == INFINITY)
-            return clv_fail(err, CLV_ENONFINITE, "position %lld: the logit of token %lld is %g", (long long)position,
-                            (long long)i, (double)logits[i]);
+        if (is_broken(logits[i]))
+            return fail_broken((clv_candidate){logits[i], (int32_t)i}, position, err);
         if (logits[i] > logits[best])
             best = i;
     }
     if (vocab < 1 || logits[best] == -INFINITY)
-        return clv_fail(err, CLV_ENONFINITE, "position %lld: no token has a finite logit", (long long)position);
+        return fail_none(position, err);
     *out = best;
     return CLV_OK;
+}
+
+/* Of candidates in any order the first broken one by id, else the best; n >= 1. */
+static clv_candidate find_first(const clv_candidate *c, int64_t n)
+{
+    clv_candidate first = c[0];
+
+    for (int64_t i = 1; i < n; i++) {
+        bool broken = is_broken(c[i].logit); /* which no other ranks before */
+        if (broken && is_broken(first.logit) ? c[i].id < first.id : broken || ranks_before(c[i], first))
+            first = c[i];
+    }
+    return first;
 }
 
 /* In [0, 1), 53 bits of (seed, sequence, position). */
@@ -108,6 +141,12 @@ static int64_t likely_enough(const clv_candidate *work, int64_t vocab, int64_t n
     return n;
 }
 
+static void make_heap(clv_candidate *work, int64_t n)
+{
+    for (int64_t i = n / 2 - 1; i >= 0; i--)
+        sift_down(work, n, i);
+}
+
 /* Keeps candidates by rank until `keep` are there or their weight reaches share of the whole; they end up at the end
  * of work, best last. Returns how many. */
 static int64_t keep_best(clv_candidate *work, int64_t vocab, int64_t keep, double share, const clv_sampling *s)
@@ -129,12 +168,42 @@ static int64_t keep_best(clv_candidate *work, int64_t vocab, int64_t keep, doubl
     return n;
 }
 
+/* One of n kept candidates, by its probability. Their order is fixed, so the sums are. */
+static int64_t draw_one(const clv_candidate *kept, int64_t n, float largest, const clv_sampling *s, int64_t position)
+{
+    double total = 0, sum = 0, target;
+    int64_t token = -1;
+
+    for (int64_t i = 0; i < n; i++)
+        total += exp(((double)kept[i].logit - (double)largest) / s->temperature);
+    target = draw(s->seed, s->sequence, position) * total;
+    for (int64_t i = n - 1; i >= 0; i--) {
+        double weight = exp(((double)kept[i].logit - (double)largest) / s->temperature);
+        sum += weight;
+        /* Rounding may leave the sum below the target at the end: then the last that can be drawn is. */
+        if (weight > 0)
+            token = kept[i].id;
+        if (weight > 0 && sum > target)
+            break;
+    }
+    return token;
+}
+
+/* One of the `keep` best of n candidates, of which `largest` is the best one's logit. */
+static int64_t draw_of_best(clv_candidate *work, int64_t n, int64_t keep, float largest, const clv_sampling *s,
+                            int64_t position)
+{
+    make_heap(work, n);
+    int64_t kept = keep_best(work, n, keep, s->top_p == 0 ? 1 : s->top_p, s);
+    kept = likely_enough(work, n, kept, s);
+    return draw_one(work + (n - kept), kept, largest, s, position);
+}
+
 clv_status clv_sample(int64_t *token, const clv_sampling *s, const float *logits, int64_t vocab, int64_t position,
                       clv_candidate *work, clv_error *err)
 {
-    int64_t largest = 0, n = vocab, keep = s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
+    int64_t largest = 0, keep = s->top_k > 0 && s->top_k < vocab ? s->top_k : vocab;
     bool all = keep == vocab && (s->top_p == 0 || s->top_p == 1) && s->min_p == 0;
-    double total = 0, sum = 0, target;
 
     CLV_TRY(clv_sampling_check(s, err));
     CLV_TRY(find_largest(&largest, logits, vocab, position, err));
@@ -144,25 +213,46 @@ clv_status clv_sample(int64_t *token, const clv_sampling *s, const float *logits
     }
     for (int64_t i = 0; i < vocab; i++)
         work[i] = (clv_candidate){logits[i], (int32_t)i};
-    if (!all) {
-        for (int64_t i = vocab / 2 - 1; i >= 0; i--)
-            sift_down(work, vocab, i);
-        n = keep_best(work, vocab, keep, s->top_p == 0 ? 1 : s->top_p, s);
-        n = likely_enough(work, vocab, n, s);
+    *token = all ? draw_one(work, vocab, logits[largest], s, position)
+                 : draw_of_best(work, vocab, keep, logits[largest], s, position);
+    return CLV_OK;
+}
+
+/* ---- from the best of several parts of a vocabulary ---- */
+
+int64_t clv_sampling_needs(const clv_sampling *s, int64_t vocab)
+{
+    if (s->temperature == 0)
+        return 1;
+    return s->top_k < vocab ? s->top_k : 0;
+}
+
+void clv_best_candidates(clv_candidate *out, int64_t k, clv_candidate *work, int64_t n)
+{
+    int64_t found = 0;
+
+    if (n > 0) {
+        out[found++] = find_first(work, n);
+        if (k > 1 && !is_broken(out[0].logit)) {
+            make_heap(work, n);
+            for (found = 0; found < k && found < n; found++)
+                out[found] = pop(work, n - found);
+        }
     }
-    /* The kept ones stand at the end; their order is fixed, so the sums are. */
-    const clv_candidate *kept = work + (vocab - n);
-    for (int64_t i = 0; i < n; i++)
-        total += exp(((double)kept[i].logit - (double)logits[largest]) / s->temperature);
-    target = draw(s->seed, s->sequence, position) * total;
-    for (int64_t i = n - 1; i >= 0; i--) {
-        double weight = exp(((double)kept[i].logit - (double)logits[largest]) / s->temperature);
-        sum += weight;
-        /* Rounding may leave the sum below the target at the end: then the last that can be drawn is. */
-        if (weight > 0)
-            *token = kept[i].id;
-        if (weight > 0 && sum > target)
-            break;
-    }
+    for (; found < k; found++)
+        out[found] = (clv_candidate){-INFINITY, -1};
+}
+
+clv_status clv_sample_best(int64_t *token, const clv_sampling *s, clv_candidate *work, int64_t n, int64_t position,
+                           clv_error *err)
+{
+    clv_candidate first = n > 0 ? find_first(work, n) : (clv_candidate){-INFINITY, -1};
+
+    CLV_TRY(clv_sampling_check(s, err));
+    if (is_broken(first.logit))
+        return fail_broken(first, position, err);
+    if (first.logit == -INFINITY)
+        return fail_none(position, err);
+    *token = s->temperature == 0 ? first.id : draw_of_best(work, n, s->top_k, first.logit, s, position);
     return CLV_OK;
 }

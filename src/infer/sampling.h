@@ -15,10 +15,26 @@ typedef struct clv_candidate {
 /* Makes the tokens that were seen [V] less likely: a logit above 0 is divided by the penalty, one below multiplied
  * (Keskar et al. 2019, arXiv:1909.05858). A penalty of 0 or 1 changes nothing. */
 void clv_penalise(float *logits, int64_t vocab, const bool *seen, double penalty);
+/* One of them. */
+float clv_penalised(float logit, bool seen, double penalty);
 
 /* Chooses the token that stands at `position` from its logits [vocab]; work is scratch for vocab candidates.
  * @return CLV_ENONFINITE when a logit is not a number or +infinity, or all are -infinity: the model's numbers broke */
 clv_status clv_sample(int64_t *token, const clv_sampling *sampling, const float *logits, int64_t vocab,
                       int64_t position, clv_candidate *work, clv_error *err);
+
+/* ---- from the best of several parts of a vocabulary ---- */
+
+/* How many of the best tokens of each part the choice needs; 0: all tokens. */
+int64_t clv_sampling_needs(const clv_sampling *sampling, int64_t vocab);
+
+/* Fills out[k] with the best of n candidates, which it reorders; ids of -1 stand for those that there are not. One of
+ * which no draw can be made is the first, that of the lowest id. */
+void clv_best_candidates(clv_candidate *out, int64_t k, clv_candidate *work, int64_t n);
+
+/* The token that clv_sample chooses of all logits, from n candidates in any order: those that clv_best_candidates found
+ * in each part, clv_sampling_needs of them. work is changed. */
+clv_status clv_sample_best(int64_t *token, const clv_sampling *sampling, clv_candidate *work, int64_t n,
+                           int64_t position, clv_error *err);
 
 #endif

@@ -320,6 +320,8 @@ void clv_build_update_step(clv_graph *graph, const clv_model_config *model, cons
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build)
 {
     clv_value hidden = CLV_NONE, logits = clv_build_forward(graph, model, build, &hidden);
-    clv_layout whole = clv_layout_replicated(3);
-    clv_output(graph, model->headless ? "hidden.last" : "logits", model->headless ? hidden : logits, &whole);
+    clv_layout layout = clv_layout_replicated(3);
+    if (build->split_logits && !model->headless)
+        layout = clv_named_layout(graph, &build->rules, 3, (clv_logical_axis[]){CLV_BATCH, CLV_UNNAMED, CLV_VOCAB});
+    clv_output(graph, model->headless ? "hidden.last" : "logits", model->headless ? hidden : logits, &layout);
 }

@@ -91,7 +91,8 @@ typedef struct clv_model_build {
     /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence):
      * where each stands. */
     int64_t context;
-    bool last_logits; /* only of the last row: [B,1,V] */
+    bool last_logits;  /* only of the last row: [B,1,V] */
+    bool split_logits; /* the output stays split, as the rules say */
 } clv_model_build;
 
 /* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary.
@@ -108,8 +109,8 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
 void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                            const clv_update_options *how);
 
-/* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole; of a model without a head "hidden.last" [B,S,M] (or
- * [B,1,M]). */
+/* Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole unless split; of a model without a head "hidden.last"
+ * [B,S,M] (or [B,1,M]). */
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build);
 
 #endif

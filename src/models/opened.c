@@ -373,7 +373,8 @@ static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
                              .padding_mask = how->padding_mask != 0,
                              .token_types = how->token_types != 0,
                              .context = how->context,
-                             .last_logits = how->last_logits != 0};
+                             .last_logits = how->last_logits != 0,
+                             .split_logits = how->split_logits != 0};
 }
 
 /* What the builders need; a failure is the graph's. */
@@ -384,7 +385,7 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
     clv_error err = {0};
     if (!clv_graph_need(graph, m && given, call, "a model, and batch and seq"))
         return false;
-    if (clv_take_options(&how, sizeof how, sizeof how, given, call, &err) != CLV_OK)
+    if (clv_take_options(&how, sizeof how, offsetof(clv_model_graph, split_logits), given, call, &err) != CLV_OK)
         clv_graph_fail(graph, err.code, "%s", err.message);
     else if (!clv_mesh_equal(clv_graph_mesh(graph), &m->mesh))
         clv_graph_fail(graph, CLV_EINVAL, "%s: the graph is of another mesh than the model was opened for", call);

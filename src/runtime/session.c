@@ -17,6 +17,7 @@
 #include "runtime/binding.h"
 #include "runtime/check.h"
 #include "runtime/flight.h"
+#include "runtime/shares.h"
 #include "runtime/spmd.h"
 
 /* ---- opening and closing ---- */
@@ -423,6 +424,22 @@ clv_status clv_session_run(clv_session *session, const clv_program *program, con
     const clv_run run = {
         .size = sizeof run, .n_inputs = n_inputs, .n_outputs = n_outputs, .inputs = inputs, .outputs = outputs};
     return clv_session_run_parts(session, program, &run, err);
+}
+
+clv_status clv_session_fetch_output(clv_session *session, const clv_program *program, const char *name, void *out,
+                                    clv_error *err)
+{
+    static const char call[] = "an output of the last run";
+    const clv_binding binding = {name, out};
+    const clv_run wanted = {.size = sizeof wanted, .n_outputs = 1, .outputs = &binding};
+    clv_loaded *loaded;
+    clv_error why = {.rank = -1};
+    CLV_TRY(clv_session_enter(session, call, err));
+    clv_status status = clv_session_find_loaded(&loaded, session, program, &why);
+    if (status == CLV_OK)
+        status = fetch_outputs(&(run_job){.session = session, .loaded = loaded, .run = &wanted}, &why);
+    clv_session_leave(session);
+    return clv_session_end_call(session, call, status, &why, err);
 }
 
 /* Mean over ranks and runs; the field is of clv_spent. */

@@ -27,6 +27,45 @@ clv_status clv_session_each_share(const clv_session *session, const clv_type *ty
     return CLV_OK;
 }
 
+/* The shards of one process's ranks. */
+typedef struct process_shards {
+    const clv_session *session;
+    const clv_type *type;
+    const clv_layout *layout;
+    int first; /* rank of it */
+} process_shards;
+
+static bool next_shard(clv_shard *out, int *i, const void *arg)
+{
+    const process_shards *of = arg;
+    int rank = of->first + *i;
+    if (rank >= of->session->n_ranks || (*i > 0 && clv_world_leads(clv_team_world(of->session->team), rank)))
+        return false;
+    *out = clv_layout_shard(of->layout, &of->session->mesh, of->type->shape, rank);
+    ++*i;
+    return true;
+}
+
+clv_status clv_session_all_have(bool *all, const clv_session *session, const clv_type *type, const clv_layout *layout,
+                                clv_error *err)
+{
+    const clv_shard whole = clv_whole_box(type);
+    bool lacks = false;
+    for (int r = 0; !lacks && r < session->n_ranks; r++) {
+        const process_shards of = {session, type, layout, r};
+        clv_shard lacking;
+        if (clv_world_leads(clv_team_world(session->team), r))
+            CLV_TRY(clv_box_lacks(&lacks, &lacking, next_shard, &of, &whole, err));
+    }
+    *all = !lacks;
+    return CLV_OK;
+}
+
+bool clv_session_has_peers(const clv_session *session)
+{
+    return session->here < session->n_ranks;
+}
+
 void clv_session_ranks_here(const clv_session *session, int *first, int *last)
 {
     *first = session->first;

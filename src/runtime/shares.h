@@ -10,6 +10,18 @@ typedef clv_status clv_share_fn(void *arg, const clv_shard *box, clv_error *err)
 clv_status clv_session_each_share(const clv_session *session, const clv_type *type, const clv_layout *layout,
                                   clv_share_fn *take, void *arg, clv_error *err);
 
+/* Whether every process' ranks hold all of a tensor in this layout. */
+clv_status clv_session_all_have(bool *all, const clv_session *session, const clv_type *type, const clv_layout *layout,
+                                clv_error *err);
+
+/* Whether other processes have ranks, too. */
+bool clv_session_has_peers(const clv_session *session);
+
+/* Brings the whole of an output of a program to this process, as its last run left it, and no other program has run
+ * since; all processes make the same call. */
+clv_status clv_session_fetch_output(clv_session *session, const clv_program *program, const char *name, void *out,
+                                    clv_error *err);
+
 /* As clv_session_read, by this process alone. CLV_EPEER when others hold a part of it. */
 clv_status clv_session_read_here(const clv_session *session, const char *name, const clv_shard *box, void *out,
                                  clv_error *err);

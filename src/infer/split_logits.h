@@ -1,0 +1,47 @@
+/* split_logits.h - last logits [B,1,V] of which each process has what its ranks hold, and how all learn the best of
+ * them: with P processes and k candidates, 8 k P bytes come to each for a sequence, in place of V logits. */
+#ifndef CLEAVE_INFER_SPLIT_LOGITS_H
+#define CLEAVE_INFER_SPLIT_LOGITS_H
+
+#include "cleave/session.h"
+#include "infer/sampling.h"
+
+typedef struct clv_split_logits {
+    bool everywhere; /* each process has all: there is nothing to learn */
+    int n_parts;     /* what a run brings: the boxes that this process hands on, or one of all */
+    clv_output_part *parts;
+    /* What follows is of those that are not everywhere. */
+    int first, ranks; /* the first rank here, and all ranks */
+    int64_t batch, vocab;
+    int64_t most;        /* candidates of a sequence, at most */
+    int64_t *mine;       /* [1 + batch * most]: the first rank of this process, then candidates */
+    int64_t *all;        /* [ranks][1 + batch * most] */
+    int64_t told;        /* candidates of a sequence that `all` has; 0: none */
+    double penalty;      /* for which they were found */
+    bool *stale;         /* [B] of them, those whose sequence has grown since */
+    clv_candidate *work; /* [V] */
+} clv_split_logits;
+
+/* Of a session of several processes, and a program with the output "logits"; raw: room for all of them. *s is zeros
+ * before. Free with clv_split_logits_free, whatever it returns. */
+clv_status clv_split_logits_init(clv_split_logits *s, const clv_session *session, const clv_program *program, void *raw,
+                                 clv_error *err);
+void clv_split_logits_free(clv_split_logits *s);
+
+/* Brings what a run left in the parts to its place in logits [B,V]. */
+void clv_split_logits_spread(float *logits, const clv_split_logits *s, clv_dtype dtype);
+
+/* What was told is of an earlier run; or of one sequence that has grown. */
+void clv_split_logits_forget(clv_split_logits *s);
+void clv_split_logits_grew(clv_split_logits *s, int64_t sequence);
+
+/* Whether candidates are enough for a choice, and fewer than logits. */
+bool clv_split_logits_serve(const clv_split_logits *s, const clv_sampling *sampling);
+
+/* clv_sample of a sequence whose logits [B,V] are spread, with the penalty for the tokens that were seen [B,V]; all
+ * processes make the same call. What one call learns of all sequences serves those that follow. */
+clv_status clv_split_logits_sample(int64_t *token, clv_split_logits *s, const clv_session *session,
+                                   const clv_sampling *sampling, int64_t sequence, int64_t position,
+                                   const float *logits, const bool *seen, clv_error *err);
+
+#endif
