@@ -18,6 +18,7 @@ from importlib import metadata as _metadata
 from . import errors, nn
 from .arrays import bfloat16, dlpack
 from .checkpoint import Checkpoint
+from .data import Data, write_tokens
 from .errors import CleaveError
 from .graph import (
     Graph, Value, absolute, add, astype, attention, bias_gelu, broadcast_to, cache_update, clip_scale, concatenate,
@@ -45,12 +46,12 @@ except _metadata.PackageNotFoundError:  # it is not installed, but found by path
 
 __all__ = [
     "absolute", "add", "astype", "attention", "bfloat16", "bias_gelu", "broadcast_to", "cache_update", "Checkpoint",
-    "CleaveError", "clip_scale", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "divide",
+    "CleaveError", "clip_scale", "compile", "concat", "concatenate", "count_labels", "cross_entropy", "Data", "divide",
     "dlpack", "dot", "dropout", "einsum", "embedding", "equal", "errors", "exp", "expand_dims", "gated", "gelu",
     "global_norm", "grad", "Graph", "Job", "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines",
     "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative",
     "new_model", "nn", "pad", "Plan", "plan", "power", "Program", "relu", "reshape", "Resumed", "rms_norm", "rope",
     "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square", "squeeze", "stack",
     "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "TextData", "Tokenizer", "Trainer", "transpose", "Value",
-    "var", "where",
+    "var", "where", "write_tokens",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from ._cleave import ffi, lib
 from ._handle import Handle, OfProcess
 from ._run import interruptible, run
 from .arrays import address, ids_in
+from .data import Data
 from .errors import check
 from .model import Model, Path
 from .program import Program
@@ -134,11 +135,13 @@ class Trainer(State):
             check(lib.clv_trainer_step, trainer, *pointers, out)
         return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds, out.grad_norm)
 
-    def fit(self, data: TextData, steps: int, seed: int = 1, first: int = 0) -> Iterator[Step]:
-        """Steps on text, one by one: ``for step in trainer.fit(TextData("book.txt", 256), 100): print(step.loss)``.
-        first: the number of the first batch, ``trainer.steps_done`` of one that goes on."""
+    def fit(self, data: TextData | Data, steps: int, seed: int = 1, first: int = 0) -> Iterator[Step]:
+        """Steps on data, one by one: ``for step in trainer.fit(TextData("book.txt", 256), 100): print(step.loss)``.
+        seed: of text (Data has its own); first: the number of the first batch, ``trainer.steps_done`` of one that goes
+        on."""
         for i in range(first, first + steps):
-            yield self.step(*data.batch(i, self.batch, seed))
+            text = isinstance(data, TextData)
+            yield self.step(*(data.batch(i, self.batch, seed) if text else data.batch(i, self.batch)))
 
     @property
     def steps_done(self) -> int:

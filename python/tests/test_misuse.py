@@ -86,7 +86,9 @@ def test_what_bounds_are_checked_by_is_read_only(small, tmp_path):
     x = g.input("x", (2,))
     g.output("y", x + 1)
     trainer = cleave.Trainer(small, 2, 4, steps=5)
+    cleave.write_tokens(tmp_path / "tokens", [1, 2, 3, 4, 5], 9)
     things = {
+        cleave.Data(tmp_path / "tokens", 4): ("seq", "vocab", "sequences", "checksum", "end"),
         trainer: ("batch", "seq", "mesh"), cleave.TextData(tmp_path / "text", 4): ("seq",), x: ("graph", "shape"),
         g: ("mesh",),
         g.compile(): ("mesh",), cleave.Session(): ("mesh",), small: ("mesh",),
@@ -97,7 +99,7 @@ def test_what_bounds_are_checked_by_is_read_only(small, tmp_path):
         for name in names:
             with pytest.raises(AttributeError):
                 setattr(thing, name, 1000)
-    assert trainer.batch == 2 and "runs of 4, 54 bytes" in repr(list(things)[1])
+    assert trainer.batch == 2 and "runs of 4, 54 bytes" in repr(list(things)[2])
 
 
 def test_decode():
@@ -233,15 +235,16 @@ def test_copies():
         )
 
 
-def test_what_lives_in_the_process(small):
+def test_what_lives_in_the_process(small, tmp_path):
     """Is not pickled, and has no twin that the other one could close."""
     g = cleave.Graph("model=2")
     x = g.input("x", (4, 4))
     g.output("y", x + 1)
     data = cleave.TextData(GOLDEN / "make_mlp.py", 8)
+    cleave.write_tokens(tmp_path / "tokens", [1, 2, 3, 4, 5], 9)
     things = [
         g, x, g.compile(), cleave.Session(), small, cleave.Trainer(small, 1, 3, steps=5), cleave.Tokenizer.of_bytes(),
-        small.tokenizer, data,
+        small.tokenizer, data, cleave.Data(tmp_path / "tokens", 4),
         cleave.Machine(), cleave.Machine("tpu-v2-8"), cleave.Checkpoint(GOLDEN / "llama"), cleave.Rules("model=2"),
         object.__new__(cleave.Job),  # no launcher is here
     ]  # fmt: skip

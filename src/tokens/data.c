@@ -1,0 +1,219 @@
+/* data.c - see cleave/data.h. */
+#include "cleave/data.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "tokens/row_file.h"
+#include "tokens/shuffle.h"
+#include "tokens/token_file.h"
+
+struct clv_data {
+    clv_data_info info;
+    uint64_t seed;
+    bool in_order;
+    int n;                 /* token files; 0: rows */
+    clv_token_file *files; /* [n] */
+    int64_t *first;        /* [n + 1] the number of each file's first id among all; then of all */
+    clv_row_file rows;
+};
+
+/* ---- opening ---- */
+
+static clv_status open_files(clv_data *d, const char *const *paths, int n, int64_t vocab, clv_error *err)
+{
+    d->files = calloc((size_t)n, sizeof *d->files);
+    d->first = calloc((size_t)n + 1, sizeof *d->first);
+    if (!d->files || !d->first)
+        return clv_fail_memory(err, "token files", (size_t)n * sizeof *d->files);
+    for (d->n = 0; d->n < n; d->n++) {
+        clv_token_file *f = &d->files[d->n];
+        CLV_TRY(clv_token_file_open(f, paths[d->n], vocab, err));
+        d->first[d->n + 1] = d->first[d->n] + f->header.count;
+        d->info.vocab = f->header.vocab > d->info.vocab ? f->header.vocab : d->info.vocab;
+        d->info.end = d->n == 0 || d->info.end == f->header.end ? f->header.end : -1;
+    }
+    d->info.tokens = d->first[n];
+    return CLV_OK;
+}
+
+/* Sequences that overlap by one id. */
+static clv_status cut_files(clv_data *d, const char *path, int64_t seq, clv_error *err)
+{
+    enum { USUAL = 256 };
+    seq = seq ? seq : USUAL;
+    if (seq < 1)
+        return clv_fail(err, CLV_EINVAL, "sequences of %lld tokens; valid: 1 and above", (long long)seq);
+    if (d->info.tokens <= seq)
+        return clv_fail(err, CLV_EINVAL, "%s%s: %lld tokens, one sequence needs %llu: give more, or shorter sequences",
+                        path, d->n > 1 ? " and others" : "", (long long)d->info.tokens, (unsigned long long)seq + 1);
+    d->info.seq = seq;
+    d->info.sequences = (d->info.tokens - 1) / seq;
+    return CLV_OK;
+}
+
+static clv_status open_rows(clv_data *d, const char *path, const clv_data_options *o, clv_error *err)
+{
+    CLV_TRY(clv_row_file_open(&d->rows, path, o->vocab, err));
+    if (o->seq != 0 && o->seq != d->rows.seq)
+        return clv_fail(err, CLV_EINVAL, "%s: rows of %lld ids, and sequences are of %lld; valid: %lld", path,
+                        (long long)d->rows.seq, (long long)o->seq, (long long)d->rows.seq);
+    d->info.vocab = d->rows.vocab;
+    d->info.end = -1;
+    d->info.tokens = d->rows.rows * d->rows.seq;
+    d->info.seq = d->rows.seq;
+    d->info.sequences = d->rows.rows;
+    return CLV_OK;
+}
+
+static bool are_rows(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, ".safetensors") == 0;
+}
+
+/* Of what is the same wherever it is read. */
+static clv_status sum(clv_data *d, clv_error *err)
+{
+    char digits[CLV_CHECKSUM_SIZE];
+    clv_checksum *all = clv_checksum_new();
+    size_t bytes = d->rows.ids ? (size_t)d->info.tokens * sizeof *d->rows.ids : 0;
+    if (!all)
+        return clv_fail_memory(err, "a checksum", 0);
+    for (int i = 0; i < d->n; i++)
+        clv_checksum_add(all, d->files[i].header.digest, CLV_TOKEN_DIGEST);
+    if (bytes > 0) {
+        clv_checksum_add(all, &d->rows.seq, sizeof d->rows.seq);
+        clv_checksum_add(all, d->rows.ids, bytes);
+        clv_checksum_add(all, d->rows.labels, bytes);
+    }
+    clv_checksum_text(digits, all);
+    clv_checksum_free(all);
+    digits[16] = '\0';
+    d->info.checksum = strtoull(digits, NULL, 16);
+    return CLV_OK;
+}
+
+static clv_status open_all(clv_data *d, const char *const *paths, int n, const clv_data_options *o, clv_error *err)
+{
+    int rows = 0;
+    for (int i = 0; i < n; i++)
+        rows += are_rows(paths[i]);
+    if (n < 1)
+        return clv_fail(err, CLV_EINVAL, "no file of data: at least one is needed");
+    if (rows > 0 && n > 1)
+        return clv_fail(err, CLV_EINVAL, "%d files, some of them safetensors; valid: one of these, or token files", n);
+    if (o->vocab < 0 || o->vocab > INT32_MAX)
+        return clv_fail(err, CLV_EINVAL, "a vocabulary of %lld; valid: 1 to %d, 0: the file's", (long long)o->vocab,
+                        INT32_MAX);
+    d->seed = o->seed;
+    d->in_order = o->in_order;
+    if (rows > 0) {
+        CLV_TRY(open_rows(d, paths[0], o, err));
+    } else {
+        CLV_TRY(open_files(d, paths, n, o->vocab, err));
+        CLV_TRY(cut_files(d, paths[0], o->seq, err));
+    }
+    d->info.vocab = o->vocab ? o->vocab : d->info.vocab;
+    return sum(d, err);
+}
+
+clv_status clv_data_open(clv_data **out, const char *const *paths, int n, const clv_data_options *options,
+                         clv_error *err)
+{
+    static const char call[] = "clv_data_open";
+    clv_data_options o;
+    CLV_TRY(clv_require(out && options, call, "out and options", err));
+    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    for (int i = 0; i < n; i++)
+        CLV_TRY(clv_require(paths && paths[i], call, "n paths", err));
+    clv_data *d = calloc(1, sizeof *d);
+    if (!d)
+        return clv_fail_memory(err, "data", sizeof *d);
+    clv_status status = open_all(d, paths, n, &o, err);
+    if (status == CLV_OK)
+        *out = d;
+    else
+        clv_data_close(d);
+    return status;
+}
+
+void clv_data_close(clv_data *d)
+{
+    if (!d)
+        return;
+    for (int i = 0; i < d->n; i++)
+        clv_token_file_close(&d->files[i]);
+    clv_row_file_close(&d->rows);
+    free(d->files);
+    free(d->first);
+    free(d);
+}
+
+clv_status clv_data_describe(const clv_data *d, clv_data_info *out, clv_error *err)
+{
+    static const char call[] = "clv_data_describe";
+    CLV_TRY(clv_require(d && out, call, "data, and where it goes", err));
+    return clv_give_struct(out, sizeof d->info, sizeof d->info, &d->info, call, err);
+}
+
+/* ---- batches ---- */
+
+/* Calls `read` for the parts of ids [at, at + n) of all files, each with its place in `out`. */
+typedef clv_status part_reader(const clv_token_file *file, int64_t first, int64_t n, int32_t *out, clv_error *err);
+
+static clv_status read_parts(const clv_data *d, int64_t at, int64_t n, int32_t *out, part_reader *read, clv_error *err)
+{
+    int i = 0;
+    while (d->first[i + 1] <= at)
+        i++;
+    for (; n > 0; i++) {
+        int64_t here = d->first[i + 1] - at < n ? d->first[i + 1] - at : n;
+        CLV_TRY(read(&d->files[i], at - d->first[i], here, out, err));
+        at += here;
+        out += here;
+        n -= here;
+    }
+    return CLV_OK;
+}
+
+/* Labels are the ids one further, and of these only the last has to be read. */
+static clv_status read_sequence(const clv_data *d, int64_t at, int32_t *ids, int32_t *labels, clv_error *err)
+{
+    int64_t seq = d->info.seq;
+    CLV_TRY(read_parts(d, at, seq, ids, clv_token_file_read, err));
+    memcpy(labels, ids + 1, (size_t)(seq - 1) * sizeof *labels);
+    CLV_TRY(read_parts(d, at + seq, 1, labels + seq - 1, clv_token_file_read, err));
+    return read_parts(d, at + 1, seq, labels, clv_token_file_mask, err);
+}
+
+static clv_status fill_row(const clv_data *d, int64_t row, int32_t *ids, int32_t *labels, clv_error *err)
+{
+    int64_t n = d->info.sequences, seq = d->info.seq, i = row % n;
+    if (!d->in_order)
+        i = clv_shuffle(d->seed, row / n, n, i);
+    if (d->n > 0)
+        return read_sequence(d, i * seq, ids, labels, err);
+    memcpy(ids, d->rows.ids + i * seq, (size_t)seq * sizeof *ids);
+    memcpy(labels, d->rows.labels + i * seq, (size_t)seq * sizeof *labels);
+    return CLV_OK;
+}
+
+clv_status clv_data_batch(const clv_data *d, int64_t step, int64_t batch, int64_t first, int64_t rows, int32_t *ids,
+                          int32_t *labels, clv_error *err)
+{
+    int64_t begin, end;
+    if (!d || !ids || !labels)
+        return clv_require(0, "clv_data_batch", "data, and where ids and labels go", err);
+    bool known = step >= 0 && batch >= 1 && first >= 0 && rows >= 1 && rows <= batch && first <= batch - rows;
+    if (!known || __builtin_mul_overflow(step, batch, &begin) || __builtin_add_overflow(begin, batch, &end))
+        return clv_fail(err, CLV_EINVAL,
+                        "rows %lld and %lld on of a batch of %lld in step %lld; valid: rows that "
+                        "there are, of steps from 0",
+                        (long long)first, (long long)rows, (long long)batch, (long long)step);
+    for (int64_t r = 0; r < rows; r++)
+        CLV_TRY(fill_row(d, begin + first + r, ids + r * d->info.seq, labels + r * d->info.seq, err));
+    return CLV_OK;
+}

@@ -1,0 +1,59 @@
+/* token_file.h - ids of a corpus in a file (docs/data.md):
+ *
+ *   bytes   0  "CLVTOKEN"
+ *           8  u32 version, 1               12  u32 bytes of an id: 2 or 4
+ *          16  u64 number of ids            24  u32 vocabulary: every id is below
+ *          28  i32 id behind each document, -1: none
+ *          32  u64 flags: 1 = a bit of each id follows them
+ *          40  XXH3 (128 bits) of all behind the header; zeros: not known
+ *          56  the first 8 bytes of XXH3 (128 bits) of the 56 before; zeros: not known
+ *          64  ids, then the bits: 1 = this id is learned, lowest bit first
+ *
+ * all little-endian, checksums in the order of their digits. Files are not trusted. */
+#ifndef CLEAVE_TOKENS_TOKEN_FILE_H
+#define CLEAVE_TOKENS_TOKEN_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cleave/status.h"
+#include "io/checksum.h"
+
+enum { CLV_TOKEN_HEADER = 64, CLV_TOKEN_DIGEST = 16 };
+
+typedef struct clv_token_header {
+    int width;     /* bytes of an id */
+    int64_t count; /* ids */
+    int64_t vocab, end;
+    bool masked;
+    uint8_t digest[CLV_TOKEN_DIGEST]; /* zeros: not known */
+} clv_token_header;
+
+void clv_token_header_write(uint8_t out[CLV_TOKEN_HEADER], const clv_token_header *header);
+/* Of a file of `size` bytes. @return CLV_EFORMAT, CLV_EUNSUPPORTED */
+clv_status clv_token_header_read(clv_token_header *out, const uint8_t bytes[CLV_TOKEN_HEADER], uint64_t size,
+                                 const char *path, clv_error *err);
+/* The digits of a checksum as bytes. */
+void clv_token_digest(uint8_t out[CLV_TOKEN_DIGEST], const char digits[CLV_CHECKSUM_SIZE]);
+
+typedef struct clv_token_file {
+    char *path;
+    clv_token_header header;
+    const uint8_t *map; /* of the whole file */
+    uint64_t size;
+} clv_token_file;
+
+/* Whether a file begins as a token file does; one that cannot be read does not. */
+bool clv_token_file_is(const char *path);
+/* Maps a file and reads all of it once: the digest is known then. vocab 0: the file's own.
+ * @return as clv_data_open */
+clv_status clv_token_file_open(clv_token_file *out, const char *path, int64_t vocab, clv_error *err);
+/* One of zeros is none. */
+void clv_token_file_close(clv_token_file *file);
+/* Ids [first, first + n). */
+clv_status clv_token_file_read(const clv_token_file *file, int64_t first, int64_t n, int32_t *ids, clv_error *err);
+/* Labels of the same: ids where they are learned, else CLV_IGNORED. */
+enum { CLV_IGNORED = -100 };
+clv_status clv_token_file_mask(const clv_token_file *file, int64_t first, int64_t n, int32_t *labels, clv_error *err);
+
+#endif
