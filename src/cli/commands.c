@@ -121,13 +121,15 @@ static const struct clv_command commands[] = {
      "  cleave tokenize -m llama/ -p 'Once upon a time'\n"
      "  cleave tokenize -m llama/ -p 'Once upon a time' | cleave tokenize -m llama/ --decode\n",
      command_tokenize, NULL, false},
-    {"train", "train a byte-level transformer on text",
+    {"train", "train a transformer on text or token ids",
      "Trains a Llama-form model with AdamW and a cosine schedule, split over ranks, and writes a checkpoint that "
      "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding. A line for each "
      "step is in metrics.unfinished.jsonl at once, which becomes metrics.jsonl at the end. The folder of a run "
      "that was stopped is taken again, and its lines are kept. loss is the last step's, mean_loss the mean over "
      "the last ones (the last weighs a tenth, those before it nine tenths). Bytes are counted as by plan, "
      "all_reduce by convention.\n\n"
+     "--text is learned a byte a token. --data are ids in files: token files, in sequences whose order is another in "
+     "each epoch, or the rows of a safetensors file (docs/data.md); the vocabulary is theirs.\n\n"
      "--save-every writes checkpoints into DIR/checkpoints, and --resume goes on from the newest that is whole, on "
      "any mesh and in any number of processes: the losses are those of a run that was never broken, on the same "
      "mesh bit for bit. SIGINT, SIGTERM, SIGHUP and SIGUSR1 save one and end the run, with exit code 128 and the "

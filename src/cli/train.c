@@ -1,4 +1,4 @@
-/* train.c - cleave train: a byte-level Llama-form model on text files. */
+/* train.c - cleave train: a Llama-form model on text, a byte a token, or on files of ids. */
 #include <stdio.h>
 
 #include "cli/command.h"
@@ -9,18 +9,10 @@
 #include "cli/size_option.h"
 #include "cli/train_run.h"
 
-enum { VOCABULARY = 256 };
-
 static int parse(clv_train_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
-        {.names = "--text",
-         .kind = CLV_OPTION_FILES,
-         .out = &a->text,
-         .value = "FILE...",
-         .use = CLV_OPTION_READS,
-         .required = true,
-         .help = "text to learn, a byte a token; several files are joined"},
+        CLV_DATA_OPTIONS(&a->data),
         CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true,
                        "folder for what is trained (Hugging Face form), metrics.jsonl and checkpoints: a new one, or "
                        "that of a run that "
@@ -51,7 +43,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
         CLV_HEADS_OPTION(&a->heads, 1, 1 << 16, "N", "query heads (8)"),
         CLV_KV_HEADS_OPTION(&a->kv_heads, 0, 1 << 16, "N", "key and value heads; 0: as many as query heads"),
         CLV_FFN_OPTION(&a->ffn, 0, 1 << 22, "N", "feed-forward width; 0: 8/3 of the width, rounded up to 32"),
-        CLV_SEQ_OPTION(&a->seq, 1, 1 << 20, "N", "bytes a sequence (256)"),
+        CLV_SEQ_OPTION(&a->seq, 1, 1 << 20, "N", "tokens a sequence (those of the rows of --data, else 256)"),
         CLV_BATCH_OPTION(&a->batch, 1, 1 << 20, "N", "sequences a step (8)"),
         {.names = "--steps, --train-iters",
          .kind = CLV_OPTION_INT,
@@ -118,8 +110,8 @@ static clv_status check_heads(const clv_train_args *a, clv_error *err)
     return CLV_OK;
 }
 
-/* The model that is trained: of bytes, which have no special tokens. */
-static clv_model_info sizes_of(const clv_train_args *a)
+/* The model that is trained, of tokens among which at most one is special: what is behind a document. */
+static clv_model_info sizes_of(const clv_train_args *a, const clv_train_data *data)
 {
     int64_t ffn = a->ffn ? a->ffn : (a->hidden * 8 / 3 + 31) / 32 * 32;
     return (clv_model_info){.size = sizeof(clv_model_info),
@@ -128,21 +120,29 @@ static clv_model_info sizes_of(const clv_train_args *a)
                             .heads = a->heads,
                             .kv_heads = a->kv_heads,
                             .ffn = ffn,
-                            .vocab = VOCABULARY,
+                            .vocab = data->vocab,
                             .max_positions = a->seq > 2048 ? a->seq : 2048,
                             .bos = -1,
                             .pad = -1,
-                            .mask = -1};
+                            .mask = -1,
+                            .eos = {data->end},
+                            .n_eos = data->end >= 0};
 }
 
-static clv_status train(const clv_train_args *a, const char *command, int *code, clv_error *err)
+static clv_status new_model(clv_model **out, const clv_train_args *a, const clv_train_data *data,
+                            const clv_model_options *options, clv_error *err)
+{
+    clv_model_info sizes = sizes_of(a, data);
+    return clv_model_new(out, &sizes, options, err);
+}
+
+static clv_status train(clv_train_args *a, const char *command, int *code, clv_error *err)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
-    clv_text_data *data;
+    clv_train_data data = {0};
     clv_model *model = NULL;
     clv_machine *machine = NULL;
-    clv_model_info sizes = sizes_of(a);
     clv_model_options options = {.size = sizeof options,
                                  .mesh = &mesh,
                                  .rules = &rules,
@@ -154,7 +154,8 @@ static clv_status train(const clv_train_args *a, const char *command, int *code,
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_processes_join(&options.job, &a->run.comm, &mesh, err));
     CLV_TRY(clv_flight_option_open(&options.flight, a->run.comm.flight, err));
-    CLV_TRY(clv_text_data_open(&data, a->text.item, a->text.n, a->seq, err));
+    CLV_TRY(clv_train_data_open(&data, &a->data, a->seq, 0, (uint64_t)a->seed, err));
+    a->seq = data.seq;
     clv_status status = check_heads(a, err);
     if (status == CLV_OK)
         status = clv_mesh_option_rules(&rules, &a->mesh, &mesh, err);
@@ -162,12 +163,12 @@ static clv_status train(const clv_train_args *a, const char *command, int *code,
         status = clv_hardware_option_open(&machine, a->hardware, err);
     options.machine = machine;
     if (status == CLV_OK)
-        status = clv_model_new(&model, &sizes, &options, err);
+        status = new_model(&model, a, &data, &options, err);
     if (status == CLV_OK)
-        status = clv_train_run(a, model, machine, data, command, code, err);
+        status = clv_train_run(a, model, machine, &data, command, code, err);
     clv_model_close(model);
     clv_machine_free(machine);
-    clv_text_data_close(data);
+    clv_train_data_close(&data);
     return status;
 }
 
@@ -176,7 +177,6 @@ int command_train(int argc, char **argv)
     clv_train_args a = {.layers = 4,
                         .hidden = 256,
                         .heads = 8,
-                        .seq = 256,
                         .batch = 8,
                         .steps = 200,
                         .warmup = -1,

@@ -15,10 +15,11 @@ typedef struct noted_option {
     char value[TEXT];
 } noted_option;
 
-static void say_text(char out[TEXT], const void *data)
+static void say_data(char out[TEXT], const void *data)
 {
-    snprintf(out, TEXT, "%lld bytes, checksum %016llx", (long long)clv_text_data_size(data),
-             (unsigned long long)clv_text_data_checksum(data));
+    const clv_train_data *d = data;
+    snprintf(out, TEXT, "%lld %s, checksum %016llx", (long long)d->tokens, clv_train_data_unit(d),
+             (unsigned long long)d->checksum);
 }
 
 static void say_whole(char out[TEXT], const void *value)
@@ -31,21 +32,27 @@ static void say_real(char out[TEXT], const void *value)
     snprintf(out, TEXT, "%.17g", *(const double *)value);
 }
 
+static void say_flag(char out[TEXT], const void *value)
+{
+    snprintf(out, TEXT, "%s", *(const bool *)value ? "given" : "not given");
+}
+
 static void say_word(char out[TEXT], const void *value)
 {
     snprintf(out, TEXT, "%s", *(const char *const *)value);
 }
 
-enum { OPTIONS = 10 };
+enum { OPTIONS = 32 /* at most */ };
 
-static int list_options(noted_option out[OPTIONS], const clv_train_args *a, const clv_text_data *data)
+static int list_options(noted_option out[OPTIONS], const clv_train_args *a, const clv_train_data *data)
 {
     const struct {
         noted_option option;
         void (*say)(char out[TEXT], const void *value);
         const void *value;
-    } all[OPTIONS] = {
-        {{"--text", "text", false, ""}, say_text, data},
+    } all[] = {
+        {{clv_train_data_option(data), "text", false, ""}, say_data, data},
+        {{"--no-shuffle", "no_shuffle", false, ""}, say_flag, &a->data.no_shuffle},
         {{"--seed", "seed", false, ""}, say_whole, &a->seed},
         {{"--batch", "batch", false, ""}, say_whole, &a->batch},
         {{"--seq", "seq", false, ""}, say_whole, &a->seq},
@@ -56,14 +63,16 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--clip", "clip", true, ""}, say_real, &a->clip},
         {{"--comm-dtype", "comm_dtype", true, ""}, say_word, &a->comm_dtype},
     };
-    for (int i = 0; i < OPTIONS; i++) {
+    const int n = (int)(sizeof all / sizeof all[0]);
+    _Static_assert(sizeof all / sizeof all[0] <= OPTIONS, "there is room for each");
+    for (int i = 0; i < n; i++) {
         out[i] = all[i].option;
         all[i].say(out[i].value, all[i].value);
     }
-    return OPTIONS;
+    return n;
 }
 
-clv_status clv_train_compare(const clv_train_args *args, const clv_text_data *data, clv_error *err)
+clv_status clv_train_compare(const clv_train_args *args, const clv_train_data *data, clv_error *err)
 {
     noted_option options[OPTIONS];
     clv_job_alike given[OPTIONS];
@@ -80,7 +89,7 @@ static clv_status note_real(clv_trainer *trainer, const char *key, double value,
     return clv_trainer_note(trainer, key, text, err);
 }
 
-clv_status clv_train_note(clv_trainer *trainer, const clv_train_args *args, const clv_text_data *data,
+clv_status clv_train_note(clv_trainer *trainer, const clv_train_args *args, const clv_train_data *data,
                           const clv_train_totals *totals, clv_error *err)
 {
     noted_option options[OPTIONS];
@@ -107,7 +116,7 @@ static double noted_real(const clv_trainer *trainer, const char *key)
 }
 
 clv_status clv_train_check_notes(clv_train_totals *totals, const clv_trainer *trainer, const clv_train_args *args,
-                                 const clv_text_data *data, const char *command, clv_error *err)
+                                 const clv_train_data *data, const char *command, clv_error *err)
 {
     noted_option options[OPTIONS];
     char was[TEXT], is[TEXT];

@@ -17,7 +17,7 @@ typedef struct run {
     const clv_train_args *args;
     const clv_model *model;
     const clv_machine *machine;
-    const clv_text_data *data;
+    const clv_train_data *data;
     const char *command;
     clv_trainer *trainer;
     char *checkpoints;     /* the folder of them */
@@ -63,7 +63,7 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     char note[128], hidden[48] = "";
     int stops = clv_stops();
     int64_t i = clv_trainer_steps_done(r->trainer);
-    CLV_TRY(clv_text_data_batch(r->data, (uint64_t)a->seed, i, 0, a->batch, a->seq, r->ids, r->labels, err));
+    CLV_TRY(clv_train_data_batch(r->data, i, a->batch, r->ids, r->labels, err));
     CLV_TRY(clv_trainer_step(r->trainer, r->ids, r->labels, &did, err));
     bool timed = clv_stops() == stops;
     log_step(&r->folder, &did, tokens, timed);
@@ -169,15 +169,15 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
 static void print_start(const run *r, const clv_model_info *info)
 {
     long long ranks = clv_mesh_ranks(clv_model_mesh(r->model));
-    fprintf(stderr, "training %.2f M parameters on %lld bytes of text over %lld rank%s\n",
-            1e-6 * (double)info->parameters, (long long)clv_text_data_size(r->data), ranks, ranks == 1 ? "" : "s");
+    fprintf(stderr, "training %.2f M parameters on %lld %s over %lld rank%s\n", 1e-6 * (double)info->parameters,
+            (long long)r->data->tokens, clv_train_data_unit(r->data), ranks, ranks == 1 ? "" : "s");
 }
 
-/* A Hugging Face folder of the weights as they are, with the tokenizer of bytes. */
+/* A Hugging Face folder of the weights as they are, with the tokenizer of bytes where they are what it learned. */
 static clv_status save(const run *r, clv_error *err)
 {
     CLV_TRY(clv_trainer_save(r->trainer, r->args->out, err));
-    return clv_processes_is_first() ? clv_tokenizer_write_bytes(r->args->out, err) : CLV_OK;
+    return clv_processes_is_first() && r->data->text ? clv_tokenizer_write_bytes(r->args->out, err) : CLV_OK;
 }
 
 /* The first process's, which the others then see. */
@@ -290,7 +290,7 @@ static int report(const run *r)
 }
 
 clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_machine *machine,
-                         const clv_text_data *data, const char *command, int *code, clv_error *err)
+                         const clv_train_data *data, const char *command, int *code, clv_error *err)
 {
     run r = {.args = args,
              .model = model,

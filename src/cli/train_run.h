@@ -2,14 +2,14 @@
 #ifndef CLEAVE_CLI_TRAIN_RUN_H
 #define CLEAVE_CLI_TRAIN_RUN_H
 
-#include "cleave/text_data.h"
 #include "cleave/train.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/run_option.h"
+#include "cli/train_data.h"
 
 typedef struct clv_train_args {
-    clv_strings text;
+    clv_data_option data;
     const char *out;
     clv_mesh_option mesh;
     clv_run_option run;
@@ -23,7 +23,7 @@ typedef struct clv_train_args {
 /* Trains, and prints what came of it, beside what was predicted for a machine that --hardware named. *code: the exit
  * code, which a signal that asked to leave decides too. */
 clv_status clv_train_run(const clv_train_args *args, const clv_model *model, const clv_machine *machine,
-                         const clv_text_data *data, const char *command, int *code, clv_error *err);
+                         const clv_train_data *data, const char *command, int *code, clv_error *err);
 
 /* What a run adds up to. */
 typedef struct clv_train_totals {
@@ -34,14 +34,14 @@ typedef struct clv_train_totals {
 } clv_train_totals;
 
 /* That all processes of a job were given the same; else CLV_EINVAL naming the option. */
-clv_status clv_train_compare(const clv_train_args *args, const clv_text_data *data, clv_error *err);
+clv_status clv_train_compare(const clv_train_args *args, const clv_train_data *data, clv_error *err);
 /* ---- train_notes.c: what checkpoints hold of a run beside the trainer ---- */
 
-clv_status clv_train_note(clv_trainer *trainer, const clv_train_args *args, const clv_text_data *data,
+clv_status clv_train_note(clv_trainer *trainer, const clv_train_args *args, const clv_train_data *data,
                           const clv_train_totals *totals, clv_error *err);
 /* Of the checkpoint that the trainer went on from: its losses, and whether its run was of the same data; what is a
  * choice (rates, steps) is said. CLV_EINVAL, naming the option. */
 clv_status clv_train_check_notes(clv_train_totals *totals, const clv_trainer *trainer, const clv_train_args *args,
-                                 const clv_text_data *data, const char *command, clv_error *err);
+                                 const clv_train_data *data, const char *command, clv_error *err);
 
 #endif

@@ -1,0 +1,63 @@
+#include "cli/train_data.h"
+
+enum { USUAL_SEQ = 256, BYTES = 256 };
+
+static clv_status open_text(clv_train_data *d, const clv_strings *files, clv_error *err)
+{
+    CLV_TRY(clv_text_data_open(&d->text, files->item, files->n, d->seq, err));
+    d->tokens = clv_text_data_size(d->text);
+    d->checksum = clv_text_data_checksum(d->text);
+    d->vocab = BYTES;
+    d->end = -1;
+    return CLV_OK;
+}
+
+static clv_status open_ids(clv_train_data *d, const clv_data_option *o, int64_t seq, int64_t vocab, clv_error *err)
+{
+    clv_data_info info = {.size = sizeof info};
+    clv_data_options options = {
+        .size = sizeof options, .seq = seq, .vocab = vocab, .seed = d->seed, .in_order = o->no_shuffle};
+    CLV_TRY(clv_data_open(&d->ids, o->files.item, o->files.n, &options, err));
+    CLV_TRY(clv_data_describe(d->ids, &info, err));
+    d->seq = info.seq;
+    d->tokens = info.tokens;
+    d->checksum = info.checksum;
+    d->vocab = info.vocab;
+    d->end = info.end;
+    return CLV_OK;
+}
+
+clv_status clv_train_data_open(clv_train_data *out, const clv_data_option *option, int64_t seq, int64_t vocab,
+                               uint64_t seed, clv_error *err)
+{
+    clv_train_data data = {.seq = seq ? seq : USUAL_SEQ, .seed = seed};
+    if (option->text.n == 0 && option->files.n == 0)
+        return clv_fail(err, CLV_EINVAL, "--text or --data is missing");
+    CLV_TRY(option->text.n > 0 ? open_text(&data, &option->text, err) : open_ids(&data, option, seq, vocab, err));
+    *out = data;
+    return CLV_OK;
+}
+
+void clv_train_data_close(clv_train_data *d)
+{
+    clv_text_data_close(d->text);
+    clv_data_close(d->ids);
+    *d = (clv_train_data){0};
+}
+
+clv_status clv_train_data_batch(const clv_train_data *d, int64_t step, int64_t batch, int32_t *ids, int32_t *labels,
+                                clv_error *err)
+{
+    return d->text ? clv_text_data_batch(d->text, d->seed, step, 0, batch, d->seq, ids, labels, err)
+                   : clv_data_batch(d->ids, step, batch, 0, batch, ids, labels, err);
+}
+
+const char *clv_train_data_option(const clv_train_data *d)
+{
+    return d->text ? "--text" : "--data";
+}
+
+const char *clv_train_data_unit(const clv_train_data *d)
+{
+    return d->text ? "bytes" : "tokens";
+}

@@ -1,0 +1,153 @@
+/* test_cli_data.c - train on files of ids: the same losses on every mesh and after a break, and what is refused. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "cleave/checkpoint.h"
+#include "cleave/data.h"
+#include "cli_run.h"
+#include "must.h"
+
+enum { N = 1000, VOCAB = 300 };
+
+#define SMALL "train --layers 1 --hidden 16 --heads 2 --ffn 32 --lr 0.01 --warmup 0"
+
+static const char *in(const char *name)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", cli_folder(), name);
+    return path;
+}
+
+/* Ids that one can learn: 0, 7, 14, ... modulo a number. */
+static void write_ids(const char *name, int64_t vocab, int n)
+{
+    clv_error err = {0};
+    clv_token_writer *w;
+    clv_token_writer_options o = {.size = sizeof o, .vocab = vocab, .end = 5};
+    must(clv_token_writer_create(&w, in(name), &o, &err), &err);
+    for (int32_t i = 0; i < n; i++)
+        must(clv_token_writer_add(w, &(int32_t){i * 7 % 211}, NULL, 1, &err), &err);
+    must(clv_token_writer_commit(w, &err), &err);
+}
+
+static void write_rows(void)
+{
+    clv_error err = {0};
+    clv_checkpoint_writer *w;
+    int64_t rows[4][6];
+    for (int i = 0; i < 24; i++)
+        rows[i / 6][i % 6] = i * 3;
+    must(clv_checkpoint_create(&w, in("rows.safetensors"), &err), &err);
+    must(clv_checkpoint_add(w, "ids", CLV_I64, 2, (const int64_t[]){4, 6}, &err), &err);
+    must(clv_checkpoint_write(w, 0, NULL, rows, &err), &err);
+    must(clv_checkpoint_commit(w, &err), &err);
+}
+
+static int make_files(void **state)
+{
+    (void)state;
+    write_ids("ids.bin", VOCAB, N);
+    write_ids("short.bin", VOCAB, 16);
+    write_rows();
+    return 0;
+}
+
+/* The losses of a run, in a file of their own. */
+static void losses_of(const char *run)
+{
+    cli_shell("grep -o '\"loss\":[0-9.]*' {d}/%s/metrics.jsonl > {d}/%s.losses", run, run);
+}
+
+/* Bit for bit where the mesh is the same, by rounding on another. */
+static void test_meshes_and_resume(void **state)
+{
+    (void)state;
+    cli_expect(0, "", SMALL " --data {d}/ids.bin --seq 16 --batch 3 --steps 30 --out {d}/whole");
+    losses_of("whole");
+    cli_shell("test $(wc -l < {d}/whole.losses) = 30");
+    cli_shell("awk -F: 'NR == 1 {first = $2} END {exit !($2 < first - 1)}' {d}/whole.losses");
+    cli_shell("grep -q '\"vocab_size\": *%d' {d}/whole/config.json", VOCAB);
+    cli_shell("grep -q '\"eos_token_id\": *5' {d}/whole/config.json");
+    cli_shell("test ! -e {d}/whole/tokenizer.json");
+    static const char *const meshes[] = {"-tp 2", "--mesh data=2", "--mesh data=3,model=2"};
+    for (int i = 0; i < 3; i++) {
+        cli_shell("rm -rf {d}/other");
+        cli_expect(0, "", SMALL " --data {d}/ids.bin --seq 16 --batch 3 --steps 30 --out {d}/other %s", meshes[i]);
+        losses_of("other");
+        cli_shell("paste -d: {d}/whole.losses {d}/other.losses | awk -F: '{d = $2 - $4; if (!(d * d < 1e-8)) exit 1}'");
+    }
+    cli_expect(0, "",
+               SMALL
+               " --data {d}/ids.bin --seq 16 --batch 3 --steps 30 --save-every 13 --keep-last 3 --out {d}/broken");
+    cli_shell(
+        "cd {d}/broken && rm -r checkpoints/step-00000026 checkpoints/step-00000030 model.safetensors config.json "
+        "&& mv metrics.jsonl metrics.unfinished.jsonl");
+    cli_expect(0, "goes on after step 13",
+               SMALL " --data {d}/ids.bin --seq 16 --batch 3 --steps 30 --resume --out {d}/broken");
+    losses_of("broken");
+    cli_shell("cmp {d}/whole.losses {d}/broken.losses");
+    cli_expect(2, "--data is",
+               SMALL " --data {d}/ids.bin {d}/ids.bin --seq 16 --batch 3 --steps 40 --resume --out {d}/broken");
+    cli_expect(2, "vocab 300, this one has 256",
+               SMALL " --text {d}/ids.bin --seq 16 --batch 3 --steps 40 --resume --out {d}/broken");
+    cli_expect(2, "--no-shuffle is given; the run in",
+               SMALL " --data {d}/ids.bin --no-shuffle --seq 16 --batch 3 --steps 40 --resume --out {d}/broken");
+}
+
+/* Row i of all batches is row i mod N: with all of them in each batch, no order matters; their S is the default. */
+static void test_rows(void **state)
+{
+    (void)state;
+    cli_expect(0, "", SMALL " --data {d}/rows.safetensors --no-shuffle --batch 4 --steps 4 --out {d}/rows");
+    cli_expect(0, "", SMALL " --data {d}/rows.safetensors --seq 6 --batch 4 --steps 4 --out {d}/shuffled");
+    losses_of("rows");
+    losses_of("shuffled");
+    cli_shell("paste -d: {d}/rows.losses {d}/shuffled.losses | awk -F: '{d = $2 - $4; if (!(d * d < 1e-8)) exit 1}'");
+    cli_expect(2, "rows of 6 ids", SMALL " --data {d}/rows.safetensors --seq 7 --steps 4 --out {d}/never");
+}
+
+static void test_refused(void **state)
+{
+    static const struct {
+        int code;
+        const char *says, *options;
+    } wrong[] = {
+        {2, "--text or --data", ""},
+        {2, "--text says nothing beside --data", "--text {d}/ids.bin --data {d}/ids.bin"},
+        {2, "short.bin: 16 tokens, one sequence needs 17", "--data {d}/short.bin --seq 16"},
+        {2, "empty", "--data {d}/empty"},
+        {1, "no token file", "--data {d}/rows.bin"},
+        {1, "nowhere", "--data {d}/nowhere"},
+        {1, "damaged", "--data {d}/damaged.bin"},
+        {2, "--no-shuffle says nothing beside --text", "--text {d}/ids.bin --no-shuffle"},
+        {2, "id 210 at", "--data {d}/beyond.bin"},
+    };
+    (void)state;
+    cli_shell(": >{d}/empty; cp {d}/rows.safetensors {d}/rows.bin; cp {d}/ids.bin {d}/damaged.bin; "
+              "printf x | dd of={d}/damaged.bin bs=1 seek=500 conv=notrunc 2>/dev/null");
+    cli_shell("cp {d}/ids.bin {d}/beyond.bin; printf '\\322\\000\\000\\000' | dd of={d}/beyond.bin bs=1 seek=24 "
+              "conv=notrunc 2>/dev/null; head -c 24 /dev/zero | dd of={d}/beyond.bin bs=1 seek=40 conv=notrunc "
+              "2>/dev/null");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        char options[256];
+        snprintf(options, sizeof options, SMALL " %s --steps 1 --out {d}/never", wrong[i].options);
+        cli_expect(wrong[i].code, wrong[i].says, "%s", options);
+        cli_shell("test ! -e {d}/never");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_meshes_and_resume),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, make_files, cli_remove_folder);
+}
