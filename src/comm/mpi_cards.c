@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "comm/mpi_wire.h"
+#include "tensor/view.h"
 
 enum {
     SPINS = 100, /* looks, some 2 us, where there are cores for all: no more, as a peer may be on this core yet */
@@ -42,6 +43,7 @@ clv_status clv_mpi_prepare_cards(clv_mpi_plan *plan, const clv_transfer *t, int6
         its->operand = t->parts.in[m];
         its->bytes = clv_shard_elems(&its->operand) * size;
         its->gives = clv_move_between(&its->box, &t->parts, t->group->me, m);
+        its->takes = clv_move_between(&its->taken, &t->parts, m, t->group->me);
         cards->hold = cards->hold && its->bytes <= job->room;
     }
     cards->reduces = t->parts.reduces;
@@ -61,11 +63,26 @@ void clv_mpi_free_cards(clv_mpi_cards *cards)
 
 /* ---- running ---- */
 
+/* Copies what members take of the operand to where it lies on a card. */
+static clv_status fill_card(const clv_mpi_plan *plan, const clv_card *card, clv_error *err)
+{
+    const clv_device *device = plan->base.in_device;
+    const clv_shard *operand = &plan->base.in_shard;
+    void *elements = clv_board_elements(clv_mpi_wire_of(plan->base.comm)->board, card);
+    bool all = false;
+    for (int m = 0; m < plan->base.group->n && !all; m++) {
+        const clv_mpi_member *its = &plan->cards.members[m];
+        if (its->takes)
+            CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, elements, operand, plan->base.in, operand,
+                                          &its->taken, plan->cards.size, err));
+        all = its->takes && clv_shard_equal(&its->taken, operand);
+    }
+    return CLV_OK;
+}
+
 clv_status clv_mpi_show_card(clv_mpi_plan *plan, void *staging, clv_error *err)
 {
     const struct clv_mpi_wire *wire = clv_mpi_wire_of(plan->base.comm);
-    const clv_device *device = plan->base.in_device;
-    const clv_shard *operand = &plan->base.in_shard;
     int set = plan->base.group->set, seat = wire->seat[plan->base.comm->rank];
     clv_card *card = clv_board_next(wire->board, set, seat);
     size_t length = strnlen(plan->post.what, sizeof card->what - 1);
@@ -74,8 +91,7 @@ clv_status clv_mpi_show_card(clv_mpi_plan *plan, void *staging, clv_error *err)
     memcpy(card->what, plan->post.what, length);
     card->what[length] = '\0';
     if (plan->cards.hold)
-        CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, clv_board_elements(wire->board, card), operand,
-                                      plan->base.in, operand, operand, clv_dtype_size(plan->base.dtype), err));
+        CLV_TRY(fill_card(plan, card, err));
     if (plan->base.flies)
         card->shown_ns = clv_now_ns();
     plan->staging = staging;

@@ -55,6 +55,8 @@ typedef struct clv_mpi_phase {
 typedef struct clv_mpi_member {
     clv_shard operand, box; /* its own, and what one takes of that */
     bool gives;             /* one takes anything */
+    clv_shard taken;        /* what it takes of one's own */
+    bool takes;             /* it takes anything */
     int64_t bytes;          /* of its operand */
     const clv_card *card;   /* of the step that runs; NULL: not seen yet */
 } clv_mpi_member;
