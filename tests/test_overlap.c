@@ -92,6 +92,30 @@ static int wholes_of_kind(const clv_program *program, const char *kind, bool bac
     return n;
 }
 
+/* Whether a product runs beside step i. */
+static bool hides_behind_product(const clv_program *program, int i)
+{
+    for (int k = i + 1; k <= clv_program_ends(program, i); k++)
+        if (program->instructions[k].op && program->instructions[k].op->def->counts_flops)
+            return true;
+    return false;
+}
+
+/* Of the steps of a kind in the backward pass (or both): how many there are, and hide behind products. */
+static int hidden_of(int *all, const clv_program *program, const char *kind, bool backward)
+{
+    int hidden = 0;
+    *all = 0;
+    for (int s = 0; s < program->n_steps; s++) {
+        const clv_instruction *instruction = &program->instructions[program->steps[s]];
+        if (instruction->backward != backward || strcmp(clv_step_name(instruction->step->kind), kind) != 0)
+            continue;
+        ++*all;
+        hidden += hides_behind_product(program, program->steps[s]);
+    }
+    return hidden;
+}
+
 /* ---- bits ---- */
 
 typedef struct results {
@@ -142,7 +166,12 @@ static clv_session *new_session(const clv_program *program, const char *transpor
 {
     clv_error err = {0};
     clv_session *session;
-    const clv_session_options options = {.size = sizeof options, .seed = 7, .check = 1, .transport = transport};
+    const clv_session_options options = {.size = sizeof options,
+                                         .seed = 7,
+                                         .check = 1,
+                                         .find_nonfinite = 1,
+                                         .transport = transport,
+                                         .job = launched_job()};
     must(clv_session_new(&session, clv_program_mesh(program), &options, &err), &err);
     return session;
 }
@@ -169,10 +198,24 @@ static int wholes_of(const clv_program *program)
     return n;
 }
 
+static bool is_cut(const clv_program *program)
+{
+    return wholes_of(program) < program->n_instructions;
+}
+
+/* Whether steps move strips: parts of several blocks of rows. */
+static bool has_strips(const clv_program *program)
+{
+    bool any = false;
+    for (int b = 0; b < program->n_buffers; b++)
+        any = any || program->buffers[b].blocks > 1;
+    return any;
+}
+
 /* Some of a program is in parts, if it was to be cut, else nothing. */
 static void must_be_cut(const clv_program *program, const struct layout_case *c, bool cut)
 {
-    if ((wholes_of(program) < program->n_instructions) != cut)
+    if (is_cut(program) != cut)
         fail_msg("%s %s: of %d instructions %d are whole", c->mesh, c->rules, program->n_instructions,
                  wholes_of(program));
 }
@@ -210,10 +253,15 @@ static void test_the_same_bits_of_odd_rows(void **state)
         int64_t shape[3];
         bool cut;
     } odd[] = {{{"data=2,model=2", "megatron-sp"}, {13, 7, 24}, false},
-               {{"model=2", "megatron-sp"}, {1, 64, 24}, false},
+               {{"model=2", "megatron-sp"}, {1, 64, 24}, true},
+               {{"model=3", "megatron-sp"}, {1, 201, 24}, true},
+               {{"model=5", "megatron-sp"}, {1, 245, 42}, true},
+               {{"data=2,model=2", "megatron-sp"}, {2, 136, 24}, true},
+               {{"model=2", "megatron-sp"}, {1, 65, 24}, false},
                {{"model=3", "megatron"}, {1, 67, 24}, true},
                {{"model=5", "megatron-sp"}, {7, 33, 42}, true},
                {{"data=3,model=2", "megatron"}, {3, 40, 24}, true}};
+    static const char *const transports[] = {"threads", "copying"};
     clv_machine *slow = must_slow_links();
     (void)state;
     for (size_t k = 0; k < 2 * sizeof odd / sizeof *odd; k++) {
@@ -224,7 +272,47 @@ static void test_the_same_bits_of_odd_rows(void **state)
             programs[o] = k % 2 ? compile_forward(slow, c, shape, o) : compile_block_for(slow, c, shape, o);
         if (k % 2)
             must_be_cut(programs[1], c, odd[k / 2].cut);
-        assert_true(agree(programs, "threads"));
+        assert_true(agree(programs, transports[k / 2 % 2]));
+    }
+    clv_machine_free(slow);
+}
+
+/* Strips go from process to process, and, where these have several ranks, are taken inside them, too. */
+static void test_the_same_bits_of_strips_between_processes(void **state)
+{
+    static const struct layout_case layouts[] = {{"model=2", "megatron-sp"}, {"model=4", "megatron-sp"}};
+    const int64_t shape[3] = {1, 256, 24};
+    clv_machine *slow = must_slow_links();
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        clv_program *programs[2];
+        for (int o = 0; o < 2; o++)
+            programs[o] = k % 2 ? compile_forward(slow, &layouts[k / 2], shape, o)
+                                : compile_block_for(slow, &layouts[k / 2], shape, o);
+        assert_true(has_strips(programs[1]));
+        assert_true(agree(programs, launched_job() ? NULL : "threads"));
+    }
+    clv_machine_free(slow);
+}
+
+/* Strips are as many as ranks, and parts: there is a bound to the instructions that ops become. */
+static void test_strips_of_many_ranks(void **state)
+{
+    static const struct {
+        struct layout_case layout;
+        bool cut;
+    } many[] = {{{"model=16", "megatron-sp"}, true}, {{"model=33", "megatron-sp"}, false}};
+    clv_machine *slow = must_slow_links();
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        clv_program *program = compile_forward(slow, &many[k].layout, (int64_t[]){1, 16 * 33 * 8, 24}, true);
+        int most = 0;
+        assert_int_equal(has_strips(program), many[k].cut);
+        for (int i = 0; i < program->n_instructions; i++)
+            most = program->instructions[i].n_parts > most ? (int)program->instructions[i].n_parts : most;
+        if (most != (many[k].cut ? 64 : 0))
+            fail_msg("%s: %d parts of an op", many[k].layout.mesh, most);
+        clv_program_free(program);
     }
     clv_machine_free(slow);
 }
@@ -247,6 +335,27 @@ static void test_the_same_bits_over_hosts(void **state)
         assert_int_equal(wholes_of_kind(programs[o], "all_gather", false), 4);
         assert_int_equal(parts, o ? 16 : 4);
     }
+    assert_true(agree(programs, "threads"));
+    clv_machine_free(slow);
+}
+
+/* A sum inside hosts first, which slices the batch, one across, and a gather: all three in parts. */
+static void test_the_same_bits_of_sums_over_hosts(void **state)
+{
+    static const struct layout_case c = {"model=4", "megatron"};
+    static const char *const kinds[] = {"reduce_scatter", "all_reduce", "all_gather"};
+    clv_machine *slow = must_slow_network();
+    clv_program *programs[2];
+    (void)state;
+    for (int o = 0; o < 2; o++)
+        programs[o] = compile_forward(slow, &c, (int64_t[]){8, 8, 24}, o);
+    for (int kind = 0; kind < 3; kind++) {
+        int all;
+        hidden_of(&all, programs[1], kinds[kind], false);
+        assert_int_equal(wholes_of_kind(programs[1], kinds[kind], false), 2);
+        assert_true(all > 2);
+    }
+    assert_true(has_strips(programs[1]));
     assert_true(agree(programs, "threads"));
     clv_machine_free(slow);
 }
@@ -281,7 +390,7 @@ static void test_the_same_bits_of_products_of_what_is_cut(void **state)
     for (int how_many = 1; how_many <= 2; how_many++) {
         clv_program *programs[2] = {compile_gram(how_many, slow, false), compile_gram(how_many, slow, true)};
         for (int o = 0; o < 2; o++)
-            assert_int_equal(wholes_of(programs[o]) < programs[o]->n_instructions, o);
+            assert_int_equal(is_cut(programs[o]), o);
         assert_true(agree(programs, "threads"));
     }
     clv_machine_free(slow);
@@ -307,8 +416,8 @@ static clv_value in_layout(clv_graph *graph, clv_value x, const clv_mesh *mesh, 
     return clv_constrain(graph, x, &layout);
 }
 
-/* Products of x, and sums of two, each in a layout of its own. */
-static clv_program *compile_chain(uint64_t seed, const clv_machine *machine, bool overlap)
+/* Products of x, and sums of two, each in a layout of its own. Of one sequence: as long as ranks can have parts of. */
+static clv_program *compile_chain(uint64_t seed, bool one, const clv_machine *machine, bool overlap)
 {
     static const char *const meshes[] = {"a=2", "a=3", "a=2,b=2", "a=5"};
     static const char *const over_a[] = {"_,a,_", "_,_,a", "a,_,_", "_,_,_"}, *const over_both[] = {"a,b,_", "a,_,b",
@@ -323,6 +432,10 @@ static clv_program *compile_chain(uint64_t seed, const clv_machine *machine, boo
     int64_t m = pick(&d, 4), shape[3] = {1 + pick(&d, 9), 1 + pick(&d, 40), 2 + pick(&d, 20)};
     must(clv_mesh_parse(&mesh, meshes[m], &err), &err);
     must(clv_graph_new(&graph, &mesh, &err), &err);
+    if (one) {
+        shape[0] = 1;
+        shape[1] = clv_mesh_ranks(&mesh) * (30 + pick(&d, 60));
+    }
     clv_value x = clv_input(graph, "x", CLV_F32, 3, shape, NULL);
     for (int k = 0; k < 5; k++) {
         clv_value made[2];
@@ -341,22 +454,71 @@ static clv_program *compile_chain(uint64_t seed, const clv_machine *machine, boo
     return compile(graph, machine, overlap);
 }
 
-static void test_the_same_bits_of_random_chains(void **state)
+static void expect_chains(uint64_t chains, bool one, bool (*is)(const clv_program *), int least)
 {
-    enum { CHAINS = 120, CUT = 30 };
     static const char *const transports[] = {"threads", "copying"};
     clv_machine *slow = must_slow_links();
-    int n_cut = 0;
-    (void)state;
-    for (uint64_t seed = 0; seed < CHAINS; seed++) {
-        clv_program *programs[2] = {compile_chain(seed, slow, false), compile_chain(seed, slow, true)};
-        for (int o = 0; o < 2; o++)
-            n_cut += wholes_of(programs[o]) < programs[o]->n_instructions;
+    int n = 0;
+    for (uint64_t seed = 0; seed < chains; seed++) {
+        clv_program *programs[2] = {compile_chain(seed, one, slow, false), compile_chain(seed, one, slow, true)};
+        assert_false(is(programs[0]));
+        n += is(programs[1]);
         if (!agree(programs, transports[seed % 2]))
             fail_msg("chain %d: other bits", (int)seed);
     }
-    if (n_cut < CUT)
-        fail_msg("steps of only %d programs were cut", n_cut);
+    if (n < least)
+        fail_msg("steps of only %d programs were cut", n);
+    clv_machine_free(slow);
+}
+
+static void test_the_same_bits_of_random_chains(void **state)
+{
+    (void)state;
+    expect_chains(120, false, is_cut, 30);
+}
+
+static void test_the_same_bits_of_chains_of_one_sequence(void **state)
+{
+    (void)state;
+    expect_chains(60, true, has_strips, 30);
+}
+
+/* ---- where results are not finite ---- */
+
+/* A product of rows that are gathered: in strips, if it overlaps. */
+static clv_program *compile_gather(int64_t rows, int64_t cols, const clv_machine *machine, bool overlap)
+{
+    const int64_t shape[3] = {1, rows, cols}, weight[2] = {cols, 20};
+    clv_graph *graph = must_graph("a=2");
+    const clv_mesh *mesh = clv_graph_mesh(graph);
+    clv_value x = clv_input(graph, "x", CLV_F32, 3, shape, NULL);
+    x = in_layout(graph, clv_scale(graph, in_layout(graph, x, mesh, "_,a,_"), 2), mesh, "_,_,_");
+    clv_value w = clv_state(graph, "w", CLV_F32, 2, weight, NULL, (clv_init){CLV_INIT_NORMAL, 1e30});
+    clv_output(graph, "d0", clv_einsum(graph, "bsm,mn->bsn", x, w), NULL);
+    return compile(graph, machine, overlap);
+}
+
+static void test_where_a_part_is_not_finite(void **state)
+{
+    enum { ROWS = 96, COLS = 8, AT = 70 };
+    static float x[ROWS * COLS], y[ROWS * 20];
+    const clv_input_binding input = {"x", x};
+    const clv_binding output = {"d0", y};
+    clv_machine *slow = must_slow_links();
+    (void)state;
+    for (int i = 0; i < COLS; i++)
+        x[AT * COLS + i] = 1e30F;
+    for (int o = 0; o < 2; o++) {
+        clv_error err = {0};
+        clv_program *program = compile_gather(ROWS, COLS, slow, o);
+        assert_int_equal(has_strips(program), o);
+        clv_session *session = new_session(program, "threads");
+        assert_int_equal(clv_session_run(session, program, &input, 1, &output, 1, &err), CLV_ENONFINITE);
+        if (!strstr(err.message, "at [0,70,0]"))
+            fail_msg("%s", err.message);
+        clv_session_free(session);
+        clv_program_free(program);
+    }
     clv_machine_free(slow);
 }
 
@@ -408,30 +570,6 @@ static void test_the_same_collectives(void **state)
     }
 }
 
-/* Whether a product runs beside step i. */
-static bool hides_behind_product(const clv_program *program, int i)
-{
-    for (int k = i + 1; k <= clv_program_ends(program, i); k++)
-        if (program->instructions[k].op && program->instructions[k].op->def->counts_flops)
-            return true;
-    return false;
-}
-
-/* Of the steps of a kind in the backward pass (or both): how many there are, and hide behind products. */
-static int hidden_of(int *all, const clv_program *program, const char *kind, bool backward)
-{
-    int hidden = 0;
-    *all = 0;
-    for (int s = 0; s < program->n_steps; s++) {
-        const clv_instruction *instruction = &program->instructions[program->steps[s]];
-        if (instruction->backward != backward || strcmp(clv_step_name(instruction->step->kind), kind) != 0)
-            continue;
-        ++*all;
-        hidden += hides_behind_product(program, program->steps[s]);
-    }
-    return hidden;
-}
-
 static void test_what_hides(void **state)
 {
     const int64_t shape[3] = {6, 512, 510};
@@ -465,6 +603,8 @@ static void test_parts_beside_their_products(void **state)
                {{"model=3", "megatron-sp"}, {5, 511, 510}, {"all_gather", "reduce_scatter"}},
                {{"data=2,model=2", "megatron-sp"}, {8, 300, 510}, {"all_gather", "reduce_scatter"}},
                {{"model=2", "megatron"}, {1, 2048, 510}, {"all_reduce", "all_reduce"}},
+               {{"model=2", "megatron-sp"}, {1, 4096, 510}, {"all_gather", "reduce_scatter"}},
+               {{"model=3", "megatron-sp"}, {1, 3072, 510}, {"all_gather", "reduce_scatter"}},
                {{"model=5", "megatron"}, {2, 1024, 510}, {"all_reduce", "all_reduce"}}};
     (void)state;
     for (size_t k = 0; k < sizeof cut / sizeof *cut; k++) {
@@ -807,9 +947,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_same_bits),
         cmocka_unit_test(test_the_same_bits_of_odd_rows),
+        cmocka_unit_test(test_the_same_bits_of_strips_between_processes),
+        cmocka_unit_test(test_strips_of_many_ranks),
         cmocka_unit_test(test_the_same_bits_over_hosts),
+        cmocka_unit_test(test_the_same_bits_of_sums_over_hosts),
         cmocka_unit_test(test_the_same_bits_of_products_of_what_is_cut),
         cmocka_unit_test(test_the_same_bits_of_random_chains),
+        cmocka_unit_test(test_the_same_bits_of_chains_of_one_sequence),
+        cmocka_unit_test(test_where_a_part_is_not_finite),
         cmocka_unit_test(test_the_same_collectives),
         cmocka_unit_test(test_what_hides),
         cmocka_unit_test(test_parts_beside_their_products),
@@ -821,6 +966,7 @@ int main(void)
         cmocka_unit_test(test_steps_of_one_group),
         cmocka_unit_test(test_a_session_notices),
     };
-    const struct CMUnitTest launched[] = {cmocka_unit_test(test_what_hid)};
+    const struct CMUnitTest launched[] = {cmocka_unit_test(test_the_same_bits_of_strips_between_processes),
+                                          cmocka_unit_test(test_what_hid)};
     return launched_job() ? cmocka_run_group_tests(launched, NULL, NULL) : cmocka_run_group_tests(tests, NULL, NULL);
 }

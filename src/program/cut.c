@@ -16,13 +16,14 @@
 
 enum {
     MOST_PARTS = 8,
-    LEAST_ROWS = 16, /* of the matrix that a product takes: fewer are slow, and kernels for few rows round otherwise */
+    MOST_STRIPS = 64, /* of a tensor, in all: a program has as many instructions for each op */
+    LEAST_ROWS = 16,  /* of the matrix that a product takes: fewer are slow, and kernels for few rows round otherwise */
     MOST_TOGETHER = 24, /* instructions that are cut together */
     MOST_BEHIND = 4,    /* steps and casts, and a product */
     MOST_BETWEEN = 6    /* sums and casts between a product and its step */
 };
 
-/* Rows [lo[k], lo[k + 1]) of what a rank holds are part k. */
+/* Rows [lo[k], lo[k + 1]) of what a rank holds are part k; where that is several blocks, these rows of each. */
 typedef struct rows {
     int n;
     int64_t lo[MOST_PARTS + 1];
@@ -34,7 +35,8 @@ typedef struct together {
     int instruction[MOST_TOGETHER];
     uint32_t operands[MOST_TOGETHER]; /* of each: bit k: operand k has the rows; another may be cut for others' sake */
     int buffer[MOST_TOGETHER * (CLV_MAX_IN + CLV_MAX_OUT)];
-    int64_t n_rows;    /* on each rank */
+    int64_t n_rows;    /* of a block: what each rank holds where ranks hold the fewest */
+    int most_blocks;   /* of a buffer */
     const rows *known; /* some of it is cut already; NULL: nothing is */
 } together;
 
@@ -70,6 +72,14 @@ static int64_t rows_of(const clv_buffer *buffer, int d)
     return even ? buffer->type.shape[d] / blocks : 0;
 }
 
+/* Of so many rows; 0: not the same on all, or too many. */
+static int blocks_of(const clv_buffer *buffer, int64_t n_rows)
+{
+    int d = outermost(buffer);
+    int64_t n = d < 0 ? 0 : rows_of(buffer, d);
+    return n % n_rows == 0 && n / n_rows <= MOST_STRIPS ? (int)(n / n_rows) : 0;
+}
+
 static bool is_cut_with(const together *t, int b)
 {
     for (int k = 0; k < t->n_buffers; k++)
@@ -78,16 +88,17 @@ static bool is_cut_with(const together *t, int b)
     return false;
 }
 
-/* Notes that buffer b is to be cut along d, if it can. */
-static bool add_buffer(together *t, const cutter *c, int b, int d)
+/* Notes that buffer b is to be cut along d, if it can, and has so many blocks. */
+static bool add_buffer(together *t, const cutter *c, int b, int d, int blocks)
 {
     const clv_buffer *buffer = &c->program->buffers[b];
-    int64_t n = d == outermost(buffer) ? rows_of(buffer, d) : 0;
-    if (n < 2 || (t->n_rows > 0 && n != t->n_rows) || d == buffer->type.rank - 1 || buffer->kind != CLV_BUFFER_TEMP ||
-        buffer->shares >= 0 || (t->known && c->of_buffer[b] && c->of_buffer[b] != t->known))
+    const rows *cut = c->of_buffer[b];
+    if (d != outermost(buffer) || blocks < 1 || blocks_of(buffer, t->n_rows) != blocks || d == buffer->type.rank - 1 ||
+        buffer->kind != CLV_BUFFER_TEMP || buffer->shares >= 0 || (cut && cut->lo[cut->n] != t->n_rows) ||
+        (t->known && cut && cut != t->known))
         return false;
-    t->n_rows = n;
-    t->known = c->of_buffer[b] ? c->of_buffer[b] : t->known;
+    t->known = cut ? cut : t->known;
+    t->most_blocks = blocks > t->most_blocks ? blocks : t->most_blocks;
     if (!is_cut_with(t, b))
         t->buffer[t->n_buffers++] = b;
     return true;
@@ -136,26 +147,41 @@ static bool add_op(together *t, uint32_t *operands, const cutter *c, int i, int 
     if (!clv_op_is_by_rows(instruction->op) || d < 0)
         return false;
     find_rule(&rule, c->program, instruction);
-    int factor = factor_of(&rule, instruction, b, d);
+    int factor = factor_of(&rule, instruction, b, d), blocks = blocks_of(&buffers[b], t->n_rows);
     bool can = factor >= 0 && !rule.factor[factor].whole && rule.factor[factor].spill < 0;
     for (int k = 0; can && k < instruction->n_in; k++) {
         int in = instruction->in[k], at = in < 0 ? -1 : dim_of(rule.in[k], buffers[in].type.rank, factor);
-        can = at < 0 || add_buffer(t, c, in, at);
+        can = at < 0 || add_buffer(t, c, in, at, blocks);
         *operands |= (uint32_t)(at >= 0) << k;
     }
     for (int o = 0; can && o < instruction->n_out; o++) {
         int out = instruction->out[o], at = dim_of(rule.out[o], buffers[out].type.rank, factor);
-        can = at >= 0 && add_buffer(t, c, out, at);
+        can = at >= 0 && add_buffer(t, c, out, at, blocks);
     }
     return can;
 }
 
+/* Before it or behind it there is one block: what moves between two members is one box then. */
 static bool add_step(together *t, const cutter *c, int i)
 {
+    int in = c->program->instructions[i].in[0], out = c->program->instructions[i].out[0];
+    const clv_buffer *buffers = c->program->buffers;
+    int d = outermost(&buffers[in]), before = blocks_of(&buffers[in], t->n_rows),
+        behind = blocks_of(&buffers[out], t->n_rows);
+    return (before == 1 || behind == 1) && add_buffer(t, c, in, d, before) && add_buffer(t, c, out, d, behind);
+}
+
+/* The rows of a block where step i is cut; less than 2: it cannot be. */
+static int64_t rows_of_step(const cutter *c, int i)
+{
     const clv_instruction *instruction = &c->program->instructions[i];
-    const clv_buffer *in = &c->program->buffers[instruction->in[0]];
-    int d = outermost(in);
-    return d >= 0 && add_buffer(t, c, instruction->in[0], d) && add_buffer(t, c, instruction->out[0], d);
+    int64_t least = INT64_MAX;
+    for (int k = 0; k < 2; k++) {
+        int b = k ? instruction->out[0] : instruction->in[0], d = outermost(&c->program->buffers[b]);
+        int64_t n = d < 0 ? 0 : rows_of(&c->program->buffers[b], d);
+        least = n < least ? n : least;
+    }
+    return least;
 }
 
 /* Adds instruction i, which reads or writes buffer b; t is as it was if that cannot be. */
@@ -288,7 +314,7 @@ static int64_t bytes_cut(const together *t, const clv_program *program, const in
     return bytes;
 }
 
-/* What one of n parts of an instruction takes: what is not cut is read by each. */
+/* What one of n parts of an instruction takes: what is not cut is read by each, and by each strip of it. */
 static double part_seconds(const together *t, const cutter *c, int i, int n)
 {
     const clv_program *program = c->program;
@@ -304,9 +330,10 @@ static double part_seconds(const together *t, const cutter *c, int i, int n)
     clv_op_cost cost = clv_instruction_cost(program, i);
     int64_t cut = bytes_cut(t, program, instruction->in, instruction->n_in) +
                   bytes_cut(t, program, instruction->out, instruction->n_out);
-    cost.flops /= n;
-    cost.bytes -= fmin(cost.bytes, (double)cut) * (n - 1) / n;
-    return clv_cost_work(&rates, cost);
+    int strips = n > 1 ? blocks_of(&program->buffers[instruction->out[0]], t->n_rows) : 1, all = n * strips;
+    cost.flops /= all;
+    cost.bytes -= fmin(cost.bytes, (double)cut) * (all - 1) / all;
+    return strips * clv_cost_work(&rates, cost);
 }
 
 /* The link and the ranks work at once, but for one part of the other. */
@@ -327,7 +354,7 @@ static bool choose(rows *best, const together *t, const cutter *c)
     int fewest = t->known ? t->known->n : 2, most = t->known ? t->known->n : MOST_PARTS;
     double least = seconds_of(t, c, 1);
     bool found = false;
-    for (int n = fewest; n <= most; n++) {
+    for (int n = fewest; n <= most && n * t->most_blocks <= MOST_STRIPS; n++) {
         rows cut = t->known ? *t->known : equal_parts(t->n_rows, n);
         double seconds = seconds_of(t, c, n);
         if (seconds < least && are_enough(&cut, in_one)) {
@@ -364,8 +391,8 @@ static clv_status find_cuts(const cutter *c, bool *any, clv_error *err)
     for (int s = 0; s < c->program->n_steps; s++) {
         int i = c->program->steps[s];
         const clv_instruction *instruction = &c->program->instructions[i];
-        together t = {0};
-        if (c->exposed[i] <= 0 || !add(&t, c, i, instruction->in[0]))
+        together t = {.n_rows = rows_of_step(c, i)};
+        if (c->exposed[i] <= 0 || t.n_rows < 2 || !add(&t, c, i, instruction->in[0]))
             continue;
         add_before(&t, c, instruction->in[0]);
         add_behind(&t, c, instruction->out[0], MOST_BEHIND);
@@ -374,50 +401,81 @@ static clv_status find_cuts(const cutter *c, bool *any, clv_error *err)
     return CLV_OK;
 }
 
+static void make_buffer(clv_program *out, int whole, int d, int64_t n_rows, int64_t first_row)
+{
+    clv_buffer *part = &out->buffers[out->n_buffers++];
+    *part = out->buffers[whole];
+    part->type.shape[d] = n_rows * clv_layout_blocks(&part->layout, d);
+    part->shares = whole;
+    part->n_parts = part->first_part = part->blocks = part->rows_of = 0;
+    part->part = true;
+    part->first_row = first_row;
+}
+
+/* As their rows lie; then those in strips, if there are. */
+static void make_parts_of(clv_program *out, int b, const rows *cut)
+{
+    clv_buffer *whole = &out->buffers[b];
+    int64_t n_rows = cut->lo[cut->n];
+    whole->first_part = out->n_buffers;
+    whole->rows_of = outermost(whole);
+    whole->blocks = blocks_of(whole, n_rows);
+    whole->n_parts = whole->blocks * cut->n;
+    for (int k = 0; k < whole->n_parts; k++) {
+        int strip = k % cut->n;
+        make_buffer(out, b, whole->rows_of, cut->lo[strip + 1] - cut->lo[strip], k / cut->n * n_rows + cut->lo[strip]);
+    }
+    for (int k = 0; whole->blocks > 1 && k < cut->n; k++)
+        make_buffer(out, b, whole->rows_of, (cut->lo[k + 1] - cut->lo[k]) * whole->blocks, 0);
+}
+
 static clv_status make_parts(clv_program *out, const cutter *c, clv_error *err)
 {
     int n = c->program->n_buffers;
-    for (int b = 0; b < c->program->n_buffers; b++)
-        n += c->of_buffer[b] ? c->of_buffer[b]->n : 0;
+    for (int b = 0; b < c->program->n_buffers; b++) {
+        const rows *cut = c->of_buffer[b];
+        n += cut ? cut->n * (1 + blocks_of(&c->program->buffers[b], cut->lo[cut->n])) : 0;
+    }
     out->buffers = clv_arena_alloc(out->arena, (size_t)n, sizeof *out->buffers);
     out->buffer_capacity = n;
     if (!out->buffers)
         return clv_fail_memory(err, "the parts of buffers", (size_t)n * sizeof *out->buffers);
     memcpy(out->buffers, c->program->buffers, (size_t)out->n_buffers * sizeof *out->buffers);
-    for (int b = 0; b < c->program->n_buffers; b++) {
-        const rows *cut = c->of_buffer[b];
-        clv_buffer *whole = &out->buffers[b];
-        int d = cut ? outermost(whole) : -1;
-        whole->first_part = cut ? out->n_buffers : 0;
-        whole->n_parts = cut ? cut->n : 0;
-        for (int k = 0; k < whole->n_parts; k++) {
-            clv_buffer *part = &out->buffers[out->n_buffers++];
-            *part = *whole;
-            part->type.shape[d] = (cut->lo[k + 1] - cut->lo[k]) * clv_layout_blocks(&whole->layout, d);
-            part->shares = b;
-            part->n_parts = part->first_part = 0;
-            part->part = true;
-        }
-    }
+    for (int b = 0; b < c->program->n_buffers; b++)
+        if (c->of_buffer[b])
+            make_parts_of(out, b, c->of_buffer[b]);
     return CLV_OK;
 }
 
-static int part_of(const clv_program *program, int b, int k)
+/* How many instructions one becomes: an op takes a strip at a time, a step all strips of a part. */
+static int pieces_of(const clv_program *out, const clv_instruction *instruction, const rows *cut)
 {
-    return b >= 0 && program->buffers[b].n_parts > 0 ? program->buffers[b].first_part + k : b;
+    return instruction->op ? out->buffers[instruction->out[0]].n_parts : cut->n;
 }
 
-/* Part k of an instruction. A step moves its share of the bytes; the largest workspace is enough for each. */
+/* Of buffer b what piece k has: pieces of ops go through the blocks, and then on to the next part. */
+static int part_of(const clv_program *program, int b, int k, bool is_op)
+{
+    if (b < 0 || program->buffers[b].n_parts == 0)
+        return b;
+    const clv_buffer *buffer = &program->buffers[b];
+    int n = buffer->n_parts / buffer->blocks;
+    if (is_op)
+        return buffer->first_part + k % buffer->blocks * n + k / buffer->blocks;
+    return buffer->first_part + k + (buffer->blocks > 1 ? buffer->n_parts : 0);
+}
+
+/* Piece k of an instruction. A step moves its share of the bytes; the largest workspace is enough for each. */
 static clv_status make_part(clv_instruction *part, clv_program *out, const rows *cut, uint32_t operands, int k,
                             clv_error *err)
 {
     part->part = k;
-    part->n_parts = cut->n;
+    part->n_parts = pieces_of(out, part, cut);
     for (int o = 0; o < part->n_in; o++)
         if (operands >> o & 1)
-            part->in[o] = part_of(out, part->in[o], k);
+            part->in[o] = part_of(out, part->in[o], k, part->op);
     for (int o = 0; o < part->n_out; o++)
-        part->out[o] = part_of(out, part->out[o], k);
+        part->out[o] = part_of(out, part->out[o], k, part->op);
     if (part->op)
         return CLV_OK;
     clv_reshard_step *step = clv_arena_copy(out->arena, part->step, sizeof *step);
@@ -433,7 +491,7 @@ static clv_status make_instructions(clv_program *out, const cutter *c, clv_error
     const clv_program *program = c->program;
     size_t n = 0;
     for (int i = 0; i < program->n_instructions; i++)
-        n += c->of_instruction[i] ? (size_t)c->of_instruction[i]->n : 1;
+        n += c->of_instruction[i] ? (size_t)pieces_of(out, &program->instructions[i], c->of_instruction[i]) : 1;
     int *place = clv_arena_alloc(c->arena, n, sizeof *place);
     out->instructions = clv_arena_alloc(out->arena, n, sizeof *out->instructions);
     out->steps = clv_arena_alloc(out->arena, (size_t)program->n_steps * MOST_PARTS + 1, sizeof *out->steps);
@@ -444,7 +502,8 @@ static clv_status make_instructions(clv_program *out, const cutter *c, clv_error
     for (int i = 0; i < program->n_instructions; i++) {
         const rows *cut = c->of_instruction[i];
         place[i] = out->n_instructions;
-        for (int k = 0; k < (cut ? cut->n : 1); k++) {
+        int n_pieces = cut ? pieces_of(out, &program->instructions[i], cut) : 1;
+        for (int k = 0; k < n_pieces; k++) {
             clv_instruction *made = &out->instructions[out->n_instructions];
             *made = program->instructions[i];
             if (cut)

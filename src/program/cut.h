@@ -1,12 +1,15 @@
 /* cut.h - steps, and the products that they feed or follow, in parts, so that parts of a step run beside parts of the
  * product.
  *
- * A part is some rows: of the outermost dimension that ranks hold more than one index of, if all hold as many, before
- * the step and behind it (a step that gathers along that very dimension stays whole: a sequence split over ranks, of
- * a batch of one). So the parts of a buffer lie one behind the other in it, each is contiguous, and an op that treats
- * its rows alike (clv_op_own.by_rows) makes the same of each as of the whole, bit for bit; products, where the library
- * that multiplies rounds a row alike among any 16 or more (kernels/cpu/gemm.h), else up to the last bits. What else
- * reads or writes the buffer sees it whole.
+ * A part is some rows: of the outermost dimension that ranks hold more than one index of, if all hold as many. So the
+ * parts of a buffer lie one behind the other in it, each is contiguous, and an op that treats its rows alike
+ * (clv_op_own.by_rows) makes the same of each as of the whole, bit for bit; products, where the library that multiplies
+ * rounds a row alike among any 16 or more (kernels/cpu/gemm.h), else up to the last bits. What else reads or writes the
+ * buffer sees it whole.
+ *
+ * A step along that very dimension (a split sequence of a batch of one is gathered, or summed) has n times as many rows
+ * on one side: as n blocks, each of which is cut as the rows on the other side are. A part of it is a strip of each
+ * block; an op takes a strip at a time, and a step all strips of a part.
  */
 #ifndef CLEAVE_PROGRAM_CUT_H
 #define CLEAVE_PROGRAM_CUT_H

@@ -68,6 +68,7 @@ static void mix_buffer(uint64_t *digest, const clv_buffer *buffer)
     mix(digest, &buffer->init.scale, sizeof buffer->init.scale);
     mix_number(digest, buffer->n_parts);
     mix_number(digest, buffer->n_parts > 0 ? buffer->first_part : 0);
+    mix_number(digest, buffer->n_parts > 0 ? buffer->blocks : 0);
 }
 
 /* ---- ops ---- */

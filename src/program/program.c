@@ -152,26 +152,66 @@ int clv_program_root(const clv_program *program, int b)
     return b;
 }
 
-int clv_program_cells(int *first, const clv_program *program, int b)
+/* Which of the parts, or of the strips behind them, b is. */
+static int number_of(const clv_program *program, int b)
+{
+    return b - program->buffers[program->buffers[b].shares].first_part;
+}
+
+bool clv_program_is_in_strips(const clv_program *program, int b)
+{
+    const clv_buffer *buffer = &program->buffers[b];
+    return buffer->part && number_of(program, b) >= program->buffers[buffer->shares].n_parts;
+}
+
+clv_cells clv_program_strips(const clv_program *program, int b)
+{
+    if (!clv_program_is_in_strips(program, b))
+        return (clv_cells){b, 1, 1};
+    const clv_buffer *whole = &program->buffers[program->buffers[b].shares];
+    return (clv_cells){b - whole->n_parts, whole->blocks, whole->n_parts / whole->blocks};
+}
+
+clv_cells clv_program_cells(const clv_program *program, int b)
 {
     int root = clv_program_root(program, b);
-    const clv_buffer *buffer = &program->buffers[b], *holds = &program->buffers[root];
-    *first = holds->n_parts > 0 ? holds->first_part : root;
-    if (holds->n_parts == 0 || !buffer->part)
-        return holds->n_parts > 0 ? holds->n_parts : 1;
-    *first += b - program->buffers[buffer->shares].first_part;
-    return 1;
+    const clv_buffer *holds = &program->buffers[root];
+    if (holds->n_parts == 0)
+        return (clv_cells){root, 1, 1};
+    if (!program->buffers[b].part)
+        return (clv_cells){holds->first_part, holds->n_parts, 1};
+    clv_cells cells = clv_program_strips(program, b); /* those of the root lie alike */
+    cells.first += holds->first_part - program->buffers[program->buffers[b].shares].first_part;
+    return cells;
+}
+
+static clv_shard shard_of(const clv_program *program, const clv_buffer *buffer, int64_t rank)
+{
+    return clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, rank);
+}
+
+clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank)
+{
+    const clv_buffer *buffer = &program->buffers[b], *whole = &program->buffers[clv_program_whole(program, b)];
+    clv_shard shard = shard_of(program, whole, rank);
+    if (buffer->part && !clv_program_is_in_strips(program, b)) {
+        clv_shard rows = shard_of(program, buffer, rank);
+        int d = whole->rows_of;
+        shard.lo[d] += buffer->first_row;
+        shard.hi[d] = shard.lo[d] + rows.hi[d] - rows.lo[d];
+    }
+    return shard;
 }
 
 int64_t clv_program_part_offset(const clv_program *program, int b, int64_t rank)
 {
     const clv_buffer *buffer = &program->buffers[b];
-    int64_t elems = 0;
-    for (int before = buffer->part ? program->buffers[buffer->shares].first_part : b; before < b; before++) {
-        clv_view view = clv_buffer_view(&program->buffers[before], &program->mesh, rank, NULL);
-        elems += clv_view_elems(&view);
-    }
-    return elems * (int64_t)clv_dtype_size(buffer->type.dtype);
+    if (!buffer->part)
+        return 0;
+    clv_shard before = shard_of(program, &program->buffers[buffer->shares], rank);
+    int d = program->buffers[buffer->shares].rows_of;
+    before.hi[d] = before.lo[d] + buffer->first_row;
+    return clv_shard_elems(&before) * (int64_t)clv_dtype_size(buffer->type.dtype);
 }
 
 bool clv_program_sole_reader(const clv_program *program, const clv_instruction *instruction, int k)
@@ -202,8 +242,8 @@ void clv_buffer_describe(char *out, size_t size, const clv_program *program, int
         clv_text_add(&t, "%s '%s'", buffer->kind == CLV_BUFFER_STATE ? "state" : "input", buffer->name);
     for (int i = 0; buffer->kind == CLV_BUFFER_TEMP && i < program->n_instructions; i++)
         for (int o = 0; o < program->instructions[i].n_out; o++)
-            if (program->instructions[i].out[o] == b ||
-                (buffer->n_parts > 0 && program->instructions[i].out[o] == buffer->first_part))
+            if (program->instructions[i].part == 0 &&
+                clv_program_whole(program, program->instructions[i].out[o]) == clv_program_whole(program, b))
                 describe_result(&t, &program->instructions[i], o);
     if (root != buffer && root->kind == CLV_BUFFER_STATE)
         clv_text_add(&t, " (kept as state '%s')", root->name);
@@ -237,17 +277,18 @@ typedef struct contents {
 /* The latest of what is noted of the cells of b. */
 static int latest(const clv_program *program, const int *until, int b)
 {
-    int first, n = clv_program_cells(&first, program, b), last = 0;
-    for (int cell = first; cell < first + n; cell++)
-        last = until[cell] > last ? until[cell] : last;
+    clv_cells cells = clv_program_cells(program, b);
+    int last = 0;
+    for (int k = 0; k < cells.n; k++)
+        last = until[clv_cell(&cells, k)] > last ? until[clv_cell(&cells, k)] : last;
     return last;
 }
 
 static void note_cells(const clv_program *program, int *notes, int b, int note)
 {
-    int first, n = clv_program_cells(&first, program, b);
-    for (int cell = first; cell < first + n; cell++)
-        notes[cell] = note;
+    clv_cells cells = clv_program_cells(program, b);
+    for (int k = 0; k < cells.n; k++)
+        notes[clv_cell(&cells, k)] = note;
 }
 
 /* No step that is under way writes what instruction i reads, or touches what it writes. */
@@ -280,21 +321,20 @@ static clv_status check_flights(const clv_program *program, int i, const content
     return CLV_OK;
 }
 
-/* Whether buffer b finds its value in a cell that holds another's: what it is a part of, or its own part; or it is but
- * another view of what is there. */
+/* Whether buffer b finds its value in a cell that holds another's: of the same whole; or it is but another view of what
+ * is there. */
 static bool finds(const clv_program *program, int b, int holds, const contents *c)
 {
-    const clv_buffer *buffer = &program->buffers[b], *other = &program->buffers[holds];
-    if (buffer->part)
-        return holds == buffer->shares;
-    return (other->part && other->shares == b) || (buffer->shares >= 0 && !c->made[b]);
+    const clv_buffer *buffer = &program->buffers[b];
+    return clv_program_whole(program, b) == clv_program_whole(program, holds) ||
+           (!buffer->part && buffer->shares >= 0 && !c->made[b]);
 }
 
 static clv_status check_operand(const clv_program *program, int i, int b, const contents *c, clv_error *err)
 {
-    int first, n = clv_program_cells(&first, program, b);
-    for (int cell = first; cell < first + n; cell++) {
-        int holds = c->holds[cell];
+    clv_cells cells = clv_program_cells(program, b);
+    for (int k = 0; k < cells.n; k++) {
+        int holds = c->holds[clv_cell(&cells, k)];
         if (holds < 0)
             return clv_fail(err, CLV_EINVAL, "instruction %d (%s) reads buffer %d before it is written", i,
                             program->instructions[i].name, b);

@@ -36,7 +36,11 @@ typedef struct clv_buffer {
     clv_state_role role;     /* state */
     int shares;              /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
     int n_parts, first_part; /* cut (cut.h): its parts, buffers one behind the other, as their rows lie; 0: it is not */
-    bool part;               /* of `shares` */
+    int blocks;              /* likewise: of rows, each cut alike: where there are several, behind the parts (which are
+                                strips of blocks) come buffers of the k-th strips of all blocks, in order of k */
+    int rows_of;             /* likewise: the dimension that is cut */
+    bool part;               /* of `shares`, or its k-th strips */
+    int64_t first_row;       /* of a part: rows that each rank holds before it */
     int64_t bytes;           /* largest shard, rounded up to CLV_BUFFER_ALIGN */
     int64_t offset;          /* in the region; of the root for buffers that share */
     int first, last;         /* instructions that write it first and read it last */
@@ -111,11 +115,33 @@ static inline int clv_program_ends(const clv_program *program, int i)
     return i + program->instructions[i].beside;
 }
 
+/* What b is a part of; else b. */
+static inline int clv_program_whole(const clv_program *program, int b)
+{
+    return program->buffers[b].part ? program->buffers[b].shares : b;
+}
+
 /* The buffer that holds the memory of b. */
 int clv_program_root(const clv_program *program, int b);
-/* The cells of memory that b lies in, [*first, *first + n): of a root that is cut its parts, of which a part is one;
- * else the root. Returns n. */
-int clv_program_cells(int *first, const clv_program *program, int b);
+
+/* Cells of memory, `apart` from one to the next. */
+typedef struct clv_cells {
+    int first, n, apart;
+} clv_cells;
+
+/* Those that b lies in: of a root that is cut its parts, of which b may be some; else the root. */
+clv_cells clv_program_cells(const clv_program *program, int b);
+
+static inline int clv_cell(const clv_cells *cells, int k)
+{
+    return cells->first + k * cells->apart;
+}
+
+/* Whether b is a part that lies in several places (clv_buffer.blocks): what it holds is not one run of memory, and is
+ * seen by its strips, or in what it is a part of. */
+bool clv_program_is_in_strips(const clv_program *program, int b);
+/* The parts of the same whole that these are; b, where it lies in one place. */
+clv_cells clv_program_strips(const clv_program *program, int b);
 /* The group of a step that moves, added if it is a new one; -1 for a step that does not. */
 clv_status clv_program_find_group(int *out, clv_program *program, const clv_reshard_step *step, clv_error *err);
 /* Whether no other operand of the instruction lies in the memory of operand k: only then may a result take it over. */
@@ -146,7 +172,10 @@ uint64_t clv_program_digest(const clv_program *program);
 
 /* The view of a buffer on a rank; base: the buffer's memory. */
 clv_view clv_buffer_view(const clv_buffer *buffer, const clv_mesh *mesh, int64_t rank, void *base);
-/* Bytes from the beginning of its root's memory to where a buffer begins on a rank: 0 but for parts. */
+/* What a rank holds of buffer b; of a part in the coordinates of the whole, and of one in strips the whole, in whose
+ * memory they lie. */
+clv_shard clv_program_shard(const clv_program *program, int b, int64_t rank);
+/* Bytes from the beginning of its root's memory to where the memory of that shard begins on a rank: 0 but for parts. */
 int64_t clv_program_part_offset(const clv_program *program, int b, int64_t rank);
 
 #endif

@@ -86,18 +86,18 @@ static void find_edges(edges *e, const clv_program *program, user *users, read *
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         for (int k = 0; k < instruction->n_in; k++) {
-            int first, n = instruction->in[k] < 0 ? 0 : clv_program_cells(&first, program, instruction->in[k]);
-            for (int c = 0; c < n; c++) {
-                user *u = &users[first + c];
+            clv_cells cells = instruction->in[k] < 0 ? (clv_cells){0} : clv_program_cells(program, instruction->in[k]);
+            for (int c = 0; c < cells.n; c++) {
+                user *u = &users[clv_cell(&cells, c)];
                 add_edge(e, u->writer, i);
                 reads[n_reads] = (read){i, u->first_read};
                 u->first_read = n_reads++;
             }
         }
         for (int o = 0; o < instruction->n_out; o++) {
-            int first, n = clv_program_cells(&first, program, instruction->out[o]);
-            for (int c = 0; c < n; c++) {
-                user *u = &users[first + c];
+            clv_cells cells = clv_program_cells(program, instruction->out[o]);
+            for (int c = 0; c < cells.n; c++) {
+                user *u = &users[clv_cell(&cells, c)];
                 add_edge(e, u->writer, i);
                 for (int r = u->first_read; r >= 0; r = reads[r].next)
                     add_edge(e, reads[r].instruction, i);
@@ -110,13 +110,13 @@ static void find_edges(edges *e, const clv_program *program, user *users, read *
 /* As many edges as there can be: one a cell that is read, and again where it is written; one a cell that is written. */
 static int most_edges(const clv_program *program)
 {
-    int n = 0, first;
+    int n = 0;
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         for (int k = 0; k < instruction->n_in; k++)
-            n += instruction->in[k] < 0 ? 0 : 2 * clv_program_cells(&first, program, instruction->in[k]);
+            n += instruction->in[k] < 0 ? 0 : 2 * clv_program_cells(program, instruction->in[k]).n;
         for (int o = 0; o < instruction->n_out; o++)
-            n += clv_program_cells(&first, program, instruction->out[o]);
+            n += clv_program_cells(program, instruction->out[o]).n;
     }
     return n;
 }

@@ -201,6 +201,8 @@ static int64_t room_of(const look *l, int cell)
 /* How many bytes of buffer b's value lie in a cell. */
 static int64_t bytes_in(const look *l, int cell, int b)
 {
+    if (clv_program_is_in_strips(l->program, b))
+        return clv_view_bytes(clv_loaded_view(l->loaded, l->rank, cell));
     const clv_view *view = clv_loaded_view(l->loaded, l->rank, b);
     int64_t rest = (int64_t)clv_view_bytes(view) - (at(l, cell) - (char *)view->data), room = room_of(l, cell);
     return rest < 0 ? 0 : rest < room ? rest : room;
@@ -253,8 +255,9 @@ static void hold(const look *l, int cell, int b)
 /* Notes that a step that flies writes buffer b. */
 static void await(const look *l, int b)
 {
-    int first, n = clv_program_cells(&first, l->program, b);
-    for (int cell = first; cell < first + n; cell++) {
+    clv_cells cells = clv_program_cells(l->program, b);
+    for (int k = 0; k < cells.n; k++) {
+        int cell = clv_cell(&cells, k);
         record *r = &l->records[cell];
         int64_t bytes = bytes_in(l, cell, b);
         if (!r->live)
@@ -386,9 +389,10 @@ static clv_status sweep_when_due(const look *l, clv_error *err)
     if (instruction->workspace_bytes > 0)
         CLV_TRY(check_near(l, workspace(l), instruction->workspace_bytes, err));
     for (int o = 0; o < instruction->n_out; o++) {
-        const clv_view *out = clv_loaded_view(l->loaded, l->rank, instruction->out[o]);
-        if (!is_state(l, clv_program_root(l->program, instruction->out[o])))
-            CLV_TRY(check_near(l, out->data, clv_view_bytes(out), err));
+        int out = instruction->out[o];
+        clv_cells cells = clv_program_cells(l->program, out);
+        for (int k = 0; !is_state(l, clv_program_root(l->program, out)) && k < cells.n; k++)
+            CLV_TRY(check_near(l, at(l, clv_cell(&cells, k)), bytes_in(l, clv_cell(&cells, k), out), err));
     }
     return CLV_OK;
 }
@@ -449,11 +453,11 @@ static clv_status check_wants(const look *l, const clv_instruction *instruction,
 
 static clv_status check_operand(const look *l, int b, clv_error *err)
 {
-    int first, n = clv_program_cells(&first, l->program, b);
-    for (int cell = first; cell < first + n; cell++) {
-        if (!l->records[cell].live)
+    clv_cells cells = clv_program_cells(l->program, b);
+    for (int k = 0; k < cells.n; k++) {
+        if (!l->records[clv_cell(&cells, k)].live)
             return fail(l, err, "it reads %s, whose memory was given back", describe(l, b).text);
-        CLV_TRY(check_cell(l, cell, true, err));
+        CLV_TRY(check_cell(l, clv_cell(&cells, k), true, err));
     }
     return CLV_OK;
 }
@@ -528,11 +532,13 @@ clv_status clv_check_before(const clv_loaded *loaded, int rank, int i, clv_error
         if (instruction->in[k] >= 0)
             CLV_TRY(check_operand(&l, instruction->in[k], err));
     for (int o = 0; o < instruction->n_out; o++) {
-        int first, n = clv_program_cells(&first, l.program, instruction->out[o]);
-        for (int cell = first; cell < first + n; cell++)
+        clv_cells cells = clv_program_cells(l.program, instruction->out[o]);
+        for (int k = 0; k < cells.n; k++) {
+            int cell = clv_cell(&cells, k);
             if (!l.records[cell].live && clv_guard_first_broken(at(&l, cell), room_of(&l, cell)) >= 0)
                 return fail(&l, err, "the memory that %s takes is in use, or an op before wrote into it",
                             describe(&l, instruction->out[o]).text);
+        }
     }
     if (instruction->workspace_bytes > 0 &&
         clv_guard_first_broken(workspace(&l), instruction->workspace_bytes + CLV_GUARD_BYTES) >= 0)
@@ -567,9 +573,9 @@ static clv_status check_made(const look *l, int cell, int b, clv_error *err)
 
 static clv_status check_result(const look *l, int b, clv_error *err)
 {
-    int first, n = clv_program_cells(&first, l->program, b);
-    for (int cell = first; cell < first + n; cell++)
-        CLV_TRY(check_made(l, cell, b, err));
+    clv_cells cells = clv_program_cells(l->program, b);
+    for (int k = 0; k < cells.n; k++)
+        CLV_TRY(check_made(l, clv_cell(&cells, k), b, err));
     return CLV_OK;
 }
 
@@ -577,8 +583,9 @@ static bool writes(const look *l, const clv_instruction *instruction, int cell)
 {
     bool does = false;
     for (int o = 0; o < instruction->n_out; o++) {
-        int first, n = clv_program_cells(&first, l->program, instruction->out[o]);
-        does = does || (first <= cell && cell < first + n);
+        clv_cells cells = clv_program_cells(l->program, instruction->out[o]);
+        for (int k = 0; k < cells.n; k++)
+            does = does || clv_cell(&cells, k) == cell;
     }
     return does;
 }
@@ -586,9 +593,9 @@ static bool writes(const look *l, const clv_instruction *instruction, int cell)
 /* Counts a flight that reads or writes buffer b: one more, or one less. */
 static void count_flight(const look *l, int b, int more)
 {
-    int first, n = clv_program_cells(&first, l->program, b);
-    for (int cell = first; cell < first + n; cell++)
-        l->records[cell].flights += more;
+    clv_cells cells = clv_program_cells(l->program, b);
+    for (int k = 0; k < cells.n; k++)
+        l->records[clv_cell(&cells, k)].flights += more;
 }
 
 clv_status clv_check_after(const clv_loaded *loaded, int rank, int i, clv_error *err)

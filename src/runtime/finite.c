@@ -9,11 +9,6 @@
 #include "tensor/text.h"
 
 /* What is said of a part is said of all that it is a part of. */
-static int whole_of(const clv_program *program, int b)
-{
-    return program->buffers[b].part ? program->buffers[b].shares : b;
-}
-
 bool *clv_finite_lowest(const clv_program *program)
 {
     bool *lowest = calloc((size_t)program->n_buffers + 1, sizeof *lowest);
@@ -23,13 +18,13 @@ bool *clv_finite_lowest(const clv_program *program)
         const clv_instruction *instruction = &program->instructions[i];
         for (int o = 0; o < instruction->n_out; o++) {
             bool says_so = instruction->op ? instruction->op->def->may_be_lowest >> o & 1
-                                           : lowest[whole_of(program, instruction->in[0])];
-            int out = whole_of(program, instruction->out[o]);
+                                           : lowest[clv_program_whole(program, instruction->in[0])];
+            int out = clv_program_whole(program, instruction->out[o]);
             lowest[out] = lowest[out] || says_so;
         }
     }
     for (int b = 0; lowest && b < program->n_buffers; b++)
-        lowest[b] = lowest[whole_of(program, b)];
+        lowest[b] = lowest[clv_program_whole(program, b)];
     return lowest;
 }
 
@@ -53,15 +48,20 @@ static bool is_named(const clv_program *program, int buffer)
     return buffer >= 0 && program->buffers[buffer].kind != CLV_BUFFER_TEMP;
 }
 
-/* Looks at one operand or result, if nothing was found yet. */
-static void look(clv_nonfinite *found, const clv_loaded *loaded, int rank, int buffer)
+static void look_at_run(clv_nonfinite *found, const clv_loaded *loaded, int rank, int buffer)
 {
-    if (found->buffer >= 0)
-        return;
     const clv_view *view = clv_loaded_view(loaded, rank, buffer);
     int64_t at = first_nonfinite(view, loaded->lowest[buffer]);
     if (at >= 0)
         *found = (clv_nonfinite){buffer, at, clv_dtype_load(view->dtype, view->data, at)};
+}
+
+/* Looks at one operand or result, if nothing was found yet. */
+static void look(clv_nonfinite *found, const clv_loaded *loaded, int rank, int buffer)
+{
+    clv_cells strips = clv_program_strips(loaded->program, buffer);
+    for (int k = 0; k < strips.n && found->buffer < 0; k++)
+        look_at_run(found, loaded, rank, clv_cell(&strips, k));
 }
 
 static clv_status fail(const clv_nonfinite *found, const clv_loaded *loaded, int rank, int i, const char *then,
@@ -72,8 +72,9 @@ static clv_status fail(const clv_nonfinite *found, const clv_loaded *loaded, int
     int64_t index[CLV_MAX_RANK], rest = found->at;
     char what[256], where[256];
     clv_text text = {.out = where, .size = sizeof where};
+    clv_shard shard = clv_program_shard(loaded->program, found->buffer, rank);
     for (int d = view->rank - 1; d >= 0; rest /= view->shape[d--])
-        index[d] = view->lo[d] + rest % view->shape[d];
+        index[d] = shard.lo[d] + rest % view->shape[d];
     for (int d = 0; d < view->rank; d++)
         clv_text_add(&text, "%s%lld", d ? "," : "", (long long)index[d]);
     clv_text_end(&text);

@@ -167,19 +167,20 @@ static clv_status make_views(const clv_session *session, clv_loaded *loaded, clv
 
 static void find_shards(clv_shard *out, const clv_program *program, int b, const clv_group *group)
 {
-    const clv_buffer *buffer = &program->buffers[b];
     for (int m = 0; m < group->n; m++)
-        out[m] = clv_layout_shard(&buffer->layout, &program->mesh, buffer->type.shape, group->ranks[m]);
+        out[m] = clv_program_shard(program, b, group->ranks[m]);
 }
 
 /* Whether a buffer begins at the same place in the memory of all ranks: parts do not where rows differ. */
 static bool lies_alike(const clv_program *program, int b)
 {
-    int64_t offset = clv_program_part_offset(program, b, 0);
-    for (int64_t rank = 1; program->buffers[b].part && rank < clv_mesh_ranks(&program->mesh); rank++)
-        if (clv_program_part_offset(program, b, rank) != offset)
-            return false;
-    return true;
+    const clv_buffer *buffer = &program->buffers[b];
+    bool even = true;
+    for (int d = 0; d < buffer->type.rank; d++) {
+        int64_t granules = buffer->type.shape[d] / buffer->layout.granule[d];
+        even = even && granules % clv_layout_blocks(&buffer->layout, d) == 0;
+    }
+    return even || buffer->first_row == 0;
 }
 
 /* Makes the plan of a rank's step; shards: room for two of each rank. */
