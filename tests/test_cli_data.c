@@ -1,4 +1,5 @@
-/* test_cli_data.c - train on files of ids: the same losses on every mesh and after a break, and what is refused. */
+/* test_cli_data.c - texts to token files, and train on those: the same losses on every mesh and after a break, and what
+ * is refused. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -112,6 +113,24 @@ static void test_rows(void **state)
     cli_expect(2, "rows of 6 ids", SMALL " --data {d}/rows.safetensors --seq 7 --steps 4 --out {d}/never");
 }
 
+/* Texts to a token file, whatever the threads; what is learned of it; and a line that is wrong. */
+static void test_made_of_texts(void **state)
+{
+    (void)state;
+    cli_shell("for i in $(seq 400); do echo \"{\\\"text\\\": \\\"line $i of many\\\"}\"; done >{d}/l.jsonl");
+    cli_expect(0, "\"documents\": 400", "data --input {d}/l.jsonl --out {d}/l.bin --threads 1 --json");
+    cli_expect(0, "", "data --input {d}/l.jsonl --out {d}/l3.bin --threads 3");
+    cli_shell("cmp {d}/l.bin {d}/l3.bin");
+    cli_expect(0, "", SMALL " --data {d}/l.bin --seq 16 --batch 3 --steps 2 --out {d}/of_lines");
+    cli_expect(0, "\"vocab\": 420", "data --input {d}/l.jsonl -m {g}/tokenizer/gpt2 --end '' --out {d}/g.bin --json");
+    cli_expect(0, "\"end\": null", "data --input {d}/l.jsonl -m {g}/tokenizer/gpt2 --end '' --out {d}/g.bin --json");
+    cli_shell("sed 7d {d}/l.jsonl | sed '9s/.$//' >{d}/b.jsonl; cp {d}/l.bin {d}/before");
+    cli_expect(2, "b.jsonl:9: ", "data --input {d}/b.jsonl --out {d}/l.bin");
+    cli_shell("cmp {d}/l.bin {d}/before");
+    cli_expect(2, "--turn says nothing without --chat", "data --input {d}/l.jsonl --turn x --out {d}/l.bin");
+    cli_expect(2, "b.jsonl", "data --input {d}/b.jsonl --out {d}/b.jsonl");
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -147,6 +166,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_meshes_and_resume),
         cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_made_of_texts),
         cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, make_files, cli_remove_folder);

@@ -136,6 +136,8 @@ static int set_up(void **state)
     cli_shell("mkdir -p {d}/base/runs {d}/bin {d}/base/esm2 {d}/base/llama-7b");
     for (int i = 0; i < 2; i++)
         write_file(i == 0 ? "prompts.txt" : "text.txt", prose);
+    write_file("chats.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}, "
+                              "{\"role\": \"assistant\", \"content\": \"Because.\"}]}\n");
     write_file("proteins.fasta", wild);
     write_file("wild.fasta", wild);
     cli_expect(0, "", "bench allreduce -tp 2 --bytes 64 --flight-recorder {d}/base/run.flight");
@@ -153,6 +155,7 @@ static int set_up(void **state)
     cli_expect(0, "",
                "forward -m {d}/base/llama --ids {d}/base/ids.safetensors --grad --out {d}/base/golden.safetensors");
     cli_expect(0, "", "shard -m {d}/base/llama -tp 4 --out {d}/base/llama-tp4");
+    cli_expect(0, "", "data --input {d}/base/book.txt --out {d}/base/corpus.bin");
     cli_shell("printf '#!/bin/sh\\ncat\\n' > {d}/bin/dot && chmod +x {d}/bin/dot");
     const char *build = getenv("CLV_BUILD_DIR");
     char *whole = realpath(build ? build : "build", NULL);

@@ -18,7 +18,7 @@ from importlib import metadata as _metadata
 from . import errors, nn
 from .arrays import bfloat16, dlpack
 from .checkpoint import Checkpoint
-from .data import Data, write_tokens
+from .data import Data, tokenize, write_tokens
 from .errors import CleaveError
 from .graph import (
     Graph, Value, absolute, add, astype, attention, bias_gelu, broadcast_to, cache_update, clip_scale, concatenate,
@@ -52,6 +52,6 @@ __all__ = [
     "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative",
     "new_model", "nn", "pad", "Plan", "plan", "power", "Program", "relu", "reshape", "Resumed", "rms_norm", "rope",
     "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square", "squeeze", "stack",
-    "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "TextData", "Tokenizer", "Trainer", "transpose", "Value",
-    "var", "where", "write_tokens",
+    "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "TextData", "tokenize", "Tokenizer", "Trainer", "transpose",
+    "Value", "var", "where", "write_tokens",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Token ids in files as training data."""
+"""Token ids in files as training data, and texts as such files."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from . import _c
 from ._c import text_in
 from ._cleave import ffi, lib
 from ._handle import Handle, OfProcess
+from ._run import Cancel, run
 from .arrays import address, ids_in
 from .errors import check
 from .model import Path
+from .tokenizer import Tokenizer
 
 
 class Data(_c.Fixed, OfProcess):
@@ -79,3 +81,37 @@ def write_tokens(path: Path, ids: Any, vocab: int, *, end: int | None = None, le
         lib.clv_token_writer_abandon(writer)
         raise
     check(lib.clv_token_writer_commit, writer)
+
+
+def tokenize(
+    paths: Path | Sequence[Path], out: Path, tokenizer: Tokenizer | None = None, *, field: str | None = None,
+    chat: bool = False, turn: str | None = None, end: str | None = None, special: bool = True, threads: int = 0,
+) -> dict[str, Any]:  # fmt: skip
+    """Texts as a token file, on all cores (or so many threads): a file is a document, of .jsonl each line is one.
+    Without a tokenizer a byte is a token. field: of a line, the key of its text, or with chat of its turns, of which
+    answers alone are learned; turn: how one is written, "<|im_start|>{role}\\n{content}<|im_end|>\\n". end: the token
+    that ends a document ("": none). special: with what the tokenizer's template adds. What it returns says how many
+    documents, tokens and so on."""
+    given, kept = _c.words([paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else paths, "a path")
+    texts = {"field": field, "turn": turn, "end": end}
+    sizes = {"chat": bool(chat), "plain": not special, "threads": threads}
+    info = ffi.new("clv_corpus_info *")
+    info.size = ffi.sizeof("clv_corpus_info")
+    cancel = Cancel()
+
+    def call(pointer: Any) -> None:
+        options = _c.options(
+            "clv_corpus_options", {**sizes, **texts}, "a corpus", tokenizer=pointer, cancel=cancel.flag
+        )
+        check(lib.clv_corpus_tokenize, info, text_in(out, "a path"), given, len(kept), options.struct)
+
+    def work() -> None:
+        if tokenizer is None:
+            call(None)
+            return
+        with tokenizer._handle.use() as pointer:
+            call(pointer)
+
+    run(work, cancel)
+    found = _c.fields(info)
+    return {**found, "end": None if found["end"] < 0 else found["end"]}

@@ -4,6 +4,7 @@ import struct
 
 import numpy as np
 import pytest
+from conftest import SOURCE
 
 import cleave
 
@@ -81,3 +82,27 @@ def test_refused(tmp_path):
         data.batch(-1, 1)
     with pytest.raises(ValueError, match="one sequence needs"):
         cleave.Data(path, 3, vocab=61)
+
+
+def test_texts(tmp_path):
+    (tmp_path / "a.txt").write_text("ab")
+    (tmp_path / "l.jsonl").write_text('{"text": "x", "body": "yz"}\n')
+    paths, out = [tmp_path / "a.txt", tmp_path / "l.jsonl"], tmp_path / "out"
+    found = cleave.tokenize(paths, out, threads=2)
+    assert (found["documents"], found["tokens"], found["vocab"], found["end"]) == (2, 5, 256, 0)
+    assert bytes(np.memmap(out, "<u2", "r", 64).astype(np.uint8)) == b"ab\0x\0"
+    tokenizer = cleave.Tokenizer(SOURCE / "tests" / "golden" / "tokenizer" / "gpt2")
+    found = cleave.tokenize(paths[1], out, tokenizer, field="body", end="", special=False)
+    assert found["end"] is None and found["vocab"] == len(tokenizer)
+    assert list(np.memmap(out, "<u2", "r", 64)) == tokenizer.encode("yz", special=False)
+    (tmp_path / "c.jsonl").write_text('{"messages": [{"role": "assistant", "content": "hi"}]}\n')
+    found = cleave.tokenize(tmp_path / "c.jsonl", out, chat=True, turn="[{role}]{content}")
+    assert found["learned"] == 3 and found["tokens"] == 14
+    ids, labels = cleave.Data(out, 13, shuffle=False).batch(0, 1)
+    assert list(labels[0]) == [-100] * 10 + [ord("h"), ord("i"), 0]
+    assert bytes(ids[0].astype(np.uint8)) == b"[assistant]hi"
+    (tmp_path / "l.jsonl").write_text('{"text": "x"}\n{"text": 1}\n')
+    with pytest.raises(ValueError, match=r"l\.jsonl:2: "):
+        cleave.tokenize(paths, out)
+    with pytest.raises(FileNotFoundError):
+        cleave.tokenize(tmp_path / "nowhere", out)

@@ -29,6 +29,7 @@ int bench_block(int argc, char **argv);
 int bench_generate(int argc, char **argv);
 int bench_profile(int argc, char **argv);
 int bench_gemm(int argc, char **argv);
+int command_data(int argc, char **argv);
 int command_einsum(int argc, char **argv);
 int command_generate(int argc, char **argv);
 int command_embed(int argc, char **argv);

@@ -9,6 +9,16 @@ static const struct clv_command commands[] = {
      "Example:\n"
      "  cleave bench gemm --m 512 --n 512 --k 512\n",
      NULL, clv_bench_commands, false},
+    {"data", "texts as a token file, which train --data learns",
+     "Tokenizes texts once, on all cores, by any tokenizer that generate takes, or a byte a token. A file is a "
+     "document, of .jsonl each line is one; behind each the token that ends a text is put. With --chat the turns of a "
+     "conversation are joined, and only answers are learned. The file appears when it is whole; its format, which "
+     "NumPy "
+     "reads, too, is in docs/data.md.\n\n"
+     "Examples:\n"
+     "  cleave data --input book.txt --out corpus.bin\n"
+     "  cleave data --input chats.jsonl --chat -m llama/ --out chats.bin --json\n",
+     command_data, NULL, false},
     {"einsum", "show how a product with given layouts is partitioned",
      "Lists the changes of layout of the operands, the product and those of its result, with the bytes that the "
      "neediest rank receives. Layouts are chosen by bytes, then by the busiest rank's work. lower_bound is -: none is "
@@ -136,7 +146,8 @@ static const struct clv_command commands[] = {
      "signal's number; a second signal ends it at once. cleave-run starts a run that failed again.\n\n"
      "Examples:\n"
      "  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n"
-     "  cleave train --text book.txt -tp 4 --steps 500 --out runs/long --save-every 100 --resume\n",
+     "  cleave train --text book.txt -tp 4 --steps 500 --out runs/long --save-every 100 --resume\n"
+     "  cleave train --data corpus.bin --seq 64 --steps 500 --out runs/tokens\n",
      command_train, NULL, true},
     {"verify", "whether a model is split right: every tensor on several meshes",
      "Runs the same random ids on several meshes, forward and backward, and compares every result of every op and "
