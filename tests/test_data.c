@@ -455,6 +455,40 @@ static void test_rows_refused(void **state)
     expect_rows_refused(NULL, CLV_EINVAL, "2 files");
 }
 
+/* ---- texts ---- */
+
+/* As a token file of them would be; a token file is one, whatever its name, unless texts are asked for. */
+static void test_texts(void **state)
+{
+    int32_t ids[4], labels[4];
+    clv_data *data, *none;
+    clv_error err = {0};
+    (void)state;
+    assert_int_equal(clv_file_write(in_folder("t.txt"), "abcd", 4, NULL), CLV_OK);
+    assert_int_equal(clv_file_write(in_folder("t.jsonl"), "{\"text\": \"x\"}\n", 14, NULL), CLV_OK);
+    write_ids("a.txt", 300, (const int32_t[]){7, 8, 9, 10, 11, 12}, NULL, 6);
+    data = open_ids("t.txt", "t.jsonl", &(clv_data_options){.seq = 4, .in_order = 1});
+    assert_true(info_of(data).tokens == 7 && info_of(data).vocab == 256 && info_of(data).end == 0);
+    assert_int_equal(clv_data_batch(data, 0, 1, 0, 1, ids, labels, NULL), CLV_OK);
+    assert_memory_equal(ids, ((const int32_t[]){'a', 'b', 'c', 'd'}), sizeof ids);
+    assert_memory_equal(labels, ((const int32_t[]){'b', 'c', 'd', 0}), sizeof labels);
+    uint64_t checksum = info_of(data).checksum;
+    clv_data_close(data);
+    data = open_ids("a.txt", NULL, &(clv_data_options){.seq = 4});
+    assert_true(info_of(data).tokens == 6 && info_of(data).vocab == 300 && info_of(data).checksum != checksum);
+    clv_data_close(data);
+    data = open_ids("a.txt", NULL, &(clv_data_options){.seq = 4, .texts = 1});
+    assert_int_equal(info_of(data).tokens, 64 + 12 + 1);
+    clv_data_close(data);
+    const char *path = in_folder("t.jsonl");
+    clv_corpus_options field = {.field = "body"};
+    assert_int_equal(clv_data_open(&none, &path, 1, &(clv_data_options){.seq = 1, .corpus = &field}, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "t.jsonl:1: the line: \"body\" is missing"));
+    err = (clv_error){0};
+    assert_int_equal(clv_data_open(&none, &path, 1, &(clv_data_options){.seq = 1, .vocab = 100}, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "t.jsonl: id 120 at 0; the vocabulary is 0 to 99"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -462,6 +496,7 @@ int main(void)
         cmocka_unit_test(test_sequences),    cmocka_unit_test(test_epochs),        cmocka_unit_test(test_masked),
         cmocka_unit_test(test_long_file),    cmocka_unit_test(test_format),        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_wrong_calls),  cmocka_unit_test(test_rows),          cmocka_unit_test(test_rows_refused),
+        cmocka_unit_test(test_texts),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

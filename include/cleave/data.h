@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cleave/status.h"
+#include "cleave/corpus.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -33,14 +33,17 @@ typedef struct clv_data clv_data;
 
 /** Zero-initialised = defaults. */
 typedef struct clv_data_options {
-    size_t size;   /**< sizeof the struct; 0: as its first version had it */
-    int64_t seq;   /**< S, ids of a row; 0: of a file of rows its own, else 256 */
-    int64_t vocab; /**< every id is below; 0: below what the files say */
-    uint64_t seed; /**< of the order of sequences */
-    int in_order;  /**< nonzero: row i of all epochs is sequence i mod their number, without a permutation */
+    size_t size;                      /**< sizeof the struct; 0: as its first version had it */
+    int64_t seq;                      /**< S, ids of a row; 0: of a file of rows its own, else 256 */
+    int64_t vocab;                    /**< every id is below; 0: below what the files say */
+    uint64_t seed;                    /**< of the order of sequences */
+    const clv_corpus_options *corpus; /**< how files of texts are tokenized; NULL: a byte a token */
+    int texts;                        /**< nonzero: all files are texts, whatever their names */
+    int in_order; /**< nonzero: row i of all epochs is sequence i mod their number, without a permutation */
 } clv_data_options;
 
-/** Opens token files, or one safetensors file of rows: integers `ids` [N,S], and, where they are given, `labels` [N,S],
+/** Opens token files, and files of texts (named .txt, .jsonl or .ndjson), which are tokenized as corpus.h says and stay
+ *  in memory; or one safetensors file of rows: integers `ids` [N,S], and, where they are given, `labels` [N,S],
  *  what the model is to say at each position (-100: nothing); without them each id's label is the next one, and the
  *  last has none. All is read once: ids are compared with the vocabulary, a token file with its checksum. Free with
  *  clv_data_close.

@@ -200,6 +200,25 @@ static clv_status tokenize(clv_corpus_info *info, const char *out, const char *c
     return status;
 }
 
+clv_status clv_corpus_load(clv_token_file *out, const clv_corpus_form *form, const char *path, int64_t vocab,
+                           clv_error *err)
+{
+    clv_token_writer *writer;
+    clv_corpus_info info;
+    clv_token_writer_options options = {
+        .size = sizeof options, .vocab = form->vocab, .end = form->end, .masked = form->options.chat};
+    uint8_t *image;
+    uint64_t size;
+    CLV_TRY(clv_token_writer_create_memory(&writer, path, &options, err));
+    clv_status status = clv_corpus_run(&info, form, &path, 1, write_ids, writer, err);
+    if (status != CLV_OK) {
+        clv_token_writer_abandon(writer);
+        return status;
+    }
+    CLV_TRY(clv_token_writer_take(writer, &image, &size, err));
+    return clv_token_file_adopt(out, path, image, size, vocab, err);
+}
+
 clv_status clv_corpus_tokenize(clv_corpus_info *result, const char *out, const char *const *paths, int n,
                                const clv_corpus_options *options, clv_error *err)
 {

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "cleave/corpus.h"
+#include "tokens/token_file.h"
 
 /* ---- corpus_read.c: pieces ---- */
 
@@ -64,6 +65,9 @@ void clv_corpus_ids_free(clv_corpus_ids *ids);
 
 /* ---- corpus.c: all of it, on several threads ---- */
 
+/* Tokenizes a file into a token file in memory. vocab: as clv_token_file_open has it. */
+clv_status clv_corpus_load(clv_token_file *out, const clv_corpus_form *form, const char *path, int64_t vocab,
+                           clv_error *err);
 /* Takes ids, in the order of documents, one call at a time. */
 typedef clv_status clv_corpus_sink(void *arg, const clv_corpus_ids *ids, clv_error *err);
 clv_status clv_corpus_run(clv_corpus_info *result, const clv_corpus_form *form, const char *const *paths, int n,

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "tokens/corpus.h"
 #include "tokens/row_file.h"
 #include "tokens/shuffle.h"
 #include "tokens/token_file.h"
@@ -22,7 +23,26 @@ struct clv_data {
 
 /* ---- opening ---- */
 
-static clv_status open_files(clv_data *d, const char *const *paths, int n, int64_t vocab, clv_error *err)
+static bool ends_with(const char *path, const char *end)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, end) == 0;
+}
+
+/* A token file; or a text, tokenized. */
+static clv_status open_file(clv_token_file *out, const char *path, const clv_data_options *o, clv_error *err)
+{
+    clv_corpus_form form;
+    bool is_text = o->texts || clv_corpus_is_lines(path) || ends_with(path, ".txt");
+    if (!is_text || (!o->texts && clv_token_file_is(path)))
+        return clv_token_file_open(out, path, o->vocab, err);
+    CLV_TRY(clv_corpus_form_open(&form, o->corpus, err));
+    clv_status status = clv_corpus_load(out, &form, path, o->vocab, err);
+    clv_corpus_form_close(&form);
+    return status;
+}
+
+static clv_status open_files(clv_data *d, const char *const *paths, int n, const clv_data_options *o, clv_error *err)
 {
     d->files = calloc((size_t)n, sizeof *d->files);
     d->first = calloc((size_t)n + 1, sizeof *d->first);
@@ -30,7 +50,7 @@ static clv_status open_files(clv_data *d, const char *const *paths, int n, int64
         return clv_fail_memory(err, "token files", (size_t)n * sizeof *d->files);
     for (d->n = 0; d->n < n; d->n++) {
         clv_token_file *f = &d->files[d->n];
-        CLV_TRY(clv_token_file_open(f, paths[d->n], vocab, err));
+        CLV_TRY(open_file(f, paths[d->n], o, err));
         d->first[d->n + 1] = d->first[d->n] + f->header.count;
         d->info.vocab = f->header.vocab > d->info.vocab ? f->header.vocab : d->info.vocab;
         d->info.end = d->n == 0 || d->info.end == f->header.end ? f->header.end : -1;
@@ -68,12 +88,6 @@ static clv_status open_rows(clv_data *d, const char *path, const clv_data_option
     return CLV_OK;
 }
 
-static bool are_rows(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot && strcmp(dot, ".safetensors") == 0;
-}
-
 /* Of what is the same wherever it is read. */
 static clv_status sum(clv_data *d, clv_error *err)
 {
@@ -100,11 +114,12 @@ static clv_status open_all(clv_data *d, const char *const *paths, int n, const c
 {
     int rows = 0;
     for (int i = 0; i < n; i++)
-        rows += are_rows(paths[i]);
+        rows += !o->texts && ends_with(paths[i], ".safetensors");
     if (n < 1)
         return clv_fail(err, CLV_EINVAL, "no file of data: at least one is needed");
     if (rows > 0 && n > 1)
-        return clv_fail(err, CLV_EINVAL, "%d files, some of them safetensors; valid: one of these, or token files", n);
+        return clv_fail(err, CLV_EINVAL,
+                        "%d files, some of them safetensors; valid: one of these, or files of tokens and texts", n);
     if (o->vocab < 0 || o->vocab > INT32_MAX)
         return clv_fail(err, CLV_EINVAL, "a vocabulary of %lld; valid: 1 to %d, 0: the file's", (long long)o->vocab,
                         INT32_MAX);
@@ -113,7 +128,7 @@ static clv_status open_all(clv_data *d, const char *const *paths, int n, const c
     if (rows > 0) {
         CLV_TRY(open_rows(d, paths[0], o, err));
     } else {
-        CLV_TRY(open_files(d, paths, n, o->vocab, err));
+        CLV_TRY(open_files(d, paths, n, o, err));
         CLV_TRY(cut_files(d, paths[0], o->seq, err));
     }
     d->info.vocab = o->vocab ? o->vocab : d->info.vocab;
@@ -128,7 +143,8 @@ clv_status clv_data_open(clv_data **out, const char *const *paths, int n, const 
     CLV_TRY(clv_require(out && options, call, "out and options", err));
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
     for (int i = 0; i < n; i++)
-        CLV_TRY(clv_require(paths && paths[i], call, "n paths", err));
+        if (!paths || !paths[i])
+            return clv_require(0, call, "n paths", err);
     clv_data *d = calloc(1, sizeof *d);
     if (!d)
         return clv_fail_memory(err, "data", sizeof *d);

@@ -231,9 +231,24 @@ clv_status clv_token_file_open(clv_token_file *out, const char *path, int64_t vo
     return status;
 }
 
+clv_status clv_token_file_adopt(clv_token_file *out, const char *path, uint8_t *image, uint64_t size, int64_t vocab,
+                                clv_error *err)
+{
+    *out = (clv_token_file){.path = strdup(path), .map = image, .own = true, .size = size};
+    clv_status status = out->path ? clv_token_header_read(&out->header, image, size, path, err)
+                                  : clv_fail_memory(err, path, strlen(path));
+    if (status == CLV_OK)
+        status = verify(out, vocab ? vocab : out->header.vocab, err);
+    if (status != CLV_OK)
+        clv_token_file_close(out);
+    return status;
+}
+
 void clv_token_file_close(clv_token_file *f)
 {
-    if (f->map)
+    if (f->own)
+        free((void *)f->map);
+    else if (f->map)
         munmap((void *)f->map, (size_t)f->size);
     free(f->path);
     *f = (clv_token_file){0};

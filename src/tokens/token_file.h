@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "cleave/status.h"
+#include "cleave/data.h"
 #include "io/checksum.h"
 
 enum { CLV_TOKEN_HEADER = 64, CLV_TOKEN_DIGEST = 16 };
@@ -39,7 +39,8 @@ void clv_token_digest(uint8_t out[CLV_TOKEN_DIGEST], const char digits[CLV_CHECK
 typedef struct clv_token_file {
     char *path;
     clv_token_header header;
-    const uint8_t *map; /* of the whole file */
+    const uint8_t *map; /* of the whole file, or its own memory */
+    bool own;
     uint64_t size;
 } clv_token_file;
 
@@ -48,6 +49,9 @@ bool clv_token_file_is(const char *path);
 /* Maps a file and reads all of it once: the digest is known then. vocab 0: the file's own.
  * @return as clv_data_open */
 clv_status clv_token_file_open(clv_token_file *out, const char *path, int64_t vocab, clv_error *err);
+/* The same of what such a file would hold, malloc'd, which becomes the object's, whether it succeeds or not. */
+clv_status clv_token_file_adopt(clv_token_file *out, const char *path, uint8_t *image, uint64_t size, int64_t vocab,
+                                clv_error *err);
 /* One of zeros is none. */
 void clv_token_file_close(clv_token_file *file);
 /* Ids [first, first + n). */
@@ -55,5 +59,13 @@ clv_status clv_token_file_read(const clv_token_file *file, int64_t first, int64_
 /* Labels of the same: ids where they are learned, else CLV_IGNORED. */
 enum { CLV_IGNORED = -100 };
 clv_status clv_token_file_mask(const clv_token_file *file, int64_t first, int64_t n, int32_t *labels, clv_error *err);
+
+/* ---- token_writer.c ---- */
+
+/* As clv_token_writer_create, but into memory, which clv_token_writer_take hands out instead of a commit, malloc'd, and
+ * frees the writer. `path` names it in messages. */
+clv_status clv_token_writer_create_memory(clv_token_writer **out, const char *path,
+                                          const clv_token_writer_options *options, clv_error *err);
+clv_status clv_token_writer_take(clv_token_writer *writer, uint8_t **image, uint64_t *size, clv_error *err);
 
 #endif

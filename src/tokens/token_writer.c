@@ -1,5 +1,5 @@
-/* token_writer.c - a token file in the making, see cleave/data.h. Ids go to the file by pieces; bits of a masked one
- * wait in memory until it ends. */
+/* token_writer.c - a token file in the making, see cleave/data.h, or what would be one, in memory. Ids go to the file
+ * by pieces; bits of a masked one wait in memory until it ends. */
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +13,9 @@
 enum { PIECE = 1 << 20, NARROW = 1 << 16, BITS = 8 };
 
 struct clv_token_writer {
+    bool in_memory;
+    uint8_t *image; /* of the whole file, then */
+    size_t image_room;
     clv_new_file file;
     clv_token_header header;
     clv_checksum *sum;
@@ -29,11 +32,12 @@ static void free_writer(clv_token_writer *w)
     free(w->path);
     free(w->piece);
     free(w->mask);
+    free(w->image);
     free(w);
 }
 
-clv_status clv_token_writer_create(clv_token_writer **out, const char *path, const clv_token_writer_options *options,
-                                   clv_error *err)
+static clv_status create(clv_token_writer **out, const char *path, const clv_token_writer_options *options,
+                         bool in_memory, clv_error *err)
 {
     static const char call[] = "clv_token_writer_create";
     clv_token_writer_options o;
@@ -50,11 +54,12 @@ clv_status clv_token_writer_create(clv_token_writer **out, const char *path, con
     w->header =
         (clv_token_header){.width = o.vocab <= NARROW ? 2 : 4, .vocab = o.vocab, .end = o.end, .masked = o.masked};
     w->written = CLV_TOKEN_HEADER;
+    w->in_memory = in_memory;
     w->sum = clv_checksum_new();
     w->path = strdup(path);
     w->piece = malloc(PIECE);
     clv_status status = w->sum && w->path && w->piece ? CLV_OK : clv_fail_memory(err, path, PIECE);
-    if (status == CLV_OK)
+    if (status == CLV_OK && !in_memory)
         status = clv_new_file_open(&w->file, path, err);
     if (status == CLV_OK)
         *out = w;
@@ -63,9 +68,37 @@ clv_status clv_token_writer_create(clv_token_writer **out, const char *path, con
     return status;
 }
 
+clv_status clv_token_writer_create(clv_token_writer **out, const char *path, const clv_token_writer_options *options,
+                                   clv_error *err)
+{
+    return create(out, path, options, false, err);
+}
+
+clv_status clv_token_writer_create_memory(clv_token_writer **out, const char *path,
+                                          const clv_token_writer_options *options, clv_error *err)
+{
+    return create(out, path, options, true, err);
+}
+
+static clv_status write_at(clv_token_writer *w, const void *bytes, size_t size, uint64_t at, clv_error *err)
+{
+    if (!w->in_memory)
+        return clv_new_file_write(&w->file, bytes, size, at, err);
+    if (at + size > w->image_room) {
+        size_t room = 2 * ((size_t)at + size);
+        uint8_t *grown = realloc(w->image, room);
+        if (!grown)
+            return clv_fail_memory(err, w->path, room);
+        w->image = grown;
+        w->image_room = room;
+    }
+    memcpy(w->image + at, bytes, size);
+    return CLV_OK;
+}
+
 static clv_status put(clv_token_writer *w, const void *bytes, size_t size, clv_error *err)
 {
-    CLV_TRY(clv_new_file_write(&w->file, bytes, size, w->written, err));
+    CLV_TRY(write_at(w, bytes, size, w->written, err));
     clv_checksum_add(w->sum, bytes, size);
     w->written += size;
     return CLV_OK;
@@ -132,7 +165,7 @@ static clv_status finish(clv_token_writer *w, clv_error *err)
     clv_checksum_text(digits, w->sum);
     clv_token_digest(w->header.digest, digits);
     clv_token_header_write(header, &w->header);
-    return clv_new_file_write(&w->file, header, sizeof header, 0, err);
+    return write_at(w, header, sizeof header, 0, err);
 }
 
 clv_status clv_token_writer_commit(clv_token_writer *w, clv_error *err)
@@ -147,10 +180,23 @@ clv_status clv_token_writer_commit(clv_token_writer *w, clv_error *err)
     return status;
 }
 
+clv_status clv_token_writer_take(clv_token_writer *w, uint8_t **image, uint64_t *size, clv_error *err)
+{
+    clv_status status = finish(w, err);
+    if (status == CLV_OK) {
+        *image = w->image;
+        *size = w->written;
+        w->image = NULL;
+    }
+    free_writer(w);
+    return status;
+}
+
 void clv_token_writer_abandon(clv_token_writer *w)
 {
     if (!w)
         return;
-    clv_new_file_abandon(&w->file);
+    if (!w->in_memory)
+        clv_new_file_abandon(&w->file);
     free_writer(w);
 }
