@@ -113,6 +113,36 @@ static void test_rows(void **state)
     cli_expect(2, "rows of 6 ids", SMALL " --data {d}/rows.safetensors --seq 7 --steps 4 --out {d}/never");
 }
 
+/* Asking how well it does changes nothing; of what is learned it is the loss of the next step, where a batch is all
+ * sequences, also where the last batch of them is not full. */
+static void test_val(void **state)
+{
+    (void)state;
+    cli_expect(0, "\"val_perplexity\"",
+               SMALL " --data {d}/ids.bin --seq 16 --batch 3 --steps 30 --val {d}/ids.bin "
+                     "--eval-every 7 --json --out {d}/val");
+    losses_of("val");
+    cli_shell("cmp {d}/whole.losses {d}/val.losses");
+    cli_shell("grep -o '\"step\":[0-9]*.*val_' {d}/val/metrics.jsonl | sed 's/,.*//' | tr '\\n' ' ' | "
+              "grep -q '^\"step\":6 \"step\":13 \"step\":20 \"step\":27 \"step\":29 $'");
+    for (int tp = 1; tp < 3; tp++) {
+        cli_shell("rm -rf {d}/fixed");
+        cli_expect(0, "before: validation loss",
+                   SMALL " --data {d}/rows.safetensors --no-shuffle --batch 4 --steps 5 --val {d}/rows.safetensors "
+                         "--eval-every 1 -tp %d --out {d}/fixed",
+                   tp);
+        cli_shell("sed 's/.*\"loss\":\\([^,]*\\),.*\"val_loss\":\\([^,]*\\),.*/\\1 \\2/' {d}/fixed/metrics.jsonl | "
+                  "awk 'NR > 1 {d = $1 - next_loss; if (!(d * d < 1e-9)) exit 1} {next_loss = $2} END {exit NR != 5}'");
+    }
+    cli_shell("seq 500 >{d}/text; seq 600 700 >{d}/val_text");
+    cli_expect(0, "val_loss_before",
+               SMALL " --text {d}/text --val {d}/val_text --seq 16 --batch 7 --steps 2 --out {d}/t");
+    cli_expect(2, "--eval-every says nothing without --val",
+               SMALL " --text {d}/text --eval-every 2 --seq 16 --steps 2 --out {d}/never");
+    cli_expect(2, "short.bin: 16 tokens, one sequence needs 17",
+               SMALL " --data {d}/ids.bin --val {d}/short.bin --seq 16 --steps 2 --out {d}/never");
+}
+
 /* Texts to a token file, whatever the threads; what is learned of it; and a line that is wrong. */
 static void test_made_of_texts(void **state)
 {
@@ -164,10 +194,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meshes_and_resume),
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_made_of_texts),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_meshes_and_resume), cmocka_unit_test(test_rows),    cmocka_unit_test(test_val),
+        cmocka_unit_test(test_made_of_texts),     cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, make_files, cli_remove_folder);
 }

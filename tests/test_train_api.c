@@ -262,6 +262,46 @@ static void test_refused(void **state)
     clv_model_close(model);
 }
 
+/* The loss before a step is what the step says it was, on every mesh; and asking changes no bit of those after it. */
+static void test_loss_asked(void **state)
+{
+    clv_error err = {0};
+    double plain[STEPS], asked = 0;
+    (void)state;
+    for (int tp = 1; tp < 3; tp++) {
+        clv_mesh mesh;
+        clv_model *model;
+        must(clv_mesh_parse(&mesh, tp == 1 ? "model=1" : "data=2,model=2", &err), &err);
+        must(clv_model_new(&model, &sizes, &(clv_model_options){.mesh = &mesh, .check = 1}, &err), &err);
+        clv_trainer *t = new_trainer(model);
+        train(t, 0, STEPS, plain);
+        clv_trainer_free(t);
+        t = new_trainer(model);
+        clv_text_data *data = open_text();
+        for (int i = 0; i < STEPS; i++) {
+            int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+            clv_train_step step = {.size = sizeof step};
+            must(clv_text_data_batch(data, 3, i, 0, BATCH, SEQ, ids, labels, &err), &err);
+            for (int k = 0; k < 2; k++)
+                must(clv_trainer_loss(t, ids, labels, &asked, &err), &err);
+            must(clv_trainer_step(t, ids, labels, &step, &err), &err);
+            assert_true(step.loss == plain[i]);
+            if (!(fabs(asked - step.loss) <= 1e-5 * fabs(step.loss)))
+                fail_msg("step %d: %.9g was asked, %.9g it was", i, asked, step.loss);
+        }
+        int32_t none[BATCH * SEQ], ids[BATCH * SEQ] = {0};
+        for (int i = 0; i < BATCH * SEQ; i++)
+            none[i] = -100;
+        assert_int_equal(clv_trainer_loss(t, ids, none, &asked, NULL), CLV_EINVAL);
+        assert_int_equal(clv_trainer_loss(t, none, ids, &asked, NULL), CLV_EINVAL);
+        assert_int_equal(clv_trainer_loss(NULL, ids, ids, &asked, NULL), CLV_EINVAL);
+        assert_int_equal(clv_trainer_loss(t, ids, ids, NULL, NULL), CLV_EINVAL);
+        clv_text_data_close(data);
+        clv_trainer_free(t);
+        clv_model_close(model);
+    }
+}
+
 static void test_data_refused(void **state)
 {
     clv_text_data *data = open_text(), *none;
@@ -284,8 +324,9 @@ static void test_data_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_training), cmocka_unit_test(test_model_refused), cmocka_unit_test(test_no_tokenizer),
-        cmocka_unit_test(test_machine),  cmocka_unit_test(test_refused),       cmocka_unit_test(test_data_refused),
+        cmocka_unit_test(test_training),   cmocka_unit_test(test_model_refused), cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_machine),    cmocka_unit_test(test_refused),       cmocka_unit_test(test_data_refused),
+        cmocka_unit_test(test_loss_asked),
     };
     return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

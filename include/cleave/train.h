@@ -75,6 +75,14 @@ typedef struct clv_train_step {
 CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
                                     clv_train_step *result, clv_error *err);
 
+/** The mean loss, in nats a label, of ids and labels, each [B,S] (a label of -100 counts for nothing), under the
+ *  weights as they are: of data that are not trained on. Nothing of the trainer changes; the first call compiles its
+ *  program, whose memory stays.
+ *  @return CLV_EINVAL for an id outside the vocabulary, for a label that is neither in it nor -100, or when no label
+ *          counts; clv_session_run's */
+CLV_API clv_status clv_trainer_loss(clv_trainer *trainer, const int32_t *ids, const int32_t *labels, double *loss,
+                                    clv_error *err);
+
 /** What the steps run: for reports. Borrowed; NULL for no trainer. */
 CLV_API const clv_program *clv_trainer_program(const clv_trainer *trainer);
 /** Where the weights are, to be read or written between steps. Borrowed; NULL for no trainer. */

@@ -118,10 +118,7 @@ class Trainer(State):
         with self._handle.hold() as trainer:
             yield lib.clv_trainer_session(trainer)
 
-    @interruptible
-    def step(self, ids: Any, labels: Any = None) -> Step:
-        """One step on ids and labels, [B,S] each (-100: counts for nothing; others are of the vocabulary). Without
-        labels ids are [B,S+1]: each token's label is the next."""
+    def _batch(self, ids: Any, labels: Any) -> list[Any]:
         given = ids_in(ids)
         if labels is None:
             given, labels = given[:, :-1], given[:, 1:]
@@ -129,11 +126,29 @@ class Trainer(State):
         for a in arrays:
             if a.shape != (self.batch, self.seq):
                 raise ValueError(f"a batch of shape {a.shape}; {(self.batch, self.seq)} is wanted")
+        return arrays
+
+    @interruptible
+    def step(self, ids: Any, labels: Any = None) -> Step:
+        """One step on ids and labels, [B,S] each (-100: counts for nothing; others are of the vocabulary). Without
+        labels ids are [B,S+1]: each token's label is the next."""
+        arrays = self._batch(ids, labels)
         out = ffi.new("clv_train_step *", {"size": ffi.sizeof("clv_train_step")})
         pointers = [ffi.cast("int32_t *", address(a)) for a in arrays]
         with self._handle.hold() as trainer:
             check(lib.clv_trainer_step, trainer, *pointers, out)
         return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds, out.grad_norm)
+
+    @interruptible
+    def loss(self, ids: Any, labels: Any = None) -> float:
+        """The mean loss of a batch, given as to `step`, under the weights as they are; nothing of the trainer
+        changes."""
+        out = ffi.new("double *")
+        arrays = self._batch(ids, labels)
+        pointers = [ffi.cast("int32_t *", address(a)) for a in arrays]
+        with self._handle.hold() as trainer:
+            check(lib.clv_trainer_loss, trainer, *pointers, out)
+        return float(out[0])
 
     def fit(self, data: TextData | Data, steps: int, seed: int = 1, first: int = 0) -> Iterator[Step]:
         """Steps on data, one by one: ``for step in trainer.fit(TextData("book.txt", 256), 100): print(step.loss)``.

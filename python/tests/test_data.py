@@ -55,8 +55,9 @@ def test_a_trainer_fits_it(tmp_path):
     data = cleave.Data(tmp_path / "t", 8)
     model = cleave.new_model(hidden=16, layers=1, heads=2, ffn=32, vocab=50)
     trainer = cleave.Trainer(model, batch=2, seq=8, steps=20, lr=0.01)
+    asked = trainer.loss(*data.batch(0, 2))
     losses = [step.loss for step in trainer.fit(data, 20)]
-    assert losses[-1] < losses[0]
+    assert losses[-1] < losses[0] and abs(asked - losses[0]) < 1e-5
 
 
 def test_refused(tmp_path):

@@ -27,21 +27,44 @@ static clv_status open_ids(clv_train_data *d, const clv_data_option *o, int64_t 
     return CLV_OK;
 }
 
+/* Sequences as those that are learned: of --text a byte a token, too. */
+static clv_status open_val(clv_train_data *d, const clv_data_option *o, clv_error *err)
+{
+    clv_data_info info = {.size = sizeof info};
+    clv_data_options options = {
+        .size = sizeof options, .seq = d->seq, .vocab = d->vocab, .texts = d->text != NULL, .in_order = 1};
+    if (o->val.n == 0)
+        return o->eval_every > 0 ? clv_fail(err, CLV_EINVAL, "--eval-every says nothing without --val") : CLV_OK;
+    CLV_TRY(clv_data_open(&d->val, o->val.item, o->val.n, &options, err));
+    CLV_TRY(clv_data_describe(d->val, &info, err));
+    d->val_sequences = info.sequences;
+    d->val_tokens = info.tokens;
+    d->val_checksum = info.checksum;
+    return CLV_OK;
+}
+
 clv_status clv_train_data_open(clv_train_data *out, const clv_data_option *option, int64_t seq, int64_t vocab,
                                uint64_t seed, clv_error *err)
 {
     clv_train_data data = {.seq = seq ? seq : USUAL_SEQ, .seed = seed};
     if (option->text.n == 0 && option->files.n == 0)
         return clv_fail(err, CLV_EINVAL, "--text or --data is missing");
-    CLV_TRY(option->text.n > 0 ? open_text(&data, &option->text, err) : open_ids(&data, option, seq, vocab, err));
-    *out = data;
-    return CLV_OK;
+    clv_status status =
+        option->text.n > 0 ? open_text(&data, &option->text, err) : open_ids(&data, option, seq, vocab, err);
+    if (status == CLV_OK)
+        status = open_val(&data, option, err);
+    if (status == CLV_OK)
+        *out = data;
+    else
+        clv_train_data_close(&data);
+    return status;
 }
 
 void clv_train_data_close(clv_train_data *d)
 {
     clv_text_data_close(d->text);
     clv_data_close(d->ids);
+    clv_data_close(d->val);
     *d = (clv_train_data){0};
 }
 

@@ -10,6 +10,8 @@
 typedef struct clv_data_option {
     clv_strings text, files; /* one of them */
     bool no_shuffle;
+    clv_strings val; /* none: it is not looked how well the model does on what it does not see */
+    int64_t eval_every;
 } clv_data_option;
 
 #define CLV_DATA_OPTIONS(o)                                                                                            \
@@ -26,14 +28,29 @@ typedef struct clv_data_option {
          .value = "FILE...",                                                                                           \
          .use = CLV_OPTION_READS,                                                                                      \
          .help = "ids to learn instead: token files, or one .safetensors with ids [N,S] (docs/data.md)"},              \
+        {.names = "--no-shuffle",                                                                                      \
+         .kind = CLV_OPTION_FLAG,                                                                                      \
+         .out = &(o)->no_shuffle,                                                                                      \
+         .not_beside = "--text",                                                                                       \
+         .help = "sequences of --data in their order: row i of all batches is sequence i mod their number"},           \
+        {.names = "--val",                                                                                             \
+         .kind = CLV_OPTION_FILES,                                                                                     \
+         .out = &(o)->val,                                                                                             \
+         .value = "FILE...",                                                                                           \
+         .use = CLV_OPTION_READS,                                                                                      \
+         .help =                                                                                                       \
+             "what is not learned: its loss and perplexity are told, before, at the end, and as --eval-every says"},   \
     {                                                                                                                  \
-        .names = "--no-shuffle", .kind = CLV_OPTION_FLAG, .out = &(o)->no_shuffle, .not_beside = "--text",             \
-        .help = "sequences of --data in their order: row i of all batches is sequence i mod their number"              \
+        .names = "--eval-every", .kind = CLV_OPTION_INT, .out = &(o)->eval_every, .min = 0, .max = 1 << 30,            \
+        .value = "N", .help = "steps from one look at --val to the next; 0: at the end alone (0)"                      \
     }
 
 typedef struct clv_train_data {
     clv_text_data *text; /* or ... */
     clv_data *ids;
+    clv_data *val; /* NULL: none */
+    int64_t val_sequences, val_tokens;
+    uint64_t val_checksum;
     int64_t seq, tokens, vocab, end; /* end: the id behind each document; -1: none */
     uint64_t seed, checksum;
 } clv_train_data;

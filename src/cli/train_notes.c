@@ -22,6 +22,12 @@ static void say_data(char out[TEXT], const void *data)
              (unsigned long long)d->checksum);
 }
 
+static void say_val(char out[TEXT], const void *data)
+{
+    const clv_train_data *d = data;
+    snprintf(out, TEXT, "%lld tokens, checksum %016llx", (long long)d->val_tokens, (unsigned long long)d->val_checksum);
+}
+
 static void say_whole(char out[TEXT], const void *value)
 {
     snprintf(out, TEXT, "%lld", (long long)*(const int64_t *)value);
@@ -53,6 +59,7 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
     } all[] = {
         {{clv_train_data_option(data), "text", false, ""}, say_data, data},
         {{"--no-shuffle", "no_shuffle", false, ""}, say_flag, &a->data.no_shuffle},
+        {{"--val", "val", true, ""}, say_val, data},
         {{"--seed", "seed", false, ""}, say_whole, &a->seed},
         {{"--batch", "batch", false, ""}, say_whole, &a->batch},
         {{"--seq", "seq", false, ""}, say_whole, &a->seq},

@@ -1,5 +1,6 @@
 #include "cli/train_run.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +12,7 @@
 #include "cli/say.h"
 #include "cli/stops.h"
 #include "cli/train_folder.h"
+#include "cli/train_val.h"
 
 /* A run: what is trained, on what. */
 typedef struct run {
@@ -30,15 +32,15 @@ typedef struct run {
 /* ---- steps ---- */
 
 /* Of a step that was interrupted (Ctrl-Z) the time is nobody's. */
-static void log_step(clv_train_folder *folder, const clv_train_step *did, double tokens, bool timed)
+static void log_step(clv_train_folder *folder, const clv_train_step *did, double tokens, bool timed, const char *val)
 {
-    char line[256], rates[128] = "\"tokens_per_s\":null,\"comm_share\":null,\"hidden_share\":null";
+    char line[384], rates[128] = "\"tokens_per_s\":null,\"comm_share\":null,\"hidden_share\":null";
     if (timed)
         snprintf(rates, sizeof rates, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f,\"hidden_share\":%.4f",
                  tokens / did->seconds, did->comm_seconds / did->seconds,
                  clv_report_hidden_share(did->hidden_seconds, did->comm_seconds));
-    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.6g,%s}\n",
-             (long long)did->step, did->loss, did->grad_norm, did->lr, rates);
+    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.6g,%s%s}\n",
+             (long long)did->step, did->loss, did->grad_norm, did->lr, rates, val);
     clv_train_folder_add(folder, line);
 }
 
@@ -54,26 +56,53 @@ static void add_up(clv_train_totals *total, const clv_train_step *did, bool time
     total->hidden_seconds += did->hidden_seconds;
 }
 
+/* How well the model does on --val, for a line of metrics, where it is time to ask after so many steps; else "". */
+static clv_status evaluate(char *out, size_t size, run *r, int64_t done, clv_error *err)
+{
+    const clv_train_args *a = r->args;
+    int64_t every = a->data.eval_every;
+    out[0] = '\0';
+    if (!r->data->val || (done < a->steps && (every == 0 || done % every != 0)))
+        return CLV_OK;
+    CLV_TRY(clv_train_val(&r->total.val_loss, r->data, r->trainer, a->batch, r->ids, r->labels, err));
+    snprintf(out, size, ",\"val_loss\":%.9g,\"val_perplexity\":%.9g", r->total.val_loss, exp(r->total.val_loss));
+    return CLV_OK;
+}
+
+static clv_status evaluate_before(run *r, clv_error *err)
+{
+    clv_train_totals *t = &r->total;
+    if (!r->data->val || clv_trainer_steps_done(r->trainer) == r->args->steps)
+        return CLV_OK;
+    CLV_TRY(clv_train_val(&t->val_before, r->data, r->trainer, r->args->batch, r->ids, r->labels, err));
+    t->val_loss = t->val_before;
+    fprintf(stderr, "before: validation loss %.4f, perplexity %.4g\n", t->val_before, exp(t->val_before));
+    return CLV_OK;
+}
+
 static clv_status step(run *r, clv_progress *progress, clv_error *err)
 {
     const clv_train_args *a = r->args;
     clv_train_totals *total = &r->total;
     clv_train_step did = {.size = sizeof did};
     double tokens = (double)(a->batch * a->seq);
-    char note[128], hidden[48] = "";
+    char note[192], hidden[48] = "", val[96], valued[48] = "";
     int stops = clv_stops();
     int64_t i = clv_trainer_steps_done(r->trainer);
     CLV_TRY(clv_train_data_batch(r->data, i, a->batch, r->ids, r->labels, err));
     CLV_TRY(clv_trainer_step(r->trainer, r->ids, r->labels, &did, err));
     bool timed = clv_stops() == stops;
-    log_step(&r->folder, &did, tokens, timed);
+    CLV_TRY(evaluate(val, sizeof val, r, i + 1, err));
+    log_step(&r->folder, &did, tokens, timed, val);
     add_up(total, &did, timed);
     double seconds = total->timed > 0 ? total->seconds : 1;
     if (a->run.overlap)
         snprintf(hidden, sizeof hidden, " (%.0f %% hidden)",
                  100 * clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
-    snprintf(note, sizeof note, "mean loss %.3f, gradient %.3g, %.0f tokens/s, %.0f %% communication%s",
-             total->mean_loss, did.grad_norm, tokens * (double)total->timed / seconds,
+    if (r->data->val)
+        snprintf(valued, sizeof valued, ", validation %.3f", total->val_loss);
+    snprintf(note, sizeof note, "mean loss %.3f%s, gradient %.3g, %.0f tokens/s, %.0f %% communication%s",
+             total->mean_loss, valued, did.grad_norm, tokens * (double)total->timed / seconds,
              100 * total->comm_seconds / seconds, hidden);
     clv_progress_update(progress, i + 1, note);
     return CLV_OK;
@@ -233,6 +262,7 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
     CLV_TRY(begin_lines(r, err));
     print_start(r, &info);
     clv_leave_listen();
+    CLV_TRY(evaluate_before(r, err));
     CLV_TRY(run_steps(r, code, err));
     if (*code != CLV_EXIT_OK)
         return CLV_OK;
@@ -274,6 +304,11 @@ static int report(const run *r)
     clv_table_top(t);
     clv_table_real(t, "loss", total->loss);
     clv_table_real(t, "mean_loss", total->mean_loss);
+    if (r->data->val) {
+        clv_table_real(t, "val_loss", total->val_loss);
+        clv_table_real(t, "val_perplexity", exp(total->val_loss));
+        clv_table_real(t, "val_loss_before", total->val_before);
+    }
     clv_table_seconds(t, "seconds", total->seconds);
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * total->timed) / total->seconds);
     clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);

@@ -31,6 +31,7 @@ typedef struct clv_train_totals {
     double mean_loss; /* over steps, each weighing a tenth of what is left by those after it */
     int64_t timed;    /* steps during which the process was never stopped; the times are of these */
     double seconds, comm_seconds, hidden_seconds;
+    double val_before, val_loss; /* of --val: before the first step of this process, and last */
 } clv_train_totals;
 
 /* That all processes of a job were given the same; else CLV_EINVAL naming the option. */

@@ -68,6 +68,7 @@ void clv_trainer_free(clv_trainer *t)
         return;
     clv_session_free(t->session);
     clv_program_free(t->program);
+    clv_program_free(t->loss);
     clv_trainer_clear_notes(t);
     free(t);
 }

@@ -25,6 +25,7 @@ struct clv_trainer {
     clv_schedule schedule;
     uint64_t seed;
     clv_program *program;
+    clv_program *loss; /* that updates nothing; NULL: nobody asked yet */
     clv_session *session;
     int64_t step; /* the next */
     int n_notes;

@@ -1,0 +1,48 @@
+/* loss.c - the loss of a batch under the weights as they are, by a program that updates nothing. */
+#include <math.h>
+
+#include "base/error.h"
+#include "train/trainer.h"
+
+static void build(clv_graph *graph, const clv_trainer *t)
+{
+    static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
+    const int64_t shape[] = {t->batch, t->seq};
+    clv_layout layout = clv_named_layout(graph, &t->model->rules, 2, names), scalar = clv_layout_replicated(0);
+    clv_value logits = clv_model_forward(graph, t->model, &(clv_model_graph){.batch = t->batch, .seq = t->seq}, NULL);
+    clv_value labels = clv_input(graph, "labels", CLV_I32, 2, shape, &layout);
+    clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+    clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar);
+}
+
+/* Once; its memory stays beside that of a step. */
+static clv_status load(clv_trainer *t, clv_error *err)
+{
+    clv_graph *graph;
+    clv_program *program;
+    if (t->loss)
+        return CLV_OK;
+    CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
+    build(graph, t);
+    clv_status status = clv_model_compile(&program, t->model, graph, err);
+    clv_graph_free(graph);
+    CLV_TRY(status);
+    t->loss = program;
+    return clv_session_load(t->session, program, err);
+}
+
+clv_status clv_trainer_loss(clv_trainer *t, const int32_t *ids, const int32_t *labels, double *loss, clv_error *err)
+{
+    if (!t || !ids || !labels || !loss)
+        return clv_require(0, "clv_trainer_loss", "a trainer, ids, labels, and where the loss goes", err);
+    CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
+    CLV_TRY(clv_model_config_check_labels(&t->model->config, labels, t->batch, t->seq, true, err));
+    CLV_TRY(load(t, err));
+    float mean = NAN;
+    clv_session_stats none = {.size = sizeof none}; /* its time is no step's */
+    CLV_TRY(clv_session_run(t->session, t->loss, (clv_input_binding[]){{"ids", ids}, {"labels", labels}}, 2,
+                            (clv_binding[]){{"loss", &mean}}, 1, err));
+    CLV_TRY(clv_session_take_stats(t->session, &none, err));
+    *loss = mean;
+    return CLV_OK;
+}
