@@ -267,6 +267,41 @@ static void test_full_on_the_way(void **state)
               "[ -e {d}/tight/model.safetensors ] && [ -z \"$(ls {d}/tight/checkpoints)\" ]");
 }
 
+/* What is wrong with how parameters are to be updated is found before anything is written. */
+static void test_updates(void **state)
+{
+    static const char *const bad[][2] = {
+        {"--betas 0.9", "--betas: '0.9'; valid: two numbers of at least 0 and below 1, as 0.9,0.95"},
+        {"--betas 1,0.95", "--betas: '1,0.95'"},
+        {"--betas 0.9,-0.1", "--betas: '0.9,-0.1'"},
+        {"--betas 0.9,0.95x", "--betas: '0.9,0.95x'"},
+        {"--betas nan,0.9", "--betas: 'nan,0.9'"},
+        {"--lr -1", "--lr"},
+        {"--lr 0", "--lr"},
+        {"--eps 0", "--eps"},
+        {"--weight-decay -0.1", "--weight-decay"},
+        {"--clip -1", "--clip"},
+        {"--min-lr 0.1 --lr 0.01", "--min-lr 0.1 is above --lr 0.01"},
+        {"--warmup 4", "--warmup 4 is more than --steps 3"},
+        {"--decay-steps 1", "--decay-steps has no effect with --schedule cosine; valid: wsd"},
+        {"--schedule wsd --warmup 1 --decay-steps 3", "--decay-steps 3; --steps leave 2 behind the warm-up"},
+        {"--schedule step", "cosine"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        cli_expect(2, bad[i][1], "%s --steps 3 --out {d}/rates %s", small, bad[i][0]);
+    cli_shell("test ! -e {d}/rates");
+    cli_expect(
+        0, "",
+        "%s --steps 4 --schedule wsd --decay-steps 2 --lr 0.01 --min-lr 0 --betas 0,0 --eps 1 --decay-all --clip 0 "
+        "--save-every 2 --out {d}/rates",
+        small);
+    cli_shell("[ \"$(grep -o '\"lr\":[0-9.]*' {d}/rates/metrics.jsonl | tr '\\n' ' ')\" = "
+              "'\"lr\":0.01 \"lr\":0.01 \"lr\":0.01 \"lr\":0.005 ' ]");
+    cli_expect(0, "--betas is 0.9,0.95 from here on; the run was begun with 0,0",
+               "%s --steps 5 --schedule constant --resume --out {d}/rates", small);
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -283,6 +318,7 @@ int main(void)
         cmocka_unit_test(test_losses),         cmocka_unit_test(test_stopped_for_a_while),
         cmocka_unit_test(test_resume),         cmocka_unit_test(test_resume_damaged),
         cmocka_unit_test(test_resume_waits),   cmocka_unit_test(test_full_on_the_way),
+        cmocka_unit_test(test_updates),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

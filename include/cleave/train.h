@@ -17,13 +17,30 @@
 extern "C" {
 #endif
 
-/** The learning rate of a step: a linear warm-up, then half a cosine down to a floor (Loshchilov & Hutter 2017,
- *  arXiv:1608.03983, one period). A plain value.
+/** How a learning rate goes on behind a linear warm-up (step < warmup: peak * (step + 1) / warmup), with
+ *  done = (step - warmup) / (steps - warmup): X(constant, value, name)
  *
- *   step < warmup:  peak * (step + 1) / warmup
- *   else:           floor + (peak - floor) * (1 + cos(pi * (step - warmup) / (steps - warmup))) / 2
+ *   cosine:    floor + (peak - floor) * (1 + cos(pi * done)) / 2: Loshchilov & Hutter 2017, arXiv:1608.03983
+ *   linear:    floor + (peak - floor) * (1 - done)
+ *   constant:  peak
+ *   wsd:       peak, but in the last `decay` steps floor + (peak - floor) * (steps - step) / decay; warm-up, stable,
+ *              decay: Hu et al. 2024, arXiv:2404.06395, going down as Haegele et al. 2024, arXiv:2405.18392
  *
- *  and floor from `steps` on. */
+ *  From `steps` on it is floor, of constant peak. */
+#define CLV_SCHEDULE_SHAPES(X)                                                                                         \
+    X(CLV_SCHEDULE_COSINE, 0, "cosine")                                                                                \
+    X(CLV_SCHEDULE_LINEAR, 1, "linear")                                                                                \
+    X(CLV_SCHEDULE_CONSTANT, 2, "constant")                                                                            \
+    X(CLV_SCHEDULE_WSD, 3, "wsd")
+#define CLV_SCHEDULE_ENUM(shape, value, name) shape = (value),
+/** How it goes on. */
+typedef enum clv_schedule_shape { CLV_SCHEDULE_SHAPES(CLV_SCHEDULE_ENUM) } clv_schedule_shape;
+#undef CLV_SCHEDULE_ENUM
+
+/** A shape by its name. @return CLV_EINVAL with those that there are */
+CLV_API clv_status clv_schedule_shape_parse(clv_schedule_shape *out, const char *name, clv_error *err);
+
+/** The learning rate of a step; without more said, of the shape cosine. A plain value. */
 typedef struct clv_schedule {
     double peak, floor; /**< learning rates, 0 <= floor <= peak */
     int64_t warmup;     /**< steps, 0 <= warmup <= steps */
@@ -34,6 +51,9 @@ typedef struct clv_schedule {
 CLV_API clv_status clv_schedule_check(const clv_schedule *schedule, clv_error *err);
 /** Of step 0, 1, ...; 0 for no schedule. */
 CLV_API double clv_schedule_rate(const clv_schedule *schedule, int64_t step);
+/** The same of another shape; decay: the steps in which CLV_SCHEDULE_WSD goes down, 0: a tenth of all. */
+CLV_API double clv_schedule_rate_as(const clv_schedule *schedule, clv_schedule_shape shape, int64_t decay,
+                                    int64_t step);
 
 /** batch, seq and schedule are needed; the rest may be zeros. */
 typedef struct clv_trainer_options {
@@ -43,6 +63,8 @@ typedef struct clv_trainer_options {
     const clv_adamw_options *adamw;   /**< copied; NULL: its defaults. Gains and biases are not decayed */
     uint64_t seed;                    /**< of weights that the model does not have */
     const clv_update_options *update; /**< copied; NULL: by `adamw`, as its adamw where that is NULL */
+    int64_t schedule_shape;           /**< a clv_schedule_shape */
+    int64_t decay_steps;              /**< of CLV_SCHEDULE_WSD: 0, or 1 to steps - warmup; else 0 */
 } clv_trainer_options;
 
 /** A model, its optimizer's state and the program of a step. */

@@ -78,9 +78,11 @@ class Trainer(State):
     one shape.
 
     ``trainer.step(ids, labels)`` is one step. lr: the peak of the learning rate, which rises over `warmup` steps (None:
-    a twentieth) and falls to `floor` (None: a tenth of lr) by `steps`. adamw: beta1, beta2, eps, weight_decay. clip:
-    gradients are scaled to a norm, of all together, of at most this (0: they are not). Weights
-    read and write as a session's state: ``trainer["layers.0.mlp.down.weight"]``.
+    a twentieth) and goes by `schedule` ("cosine", "linear", "constant" or "wsd": only in the last `decay_steps`, 0: a
+    tenth of all) to `floor` (None: a tenth of lr) by `steps`. clip: gradients are scaled to a norm, of all
+    together, of at most this (0: they are not). decay_all: norms and biases are decayed, too. adamw: beta1, beta2, eps,
+    weight_decay, exact (zeros are zeros, not defaults). Weights read and write as a session's state:
+    ``trainer["layers.0.mlp.down.weight"]``.
     """
 
     _fixed = ("batch", "seq", "mesh")
@@ -88,20 +90,24 @@ class Trainer(State):
     def __init__(
         self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None,
         floor: float | None = None,
-        seed: int = 1, clip: float = 1.0, **adamw: Any,
+        schedule: str = "cosine", decay_steps: int = 0, decay_all: bool = False, seed: int = 1, clip: float = 1.0,
+        **adamw: Any,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
             raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
         lr, steps = _c.real(lr, "lr"), _c.whole(steps, "steps")
-        schedule = {
+        rates = {
             "peak": lr,
             "floor": lr / 10 if floor is None else floor,
             "warmup": steps // 20 if warmup is None else warmup,
         }
-        rate = _c.options("clv_schedule", schedule, "a trainer", steps=steps)
+        rate = _c.options("clv_schedule", rates, "a trainer", steps=steps)
         decay = _c.options("clv_adamw_options", {"beta2": 0.95, "weight_decay": 0.1, **adamw}, "a trainer")
-        sizes = {"batch": batch, "seq": seq, "seed": seed}
-        update = _c.options("clv_update_options", {"clip": clip}, "a trainer", adamw=decay.struct)
+        shape = ffi.new("clv_schedule_shape *")
+        check(lib.clv_schedule_shape_parse, shape, text_in(schedule, "a schedule"))
+        sizes = {"batch": batch, "seq": seq, "seed": seed, "decay_steps": decay_steps, "schedule_shape": int(shape[0])}
+        how = {"clip": clip, "decay_all": int(decay_all)}
+        update = _c.options("clv_update_options", how, "a trainer", adamw=decay.struct)
         kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, update=update.struct)
         out = ffi.new("clv_trainer **")
         self._cancel, self.batch, self.seq, self.mesh = model._cancel, batch, seq, model.mesh

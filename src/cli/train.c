@@ -52,34 +52,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .max = 1 << 30,
          .value = "N",
          .help = "steps (200)"},
-        {.names = "--lr",
-         .kind = CLV_OPTION_REAL,
-         .out = &a->lr,
-         .real_min = 1e-9,
-         .real_max = 10,
-         .value = "RATE",
-         .help = "peak learning rate (0.003), cosine to a tenth after the warm-up"},
-        {.names = "--warmup, --lr-warmup-iters",
-         .kind = CLV_OPTION_INT,
-         .out = &a->warmup,
-         .min = 0,
-         .max = 1 << 30,
-         .value = "N",
-         .help = "steps of linear warm-up (a twentieth of the steps)"},
-        {.names = "--weight-decay",
-         .kind = CLV_OPTION_REAL,
-         .out = &a->weight_decay,
-         .real_min = 0,
-         .real_max = 1,
-         .value = "W",
-         .help = "decoupled weight decay of AdamW (0.1); norms are not decayed"},
-        {.names = "--clip, --clip-grad",
-         .kind = CLV_OPTION_REAL,
-         .out = &a->clip,
-         .real_min = 0,
-         .real_max = 1e6,
-         .value = "NORM",
-         .help = "gradients are scaled to a norm, of all together, of at most this (1.0); 0: they are not"},
+        CLV_OPTIMIZER_OPTIONS(&a->optimizer),
         CLV_SEED_OPTION(&a->seed, NULL, "of weights and the order of data (1)"),
         CLV_RUN_OPTIONS(&a->run),
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
@@ -179,22 +152,17 @@ int command_train(int argc, char **argv)
                         .heads = 8,
                         .batch = 8,
                         .steps = 200,
-                        .warmup = -1,
                         .keep_last = 2,
                         .seed = 1,
                         .run = {.threads = 1},
                         .comm_dtype = "f32",
-                        .lr = 3e-3,
-                        .weight_decay = 0.1,
-                        .clip = 1,
+                        .optimizer = CLV_OPTIMIZER_DEFAULTS,
                         .mesh = {.tp = 1}};
     clv_error err = {0};
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    if (a.warmup < 0)
-        a.warmup = a.steps / 20;
-    if (train(&a, argv[0], &code, &err) != CLV_OK)
+    if (clv_optimizer_option_settle(&a.optimizer, a.steps, &err) != CLV_OK || train(&a, argv[0], &code, &err) != CLV_OK)
         return clv_command_report(argv[0], &err);
     return code;
 }

@@ -64,10 +64,16 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--batch", "batch", false, ""}, say_whole, &a->batch},
         {{"--seq", "seq", false, ""}, say_whole, &a->seq},
         {{"--steps", "steps", true, ""}, say_whole, &a->steps},
-        {{"--lr", "lr", true, ""}, say_real, &a->lr},
-        {{"--warmup", "warmup", true, ""}, say_whole, &a->warmup},
-        {{"--weight-decay", "weight_decay", true, ""}, say_real, &a->weight_decay},
-        {{"--clip", "clip", true, ""}, say_real, &a->clip},
+        {{"--lr", "lr", true, ""}, say_real, &a->optimizer.lr},
+        {{"--warmup", "warmup", true, ""}, say_whole, &a->optimizer.warmup},
+        {{"--weight-decay", "weight_decay", true, ""}, say_real, &a->optimizer.weight_decay},
+        {{"--schedule", "schedule", true, ""}, say_word, &a->optimizer.schedule},
+        {{"--min-lr", "min_lr", true, ""}, say_real, &a->optimizer.min_lr},
+        {{"--decay-steps", "decay_steps", true, ""}, say_whole, &a->optimizer.decay_steps},
+        {{"--betas", "betas", true, ""}, say_word, &a->optimizer.betas},
+        {{"--eps", "eps", true, ""}, say_real, &a->optimizer.eps},
+        {{"--decay-all", "decay_all", true, ""}, say_flag, &a->optimizer.decay_all},
+        {{"--clip", "clip", true, ""}, say_real, &a->optimizer.clip},
         {{"--comm-dtype", "comm_dtype", true, ""}, say_word, &a->comm_dtype},
     };
     const int n = (int)(sizeof all / sizeof all[0]);
@@ -109,7 +115,7 @@ clv_status clv_train_note(clv_trainer *trainer, const clv_train_args *args, cons
 /* As people gave it. */
 static const char *shown(char out[TEXT], const char *value)
 {
-    if (strchr(value, '.') && !strchr(value, ' '))
+    if (strchr(value, '.') && !strpbrk(value, " ,"))
         snprintf(out, TEXT, "%g", strtod(value, NULL));
     else
         snprintf(out, TEXT, "%s", value);

@@ -276,15 +276,9 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
 static clv_status open_run(run *r, clv_error *err)
 {
     const clv_train_args *a = r->args;
-    clv_schedule schedule = {.peak = a->lr, .floor = a->lr / 10, .warmup = a->warmup, .steps = a->steps};
-    clv_adamw_options adamw = {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = a->weight_decay};
-    clv_update_options update = {.size = sizeof update, .adamw = &adamw, .clip = a->clip};
-    clv_trainer_options options = {.size = sizeof options,
-                                   .batch = a->batch,
-                                   .seq = a->seq,
-                                   .schedule = &schedule,
-                                   .update = &update,
-                                   .seed = (uint64_t)a->seed};
+    clv_trainer_options options = {.size = sizeof options, .batch = a->batch, .seq = a->seq, .seed = (uint64_t)a->seed};
+    clv_optimizer_taken taken;
+    CLV_TRY(clv_optimizer_option_take(&options, &taken, &a->optimizer, a->steps, err));
     size_t n = (size_t)(a->batch * a->seq);
     r->ids = malloc(n * sizeof *r->ids);
     r->labels = malloc(n * sizeof *r->labels);

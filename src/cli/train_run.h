@@ -7,6 +7,7 @@
 #include "cli/options.h"
 #include "cli/run_option.h"
 #include "cli/train_data.h"
+#include "cli/train_optimizer.h"
 
 typedef struct clv_train_args {
     clv_data_option data;
@@ -15,9 +16,9 @@ typedef struct clv_train_args {
     clv_run_option run;
     const char *comm_dtype, *hardware;
     bool json, resume;
-    int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, warmup, seed;
+    int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
     int64_t save_every, keep_last; /* checkpoints; 0: when it is told to leave alone */
-    double lr, weight_decay, clip;
+    clv_optimizer_option optimizer;
 } clv_train_args;
 
 /* Trains, and prints what came of it, beside what was predicted for a machine that --hardware named. *code: the exit

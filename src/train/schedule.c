@@ -1,9 +1,9 @@
 /* schedule.c - the learning rate of a step: see cleave/train.h. */
-#include "cleave/train.h"
-
 #include <math.h>
+#include <string.h>
 
 #include "base/error.h"
+#include "train/trainer.h"
 
 static const double pi = 3.14159265358979323846;
 
@@ -19,14 +19,86 @@ clv_status clv_schedule_check(const clv_schedule *s, clv_error *err)
     return CLV_OK;
 }
 
-double clv_schedule_rate(const clv_schedule *s, int64_t step)
+/* ---- shapes ---- */
+
+/* The rate behind the warm-up and before the last step. */
+typedef double (*clv_schedule_fall)(const clv_schedule *s, int64_t decay, int64_t step);
+
+static double share_done(const clv_schedule *s, int64_t step)
 {
-    if (!s)
+    return (double)(step - s->warmup) / (double)(s->steps - s->warmup);
+}
+
+static double cosine(const clv_schedule *s, int64_t decay, int64_t step)
+{
+    (void)decay;
+    return s->floor + (s->peak - s->floor) * (1 + cos(pi * share_done(s, step))) / 2;
+}
+
+static double linear(const clv_schedule *s, int64_t decay, int64_t step)
+{
+    (void)decay;
+    return s->floor + (s->peak - s->floor) * (1 - share_done(s, step));
+}
+
+static double constant(const clv_schedule *s, int64_t decay, int64_t step)
+{
+    (void)decay, (void)step;
+    return s->peak;
+}
+
+static double stable_then_down(const clv_schedule *s, int64_t decay, int64_t step)
+{
+    int64_t left = s->steps - step, falls = decay > 0 ? decay : (s->steps + 9) / 10;
+    return left >= falls ? s->peak : s->floor + (s->peak - s->floor) * (double)left / (double)falls;
+}
+
+static const clv_schedule_fall falls[] = {cosine, linear, constant, stable_then_down};
+static const char *const names[] = {
+#define NAME(shape, value, name) [value] = (name),
+    CLV_SCHEDULE_SHAPES(NAME)
+#undef NAME
+};
+enum { SHAPES = sizeof names / sizeof names[0] };
+_Static_assert(SHAPES == sizeof falls / sizeof falls[0], "a rate for each shape");
+
+clv_status clv_schedule_shape_parse(clv_schedule_shape *out, const char *name, clv_error *err)
+{
+    CLV_TRY(clv_require(out && name, "clv_schedule_shape_parse", "out and a name", err));
+    for (int i = 0; i < SHAPES; i++)
+        if (strcmp(names[i], name) == 0) {
+            *out = (clv_schedule_shape)i;
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_EINVAL, "schedule '%.64s'; valid: %s, %s, %s, %s", name, names[0], names[1], names[2],
+                    names[3]);
+}
+
+clv_status clv_schedule_check_as(const clv_schedule *s, int64_t shape, int64_t decay, clv_error *err)
+{
+    CLV_TRY(clv_schedule_check(s, err));
+    if (shape < 0 || shape >= SHAPES)
+        return clv_fail(err, CLV_EINVAL, "schedule shape %lld; valid: 0 to %d", (long long)shape, SHAPES - 1);
+    if (decay < 0 || decay > s->steps - s->warmup || (decay > 0 && shape != CLV_SCHEDULE_WSD))
+        return clv_fail(err, CLV_EINVAL,
+                        "%lld steps in which the learning rate goes down; valid: of wsd, 0 to the %lld behind the "
+                        "warm-up; else 0",
+                        (long long)decay, (long long)(s->steps - s->warmup));
+    return CLV_OK;
+}
+
+double clv_schedule_rate_as(const clv_schedule *s, clv_schedule_shape shape, int64_t decay, int64_t step)
+{
+    if (!s || (unsigned)shape >= SHAPES)
         return 0;
     if (step < s->warmup)
         return s->peak * (double)(step + 1) / (double)s->warmup;
     if (step >= s->steps)
-        return s->floor;
-    double done = (double)(step - s->warmup) / (double)(s->steps - s->warmup);
-    return s->floor + (s->peak - s->floor) * (1 + cos(pi * done)) / 2;
+        return shape == CLV_SCHEDULE_CONSTANT ? s->peak : s->floor;
+    return falls[shape](s, decay, step);
+}
+
+double clv_schedule_rate(const clv_schedule *s, int64_t step)
+{
+    return clv_schedule_rate_as(s, CLV_SCHEDULE_COSINE, 0, step);
 }

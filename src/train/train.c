@@ -30,10 +30,12 @@ static clv_status set_up(clv_trainer *t, const clv_trainer_options *o, clv_error
     if (o->batch < 1 || o->seq < 1 || o->seq > most)
         return clv_fail(err, CLV_EINVAL, "batch %lld, sequence %lld; valid: batch >= 1, sequence 1 to %lld",
                         (long long)o->batch, (long long)o->seq, (long long)most);
-    CLV_TRY(clv_schedule_check(o->schedule, err));
+    CLV_TRY(clv_schedule_check_as(o->schedule, o->schedule_shape, o->decay_steps, err));
     t->batch = o->batch;
     t->seq = o->seq;
     t->schedule = *o->schedule;
+    t->shape = (clv_schedule_shape)o->schedule_shape;
+    t->decay_steps = o->decay_steps;
     t->seed = o->seed;
     CLV_TRY(compile(t, o, err));
     clv_session_options session = clv_model_session_options(t->model);
@@ -80,7 +82,7 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
     CLV_TRY(clv_require(t && ids && labels, call, "a trainer, ids and labels", err));
     CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
     CLV_TRY(clv_model_config_check_labels(&t->model->config, labels, t->batch, t->seq, true, err));
-    float lr = (float)clv_schedule_rate(&t->schedule, t->step), loss = NAN, norm = NAN;
+    float lr = (float)clv_schedule_rate_as(&t->schedule, t->shape, t->decay_steps, t->step), loss = NAN, norm = NAN;
     int32_t step = (int32_t)(t->step + 1);
     clv_input_binding inputs[] = {{"ids", ids}, {"labels", labels}, {"lr", &lr}, {"step", &step}};
     clv_binding outputs[] = {{"loss", &loss}, {"grad_norm", &norm}};

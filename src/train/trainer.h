@@ -23,6 +23,8 @@ struct clv_trainer {
     const clv_model *model;
     int64_t batch, seq;
     clv_schedule schedule;
+    clv_schedule_shape shape;
+    int64_t decay_steps;
     uint64_t seed;
     clv_program *program;
     clv_program *loss; /* that updates nothing; NULL: nobody asked yet */
@@ -37,6 +39,11 @@ struct clv_trainer {
 /* Whether all processes go on, each of which may have read or written for long: clv_job_agree, whose deadline is the
  * job's, not a step's. */
 clv_status clv_trainer_agree(const clv_trainer *trainer, clv_status status, clv_error *err);
+
+/* ---- schedule.c ---- */
+
+/* clv_schedule_check, and what goes with it in a trainer's options. */
+clv_status clv_schedule_check_as(const clv_schedule *schedule, int64_t shape, int64_t decay, clv_error *err);
 
 /* ---- notes.c ---- */
 

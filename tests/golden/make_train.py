@@ -1,0 +1,59 @@
+"""Makes train.h for tests/test_train_golden.c: the losses and norms of gradients of STEPS updates by torch on one batch,
+of models of this folder.
+
+    pip install -r tests/golden/requirements.txt && python tests/golden/make_train.py
+
+Losses are those before each update; norms those before clipping (torch.nn.utils.clip_grad_norm_).
+"""
+
+import os
+
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
+
+here = os.path.dirname(os.path.abspath(__file__))
+STEPS = 20
+LR = 1e-3
+DECAY = 0.1
+CLIP = 1.0
+
+
+def adamw(parameters):
+    return torch.optim.AdamW(parameters, lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=DECAY)
+
+
+def train(name, make):
+    model = AutoModelForCausalLM.from_pretrained(os.path.join(here, name), dtype=torch.float32,
+                                                 attn_implementation="eager").eval()
+    values = load_file(os.path.join(here, name + "_golden", "values.safetensors"))
+    ids = values["ids"].long()
+    optimizer = make(model.parameters())
+    losses, norms = [], []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = model(input_ids=ids, labels=ids).loss
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
+        losses.append(float(loss))
+        optimizer.step()
+    return row(name, make.__name__, losses, norms)
+
+
+def row(name, optimizer, losses, norms):
+    lines = [[", ".join(f"{x:.9g}" for x in v[i:i + 5]) for i in range(0, STEPS, 5)] for v in (losses, norms)]
+    numbers = ["{" + ",\n      ".join(rows) + "}" for rows in lines]
+    return f'    {{"{name}", "{optimizer}",\n     {numbers[0]},\n     {numbers[1]}}},\n'
+
+
+rows = [train(name, make) for name in ("llama", "gpt2") for make in (adamw,)]
+with open(os.path.join(here, "train.h"), "w") as out:
+    out.write(f"""/* Made by make_train.py: losses and norms of gradients of {STEPS} updates, by torch and transformers. */
+// clang-format off
+static const struct {{
+    const char *model, *optimizer;
+    double loss[{STEPS}], norm[{STEPS}];
+}} trainings[] = {{
+{"".join(rows)}}};
+// clang-format on
+""")

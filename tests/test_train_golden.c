@@ -1,0 +1,133 @@
+/* test_train_golden.c - twenty updates follow torch's: losses and norms of gradients of small models that transformers
+ * trained on one batch (golden/make_train.py), on every kind of mesh. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/train.h"
+#include "golden/train.h"
+#include "io/safetensors.h"
+#include "must.h"
+
+enum { STEPS = 20, MOST_IDS = 64, TRAININGS = sizeof trainings / sizeof trainings[0] };
+
+static const struct {
+    const char *mesh, *rules;
+} splits[] = {
+    {"model=1", "megatron"},
+    {"model=2", "megatron"},
+    {"model=2", "megatron-sp"},
+    {"model=3", "megatron"},
+    {"model=3", "megatron-sp"},
+    {"data=2", "dp"},
+    {"data=2", "fsdp"},
+    {"data=2", "zero1"},
+    {"data=2,model=2", "megatron"},
+    {"data=2,model=2", "fsdp+megatron-sp"},
+};
+enum { SPLITS = sizeof splits / sizeof splits[0] };
+
+typedef struct batch {
+    int64_t rows, seq;
+    int32_t ids[MOST_IDS], labels[MOST_IDS];
+} batch;
+
+static const char *path_of(char path[4096], const char *name, const char *rest)
+{
+    const char *source = getenv("CLV_SOURCE_DIR");
+    snprintf(path, 4096, "%s/tests/golden/%s%s", source ? source : ".", name, rest);
+    return path;
+}
+
+/* Each token's label is the next; the last of a row has none. */
+static void read_batch(batch *b, const char *name)
+{
+    char path[4096];
+    clv_error err = {0};
+    clv_safetensors *file;
+    const clv_safetensor *ids;
+    must(clv_safetensors_open(&file, path_of(path, name, "_golden/values.safetensors"), &err), &err);
+    must(clv_safetensors_find(&ids, file, "ids", &err), &err);
+    b->rows = ids->shape[0];
+    b->seq = ids->shape[1];
+    assert_true(b->rows * b->seq <= MOST_IDS);
+    must(clv_safetensors_read(ids, NULL, CLV_I32, b->ids, &err), &err);
+    clv_safetensors_close(file);
+    for (int64_t i = 0; i < b->rows * b->seq; i++)
+        b->labels[i] = (i + 1) % b->seq == 0 ? CLV_IGNORED_LABEL : b->ids[i + 1];
+}
+
+/* Written so that NaN fails. */
+static void assert_follows(double got, double want, const char *what, int step, const char *model,
+                           const char *optimizer, int split)
+{
+    if (!(fabs(got - want) <= 1e-4 * fabs(want)))
+        fail_msg("%s by %s on %s by %s, step %d: %s is %.9g, torch's %.9g", model, optimizer, splits[split].mesh,
+                 splits[split].rules, step, what, got, want);
+}
+
+static clv_trainer *trainer_of(const clv_model *model, const batch *b)
+{
+    clv_error err = {0};
+    clv_trainer *trainer;
+    const clv_adamw_options adamw = {
+        .size = sizeof adamw, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
+    const clv_schedule schedule = {.peak = 1e-3, .steps = STEPS};
+    const clv_update_options update = {.size = sizeof update, .adamw = &adamw, .clip = 1, .decay_all = 1};
+    const clv_trainer_options options = {.size = sizeof options,
+                                         .batch = b->rows,
+                                         .seq = b->seq,
+                                         .schedule = &schedule,
+                                         .schedule_shape = CLV_SCHEDULE_CONSTANT,
+                                         .update = &update};
+    must(clv_trainer_new(&trainer, model, &options, &err), &err);
+    return trainer;
+}
+
+static void follow(int training, int split)
+{
+    char path[4096];
+    batch b;
+    clv_error err = {0};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_model *model;
+    const char *name = trainings[training].model;
+    read_batch(&b, name);
+    must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
+    must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
+    must(clv_model_open(&model, path_of(path, name, ""), &(clv_model_options){.mesh = &mesh, .rules = &rules}, &err),
+         &err);
+    clv_trainer *trainer = trainer_of(model, &b);
+    for (int i = 0; i < STEPS; i++) {
+        clv_train_step did = {.size = sizeof did};
+        must(clv_trainer_step(trainer, b.ids, b.labels, &did, &err), &err);
+        assert_follows(did.loss, trainings[training].loss[i], "the loss", i, name, trainings[training].optimizer,
+                       split);
+        assert_follows(did.grad_norm, trainings[training].norm[i], "the norm", i, name, trainings[training].optimizer,
+                       split);
+        assert_true((float)did.lr == 1e-3F);
+    }
+    clv_trainer_free(trainer);
+    clv_model_close(model);
+}
+
+static void test_follows_torch(void **state)
+{
+    (void)state;
+    for (int t = 0; t < TRAININGS; t++)
+        for (int s = 0; s < SPLITS; s++)
+            follow(t, s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows_torch)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
