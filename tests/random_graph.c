@@ -325,6 +325,19 @@ static clv_value clip(random_maker *m, clv_value state, clv_value gradient)
     return clv_clip_scale(m->graph, clv_global_norm(m->graph, both, 2), 0.5);
 }
 
+/* By SGD or Lion, by the seed alone as clip. Lion steps by signs, which rounding may turn: its step is 0. */
+static bool by_one_moment(random_maker *m, clv_value state, clv_value gradient, const clv_adamw_options *o)
+{
+    const clv_sgd_options sgd = {.weight_decay = 0.01, .grad_scale = o->grad_scale, .state_layout = o->state_layout};
+    const clv_lion_options lion = {.grad_scale = o->grad_scale, .state_layout = o->state_layout};
+    uint64_t which = m->spec->seed % 5;
+    if (which == 1)
+        clv_sgd(m->graph, state, gradient, clv_fill(m->graph, CLV_F32, 0, NULL, 0.05), &sgd);
+    else if (which == 2)
+        clv_lion(m->graph, state, gradient, clv_fill(m->graph, CLV_F32, 0, NULL, 0), &lion);
+    return which == 1 || which == 2;
+}
+
 static void update(random_maker *m, clv_value state, clv_value gradient)
 {
     clv_dtype dtype = random_type(m, state).dtype;
@@ -338,6 +351,8 @@ static void update(random_maker *m, clv_value state, clv_value gradient)
                                  .weight_decay = 0.01,
                                  .grad_scale = clip(m, state, gradient),
                                  .state_layout = random_chance(m, 2) ? &layout : NULL};
+    if (by_one_moment(m, state, gradient, &options))
+        return;
     clv_value lr = clv_fill(m->graph, CLV_F32, 0, NULL, 0.05), step;
     step = random_new(m, CLV_I32, 0, NULL, RANDOM_STEP, 0);
     clv_adamw(m->graph, state, gradient, lr, step, &options);

@@ -374,6 +374,8 @@ static void test_builders_without_a_graph(void **state)
     NO_VALUE(clv_count_labels(NULL, x, -1, CLV_F32));
     NO_VALUE(clv_dropout(NULL, x, 0.5, clv_key_seed(1), x));
     clv_adamw(NULL, x, x, x, x, &(clv_adamw_options){0});
+    clv_sgd(NULL, x, x, x, &(clv_sgd_options){0});
+    clv_lion(NULL, x, x, x, &(clv_lion_options){0});
     NO_VALUE(clv_global_norm(NULL, &x, 1));
     NO_VALUE(clv_clip_scale(NULL, x, 1));
     NOTHING(clv_graph_rules(NULL, "megatron").n);

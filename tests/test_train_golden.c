@@ -72,14 +72,27 @@ static void assert_follows(double got, double want, const char *what, int step, 
                  splits[split].rules, step, what, got, want);
 }
 
-static clv_trainer *trainer_of(const clv_model *model, const batch *b)
+static double rate_of(clv_optimizer optimizer)
+{
+    return optimizer == CLV_OPTIMIZER_LION ? 1e-4 : 1e-3;
+}
+
+static clv_trainer *trainer_of(const clv_model *model, const batch *b, clv_optimizer optimizer)
 {
     clv_error err = {0};
     clv_trainer *trainer;
+    const clv_sgd_options sgd = {.size = sizeof sgd, .weight_decay = 0.1};
+    const clv_lion_options lion = {.size = sizeof lion, .weight_decay = 0.1};
     const clv_adamw_options adamw = {
         .size = sizeof adamw, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1};
-    const clv_schedule schedule = {.peak = 1e-3, .steps = STEPS};
-    const clv_update_options update = {.size = sizeof update, .adamw = &adamw, .clip = 1, .decay_all = 1};
+    const clv_schedule schedule = {.peak = rate_of(optimizer), .steps = STEPS};
+    const clv_update_options update = {.size = sizeof update,
+                                       .adamw = &adamw,
+                                       .clip = 1,
+                                       .decay_all = 1,
+                                       .optimizer = optimizer,
+                                       .sgd = &sgd,
+                                       .lion = &lion};
     const clv_trainer_options options = {.size = sizeof options,
                                          .batch = b->rows,
                                          .seq = b->seq,
@@ -98,13 +111,15 @@ static void follow(int training, int split)
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_model *model;
+    clv_optimizer optimizer;
     const char *name = trainings[training].model;
+    must(clv_optimizer_parse(&optimizer, trainings[training].optimizer, &err), &err);
     read_batch(&b, name);
     must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
     must(clv_model_open(&model, path_of(path, name, ""), &(clv_model_options){.mesh = &mesh, .rules = &rules}, &err),
          &err);
-    clv_trainer *trainer = trainer_of(model, &b);
+    clv_trainer *trainer = trainer_of(model, &b, optimizer);
     for (int i = 0; i < STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
         must(clv_trainer_step(trainer, b.ids, b.labels, &did, &err), &err);
@@ -112,7 +127,7 @@ static void follow(int training, int split)
                        split);
         assert_follows(did.grad_norm, trainings[training].norm[i], "the norm", i, name, trainings[training].optimizer,
                        split);
-        assert_true((float)did.lr == 1e-3F);
+        assert_true((float)did.lr == (float)rate_of(optimizer));
     }
     clv_trainer_free(trainer);
     clv_model_close(model);

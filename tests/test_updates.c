@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -201,6 +202,70 @@ static void test_not_finite(void **state)
     }
 }
 
+static void test_names(void **state)
+{
+    static const char *const names[] = {"adamw", "sgd", "lion"};
+    clv_error err = {0};
+    clv_optimizer optimizer;
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        assert_string_equal(clv_optimizer_name((clv_optimizer)i), names[i]);
+        must(clv_optimizer_parse(&optimizer, names[i], &err), &err);
+        assert_int_equal(optimizer, i);
+    }
+    assert_string_equal(clv_optimizer_name((clv_optimizer)3), "?");
+    assert_int_equal(clv_optimizer_parse(&optimizer, "adam", &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "valid: adamw, sgd, lion"));
+    assert_int_equal(clv_optimizer_parse(NULL, "lion", NULL), CLV_EINVAL);
+}
+
+/* Two steps more of one trainer, and of a later one that goes on from the folder. */
+static void go_on(clv_trainer *trainer, clv_trainer *later, const char *folder, const split *at)
+{
+    clv_error err = {0};
+    clv_train_step whole, again;
+    clv_resumed resumed = {.size = sizeof resumed};
+    must(clv_trainer_resume(later, folder, &resumed, &err), &err);
+    assert_int_equal(resumed.steps, 3);
+    for (int i = 0; i < 2; i++) {
+        must(step(trainer, &whole, &err), &err);
+        must(step(later, &again, &err), &err);
+    }
+    assert_near(again.loss, whole.loss, at, "the loss of one that went on");
+    assert_near(again.grad_norm, whole.grad_norm, at, "the norm of one that went on");
+}
+
+/* State of every optimizer goes on from a checkpoint, on another mesh too, and not as another's. */
+static void test_resumed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3 * SPLITS; i++) {
+        clv_error err = {0};
+        clv_train_step did;
+        char folder[] = "/tmp/cleave-updates-XXXXXX", remove[64];
+        const split *at = &splits[i % SPLITS];
+        clv_update_options update = {.size = sizeof update, .clip = 1, .optimizer = i / SPLITS};
+        clv_model *model = model_on(at), *other = model_on(&splits[(i + i / SPLITS) % SPLITS]);
+        clv_trainer *trainer = trainer_of(model, &update), *later = trainer_of(other, &update);
+        assert_non_null(mkdtemp(folder));
+        for (int k = 0; k < 3; k++)
+            must(step(trainer, &did, &err), &err);
+        must(clv_trainer_checkpoint(trainer, folder, NULL, &err), &err);
+        go_on(trainer, later, folder, at);
+        clv_trainer_free(later);
+        update.optimizer = (update.optimizer + 1) % 3;
+        later = trainer_of(other, &update);
+        assert_int_equal(clv_trainer_resume(later, folder, NULL, &err), CLV_EINVAL);
+        assert_non_null(strstr(err.message, "is of a training by"));
+        clv_trainer_free(later);
+        clv_trainer_free(trainer);
+        clv_model_close(model);
+        clv_model_close(other);
+        snprintf(remove, sizeof remove, "rm -r %s", folder);
+        assert_int_equal(system(remove), 0);
+    }
+}
+
 static void test_refused(void **state)
 {
     static const clv_adamw_options betas[] = {
@@ -236,6 +301,14 @@ static void test_refused(void **state)
     clv_global_norm(graph, (clv_value[]){{99}}, 1);
     assert_int_equal(clv_graph_status(graph, NULL), CLV_EINVAL);
     clv_graph_free(graph);
+    update = (clv_update_options){.size = sizeof update, .optimizer = 3};
+    assert_int_equal(clv_trainer_new(&none, model, &options, NULL), CLV_EINVAL);
+    update.optimizer = CLV_OPTIMIZER_SGD;
+    update.sgd = &(clv_sgd_options){.size = sizeof(clv_sgd_options), .momentum = 1};
+    assert_int_equal(clv_trainer_new(&none, model, &options, NULL), CLV_EINVAL);
+    update.optimizer = CLV_OPTIMIZER_LION;
+    update.lion = &(clv_lion_options){.size = sizeof(clv_lion_options), .beta2 = -0.5};
+    assert_int_equal(clv_trainer_new(&none, model, &options, NULL), CLV_EINVAL);
     clv_model_update_step(NULL, model, NULL, NULL);
     clv_model_close(model);
 }
@@ -243,10 +316,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),
-        cmocka_unit_test(test_communication),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_norm),  cmocka_unit_test(test_communication), cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_names), cmocka_unit_test(test_resumed),       cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -302,6 +302,33 @@ typedef struct clv_adamw_options {
 CLV_API void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, clv_value step,
                        const clv_adamw_options *options);
 
+/** Zero-initialised = defaults. */
+typedef struct clv_sgd_options {
+    size_t size;                    /**< sizeof the struct; 0: as its first version had it */
+    double momentum, weight_decay;  /**< zeros: 0.9; weight_decay 0 */
+    const clv_layout *state_layout; /**< of the buffer, as clv_adamw_options.state_layout */
+    clv_value grad_scale;           /**< as clv_adamw_options.grad_scale */
+    int exact;                      /**< nonzero: momentum is as given, 0 too */
+} clv_sgd_options;
+/** Gradient descent with momentum, as torch.optim.SGD: b = momentum b + g + weight_decay p, p = p - lr b. Makes the
+ *  buffer as state "<name>.momentum" as clv_adamw makes its moments, and ".master"; assigns all. lr: f32 scalar. */
+CLV_API void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr,
+                     const clv_sgd_options *options);
+
+/** Zero-initialised = defaults. */
+typedef struct clv_lion_options {
+    size_t size;                       /**< sizeof the struct; 0: as its first version had it */
+    double beta1, beta2, weight_decay; /**< zeros: 0.9, 0.99; weight_decay 0 */
+    const clv_layout *state_layout;    /**< of the moment, as clv_adamw_options.state_layout */
+    clv_value grad_scale;              /**< as clv_adamw_options.grad_scale */
+    int exact;                         /**< nonzero: the betas are as given, 0 too */
+} clv_lion_options;
+/** Lion (Chen et al. 2023, arXiv:2302.06675): p = p (1 - lr weight_decay) - lr sign(beta1 m + (1 - beta1) g),
+ *  m = beta2 m + (1 - beta2) g. Makes the moment as state "<name>.lion" as clv_adamw makes its, and ".master"; assigns
+ *  all. lr: f32 scalar. */
+CLV_API void clv_lion(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr,
+                      const clv_lion_options *options);
+
 #ifdef __cplusplus
 }
 #endif

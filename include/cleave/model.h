@@ -167,12 +167,22 @@ CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const
 CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
                                   const clv_adamw_options *adamw);
 
+/** What updates parameters: clv_adamw, clv_sgd, clv_lion. */
+typedef enum clv_optimizer { CLV_OPTIMIZER_ADAMW, CLV_OPTIMIZER_SGD, CLV_OPTIMIZER_LION } clv_optimizer;
+/** "adamw", "sgd", "lion"; "?" for another. */
+CLV_API const char *clv_optimizer_name(clv_optimizer optimizer);
+/** One by its name. @return CLV_EINVAL with those that there are */
+CLV_API clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *err);
+
 /** How a training step updates parameters. Zero-initialised = AdamW's defaults, nothing clipped. */
 typedef struct clv_update_options {
     size_t size;                    /**< sizeof the struct; 0: as its first version had it */
     const clv_adamw_options *adamw; /**< NULL: its defaults */
     double clip;       /**< > 0: the gradients together are scaled to a norm of at most this; 0: they are not */
     int64_t decay_all; /**< nonzero: gains and biases are decayed, too */
+    int64_t optimizer; /**< a clv_optimizer; of the options that follow, as of adamw, its own alone count */
+    const clv_sgd_options *sgd;   /**< NULL: its defaults */
+    const clv_lion_options *lion; /**< NULL: its defaults */
 } clv_update_options;
 
 /** The same, updated as said (NULL: by the defaults), with one more output: "grad_norm" f32 scalar, the norm of the

@@ -148,13 +148,28 @@ class Graph(_c.Fixed, OfProcess):
     def adamw(self, parameter: "Value", gradient: "Value", lr: "Value", step: "Value", **options: Any) -> None:
         """An update by AdamW (beta1, beta2, eps, weight_decay, state_layout, grad_scale: of :func:`clip_scale`, exact:
         zeros are zeros, not the defaults); lr: f32 scalar, step: i32 scalar, 1 at first."""
+        kept = self._update_options("adamw", parameter, options)
+        ids = [self._id(v) for v in (parameter, gradient, lr, step)]
+        self._call(lib.clv_adamw, *ids, kept.struct)
+
+    def sgd(self, parameter: "Value", gradient: "Value", lr: "Value", **options: Any) -> None:
+        """An update by gradient descent with momentum, as torch.optim.SGD (momentum, weight_decay, state_layout,
+        grad_scale, exact)."""
+        kept = self._update_options("sgd", parameter, options)
+        self._call(lib.clv_sgd, *[self._id(v) for v in (parameter, gradient, lr)], kept.struct)
+
+    def lion(self, parameter: "Value", gradient: "Value", lr: "Value", **options: Any) -> None:
+        """An update by Lion (beta1, beta2, weight_decay, state_layout, grad_scale, exact)."""
+        kept = self._update_options("lion", parameter, options)
+        self._call(lib.clv_lion, *[self._id(v) for v in (parameter, gradient, lr)], kept.struct)
+
+    def _update_options(self, kind: str, parameter: "Value", options: dict[str, Any]) -> Any:
         if "state_layout" in options:
             options["state_layout"] = layout_in(options["state_layout"], self.mesh, parameter.ndim)
         scale = self._optional(options.pop("grad_scale", None))
-        kept = _c.options("clv_adamw_options", options, "adamw")
+        kept = _c.options(f"clv_{kind}_options", options, kind)
         kept.struct.grad_scale = scale
-        ids = [self._id(v) for v in (parameter, gradient, lr, step)]
-        self._call(lib.clv_adamw, *ids, kept.struct)
+        return kept
 
     # ---- constants ----
 

@@ -1,4 +1,4 @@
-"""Training a model by AdamW: one program a step, run again and again."""
+"""Training a model: one program a step, run again and again."""
 
 from __future__ import annotations
 
@@ -80,8 +80,9 @@ class Trainer(State):
     ``trainer.step(ids, labels)`` is one step. lr: the peak of the learning rate, which rises over `warmup` steps (None:
     a twentieth) and goes by `schedule` ("cosine", "linear", "constant" or "wsd": only in the last `decay_steps`, 0: a
     tenth of all) to `floor` (None: a tenth of lr) by `steps`. clip: gradients are scaled to a norm, of all
-    together, of at most this (0: they are not). decay_all: norms and biases are decayed, too. adamw: beta1, beta2, eps,
-    weight_decay, exact (zeros are zeros, not defaults). Weights read and write as a session's state:
+    together, of at most this (0: they are not). decay_all: norms and biases are decayed, too. optimizer: "adamw"
+    (options beta1, beta2, eps), "sgd" (momentum) or "lion" (beta1, beta2); options of all: weight_decay, exact (zeros
+    are zeros, not defaults). Weights read and write as a session's state:
     ``trainer["layers.0.mlp.down.weight"]``.
     """
 
@@ -91,7 +92,7 @@ class Trainer(State):
         self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None,
         floor: float | None = None,
         schedule: str = "cosine", decay_steps: int = 0, decay_all: bool = False, seed: int = 1, clip: float = 1.0,
-        **adamw: Any,
+        optimizer: str = "adamw", **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
             raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
@@ -102,12 +103,15 @@ class Trainer(State):
             "warmup": steps // 20 if warmup is None else warmup,
         }
         rate = _c.options("clv_schedule", rates, "a trainer", steps=steps)
-        decay = _c.options("clv_adamw_options", {"beta2": 0.95, "weight_decay": 0.1, **adamw}, "a trainer")
+        which = ffi.new("clv_optimizer *")
+        check(lib.clv_optimizer_parse, which, text_in(optimizer, "an optimizer"))
+        given = {"weight_decay": 0.1, **({"beta2": 0.95} if optimizer == "adamw" else {}), **options}
+        its = _c.options(f"clv_{optimizer}_options", given, "a trainer")
         shape = ffi.new("clv_schedule_shape *")
         check(lib.clv_schedule_shape_parse, shape, text_in(schedule, "a schedule"))
         sizes = {"batch": batch, "seq": seq, "seed": seed, "decay_steps": decay_steps, "schedule_shape": int(shape[0])}
-        how = {"clip": clip, "decay_all": int(decay_all)}
-        update = _c.options("clv_update_options", how, "a trainer", adamw=decay.struct)
+        how = {"clip": clip, "decay_all": int(decay_all), "optimizer": int(which[0])}
+        update = _c.options("clv_update_options", how, "a trainer", **{optimizer: its.struct})
         kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, update=update.struct)
         out = ffi.new("clv_trainer **")
         self._cancel, self.batch, self.seq, self.mesh = model._cancel, batch, seq, model.mesh

@@ -75,6 +75,8 @@ def test_methods_of_graphs():
         "keep_in_place",
         "gradients",
         "adamw",
+        "sgd",
+        "lion",
         "full",
         "arange",
         "_optional",

@@ -150,6 +150,22 @@ def test_clipping(rng):
         cleave.global_norm([])
 
 
+@pytest.mark.parametrize("optimizer, options", [("sgd", {"momentum": 0.5}), ("lion", {"beta1": 0.8}), ("adamw", {})])
+def test_optimizers_and_schedules(optimizer, options):
+    ids = np.arange(2 * 9, dtype=np.int32).reshape(2, 9)
+    how = dict(batch=2, seq=8, steps=4, lr=0.01, warmup=0, floor=0, optimizer=optimizer, **options)
+    rates = {"constant": [1, 1, 1, 1], "linear": [1, 0.75, 0.5, 0.25], "wsd": [1, 1, 1, 0.5]}
+    for schedule, want in rates.items():
+        more = {"decay_steps": 2} if schedule == "wsd" else {}
+        trainer = cleave.Trainer(new(tp=2), schedule=schedule, decay_all=True, **how, **more)
+        steps = [trainer.step(ids) for _ in range(4)]
+        np.testing.assert_allclose([s.lr for s in steps], np.multiply(want, 0.01))
+        assert steps[-1].loss < steps[0].loss
+    for wrong in ({"schedule": "step"}, {"optimizer": "adam"}, {"decay_steps": 3}, {"weight_decay": -1.0}):
+        with pytest.raises(ValueError):
+            cleave.Trainer(new(), **{**how, **wrong})
+
+
 def test_machine_prices_steps(tmp_path):
     """Where each step takes long there are fewer of them."""
     link = {"alpha_s": 0.02, "bytes_per_s": 2e6}

@@ -70,6 +70,8 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--schedule", "schedule", true, ""}, say_word, &a->optimizer.schedule},
         {{"--min-lr", "min_lr", true, ""}, say_real, &a->optimizer.min_lr},
         {{"--decay-steps", "decay_steps", true, ""}, say_whole, &a->optimizer.decay_steps},
+        {{"--optimizer", "optimizer", false, ""}, say_word, &a->optimizer.optimizer},
+        {{"--momentum", "momentum", true, ""}, say_real, &a->optimizer.momentum},
         {{"--betas", "betas", true, ""}, say_word, &a->optimizer.betas},
         {{"--eps", "eps", true, ""}, say_real, &a->optimizer.eps},
         {{"--decay-all", "decay_all", true, ""}, say_flag, &a->optimizer.decay_all},

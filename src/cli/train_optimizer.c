@@ -43,6 +43,9 @@ clv_status clv_optimizer_option_settle(clv_optimizer_option *o, int64_t steps, c
     o->warmup = o->warmup < 0 ? steps / 20 : o->warmup;
     o->min_lr = o->min_lr < 0 ? o->lr / 10 : o->min_lr;
     CLV_TRY(check_rates(o, steps, err));
+    if (o->betas && strcmp(o->optimizer, "sgd") == 0)
+        return clv_fail(err, CLV_EINVAL, "--betas has no effect with --optimizer sgd; valid: --momentum");
+    o->betas = o->betas ? o->betas : strcmp(o->optimizer, "lion") == 0 ? "0.9,0.99" : "0.9,0.95";
     return parse_betas(&beta[0], &beta[1], o->betas, err);
 }
 
@@ -50,12 +53,24 @@ clv_status clv_optimizer_option_take(clv_trainer_options *options, clv_optimizer
                                      const clv_optimizer_option *o, int64_t steps, clv_error *err)
 {
     clv_schedule_shape shape;
-    t->adamw = (clv_adamw_options){.size = sizeof t->adamw, .eps = o->eps, .weight_decay = o->weight_decay, .exact = 1};
-    CLV_TRY(parse_betas(&t->adamw.beta1, &t->adamw.beta2, o->betas, err));
+    clv_optimizer optimizer;
+    double beta[2], decay = o->weight_decay;
+    CLV_TRY(parse_betas(&beta[0], &beta[1], o->betas, err));
     CLV_TRY(clv_schedule_shape_parse(&shape, o->schedule, err));
+    CLV_TRY(clv_optimizer_parse(&optimizer, o->optimizer, err));
+    t->adamw = (clv_adamw_options){
+        .size = sizeof t->adamw, .beta1 = beta[0], .beta2 = beta[1], .eps = o->eps, .weight_decay = decay, .exact = 1};
+    t->sgd = (clv_sgd_options){.size = sizeof t->sgd, .momentum = o->momentum, .weight_decay = decay, .exact = 1};
+    t->lion = (clv_lion_options){
+        .size = sizeof t->lion, .beta1 = beta[0], .beta2 = beta[1], .weight_decay = decay, .exact = 1};
     t->schedule = (clv_schedule){.peak = o->lr, .floor = o->min_lr, .warmup = o->warmup, .steps = steps};
-    t->update =
-        (clv_update_options){.size = sizeof t->update, .adamw = &t->adamw, .clip = o->clip, .decay_all = o->decay_all};
+    t->update = (clv_update_options){.size = sizeof t->update,
+                                     .adamw = &t->adamw,
+                                     .clip = o->clip,
+                                     .decay_all = o->decay_all,
+                                     .optimizer = optimizer,
+                                     .sgd = &t->sgd,
+                                     .lion = &t->lion};
     options->schedule = &t->schedule;
     options->schedule_shape = shape;
     options->decay_steps = o->decay_steps;

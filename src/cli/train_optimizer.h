@@ -6,9 +6,9 @@
 #include "cli/options.h"
 
 typedef struct clv_optimizer_option {
-    const char *schedule, *betas;
-    double lr, min_lr, weight_decay, eps, clip; /* min_lr below 0: a tenth of lr */
-    int64_t warmup, decay_steps;                /* warmup below 0: a twentieth of the steps */
+    const char *optimizer, *schedule, *betas;             /* betas NULL: the optimizer's */
+    double lr, min_lr, weight_decay, eps, clip, momentum; /* min_lr below 0: a tenth of lr */
+    int64_t warmup, decay_steps;                          /* warmup below 0: a twentieth of the steps */
     bool decay_all;
 } clv_optimizer_option;
 
@@ -49,11 +49,16 @@ typedef struct clv_optimizer_option {
          .max = 1 << 30,                                                                                               \
          .value = "N",                                                                                                 \
          .help = "steps in which --schedule wsd goes down; 0: a tenth of the steps (0)"},                              \
+        {.names = "--optimizer",                                                                                       \
+         .kind = CLV_OPTION_CHOICE,                                                                                    \
+         .out = &(option)->optimizer,                                                                                  \
+         .value = "adamw|sgd|lion",                                                                                    \
+         .help = "what updates parameters (adamw); sgd has momentum"},                                                 \
         {.names = "--betas",                                                                                           \
          .kind = CLV_OPTION_STRING,                                                                                    \
          .out = &(option)->betas,                                                                                      \
          .value = "B1,B2",                                                                                             \
-         .help = "how much of the means of gradients and of their squares stays, of AdamW (0.9,0.95)"},                \
+         .help = "how much of their means of gradients AdamW (0.9,0.95) and Lion (0.9,0.99) keep"},                    \
         {.names = "--eps, --adam-eps",                                                                                 \
          .kind = CLV_OPTION_REAL,                                                                                      \
          .out = &(option)->eps,                                                                                        \
@@ -61,13 +66,20 @@ typedef struct clv_optimizer_option {
          .real_max = 1,                                                                                                \
          .value = "E",                                                                                                 \
          .help = "what AdamW adds to the root of squares (1e-8)"},                                                     \
+        {.names = "--momentum, --sgd-momentum",                                                                        \
+         .kind = CLV_OPTION_REAL,                                                                                      \
+         .out = &(option)->momentum,                                                                                   \
+         .real_min = 0,                                                                                                \
+         .real_max = 0.999999,                                                                                         \
+         .value = "M",                                                                                                 \
+         .help = "how much of its buffer --optimizer sgd keeps (0.9)"},                                                \
         {.names = "--weight-decay",                                                                                    \
          .kind = CLV_OPTION_REAL,                                                                                      \
          .out = &(option)->weight_decay,                                                                               \
          .real_min = 0,                                                                                                \
          .real_max = 1,                                                                                                \
          .value = "W",                                                                                                 \
-         .help = "weight decay, decoupled from the gradient (0.1); norms and biases are not decayed"},                 \
+         .help = "weight decay (0.1), of sgd a part of the gradient, else apart; norms and biases are not decayed"},   \
         {.names = "--decay-all",                                                                                       \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(option)->decay_all,                                                                                  \
@@ -81,14 +93,16 @@ typedef struct clv_optimizer_option {
 /* What holds where nothing is given. */
 #define CLV_OPTIMIZER_DEFAULTS                                                                                         \
     {                                                                                                                  \
-        .schedule = "cosine", .betas = "0.9,0.95", .lr = 3e-3, .min_lr = -1, .weight_decay = 0.1, .eps = 1e-8,         \
-        .clip = 1, .warmup = -1                                                                                        \
+        .optimizer = "adamw", .schedule = "cosine", .lr = 3e-3, .min_lr = -1, .momentum = 0.9, .weight_decay = 0.1,    \
+        .eps = 1e-8, .clip = 1, .warmup = -1                                                                           \
     }
 
 /* Options of a trainer, which hold pointers into one another. */
 typedef struct clv_optimizer_taken {
     clv_schedule schedule;
     clv_adamw_options adamw;
+    clv_sgd_options sgd;
+    clv_lion_options lion;
     clv_update_options update;
 } clv_optimizer_taken;
 

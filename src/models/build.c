@@ -216,75 +216,6 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     return clv_graph_ok(graph) ? logits : CLV_NONE;
 }
 
-/* Gains and biases are not decayed; biases of heads have several dimensions. */
-static bool decays(const clv_graph *graph, clv_value parameter)
-{
-    const char *part = strrchr(clv_value_name(graph, parameter), '.');
-    return clv_graph_type(graph, parameter).rank > 1 && (!part || strcmp(part, ".bias") != 0);
-}
-
-/* Where a parameter's moments are, and its gradient with them. */
-static clv_layout moments_layout(clv_graph *graph, const clv_model_build *build, clv_value parameter)
-{
-    clv_layout held = clv_value_layout(graph, parameter), moments = held;
-    clv_type type = clv_graph_type(graph, parameter);
-    if (build->rules.n_optimizer > 0 && clv_graph_ok(graph))
-        clv_axis_rules_optimizer_layout(&moments, &build->rules, &graph->mesh, &held, type.shape, &graph->error);
-    return moments;
-}
-
-/* What the updates of all parameters share. */
-typedef struct updates {
-    const clv_model_build *build;
-    const clv_update_options *how;
-    clv_value lr, step, scale; /* scale: of gradients; CLV_NONE: they are as they are */
-} updates;
-
-static void update(clv_graph *graph, const updates *u, clv_value parameter, clv_value gradient)
-{
-    clv_adamw_options o = *u->how->adamw;
-    clv_layout moments = moments_layout(graph, u->build, parameter);
-    if (!u->how->decay_all && !decays(graph, parameter))
-        o.weight_decay = 0;
-    if (u->build->rules.n_optimizer > 0)
-        o.state_layout = &moments;
-    o.grad_scale = u->scale;
-    clv_adamw(graph, parameter, gradient, u->lr, u->step, &o);
-}
-
-/* Of gradients as updates take them, so that what is measured is at hand, and each element once. */
-static clv_value norm_of(clv_graph *graph, const clv_model_build *build, const clv_value *parameters,
-                         clv_value *gradients, int n)
-{
-    for (int i = 0; i < n; i++) {
-        clv_layout layout = moments_layout(graph, build, parameters[i]);
-        gradients[i] = clv_constrain(graph, clv_graph_unconstrained(graph, gradients[i]), &layout);
-    }
-    return clv_global_norm(graph, gradients, n);
-}
-
-static void update_all(clv_graph *graph, updates *u, clv_value loss, bool with_norm)
-{
-    int n = clv_parameters(graph, NULL, 0);
-    const clv_layout scalar = clv_layout_replicated(0);
-    clv_value *parameters = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *parameters);
-    clv_value *gradients = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *gradients);
-    if (!parameters || !gradients) {
-        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for %d gradients", n);
-        return;
-    }
-    clv_parameters(graph, parameters, n);
-    clv_gradients(graph, loss, CLV_NONE, parameters, n, gradients);
-    if (with_norm && clv_graph_ok(graph)) {
-        clv_value norm = norm_of(graph, u->build, parameters, gradients, n);
-        clv_output(graph, "grad_norm", norm, &scalar);
-        if (u->how->clip != 0)
-            u->scale = clv_clip_scale(graph, norm, u->how->clip);
-    }
-    for (int i = 0; i < n; i++)
-        update(graph, u, parameters[i], gradients[i]);
-}
-
 static void train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                        const clv_update_options *how, bool with_norm)
 {
@@ -295,12 +226,8 @@ static void train_step(clv_graph *graph, const clv_model_config *model, const cl
     }
     clv_value logits = clv_build_forward(graph, model, build, NULL);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
-    updates u = {.build = build,
-                 .how = how,
-                 .lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
-                 .step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL)};
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
-    update_all(graph, &u, loss, with_norm);
+    clv_build_updates(graph, build, loss, how, with_norm);
     clv_layout scalar = clv_layout_replicated(0);
     clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar); /* of a model in f64, too */
 }

@@ -105,7 +105,11 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
  * output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. */
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                           const clv_adamw_options *adamw);
-/* clv_model_update_step's; how->adamw is given. */
+/* Of the gradients of the loss: inputs "lr" and "step", the update of every parameter; with_norm: output "grad_norm".
+ * Of `how` the options of the optimizer that it says are given. (updates.c) */
+void clv_build_updates(clv_graph *graph, const clv_model_build *build, clv_value loss, const clv_update_options *how,
+                       bool with_norm);
+/* clv_model_update_step's; how as clv_build_updates takes it. */
 void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                            const clv_update_options *how);
 

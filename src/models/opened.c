@@ -436,11 +436,17 @@ void clv_model_update_step(clv_graph *graph, const clv_model *m, const clv_model
     clv_model_build build;
     clv_update_options taken;
     clv_adamw_options adamw;
+    clv_sgd_options sgd;
+    clv_lion_options lion;
     if (!begin(&build, graph, m, how, call) ||
         !clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, update, call) ||
-        !clv_graph_take_options(graph, &adamw, sizeof adamw, CLV_ADAMW_FIRST, taken.adamw, call))
+        !clv_graph_take_options(graph, &adamw, sizeof adamw, CLV_ADAMW_FIRST, taken.adamw, call) ||
+        !clv_graph_take_options(graph, &sgd, sizeof sgd, sizeof sgd, taken.sgd, call) ||
+        !clv_graph_take_options(graph, &lion, sizeof lion, sizeof lion, taken.lion, call))
         return;
     taken.adamw = &adamw;
+    taken.sgd = &sgd;
+    taken.lion = &lion;
     clv_build_update_step(graph, &m->config, &build, &taken);
 }
 

@@ -51,6 +51,8 @@ extern const clv_op_def clv_op_dropout;
 extern const clv_op_def clv_op_sum_squares;
 extern const clv_op_def clv_op_clip_scale;
 extern const clv_op_def clv_op_adamw;
+extern const clv_op_def clv_op_sgd;
+extern const clv_op_def clv_op_lion;
 
 /* A clv_op_def.rule of ops that make one number of a tensor: every dimension is summed. */
 void clv_total_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule);

@@ -60,6 +60,8 @@ static const clv_op_def *const ours[] = {
     &clv_op_sum_squares,
     &clv_op_clip_scale,
     &clv_op_adamw,
+    &clv_op_sgd,
+    &clv_op_lion,
 };
 
 enum { OURS = sizeof ours / sizeof *ours, MOST_ATTR_BYTES = 1 << 20 };

@@ -327,11 +327,11 @@ static clv_status write_manifest(const clv_trainer *t, const char *folder, clv_e
         status = sum_weights(&weights, folder, err);
     if (status == CLV_OK) {
         clv_mesh_print(mesh, sizeof mesh, &t->model->mesh);
-        document = json_pack("{s:s, s:i, s:I, s:o, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:o}", "format", format_name,
-                             "version", VERSION, "steps", (json_int_t)t->step, "model", model_object(t), "mesh", mesh,
-                             "rules", t->model->rules.name, "batch", (json_int_t)t->batch, "seq", (json_int_t)t->seq,
-                             "seed", (json_int_t)t->seed, "notes", notes_object(t), "config_checksum", config,
-                             "weights_checksums", weights);
+        document = json_pack("{s:s, s:i, s:I, s:o, s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:o}", "format", format_name,
+                             "version", VERSION, "steps", (json_int_t)t->step, "model", model_object(t), "optimizer",
+                             clv_optimizer_name(t->optimizer), "mesh", mesh, "rules", t->model->rules.name, "batch",
+                             (json_int_t)t->batch, "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed, "notes",
+                             notes_object(t), "config_checksum", config, "weights_checksums", weights);
         status = clv_sealed_write(path, document, LIMIT, err);
     }
     json_decref(document);
@@ -422,6 +422,16 @@ static clv_status check_weights(const json_t *document, const char *folder, cons
     return status;
 }
 
+/* Another's state is none that this one could go on with. */
+static clv_status check_optimizer(const clv_trainer *t, const json_t *document, const char *path, clv_error *err)
+{
+    const char *was = clv_optimizer_name(CLV_OPTIMIZER_ADAMW), *is = clv_optimizer_name(t->optimizer);
+    CLV_TRY(clv_json_string(&was, document, "optimizer", CLV_JSON_OPTIONAL, path, err));
+    if (strcmp(was, is) != 0)
+        return clv_fail(err, CLV_EINVAL, "%s: is of a training by %.32s, this one is by %s", path, was, is);
+    return CLV_OK;
+}
+
 typedef struct stored {
     const clv_trainer *trainer;
     clv_model_weights *weights;
@@ -480,6 +490,7 @@ static clv_status read_document(clv_trainer *t, const json_t *document, const ch
     CLV_TRY(clv_sealed_check_version(document, format_name, VERSION, path, err));
     CLV_TRY(clv_json_int(&steps, document, "steps", CLV_JSON_REQUIRED, 0, INT32_MAX - 1, path, err));
     CLV_TRY(check_model(t, document, path, err));
+    CLV_TRY(check_optimizer(t, document, path, err));
     if (clv_session_leads(t->session)) {
         CLV_TRY(check_config(document, folder, path, err));
         CLV_TRY(check_weights(document, folder, path, err));

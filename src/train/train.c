@@ -17,6 +17,7 @@ static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_erro
     CLV_TRY(clv_take_options(&update, sizeof update, sizeof update, o->update, "clv_trainer_new", err));
     if (!update.adamw)
         update.adamw = o->adamw;
+    t->optimizer = (clv_optimizer)update.optimizer;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
     clv_model_update_step(graph, t->model, &(clv_model_graph){.batch = t->batch, .seq = t->seq}, &update);
     clv_status status = clv_model_compile(&t->program, t->model, graph, err);

@@ -19,8 +19,35 @@ DECAY = 0.1
 CLIP = 1.0
 
 
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, arXiv:2302.06675, algorithm 2."""
+
+    def __init__(self, params, lr, betas=(0.9, 0.99), weight_decay=0.0):
+        super().__init__(params, dict(lr=lr, betas=betas, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                m = self.state[p].setdefault("m", torch.zeros_like(p))
+                beta1, beta2 = group["betas"]
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.add_(torch.sign(m * beta1 + p.grad * (1 - beta1)), alpha=-group["lr"])
+                m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
+
+
 def adamw(parameters):
     return torch.optim.AdamW(parameters, lr=LR, betas=(0.9, 0.95), eps=1e-8, weight_decay=DECAY)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=LR, momentum=0.9, weight_decay=DECAY)
+
+
+def lion(parameters):
+    return Lion(parameters, lr=LR / 10, betas=(0.9, 0.99), weight_decay=DECAY)
 
 
 def train(name, make):
@@ -46,7 +73,7 @@ def row(name, optimizer, losses, norms):
     return f'    {{"{name}", "{optimizer}",\n     {numbers[0]},\n     {numbers[1]}}},\n'
 
 
-rows = [train(name, make) for name in ("llama", "gpt2") for make in (adamw,)]
+rows = [train(name, make) for name in ("llama", "gpt2") for make in (adamw, sgd, lion)]
 with open(os.path.join(here, "train.h"), "w") as out:
     out.write(f"""/* Made by make_train.py: losses and norms of gradients of {STEPS} updates, by torch and transformers. */
 // clang-format off

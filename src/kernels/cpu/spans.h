@@ -63,8 +63,19 @@ typedef struct clv_adamw_factors {
     float eps;
 } clv_adamw_factors;
 
+typedef struct clv_sgd_factors {
+    float lr, momentum, weight_decay, grad_scale;
+} clv_sgd_factors;
+
+typedef struct clv_lion_factors {
+    float lr, beta1, one_minus_beta1, beta2, one_minus_beta2, grad_scale;
+    float decay; /* 1 - lr * weight_decay */
+} clv_lion_factors;
+
 typedef struct clv_update_spans {
     void (*adamw)(float *p, float *m, float *v, const float *grad, clv_adamw_factors f, int64_t n);
+    void (*sgd)(float *p, float *m, const float *grad, clv_sgd_factors f, int64_t n);
+    void (*lion)(float *p, float *m, const float *grad, clv_lion_factors f, int64_t n);
     /* keeps element i, whose flat index is first + i, iff its 23 random bits are below `threshold`; then / keep */
     void (*dropout)(float *out, const float *x, const uint32_t key[2], uint64_t first, uint32_t threshold, float keep,
                     int64_t n);

@@ -1,4 +1,4 @@
-/* update_spans.c: AdamW, dropout's threefry and rotary angles, f32. */
+/* update_spans.c: optimizers, dropout's threefry and rotary angles, f32. */
 #include "kernels/cpu/isa/vector_math.h"
 #include "kernels/cpu/spans.h"
 
@@ -12,6 +12,27 @@ static void span_adamw(float *p, float *m, float *v, const float *grad, clv_adam
         m[i] = first;
         v[i] = second;
         p[i] = p[i] * f.decay - f.step_size * first / (sqrtf(second) / f.root_bias + f.eps);
+    }
+}
+
+static void span_sgd(float *p, float *m, const float *grad, clv_sgd_factors f, int64_t n)
+{
+    CLV_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float moment = f.momentum * m[i] + (grad[i] * f.grad_scale + f.weight_decay * p[i]);
+        m[i] = moment;
+        p[i] -= f.lr * moment;
+    }
+}
+
+static void span_lion(float *p, float *m, const float *grad, clv_lion_factors f, int64_t n)
+{
+    CLV_INDEPENDENT
+    for (int64_t i = 0; i < n; i++) {
+        float g = grad[i] * f.grad_scale, way = f.beta1 * m[i] + f.one_minus_beta1 * g;
+        float sign = way > 0 ? 1.0f : way < 0 ? -1.0f : way; /* zero, or NaN */
+        p[i] = p[i] * f.decay - f.lr * sign;
+        m[i] = f.beta2 * m[i] + f.one_minus_beta2 * g;
     }
 }
 
@@ -101,6 +122,8 @@ const clv_update_spans *CLV_ISA_NAME(clv_update_spans_of)(void)
 {
     static const clv_update_spans table = {
         .adamw = span_adamw,
+        .sgd = span_sgd,
+        .lion = span_lion,
         .dropout = span_dropout,
         .angles = span_angles,
         .rotate_halves = span_rotate_halves,

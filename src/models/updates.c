@@ -1,0 +1,143 @@
+/* updates.c - the end of a training step: gradients, their norm, and the update of every parameter. */
+#include <string.h>
+
+#include "base/error.h"
+#include "graph/graph.h"
+#include "models/config.h"
+
+/* Gains and biases are not decayed; biases of heads have several dimensions. */
+static bool decays(const clv_graph *graph, clv_value parameter)
+{
+    const char *part = strrchr(clv_value_name(graph, parameter), '.');
+    return clv_graph_type(graph, parameter).rank > 1 && (!part || strcmp(part, ".bias") != 0);
+}
+
+/* Where a parameter's moments are, and its gradient with them. */
+static clv_layout moments_layout(clv_graph *graph, const clv_model_build *build, clv_value parameter)
+{
+    clv_layout held = clv_value_layout(graph, parameter), moments = held;
+    clv_type type = clv_graph_type(graph, parameter);
+    if (build->rules.n_optimizer > 0 && clv_graph_ok(graph))
+        clv_axis_rules_optimizer_layout(&moments, &build->rules, &graph->mesh, &held, type.shape, &graph->error);
+    return moments;
+}
+
+/* What the updates of all parameters share. */
+typedef struct updates {
+    const clv_model_build *build;
+    const clv_update_options *how;
+    clv_value lr, step, scale; /* scale: of gradients; CLV_NONE: they are as they are */
+} updates;
+
+/* One parameter's: decay is 0 where it is not decayed. */
+typedef struct update_of {
+    clv_value parameter, gradient;
+    const clv_layout *moments; /* NULL: as the parameter */
+    bool decays;
+} update_of;
+
+static void by_adamw(clv_graph *graph, const updates *u, const update_of *its)
+{
+    clv_adamw_options o = *u->how->adamw;
+    o.weight_decay = its->decays ? o.weight_decay : 0;
+    o.state_layout = its->moments ? its->moments : o.state_layout;
+    o.grad_scale = u->scale;
+    clv_adamw(graph, its->parameter, its->gradient, u->lr, u->step, &o);
+}
+
+static void by_sgd(clv_graph *graph, const updates *u, const update_of *its)
+{
+    clv_sgd_options o = *u->how->sgd;
+    o.weight_decay = its->decays ? o.weight_decay : 0;
+    o.state_layout = its->moments ? its->moments : o.state_layout;
+    o.grad_scale = u->scale;
+    clv_sgd(graph, its->parameter, its->gradient, u->lr, &o);
+}
+
+static void by_lion(clv_graph *graph, const updates *u, const update_of *its)
+{
+    clv_lion_options o = *u->how->lion;
+    o.weight_decay = its->decays ? o.weight_decay : 0;
+    o.state_layout = its->moments ? its->moments : o.state_layout;
+    o.grad_scale = u->scale;
+    clv_lion(graph, its->parameter, its->gradient, u->lr, &o);
+}
+
+/* A line an optimizer, by clv_optimizer. */
+static const struct {
+    const char *name;
+    void (*update)(clv_graph *graph, const updates *u, const update_of *its);
+} optimizers[] = {
+    [CLV_OPTIMIZER_ADAMW] = {"adamw", by_adamw},
+    [CLV_OPTIMIZER_SGD] = {"sgd", by_sgd},
+    [CLV_OPTIMIZER_LION] = {"lion", by_lion},
+};
+enum { OPTIMIZERS = sizeof optimizers / sizeof optimizers[0] };
+
+const char *clv_optimizer_name(clv_optimizer optimizer)
+{
+    return (unsigned)optimizer < OPTIMIZERS ? optimizers[optimizer].name : "?";
+}
+
+clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *err)
+{
+    CLV_TRY(clv_require(out && name, "clv_optimizer_parse", "out and a name", err));
+    for (int i = 0; i < OPTIMIZERS; i++)
+        if (strcmp(optimizers[i].name, name) == 0) {
+            *out = (clv_optimizer)i;
+            return CLV_OK;
+        }
+    return clv_fail(err, CLV_EINVAL, "optimizer '%.64s'; valid: adamw, sgd, lion", name);
+}
+
+static void update(clv_graph *graph, const updates *u, clv_value parameter, clv_value gradient)
+{
+    clv_layout moments = moments_layout(graph, u->build, parameter);
+    const update_of its = {.parameter = parameter,
+                           .gradient = gradient,
+                           .moments = u->build->rules.n_optimizer > 0 ? &moments : NULL,
+                           .decays = u->how->decay_all || decays(graph, parameter)};
+    optimizers[u->how->optimizer].update(graph, u, &its);
+}
+
+/* Of gradients as updates take them, so that what is measured is at hand, and each element once. */
+static clv_value norm_of(clv_graph *graph, const clv_model_build *build, const clv_value *parameters,
+                         clv_value *gradients, int n)
+{
+    for (int i = 0; i < n; i++) {
+        clv_layout layout = moments_layout(graph, build, parameters[i]);
+        gradients[i] = clv_constrain(graph, clv_graph_unconstrained(graph, gradients[i]), &layout);
+    }
+    return clv_global_norm(graph, gradients, n);
+}
+
+void clv_build_updates(clv_graph *graph, const clv_model_build *build, clv_value loss, const clv_update_options *how,
+                       bool with_norm)
+{
+    if (how->optimizer < 0 || how->optimizer >= OPTIMIZERS) {
+        clv_graph_fail(graph, CLV_EINVAL, "optimizer %lld; valid: 0 to %d", (long long)how->optimizer, OPTIMIZERS - 1);
+        return;
+    }
+    updates u = {.build = build,
+                 .how = how,
+                 .lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
+                 .step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL)};
+    int n = clv_parameters(graph, NULL, 0);
+    const clv_layout scalar = clv_layout_replicated(0);
+    clv_value *parameters = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *parameters);
+    clv_value *gradients = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *gradients);
+    if (!parameters || !gradients) {
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for %d gradients", n);
+        return;
+    }
+    clv_parameters(graph, parameters, n);
+    clv_gradients(graph, loss, CLV_NONE, parameters, n, gradients);
+    if (with_norm && clv_graph_ok(graph)) {
+        clv_value norm = norm_of(graph, build, parameters, gradients, n);
+        clv_output(graph, "grad_norm", norm, &scalar);
+        if (how->clip != 0)
+            u.scale = clv_clip_scale(graph, norm, how->clip);
+    }
+    for (int i = 0; i < n; i++)
+        update(graph, &u, parameters[i], gradients[i]);
+}
