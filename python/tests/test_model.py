@@ -1,5 +1,6 @@
 """Models against transformers' values (tests/golden), and against each other on several meshes."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -24,6 +25,27 @@ def stories():
     if not STORIES.is_dir():
         pytest.skip("stories260K is not beside the source tree")
     return cleave.load(STORIES, tp=2)
+
+
+@contextlib.contextmanager
+def interrupted():
+    """Ctrl-C while it runs, which ends it; again should that one come to nothing, as Python drops what is raised while
+    it frees an object."""
+    over = threading.Event()
+
+    def press():
+        while not over.wait(0.2 if not presses else 10):
+            presses.append(os.kill(os.getpid(), signal.SIGINT))
+
+    presses = []
+    thread = threading.Thread(target=press)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def near(got, want, tolerance=2e-4):
@@ -136,8 +158,7 @@ def test_stream_may_be_left(stories):
 
 
 def test_interrupted_stream(stories):
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted():
         while True:
             for _ in stories.generate("Once upon a time", max_tokens=400, temperature=1.0, stream=True):
                 pass
@@ -145,12 +166,11 @@ def test_interrupted_stream(stories):
 
 
 def test_interrupted_generate(stories):
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
     start = time.time()
-    with pytest.raises(KeyboardInterrupt):
+    with interrupted():
         while True:
             stories.generate("Once upon a time", max_tokens=400, temperature=1.0)
-    assert time.time() - start < 5 and stories.generate("Once upon a time", max_tokens=3)
+    assert time.time() - start < 15 and stories.generate("Once upon a time", max_tokens=3)
 
 
 def test_generate_refused(stories):
