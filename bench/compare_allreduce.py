@@ -2,8 +2,8 @@
 python bench/compare_allreduce.py [--build build] [--mpi openmpi mpich] [--shapes 2x1 4x1 8x1 2x2] [--pairs 40]
 
 Needs a build of cleave and mpicc.NAME and mpirun.NAME of each MPI. A shape is processes x rank threads of each. For
-each the medians of both, microseconds, and the median over pairs of ours / theirs with the range that half of the
-pairs are in. With 2x2 and 4x1 both runs alternate, too.
+each the medians of both, microseconds, the least of both, and the median over pairs of ours / theirs with the range
+that half of the pairs are in. With 2x2 and 4x1 both runs alternate, too.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def main() -> None:
     p.add_argument("--rounds", type=int, default=3)
     a = p.parse_args()
     programs = {mpi: compile_for(mpi, a.build) for mpi in a.mpi}
-    print("mpi      shape        bytes    ours us  theirs us   ratio")
+    print("mpi      shape        bytes    ours us  theirs us  least us  theirs us   ratio")
     for mpi in a.mpi:
         for size in a.sizes:
             pairs = a.pairs if size <= 1 << 20 else max(2, a.pairs // 10)
@@ -56,8 +56,9 @@ def main() -> None:
             for shape, t in times.items():
                 ours, theirs = (statistics.median(x) for x in zip(*t, strict=True))
                 low, middle, high = statistics.quantiles([a / b for a, b in t], n=4)
+                least, their_least = (min(x) for x in zip(*t, strict=True))
                 print(f"{mpi:8} {shape:5} {size:12} {ours:10.1f} {theirs:10.1f}", end="")
-                print(f"   {middle:.2f}  {low:.2f} to {high:.2f}")
+                print(f" {least:9.1f} {their_least:10.1f}   {middle:.2f}  {low:.2f} to {high:.2f}")
 
 
 if __name__ == "__main__":

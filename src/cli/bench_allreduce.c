@@ -36,19 +36,6 @@ static clv_status check_sum(const float *sum, int64_t count, int ranks, clv_erro
     return CLV_OK;
 }
 
-/* The steps' times of one run. */
-static int collect(double *took, clv_session *session, const clv_program *program)
-{
-    int n = 0;
-    clv_instruction_info info = {.size = sizeof info};
-
-    for (int i = 0; clv_program_instruction(program, i, &info, NULL) == CLV_OK; i++)
-        if (info.moves)
-            took[n++] = clv_session_instruction_seconds(session, program, i);
-    clv_session_take_stats(session, NULL, NULL);
-    return n;
-}
-
 static clv_status time_runs(result *out, clv_session *session, const clv_program *program, clv_error *err)
 {
     static double took[MOST];
@@ -60,8 +47,9 @@ static clv_status time_runs(result *out, clv_session *session, const clv_program
 
     for (int k = -WARM_UPS; status == CLV_OK && k < runs; k++) {
         status = clv_session_run(session, program, NULL, 0, &output, k == runs - 1, err);
-        int here = collect(took + n, session, program);
-        n += k >= 0 ? here : 0;
+        if (status == CLV_OK && !clv_sum_seconds(took + n, session, program))
+            status = clv_fail(err, CLV_EUNSUPPORTED, "the sums are not carried out by all_reduce");
+        n += k >= 0 ? CLV_SUM_ROUNDS : 0;
     }
     if (status == CLV_OK)
         status = check_sum(sum, count, (int)clv_mesh_ranks(clv_program_mesh(program)), err);
