@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -175,6 +176,24 @@ static void test_killed(void **state)
     clv_board_free(board);
 }
 
+/* A child that lives on would keep the memory when all processes of the job are gone. */
+static void test_child(void **state)
+{
+    clv_error err = {0};
+    clv_board *board;
+    int how;
+    (void)state;
+    must(clv_board_new(&board, 2, &err), &err);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        _exit(msync(board->memory, board->bytes, MS_ASYNC) == -1 && errno == ENOMEM ? 0 : 1);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+    assert_int_equal(msync(board->memory, board->bytes, MS_ASYNC), 0);
+    clv_board_free(board);
+}
+
 static void expect_refused(clv_status status, int64_t pid, int file, uint64_t name, int seats, const char *says)
 {
     clv_error err = {0};
@@ -257,8 +276,8 @@ static void test_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_steps),          cmocka_unit_test(test_room),    cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_something_else), cmocka_unit_test(test_failure),
+        cmocka_unit_test(test_steps), cmocka_unit_test(test_room),           cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_child), cmocka_unit_test(test_something_else), cmocka_unit_test(test_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

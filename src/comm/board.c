@@ -59,6 +59,7 @@ static clv_status map(clv_board **out, int seats, int file, uint64_t name, clv_e
         return clv_fail_memory(err, "a board", bytes_of(seats));
     }
     (void)madvise(board->memory, board->bytes, MADV_DONTDUMP); /* it is large, and mostly not there */
+    (void)madvise(board->memory, board->bytes, MADV_DONTFORK); /* a child would keep it when all processes are gone */
     board->head = (clv_board_head *)(void *)board->memory;
     board->cards = (clv_card *)(void *)(board->memory + pages_of(sizeof *board->head));
     board->elements = (unsigned char *)board->cards + pages_of(cards_of(seats) * sizeof *board->cards);

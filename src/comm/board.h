@@ -11,6 +11,7 @@
  * **The memory** has no name in a file system (memfd): it is gone with the last process that has it, whatever ends
  * these. The others find it in /proc, under the pid of the process that made it, by a number that they are told; where
  * that does not lead to it (other namespaces of processes, other users) they have none. Only what is touched is there.
+ * Children by fork do not have it.
  *
  * All ordering is by release stores and acquire loads of the numbers. */
 #ifndef CLEAVE_COMM_BOARD_H

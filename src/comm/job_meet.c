@@ -182,26 +182,31 @@ clv_status clv_job_exchange(clv_job *job, const void *mine, void *all, size_t by
     int n = job->place.processes, code = 0, tag = EXCHANGE_TAG;
     clv_mpi_request *requests = calloc(2 * (size_t)n, sizeof *requests);
     int *ended = calloc(2 * (size_t)n, sizeof *ended);
+    char *said = malloc(((size_t)n + 1) * bytes), *sent = said ? said + (size_t)n * bytes : NULL;
     clv_deadline deadline = clv_deadline_in(job->timeout_ms * 1000000);
-    if (!requests || !ended) {
+    if (!requests || !ended || !said) {
         free(requests);
         free(ended);
+        free(said);
         return clv_fail_memory(err, "a job's processes", 2 * (size_t)n * sizeof *requests);
     }
+    memcpy(sent, mine, bytes);
     pthread_mutex_lock(&job->lock);
     for (int p = 0; code == 0 && p < n; p++)
-        code = job->mpi->receive(&requests[n + p], job->comm, (char *)all + (size_t)p * bytes, (int64_t)bytes, p, tag);
+        code = job->mpi->receive(&requests[n + p], job->comm, said + (size_t)p * bytes, (int64_t)bytes, p, tag);
     for (int p = 0; code == 0 && p < n; p++)
-        code = job->mpi->send(&requests[p], job->comm, mine, (int64_t)bytes, p, tag);
+        code = job->mpi->send(&requests[p], job->comm, sent, (int64_t)bytes, p, tag);
     pthread_mutex_unlock(&job->lock);
     clv_status status = code == 0 ? clv_job_await(job, requests, ended, 2 * n, false, &deadline, err)
                                   : clv_job_fail_mpi(job, code, "joining the job", err);
-    if (status != CLV_OK) { /* MPI may write there yet */
+    if (status != CLV_OK) { /* MPI may read and write there yet: it is left */
         job->broken = 1;
         return clv_fail(err, status, "not all %d processes of the job came by the deadline", n);
     }
+    memcpy(all, said, (size_t)n * bytes);
     free(requests);
     free(ended);
+    free(said);
     return status;
 }
 
