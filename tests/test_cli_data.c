@@ -154,6 +154,15 @@ static void test_made_of_texts(void **state)
     cli_expect(0, "", SMALL " --data {d}/l.bin --seq 16 --batch 3 --steps 2 --out {d}/of_lines");
     cli_expect(0, "\"vocab\": 420", "data --input {d}/l.jsonl -m {g}/tokenizer/gpt2 --end '' --out {d}/g.bin --json");
     cli_expect(0, "\"end\": null", "data --input {d}/l.jsonl -m {g}/tokenizer/gpt2 --end '' --out {d}/g.bin --json");
+    cli_expect(0, "", "data --input {d}/l.jsonl -m {g}/tokenizer/gpt2 --out {d}/g.bin --json"); /* or as it is */
+    cli_expect(0, "", SMALL " --data {d}/g.bin --seq 16 --batch 3 --steps 3 --out {d}/made");
+    cli_expect(0, "",
+               SMALL " --data {d}/l.jsonl --val {d}/l.jsonl --tokenizer {g}/tokenizer/gpt2 --seq 16 --batch 3 "
+                     "--steps 3 --out {d}/as_it_is");
+    losses_of("made");
+    losses_of("as_it_is");
+    cli_shell("cmp {d}/made.losses {d}/as_it_is.losses");
+    cli_expect(2, "l.jsonl:1: \"messages\"", SMALL " --data {d}/l.jsonl --chat --seq 16 --steps 3 --out {d}/never");
     cli_shell("sed 7d {d}/l.jsonl | sed '9s/.$//' >{d}/b.jsonl; cp {d}/l.bin {d}/before");
     cli_expect(2, "b.jsonl:9: ", "data --input {d}/b.jsonl --out {d}/l.bin");
     cli_shell("cmp {d}/l.bin {d}/before");

@@ -12,12 +12,27 @@ static clv_status open_text(clv_train_data *d, const clv_strings *files, clv_err
     return CLV_OK;
 }
 
+/* Files as options say; texts among them by the tokenizer. */
+static clv_status open_files(clv_data **out, const clv_strings *files, const clv_data_option *o,
+                             clv_data_options *options, clv_error *err)
+{
+    clv_tokenizer *tokenizer = NULL;
+    if (o->tokenizer)
+        CLV_TRY(clv_tokenizer_open(&tokenizer, o->tokenizer, err));
+    clv_corpus_options corpus = {.size = sizeof corpus, .tokenizer = tokenizer, .field = o->field, .chat = o->chat};
+    options->corpus = &corpus;
+    clv_status status = clv_data_open(out, files->item, files->n, options, err);
+    options->corpus = NULL;
+    clv_tokenizer_free(tokenizer);
+    return status;
+}
+
 static clv_status open_ids(clv_train_data *d, const clv_data_option *o, int64_t seq, int64_t vocab, clv_error *err)
 {
     clv_data_info info = {.size = sizeof info};
     clv_data_options options = {
         .size = sizeof options, .seq = seq, .vocab = vocab, .seed = d->seed, .in_order = o->no_shuffle};
-    CLV_TRY(clv_data_open(&d->ids, o->files.item, o->files.n, &options, err));
+    CLV_TRY(open_files(&d->ids, &o->files, o, &options, err));
     CLV_TRY(clv_data_describe(d->ids, &info, err));
     d->seq = info.seq;
     d->tokens = info.tokens;
@@ -35,7 +50,7 @@ static clv_status open_val(clv_train_data *d, const clv_data_option *o, clv_erro
         .size = sizeof options, .seq = d->seq, .vocab = d->vocab, .texts = d->text != NULL, .in_order = 1};
     if (o->val.n == 0)
         return o->eval_every > 0 ? clv_fail(err, CLV_EINVAL, "--eval-every says nothing without --val") : CLV_OK;
-    CLV_TRY(clv_data_open(&d->val, o->val.item, o->val.n, &options, err));
+    CLV_TRY(open_files(&d->val, &o->val, o, &options, err));
     CLV_TRY(clv_data_describe(d->val, &info, err));
     d->val_sequences = info.sequences;
     d->val_tokens = info.tokens;

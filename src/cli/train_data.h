@@ -9,8 +9,9 @@
 /* What of it options say. */
 typedef struct clv_data_option {
     clv_strings text, files; /* one of them */
-    bool no_shuffle;
-    clv_strings val; /* none: it is not looked how well the model does on what it does not see */
+    bool no_shuffle, chat;
+    const char *tokenizer, *field; /* of texts among the files; NULL: a byte a token, and the usual key */
+    clv_strings val;               /* none: it is not looked how well the model does on what it does not see */
     int64_t eval_every;
 } clv_data_option;
 
@@ -33,6 +34,26 @@ typedef struct clv_data_option {
          .out = &(o)->no_shuffle,                                                                                      \
          .not_beside = "--text",                                                                                       \
          .help = "sequences of --data in their order: row i of all batches is sequence i mod their number"},           \
+        {.names = "--tokenizer",                                                                                       \
+         .kind = CLV_OPTION_STRING,                                                                                    \
+         .out = &(o)->tokenizer,                                                                                       \
+         .value = "PATH",                                                                                              \
+         .use = CLV_OPTION_READS,                                                                                      \
+         .not_beside = "--text",                                                                                       \
+         .help =                                                                                                       \
+             "by which texts of --data and --val (.txt, .jsonl) become tokens: tokenizer.json, or its folder; else "   \
+             "a byte is a token"},                                                                                     \
+        {.names = "--field",                                                                                           \
+         .kind = CLV_OPTION_STRING,                                                                                    \
+         .out = &(o)->field,                                                                                           \
+         .value = "KEY",                                                                                               \
+         .not_beside = "--text",                                                                                       \
+         .help = "of a line of .jsonl: its text (text), with --chat its turns (messages)"},                            \
+        {.names = "--chat",                                                                                            \
+         .kind = CLV_OPTION_FLAG,                                                                                      \
+         .out = &(o)->chat,                                                                                            \
+         .not_beside = "--text",                                                                                       \
+         .help = "lines of .jsonl have turns, of which answers alone are learned, as by data --chat"},                 \
         {.names = "--val",                                                                                             \
          .kind = CLV_OPTION_FILES,                                                                                     \
          .out = &(o)->val,                                                                                             \
