@@ -134,6 +134,12 @@ static void test_val(void **state)
         cli_shell("sed 's/.*\"loss\":\\([^,]*\\),.*\"val_loss\":\\([^,]*\\),.*/\\1 \\2/' {d}/fixed/metrics.jsonl | "
                   "awk 'NR > 1 {d = $1 - next_loss; if (!(d * d < 1e-9)) exit 1} {next_loss = $2} END {exit NR != 5}'");
     }
+    for (int batch = 3; batch < 5; batch++)
+        cli_expect(0, "before",
+                   SMALL " --data {d}/ids.bin --val {d}/rows.safetensors --seq 6 --steps 1 --batch %d --json "
+                         "--out {d}/of%d 2>{d}/said%d; cat {d}/said%d",
+                   batch, batch, batch, batch);
+    cli_shell("grep before: {d}/said3 >{d}/said; grep before: {d}/said4 | cmp - {d}/said");
     cli_shell("seq 500 >{d}/text; seq 600 700 >{d}/val_text");
     cli_expect(0, "val_loss_before",
                SMALL " --text {d}/text --val {d}/val_text --seq 16 --batch 7 --steps 2 --out {d}/t");

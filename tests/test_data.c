@@ -112,7 +112,7 @@ static clv_data_info info_of(const clv_data *data)
 /* Ids of two files, cut at whatever place, are those of one; labels follow ids. */
 static void test_sequences(void **state)
 {
-    enum { N = 23, SEQ = 4, ROWS = (N - 1) / SEQ };
+    enum { N = 24, SEQ = 4, ROWS = (N - 1) / SEQ };
     static const int64_t vocabularies[] = {65536, 65537, INT32_MAX};
     (void)state;
     for (int v = 0; v < 3; v++)
