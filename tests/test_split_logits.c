@@ -98,7 +98,8 @@ static const clv_sampling ways[] = {
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
-/* By all ways in turn, of which each chooses for every sequence, and twice for the first; its own is fed. */
+/* What the penalty leaves is fed, and makes another the best; then by all ways in turn, of which each chooses for every
+ * sequence, and twice for the first. Behind the first that needs all logits these are known. */
 static void choose(int64_t *out, clv_generator *g, int64_t vocab)
 {
     clv_error err = {0};
@@ -106,18 +107,22 @@ static void choose(int64_t *out, clv_generator *g, int64_t vocab)
         must(clv_generator_feed(g, b, (int64_t[]){b % vocab, 0, 1, 2 % vocab}, 2 + b, &err), &err);
     for (int i = 0; i < TOKENS; i++) {
         must(clv_generator_run(g, &err), &err);
+        for (int64_t b = 0; b < BATCH; b++)
+            must(clv_generator_sample(g, b, &ways[1], out++, &err), &err);
+        for (int64_t b = 0; b < BATCH; b++, out++) {
+            must(clv_generator_feed(g, b, out - BATCH, 1, &err), &err);
+            must(clv_generator_sample(g, b, &ways[1], out, &err), &err);
+        }
         for (int w = 0; w < WAYS; w++)
             for (int64_t b = 0; b <= BATCH; b++) {
                 clv_sampling sampling = ways[(w + i) % WAYS];
                 sampling.sequence = (uint64_t)b;
                 must(clv_generator_sample(g, b % BATCH, &sampling, out++, &err), &err);
             }
-        for (int64_t b = 0; b < BATCH; b++)
-            must(clv_generator_feed(g, b, out - 1 - BATCH + b, 1, &err), &err);
     }
 }
 
-enum { CHOICES = TOKENS * WAYS * (BATCH + 1) };
+enum { CHOICES = TOKENS * (WAYS * (BATCH + 1) + 2 * BATCH) };
 
 /* Asked of a job that has all logits, or of processes together. */
 static void compare(const sort *s, const char *mesh_text, const char *rules)
