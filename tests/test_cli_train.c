@@ -302,6 +302,32 @@ static void test_updates(void **state)
                "%s --steps 5 --schedule constant --resume --out {d}/rates", small);
 }
 
+/* From a folder, with the numbers of tests/golden/train.h; from a config.json, alike on every mesh. */
+static void test_starts(void **state)
+{
+    char how[1024];
+    (void)state;
+    snprintf(how, sizeof how,
+             "--data %s --no-shuffle --batch 2 --steps 3 --lr 1e-3 --betas 0.9,0.95 --eps 1e-8 --weight-decay 0.1 "
+             "--decay-all --clip 1.0 --schedule constant --warmup 0",
+             cli_ids("llama_golden"));
+    cli_shell("cp -r {g}/llama {d}/hub && echo '{\"model_max_length\": 64}' > {d}/hub/tokenizer_config.json");
+    cli_expect(0, "", "train -m {d}/hub %s -tp 2 --out {d}/tuned", how);
+    cli_shell("grep -q '\"step\":2,\"loss\":3.5238[0-9]*,\"grad_norm\":5.905[0-9]*,' {d}/tuned/metrics.jsonl && "
+              "cmp {d}/hub/tokenizer_config.json {d}/tuned/tokenizer_config.json");
+    cli_expect(0, "", "train -m {d}/tuned %s --out {d}/further", how);
+    for (int tp = 1; tp <= 3; tp++)
+        cli_expect(0, "", "train --config {g}/gpt2/config.json %s -tp %d --out {d}/new%d", how, tp, tp);
+    cli_shell("for tp in 2 3; do [ \"$(grep -o '\"loss\":[0-9].[0-9]\\{4\\}' {d}/new1/metrics.jsonl)\" = "
+              "\"$(grep -o '\"loss\":[0-9].[0-9]\\{4\\}' {d}/new$tp/metrics.jsonl)\" ] || exit 1; done");
+    cli_expect(2, "the family esm sees what follows", "train -m {g}/esm %s --out {d}/none", how);
+    cli_expect(2, "the model has a vocabulary of 37; valid: --data",
+               "train -m {g}/llama --text {d}/text --out {d}/none");
+    cli_expect(2, "--layers", "train -m {g}/llama --layers 2 %s --out {d}/none", how);
+    cli_expect(2, "--config", "train -m {g}/llama --config {g}/gpt2/config.json %s --out {d}/none", how);
+    cli_shell("test ! -e {d}/none");
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -318,7 +344,7 @@ int main(void)
         cmocka_unit_test(test_losses),         cmocka_unit_test(test_stopped_for_a_while),
         cmocka_unit_test(test_resume),         cmocka_unit_test(test_resume_damaged),
         cmocka_unit_test(test_resume_waits),   cmocka_unit_test(test_full_on_the_way),
-        cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_updates),        cmocka_unit_test(test_starts),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

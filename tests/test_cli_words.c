@@ -62,8 +62,8 @@ static void test_option_names(void **state)
     static const struct {
         const char *arguments, *says;
     } rows[] = {
-        {"train -m x", "cleave train: unknown option '-m'. Valid: see 'cleave train --help'\n"},
-        {"train --model x", "cleave train: unknown option '--model'. Valid: see 'cleave train --help'\n"},
+        {"reshard -m x", "cleave reshard: unknown option '-m'. Valid: see 'cleave reshard --help'\n"},
+        {"reshard --model x", "cleave reshard: unknown option '--model'. Valid: see 'cleave reshard --help'\n"},
         {"score --text x", "unknown option '--text'; did you mean '--input'? Valid: see 'cleave score --help'\n"},
         {"embed --fasta=x", "unknown option '--fasta'; did you mean '--input'?"},
         {"generate --seedd 3", "unknown option '--seedd'; did you mean '--seed'?"},

@@ -132,14 +132,16 @@ static const struct clv_command commands[] = {
      "  cleave tokenize -m llama/ -p 'Once upon a time' | cleave tokenize -m llama/ --decode\n",
      command_tokenize, NULL, false},
     {"train", "train a transformer on text or token ids",
-     "Trains a Llama-form model with AdamW and a cosine schedule, split over ranks, and writes a checkpoint that "
-     "Hugging Face transformers loads. The losses do not depend on the mesh, beyond rounding. A line for each "
-     "step is in metrics.unfinished.jsonl at once, which becomes metrics.jsonl at the end. The folder of a run "
-     "that was stopped is taken again, and its lines are kept. loss is the last step's, mean_loss the mean over "
+     "Trains a model, split over ranks, and writes a checkpoint that Hugging Face transformers loads: that of a folder "
+     "(-m) on, or a new one, of a config.json (--config) or in Llama's form of sizes. The losses do not depend on the "
+     "mesh, beyond rounding. A line for each step is in metrics.unfinished.jsonl at once, which becomes metrics.jsonl "
+     "at the end: loss (before the update), grad_norm (of all gradients, before they are clipped), lr. The folder of "
+     "a run that was stopped is taken again, and its lines are kept. loss is the last step's, mean_loss the mean over "
      "the last ones (the last weighs a tenth, those before it nine tenths). Bytes are counted as by plan, "
      "all_reduce by convention.\n\n"
      "--text is learned a byte a token. --data are ids in files: token files, in sequences whose order is another in "
-     "each epoch, or the rows of a safetensors file (docs/data.md); the vocabulary is theirs.\n\n"
+     "each epoch, or the rows of a safetensors file (docs/data.md); the vocabulary is theirs, but for -m and "
+     "--config.\n\n"
      "--save-every writes checkpoints into DIR/checkpoints, and --resume goes on from the newest that is whole, on "
      "any mesh and in any number of processes: the losses are those of a run that was never broken, on the same "
      "mesh bit for bit. SIGINT, SIGTERM, SIGHUP and SIGUSR1 save one and end the run, with exit code 128 and the "
@@ -147,7 +149,8 @@ static const struct clv_command commands[] = {
      "Examples:\n"
      "  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n"
      "  cleave train --text book.txt -tp 4 --steps 500 --out runs/long --save-every 100 --resume\n"
-     "  cleave train --data corpus.bin --seq 64 --steps 500 --out runs/tokens\n",
+     "  cleave train --data corpus.bin --seq 64 --steps 500 --out runs/tokens\n"
+     "  cleave train -m llama/ --data corpus.bin --seq 64 --lr 2e-5 -tp 2 --out runs/tuned\n",
      command_train, NULL, true},
     {"verify", "whether a model is split right: every tensor on several meshes",
      "Runs the same random ids on several meshes, forward and backward, and compares every result of every op and "

@@ -1,4 +1,5 @@
-/* train.c - cleave train: a Llama-form model on text, a byte a token, or on files of ids. */
+/* train.c - cleave train: a model of a folder, of a config.json or of sizes, on text, a byte a token, or files of ids.
+ */
 #include <stdio.h>
 
 #include "cli/command.h"
@@ -9,10 +10,13 @@
 #include "cli/size_option.h"
 #include "cli/train_run.h"
 
+enum { BYTES = 256 };
+
 static int parse(clv_train_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
         CLV_DATA_OPTIONS(&a->data),
+        CLV_START_OPTIONS(&a->start),
         CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true,
                        "folder for what is trained (Hugging Face form), metrics.jsonl and checkpoints: a new one, or "
                        "that of a run that "
@@ -102,19 +106,51 @@ static clv_model_info sizes_of(const clv_train_args *a, const clv_train_data *da
                             .n_eos = data->end >= 0};
 }
 
+/* Bytes are tokens of models of bytes alone. */
+static clv_status open_data(clv_train_data *out, const clv_train_args *a, const clv_model *model, clv_error *err)
+{
+    clv_model_info info = {.size = sizeof info};
+    if (model)
+        CLV_TRY(clv_model_describe(model, &info, err));
+    if (model && a->data.text.n > 0 && info.vocab != BYTES)
+        return clv_fail(err, CLV_EINVAL,
+                        "--text is learned a byte a token, and the model has a vocabulary of %lld; valid: --data",
+                        (long long)info.vocab);
+    return clv_train_data_open(out, &a->data, a->seq, info.vocab, (uint64_t)a->seed, err);
+}
+
+/* Of the sizes, where no other model is named. */
 static clv_status new_model(clv_model **out, const clv_train_args *a, const clv_train_data *data,
                             const clv_model_options *options, clv_error *err)
 {
+    CLV_TRY(check_heads(a, err));
     clv_model_info sizes = sizes_of(a, data);
     return clv_model_new(out, &sizes, options, err);
+}
+
+static clv_status train_on(clv_train_args *a, const clv_model_options *options, const char *command, int *code,
+                           clv_error *err)
+{
+    clv_train_data data = {0};
+    clv_model *model = NULL;
+    clv_status status = clv_start_option_open(&model, &a->start, options, err);
+    if (status == CLV_OK)
+        status = open_data(&data, a, model, err);
+    if (status == CLV_OK)
+        a->seq = data.seq;
+    if (status == CLV_OK && !model)
+        status = new_model(&model, a, &data, options, err);
+    if (status == CLV_OK)
+        status = clv_train_run(a, model, options->machine, &data, command, code, err);
+    clv_model_close(model);
+    clv_train_data_close(&data);
+    return status;
 }
 
 static clv_status train(clv_train_args *a, const char *command, int *code, clv_error *err)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
-    clv_train_data data = {0};
-    clv_model *model = NULL;
     clv_machine *machine = NULL;
     clv_model_options options = {.size = sizeof options,
                                  .mesh = &mesh,
@@ -127,21 +163,11 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_processes_join(&options.job, &a->run.comm, &mesh, err));
     CLV_TRY(clv_flight_option_open(&options.flight, a->run.comm.flight, err));
-    CLV_TRY(clv_train_data_open(&data, &a->data, a->seq, 0, (uint64_t)a->seed, err));
-    a->seq = data.seq;
-    clv_status status = check_heads(a, err);
-    if (status == CLV_OK)
-        status = clv_mesh_option_rules(&rules, &a->mesh, &mesh, err);
-    if (status == CLV_OK)
-        status = clv_hardware_option_open(&machine, a->hardware, err);
+    CLV_TRY(clv_mesh_option_rules(&rules, &a->mesh, &mesh, err));
+    CLV_TRY(clv_hardware_option_open(&machine, a->hardware, err));
     options.machine = machine;
-    if (status == CLV_OK)
-        status = new_model(&model, a, &data, &options, err);
-    if (status == CLV_OK)
-        status = clv_train_run(a, model, machine, &data, command, code, err);
-    clv_model_close(model);
+    clv_status status = train_on(a, &options, command, code, err);
     clv_machine_free(machine);
-    clv_train_data_close(&data);
     return status;
 }
 

@@ -202,11 +202,17 @@ static void print_start(const run *r, const clv_model_info *info)
             (long long)r->data->tokens, clv_train_data_unit(r->data), ranks, ranks == 1 ? "" : "s");
 }
 
-/* A Hugging Face folder of the weights as they are, with the tokenizer of bytes where they are what it learned. */
+/* A Hugging Face folder of the weights as they are, with the tokenizer of the model, or that of bytes where they are
+ * what it learned. */
 static clv_status save(const run *r, clv_error *err)
 {
-    CLV_TRY(clv_trainer_save(r->trainer, r->args->out, err));
-    return clv_processes_is_first() && r->data->text ? clv_tokenizer_write_bytes(r->args->out, err) : CLV_OK;
+    const clv_train_args *a = r->args;
+    CLV_TRY(clv_trainer_save(r->trainer, a->out, err));
+    if (!clv_processes_is_first())
+        return CLV_OK;
+    if (a->start.model)
+        return clv_start_copy_tokenizer(a->start.model, a->out, err);
+    return r->data->text ? clv_tokenizer_write_bytes(a->out, err) : CLV_OK;
 }
 
 /* The first process's, which the others then see. */

@@ -7,10 +7,12 @@
 #include "cli/options.h"
 #include "cli/run_option.h"
 #include "cli/train_data.h"
+#include "cli/train_model.h"
 #include "cli/train_optimizer.h"
 
 typedef struct clv_train_args {
     clv_data_option data;
+    clv_start_option start;
     const char *out;
     clv_mesh_option mesh;
     clv_run_option run;
