@@ -133,7 +133,7 @@ clv_value clv_global_norm(clv_graph *graph, const clv_value *x, int n)
     const clv_layout whole = clv_layout_replicated(0);
     clv_value total = CLV_NONE;
     int n_groups = 0;
-    if (!clv_graph_need(graph, x && n > 0, call, "tensors"))
+    if (!clv_graph_need(graph, x && n > 0, call, "tensors") || !x)
         return CLV_NONE;
     square_group *groups = clv_arena_alloc(graph->arena, (size_t)n, sizeof *groups);
     if (!groups)
