@@ -116,7 +116,10 @@ static clv_status open_data(clv_train_data *out, const clv_train_args *a, const 
         return clv_fail(err, CLV_EINVAL,
                         "--text is learned a byte a token, and the model has a vocabulary of %lld; valid: --data",
                         (long long)info.vocab);
-    return clv_train_data_open(out, &a->data, a->seq, info.vocab, (uint64_t)a->seed, err);
+    clv_data_option option = a->data;
+    if (model && a->start.model && !option.tokenizer && option.text.n == 0)
+        option.tokenizer = a->start.model;
+    return clv_train_data_open(out, &option, a->seq, info.vocab, (uint64_t)a->seed, err);
 }
 
 /* Of the sizes, where no other model is named. */

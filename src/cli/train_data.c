@@ -1,5 +1,7 @@
 #include "cli/train_data.h"
 
+#include <string.h>
+
 enum { USUAL_SEQ = 256, BYTES = 256 };
 
 static clv_status open_text(clv_train_data *d, const clv_strings *files, clv_error *err)
@@ -12,12 +14,24 @@ static clv_status open_text(clv_train_data *d, const clv_strings *files, clv_err
     return CLV_OK;
 }
 
-/* Files as options say; texts among them by the tokenizer. */
+static bool are_texts(const clv_strings *files)
+{
+    static const char *const ends[] = {".txt", ".jsonl", ".ndjson"};
+    for (int i = 0; i < files->n; i++) {
+        const char *dot = strrchr(files->item[i], '.');
+        for (size_t k = 0; dot && k < sizeof ends / sizeof ends[0]; k++)
+            if (strcmp(dot, ends[k]) == 0)
+                return true;
+    }
+    return false;
+}
+
+/* Files as options say; texts among them by the tokenizer, which is not looked for where there are none. */
 static clv_status open_files(clv_data **out, const clv_strings *files, const clv_data_option *o,
                              clv_data_options *options, clv_error *err)
 {
     clv_tokenizer *tokenizer = NULL;
-    if (o->tokenizer)
+    if (o->tokenizer && are_texts(files))
         CLV_TRY(clv_tokenizer_open(&tokenizer, o->tokenizer, err));
     clv_corpus_options corpus = {.size = sizeof corpus, .tokenizer = tokenizer, .field = o->field, .chat = o->chat};
     options->corpus = &corpus;

@@ -42,7 +42,7 @@ typedef struct clv_data_option {
          .not_beside = "--text",                                                                                       \
          .help =                                                                                                       \
              "by which texts of --data and --val (.txt, .jsonl) become tokens: tokenizer.json, or its folder; else "   \
-             "a byte is a token"},                                                                                     \
+             "that of -m, else a byte is a token"},                                                                    \
         {.names = "--field",                                                                                           \
          .kind = CLV_OPTION_STRING,                                                                                    \
          .out = &(o)->field,                                                                                           \
