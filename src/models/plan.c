@@ -198,7 +198,7 @@ static clv_status add_model(clv_graph *graph, const clv_plan_options *o, const c
     if (generates(o))
         clv_model_inference(graph, model, &how);
     else
-        clv_model_train_step(graph, model, &how, NULL);
+        clv_model_update_step(graph, model, &how, &(clv_update_options){.size = sizeof(clv_update_options), .clip = 1});
     return clv_graph_status(graph, err);
 }
 
