@@ -1,6 +1,7 @@
 /* shares.c - see shares.h. */
 #include "runtime/shares.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,38 +105,62 @@ clv_status clv_session_read_here(const clv_session *session, const char *name, c
     return status;
 }
 
+/* After a failure that all know of: what the process of rank `failed` says of it. */
+static clv_status hear_why(const clv_session *session, const char *what, int failed, const clv_error *mine,
+                           clv_error *err)
+{
+    enum { WORDS = sizeof(mine->message) / sizeof(int64_t) };
+    int64_t said[WORDS], *all = calloc((size_t)session->n_ranks * WORDS, sizeof *all);
+    if (!all)
+        return clv_fail_memory(err, what, (size_t)session->n_ranks * sizeof said);
+    memcpy(said, mine->message, sizeof said);
+    clv_status status = clv_session_gather(session, what, said, WORDS, all, err);
+    if (status == CLV_OK) {
+        char text[sizeof mine->message];
+        memcpy(text, all + (size_t)failed * WORDS, sizeof text);
+        text[sizeof text - 1] = '\0';
+        status = clv_fail_at(err, CLV_EPEER, failed, what, "%s failed in the process of rank %d: %.400s", what, failed,
+                             text);
+    }
+    free(all);
+    return status;
+}
+
 static clv_status agree(const clv_session *session, const char *what, clv_status status, int64_t number, int64_t *sum,
-                        clv_error *err)
+                        const clv_error *mine, clv_error *err)
 {
     enum { WORDS = 2 };
-    const int64_t mine[WORDS] = {status, number};
-    int n = session->n_ranks;
+    const int64_t said[WORDS] = {status, number};
+    int n = session->n_ranks, failed = -1;
     int64_t *all = calloc((size_t)n * WORDS, sizeof *all);
-    clv_status heard = all ? clv_session_gather(session, what, mine, WORDS, all, err)
-                           : clv_fail_memory(err, what, (size_t)n * sizeof mine);
+    clv_status heard = all ? clv_session_gather(session, what, said, WORDS, all, err)
+                           : clv_fail_memory(err, what, (size_t)n * sizeof said);
     *sum = 0;
     for (int r = 0; heard == CLV_OK && r < n; r++) {
         if (!clv_world_leads(clv_team_world(session->team), r))
             continue;
         *sum += all[r * WORDS + 1];
-        if (status == CLV_OK && all[r * WORDS] != CLV_OK)
-            heard =
-                clv_fail_at(err, CLV_EPEER, r, what, "%s failed in the process of rank %d, whose error says why: %s",
-                            what, r, clv_status_text((clv_status)all[r * WORDS]));
+        if (failed < 0 && all[r * WORDS] != CLV_OK)
+            failed = r;
     }
     free(all);
+    if (failed >= 0)
+        heard = hear_why(session, what, failed, mine, err);
     return status != CLV_OK ? status : heard;
 }
 
 clv_status clv_session_agree(const clv_session *session, const char *what, clv_status status, int64_t number,
                              int64_t *sum, clv_error *err)
 {
-    clv_error why = {.rank = -1};
+    clv_error why = {.rank = -1}, mine = {.rank = -1};
     *sum = number;
     if (session->here == session->n_ranks)
         return status;
+    if (status != CLV_OK)
+        snprintf(mine.message, sizeof mine.message, "%s",
+                 err && err->message[0] ? err->message : clv_status_text(status));
     CLV_TRY(clv_session_enter(session, what, status == CLV_OK ? err : NULL));
-    clv_status agreed = agree(session, what, status, number, sum, &why);
+    clv_status agreed = agree(session, what, status, number, sum, &mine, &why);
     clv_session_leave(session);
     if (err && status == CLV_OK && agreed != CLV_OK)
         *err = why;
