@@ -16,6 +16,7 @@
 #include "base/unique.h"
 #include "base/wait.h"
 #include "comm/board.h"
+#include "comm/control_wire.h"
 
 /* The MPIs that there are modules for. */
 static const struct known {
@@ -150,6 +151,31 @@ static void find_cores(cpu_set_t *set)
         CPU_SET(c, set);
 }
 
+/* What messages between processes are made by. Its size is the same in all versions, so that others can be told. */
+typedef struct making {
+    char text[64];
+} making;
+
+static clv_status compare_makings(clv_job *job, clv_error *err)
+{
+    size_t n = (size_t)job->place.processes;
+    making mine = {0}, *all = calloc(n, sizeof *all);
+    if (!all)
+        return clv_fail_memory(err, "a job's processes", n * sizeof *all);
+    snprintf(mine.text, sizeof mine.text, "cleave's messages %d.%d.%zu.%zu", CLV_MPI_VERSION, CLV_CONTROL_VERSION,
+             sizeof(clv_job_member), sizeof(clv_job_hello));
+    clv_status status = clv_job_exchange(job, &mine, all, sizeof mine, err);
+    for (size_t p = 0; status == CLV_OK && p < n; p++) {
+        all[p].text[sizeof all[p].text - 1] = '\0';
+        if (strcmp(all[p].text, all[0].text) != 0)
+            status = clv_fail(err, CLV_EUNSUPPORTED,
+                              "process 0 speaks %s, and process %zu %s; valid: the same version of the library in each",
+                              all[0].text, p, all[p].text);
+    }
+    free(all);
+    return status;
+}
+
 /* All tell their names. control: as it was given, or NULL. */
 static clv_status introduce(clv_job *job, const char *control, clv_error *err)
 {
@@ -157,6 +183,7 @@ static clv_status introduce(clv_job *job, const char *control, clv_error *err)
     const char *shared = getenv(SHARED_MEMORY);
     clv_job_member mine = {
         .pid = getpid(), .machine = find_machine(), .shares_memory = !shared || strcmp(shared, "off") != 0};
+    CLV_TRY(compare_makings(job, err));
     mine.place = find_place(mine.machine);
     find_cores(&mine.cores);
     gethostname(mine.host, sizeof mine.host - 1);

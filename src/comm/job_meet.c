@@ -201,7 +201,9 @@ clv_status clv_job_exchange(clv_job *job, const void *mine, void *all, size_t by
                                   : clv_job_fail_mpi(job, code, "joining the job", err);
     if (status != CLV_OK) { /* MPI may read and write there yet: it is left */
         job->broken = 1;
-        return clv_fail(err, status, "not all %d processes of the job came by the deadline", n);
+        return status != CLV_ETIMEOUT
+                   ? status
+                   : clv_fail(err, status, "not all %d processes of the job came by the deadline", n);
     }
     memcpy(all, said, (size_t)n * bytes);
     free(requests);
