@@ -21,6 +21,11 @@ const clv_error *clv_command_failure(void)
     return &reported;
 }
 
+void clv_command_note_failure(clv_status status, const char *what)
+{
+    (void)clv_fail(&reported, status, "%s", what);
+}
+
 int clv_command_report(const char *command, const clv_error *err)
 {
     static const clv_status usage[] = {CLV_EINVAL, CLV_ESHAPE, CLV_EDTYPE, CLV_ESYNTAX,

@@ -17,6 +17,8 @@ enum { CLV_EXIT_OK = 0, CLV_EXIT_FAILED = 1, CLV_EXIT_USAGE = 2 };
 clv_status clv_command_as_usage(const char *option, clv_status status, const clv_error *why, clv_error *err);
 
 /* Prints "cleave train: message" on stderr; returns the exit code that the status calls for. */
+/* Keeps what a command ends by for processes that wait for this one; it is printed already. */
+void clv_command_note_failure(clv_status status, const char *what);
 int clv_command_report(const char *command, const clv_error *err);
 /* What it was told last; its code is CLV_OK where it was told nothing. */
 const clv_error *clv_command_failure(void);

@@ -146,6 +146,7 @@ static int complain(const parser *p, const char *format, ...)
     vsnprintf(what, sizeof what, format, args);
     va_end(args);
     clv_say("%s: %s", p->command, what);
+    clv_command_note_failure(CLV_EINVAL, what);
     return CLV_EXIT_USAGE;
 }
 

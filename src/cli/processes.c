@@ -18,6 +18,7 @@ static const char *const counts[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_
 
 static clv_job *joined; /* by this process, once */
 static bool expected;   /* several processes may have the command's ranks */
+static bool came;       /* to where they meet */
 
 void clv_processes_expect(bool several)
 {
@@ -123,6 +124,7 @@ clv_status clv_processes_meet(const clv_comm_option *comm, clv_error *err)
                                      .timeout_ms = INT64_C(7) * 24 * 3600 * 1000,
                                      .silence_ms = clv_comm_option_ms(comm),
                                      .lost = clv_last_words_say};
+    came = true;
     bool spread = comm->how ? strcmp(comm->how, "mpi") == 0 : clv_processes_count() > 1;
     if (!spread || !expected)
         return clv_processes_is_first() ? CLV_OK : clv_fail(err, CLV_ECANCELLED, "the first process runs it");
@@ -165,9 +167,23 @@ const char *clv_processes_out(const char *path)
     return clv_processes_is_first() ? path : "/dev/null";
 }
 
+/* The others wait for a process that will not come. Where all fail alike the first says so, and its launcher ends the
+ * others within this time. */
+static int end_alone(int code, const clv_error *why)
+{
+    enum { FIRST_SPEAKS_MS = 1000 };
+    clv_error err = {0};
+    nanosleep(&(struct timespec){.tv_sec = FIRST_SPEAKS_MS / 1000}, NULL);
+    (void)clv_fail(&err, why->code, "process %d of %d: %s", number_of(numbers, 0), clv_processes_count(), why->message);
+    clv_last_words_say(NULL, &err);
+    return code;
+}
+
 int clv_processes_end(int code)
 {
     clv_error err = *clv_command_failure();
+    if (code != CLV_EXIT_OK && expected && !came && !clv_processes_is_first() && err.code != CLV_OK)
+        return end_alone(code, &err);
     if (code != CLV_EXIT_OK && err.code == CLV_OK)
         (void)clv_fail(&err, CLV_EPEER, "it ended with exit code %d", code);
     bool failed = err.code != CLV_OK;
