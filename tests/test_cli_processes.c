@@ -133,6 +133,7 @@ static void test_refused(void **state)
 /* What one process alone cannot read: a file that the launcher's wrapper gives it. */
 static void test_failed_alone(void **state)
 {
+    static char out[CLI_OUTPUT];
     char line[2048];
     (void)state;
     cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\np=$1; shift\\n"
@@ -141,6 +142,8 @@ static void test_failed_alone(void **state)
     cli_shell("printf '#!/bin/sh\\nexec \"$@\" --seq 1$OMPI_COMM_WORLD_RANK$PMI_RANK\\n' >{d}/odd && sed s/seq/seed/ "
               "{d}/odd >{d}/odd_seed && "
               "chmod +x {d}/odd {d}/odd_seed");
+    cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\n[ $r = 1 ] && exec \"$@\" --wrong\\n"
+              "exec \"$@\"\\n' >{d}/unknown && chmod +x {d}/unknown");
     for (int l = 0; l < n_launchers; l++) {
         static const char *const commands[] = {"generate -m model -p abc -n 3 -tp 3",
                                                "train --text text --out run --steps 1 --seq 16 -tp 3",
@@ -162,9 +165,15 @@ static void test_failed_alone(void **state)
                   "cp {d}/text {d}/other");
         cli_expect(2, "do not agree on --text", "train --text other --out run --steps 1 --seq 16 -tp 3");
         cli_shell("! ls {d}/run 2>/dev/null");
+        cli_expect(2, "do not agree on --input: ", "score -m {d}/one --input other -tp 3");
         /* and what only the first writes */
         cli_expect(0, "", "forward -m {g}/gpt2 --ids %s --out made -tp 3", cli_ids("gpt2_golden"));
         cli_shell("ls {d}/made && ! ls {d}/elsewhere/made 2>/dev/null && rm {d}/made");
+        /* an option that only one is given, and does not know */
+        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/unknown", launchers[l], cli_folder());
+        cli_start_by(line);
+        assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 2 -tp 3"), 0);
+        assert_non_null(strstr(out, "process 1 of 3: unknown option '--wrong'"));
         /* another option */
         snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/odd", launchers[l], cli_folder());
         cli_start_by(line);

@@ -67,7 +67,7 @@ typedef struct clv_option {
     const char *value; /* what help calls the value: "N", "DIR"; a CHOICE's words */
     const char *help;
     bool required;
-    bool of_host;       /* processes of a job may have it each their own */
+    bool of_host;       /* processes of a job may have it each their own, or compare it themselves */
     clv_option_use use; /* of a STRING, STRINGS or FILES */
     const char
         *not_beside; /* "--dot, --show": those that leave it nothing to say; given with one of them it is refused */

@@ -21,6 +21,7 @@ typedef struct clv_data_option {
      .out = &(o)->text,                                                                                                \
      .value = "FILE...",                                                                                               \
      .use = CLV_OPTION_READS,                                                                                          \
+     .of_host = true,                                                                                                  \
      .not_beside = "--data",                                                                                           \
      .help = "text to learn, a byte a token; several files are joined"},                                               \
         {.names = "--data",                                                                                            \
@@ -28,6 +29,7 @@ typedef struct clv_data_option {
          .out = &(o)->files,                                                                                           \
          .value = "FILE...",                                                                                           \
          .use = CLV_OPTION_READS,                                                                                      \
+         .of_host = true,                                                                                              \
          .help = "ids to learn instead: token files, or one .safetensors with ids [N,S] (docs/data.md)"},              \
         {.names = "--no-shuffle",                                                                                      \
          .kind = CLV_OPTION_FLAG,                                                                                      \
@@ -59,6 +61,7 @@ typedef struct clv_data_option {
          .out = &(o)->val,                                                                                             \
          .value = "FILE...",                                                                                           \
          .use = CLV_OPTION_READS,                                                                                      \
+         .of_host = true,                                                                                              \
          .help =                                                                                                       \
              "what is not learned: its loss and perplexity are told, before, at the end, and as --eval-every says"},   \
     {                                                                                                                  \
