@@ -20,6 +20,8 @@
 
 #include "cleave/cancel.h"
 #include "cleave/checkpoint.h"
+#include "cleave/corpus.h"
+#include "cleave/data.h"
 #include "cleave/dtype.h"
 #include "cleave/embed.h"
 #include "cleave/evaluate.h"

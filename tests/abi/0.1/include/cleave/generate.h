@@ -53,6 +53,11 @@ typedef struct clv_generator_options {
     size_t size;     /**< sizeof the struct; 0: as its first version had it */
     int64_t batch;   /**< sequences; 0: 1 */
     int64_t context; /**< positions of the KV cache, for each; 0: the model's maximum */
+    int64_t
+        split_logits; /**< nonzero, with ranks in several processes (job.h): a run leaves logits where they are, each
+                             process with a part of the vocabulary, and clv_generator_sample, which all processes then
+                             call alike, tells the others the best of these alone. Same tokens, fewer bytes; top_k 0
+                             with a temperature needs all logits, and brings them */
 } clv_generator_options;
 
 /** Loads a model's weights onto its mesh, whose rules for the sequence are left out: a decode step has one token. Where
@@ -77,9 +82,10 @@ CLV_API clv_status clv_generator_run(clv_generator *generator, clv_error *err);
 /** Computes all that was fed once more, to find the first instruction whose result is not finite: CLV_ENONFINITE names
  *  it. Reads the weights again. */
 CLV_API clv_status clv_generator_find_nonfinite(clv_generator *generator, clv_error *err);
-/** [V] of a sequence's last token, borrowed until the next run; NULL for a sequence that there is not. */
+/** [V] of a sequence's last token, borrowed until the next run; NULL for a sequence that there is not, and where this
+ *  process has not all of them: a clv_generator_options.split_logits, or a clv_generate, of several processes. */
 CLV_API const float *clv_generator_logits(const clv_generator *generator, int64_t sequence);
-/** Chooses the token after it; sampling NULL: greedy. Not fed: that is the caller's.
+/** Chooses the token after it; sampling NULL: greedy. Not fed: that is the caller's. Logits stay as they are.
  *  @return CLV_ENONFINITE when a logit is NaN or infinite, or all are minus infinity; clv_sampling_check's */
 CLV_API clv_status clv_generator_sample(clv_generator *generator, int64_t sequence, const clv_sampling *sampling,
                                         int64_t *token, clv_error *err);

@@ -276,19 +276,58 @@ CLV_API clv_value clv_count_labels(clv_graph *graph, clv_value labels, int64_t i
  *  CLV_NONE. The mask is the same on every mesh. */
 CLV_API clv_value clv_dropout(clv_graph *graph, clv_value x, double p, clv_key key, clv_value step);
 
+/** The root of the sum of the squares of all elements of x[0..n), floats: an f32 scalar. Squares are summed in f64 on
+ *  each rank, in an order that depends on sizes alone. Tensors whose layout is stated (inputs, state, results of
+ *  clv_constrain) are added up by the axes that cut them, in the order given, before ranks talk: one number is reduced
+ *  a set of axes. */
+CLV_API clv_value clv_global_norm(clv_graph *graph, const clv_value *x, int n);
+/** min(1, most / (norm + 1e-6)), by which gradients of this norm (an f32 scalar) are clipped to `most` > 0 (Pascanu et
+ *  al. 2013, as torch.nn.utils.clip_grad_norm_); NaN where the norm is not finite. */
+CLV_API clv_value clv_clip_scale(clv_graph *graph, clv_value norm, double most);
+
 /** Zero-initialised = defaults. */
 typedef struct clv_adamw_options {
     size_t size;                            /**< sizeof the struct; 0: as its first version had it */
     double beta1, beta2, eps, weight_decay; /**< zeros: 0.9, 0.999, 1e-8; weight_decay 0 */
     const clv_layout
-        *state_layout; /**< of the moments; NULL: the parameter's. Cut further it is ZeRO stage 1: the gradient
+        *state_layout;    /**< of the moments; NULL: the parameter's. Cut further it is ZeRO stage 1: the gradient
                                                  is reduce-scattered, the new parameter gathered */
+    clv_value grad_scale; /**< f32 scalar by which the gradient is multiplied, of clv_clip_scale; NaN: this update
+                                  changes nothing. CLV_NONE: 1 */
+    int exact;            /**< nonzero: beta1, beta2 and eps are as given, zeros too (a beta may be 0) */
 } clv_adamw_options;
 /** AdamW (Loshchilov & Hutter 2019, eps outside the root): makes the moments as state "<name>.m" and ".v", f32 (f64 for
  *  f64), and for a parameter of 16 bits an f32 copy ".master" that begins as it does; assigns all. lr: f32 scalar;
  *  step: i32 scalar, 1 at the first update. */
 CLV_API void clv_adamw(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr, clv_value step,
                        const clv_adamw_options *options);
+
+/** Zero-initialised = defaults. */
+typedef struct clv_sgd_options {
+    size_t size;                    /**< sizeof the struct; 0: as its first version had it */
+    double momentum, weight_decay;  /**< zeros: 0.9; weight_decay 0 */
+    const clv_layout *state_layout; /**< of the buffer, as clv_adamw_options.state_layout */
+    clv_value grad_scale;           /**< as clv_adamw_options.grad_scale */
+    int exact;                      /**< nonzero: momentum is as given, 0 too */
+} clv_sgd_options;
+/** Gradient descent with momentum, as torch.optim.SGD: b = momentum b + g + weight_decay p, p = p - lr b. Makes the
+ *  buffer as state "<name>.momentum" as clv_adamw makes its moments, and ".master"; assigns all. lr: f32 scalar. */
+CLV_API void clv_sgd(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr,
+                     const clv_sgd_options *options);
+
+/** Zero-initialised = defaults. */
+typedef struct clv_lion_options {
+    size_t size;                       /**< sizeof the struct; 0: as its first version had it */
+    double beta1, beta2, weight_decay; /**< zeros: 0.9, 0.99; weight_decay 0 */
+    const clv_layout *state_layout;    /**< of the moment, as clv_adamw_options.state_layout */
+    clv_value grad_scale;              /**< as clv_adamw_options.grad_scale */
+    int exact;                         /**< nonzero: the betas are as given, 0 too */
+} clv_lion_options;
+/** Lion (Chen et al. 2023, arXiv:2302.06675): p = p (1 - lr weight_decay) - lr sign(beta1 m + (1 - beta1) g),
+ *  m = beta2 m + (1 - beta2) g. Makes the moment as state "<name>.lion" as clv_adamw makes its, and ".master"; assigns
+ *  all. lr: f32 scalar. */
+CLV_API void clv_lion(clv_graph *graph, clv_value parameter, clv_value gradient, clv_value lr,
+                      const clv_lion_options *options);
 
 #ifdef __cplusplus
 }

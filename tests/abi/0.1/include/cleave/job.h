@@ -45,10 +45,10 @@
  * CLEAVE_SHARED_MEMORY=off in the environment of any process does without.
  *
  * **Models** (clv_model_options.job). What runs a model of a job does so in all processes, which make the same calls
- * with the same arguments: clv_forwarder_new and _run, clv_generator_new, _feed, _run and _free, clv_generate,
- * clv_evaluate, clv_embed, clv_score and the like, clv_trainer_new, _step, _most, _checkpoint, _resume, _save and
- * _free. Each has the results, and writes nothing but what it is told to: files of results are for one process to
- * write (process 0), models and checkpoints that are saved for all.
+ * with the same arguments: clv_forwarder_new and _run, clv_generator_new, _feed, _run and _free (and _sample, with
+ * clv_generator_options.split_logits), clv_generate, clv_evaluate, clv_embed, clv_score and the like, clv_trainer_new,
+ * _step, _most, _checkpoint, _resume, _save and _free. Each has the results, and writes nothing but what it is told to:
+ * files of results are for one process to write (process 0), models and checkpoints that are saved for all.
  */
 #ifndef CLEAVE_JOB_H
 #define CLEAVE_JOB_H

@@ -118,6 +118,12 @@ CLV_API clv_dtype clv_model_dtype(const clv_model *model);
  *  @return CLV_ENOTFOUND when there is none; CLV_EFORMAT when it has ids that the model lacks; clv_tokenizer_open's */
 CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *model, clv_error *err);
 
+/** Whether all processes of options.job have opened the same model, each by its path: config, the tokenizer's file, and
+ *  of the weights all names, dtypes, shapes and some bytes of each tensor. Ranks that mixed two models would compute
+ *  nonsense in silence. Each process calls it. A model without a job: CLV_OK.
+ *  @return clv_job_compare's, naming what differs and in which processes; what reading the files returns, in all */
+CLV_API clv_status clv_model_compare(const clv_model *model, clv_error *err);
+
 /** Tensors of the folder that the model has no use for, and leaves unread: how many, and the name of the first (NULL:
  *  none; borrowed). `first` may be NULL. */
 CLV_API int64_t clv_model_unused_tensors(const clv_model *model, const char **first);
@@ -141,7 +147,9 @@ typedef struct clv_model_graph {
     int64_t
         context; /**< > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one
                              sequence): where the first of its rows stands. Rules for the sequence are left out then */
-    int last_logits; /**< nonzero: logits only of each sequence's last row, [B,1,V] */
+    int last_logits;      /**< nonzero: logits only of each sequence's last row, [B,1,V] */
+    int64_t split_logits; /**< nonzero: the output of clv_model_inference stays split over batch and vocabulary as the
+                             rules say, so that ranks need not send it to each other */
 } clv_model_graph;
 
 /** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split
@@ -150,14 +158,38 @@ typedef struct clv_model_graph {
 CLV_API clv_value clv_model_forward(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
                                     clv_value *hidden);
 
-/** Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole on every rank; of a model without a head "hidden.last"
- *  [B,S,M]. */
+/** Adds inference: output "logits" [B,S,V] (or [B,1,V]), whole on every rank unless how->split_logits; of a model
+ *  without a head "hidden.last" [B,S,M]. */
 CLV_API void clv_model_inference(clv_graph *graph, const clv_model *model, const clv_model_graph *how);
 
 /** Adds a whole training step: inputs "ids", "labels" i32 [B,S] (-100: ignored), "lr" f32, "step" i32 (1 at first);
  *  output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. adamw NULL: its defaults. */
 CLV_API void clv_model_train_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
                                   const clv_adamw_options *adamw);
+
+/** What updates parameters: clv_adamw, clv_sgd, clv_lion. */
+typedef enum clv_optimizer { CLV_OPTIMIZER_ADAMW, CLV_OPTIMIZER_SGD, CLV_OPTIMIZER_LION } clv_optimizer;
+/** "adamw", "sgd", "lion"; "?" for another. */
+CLV_API const char *clv_optimizer_name(clv_optimizer optimizer);
+/** One by its name. @return CLV_EINVAL with those that there are */
+CLV_API clv_status clv_optimizer_parse(clv_optimizer *out, const char *name, clv_error *err);
+
+/** How a training step updates parameters. Zero-initialised = AdamW's defaults, nothing clipped. */
+typedef struct clv_update_options {
+    size_t size;                    /**< sizeof the struct; 0: as its first version had it */
+    const clv_adamw_options *adamw; /**< NULL: its defaults */
+    double clip;       /**< > 0: the gradients together are scaled to a norm of at most this; 0: they are not */
+    int64_t decay_all; /**< nonzero: gains and biases are decayed, too */
+    int64_t optimizer; /**< a clv_optimizer; of the options that follow, as of adamw, its own alone count */
+    const clv_sgd_options *sgd;   /**< NULL: its defaults */
+    const clv_lion_options *lion; /**< NULL: its defaults */
+} clv_update_options;
+
+/** The same, updated as said (NULL: by the defaults), with one more output: "grad_norm" f32 scalar, the norm of the
+ *  gradients together before they are clipped (clv_global_norm). Where it is not finite and they are clipped, the
+ *  update leaves all state as it was. */
+CLV_API void clv_model_update_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
+                                   const clv_update_options *update);
 
 /** For clv_session_options.source, with the model as source_arg: state begins as the folder's weights, of which each
  *  rank reads its own boxes; what is no parameter (a KV cache) keeps its initializer. */

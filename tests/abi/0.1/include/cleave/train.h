@@ -1,4 +1,4 @@
-/** @file train.h - training a model by AdamW: one program a step, run again and again.
+/** @file train.h - training a model: one program a step, run again and again.
  *
  *   clv_trainer_new(&trainer, model, &options, &err);       a model of clv_model_open (its weights) or clv_model_new
  *   clv_trainer_step(trainer, ids, labels, &step, &err);    as often as there is data: text_data.h makes batches
@@ -17,13 +17,30 @@
 extern "C" {
 #endif
 
-/** The learning rate of a step: a linear warm-up, then half a cosine down to a floor (Loshchilov & Hutter 2017,
- *  arXiv:1608.03983, one period). A plain value.
+/** How a learning rate goes on behind a linear warm-up (step < warmup: peak * (step + 1) / warmup), with
+ *  done = (step - warmup) / (steps - warmup): X(constant, value, name)
  *
- *   step < warmup:  peak * (step + 1) / warmup
- *   else:           floor + (peak - floor) * (1 + cos(pi * (step - warmup) / (steps - warmup))) / 2
+ *   cosine:    floor + (peak - floor) * (1 + cos(pi * done)) / 2: Loshchilov & Hutter 2017, arXiv:1608.03983
+ *   linear:    floor + (peak - floor) * (1 - done)
+ *   constant:  peak
+ *   wsd:       peak, but in the last `decay` steps floor + (peak - floor) * (steps - step) / decay; warm-up, stable,
+ *              decay: Hu et al. 2024, arXiv:2404.06395, going down as Haegele et al. 2024, arXiv:2405.18392
  *
- *  and floor from `steps` on. */
+ *  From `steps` on it is floor, of constant peak. */
+#define CLV_SCHEDULE_SHAPES(X)                                                                                         \
+    X(CLV_SCHEDULE_COSINE, 0, "cosine")                                                                                \
+    X(CLV_SCHEDULE_LINEAR, 1, "linear")                                                                                \
+    X(CLV_SCHEDULE_CONSTANT, 2, "constant")                                                                            \
+    X(CLV_SCHEDULE_WSD, 3, "wsd")
+#define CLV_SCHEDULE_ENUM(shape, value, name) shape = (value),
+/** How it goes on. */
+typedef enum clv_schedule_shape { CLV_SCHEDULE_SHAPES(CLV_SCHEDULE_ENUM) } clv_schedule_shape;
+#undef CLV_SCHEDULE_ENUM
+
+/** A shape by its name. @return CLV_EINVAL with those that there are */
+CLV_API clv_status clv_schedule_shape_parse(clv_schedule_shape *out, const char *name, clv_error *err);
+
+/** The learning rate of a step; without more said, of the shape cosine. A plain value. */
 typedef struct clv_schedule {
     double peak, floor; /**< learning rates, 0 <= floor <= peak */
     int64_t warmup;     /**< steps, 0 <= warmup <= steps */
@@ -34,14 +51,20 @@ typedef struct clv_schedule {
 CLV_API clv_status clv_schedule_check(const clv_schedule *schedule, clv_error *err);
 /** Of step 0, 1, ...; 0 for no schedule. */
 CLV_API double clv_schedule_rate(const clv_schedule *schedule, int64_t step);
+/** The same of another shape; decay: the steps in which CLV_SCHEDULE_WSD goes down, 0: a tenth of all. */
+CLV_API double clv_schedule_rate_as(const clv_schedule *schedule, clv_schedule_shape shape, int64_t decay,
+                                    int64_t step);
 
 /** batch, seq and schedule are needed; the rest may be zeros. */
 typedef struct clv_trainer_options {
-    size_t size;                    /**< sizeof the struct; 0: as its first version had it */
-    int64_t batch, seq;             /**< B and S of a step, each at least 1; S at most the model's max_positions */
-    const clv_schedule *schedule;   /**< copied */
-    const clv_adamw_options *adamw; /**< copied; NULL: its defaults. Gains and biases are not decayed */
-    uint64_t seed;                  /**< of weights that the model does not have */
+    size_t size;                      /**< sizeof the struct; 0: as its first version had it */
+    int64_t batch, seq;               /**< B and S of a step, each at least 1; S at most the model's max_positions */
+    const clv_schedule *schedule;     /**< copied */
+    const clv_adamw_options *adamw;   /**< copied; NULL: its defaults. Gains and biases are not decayed */
+    uint64_t seed;                    /**< of weights that the model does not have */
+    const clv_update_options *update; /**< copied; NULL: by `adamw`, as its adamw where that is NULL */
+    int64_t schedule_shape;           /**< a clv_schedule_shape */
+    int64_t decay_steps;              /**< of CLV_SCHEDULE_WSD: 0, or 1 to steps - warmup; else 0 */
 } clv_trainer_options;
 
 /** A model, its optimizer's state and the program of a step. */
@@ -64,13 +87,23 @@ typedef struct clv_train_step {
     double lr;                    /**< by the schedule */
     double seconds, comm_seconds; /**< of this step; communication includes waiting, mean over ranks */
     double hidden_seconds;        /**< and is without what moved beside ops, clv_session_stats.hidden_seconds */
+    double grad_norm;             /**< of all gradients together, before they are clipped */
 } clv_train_step;
 
 /** Trains one step on ids and labels, each [B,S] (a label of -100 counts for nothing). *result, unless NULL, is filled.
- *  @return CLV_EINVAL when the loss is no longer a number, for an id outside the vocabulary, for a label that is
- *          neither in it nor -100, or when no label counts; clv_session_run's */
+ *  @return CLV_EINVAL when the loss or the gradients are no longer numbers (where these are clipped, state is then as
+ *          it was), for an id outside the vocabulary, for a label that is neither in it nor -100, or when no label
+ *          counts; clv_session_run's */
 CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
                                     clv_train_step *result, clv_error *err);
+
+/** The mean loss, in nats a label, of ids and labels, each [B,S] (a label of -100 counts for nothing), under the
+ *  weights as they are: of data that are not trained on. Nothing of the trainer changes; the first call compiles its
+ *  program, whose memory stays.
+ *  @return CLV_EINVAL for an id outside the vocabulary, for a label that is neither in it nor -100, or when no label
+ *          counts; clv_session_run's */
+CLV_API clv_status clv_trainer_loss(clv_trainer *trainer, const int32_t *ids, const int32_t *labels, double *loss,
+                                    clv_error *err);
 
 /** What the steps run: for reports. Borrowed; NULL for no trainer. */
 CLV_API const clv_program *clv_trainer_program(const clv_trainer *trainer);

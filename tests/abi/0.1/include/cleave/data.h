@@ -1,0 +1,111 @@
+/** @file data.h - token ids in files as training data, and token files.
+ *
+ *   clv_data_open(&data, paths, 1, &(clv_data_options){.size = sizeof options, .seq = 1024}, &err);
+ *   clv_data_batch(data, step, B, 0, B, ids, labels, &err);     rows of step 0, 1, ...: for clv_trainer_step
+ *
+ * A **token file** holds the ids of a corpus, little-endian, in a row; it is mapped into memory, and may hold more than
+ * 2^31. Behind a header of 64 bytes (docs/data.md) NumPy reads it, too: np.memmap(path, "<u2", "r", 64).
+ *
+ * **Order.** Files are joined in the order given and cut into sequences of S + 1 ids that overlap by one: sequence i is
+ * ids [i S, i S + S], of which the last S are the labels of the first S. In each epoch every sequence is a row once, in
+ * an order that is a permutation of its own: row r of step k is row k B + r of all epochs, whoever makes it. So batches
+ * are a function of (seed, step, B, row) alone: each rank makes the rows that it needs, a run that goes on at a step
+ * goes on as it would have, and the mesh does not matter.
+ *
+ * What is open is immutable: threads may share it.
+ */
+#ifndef CLEAVE_DATA_H
+#define CLEAVE_DATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cleave/corpus.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- reading ---- */
+
+/** Sequences of token ids. */
+typedef struct clv_data clv_data;
+
+/** Zero-initialised = defaults. */
+typedef struct clv_data_options {
+    size_t size;                      /**< sizeof the struct; 0: as its first version had it */
+    int64_t seq;                      /**< S, ids of a row; 0: of a file of rows its own, else 256 */
+    int64_t vocab;                    /**< every id is below; 0: below what the files say */
+    uint64_t seed;                    /**< of the order of sequences */
+    const clv_corpus_options *corpus; /**< how files of texts are tokenized; NULL: a byte a token */
+    int texts;                        /**< nonzero: all files are texts, whatever their names */
+    int in_order; /**< nonzero: row i of all epochs is sequence i mod their number, without a permutation */
+} clv_data_options;
+
+/** Opens token files, and files of texts (named .txt, .jsonl or .ndjson), which are tokenized as corpus.h says and stay
+ *  in memory; or one safetensors file of rows: integers `ids` [N,S], and, where they are given, `labels` [N,S],
+ *  what the model is to say at each position (-100: nothing); without them each id's label is the next one, and the
+ *  last has none. All is read once: ids are compared with the vocabulary, a token file with its checksum. Free with
+ *  clv_data_close.
+ *  @return CLV_EINVAL for no file, a file without an id, fewer ids than one sequence needs, a seq that is not that of
+ *          the rows, or an id that is not in the vocabulary, naming file and position; CLV_EFORMAT for what is none of
+ *          these files, or damaged; CLV_EUNSUPPORTED for another version; CLV_ENOTFOUND, CLV_EIO, CLV_ENOMEM */
+CLV_API clv_status clv_data_open(clv_data **out, const char *const *paths, int n, const clv_data_options *options,
+                                 clv_error *err);
+/** NULL is a no-op. */
+CLV_API void clv_data_close(clv_data *data);
+
+/** What is open. */
+typedef struct clv_data_info {
+    size_t size;       /**< the caller's: sizeof the struct, or 0 */
+    int64_t tokens;    /**< ids of all files */
+    int64_t sequences; /**< of an epoch */
+    int64_t seq;       /**< S */
+    int64_t vocab;     /**< every id is below: the options', or the largest that a file says */
+    int64_t end;       /**< the id behind each document, as all files say; -1: none, or they differ */
+    uint64_t checksum; /**< a number that other ids would hardly have, the same everywhere: by which a run that goes on
+                            is known to be of the same data */
+} clv_data_info;
+
+/** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for NULL */
+CLV_API clv_status clv_data_describe(const clv_data *data, clv_data_info *out, clv_error *err);
+
+/** Fills rows [first, first + rows) of the batch of `step`, which has `batch` rows: ids[r][0..S) and labels[r][0..S), a
+ *  label of -100 counting for nothing.
+ *  @return CLV_EINVAL for a step or first below 0, rows or a batch below 1, or rows that the batch does not have;
+ *          CLV_EIO for a page that is gone, where the program's handler of SIGBUS says so */
+CLV_API clv_status clv_data_batch(const clv_data *data, int64_t step, int64_t batch, int64_t first, int64_t rows,
+                                  int32_t *ids, int32_t *labels, clv_error *err);
+
+/* ---- writing a token file ---- */
+
+/** A token file in the making: whatever happens before it is committed, what stood at its path stays as it was. */
+typedef struct clv_token_writer clv_token_writer;
+
+/** vocab is needed; `end` is often -1. */
+typedef struct clv_token_writer_options {
+    size_t size;   /**< sizeof the struct; 0: as its first version had it */
+    int64_t vocab; /**< every id is below, 1 to 2^31 - 1; up to 65536 an id takes two bytes, beyond four */
+    int64_t end;   /**< the id behind each document, for readers to know; -1: there is none */
+    int masked;    /**< nonzero: it says of each id whether it is learned */
+} clv_token_writer_options;
+
+/** Begins a file, on a name of its own beside `path`. End with clv_token_writer_commit or clv_token_writer_abandon.
+ *  @return CLV_EINVAL for options out of range, or where no file can be; CLV_ENOTFOUND, CLV_EIO, CLV_ENOMEM */
+CLV_API clv_status clv_token_writer_create(clv_token_writer **out, const char *path,
+                                           const clv_token_writer_options *options, clv_error *err);
+/** Appends n ids. learned: [n] of a masked file, nonzero where the id is one that is learned; NULL: all are. A failure
+ *  is final.
+ *  @return CLV_EINVAL for an id that is not in the vocabulary, naming its position; CLV_EIO, CLV_ENOMEM */
+CLV_API clv_status clv_token_writer_add(clv_token_writer *writer, const int32_t *ids, const uint8_t *learned, int64_t n,
+                                        clv_error *err);
+/** Puts the finished file in its place and frees the writer, whether it succeeds or not. @return CLV_EINVAL for a file
+ *  without an id; CLV_EIO */
+CLV_API clv_status clv_token_writer_commit(clv_token_writer *writer, clv_error *err);
+/** Gives up: removes what was written and frees the writer. NULL is a no-op. */
+CLV_API void clv_token_writer_abandon(clv_token_writer *writer);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
