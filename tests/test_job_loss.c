@@ -213,7 +213,7 @@ static int take_part(act a, const char *path)
 /* ---- the test ---- */
 
 static char program_path[1024];
-static bool saw_bytes; /* in a message */
+static bool saw_bytes[2]; /* in a message: of all others, of whom one was killed; of one by another fault */
 
 static bool is_in_time(const record *r, const char *how)
 {
@@ -242,8 +242,8 @@ static void check_survivor(const record *r, int p, const char *how, act a)
         assert_int_equal(e->rank, 1);
     assert_true(!answers || strstr(e->message, "rank 1 (last in "));
     assert_true((strstr(e->message, "stopped, or cut off") != NULL) == (!killed && !answers));
-    if (a < MEETING && strstr(e->message, " of 1024 bytes came"))
-        saw_bytes = true;
+    if (a < MEETING && strstr(e->message, killed ? " of 3072 bytes came" : " of 1024 bytes came"))
+        saw_bytes[!killed] = true;
     assert_true(killed || waited_ms >= TIMEOUT_MS - EARLY_MS);
     assert_true(r->of[p].left_ns < ms(LEAVE_MS));
 }
@@ -300,13 +300,14 @@ static void test_killed(void **state)
 {
     (void)state;
     strike_all("KILL", IN_STEPS, LEAVING);
+    assert_true(saw_bytes[0]);
 }
 
 static void test_stopped(void **state)
 {
     (void)state;
     strike_all("STOP", IN_STEPS, LEAVING);
-    assert_true(saw_bytes);
+    assert_true(saw_bytes[1]);
 }
 
 /* One that is alive says where it stands. */

@@ -21,6 +21,18 @@ enum {
 
 /* ---- losses ---- */
 
+/* How far the step came that a rank waits in: "", where nothing was to come. */
+static void say_bytes(char out[64], const clv_recorder *r)
+{
+    const clv_record_step *step = &r->steps[clv_recorder_last(r)];
+    int32_t phase = atomic_load_explicit(&r->records[clv_recorder_last(r)].phase, memory_order_relaxed);
+    long long expected = atomic_load_explicit(&step->expected, memory_order_relaxed);
+    long long seen = atomic_load_explicit(&step->seen, memory_order_relaxed);
+    out[0] = '\0';
+    if (phase != CLV_RECORD_NO_STEP && phase != CLV_RECORD_ENDED && expected > 0)
+        snprintf(out, 64, ", of which %lld of %lld bytes came", seen, expected);
+}
+
 /* What the loss of a process is to a world: which ranks are gone, and where the run was. */
 static clv_error loss_of_ranks(const clv_control *c, clv_world *world)
 {
@@ -31,11 +43,12 @@ static clv_error loss_of_ranks(const clv_control *c, clv_world *world)
     const char *doing = atomic_load_explicit(&mine->doing, memory_order_acquire);
     uint64_t steps = atomic_load_explicit(&mine->begun, memory_order_relaxed);
     clv_error error = {.code = c->loss.code, .rank = first};
-    char ranks[48], where[240] = "before any collective";
+    char ranks[48], bytes[64], where[280] = "before any collective";
     snprintf(ranks, sizeof ranks, first == last ? "rank %d is" : "ranks %d to %d are", first, last);
+    say_bytes(bytes, mine->base.recorder);
     if (doing)
-        snprintf(where, sizeof where, "in collective %llu, %s of group set %d ('%.120s')", (unsigned long long)steps,
-                 doing, atomic_load_explicit(&mine->doing_in, memory_order_relaxed), note ? note : "no note");
+        snprintf(where, sizeof where, "in collective %llu, %s of group set %d ('%.120s')%s", (unsigned long long)steps,
+                 doing, atomic_load_explicit(&mine->doing_in, memory_order_relaxed), note ? note : "no note", bytes);
     else if (note)
         snprintf(where, sizeof where, "before any collective, at '%.120s'", note);
     snprintf(error.op, sizeof error.op, "%s", note ? note : doing ? doing : "");
