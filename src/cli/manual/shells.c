@@ -59,12 +59,15 @@ static void put_bash_values(FILE *to, const clv_option *o)
 /* Behind an option that takes several files stands one more of them, until the next option. */
 static void put_bash_several(FILE *to, const clv_page *page)
 {
+    bool any = false;
     for (int i = 0; i < page->n; i++)
         if (page->option[i].kind == CLV_OPTION_FILES) {
-            fprintf(to, "        for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do case $word in ");
+            fputs(any ? "|" : "        for word in \"${COMP_WORDS[@]:1:COMP_CWORD-1}\"; do case $word in ", to);
             put_names(to, &page->option[i], "|");
-            fprintf(to, ") files=-f ;; -*) files= ;; esac; done\n");
+            any = true;
         }
+    if (any)
+        fprintf(to, ") files=-f ;; -*) files= ;; esac; done\n");
 }
 
 static void put_bash_command(FILE *to, const clv_page *page)
