@@ -141,7 +141,7 @@ for mpi in "$@"; do
         kill -KILL "$victim"
         wait $pid || fail "$mpi, $np: exit code $?"
         [ "$victim" != "$(cat pid.$((np - 1)))" ] || fail "$mpi, $np: it was not started again"
-        grep -q "cleave-run: ended with exit code .*; starting again from step-000000" said || fail "$mpi: not said"
+        grep -q "cleave-run: ended with exit code .*; starting again from step-0000" said || fail "$mpi: not said"
         grep -q "goes on after step" said || fail "$mpi: it began anew"
         same broken
     done
