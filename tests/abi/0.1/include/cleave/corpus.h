@@ -31,7 +31,7 @@ typedef struct clv_corpus_options {
                             "assistant" */
     const char *turn; /**< how a turn is written; NULL: "<|im_start|>{role}\n{content}<|im_end|>\n" */
     const char *end; /**< the text of the token that ends a document; "": none; NULL: of bytes a zero, else the first of
-                            </s>, <|endoftext|>, <|end_of_text|>, <eos>, [SEP] that the tokenizer has, if any */
+                            "</s>", "<|endoftext|>", "<|end_of_text|>", "<eos>", "[SEP]" that the tokenizer has */
     int plain;       /**< nonzero: without what the template adds */
     int threads;     /**< 0: as many as there are cores */
     clv_progress_callback *progress; /**< of bytes, on the caller's thread; NULL: nobody asks */
