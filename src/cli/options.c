@@ -449,7 +449,8 @@ static int check_all_files(const parser *p)
     return CLV_OPTIONS_RUN;
 }
 
-/* Processes are joined as soon as their arguments are read, which are to be alike: files and places may not be. */
+/* Processes are joined as soon as their arguments are read, which are to be alike, as what files hold is: places may
+ * differ. */
 static int join_processes(const parser *p)
 {
     clv_error err = {0};

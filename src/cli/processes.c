@@ -157,6 +157,11 @@ clv_status clv_processes_agree(clv_status status, clv_error *err)
     return clv_job_agree(joined, status, err);
 }
 
+bool clv_processes_are_joined(void)
+{
+    return joined != NULL;
+}
+
 clv_status clv_processes_compare(const clv_job_alike *mine, int n, clv_error *err)
 {
     return clv_job_compare(joined, mine, n, err);

@@ -54,6 +54,8 @@ clv_status clv_processes_join(clv_job **out, const clv_comm_option *comm, const 
 clv_status clv_processes_join_all(clv_job **out, const clv_comm_option *comm, clv_error *err);
 /* clv_job_agree, where a job was joined: what the first process alone has done. */
 clv_status clv_processes_agree(clv_status status, clv_error *err);
+/* Whether a job was joined: there are other processes to compare with. */
+bool clv_processes_are_joined(void);
 /* That all processes of a job that was joined were given the same: options, files. clv_job_compare. */
 clv_status clv_processes_compare(const clv_job_alike *mine, int n, clv_error *err);
 /* Where this process writes what only one is to: path, or where it goes nowhere. */

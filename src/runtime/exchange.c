@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "runtime/binding.h"
 #include "runtime/session.h"
+#include "runtime/shares.h"
 #include "tensor/view.h"
 
 typedef struct exchange_job {
@@ -175,7 +176,7 @@ clv_status clv_session_fetch(const clv_session *session, uint64_t tag, const clv
     for (int r = 0; r < n; r++) {
         shards[r] = clv_layout_shard(layout, &session->mesh, type->shape, r);
         shards[n + r] = *box;
-        for (int d = 0; !clv_world_leads(clv_team_world(session->team), r) && d < box->rank; d++)
+        for (int d = 0; !clv_session_rank_leads(session, r) && d < box->rank; d++)
             shards[n + r].hi[d] = box->lo[d];
     }
     for (int i = 0; i < session->here; i++)

@@ -7,18 +7,14 @@
 #include "base/dissent.h"
 #include "base/error.h"
 #include "runtime/flight.h"
-
-static bool is_alone(const clv_session *session)
-{
-    return session->here == session->n_ranks;
-}
+#include "runtime/shares.h"
 
 clv_status clv_session_end_call(const clv_session *session, const char *call, clv_status status, const clv_error *why,
                                 clv_error *err)
 {
     if (status == CLV_OK)
         return CLV_OK;
-    if (!is_alone(session) && !clv_session_failed(session)) {
+    if (clv_session_has_peers(session) && !clv_session_failed(session)) {
         clv_error told = {.code = CLV_EPEER, .rank = why->rank >= 0 ? why->rank : session->first};
         snprintf(told.op, sizeof told.op, "%s", why->op[0] ? why->op : call);
         snprintf(told.message, sizeof told.message, "%s failed in the process of rank %d alone: %.400s", call,
@@ -32,17 +28,12 @@ clv_status clv_session_end_call(const clv_session *session, const char *call, cl
     return status;
 }
 
-static bool leads(const clv_session *session, int rank)
-{
-    return clv_world_leads(clv_team_world(session->team), rank);
-}
-
 /* Of the first rank of each process: its row of [n_ranks, n], and all. Others have none. */
 static void lay_out_rows(clv_shard *rows, clv_shard *all, const clv_session *session, int n)
 {
     for (int r = 0; r < session->n_ranks; r++) {
         rows[r] = all[r] = (clv_shard){.rank = 2};
-        if (!leads(session, r))
+        if (!clv_session_rank_leads(session, r))
             continue;
         rows[r] = (clv_shard){.rank = 2, .lo = {r}, .hi = {r + 1, n}};
         all[r] = (clv_shard){.rank = 2, .hi = {session->n_ranks, n}};
@@ -55,7 +46,8 @@ static void copy_rows(int64_t *all, const clv_session *session, const int64_t *s
     size_t bytes = (size_t)n * sizeof *all;
     for (int r = 0; r < session->n_ranks; r++)
         memcpy(all + (size_t)r * (size_t)n,
-               leads(session, r) ? said + (size_t)r * (size_t)n : all + (size_t)(r - 1) * (size_t)n, bytes);
+               clv_session_rank_leads(session, r) ? said + (size_t)r * (size_t)n : all + (size_t)(r - 1) * (size_t)n,
+               bytes);
 }
 
 clv_status clv_session_gather(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
@@ -116,7 +108,7 @@ clv_status clv_session_compare(const clv_session *session, const char *call, con
     enum { MOST = 4 };
     int64_t words[MOST];
     int ranks = session->n_ranks;
-    if (is_alone(session))
+    if (!clv_session_has_peers(session))
         return CLV_OK;
     for (int i = 0; i < n && i < MOST; i++)
         words[i] = mine[i].word;

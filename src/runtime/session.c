@@ -356,7 +356,7 @@ static clv_status check_parts_here(const clv_session *session, const clv_program
 {
     const clv_buffer *buffer = &program->buffers[output->buffer];
     clv_bound bound;
-    if (session->here == session->n_ranks || run->n_output_parts == 0)
+    if (!clv_session_has_peers(session) || run->n_output_parts == 0)
         return CLV_OK;
     for (int i = run->n_outputs; clv_next_output(&bound, &i, run, output->name, &buffer->type);)
         CLV_TRY(clv_session_check_here(session, output->name, &buffer->type, &buffer->layout, &bound.box, err));

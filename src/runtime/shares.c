@@ -18,7 +18,7 @@ clv_status clv_session_each_share(const clv_session *session, const clv_type *ty
                                   clv_share_fn *take, void *arg, clv_error *err)
 {
     clv_shard box = clv_whole_box(type);
-    if (session->here == session->n_ranks)
+    if (!clv_session_has_peers(session))
         return take(arg, &box, err);
     for (int r = session->first; r < session->first + session->here; r++) {
         box = clv_layout_shard(layout, &session->mesh, type->shape, r);
@@ -40,7 +40,7 @@ static bool next_shard(clv_shard *out, int *i, const void *arg)
 {
     const process_shards *of = arg;
     int rank = of->first + *i;
-    if (rank >= of->session->n_ranks || (*i > 0 && clv_world_leads(clv_team_world(of->session->team), rank)))
+    if (rank >= of->session->n_ranks || (*i > 0 && clv_session_rank_leads(of->session, rank)))
         return false;
     *out = clv_layout_shard(of->layout, &of->session->mesh, of->type->shape, rank);
     ++*i;
@@ -55,7 +55,7 @@ clv_status clv_session_all_have(bool *all, const clv_session *session, const clv
     for (int r = 0; !lacks && r < session->n_ranks; r++) {
         const process_shards of = {session, type, layout, r};
         clv_shard lacking;
-        if (clv_world_leads(clv_team_world(session->team), r))
+        if (clv_session_rank_leads(session, r))
             CLV_TRY(clv_box_lacks(&lacks, &lacking, next_shard, &of, &whole, err));
     }
     *all = !lacks;
@@ -67,6 +67,11 @@ bool clv_session_has_peers(const clv_session *session)
     return session->here < session->n_ranks;
 }
 
+bool clv_session_rank_leads(const clv_session *session, int rank)
+{
+    return clv_world_leads(clv_team_world(session->team), rank);
+}
+
 void clv_session_ranks_here(const clv_session *session, int *first, int *last)
 {
     *first = session->first;
@@ -76,7 +81,7 @@ void clv_session_ranks_here(const clv_session *session, int *first, int *last)
 clv_status clv_session_tell(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
                             clv_error *err)
 {
-    if (session->here == session->n_ranks) {
+    if (!clv_session_has_peers(session)) {
         for (int r = 0; r < session->n_ranks; r++)
             memcpy(all + (size_t)r * (size_t)n, mine, (size_t)n * sizeof *mine);
         return CLV_OK;
@@ -137,7 +142,7 @@ static clv_status agree(const clv_session *session, const char *what, clv_status
                            : clv_fail_memory(err, what, (size_t)n * sizeof said);
     *sum = 0;
     for (int r = 0; heard == CLV_OK && r < n; r++) {
-        if (!clv_world_leads(clv_team_world(session->team), r))
+        if (!clv_session_rank_leads(session, r))
             continue;
         *sum += all[r * WORDS + 1];
         if (failed < 0 && all[r * WORDS] != CLV_OK)
@@ -154,7 +159,7 @@ clv_status clv_session_agree(const clv_session *session, const char *what, clv_s
 {
     clv_error why = {.rank = -1}, mine = {.rank = -1};
     *sum = number;
-    if (session->here == session->n_ranks)
+    if (!clv_session_has_peers(session))
         return status;
     if (status != CLV_OK)
         snprintf(mine.message, sizeof mine.message, "%s",

@@ -16,6 +16,8 @@ clv_status clv_session_all_have(bool *all, const clv_session *session, const clv
 
 /* Whether other processes have ranks, too. */
 bool clv_session_has_peers(const clv_session *session);
+/* Whether a rank is the first of its process, which speaks for the process. */
+bool clv_session_rank_leads(const clv_session *session, int rank);
 
 /* Brings the whole of an output of a program to this process, as its last run left it, and no other program has run
  * since; all processes make the same call. */

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "runtime/binding.h"
 #include "runtime/session.h"
+#include "runtime/shares.h"
 
 clv_status clv_session_find_state(clv_named_state **out, const clv_session *session, const char *name, clv_error *err)
 {
@@ -308,7 +309,7 @@ clv_status clv_session_read(const clv_session *session, const char *name, const 
 static clv_status compare_writes(const clv_session *session, const clv_named_state *state, const clv_shard *box,
                                  const void *in, clv_error *err)
 {
-    if (session->here == session->n_ranks)
+    if (!clv_session_has_peers(session))
         return CLV_OK;
     size_t ends = (size_t)box->rank * sizeof *box->lo,
            bytes = (size_t)clv_shard_elems(box) * clv_dtype_size(state->type.dtype);
