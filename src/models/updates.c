@@ -29,7 +29,7 @@ typedef struct updates {
     clv_value lr, step, scale; /* scale: of gradients; CLV_NONE: they are as they are */
 } updates;
 
-/* One parameter's: decay is 0 where it is not decayed. */
+/* One parameter's. */
 typedef struct update_of {
     clv_value parameter, gradient;
     const clv_layout *moments; /* NULL: as the parameter */

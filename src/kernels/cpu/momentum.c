@@ -10,28 +10,46 @@ static double sign_of(double x)
 }
 
 /* The references: one element, in f64. */
-static void sgd_element(const clv_sgd_args *a, double *p, double *m, double grad)
+static void sgd_element(const void *args, double *p, double *m, double grad)
 {
+    const clv_sgd_args *a = args;
     *m = a->momentum * *m + (grad * a->grad_scale + a->weight_decay * *p);
     *p -= a->lr * *m;
 }
 
-static void lion_element(const clv_lion_args *a, double *p, double *m, double grad)
+static void lion_element(const void *args, double *p, double *m, double grad)
 {
+    const clv_lion_args *a = args;
     double g = grad * a->grad_scale, way = sign_of(a->beta1 * *m + (1 - a->beta1) * g);
     *p = *p * (1 - a->lr * a->weight_decay) - a->lr * way;
     *m = a->beta2 * *m + (1 - a->beta2) * g;
 }
 
-void clv_sgd_step(const clv_sgd_args *a, clv_dtype p_dtype, void *p, void *m, clv_dtype grad_dtype, const void *grad,
-                  int64_t n)
+static void sgd_span(const void *factors, float *p, float *m, const float *grad, int64_t n)
 {
-    const clv_sgd_factors factors = {(float)a->lr, (float)a->momentum, (float)a->weight_decay, (float)a->grad_scale};
+    clv_updates()->sgd(p, m, grad, *(const clv_sgd_factors *)factors, n);
+}
+
+static void lion_span(const void *factors, float *p, float *m, const float *grad, int64_t n)
+{
+    clv_updates()->lion(p, m, grad, *(const clv_lion_factors *)factors, n);
+}
+
+/* An optimizer of one moment: an element in f64, and a span in f32. */
+typedef struct rule {
+    void (*element)(const void *args, double *p, double *m, double grad);
+    const void *args;
+    void (*span)(const void *factors, float *p, float *m, const float *grad, int64_t n);
+    const void *factors;
+} rule;
+
+static void step(const rule *r, clv_dtype p_dtype, void *p, void *m, clv_dtype grad_dtype, const void *grad, int64_t n)
+{
     assert(p_dtype == CLV_F32 || p_dtype == CLV_F64);
     if (p_dtype == CLV_F64) {
         CLV_PARALLEL_FOR(n)
         for (int64_t i = 0; i < n; i++)
-            sgd_element(a, (double *)p + i, (double *)m + i, clv_dtype_load(grad_dtype, grad, i));
+            r->element(r->args, (double *)p + i, (double *)m + i, clv_dtype_load(grad_dtype, grad, i));
         return;
     }
     CLV_PARALLEL_FOR(n)
@@ -39,8 +57,15 @@ void clv_sgd_step(const clv_sgd_args *a, clv_dtype p_dtype, void *p, void *m, cl
         float scratch[CLV_BLOCK];
         int64_t i = block * CLV_BLOCK, count = clv_min_i64(CLV_BLOCK, n - i);
         const float *grad32 = clv_block_load(clv_math(), grad_dtype, grad, i, count, scratch);
-        clv_updates()->sgd((float *)p + i, (float *)m + i, grad32, factors, count);
+        r->span(r->factors, (float *)p + i, (float *)m + i, grad32, count);
     }
+}
+
+void clv_sgd_step(const clv_sgd_args *a, clv_dtype p_dtype, void *p, void *m, clv_dtype grad_dtype, const void *grad,
+                  int64_t n)
+{
+    const clv_sgd_factors factors = {(float)a->lr, (float)a->momentum, (float)a->weight_decay, (float)a->grad_scale};
+    step(&(rule){sgd_element, a, sgd_span, &factors}, p_dtype, p, m, grad_dtype, grad, n);
 }
 
 void clv_lion_step(const clv_lion_args *a, clv_dtype p_dtype, void *p, void *m, clv_dtype grad_dtype, const void *grad,
@@ -53,18 +78,5 @@ void clv_lion_step(const clv_lion_args *a, clv_dtype p_dtype, void *p, void *m, 
                                       .one_minus_beta2 = (float)(1 - a->beta2),
                                       .decay = (float)(1 - a->lr * a->weight_decay),
                                       .grad_scale = (float)a->grad_scale};
-    assert(p_dtype == CLV_F32 || p_dtype == CLV_F64);
-    if (p_dtype == CLV_F64) {
-        CLV_PARALLEL_FOR(n)
-        for (int64_t i = 0; i < n; i++)
-            lion_element(a, (double *)p + i, (double *)m + i, clv_dtype_load(grad_dtype, grad, i));
-        return;
-    }
-    CLV_PARALLEL_FOR(n)
-    for (int64_t block = 0; block < clv_pieces(n, CLV_BLOCK); block++) {
-        float scratch[CLV_BLOCK];
-        int64_t i = block * CLV_BLOCK, count = clv_min_i64(CLV_BLOCK, n - i);
-        const float *grad32 = clv_block_load(clv_math(), grad_dtype, grad, i, count, scratch);
-        clv_updates()->lion((float *)p + i, (float *)m + i, grad32, factors, count);
-    }
+    step(&(rule){lion_element, a, lion_span, &factors}, p_dtype, p, m, grad_dtype, grad, n);
 }
