@@ -144,7 +144,7 @@ static void test_room(void **state)
 /* ---- processes ---- */
 
 /* Shows three cards, and is killed while it fills the next. */
-static void be_killed(const clv_board *of)
+static void be_killed(clv_board *of)
 {
     clv_board *board;
     if (clv_board_open(&board, 2, getppid(), of->file, of->name, NULL) != CLV_OK)
@@ -158,22 +158,34 @@ static void be_killed(const clv_board *of)
     raise(SIGKILL);
 }
 
+/* What a child by fork ends as, which has the board and does this. */
+static int end_of_child(clv_board *board, void (*act)(clv_board *board))
+{
+    int how;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0)
+        act(board);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    return how;
+}
+
 static void test_killed(void **state)
 {
     clv_error err = {0};
     clv_board *board;
-    int how;
     (void)state;
     must(clv_board_new(&board, 2, &err), &err);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        be_killed(board);
-    assert_int_equal(waitpid(child, &how, 0), child);
+    int how = end_of_child(board, be_killed);
     assert_true(WIFSIGNALED(how) && WTERMSIG(how) == SIGKILL);
     assert_true(is_right(board, clv_board_look(board, 0, 1, 3), 1, 0, 3));
     assert_null(clv_board_look(board, 0, 1, 4));
     clv_board_free(board);
+}
+
+static void look_for_memory(clv_board *board)
+{
+    _exit(msync(board->memory, board->bytes, MS_ASYNC) == -1 && errno == ENOMEM ? 0 : 1);
 }
 
 /* A child that lives on would keep the memory when all processes of the job are gone. */
@@ -181,14 +193,9 @@ static void test_child(void **state)
 {
     clv_error err = {0};
     clv_board *board;
-    int how;
     (void)state;
     must(clv_board_new(&board, 2, &err), &err);
-    pid_t child = fork();
-    assert_true(child >= 0);
-    if (child == 0)
-        _exit(msync(board->memory, board->bytes, MS_ASYNC) == -1 && errno == ENOMEM ? 0 : 1);
-    assert_int_equal(waitpid(child, &how, 0), child);
+    int how = end_of_child(board, look_for_memory);
     assert_true(WIFEXITED(how) && WEXITSTATUS(how) == 0);
     assert_int_equal(msync(board->memory, board->bytes, MS_ASYNC), 0);
     clv_board_free(board);
