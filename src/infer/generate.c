@@ -12,6 +12,7 @@
 #include "infer/sampling.h"
 #include "infer/split_logits.h"
 #include "models/opened.h"
+#include "runtime/peers.h"
 #include "runtime/shares.h"
 
 /* Chunks are powers of two up to CHUNK: a handful of programs serves any length. */

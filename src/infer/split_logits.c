@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "runtime/peers.h"
 #include "runtime/shares.h"
 
 _Static_assert(sizeof(clv_candidate) == sizeof(int64_t), "a candidate is told in a word");

@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "runtime/binding.h"
 #include "runtime/session.h"
-#include "runtime/shares.h"
+#include "runtime/peers.h"
 #include "tensor/view.h"
 
 typedef struct exchange_job {

@@ -7,7 +7,7 @@
 #include "base/dissent.h"
 #include "base/error.h"
 #include "runtime/flight.h"
-#include "runtime/shares.h"
+#include "runtime/peers.h"
 
 clv_status clv_session_end_call(const clv_session *session, const char *call, clv_status status, const clv_error *why,
                                 clv_error *err)

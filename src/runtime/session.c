@@ -17,6 +17,7 @@
 #include "runtime/binding.h"
 #include "runtime/check.h"
 #include "runtime/flight.h"
+#include "runtime/peers.h"
 #include "runtime/shares.h"
 #include "runtime/spmd.h"
 

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "runtime/binding.h"
+#include "runtime/peers.h"
 #include "runtime/session.h"
 
 bool clv_session_leads(const clv_session *session)
@@ -60,22 +61,6 @@ clv_status clv_session_all_have(bool *all, const clv_session *session, const clv
     }
     *all = !lacks;
     return CLV_OK;
-}
-
-bool clv_session_has_peers(const clv_session *session)
-{
-    return session->here < session->n_ranks;
-}
-
-bool clv_session_rank_leads(const clv_session *session, int rank)
-{
-    return clv_world_leads(clv_team_world(session->team), rank);
-}
-
-void clv_session_ranks_here(const clv_session *session, int *first, int *last)
-{
-    *first = session->first;
-    *last = session->first + session->here;
 }
 
 clv_status clv_session_tell(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,

@@ -14,11 +14,6 @@ clv_status clv_session_each_share(const clv_session *session, const clv_type *ty
 clv_status clv_session_all_have(bool *all, const clv_session *session, const clv_type *type, const clv_layout *layout,
                                 clv_error *err);
 
-/* Whether other processes have ranks, too. */
-bool clv_session_has_peers(const clv_session *session);
-/* Whether a rank is the first of its process, which speaks for the process. */
-bool clv_session_rank_leads(const clv_session *session, int rank);
-
 /* Brings the whole of an output of a program to this process, as its last run left it, and no other program has run
  * since; all processes make the same call. */
 clv_status clv_session_fetch_output(clv_session *session, const clv_program *program, const char *name, void *out,
@@ -32,9 +27,6 @@ clv_status clv_session_read_here(const clv_session *session, const char *name, c
  * own thread. Where the source fails, or does not know a state (CLV_ENOTFOUND), the session goes on, with whatever
  * values were brought. */
 clv_status clv_session_reload_here(clv_session *session, clv_state_source *source, void *arg, clv_error *err);
-
-/* The ranks of this process: [*first, *last). */
-void clv_session_ranks_here(const clv_session *session, int *first, int *last);
 
 /* What every rank's process says, for all to know: n words of mine, the same in length everywhere; all: [ranks][n].
  * `what`: a constant. */

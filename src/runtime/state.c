@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "runtime/binding.h"
 #include "runtime/session.h"
-#include "runtime/shares.h"
+#include "runtime/peers.h"
 
 clv_status clv_session_find_state(clv_named_state **out, const clv_session *session, const char *name, clv_error *err)
 {

@@ -15,6 +15,7 @@
 #include "io/sealed.h"
 #include "io/shards.h"
 #include "models/parameters.h"
+#include "runtime/peers.h"
 #include "runtime/shares.h"
 #include "train/trainer.h"
 

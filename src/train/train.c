@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "cleave/checkpoint.h"
+#include "runtime/peers.h"
 #include "runtime/shares.h"
 #include "train/trainer.h"
 
