@@ -178,6 +178,29 @@ static void test_made_of_texts(void **state)
     cli_expect(2, "b.jsonl", "data --input {d}/b.jsonl --out {d}/b.jsonl");
 }
 
+/* A batch of questions alone teaches nothing, and ends nothing; a run that goes on behind it ends up the same. */
+static void test_no_label_counts(void **state)
+{
+    static const char run[] = SMALL " --data {d}/chat.jsonl --chat --seq 16 --batch 1 --steps 12";
+    (void)state;
+    cli_shell("echo '{\"messages\": [{\"role\": \"user\", \"content\": \"%080d\"}, {\"role\": \"assistant\", "
+              "\"content\": \"yes, it is so\"}]}' >{d}/chat.jsonl",
+              0);
+    char command[512];
+    snprintf(command, sizeof command, "%s --save-every 5 --keep-last 3 --out {d}/chat", run);
+    cli_expect(0, "no label counts, and nothing is learned of it", "%s", command);
+    cli_shell(
+        "test $(grep -c '\"loss\":null' {d}/chat/metrics.jsonl) -gt 4 && test $(wc -l < {d}/chat/metrics.jsonl) = 12");
+    cli_shell(
+        "sed 's/,\"lr\".*//' {d}/chat/metrics.jsonl >{d}/chat.losses; cp {d}/chat/model.safetensors {d}/chat.model");
+    cli_shell("cd {d}/chat && rm -r checkpoints/step-00000010 checkpoints/step-00000012 model.safetensors config.json "
+              "&& mv metrics.jsonl metrics.unfinished.jsonl");
+    snprintf(command, sizeof command, "%s --resume --out {d}/chat", run);
+    cli_expect(0, "goes on after step 5", "%s", command);
+    cli_shell("sed 's/,\"lr\".*//' {d}/chat/metrics.jsonl | cmp - {d}/chat.losses && cmp {d}/chat/model.safetensors "
+              "{d}/chat.model");
+}
+
 static void test_refused(void **state)
 {
     static const struct {
@@ -211,8 +234,12 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meshes_and_resume), cmocka_unit_test(test_rows),    cmocka_unit_test(test_val),
-        cmocka_unit_test(test_made_of_texts),     cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_meshes_and_resume),
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_val),
+        cmocka_unit_test(test_made_of_texts),
+        cmocka_unit_test(test_no_label_counts),
+        cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, make_files, cli_remove_folder);
 }

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,7 +36,9 @@ enum { SPLITS = sizeof splits / sizeof splits[0] };
 
 typedef struct batch {
     int64_t rows, seq;
+    bool padded;
     int32_t ids[MOST_IDS], labels[MOST_IDS];
+    uint8_t mask[MOST_IDS];
 } batch;
 
 static const char *path_of(char path[4096], const char *name, const char *rest)
@@ -45,8 +48,36 @@ static const char *path_of(char path[4096], const char *name, const char *rest)
     return path;
 }
 
-/* Each token's label is the next; the last of a row has none. */
-static void read_batch(batch *b, const char *name)
+static void read_tensor(void *out, clv_dtype dtype, const clv_safetensors *file, const char *name)
+{
+    clv_error err = {0};
+    const clv_safetensor *tensor;
+    must(clv_safetensors_find(&tensor, file, name, &err), &err);
+    must(clv_safetensors_read(tensor, NULL, dtype, out, &err), &err);
+}
+
+/* Of decoders each token's label is the next; the last of a row has none. What is masked has labels of its own; and
+ * padding, if it is not to be known as such, is a token like others. */
+static void read_labels(batch *b, const clv_safetensors *file, const char *task)
+{
+    enum { FILL = 7 };
+    bool is_causal = strcmp(task, "causal") == 0;
+    if (!is_causal)
+        read_tensor(b->labels, CLV_I32, file, "labels");
+    if (!is_causal && clv_safetensors_find(&(const clv_safetensor *){NULL}, file, "mask", NULL) == CLV_OK)
+        read_tensor(b->mask, CLV_U8, file, "mask");
+    else
+        memset(b->mask, 1, sizeof b->mask);
+    b->padded = strcmp(task, "padded") == 0;
+    for (int64_t i = 0; i < b->rows * b->seq; i++) {
+        if (is_causal)
+            b->labels[i] = (i + 1) % b->seq == 0 ? CLV_IGNORED_LABEL : b->ids[i + 1];
+        else if (!b->padded && !b->mask[i])
+            b->ids[i] = FILL;
+    }
+}
+
+static void read_batch(batch *b, const char *name, const char *task)
 {
     char path[4096];
     clv_error err = {0};
@@ -58,9 +89,8 @@ static void read_batch(batch *b, const char *name)
     b->seq = ids->shape[1];
     assert_true(b->rows * b->seq <= MOST_IDS);
     must(clv_safetensors_read(ids, NULL, CLV_I32, b->ids, &err), &err);
+    read_labels(b, file, task);
     clv_safetensors_close(file);
-    for (int64_t i = 0; i < b->rows * b->seq; i++)
-        b->labels[i] = (i + 1) % b->seq == 0 ? CLV_IGNORED_LABEL : b->ids[i + 1];
 }
 
 /* Written so that NaN fails. */
@@ -98,7 +128,8 @@ static clv_trainer *trainer_of(const clv_model *model, const batch *b, clv_optim
                                          .seq = b->seq,
                                          .schedule = &schedule,
                                          .schedule_shape = CLV_SCHEDULE_CONSTANT,
-                                         .update = &update};
+                                         .update = &update,
+                                         .padded = b->padded};
     must(clv_trainer_new(&trainer, model, &options, &err), &err);
     return trainer;
 }
@@ -114,7 +145,7 @@ static void follow(int training, int split)
     clv_optimizer optimizer;
     const char *name = trainings[training].model;
     must(clv_optimizer_parse(&optimizer, trainings[training].optimizer, &err), &err);
-    read_batch(&b, name);
+    read_batch(&b, name, trainings[training].task);
     must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
     must(clv_model_open(&model, path_of(path, name, ""), &(clv_model_options){.mesh = &mesh, .rules = &rules}, &err),
@@ -122,7 +153,7 @@ static void follow(int training, int split)
     clv_trainer *trainer = trainer_of(model, &b, optimizer);
     for (int i = 0; i < STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
-        must(clv_trainer_step(trainer, b.ids, b.labels, &did, &err), &err);
+        must(clv_trainer_step_padded(trainer, b.ids, b.labels, b.padded ? b.mask : NULL, &did, &err), &err);
         assert_follows(did.loss, trainings[training].loss[i], "the loss", i, name, trainings[training].optimizer,
                        split);
         assert_follows(did.grad_norm, trainings[training].norm[i], "the norm", i, name, trainings[training].optimizer,

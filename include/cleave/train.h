@@ -65,6 +65,7 @@ typedef struct clv_trainer_options {
     const clv_update_options *update; /**< copied; NULL: by `adamw`, as its adamw where that is NULL */
     int64_t schedule_shape;           /**< a clv_schedule_shape */
     int64_t decay_steps;              /**< of CLV_SCHEDULE_WSD: 0, or 1 to steps - warmup; else 0 */
+    int64_t padded; /**< nonzero: rows may have padding, which clv_trainer_step_padded says and no token attends to */
 } clv_trainer_options;
 
 /** A model, its optimizer's state and the program of a step. */
@@ -88,14 +89,21 @@ typedef struct clv_train_step {
     double seconds, comm_seconds; /**< of this step; communication includes waiting, mean over ranks */
     double hidden_seconds;        /**< and is without what moved beside ops, clv_session_stats.hidden_seconds */
     double grad_norm;             /**< of all gradients together, before they are clipped */
+    int64_t labels;               /**< that counted; 0: none did, the loss is 0 and nothing was learned */
 } clv_train_step;
 
 /** Trains one step on ids and labels, each [B,S] (a label of -100 counts for nothing). *result, unless NULL, is filled.
+ *  A step of which no label counts, as masks chosen at random may leave it, is passed over: it has its number, and
+ *  nothing else of the trainer changes.
  *  @return CLV_EINVAL when the loss or the gradients are no longer numbers (where these are clipped, state is then as
- *          it was), for an id outside the vocabulary, for a label that is neither in it nor -100, or when no label
- *          counts; clv_session_run's */
+ *          it was), for an id outside the vocabulary, or a label that is neither in it nor -100; clv_session_run's */
 CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
                                     clv_train_step *result, clv_error *err);
+/** The same where rows have padding: mask [B,S], 1 = a token, 0 = padding, at least one token a row; NULL: all are
+ *  tokens. @return CLV_EINVAL, too, for a mask where the trainer's options do not have `padded`, or a row without a
+ *  token */
+CLV_API clv_status clv_trainer_step_padded(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
+                                           const uint8_t *mask, clv_train_step *result, clv_error *err);
 
 /** The mean loss, in nats a label, of ids and labels, each [B,S] (a label of -100 counts for nothing), under the
  *  weights as they are: of data that are not trained on. Nothing of the trainer changes; the first call compiles its
@@ -104,6 +112,9 @@ CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, co
  *          counts; clv_session_run's */
 CLV_API clv_status clv_trainer_loss(clv_trainer *trainer, const int32_t *ids, const int32_t *labels, double *loss,
                                     clv_error *err);
+/** The same where rows have padding. @return clv_trainer_loss's; CLV_EINVAL, too, as clv_trainer_step_padded */
+CLV_API clv_status clv_trainer_loss_padded(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
+                                           const uint8_t *mask, double *loss, clv_error *err);
 
 /** What the steps run: for reports. Borrowed; NULL for no trainer. */
 CLV_API const clv_program *clv_trainer_program(const clv_trainer *trainer);

@@ -23,7 +23,8 @@ from .session import State
 
 class Step(NamedTuple):
     """What a step did: its number from 0, the mean loss in nats a label before the update, the learning rate, seconds,
-    and the norm of all gradients together before they were clipped."""
+    the norm of all gradients together before they were clipped, and how many labels counted. Of a step without any the
+    loss is 0, and nothing was learned."""
 
     step: int
     loss: float
@@ -31,6 +32,7 @@ class Step(NamedTuple):
     seconds: float
     comm_seconds: float
     grad_norm: float
+    labels: int
 
 
 class Resumed(NamedTuple):
@@ -82,8 +84,8 @@ class Trainer(State):
     tenth of all) to `floor` (None: a tenth of lr) by `steps`. clip: gradients are scaled to a norm, of all
     together, of at most this (0: they are not). decay_all: norms and biases are decayed, too. optimizer: "adamw"
     (options beta1, beta2, eps), "sgd" (momentum) or "lion" (beta1, beta2); options of all: weight_decay, exact (zeros
-    are zeros, not defaults). Weights read and write as a session's state:
-    ``trainer["layers.0.mlp.down.weight"]``.
+    are zeros, not defaults). padded: rows may have padding, which `mask` says. Weights read and write as a session's
+    state: ``trainer["layers.0.mlp.down.weight"]``.
     """
 
     _fixed = ("batch", "seq", "mesh")
@@ -92,7 +94,7 @@ class Trainer(State):
         self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None,
         floor: float | None = None,
         schedule: str = "cosine", decay_steps: int = 0, decay_all: bool = False, seed: int = 1, clip: float = 1.0,
-        optimizer: str = "adamw", **options: Any,
+        optimizer: str = "adamw", padded: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
             raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
@@ -109,7 +111,8 @@ class Trainer(State):
         its = _c.options(f"clv_{optimizer}_options", given, "a trainer")
         shape = ffi.new("clv_schedule_shape *")
         check(lib.clv_schedule_shape_parse, shape, text_in(schedule, "a schedule"))
-        sizes = {"batch": batch, "seq": seq, "seed": seed, "decay_steps": decay_steps, "schedule_shape": int(shape[0])}
+        sizes = {"batch": batch, "seq": seq, "seed": seed, "decay_steps": decay_steps, "schedule_shape": int(shape[0]),
+                 "padded": int(padded)}  # fmt: skip
         how = {"clip": clip, "decay_all": int(decay_all), "optimizer": int(which[0])}
         update = _c.options("clv_update_options", how, "a trainer", **{optimizer: its.struct})
         kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, update=update.struct)
@@ -128,36 +131,42 @@ class Trainer(State):
         with self._handle.hold() as trainer:
             yield lib.clv_trainer_session(trainer)
 
-    def _batch(self, ids: Any, labels: Any) -> list[Any]:
+    def _batch(self, ids: Any, labels: Any, mask: Any) -> list[Any]:
         given = ids_in(ids)
         if labels is None:
             given, labels = given[:, :-1], given[:, 1:]
         arrays = [np.ascontiguousarray(a) for a in (given, ids_in(labels, "labels"))]
+        if mask is not None:
+            arrays.append(np.ascontiguousarray(np.asarray(mask) != 0).view(np.uint8))
         for a in arrays:
             if a.shape != (self.batch, self.seq):
                 raise ValueError(f"a batch of shape {a.shape}; {(self.batch, self.seq)} is wanted")
         return arrays
 
-    @interruptible
-    def step(self, ids: Any, labels: Any = None) -> Step:
-        """One step on ids and labels, [B,S] each (-100: counts for nothing; others are of the vocabulary). Without
-        labels ids are [B,S+1]: each token's label is the next."""
-        arrays = self._batch(ids, labels)
-        out = ffi.new("clv_train_step *", {"size": ffi.sizeof("clv_train_step")})
-        pointers = [ffi.cast("int32_t *", address(a)) for a in arrays]
-        with self._handle.hold() as trainer:
-            check(lib.clv_trainer_step, trainer, *pointers, out)
-        return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds, out.grad_norm)
+    @staticmethod
+    def _pointers(arrays: list[Any]) -> list[Any]:
+        pointers = [ffi.cast("int32_t *", address(a)) for a in arrays[:2]]
+        return [*pointers, ffi.cast("uint8_t *", address(arrays[2])) if len(arrays) > 2 else ffi.NULL]
 
     @interruptible
-    def loss(self, ids: Any, labels: Any = None) -> float:
+    def step(self, ids: Any, labels: Any = None, mask: Any = None) -> Step:
+        """One step on ids and labels, [B,S] each (-100: counts for nothing; others are of the vocabulary). Without
+        labels ids are [B,S+1]: each token's label is the next. mask [B,S], of a padded trainer: 0 is padding, which no
+        token attends to."""
+        arrays = self._batch(ids, labels, mask)
+        out = ffi.new("clv_train_step *", {"size": ffi.sizeof("clv_train_step")})
+        with self._handle.hold() as trainer:
+            check(lib.clv_trainer_step_padded, trainer, *self._pointers(arrays), out)
+        return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds, out.grad_norm, out.labels)
+
+    @interruptible
+    def loss(self, ids: Any, labels: Any = None, mask: Any = None) -> float:
         """The mean loss of a batch, given as to `step`, under the weights as they are; nothing of the trainer
         changes."""
         out = ffi.new("double *")
-        arrays = self._batch(ids, labels)
-        pointers = [ffi.cast("int32_t *", address(a)) for a in arrays]
+        arrays = self._batch(ids, labels, mask)
         with self._handle.hold() as trainer:
-            check(lib.clv_trainer_loss, trainer, *pointers, out)
+            check(lib.clv_trainer_loss_padded, trainer, *self._pointers(arrays), out)
         return float(out[0])
 
     def fit(self, data: TextData | Data, steps: int, seed: int = 1, first: int = 0) -> Iterator[Step]:

@@ -30,6 +30,7 @@ def test_labels(small):
         for labels in ([[256, 5, 5]], [[-1, 5, 5]], ids + 256):
             with pytest.raises(ValueError, match="label 0 of sequence 0 is .*; valid: 0 to 255, or -100"):
                 call(ids, labels)
+    for call in (trainer.loss, small.evaluate):
         with pytest.raises(ValueError, match="no label counts"):
             call(ids, [[-100, -100, -100]])
     assert trainer.step(ids, [[-100, 255, 0]]).step == 0

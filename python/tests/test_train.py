@@ -217,3 +217,25 @@ def test_resumes(tmp_path):
         cleave.Trainer(cleave.new_model(**{**SIZES, "hidden": 64}), batch=2, seq=16, steps=8).resume(tmp_path / "kept")
     with pytest.raises(ValueError):
         other.checkpoint(tmp_path / "kept", keep=-1)
+
+
+def test_padding_reaches_nothing():
+    """And a step of which no label counts is passed over."""
+    ids = np.array([[0, 5, 32, 7, 2, 1], [0, 32, 2, 1, 1, 1]])
+    labels = np.where(ids == 32, 9, -100)
+    results = []
+    for junk in (1, 20):
+        trainer = cleave.Trainer(cleave.load(GOLDEN / "esm", tp=2), batch=2, seq=6, steps=3, padded=True)
+        rows = np.where(ids == 1, junk, ids)
+        before = trainer.loss(rows, labels, ids != 1)
+        passed = trainer.step(rows, np.full_like(labels, -100), ids != 1)
+        did = trainer.step(rows, labels, ids != 1)
+        assert (passed.step, passed.labels, passed.loss) == (0, 0, 0)
+        assert (did.step, did.labels) == (1, 2) and abs(did.loss - before) < 1e-5
+        assert abs(trainer.loss(ids, labels) - trainer.loss(ids, labels, ids != 1)) > 1e-5
+        results.append((did.loss, did.grad_norm))
+    assert results[0] == results[1]
+    with pytest.raises(ValueError, match="sequence 0 is all padding"):
+        trainer.step(ids, labels, np.zeros_like(ids))
+    with pytest.raises(ValueError, match="padded"):
+        cleave.Trainer(cleave.load(GOLDEN / "esm"), batch=2, seq=6, steps=3).step(ids, labels, ids != 1)

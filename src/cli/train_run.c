@@ -25,6 +25,7 @@ typedef struct run {
     char *checkpoints;     /* the folder of them */
     int32_t *ids, *labels; /* of a step */
     int64_t look_every;    /* steps, at whether any process was told to leave */
+    bool passed;           /* a step without a label that counts was told of */
     clv_train_folder folder;
     clv_train_totals total;
 } run;
@@ -44,10 +45,26 @@ static void log_step(clv_train_folder *folder, const clv_train_step *did, double
     clv_train_folder_add(folder, line);
 }
 
+/* Of a step without a label that counts: there is nothing to tell of it. */
+static void log_passed(run *r, const clv_train_step *did, const char *val)
+{
+    char line[256];
+    if (!r->passed)
+        clv_say("%s: note: of step %lld no label counts, and nothing is learned of it; such steps have no loss (null) "
+                "in metrics.jsonl",
+                r->command, (long long)did->step);
+    r->passed = true;
+    snprintf(line, sizeof line,
+             "{\"step\":%lld,\"loss\":null,\"grad_norm\":null,\"lr\":%.6g,\"tokens_per_s\":null,\"comm_share\":null,"
+             "\"hidden_share\":null%s}\n",
+             (long long)did->step, did->lr, val);
+    clv_train_folder_add(&r->folder, line);
+}
+
 static void add_up(clv_train_totals *total, const clv_train_step *did, bool timed)
 {
     total->loss = did->loss;
-    total->mean_loss = did->step == 0 ? did->loss : 0.9 * total->mean_loss + 0.1 * did->loss;
+    total->mean_loss = total->mean_loss == 0 ? did->loss : 0.9 * total->mean_loss + 0.1 * did->loss;
     if (!timed)
         return;
     total->timed++;
@@ -93,6 +110,10 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     CLV_TRY(clv_trainer_step(r->trainer, r->ids, r->labels, &did, err));
     bool timed = clv_stops() == stops;
     CLV_TRY(evaluate(val, sizeof val, r, i + 1, err));
+    if (did.labels == 0) {
+        log_passed(r, &did, val);
+        return CLV_OK;
+    }
     log_step(&r->folder, &did, tokens, timed, val);
     add_up(total, &did, timed);
     double seconds = total->timed > 0 ? total->seconds : 1;

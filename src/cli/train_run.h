@@ -31,7 +31,7 @@ clv_status clv_train_run(const clv_train_args *args, const clv_model *model, con
 /* What a run adds up to. */
 typedef struct clv_train_totals {
     double loss;      /* of the last step */
-    double mean_loss; /* over steps, each weighing a tenth of what is left by those after it */
+    double mean_loss; /* over steps, each weighing a tenth of what is left by those after it; 0: there was none */
     int64_t timed;    /* steps during which the process was never stopped; the times are of these */
     double seconds, comm_seconds, hidden_seconds;
     double val_before, val_loss; /* of --val: before the first step of this process, and last */

@@ -244,7 +244,7 @@ static clv_status check(const clv_evaluation *e, clv_error *err)
     if (g->gradients && !g->labels && !model->headless)
         return clv_fail(err, CLV_EINVAL, "gradients are of a loss; give labels");
     CLV_TRY(clv_model_config_check_ids(model, g->ids, g->batch, g->seq, err));
-    return g->labels ? clv_model_config_check_labels(model, g->labels, g->batch, g->seq, true, err) : CLV_OK;
+    return g->labels ? clv_model_config_check_labels(model, g->labels, g->batch, g->seq, NULL, err) : CLV_OK;
 }
 
 clv_status clv_evaluate(clv_evaluation **out, const clv_model *model, const clv_evaluate_options *what, clv_error *err)

@@ -113,11 +113,12 @@ static clv_status take(clv_forward_batch *out, const clv_forwarder *f, const clv
 clv_status clv_forwarder_run(clv_forwarder *f, const clv_forward_batch *given, float *out, clv_error *err)
 {
     clv_forward_batch b;
+    int64_t counted;
     CLV_TRY(take(&b, f, given, "clv_forwarder_run", err));
     CLV_TRY(clv_require(out != NULL, "clv_forwarder_run", "where the results go", err));
     CLV_TRY(clv_model_config_check_ids(&f->model->config, b.ids, b.batch, b.seq, err));
     if (f->result == CLV_FORWARD_NLL)
-        CLV_TRY(clv_model_config_check_labels(&f->model->config, b.labels, b.batch, b.seq, false, err));
+        CLV_TRY(clv_model_config_check_labels(&f->model->config, b.labels, b.batch, b.seq, &counted, err));
     CLV_TRY(compile(f, b.batch, b.seq, err));
     clv_input_binding inputs[] = {{"ids", b.ids}, {"mask", b.mask}, {"labels", b.labels}};
     clv_binding outputs[] = {{"result", out}};

@@ -112,9 +112,9 @@ clv_status clv_model_config_check_ids(const clv_model_config *model, const int32
 }
 
 clv_status clv_model_config_check_labels(const clv_model_config *model, const int32_t *labels, int64_t batch,
-                                         int64_t seq, bool one_must_count, clv_error *err)
+                                         int64_t seq, int64_t *counted, clv_error *err)
 {
-    int64_t counted = 0;
+    int64_t n = 0;
     for (int64_t i = 0; i < batch * seq; i++) {
         if (labels[i] == CLV_IGNORED_LABEL)
             continue;
@@ -123,9 +123,11 @@ clv_status clv_model_config_check_labels(const clv_model_config *model, const in
                             "label %lld of sequence %lld is %d; valid: 0 to %lld, or %d, which counts for nothing",
                             (long long)(i % seq), (long long)(i / seq), (int)labels[i], (long long)model->vocab - 1,
                             CLV_IGNORED_LABEL);
-        counted++;
+        n++;
     }
-    if (one_must_count && counted == 0)
+    if (counted)
+        *counted = n;
+    else if (n == 0)
         return clv_fail(err, CLV_EINVAL, "no label counts: all are %d, and a loss is the mean over those that count",
                         CLV_IGNORED_LABEL);
     return CLV_OK;

@@ -9,7 +9,8 @@ static void build(clv_graph *graph, const clv_trainer *t)
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
     const int64_t shape[] = {t->batch, t->seq};
     clv_layout layout = clv_named_layout(graph, &t->model->rules, 2, names), scalar = clv_layout_replicated(0);
-    clv_value logits = clv_model_forward(graph, t->model, &(clv_model_graph){.batch = t->batch, .seq = t->seq}, NULL);
+    const clv_model_graph how = clv_trainer_graph(t);
+    clv_value logits = clv_model_forward(graph, t->model, &how, NULL);
     clv_value labels = clv_input(graph, "labels", CLV_I32, 2, shape, &layout);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
     clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar);
@@ -33,15 +34,21 @@ static clv_status load(clv_trainer *t, clv_error *err)
 
 clv_status clv_trainer_loss(clv_trainer *t, const int32_t *ids, const int32_t *labels, double *loss, clv_error *err)
 {
+    return clv_trainer_loss_padded(t, ids, labels, NULL, loss, err);
+}
+
+clv_status clv_trainer_loss_padded(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
+                                   double *loss, clv_error *err)
+{
+    clv_input_binding inputs[CLV_TRAINER_INPUTS];
+    int n;
     if (!t || !ids || !labels || !loss)
         return clv_require(0, "clv_trainer_loss", "a trainer, ids, labels, and where the loss goes", err);
-    CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
-    CLV_TRY(clv_model_config_check_labels(&t->model->config, labels, t->batch, t->seq, true, err));
+    CLV_TRY(clv_trainer_inputs(inputs, &n, NULL, t, ids, labels, mask, err));
     CLV_TRY(load(t, err));
     float mean = NAN;
     clv_session_stats none = {.size = sizeof none}; /* its time is no step's */
-    CLV_TRY(clv_session_run(t->session, t->loss, (clv_input_binding[]){{"ids", ids}, {"labels", labels}}, 2,
-                            (clv_binding[]){{"loss", &mean}}, 1, err));
+    CLV_TRY(clv_session_run(t->session, t->loss, inputs, n, (clv_binding[]){{"loss", &mean}}, 1, err));
     CLV_TRY(clv_session_take_stats(t->session, &none, err));
     *loss = mean;
     return CLV_OK;

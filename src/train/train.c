@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/options.h"
@@ -20,10 +21,26 @@ static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_erro
         update.adamw = o->adamw;
     t->optimizer = (clv_optimizer)update.optimizer;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
-    clv_model_update_step(graph, t->model, &(clv_model_graph){.batch = t->batch, .seq = t->seq}, &update);
+    clv_model_graph shape = clv_trainer_graph(t);
+    clv_model_update_step(graph, t->model, &shape, &update);
     clv_status status = clv_model_compile(&t->program, t->model, graph, err);
     clv_graph_free(graph);
     return status;
+}
+
+clv_model_graph clv_trainer_graph(const clv_trainer *t)
+{
+    return (clv_model_graph){.batch = t->batch, .seq = t->seq, .padding_mask = t->all_tokens != NULL};
+}
+
+static clv_status make_mask(clv_trainer *t, clv_error *err)
+{
+    size_t n = (size_t)t->batch * (size_t)t->seq;
+    t->all_tokens = malloc(n);
+    if (!t->all_tokens)
+        return clv_fail_memory(err, "a mask", n);
+    memset(t->all_tokens, 1, n);
+    return CLV_OK;
 }
 
 static clv_status set_up(clv_trainer *t, const clv_trainer_options *o, clv_error *err)
@@ -39,6 +56,8 @@ static clv_status set_up(clv_trainer *t, const clv_trainer_options *o, clv_error
     t->shape = (clv_schedule_shape)o->schedule_shape;
     t->decay_steps = o->decay_steps;
     t->seed = o->seed;
+    if (o->padded)
+        CLV_TRY(make_mask(t, err));
     CLV_TRY(compile(t, o, err));
     clv_session_options session = clv_model_session_options(t->model);
     session.seed = o->seed;
@@ -74,21 +93,64 @@ void clv_trainer_free(clv_trainer *t)
     clv_program_free(t->program);
     clv_program_free(t->loss);
     clv_trainer_clear_notes(t);
+    free(t->all_tokens);
     free(t);
+}
+
+static clv_status check_mask(const clv_trainer *t, const uint8_t *mask, clv_error *err)
+{
+    if (!mask)
+        return CLV_OK;
+    if (!t->all_tokens)
+        return clv_fail(err, CLV_EINVAL, "a mask, and the trainer's options do not have \"padded\"");
+    for (int64_t r = 0; r < t->batch; r++)
+        if (!memchr(mask + r * t->seq, 1, (size_t)t->seq))
+            return clv_fail(err, CLV_EINVAL, "sequence %lld is all padding; valid: at least one token", (long long)r);
+    return CLV_OK;
+}
+
+clv_status clv_trainer_inputs(clv_input_binding out[CLV_TRAINER_INPUTS], int *n, int64_t *counted, const clv_trainer *t,
+                              const int32_t *ids, const int32_t *labels, const uint8_t *mask, clv_error *err)
+{
+    CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
+    CLV_TRY(clv_model_config_check_labels(&t->model->config, labels, t->batch, t->seq, counted, err));
+    CLV_TRY(check_mask(t, mask, err));
+    out[0] = (clv_input_binding){"ids", ids};
+    out[1] = (clv_input_binding){"labels", labels};
+    out[2] = (clv_input_binding){"mask", mask ? mask : t->all_tokens};
+    *n = t->all_tokens ? CLV_TRAINER_INPUTS : CLV_TRAINER_INPUTS - 1;
+    return CLV_OK;
+}
+
+static clv_status give_step(clv_train_step *result, const clv_train_step *did, clv_error *err)
+{
+    return result ? clv_give_struct(result, sizeof *did, offsetof(clv_train_step, hidden_seconds), did,
+                                    "clv_trainer_step", err)
+                  : CLV_OK;
 }
 
 clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *labels, clv_train_step *result,
                             clv_error *err)
 {
-    static const char call[] = "clv_trainer_step";
-    CLV_TRY(clv_require(t && ids && labels, call, "a trainer, ids and labels", err));
-    CLV_TRY(clv_model_config_check_ids(&t->model->config, ids, t->batch, t->seq, err));
-    CLV_TRY(clv_model_config_check_labels(&t->model->config, labels, t->batch, t->seq, true, err));
+    return clv_trainer_step_padded(t, ids, labels, NULL, result, err);
+}
+
+clv_status clv_trainer_step_padded(clv_trainer *t, const int32_t *ids, const int32_t *labels, const uint8_t *mask,
+                                   clv_train_step *result, clv_error *err)
+{
+    CLV_TRY(clv_require(t && ids && labels, "clv_trainer_step", "a trainer, ids and labels", err));
+    clv_input_binding inputs[CLV_TRAINER_INPUTS + 2];
+    int n;
+    int64_t counted;
+    CLV_TRY(clv_trainer_inputs(inputs, &n, &counted, t, ids, labels, mask, err));
     float lr = (float)clv_schedule_rate_as(&t->schedule, t->shape, t->decay_steps, t->step), loss = NAN, norm = NAN;
     int32_t step = (int32_t)(t->step + 1);
-    clv_input_binding inputs[] = {{"ids", ids}, {"labels", labels}, {"lr", &lr}, {"step", &step}};
+    if (counted == 0)
+        return give_step(result, &(clv_train_step){.step = t->step++, .lr = lr}, err);
+    inputs[n++] = (clv_input_binding){"lr", &lr};
+    inputs[n++] = (clv_input_binding){"step", &step};
     clv_binding outputs[] = {{"loss", &loss}, {"grad_norm", &norm}};
-    CLV_TRY(clv_session_run(t->session, t->program, inputs, 4, outputs, 2, err));
+    CLV_TRY(clv_session_run(t->session, t->program, inputs, n, outputs, 2, err));
     clv_session_stats stats = {.size = sizeof stats};
     CLV_TRY(clv_session_take_stats(t->session, &stats, err));
     clv_train_step did = {.step = t->step,
@@ -97,13 +159,13 @@ clv_status clv_trainer_step(clv_trainer *t, const int32_t *ids, const int32_t *l
                           .seconds = stats.seconds,
                           .comm_seconds = stats.comm_seconds,
                           .hidden_seconds = stats.hidden_seconds,
-                          .grad_norm = norm};
+                          .grad_norm = norm,
+                          .labels = counted};
     if (!isfinite(loss) || !isfinite(norm))
         return clv_fail(err, CLV_EINVAL, "the %s not a number at step %lld; try a lower learning rate",
                         !isfinite(loss) ? "loss is" : "norm of the gradients is", (long long)t->step);
     t->step++;
-    return result ? clv_give_struct(result, sizeof did, offsetof(clv_train_step, hidden_seconds), &did, call, err)
-                  : CLV_OK;
+    return give_step(result, &did, err);
 }
 
 const clv_program *clv_trainer_program(const clv_trainer *t)

@@ -22,6 +22,7 @@ typedef struct clv_trainer_place {
 struct clv_trainer {
     const clv_model *model;
     int64_t batch, seq;
+    uint8_t *all_tokens; /* [batch,seq] the mask of rows without padding; NULL: programs take none */
     clv_schedule schedule;
     clv_schedule_shape shape;
     int64_t decay_steps;
@@ -40,6 +41,15 @@ struct clv_trainer {
 /* Whether all processes go on, each of which may have read or written for long: clv_job_agree, whose deadline is the
  * job's, not a step's. */
 clv_status clv_trainer_agree(const clv_trainer *trainer, clv_status status, clv_error *err);
+
+/* The inputs that a step and a loss alone have in common: ids, labels, and of a padded trainer the mask. *n: how many;
+ * *counted: labels, as clv_model_config_check_labels has it. */
+enum { CLV_TRAINER_INPUTS = 3 };
+clv_status clv_trainer_inputs(clv_input_binding out[CLV_TRAINER_INPUTS], int *n, int64_t *counted,
+                              const clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
+                              const uint8_t *mask, clv_error *err);
+/* The shape of its graphs. */
+clv_model_graph clv_trainer_graph(const clv_trainer *trainer);
 
 /* ---- schedule.c ---- */
 

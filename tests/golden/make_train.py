@@ -1,5 +1,6 @@
 """Makes train.h for tests/test_train_golden.c: the losses and norms of gradients of STEPS updates by torch on one batch,
-of models of this folder.
+of models of this folder: decoders on the next token, encoders on the tokens that are masked in their golden values,
+with its padding, or with the id FILL in its place.
 
     pip install -r tests/golden/requirements.txt && python tests/golden/make_train.py
 
@@ -10,10 +11,11 @@ import os
 
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 here = os.path.dirname(os.path.abspath(__file__))
 STEPS = 20
+FILL = 7
 LR = 1e-3
 DECAY = 0.1
 CLIP = 1.0
@@ -50,35 +52,52 @@ def lion(parameters):
     return Lion(parameters, lr=LR / 10, betas=(0.9, 0.99), weight_decay=DECAY)
 
 
-def train(name, make):
-    model = AutoModelForCausalLM.from_pretrained(os.path.join(here, name), dtype=torch.float32,
-                                                 attn_implementation="eager").eval()
-    values = load_file(os.path.join(here, name + "_golden", "values.safetensors"))
+def causal(values):
     ids = values["ids"].long()
+    return AutoModelForCausalLM, dict(input_ids=ids, labels=ids)
+
+
+def padded(values):
+    ids, labels, mask = (values[name].long() for name in ("ids", "labels", "mask"))
+    return AutoModelForMaskedLM, dict(input_ids=ids, labels=labels, attention_mask=mask)
+
+
+def whole(values):
+    ids, labels = (values[name].long() for name in ("ids", "labels"))
+    if "mask" in values:
+        ids[values["mask"] == 0] = FILL
+    return AutoModelForMaskedLM, dict(input_ids=ids, labels=labels)
+
+
+def train(name, make, task=causal):
+    kind, batch = task(load_file(os.path.join(here, name + "_golden", "values.safetensors")))
+    model = kind.from_pretrained(os.path.join(here, name), dtype=torch.float32, attn_implementation="eager").eval()
     optimizer = make(model.parameters())
     losses, norms = [], []
     for _ in range(STEPS):
         optimizer.zero_grad()
-        loss = model(input_ids=ids, labels=ids).loss
+        loss = model(**batch).loss
         loss.backward()
         norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)))
         losses.append(float(loss))
         optimizer.step()
-    return row(name, make.__name__, losses, norms)
+    return row(name, make.__name__, task.__name__, losses, norms)
 
 
-def row(name, optimizer, losses, norms):
+def row(name, optimizer, task, losses, norms):
     lines = [[", ".join(f"{x:.9g}" for x in v[i:i + 5]) for i in range(0, STEPS, 5)] for v in (losses, norms)]
     numbers = ["{" + ",\n      ".join(rows) + "}" for rows in lines]
-    return f'    {{"{name}", "{optimizer}",\n     {numbers[0]},\n     {numbers[1]}}},\n'
+    return f'    {{"{name}", "{optimizer}", "{task}",\n     {numbers[0]},\n     {numbers[1]}}},\n'
 
 
 rows = [train(name, make) for name in ("llama", "gpt2") for make in (adamw, sgd, lion)]
+rows += [train(name, adamw, padded) for name in ("esm", "esm_norm", "bert")]
+rows += [train(name, adamw, whole) for name in ("esm_whole", "bert")]
 with open(os.path.join(here, "train.h"), "w") as out:
     out.write(f"""/* Made by make_train.py: losses and norms of gradients of {STEPS} updates, by torch and transformers. */
 // clang-format off
 static const struct {{
-    const char *model, *optimizer;
+    const char *model, *optimizer, *task;
     double loss[{STEPS}], norm[{STEPS}];
 }} trainings[] = {{
 {"".join(rows)}}};
