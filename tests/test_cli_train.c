@@ -336,6 +336,22 @@ static int set_up(void **state)
     return 0;
 }
 
+/* In bf16, which what is saved says, and on in f32 and back. */
+static void test_dtype(void **state)
+{
+    (void)state;
+    cli_expect(0, "", "%s --steps 2 --dtype bf16 --save-every 2 --out {d}/bf16", small);
+    cli_shell("grep -q '\"dtype\": \"bfloat16\"' {d}/bf16/config.json");
+    cli_shell("grep -q '\"dtype\": \"bfloat16\"' {d}/bf16/checkpoints/step-00000002/config.json");
+    cli_expect(0, "--dtype is f32 from here on; the run was begun with bf16",
+               "%s --steps 4 --dtype f32 --resume --save-every 2 --out {d}/bf16", small);
+    cli_shell("grep -q '\"dtype\": \"float32\"' {d}/bf16/config.json");
+    cli_expect(0, "--dtype is bf16", "%s --steps 6 --dtype bf16 --resume -tp 2 --out {d}/bf16", small);
+    assert_int_equal(lines_of("bf16", "metrics.jsonl", NULL), 6);
+    cli_expect(0, "", "generate -m {d}/bf16 -p x -n 2");
+    cli_expect(2, "--dtype", "%s --steps 2 --dtype f16 --out {d}/f16", small);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,7 +360,8 @@ int main(void)
         cmocka_unit_test(test_losses),         cmocka_unit_test(test_stopped_for_a_while),
         cmocka_unit_test(test_resume),         cmocka_unit_test(test_resume_damaged),
         cmocka_unit_test(test_resume_waits),   cmocka_unit_test(test_full_on_the_way),
-        cmocka_unit_test(test_updates),        cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_updates),        cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_starts),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

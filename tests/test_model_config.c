@@ -58,7 +58,7 @@ static void round_trip(const clv_model_config *model)
 {
     clv_model_config c = {0};
 
-    assert_int_equal(clv_model_config_write(model, in_folder("config.json"), NULL), CLV_OK);
+    assert_int_equal(clv_model_config_write(model, CLV_F32, in_folder("config.json"), NULL), CLV_OK);
     assert_int_equal(clv_model_config_read(&c, in_folder("config.json"), NULL), CLV_OK);
     assert_memory_equal(&c, model, sizeof c);
 }
@@ -209,7 +209,7 @@ static void test_llama_round_trip(void **state)
     must_read(&c, "{" GOOD ",\"rope_scaling\":{},\"rope_parameters\":{\"rope_type\":\"linear\",\"factor\":3}}");
     assert_true(c.rope.factor == 3);
     c.kv_heads = 5;
-    assert_int_equal(clv_model_config_write(&c, in_folder("config.json"), NULL), CLV_EINVAL);
+    assert_int_equal(clv_model_config_write(&c, CLV_F32, in_folder("config.json"), NULL), CLV_EINVAL);
 }
 
 /* ---- mistral, qwen2 ---- */

@@ -139,7 +139,7 @@ static void put_model(const clv_model_config *c)
 {
     clv_safetensors_writer *w = NULL;
 
-    assert_int_equal(clv_model_create_weights(&w, c, in_folder("model.safetensors"), NULL), CLV_OK);
+    assert_int_equal(clv_model_create_weights(&w, c, CLV_F32, in_folder("model.safetensors"), NULL), CLV_OK);
     for (int64_t i = 0; i < clv_model_parameter_count(c); i++) {
         clv_parameter p = clv_model_parameter_at(c, i);
         clv_shard left = {.rank = p.rank}, right;
@@ -148,9 +148,9 @@ static void put_model(const clv_model_config *c)
         right = left;
         left.hi[p.rank - 1] = right.lo[p.rank - 1] = p.shape[p.rank - 1] / 3;
         cut_out(part, whole, &p, &right);
-        assert_int_equal(clv_model_write_parameter(w, c, p.name, &right, part, NULL), CLV_OK);
+        assert_int_equal(clv_model_write_parameter(w, c, p.name, &right, CLV_F32, part, NULL), CLV_OK);
         cut_out(part, whole, &p, &left);
-        assert_int_equal(clv_model_write_parameter(w, c, p.name, &left, part, NULL), CLV_OK);
+        assert_int_equal(clv_model_write_parameter(w, c, p.name, &left, CLV_F32, part, NULL), CLV_OK);
         free(whole);
         free(part);
     }

@@ -59,6 +59,8 @@ static int parse(clv_train_args *a, int argc, char **argv)
         CLV_OPTIMIZER_OPTIONS(&a->optimizer),
         CLV_SEED_OPTION(&a->seed, NULL, "of weights and the order of data (1)"),
         CLV_RUN_OPTIONS(&a->run),
+        CLV_DTYPE_ROW(&a->dtype, "f32|bf16",
+                      "of weights, activations and gradients (f32); of bf16 the optimizer keeps an f32 copy"),
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
         CLV_PRICES_OPTION(&a->hardware),
         CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
@@ -162,6 +164,7 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
                                  .check = a->run.check,
                                  .overlap = a->run.overlap,
                                  .timeout_ms = clv_comm_option_ms(&a->run.comm)};
+    CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_processes_join(&options.job, &a->run.comm, &mesh, err));
@@ -184,6 +187,7 @@ int command_train(int argc, char **argv)
                         .keep_last = 2,
                         .seed = 1,
                         .run = {.threads = 1},
+                        .dtype = "f32",
                         .comm_dtype = "f32",
                         .optimizer = CLV_OPTIMIZER_DEFAULTS,
                         .mesh = {.tp = 1}};

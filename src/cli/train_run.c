@@ -281,7 +281,7 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
 {
     clv_model_info info = {.size = sizeof info};
     CLV_TRY(clv_model_describe(r->model, &info, err));
-    CLV_TRY(open_folder(r, info.parameters * (int64_t)sizeof(float), err));
+    CLV_TRY(open_folder(r, info.parameters * (int64_t)clv_dtype_size(clv_model_dtype(r->model)), err));
     r->look_every = count_look_every(&info, r->args);
     clv_mesh_option_note(clv_model_mesh(r->model), r->command);
     if (r->args->resume)

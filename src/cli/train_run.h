@@ -16,7 +16,7 @@ typedef struct clv_train_args {
     const char *out;
     clv_mesh_option mesh;
     clv_run_option run;
-    const char *comm_dtype, *hardware;
+    const char *dtype, *comm_dtype, *hardware;
     bool json, resume;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
     int64_t save_every, keep_last; /* checkpoints; 0: when it is told to leave alone */

@@ -365,7 +365,7 @@ clv_status clv_evaluation_write(const clv_evaluation *e, const char *path, clv_e
         status = clv_safetensors_write(writer, first + i, NULL,
                                        i < own ? e->output[e->n_ops + i].data : g.data[i - own], err);
     for (int i = e->n_forward; status == CLV_OK && i < e->n; i++)
-        status = clv_model_write_parameter(writer, model, e->name[i] + 2, NULL, e->output[i].data, err);
+        status = clv_model_write_parameter(writer, model, e->name[i] + 2, NULL, CLV_F32, e->output[i].data, err);
     if (status == CLV_OK)
         return clv_safetensors_commit(writer, err);
     clv_safetensors_abandon(writer);

@@ -191,15 +191,16 @@ clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_er
 /* ---- writing ---- */
 
 /* The family's keys and those of every family; both spellings of what transformers 5 renamed, for 4 and 5. */
-static json_t *object_of(const clv_model_config *c)
+static json_t *object_of(const clv_model_config *c, clv_dtype dtype)
 {
+    const char *torchs = dtype == CLV_BF16 ? "bfloat16" : "float32";
     json_t *own = c->family->write(c);
     json_t *common =
         json_pack("{s:[s], s:s, s:s, s:s, s:I, s:b, s:o, s:o, s:o}", "architectures",
                   c->headless ? c->family->bare : c->family->architecture, "model_type", c->family->model_type,
-                  "torch_dtype", "float32", "dtype", "float32", "vocab_size", (json_int_t)c->vocab,
-                  "tie_word_embeddings", (int)c->tie_word_embeddings, "bos_token_id", clv_config_token(c->bos),
-                  "pad_token_id", clv_config_token(c->pad), "eos_token_id", clv_config_eos(c));
+                  "torch_dtype", torchs, "dtype", torchs, "vocab_size", (json_int_t)c->vocab, "tie_word_embeddings",
+                  (int)c->tie_word_embeddings, "bos_token_id", clv_config_token(c->bos), "pad_token_id",
+                  clv_config_token(c->pad), "eos_token_id", clv_config_eos(c));
 
     if (own == NULL || common == NULL || json_object_update(common, own) != 0) {
         json_decref(common);
@@ -209,22 +210,22 @@ static json_t *object_of(const clv_model_config *c)
     return common;
 }
 
-char *clv_model_config_text(const clv_model_config *model)
+char *clv_model_config_text(const clv_model_config *model, clv_dtype dtype)
 {
-    json_t *document = object_of(model);
+    json_t *document = object_of(model, dtype);
     char *text = document != NULL ? json_dumps(document, JSON_INDENT(2)) : NULL;
 
     json_decref(document);
     return text;
 }
 
-clv_status clv_model_config_write(const clv_model_config *model, const char *path, clv_error *err)
+clv_status clv_model_config_write(const clv_model_config *model, clv_dtype dtype, const char *path, clv_error *err)
 {
     char *text;
     clv_status status;
 
     CLV_TRY(clv_model_config_check(model, path, err));
-    text = clv_model_config_text(model);
+    text = clv_model_config_text(model, dtype);
     if (text == NULL)
         return clv_fail_memory(err, path, CONFIG_LIMIT);
     status = clv_file_write(path, text, strlen(text), err);

@@ -63,10 +63,11 @@ static inline int64_t clv_model_config_window(const clv_model_config *model, int
  * @return CLV_EFORMAT, CLV_EUNSUPPORTED, both naming the key; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 clv_status clv_model_config_read(clv_model_config *out, const char *path, clv_error *err);
 
-/* The config.json of a model as it was understood, which the caller frees; NULL when out of memory. */
-char *clv_model_config_text(const clv_model_config *model);
-/* Replaces a config.json; transformers loads the result, in float32. */
-clv_status clv_model_config_write(const clv_model_config *model, const char *path, clv_error *err);
+/* The config.json of a model as it was understood, of weights in this dtype, CLV_F32 or CLV_BF16; the caller frees it.
+ * NULL when out of memory. */
+char *clv_model_config_text(const clv_model_config *model, clv_dtype dtype);
+/* Replaces a config.json; transformers loads the result, in this dtype. */
+clv_status clv_model_config_write(const clv_model_config *model, clv_dtype dtype, const char *path, clv_error *err);
 
 /* Verifies the constraints between the sizes (each >= 1, heads, parity), CLV_EINVAL; `where` begins messages. */
 clv_status clv_model_config_check(const clv_model_config *model, const char *where, clv_error *err);

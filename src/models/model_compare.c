@@ -87,7 +87,7 @@ static clv_status say_weights(char out[TEXT], const clv_model *m, clv_error *err
 /* As it was understood: how the file is laid out says nothing. */
 static clv_status say_config(char out[TEXT], const clv_model *m, clv_error *err)
 {
-    char *text = clv_model_config_text(&m->config), sum[CLV_CHECKSUM_SIZE];
+    char *text = clv_model_config_text(&m->config, CLV_F32), sum[CLV_CHECKSUM_SIZE];
     if (!text)
         return clv_fail_memory(err, "a config.json", TEXT);
     clv_checksum_of(sum, text, strlen(text));

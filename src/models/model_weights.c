@@ -27,9 +27,10 @@ typedef struct saving {
     clv_safetensors_writer *writer;
     const char *name; /* of the parameter */
     clv_dtype dtype;  /* of its state */
+    clv_dtype to;     /* of the file */
     int64_t room;     /* elements that fit into both */
-    float *values;
-    void *scratch; /* in any dtype */
+    void *values;
+    void *scratch; /* where the dtypes differ */
 } saving;
 
 static clv_status find_state(clv_state_info *out, const clv_session *session, const char *name, clv_error *err)
@@ -57,24 +58,24 @@ static clv_status make_room(saving *s, int64_t elems, clv_error *err)
     if (elems <= s->room)
         return CLV_OK;
     free_room(s);
-    s->values = malloc((size_t)elems * sizeof *s->values);
+    s->values = malloc((size_t)elems * clv_dtype_size(s->to));
     s->scratch = malloc((size_t)elems * sizeof(double));
     if (!s->values || !s->scratch)
-        return clv_fail_memory(err, "a parameter", (size_t)elems * (sizeof *s->values + sizeof(double)));
+        return clv_fail_memory(err, "a parameter", (size_t)elems * (clv_dtype_size(s->to) + sizeof(double)));
     s->room = elems;
     return CLV_OK;
 }
 
-/* A box of the parameter in f32, whatever the state's dtype. */
+/* A box of the parameter in the file's dtype, whatever the state's. */
 static clv_status save_box(void *arg, const clv_shard *box, clv_error *err)
 {
     saving *s = arg;
     int64_t elems = clv_shard_elems(box);
     CLV_TRY(make_room(s, elems, err));
-    CLV_TRY(clv_session_read_here(s->session, s->name, box, s->dtype == CLV_F32 ? s->values : s->scratch, err));
-    if (s->dtype != CLV_F32)
-        clv_dtype_convert(CLV_F32, s->values, s->dtype, s->scratch, elems);
-    return clv_model_write_parameter(s->writer, s->config, s->name, box, s->values, err);
+    CLV_TRY(clv_session_read_here(s->session, s->name, box, s->dtype == s->to ? s->values : s->scratch, err));
+    if (s->dtype != s->to)
+        clv_dtype_convert(s->to, s->values, s->dtype, s->scratch, elems);
+    return clv_model_write_parameter(s->writer, s->config, s->name, box, s->to, s->values, err);
 }
 
 static clv_status save_parameters(saving *s, clv_error *err)
@@ -96,18 +97,18 @@ static clv_status save_parameters(saving *s, clv_error *err)
 static const char saving_what[] = "saving a model";
 
 /* The process of rank 0 makes the file and puts it in its place; all write what their ranks hold. */
-static clv_status save_weights(const clv_session *session, const clv_model_config *config, const char *path,
-                               clv_status status, clv_error *err)
+static clv_status save_weights(const clv_session *session, const clv_model_config *config, clv_dtype dtype,
+                               const char *path, clv_status status, clv_error *err)
 {
-    saving s = {.session = session, .config = config};
+    saving s = {.session = session, .config = config, .to = dtype};
     bool leads = clv_session_leads(session);
     int64_t number, bytes = 0, all_bytes;
     if (leads && status == CLV_OK)
-        status = clv_model_create_weights(&s.writer, config, path, err);
+        status = clv_model_create_weights(&s.writer, config, dtype, path, err);
     status = clv_session_agree(session, saving_what, status,
                                leads && status == CLV_OK ? clv_safetensors_number(s.writer) : 0, &number, err);
     if (status == CLV_OK && !leads)
-        status = clv_model_join_weights(&s.writer, config, path, (int)number, err);
+        status = clv_model_join_weights(&s.writer, config, dtype, path, (int)number, err);
     if (status == CLV_OK)
         status = save_parameters(&s, err);
     if (s.writer && !leads) {
@@ -124,8 +125,8 @@ static clv_status save_weights(const clv_session *session, const clv_model_confi
     return status;
 }
 
-clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *config, const char *folder,
-                                  clv_error *err)
+clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *config, clv_dtype dtype,
+                                  const char *folder, clv_error *err)
 {
     char *weights = clv_path_join(folder, "model.safetensors"), *json = clv_path_join(folder, "config.json");
     int64_t none;
@@ -134,9 +135,9 @@ clv_status clv_model_write_folder(const clv_session *session, const clv_model_co
         status = clv_fail_memory(err, folder, strlen(folder));
     if (status == CLV_OK && clv_session_leads(session))
         status = make_folder(folder, err);
-    status = save_weights(session, config, weights, status, err);
+    status = save_weights(session, config, dtype, weights, status, err);
     if (status == CLV_OK && clv_session_leads(session))
-        status = clv_model_config_write(config, json, err);
+        status = clv_model_config_write(config, dtype, json, err);
     status = clv_session_agree(session, saving_what, status, 0, &none, err); /* all is in its place */
     free(weights);
     free(json);

@@ -403,15 +403,16 @@ static clv_status read_part(const clv_safetensor *tensor, const transfer *t, clv
     return CLV_OK;
 }
 
-static clv_status write_part(clv_safetensors_writer *w, int64_t index, const transfer *t, const float *data,
-                             float *buffer, clv_error *err)
+static clv_status write_part(clv_safetensors_writer *w, int64_t index, const transfer *t, clv_dtype dtype,
+                             const char *data, void *buffer, clv_error *err)
 {
+    size_t elem = clv_dtype_size(dtype);
     clv_shard strip;
     int64_t at = 0, before = 0;
 
     while (next_strip(&strip, &before, t, &at)) {
         int64_t n_out = clv_shard_elems(&strip) / t->in_elems;
-        clv_transpose_matrix(sizeof(float), buffer, t->in_elems, data + t->first + before, t->stride, n_out,
+        clv_transpose_matrix(elem, buffer, t->in_elems, data + (size_t)(t->first + before) * elem, t->stride, n_out,
                              t->in_elems);
         CLV_TRY(clv_safetensors_write_as(w, index, t->rank, t->view, &strip, buffer, err));
     }
@@ -518,10 +519,10 @@ static int64_t tensor_index(const clv_model_config *c, const clv_parameter *p)
 }
 
 static clv_status write_transposed(clv_safetensors_writer *w, const clv_model_config *c, const clv_parameter *p,
-                                   const clv_shard *box, const float *data, clv_error *err)
+                                   const clv_shard *box, clv_dtype dtype, const void *data, clv_error *err)
 {
     clv_status status = CLV_OK;
-    float *buffer = strip_buffer(c, p->row, box);
+    void *buffer = strip_buffer(c, p->row, box);
 
     if (buffer == NULL)
         return clv_fail_memory(err, p->name, STRIP_BYTES);
@@ -529,14 +530,14 @@ static clv_status write_transposed(clv_safetensors_writer *w, const clv_model_co
         if (!has_part(box, p->row, part))
             continue;
         transfer t = plan(c, p->row, box, part);
-        status = write_part(w, tensor_index(c, p) + part, &t, data, buffer, err);
+        status = write_part(w, tensor_index(c, p) + part, &t, dtype, data, buffer, err);
     }
     free(buffer);
     return status;
 }
 
 clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model_config *c, const char *name,
-                                     const clv_shard *box, const float *data, clv_error *err)
+                                     const clv_shard *box, clv_dtype dtype, const void *data, clv_error *err)
 {
     clv_parameter p = {0};
 
@@ -546,14 +547,15 @@ clv_status clv_model_write_parameter(clv_safetensors_writer *w, const clv_model_
         box = &whole;
     CLV_TRY(check_box(&p, box, err));
     if (p.row->form == CLV_LINEAR)
-        return write_transposed(w, c, &p, box, data, err);
+        return write_transposed(w, c, &p, box, dtype, data, err);
     window win = window_of(c, p.row, box);
     return clv_safetensors_write_as(w, tensor_index(c, &p), win.rank, win.view, &win.box, data, err);
 }
 
 /* number: of the file that another process has begun; -1: a new one. */
-static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_config *c, const char *path, int number,
-                                const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err)
+static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
+                                const char *path, int number, const char *prefix, const clv_tensor_spec *more,
+                                int64_t n_more, clv_error *err)
 {
     int64_t n_parameters = clv_model_parameter_count(c), n = 0;
     size_t room = (size_t)(2 * n_parameters + n_more) + 1;
@@ -571,7 +573,7 @@ static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_co
         for (int i_tensor = 0; i_tensor < clv_parameter_tensors(&p); i_tensor++, n++) {
             clv_model_tensor t = clv_parameter_tensor(c, &p, i_tensor);
             snprintf(names[n], sizeof names[n], "%s%s", prefix, t.name);
-            specs[n] = (clv_tensor_spec){.name = names[n], .dtype = CLV_F32, .rank = t.rank};
+            specs[n] = (clv_tensor_spec){.name = names[n], .dtype = dtype, .rank = t.rank};
             memcpy(specs[n].shape, t.shape, sizeof t.shape);
         }
     }
@@ -587,15 +589,15 @@ static clv_status begin_tensors(clv_safetensors_writer **out, const clv_model_co
 clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *c, const char *path,
                                     const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err)
 {
-    return begin_tensors(out, c, path, -1, prefix, more, n_more, err);
+    return begin_tensors(out, c, CLV_F32, path, -1, prefix, more, n_more, err);
 }
 
-clv_status clv_model_join_weights(clv_safetensors_writer **out, const clv_model_config *c, const char *path, int number,
-                                  clv_error *err)
+clv_status clv_model_join_weights(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
+                                  const char *path, int number, clv_error *err)
 {
     if (number < 0)
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: several processes write a file, not a pipe or device", path);
-    return begin_tensors(out, c, path, number, "", NULL, 0, err);
+    return begin_tensors(out, c, dtype, path, number, "", NULL, 0, err);
 }
 
 int64_t clv_model_tensor_count(const clv_model_config *c)
@@ -607,8 +609,8 @@ int64_t clv_model_tensor_count(const clv_model_config *c)
     return n;
 }
 
-clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *c, const char *path,
-                                    clv_error *err)
+clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *c, clv_dtype dtype,
+                                    const char *path, clv_error *err)
 {
-    return clv_model_create_tensors(out, c, path, "", NULL, 0, err);
+    return begin_tensors(out, c, dtype, path, -1, "", NULL, 0, err);
 }

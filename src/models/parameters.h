@@ -79,21 +79,21 @@ clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *
 clv_status clv_model_read_parameter(const clv_weights *weights, const clv_model_config *model, const char *name,
                                     const clv_shard *box, clv_dtype dtype, void *out, clv_error *err);
 
-/* Starts a model.safetensors at `path` that holds every parameter, in f32; commit or abandon it as any writer. */
-clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
-                                    clv_error *err);
-/* The same with a prefix of at most 31 bytes before the names ("grad."), and more tensors behind: tensor
+/* Starts a model.safetensors at `path` that holds every parameter in `dtype`; commit or abandon it as any writer. */
+clv_status clv_model_create_weights(clv_safetensors_writer **out, const clv_model_config *model, clv_dtype dtype,
+                                    const char *path, clv_error *err);
+/* The same in f32 with a prefix of at most 31 bytes before the names ("grad."), and more tensors behind: tensor
  * clv_model_tensor_count() of the writer is the first of them. */
 clv_status clv_model_create_tensors(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
                                     const char *prefix, const clv_tensor_spec *more, int64_t n_more, clv_error *err);
 /* Joins the model.safetensors that another process has created: clv_safetensors_join. CLV_EUNSUPPORTED where none can.
  */
-clv_status clv_model_join_weights(clv_safetensors_writer **out, const clv_model_config *model, const char *path,
-                                  int number, clv_error *err);
+clv_status clv_model_join_weights(clv_safetensors_writer **out, const clv_model_config *model, clv_dtype dtype,
+                                  const char *path, int number, clv_error *err);
 int64_t clv_model_tensor_count(const clv_model_config *model);
-/* Writes a box (NULL for all) of our parameter `name`. Boxes come in any order, from any thread; each element exactly
- * once (one replica of each writes). */
+/* Writes a box (NULL for all) of our parameter `name`, whose tensors have this dtype. Boxes come in any order, from any
+ * thread; each element exactly once (one replica of each writes). */
 clv_status clv_model_write_parameter(clv_safetensors_writer *writer, const clv_model_config *model, const char *name,
-                                     const clv_shard *box, const float *data, clv_error *err);
+                                     const clv_shard *box, clv_dtype dtype, const void *data, clv_error *err);
 
 #endif

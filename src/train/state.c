@@ -1,6 +1,6 @@
 /* state.c - all that a trainer needs to go on, in a folder:
  *
- *   config.json, model.safetensors   the weights, as a folder of the Hub holds them (f32: exact, whatever the dtype)
+ *   config.json, model.safetensors   the weights, as a folder of the Hub holds them, in the dtype of the run
  *   optimizer/                       every other state, as a sharded checkpoint: a file a rank (docs/checkpoints.md)
  *   trainer.json                     steps done, what it is of, notes, checksums of the weights; written last
  *
@@ -354,7 +354,7 @@ clv_status clv_trainer_write_state(const clv_trainer *t, const char *folder, clv
         free(path);
     }
     CLV_TRY(clv_session_agree(t->session, writing_what, status, 0, &none, err));
-    CLV_TRY(clv_model_write_folder(t->session, &t->model->config, folder, err));
+    CLV_TRY(clv_model_write_folder(t->session, &t->model->config, t->model->dtype, folder, err));
     status = write_others(t, folder, err); /* the first process writes the manifest, alone */
     if (status == CLV_OK && leads)
         status = write_manifest(t, folder, err);
@@ -439,21 +439,56 @@ typedef struct stored {
     clv_weights *others;
 } stored;
 
-/* A clv_state_source. */
-static clv_status read_stored(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
-                              int *known, clv_error *err)
+static const char master_suffix[] = ".master";
+
+/* A checkpoint of a run of 16 bits has f32 copies of its parameters, one of f32 has not. */
+static const clv_safetensor *find_master(const stored *s, const char *parameter)
 {
-    stored *s = arg;
-    const clv_safetensor *tensor;
-    if (is_parameter(s->trainer, name))
-        return clv_model_weights_source(s->weights, name, type, box, out, known, err);
-    CLV_TRY(clv_weights_find(&tensor, s->others, name, err));
+    char name[CLV_TENSOR_NAME_SIZE];
+    const clv_safetensor *found = NULL;
+    snprintf(name, sizeof name, "%s%s", parameter, master_suffix);
+    return clv_weights_find(&found, s->others, name, NULL) == CLV_OK ? found : NULL;
+}
+
+/* Whether `name` is that of such a copy; out: of what. */
+static bool is_master(char out[CLV_TENSOR_NAME_SIZE], const char *name)
+{
+    size_t length = strlen(name), end = sizeof master_suffix - 1;
+    if (length <= end || length >= CLV_TENSOR_NAME_SIZE || strcmp(name + length - end, master_suffix) != 0)
+        return false;
+    snprintf(out, CLV_TENSOR_NAME_SIZE, "%.*s", (int)(length - end), name);
+    return true;
+}
+
+/* A state that is stored under a name of its own. */
+static clv_status read_other(const clv_safetensor *tensor, const char *name, const clv_type *type, const clv_shard *box,
+                             void *out, int *known, clv_error *err)
+{
     *known = 1;
     if (!tensor->readable || tensor->dtype != type->dtype || tensor->rank != type->rank ||
         memcmp(tensor->shape, type->shape, (size_t)type->rank * sizeof *type->shape) != 0)
         return clv_fail(err, CLV_EINVAL, "the checkpoint has state '%.100s' of another shape or dtype (%s)", name,
                         tensor->dtype_name);
     return clv_safetensors_read(tensor, box, type->dtype, out, err);
+}
+
+/* A clv_state_source, whatever the dtypes of then and now: f32 weights are those that were updated. */
+static clv_status read_stored(void *arg, const char *name, const clv_type *type, const clv_shard *box, void *out,
+                              int *known, clv_error *err)
+{
+    stored *s = arg;
+    char parameter[CLV_TENSOR_NAME_SIZE];
+    const clv_safetensor *tensor = NULL;
+    bool is_one = is_parameter(s->trainer, name);
+    if (is_one && clv_dtype_size(type->dtype) > 2)
+        tensor = find_master(s, name);
+    if (is_one && !tensor)
+        return clv_model_weights_source(s->weights, name, type, box, out, known, err);
+    if (!tensor && is_master(parameter, name) && !find_master(s, parameter))
+        return clv_model_weights_source(s->weights, parameter, type, box, out, known, err);
+    if (!tensor)
+        CLV_TRY(clv_weights_find(&tensor, s->others, name, err));
+    return read_other(tensor, name, type, box, out, known, err);
 }
 
 static clv_status read_tensors(clv_trainer *t, const char *folder, clv_error *err)

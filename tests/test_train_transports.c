@@ -1,0 +1,95 @@
+/* test_train_transports.c - training steps in f32 and bf16 by every optimizer: losses go down on each kind of mesh, and
+ * every other transport makes the same bits (tests/CMakeLists.txt runs this once more by each). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "cleave/train.h"
+#include "must.h"
+
+enum { BATCH = 4, SEQ = 8, STEPS = 4, VOCAB = 50 };
+
+static const struct {
+    const char *mesh, *rules;
+} splits[] = {{"model=3", "megatron"}, {"data=2", "fsdp"}, {"data=3", "zero1"}, {"data=2,model=2", "megatron-sp"}};
+enum { SPLITS = sizeof splits / sizeof splits[0] };
+
+static clv_model *model_on(int split, clv_dtype dtype)
+{
+    clv_model *model;
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_error err = {0};
+    const clv_model_info sizes = {.hidden = 24,
+                                  .layers = 1,
+                                  .heads = 6,
+                                  .kv_heads = 3,
+                                  .ffn = 30,
+                                  .vocab = VOCAB,
+                                  .bos = -1,
+                                  .pad = -1,
+                                  .mask = -1};
+    must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
+    must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
+    must(clv_model_new(&model, &sizes, &(clv_model_options){.mesh = &mesh, .rules = &rules, .dtype = dtype}, &err),
+         &err);
+    return model;
+}
+
+static clv_program *step_of(const clv_model *model, clv_optimizer optimizer)
+{
+    clv_graph *graph;
+    clv_program *program;
+    clv_error err = {0};
+    const clv_update_options update = {.size = sizeof update, .clip = 1, .optimizer = optimizer};
+    must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
+    clv_model_update_step(graph, model, &(clv_model_graph){.size = sizeof(clv_model_graph), .batch = BATCH, .seq = SEQ},
+                          &update);
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    clv_graph_free(graph);
+    return program;
+}
+
+static void train(int split, clv_dtype dtype, clv_optimizer optimizer)
+{
+    float lr = 0.01F, norm, loss[STEPS];
+    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+    clv_session *session;
+    clv_error err = {0};
+    clv_model *model = model_on(split, dtype);
+    clv_program *program = step_of(model, optimizer);
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        ids[i] = i * 7 % VOCAB;
+        labels[i] = (i + 1) * 7 % VOCAB;
+    }
+    must(clv_session_new(&session, clv_model_mesh(model), &(clv_session_options){.check = 1}, &err), &err);
+    for (int32_t step = 1; step <= STEPS; step++)
+        must(clv_session_run(session, program,
+                             (clv_input_binding[]){{"ids", ids}, {"labels", labels}, {"lr", &lr}, {"step", &step}}, 4,
+                             (clv_binding[]){{"loss", &loss[step - 1]}, {"grad_norm", &norm}}, 2, &err),
+             &err);
+    assert_true(loss[STEPS - 1] < loss[0]);
+    clv_session_free(session);
+    clv_program_free(program);
+    clv_model_close(model);
+}
+
+static void test_steps(void **state)
+{
+    static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16};
+    (void)state;
+    for (int s = 0; s < SPLITS; s++)
+        for (int d = 0; d < 2; d++)
+            for (int o = CLV_OPTIMIZER_ADAMW; o <= CLV_OPTIMIZER_LION; o++)
+                train(s, dtypes[d], (clv_optimizer)o);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_steps)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
