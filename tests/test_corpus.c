@@ -220,6 +220,56 @@ static void test_chats(void **state)
     assert_memory_equal(mask, learned, sizeof want - 1);
 }
 
+/* Records are documents: residues of several lines in upper case, nothing for a record without any. */
+static void test_fasta(void **state)
+{
+    static const int64_t want[] = {'M', 'K', 'V', 'A', 0, 'W', '.', '-', 0};
+    static const int64_t of_esm[] = {0, 20, 15, 7, 5, 2, 0, 22, 29, 30, 2};
+    clv_tokenizer *t = golden("esm_vocab");
+    (void)state;
+    write_text("p.fasta", "\xef\xbb\xbf>one of several\r\nMK\r\n\n v\ta\n>none\n\n>two>\nW.-");
+    assert_int_equal(tokenize("out", "p.fasta", NULL, NULL).documents, 2);
+    expect_ids("out", want, 9);
+    clv_corpus_info info = tokenize("out", "p.fasta", NULL, &(clv_corpus_options){.tokenizer = t});
+    assert_int_equal(info.end, 2); /* <eos>, which the template puts there already */
+    expect_ids("out", of_esm, 11);
+    write_text("p.faa", ">x\nM\n");
+    assert_int_equal(tokenize("out", "p.faa", "p.fasta", NULL).documents, 3);
+    clv_tokenizer_free(t);
+}
+
+/* Several pieces, however many threads; and of what is wrong in a later one the line of the file is told. */
+static void test_fasta_pieces(void **state)
+{
+    enum { RECORDS = 20000, WRONG = 17000 };
+    const char *path = in_folder("many.fa");
+    FILE *f = fopen(path, "w");
+    clv_error err = {0};
+    (void)state;
+    assert_non_null(f);
+    for (int i = 0; i < RECORDS; i++)
+        fprintf(f, ">%d > of many\n%.*s\nMKV%s\n", i, 40 + i % 50,
+                "MKTAYIAKQRQISFVKSHFSRQLEERLGLIEVQAPILSRVGDGTQDNLSGAEKAVQVKVKALPDAQFEVVHSLAKWKR"
+                "QTLGQHDFSA",
+                i == WRONG ? "*" : "");
+    assert_int_equal(fclose(f), 0);
+    for (int threads = 1; threads < 6; threads += 2) {
+        clv_corpus_options o = {.threads = threads};
+        assert_int_equal(clv_corpus_tokenize(NULL, in_folder("never"), &path, 1, &o, &err), CLV_EINVAL);
+        if (!strstr(err.message, "many.fa:51003: 17000: '*' is no residue"))
+            fail_msg("%s", err.message);
+    }
+    char *text;
+    size_t size;
+    assert_int_equal(clv_file_read(&text, &size, path, 1 << 30, NULL), CLV_OK);
+    *(char *)memchr(text, '*', size) = ' ';
+    assert_int_equal(clv_file_write_quick(path, text, size, NULL), CLV_OK);
+    free(text);
+    clv_corpus_info one = tokenize("one", "many.fa", NULL, &(clv_corpus_options){.threads = 1});
+    clv_corpus_info three = tokenize("three", "many.fa", NULL, &(clv_corpus_options){.threads = 3});
+    assert_true(one.documents == RECORDS && three.documents == RECORDS && one.tokens == three.tokens);
+}
+
 static void expect_refused(const char *name, const char *text, const clv_corpus_options *o, clv_status status,
                            const char *says)
 {
@@ -253,6 +303,9 @@ static void test_refused(void **state)
     expect_refused("bad.jsonl", "{\"text\": \"a\"}", &field, CLV_EINVAL, "bad.jsonl:1: the line: \"body\" is missing");
     expect_refused("bad.jsonl", "{\"messages\": []}", &chat, CLV_EINVAL, "bad.jsonl:1: \"messages\" must be a list");
     expect_refused("bad.jsonl", "{\"messages\": [{\"role\": \"user\"}]}", &chat, CLV_EINVAL, "a turn: \"content\" is");
+    expect_refused("bad.fasta", "MKV\n>a\n", &none, CLV_EINVAL, "bad.fasta:1: no FASTA: the first line must begin");
+    expect_refused("bad.fa", ">a\n\nMK\nM>K\n", &none, CLV_EINVAL, "bad.fa:4: a: '>' is no residue; valid: ACDEF");
+    expect_refused("bad.fasta", ">a\nMKV\n", &chat, CLV_EINVAL, "bad.fasta: chats are lines of JSON");
     expect_refused("bad.txt", "text", &chat, CLV_EINVAL, "bad.txt: chats are lines of JSON");
     expect_refused("bad.txt", "", &none, CLV_EINVAL, "bad.txt: empty");
     expect_refused("bad.txt", "text", &turn, CLV_EINVAL, "has no {content}");
@@ -260,6 +313,7 @@ static void test_refused(void **state)
     expect_refused("nowhere", NULL, &none, CLV_ENOTFOUND, "nowhere");
     write_text("good.jsonl", "\n\n");
     expect_refused("bad.jsonl", "\n \n", &none, CLV_EINVAL, "holds no document");
+    expect_refused("bad.fasta", ">a\n>b\n\n", &none, CLV_EINVAL, "holds no document");
     expect_refused("bad.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}]}", &chat, CLV_EINVAL,
                    "holds no turn of an \"assistant\"");
     assert_int_equal(clv_corpus_tokenize(NULL, in_folder("never"), NULL, 0, NULL, &err), CLV_EINVAL);
@@ -309,9 +363,10 @@ static void test_progress(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_templates),          cmocka_unit_test(test_ends),
-        cmocka_unit_test(test_chats),    cmocka_unit_test(test_pieces_and_threads), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_progress), cmocka_unit_test(test_first_failure),
+        cmocka_unit_test(test_bytes),        cmocka_unit_test(test_templates),          cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_chats),        cmocka_unit_test(test_pieces_and_threads), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_progress),     cmocka_unit_test(test_first_failure),      cmocka_unit_test(test_fasta),
+        cmocka_unit_test(test_fasta_pieces),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

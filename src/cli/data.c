@@ -27,7 +27,7 @@ static int parse(data_args *a, int argc, char **argv)
          .value = "FILE...",
          .use = CLV_OPTION_READS,
          .required = true,
-         .help = "texts, a document each; of .jsonl (or .ndjson) a document a line"},
+         .help = "texts, a document each; of .jsonl (or .ndjson) a document a line, of .fasta (.fa, .faa) a record"},
         CLV_OUT_OPTION(&a->out, "FILE", CLV_OPTION_WRITES, true, "the token file"),
         CLV_MODEL_ROW(&a->model, "PATH", false, "tokenizer.json, or the folder that holds it; else a byte is a token"),
         {.names = "--field",

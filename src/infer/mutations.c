@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "infer/sequences.h"
+#include "tokens/fasta.h"
 
 void clv_mutations_free(clv_mutations *m)
 {

@@ -1,7 +1,6 @@
 /* sequences.c - see cleave/sequences.h. */
 #include "infer/sequences.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,10 +9,9 @@
 #include "base/options.h"
 #include "io/file.h"
 #include "models/opened.h"
+#include "tokens/fasta.h"
 
 enum { FILE_LIMIT = 1 << 30 };
-
-const char clv_residues[] = "ACDEFGHIKLMNPQRSTVWYXBZUO.-";
 
 static void free_list(clv_sequence *list, int64_t n)
 {
@@ -63,51 +61,20 @@ static clv_status read_lines(clv_sequences *s, char *text, size_t size, clv_erro
     return CLV_OK;
 }
 
-/* Appends the residues of a line, in upper case (lower case marks repeats); blanks are nothing. */
-static clv_status add_residues(clv_sequence *to, size_t *used, const char *line, size_t length, const char *path,
-                               clv_error *err)
+static clv_status read_fasta(clv_sequences *s, char *text, size_t size, const char *path, clv_error *err)
 {
-    for (size_t i = 0; i < length; i++) {
-        char c = (char)toupper((unsigned char)line[i]);
-        if (isspace((unsigned char)c))
-            continue;
-        if (c == '\0' || !strchr(clv_residues, c))
-            return clv_fail(err, CLV_EINVAL, "%s: %.64s: '%c' is no residue; valid: %s", path, to->name,
-                            isprint((unsigned char)c) ? c : '?', clv_residues);
-        to->text[(*used)++] = c;
+    clv_fasta f = clv_fasta_of(text, size, true);
+    clv_fasta_record r;
+    for (;;) {
+        clv_error why = {0};
+        clv_status status = clv_fasta_next(&r, &f, &why);
+        if (status != CLV_OK)
+            return clv_fail(err, status, "%s:%lld: %s", path, (long long)f.line, why.message);
+        if (!r.name)
+            return CLV_OK;
+        CLV_TRY(add(s, r.name, r.name_size, r.size, err));
+        memcpy(s->item[s->n - 1].text, r.residues, r.size);
     }
-    return CLV_OK;
-}
-
-static clv_status read_fasta(clv_sequences *s, const char *text, size_t size, const char *path, clv_error *err)
-{
-    static const char mark[] = "\xef\xbb\xbf"; /* a byte order mark, which editors put before UTF-8 */
-    const char *end = text + size;
-    size_t used = 0;
-    if (size >= sizeof mark - 1 && memcmp(text, mark, sizeof mark - 1) == 0)
-        text += sizeof mark - 1;
-    for (const char *line = text; line < end;) {
-        const char *stop = memchr(line, '\n', (size_t)(end - line));
-        stop = stop ? stop : end;
-        if (*line == '>') {
-            size_t name = strcspn(line + 1, " \t\r\n");
-            const char *next = memchr(stop, '>', (size_t)(end - stop)); /* no later than where the record ends */
-            CLV_TRY(add(s, line + 1, name, (size_t)((next ? next : end) - stop), err));
-            used = 0;
-        } else if (s->n == 0) {
-            return clv_fail(err, CLV_EINVAL, "%s: no FASTA: the first line must begin with '>'", path);
-        } else {
-            CLV_TRY(add_residues(&s->item[s->n - 1], &used, line, (size_t)(stop - line), path, err));
-        }
-        line = stop + 1;
-    }
-    return CLV_OK;
-}
-
-static bool is_fasta(const char *path)
-{
-    const char *dot = strrchr(path, '.');
-    return dot && (strcmp(dot, ".fasta") == 0 || strcmp(dot, ".fa") == 0 || strcmp(dot, ".faa") == 0);
 }
 
 /* ---- what fits ---- */
@@ -189,7 +156,7 @@ clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_to
 {
     char *text;
     size_t size;
-    *out = (clv_sequences){.fasta = is_fasta(path), .most = most, .least_own = options->least_own};
+    *out = (clv_sequences){.fasta = clv_fasta_is(path), .most = most, .least_own = options->least_own};
     CLV_TRY(check_options(options, err));
     CLV_TRY(clv_file_read_text(&text, &size, path, FILE_LIMIT, err));
     clv_status status = out->fasta ? read_fasta(out, text, size, path, err) : read_lines(out, text, size, err);

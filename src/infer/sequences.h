@@ -30,7 +30,4 @@ clv_status clv_sequences_load(clv_sequences *out, const char *path, const clv_to
                               const clv_sequences_options *options, clv_error *err);
 void clv_sequences_clear(clv_sequences *sequences);
 
-/* Residue letters, as ESM-2 has them. */
-extern const char clv_residues[];
-
 #endif

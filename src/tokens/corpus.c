@@ -143,7 +143,7 @@ static clv_status add_sizes(corpus_run *r, const char *const *paths, int n, clv_
         int fd;
         if (!paths || !paths[i])
             return clv_require(0, "clv_corpus_tokenize", "n paths", err);
-        if (r->form->options.chat && !clv_corpus_is_lines(paths[i]))
+        if (r->form->options.chat && clv_corpus_kind_of(paths[i]) != CLV_CORPUS_LINES)
             return clv_fail(err, CLV_EINVAL, "%s: chats are lines of JSON; valid: a .jsonl file", paths[i]);
         CLV_TRY(clv_file_open(&fd, &size, paths[i], err));
         close(fd);

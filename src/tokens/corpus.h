@@ -12,25 +12,28 @@
 
 enum { CLV_CORPUS_PIECE = 4 << 20 /* bytes of text, at least, but for the last of a file */ };
 
+/* What a file is, by its name: documents are the file itself, its lines, or its records. */
+typedef enum clv_corpus_kind { CLV_CORPUS_TEXT, CLV_CORPUS_LINES, CLV_CORPUS_FASTA } clv_corpus_kind;
+
 /* Where the reading of files stands. */
 typedef struct clv_corpus_cursor {
     const char *const *paths;
     int n, i; /* files, the next one's number */
     int fd;   /* of the file that is read; -1: none */
-    bool lines;
+    clv_corpus_kind kind;
     uint64_t offset, size;
 } clv_corpus_cursor;
 
 typedef struct clv_corpus_piece {
     const char *path;
-    bool lines;       /* of JSON; else a piece of a text ... */
-    bool first, last; /* ... its first, its last */
+    clv_corpus_kind kind;
+    bool first, last; /* of its file */
     uint64_t offset;  /* in the file */
     size_t size;
     char *text; /* its own; a zero byte follows */
 } clv_corpus_piece;
 
-bool clv_corpus_is_lines(const char *path);
+clv_corpus_kind clv_corpus_kind_of(const char *path);
 /* Reads the next piece, which the caller frees. text NULL: there is none. */
 clv_status clv_corpus_next(clv_corpus_piece *out, clv_corpus_cursor *cursor, clv_error *err);
 void clv_corpus_close(clv_corpus_cursor *cursor);

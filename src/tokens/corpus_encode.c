@@ -5,6 +5,7 @@
 #include "base/options.h"
 #include "io/json.h"
 #include "tokens/corpus.h"
+#include "tokens/fasta.h"
 #include "tokens/tokenizer_parts.h"
 
 static const char content_mark[] = "{content}", role_mark[] = "{role}";
@@ -169,10 +170,34 @@ static clv_status encode_lines(clv_corpus_ids *out, const clv_corpus_form *f, co
     return CLV_OK;
 }
 
+/* Records without a residue are nothing. */
+static clv_status encode_records(clv_corpus_ids *out, const clv_corpus_form *f, const clv_corpus_piece *p,
+                                 clv_error *err)
+{
+    clv_fasta records = clv_fasta_of(p->text, p->size, p->first);
+    clv_fasta_record r;
+    for (;;) {
+        clv_error why = {0};
+        clv_status status = clv_fasta_next(&r, &records, &why);
+        if (status != CLV_OK)
+            return clv_fail(err, status, "%s:%lld: %s", p->path,
+                            (long long)(clv_corpus_line(p->path, p->offset) + records.line - 1), why.message);
+        if (!r.name)
+            return CLV_OK;
+        if (r.size == 0)
+            continue;
+        CLV_TRY(begin_document(out, f, true, err));
+        CLV_TRY(append_text(out, f, r.residues, r.size, true, err));
+        CLV_TRY(end_document(out, f, true, err));
+    }
+}
+
 clv_status clv_corpus_encode(clv_corpus_ids *out, const clv_corpus_form *f, const clv_corpus_piece *p, clv_error *err)
 {
-    if (p->lines)
+    if (p->kind == CLV_CORPUS_LINES)
         return encode_lines(out, f, p, err);
+    if (p->kind == CLV_CORPUS_FASTA)
+        return encode_records(out, f, p, err);
     if (p->first)
         CLV_TRY(begin_document(out, f, true, err));
     CLV_TRY(append_text(out, f, p->text, p->size, true, err));

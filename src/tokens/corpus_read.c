@@ -6,13 +6,16 @@
 #include "base/error.h"
 #include "io/file.h"
 #include "tokens/corpus.h"
+#include "tokens/fasta.h"
 
 enum { LINES_PIECE = 1 << 20, MOST = 1 << 30, GROW = 1 << 20, COUNT = 1 << 16 };
 
-bool clv_corpus_is_lines(const char *path)
+clv_corpus_kind clv_corpus_kind_of(const char *path)
 {
     const char *dot = strrchr(path, '.');
-    return dot && (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".ndjson") == 0);
+    if (dot && (strcmp(dot, ".jsonl") == 0 || strcmp(dot, ".ndjson") == 0))
+        return CLV_CORPUS_LINES;
+    return clv_fasta_is(path) ? CLV_CORPUS_FASTA : CLV_CORPUS_TEXT;
 }
 
 static clv_status open_next(clv_corpus_cursor *c, clv_error *err)
@@ -21,35 +24,39 @@ static clv_status open_next(clv_corpus_cursor *c, clv_error *err)
     CLV_TRY(clv_file_open(&c->fd, &c->size, path, err));
     c->i++;
     c->offset = 0;
-    c->lines = clv_corpus_is_lines(path);
+    c->kind = clv_corpus_kind_of(path);
     return c->size > 0 ? CLV_OK : clv_fail(err, CLV_EINVAL, "%s: empty, there is nothing to learn", path);
 }
 
-/* Whether a piece may end before text[at]: behind a line; of a text one that has something, before one that does. */
-static bool may_end(const char *text, size_t at, bool lines)
+/* Whether a piece may end before text[at]: behind a line; before a record; of a text behind a line that has something,
+ * before one that does. */
+static bool may_end(const char *text, size_t at, clv_corpus_kind kind)
 {
     if (text[at - 1] != '\n')
         return false;
-    return lines || (at >= 2 && !isspace((unsigned char)text[at - 2]) && !isspace((unsigned char)text[at]));
+    if (kind == CLV_CORPUS_FASTA)
+        return text[at] == '>';
+    return kind == CLV_CORPUS_LINES ||
+           (at >= 2 && !isspace((unsigned char)text[at - 2]) && !isspace((unsigned char)text[at]));
 }
 
 /* Reads on from the cursor until a piece may end, or the file does. */
 static clv_status read_piece(clv_corpus_piece *p, const clv_corpus_cursor *c, clv_error *err)
 {
-    size_t least = c->lines ? LINES_PIECE : CLV_CORPUS_PIECE, at = least, there = 0;
+    size_t least = c->kind == CLV_CORPUS_TEXT ? CLV_CORPUS_PIECE : LINES_PIECE, at = least, there = 0;
     uint64_t rest = c->size - c->offset;
     for (;;) {
         size_t room = rest < there + least ? (size_t)rest : there + least;
         if (room > MOST)
-            return clv_fail(err, CLV_ELIMIT, "%s: no line ends in the %d bytes from %llu on", p->path, MOST,
-                            (unsigned long long)c->offset);
+            return clv_fail(err, CLV_ELIMIT, "%s: no %s ends in the %d bytes from %llu on", p->path,
+                            c->kind == CLV_CORPUS_FASTA ? "record" : "line", MOST, (unsigned long long)c->offset);
         char *grown = realloc(p->text, room + 1);
         if (!grown)
             return clv_fail_memory(err, p->path, room + 1);
         p->text = grown;
         CLV_TRY(clv_file_read_at(c->fd, p->text + there, room - there, c->offset + there, p->path, err));
         there = room;
-        while (at < there && !may_end(p->text, at, c->lines))
+        while (at < there && !may_end(p->text, at, c->kind))
             at++;
         if (at < there || there == rest)
             break;
@@ -67,7 +74,7 @@ clv_status clv_corpus_next(clv_corpus_piece *out, clv_corpus_cursor *c, clv_erro
         return CLV_OK;
     if (c->fd < 0)
         CLV_TRY(open_next(c, err));
-    clv_corpus_piece p = {.path = c->paths[c->i - 1], .lines = c->lines, .first = c->offset == 0, .offset = c->offset};
+    clv_corpus_piece p = {.path = c->paths[c->i - 1], .kind = c->kind, .first = c->offset == 0, .offset = c->offset};
     clv_status status = read_piece(&p, c, err);
     if (status != CLV_OK) {
         free(p.text);

@@ -33,7 +33,7 @@ static bool ends_with(const char *path, const char *end)
 static clv_status open_file(clv_token_file *out, const char *path, const clv_data_options *o, clv_error *err)
 {
     clv_corpus_form form;
-    bool is_text = o->texts || clv_corpus_is_lines(path) || ends_with(path, ".txt");
+    bool is_text = o->texts || clv_corpus_kind_of(path) != CLV_CORPUS_TEXT || ends_with(path, ".txt");
     if (!is_text || (!o->texts && clv_token_file_is(path)))
         return clv_token_file_open(out, path, o->vocab, err);
     CLV_TRY(clv_corpus_form_open(&form, o->corpus, err));

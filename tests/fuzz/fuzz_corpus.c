@@ -1,5 +1,5 @@
-/* fuzz_corpus.c - the input as lines of JSON, with a text or with turns, and as a text, a byte a token. What is read
- * has as many ids as were counted, and each of them is a byte. */
+/* fuzz_corpus.c - the input as lines of JSON, with a text or with turns, as a text and as FASTA, a byte a token. What
+ * is read has as many ids as were counted, and each of them is a byte. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -60,5 +60,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     try("input.jsonl", data, size, 0);
     try("input.jsonl", data, size, 1);
     try("input.txt", data, size, 0);
+    try("input.fasta", data, size, 0);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "infer/batches.h"
+#include "tokens/fasta.h"
 #include "fuzz.h"
 
 enum { MOST = 256, TOKENS = 64, PAD = 0 };

@@ -1,0 +1,36 @@
+/* fasta.h - proteins as FASTA has them: records of a line with '>' and a name, and lines of residues. */
+#ifndef CLEAVE_TOKENS_FASTA_H
+#define CLEAVE_TOKENS_FASTA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cleave/status.h"
+
+/* Residue letters, as ESM-2 has them. */
+extern const char clv_residues[];
+
+/* Whether a file is called so: .fasta, .fa, .faa. */
+bool clv_fasta_is(const char *path);
+
+/* Where the reading of a text stands, which is changed: residues move up to where theirs begin. */
+typedef struct clv_fasta {
+    char *at, *end;
+    int64_t line; /* that was read last, from 1; 0: none yet */
+} clv_fasta;
+
+/* Of a text, or the part of one that begins with a record; the first part may begin with a byte order mark. */
+clv_fasta clv_fasta_of(char *text, size_t size, bool first);
+
+typedef struct clv_fasta_record {
+    const char *name; /* its first word; NULL: there is no record any more */
+    size_t name_size;
+    const char *residues; /* in upper case (lower case marks repeats), without what is blank */
+    size_t size;
+} clv_fasta_record;
+
+/* The next record. @return CLV_EINVAL for what is no FASTA, or no residue, of the line f->line */
+clv_status clv_fasta_next(clv_fasta_record *out, clv_fasta *f, clv_error *err);
+
+#endif
