@@ -719,6 +719,22 @@ static void test_encoders(void **state)
     assert_non_null(strstr(out, ": EsmModel has no head, which a training step needs; valid: EsmForMaskedLM"));
 }
 
+/* That another order of the axes is faster is said where it is, and the order is one that can be given. */
+static void test_faster_order(void **state)
+{
+    static const char block[] = "--block gpt --hidden 512 --seq 512 --grad --hardware h100-nvlink-ib";
+    (void)state;
+    json_t *far = plan("%s --mesh model=8,data=2", block), *predicted = json_object_get(far, "predicted");
+    const char *order = json_string_value(json_object_get(predicted, "faster_by"));
+    assert_string_equal(order, "--mesh data=2,model=8");
+    json_t *near = plan("%s %s", block, order), *better = json_object_get(near, "predicted");
+    assert_true(json_number_value(json_object_get(predicted, "faster_seconds")) ==
+                json_number_value(json_object_get(better, "seconds")));
+    assert_null(json_object_get(better, "faster_by"));
+    json_decref(far);
+    json_decref(near);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -730,6 +746,7 @@ int main(void)
         cmocka_unit_test(test_layers_fold),
         cmocka_unit_test(test_memory_limit),
         cmocka_unit_test(test_profile_memory),
+        cmocka_unit_test(test_faster_order),
         cmocka_unit_test(test_explain),
         cmocka_unit_test(test_explain_assignment),
         cmocka_unit_test(test_explain_verdicts),

@@ -447,6 +447,11 @@ static void test_programs(void **state)
     REFUSED(clv_plan_find_remedies(NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, &err));
     REFUSED(clv_plan_find_remedies(&remedies, NULL, &err));
     REFUSED(clv_plan_remedy_at(NULL, 0, &(clv_plan_remedy){0}, &err));
+    clv_mesh order;
+    double seconds;
+    REFUSED(clv_plan_find_order(NULL, &seconds, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, &err));
+    REFUSED(clv_plan_find_order(&order, NULL, &(clv_plan_options){.block = CLV_PLAN_BLOCK_FFN}, &err));
+    REFUSED(clv_plan_find_order(&order, &seconds, NULL, &err));
     assert_int_equal(clv_plan_n_remedies(NULL), 0);
     clv_plan_remedies_free(NULL);
     REFUSED(clv_plan_block_parse(NULL, "gpt", &err));

@@ -380,6 +380,91 @@ static void test_remedies(void **state)
     assert_int_equal(clv_plan_find_remedies(&remedies, &(clv_plan_options){.batch = 1}, NULL), CLV_EINVAL);
 }
 
+/* ---- the order of axes ---- */
+
+static double seconds_of(const clv_plan_options *how)
+{
+    clv_prediction predicted = {.size = sizeof predicted};
+    clv_program *program = plan(how);
+    must(clv_program_predict(program, how->machine, &predicted, &err), &err);
+    clv_program_free(program);
+    return predicted.seconds;
+}
+
+/* The order that is found for a mesh, under rules where any are given, in which it takes the time that is said. */
+static double check_order(const char *given, const char *rules, const clv_machine *machine, const char *wanted)
+{
+    clv_mesh mesh, found;
+    clv_axis_rules split;
+    char text[CLV_MESH_TEXT];
+    double seconds;
+    clv_plan_options how = {.size = sizeof how,
+                            .block = CLV_PLAN_BLOCK_GPT,
+                            .mode = CLV_PLAN_MODE_GRAD,
+                            .batch = 32,
+                            .seq = 512,
+                            .hidden = 512,
+                            .mesh = &mesh,
+                            .rules = rules ? &split : NULL,
+                            .machine = machine};
+    must(clv_mesh_parse(&mesh, given, &err), &err);
+    if (rules)
+        must(clv_axis_rules_parse(&split, rules, strlen(rules), &mesh, "rules", &err), &err);
+    must(clv_plan_find_order(&found, &seconds, &how, &err), &err);
+    clv_mesh_print(text, sizeof text, &found);
+    assert_string_equal(text, wanted);
+    double before = seconds_of(&how);
+    if (rules)
+        must(clv_axis_rules_parse(&split, rules, strlen(rules), &found, "rules", &err), &err);
+    how.mesh = &found;
+    assert_true(seconds == seconds_of(&how));
+    return seconds / before;
+}
+
+/* What moves most stays inside hosts of eight. */
+static void test_order(void **state)
+{
+    static const char two[] = "{\"rules\": [[\"batch\", \"data\"], [\"heads\", \"model\"], [\"hidden\", \"model\"]],"
+                              " \"optimizer\": [\"data\"]}",
+                      five[] = "{\"rules\": [[\"batch\", [\"b\", \"c\"]], [\"heads\", \"t\"], [\"hidden\", \"t\"]]}";
+    clv_machine *hosts;
+    (void)state;
+    must(clv_machine_open(&hosts, "h100-nvlink-ib", &err), &err);
+    assert_true(check_order("model=8,data=2", NULL, hosts, "data=2,model=8") < 0.99);
+    assert_true(check_order("data=2,model=8", NULL, hosts, "data=2,model=8") == 1);
+    assert_true(check_order("model=4,data=2", NULL, hosts, "model=4,data=2") == 1); /* of one host */
+    assert_true(check_order("model=8,data=2", NULL, NULL, "model=8,data=2") == 1);
+    assert_true(check_order("model=8,data=4", two, hosts, "data=4,model=8") < 0.99);
+    assert_true(check_order("b=2,t=8,c=1,d=1,e=1", five, hosts, "b=2,t=8,c=1,d=1,e=1") == 1);
+    assert_true(check_order("t=8,b=2,c=1,d=1,e=1", five, hosts, "b=2,c=1,d=1,e=1,t=8") < 0.99);
+    clv_machine_free(hosts);
+}
+
+/* State that is split over an axis of rules goes with it. */
+static void test_order_of_state(void **state)
+{
+    static const char text[] =
+        "{\"rules\": [[\"batch\", \"data\"], [\"hidden\", \"model\"]], \"optimizer\": [\"data\"]}";
+    clv_machine *hosts;
+    clv_mesh mesh, found;
+    clv_axis_rules rules;
+    double seconds;
+    clv_plan_options how = {
+        .size = sizeof how, .model = golden("llama"), .batch = 8, .seq = 64, .mesh = &mesh, .rules = &rules};
+    (void)state;
+    must(clv_machine_open(&hosts, "h100-nvlink-ib", &err), &err);
+    how.machine = hosts;
+    must(clv_mesh_parse(&mesh, "data=8,model=2", &err), &err);
+    must(clv_axis_rules_parse(&rules, text, strlen(text), &mesh, "rules", &err), &err);
+    must(clv_plan_find_order(&found, &seconds, &how, &err), &err);
+    double given = seconds_of(&how);
+    bool moved = strcmp(found.axis[0].name, "data") != 0;
+    must(clv_axis_rules_parse(&rules, text, strlen(text), &found, "rules", &err), &err);
+    how.mesh = &found;
+    assert_true(moved && seconds == seconds_of(&how) && seconds < given);
+    clv_machine_free(hosts);
+}
+
 /* Structs of other versions of the header. */
 static void test_sizes_of_the_struct(void **state)
 {
@@ -401,7 +486,8 @@ int main(void)
         cmocka_unit_test(test_rules),          cmocka_unit_test(test_block_names),
         cmocka_unit_test(test_refused),        cmocka_unit_test(test_refused_models),
         cmocka_unit_test(test_refused_meshes), cmocka_unit_test(test_sizes_of_the_struct),
-        cmocka_unit_test(test_remedies),
+        cmocka_unit_test(test_remedies),       cmocka_unit_test(test_order),
+        cmocka_unit_test(test_order_of_state),
     };
     return cmocka_run_group_tests_name("plan_api", tests, NULL, NULL);
 }

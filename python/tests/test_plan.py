@@ -65,6 +65,17 @@ def test_remedies():
             other.remedies()
 
 
+def test_faster_order():
+    how = {"hidden": 512, "heads": 8, "mode": "grad", "seq": 512, "hardware": "h100-nvlink-ib"}
+    far = cleave.plan(block="gpt", mesh="model=8,data=2", **how)
+    mesh, seconds = far.faster_order()
+    near = cleave.plan(block="gpt", mesh=mesh, **how)
+    assert str(mesh) == "data=2,model=8" and seconds == near.seconds < far.seconds
+    assert near.faster_order() == (near.mesh, near.seconds)
+    with pytest.raises(ValueError, match="does not know its options"):
+        far.program.plan().faster_order()
+
+
 def test_tables_and_pictures():
     plan = cleave.plan(GOLDEN / "llama", tp=2, seq=16, batch=2)
     html = plan._repr_html_()

@@ -61,3 +61,10 @@ clv_status clv_plan_option_remedies(clv_plan_remedies **out, const clv_plan_opti
     CLV_TRY(read_all(&read, option, err));
     return clv_plan_find_remedies(out, &read.plan, err);
 }
+
+clv_status clv_plan_option_order(clv_mesh *mesh, double *seconds, const clv_plan_option *option, clv_error *err)
+{
+    read_options read;
+    CLV_TRY(read_all(&read, option, err));
+    return clv_plan_find_order(mesh, seconds, &read.plan, err);
+}

@@ -69,5 +69,7 @@ extern const clv_plan_option clv_plan_option_defaults;
 clv_status clv_plan_option_compile(clv_program **out, const clv_plan_option *option, clv_error *err);
 /* clv_plan_find_remedies, likewise. */
 clv_status clv_plan_option_remedies(clv_plan_remedies **out, const clv_plan_option *option, clv_error *err);
+/* clv_plan_find_order, likewise. */
+clv_status clv_plan_option_order(clv_mesh *mesh, double *seconds, const clv_plan_option *option, clv_error *err);
 
 #endif
