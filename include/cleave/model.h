@@ -24,6 +24,19 @@ extern "C" {
 /** A model that is open. */
 typedef struct clv_model clv_model;
 
+/** Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685) beside a model's weights: to each product x W of their
+ *  targets (alpha / rank) (x A) B is added, with A [in,R] and B [R,out]. A begins uniform within 1 / sqrt(in), as
+ *  PEFT's does, B with zeros. Of such a model training changes the adapters alone: its weights have no gradients and
+ *  no optimizer's state. */
+typedef struct clv_lora_options {
+    size_t size;         /**< sizeof the struct; 0: as its first version had it */
+    int64_t rank;        /**< R, at least 1 and at most the narrowest side of a target */
+    double alpha;        /**< 0: the rank */
+    const char *targets; /**< modules as the checkpoint's names have them, parted by commas, "q_proj,v_proj": each whose
+                              name is that or ends so behind a dot, as in PEFT's target_modules. NULL or "all-linear":
+                              all linear layers but the output's */
+} clv_lora_options;
+
 /** Zero-initialised = defaults; `size` lets the struct grow. */
 typedef struct clv_model_options {
     size_t size;                 /**< sizeof the struct; 0: as its first version had it */
@@ -47,6 +60,7 @@ typedef struct clv_model_options {
     int64_t timeout_ms;        /**< deadline of one wait for other ranks in whatever runs it; 0: 60000 */
     clv_flight *flight; /**< where flight recorders of whatever runs it are written to, see flight.h; borrowed until the
                              model is closed; NULL: nowhere */
+    const clv_lora_options *lora; /**< adapters that it gets; copied; NULL: none */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close.

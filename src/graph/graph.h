@@ -65,6 +65,7 @@ struct clv_graph {
     int n_axes, axis_capacity;
     const char **axes; /* names of dimensions that layouts were made by, each once */
     int n_ruled, ruled_capacity;
+    struct clv_adapters_in_graph *adapters; /* of weights that layers make (nn/adapter.h); NULL: none have one */
     clv_noted_rule *ruled; /* rules that layouts were made by, whose names the library does not know, each once */
 };
 

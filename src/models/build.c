@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "graph/graph.h"
+#include "models/adapters.h"
 #include "models/family.h"
 #include "nn/layouts.h"
 
@@ -157,18 +158,21 @@ static bool is_parameter(const clv_graph *graph, int value)
     return info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER;
 }
 
-/* Beside those there are no others, from value `from` on: they would be trained, and no checkpoint had them. All of the
- * table's are there. */
-static void check_no_more(clv_graph *graph, const clv_model_config *model, const char *scope, int from)
+/* Beside those and the adapters there are no others, from value `from` on: they would be trained, and no checkpoint had
+ * them. All of the tables' are there. */
+static void check_no_more(clv_graph *graph, const clv_model_config *model, const clv_adapters *adapters,
+                          const char *scope, int from)
 {
-    int64_t n = 0;
+    int64_t n = 0, known = clv_model_parameter_count(model);
+    known += adapters ? clv_model_parameter_count(clv_adapters_config(adapters)) : 0;
     for (int v = from; v < graph->n_values; v++)
         n += is_parameter(graph, v);
-    for (int v = from; clv_graph_ok(graph) && v < graph->n_values && n > clv_model_parameter_count(model); v++) {
+    for (int v = from; clv_graph_ok(graph) && v < graph->n_values && n > known; v++) {
         clv_parameter found;
         const char *name = graph->values[v].name;
         if (is_parameter(graph, v) && (strncmp(name, scope, strlen(scope)) != 0 ||
-                                       clv_model_parameter_find(&found, model, name + strlen(scope), NULL) != CLV_OK))
+                                       (clv_model_parameter_find(&found, model, name + strlen(scope), NULL) != CLV_OK &&
+                                        !clv_adapters_have(adapters, name + strlen(scope)))))
             clv_graph_fail(graph, CLV_ENOTFOUND,
                            "family %s: its graph makes the parameter '%s', and its table has none of that name",
                            model->family->model_type, name);
@@ -184,6 +188,44 @@ static clv_value head_of(clv_graph *graph, const clv_model_config *model, const 
         return CLV_NONE;
     clv_value logits = model->family->head(graph, model, build, x, table);
     return checked(graph, model, build, logits, "logits", clv_graph_type(graph, x).shape[1], model->vocab);
+}
+
+/* Of weights under a scope. */
+typedef struct scoped_adapters {
+    const clv_adapters *adapters;
+    const char *scope;
+} scoped_adapters;
+
+/* clv_adapters_in_graph.find, of scoped_adapters. */
+static bool find_adapter(clv_adapter *out, clv_graph *graph, const char *weight, const void *arg)
+{
+    const scoped_adapters *s = arg;
+    clv_parameter a, b;
+    size_t length = strlen(s->scope);
+    if (strncmp(weight, s->scope, length) != 0 || !clv_adapters_find(out, &a, &b, s->adapters, weight + length))
+        return false;
+    out->a = clv_arena_format(graph->arena, "%s%s", s->scope, a.name);
+    out->b = clv_arena_format(graph->arena, "%s%s", s->scope, b.name);
+    if (!out->a || !out->b)
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", a.name);
+    return clv_graph_ok(graph);
+}
+
+/* The layers, and what they begin with: to hidden states and logits. */
+static clv_value build_layers(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+                              const clv_model_inputs *in, clv_value *x)
+{
+    const char *scope = graph->scope;
+    const scoped_adapters scoped = {build->adapters, scope};
+    clv_adapters_in_graph adapters = {.find = find_adapter, .arg = &scoped};
+    graph->adapters = build->adapters ? &adapters : NULL;
+    *x = checked(graph, model, build, model->family->hidden(graph, model, build, in), "hidden states", build->seq,
+                 model->hidden);
+    if (build->last_logits && clv_valid(*x))
+        *x = last_row(graph, *x);
+    clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, *x, scope);
+    graph->adapters = NULL;
+    return logits;
 }
 
 clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
@@ -204,13 +246,11 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
         in.offset = offset_input(graph, build);
     const char *scope = graph->scope;
     int from = graph->n_values;
-    clv_value x = checked(graph, model, build, model->family->hidden(graph, model, build, &in), "hidden states",
-                          build->seq, model->hidden);
-    if (build->last_logits && clv_valid(x))
-        x = last_row(graph, x);
-    clv_value logits = model->headless ? CLV_NONE : head_of(graph, model, build, x, scope);
+    clv_value x, logits = build_layers(graph, model, build, &in, &x);
     check_parameters(graph, model, scope);
-    check_no_more(graph, model, scope, from);
+    if (build->adapters)
+        check_parameters(graph, clv_adapters_config(build->adapters), scope);
+    check_no_more(graph, model, build->adapters, scope, from);
     if (hidden && clv_graph_ok(graph))
         *hidden = x;
     return clv_graph_ok(graph) ? logits : CLV_NONE;

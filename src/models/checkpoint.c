@@ -391,5 +391,5 @@ clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_conv
 clv_status clv_model_save(const clv_model *model, const clv_session *session, const char *folder, clv_error *err)
 {
     CLV_TRY(clv_require(model && session && folder, "clv_model_save", "a model, a session and a folder", err));
-    return clv_model_write_folder(session, &model->config, model->dtype, folder, err);
+    return clv_model_write_folder(session, &model->config, model->adapters, model->dtype, folder, err);
 }

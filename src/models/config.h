@@ -43,6 +43,7 @@ typedef struct clv_model_config {
     int64_t bos, pad, mask;   /* token ids; -1 for none */
     int64_t eos[CLV_MAX_EOS]; /* any of them ends a text */
     int n_eos;
+    int64_t adapter_rank;           /* R, of adapters as a family of their own (models/adapters.h) */
     int64_t number[CLV_FAMILY_OWN]; /* what a family has of its own (cleave/family.h) */
     double real[CLV_FAMILY_OWN];
 } clv_model_config;
@@ -92,8 +93,9 @@ typedef struct clv_model_build {
     /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence):
      * where each stands. */
     int64_t context;
-    bool last_logits;  /* only of the last row: [B,1,V] */
-    bool split_logits; /* the output stays split, as the rules say */
+    bool last_logits;                    /* only of the last row: [B,1,V] */
+    bool split_logits;                   /* the output stays split, as the rules say */
+    const struct clv_adapters *adapters; /* of its weights, which then are not trained, but these are; NULL: none */
 } clv_model_build;
 
 /* Adds the model to a graph without parameters: input "ids" i32 [B,S] -> logits [B,S,V], split over the vocabulary.

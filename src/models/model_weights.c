@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "io/file.h"
+#include "models/adapters_merge.h"
 #include "models/census.h"
 #include "models/model_weights.h"
 #include "runtime/shares.h"
@@ -24,6 +25,7 @@ static clv_status make_folder(const char *folder, clv_error *err)
 typedef struct saving {
     const clv_session *session;
     const clv_model_config *config;
+    const clv_adapters *adapters; /* which weights are saved with; NULL: none */
     clv_safetensors_writer *writer;
     const char *name; /* of the parameter */
     clv_dtype dtype;  /* of its state */
@@ -75,6 +77,7 @@ static clv_status save_box(void *arg, const clv_shard *box, clv_error *err)
     CLV_TRY(clv_session_read_here(s->session, s->name, box, s->dtype == s->to ? s->values : s->scratch, err));
     if (s->dtype != s->to)
         clv_dtype_convert(s->to, s->values, s->dtype, s->scratch, elems);
+    CLV_TRY(clv_adapters_merge(s->values, s->to, box, s->adapters, s->name, s->session, s->dtype, err));
     return clv_model_write_parameter(s->writer, s->config, s->name, box, s->to, s->values, err);
 }
 
@@ -97,10 +100,10 @@ static clv_status save_parameters(saving *s, clv_error *err)
 static const char saving_what[] = "saving a model";
 
 /* The process of rank 0 makes the file and puts it in its place; all write what their ranks hold. */
-static clv_status save_weights(const clv_session *session, const clv_model_config *config, clv_dtype dtype,
-                               const char *path, clv_status status, clv_error *err)
+static clv_status save_weights(const clv_session *session, const clv_model_config *config, const clv_adapters *adapters,
+                               clv_dtype dtype, const char *path, clv_status status, clv_error *err)
 {
-    saving s = {.session = session, .config = config, .to = dtype};
+    saving s = {.session = session, .config = config, .adapters = adapters, .to = dtype};
     bool leads = clv_session_leads(session);
     int64_t number, bytes = 0, all_bytes;
     if (leads && status == CLV_OK)
@@ -125,8 +128,8 @@ static clv_status save_weights(const clv_session *session, const clv_model_confi
     return status;
 }
 
-clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *config, clv_dtype dtype,
-                                  const char *folder, clv_error *err)
+clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *config,
+                                  const clv_adapters *adapters, clv_dtype dtype, const char *folder, clv_error *err)
 {
     char *weights = clv_path_join(folder, "model.safetensors"), *json = clv_path_join(folder, "config.json");
     int64_t none;
@@ -135,7 +138,7 @@ clv_status clv_model_write_folder(const clv_session *session, const clv_model_co
         status = clv_fail_memory(err, folder, strlen(folder));
     if (status == CLV_OK && clv_session_leads(session))
         status = make_folder(folder, err);
-    status = save_weights(session, config, dtype, weights, status, err);
+    status = save_weights(session, config, adapters, dtype, weights, status, err);
     if (status == CLV_OK && clv_session_leads(session))
         status = clv_model_config_write(config, dtype, json, err);
     status = clv_session_agree(session, saving_what, status, 0, &none, err); /* all is in its place */

@@ -33,9 +33,10 @@ uint64_t clv_model_weights_bytes_read(const clv_model_weights *checkpoint);
 /* Tensors of the folder that are not the model's, which leaves them unread: how many, and the name of the first. */
 int64_t clv_model_weights_extra(const clv_model_weights *checkpoint, const char **first);
 
-/* Writes the model's state in this dtype as a Hugging Face folder (config.json, model.safetensors), made if it is
- * missing. */
-clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *model, clv_dtype dtype,
-                                  const char *folder, clv_error *err);
+/* Writes the model's state, with what adapters (NULL: none) add to it, in this dtype as a Hugging Face folder
+ * (config.json, model.safetensors), made if it is missing. */
+clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *model,
+                                  const struct clv_adapters *adapters, clv_dtype dtype, const char *folder,
+                                  clv_error *err);
 
 #endif

@@ -12,6 +12,7 @@
 #include "graph/graph.h"
 #include "io/file.h"
 #include "tokens/tokenizer_parts.h"
+#include "models/adapters.h"
 #include "models/parameters.h"
 #include "models/placement.h"
 #include "program/machine.h"
@@ -89,12 +90,22 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     return CLV_OK;
 }
 
+static clv_status take_lora(clv_model *m, const clv_lora_options *given, clv_error *err)
+{
+    clv_lora_options lora;
+    if (!given)
+        return CLV_OK;
+    CLV_TRY(clv_take_options(&lora, sizeof lora, sizeof lora, given, "clv_lora_options", err));
+    return clv_adapters_new(&m->adapters, &m->config, &lora, err);
+}
+
 static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error *err)
 {
     if (!o->config_only)
         CLV_TRY(check_folder(m->path, err));
     CLV_TRY(clv_model_config_read(&m->config, m->path, err));
     CLV_TRY(take(m, o, err));
+    CLV_TRY(take_lora(m, o->lora, err));
     if (o->config_only)
         return CLV_OK;
     return clv_model_weights_open(&m->weights, &m->config, m->path, &(clv_model_weights_options){.map = o->map != 0},
@@ -192,6 +203,8 @@ clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv
     clv_status status = config_of(&m->config, &info, err);
     if (status == CLV_OK)
         status = take(m, &o, err);
+    if (status == CLV_OK)
+        status = take_lora(m, o.lora, err);
     if (status != CLV_OK) {
         clv_model_close(m);
         return status;
@@ -207,6 +220,7 @@ void clv_model_close(clv_model *m)
     clv_tokenizer_free(m->text->tokenizer);
     pthread_mutex_destroy(&m->text->lock);
     clv_model_weights_close(m->weights);
+    clv_adapters_free(m->adapters);
     clv_machine_free(m->machine);
     free(m->text);
     free(m->path);
@@ -374,7 +388,8 @@ static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
                              .token_types = how->token_types != 0,
                              .context = how->context,
                              .last_logits = how->last_logits != 0,
-                             .split_logits = how->split_logits != 0};
+                             .split_logits = how->split_logits != 0,
+                             .adapters = m->adapters};
 }
 
 /* What the builders need; a failure is the graph's. */

@@ -61,7 +61,7 @@ static bool shares_tensor(const clv_parameter_row *row)
     return row->first > 0;
 }
 
-static bool is_present(const clv_parameter_row *row, const clv_model_config *c)
+bool clv_parameter_row_is_present(const clv_parameter_row *row, const clv_model_config *c)
 {
     if (row->stated != NULL) {
         clv_family_model model = clv_family_model_of(c);
@@ -80,8 +80,9 @@ static int64_t extent(const clv_model_config *c, char letter)
     const struct {
         char letter;
         int64_t size;
-    } sizes[] = {{'V', c->vocab},    {'M', c->hidden}, {'H', c->heads},         {'K', c->kv_heads},
-                 {'D', c->head_dim}, {'F', c->ffn},    {'P', c->max_positions}, {'T', c->token_types}};
+    } sizes[] = {{'V', c->vocab},         {'M', c->hidden},      {'H', c->heads},
+                 {'K', c->kv_heads},      {'D', c->head_dim},    {'F', c->ffn},
+                 {'P', c->max_positions}, {'T', c->token_types}, {'R', c->adapter_rank}};
     int i = 0;
 
     while (sizes[i].letter != letter)
@@ -97,7 +98,7 @@ static int append(int64_t *shape, int rank, const clv_model_config *c, const cha
     return rank;
 }
 
-static int64_t product(const clv_model_config *c, const char *letters)
+int64_t clv_model_letters_elems(const clv_model_config *c, const char *letters)
 {
     int64_t sizes[CLV_MAX_RANK];
 
@@ -117,7 +118,7 @@ static void fill_name(char *name, size_t size, const char *pattern, int64_t laye
         snprintf(name, size, "%.*s%lld%s", (int)(mark - pattern), pattern, (long long)layer, mark + 1);
 }
 
-static clv_parameter make(const clv_model_config *c, const clv_parameter_row *row, int64_t layer)
+clv_parameter clv_parameter_of_row(const clv_model_config *c, const clv_parameter_row *row, int64_t layer)
 {
     clv_parameter p = {.row = row, .layer = layer};
 
@@ -134,7 +135,7 @@ int64_t clv_model_parameter_count(const clv_model_config *c)
     int64_t n = 0;
 
     for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++)
-        if (is_present(row, c))
+        if (clv_parameter_row_is_present(row, c))
             n += is_of_layer(row) ? c->layers : 1;
     return n;
 }
@@ -143,13 +144,13 @@ int64_t clv_model_parameter_count(const clv_model_config *c)
 static const clv_parameter_row *layer_rows(int64_t *n, const clv_model_config *c, const clv_parameter_row *row)
 {
     for (*n = 0; row->name != NULL && is_of_layer(row); row++)
-        *n += is_present(row, c);
+        *n += clv_parameter_row_is_present(row, c);
     return row;
 }
 
 static const clv_parameter_row *nth_present(const clv_model_config *c, const clv_parameter_row *row, int64_t n)
 {
-    while (!is_present(row, c) || n-- > 0)
+    while (!clv_parameter_row_is_present(row, c) || n-- > 0)
         row++;
     return row;
 }
@@ -162,11 +163,11 @@ clv_parameter clv_model_parameter_at(const clv_model_config *c, int64_t i)
         int64_t n;
         const clv_parameter_row *end = layer_rows(&n, c, row);
         if (n > 0 && i < n * c->layers)
-            return make(c, nth_present(c, row, i % n), i / n);
+            return clv_parameter_of_row(c, nth_present(c, row, i % n), i / n);
         i -= n * c->layers;
         row = end;
-        if (is_present(row, c) && i-- == 0)
-            return make(c, row, -1);
+        if (clv_parameter_row_is_present(row, c) && i-- == 0)
+            return clv_parameter_of_row(c, row, -1);
     }
 }
 
@@ -188,8 +189,8 @@ clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *
 {
     for (const clv_parameter_row *row = c->family->parameters; row->name != NULL; row++) {
         int64_t layer = is_of_layer(row) ? layer_in(row, name) : -1;
-        clv_parameter p = make(c, row, layer);
-        bool exists = is_present(row, c) && (!is_of_layer(row) || (layer >= 0 && layer < c->layers));
+        clv_parameter p = clv_parameter_of_row(c, row, layer);
+        bool exists = clv_parameter_row_is_present(row, c) && (!is_of_layer(row) || (layer >= 0 && layer < c->layers));
         if (exists && strcmp(p.name, name) == 0) {
             *out = p;
             return CLV_OK;
@@ -241,7 +242,7 @@ clv_status clv_model_find_tensor(const clv_safetensor **out, const clv_weights *
 /* One dimension for all of `out`, one for all of `in`, in the form's order. */
 static int their_shape(int64_t *shape, const clv_model_config *c, const clv_parameter_row *row)
 {
-    int64_t out = product(c, row->out) * (row->of > 0 ? row->of : 1);
+    int64_t out = clv_model_letters_elems(c, row->out) * (row->of > 0 ? row->of : 1);
     bool linear = row->form == CLV_LINEAR;
 
     if (row->form == CLV_AS_IS)
@@ -250,8 +251,8 @@ static int their_shape(int64_t *shape, const clv_model_config *c, const clv_para
         shape[0] = out;
         return 1;
     }
-    shape[0] = linear ? out : product(c, row->in);
-    shape[1] = linear ? product(c, row->in) : out;
+    shape[0] = linear ? out : clv_model_letters_elems(c, row->in);
+    shape[1] = linear ? clv_model_letters_elems(c, row->in) : out;
     return 2;
 }
 
@@ -330,9 +331,10 @@ static window window_of(const clv_model_config *c, const clv_parameter_row *row,
     return win;
 }
 
-/* One part of a box on its way: the view [out..., in...] of their tensor, and where its elements lie in ours. */
+/* One part of a box on its way: the view [out..., in...] of their tensor ([of, out..., in...] of a fused one), and
+ * where its elements lie in ours. */
 typedef struct transfer {
-    int rank, n_out; /* dimensions of the view; those that come from `out` */
+    int rank;
     int64_t view[CLV_MAX_RANK];
     clv_shard box;
     int64_t in_elems, out_elems; /* of the box */
@@ -350,16 +352,23 @@ static bool has_part(const clv_shard *box, const clv_parameter_row *row, int par
 
 static transfer plan(const clv_model_config *c, const clv_parameter_row *row, const clv_shard *box, int part)
 {
-    int n_in = (int)strlen(row->in), skip = parts_of(row) == 2, n_parts = 1;
-    transfer t = {.n_out = (int)strlen(row->out), .in_elems = 1, .out_elems = 1};
+    int n_in = (int)strlen(row->in), n_out = (int)strlen(row->out), skip = parts_of(row) > 1, n_parts = 1;
+    int fused = row->of > 0;
+    transfer t = {.in_elems = 1, .out_elems = 1};
 
-    t.rank = append(t.view, append(t.view, 0, c, row->out), c, row->in);
+    if (fused) {
+        t.view[0] = row->of;
+        t.box.lo[0] = row->first + part;
+        t.box.hi[0] = t.box.lo[0] + 1;
+    }
+    t.rank = append(t.view, append(t.view, fused, c, row->out), c, row->in);
     t.box.rank = t.rank;
-    for (int d = 0; d < t.rank; d++) {
-        int ours = d < t.n_out ? n_in + skip + d : d - t.n_out;
+    for (int d = fused; d < t.rank; d++) {
+        bool is_out = d - fused < n_out;
+        int ours = is_out ? n_in + skip + d - fused : d - fused - n_out;
         t.box.lo[d] = box->lo[ours];
         t.box.hi[d] = box->hi[ours];
-        *(d < t.n_out ? &t.out_elems : &t.in_elems) *= box->hi[ours] - box->lo[ours];
+        *(is_out ? &t.out_elems : &t.in_elems) *= box->hi[ours] - box->lo[ours];
     }
     if (skip) {
         n_parts = (int)(box->hi[n_in] - box->lo[n_in]);
@@ -450,7 +459,7 @@ static clv_status read_transposed(const clv_weights *w, const clv_model_config *
         if (!has_part(box, p->row, part))
             continue;
         transfer t = plan(c, p->row, box, part);
-        their_name(name, p, part);
+        their_name(name, p, p->row->of > 0 ? 0 : part);
         status = clv_model_find_tensor(&tensor, w, c, name, err);
         if (status == CLV_OK)
             status = read_part(tensor, &t, dtype, out, buffer, err);
@@ -490,7 +499,7 @@ clv_status clv_model_read_parameter(const clv_weights *w, const clv_model_config
 /* The tensors that the row adds to a file. */
 static int64_t new_tensors(const clv_parameter_row *row, const clv_model_config *c)
 {
-    return is_present(row, c) ? clv_parameter_tensors(&(clv_parameter){.row = row}) : 0;
+    return clv_parameter_row_is_present(row, c) ? clv_parameter_tensors(&(clv_parameter){.row = row}) : 0;
 }
 
 /* The row that adds the tensor of a row that shares one. */
@@ -530,7 +539,7 @@ static clv_status write_transposed(clv_safetensors_writer *w, const clv_model_co
         if (!has_part(box, p->row, part))
             continue;
         transfer t = plan(c, p->row, box, part);
-        status = write_part(w, tensor_index(c, p) + part, &t, dtype, data, buffer, err);
+        status = write_part(w, tensor_index(c, p) + (p->row->of > 0 ? 0 : part), &t, dtype, data, buffer, err);
     }
     free(buffer);
     return status;

@@ -1,12 +1,13 @@
 /* parameters.h - a model's parameters, ours and those of Hugging Face's checkpoints, by a table that a family states.
  *
  * A row says, with letters for dimensions (V vocabulary, M width, H heads, K KV heads, D head_dim, F feed-forward,
- * P positions, T token types), how ours is made of theirs:
+ * P positions, T token types, R the rank of adapters), how ours is made of theirs:
  *
  *   form        ours             theirs
  *   CLV_AS_IS   [out]            [out], the same dimensions
  *   CLV_LINEAR  [in, out]        [out, in], one dimension each: they multiply from the right; a bias, without in: [out]
  *               [in, 2, out]     two such tensors
+ *               [in, n, out]     rows of a fused tensor [of * out, in], from part `first` on; n = 1 is no dimension
  *   CLV_CONV1D  [in, out]        [in, out], one dimension each (GPT-2)
  *               [in, n, out]     columns of a fused tensor of `of` parts, from part `first` on; n = 1 is no dimension
  *
@@ -26,7 +27,7 @@ typedef struct clv_parameter_row {
     const char *theirs[2]; /* the second is NULL unless two tensors are packed */
     clv_parameter_form form;
     const char *in, *out;
-    int first, of, take; /* CLV_CONV1D: parts [first, first + take) of `of`; zeros: it is not fused */
+    int first, of, take;                          /* parts [first, first + take) of `of`; zeros: it is not fused */
     bool (*when)(const clv_model_config *model);  /* NULL: in every model of the family */
     int (*stated)(const clv_family_model *model); /* the same of a family that a program stated */
 } clv_parameter_row;
@@ -50,6 +51,11 @@ typedef struct clv_parameter {
 int64_t clv_model_parameter_count(const clv_model_config *model);
 clv_parameter clv_model_parameter_at(const clv_model_config *model, int64_t i);
 int64_t clv_parameter_elems(const clv_parameter *parameter);
+/* The parameter of a row of the model's table; layer -1: it is of none. */
+clv_parameter clv_parameter_of_row(const clv_model_config *model, const clv_parameter_row *row, int64_t layer);
+bool clv_parameter_row_is_present(const clv_parameter_row *row, const clv_model_config *model);
+/* The product of the dimensions that these letters stand for. */
+int64_t clv_model_letters_elems(const clv_model_config *model, const char *letters);
 /* By our name; CLV_ENOTFOUND when the model has no such parameter. */
 clv_status clv_model_parameter_find(clv_parameter *out, const clv_model_config *model, const char *name,
                                     clv_error *err);

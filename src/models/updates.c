@@ -3,7 +3,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
-#include "models/config.h"
+#include "models/adapters.h"
 
 /* Gains and biases are not decayed; biases of heads have several dimensions. */
 static bool decays(const clv_graph *graph, clv_value parameter)
@@ -111,6 +111,17 @@ static clv_value norm_of(clv_graph *graph, const clv_model_build *build, const c
     return clv_global_norm(graph, gradients, n);
 }
 
+/* Which parameters are trained: of a model with adapters these alone. Returns how many; they come first. */
+static int keep_trained(const clv_graph *graph, const clv_model_build *build, clv_value *parameters, int n)
+{
+    int kept = 0;
+    for (int i = 0; i < n; i++)
+        if (!build->adapters ||
+            clv_adapters_have(build->adapters, clv_value_name(graph, parameters[i]) + strlen(graph->scope)))
+            parameters[kept++] = parameters[i];
+    return kept;
+}
+
 void clv_build_updates(clv_graph *graph, const clv_model_build *build, clv_value loss, const clv_update_options *how,
                        bool with_norm)
 {
@@ -131,6 +142,7 @@ void clv_build_updates(clv_graph *graph, const clv_model_build *build, clv_value
         return;
     }
     clv_parameters(graph, parameters, n);
+    n = keep_trained(graph, build, parameters, n);
     clv_gradients(graph, loss, CLV_NONE, parameters, n, gradients);
     if (with_norm && clv_graph_ok(graph)) {
         clv_value norm = norm_of(graph, build, parameters, gradients, n);

@@ -1,5 +1,6 @@
 /* attention.c - multi-head attention with heads split: q, k, v column-rules, the output product row-parallel. */
 #include "graph/graph.h"
+#include "nn/adapter.h"
 #include "nn/layouts.h"
 
 /* Fills in what options leave to be derived; false (recorded) when they do not fit. */
@@ -54,7 +55,8 @@ static clv_value queries(clv_graph *graph, clv_value x, const clv_axis_rules *ru
     clv_nn_cut_query_heads(graph, &part, 0, o->heads, o->kv_heads);
     clv_nn_cut_query_heads(graph, &split, 2, o->heads, o->kv_heads);
     clv_value weight = clv_nn_weight(graph, rules, "q.weight", type.dtype, 3, shape, names, &kernel, o->init);
-    clv_value q = keep_heads(graph, clv_einsum(graph, "bsm,mhd->bshd", x, weight), rules, 2, CLV_HEADS);
+    clv_value q = clv_nn_adapted(graph, clv_einsum(graph, "bsm,mhd->bshd", x, weight), x, rules, weight, 1, names);
+    q = keep_heads(graph, q, rules, 2, CLV_HEADS);
     q = clv_nn_constrain(graph, q, &split, rules, "the tensor of queries", 2, names + 1);
     keep_heads(graph, q, rules, 2, CLV_HEADS);
     if (o->bias)
@@ -93,7 +95,8 @@ static clv_value keys_values(clv_graph *graph, clv_value x, const clv_axis_rules
     clv_nn_cut_kv_heads(graph, &part, 1, o->heads, o->kv_heads);
     clv_nn_cut_kv_heads(graph, &split, 3, o->heads, o->kv_heads);
     clv_value weight = clv_nn_weight(graph, rules, "kv.weight", type.dtype, 4, shape, names, &kernel, o->init);
-    clv_value kv = keep_heads(graph, clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight), rules, 3, CLV_KV_HEADS);
+    clv_value kv = clv_nn_adapted(graph, clv_einsum(graph, "bsm,mjkd->bsjkd", x, weight), x, rules, weight, 1, names);
+    kv = keep_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     kv = clv_nn_constrain(graph, kv, &split, rules, "the tensor of keys and values", 3, names + 1);
     keep_heads(graph, kv, rules, 3, CLV_KV_HEADS);
     if (o->bias)
@@ -124,7 +127,8 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
     clv_layout kernel = clv_named_layout(graph, rules, 3, names);
     clv_nn_cut_query_heads(graph, &kernel, 0, o.heads, o.kv_heads);
     clv_value weight = clv_nn_weight(graph, rules, "o.weight", type.dtype, 3, shape, names, &kernel, o.output_init);
-    clv_value out = clv_nn_leave(graph, clv_einsum(graph, "bshd,hdm->bsm", y, weight), rules);
+    clv_value out = clv_nn_adapted(graph, clv_einsum(graph, "bshd,hdm->bsm", y, weight), y, rules, weight, 2, names);
+    out = clv_nn_leave(graph, out, rules);
     if (!o.output_bias)
         return out;
     return add_bias(graph, out, rules, "o.bias", 1, shape + 2, (clv_logical_axis[]){CLV_EMBED}, NULL);

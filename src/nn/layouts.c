@@ -185,8 +185,7 @@ clv_value clv_nn_constrain(clv_graph *graph, clv_value x, const clv_layout *layo
 
 /* ---- weights ---- */
 
-/* Products are split by these dimensions of a weight; over the others a weight may be gathered. */
-static bool splits_products(clv_logical_axis name)
+bool clv_nn_splits_products(clv_logical_axis name)
 {
     return name && (!clv_axis_is_known(name) || clv_same_axis(name, CLV_HIDDEN) || clv_same_axis(name, CLV_HEADS) ||
                     clv_same_axis(name, CLV_KV_HEADS) || clv_same_axis(name, CLV_VOCAB));
@@ -196,7 +195,7 @@ void clv_nn_keep(clv_graph *graph, clv_value state, const clv_layout *layout, co
 {
     for (int d = 0; d < layout->rank; d++) {
         const clv_subaxis *axes;
-        int n = splits_products(names[d]) ? clv_layout_axes(&axes, layout, d) : 0;
+        int n = clv_nn_splits_products(names[d]) ? clv_layout_axes(&axes, layout, d) : 0;
         for (int i = 0; i < n; i++)
             clv_keep_in_place(graph, state, graph->mesh.axis[axes[i].axis].name);
     }

@@ -18,6 +18,8 @@ clv_layout clv_nn_activation(clv_graph *graph, const clv_axis_rules *rules, int 
 void clv_nn_cut_query_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads);
 void clv_nn_cut_kv_heads(clv_graph *graph, clv_layout *layout, int d, int64_t heads, int64_t kv_heads);
 
+/* Products are split by dimensions of these names of a weight; over the others a weight may be gathered. */
+bool clv_nn_splits_products(clv_logical_axis name);
 /* States that `state`, laid out so by names, never moves over the axes that products are split by. */
 void clv_nn_keep(clv_graph *graph, clv_value state, const clv_layout *layout, const clv_logical_axis *names);
 /* Says of a value, whose layout is by rules, what it is (NULL: it goes by its own name) and what its dimensions are. */

@@ -1,5 +1,6 @@
 /* linear.c - column- and row-parallel linear layers (Shoeybi et al. 2019, arXiv:1909.08053). */
 #include "graph/graph.h"
+#include "nn/adapter.h"
 #include "nn/layouts.h"
 
 static const char *part_name(clv_graph *graph, const clv_linear_options *options, const char *part)
@@ -59,7 +60,8 @@ clv_value clv_column_parallel_linear(clv_graph *graph, clv_value x, int64_t feat
     int64_t shape[] = {type.shape[type.rank - 1], features};
     clv_layout split = clv_nn_activation(graph, rules, type.rank - 1, 1, &names[1]);
     clv_value weight = weight_of(graph, rules, &o, type.dtype, shape, names);
-    clv_value y = clv_nn_product(graph, clv_nn_enter(graph, x, rules, names[1]), weight, "m", "mf", "f");
+    x = clv_nn_enter(graph, x, rules, names[1]);
+    clv_value y = clv_nn_adapted(graph, clv_nn_product(graph, x, weight, "m", "mf", "f"), x, rules, weight, 1, names);
     y = clv_nn_constrain(graph, y, &split, rules, what_comes_out(names[1]), 1, &names[1]);
     y = add_bias(graph, y, &o, features, rules, names[1]);
     if (!o.gather_output)
@@ -84,6 +86,7 @@ clv_value clv_row_parallel_linear(clv_graph *graph, clv_value x, int64_t feature
     clv_value weight = weight_of(graph, rules, &o, type.dtype, shape, names);
     if (!o.input_is_parallel)
         x = clv_nn_constrain(graph, x, &split, rules, "the input of the product", 1, &names[0]);
-    clv_value y = clv_nn_leave(graph, clv_nn_product(graph, x, weight, "f", "fm", "m"), rules);
+    clv_value y = clv_nn_adapted(graph, clv_nn_product(graph, x, weight, "f", "fm", "m"), x, rules, weight, 1, names);
+    y = clv_nn_leave(graph, y, rules);
     return add_bias(graph, y, &o, features, rules, CLV_EMBED);
 }

@@ -354,7 +354,7 @@ clv_status clv_trainer_write_state(const clv_trainer *t, const char *folder, clv
         free(path);
     }
     CLV_TRY(clv_session_agree(t->session, writing_what, status, 0, &none, err));
-    CLV_TRY(clv_model_write_folder(t->session, &t->model->config, t->model->dtype, folder, err));
+    CLV_TRY(clv_model_write_folder(t->session, &t->model->config, NULL, t->model->dtype, folder, err));
     status = write_others(t, folder, err); /* the first process writes the manifest, alone */
     if (status == CLV_OK && leads)
         status = write_manifest(t, folder, err);

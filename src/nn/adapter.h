@@ -1,0 +1,35 @@
+/* adapter.h - low-rank adapters of products (LoRA: Hu et al. 2021, arXiv:2106.09685): to x W is added
+ *
+ *   scale * (x A) B,   A [in, R], B [R, out],   in and out being the dimensions of W
+ *
+ * A graph is told which weights have one, and every layer that makes a product by such a weight adds it, so families
+ * of models know nothing of them. A is laid out as W is over its dimensions `in`, B over `out`: where W is split by
+ * columns A is replicated and B split; where by rows A is split, and what comes of B is partial sums as W's product
+ * is, so that one collective sums both. */
+#ifndef CLEAVE_NN_ADAPTER_H
+#define CLEAVE_NN_ADAPTER_H
+
+#include "cleave/nn.h"
+
+typedef struct clv_adapter {
+    const char *a, *b; /* names of state, full; weights of one input may share A */
+    int64_t rank;
+    double scale;
+    int parts;        /* of a weight [in, parts, out]; 0: it has none */
+    bool a_has_parts; /* A is [in, parts, R]: one for each */
+    int part;         /* the only one that it is for, B being [R, out]; -1: all, B is [R, parts, out] */
+} clv_adapter;
+
+typedef struct clv_adapters_in_graph {
+    /* Of a weight by its full name; false: it has none. Names live as long as the graph. */
+    bool (*find)(clv_adapter *out, clv_graph *graph, const char *weight, const void *arg);
+    const void *arg;
+    clv_value x, a, shrunk; /* the last product x A: the next weight may have the same */
+} clv_adapters_in_graph;
+
+/* y, the product of x and the weight, whose first n_in dimensions it contracted (the last of x), and its adapter's if
+ * the graph has one. names: of the weight's dimensions. */
+clv_value clv_nn_adapted(clv_graph *graph, clv_value y, clv_value x, const clv_axis_rules *rules, clv_value weight,
+                         int n_in, const clv_logical_axis *names);
+
+#endif

@@ -1,0 +1,374 @@
+/* test_lora.c - adapters: what they cost, what stays as it was, and that every mesh trains the same ones. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cleave/train.h"
+#include "must.h"
+
+enum { BATCH = 4, SEQ = 8, RANK = 3, STEPS = 4, MOST_STATE = 1 << 16, MOST_COLLECTIVES = 256, TEXT = 128 };
+
+static const clv_schedule schedule = {.peak = 0.01, .floor = 0.001, .warmup = 1, .steps = 8};
+
+static const struct {
+    const char *mesh, *rules;
+} splits[] = {
+    {"model=1", "megatron"},
+    {"model=2", "megatron"},
+    {"model=2", "megatron-sp"},
+    {"model=3", "megatron"},
+    {"model=3", "megatron-sp"},
+    {"data=2", "dp"},
+    {"data=3", "fsdp"},
+    {"data=2", "zero1"},
+    {"data=2,model=2", "megatron"},
+    {"data=2,model=2", "fsdp+megatron-sp"},
+    {"X=2,Y=2", "gspmd-2d"},
+};
+enum { SPLITS = sizeof splits / sizeof splits[0] };
+
+/* Models of tests/golden, and which of their modules are tried. */
+static const struct {
+    const char *model, *targets;
+} cases[] = {
+    {"llama", NULL},
+    {"llama", "q_proj,v_proj"},
+    {"llama", "k_proj,up_proj,o_proj"},
+    {"llama", "lm_head"},
+    {"qwen2", "all-linear"},
+    {"mistral", "mlp.gate_proj,self_attn.q_proj"},
+    {"gpt2", NULL},
+    {"gpt2", "c_attn"},
+    {"gpt2", "mlp.c_proj"},
+    {"esm", NULL},
+    {"bert", "query,value,dense"},
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static clv_status open_on(clv_model **out, const char *name, int split, const clv_lora_options *lora, clv_error *err)
+{
+    char path[4096];
+    const char *source = getenv("CLV_SOURCE_DIR");
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    must(clv_mesh_parse(&mesh, splits[split].mesh, err), err);
+    must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, err), err);
+    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
+    const clv_model_options options = {
+        .size = sizeof options, .mesh = &mesh, .rules = &rules, .config_only = 1, .check = 1, .lora = lora};
+    return clv_model_open(out, path, &options, err);
+}
+
+static clv_model *model_of(int i, int split)
+{
+    clv_error err = {0};
+    clv_model *model;
+    const clv_lora_options lora = {.size = sizeof lora, .rank = RANK, .alpha = 6, .targets = cases[i].targets};
+    must(open_on(&model, cases[i].model, split, &lora, &err), &err);
+    return model;
+}
+
+static clv_model *base_of(int i, int split)
+{
+    clv_error err = {0};
+    clv_model *model;
+    must(open_on(&model, cases[i].model, split, NULL, &err), &err);
+    return model;
+}
+
+static clv_trainer *trainer_of(const clv_model *model)
+{
+    clv_error err = {0};
+    clv_trainer *trainer;
+    const clv_update_options update = {.size = sizeof update};
+    const clv_trainer_options options = {
+        .size = sizeof options, .batch = BATCH, .seq = SEQ, .schedule = &schedule, .seed = 5, .update = &update};
+    must(clv_trainer_new(&trainer, model, &options, &err), &err);
+    return trainer;
+}
+
+static void fill(int32_t *ids, int32_t *labels)
+{
+    for (int i = 0; i < BATCH * SEQ; i++) {
+        ids[i] = 1 + i * 7 % 13;
+        labels[i] = (i * i + 3) % 13;
+    }
+}
+
+static clv_train_step step(clv_trainer *trainer)
+{
+    clv_error err = {0};
+    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+    clv_train_step did = {.size = sizeof did};
+    fill(ids, labels);
+    must(clv_trainer_step(trainer, ids, labels, &did, &err), &err);
+    return did;
+}
+
+static double loss_of(clv_trainer *trainer)
+{
+    clv_error err = {0};
+    int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
+    double loss = NAN;
+    fill(ids, labels);
+    must(clv_trainer_loss(trainer, ids, labels, &loss, &err), &err);
+    return loss;
+}
+
+static bool ends(const char *text, const char *with)
+{
+    size_t n = strlen(text), k = strlen(with);
+    return n >= k && strcmp(text + n - k, with) == 0;
+}
+
+/* Bytes of all state whose name ends so, as one rank would hold it; each padded to so many. */
+static int64_t bytes_of_states(clv_trainer *trainer, const char *ending, int64_t padding)
+{
+    clv_error err = {0};
+    clv_state_info info = {.size = sizeof info};
+    int64_t bytes = 0;
+    for (int i = 0; clv_session_state(clv_trainer_session(trainer), i, &info, &err) == CLV_OK && info.name; i++)
+        if (ends(info.name, ending))
+            bytes += (4 * clv_type_elems(&info.type) + padding - 1) / padding * padding;
+    return bytes;
+}
+
+static double sum_of_state(clv_trainer *trainer, const char *name, const clv_type *type)
+{
+    static float values[MOST_STATE];
+    clv_error err = {0};
+    double sum = 0;
+    assert_true(clv_type_elems(type) <= MOST_STATE);
+    must(clv_session_read(clv_trainer_session(trainer), name, NULL, values, &err), &err);
+    for (int64_t k = 0; k < clv_type_elems(type); k++)
+        sum += (double)values[k] * (double)(k % 7 + 1);
+    return sum;
+}
+
+/* Sums of the elements of the model's weights, or of its adapters. */
+static double sum_of(clv_trainer *trainer, bool adapters)
+{
+    clv_error err = {0};
+    clv_state_info info = {.size = sizeof info};
+    double sum = 0;
+    for (int i = 0; clv_session_state(clv_trainer_session(trainer), i, &info, &err) == CLV_OK && info.name; i++) {
+        bool is_adapter = ends(info.name, ".lora_a") || ends(info.name, ".lora_b");
+        if (!ends(info.name, ".m") && !ends(info.name, ".v") && is_adapter == adapters)
+            sum += sum_of_state(trainer, info.name, &info.type);
+    }
+    return sum;
+}
+
+static void assert_near(double got, double want, int i, int split, const char *what)
+{
+    if (!(fabs(got - want) <= 1e-5 * fabs(want)))
+        fail_msg("%s %s on %s by %s: %s is %.9g, expected %.9g", cases[i].model,
+                 cases[i].targets ? cases[i].targets : "", splits[split].mesh, splits[split].rules, what, got, want);
+}
+
+/* Losses and norms of a few steps, the same wherever they are made; weights stay, adapters do not. */
+static void train_on(double *losses, double *norms, int i, int split)
+{
+    clv_model *model = model_of(i, split), *plain = base_of(i, split);
+    clv_trainer *trainer = trainer_of(model), *base = trainer_of(plain);
+    double weights = sum_of(trainer, false), adapters = sum_of(trainer, true);
+    assert_near(sum_of(base, false), weights, i, split, "the sum of the weights");
+    for (int k = 0; k < STEPS; k++) {
+        clv_train_step did = step(trainer);
+        losses[k] = did.loss;
+        norms[k] = did.grad_norm;
+    }
+    assert_near(losses[0], step(base).loss, i, split, "the first loss"); /* B is zeros */
+    assert_true(losses[STEPS - 1] < losses[0]);
+    assert_true(sum_of(trainer, false) == weights);
+    assert_true(sum_of(trainer, true) != adapters);
+    clv_trainer_free(trainer);
+    clv_trainer_free(base);
+    clv_model_close(model);
+    clv_model_close(plain);
+}
+
+static void test_meshes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        double losses[STEPS], norms[STEPS];
+        train_on(losses, norms, i, 0);
+        for (int s = 1; s < SPLITS; s++) {
+            double loss[STEPS], norm[STEPS];
+            train_on(loss, norm, i, s);
+            for (int k = 0; k < STEPS; k++) {
+                assert_near(loss[k], losses[k], i, s, "a loss");
+                assert_near(norm[k], norms[k], i, s, "a norm");
+            }
+        }
+    }
+}
+
+/* ---- what it costs ---- */
+
+typedef struct traffic {
+    int n;
+    char line[MOST_COLLECTIVES][TEXT];
+    double bytes; /* of tensors */
+} traffic;
+
+static traffic traffic_of(const clv_program *program)
+{
+    traffic t = {0};
+    for (int i = 0; i < clv_program_n_collectives(program); i++) {
+        clv_collective c = {.size = sizeof c};
+        clv_program_collective(program, i, &c, NULL);
+        if (c.bytes == 0 || c.type.rank == 0)
+            continue;
+        assert_true(t.n < MOST_COLLECTIVES);
+        snprintf(t.line[t.n++], TEXT, "%s of %g bytes", c.kind, c.bytes);
+        t.bytes += c.bytes;
+    }
+    return t;
+}
+
+static traffic traffic_of_inference(const clv_model *model)
+{
+    clv_error err = {0};
+    clv_graph *graph;
+    clv_program *program;
+    must(clv_graph_new(&graph, clv_model_mesh(model), &err), &err);
+    clv_model_inference(
+        graph, model,
+        &(clv_model_graph){.batch = BATCH, .seq = SEQ, .split_logits = 1, .size = sizeof(clv_model_graph)});
+    must(clv_compile(&program, graph, NULL, &err), &err);
+    traffic t = traffic_of(program);
+    clv_program_free(program);
+    clv_graph_free(graph);
+    return t;
+}
+
+/* Where ranks split heads and hidden features, nothing moves in the forward pass that did not without adapters. */
+static void test_forward_traffic(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++)
+        for (int s = 0; s < SPLITS; s++) {
+            if (strstr(splits[s].rules, "fsdp") || strstr(splits[s].rules, "gspmd"))
+                continue; /* there A and B are gathered, as weights are */
+            clv_model *model = model_of(i, s), *plain = base_of(i, s);
+            traffic with = traffic_of_inference(model), without = traffic_of_inference(plain);
+            for (int k = 0; k < with.n || k < without.n; k++)
+                if (with.n != without.n || strcmp(with.line[k], without.line[k]) != 0)
+                    fail_msg("%s %s on %s by %s: %d collectives, %d without; number %d: %s, without %s", cases[i].model,
+                             cases[i].targets ? cases[i].targets : "", splits[s].mesh, splits[s].rules, with.n,
+                             without.n, k, with.line[k], without.line[k]);
+            clv_model_close(model);
+            clv_model_close(plain);
+        }
+}
+
+/* Moments are those of the adapters; over data alone, their gradients are all that is summed. */
+static void test_frozen(void **state)
+{
+    enum { ONE = 0, DATA = 5 };
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        clv_memory memory = {.size = sizeof memory}, whole = {.size = sizeof whole};
+        clv_model *model = model_of(i, ONE), *plain = base_of(i, ONE), *two = model_of(i, DATA);
+        clv_trainer *trainer = trainer_of(model), *base = trainer_of(plain), *data = trainer_of(two);
+        int64_t bytes = bytes_of_states(trainer, ".lora_a", 1) + bytes_of_states(trainer, ".lora_b", 1);
+        int64_t held = bytes_of_states(trainer, ".lora_a", 64) + bytes_of_states(trainer, ".lora_b", 64);
+        assert_true(bytes > 0);
+        assert_int_equal(bytes_of_states(trainer, ".m", 1) + bytes_of_states(trainer, ".v", 1), 2 * bytes);
+        clv_program_memory(clv_trainer_program(trainer), &memory, NULL);
+        clv_program_memory(clv_trainer_program(base), &whole, NULL);
+        assert_int_equal(memory.parameters - whole.parameters, held);
+        assert_int_equal(memory.optimizer, 2 * held);
+        assert_true(memory.gradients < whole.gradients);
+        assert_true(traffic_of(clv_trainer_program(data)).bytes == (double)bytes); /* 2 (n-1)/n of it for n = 2 */
+        clv_trainer_free(trainer);
+        clv_trainer_free(base);
+        clv_trainer_free(data);
+        clv_model_close(model);
+        clv_model_close(plain);
+        clv_model_close(two);
+    }
+}
+
+/* ---- what is saved ---- */
+
+static void remove_folder(const char *folder)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* Merged, it is a model like any other, of the same losses. */
+static void test_merged(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++)
+        for (int s = 0; s < SPLITS; s++) {
+            clv_error err = {0};
+            char folder[] = "/tmp/cleave-lora-XXXXXX";
+            clv_model *model = model_of(i, s), *merged;
+            clv_trainer *trainer = trainer_of(model);
+            assert_non_null(mkdtemp(folder));
+            for (int k = 0; k < STEPS; k++)
+                step(trainer);
+            must(clv_trainer_save(trainer, folder, &err), &err);
+            must(clv_model_open(&merged, folder, NULL, &err), &err);
+            clv_trainer *again = trainer_of(merged);
+            assert_near(loss_of(again), loss_of(trainer), i, s, "the loss of what was merged");
+            clv_trainer_free(again);
+            clv_trainer_free(trainer);
+            clv_model_close(merged);
+            clv_model_close(model);
+            remove_folder(folder);
+        }
+}
+
+/* ---- what is refused ---- */
+
+static void test_refused(void **state)
+{
+    static const struct {
+        clv_lora_options lora;
+        const char *says;
+    } wrong[] = {
+        {{.rank = 0}, "rank of 0; valid: 1 to 8"},
+        {{.rank = -2}, "rank of -2"},
+        {{.rank = 17}, "rank of 17; valid: 1 to 8"},
+        {{.rank = 2, .alpha = -1}, "alpha of -1"},
+        {{.rank = 2, .alpha = NAN}, "alpha"},
+        {{.rank = 2, .targets = "q_proj,wrong"},
+         "target 'wrong'; valid: all-linear, q_proj, k_proj, v_proj, o_proj, "
+         "gate_proj, up_proj, down_proj"},
+        {{.rank = 2, .targets = "proj"}, "target 'proj'"},
+        {{.rank = 2, .targets = ""}, "target ''"},
+        {{.rank = 2, .targets = "q_proj,"}, "target ''"},
+        {{.rank = 2, .targets = "embed_tokens"}, "target 'embed_tokens'"},
+        {{.size = 3, .rank = 2}, "size"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        clv_error err = {0};
+        clv_model *model;
+        assert_int_equal(open_on(&model, "llama", 0, &wrong[i].lora, &err), CLV_EINVAL);
+        if (!strstr(err.message, wrong[i].says))
+            fail_msg("'%s' lacks '%s'", err.message, wrong[i].says);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_meshes), cmocka_unit_test(test_forward_traffic), cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_merged), cmocka_unit_test(test_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
