@@ -48,6 +48,11 @@ int64_t clv_comm_take_waited_ns(clv_comm *comm)
     return waited;
 }
 
+void clv_comm_keep_waits(clv_comm *comm, clv_waits *waits)
+{
+    comm->waits = waits;
+}
+
 clv_status clv_comm_look(clv_comm *comm, clv_error *err)
 {
     return atomic_load_explicit(comm->failed, memory_order_acquire) ? comm->give_up(comm, err) : CLV_OK;

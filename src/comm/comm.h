@@ -44,6 +44,18 @@ void clv_comm_set_working(clv_comm *comm, bool working);
 /* Nanoseconds that this rank spent waiting for others since the last call. */
 int64_t clv_comm_take_waited_ns(clv_comm *comm);
 
+/* When a rank waited for others, oldest first; of more than there is room for the rest is left out. */
+enum { CLV_WAITS = 16 };
+typedef struct clv_waits {
+    int n;
+    struct {
+        int64_t begun_ns, ended_ns; /* clv_now_ns */
+    } of[CLV_WAITS];
+} clv_waits;
+
+/* Keeps this rank's waits from here on; NULL: no more. Who reads them sets n back to 0. */
+void clv_comm_keep_waits(clv_comm *comm, clv_waits *waits);
+
 /* Poisons the world with this rank's failure; the first one wins. Ends this rank's part of steps in progress. Waits,
  * but not beyond 80 ms, until no peer is in a step: memory that a peer may still read after that is to be freed only
  * when its thread has returned. The same holds for a wait that returns a failure. */

@@ -369,7 +369,7 @@ static clv_status wait_for(clv_plan *base, clv_wait what, clv_error *err)
                             clv_recorder_others(plan->base.group->n, plan->base.group->me), began);
     CLV_TRY(receive_all(plan, comm, err));
     clv_recorder_phase(comm->base.recorder, CLV_RECORD_MOVES);
-    comm->base.waited_ns += clv_now_ns() - began;
+    clv_comm_waited(&comm->base, began);
     if (plan->ins)
         combine(plan);
     CLV_TRY(unpack(plan, err));

@@ -384,7 +384,7 @@ static clv_status meet_near(const clv_mpi_plan *plan, clv_error *err)
     atomic_store_explicit(&comm->meets, 1, memory_order_relaxed);
     CLV_TRY(clv_threads_meet(comm, plan->near, &plan->post, err));
     atomic_store_explicit(&comm->meets, 0, memory_order_relaxed);
-    comm->base.waited_ns += clv_now_ns() - began;
+    clv_comm_waited(&comm->base, began);
     return CLV_OK;
 }
 
@@ -446,7 +446,7 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
         clv_threads_record_wait((clv_thread_comm *)plan->base.comm, plan->base.group, &plan->post,
                                 plan->base.take_bytes, senders_of(ph), began);
         CLV_TRY(await_parts(plan, ph, ph->takes, ph->n_takes, true, err));
-        plan->base.comm->waited_ns += clv_now_ns() - began;
+        clv_comm_waited(plan->base.comm, began);
         hear_pieces(plan, ph->takes, ph->n_takes);
         if (!ph->reduces)
             CLV_TRY(unpack(plan, ph, err));
@@ -479,7 +479,7 @@ static clv_status wait_in(clv_mpi_plan *plan, clv_error *err)
     for (int k = 0; k < plan->n_phases; k++)
         CLV_TRY(await_parts(plan, &plan->phases[k], plan->phases[k].sends, plan->phases[k].n_sends, false, err));
     CLV_TRY(end_near(plan, err));
-    comm->base.waited_ns += clv_now_ns() - began;
+    clv_comm_waited(&comm->base, began);
     clv_mpi_end_plan(plan);
     clv_threads_end(comm, plan->base.group);
     return CLV_OK;

@@ -219,7 +219,7 @@ clv_status clv_mpi_wait_cards(clv_mpi_plan *plan, clv_wait what, clv_error *err)
     clv_threads_record_wait(comm, group, &plan->post, plan->base.take_bytes, clv_recorder_others(group->n, group->me),
                             began);
     CLV_TRY(clv_mpi_await_cards(plan, err));
-    comm->base.waited_ns += clv_now_ns() - began;
+    clv_comm_waited(&comm->base, began);
     clv_recorder_phase(comm->base.recorder, CLV_RECORD_MOVES);
     CLV_TRY(take_cards(plan, err));
     return clv_device_finish(plan->base.out_device, err);

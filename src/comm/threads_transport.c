@@ -224,7 +224,7 @@ static clv_status wait_out(threads_plan *plan, clv_thread_comm *comm, clv_error 
 
     clv_threads_record_wait(comm, plan->base.group, &plan->post, plan->base.take_bytes, 0, began);
     CLV_TRY(clv_threads_await(comm, plan->base.group, err));
-    comm->base.waited_ns += clv_now_ns() - began;
+    clv_comm_waited(&comm->base, began);
     clv_recorder_hear_all(comm->base.recorder);
     if (plan->base.flies)
         plan->base.there_ns = last_start_ns(plan, comm);
@@ -243,7 +243,7 @@ static clv_status wait_in(threads_plan *plan, clv_thread_comm *comm, clv_error *
     CLV_TRY(clv_threads_meet(comm, plan->base.group, &end, err));
     clv_threads_leave(comm, plan->base.group);
     clv_threads_end(comm, plan->base.group);
-    comm->base.waited_ns += clv_now_ns() - began;
+    clv_comm_waited(&comm->base, began);
     return CLV_OK;
 }
 

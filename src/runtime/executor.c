@@ -6,6 +6,7 @@
 #include "runtime/check.h"
 #include "runtime/finite.h"
 #include "runtime/kernel.h"
+#include "runtime/tracer.h"
 
 typedef struct rank_state {
     const clv_loaded *loaded;
@@ -13,6 +14,7 @@ typedef struct rank_state {
     int rank;
     clv_comm *comm;
     clv_rank_times *times;
+    clv_rank_trace *trace; /* NULL: nothing is recorded */
     int n_flying;
 } rank_state;
 
@@ -57,13 +59,27 @@ static int64_t ops_ns(const rank_state *r, int64_t now)
     return now - r->times->comm_ns;
 }
 
-/* How long a step that the rank waits for from `now` on has moved beside ops. */
+/* Since when all of a step that the rank waits for from `now` on has been here, or until when it moved beside ops. */
+static int64_t there_ns(const clv_plan *plan, int64_t now)
+{
+    return plan->there_ns > 0 && plan->there_ns < now ? plan->there_ns : now;
+}
+
+/* How long it has moved beside them. */
 static int64_t hidden_ns(const rank_state *r, const clv_plan *plan, int64_t now)
 {
-    int64_t there = plan->there_ns > 0 && plan->there_ns < now ? plan->there_ns : now;
-    int64_t moved = there - plan->begun_ns, ops = ops_ns(r, now) - plan->begun_ops_ns;
+    int64_t moved = there_ns(plan, now) - plan->begun_ns, ops = ops_ns(r, now) - plan->begun_ops_ns;
     int64_t hidden = moved < ops ? moved : ops;
     return hidden > 0 ? hidden : 0;
+}
+
+/* What a step that flew took beside ops, and waiting for it. */
+static void record_landing(const rank_state *r, int i, int64_t begun_ns, int64_t ended_ns)
+{
+    const clv_plan *plan = r->mine->plans[i];
+    int64_t there = there_ns(plan, begun_ns);
+    clv_rank_trace_add_waits(r->trace, CLV_TRACE_LANDS, i, begun_ns, ended_ns);
+    clv_rank_trace_add(r->trace, CLV_TRACE_FLIES, i, plan->begun_ns, there > plan->begun_ns ? there : plan->begun_ns);
 }
 
 /* Waits for the step that flies in place k of the list; behind: the instruction that ran last. */
@@ -81,6 +97,8 @@ static clv_status land(rank_state *r, int k, int behind, clv_error *err)
         r->mine->spent[i].ns += took;
         r->mine->spent[i].hidden_ns += hidden;
     }
+    if (r->trace)
+        record_landing(r, i, start, start + took);
     r->n_flying--;
     for (; k < r->n_flying; k++)
         r->mine->flying[k] = r->mine->flying[k + 1];
@@ -193,6 +211,15 @@ static clv_status look_after(const rank_state *r, const clv_nonfinite *before, i
     return r->loaded->check ? clv_check_after(r->loaded, r->rank, i, err) : CLV_OK;
 }
 
+static void note_time(const rank_state *r, int i, int64_t begun_ns)
+{
+    int64_t now = clv_now_ns();
+    if (r->mine->spent)
+        r->mine->spent[i].ns += now - begun_ns;
+    if (r->trace)
+        clv_rank_trace_add_waits(r->trace, CLV_TRACE_INSTRUCTION, i, begun_ns, now);
+}
+
 static clv_status run_instruction(rank_state *r, int i, clv_error *err)
 {
     const clv_loaded *loaded = r->loaded;
@@ -209,10 +236,10 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
         CLV_TRY(clv_check_before(loaded, r->rank, i, err));
     if (loaded->lowest)
         CLV_TRY(clv_finite_before(&before, loaded, r->rank, i, err));
-    int64_t start = r->mine->spent ? clv_now_ns() : 0;
+    int64_t start = r->mine->spent || r->trace ? clv_now_ns() : 0;
     CLV_TRY(instruction->op ? run_op(r, instruction, err) : run_step(r, instruction, err));
-    if (r->mine->spent)
-        r->mine->spent[i].ns += clv_now_ns() - start;
+    if (r->mine->spent || r->trace)
+        note_time(r, i, start);
     CLV_TRY(look_after(r, &before, i, err));
     for (int k = r->n_flying - 1; k >= 0; k--)
         if (clv_program_ends(loaded->program, r->mine->flying[k]) == i)
@@ -220,13 +247,30 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
     return CLV_OK;
 }
 
-clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_rank_times *times, clv_error *err)
+static clv_status run_all(rank_state *r, clv_error *err)
+{
+    for (int i = 0; i < r->loaded->program->n_instructions; i++)
+        CLV_TRY(run_instruction(r, i, err));
+    return CLV_OK;
+}
+
+static clv_status run_recorded(rank_state *r, clv_error *err)
+{
+    int64_t begun_ns = clv_now_ns();
+    clv_comm_keep_waits(r->comm, &r->trace->waits);
+    clv_status status = run_all(r, err);
+    clv_comm_keep_waits(r->comm, NULL);
+    clv_rank_trace_add(r->trace, CLV_TRACE_RUN, -1, begun_ns, clv_now_ns());
+    return status;
+}
+
+clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_rank_times *times, clv_rank_trace *trace,
+                       clv_error *err)
 {
     const clv_loaded_rank *mine = clv_loaded_on(loaded, rank);
-    rank_state r = {.loaded = loaded, .mine = mine, .rank = rank, .comm = comm, .times = times};
+    rank_state r = {.loaded = loaded, .mine = mine, .rank = rank, .comm = comm, .times = times, .trace = trace};
     (void)clv_comm_take_waited_ns(comm); /* state that was moved is no part of a run */
-    for (int i = 0; i < loaded->program->n_instructions; i++)
-        CLV_TRY(run_instruction(&r, i, err));
+    CLV_TRY(trace ? run_recorded(&r, err) : run_all(&r, err));
     clv_comm_rest(comm);
     times->wait_ns += clv_comm_take_waited_ns(comm);
     return clv_device_finish(mine->context.device, err);

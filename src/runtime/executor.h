@@ -91,7 +91,10 @@ typedef struct clv_rank_times {
     int64_t fallbacks, fallback_bytes; /* ops, and what was copied for them */
 } clv_rank_times;
 
-/* Runs every instruction on this rank. */
-clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_rank_times *times, clv_error *err);
+struct clv_rank_trace;
+
+/* Runs every instruction on this rank. trace: what is recorded; NULL: nothing. */
+clv_status clv_execute(const clv_loaded *loaded, int rank, clv_comm *comm, clv_rank_times *times,
+                       struct clv_rank_trace *trace, clv_error *err);
 
 #endif

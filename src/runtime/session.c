@@ -20,6 +20,7 @@
 #include "runtime/peers.h"
 #include "runtime/shares.h"
 #include "runtime/spmd.h"
+#include "runtime/tracer.h"
 
 /* ---- opening and closing ---- */
 
@@ -171,6 +172,7 @@ void clv_session_free(clv_session *session)
     clv_session_free_states(session);
     clv_session_free_leftovers(session);
     clv_spmd_world_free(session->spmd);
+    clv_tracer_free(session->tracer);
     for (int i = 0; session->devices && session->backend->close && i < session->here; i++)
         if (session->devices[i])
             session->backend->close(session->devices[i]);
@@ -224,6 +226,8 @@ void clv_session_unload(clv_session *session, const clv_program *program)
         }
         session->rank_bytes -= program->region_bytes;
         clv_loaded_free(session->loaded[i]);
+        if (session->tracer)
+            clv_tracer_forget(session->tracer, program);
     }
     session->n_loaded = kept;
     clv_session_leave(session);
@@ -235,6 +239,7 @@ typedef struct run_job {
     clv_session *session;
     const clv_loaded *loaded;
     const clv_run *run;
+    clv_rank_trace *traces; /* [here]; NULL: the run is not recorded */
 } run_job;
 
 static clv_status bind_inputs(const run_job *job, int rank, clv_error *err)
@@ -290,7 +295,8 @@ static clv_status run_rank(void *arg, int rank, clv_comm *comm, clv_error *err)
     CLV_TRY(bind_inputs(job, rank, err));
     if (check)
         CLV_TRY(clv_check_begin(job->loaded, rank, err));
-    CLV_TRY(clv_execute(job->loaded, rank, comm, &job->session->times[rank - job->session->first], err));
+    int i = rank - job->session->first;
+    CLV_TRY(clv_execute(job->loaded, rank, comm, &job->session->times[i], job->traces ? &job->traces[i] : NULL, err));
     if (check)
         CLV_TRY(clv_check_end(job->loaded, rank, err));
     return clv_session_reaches_all(job->session) ? copy_outputs(job, rank, err) : CLV_OK;
@@ -389,6 +395,8 @@ static clv_status run(clv_session *session, const clv_program *program, const cl
     CLV_TRY(clv_session_find_loaded(&loaded, session, program, err));
     CLV_TRY(check_bindings(session, program, run, err));
     run_job job = {.session = session, .loaded = loaded, .run = run};
+    if (session->tracer && clv_tracer_begin_run(session->tracer, program))
+        job.traces = session->tracer->ranks;
     double start = clv_now_seconds();
     CLV_TRY(clv_team_run(session->team, run_rank, &job, err));
     if (!clv_session_reaches_all(session))

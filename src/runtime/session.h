@@ -52,9 +52,10 @@ struct clv_session {
     clv_leftovers *leftovers;    /* freed when the team has ended */
     struct clv_spmd_world *spmd; /* spmd.h; NULL: no function was run */
     clv_session_stats stats;
-    clv_flight *flight;  /* NULL: none */
-    uint64_t run;        /* tells runs apart: the same in all processes; 0: not known */
-    _Atomic int *in_use; /* by a call; apart, as calls that only read take it, too */
+    clv_flight *flight;        /* NULL: none */
+    struct clv_tracer *tracer; /* tracer.h; NULL: nothing is recorded */
+    uint64_t run;              /* tells runs apart: the same in all processes; 0: not known */
+    _Atomic int *in_use;       /* by a call; apart, as calls that only read take it, too */
 };
 
 /* ---- in_use.c ---- */

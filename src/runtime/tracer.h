@@ -1,0 +1,63 @@
+/* tracer.h - when each rank of a session did what: recorded while runs go on, by a rank's own thread, in memory that is
+ * there before the run. What becomes of it is trace.c. */
+#ifndef CLEAVE_RUNTIME_TRACER_H
+#define CLEAVE_RUNTIME_TRACER_H
+
+#include <stdbool.h>
+
+#include "cleave/program.h"
+#include "comm/comm.h"
+#include "io/trace_file.h"
+
+/* What a rank records to. */
+typedef struct clv_rank_trace {
+    clv_trace_event *events;
+    int64_t n, room;
+    int64_t lost;         /* for which there was no room */
+    clv_trace_event like; /* rank, step and program of what is recorded now */
+    clv_waits waits;      /* of the instruction that runs */
+} clv_rank_trace;
+
+typedef struct clv_tracer {
+    int first, here;
+    clv_rank_trace *ranks; /* [here] */
+    int n_programs;
+    const clv_program **programs; /* [n_programs]; NULL: it was unloaded */
+    bool numbered;                /* steps are, by who runs them; else each run is one */
+    int64_t step;                 /* of the next run; < 0: it is not recorded */
+} clv_tracer;
+
+clv_status clv_tracer_new(clv_tracer **out, int first, int here, clv_error *err);
+void clv_tracer_free(clv_tracer *tracer);
+
+/* Before a run: makes room for what it may record. False: it is not recorded. */
+bool clv_tracer_begin_run(clv_tracer *tracer, const clv_program *program);
+/* The program is no more. */
+void clv_tracer_forget(clv_tracer *tracer, const clv_program *program);
+
+static inline void clv_rank_trace_add(clv_rank_trace *t, clv_trace_kind kind, int instruction, int64_t begun_ns,
+                                      int64_t ended_ns)
+{
+    if (t->n == t->room) {
+        t->lost++;
+        return;
+    }
+    clv_trace_event *event = &t->events[t->n++];
+    *event = t->like;
+    event->kind = (int16_t)kind;
+    event->instruction = instruction;
+    event->begun_ns = begun_ns;
+    event->ended_ns = ended_ns;
+}
+
+/* With what the rank waited meanwhile. */
+static inline void clv_rank_trace_add_waits(clv_rank_trace *t, clv_trace_kind kind, int instruction, int64_t begun_ns,
+                                            int64_t ended_ns)
+{
+    clv_rank_trace_add(t, kind, instruction, begun_ns, ended_ns);
+    for (int i = 0; i < t->waits.n; i++)
+        clv_rank_trace_add(t, CLV_TRACE_WAIT, instruction, t->waits.of[i].begun_ns, t->waits.of[i].ended_ns);
+    t->waits.n = 0;
+}
+
+#endif
