@@ -36,6 +36,7 @@ from .program import Named, Program, compile
 from .rules import Rules
 from .session import Session
 from .tokenizer import Tokenizer
+from .trace import read_trace
 from .train import Resumed, Step, TextData, Trainer
 
 concat = concatenate
@@ -50,8 +51,8 @@ __all__ = [
     "dlpack", "dot", "dropout", "einsum", "embedding", "equal", "errors", "exp", "expand_dims", "gated", "gelu",
     "global_norm", "grad", "Graph", "Job", "layer_norm", "Layout", "load", "log", "log_softmax", "Machine", "machines",
     "matmul", "max", "maximum", "mean", "merge", "Mesh", "min", "minimum", "Model", "multiply", "Named", "negative",
-    "new_model", "nn", "pad", "Plan", "plan", "power", "Program", "relu", "reshape", "Resumed", "rms_norm", "rope",
-    "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square", "squeeze", "stack",
-    "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "TextData", "tokenize", "Tokenizer", "Trainer", "transpose",
-    "Value", "var", "where", "write_tokens",
+    "new_model", "nn", "pad", "Plan", "plan", "power", "Program", "read_trace", "relu", "reshape", "Resumed",
+    "rms_norm", "rope", "rsqrt", "Rules", "Score", "Session", "sigmoid", "silu", "softmax", "split", "sqrt", "square",
+    "squeeze", "stack", "Step", "subtract", "sum", "swapaxes", "tanh", "Text", "TextData", "tokenize", "Tokenizer",
+    "Trainer", "transpose", "Value", "var", "where", "write_tokens",
 ]  # fmt: skip

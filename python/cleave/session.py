@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from ._run import Cancel, interruptible
 from .arrays import address, array_in, array_out
 from .errors import NotFoundError, check
 from .job import Job, job_in
+from .machine import MachineLike, machine_in
 from .mesh import Mesh, MeshLike, box_in, mesh_in
 from .program import Named, Program, named
 
@@ -58,6 +60,30 @@ class State(_c.Fixed, OfProcess):
         array = array_in(value, DTYPES[state.dtype], shape, f"state '{name}'")
         with self._state() as session:
             check(lib.clv_session_write, session, text_in(name), shard, address(array))
+
+    @contextlib.contextmanager
+    def trace(self, path: str | os.PathLike[str], machine: MachineLike = None) -> Iterator[None]:
+        """Records when each rank did what, in what runs meanwhile, and writes it to a file for Perfetto and
+        :func:`cleave.read_trace`: ``with trainer.trace("steps.json"): trainer.step(ids)``. Each run is a step.
+        machine: what the prediction in it is for."""
+        path_text = text_in(path, "a path")
+        priced_by = machine_in(machine)
+        with self._state() as session:
+            check(lib.clv_trace_begin, session)
+        try:
+            yield
+        except BaseException:
+            with self._state() as session:
+                lib.clv_trace_end(session, ffi.NULL, ffi.NULL)
+            raise
+        written = ffi.new("char[]", path_text)
+
+        def end(pointer: Any) -> None:
+            options = _c.options("clv_trace_options", {}, "a trace", path=written, machine=pointer)
+            with self._state() as session:
+                check(lib.clv_trace_end, session, options.struct)
+
+        priced_by._call(end)
 
     def __getitem__(self, name: str) -> Any:
         return self.read(name)

@@ -442,3 +442,27 @@ def test_names_of_state():
         with pytest.raises(TypeError, match=r"state 'w' cannot be removed: .*Session.unload\(\)"):
             del session["w"]
         assert "w" in session
+
+
+def test_trace(tmp_path):
+    """Runs meanwhile are recorded, and no others; what failed leaves no file."""
+    program, path = adder(), tmp_path / "trace.json"
+    x = np.ones((4, 6), np.float32)
+    with cleave.Session("model=2") as session:
+        session.run(program, x=x)
+        with session.trace(path):
+            session.run(program, x=x)
+            session.run(program, x=x)
+        session.run(program, x=x)
+        with pytest.raises(KeyError), session.trace(tmp_path / "none.json"):
+            raise KeyError
+        with session.trace(path.with_name("tpu.json"), machine="tpu-v2-8"):
+            pass
+    found = cleave.read_trace(path)
+    assert found["steps"] == 2 and found["ranks"] == 2 and found["mesh"] == "model=2" and found["seconds"] > 0
+    assert [part["name"] for part in found["parts"]] == ["attention", "feed-forward", "rest"]
+    assert found["parts"][2]["compute"] > 0 and found["parts"][0]["compute"] == 0
+    assert cleave.read_trace(path.with_name("tpu.json"))["machine"] == "TPU v2-8"
+    assert not (tmp_path / "none.json").exists()
+    with pytest.raises(errors.NotFoundError):
+        cleave.read_trace(tmp_path / "none.json")
