@@ -141,6 +141,7 @@ static int set_up(void **state)
     write_file("proteins.fasta", wild);
     write_file("wild.fasta", wild);
     cli_expect(0, "", "bench allreduce -tp 2 --bytes 64 --flight-recorder {d}/base/run.flight");
+    cli_expect(0, "", "bench block --layers 1 --hidden 32 --heads 2 --ffn 64 -tp 2 --trace-out {d}/base/block.json");
     cli_shell("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do cat {d}/base/text.txt; done > {d}/base/book.txt");
     write_file(
         "llama-7b/config.json",

@@ -23,13 +23,14 @@
 #include "cli/run_option.h"
 #include "cli/size_option.h"
 #include "cli/table.h"
+#include "cli/trace_option.h"
 
 typedef struct block_args {
     int64_t hidden, layers, heads, kv_heads, head_dim, ffn, batch, seq, threads, iterations;
     clv_mesh_option mesh;
     bool gated, train, overlap, json, program;
     clv_comm_option comm;
-    const char *dtype, *comm_dtype, *hardware;
+    const char *dtype, *comm_dtype, *hardware, *trace_out;
 } block_args;
 
 static int parse(block_args *a, int argc, char **argv)
@@ -65,6 +66,7 @@ static int parse(block_args *a, int argc, char **argv)
          .kind = CLV_OPTION_FLAG,
          .out = &a->program,
          .help = "print the compiled program instead of running it"},
+        CLV_TRACE_OUT_OPTION(&a->trace_out, "--program", "write a trace of the timed runs there, for cleave trace"),
         CLV_HARDWARE_OPTION(&a->hardware, NULL),
         CLV_JSON_OPTION_BESIDE(&a->json, "--program", "print JSON"),
     };
@@ -145,7 +147,7 @@ static double work(const block_args *a)
     return (double)a->layers * (products + attention) * (a->train ? 3 : 1);
 }
 
-static clv_status measure(clv_session *session, const clv_program *program, int64_t n, double *seconds,
+static clv_status measure(clv_session *session, const clv_program *program, int64_t n, bool traced, double *seconds,
                           clv_session_stats *stats, clv_error *err)
 {
     float loss;
@@ -153,6 +155,8 @@ static clv_status measure(clv_session *session, const clv_program *program, int6
     for (int warm_up = 0; warm_up < 2; warm_up++)
         CLV_TRY(clv_session_run(session, program, NULL, 0, &output, 1, err));
     clv_session_take_stats(session, NULL, NULL);
+    if (traced)
+        CLV_TRY(clv_trace_begin(session, err));
     *stats = (clv_session_stats){0};
     for (int64_t i = 0; i < n; i++) {
         CLV_TRY(clv_session_run(session, program, NULL, 0, &output, 1, err));
@@ -245,8 +249,10 @@ int bench_block(int argc, char **argv)
     if (status == CLV_OK && !a.program)
         clv_mesh_option_note(&mesh, argv[0]);
     if (status == CLV_OK && !a.program)
-        status = measure(session, program, a.iterations, seconds, &stats, &err);
+        status = measure(session, program, a.iterations, a.trace_out != NULL, seconds, &stats, &err);
     int64_t resident = clv_resident_bytes() - before;
+    if (status == CLV_OK && a.trace_out)
+        status = clv_trace_option_write(session, a.trace_out, machine, &err);
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else

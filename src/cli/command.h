@@ -44,6 +44,7 @@ int command_merge(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_reshard(int argc, char **argv);
 int command_shard(int argc, char **argv);
+int command_trace(int argc, char **argv);
 int command_train(int argc, char **argv);
 int command_version(int argc, char **argv);
 

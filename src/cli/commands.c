@@ -131,6 +131,17 @@ static const struct clv_command commands[] = {
      "  cleave tokenize -m llama/ -p 'Once upon a time'\n"
      "  cleave tokenize -m llama/ -p 'Once upon a time' | cleave tokenize -m llama/ --decode\n",
      command_tokenize, NULL, false},
+    {"trace", "where the time of a trace went, and what was predicted",
+     "Reads a file that --trace-out wrote: of each part of the model (attention, feed-forward, and the rest: "
+     "embeddings, "
+     "the head, the loss, the optimizer) the time of a step in ops, in collectives, and in these waiting for other "
+     "ranks, means over ranks and steps; its share of communication; and beside that what was predicted for the same "
+     "program, for the machine that --hardware named (by the default one only shares mean something, roughly). The "
+     "file itself is drawn by https://ui.perfetto.dev: a row a rank.\n\n"
+     "Examples:\n"
+     "  cleave bench block --train -tp 2 --trace-out block.json\n"
+     "  cleave trace block.json\n",
+     command_trace, NULL, false},
     {"train", "train a transformer on text or token ids",
      "Trains a model, split over ranks, and writes a checkpoint that Hugging Face transformers loads: that of a folder "
      "(-m) on, or a new one, of a config.json (--config) or in Llama's form of sizes. The losses do not depend on the "

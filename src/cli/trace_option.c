@@ -1,0 +1,7 @@
+#include "cli/trace_option.h"
+
+clv_status clv_trace_option_write(clv_session *session, const char *path, const clv_machine *machine, clv_error *err)
+{
+    const clv_trace_options options = {.size = sizeof options, .path = path, .machine = machine};
+    return clv_trace_end(session, &options, err);
+}
