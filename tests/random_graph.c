@@ -413,6 +413,40 @@ static void add_gradients(random_maker *m, clv_value *gradient)
         gradient[at[i]] = d[i];
 }
 
+/* ---- blocks: by the seed and the slot alone, so that graphs are what they were but for these ---- */
+
+static bool has_blocks(const random_maker *m)
+{
+    return m->out->options.recompute != CLV_RECOMPUTE_NONE;
+}
+
+static bool begins_block(const random_maker *m, int slot)
+{
+    return has_blocks(m) && mix(m->spec->seed * RANDOM_SLOTS + (uint64_t)slot) % 4 == 0;
+}
+
+/* Before the op of a slot is made. What a block makes is its own, but for what its last op makes. */
+static void bound_block(random_maker *m, bool *within)
+{
+    if (!begins_block(m, m->slot))
+        return;
+    if (*within)
+        clv_end_block(m->graph);
+    clv_begin_block(m->graph);
+    *within = true;
+}
+
+/* Hides what nobody is to see outside of the blocks; the first leaves are of none. */
+static void hide_inner(random_maker *m, int n)
+{
+    bool within = false;
+    for (int i = 2; i < n; i++) {
+        within = within || begins_block(m, i);
+        if (within && i + 1 < n && !begins_block(m, i + 1))
+            m->value[i] = CLV_NONE;
+    }
+}
+
 /* ---- a case ---- */
 
 static void draw_case(random_maker *m)
@@ -430,6 +464,8 @@ static void draw_case(random_maker *m)
     g->options.most_by_size = m->spec->seed % 2 ? -1 : 0;
     g->options.size = sizeof g->options;
     g->options.overlap = m->spec->seed / 2 % 2;
+    g->options.recompute =
+        without & RANDOM_BLOCKS ? CLV_RECOMPUTE_NONE : (int64_t[]){0, 1, 2, 2}[mix(~m->spec->seed) % 4];
     if (without & RANDOM_STEPS)
         g->steps = 1;
     if (without & RANDOM_NONFINITE)
@@ -474,9 +510,15 @@ void random_graph_build(random_graph *out, const random_spec *spec, uint64_t lay
     for (int i = 0; i < RANDOM_SLOTS; i++)
         m.value[i] = CLV_NONE;
     first_leaves(&m);
-    for (m.slot = 2; m.slot < n; m.slot++)
+    bool within = false;
+    for (m.slot = 2; m.slot < n; m.slot++) {
+        bound_block(&m, &within);
         if (!(spec->dropped >> m.slot & 1))
             m.value[m.slot] = random_trim(&m, make_op(&m, trains));
+    }
+    if (within)
+        clv_end_block(m.graph);
+    hide_inner(&m, n);
     begin(&m, RANDOM_SLOTS);
     for (int i = 2; i < n; i++) /* in the order of ops: the first that differs is nearest to a fault */
         if (m.value[i].id > 0)

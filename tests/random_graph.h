@@ -26,7 +26,8 @@ typedef enum random_part {
     RANDOM_NONFINITE = 16,   /* NaN and Inf among the inputs */
     RANDOM_OPTIONS = 32,     /* options of the partitioner */
     RANDOM_OUT_LAYOUTS = 64, /* stated layouts of outputs */
-    RANDOM_MAXIMA = 128      /* ops of maxima that ranks have parts of, instead of others */
+    RANDOM_MAXIMA = 128,     /* ops of maxima that ranks have parts of, instead of others */
+    RANDOM_BLOCKS = 256      /* blocks, of which the backward pass makes things again */
 } random_part;
 
 /* A case: the seed, and what was left out of what the seed makes. */

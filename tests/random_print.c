@@ -52,10 +52,11 @@ void random_graph_print(FILE *out, const random_graph *g)
     static const char *const specials[] = {"", "; NaN among the inputs", "; Inf among the inputs"};
     char mesh[256];
     clv_mesh_print(mesh, sizeof mesh, &g->mesh);
-    fprintf(out, "mesh %s%s%s%s%s; %d run%s%s%s\n", mesh, g->options.by_bytes ? "; by bytes" : "",
+    fprintf(out, "mesh %s%s%s%s%s%s%s; %d run%s%s%s\n", mesh, g->options.by_bytes ? "; by bytes" : "",
             g->options.use_idle_axes ? "; idle axes" : "", g->options.regather ? "; regather" : "",
-            g->options.overlap ? "; overlap" : "", g->steps, g->steps > 1 ? "s" : "",
-            g->relayout ? " of two programs in turn" : "", specials[g->special]);
+            g->options.overlap ? "; overlap" : "", g->options.recompute ? "; recompute " : "",
+            g->options.recompute ? clv_recompute_name((clv_recompute)g->options.recompute) : "", g->steps,
+            g->steps > 1 ? "s" : "", g->relayout ? " of two programs in turn" : "", specials[g->special]);
     for (int v = 1; v < graph->n_values; v++) {
         const clv_value_info *info = &graph->values[v];
         if (info->source == CLV_FROM_OP)

@@ -612,6 +612,7 @@ static void test_refused(void **state)
         {"plan -m nowhere --kv-heads 2", "kv_heads is for a block", 2},
         {"plan -m nowhere --ffn 9", "ffn is for a block", 2},
         {"explain -m nowhere --bias --dot", "bias is for a block", 2},
+        {"plan --block gpt --recompute full", "recompute is for a backward pass: grad of a block, train of a model", 2},
         {"plan --block gpt --regather", "regather is for a backward pass: grad of a block, train of a model", 2},
         {"plan -m nowhere --prefill --regather", "regather is for a backward pass", 2},
         {"plan -m nowhere --decode --regather", "regather is for a backward pass", 2},

@@ -328,6 +328,20 @@ static void test_starts(void **state)
     cli_shell("test ! -e {d}/none");
 }
 
+/* What the backward pass makes again changes no digit of a run, and may be another in one that goes on. */
+static void test_recompute(void **state)
+{
+    static const char *const how[] = {"", "--recompute full", "--recompute-activations"};
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        cli_expect(0, "", "%s -tp 2 --sp --steps 4 %s --out {d}/again%d", small, how[i], i);
+    cli_shell("for i in 0 1 2; do grep -o '.*\"lr\"' {d}/again$i/metrics.jsonl > {d}/again$i.txt || exit 1; done; "
+              "cmp {d}/again0.txt {d}/again1.txt && cmp {d}/again0.txt {d}/again2.txt");
+    cli_expect(2, "--recompute", "%s --recompute some --out {d}/none", small);
+    cli_expect(2, "--recompute", "%s --recompute full --recompute-activations --out {d}/none", small);
+    cli_shell("test ! -e {d}/none");
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -355,12 +369,19 @@ static void test_dtype(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stopped),        cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_others_folders), cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_losses),         cmocka_unit_test(test_stopped_for_a_while),
-        cmocka_unit_test(test_resume),         cmocka_unit_test(test_resume_damaged),
-        cmocka_unit_test(test_resume_waits),   cmocka_unit_test(test_full_on_the_way),
-        cmocka_unit_test(test_updates),        cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_stopped),
+        cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_others_folders),
+        cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_recompute),
+        cmocka_unit_test(test_losses),
+        cmocka_unit_test(test_stopped_for_a_while),
+        cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_resume_damaged),
+        cmocka_unit_test(test_resume_waits),
+        cmocka_unit_test(test_full_on_the_way),
+        cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_dtype),
         cmocka_unit_test(test_starts),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);

@@ -249,6 +249,8 @@ static void test_refused(void **state)
     INVALID("seq is 1073741825;", .model = llama, .seq = (1 << 30) + 1);
     INVALID("max_implicit_bytes is -1;", .model = llama, .max_implicit_bytes = -1);
     INVALID("regather is for a backward pass", .block = CLV_PLAN_BLOCK_GPT, .regather = true);
+    INVALID("recompute is for a backward pass", .block = CLV_PLAN_BLOCK_GPT, .recompute = CLV_RECOMPUTE_FULL,
+            .size = sizeof(clv_plan_options));
     INVALID("regather is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_PREFILL, .regather = true);
     INVALID("regather is for a backward pass", .model = llama, .mode = CLV_PLAN_MODE_DECODE, .regather = true);
     REFUSED(CLV_EDTYPE, "a plan of dtype i32; valid: ", .block = CLV_PLAN_BLOCK_GPT, .dtype = CLV_I32);
@@ -315,6 +317,11 @@ static void check_remedy(const clv_plan_options *how, const clv_plan_remedy *rem
         o.batch = strtol(remedy->value, NULL, 10);
     } else if (strcmp(remedy->option, "dtype") == 0) {
         must(clv_dtype_parse(&o.dtype, remedy->value, &err), &err);
+    } else if (strcmp(remedy->option, "recompute") == 0) {
+        clv_recompute mode;
+        must(clv_recompute_parse(&mode, remedy->value, &err), &err);
+        o.recompute = mode;
+        o.size = sizeof o;
     } else {
         assert_string_equal(remedy->option, "regather");
         assert_string_equal(remedy->value, "");

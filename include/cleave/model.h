@@ -61,6 +61,7 @@ typedef struct clv_model_options {
     clv_flight *flight; /**< where flight recorders of whatever runs it are written to, see flight.h; borrowed until the
                              model is closed; NULL: nowhere */
     const clv_lora_options *lora; /**< adapters that it gets; copied; NULL: none */
+    int64_t recompute;            /**< a clv_recompute, as in clv_compile_options, of whatever is compiled of it */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close.

@@ -73,19 +73,20 @@ typedef struct clv_plan_options {
     int64_t head_dim;            /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
     bool overlap;                /**< as in clv_compile_options */
     clv_comm_dtype comm_dtype;   /**< as in clv_compile_options */
+    int64_t recompute;           /**< a clv_recompute, as in clv_compile_options; of what has a backward pass */
 } clv_plan_options;
 
 /** Compiles it. Free with clv_program_free.
  *  @return CLV_EINVAL where neither a model nor a block is given, or both; for a mode of the other, a size that the
- *          block has no use for or that is out of its range, regather without a backward pass, sp beside rules or where
- *          tokens are generated, more tokens than the model takes, CLV_PLAN_MODE_DECODE of a model that attends both
- *          ways: the message begins with the field or the mode; CLV_EDTYPE; CLV_ELIMIT for more than CLV_PLAN_MAX_RANKS
- *          ranks; clv_axis_rules_preset's, clv_model_open's and clv_compile's */
+ *          block has no use for or that is out of its range, regather or recompute without a backward pass, sp beside
+ *          rules or where tokens are generated, more tokens than the model takes, CLV_PLAN_MODE_DECODE of a model that
+ *          attends both ways: the message begins with the field or the mode; CLV_EDTYPE; CLV_ELIMIT for more than
+ *          CLV_PLAN_MAX_RANKS ranks; clv_axis_rules_preset's, clv_model_open's and clv_compile's */
 CLV_API clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err);
 
 /** @name What would make a plan smaller
  *  One option changed at a time, and the plan made again: an axis of the mesh twice as long, the rules of each preset,
- *  half the batch, bf16, regather. @{ */
+ *  half the batch, bf16, regather, recompute. @{ */
 
 /** The changes with which a rank needs less memory, the one that needs least first. A plain value: it outlives what the
  *  options point to, and any number of threads may read it. */
@@ -94,8 +95,9 @@ typedef struct clv_plan_remedies clv_plan_remedies;
 /** A change. What it points to lives with the clv_plan_remedies. */
 typedef struct clv_plan_remedy {
     size_t size;              /**< the caller's: sizeof the struct, or 0 */
-    const char *option;       /**< the field of clv_plan_options: "mesh", "rules", "batch", "dtype" or "regather" */
-    const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16"; "" of regather */
+    const char *option;       /**< the field of clv_plan_options: "mesh", "rules", "batch", "dtype", "regather" or
+                                   "recompute" */
+    const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16", "full"; "" of regather */
     const clv_memory *memory; /**< of the plan with it; peak is NULL */
 } clv_plan_remedy;
 

@@ -156,6 +156,10 @@ def _field(
     return fields[name]
 
 
+# Fields of whole numbers that are enumerators of these.
+_KINDS = {"recompute": "clv_recompute"}
+
+
 def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str) -> None:
     fields = dict(kind.fields)
     for name, value in values.items():
@@ -171,6 +175,8 @@ def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str)
             value = ffi.new("char[]", text_in(value, name))
         elif field.type.kind == "enum":
             value = enum_in(field.type, value, name)
+        elif name in _KINDS:
+            value = enum_in(ffi.typeof(_KINDS[name]), value, name)
         elif field.type.kind == "primitive":
             value = _number(field.type.cname, value, name)
         if isinstance(value, ffi.CData):

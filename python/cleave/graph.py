@@ -137,6 +137,17 @@ class Graph(_c.Fixed, OfProcess):
             with self._handle.hold() as graph:
                 lib.clv_graph_pop(graph)
 
+    @contextlib.contextmanager
+    def block(self) -> Iterator[None]:
+        """Ops made in it are a block, of which ``compile(graph, recompute=...)`` says what the backward pass makes
+        again; :func:`transformer_block` makes one of its own."""
+        self._call(lib.clv_begin_block)
+        try:
+            yield
+        finally:
+            with self._handle.hold() as graph:
+                lib.clv_end_block(graph)
+
     def gradients(self, loss: "Value", wrt: Sequence["Value"], seed: "Value | None" = None) -> list["Value"]:
         """d loss / d each value; with a seed, of <seed, loss> for a loss of any shape."""
         values = [self._id(v) for v in wrt]

@@ -543,7 +543,8 @@ def load(
     tp: ranks that each layer is split over; or a mesh with rules. machine: what layouts are priced by: a
     :class:`Machine`, or its profile. job: the :class:`Job` whose processes have the ranks. Options: dtype ("f32",
     "bf16"), comm_dtype (what ranks carry f32 to each other as), threads_per_rank, config_only, check, timeout (seconds
-    that a rank waits for others). Weights are read when something runs, by each rank those of its own shards.
+    that a rank waits for others), recompute ("selective" or "full": training makes again what it does not keep of each
+    block). Weights are read when something runs, by each rank those of its own shards.
     """
     return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, job, options)
 
@@ -551,14 +552,15 @@ def load(
 def new_model(
     *, hidden: int, layers: int, heads: int, ffn: int, vocab: int, tp: int | None = None, mesh: MeshLike = None,
     rules: RulesLike = None, sp: bool = False, dtype: Any = "f32", comm_dtype: Any = "f32", threads_per_rank: int = 1,
-    machine: MachineLike = None, job: Job | None = None, **sizes: Any,
+    machine: MachineLike = None, job: Job | None = None, recompute: str = "none", **sizes: Any,
 ) -> Model:  # fmt: skip
     """A model of a Llama's form that no folder holds, to be trained: kv_heads, head_dim, max_positions and more as in
     the library's clv_model_info; the rest is as for :func:`load`."""
     known = {"hidden": hidden, "layers": layers, "heads": heads, "ffn": ffn, "vocab": vocab}
     ids = {"bos": -1, "pad": -1, "mask": -1}
     info = _c.options("clv_model_info", {**ids, **known, **sizes}, "a new model")
-    options = {"dtype": dtype, "comm_dtype": comm_dtype, "threads_per_rank": threads_per_rank}
+    options = {"dtype": dtype, "comm_dtype": comm_dtype, "threads_per_rank": threads_per_rank,
+               "recompute": recompute}  # fmt: skip
     return _opened(lib.clv_model_new, info.struct, tp, mesh, rules, sp, machine, job, options)
 
 

@@ -83,8 +83,8 @@ class Plan:
 
     def remedies(self) -> list[dict[str, Any]]:
         """What would make it smaller: one option changed, and the plan made again; what needs least first. "option" and
-        "value" are arguments of :func:`plan` ("mesh", "rules", "batch", "dtype" or "regather"), "memory" is as
-        :attr:`memory`.
+        "value" are arguments of :func:`plan` ("mesh", "rules", "batch", "dtype", "regather" or "recompute"),
+        "memory" is as :attr:`memory`.
         """
         if self._call is None:
             raise ValueError("remedies: this plan does not know its options; valid: one that cleave.plan has returned")
@@ -154,7 +154,7 @@ def plan(
     mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int | None = None, seq: int | None = None,
     dtype: Any = "f32", hardware: MachineLike = None, comm_dtype: Any = "f32",
     regather: bool = False, overlap: bool = False, max_implicit_bytes: int = 0, explain: str | None = None,
-    keep_assignment: bool = False,
+    keep_assignment: bool = False, recompute: str = "none",
     **sizes: Any,
 ) -> Plan:  # fmt: skip
     """What a layout costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
@@ -163,15 +163,15 @@ def plan(
     "decode" of `batch` (8) texts of `seq` (128) tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden
     (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
     by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, regather, overlap,
-    max_implicit_bytes, explain and keep_assignment are those of :func:`cleave.compile`. What is refused is what the
-    library's clv_plan_compile, and ``cleave plan``, refuse.
+    max_implicit_bytes, explain, keep_assignment and recompute are those of :func:`cleave.compile`. What is refused is
+    what the library's clv_plan_compile, and ``cleave plan``, refuse.
     """
     found, split = parallel(tp, mesh, rules, sp)
     given = {
         "model": None if model is None else text_in(model, "a model"), "block": block, "mode": mode, "batch": batch,
         "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "regather": regather, "overlap": overlap,
         "max_implicit_bytes": max_implicit_bytes, "explain": explain,
-        "keep_assignment": keep_assignment, **sizes,
+        "keep_assignment": keep_assignment, "recompute": recompute, **sizes,
     }  # fmt: skip
     for name in ("batch", "seq", "hidden", "heads"):
         if given.get(name) is not None and whole(given[name], name) == 0:  # to C it is: not given

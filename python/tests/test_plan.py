@@ -36,6 +36,8 @@ def rounded(row):
              "--prefill --mesh data=2,model=16 --seq 256 --hardware h100-nvlink-ib"),
      (dict(block="ffn", tp=3), "--block ffn -tp 3"),
      (dict(block="gpt", mode="grad", tp=2, comm_dtype="bf16"), "--block gpt --grad -tp 2 --comm-dtype bf16"),
+     (dict(tp=2, sp=True, seq=64, recompute="full"), "-tp 2 --sp --seq 64 --recompute full"),
+     (dict(block="gpt", mode="grad", recompute="selective"), "--block gpt --grad --recompute-activations"),
      (dict(block="attention", mode="grad", tp=4, hidden=64), "--block attention --grad -tp 4 --hidden 64")],
 )  # fmt: skip
 def test_equals_the_command(how, options):
@@ -116,6 +118,7 @@ def test_refused():
      (dict(block="attention", ffn=9), "--block attention --ffn 9"),
      (dict(block="ffn", heads=8), "--block ffn --heads 8"),
      (dict(block="gpt", regather=True), "--block gpt --regather"),
+     (dict(block="gpt", recompute="full"), "--block gpt --recompute full"),
      (dict(block="gpt", mode="train"), "--block gpt --train"),
      (dict(block="gpt", heads=3), "--block gpt --heads 3"),
      (dict(block="gpt", tp=2, rules="dp"), "--block gpt -tp 2 --rules dp"),
@@ -176,6 +179,23 @@ def test_assignment():
     assert [r["kind"] for r in rows] == ["dot_general", "map", "dot_general", "all_reduce"]
     assert rows[2]["why"].endswith("stated as split by ffn over model, by the rules megatron") and rows[3]["bytes"] > 0
     assert cleave.compile(g).assignment == []
+
+
+def test_blocks_are_made_again():
+    def made(recompute):
+        g = cleave.Graph()
+        x, w, dy = g.input("x", (8, 8)), g.state("w", (8, 8)), g.input("dy", (8, 8))
+        with g.block():
+            h = cleave.tanh(cleave.tanh(x @ w))
+        y = h @ w
+        g.output("dw", g.gradients(y, [w], dy)[0])
+        g.output("y", y)
+        program = cleave.compile(g, recompute=recompute, keep_assignment=True)
+        return sum(row["kind"] == "map" for row in program.assignment)
+
+    assert made("full") == made("none") + 1 == made("selective") + 1
+    with pytest.raises(ValueError, match="valid: full, none, selective"):
+        made("some")
 
 
 def test_layers_are_the_same_on_every_mesh(rng):

@@ -7,6 +7,7 @@
 #include "cleave/plan.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
+#include "cli/recompute_option.h"
 #include "cli/size_option.h"
 
 typedef struct clv_plan_option {
@@ -14,6 +15,7 @@ typedef struct clv_plan_option {
     const char *block;                              /* ffn, attention, gpt, llama; NULL: a model */
     bool forward, gradient, train, prefill, decode; /* one of them, or none */
     const char *dtype, *comm_dtype;
+    clv_recompute_option recompute;
     clv_mesh_option mesh;
 } clv_plan_option;
 
@@ -60,6 +62,7 @@ extern const clv_plan_option clv_plan_option_defaults;
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(o)->plan.regather,                                                                                   \
          .help = "the backward pass gathers again what the forward pass gathered"},                                    \
+        CLV_RECOMPUTE_OPTIONS(&(o)->recompute),                                                                        \
     {                                                                                                                  \
         .names = "--max-implicit-bytes", .kind = CLV_OPTION_INT, .out = &(o)->plan.max_implicit_bytes, .min = 0,       \
         .max = INT64_MAX, .value = "N", .help = "refuse a collective of more bytes that nobody asked for; 0: any"      \

@@ -62,6 +62,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
         CLV_DTYPE_ROW(&a->dtype, "f32|bf16",
                       "of weights, activations and gradients (f32); of bf16 the optimizer keeps an f32 copy"),
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
+        CLV_RECOMPUTE_OPTIONS(&a->recompute),
         CLV_PRICES_OPTION(&a->hardware),
         CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
     };
@@ -166,6 +167,7 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
                                  .timeout_ms = clv_comm_option_ms(&a->run.comm)};
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
+    CLV_TRY(clv_recompute_option_read(&options.recompute, &a->recompute, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_processes_join(&options.job, &a->run.comm, &mesh, err));
     CLV_TRY(clv_flight_option_open(&options.flight, a->run.comm.flight, err));

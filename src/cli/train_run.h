@@ -5,6 +5,7 @@
 #include "cleave/train.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
+#include "cli/recompute_option.h"
 #include "cli/run_option.h"
 #include "cli/train_data.h"
 #include "cli/train_model.h"
@@ -17,6 +18,7 @@ typedef struct clv_train_args {
     clv_mesh_option mesh;
     clv_run_option run;
     const char *dtype, *comm_dtype, *hardware;
+    clv_recompute_option recompute;
     bool json, resume;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
     int64_t save_every, keep_last; /* checkpoints; 0: when it is told to leave alone */

@@ -169,6 +169,22 @@ void clv_graph_pop(clv_graph *graph)
         clv_graph_fail(graph, CLV_EINVAL, "clv_graph_pop without a push before it");
 }
 
+void clv_begin_block(clv_graph *graph)
+{
+    if (graph)
+        graph->n_blocks += graph->in_block++ == 0;
+}
+
+void clv_end_block(clv_graph *graph)
+{
+    if (!graph)
+        return;
+    if (graph->in_block > 0)
+        graph->in_block--;
+    else
+        clv_graph_fail(graph, CLV_EINVAL, "clv_end_block without a block that has begun");
+}
+
 /* ---- types ---- */
 
 int clv_type_print(char *out, size_t size, const clv_type *type)
@@ -596,6 +612,7 @@ void clv_graph_emit(clv_graph *graph, const clv_op_def *def, const void *attrs, 
                  .def = def,
                  .backward = graph->differentiating,
                  .gradient_of = graph->gradient_of,
+                 .block = graph->in_block > 0 && !graph->differentiating ? graph->n_blocks : 0,
                  .n_in = n_in,
                  .n_out = def->n_out};
     op.attrs = attrs ? clv_arena_copy(graph->arena, attrs, def->attrs_size) : NULL;

@@ -56,9 +56,10 @@ struct clv_graph {
     int *slots;
     int n_outputs, output_capacity;
     clv_named_output *outputs;
-    const char *scope;    /* "layers.3.mlp." */
-    bool differentiating; /* ops that are made belong to the backward pass */
-    int gradient_of;      /* the op whose gradient is being made, while one is; else -1 */
+    const char *scope;      /* "layers.3.mlp." */
+    bool differentiating;   /* ops that are made belong to the backward pass */
+    int gradient_of;        /* the op whose gradient is being made, while one is; else -1 */
+    int n_blocks, in_block; /* in_block: how many were begun that did not end */
     const clv_origin *last_origin;
     int depth, depth_capacity;
     const char **outer; /* the scope before each push */

@@ -16,6 +16,7 @@ struct clv_op {
     const char *name;  /* scope and op name: "layers.3.mlp.einsum" */
     bool backward;     /* made by clv_gradients */
     int gradient_of;   /* the op whose gradient it is part of; -1 */
+    int block;         /* from 1 on, in the order that they were begun; 0: of none */
     int n_in, n_out;
     int in[CLV_MAX_IN];   /* value ids */
     int out[CLV_MAX_OUT]; /* value ids */

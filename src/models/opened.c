@@ -67,6 +67,9 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
                         "threads_per_rank is %d; valid: 0 (which is 1) to %d", o->threads_per_rank, CLV_MOST_THREADS);
     if ((unsigned)o->comm_dtype >= CLV_COMM_DTYPE_COUNT)
         return clv_fail(err, CLV_EDTYPE, "a model of comm_dtype %d, which is none", (int)o->comm_dtype);
+    if (o->recompute < CLV_RECOMPUTE_NONE || o->recompute > CLV_RECOMPUTE_FULL)
+        return clv_fail(err, CLV_EINVAL, "recompute is %lld; valid: %d to %d", (long long)o->recompute,
+                        CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
     if (o->timeout_ms < 0)
         return clv_fail(err, CLV_EINVAL, "timeout_ms is %lld; valid: 0 (which is %d) and above",
                         (long long)o->timeout_ms, CLV_DEFAULT_TIMEOUT_MS);
@@ -76,6 +79,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     m->threads_per_rank = o->threads_per_rank;
     m->check = o->check != 0;
     m->overlap = o->overlap != 0;
+    m->recompute = o->recompute;
     m->cancel = o->cancel;
     m->job = o->job;
     m->flight = o->flight;
@@ -476,8 +480,11 @@ clv_status clv_model_source(void *arg, const char *name, const clv_type *type, c
 
 clv_status clv_model_compile(clv_program **out, const clv_model *m, const clv_graph *graph, clv_error *err)
 {
-    const clv_compile_options options = {
-        .size = sizeof options, .machine = m->machine, .overlap = m->overlap, .comm_dtype = m->comm_dtype};
+    const clv_compile_options options = {.size = sizeof options,
+                                         .machine = m->machine,
+                                         .overlap = m->overlap,
+                                         .comm_dtype = m->comm_dtype,
+                                         .recompute = m->recompute};
     return clv_compile(out, graph, &options, err);
 }
 

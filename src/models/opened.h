@@ -16,6 +16,7 @@ struct clv_model {
     int threads_per_rank;
     int64_t timeout_ms;
     bool check, overlap;
+    int64_t recompute;             /* a clv_recompute */
     const clv_cancel *cancel;      /* NULL: none */
     clv_machine *machine;          /* NULL: the default */
     clv_job *job;                  /* NULL: one process has all ranks */

@@ -36,6 +36,11 @@ static bool generates(const clv_plan_options *o)
     return o->mode == CLV_PLAN_MODE_PREFILL || o->mode == CLV_PLAN_MODE_DECODE;
 }
 
+static bool has_backward(const clv_plan_options *o)
+{
+    return o->model ? !generates(o) : o->mode == CLV_PLAN_MODE_GRAD;
+}
+
 static clv_status check_mode(const clv_plan_options *o, clv_error *err)
 {
     if (!o->model == (o->block == CLV_PLAN_BLOCK_NONE))
@@ -44,8 +49,10 @@ static clv_status check_mode(const clv_plan_options *o, clv_error *err)
         return clv_fail(err, CLV_EINVAL, "train, prefill and decode are for models; a block has forward, grad");
     if (o->model && (o->mode == CLV_PLAN_MODE_FORWARD || o->mode == CLV_PLAN_MODE_GRAD))
         return clv_fail(err, CLV_EINVAL, "forward and grad are for blocks; a model has train, prefill, decode");
-    if (o->regather && (o->model ? generates(o) : o->mode != CLV_PLAN_MODE_GRAD))
+    if (o->regather && !has_backward(o))
         return clv_fail(err, CLV_EINVAL, "regather is for a backward pass: grad of a block, train of a model");
+    if (o->recompute && !has_backward(o))
+        return clv_fail(err, CLV_EINVAL, "recompute is for a backward pass: grad of a block, train of a model");
     if (o->sp && o->rules)
         return clv_fail(err, CLV_EINVAL, "sp says nothing beside rules; leave one of the two out");
     return CLV_OK;
@@ -233,7 +240,8 @@ static clv_status compile(clv_program **out, const clv_plan_options *o, clv_erro
                                          .max_implicit_bytes = o->max_implicit_bytes,
                                          .explain = o->explain,
                                          .keep_assignment = o->keep_assignment,
-                                         .comm_dtype = o->comm_dtype};
+                                         .comm_dtype = o->comm_dtype,
+                                         .recompute = o->recompute};
     clv_graph *graph;
     clv_status status = CLV_OK;
     CLV_TRY(clv_graph_new(&graph, o->mesh, err));

@@ -6,7 +6,7 @@
 #include "base/options.h"
 #include "models/plan.h"
 
-enum { VALUE_TEXT = CLV_MESH_TEXT, MOST_CHANGES = CLV_MAX_AXES + 8 };
+enum { VALUE_TEXT = CLV_MESH_TEXT, MOST_CHANGES = CLV_MAX_AXES + 10 };
 
 typedef struct remedy {
     const char *option;
@@ -81,7 +81,7 @@ static void try_rules(search *s)
 
 static void try_sizes(search *s)
 {
-    clv_plan_options half = s->given, narrow = s->given, regather = s->given;
+    clv_plan_options half = s->given, narrow = s->given, regather = s->given, again = s->given;
     char batch[32];
     half.batch = (half.batch ? half.batch : CLV_PLAN_BATCH) / 2;
     snprintf(batch, sizeof batch, "%lld", (long long)half.batch);
@@ -91,6 +91,9 @@ static void try_sizes(search *s)
     try_change(s, &narrow, "dtype", clv_dtype_name(narrow.dtype));
     regather.regather = true;
     try_change(s, &regather, "regather", "");
+    for (again.recompute = CLV_RECOMPUTE_SELECTIVE; again.recompute <= CLV_RECOMPUTE_FULL; again.recompute++)
+        if (again.recompute > s->given.recompute)
+            try_change(s, &again, "recompute", clv_recompute_name((clv_recompute)again.recompute));
 }
 
 static int by_total(const void *a, const void *b)

@@ -67,6 +67,10 @@ clv_value clv_transformer_block(clv_graph *graph, clv_value x, const clv_axis_ru
         !clv_graph_need_kind(graph, "block", (int)o->form, forms) ||
         !clv_graph_need_zeros(graph, o->reserved, sizeof o->reserved / sizeof *o->reserved, "clv_transformer_block"))
         return CLV_NONE;
-    x = add_part(graph, clv_nn_leave(graph, x, rules), rules, o, 0);
-    return add_part(graph, x, rules, o, 1);
+    x = clv_nn_leave(graph, x, rules);
+    clv_begin_block(graph);
+    x = add_part(graph, x, rules, o, 0);
+    x = add_part(graph, x, rules, o, 1);
+    clv_end_block(graph);
+    return x;
 }

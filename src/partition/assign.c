@@ -64,7 +64,7 @@ static clv_status assign_op(clv_partitioner *p, const clv_op *op, clv_error *err
     clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
     clv_partition_load_op(&problem, types, p, op);
     CLV_TRY(load_layouts(&problem, p, op, err));
-    clv_row row = {.op = op, .backward = op->backward};
+    clv_row row = {.op = op, .backward = op->backward, .block = op->block};
     CLV_TRY(clv_memo_choose(&row.strategy, p->memo, &problem, err));
     clv_partition_name_factors(p, op, &problem.rule);
     if (clv_partition_is_explained(p, op))
@@ -191,10 +191,12 @@ clv_status clv_partition_assign(clv_partitioner *p, clv_error *err)
         const clv_op *op = &graph->ops[o];
         bool constraint = clv_op_constraint_of(op) || clv_op_follows_primal(op);
         p->backward = op->backward;
+        p->block = op->block;
         if (p->live_op[o])
             CLV_TRY(constraint ? assign_constraint(p, op, err) : assign_op(p, op, err));
     }
     p->backward = false;
+    p->block = 0;
     CLV_TRY(assign_outputs(p, err));
     return assign_updates(p, err);
 }

@@ -2,12 +2,13 @@
  *
  *   assign   graph to a table of strategies and changes of layout (assign.c, assignment.h)
  *   carry    which of the table's steps carry their tensors rounded, where that is asked for (carry.h)
+ *   recompute what of blocks the backward pass makes again (recompute.h)
  *   lower    the table to instructions over buffers (lower.h)
  *   schedule what runs beside what (program/schedule.c)
  *   memory   where the buffers lie (program/memory.c)
  *
- * What changes decisions that were made (recomputation, pipeline stages) goes between assign and lower, and works on
- * the table; what looks further ahead than one op goes before assign, as wanted.c does.
+ * What changes decisions that were made (pipeline stages) goes between assign and lower, and works on the table; what
+ * looks further ahead than one op goes before assign, as wanted.c does.
  */
 #include <stddef.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@
 #include "partition/carry.h"
 #include "partition/lower.h"
 #include "partition/partitioner.h"
+#include "partition/recompute.h"
 #include "program/schedule.h"
 
 /* clv_compile_options as its first version had it. */
@@ -49,6 +51,7 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
     CLV_TRY(clv_partition_begin(p, err));
     CLV_TRY(clv_partition_assign(p, err));
     CLV_TRY(clv_assignment_carry(&p->table, p->options->comm_dtype, err));
+    CLV_TRY(clv_assignment_recompute(&p->table, (clv_recompute)p->options->recompute, p->options->regather, err));
     CLV_TRY(clv_assignment_lower(program, &p->table, err));
     program->most_by_size = p->options->most_by_size;
     if (p->options->overlap)
@@ -65,6 +68,9 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     CLV_TRY(clv_take_options(&taken, sizeof taken, FIRST_SIZE, options, "clv_compile", err));
     if ((unsigned)taken.comm_dtype >= CLV_COMM_DTYPE_COUNT)
         return clv_fail(err, CLV_EDTYPE, "clv_compile: comm_dtype is %d, which is none", (int)taken.comm_dtype);
+    if (taken.recompute < CLV_RECOMPUTE_NONE || taken.recompute > CLV_RECOMPUTE_FULL)
+        return clv_fail(err, CLV_EINVAL, "clv_compile: recompute is %lld; valid: %d to %d", (long long)taken.recompute,
+                        CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
     clv_program *program = calloc(1, sizeof *program);
     clv_arena *scratch = clv_arena_new();
     if (program)

@@ -1,0 +1,31 @@
+/* recompute_option.h - `--recompute none|selective|full`, and Megatron's names for it. */
+#ifndef CLEAVE_CLI_RECOMPUTE_OPTION_H
+#define CLEAVE_CLI_RECOMPUTE_OPTION_H
+
+#include <stdbool.h>
+
+#include "cleave/program.h"
+
+typedef struct clv_recompute_option {
+    const char *mode; /* NULL: none */
+    bool activations; /* --recompute-activations: selective */
+} clv_recompute_option;
+
+/* Rows of a command's option table. */
+#define CLV_RECOMPUTE_OPTIONS(o)                                                                                       \
+    {.names = "--recompute, --recompute-granularity",                                                                  \
+     .kind = CLV_OPTION_CHOICE,                                                                                        \
+     .out = &(o)->mode,                                                                                                \
+     .value = "none|selective|full",                                                                                   \
+     .help =                                                                                                           \
+         "what of each block the backward pass makes again instead of keeping it: selective: what is cheap; full: "    \
+         "all but its input (none)"},                                                                                  \
+    {                                                                                                                  \
+        .names = "--recompute-activations", .kind = CLV_OPTION_FLAG, .out = &(o)->activations,                         \
+        .not_beside = "--recompute", .help = "the same as --recompute selective"                                       \
+    }
+
+/* *out: a clv_recompute. */
+clv_status clv_recompute_option_read(int64_t *out, const clv_recompute_option *option, clv_error *err);
+
+#endif
