@@ -106,7 +106,8 @@ static void test_failed(void **state)
                "--weight-decay 1 "
                "--warmup 0 --out {d}/nan");
     assert_true(lines_of("nan", "metrics.unfinished.jsonl", NULL) > 0);
-    cli_expect(0, "", "%s --steps 2 --out {d}/nan", small);
+    cli_expect(2, "holds the checkpoints of a run", "%s --steps 2 --out {d}/nan",
+               small); /* there is something to go on from */
 }
 
 static void test_others_folders(void **state)
@@ -350,6 +351,23 @@ static int set_up(void **state)
     return 0;
 }
 
+/* Steps that are not finite are passed over, said and counted; or the run is saved, and goes on at another rate. */
+static void test_not_finite(void **state)
+{
+    static const char wild[] = "train --text {d}/text --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 60 "
+                               "--weight-decay 1 --warmup 0";
+    (void)state;
+    cli_expect(0, "note: skipped: the ", "%s --lr 10 --on-nan skip --out {d}/skipped", wild);
+    assert_int_equal(lines_of("skipped", "metrics.jsonl", NULL), 60);
+    cli_shell("tail -n 1 {d}/skipped/metrics.jsonl | grep -q '\"loss\":null.*\"skipped\":[1-9]'");
+    cli_shell("head -n 1 {d}/skipped/metrics.jsonl | grep -q '\"skipped\":0'");
+    cli_expect(2, "it begins at rank 0, ", "%s --lr 10 --out {d}/stopped", wild);
+    cli_shell("ls {d}/stopped/checkpoints/step-*/trainer.json");
+    cli_expect(0, "--on-nan is skip from here on", "%s --lr 10 --on-nan skip --resume --out {d}/stopped", wild);
+    assert_int_equal(lines_of("stopped", "metrics.jsonl", NULL), 60);
+    cli_expect(2, "--on-nan", "%s --on-nan never --out {d}/never", wild);
+}
+
 /* In bf16, which what is saved says, and on in f32 and back. */
 static void test_dtype(void **state)
 {
@@ -382,6 +400,7 @@ int main(void)
         cmocka_unit_test(test_full_on_the_way),
         cmocka_unit_test(test_updates),
         cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_not_finite),
         cmocka_unit_test(test_starts),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);

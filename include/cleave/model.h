@@ -201,8 +201,8 @@ typedef struct clv_update_options {
 } clv_update_options;
 
 /** The same, updated as said (NULL: by the defaults), with one more output: "grad_norm" f32 scalar, the norm of the
- *  gradients together before they are clipped (clv_global_norm). Where it is not finite and they are clipped, the
- *  update leaves all state as it was. */
+ *  gradients together before they are clipped (clv_global_norm). Where it, or the loss, is not finite, the update
+ *  leaves all state as it was. */
 CLV_API void clv_model_update_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
                                    const clv_update_options *update);
 

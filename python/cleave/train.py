@@ -24,7 +24,8 @@ from .session import State
 class Step(NamedTuple):
     """What a step did: its number from 0, the mean loss in nats a label before the update, the learning rate, seconds,
     the norm of all gradients together before they were clipped, and how many labels counted. Of a step without any the
-    loss is 0, and nothing was learned."""
+    loss is 0, and nothing was learned; neither is anything of one that was skipped, whose loss or norm is not
+    finite."""
 
     step: int
     loss: float
@@ -33,6 +34,7 @@ class Step(NamedTuple):
     comm_seconds: float
     grad_norm: float
     labels: int
+    skipped: bool
 
 
 class Resumed(NamedTuple):
@@ -84,8 +86,9 @@ class Trainer(State):
     tenth of all) to `floor` (None: a tenth of lr) by `steps`. clip: gradients are scaled to a norm, of all
     together, of at most this (0: they are not). decay_all: norms and biases are decayed, too. optimizer: "adamw"
     (options beta1, beta2, eps), "sgd" (momentum) or "lion" (beta1, beta2); options of all: weight_decay, exact (zeros
-    are zeros, not defaults). padded: rows may have padding, which `mask` says. Weights read and write as a session's
-    state: ``trainer["layers.0.mlp.down.weight"]``.
+    are zeros, not defaults). padded: rows may have padding, which `mask` says. on_nan: a step whose loss or
+    gradients are not finite changes nothing, and fails ("stop") or is passed over ("skip"). Weights read and write as a
+    session's state: ``trainer["layers.0.mlp.down.weight"]``.
     """
 
     _fixed = ("batch", "seq", "mesh")
@@ -94,7 +97,7 @@ class Trainer(State):
         self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None,
         floor: float | None = None,
         schedule: str = "cosine", decay_steps: int = 0, decay_all: bool = False, seed: int = 1, clip: float = 1.0,
-        optimizer: str = "adamw", padded: bool = False, **options: Any,
+        optimizer: str = "adamw", padded: bool = False, on_nan: str = "stop", **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
             raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
@@ -109,10 +112,12 @@ class Trainer(State):
         check(lib.clv_optimizer_parse, which, text_in(optimizer, "an optimizer"))
         given = {"weight_decay": 0.1, **({"beta2": 0.95} if optimizer == "adamw" else {}), **options}
         its = _c.options(f"clv_{optimizer}_options", given, "a trainer")
+        then = ffi.new("clv_on_nan *")
+        check(lib.clv_on_nan_parse, then, text_in(on_nan, "on_nan"))
         shape = ffi.new("clv_schedule_shape *")
         check(lib.clv_schedule_shape_parse, shape, text_in(schedule, "a schedule"))
         sizes = {"batch": batch, "seq": seq, "seed": seed, "decay_steps": decay_steps, "schedule_shape": int(shape[0]),
-                 "padded": int(padded)}  # fmt: skip
+                 "padded": int(padded), "on_nan": int(then[0])}  # fmt: skip
         how = {"clip": clip, "decay_all": int(decay_all), "optimizer": int(which[0])}
         update = _c.options("clv_update_options", how, "a trainer", **{optimizer: its.struct})
         kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, update=update.struct)
@@ -157,7 +162,8 @@ class Trainer(State):
         out = ffi.new("clv_train_step *", {"size": ffi.sizeof("clv_train_step")})
         with self._handle.hold() as trainer:
             check(lib.clv_trainer_step_padded, trainer, *self._pointers(arrays), out)
-        return Step(out.step, out.loss, out.lr, out.seconds, out.comm_seconds, out.grad_norm, out.labels)
+        took = (out.seconds, out.comm_seconds)
+        return Step(out.step, out.loss, out.lr, *took, out.grad_norm, out.labels, bool(out.skipped))
 
     @interruptible
     def loss(self, ids: Any, labels: Any = None, mask: Any = None) -> float:
@@ -176,6 +182,19 @@ class Trainer(State):
         for i in range(first, first + steps):
             text = isinstance(data, TextData)
             yield self.step(*(data.batch(i, self.batch, seed) if text else data.batch(i, self.batch)))
+
+    @property
+    def steps_skipped(self) -> int:
+        """How many of the steps that were done were skipped (on_nan="skip"), those of a run that was resumed, too."""
+        with self._handle.use() as trainer:
+            return int(lib.clv_trainer_steps_skipped(trainer))
+
+    @property
+    def nonfinite(self) -> str | None:
+        """What the last step found that was not finite, and the op, layer and rank where it begins; None: nothing."""
+        with self._handle.use() as trainer:
+            found = lib.clv_trainer_nonfinite(trainer)
+            return None if found == ffi.NULL else ffi.string(found).decode()
 
     @property
     def steps_done(self) -> int:

@@ -219,6 +219,47 @@ def test_resumes(tmp_path):
         other.checkpoint(tmp_path / "kept", keep=-1)
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_not_finite(dtype):
+    """A step of NaN changes nothing, says where it begins, and stops or is skipped."""
+    ids = np.arange(24).reshape(2, 12)
+    name = "layers.1.mlp.norm.weight"
+    for on_nan in ("stop", "skip"):
+        trainer = cleave.Trainer(new(tp=2, dtype=dtype), batch=2, seq=11, steps=5, clip=0, on_nan=on_nan)
+        trainer.step(ids)
+        moments = trainer[name + ".m"]
+        weights = {n: trainer[n] for n in ([name] if dtype == "f32" else [name, name + ".master"])}
+        for n, gains in weights.items():
+            trainer[n] = np.where(np.arange(len(gains)) == 3, np.nan, gains).astype(gains.dtype)
+        if on_nan == "stop":
+            with pytest.raises(ValueError, match=r"rank 0, layers\.1\.mlp.*try a lower learning rate"):
+                trainer.step(ids)
+        else:
+            assert trainer.step(ids).skipped
+        assert "layers.1.mlp" in trainer.nonfinite and trainer.steps_skipped == int(on_nan == "skip")
+        np.testing.assert_array_equal(trainer[name + ".m"], moments)
+        for n, gains in weights.items():
+            trainer[n] = gains
+        assert not trainer.step(ids).skipped and trainer.nonfinite is None
+    with pytest.raises(ValueError, match="valid: stop, skip"):
+        cleave.Trainer(new(), batch=1, seq=4, steps=1, on_nan="ignore")
+
+
+def test_of_16_bits(tmp_path):
+    """A copy in f32 is updated, saved, and gone on from in either dtype."""
+    ids = np.arange(24).reshape(2, 12)
+    first = cleave.Trainer(new(dtype="bf16", tp=2), batch=2, seq=11, steps=9)
+    for _ in range(3):
+        first.step(ids)
+    exact = first["embed.weight.master"]
+    assert exact.dtype == np.float32 and (exact.view(np.uint32) & 0xFFFF).any()
+    first.checkpoint(tmp_path / "kept")
+    second = cleave.Trainer(new(dtype="f32"), batch=2, seq=11, steps=9)
+    second.resume(tmp_path / "kept")
+    np.testing.assert_array_equal(second["embed.weight"], exact)
+    assert abs(second.step(ids).loss - first.step(ids).loss) < 0.01
+
+
 def test_padding_reaches_nothing():
     """And a step of which no label counts is passed over."""
     ids = np.array([[0, 5, 32, 7, 2, 1], [0, 32, 2, 1, 1, 1]])

@@ -57,6 +57,12 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .value = "N",
          .help = "steps (200)"},
         CLV_OPTIMIZER_OPTIONS(&a->optimizer),
+        {.names = "--on-nan",
+         .kind = CLV_OPTION_CHOICE,
+         .out = &a->on_nan,
+         .value = "stop|skip",
+         .help = "at a step whose loss or gradients are not finite, which then changes nothing: save and leave, or go "
+                 "on with the next (stop)"},
         CLV_SEED_OPTION(&a->seed, NULL, "of weights and the order of data (1)"),
         CLV_RUN_OPTIONS(&a->run),
         CLV_DTYPE_ROW(&a->dtype, "f32|bf16",
@@ -190,6 +196,7 @@ int command_train(int argc, char **argv)
                         .seed = 1,
                         .run = {.threads = 1},
                         .dtype = "f32",
+                        .on_nan = "stop",
                         .comm_dtype = "f32",
                         .optimizer = CLV_OPTIMIZER_DEFAULTS,
                         .mesh = {.tp = 1}};

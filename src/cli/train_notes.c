@@ -76,6 +76,7 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--eps", "eps", true, ""}, say_real, &a->optimizer.eps},
         {{"--decay-all", "decay_all", true, ""}, say_flag, &a->optimizer.decay_all},
         {{"--clip", "clip", true, ""}, say_real, &a->optimizer.clip},
+        {{"--on-nan", "on_nan", true, ""}, say_word, &a->on_nan},
         {{"--dtype", "dtype", true, ""}, say_word, &a->dtype},
         {{"--comm-dtype", "comm_dtype", true, ""}, say_word, &a->comm_dtype},
     };

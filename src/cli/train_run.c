@@ -33,32 +33,46 @@ typedef struct run {
 /* ---- steps ---- */
 
 /* Of a step that was interrupted (Ctrl-Z) the time is nobody's. */
-static void log_step(clv_train_folder *folder, const clv_train_step *did, double tokens, bool timed, const char *val)
+static void log_step(run *r, const clv_train_step *did, double tokens, bool timed, const char *val)
 {
     char line[384], rates[128] = "\"tokens_per_s\":null,\"comm_share\":null,\"hidden_share\":null";
     if (timed)
         snprintf(rates, sizeof rates, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f,\"hidden_share\":%.4f",
                  tokens / did->seconds, did->comm_seconds / did->seconds,
                  clv_report_hidden_share(did->hidden_seconds, did->comm_seconds));
-    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.6g,%s%s}\n",
-             (long long)did->step, did->loss, did->grad_norm, did->lr, rates, val);
-    clv_train_folder_add(folder, line);
+    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.6g,%s,\"skipped\":%lld%s}\n",
+             (long long)did->step, did->loss, did->grad_norm, did->lr, rates,
+             (long long)clv_trainer_steps_skipped(r->trainer), val);
+    clv_train_folder_add(&r->folder, line);
+}
+
+/* Of a step that taught nothing. */
+static void log_nothing(run *r, const clv_train_step *did, const char *val)
+{
+    char line[256];
+    snprintf(line, sizeof line,
+             "{\"step\":%lld,\"loss\":null,\"grad_norm\":null,\"lr\":%.6g,\"tokens_per_s\":null,\"comm_share\":null,"
+             "\"hidden_share\":null,\"skipped\":%lld%s}\n",
+             (long long)did->step, did->lr, (long long)clv_trainer_steps_skipped(r->trainer), val);
+    clv_train_folder_add(&r->folder, line);
+}
+
+/* Of a step whose numbers are not finite. */
+static void log_skipped(run *r, const clv_train_step *did, const char *val)
+{
+    clv_say("%s: note: skipped: %s", r->command, clv_trainer_nonfinite(r->trainer));
+    log_nothing(r, did, val);
 }
 
 /* Of a step without a label that counts: there is nothing to tell of it. */
 static void log_passed(run *r, const clv_train_step *did, const char *val)
 {
-    char line[256];
     if (!r->passed)
         clv_say("%s: note: of step %lld no label counts, and nothing is learned of it; such steps have no loss (null) "
                 "in metrics.jsonl",
                 r->command, (long long)did->step);
     r->passed = true;
-    snprintf(line, sizeof line,
-             "{\"step\":%lld,\"loss\":null,\"grad_norm\":null,\"lr\":%.6g,\"tokens_per_s\":null,\"comm_share\":null,"
-             "\"hidden_share\":null%s}\n",
-             (long long)did->step, did->lr, val);
-    clv_train_folder_add(&r->folder, line);
+    log_nothing(r, did, val);
 }
 
 static void add_up(clv_train_totals *total, const clv_train_step *did, bool timed)
@@ -110,11 +124,11 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     CLV_TRY(clv_trainer_step(r->trainer, r->ids, r->labels, &did, err));
     bool timed = clv_stops() == stops;
     CLV_TRY(evaluate(val, sizeof val, r, i + 1, err));
-    if (did.labels == 0) {
-        log_passed(r, &did, val);
+    if (did.labels == 0 || did.skipped) {
+        (did.skipped ? log_skipped : log_passed)(r, &did, val);
         return CLV_OK;
     }
-    log_step(&r->folder, &did, tokens, timed, val);
+    log_step(r, &did, tokens, timed, val);
     add_up(total, &did, timed);
     double seconds = total->timed > 0 ? total->seconds : 1;
     if (a->run.overlap)
@@ -189,6 +203,21 @@ static clv_status leave(run *r, int signal, int *code, clv_error *err)
     return CLV_OK;
 }
 
+/* What a step that failed by its numbers leaves as it was is not lost. */
+static void save_what_is_left(run *r)
+{
+    clv_error why = {0};
+    long long done = clv_trainer_steps_done(r->trainer);
+    if (!clv_trainer_nonfinite(r->trainer) || done == 0)
+        return;
+    clv_train_folder_give_room(&r->folder);
+    if (save_checkpoint(r, &why) == CLV_OK)
+        clv_say("%s: note: saved after step %lld of %lld in %s; --resume goes on from there", r->command, done,
+                (long long)r->args->steps, r->args->out);
+    else
+        clv_say("%s: note: no checkpoint after step %lld: %s", r->command, done, why.message);
+}
+
 /* *code stays as it is unless the run was told to leave. */
 static clv_status run_steps(run *r, int *code, clv_error *err)
 {
@@ -201,7 +230,11 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
         CLV_TRY(look_for_signal(&signal, r, err));
         if (signal)
             break;
-        CLV_TRY(step(r, &progress, err));
+        clv_status status = step(r, &progress, err);
+        if (status != CLV_OK) {
+            save_what_is_left(r);
+            return status;
+        }
         done++;
         if (a->save_every > 0 && (done % a->save_every == 0 || done == a->steps))
             CLV_TRY(save_on_the_way(r, err));
@@ -305,6 +338,9 @@ static clv_status open_run(run *r, clv_error *err)
     const clv_train_args *a = r->args;
     clv_trainer_options options = {.size = sizeof options, .batch = a->batch, .seq = a->seq, .seed = (uint64_t)a->seed};
     clv_optimizer_taken taken;
+    clv_on_nan on_nan;
+    CLV_TRY(clv_on_nan_parse(&on_nan, a->on_nan, err));
+    options.on_nan = on_nan;
     CLV_TRY(clv_optimizer_option_take(&options, &taken, &a->optimizer, a->steps, err));
     size_t n = (size_t)(a->batch * a->seq);
     r->ids = malloc(n * sizeof *r->ids);

@@ -1,4 +1,5 @@
 /* updates.c - the end of a training step: gradients, their norm, and the update of every parameter. */
+#include <float.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -122,6 +123,14 @@ static int keep_trained(const clv_graph *graph, const clv_model_build *build, cl
     return kept;
 }
 
+/* What gradients are multiplied by: NaN, which updates nothing, where the norm or the loss is not finite. */
+static clv_value scale_of(clv_graph *graph, clv_value norm, clv_value loss, double clip)
+{
+    const clv_layout scalar = clv_layout_replicated(0);
+    clv_value nothing = clv_scale(graph, clv_cast(graph, clv_constrain(graph, loss, &scalar), CLV_F32), 0);
+    return clv_clip_scale(graph, clv_add(graph, norm, nothing), clip != 0 ? clip : DBL_MAX);
+}
+
 void clv_build_updates(clv_graph *graph, const clv_model_build *build, clv_value loss, const clv_update_options *how,
                        bool with_norm)
 {
@@ -147,8 +156,7 @@ void clv_build_updates(clv_graph *graph, const clv_model_build *build, clv_value
     if (with_norm && clv_graph_ok(graph)) {
         clv_value norm = norm_of(graph, build, parameters, gradients, n);
         clv_output(graph, "grad_norm", norm, &scalar);
-        if (how->clip != 0)
-            u.scale = clv_clip_scale(graph, norm, how->clip);
+        u.scale = scale_of(graph, norm, loss, how->clip);
     }
     for (int i = 0; i < n; i++)
         update(graph, &u, parameters[i], gradients[i]);

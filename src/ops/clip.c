@@ -114,11 +114,22 @@ static clv_layout partial_of(clv_graph *graph, const clv_layout *layout)
     return partial;
 }
 
+/* Under the tensor's name, so that a sum that is too large says of what. */
+static clv_value squares_of(clv_graph *graph, clv_value x)
+{
+    const char *scope = graph->scope, *name = clv_value_name(graph, x);
+    graph->scope = name ? clv_arena_format(graph->arena, "%s.", name) : scope;
+    clv_value squares = graph->scope ? clv_graph_emit1(graph, &clv_op_sum_squares, NULL, &x, 1)
+                                     : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name of a sum");
+    graph->scope = scope;
+    return squares;
+}
+
 static void add_squares(clv_graph *graph, square_group *groups, int *n, clv_value x)
 {
     int g = 0;
     clv_layout partial = partial_of(graph, stated_layout(graph, x));
-    clv_value squares = clv_graph_emit1(graph, &clv_op_sum_squares, NULL, &x, 1);
+    clv_value squares = squares_of(graph, x);
     while (g < *n && !clv_layout_equal(&groups[g].partial, &partial))
         g++;
     if (g == *n)

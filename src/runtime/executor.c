@@ -82,6 +82,37 @@ static void record_landing(const rank_state *r, int i, int64_t begun_ns, int64_t
     clv_rank_trace_add(r->trace, CLV_TRACE_FLIES, i, plan->begun_ns, there > plan->begun_ns ? there : plan->begun_ns);
 }
 
+/* What the rank finds first is kept, where it is to be; else it fails the run. */
+static clv_status keep_finding(const rank_state *r, int i, clv_status status, clv_error *why, clv_error *err)
+{
+    clv_finding *finding = r->mine->finding;
+    if (status == CLV_OK)
+        return CLV_OK;
+    if (finding)
+        *finding = (clv_finding){i, *why};
+    else if (err && err->code == CLV_OK)
+        *err = *why;
+    return finding ? CLV_OK : status;
+}
+
+/* Whether it looks for what is not finite, and has found nothing yet. */
+static bool looks(const rank_state *r)
+{
+    return r->loaded->lowest && (!r->mine->finding || r->mine->finding->instruction < 0);
+}
+
+static clv_status look_before(const rank_state *r, clv_nonfinite *out, int i, clv_error *err)
+{
+    clv_error why = {.rank = -1};
+    return looks(r) ? keep_finding(r, i, clv_finite_before(out, r->loaded, r->rank, i, &why), &why, err) : CLV_OK;
+}
+
+static clv_status look_behind(const rank_state *r, const clv_nonfinite *before, int i, clv_error *err)
+{
+    clv_error why = {.rank = -1};
+    return looks(r) ? keep_finding(r, i, clv_finite_after(before, r->loaded, r->rank, i, &why), &why, err) : CLV_OK;
+}
+
 /* Waits for the step that flies in place k of the list; behind: the instruction that ran last. */
 static clv_status land(rank_state *r, int k, int behind, clv_error *err)
 {
@@ -102,8 +133,7 @@ static clv_status land(rank_state *r, int k, int behind, clv_error *err)
     r->n_flying--;
     for (; k < r->n_flying; k++)
         r->mine->flying[k] = r->mine->flying[k + 1];
-    if (r->loaded->lowest)
-        CLV_TRY(clv_finite_after(&(clv_nonfinite){.buffer = -1}, r->loaded, r->rank, i, err));
+    CLV_TRY(look_behind(r, &(clv_nonfinite){.buffer = -1}, i, err));
     return r->loaded->check ? clv_check_landed(r->loaded, r->rank, i, behind, err) : CLV_OK;
 }
 
@@ -206,8 +236,8 @@ void clv_loaded_unmap(clv_loaded *loaded)
 /* What is looked at once an instruction, and the steps that end behind it, are done. */
 static clv_status look_after(const rank_state *r, const clv_nonfinite *before, int i, clv_error *err)
 {
-    if (r->loaded->lowest && r->loaded->program->instructions[i].beside == 0)
-        CLV_TRY(clv_finite_after(before, r->loaded, r->rank, i, err));
+    if (r->loaded->program->instructions[i].beside == 0)
+        CLV_TRY(look_behind(r, before, i, err));
     return r->loaded->check ? clv_check_after(r->loaded, r->rank, i, err) : CLV_OK;
 }
 
@@ -234,8 +264,7 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
     CLV_TRY(clv_comm_look(r->comm, err)); /* not only where it waits for others: there may be long ops before */
     if (loaded->check)
         CLV_TRY(clv_check_before(loaded, r->rank, i, err));
-    if (loaded->lowest)
-        CLV_TRY(clv_finite_before(&before, loaded, r->rank, i, err));
+    CLV_TRY(look_before(r, &before, i, err));
     int64_t start = r->mine->spent || r->trace ? clv_now_ns() : 0;
     CLV_TRY(instruction->op ? run_op(r, instruction, err) : run_step(r, instruction, err));
     if (r->mine->spent || r->trace)

@@ -15,16 +15,23 @@ typedef struct clv_spent {
     int64_t hidden_ns; /* of a step: beside ops, and in their time */
 } clv_spent;
 
+/* What is not finite, first on a rank. */
+typedef struct clv_finding {
+    int instruction; /* -1: all is */
+    clv_error what;
+} clv_finding;
+
 /* What one rank has of a loaded program: its own memory alone. */
 typedef struct clv_loaded_rank {
     clv_context context;
-    void *region;     /* of the device's memory */
-    clv_view *views;  /* [n_buffers] */
-    clv_plan **plans; /* [n_instructions] of the steps that move; else NULL */
-    void **staging;   /* [n_groups + 1] as clv_staging_slot says; NULL: none wants any */
-    int *flying;      /* [n_groups] scratch: steps that run beside ops now, in the order in which they began */
-    void *host;       /* of an op that runs on the host; NULL: none does */
-    clv_spent *spent; /* [n_instructions] so far; NULL: not traced */
+    void *region;         /* of the device's memory */
+    clv_view *views;      /* [n_buffers] */
+    clv_plan **plans;     /* [n_instructions] of the steps that move; else NULL */
+    void **staging;       /* [n_groups + 1] as clv_staging_slot says; NULL: none wants any */
+    int *flying;          /* [n_groups] scratch: steps that run beside ops now, in the order in which they began */
+    void *host;           /* of an op that runs on the host; NULL: none does */
+    clv_spent *spent;     /* [n_instructions] so far; NULL: not traced */
+    clv_finding *finding; /* where it is kept, and the run goes on; NULL: it fails */
 } clv_loaded_rank;
 
 /* What runs the op of an instruction. */

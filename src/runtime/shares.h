@@ -33,6 +33,13 @@ clv_status clv_session_reload_here(clv_session *session, clv_state_source *sourc
 clv_status clv_session_tell(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,
                             clv_error *err);
 
+/* Runs a program once more, which goes on whatever it finds, and names in *found (code CLV_ENONFINITE; CLV_OK: nothing)
+ * the first instruction whose result is infinite or NaN, with rank, tensor and index, or the input or state that held
+ * such a value before: of the ranks that found something at the same instruction the first. All processes make the
+ * call. Nothing is found on a device whose memory is not the host's. */
+clv_status clv_session_first_nonfinite(clv_error *found, clv_session *session, const clv_program *program,
+                                       const clv_input_binding *inputs, int n_inputs, clv_error *err);
+
 /* Whether this is the process of rank 0. */
 bool clv_session_leads(const clv_session *session);
 

@@ -328,11 +328,12 @@ static clv_status write_manifest(const clv_trainer *t, const char *folder, clv_e
         status = sum_weights(&weights, folder, err);
     if (status == CLV_OK) {
         clv_mesh_print(mesh, sizeof mesh, &t->model->mesh);
-        document = json_pack("{s:s, s:i, s:I, s:o, s:s, s:s, s:s, s:I, s:I, s:I, s:o, s:s, s:o}", "format", format_name,
-                             "version", VERSION, "steps", (json_int_t)t->step, "model", model_object(t), "optimizer",
-                             clv_optimizer_name(t->optimizer), "mesh", mesh, "rules", t->model->rules.name, "batch",
-                             (json_int_t)t->batch, "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed, "notes",
-                             notes_object(t), "config_checksum", config, "weights_checksums", weights);
+        document = json_pack("{s:s, s:i, s:I, s:o, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:o}", "format",
+                             format_name, "version", VERSION, "steps", (json_int_t)t->step, "model", model_object(t),
+                             "optimizer", clv_optimizer_name(t->optimizer), "mesh", mesh, "rules", t->model->rules.name,
+                             "skipped", (json_int_t)t->skipped, "batch", (json_int_t)t->batch, "seq",
+                             (json_int_t)t->seq, "seed", (json_int_t)t->seed, "notes", notes_object(t),
+                             "config_checksum", config, "weights_checksums", weights);
         status = clv_sealed_write(path, document, LIMIT, err);
     }
     json_decref(document);
@@ -522,9 +523,10 @@ static clv_status take_notes(clv_trainer *t, const json_t *document, const char 
 static clv_status read_document(clv_trainer *t, const json_t *document, const char *folder, const char *path,
                                 clv_error *err)
 {
-    int64_t steps = 0;
+    int64_t steps = 0, skipped = 0;
     CLV_TRY(clv_sealed_check_version(document, format_name, VERSION, path, err));
     CLV_TRY(clv_json_int(&steps, document, "steps", CLV_JSON_REQUIRED, 0, INT32_MAX - 1, path, err));
+    CLV_TRY(clv_json_int(&skipped, document, "skipped", CLV_JSON_OPTIONAL, 0, steps, path, err));
     CLV_TRY(check_model(t, document, path, err));
     CLV_TRY(check_optimizer(t, document, path, err));
     if (clv_session_leads(t->session)) {
@@ -534,6 +536,7 @@ static clv_status read_document(clv_trainer *t, const json_t *document, const ch
     CLV_TRY(read_tensors(t, folder, err));
     CLV_TRY(take_notes(t, document, path, err));
     t->step = steps;
+    t->skipped = skipped;
     return CLV_OK;
 }
 

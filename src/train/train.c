@@ -56,6 +56,8 @@ static clv_status set_up(clv_trainer *t, const clv_trainer_options *o, clv_error
     t->shape = (clv_schedule_shape)o->schedule_shape;
     t->decay_steps = o->decay_steps;
     t->seed = o->seed;
+    CLV_TRY(clv_trainer_check_on_nan(o->on_nan, err));
+    t->on_nan = (clv_on_nan)o->on_nan;
     if (o->padded)
         CLV_TRY(make_mask(t, err));
     CLV_TRY(compile(t, o, err));
@@ -144,7 +146,8 @@ clv_status clv_trainer_step_padded(clv_trainer *t, const int32_t *ids, const int
     int64_t counted;
     CLV_TRY(clv_trainer_inputs(inputs, &n, &counted, t, ids, labels, mask, err));
     float lr = (float)clv_schedule_rate_as(&t->schedule, t->shape, t->decay_steps, t->step), loss = NAN, norm = NAN;
-    int32_t step = (int32_t)(t->step + 1);
+    int32_t step = (int32_t)(t->step - t->skipped + 1);
+    t->nonfinite[0] = '\0';
     if (counted == 0)
         return give_step(result, &(clv_train_step){.step = t->step++, .lr = lr}, err);
     inputs[n++] = (clv_input_binding){"lr", &lr};
@@ -162,9 +165,9 @@ clv_status clv_trainer_step_padded(clv_trainer *t, const int32_t *ids, const int
                           .grad_norm = norm,
                           .labels = counted};
     if (!isfinite(loss) || !isfinite(norm))
-        return clv_fail(err, CLV_EINVAL, "the %s not a number at step %lld; try a lower learning rate",
-                        !isfinite(loss) ? "loss is" : "norm of the gradients is", (long long)t->step);
-    t->step++;
+        CLV_TRY(clv_trainer_meet_nonfinite(t, &did, inputs, n, err));
+    else
+        t->step++;
     return give_step(result, &did, err);
 }
 

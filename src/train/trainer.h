@@ -31,7 +31,10 @@ struct clv_trainer {
     clv_program *program;
     clv_program *loss; /* that updates nothing; NULL: nobody asked yet */
     clv_session *session;
-    int64_t step; /* the next */
+    int64_t step;    /* the next */
+    int64_t skipped; /* of those before, steps that updated nothing: their loss or gradients were not finite */
+    clv_on_nan on_nan;
+    char nonfinite[512]; /* of the last step, what was not finite first; "": all was */
     int n_notes;
     clv_trainer_text *notes;
     clv_trainer_place saved;  /* its last checkpoint, or the one it went on from */
@@ -55,6 +58,14 @@ clv_model_graph clv_trainer_graph(const clv_trainer *trainer);
 
 /* clv_schedule_check, and what goes with it in a trainer's options. */
 clv_status clv_schedule_check_as(const clv_schedule *schedule, int64_t shape, int64_t decay, clv_error *err);
+
+/* ---- nonfinite.c ---- */
+
+clv_status clv_trainer_check_on_nan(int64_t on_nan, clv_error *err);
+/* After a step on these inputs whose loss or norm is not finite: names what it began with, and skips the step, or is
+ * CLV_EINVAL. */
+clv_status clv_trainer_meet_nonfinite(clv_trainer *trainer, clv_train_step *did, const clv_input_binding *inputs, int n,
+                                      clv_error *err);
 
 /* ---- notes.c ---- */
 
