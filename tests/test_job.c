@@ -121,10 +121,10 @@ static void test_refusals(void **state)
         expect_refused(CLV_EINVAL, "valid: off, or INTERFACE:PORT-PORT", &options);
     }
     options.control = ":7000-7100,eth0:7000-7100,eth1:7000-7100,eth2:7000-7100,eth3:7000";
-    expect_refused(CLV_EINVAL, "control is", &options);
+    expect_refused(CLV_EINVAL, "control (CLEAVE_CONTROL) is", &options);
     options.control = NULL;
     setenv("CLEAVE_CONTROL", "eth0:7-5", 1);
-    expect_refused(CLV_EINVAL, "control is 'eth0:7-5'", &options);
+    expect_refused(CLV_EINVAL, "control (CLEAVE_CONTROL) is 'eth0:7-5'", &options);
     unsetenv("CLEAVE_CONTROL");
     setenv("CLEAVE_SHARED_MEMORY", "some", 1);
     expect_refused(CLV_EINVAL, "CLEAVE_SHARED_MEMORY is 'some'; valid: on, off", &options);

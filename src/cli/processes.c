@@ -19,6 +19,7 @@ static const char *const counts[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_
 static clv_job *joined; /* by this process, once */
 static bool expected;   /* several processes may have the command's ranks */
 static bool came;       /* to where they meet */
+static bool parted;     /* and found others there than the launcher said */
 
 void clv_processes_expect(bool several)
 {
@@ -116,6 +117,24 @@ static clv_status join_in_time(const clv_job_options *options, double seconds, c
     return status;
 }
 
+/* A process that a launcher of another kind has started, or none (its variables were inherited), is a job by itself to
+ * MPI, and would do all of the work as if it were the others', too. */
+static clv_status check_launcher(clv_error *err)
+{
+    int me = clv_job_process(joined), all = clv_job_processes(joined), process = number_of(numbers, me),
+        processes = number_of(counts, all);
+    if (me == process && all == processes)
+        return CLV_OK;
+    (void)clv_job_leave(joined, NULL);
+    joined = NULL;
+    parted = true;
+    return clv_fail(err, CLV_EUNSUPPORTED,
+                    "the environment says process %d of %d, and MPI process %d of %d: the launcher is not this MPI's, "
+                    "or has not started this process; valid: mpirun of the same MPI (srun --mpi=pmix or pmi2, as MPI "
+                    "was built), --comm threads, or an environment without its variables",
+                    process, processes, me, all);
+}
+
 clv_status clv_processes_meet(const clv_comm_option *comm, clv_error *err)
 {
     /* What one process does alone (a file that it writes) may take long; who fails tells at once, and who is silent is
@@ -128,7 +147,10 @@ clv_status clv_processes_meet(const clv_comm_option *comm, clv_error *err)
     bool spread = comm->how ? strcmp(comm->how, "mpi") == 0 : clv_processes_count() > 1;
     if (!spread || !expected)
         return clv_processes_is_first() ? CLV_OK : clv_fail(err, CLV_ECANCELLED, "the first process runs it");
-    return joined ? CLV_OK : join_in_time(&patient, comm->timeout_seconds, err);
+    if (joined)
+        return CLV_OK;
+    CLV_TRY(join_in_time(&patient, comm->timeout_seconds, err));
+    return check_launcher(err);
 }
 
 clv_status clv_processes_join(clv_job **out, const clv_comm_option *comm, const clv_mesh *mesh, clv_error *err)
@@ -187,7 +209,8 @@ static int end_alone(int code, const clv_error *why)
 int clv_processes_end(int code)
 {
     clv_error err = *clv_command_failure();
-    if (code != CLV_EXIT_OK && expected && !came && !clv_processes_is_first() && err.code != CLV_OK)
+    bool alone = expected && (parted || !came);
+    if (code != CLV_EXIT_OK && alone && !clv_processes_is_first() && err.code != CLV_OK)
         return end_alone(code, &err);
     if (code != CLV_EXIT_OK && err.code == CLV_OK)
         (void)clv_fail(&err, CLV_EPEER, "it ended with exit code %d", code);

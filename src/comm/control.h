@@ -28,6 +28,8 @@ struct clv_world;
 
 enum { CLV_CONTROL_HOW = 64 }; /* bytes of clv_job_options.control at most */
 
+#define CLV_CONTROL_NAME "control (CLEAVE_CONTROL)" /* in messages: the option, or what stands for it */
+
 /* CLV_EINVAL for a clv_job_options.control that says nothing. */
 clv_status clv_control_check(const char *how, clv_error *err);
 /* All processes of a job call it alike, once they know each other's names. how: clv_job_options.control, ""

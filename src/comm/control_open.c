@@ -68,7 +68,8 @@ static clv_status parse(where *out, const char *how, clv_error *err)
     if (ok)
         return CLV_OK;
     return clv_fail(err, CLV_EINVAL,
-                    "control is '%s'; valid: off, or INTERFACE:PORT-PORT, of which either may be left out: eth0, "
+                    CLV_CONTROL_NAME
+                    " is '%s'; valid: off, or INTERFACE:PORT-PORT, of which either may be left out: eth0, "
                     ":7000-7100, eth0:7000",
                     how);
 }
@@ -77,7 +78,7 @@ clv_status clv_control_check(const char *how, clv_error *err)
 {
     where w;
     if (strlen(how) >= CLV_CONTROL_HOW)
-        return clv_fail(err, CLV_EINVAL, "control is longer than %d characters", CLV_CONTROL_HOW - 1);
+        return clv_fail(err, CLV_EINVAL, CLV_CONTROL_NAME " is longer than %d characters", CLV_CONTROL_HOW - 1);
     return strcmp(how, "off") == 0 ? CLV_OK : parse(&w, how, err);
 }
 
@@ -217,7 +218,7 @@ static clv_status listen_for_others(clv_control *c, card *mine, const where *w, 
 {
     static const address any6 = {.family = AF_INET6}, any = {.family = AF_INET};
     if (w->interface[0] && if_nametoindex(w->interface) == 0)
-        return clv_fail(err, CLV_ENOTFOUND, "control names the interface '%s', which this host does not have",
+        return clv_fail(err, CLV_ENOTFOUND, CLV_CONTROL_NAME " names the interface '%s', which this host does not have",
                         w->interface);
     if (all_are_beside(c->job)) {
         c->listener = clv_control_listen_beside(w->first_port, w->last_port, c->n);

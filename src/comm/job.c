@@ -210,7 +210,8 @@ static clv_status open_control(clv_job *job, clv_error *err)
         if (members[p].control[0] &&
             (strcmp(members[p].control, "off") == 0) != (strcmp(members[0].control, "off") == 0))
             return clv_fail(err, CLV_EINVAL,
-                            "control is '%s' in process %d, and '%s' in process 0; valid: off in all, or in none",
+                            CLV_CONTROL_NAME
+                            " is '%s' in process %d, and '%s' in process 0; valid: off in all, or in none",
                             members[p].control, p, members[0].control);
     const char *mine = members[job->place.process].control;
     return clv_control_open(&job->control, job, mine[0] ? mine : members[0].control, err);
