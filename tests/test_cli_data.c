@@ -168,7 +168,7 @@ static void test_made_of_texts(void **state)
     losses_of("made");
     losses_of("as_it_is");
     cli_shell("cmp {d}/made.losses {d}/as_it_is.losses");
-    cli_expect(1, "llama holds no tokenizer.json",
+    cli_expect(1, "llama has no tokenizer.json",
                "train -m {g}/llama --data {d}/l.jsonl --seq 8 --batch 2 --steps 1 --out {d}/never");
     cli_expect(2, "l.jsonl:1: \"messages\"", SMALL " --data {d}/l.jsonl --chat --seq 16 --steps 3 --out {d}/never");
     cli_shell("sed 7d {d}/l.jsonl | sed '9s/.$//' >{d}/b.jsonl; cp {d}/l.bin {d}/before");

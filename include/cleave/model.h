@@ -13,6 +13,7 @@
 #ifndef CLEAVE_MODEL_H
 #define CLEAVE_MODEL_H
 
+#include "cleave/data.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "cleave/tokenizer.h"
@@ -132,6 +133,14 @@ CLV_API clv_dtype clv_model_dtype(const clv_model *model);
  *  first call that needs it; borrowed, lives with the model. Safe from several threads.
  *  @return CLV_ENOTFOUND when there is none; CLV_EFORMAT when it has ids that the model lacks; clv_tokenizer_open's */
 CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *model, clv_error *err);
+
+/** What training of a masked language model masks, and by what (data.h): the mask token is config.json's
+ *  (mask_token_id), else the tokenizer's [MASK], -1 where neither has one; special are the tokens that the tokenizer
+ *  calls so, and config.json's bos, eos and pad. tokenizer, borrowed as long as *out is used: by which texts became
+ *  ids; NULL: the folder's, if it has one. Fills *out, whose `size` the caller has set.
+ *  @return what opening the folder's tokenizer returns, where there is one */
+CLV_API clv_status clv_model_masking(clv_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
+                                     clv_error *err);
 
 /** Whether all processes of options.job have opened the same model, each by its path: config, the tokenizer's file, and
  *  of the weights all names, dtypes, shapes and some bytes of each tensor. Ranks that mixed two models would compute

@@ -161,7 +161,8 @@ static const struct clv_command commands[] = {
      "  cleave train --text book.txt -tp 2 --sp --steps 500 --out runs/first\n"
      "  cleave train --text book.txt -tp 4 --steps 500 --out runs/long --save-every 100 --resume\n"
      "  cleave train --data corpus.bin --seq 64 --steps 500 --out runs/tokens\n"
-     "  cleave train -m llama/ --data corpus.bin --seq 64 --lr 2e-5 -tp 2 --out runs/tuned\n",
+     "  cleave train -m llama/ --data corpus.bin --seq 64 --lr 2e-5 -tp 2 --out runs/tuned\n"
+     "  cleave train -m esm2/ --data proteins.fasta --seq 64 --lr 1e-4 -tp 2 --out runs/proteins\n",
      command_train, NULL, true},
     {"verify", "whether a model is split right: every tensor on several meshes",
      "Runs the same random ids on several meshes, forward and backward, and compares every result of every op and "

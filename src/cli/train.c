@@ -10,8 +10,6 @@
 #include "cli/size_option.h"
 #include "cli/train_run.h"
 
-enum { BYTES = 256 };
-
 static int parse(clv_train_args *a, int argc, char **argv)
 {
     const clv_option options[] = {
@@ -115,22 +113,6 @@ static clv_model_info sizes_of(const clv_train_args *a, const clv_train_data *da
                             .n_eos = data->end >= 0};
 }
 
-/* Bytes are tokens of models of bytes alone. */
-static clv_status open_data(clv_train_data *out, const clv_train_args *a, const clv_model *model, clv_error *err)
-{
-    clv_model_info info = {.size = sizeof info};
-    if (model)
-        CLV_TRY(clv_model_describe(model, &info, err));
-    if (model && a->data.text.n > 0 && info.vocab != BYTES)
-        return clv_fail(err, CLV_EINVAL,
-                        "--text is learned a byte a token, and the model has a vocabulary of %lld; valid: --data",
-                        (long long)info.vocab);
-    clv_data_option option = a->data;
-    if (model && a->start.model && !option.tokenizer && option.text.n == 0)
-        option.tokenizer = a->start.model;
-    return clv_train_data_open(out, &option, a->seq, info.vocab, (uint64_t)a->seed, err);
-}
-
 /* Of the sizes, where no other model is named. */
 static clv_status new_model(clv_model **out, const clv_train_args *a, const clv_train_data *data,
                             const clv_model_options *options, clv_error *err)
@@ -147,7 +129,7 @@ static clv_status train_on(clv_train_args *a, const clv_model_options *options, 
     clv_model *model = NULL;
     clv_status status = clv_start_option_open(&model, &a->start, options, err);
     if (status == CLV_OK)
-        status = open_data(&data, a, model, err);
+        status = clv_train_data_open(&data, &a->data, model, a->start.model != NULL, a->seq, (uint64_t)a->seed, err);
     if (status == CLV_OK)
         a->seq = data.seq;
     if (status == CLV_OK && !model)

@@ -3,6 +3,7 @@
 #define CLEAVE_CLI_TRAIN_DATA_H
 
 #include "cleave/data.h"
+#include "cleave/model.h"
 #include "cleave/text_data.h"
 #include "cli/options.h"
 
@@ -10,7 +11,9 @@
 typedef struct clv_data_option {
     clv_strings text, files; /* one of them */
     bool no_shuffle, chat;
-    const char *tokenizer, *field; /* of texts among the files; NULL: a byte a token, and the usual key */
+    const char *tokenizer, *field; /* of texts among the files; NULL: the model's, else a byte a token; the usual key */
+    const char *rows;              /* "packed", "padded"; NULL: padded where all files are proteins */
+    double mask_rate;              /* of models that learn what is masked; 0: the usual one */
     clv_strings val;               /* none: it is not looked how well the model does on what it does not see */
     int64_t eval_every;
 } clv_data_option;
@@ -30,7 +33,24 @@ typedef struct clv_data_option {
          .value = "FILE...",                                                                                           \
          .use = CLV_OPTION_READS,                                                                                      \
          .of_host = true,                                                                                              \
-         .help = "ids to learn instead: token files, or one .safetensors with ids [N,S] (docs/data.md)"},              \
+         .help = "what to learn instead: token files, texts (.txt, .jsonl), proteins (.fasta), or one .safetensors "   \
+                 "with ids [N,S] (docs/data.md)"},                                                                     \
+        {.names = "--rows",                                                                                            \
+         .kind = CLV_OPTION_CHOICE,                                                                                    \
+         .out = &(o)->rows,                                                                                            \
+         .value = "packed|padded",                                                                                     \
+         .not_beside = "--text",                                                                                       \
+         .help = "packed: documents one behind the other, cut into sequences; padded: each is a row of its own, "      \
+                 "padded, or a window of it (padded where all files are FASTA, else packed)"},                         \
+        {.names = "--mask-rate, --mask-prob",                                                                          \
+         .kind = CLV_OPTION_REAL,                                                                                      \
+         .out = &(o)->mask_rate,                                                                                       \
+         .real_min = 1e-6,                                                                                             \
+         .real_max = 1,                                                                                                \
+         .value = "R",                                                                                                 \
+         .not_beside = "--text",                                                                                       \
+         .help = "the share of tokens that an encoder (BERT, ESM-2) is to find: of those 80 % are masked, 10 % "       \
+                 "another token, 10 % as they are (0.15)"},                                                            \
         {.names = "--no-shuffle",                                                                                      \
          .kind = CLV_OPTION_FLAG,                                                                                      \
          .out = &(o)->no_shuffle,                                                                                      \
@@ -42,9 +62,9 @@ typedef struct clv_data_option {
          .value = "PATH",                                                                                              \
          .use = CLV_OPTION_READS,                                                                                      \
          .not_beside = "--text",                                                                                       \
-         .help =                                                                                                       \
-             "by which texts of --data and --val (.txt, .jsonl) become tokens: tokenizer.json, or its folder; else "   \
-             "that of -m, else a byte is a token"},                                                                    \
+         .help = "by which texts of --data and --val (.txt, .jsonl, .fasta) become tokens: tokenizer.json, or its "    \
+                 "folder; else "                                                                                       \
+                 "that of -m, else a byte is a token"},                                                                \
         {.names = "--field",                                                                                           \
          .kind = CLV_OPTION_STRING,                                                                                    \
          .out = &(o)->field,                                                                                           \
@@ -77,15 +97,27 @@ typedef struct clv_train_data {
     uint64_t val_checksum;
     int64_t seq, tokens, vocab, end; /* end: the id behind each document; -1: none */
     uint64_t seed, checksum;
+    bool padded;      /* rows, or those of val, may have padding */
+    const char *rows; /* how documents become rows: "packed", "padded" */
+    double mask_rate; /* 0: the next token is learned */
 } clv_train_data;
 
-/* seq 0: what the file has, else 256. vocab 0: as the files say. */
-clv_status clv_train_data_open(clv_train_data *out, const clv_data_option *option, int64_t seq, int64_t vocab,
-                               uint64_t seed, clv_error *err);
+/* Rows of a step, or of a look at val. */
+typedef struct clv_train_batch {
+    int32_t *ids, *labels;
+    uint8_t *mask; /* NULL: no row has padding */
+} clv_train_batch;
+
+/* For a model that is begun with, whose folder may have a tokenizer; NULL: it is made for the data. seq 0: what the
+ * file has, else 256. */
+clv_status clv_train_data_open(clv_train_data *out, const clv_data_option *option, const clv_model *model,
+                               bool has_folder, int64_t seq, uint64_t seed, clv_error *err);
 /* One of zeros is none. */
 void clv_train_data_close(clv_train_data *data);
-/* The batch of a step, [batch,seq]. */
-clv_status clv_train_data_batch(const clv_train_data *data, int64_t step, int64_t batch, int32_t *ids, int32_t *labels,
+/* Memory of [batch,seq], to be freed whether it succeeds or not; and the batch of a step. */
+clv_status clv_train_batch_make(clv_train_batch *out, const clv_train_data *data, int64_t batch, clv_error *err);
+void clv_train_batch_free(clv_train_batch *batch);
+clv_status clv_train_data_batch(const clv_train_data *data, int64_t step, int64_t batch, const clv_train_batch *out,
                                 clv_error *err);
 /* "--data", and what its tokens are: "tokens". */
 const char *clv_train_data_option(const clv_train_data *data);

@@ -5,18 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static clv_status check_family(const clv_model *model, const char *path, clv_error *err)
-{
-    clv_model_info info = {.size = sizeof info};
-    CLV_TRY(clv_model_describe(model, &info, err));
-    if (info.bidirectional)
-        return clv_fail(err, CLV_EINVAL,
-                        "%s: a model of the family %s sees what follows, and is not trained on next tokens; valid: "
-                        "decoders",
-                        path, info.family);
-    return CLV_OK;
-}
-
 clv_status clv_start_option_open(clv_model **out, const clv_start_option *o, const clv_model_options *options,
                                  clv_error *err)
 {
@@ -28,8 +16,6 @@ clv_status clv_start_option_open(clv_model **out, const clv_start_option *o, con
     how.config_only = o->config != NULL;
     CLV_TRY(clv_model_open(&model, path, &how, err));
     clv_status status = clv_model_compare(model, err);
-    if (status == CLV_OK)
-        status = check_family(model, path, err);
     if (status == CLV_OK)
         *out = model;
     else

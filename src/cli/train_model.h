@@ -24,7 +24,7 @@ typedef struct clv_start_option {
     }
 
 /* The model that the options name; *out is untouched where they name none. All processes call it.
- * @return clv_model_open's; CLV_EINVAL for one that is not trained on next tokens */
+ * @return clv_model_open's */
 clv_status clv_start_option_open(clv_model **out, const clv_start_option *option, const clv_model_options *options,
                                  clv_error *err);
 /* Copies the files of the model's tokenizer, those that there are, from its folder to another. */

@@ -59,6 +59,8 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
     } all[] = {
         {{clv_train_data_option(data), "text", false, ""}, say_data, data},
         {{"--no-shuffle", "no_shuffle", false, ""}, say_flag, &a->data.no_shuffle},
+        {{"--rows", "rows", false, ""}, say_word, &data->rows},
+        {{"--mask-rate", "mask_rate", false, ""}, say_real, &data->mask_rate},
         {{"--val", "val", true, ""}, say_val, data},
         {{"--seed", "seed", false, ""}, say_whole, &a->seed},
         {{"--batch", "batch", false, ""}, say_whole, &a->batch},

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/command.h"
 #include "cli/leave.h"
@@ -22,10 +23,10 @@ typedef struct run {
     const clv_train_data *data;
     const char *command;
     clv_trainer *trainer;
-    char *checkpoints;     /* the folder of them */
-    int32_t *ids, *labels; /* of a step */
-    int64_t look_every;    /* steps, at whether any process was told to leave */
-    bool passed;           /* a step without a label that counts was told of */
+    char *checkpoints; /* the folder of them */
+    clv_train_batch batch;
+    int64_t look_every; /* steps, at whether any process was told to leave */
+    bool passed;        /* a step without a label that counts was told of */
     clv_train_folder folder;
     clv_train_totals total;
 } run;
@@ -95,7 +96,7 @@ static clv_status evaluate(char *out, size_t size, run *r, int64_t done, clv_err
     out[0] = '\0';
     if (!r->data->val || (done < a->steps && (every == 0 || done % every != 0)))
         return CLV_OK;
-    CLV_TRY(clv_train_val(&r->total.val_loss, r->data, r->trainer, a->batch, r->ids, r->labels, err));
+    CLV_TRY(clv_train_val(&r->total.val_loss, r->data, r->trainer, a->batch, &r->batch, err));
     snprintf(out, size, ",\"val_loss\":%.9g,\"val_perplexity\":%.9g", r->total.val_loss, exp(r->total.val_loss));
     return CLV_OK;
 }
@@ -105,7 +106,7 @@ static clv_status evaluate_before(run *r, clv_error *err)
     clv_train_totals *t = &r->total;
     if (!r->data->val || clv_trainer_steps_done(r->trainer) == r->args->steps)
         return CLV_OK;
-    CLV_TRY(clv_train_val(&t->val_before, r->data, r->trainer, r->args->batch, r->ids, r->labels, err));
+    CLV_TRY(clv_train_val(&t->val_before, r->data, r->trainer, r->args->batch, &r->batch, err));
     t->val_loss = t->val_before;
     fprintf(stderr, "before: validation loss %.4f, perplexity %.4g\n", t->val_before, exp(t->val_before));
     return CLV_OK;
@@ -120,8 +121,8 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     char note[192], hidden[48] = "", val[96], valued[48] = "";
     int stops = clv_stops();
     int64_t i = clv_trainer_steps_done(r->trainer);
-    CLV_TRY(clv_train_data_batch(r->data, i, a->batch, r->ids, r->labels, err));
-    CLV_TRY(clv_trainer_step(r->trainer, r->ids, r->labels, &did, err));
+    CLV_TRY(clv_train_data_batch(r->data, i, a->batch, &r->batch, err));
+    CLV_TRY(clv_trainer_step_padded(r->trainer, r->batch.ids, r->batch.labels, r->batch.mask, &did, err));
     bool timed = clv_stops() == stops;
     CLV_TRY(evaluate(val, sizeof val, r, i + 1, err));
     if (did.labels == 0 || did.skipped) {
@@ -342,13 +343,12 @@ static clv_status open_run(run *r, clv_error *err)
     CLV_TRY(clv_on_nan_parse(&on_nan, a->on_nan, err));
     options.on_nan = on_nan;
     CLV_TRY(clv_optimizer_option_take(&options, &taken, &a->optimizer, a->steps, err));
-    size_t n = (size_t)(a->batch * a->seq);
-    r->ids = malloc(n * sizeof *r->ids);
-    r->labels = malloc(n * sizeof *r->labels);
-    if (asprintf(&r->checkpoints, "%s/checkpoints", a->out) < 0)
+    options.padded = r->data->padded;
+    CLV_TRY(clv_train_batch_make(&r->batch, r->data, a->batch, err));
+    if (asprintf(&r->checkpoints, "%s/checkpoints", a->out) < 0) {
         r->checkpoints = NULL;
-    if (!r->ids || !r->labels || !r->checkpoints)
-        return clv_fail_memory(err, "a batch", n * sizeof *r->ids);
+        return clv_fail_memory(err, "the name of a folder", strlen(a->out));
+    }
     return clv_trainer_new(&r->trainer, r->model, &options, err);
 }
 
@@ -401,7 +401,6 @@ clv_status clv_train_run(const clv_train_args *args, const clv_model *model, con
         *code = report(&r);
     clv_trainer_free(r.trainer);
     free(r.checkpoints);
-    free(r.ids);
-    free(r.labels);
+    clv_train_batch_free(&r.batch);
     return status;
 }

@@ -5,15 +5,18 @@
 #include "cleave/graph.h"
 
 /* Rows behind the last sequence are copies of what is there, and count for nothing. */
-static clv_status read_batch(const clv_train_data *d, int64_t first, int64_t batch, int32_t *ids, int32_t *labels,
+static clv_status read_batch(const clv_train_data *d, int64_t first, int64_t batch, const clv_train_batch *b,
                              clv_error *err)
 {
+    size_t seq = (size_t)d->seq;
     int64_t rows = d->val_sequences - first < batch ? d->val_sequences - first : batch;
-    CLV_TRY(clv_data_batch(d->val, 0, d->val_sequences, first, rows, ids, labels, err));
+    CLV_TRY(clv_data_batch_padded(d->val, 0, d->val_sequences, first, rows, b->ids, b->labels, b->mask, err));
     for (int64_t r = rows; r < batch; r++) {
-        memcpy(ids + r * d->seq, ids, (size_t)d->seq * sizeof *ids);
+        memcpy(b->ids + r * d->seq, b->ids, seq * sizeof *b->ids);
+        if (b->mask)
+            memcpy(b->mask + r * d->seq, b->mask, seq);
         for (int64_t s = 0; s < d->seq; s++)
-            labels[r * d->seq + s] = CLV_IGNORED_LABEL;
+            b->labels[r * d->seq + s] = CLV_IGNORED_LABEL;
     }
     return CLV_OK;
 }
@@ -26,18 +29,18 @@ static int64_t count_labels(const int32_t *labels, int64_t n)
     return counted;
 }
 
-clv_status clv_train_val(double *loss, const clv_train_data *data, clv_trainer *trainer, int64_t batch, int32_t *ids,
-                         int32_t *labels, clv_error *err)
+clv_status clv_train_val(double *loss, const clv_train_data *data, clv_trainer *trainer, int64_t batch,
+                         const clv_train_batch *b, clv_error *err)
 {
     double sum = 0;
     int64_t counted = 0;
     for (int64_t first = 0; first < data->val_sequences; first += batch) {
         double mean = 0;
-        CLV_TRY(read_batch(data, first, batch, ids, labels, err));
-        int64_t here = count_labels(labels, batch * data->seq);
+        CLV_TRY(read_batch(data, first, batch, b, err));
+        int64_t here = count_labels(b->labels, batch * data->seq);
         if (here == 0)
             continue;
-        CLV_TRY(clv_trainer_loss(trainer, ids, labels, &mean, err));
+        CLV_TRY(clv_trainer_loss_padded(trainer, b->ids, b->labels, b->mask, &mean, err));
         sum += mean * (double)here;
         counted += here;
     }

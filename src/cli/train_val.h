@@ -6,8 +6,8 @@
 #include "cli/train_data.h"
 
 /* *loss: the mean, in nats a label, over all labels of the data's `val`, each sequence once; nothing of the trainer
- * changes. ids and labels: memory of a batch of `batch` rows. */
-clv_status clv_train_val(double *loss, const clv_train_data *data, clv_trainer *trainer, int64_t batch, int32_t *ids,
-                         int32_t *labels, clv_error *err);
+ * changes. b: memory of a batch of `batch` rows. */
+clv_status clv_train_val(double *loss, const clv_train_data *data, clv_trainer *trainer, int64_t batch,
+                         const clv_train_batch *b, clv_error *err);
 
 #endif

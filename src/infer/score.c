@@ -30,22 +30,3 @@ clv_status clv_scoring_sequence(const clv_sequence **out, const clv_sequences *s
     *out = &sequences->item[i];
     return CLV_OK;
 }
-
-clv_status clv_scoring_mask_token(int64_t *out, const clv_scoring *s, clv_error *err)
-{
-    static const char mask[] = "[MASK]";
-    const clv_tokenizer *tokenizer;
-    int64_t *ids, n;
-    *out = s->model->config.mask;
-    if (*out >= 0)
-        return CLV_OK;
-    CLV_TRY(clv_model_tokenizer(&tokenizer, s->model, err));
-    CLV_TRY(clv_tokenizer_encode(tokenizer, mask, sizeof mask - 1, false, &ids, &n, err));
-    *out = n == 1 ? ids[0] : -1;
-    free(ids);
-    if (*out < 0)
-        return clv_fail(err, CLV_EUNSUPPORTED,
-                        "%s: neither config.json (mask_token_id) nor the tokenizer ([MASK]) has a mask token",
-                        s->model->path);
-    return CLV_OK;
-}

@@ -22,7 +22,4 @@ clv_status clv_scoring_begin(clv_scoring *out, clv_forwarder *forwarder, clv_for
 clv_status clv_scoring_sequence(const clv_sequence **out, const clv_sequences *sequences, int64_t i, const char *call,
                                 clv_error *err);
 
-/* The mask token: config.json's, or what "[MASK]" is to the tokenizer. */
-clv_status clv_scoring_mask_token(int64_t *out, const clv_scoring *scoring, clv_error *err);
-
 #endif

@@ -81,7 +81,7 @@ clv_status clv_score_masked(clv_score *out, clv_forwarder *forwarder, const clv_
     CLV_TRY(clv_require(out != NULL, call, "out", err));
     CLV_TRY(clv_scoring_begin(&s, forwarder, CLV_FORWARD_NLL, options, call, err));
     CLV_TRY(clv_scoring_sequence(&sequence, sequences, i, call, err));
-    CLV_TRY(clv_scoring_mask_token(&mask, &s, err));
+    CLV_TRY(clv_model_mask_token(&mask, s.model, err));
     score_of.tokens = sequence->own;
     CLV_TRY(score(&score_of.nll, &s, sequence, mask, err));
     return clv_give_struct(out, sizeof score_of, sizeof score_of, &score_of, call, err);

@@ -61,7 +61,7 @@ static clv_status run(place *places, int64_t n_places, const clv_scoring *s, con
 {
     int64_t seq = protein->n, vocab = s->model->config.vocab, mask,
             n = s->options.batch_tokens / seq > 0 ? s->options.batch_tokens / seq : 1;
-    CLV_TRY(clv_scoring_mask_token(&mask, s, err));
+    CLV_TRY(clv_model_mask_token(&mask, s->model, err));
     n = n < n_places ? n : n_places;
     int32_t *ids = malloc((size_t)(n * seq) * sizeof *ids);
     uint8_t *all = malloc((size_t)(n * seq));

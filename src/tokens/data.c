@@ -7,6 +7,8 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "tokens/corpus.h"
+#include "tokens/documents.h"
+#include "tokens/masking.h"
 #include "tokens/row_file.h"
 #include "tokens/shuffle.h"
 #include "tokens/token_file.h"
@@ -19,7 +21,13 @@ struct clv_data {
     clv_token_file *files; /* [n] */
     int64_t *first;        /* [n + 1] the number of each file's first id among all; then of all */
     clv_row_file rows;
+    clv_masker masker;
+    int64_t ahead;           /* how much further than an id its label stands: 1; of masks 0 */
+    clv_documents documents; /* of padded rows */
+    int32_t pad;
 };
+
+enum { FOR_WINDOWS = 0x63726f70 };
 
 /* ---- opening ---- */
 
@@ -59,24 +67,31 @@ static clv_status open_files(clv_data *d, const char *const *paths, int n, const
     return CLV_OK;
 }
 
-/* Sequences that overlap by one id. */
-static clv_status cut_files(clv_data *d, const char *path, int64_t seq, clv_error *err)
+/* Sequences, which overlap by an id where their labels are one further; or documents. */
+static clv_status cut_files(clv_data *d, const char *path, const clv_data_options *o, clv_error *err)
 {
     enum { USUAL = 256 };
-    seq = seq ? seq : USUAL;
+    int64_t seq = o->seq ? o->seq : USUAL;
     if (seq < 1)
         return clv_fail(err, CLV_EINVAL, "sequences of %lld tokens; valid: 1 and above", (long long)seq);
-    if (d->info.tokens <= seq)
-        return clv_fail(err, CLV_EINVAL, "%s%s: %lld tokens, one sequence needs %llu: give more, or shorter sequences",
-                        path, d->n > 1 ? " and others" : "", (long long)d->info.tokens, (unsigned long long)seq + 1);
     d->info.seq = seq;
-    d->info.sequences = (d->info.tokens - 1) / seq;
+    if (o->padded) {
+        CLV_TRY(clv_documents_find(&d->documents, d->files, d->n, err));
+        d->info.padded = 1;
+        d->info.sequences = d->documents.n;
+        return CLV_OK;
+    }
+    if (d->info.tokens - d->ahead < seq)
+        return clv_fail(err, CLV_EINVAL, "%s%s: %lld tokens, one sequence needs %llu: give more, or shorter sequences",
+                        path, d->n > 1 ? " and others" : "", (long long)d->info.tokens,
+                        (unsigned long long)seq + (unsigned long long)d->ahead);
+    d->info.sequences = (d->info.tokens - d->ahead) / seq;
     return CLV_OK;
 }
 
 static clv_status open_rows(clv_data *d, const char *path, const clv_data_options *o, clv_error *err)
 {
-    CLV_TRY(clv_row_file_open(&d->rows, path, o->vocab, err));
+    CLV_TRY(clv_row_file_open(&d->rows, path, o->vocab, d->ahead, err));
     if (o->seq != 0 && o->seq != d->rows.seq)
         return clv_fail(err, CLV_EINVAL, "%s: rows of %lld ids, and sequences are of %lld; valid: %lld", path,
                         (long long)d->rows.seq, (long long)o->seq, (long long)d->rows.seq);
@@ -85,6 +100,7 @@ static clv_status open_rows(clv_data *d, const char *path, const clv_data_option
     d->info.tokens = d->rows.rows * d->rows.seq;
     d->info.seq = d->rows.seq;
     d->info.sequences = d->rows.rows;
+    d->info.padded = d->rows.mask != NULL;
     return CLV_OK;
 }
 
@@ -102,6 +118,8 @@ static clv_status sum(clv_data *d, clv_error *err)
         clv_checksum_add(all, &d->rows.seq, sizeof d->rows.seq);
         clv_checksum_add(all, d->rows.ids, bytes);
         clv_checksum_add(all, d->rows.labels, bytes);
+        if (d->rows.mask)
+            clv_checksum_add(all, d->rows.mask, bytes);
     }
     clv_checksum_text(digits, all);
     clv_checksum_free(all);
@@ -125,13 +143,20 @@ static clv_status open_all(clv_data *d, const char *const *paths, int n, const c
                         INT32_MAX);
     d->seed = o->seed;
     d->in_order = o->in_order;
+    d->ahead = o->masking ? 0 : 1;
     if (rows > 0) {
         CLV_TRY(open_rows(d, paths[0], o, err));
     } else {
         CLV_TRY(open_files(d, paths, n, o, err));
-        CLV_TRY(cut_files(d, paths[0], o->seq, err));
+        CLV_TRY(cut_files(d, paths[0], o, err));
     }
     d->info.vocab = o->vocab ? o->vocab : d->info.vocab;
+    if (o->pad < 0 || o->pad >= d->info.vocab)
+        return clv_fail(err, CLV_EINVAL, "padding is token %lld; the vocabulary is 0 to %lld", (long long)o->pad,
+                        (long long)d->info.vocab - 1);
+    d->pad = (int32_t)o->pad;
+    if (o->masking && !d->rows.labelled)
+        CLV_TRY(clv_masker_open(&d->masker, o->masking, d->info.vocab, d->seed, err));
     return sum(d, err);
 }
 
@@ -141,7 +166,7 @@ clv_status clv_data_open(clv_data **out, const char *const *paths, int n, const 
     static const char call[] = "clv_data_open";
     clv_data_options o;
     CLV_TRY(clv_require(out && options, call, "out and options", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_take_options(&o, sizeof o, offsetof(clv_data_options, masking), options, call, err));
     for (int i = 0; i < n; i++)
         if (!paths || !paths[i])
             return clv_require(0, call, "n paths", err);
@@ -163,6 +188,8 @@ void clv_data_close(clv_data *d)
     for (int i = 0; i < d->n; i++)
         clv_token_file_close(&d->files[i]);
     clv_row_file_close(&d->rows);
+    clv_masker_close(&d->masker);
+    clv_documents_free(&d->documents);
     free(d->files);
     free(d->first);
     free(d);
@@ -172,7 +199,7 @@ clv_status clv_data_describe(const clv_data *d, clv_data_info *out, clv_error *e
 {
     static const char call[] = "clv_data_describe";
     CLV_TRY(clv_require(d && out, call, "data, and where it goes", err));
-    return clv_give_struct(out, sizeof d->info, sizeof d->info, &d->info, call, err);
+    return clv_give_struct(out, sizeof d->info, offsetof(clv_data_info, padded), &d->info, call, err);
 }
 
 /* ---- batches ---- */
@@ -195,30 +222,82 @@ static clv_status read_parts(const clv_data *d, int64_t at, int64_t n, int32_t *
     return CLV_OK;
 }
 
-/* Labels are the ids one further, and of these only the last has to be read. */
-static clv_status read_sequence(const clv_data *d, int64_t at, int32_t *ids, int32_t *labels, clv_error *err)
+/* A row of the ids [at, at + there): as many as it has room for, the rest is padding. Labels one further are the ids
+ * themselves but for the last, which has to be read if it is there. */
+static clv_status read_row(const clv_data *d, int64_t at, int64_t there, int32_t *ids, int32_t *labels, clv_error *err)
 {
-    int64_t seq = d->info.seq;
-    CLV_TRY(read_parts(d, at, seq, ids, clv_token_file_read, err));
-    memcpy(labels, ids + 1, (size_t)(seq - 1) * sizeof *labels);
-    CLV_TRY(read_parts(d, at + seq, 1, labels + seq - 1, clv_token_file_read, err));
-    return read_parts(d, at + 1, seq, labels, clv_token_file_mask, err);
+    int64_t seq = d->info.seq, n = there < seq ? there : seq,
+            labelled = there - d->ahead < seq ? there - d->ahead : seq;
+    CLV_TRY(read_parts(d, at, n, ids, clv_token_file_read, err));
+    memcpy(labels, ids + d->ahead, (size_t)(n - d->ahead) * sizeof *labels);
+    if (labelled > n - d->ahead)
+        CLV_TRY(read_parts(d, at + n, 1, labels + n - 1, clv_token_file_read, err));
+    for (int64_t s = n; s < seq; s++)
+        ids[s] = d->pad;
+    for (int64_t s = labelled; s < seq; s++)
+        labels[s] = CLV_IGNORED;
+    return labelled > 0 ? read_parts(d, at + d->ahead, labelled, labels, clv_token_file_mask, err) : CLV_OK;
 }
 
-static clv_status fill_row(const clv_data *d, int64_t row, int32_t *ids, int32_t *labels, clv_error *err)
+/* Where the window of a document begins that is longer than a row. */
+static int64_t window(const clv_data *d, int64_t row, int64_t more)
+{
+    uint32_t bits[2];
+    clv_key key = clv_key_fold_in(clv_key_seed(d->seed), (uint32_t)(d->seed >> 32));
+    clv_threefry(clv_key_fold_in(key, FOR_WINDOWS), (uint32_t)((uint64_t)row >> 32), (uint32_t)row, bits);
+    return (int64_t)(((uint64_t)bits[0] << 32 | bits[1]) % ((uint64_t)more + 1));
+}
+
+static clv_status read_document(const clv_data *d, int64_t row, int64_t i, int32_t *ids, int32_t *labels, uint8_t *mask,
+                                clv_error *err)
+{
+    int64_t at = d->documents.first[i], n = d->documents.first[i + 1] - at, most = d->info.seq + d->ahead;
+    if (n > most) {
+        at += d->in_order ? 0 : window(d, row, n - most);
+        n = most;
+    }
+    for (int64_t s = 0; mask && s < d->info.seq; s++)
+        mask[s] = s < n;
+    return read_row(d, at, n, ids, labels, err);
+}
+
+static void copy_row(const clv_data *d, int64_t i, int32_t *ids, int32_t *labels, uint8_t *mask)
+{
+    int64_t seq = d->info.seq;
+    memcpy(ids, d->rows.ids + i * seq, (size_t)seq * sizeof *ids);
+    memcpy(labels, d->rows.labels + i * seq, (size_t)seq * sizeof *labels);
+    for (int64_t s = 0; mask && s < seq; s++)
+        mask[s] = !d->rows.mask || d->rows.mask[i * seq + s] != 0;
+}
+
+/* mask may be NULL. */
+static clv_status fill_row(const clv_data *d, int64_t row, int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err)
 {
     int64_t n = d->info.sequences, seq = d->info.seq, i = row % n;
     if (!d->in_order)
         i = clv_shuffle(d->seed, row / n, n, i);
-    if (d->n > 0)
-        return read_sequence(d, i * seq, ids, labels, err);
-    memcpy(ids, d->rows.ids + i * seq, (size_t)seq * sizeof *ids);
-    memcpy(labels, d->rows.labels + i * seq, (size_t)seq * sizeof *labels);
+    if (d->n == 0) {
+        copy_row(d, i, ids, labels, mask);
+    } else if (d->documents.first) {
+        CLV_TRY(read_document(d, row, i, ids, labels, mask, err));
+    } else {
+        if (mask)
+            memset(mask, 1, (size_t)seq);
+        CLV_TRY(read_row(d, i * seq, seq + d->ahead, ids, labels, err));
+    }
+    if (d->masker.special)
+        clv_mask_row(&d->masker, row, seq, ids, labels);
     return CLV_OK;
 }
 
 clv_status clv_data_batch(const clv_data *d, int64_t step, int64_t batch, int64_t first, int64_t rows, int32_t *ids,
                           int32_t *labels, clv_error *err)
+{
+    return clv_data_batch_padded(d, step, batch, first, rows, ids, labels, NULL, err);
+}
+
+clv_status clv_data_batch_padded(const clv_data *d, int64_t step, int64_t batch, int64_t first, int64_t rows,
+                                 int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err)
 {
     int64_t begin, end;
     if (!d || !ids || !labels)
@@ -230,6 +309,7 @@ clv_status clv_data_batch(const clv_data *d, int64_t step, int64_t batch, int64_
                         "there are, of steps from 0",
                         (long long)first, (long long)rows, (long long)batch, (long long)step);
     for (int64_t r = 0; r < rows; r++)
-        CLV_TRY(fill_row(d, begin + first + r, ids + r * d->info.seq, labels + r * d->info.seq, err));
+        CLV_TRY(fill_row(d, begin + first + r, ids + r * d->info.seq, labels + r * d->info.seq,
+                         mask ? mask + r * d->info.seq : NULL, err));
     return CLV_OK;
 }

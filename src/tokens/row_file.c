@@ -1,6 +1,5 @@
 #include "tokens/row_file.h"
 
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,44 +64,72 @@ static clv_status read_tensor(clv_row_file *f, int32_t **out, const clv_safetens
     return status;
 }
 
-/* Each id's label is the next one, and the last has none. */
-static clv_status make_labels(clv_row_file *f, const char *path, clv_error *err)
+/* What is padding is nobody's label. */
+static clv_status make_labels(clv_row_file *f, const char *path, int64_t ahead, clv_error *err)
 {
     size_t bytes = (size_t)f->rows * (size_t)f->seq * sizeof *f->labels;
     f->labels = malloc(bytes);
     if (!f->labels)
         return clv_fail_memory(err, path, bytes);
-    for (int64_t i = 0; i < f->rows * f->seq; i++)
-        f->labels[i] = i % f->seq == f->seq - 1 ? CLV_IGNORED : f->ids[i + 1];
+    for (int64_t i = 0; i < f->rows * f->seq; i++) {
+        bool has = i % f->seq + ahead < f->seq && (!f->mask || f->mask[i + ahead]);
+        f->labels[i] = has ? f->ids[i + ahead] : CLV_IGNORED;
+    }
+    return CLV_OK;
+}
+
+/* A row without a token has nothing that its tokens could attend to. */
+static clv_status read_mask(clv_row_file *f, const clv_safetensor *t, const char *path, clv_error *err)
+{
+    enum { FLAGS = 2 };
+    int64_t ids = f->vocab;
+    CLV_TRY(read_tensor(f, &f->mask, t, FLAGS, 0, path, err));
+    f->vocab = ids;
+    for (int64_t row = 0; row < f->rows; row++) {
+        int64_t tokens = 0;
+        for (int64_t s = 0; s < f->seq; s++)
+            tokens += f->mask[row * f->seq + s];
+        if (tokens == 0)
+            return clv_fail(err, CLV_EINVAL, "%s: row %lld is all padding; valid: at least one token", path,
+                            (long long)row);
+    }
     return CLV_OK;
 }
 
 static clv_status read_tensors(clv_row_file *f, const clv_safetensors *file, const char *path, int64_t vocab,
-                               clv_error *err)
+                               int64_t ahead, clv_error *err)
 {
-    const clv_safetensor *ids, *labels = NULL;
-    CLV_TRY(clv_safetensors_find(&ids, file, "ids", err));
+    enum { IDS, LABELS, MASK, TENSORS };
+    static const char *const names[TENSORS] = {"ids", "labels", "mask"};
+    const clv_safetensor *of[TENSORS] = {NULL};
+    CLV_TRY(clv_safetensors_find(&of[IDS], file, names[IDS], err));
     for (int64_t i = 0; i < clv_safetensors_count(file); i++) {
         const clv_safetensor *t = clv_safetensors_at(file, i);
-        if (strcmp(t->name, "labels") == 0)
-            labels = t;
-        else if (t != ids)
-            return clv_fail(err, CLV_EINVAL, "%s: unknown tensor '%.128s'; valid: ids, labels", path, t->name);
+        int k = 0;
+        while (k < TENSORS && strcmp(t->name, names[k]) != 0)
+            k++;
+        if (k == TENSORS)
+            return clv_fail(err, CLV_EINVAL, "%s: unknown tensor '%.128s'; valid: ids, labels, mask", path, t->name);
+        of[k] = t;
     }
-    CLV_TRY(check_tensor(f, ids, path, err));
-    if (labels)
-        CLV_TRY(check_tensor(f, labels, path, err));
+    for (int k = 0; k < TENSORS; k++)
+        if (of[k])
+            CLV_TRY(check_tensor(f, of[k], path, err));
     vocab = vocab ? vocab : INT32_MAX;
-    CLV_TRY(read_tensor(f, &f->ids, ids, vocab, 0, path, err));
-    return labels ? read_tensor(f, &f->labels, labels, vocab, CLV_IGNORED, path, err) : make_labels(f, path, err);
+    CLV_TRY(read_tensor(f, &f->ids, of[IDS], vocab, 0, path, err));
+    if (of[MASK])
+        CLV_TRY(read_mask(f, of[MASK], path, err));
+    f->labelled = of[LABELS] != NULL;
+    return f->labelled ? read_tensor(f, &f->labels, of[LABELS], vocab, CLV_IGNORED, path, err)
+                       : make_labels(f, path, ahead, err);
 }
 
-clv_status clv_row_file_open(clv_row_file *out, const char *path, int64_t vocab, clv_error *err)
+clv_status clv_row_file_open(clv_row_file *out, const char *path, int64_t vocab, int64_t ahead, clv_error *err)
 {
     clv_row_file f = {0};
     clv_safetensors *file;
     CLV_TRY(clv_safetensors_open(&file, path, err));
-    clv_status status = read_tensors(&f, file, path, vocab, err);
+    clv_status status = read_tensors(&f, file, path, vocab, ahead, err);
     clv_safetensors_close(file);
     if (status == CLV_OK)
         *out = f;
@@ -115,5 +142,6 @@ void clv_row_file_close(clv_row_file *f)
 {
     free(f->ids);
     free(f->labels);
+    free(f->mask);
     *f = (clv_row_file){0};
 }

@@ -1,0 +1,67 @@
+/* masking.c - the mask token of a model, and which others are special. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/options.h"
+#include "cleave/data.h"
+#include "models/opened.h"
+
+/* *out: the one token that a text is to the tokenizer; -1: it is none, or several. */
+static clv_status one_token(int64_t *out, const clv_tokenizer *tokenizer, const char *text, clv_error *err)
+{
+    int64_t *ids, n;
+    CLV_TRY(clv_tokenizer_encode(tokenizer, text, strlen(text), false, &ids, &n, err));
+    *out = n == 1 ? ids[0] : -1;
+    free(ids);
+    return CLV_OK;
+}
+
+clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err)
+{
+    const clv_tokenizer *tokenizer;
+    *out = model->config.mask;
+    if (*out >= 0)
+        return CLV_OK;
+    CLV_TRY(clv_model_tokenizer(&tokenizer, model, err));
+    CLV_TRY(one_token(out, tokenizer, "[MASK]", err));
+    if (*out < 0)
+        return clv_fail(err, CLV_EUNSUPPORTED,
+                        "%s: neither config.json (mask_token_id) nor the tokenizer ([MASK]) has a mask token",
+                        model->path);
+    return CLV_OK;
+}
+
+/* The folder's tokenizer, if it has one. */
+static clv_status own_tokenizer(const clv_tokenizer **out, const clv_model *model, clv_error *err)
+{
+    clv_error why = {0};
+    clv_status status = clv_model_tokenizer(out, model, &why);
+    if (status == CLV_OK || status == CLV_ENOTFOUND)
+        return CLV_OK;
+    *err = why;
+    return status;
+}
+
+static void add(clv_masking *m, int64_t id)
+{
+    if (id >= 0)
+        m->special[m->n_special++] = id;
+}
+
+clv_status clv_model_masking(clv_masking *out, const clv_model *model, const clv_tokenizer *tokenizer, clv_error *err)
+{
+    static const char call[] = "clv_model_masking";
+    CLV_TRY(clv_require(out && model, call, "out and a model", err));
+    const clv_model_config *c = &model->config;
+    clv_masking m = {.mask = c->mask, .tokenizer = tokenizer};
+    if (!tokenizer)
+        CLV_TRY(own_tokenizer(&m.tokenizer, model, err));
+    if (m.mask < 0 && m.tokenizer)
+        CLV_TRY(one_token(&m.mask, m.tokenizer, "[MASK]", err));
+    add(&m, c->bos);
+    add(&m, c->pad);
+    for (int i = 0; i < c->n_eos; i++)
+        add(&m, c->eos[i]);
+    return clv_give_struct(out, sizeof m, sizeof m, &m, call, err);
+}
