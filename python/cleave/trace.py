@@ -21,7 +21,7 @@ def read_trace(path: Path) -> dict[str, Any]:
     check(lib.clv_trace_read, out, text_in(path, "a path"))
     try:
         found = _c.fields(_c.filled("clv_trace_info", lib.clv_trace_describe, out[0]))
-        parts = []
+        parts: list[dict[str, Any]] = []
         for i in itertools.count():
             part = _c.filled("clv_trace_part", lib.clv_trace_report_part, out[0], i)
             if part.name == ffi.NULL:
