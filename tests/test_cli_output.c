@@ -164,7 +164,7 @@ static void test_progress(void **state)
     assert_string_equal(out, "");
     run_steps(out, sizeof out, second_ns, false);
     assert_int_equal(count(out, '\n'), 10);
-    assert_non_null(strstr(out, "train 20/20  loss 1.5\n"));
+    assert_non_null(strstr(out, "train 20/20  loss 1.5  0 s left\n"));
     run_steps(out, sizeof out, second_ns, true);
     assert_int_equal(count(out, '\n'), 1);
     assert_int_equal(count(out, '\r'), 20);

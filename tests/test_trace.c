@@ -17,6 +17,7 @@
 #include "cleave/trace.h"
 #include "cli_run.h"
 #include "graph/graph.h"
+#include "io/trace_file.h"
 #include "launched.h"
 #include "must.h"
 
@@ -181,6 +182,21 @@ static void check_rows(const slices *all, int ranks)
     }
 }
 
+/* What moves beside ops is done when it is waited for. */
+static void check_transfers(const slices *all)
+{
+    for (int i = 0; i < all->n; i++) {
+        const slice *s = &all->of[i];
+        bool waited = false;
+        for (int k = 0; k < all->n && strcmp(s->cat, "transfer") == 0; k++) {
+            const slice *end = &all->of[k];
+            waited |= end->rank == s->rank && end->step == s->step && strcmp(end->op, s->op) == 0 &&
+                      strcmp(end->kind, s->kind) == 0 && strstr(end->name, " (ends)") && end->begin >= s->end - 1e-2;
+        }
+        assert_true(waited || strcmp(s->cat, "transfer") != 0);
+    }
+}
+
 /* What lies in the steps of a rank makes these up, in some step all but for what it is interrupted by. */
 static void check_sums(const slices *all, int ranks)
 {
@@ -332,6 +348,7 @@ static void check_trace(const char *mesh, const char *rules, const char *transpo
         slices all = read_slices(path);
         assert_int_equal(count(&all, "step"), ranks * RUNS);
         check_rows(&all, ranks);
+        check_transfers(&all);
         check_sums(&all, ranks);
         check_collectives(&all, program, ranks, RUNS);
         check_names(&all, program, ranks, RUNS);
@@ -487,6 +504,36 @@ static void test_steps(void **state)
 
 /* ---- files ---- */
 
+/* What begins at once lies in each other all the same, whatever the order in which it was recorded. */
+static void test_order(void **state)
+{
+    clv_error err = {0};
+    (void)state;
+    clv_trace_op op = {.name = "a.mlp.b", .kind = "all_reduce", .axes = "x", .layer = -1, .moves = true, .bytes = 8};
+    clv_trace_program program = {1, &op};
+    clv_trace_event events[] = {{100, 150, 0, 0, 0, 0, CLV_TRACE_WAIT},
+                                {100, 150, 0, 0, 0, 0, CLV_TRACE_INSTRUCTION},
+                                {100, 200, 0, 0, -1, 0, CLV_TRACE_RUN},
+                                {150, 170, 0, 0, 0, 0, CLV_TRACE_INSTRUCTION}};
+    int process = 0;
+    clv_trace_content content = {.mesh = "x=1",
+                                 .machine = "m",
+                                 .ranks = 1,
+                                 .processes = 1,
+                                 .process_of = &process,
+                                 .steps = 1,
+                                 .n_programs = 1,
+                                 .programs = &program,
+                                 .n = 4,
+                                 .events = events};
+    must(clv_trace_file_write(&content, in_folder("order.json"), &err), &err);
+    slices all = read_slices(in_folder("order.json"));
+    assert_int_equal(all.n, 4);
+    check_rows(&all, 1);
+    assert_string_equal(all.of[2].cat, "waiting");
+    free_slices(&all);
+}
+
 static void write_file(const char *name, const char *text)
 {
     FILE *f = fopen(in_folder(name), "w");
@@ -575,9 +622,9 @@ static void test_command(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_copying), cmocka_unit_test(test_who_waits),
-        cmocka_unit_test(test_steps),   cmocka_unit_test(test_table),   cmocka_unit_test(test_bad_files),
-        cmocka_unit_test(test_command),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_copying), cmocka_unit_test(test_who_waits),
+        cmocka_unit_test(test_steps),     cmocka_unit_test(test_table),   cmocka_unit_test(test_order),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_command),
     };
     const struct CMUnitTest launched[] = {cmocka_unit_test(test_processes)};
     return launched_job() ? cmocka_run_group_tests(launched, NULL, cli_remove_folder)

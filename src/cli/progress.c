@@ -52,7 +52,7 @@ void clv_progress_update(clv_progress *p, int64_t done, const char *note)
     if (p->terminal)
         draw_bar(p, done, note, left_s);
     else
-        fprintf(stderr, "%s %lld/%lld  %s\n", p->what, (long long)done, (long long)p->total, note);
+        fprintf(stderr, "%s %lld/%lld  %s  %.0f s left\n", p->what, (long long)done, (long long)p->total, note, left_s);
     p->shown = true;
     p->last_ns = now;
     p->last_done = done;

@@ -68,6 +68,13 @@ static int parse(clv_train_args *a, int argc, char **argv)
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
         CLV_RECOMPUTE_OPTIONS(&a->recompute),
         CLV_PRICES_OPTION(&a->hardware),
+        CLV_TRAIN_TRACE_OPTIONS(&a->trace),
+        {.names = "--plot",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->plot,
+         .use = CLV_OPTION_WRITES,
+         .value = "FILE",
+         .help = "draw losses and tokens a second over steps there, as SVG: at checkpoints, and when the run ends"},
         CLV_JSON_OPTION_BESIDE(&a->json, NULL, "print the summary as JSON"),
     };
     return clv_options_parse(options, sizeof options / sizeof options[0], argc, argv);
@@ -186,7 +193,8 @@ int command_train(int argc, char **argv)
     int code = parse(&a, argc, argv);
     if (code != CLV_OPTIONS_RUN)
         return code;
-    if (clv_optimizer_option_settle(&a.optimizer, a.steps, &err) != CLV_OK || train(&a, argv[0], &code, &err) != CLV_OK)
+    if (clv_optimizer_option_settle(&a.optimizer, a.steps, &err) != CLV_OK ||
+        clv_train_trace_settle(&a.trace, a.steps, &err) != CLV_OK || train(&a, argv[0], &code, &err) != CLV_OK)
         return clv_command_report(argv[0], &err);
     return code;
 }

@@ -179,7 +179,7 @@ clv_status clv_train_folder_open(clv_train_folder *out, const char *path, int64_
 static clv_status cut_lines(const clv_train_folder *f, int64_t steps, int64_t *n, clv_error *err)
 {
     FILE *lines = fopen(f->unfinished, "r+e");
-    char line[512];
+    char line[1024];
     long at = 0;
     if (!lines)
         return errno == ENOENT ? CLV_OK : fail_by_errno(err, "open", f->unfinished);
@@ -278,6 +278,11 @@ clv_status clv_train_folder_finish(clv_train_folder *f, clv_error *err)
     if (fsync(f->lock) != 0 && errno != EINVAL && errno != EROFS)
         return fail_by_errno(err, "flush", f->path);
     return CLV_OK;
+}
+
+const char *clv_train_folder_lines(const clv_train_folder *f)
+{
+    return access(f->unfinished, F_OK) == 0 ? f->unfinished : f->metrics;
 }
 
 void clv_train_folder_close(clv_train_folder *f)

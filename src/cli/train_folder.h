@@ -46,6 +46,8 @@ void clv_train_folder_flush(clv_train_folder *folder);
 void clv_train_folder_give_room(clv_train_folder *folder);
 /* With the checkpoint written. */
 clv_status clv_train_folder_finish(clv_train_folder *folder, clv_error *err);
+/* Where its lines are, finished or not. */
+const char *clv_train_folder_lines(const clv_train_folder *folder);
 /* Ends the use of the folder, finished or not; one without any line is removed. */
 void clv_train_folder_close(clv_train_folder *folder);
 

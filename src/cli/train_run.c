@@ -7,6 +7,8 @@
 
 #include "cli/command.h"
 #include "cli/leave.h"
+#include "cli/peak.h"
+#include "cli/plot.h"
 #include "cli/processes.h"
 #include "cli/progress.h"
 #include "cli/report.h"
@@ -29,18 +31,34 @@ typedef struct run {
     bool passed;        /* a step without a label that counts was told of */
     clv_train_folder folder;
     clv_train_totals total;
+    clv_train_trace trace;
+    double at_peak; /* seconds that the products of a step would take at the peak of a rank; 0: not known */
 } run;
 
 /* ---- steps ---- */
 
-/* Of a step that was interrupted (Ctrl-Z) the time is nobody's. */
+/* What is told of the time of a step; NULL: that of a step that was interrupted (Ctrl-Z) is nobody's. */
+enum { RATES = 192 };
+
+static void print_rates(char out[RATES], const run *r, const clv_train_step *did, double tokens)
+{
+    char mfu[32] = "null";
+    if (!did) {
+        snprintf(out, RATES,
+                 "\"tokens_per_s\":null,\"comm_share\":null,\"hidden_share\":null,\"seconds\":null,\"mfu\":null");
+        return;
+    }
+    if (r->at_peak > 0)
+        snprintf(mfu, sizeof mfu, "%.4f", r->at_peak / did->seconds);
+    snprintf(out, RATES, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f,\"hidden_share\":%.4f,\"seconds\":%.6g,\"mfu\":%s",
+             tokens / did->seconds, did->comm_seconds / did->seconds,
+             clv_report_hidden_share(did->hidden_seconds, did->comm_seconds), did->seconds, mfu);
+}
+
 static void log_step(run *r, const clv_train_step *did, double tokens, bool timed, const char *val)
 {
-    char line[384], rates[128] = "\"tokens_per_s\":null,\"comm_share\":null,\"hidden_share\":null";
-    if (timed)
-        snprintf(rates, sizeof rates, "\"tokens_per_s\":%.1f,\"comm_share\":%.4f,\"hidden_share\":%.4f",
-                 tokens / did->seconds, did->comm_seconds / did->seconds,
-                 clv_report_hidden_share(did->hidden_seconds, did->comm_seconds));
+    char line[640], rates[RATES];
+    print_rates(rates, r, timed ? did : NULL, tokens);
     snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":%.9g,\"grad_norm\":%.9g,\"lr\":%.6g,%s,\"skipped\":%lld%s}\n",
              (long long)did->step, did->loss, did->grad_norm, did->lr, rates,
              (long long)clv_trainer_steps_skipped(r->trainer), val);
@@ -50,11 +68,10 @@ static void log_step(run *r, const clv_train_step *did, double tokens, bool time
 /* Of a step that taught nothing. */
 static void log_nothing(run *r, const clv_train_step *did, const char *val)
 {
-    char line[256];
-    snprintf(line, sizeof line,
-             "{\"step\":%lld,\"loss\":null,\"grad_norm\":null,\"lr\":%.6g,\"tokens_per_s\":null,\"comm_share\":null,"
-             "\"hidden_share\":null,\"skipped\":%lld%s}\n",
-             (long long)did->step, did->lr, (long long)clv_trainer_steps_skipped(r->trainer), val);
+    char line[512], rates[RATES];
+    print_rates(rates, r, NULL, 0);
+    snprintf(line, sizeof line, "{\"step\":%lld,\"loss\":null,\"grad_norm\":null,\"lr\":%.6g,%s,\"skipped\":%lld%s}\n",
+             (long long)did->step, did->lr, rates, (long long)clv_trainer_steps_skipped(r->trainer), val);
     clv_train_folder_add(&r->folder, line);
 }
 
@@ -112,17 +129,39 @@ static clv_status evaluate_before(run *r, clv_error *err)
     return CLV_OK;
 }
 
+/* What the progress line says; times are means over all steps of this process. */
+enum { NOTE = 256 };
+
+static void print_note(char out[NOTE], const run *r, const clv_train_step *did, double tokens)
+{
+    const clv_train_totals *t = &r->total;
+    double seconds = t->timed > 0 ? t->seconds : 1, steps = (double)t->timed;
+    char hidden[48] = "", valued[48] = "", mfu[32] = "";
+    if (r->args->run.overlap)
+        snprintf(hidden, sizeof hidden, " (%.0f %% hidden)",
+                 100 * clv_report_hidden_share(t->hidden_seconds, t->comm_seconds));
+    if (r->data->val)
+        snprintf(valued, sizeof valued, ", validation %.3f", t->val_loss);
+    if (r->at_peak > 0)
+        snprintf(mfu, sizeof mfu, ", MFU %.0f %%", 100 * r->at_peak * steps / seconds);
+    snprintf(out, NOTE, "loss %.3f (mean %.3f)%s, lr %.3g, gradient %.3g, %.0f tokens/s, %.0f %% communication%s%s",
+             did->loss, t->mean_loss, valued, did->lr, did->grad_norm, tokens * steps / seconds,
+             100 * t->comm_seconds / seconds, hidden, mfu);
+}
+
 static clv_status step(run *r, clv_progress *progress, clv_error *err)
 {
     const clv_train_args *a = r->args;
     clv_train_totals *total = &r->total;
     clv_train_step did = {.size = sizeof did};
     double tokens = (double)(a->batch * a->seq);
-    char note[192], hidden[48] = "", val[96], valued[48] = "";
+    char note[NOTE], val[96];
     int stops = clv_stops();
     int64_t i = clv_trainer_steps_done(r->trainer);
     CLV_TRY(clv_train_data_batch(r->data, i, a->batch, &r->batch, err));
+    CLV_TRY(clv_train_trace_before(&r->trace, clv_trainer_session(r->trainer), i, err));
     CLV_TRY(clv_trainer_step_padded(r->trainer, r->batch.ids, r->batch.labels, r->batch.mask, &did, err));
+    CLV_TRY(clv_train_trace_after(&r->trace, clv_trainer_session(r->trainer), i, r->machine, r->command, err));
     bool timed = clv_stops() == stops;
     CLV_TRY(evaluate(val, sizeof val, r, i + 1, err));
     if (did.labels == 0 || did.skipped) {
@@ -131,17 +170,20 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     }
     log_step(r, &did, tokens, timed, val);
     add_up(total, &did, timed);
-    double seconds = total->timed > 0 ? total->seconds : 1;
-    if (a->run.overlap)
-        snprintf(hidden, sizeof hidden, " (%.0f %% hidden)",
-                 100 * clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
-    if (r->data->val)
-        snprintf(valued, sizeof valued, ", validation %.3f", total->val_loss);
-    snprintf(note, sizeof note, "mean loss %.3f%s, gradient %.3g, %.0f tokens/s, %.0f %% communication%s",
-             total->mean_loss, valued, did.grad_norm, tokens * (double)total->timed / seconds,
-             100 * total->comm_seconds / seconds, hidden);
+    print_note(note, r, &did, tokens);
     clv_progress_update(progress, i + 1, note);
     return CLV_OK;
+}
+
+/* ---- the picture ---- */
+
+/* Of all lines that there are; a run does not end for want of it. */
+static void plot(const run *r)
+{
+    clv_error err = {0};
+    const char *lines = r->folder.lines ? clv_train_folder_lines(&r->folder) : NULL;
+    if (r->args->plot && lines && clv_plot_metrics(lines, r->args->plot, &err) != CLV_OK)
+        clv_say("%s: note: no plot: %s", r->command, err.message);
 }
 
 /* ---- checkpoints ---- */
@@ -166,6 +208,7 @@ static clv_status save_on_the_way(run *r, clv_error *err)
     if (status != CLV_OK)
         clv_say("%s: note: no checkpoint after step %lld: %s", r->command,
                 (long long)clv_trainer_steps_done(r->trainer), why.message);
+    plot(r);
     return CLV_OK;
 }
 
@@ -241,6 +284,7 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
             CLV_TRY(save_on_the_way(r, err));
     }
     clv_progress_end(&progress);
+    CLV_TRY(clv_train_trace_end(&r->trace, clv_trainer_session(r->trainer), r->machine, r->command, err));
     int64_t lost = done - before - r->total.timed;
     if (lost > 0)
         clv_say("%s: note: the process was stopped during %lld step%s, whose time is left out of all figures",
@@ -311,6 +355,24 @@ static clv_status begin_lines(run *r, clv_error *err)
     return clv_processes_agree(clv_processes_is_first() ? CLV_OK : clv_train_folder_see(r->args->out, err), err);
 }
 
+/* By the machine that was named, or by a product that is timed now; with --check times mean nothing. */
+static clv_status find_peak(run *r, clv_error *err)
+{
+    const clv_program *program = clv_trainer_program(r->trainer);
+    clv_prediction of = {.size = sizeof of};
+    clv_dtype dtype = clv_model_dtype(r->model);
+    double peak = 0;
+    if (r->args->run.check)
+        return CLV_OK;
+    if (r->args->hardware)
+        peak = clv_machine_flops(r->machine, dtype);
+    else
+        CLV_TRY(clv_peak_measure(&peak, clv_trainer_session(r->trainer), clv_model_mesh(r->model), dtype, err));
+    CLV_TRY(clv_program_predict(program, r->machine, &of, err));
+    r->at_peak = peak > 0 ? of.flops / peak : 0;
+    return CLV_OK;
+}
+
 static clv_status run_in_folder(run *r, int *code, clv_error *err)
 {
     clv_model_info info = {.size = sizeof info};
@@ -323,6 +385,7 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
     CLV_TRY(begin_lines(r, err));
     print_start(r, &info);
     clv_leave_listen();
+    CLV_TRY(find_peak(r, err));
     CLV_TRY(evaluate_before(r, err));
     CLV_TRY(run_steps(r, code, err));
     if (*code != CLV_EXIT_OK)
@@ -370,6 +433,8 @@ static int report(const run *r)
     clv_table_real(t, "tokens_per_s", (double)(a->batch * a->seq * total->timed) / total->seconds);
     clv_table_real(t, "comm_share", total->comm_seconds / total->seconds);
     clv_table_real(t, "hidden_share", clv_report_hidden_share(total->hidden_seconds, total->comm_seconds));
+    if (r->at_peak > 0)
+        clv_table_real(t, "mfu", r->at_peak * (double)total->timed / total->seconds);
     if (a->hardware) {
         clv_prediction predicted = {.size = sizeof predicted};
         clv_program_predict(program, r->machine, &predicted, NULL);
@@ -389,6 +454,7 @@ clv_status clv_train_run(const clv_train_args *args, const clv_model *model, con
              .machine = machine,
              .data = data,
              .command = command,
+             .trace = args->trace,
              .folder = (clv_train_folder){.lock = -1, .room = -1}};
     *code = CLV_EXIT_OK;
     clv_status status = clv_train_compare(args, data, err);
@@ -396,6 +462,7 @@ clv_status clv_train_run(const clv_train_args *args, const clv_model *model, con
         status = open_run(&r, err);
     if (status == CLV_OK)
         status = run_in_folder(&r, code, err);
+    plot(&r);
     clv_train_folder_close(&r.folder);
     if (status == CLV_OK && *code == CLV_EXIT_OK)
         *code = report(&r);

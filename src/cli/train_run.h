@@ -10,6 +10,7 @@
 #include "cli/train_data.h"
 #include "cli/train_model.h"
 #include "cli/train_optimizer.h"
+#include "cli/train_trace.h"
 
 typedef struct clv_train_args {
     clv_data_option data;
@@ -24,6 +25,8 @@ typedef struct clv_train_args {
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
     int64_t save_every, keep_last; /* checkpoints; 0: when it is told to leave alone */
     clv_optimizer_option optimizer;
+    clv_train_trace trace;
+    const char *plot;
 } clv_train_args;
 
 /* Trains, and prints what came of it, beside what was predicted for a machine that --hardware named. *code: the exit

@@ -1,0 +1,61 @@
+#include "cli/train_trace.h"
+
+#include <stdio.h>
+
+#include "cli/processes.h"
+#include "cli/say.h"
+
+clv_status clv_train_trace_settle(clv_train_trace *t, int64_t steps, clv_error *err)
+{
+    long long from, to;
+    int end = 0;
+    if (!t->steps != !t->path)
+        return clv_fail(err, CLV_EINVAL, "%s without %s; valid: both", t->steps ? "--trace" : "--trace-out",
+                        t->steps ? "--trace-out FILE" : "--trace FROM:TO");
+    if (!t->steps)
+        return CLV_OK;
+    if (sscanf(t->steps, "%9lld:%9lld%n", &from, &to, &end) != 2 || t->steps[end] != '\0' || from < 0 || to < from)
+        return clv_fail(err, CLV_EINVAL, "--trace '%.60s'; valid: FROM:TO, whole numbers, 0 <= FROM <= TO", t->steps);
+    if (from >= steps)
+        return clv_fail(err, CLV_EINVAL, "--trace '%.60s': the last step is %lld", t->steps, (long long)steps - 1);
+    t->from = from;
+    t->to = to < steps ? to : steps - 1;
+    return CLV_OK;
+}
+
+clv_status clv_train_trace_before(clv_train_trace *t, clv_session *session, int64_t step, clv_error *err)
+{
+    if (!t->path || step < t->from || step > t->to)
+        return CLV_OK;
+    if (!t->on)
+        CLV_TRY(clv_trace_begin(session, err));
+    t->on = true;
+    return clv_trace_step(session, step, err);
+}
+
+clv_status clv_train_trace_end(clv_train_trace *t, clv_session *session, const clv_machine *machine,
+                               const char *command, clv_error *err)
+{
+    clv_error why = {0};
+    if (!t->on)
+        return CLV_OK;
+    t->on = false;
+    clv_status status = clv_trace_option_write(session, t->path, machine, &why);
+    if (status == CLV_EIO || status == CLV_ENOTFOUND) {
+        clv_say("%s: note: no trace: %s", command, why.message);
+        return CLV_OK;
+    }
+    if (status != CLV_OK)
+        *err = why;
+    else if (clv_processes_is_first())
+        clv_say("%s: the trace of steps %lld to %lld is in %s", command, (long long)t->from, (long long)t->to, t->path);
+    return status;
+}
+
+clv_status clv_train_trace_after(clv_train_trace *t, clv_session *session, int64_t step, const clv_machine *machine,
+                                 const char *command, clv_error *err)
+{
+    if (!t->on)
+        return CLV_OK;
+    return step >= t->to ? clv_train_trace_end(t, session, machine, command, err) : clv_trace_step(session, -1, err);
+}

@@ -1,0 +1,39 @@
+/* train_trace.h - `--trace FROM:TO`: the steps of a run of train that a trace is of. */
+#ifndef CLEAVE_CLI_TRAIN_TRACE_H
+#define CLEAVE_CLI_TRAIN_TRACE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cleave/train.h"
+#include "cli/trace_option.h"
+
+typedef struct clv_train_trace {
+    const char *steps, *path; /* options; NULL: not given */
+    int64_t from, to;         /* steps, both included */
+    bool on;                  /* it was begun */
+} clv_train_trace;
+
+/* Rows of train's option table. */
+#define CLV_TRAIN_TRACE_OPTIONS(trace)                                                                                 \
+    {.names = "--trace",                                                                                               \
+     .kind = CLV_OPTION_STRING,                                                                                        \
+     .out = &(trace)->steps,                                                                                           \
+     .value = "FROM:TO",                                                                                               \
+     .help = "steps of which --trace-out is a trace, as metrics.jsonl numbers them: \"10:12\""},                       \
+        CLV_TRACE_OUT_OPTION(&(trace)->path, NULL, "where the trace of --trace goes, for cleave trace and Perfetto")
+
+/* Reads what the options say, of a run of so many steps; nothing where they were not given.
+ * @return CLV_EINVAL naming the option */
+clv_status clv_train_trace_settle(clv_train_trace *trace, int64_t steps, clv_error *err);
+
+/* Around step `step` of the trainer alone: what it runs else is not of the trace. */
+clv_status clv_train_trace_before(clv_train_trace *trace, clv_session *session, int64_t step, clv_error *err);
+/* Writes it behind the last step; that it cannot be written is said, and ends nothing. */
+clv_status clv_train_trace_after(clv_train_trace *trace, clv_session *session, int64_t step, const clv_machine *machine,
+                                 const char *command, clv_error *err);
+/* Of a run that ends before the last step of the trace: what there is of it. */
+clv_status clv_train_trace_end(clv_train_trace *trace, clv_session *session, const clv_machine *machine,
+                               const char *command, clv_error *err);
+
+#endif

@@ -1,0 +1,316 @@
+/* test_cli_plot.c - pictures of metrics: XML that is well formed, whatever the lines are, in which gaps are gaps and
+ * many steps are few points; and what train shows of a run: its picture, its trace, its metrics. */
+#include <ctype.h>
+#include <jansson.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cli/plot.h"
+#include "cli_run.h"
+#include "must.h"
+
+static const char *in_folder(const char *name)
+{
+    static char path[2][512];
+    static int turn;
+    turn = !turn;
+    snprintf(path[turn], sizeof path[turn], "%s/%s", cli_folder(), name);
+    return path[turn];
+}
+
+static char *text_of(const char *name)
+{
+    FILE *f = fopen(in_folder(name), "r");
+    char *text = calloc(1, 1 << 20);
+    assert_true(f && text);
+    assert_true(fread(text, 1, (1 << 20) - 1, f) < (1 << 20) - 1);
+    fclose(f);
+    return text;
+}
+
+/* ---- XML ---- */
+
+/* Past an attribute, name="value"; NULL: it is none. */
+static const char *skip_attribute(const char *at)
+{
+    const char *name = at;
+    while (isalnum((unsigned char)*at) || *at == '-')
+        at++;
+    if (at == name || at[0] != '=' || at[1] != '"')
+        return NULL;
+    for (at += 2; *at != '"'; at++)
+        if (*at == '\0' || *at == '<' || *at == '&')
+            return NULL;
+    return at + 1;
+}
+
+/* Elements that end in the order in which they began, attributes, and text without marks. */
+static void check_xml(const char *text)
+{
+    enum { DEPTH = 16, NAME = 32 };
+    char open[DEPTH][NAME];
+    int depth = 0, roots = 0;
+    static const char head[] = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n";
+    assert_memory_equal(text, head, sizeof head - 1);
+    for (const char *at = text + sizeof head - 1; *at;) {
+        if (*at != '<') {
+            assert_true(*at != '&' && *at != '>' && (depth > 0 || isspace((unsigned char)*at)));
+            at++;
+            continue;
+        }
+        bool ends = at[1] == '/';
+        char name[NAME];
+        size_t n = 0;
+        for (at += 1 + ends; isalpha((unsigned char)*at); at++)
+            name[n++ < NAME - 1 ? n - 1 : NAME - 2] = *at;
+        name[n] = '\0';
+        assert_true(n > 0);
+        while (*at == ' ') {
+            at = skip_attribute(at + 1);
+            assert_non_null(at);
+        }
+        bool empty = *at == '/';
+        at += empty;
+        assert_int_equal(*at++, '>');
+        if (ends) {
+            assert_true(depth > 0);
+            assert_string_equal(open[--depth], name);
+        } else if (!empty) {
+            roots += depth == 0;
+            assert_in_range(depth, 0, DEPTH - 1);
+            strcpy(open[depth++], name);
+        }
+    }
+    assert_int_equal(depth, 0);
+    assert_int_equal(roots, 1);
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at++)
+        n++;
+    return n;
+}
+
+/* All coordinates lie in the picture. */
+static void check_points(const char *text)
+{
+    for (const char *at = text; (at = strstr(at, "points=\"")) != NULL;) {
+        for (at += 8; *at != '"';) {
+            char *end;
+            double x = strtod(at, &end), y;
+            assert_int_equal(*end, ',');
+            y = strtod(end + 1, &end);
+            assert_true(x >= 78 && x <= 876 && y >= 34 && y <= 570);
+            at = end + (*end == ' ');
+        }
+    }
+}
+
+/* Draws lines that `print` makes, and returns the picture. */
+static char *drawn(int steps, void (*print)(FILE *f, int step))
+{
+    clv_error err = {0};
+    FILE *f = fopen(in_folder("lines"), "w");
+    assert_non_null(f);
+    for (int i = 0; i < steps; i++)
+        print(f, i);
+    fclose(f);
+    must(clv_plot_metrics(in_folder("lines"), in_folder("p.svg"), &err), &err);
+    char *text = text_of("p.svg");
+    check_xml(text);
+    check_points(text);
+    return text;
+}
+
+static void falling(FILE *f, int step)
+{
+    fprintf(f, "{\"step\":%d,\"loss\":%.9g,\"tokens_per_s\":%d%s}\n", step, 2 + 1.0 / (1 + step), 1000 + step % 10,
+            step % 100 == 0 ? ",\"val_loss\":2.5" : "");
+}
+
+static void steep(FILE *f, int step)
+{
+    fprintf(f, "{\"step\":%d,\"loss\":%.9g,\"tokens_per_s\":null}\n", step, exp(-0.1 * step));
+}
+
+static void with_gaps(FILE *f, int step)
+{
+    static const char *const none[] = {"null", "NaN", "1e999", "\"x\""};
+    if (step % 5 == 4)
+        fprintf(f, "{\"step\":%d,\"loss\":%s,\"tokens_per_s\":10}\n", step, none[step / 5 % 4]);
+    else
+        falling(f, step);
+}
+
+static void nonsense(FILE *f, int step)
+{
+    static const char *const lines[] = {"",
+                                        "x",
+                                        "{}",
+                                        "{\"step\":1}",
+                                        "{\"step\":-1e300,\"loss\":1e38}",
+                                        "{\"step\":2,\"loss\":-3,\"val_loss\":0}",
+                                        "{\"step\":2,\"loss\":-3,"};
+    fprintf(f, "%s\n", lines[step % 7]);
+}
+
+static void test_lines(void **state)
+{
+    (void)state;
+    char *text = drawn(100, falling);
+    assert_int_equal(count(text, "<polyline"), 2); /* of losses and rates; one validation is a dot */
+    assert_int_equal(count(text, "<circle class=\"val\""), 1);
+    assert_non_null(strstr(text, ">2.2</text>"));
+    assert_null(strstr(text, "(log)"));
+    free(text);
+    text = drawn(100, steep);
+    assert_non_null(strstr(text, "(log)"));
+    assert_non_null(strstr(text, ">0.01</text>"));
+    assert_int_equal(count(text, "<polyline"), 1);
+    free(text);
+}
+
+static void test_gaps(void **state)
+{
+    (void)state;
+    char *text = drawn(40, with_gaps);
+    assert_int_equal(count(text, "<polyline class=\"train\""), 8);
+    assert_int_equal(count(text, "<polyline class=\"rate\""), 1);
+    free(text);
+}
+
+static void test_few(void **state)
+{
+    (void)state;
+    char *text = drawn(0, falling);
+    assert_int_equal(count(text, "<polyline") + count(text, "<circle"), 0);
+    free(text);
+    text = drawn(1, falling);
+    assert_int_equal(count(text, "<circle"), 3);
+    free(text);
+    free(drawn(14, nonsense));
+}
+
+/* As many points as can be seen, of which the first and the last are those of the first and last steps. */
+static void test_many(void **state)
+{
+    (void)state;
+    char *text = drawn(1000000, falling);
+    assert_in_range(strlen(text), 1000, 60000);
+    const char *line = strstr(text, "<polyline class=\"train\"");
+    assert_non_null(line);
+    int points = 0;
+    for (const char *at = strstr(line, "points="); *at != '/'; at++)
+        points += *at == ',';
+    assert_in_range(points, 512, 1024);
+    assert_non_null(strstr(text, ">200k</text>"));
+    free(text);
+}
+
+static void test_files(void **state)
+{
+    clv_error err = {0};
+    (void)state;
+    assert_int_equal(clv_plot_metrics(in_folder("nothing"), in_folder("p.svg"), &err), CLV_ENOTFOUND);
+    free(drawn(2, falling));
+    err = (clv_error){0};
+    assert_int_equal(clv_plot_metrics(in_folder("lines"), in_folder("no/p.svg"), &err), CLV_ENOTFOUND);
+    assert_non_null(strstr(err.message, "no/p.svg"));
+    cli_shell("ln -sf {d}/led {d}/link");
+    must(clv_plot_metrics(in_folder("lines"), in_folder("link"), &err), &err);
+    cli_shell("test -L {d}/link && cmp {d}/led {d}/p.svg && ! ls {d}/*.tmp-* 2>/dev/null");
+}
+
+/* ---- what train shows ---- */
+
+#define SMALL "train --text {d}/text --hidden 16 --layers 1 --heads 2 --seq 8 --batch 2 "
+
+/* Of a run that goes on the whole is seen; every line has every field. */
+static void test_run(void **state)
+{
+    static const char *const fields[] = {"step",       "loss",         "grad_norm", "lr", "tokens_per_s",
+                                         "comm_share", "hidden_share", "seconds",   "mfu"};
+    (void)state;
+    cli_expect(0, "", SMALL "--steps 6 --save-every 3 --out {d}/run --plot {d}/run.svg --val {d}/text --eval-every 2");
+    cli_expect(0, "goes on after step 6",
+               SMALL
+               "--steps 9 --save-every 3 --out {d}/run --plot {d}/run.svg --val {d}/text --eval-every 2 --resume");
+    char *text = text_of("run.svg");
+    check_xml(text);
+    check_points(text);
+    assert_non_null(strstr(text, ">8</text>")); /* the last step */
+    assert_int_equal(count(text, "<circle class=\"val\""), 5);
+    free(text);
+    char *lines = text_of("run/metrics.jsonl");
+    int n = 0;
+    for (char *line = strtok(lines, "\n"); line; line = strtok(NULL, "\n"), n++) {
+        json_t *o = json_loads(line, JSON_REJECT_DUPLICATES, NULL);
+        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+            assert_non_null(json_object_get(o, fields[i]));
+        assert_int_equal(json_integer_value(json_object_get(o, "step")), n);
+        assert_true(json_number_value(json_object_get(o, "seconds")) > 0);
+        assert_true(json_is_null(json_object_get(o, "mfu"))); /* times of --check mean nothing */
+        assert_int_equal(json_object_get(o, "val_loss") != NULL, n % 2 == 1 || n == 8);
+        json_decref(o);
+    }
+    assert_int_equal(n, 9);
+    free(lines);
+}
+
+/* Of the peak that was measured, and of a machine's. */
+static void test_mfu(void **state)
+{
+    (void)state;
+    cli_shell("b=\"$CLV_BUILD_DIR/cleave\"; for how in '' '--hardware tpu-v2-8'; do rm -rf {d}/mfu; \"$b\" " SMALL
+              "--steps 3 -tp 2 --out {d}/mfu $how --json >{d}/mfu.json 2>/dev/null && "
+              "grep -q '\"mfu\": [0-9.e-]*[1-9]' {d}/mfu.json && "
+              "[ \"$(grep -c '\"mfu\":[01]\\.[0-9]*' {d}/mfu/metrics.jsonl)\" = 3 ] || exit 1; done");
+}
+
+/* The steps that were named, and of several processes all ranks. */
+static void test_trace(void **state)
+{
+    (void)state;
+    cli_expect(0, "the trace of steps 2 to 3 is in",
+               SMALL
+               "--steps 5 -tp 2 --val {d}/text --eval-every 1 --out {d}/traced --trace 2:3 --trace-out {d}/t.json");
+    cli_shell("for s in 2 3; do [ \"$(grep -c '\"cat\":\"step\".*\"step\":'$s'}' {d}/t.json)\" = 2 ] || exit 1; done; "
+              "[ \"$(grep -c '\"cat\":\"step\"' {d}/t.json)\" = 4 ] && grep -q '\"kind\":\"adamw\"' {d}/t.json");
+    cli_expect(0, "\"steps\": 2", "trace {d}/t.json --json");
+    cli_expect(0, "the trace of steps 4 to 4", SMALL "--steps 5 --out {d}/last --trace 4:90 --trace-out {d}/l.json");
+    cli_expect(2, "--trace '5:6': the last step is 4", SMALL "--steps 5 --out {d}/no --trace 5:6 --trace-out {d}/n");
+    static const char *const bad[] = {"3", "4:3", "-1:3", "1:2x", "1:", ":", "1.5:2", "99999999999:99999999999"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        cli_expect(2, "--trace", SMALL "--steps 5 --out {d}/no --trace=%s --trace-out {d}/n", bad[i]);
+    cli_expect(2, "--trace without --trace-out FILE", SMALL "--out {d}/no --trace 1:2");
+    cli_expect(2, "--trace-out without --trace FROM:TO", SMALL "--out {d}/no --trace-out {d}/n");
+    cli_shell("test ! -e {d}/no && test ! -e {d}/n");
+}
+
+static int set_up(void **state)
+{
+    (void)state;
+    cli_shell("for i in 1 2 3 4 5 6 7 8; do echo 'once upon a time a tensor was split'; done >{d}/text");
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_lines), cmocka_unit_test(test_gaps),  cmocka_unit_test(test_few),
+        cmocka_unit_test(test_many),  cmocka_unit_test(test_files), cmocka_unit_test(test_run),
+        cmocka_unit_test(test_mfu),   cmocka_unit_test(test_trace),
+    };
+    return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
+}
