@@ -107,3 +107,47 @@ def test_texts(tmp_path):
         cleave.tokenize(paths, out)
     with pytest.raises(FileNotFoundError):
         cleave.tokenize(tmp_path / "nowhere", out)
+
+
+PROTEINS = ">a\nMKVLAA\n>none\n>b\nW\n>c\nACDEFGHIKLMNPQRSTVWY\nACDEFGHIKLMNPQRSTVWY\n"
+
+
+@pytest.fixture
+def esm(tmp_path):
+    golden = SOURCE / "tests" / "golden"
+    folder = tmp_path / "esm"
+    folder.mkdir()
+    for file in [*(golden / "esm").iterdir(), golden / "tokenizer" / "esm_vocab" / "vocab.txt"]:
+        (folder / file.name).write_bytes(file.read_bytes())
+    return cleave.load(folder, tp=2)
+
+
+def test_proteins_that_are_masked(tmp_path, esm):
+    """As an encoder learns them: of ordinary tokens about 15 % have labels; padding never has."""
+    path = tmp_path / "p.fasta"
+    path.write_text(PROTEINS)
+    data = cleave.Data(path, 12, model=esm, padded=True)
+    assert data.sequences == 3 and data.padded and data.end == esm.tokenizer.encode("<eos>", special=False)[0]
+    ids, labels, mask = data.batch(0, 3000)
+    assert set(mask.sum(axis=1)) == {8, 3, 12} and (ids[mask == 0] == 1).all() and (labels[mask == 0] == -100).all()
+    chosen = labels >= 0
+    share = chosen.sum() / ((ids >= 3) & (mask == 1)).sum()
+    assert 0.13 < share < 0.17 and 0.75 < (ids[chosen] == 32).mean() < 0.85
+    everything = cleave.Data(path, 12, model=esm, padded=True, mask_rate=1.0, shuffle=False).batch(0, 2)
+    letters = esm.tokenizer.encode("MKVLAA", special=False)
+    assert list(everything[1][0]) == [-100, *letters] + [-100] * 5
+    packed = cleave.Data(path, 12, tokenizer=esm.tokenizer)
+    assert len(packed.batch(0, 2)) == 2 and not packed.padded
+    with pytest.raises(ValueError, match="mask_rate"):
+        cleave.Data(path, 12, mask_rate=0.2)
+    with pytest.raises(ValueError, match="a rate of 2"):
+        cleave.Data(path, 12, model=esm, mask_rate=2.0)
+
+
+def test_a_trainer_fits_proteins(tmp_path, esm):
+    path = tmp_path / "p.fasta"
+    path.write_text(PROTEINS)
+    data = cleave.Data(path, 12, model=esm, padded=True)
+    trainer = cleave.Trainer(esm, batch=6, seq=12, steps=60, lr=0.01, padded=True)
+    losses = [step.loss for step in trainer.fit(data, 60) if step.labels > 0]
+    assert np.mean(losses[-10:]) < np.mean(losses[:10]) - 0.5
