@@ -6,9 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "cleave/checkpoint.h"
+#include "cleave/plan.h"
 #include "cleave/train.h"
 #include "must.h"
 
@@ -51,18 +54,29 @@ static const struct {
 };
 enum { CASES = sizeof cases / sizeof cases[0] };
 
-static clv_status open_on(clv_model **out, const char *name, int split, const clv_lora_options *lora, clv_error *err)
+static const char *golden(char path[4096], const char *name)
 {
-    char path[4096];
     const char *source = getenv("CLV_SOURCE_DIR");
+    snprintf(path, 4096, "%s/tests/golden/%s", source ? source : ".", name);
+    return path;
+}
+
+static clv_status open_path(clv_model **out, const char *path, int split, bool config_only,
+                            const clv_lora_options *lora, clv_error *err)
+{
     clv_mesh mesh;
     clv_axis_rules rules;
     must(clv_mesh_parse(&mesh, splits[split].mesh, err), err);
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, err), err);
-    snprintf(path, sizeof path, "%s/tests/golden/%s", source ? source : ".", name);
     const clv_model_options options = {
-        .size = sizeof options, .mesh = &mesh, .rules = &rules, .config_only = 1, .check = 1, .lora = lora};
+        .size = sizeof options, .mesh = &mesh, .rules = &rules, .config_only = config_only, .check = 1, .lora = lora};
     return clv_model_open(out, path, &options, err);
+}
+
+static clv_status open_on(clv_model **out, const char *name, int split, const clv_lora_options *lora, clv_error *err)
+{
+    char path[4096];
+    return open_path(out, golden(path, name), split, true, lora, err);
 }
 
 static clv_model *model_of(int i, int split)
@@ -82,15 +96,20 @@ static clv_model *base_of(int i, int split)
     return model;
 }
 
-static clv_trainer *trainer_of(const clv_model *model)
+static clv_trainer *trainer_clipping(const clv_model *model, double clip)
 {
     clv_error err = {0};
     clv_trainer *trainer;
-    const clv_update_options update = {.size = sizeof update};
+    const clv_update_options update = {.size = sizeof update, .clip = clip};
     const clv_trainer_options options = {
         .size = sizeof options, .batch = BATCH, .seq = SEQ, .schedule = &schedule, .seed = 5, .update = &update};
     must(clv_trainer_new(&trainer, model, &options, &err), &err);
     return trainer;
+}
+
+static clv_trainer *trainer_of(const clv_model *model)
+{
+    return trainer_clipping(model, 0);
 }
 
 static void fill(int32_t *ids, int32_t *labels)
@@ -312,7 +331,7 @@ static void test_merged(void **state)
 {
     (void)state;
     for (int i = 0; i < CASES; i++)
-        for (int s = 0; s < SPLITS; s++) {
+        for (int s = i % 3; s < SPLITS; s += 3) {
             clv_error err = {0};
             char folder[] = "/tmp/cleave-lora-XXXXXX";
             clv_model *model = model_of(i, s), *merged;
@@ -332,7 +351,212 @@ static void test_merged(void **state)
         }
 }
 
+/* With the weights of its folder. */
+static clv_model *whole_of(int i, int split)
+{
+    char path[4096];
+    clv_error err = {0};
+    clv_model *model;
+    const clv_lora_options lora = {.size = sizeof lora, .rank = RANK, .alpha = 6, .targets = cases[i].targets};
+    must(open_path(&model, golden(path, cases[i].model), split, false, &lora, &err), &err);
+    return model;
+}
+
+/* Apart, they open by themselves, or beside their base, on any mesh. */
+static void test_apart(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        clv_error err = {0};
+        char folder[] = "/tmp/cleave-lora-XXXXXX", path[4096];
+        int split = i % SPLITS, other = (3 * i + 1) % SPLITS;
+        const clv_lora_options there = {.size = sizeof there, .folder = folder};
+        clv_model *model = whole_of(i, split), *alone, *beside;
+        clv_trainer *trainer = trainer_of(model);
+        assert_non_null(mkdtemp(folder));
+        for (int k = 0; k < STEPS; k++)
+            step(trainer);
+        must(clv_trainer_save_adapters(trainer, folder, &err), &err);
+        must(open_path(&alone, folder, other, false, NULL, &err), &err);
+        must(open_path(&beside, golden(path, cases[i].model), split, false, &there, &err), &err);
+        clv_trainer *first = trainer_of(alone), *second = trainer_of(beside);
+        assert_near(loss_of(first), loss_of(trainer), i, other, "the loss of a folder of adapters");
+        assert_near(loss_of(second), loss_of(trainer), i, split, "the loss of adapters beside their base");
+        assert_true(sum_of(second, true) == sum_of(trainer, true));
+        assert_non_null(strstr(clv_model_folder(alone), cases[i].model));
+        clv_trainer_free(first);
+        clv_trainer_free(second);
+        clv_trainer_free(trainer);
+        clv_model_close(alone);
+        clv_model_close(beside);
+        clv_model_close(model);
+        remove_folder(folder);
+    }
+}
+
+/* A checkpoint has the adapters and their moments alone, and goes on: bit for bit where it was, and on any mesh. */
+static void test_resumed(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        clv_error err = {0};
+        char folder[] = "/tmp/cleave-lora-XXXXXX", weights[128];
+        int split = (i + 2) % SPLITS, other = (5 * i + 3) % SPLITS;
+        clv_resumed did = {.size = sizeof did};
+        clv_model *model = whole_of(i, split), *there = whole_of(i, other);
+        clv_trainer *trainer = trainer_of(model), *same = trainer_of(model), *moved = trainer_of(there);
+        assert_non_null(mkdtemp(folder));
+        step(trainer);
+        step(trainer);
+        must(clv_trainer_checkpoint(trainer, folder, NULL, &err), &err);
+        snprintf(weights, sizeof weights, "%s/step-00000002/model.safetensors", folder);
+        assert_int_not_equal(access(weights, F_OK), 0);
+        snprintf(weights, sizeof weights, "! grep -qr embed.weight %s", folder);
+        assert_int_equal(system(weights), 0);
+        must(clv_trainer_resume(same, folder, &did, &err), &err);
+        assert_int_equal(did.steps, 2);
+        must(clv_trainer_resume(moved, folder, NULL, &err), &err);
+        for (int k = 0; k < 2; k++) {
+            clv_train_step went = step(trainer), again = step(same);
+            assert_true(went.loss == again.loss && went.grad_norm == again.grad_norm);
+            assert_near(step(moved).loss, went.loss, i, other, "the loss of one that went on elsewhere");
+        }
+        clv_trainer_free(same);
+        clv_trainer_free(moved);
+        clv_trainer_free(trainer);
+        clv_model_close(model);
+        clv_model_close(there);
+        remove_folder(folder);
+    }
+}
+
+/* What plan says a step takes is what the trainer's does. */
+static void test_planned(void **state)
+{
+    (void)state;
+    for (int s = 0; s < SPLITS; s++) {
+        char path[4096];
+        clv_error err = {0};
+        clv_program *program;
+        clv_memory planned = {.size = sizeof planned}, is = {.size = sizeof is};
+        const clv_lora_options lora = {.size = sizeof lora, .rank = RANK, .alpha = 6};
+        clv_model *model = whole_of(0, s);
+        clv_trainer *trainer = trainer_clipping(model, 1);
+        const clv_plan_options options = {.size = sizeof options,
+                                          .model = golden(path, cases[0].model),
+                                          .mode = CLV_PLAN_MODE_TRAIN,
+                                          .batch = BATCH,
+                                          .seq = SEQ,
+                                          .mesh = clv_model_mesh(model),
+                                          .rules = clv_model_rules(model),
+                                          .lora = &lora};
+        must(clv_plan_compile(&program, &options, &err), &err);
+        clv_program_memory(program, &planned, NULL);
+        clv_program_memory(clv_trainer_program(trainer), &is, NULL);
+        assert_int_equal(planned.total, is.total);
+        assert_int_equal(planned.optimizer, is.optimizer);
+        assert_true(traffic_of(program).bytes == traffic_of(clv_trainer_program(trainer)).bytes);
+        clv_program_free(program);
+        clv_trainer_free(trainer);
+        clv_model_close(model);
+    }
+}
+
 /* ---- what is refused ---- */
+
+/* Adapters of another model, of another's weights in the same shapes, or that begin anew and are read. */
+static void test_another_model(void **state)
+{
+    static const char *const others[] = {"gpt2", "llama_odd", "llama_bias"};
+    char folder[] = "/tmp/cleave-lora-XXXXXX", path[4096];
+    clv_error err = {0};
+    clv_lora_options there = {.size = sizeof there, .folder = folder};
+    clv_model *model = whole_of(0, 0), *none;
+    clv_trainer *trainer = trainer_of(model);
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    must(clv_trainer_save_adapters(trainer, folder, &err), &err);
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        err = (clv_error){0};
+        assert_int_equal(open_path(&none, golden(path, others[i]), 0, false, &there, &err), CLV_EINVAL);
+    }
+    assert_non_null(strstr(err.message, "of another model"));
+    there.rank = 2;
+    assert_int_equal(open_path(&none, golden(path, "llama"), 0, false, &there, &err), CLV_EINVAL);
+    clv_trainer_free(trainer);
+    clv_model_close(model);
+    remove_folder(folder);
+}
+
+/* A checkpoint goes on beside its own base alone, and adapters of no folder's are not saved. */
+static void test_another_base(void **state)
+{
+    char folder[] = "/tmp/cleave-lora-XXXXXX", path[4096];
+    clv_error err = {0};
+    clv_model *model = whole_of(0, 0), *other = whole_of(1, 0), *plain, *anew = model_of(0, 0);
+    clv_trainer *trainer = trainer_of(model), *wrong = trainer_of(other), *nowhere = trainer_of(anew);
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    step(trainer);
+    step(nowhere);
+    must(clv_trainer_checkpoint(trainer, folder, NULL, &err), &err);
+    assert_int_equal(clv_trainer_resume(wrong, folder, NULL, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "is of a training of adapters of rank 3"));
+    clv_trainer_free(wrong);
+    must(open_path(&plain, golden(path, "llama"), 0, false, NULL, &err), &err);
+    wrong = trainer_of(plain);
+    assert_int_equal(clv_trainer_resume(wrong, folder, NULL, &err), CLV_EINVAL);
+    assert_int_equal(clv_model_save_adapters(plain, clv_trainer_session(wrong), folder, &err), CLV_EINVAL);
+    assert_int_equal(clv_trainer_save_adapters(nowhere, folder, &err), CLV_EINVAL);
+    assert_int_equal(clv_trainer_checkpoint(nowhere, folder, NULL, &err), CLV_EINVAL);
+    clv_trainer_free(trainer);
+    clv_trainer_free(wrong);
+    clv_trainer_free(nowhere);
+    clv_model_close(model);
+    clv_model_close(other);
+    clv_model_close(plain);
+    clv_model_close(anew);
+    remove_folder(folder);
+}
+
+/* What PEFT can say and this library does not do. */
+static void test_configs(void **state)
+{
+    static const struct {
+        const char *json, *says;
+    } wrong[] = {
+        {"{\"peft_type\":\"IA3\"}", "supported: LORA"},
+        {"{\"peft_type\":\"LORA\",\"bias\":\"all\"}", "\"bias\""},
+        {"{\"peft_type\":\"LORA\",\"use_dora\":true}", "use_dora"},
+        {"{\"peft_type\":\"LORA\",\"modules_to_save\":[\"lm_head\"]}", "modules_to_save"},
+        {"{\"peft_type\":\"LORA\",\"rank_pattern\":{\"q_proj\":2}}", "rank_pattern"},
+        {"{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa_niter_4\"}", "changes the base"},
+        {"{\"peft_type\":\"LORA\",\"lora_alpha\":8}", "\"r\""},
+        {"{\"peft_type\":\"LORA\",\"r\":4}", "lora_alpha"},
+        {"{\"peft_type\":\"LORA\",\"r\":5,\"lora_alpha\":8}", "has the shape"},
+        {"[]", "object"},
+    };
+    char folder[] = "/tmp/cleave-lora-XXXXXX", path[4096], command[512];
+    const clv_lora_options there = {.size = sizeof there, .folder = folder};
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "cp %s/adapter_model.safetensors %s", golden(path, "llama_lora"), folder);
+    assert_int_equal(system(command), 0);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        clv_error err = {0};
+        clv_model *none;
+        snprintf(path, sizeof path, "%s/adapter_config.json", folder);
+        FILE *file = fopen(path, "w");
+        assert_non_null(file);
+        fputs(wrong[i].json, file);
+        fclose(file);
+        assert_int_not_equal(open_path(&none, golden(path, "llama"), 0, false, &there, &err), CLV_OK);
+        if (!strstr(err.message, wrong[i].says))
+            fail_msg("'%s' lacks '%s'", err.message, wrong[i].says);
+        assert_int_equal(open_path(&none, folder, 0, false, NULL, &err), i == 9 ? CLV_EFORMAT : CLV_ENOTFOUND);
+    }
+    remove_folder(folder);
+}
 
 static void test_refused(void **state)
 {
@@ -367,8 +591,10 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meshes), cmocka_unit_test(test_forward_traffic), cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_merged), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_meshes),  cmocka_unit_test(test_forward_traffic), cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_merged),  cmocka_unit_test(test_apart),           cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_planned), cmocka_unit_test(test_another_model),   cmocka_unit_test(test_another_base),
+        cmocka_unit_test(test_configs), cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

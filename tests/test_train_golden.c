@@ -1,5 +1,6 @@
 /* test_train_golden.c - twenty updates follow torch's: losses and norms of gradients of small models that transformers
- * trained on one batch (golden/make_train.py), on every kind of mesh. */
+ * trained on one batch (golden/make_train.py), and of adapters that PEFT did (golden/make_lora.py), on every kind of
+ * mesh. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,11 +13,17 @@
 #include <cmocka.h>
 
 #include "cleave/train.h"
+#include "golden/lora.h"
 #include "golden/train.h"
 #include "io/safetensors.h"
 #include "must.h"
 
-enum { STEPS = 20, MOST_IDS = 64, TRAININGS = sizeof trainings / sizeof trainings[0] };
+enum {
+    STEPS = 20,
+    MOST_IDS = 64,
+    TRAININGS = sizeof trainings / sizeof trainings[0],
+    ADAPTED = sizeof adapted / sizeof adapted[0]
+};
 
 static const struct {
     const char *mesh, *rules;
@@ -134,7 +141,13 @@ static clv_trainer *trainer_of(const clv_model *model, const batch *b, clv_optim
     return trainer;
 }
 
-static void follow(int training, int split)
+/* A training by torch: of the model of a folder on the golden batch of a model. */
+typedef struct course {
+    const char *model, *folder, *optimizer, *task;
+    const double *loss, *norm;
+} course;
+
+static void follow(const course *c, int split)
 {
     char path[4096];
     batch b;
@@ -143,21 +156,19 @@ static void follow(int training, int split)
     clv_axis_rules rules;
     clv_model *model;
     clv_optimizer optimizer;
-    const char *name = trainings[training].model;
-    must(clv_optimizer_parse(&optimizer, trainings[training].optimizer, &err), &err);
-    read_batch(&b, name, trainings[training].task);
+    must(clv_optimizer_parse(&optimizer, c->optimizer, &err), &err);
+    read_batch(&b, c->model, c->task);
     must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
-    must(clv_model_open(&model, path_of(path, name, ""), &(clv_model_options){.mesh = &mesh, .rules = &rules}, &err),
+    must(clv_model_open(&model, path_of(path, c->folder, ""), &(clv_model_options){.mesh = &mesh, .rules = &rules},
+                        &err),
          &err);
     clv_trainer *trainer = trainer_of(model, &b, optimizer);
     for (int i = 0; i < STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
         must(clv_trainer_step_padded(trainer, b.ids, b.labels, b.padded ? b.mask : NULL, &did, &err), &err);
-        assert_follows(did.loss, trainings[training].loss[i], "the loss", i, name, trainings[training].optimizer,
-                       split);
-        assert_follows(did.grad_norm, trainings[training].norm[i], "the norm", i, name, trainings[training].optimizer,
-                       split);
+        assert_follows(did.loss, c->loss[i], "the loss", i, c->folder, c->optimizer, split);
+        assert_follows(did.grad_norm, c->norm[i], "the norm", i, c->folder, c->optimizer, split);
         assert_true((float)did.lr == (float)rate_of(optimizer));
     }
     clv_trainer_free(trainer);
@@ -169,11 +180,23 @@ static void test_follows_torch(void **state)
     (void)state;
     for (int t = 0; t < TRAININGS; t++)
         for (int s = 0; s < SPLITS; s++)
-            follow(t, s);
+            follow(&(course){trainings[t].model, trainings[t].model, trainings[t].optimizer, trainings[t].task,
+                             trainings[t].loss, trainings[t].norm},
+                   s);
+}
+
+static void test_follows_peft(void **state)
+{
+    (void)state;
+    for (int t = 0; t < ADAPTED; t++)
+        for (int s = 0; s < SPLITS; s++)
+            follow(
+                &(course){adapted[t].model, adapted[t].adapters, "adamw", "causal", adapted[t].loss, adapted[t].norm},
+                s);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows_torch)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows_torch), cmocka_unit_test(test_follows_peft)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,6 +36,8 @@ typedef struct clv_lora_options {
     const char *targets; /**< modules as the checkpoint's names have them, parted by commas, "q_proj,v_proj": each whose
                               name is that or ends so behind a dot, as in PEFT's target_modules. NULL or "all-linear":
                               all linear layers but the output's */
+    const char *folder;  /**< they are read from here, in PEFT's form (adapter_config.json, adapter_model.safetensors),
+                              which says the rest: rank and alpha 0, targets NULL; or NULL: they begin anew */
 } clv_lora_options;
 
 /** Zero-initialised = defaults; `size` lets the struct grow. */
@@ -65,7 +67,8 @@ typedef struct clv_model_options {
     int64_t recompute;            /**< a clv_recompute, as in clv_compile_options, of whatever is compiled of it */
 } clv_model_options;
 
-/** Opens a model's folder; options may be NULL. Free with clv_model_close.
+/** Opens a model's folder; options may be NULL. Free with clv_model_close. The folder of adapters in PEFT's form is
+ *  that of their base, with them: adapter_config.json names it.
  *  @return CLV_EFORMAT, CLV_EUNSUPPORTED (naming the key or tensor); CLV_EAXIS when the rules do not fit the mesh;
  *          CLV_EDTYPE; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err);
@@ -95,6 +98,8 @@ typedef struct clv_model_info {
     int64_t bos, pad, mask; /**< token ids; -1: none */
     int n_eos;              /**< any of these ends a text */
     int64_t eos[CLV_MAX_EOS];
+    int64_t adapter_rank;       /**< of its adapters; 0: it has none */
+    int64_t adapter_parameters; /**< elements of these, beside `parameters` */
 } clv_model_info;
 
 /** A model that no folder holds, of a Llama's form (family "llama", or NULL), as train.h makes one: hidden, layers,
@@ -124,6 +129,9 @@ CLV_API clv_status clv_model_fullest_rank(int64_t *out, const clv_model *model, 
 
 /** The mesh and rules that the model was opened for, and the dtype. Borrowed; NULL (CLV_F32) for no model. */
 CLV_API const clv_mesh *clv_model_mesh(const clv_model *model);
+/** The folder that it was opened from: of adapters, that of their base; "" for a model that no folder holds. Borrowed;
+ *  NULL for no model. */
+CLV_API const char *clv_model_folder(const clv_model *model);
 /** See clv_model_mesh. */
 CLV_API const clv_axis_rules *clv_model_rules(const clv_model *model);
 /** See clv_model_mesh. */

@@ -64,16 +64,17 @@ typedef struct clv_plan_options {
     bool sp;              /**< the same as the preset megatron-sp for rules; of a model that generates: to train */
     clv_dtype dtype;      /**< of weights and activations: CLV_F32, CLV_BF16, CLV_F16 or CLV_F64 */
     const clv_mesh *mesh; /**< NULL: one rank */
-    const clv_axis_rules *rules; /**< NULL: clv_axis_rules_preset's default for the mesh */
-    const clv_machine *machine;  /**< what layouts are priced by; NULL: the default (machine.h) */
-    bool regather;               /**< as in clv_compile_options; of what has a backward pass */
-    bool keep_assignment;        /**< as in clv_compile_options */
-    int64_t max_implicit_bytes;  /**< as in clv_compile_options; 0: any */
-    const char *explain;         /**< as in clv_compile_options; NULL: nothing */
-    int64_t head_dim;            /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
-    bool overlap;                /**< as in clv_compile_options */
-    clv_comm_dtype comm_dtype;   /**< as in clv_compile_options */
-    int64_t recompute;           /**< a clv_recompute, as in clv_compile_options; of what has a backward pass */
+    const clv_axis_rules *rules;  /**< NULL: clv_axis_rules_preset's default for the mesh */
+    const clv_machine *machine;   /**< what layouts are priced by; NULL: the default (machine.h) */
+    bool regather;                /**< as in clv_compile_options; of what has a backward pass */
+    bool keep_assignment;         /**< as in clv_compile_options */
+    int64_t max_implicit_bytes;   /**< as in clv_compile_options; 0: any */
+    const char *explain;          /**< as in clv_compile_options; NULL: nothing */
+    int64_t head_dim;             /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
+    bool overlap;                 /**< as in clv_compile_options */
+    clv_comm_dtype comm_dtype;    /**< as in clv_compile_options */
+    int64_t recompute;            /**< a clv_recompute, as in clv_compile_options; of what has a backward pass */
+    const clv_lora_options *lora; /**< adapters that a model gets, which then are all that is trained; NULL: none */
 } clv_plan_options;
 
 /** Compiles it. Free with clv_program_free.

@@ -169,7 +169,8 @@ typedef struct clv_trainer_checkpoint_options {
  *  (docs/checkpoints.md says what is in it). One of these steps that this trainer saved there, or went on from, is not
  *  written again; another's is replaced. A folder with one of more steps is another run's, and refused. Of a model of
  *  several processes all make the call, and see the folder; each writes what its ranks hold. options may be NULL. After
- *  a failure the trainer can go on, and save again.
+ *  a failure the trainer can go on, and save again. Of a model with adapters it holds these and what is trained with
+ *  them, and which weights they belong to; these stay where they are.
  *  @return CLV_EINVAL for options out of range; CLV_EEXIST naming the newer checkpoint; CLV_ENOTFOUND, CLV_EIO;
  *          CLV_ENOMEM; CLV_EPEER when another process could not write its part */
 CLV_API clv_status clv_trainer_checkpoint(clv_trainer *trainer, const char *folder,
@@ -197,6 +198,8 @@ CLV_API clv_status clv_trainer_resume(clv_trainer *trainer, const char *folder, 
 
 /** The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written. @return clv_model_save's */
 CLV_API clv_status clv_trainer_save(const clv_trainer *trainer, const char *folder, clv_error *err);
+/** The adapters alone, in PEFT's form. @return clv_model_save_adapters's */
+CLV_API clv_status clv_trainer_save_adapters(const clv_trainer *trainer, const char *folder, clv_error *err);
 
 #ifdef __cplusplus
 }

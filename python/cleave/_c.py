@@ -250,6 +250,17 @@ def options(
     return kept
 
 
+def lora(given: Any) -> Kept | None:
+    """clv_lora_options of a folder of adapters, or of a rank, alpha and targets, which may be a list of names."""
+    if given is None:
+        return None
+    values = dict(given) if isinstance(given, dict) else {"folder": given}
+    targets = values.get("targets")
+    if isinstance(targets, (list, tuple)):
+        values["targets"] = ",".join(text_in(t, "a target").decode() for t in targets)
+    return options("clv_lora_options", values, "lora")
+
+
 def filled(kind: str, function: Callable[..., int], *arguments: Any) -> Any:
     """A struct that the library fills and whose size it is told: function(*arguments, &struct, &err)."""
     out = ffi.new(kind + " *")

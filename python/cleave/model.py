@@ -505,7 +505,9 @@ def _opened(
     cancel, priced_by = Cancel(), machine_in(machine)
     of_job, parents = job_in(job)
     timeout = options.pop("timeout", None)
+    lora = _c.lora(options.pop("lora", None))
     own = {
+        "lora": None if lora is None else lora.struct,
         "mesh": found._mesh,
         "rules": split._rules,
         "cancel": cancel.flag,
@@ -515,7 +517,7 @@ def _opened(
     out = ffi.new("clv_model **")
 
     def with_machine(pointer: Any) -> Any:
-        named = ("tp", "mesh", "rules", "sp", "machine", "job", "timeout")
+        named = ("tp", "mesh", "rules", "sp", "machine", "job", "timeout", "lora")
         kept = _c.options("clv_model_options", options, "a model", ("map", "flight"), named, machine=pointer, **own)
         check(function, out, given, kept.struct)
         return kept
@@ -544,7 +546,9 @@ def load(
     :class:`Machine`, or its profile. job: the :class:`Job` whose processes have the ranks. Options: dtype ("f32",
     "bf16"), comm_dtype (what ranks carry f32 to each other as), threads_per_rank, config_only, check, timeout (seconds
     that a rank waits for others), recompute ("selective" or "full": training makes again what it does not keep of each
-    block). Weights are read when something runs, by each rank those of its own shards.
+    block), lora (adapters: a folder of PEFT's form, or ``{"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}``
+    for new ones, without targets beside all linear layers). A folder of adapters opens with its base, which it names.
+    Weights are read when something runs, by each rank those of its own shards.
     """
     return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, job, options)
 

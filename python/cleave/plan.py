@@ -154,7 +154,7 @@ def plan(
     mesh: MeshLike = None, rules: RulesLike = None, sp: bool = False, batch: int | None = None, seq: int | None = None,
     dtype: Any = "f32", hardware: MachineLike = None, comm_dtype: Any = "f32",
     regather: bool = False, overlap: bool = False, max_implicit_bytes: int = 0, explain: str | None = None,
-    keep_assignment: bool = False, recompute: str = "none",
+    keep_assignment: bool = False, recompute: str = "none", lora: Any = None,
     **sizes: Any,
 ) -> Plan:  # fmt: skip
     """What a layout costs: ``plan("config.json", "decode", tp=8, dtype="bf16", hardware="h100-nvlink-ib")``.
@@ -163,8 +163,8 @@ def plan(
     "decode" of `batch` (8) texts of `seq` (128) tokens. Or block="ffn", "attention", "gpt" or "llama" alone, of hidden
     (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
     by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, regather, overlap,
-    max_implicit_bytes, explain, keep_assignment and recompute are those of :func:`cleave.compile`. What is refused is
-    what the library's clv_plan_compile, and ``cleave plan``, refuse.
+    max_implicit_bytes, explain, keep_assignment and recompute are those of :func:`cleave.compile`, lora that of
+    :func:`cleave.load`. What is refused is what the library's clv_plan_compile, and ``cleave plan``, refuse.
     """
     found, split = parallel(tp, mesh, rules, sp)
     given = {
@@ -176,7 +176,7 @@ def plan(
     for name in ("batch", "seq", "hidden", "heads"):
         if given.get(name) is not None and whole(given[name], name) == 0:  # to C it is: not given
             raise ValueError(f"{name} is 0; valid: at least 1")
-    machine = machine_in(hardware)
+    machine, adapters = machine_in(hardware), _c.lora(lora)
     out = ffi.new("clv_program **")
 
     def call(function: Any, result: Any) -> None:
@@ -184,6 +184,7 @@ def plan(
             kept = _c.options(
                 "clv_plan_options", given, "plan", beside=("tp", "mesh", "rules", "hardware"), mesh=found._mesh,
                 rules=NULL if sp else split._rules, machine=priced_by,
+                lora=NULL if adapters is None else adapters.struct,
             )  # fmt: skip
             check(function, result, kept.struct)
 

@@ -239,9 +239,15 @@ class Trainer(State):
             return Program(borrowed, self._handle)
 
     def save(self, folder: Path) -> None:
-        """The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written."""
+        """The weights as they are, adapters merged into them, as a folder of Hugging Face's hub. No tokenizer is
+        written."""
         with self._handle.hold() as trainer:
             check(lib.clv_trainer_save, trainer, text_in(folder, "a folder"))
+
+    def save_adapters(self, folder: Path) -> None:
+        """The adapters alone, of a model that was loaded with `lora`, in PEFT's form."""
+        with self._handle.hold() as trainer:
+            check(lib.clv_trainer_save_adapters, trainer, text_in(folder, "a folder"))
 
     def close(self) -> None:
         """Frees it and its weights; a program that was asked for stays as long as it is held."""

@@ -280,3 +280,27 @@ def test_padding_reaches_nothing():
         trainer.step(ids, labels, np.zeros_like(ids))
     with pytest.raises(ValueError, match="padded"):
         cleave.Trainer(cleave.load(GOLDEN / "esm"), batch=2, seq=6, steps=3).step(ids, labels, ids != 1)
+
+
+def test_adapters(tmp_path):
+    """They alone are trained, and are saved apart or merged."""
+    ids = np.arange(20, dtype=np.int32).reshape(2, 10) % 37
+    model = cleave.load(GOLDEN / "llama", tp=2, lora={"rank": 3, "alpha": 6, "targets": ["q_proj", "v_proj"]})
+    trainer = cleave.Trainer(model, batch=2, seq=9, steps=20, lr=0.01)
+    base = trainer["layers.0.attention.q.weight"][:]
+    assert model.info["adapter_rank"] == 3 and model.info["adapter_parameters"] == 2 * 3 * (24 + 24 + 24 + 8)
+    losses = [trainer.step(ids).loss for _ in range(5)]
+    assert losses[-1] < losses[0] and np.array_equal(trainer["layers.0.attention.q.weight"][:], base)
+    loss = trainer.loss(ids)
+    trainer.save_adapters(tmp_path / "apart")
+    trainer.save(tmp_path / "merged")
+    for how in [{"folder": tmp_path / "apart"}, {"folder": GOLDEN / "llama", "lora": tmp_path / "apart"}]:
+        again = cleave.Trainer(cleave.load(**how), batch=2, seq=9, steps=20, lr=0.01)
+        assert again.loss(ids) == pytest.approx(loss, rel=1e-5)
+    merged = cleave.load(tmp_path / "merged")
+    assert merged.info["adapter_rank"] == 0
+    np.testing.assert_allclose(merged.logits(ids), cleave.load(tmp_path / "apart", tp=2).logits(ids), atol=1e-4)
+    with pytest.raises(cleave.CleaveError, match="no adapters"):
+        cleave.Trainer(merged, batch=2, seq=9, steps=2).save_adapters(tmp_path / "none")
+    with pytest.raises(cleave.CleaveError, match="valid: all-linear, q_proj"):
+        cleave.load(GOLDEN / "llama", lora={"rank": 2, "targets": "wte"})

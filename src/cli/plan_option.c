@@ -33,12 +33,14 @@ typedef struct read_options {
     clv_plan_options plan;
     clv_mesh mesh;
     clv_axis_rules rules;
+    clv_lora_options lora;
 } read_options;
 
 static clv_status read_all(read_options *out, const clv_plan_option *option, clv_error *err)
 {
     out->plan = option->plan;
     CLV_TRY(read_what(&out->plan, option, err));
+    CLV_TRY(clv_lora_option_take(&out->plan.lora, &out->lora, &option->lora, err));
     CLV_TRY(clv_mesh_option_read(&out->mesh, &option->mesh, err));
     if (option->mesh.rules) {
         CLV_TRY(clv_mesh_option_rules(&out->rules, &option->mesh, &out->mesh, err));

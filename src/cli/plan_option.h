@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "cleave/plan.h"
+#include "cli/lora_option.h"
 #include "cli/mesh_option.h"
 #include "cli/model_option.h"
 #include "cli/recompute_option.h"
@@ -14,6 +15,7 @@ typedef struct clv_plan_option {
     clv_plan_options plan;                          /* what needs no reading: sizes, flags, machine */
     const char *block;                              /* ffn, attention, gpt, llama; NULL: a model */
     bool forward, gradient, train, prefill, decode; /* one of them, or none */
+    clv_lora_option lora;
     const char *dtype, *comm_dtype;
     clv_recompute_option recompute;
     clv_mesh_option mesh;
@@ -53,7 +55,7 @@ extern const clv_plan_option clv_plan_option_defaults;
          .help = "a model's training step: forward, backward, AdamW (what a model does unless told)"},                 \
         {.names = "--prefill", .kind = CLV_OPTION_FLAG, .out = &(o)->prefill, .help = "S tokens into its KV cache"},   \
         {.names = "--decode", .kind = CLV_OPTION_FLAG, .out = &(o)->decode, .help = "one token after S - 1 others"},   \
-        CLV_BATCH_OPTION(&(o)->plan.batch, 1, 1 << 30, "B", "sequences (8)"),                                          \
+        CLV_LORA_OPTIONS(&(o)->lora, "--block"), CLV_BATCH_OPTION(&(o)->plan.batch, 1, 1 << 30, "B", "sequences (8)"), \
         CLV_SEQ_OPTION(&(o)->plan.seq, 1, 1 << 30, "S", "tokens a sequence (128)"),                                    \
         CLV_DTYPE_ROW(&(o)->dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                            \
         CLV_COMM_DTYPE_OPTION(&(o)->comm_dtype, NULL), CLV_MESH_OPTIONS(&(o)->mesh), CLV_RULES_OPTIONS(&(o)->mesh),    \

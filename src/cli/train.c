@@ -15,6 +15,18 @@ static int parse(clv_train_args *a, int argc, char **argv)
     const clv_option options[] = {
         CLV_DATA_OPTIONS(&a->data),
         CLV_START_OPTIONS(&a->start),
+        CLV_LORA_OPTIONS(&a->lora, "--lora"),
+        {.names = "--lora",
+         .kind = CLV_OPTION_STRING,
+         .out = &a->adapters,
+         .value = "DIR",
+         .use = CLV_OPTION_READS,
+         .help = "go on from the adapters of this folder, in PEFT's form"},
+        {.names = "--lora-save",
+         .kind = CLV_OPTION_CHOICE,
+         .out = &a->lora_save,
+         .value = "merged|adapter",
+         .help = "save a model whose weights have the adapters in them, or the adapters alone, as PEFT does (merged)"},
         CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true,
                        "folder for what is trained (Hugging Face form), metrics.jsonl and checkpoints: a new one, or "
                        "that of a run that "
@@ -129,12 +141,41 @@ static clv_status new_model(clv_model **out, const clv_train_args *a, const clv_
     return clv_model_new(out, &sizes, options, err);
 }
 
+/* Adapters are of weights that are somewhere. */
+static clv_status take_lora(const clv_lora_options **out, clv_lora_options *taken, const clv_train_args *a,
+                            clv_error *err)
+{
+    CLV_TRY(clv_lora_option_take(out, taken, &a->lora, err));
+    if (a->adapters) {
+        *taken = (clv_lora_options){.size = sizeof *taken, .folder = a->adapters};
+        *out = taken;
+    }
+    if (*out && !a->start.model)
+        return clv_fail(err, CLV_EINVAL, "%s: adapters are trained beside the weights of a model; valid: with -m DIR",
+                        a->adapters ? "--lora" : "--lora-rank");
+    return CLV_OK;
+}
+
+/* Whether there is anything that --lora-save could be of. */
+static clv_status check_lora_save(const clv_train_args *a, const clv_model *model, clv_error *err)
+{
+    clv_model_info info = {.size = sizeof info};
+    if (!a->lora_save)
+        return CLV_OK;
+    if (model)
+        CLV_TRY(clv_model_describe(model, &info, err));
+    return info.adapter_rank > 0 ? CLV_OK
+                                 : clv_fail(err, CLV_EINVAL, "--lora-save has no effect without --lora-rank or --lora");
+}
+
 static clv_status train_on(clv_train_args *a, const clv_model_options *options, const char *command, int *code,
                            clv_error *err)
 {
     clv_train_data data = {0};
     clv_model *model = NULL;
     clv_status status = clv_start_option_open(&model, &a->start, options, err);
+    if (status == CLV_OK)
+        status = check_lora_save(a, model, err);
     if (status == CLV_OK)
         status = clv_train_data_open(&data, &a->data, model, a->start.model != NULL, a->seq, (uint64_t)a->seed, err);
     if (status == CLV_OK)
@@ -153,6 +194,7 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
     clv_mesh mesh;
     clv_axis_rules rules;
     clv_machine *machine = NULL;
+    clv_lora_options lora;
     clv_model_options options = {.size = sizeof options,
                                  .mesh = &mesh,
                                  .rules = &rules,
@@ -160,6 +202,7 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
                                  .check = a->run.check,
                                  .overlap = a->run.overlap,
                                  .timeout_ms = clv_comm_option_ms(&a->run.comm)};
+    CLV_TRY(take_lora(&options.lora, &lora, a, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
     CLV_TRY(clv_recompute_option_read(&options.recompute, &a->recompute, err));

@@ -35,7 +35,8 @@ static char *join(const char *folder, const char *name)
 /* What such a run leaves: its lines, those of runs before it, and weights that were being written. */
 static bool is_left(const char *name)
 {
-    static const char *const begins[] = {"metrics.unfinished.jsonl", "metrics.unfinished-", "model.safetensors.tmp-"};
+    static const char *const begins[] = {"metrics.unfinished.jsonl", "metrics.unfinished-", "model.safetensors.tmp-",
+                                         "adapter_model.safetensors.tmp-"};
     for (size_t i = 0; i < sizeof begins / sizeof begins[0]; i++)
         if (strncmp(name, begins[i], strlen(begins[i])) == 0)
             return true;

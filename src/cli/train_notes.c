@@ -80,6 +80,8 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--clip", "clip", true, ""}, say_real, &a->optimizer.clip},
         {{"--on-nan", "on_nan", true, ""}, say_word, &a->on_nan},
         {{"--dtype", "dtype", true, ""}, say_word, &a->dtype},
+        {{"--lora-rank", "lora_rank", false, ""}, say_whole, &a->lora.rank},
+        {{"--lora-alpha", "lora_alpha", false, ""}, say_real, &a->lora.alpha},
         {{"--comm-dtype", "comm_dtype", true, ""}, say_word, &a->comm_dtype},
     };
     const int n = (int)(sizeof all / sizeof all[0]);

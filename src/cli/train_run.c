@@ -297,20 +297,30 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
 static void print_start(const run *r, const clv_model_info *info)
 {
     long long ranks = clv_mesh_ranks(clv_model_mesh(r->model));
-    fprintf(stderr, "training %.2f M parameters on %lld %s over %lld rank%s\n", 1e-6 * (double)info->parameters,
+    char beside[64] = "";
+    if (info->adapter_rank > 0)
+        snprintf(beside, sizeof beside, " beside %.2f M", 1e-6 * (double)info->parameters);
+    int64_t trained = info->adapter_rank > 0 ? info->adapter_parameters : info->parameters;
+    fprintf(stderr, "training %.2f M parameters%s on %lld %s over %lld rank%s\n", 1e-6 * (double)trained, beside,
             (long long)r->data->tokens, clv_train_data_unit(r->data), ranks, ranks == 1 ? "" : "s");
 }
 
-/* A Hugging Face folder of the weights as they are, with the tokenizer of the model, or that of bytes where they are
- * what it learned. */
+static bool saves_adapters(const clv_train_args *a)
+{
+    return a->lora_save && strcmp(a->lora_save, "adapter") == 0;
+}
+
+/* A Hugging Face folder of the weights as they are, or of adapters alone, with the tokenizer of the model, or that of
+ * bytes where they are what it learned. */
 static clv_status save(const run *r, clv_error *err)
 {
     const clv_train_args *a = r->args;
-    CLV_TRY(clv_trainer_save(r->trainer, a->out, err));
+    CLV_TRY(saves_adapters(a) ? clv_trainer_save_adapters(r->trainer, a->out, err)
+                              : clv_trainer_save(r->trainer, a->out, err));
     if (!clv_processes_is_first())
         return CLV_OK;
     if (a->start.model)
-        return clv_start_copy_tokenizer(a->start.model, a->out, err);
+        return clv_start_copy_tokenizer(clv_model_folder(r->model), a->out, err);
     return r->data->text ? clv_tokenizer_write_bytes(a->out, err) : CLV_OK;
 }
 
@@ -377,7 +387,8 @@ static clv_status run_in_folder(run *r, int *code, clv_error *err)
 {
     clv_model_info info = {.size = sizeof info};
     CLV_TRY(clv_model_describe(r->model, &info, err));
-    CLV_TRY(open_folder(r, info.parameters * (int64_t)clv_dtype_size(clv_model_dtype(r->model)), err));
+    int64_t saved = saves_adapters(r->args) ? info.adapter_parameters : info.parameters;
+    CLV_TRY(open_folder(r, saved * (int64_t)clv_dtype_size(clv_model_dtype(r->model)), err));
     r->look_every = count_look_every(&info, r->args);
     clv_mesh_option_note(clv_model_mesh(r->model), r->command);
     if (r->args->resume)

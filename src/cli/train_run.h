@@ -3,6 +3,7 @@
 #define CLEAVE_CLI_TRAIN_RUN_H
 
 #include "cleave/train.h"
+#include "cli/lora_option.h"
 #include "cli/mesh_option.h"
 #include "cli/options.h"
 #include "cli/recompute_option.h"
@@ -15,6 +16,8 @@
 typedef struct clv_train_args {
     clv_data_option data;
     clv_start_option start;
+    clv_lora_option lora;
+    const char *adapters, *lora_save; /* a folder to go on from; NULL: merged */
     const char *out;
     clv_mesh_option mesh;
     clv_run_option run;

@@ -185,3 +185,11 @@ clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const 
     closedir(dir);
     return status;
 }
+
+bool clv_folder_has(const char *folder, const char *name)
+{
+    char *path = clv_path_join(folder, name);
+    bool has = path && access(path, F_OK) == 0;
+    free(path);
+    return has;
+}

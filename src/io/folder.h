@@ -23,6 +23,9 @@ clv_status clv_new_folder_commit(clv_new_folder *folder, clv_error *err);
 /* Removes it and the files in it. err, unless NULL, is why: what it names in the folder, it names in its place. */
 void clv_new_folder_abandon(clv_new_folder *folder, clv_error *err);
 
+/* Whether something of this name is in the folder. */
+bool clv_folder_has(const char *folder, const char *name);
+
 /* Copies the regular files of a folder, links followed, not what lies in folders within, to another one; all but those
  * that `skip` names. */
 clv_status clv_folder_copy(const char *from, const char *to, bool (*skip)(const void *arg, const char *name),

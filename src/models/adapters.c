@@ -123,9 +123,24 @@ static clv_status add_row(clv_adapters *s, const clv_parameter_row *base, int fi
     return row->name ? CLV_OK : clv_fail_memory(err, "a table of adapters", sizeof *row);
 }
 
-static void add_target(clv_adapters *s, const char *module)
+/* Whether all modules whose names end as this one's does have adapters. */
+static bool has_namesakes(const clv_adapters *s, const char *module, const char *targets)
 {
     const char *end = end_of_module(module), *part = last_part(module, end);
+    char name[CLV_TENSOR_NAME_SIZE];
+    snprintf(name, sizeof name, "%.*s", (int)(end - part), part);
+    for (const clv_parameter_row *row = s->base->family->parameters; row->name; row++)
+        for (int k = 0; is_linear(row) && clv_parameter_row_is_present(row, s->base) && k < tensors_of(row); k++)
+            if (lists(name, row->theirs[k]) && !is_wanted(row, k, targets))
+                return false;
+    return true;
+}
+
+static void add_target(clv_adapters *s, const char *module, const char *targets)
+{
+    const char *end = end_of_module(module), *part = last_part(module, end), *layer = strchr(module, '%');
+    if (!has_namesakes(s, module, targets))
+        part = layer ? layer + 2 : module;
     size_t n = (size_t)(end - part);
     for (int i = 0; i < s->n_targets; i++)
         if (strncmp(s->targets[i], part, n) == 0 && s->targets[i][n] == '\0')
@@ -137,7 +152,7 @@ static void add_target(clv_adapters *s, const char *module)
     s->targets[s->n_targets++] = text;
 }
 
-static clv_status add_adapter(clv_adapters *s, int i, int first, int last, clv_error *err)
+static clv_status add_adapter(clv_adapters *s, int i, int first, int last, const char *targets, clv_error *err)
 {
     const clv_parameter_row *base = &s->base->family->parameters[i];
     row_adapter *its = &s->of[i];
@@ -157,7 +172,7 @@ static clv_status add_adapter(clv_adapters *s, int i, int first, int last, clv_e
     CLV_TRY(add_row(s, base, first, last, true, err));
     its->b = &s->rows[s->n - 1];
     for (int k = first; k <= last; k++)
-        add_target(s, base->theirs[k]);
+        add_target(s, base->theirs[k], targets);
     return CLV_OK;
 }
 
@@ -174,7 +189,7 @@ static clv_status add_rows(clv_adapters *s, const char *targets, clv_error *err)
                 last = k;
             }
         if (first >= 0)
-            CLV_TRY(add_adapter(s, i, first, last, err));
+            CLV_TRY(add_adapter(s, i, first, last, targets, err));
     }
     return CLV_OK;
 }
@@ -226,20 +241,20 @@ static clv_status check_targets(const char *targets, const clv_model_config *bas
 static clv_status check_rank(const clv_adapters *s, int64_t rank, clv_error *err)
 {
     int64_t most = INT64_MAX;
-    const char *least = "";
-    for (int i = 0; i < s->n; i++) {
-        const clv_parameter_row *row = &s->rows[i];
-        int64_t side = clv_model_letters_elems(&s->config, strcmp(row->in, "R") == 0 ? row->out : row->in);
-        side *= row->of > 0 ? row->of : 1;
-        if (side < most) {
+    const char *narrowest = weight_ending;
+    for (int i = 0; i < s->n_base; i++) {
+        const clv_parameter_row *row = &s->base->family->parameters[i];
+        int64_t in = clv_model_letters_elems(s->base, row->in), out = clv_model_letters_elems(s->base, row->out);
+        int64_t side = out * (row->of > 0 ? row->of : 1) < in ? out * (row->of > 0 ? row->of : 1) : in;
+        if (s->of[i].b && side < most) {
             most = side;
-            least = row->name;
+            narrowest = row->theirs[s->of[i].part > 0];
         }
     }
+    const char *end = end_of_module(narrowest), *part = end ? last_part(narrowest, end) : narrowest;
     if (rank < 1 || rank > most)
-        return clv_fail(err, CLV_EINVAL,
-                        "a LoRA rank of %lld; valid: 1 to %lld, the narrowest side of what has adapters (%s)",
-                        (long long)rank, (long long)most, least);
+        return clv_fail(err, CLV_EINVAL, "a LoRA rank of %lld; valid: 1 to %lld, the narrowest side of %.*s",
+                        (long long)rank, (long long)most, end ? (int)(end - part) : 0, part);
     return CLV_OK;
 }
 
@@ -321,6 +336,17 @@ double clv_adapters_scale(const clv_adapters *s)
 const char *clv_adapters_target(const clv_adapters *s, int i)
 {
     return i < s->n_targets ? s->targets[i] : NULL;
+}
+
+bool clv_adapters_name_a(char *out, size_t size, const clv_parameter_row *row, int i)
+{
+    if (!is_linear(row) || i >= tensors_of(row))
+        return false;
+    const char *module = row->theirs[i], *layer = strchr(module, '%'), *end = end_of_module(module);
+    const char *rest = layer ? layer + 1 : module;
+    snprintf(out, size, "%s%.*s%s%.*s.lora_A.weight", peft_base, layer ? (int)(layer - module) : 0, module,
+             layer ? "0" : "", (int)(end - rest), rest);
+    return true;
 }
 
 bool clv_adapters_find(clv_adapter *out, clv_parameter *a, clv_parameter *b, const clv_adapters *s, const char *weight)

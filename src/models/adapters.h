@@ -30,12 +30,16 @@ const clv_model_config *clv_adapters_config(const clv_adapters *adapters);
 int64_t clv_adapters_rank(const clv_adapters *adapters);
 double clv_adapters_alpha(const clv_adapters *adapters);
 double clv_adapters_scale(const clv_adapters *adapters);
-/* The i-th module that has them, as its name ends: "q_proj"; NULL behind the last. Each once. */
+/* The i-th module that has them, as PEFT's target_modules say it: "q_proj" where all modules of that name have; NULL
+ * behind the last. Each once. */
 const char *clv_adapters_target(const clv_adapters *adapters, int i);
 
 /* The adapter of a weight by its name in the model; false: it has none. a, b: its parameters. */
 bool clv_adapters_find(clv_adapter *out, clv_parameter *a, clv_parameter *b, const clv_adapters *adapters,
                        const char *weight);
+/* The name in files of the A of tensor i of a row of the base's table, of layer 0 where it is of one; false: such a
+ * tensor has no adapters. */
+bool clv_adapters_name_a(char *out, size_t size, const clv_parameter_row *row, int i);
 /* Whether this is the name of an adapter's parameter; no adapters have none. */
 bool clv_adapters_have(const clv_adapters *adapters, const char *name);
 

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/folder.h"
 #include "io/weights.h"
+#include "models/adapters_folder.h"
 #include "models/census.h"
 #include "models/opened.h"
 #include "models/placement.h"
@@ -392,4 +393,15 @@ clv_status clv_model_save(const clv_model *model, const clv_session *session, co
 {
     CLV_TRY(clv_require(model && session && folder, "clv_model_save", "a model, a session and a folder", err));
     return clv_model_write_folder(session, &model->config, model->adapters, model->dtype, folder, err);
+}
+
+clv_status clv_model_save_adapters(const clv_model *model, const clv_session *session, const char *folder,
+                                   clv_error *err)
+{
+    static const char call[] = "clv_model_save_adapters";
+    CLV_TRY(clv_require(model && session && folder, call, "a model, a session and a folder", err));
+    if (!model->adapters || !model->weights)
+        return clv_fail(err, CLV_EINVAL, "%s: the model has no %s", call,
+                        model->adapters ? "folder that the adapters could be of" : "adapters");
+    return clv_adapters_write_folder(session, model, folder, err);
 }

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "io/checksum.h"
 #include "io/file.h"
+#include "models/adapters_folder.h"
 #include "models/family.h"
 #include "models/opened.h"
 #include "tokens/tokenizer_parts.h"
@@ -65,11 +66,11 @@ static clv_status add_samples(clv_checksum *sum, const clv_weights *weights, clv
     return CLV_OK;
 }
 
-static clv_status say_weights(char out[TEXT], const clv_model *m, clv_error *err)
+static clv_status say_weights(char out[TEXT], const clv_model_weights *of, clv_error *err)
 {
     char text[CLV_CHECKSUM_SIZE];
     uint64_t bytes = 0;
-    const clv_weights *weights = m->weights ? clv_model_weights_files(m->weights) : NULL;
+    const clv_weights *weights = of ? clv_model_weights_files(of) : NULL;
     clv_checksum *sum = clv_checksum_new();
     if (!sum)
         return clv_fail_memory(err, "a checksum", 1);
@@ -96,9 +97,18 @@ static clv_status say_config(char out[TEXT], const clv_model *m, clv_error *err)
     return CLV_OK;
 }
 
+clv_status clv_model_say(char out[CLV_MODEL_SAYS], const clv_model *m, clv_error *err)
+{
+    char config[TEXT], weights[TEXT];
+    CLV_TRY(say_config(config, m, err));
+    CLV_TRY(say_weights(weights, m->weights, err));
+    snprintf(out, CLV_MODEL_SAYS, "%.90s; %.90s", config, weights);
+    return CLV_OK;
+}
+
 clv_status clv_model_compare(const clv_model *m, clv_error *err)
 {
-    char config[TEXT] = "", tokenizer[TEXT] = "", weights[TEXT] = "";
+    char config[TEXT] = "", tokenizer[TEXT] = "", weights[TEXT] = "", adapters[TEXT] = "";
     CLV_TRY(clv_require(m != NULL, "clv_model_compare", "a model", err));
     if (!m->job)
         return CLV_OK;
@@ -106,9 +116,13 @@ clv_status clv_model_compare(const clv_model *m, clv_error *err)
     if (status == CLV_OK)
         status = say_tokenizer(tokenizer, m, err);
     if (status == CLV_OK)
-        status = say_weights(weights, m, err);
+        status = say_weights(weights, m->weights, err);
+    if (status == CLV_OK)
+        status = say_weights(adapters, m->adapter_weights, err);
     CLV_TRY(clv_job_agree(m->job, status, err)); /* or one that cannot read its own would leave the others waiting */
-    const clv_job_alike mine[] = {
-        {"the model's config", config}, {"the tokenizer's file", tokenizer}, {"the weights", weights}};
+    const clv_job_alike mine[] = {{"the model's config", config},
+                                  {"the tokenizer's file", tokenizer},
+                                  {"the weights", weights},
+                                  {"the adapters", adapters}};
     return clv_job_compare(m->job, mine, sizeof mine / sizeof *mine, err);
 }

@@ -100,18 +100,19 @@ static clv_status save_parameters(saving *s, clv_error *err)
 static const char saving_what[] = "saving a model";
 
 /* The process of rank 0 makes the file and puts it in its place; all write what their ranks hold. */
-static clv_status save_weights(const clv_session *session, const clv_model_config *config, const clv_adapters *adapters,
-                               clv_dtype dtype, const char *path, clv_status status, clv_error *err)
+static clv_status save_weights(const clv_session *session, const clv_model_files *files, const char *path,
+                               clv_status status, clv_error *err)
 {
-    saving s = {.session = session, .config = config, .adapters = adapters, .to = dtype};
+    const clv_model_config *config = files->config;
+    saving s = {.session = session, .config = config, .adapters = files->adapters, .to = files->dtype};
     bool leads = clv_session_leads(session);
     int64_t number, bytes = 0, all_bytes;
     if (leads && status == CLV_OK)
-        status = clv_model_create_weights(&s.writer, config, dtype, path, err);
+        status = clv_model_create_weights(&s.writer, config, s.to, path, err);
     status = clv_session_agree(session, saving_what, status,
                                leads && status == CLV_OK ? clv_safetensors_number(s.writer) : 0, &number, err);
     if (status == CLV_OK && !leads)
-        status = clv_model_join_weights(&s.writer, config, dtype, path, (int)number, err);
+        status = clv_model_join_weights(&s.writer, config, s.to, path, (int)number, err);
     if (status == CLV_OK)
         status = save_parameters(&s, err);
     if (s.writer && !leads) {
@@ -128,23 +129,43 @@ static clv_status save_weights(const clv_session *session, const clv_model_confi
     return status;
 }
 
+clv_status clv_model_write_files(const clv_session *session, const clv_model_files *files, const char *folder,
+                                 clv_error *err)
+{
+    char *weights = clv_path_join(folder, files->weights_name);
+    int64_t none;
+    clv_status status = weights ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
+    if (status == CLV_OK && clv_session_leads(session))
+        status = make_folder(folder, err);
+    status = save_weights(session, files, weights, status, err);
+    if (status == CLV_OK && clv_session_leads(session))
+        status = files->write_beside(files->arg, folder, err);
+    status = clv_session_agree(session, saving_what, status, 0, &none, err); /* all is in its place */
+    free(weights);
+    return status;
+}
+
+/* A model's config.json beside its weights: clv_model_files.write_beside, of these files. */
+static clv_status write_config(const void *arg, const char *folder, clv_error *err)
+{
+    const clv_model_files *files = arg;
+    char *path = clv_path_join(folder, "config.json");
+    clv_status status = path ? clv_model_config_write(files->config, files->dtype, path, err)
+                             : clv_fail_memory(err, folder, strlen(folder));
+    free(path);
+    return status;
+}
+
 clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *config,
                                   const clv_adapters *adapters, clv_dtype dtype, const char *folder, clv_error *err)
 {
-    char *weights = clv_path_join(folder, "model.safetensors"), *json = clv_path_join(folder, "config.json");
-    int64_t none;
-    clv_status status = CLV_OK;
-    if (!weights || !json)
-        status = clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK && clv_session_leads(session))
-        status = make_folder(folder, err);
-    status = save_weights(session, config, adapters, dtype, weights, status, err);
-    if (status == CLV_OK && clv_session_leads(session))
-        status = clv_model_config_write(config, dtype, json, err);
-    status = clv_session_agree(session, saving_what, status, 0, &none, err); /* all is in its place */
-    free(weights);
-    free(json);
-    return status;
+    clv_model_files files = {.config = config,
+                             .adapters = adapters,
+                             .dtype = dtype,
+                             .weights_name = "model.safetensors",
+                             .write_beside = write_config};
+    files.arg = &files;
+    return clv_model_write_files(session, &files, folder, err);
 }
 
 /* ---- reading ---- */
@@ -162,7 +183,8 @@ clv_status clv_model_weights_open(clv_model_weights **out, const clv_model_confi
     if (!c)
         return clv_fail_memory(err, folder, sizeof *c);
     c->model = *model;
-    clv_status status = clv_weights_open(&c->weights, folder, err);
+    clv_status status = options && options->is_file ? clv_weights_open_path(&c->weights, folder, err)
+                                                    : clv_weights_open(&c->weights, folder, err);
     if (status == CLV_OK)
         status = clv_census_take(&c->census, c->weights, model, err);
     if (status == CLV_OK)

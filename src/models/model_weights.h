@@ -9,7 +9,8 @@
 typedef struct clv_model_weights clv_model_weights;
 
 typedef struct clv_model_weights_options {
-    bool map; /* read through mappings of the files; the program then handles SIGBUS: clv_file_lost_page */
+    bool is_file; /* the path is of a file, not of a folder */
+    bool map;     /* read through mappings of the files; the program then handles SIGBUS: clv_file_lost_page */
 } clv_model_weights_options;
 
 /* Opens a folder's weights and verifies that every tensor of the model is there in its shape and a dtype that can be
@@ -33,8 +34,19 @@ uint64_t clv_model_weights_bytes_read(const clv_model_weights *checkpoint);
 /* Tensors of the folder that are not the model's, which leaves them unread: how many, and the name of the first. */
 int64_t clv_model_weights_extra(const clv_model_weights *checkpoint, const char **first);
 
-/* Writes the model's state, with what adapters (NULL: none) add to it, in this dtype as a Hugging Face folder
- * (config.json, model.safetensors), made if it is missing. */
+/* A folder's file of weights, and those beside it. */
+typedef struct clv_model_files {
+    const clv_model_config *config;      /* whose parameters the file holds */
+    const struct clv_adapters *adapters; /* what is added to them; NULL: nothing */
+    clv_dtype dtype;                     /* of the file */
+    const char *weights_name;
+    clv_status (*write_beside)(const void *arg, const char *folder, clv_error *err);
+    const void *arg;
+} clv_model_files;
+/* Writes a session's state into a folder, made if it is missing. All processes call it. */
+clv_status clv_model_write_files(const clv_session *session, const clv_model_files *files, const char *folder,
+                                 clv_error *err);
+/* As a Hugging Face folder (config.json, model.safetensors), in this dtype, with what adapters (NULL: none) add. */
 clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *model,
                                   const struct clv_adapters *adapters, clv_dtype dtype, const char *folder,
                                   clv_error *err);

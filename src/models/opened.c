@@ -13,6 +13,7 @@
 #include "io/file.h"
 #include "tokens/tokenizer_parts.h"
 #include "models/adapters.h"
+#include "models/adapters_folder.h"
 #include "models/parameters.h"
 #include "models/placement.h"
 #include "program/machine.h"
@@ -20,7 +21,10 @@
 
 /* ---- opening ---- */
 
-enum { FIRST_OPTIONS = offsetof(clv_model_options, machine) }; /* as their first version had them */
+enum { /* as their first versions had them */
+       FIRST_OPTIONS = offsetof(clv_model_options, machine),
+       FIRST_INFO = offsetof(clv_model_info, adapter_rank)
+};
 
 static clv_status make(clv_model **out, const char *path, clv_error *err)
 {
@@ -100,6 +104,11 @@ static clv_status take_lora(clv_model *m, const clv_lora_options *given, clv_err
     if (!given)
         return CLV_OK;
     CLV_TRY(clv_take_options(&lora, sizeof lora, sizeof lora, given, "clv_lora_options", err));
+    if (lora.folder && (lora.rank || lora.alpha != 0 || lora.targets))
+        return clv_fail(err, CLV_EINVAL, "%s: adapters have their own rank, alpha and targets; valid: none beside them",
+                        lora.folder);
+    if (lora.folder)
+        return clv_adapters_open(m, lora.folder, err);
     return clv_adapters_new(&m->adapters, &m->config, &lora, err);
 }
 
@@ -109,22 +118,29 @@ static clv_status open_parts(clv_model *m, const clv_model_options *o, clv_error
         CLV_TRY(check_folder(m->path, err));
     CLV_TRY(clv_model_config_read(&m->config, m->path, err));
     CLV_TRY(take(m, o, err));
-    CLV_TRY(take_lora(m, o->lora, err));
-    if (o->config_only)
-        return CLV_OK;
-    return clv_model_weights_open(&m->weights, &m->config, m->path, &(clv_model_weights_options){.map = o->map != 0},
-                                  err);
+    if (!o->config_only)
+        CLV_TRY(clv_model_weights_open(&m->weights, &m->config, m->path,
+                                       &(clv_model_weights_options){.map = o->map != 0}, err));
+    return take_lora(m, o->lora, err);
 }
 
 clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err)
 {
     static const char call[] = "clv_model_open";
     clv_model_options o;
+    clv_lora_options there = {.size = sizeof there, .folder = path};
     clv_model *m = NULL;
+    char *base = NULL;
     CLV_TRY(clv_require(out && path, call, "out and a path", err));
     CLV_TRY(clv_take_options(&o, sizeof o, FIRST_OPTIONS, options, call, err));
-    CLV_TRY(make(&m, path, err));
-    clv_status status = open_parts(m, &o, err);
+    if (!o.lora && clv_adapters_are_in(path)) {
+        CLV_TRY(clv_adapters_find_base(&base, path, err));
+        o.lora = &there;
+    }
+    clv_status status = make(&m, base ? base : path, err);
+    free(base);
+    CLV_TRY(status);
+    status = open_parts(m, &o, err);
     if (status != CLV_OK) {
         clv_model_close(m);
         return status;
@@ -202,7 +218,7 @@ clv_status clv_model_new(clv_model **out, const clv_model_info *sizes, const clv
     clv_model *m = NULL;
     CLV_TRY(clv_require(out && sizes, call, "out and sizes", err));
     CLV_TRY(clv_take_options(&o, sizeof o, FIRST_OPTIONS, options, call, err));
-    CLV_TRY(clv_take_options(&info, sizeof info, sizeof info, sizes, call, err));
+    CLV_TRY(clv_take_options(&info, sizeof info, FIRST_INFO, sizes, call, err));
     CLV_TRY(make(&m, "", err));
     clv_status status = config_of(&m->config, &info, err);
     if (status == CLV_OK)
@@ -224,6 +240,7 @@ void clv_model_close(clv_model *m)
     clv_tokenizer_free(m->text->tokenizer);
     pthread_mutex_destroy(&m->text->lock);
     clv_model_weights_close(m->weights);
+    clv_model_weights_close(m->adapter_weights);
     clv_adapters_free(m->adapters);
     clv_machine_free(m->machine);
     free(m->text);
@@ -276,7 +293,12 @@ clv_status clv_model_describe(const clv_model *m, clv_model_info *out, clv_error
                            .mask = c->mask,
                            .n_eos = c->n_eos};
     memcpy(info.eos, c->eos, sizeof info.eos);
-    return clv_give_struct(out, sizeof info, sizeof info, &info, "clv_model_describe", err);
+    if (m->adapters) {
+        const clv_model_parts adapters = count_parts(clv_adapters_config(m->adapters));
+        info.adapter_rank = clv_adapters_rank(m->adapters);
+        info.adapter_parameters = adapters.embedding + adapters.layers + adapters.head;
+    }
+    return clv_give_struct(out, sizeof info, FIRST_INFO, &info, "clv_model_describe", err);
 }
 
 clv_status clv_model_count_parts(const clv_model *m, clv_model_parts *out, clv_error *err)
@@ -302,6 +324,11 @@ const clv_mesh *clv_model_mesh(const clv_model *m)
     return m ? &m->mesh : NULL;
 }
 
+const char *clv_model_folder(const clv_model *m)
+{
+    return m ? m->path : NULL;
+}
+
 const clv_axis_rules *clv_model_rules(const clv_model *m)
 {
     return m ? &m->rules : NULL;
@@ -323,7 +350,8 @@ int64_t clv_model_unused_tensors(const clv_model *m, const char **first)
 
 uint64_t clv_model_bytes_read(const clv_model *m)
 {
-    return m && m->weights ? clv_model_weights_bytes_read(m->weights) : 0;
+    uint64_t bytes = m && m->weights ? clv_model_weights_bytes_read(m->weights) : 0;
+    return m && m->adapter_weights ? bytes + clv_model_weights_bytes_read(m->adapter_weights) : bytes;
 }
 
 void clv_lost_page(void)
@@ -475,7 +503,11 @@ clv_status clv_model_source(void *arg, const char *name, const clv_type *type, c
     const clv_model *m = arg;
     CLV_TRY(clv_require(m && name && type && out && known, "clv_model_source", "a model as source_arg", err));
     *known = 0;
-    return m->weights ? clv_model_weights_source(m->weights, name, type, box, out, known, err) : CLV_OK;
+    if (m->weights)
+        CLV_TRY(clv_model_weights_source(m->weights, name, type, box, out, known, err));
+    if (*known || !m->adapter_weights)
+        return CLV_OK;
+    return clv_model_weights_source(m->adapter_weights, name, type, box, out, known, err);
 }
 
 clv_status clv_model_compile(clv_program **out, const clv_model *m, const clv_graph *graph, clv_error *err)

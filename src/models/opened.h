@@ -16,14 +16,15 @@ struct clv_model {
     int threads_per_rank;
     int64_t timeout_ms;
     bool check, overlap;
-    int64_t recompute;             /* a clv_recompute */
-    const clv_cancel *cancel;      /* NULL: none */
-    clv_machine *machine;          /* NULL: the default */
-    clv_job *job;                  /* NULL: one process has all ranks */
-    clv_flight *flight;            /* NULL: none */
-    struct clv_adapters *adapters; /* NULL: none */
-    clv_model_weights *weights;    /* NULL: of config.json alone */
-    struct clv_model_text {        /* what becomes known later; guarded by its lock */
+    int64_t recompute;                  /* a clv_recompute */
+    const clv_cancel *cancel;           /* NULL: none */
+    clv_machine *machine;               /* NULL: the default */
+    clv_job *job;                       /* NULL: one process has all ranks */
+    clv_flight *flight;                 /* NULL: none */
+    struct clv_adapters *adapters;      /* NULL: none */
+    clv_model_weights *adapter_weights; /* NULL: they begin anew */
+    clv_model_weights *weights;         /* NULL: of config.json alone */
+    struct clv_model_text {             /* what becomes known later; guarded by its lock */
         pthread_mutex_t lock;
         clv_tokenizer *tokenizer; /* NULL: not asked for yet */
     } * text;

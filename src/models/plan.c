@@ -53,6 +53,8 @@ static clv_status check_mode(const clv_plan_options *o, clv_error *err)
         return clv_fail(err, CLV_EINVAL, "regather is for a backward pass: grad of a block, train of a model");
     if (o->recompute && !has_backward(o))
         return clv_fail(err, CLV_EINVAL, "recompute is for a backward pass: grad of a block, train of a model");
+    if (o->lora && !o->model)
+        return clv_fail(err, CLV_EINVAL, "lora is for a model; a block has no adapters");
     if (o->sp && o->rules)
         return clv_fail(err, CLV_EINVAL, "sp says nothing beside rules; leave one of the two out");
     return CLV_OK;
@@ -212,8 +214,12 @@ static clv_status add_model(clv_graph *graph, const clv_plan_options *o, const c
 static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_error *err)
 {
     clv_model *model;
-    const clv_model_options options = {
-        .size = sizeof options, .mesh = o->mesh, .rules = o->rules, .dtype = o->dtype, .config_only = 1};
+    const clv_model_options options = {.size = sizeof options,
+                                       .mesh = o->mesh,
+                                       .rules = o->rules,
+                                       .dtype = o->dtype,
+                                       .config_only = 1,
+                                       .lora = o->lora};
     CLV_TRY(clv_model_open(&model, o->model, &options, err));
     clv_status status = add_model(graph, o, model, err);
     clv_model_close(model);

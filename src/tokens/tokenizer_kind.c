@@ -2,23 +2,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/error.h"
 #include "cleave/tokenizer.h"
 #include "io/file.h"
+#include "io/folder.h"
 #include "io/json.h"
 
 enum { LIMIT = 1 << 28 };
-
-static bool has_file(const char *folder, const char *name)
-{
-    char *path = clv_path_join(folder, name);
-    bool has = path && access(path, F_OK) == 0;
-
-    free(path);
-    return has;
-}
 
 /* tokenizer.json's own word for its kind ("BPE", "WordPiece", "Unigram"). */
 static clv_status read_kind(char *out, size_t size, const char *folder, clv_error *err)
@@ -45,10 +36,10 @@ clv_status clv_tokenizer_kind(char *out, size_t size, const char *folder, clv_er
     const char *kind = "none";
 
     CLV_TRY(clv_require(out && folder, "clv_tokenizer_kind", "out and a folder", err));
-    if (has_file(folder, "tokenizer.json"))
+    if (clv_folder_has(folder, "tokenizer.json"))
         return read_kind(out, size, folder, err);
     for (size_t i = sizeof others / sizeof others[0]; i-- > 0;)
-        if (has_file(folder, others[i]))
+        if (clv_folder_has(folder, others[i]))
             kind = others[i];
     snprintf(out, size, "%s", kind);
     return CLV_OK;

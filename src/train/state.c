@@ -1,6 +1,7 @@
 /* state.c - all that a trainer needs to go on, in a folder:
  *
- *   config.json, model.safetensors   the weights, as a folder of the Hub holds them, in the dtype of the run
+ *   config.json, model.safetensors   the weights, as a folder of the Hub holds them, in the dtype of the run; or
+ *   adapter_config.json, adapter_model.safetensors   a model's adapters, whose weights are not trained
  *   optimizer/                       every other state, as a sharded checkpoint: a file a rank (docs/checkpoints.md)
  *   trainer.json                     steps done, what it is of, notes, checksums of the weights; written last
  *
@@ -11,12 +12,16 @@
 #include <sys/stat.h>
 
 #include "base/error.h"
+#include "cleave/checkpoint.h"
 #include "io/file.h"
 #include "io/sealed.h"
 #include "io/shards.h"
+#include "models/adapters.h"
+#include "models/adapters_folder.h"
 #include "models/parameters.h"
 #include "runtime/peers.h"
 #include "runtime/shares.h"
+#include "tensor/text.h"
 #include "train/trainer.h"
 
 const char clv_trainer_manifest_name[] = "trainer.json";
@@ -37,10 +42,37 @@ typedef struct other_states {
     clv_safetensors *file;
 } other_states;
 
-static bool is_parameter(const clv_trainer *t, const char *name)
+/* Of what is trained. */
+static const clv_model_config *trained(const clv_trainer *t)
+{
+    return t->model->adapters ? clv_adapters_config(t->model->adapters) : &t->model->config;
+}
+
+static const char *weights_of(const clv_trainer *t)
+{
+    return t->model->adapters ? clv_adapters_weights_name : weights_name;
+}
+
+static const char *config_of(const clv_trainer *t)
+{
+    return t->model->adapters ? clv_adapters_config_name : config_name;
+}
+
+static bool is_of(const clv_model_config *config, const char *name)
 {
     clv_parameter parameter;
-    return clv_model_parameter_find(&parameter, &t->model->config, name, NULL) == CLV_OK;
+    return clv_model_parameter_find(&parameter, config, name, NULL) == CLV_OK;
+}
+
+static bool is_parameter(const clv_trainer *t, const char *name)
+{
+    return is_of(trained(t), name);
+}
+
+/* A weight beside adapters: no checkpoint has it. */
+static bool is_frozen(const clv_trainer *t, const char *name)
+{
+    return t->model->adapters && is_of(&t->model->config, name);
 }
 
 static int by_name(const void *a, const void *b)
@@ -60,7 +92,7 @@ static clv_status list_states(other_states *o, clv_error *err)
         return clv_fail_memory(err, "a checkpoint's tensors", (size_t)all * sizeof *o->placements);
     for (int i = 0; i < all; i++) {
         CLV_TRY(clv_session_state(o->trainer->session, i, &info, err));
-        if (is_parameter(o->trainer, info.name))
+        if (is_parameter(o->trainer, info.name) || is_frozen(o->trainer, info.name))
             continue;
         clv_tensor_spec *spec = &o->specs[o->n++];
         *spec = (clv_tensor_spec){.name = info.name, .dtype = info.type.dtype, .rank = info.type.rank};
@@ -236,6 +268,26 @@ static clv_status write_others(const clv_trainer *t, const char *folder, clv_err
 
 /* ---- trainer.json ---- */
 
+enum { ADAPTERS_TEXT = 1024 };
+
+/* Which adapters are trained, and beside which weights: "all weights" for a model without. */
+static clv_status say_trained(char out[ADAPTERS_TEXT], const clv_trainer *t, clv_error *err)
+{
+    char base[CLV_MODEL_SAYS];
+    const clv_adapters *s = t->model->adapters;
+    clv_text text = {.out = out, .size = ADAPTERS_TEXT};
+    if (!s) {
+        snprintf(out, ADAPTERS_TEXT, "all weights");
+        return CLV_OK;
+    }
+    CLV_TRY(clv_model_say(base, t->model, err));
+    clv_text_add(&text, "adapters of rank %lld, alpha %g, beside %s:", (long long)clv_adapters_rank(s),
+                 clv_adapters_alpha(s), base);
+    for (int i = 0; clv_adapters_target(s, i); i++)
+        clv_text_add(&text, " %s", clv_adapters_target(s, i));
+    return CLV_OK;
+}
+
 /* Sizes by which a model is told from another. */
 typedef struct named_size {
     const char *name;
@@ -270,19 +322,19 @@ static clv_status checksum_file(char sum[CLV_CHECKSUM_SIZE], const char *folder,
     return status;
 }
 
-static clv_status open_weights_file(clv_safetensors **out, const char *folder, clv_error *err)
+static clv_status open_weights_file(clv_safetensors **out, const clv_trainer *t, const char *folder, clv_error *err)
 {
-    char *path = clv_path_join(folder, weights_name);
+    char *path = clv_path_join(folder, weights_of(t));
     clv_status status = path ? clv_safetensors_open(out, path, err) : clv_fail_memory(err, folder, strlen(folder));
     free(path);
     return status;
 }
 
 /* {"model.embed_tokens.weight": "<32 digits>", ...}; the caller releases *out. */
-static clv_status sum_weights(json_t **out, const char *folder, clv_error *err)
+static clv_status sum_weights(json_t **out, const clv_trainer *t, const char *folder, clv_error *err)
 {
     clv_safetensors *file;
-    CLV_TRY(open_weights_file(&file, folder, err));
+    CLV_TRY(open_weights_file(&file, t, folder, err));
     json_t *sums = json_object();
     clv_status status = sums ? CLV_OK : clv_fail_memory(err, "checksums", 0);
     for (int64_t i = 0; status == CLV_OK && i < clv_safetensors_count(file); i++) {
@@ -320,25 +372,34 @@ static json_t *notes_object(const clv_trainer *t)
 static clv_status write_manifest(const clv_trainer *t, const char *folder, clv_error *err)
 {
     char *path = clv_path_join(folder, clv_trainer_manifest_name), config[CLV_CHECKSUM_SIZE], mesh[CLV_MESH_TEXT];
+    char what[ADAPTERS_TEXT];
     json_t *weights = NULL, *document = NULL;
     clv_status status = path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
     if (status == CLV_OK)
-        status = checksum_file(config, folder, config_name, err);
+        status = checksum_file(config, folder, config_of(t), err);
     if (status == CLV_OK)
-        status = sum_weights(&weights, folder, err);
+        status = sum_weights(&weights, t, folder, err);
+    if (status == CLV_OK)
+        status = say_trained(what, t, err);
     if (status == CLV_OK) {
         clv_mesh_print(mesh, sizeof mesh, &t->model->mesh);
-        document = json_pack("{s:s, s:i, s:I, s:o, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:o}", "format",
+        document = json_pack("{s:s, s:i, s:I, s:o, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:s, s:o}", "format",
                              format_name, "version", VERSION, "steps", (json_int_t)t->step, "model", model_object(t),
-                             "optimizer", clv_optimizer_name(t->optimizer), "mesh", mesh, "rules", t->model->rules.name,
-                             "skipped", (json_int_t)t->skipped, "batch", (json_int_t)t->batch, "seq",
-                             (json_int_t)t->seq, "seed", (json_int_t)t->seed, "notes", notes_object(t),
+                             "trained", what, "optimizer", clv_optimizer_name(t->optimizer), "mesh", mesh, "rules",
+                             t->model->rules.name, "skipped", (json_int_t)t->skipped, "batch", (json_int_t)t->batch,
+                             "seq", (json_int_t)t->seq, "seed", (json_int_t)t->seed, "notes", notes_object(t),
                              "config_checksum", config, "weights_checksums", weights);
         status = clv_sealed_write(path, document, LIMIT, err);
     }
     json_decref(document);
     free(path);
     return status;
+}
+
+static clv_status write_trained(const clv_trainer *t, const char *folder, clv_error *err)
+{
+    return t->model->adapters ? clv_model_save_adapters(t->model, t->session, folder, err)
+                              : clv_model_save(t->model, t->session, folder, err);
 }
 
 clv_status clv_trainer_write_state(const clv_trainer *t, const char *folder, clv_error *err)
@@ -355,7 +416,7 @@ clv_status clv_trainer_write_state(const clv_trainer *t, const char *folder, clv
         free(path);
     }
     CLV_TRY(clv_session_agree(t->session, writing_what, status, 0, &none, err));
-    CLV_TRY(clv_model_write_folder(t->session, &t->model->config, NULL, t->model->dtype, folder, err));
+    CLV_TRY(write_trained(t, folder, err));
     status = write_others(t, folder, err); /* the first process writes the manifest, alone */
     if (status == CLV_OK && leads)
         status = write_manifest(t, folder, err);
@@ -388,29 +449,31 @@ static clv_status check_model(const clv_trainer *t, const json_t *document, cons
     return CLV_OK;
 }
 
-static clv_status check_config(const json_t *document, const char *folder, const char *path, clv_error *err)
+static clv_status check_config(const clv_trainer *t, const json_t *document, const char *folder, const char *path,
+                               clv_error *err)
 {
     char said[CLV_CHECKSUM_SIZE], is[CLV_CHECKSUM_SIZE];
     CLV_TRY(clv_sealed_get_checksum(said, document, "config_checksum", path, err));
-    CLV_TRY(checksum_file(is, folder, config_name, err));
+    CLV_TRY(checksum_file(is, folder, config_of(t), err));
     if (strcmp(said, is) != 0)
         return clv_fail(err, CLV_EFORMAT, "%s/%s: its checksum differs from that in %s: the file is damaged", folder,
-                        config_name, clv_trainer_manifest_name);
+                        config_of(t), clv_trainer_manifest_name);
     return CLV_OK;
 }
 
 /* All of the weights' file, by the first process. */
-static clv_status check_weights(const json_t *document, const char *folder, const char *path, clv_error *err)
+static clv_status check_weights(const clv_trainer *t, const json_t *document, const char *folder, const char *path,
+                                clv_error *err)
 {
     const json_t *said = json_object_get(document, "weights_checksums");
     json_t *are = NULL;
     CLV_TRY(clv_json_check_object(said, path, err));
-    CLV_TRY(sum_weights(&are, folder, err));
+    CLV_TRY(sum_weights(&are, t, folder, err));
     const char *name;
     json_t *sum;
     clv_status status = CLV_OK;
     if (json_object_size(said) != json_object_size(are))
-        status = clv_fail(err, CLV_EFORMAT, "%s/%s: has %zu tensors, %s has %zu: damaged", folder, weights_name,
+        status = clv_fail(err, CLV_EFORMAT, "%s/%s: has %zu tensors, %s has %zu: damaged", folder, weights_of(t),
                           json_object_size(are), clv_trainer_manifest_name, json_object_size(said));
     json_object_foreach(are, name, sum)
     {
@@ -418,10 +481,21 @@ static clv_status check_weights(const json_t *document, const char *folder, cons
             status = clv_fail(err, CLV_EFORMAT,
                               "%s/%s: %.128s: its checksum differs from that in %s: the file is "
                               "damaged",
-                              folder, weights_name, name, clv_trainer_manifest_name);
+                              folder, weights_of(t), name, clv_trainer_manifest_name);
     }
     json_decref(are);
     return status;
+}
+
+static clv_status check_trained(const clv_trainer *t, const json_t *document, const char *path, clv_error *err)
+{
+    char is[ADAPTERS_TEXT];
+    const char *was = "all weights";
+    CLV_TRY(say_trained(is, t, err));
+    CLV_TRY(clv_json_string(&was, document, "trained", CLV_JSON_OPTIONAL, path, err));
+    if (strcmp(was, is) != 0)
+        return clv_fail(err, CLV_EINVAL, "%s: is of a training of %.300s; this one is of %.300s", path, was, is);
+    return CLV_OK;
 }
 
 /* Another's state is none that this one could go on with. */
@@ -481,6 +555,8 @@ static clv_status read_stored(void *arg, const char *name, const clv_type *type,
     char parameter[CLV_TENSOR_NAME_SIZE];
     const clv_safetensor *tensor = NULL;
     bool is_one = is_parameter(s->trainer, name);
+    if (is_frozen(s->trainer, name))
+        return clv_model_source((void *)s->trainer->model, name, type, box, out, known, err);
     if (is_one && clv_dtype_size(type->dtype) > 2)
         tensor = find_master(s, name);
     if (is_one && !tensor)
@@ -492,13 +568,25 @@ static clv_status read_stored(void *arg, const char *name, const clv_type *type,
     return read_other(tensor, name, type, box, out, known, err);
 }
 
+static clv_status open_trained(clv_model_weights **out, const clv_trainer *t, const char *folder, clv_error *err)
+{
+    const clv_model_weights_options file = {.is_file = true};
+    if (!t->model->adapters)
+        return clv_model_weights_open(out, trained(t), folder, NULL, err);
+    char *path = clv_path_join(folder, weights_of(t));
+    clv_status status =
+        path ? clv_model_weights_open(out, trained(t), path, &file, err) : clv_fail_memory(err, folder, strlen(folder));
+    free(path);
+    return status;
+}
+
 static clv_status read_tensors(clv_trainer *t, const char *folder, clv_error *err)
 {
     stored s = {.trainer = t};
     char *others = clv_path_join(folder, optimizer_name);
     clv_status status = others ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
     if (status == CLV_OK)
-        status = clv_model_weights_open(&s.weights, &t->model->config, folder, NULL, err);
+        status = open_trained(&s.weights, t, folder, err);
     if (status == CLV_OK)
         status = clv_weights_open(&s.others, others, err);
     if (status == CLV_OK)
@@ -528,10 +616,11 @@ static clv_status read_document(clv_trainer *t, const json_t *document, const ch
     CLV_TRY(clv_json_int(&steps, document, "steps", CLV_JSON_REQUIRED, 0, INT32_MAX - 1, path, err));
     CLV_TRY(clv_json_int(&skipped, document, "skipped", CLV_JSON_OPTIONAL, 0, steps, path, err));
     CLV_TRY(check_model(t, document, path, err));
+    CLV_TRY(check_trained(t, document, path, err));
     CLV_TRY(check_optimizer(t, document, path, err));
     if (clv_session_leads(t->session)) {
-        CLV_TRY(check_config(document, folder, path, err));
-        CLV_TRY(check_weights(document, folder, path, err));
+        CLV_TRY(check_config(t, document, folder, path, err));
+        CLV_TRY(check_weights(t, document, folder, path, err));
     }
     CLV_TRY(read_tensors(t, folder, err));
     CLV_TRY(take_notes(t, document, path, err));

@@ -187,6 +187,12 @@ clv_status clv_trainer_save(const clv_trainer *t, const char *folder, clv_error 
     return clv_model_save(t->model, t->session, folder, err);
 }
 
+clv_status clv_trainer_save_adapters(const clv_trainer *t, const char *folder, clv_error *err)
+{
+    CLV_TRY(clv_require(t && folder, "clv_trainer_save_adapters", "a trainer and a folder", err));
+    return clv_model_save_adapters(t->model, t->session, folder, err);
+}
+
 clv_status clv_trainer_most(const clv_trainer *t, int64_t mine, int64_t *most, clv_error *err)
 {
     CLV_TRY(clv_require(t && most, "clv_trainer_most", "a trainer, and where the number goes", err));

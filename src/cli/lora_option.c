@@ -1,0 +1,16 @@
+#include "cli/lora_option.h"
+
+#include "cleave/status.h"
+
+clv_status clv_lora_option_take(const clv_lora_options **out, clv_lora_options *taken, const clv_lora_option *o,
+                                clv_error *err)
+{
+    *out = NULL;
+    if (o->rank == 0 && (o->alpha != 0 || o->targets))
+        return clv_fail(err, CLV_EINVAL, "%s has no effect without --lora-rank",
+                        o->targets ? "--lora-targets" : "--lora-alpha");
+    *taken = (clv_lora_options){.size = sizeof *taken, .rank = o->rank, .alpha = o->alpha, .targets = o->targets};
+    if (o->rank > 0)
+        *out = taken;
+    return CLV_OK;
+}
