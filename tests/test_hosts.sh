@@ -83,6 +83,24 @@ expect_ends() { # mpi
     done
 }
 
+# One trace of the ranks of all hosts, whose clocks agree: a collective ends for all at nearly the same time.
+expect_trace() { # mpi
+    seconds_at_most 30 hosts_launch "$1" 1 "$cleave" bench block --hidden 48 --layers 2 --heads 6 --ffn 192 --batch 3 \
+        --seq 64 -tp 3 --iterations 5 --trace-out "$work/trace.json" || fail "$1: no trace"
+    grep -q '"processes":3,.*"clocks":"aligned"' "$work/trace.json" || fail "$1: clocks of hosts are not set"
+    "$cleave" trace "$work/trace.json" >"$log" || fail "$1: cleave trace failed"
+    awk -F'"ts":|,"dur":|,"name"' '/"cat":"collective"/ {
+        match($0, /"tid":[0-9]+/); rank = substr($0, RSTART + 6, RLENGTH - 6); end[rank, n[rank]++] = $2 + $3
+    } END {
+        for (i = 0; i < n[0]; i++) {
+            a = end[0, i]; apart = 0
+            for (r = 1; r < 3; r++) { d = end[r, i] - a; if (d < 0) d = -d; if (d > apart) apart = d }
+            near += apart < 20000
+        }
+        exit !(n[0] > 0 && n[0] == n[1] && n[0] == n[2] && near > n[0] / 2)
+    }' "$work/trace.json" || fail "$1: collectives of a trace end at other times on other hosts"
+}
+
 # within NAME PREDICTED MEASURED: by 30 %.
 within() {
     awk -v n="$1" -v p="$2" -v m="$3" 'BEGIN {
@@ -187,6 +205,7 @@ for mpi in "${mpis[@]}"; do
     expect_same_training "$mpi" hybrid -tp 6
     expect_same_text "$mpi" plain
     expect_ends "$mpi"
+    expect_trace "$mpi"
     if [ -n "$shaper" ]; then
         hosts_shape 50mbit 1ms || fail "tc does not shape by $shaper"
         expect_same_training "$mpi" shaped -tp 3
