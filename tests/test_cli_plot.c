@@ -215,6 +215,7 @@ static void test_many(void **state)
         points += *at == ',';
     assert_in_range(points, 512, 1024);
     assert_non_null(strstr(text, ">200k</text>"));
+    assert_non_null(strstr(text, ">2.2</text>")); /* means are between 2 and 2.5 */
     free(text);
 }
 
@@ -268,6 +269,23 @@ static void test_run(void **state)
     free(lines);
 }
 
+/* When it ends, and when it is interrupted. */
+static void test_when(void **state)
+{
+    (void)state;
+    cli_expect(0, "", SMALL "--steps 2 --out {d}/end --plot {d}/end.svg");
+    cli_shell("timeout --preserve-status -s INT 2 \"$CLV_BUILD_DIR/cleave\" " SMALL
+              "--steps 100000000 --out {d}/int --plot {d}/int.svg >{d}/log 2>&1; [ $? = 130 ] && test -s {d}/int.svg");
+    char *text = text_of("end.svg");
+    check_xml(text);
+    assert_int_equal(count(text, "<polyline"), 2);
+    free(text);
+    text = text_of("int.svg");
+    check_xml(text);
+    assert_in_range(count(text, "<polyline"), 2, 100);
+    free(text);
+}
+
 /* Of the peak that was measured, and of a machine's. */
 static void test_mfu(void **state)
 {
@@ -310,7 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines), cmocka_unit_test(test_gaps),  cmocka_unit_test(test_few),
         cmocka_unit_test(test_many),  cmocka_unit_test(test_files), cmocka_unit_test(test_run),
-        cmocka_unit_test(test_mfu),   cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_when),  cmocka_unit_test(test_mfu),   cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }
