@@ -269,7 +269,8 @@ static clv_status say_rank(writer *w, int64_t first, int64_t last)
 static clv_status say_all(writer *w)
 {
     clv_trace_content *c = w->content;
-    qsort(c->events, (size_t)c->n, sizeof *c->events, compare);
+    if (c->n > 1)
+        qsort(c->events, (size_t)c->n, sizeof *c->events, compare);
     w->origin_ns = INT64_MAX;
     for (int64_t i = 0; i < c->n; i++)
         w->origin_ns = c->events[i].begun_ns < w->origin_ns ? c->events[i].begun_ns : w->origin_ns;

@@ -199,6 +199,8 @@ typedef struct recorded {
 
 static clv_status append(recorded *out, const clv_trace_event *events, int64_t n, clv_error *err)
 {
+    if (n == 0)
+        return CLV_OK;
     if (out->n + n > out->room) {
         int64_t room = out->n + n + out->room;
         clv_trace_event *grown = realloc(out->events, (size_t)room * sizeof *grown);
@@ -236,7 +238,8 @@ static clv_status tell_piece(recorded *out, const clv_session *session, const re
     int64_t n = mine->n - at < 0 ? 0 : mine->n - at < PIECE ? mine->n - at : PIECE;
     int64_t *said = room, *all = room + WORDS;
     memset(said, 0, WORDS * sizeof *said);
-    memcpy(said, n > 0 ? mine->events + at : mine->events, (size_t)n * sizeof *mine->events);
+    if (n > 0)
+        memcpy(said, mine->events + at, (size_t)n * sizeof *mine->events);
     CLV_TRY(clv_session_tell(session, gathering, said, WORDS, all, err));
     for (int r = 0; clv_session_leads(session) && r < session->n_ranks; r++) {
         int64_t its = counts[r] - at < PIECE ? counts[r] - at : PIECE;
