@@ -11,10 +11,12 @@
 
 #include <cmocka.h>
 
+#include "cleave/plan.h"
 #include "cleave/train.h"
 #include "io/safetensors.h"
 #include "must.h"
 #include "own_folder.h"
+#include "program/program.h"
 
 enum { BATCH = 4, SEQ = 8, STEPS = 6, VOCAB = 50, GAINS = 24, ELEMS = VOCAB * GAINS };
 
@@ -254,10 +256,48 @@ static void test_meshes_agree(void **state)
     assert_true(one[STEPS - 1] != f32[STEPS - 1]); /* it was of 16 bits */
 }
 
+/* ---- what is planned ---- */
+
+/* clv_plan_compile's step is the trainer's: its memory, byte for byte, and what it moves. */
+static void plans_alike(const split *on, clv_dtype dtype)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_program *plan;
+    clv_error err = {0};
+    clv_memory memory = {.size = sizeof memory};
+    trained t = begin(on, NULL, dtype, CLV_OPTIMIZER_ADAMW);
+    must(clv_mesh_parse(&mesh, on->mesh, &err), &err);
+    must(clv_axis_rules_preset(&rules, on->rules, &mesh, &err), &err);
+    must(clv_trainer_save(t.trainer, in_folder("planned"), &err), &err);
+    const clv_plan_options how = {.size = sizeof how,
+                                  .model = in_folder("planned"),
+                                  .mesh = &mesh,
+                                  .rules = &rules,
+                                  .batch = BATCH,
+                                  .seq = SEQ,
+                                  .dtype = dtype};
+    must(clv_plan_compile(&plan, &how, &err), &err);
+    must(clv_program_memory(plan, &memory, &err), &err);
+    assert_int_equal(memory.total, clv_session_rank_bytes(clv_trainer_session(t.trainer)));
+    assert_int_equal(clv_program_digest(plan), clv_program_digest(clv_trainer_program(t.trainer)));
+    clv_program_free(plan);
+    end(&t);
+}
+
+static void test_plans(void **state)
+{
+    (void)state;
+    for (int s = 0; s < SPLITS; s++) {
+        plans_alike(&splits[s], CLV_F32);
+        plans_alike(&splits[s], CLV_BF16);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies_begin_exact),
-                                       cmocka_unit_test(test_saved_in_its_dtype),
-                                       cmocka_unit_test(test_goes_on_in_either), cmocka_unit_test(test_meshes_agree)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_copies_begin_exact), cmocka_unit_test(test_saved_in_its_dtype),
+        cmocka_unit_test(test_goes_on_in_either), cmocka_unit_test(test_meshes_agree), cmocka_unit_test(test_plans)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

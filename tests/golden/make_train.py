@@ -4,6 +4,8 @@ with its padding, or with the id FILL in its place.
 
     pip install -r tests/golden/requirements.txt && python tests/golden/make_train.py
 
+And train_bf16.h for tests/test_train_golden_bf16.c: the same in bf16, with f32 copies of weights, moments and clipping.
+
 Losses are those before each update; norms those before clipping (torch.nn.utils.clip_grad_norm_).
 """
 
@@ -84,6 +86,29 @@ def train(name, make, task=causal):
     return row(name, make.__name__, task.__name__, losses, norms)
 
 
+def in_bf16(name, make):
+    """Losses of the decoder `name` whose weights, activations and gradients are bf16 and which is updated in f32."""
+    kind, batch = causal(load_file(os.path.join(here, name + "_golden", "values.safetensors")))
+    how = dict(dtype=torch.float32, attn_implementation="eager")
+    exact, model = (kind.from_pretrained(os.path.join(here, name), **how).eval() for _ in range(2))
+    model = model.to(torch.bfloat16)
+    optimizer = make(exact.parameters())
+    losses = []
+    for _ in range(STEPS):
+        with torch.no_grad():
+            for p, master in zip(model.parameters(), exact.parameters()):
+                p.copy_(master)
+        model.zero_grad()
+        loss = model(**batch).loss
+        loss.backward()
+        for p, master in zip(model.parameters(), exact.parameters()):
+            master.grad = p.grad.float()
+        torch.nn.utils.clip_grad_norm_(exact.parameters(), CLIP)
+        losses.append(float(loss))
+        optimizer.step()
+    return losses
+
+
 def row(name, optimizer, task, losses, norms):
     lines = [[", ".join(f"{x:.9g}" for x in v[i:i + 5]) for i in range(0, STEPS, 5)] for v in (losses, norms)]
     numbers = ["{" + ",\n      ".join(rows) + "}" for rows in lines]
@@ -100,6 +125,25 @@ static const struct {{
     const char *model, *optimizer, *task;
     double loss[{STEPS}], norm[{STEPS}];
 }} trainings[] = {{
+{"".join(rows)}}};
+// clang-format on
+""")
+
+
+def numbers(values):
+    return "{" + ",\n      ".join(", ".join(f"{x:.9g}" for x in values[i:i + 5]) for i in range(0, STEPS, 5)) + "}"
+
+
+rows = [f'    {{"{name}", "{make.__name__}",\n     {numbers(in_bf16(name, make))}}},\n'
+        for name in ("llama", "gpt2") for make in (adamw, sgd, lion)]  # fmt: skip
+with open(os.path.join(here, "train_bf16.h"), "w") as out:
+    out.write(f"""/* Made by make_train.py: losses of {STEPS} updates in bf16 with f32 copies of weights, by torch and
+ * transformers; train.h has those in f32. */
+// clang-format off
+static const struct {{
+    const char *model, *optimizer;
+    double loss[{STEPS}];
+}} trainings_bf16[] = {{
 {"".join(rows)}}};
 // clang-format on
 """)
