@@ -27,8 +27,9 @@ typedef struct run {
     clv_trainer *trainer;
     char *checkpoints; /* the folder of them */
     clv_train_batch batch;
-    int64_t look_every; /* steps, at whether any process was told to leave */
-    bool passed;        /* a step without a label that counts was told of */
+    int64_t look_every;  /* steps, at whether any process was told to leave */
+    bool passed;         /* a step without a label that counts was told of */
+    int64_t interrupted; /* steps during which the process was stopped */
     clv_train_folder folder;
     clv_train_totals total;
     clv_train_trace trace;
@@ -163,9 +164,11 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     CLV_TRY(clv_trainer_step_padded(r->trainer, r->batch.ids, r->batch.labels, r->batch.mask, &did, err));
     CLV_TRY(clv_train_trace_after(&r->trace, clv_trainer_session(r->trainer), i, r->machine, r->command, err));
     bool timed = clv_stops() == stops;
+    r->interrupted += !timed;
     CLV_TRY(evaluate(val, sizeof val, r, i + 1, err));
     if (did.labels == 0 || did.skipped) {
         (did.skipped ? log_skipped : log_passed)(r, &did, val);
+        clv_progress_update(progress, i + 1, "nothing is learned of it");
         return CLV_OK;
     }
     log_step(r, &did, tokens, timed, val);
@@ -268,7 +271,7 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
     const clv_train_args *a = r->args;
     clv_progress progress;
     int signal = 0;
-    int64_t before = clv_trainer_steps_done(r->trainer), done = before;
+    int64_t done = clv_trainer_steps_done(r->trainer);
     clv_progress_begin(&progress, "train", a->steps);
     while (done < a->steps) {
         CLV_TRY(look_for_signal(&signal, r, err));
@@ -285,10 +288,9 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
     }
     clv_progress_end(&progress);
     CLV_TRY(clv_train_trace_end(&r->trace, clv_trainer_session(r->trainer), r->machine, r->command, err));
-    int64_t lost = done - before - r->total.timed;
-    if (lost > 0)
+    if (r->interrupted > 0)
         clv_say("%s: note: the process was stopped during %lld step%s, whose time is left out of all figures",
-                r->command, (long long)lost, lost == 1 ? "" : "s");
+                r->command, (long long)r->interrupted, r->interrupted == 1 ? "" : "s");
     return signal ? leave(r, signal, code, err) : CLV_OK;
 }
 
