@@ -343,6 +343,24 @@ static void test_recompute(void **state)
     cli_shell("test ! -e {d}/none");
 }
 
+/* A step in parts is a step: the same data, a line of metrics, as many checkpoints; one may go on in other parts. */
+static void test_accumulate(void **state)
+{
+    static const char four[] = "train --text {d}/text --layers 1 --hidden 16 --heads 2 --ffn 32 --seq 16 --batch";
+    (void)state;
+    for (int parts = 1; parts <= 4; parts *= 4)
+        cli_expect(0, "", "%s 4 --steps 4 --mesh data=2 --accumulate %d --out {d}/parts%d", four, parts, parts);
+    cli_shell(
+        "for i in 1 4; do grep -o '\"loss\":[0-9]*\\.[0-9]\\{4\\}' {d}/parts$i/metrics.jsonl > {d}/parts$i.txt || "
+        "exit 1; done; cmp {d}/parts1.txt {d}/parts4.txt && [ $(wc -l < {d}/parts4.txt) = 4 ]");
+    cli_expect(0, "", "%s 4 --steps 2 --accumulate 4 --save-every 1 --out {d}/goes", four);
+    cli_expect(0, "--accumulate is 2 from here on; the run was begun with 4",
+               "%s 4 --steps 4 --gradient-accumulation-steps 2 --resume --out {d}/goes", four);
+    cli_expect(2, "--accumulate 3 does not divide --batch 4", "%s 4 --accumulate 3 --out {d}/none", four);
+    cli_expect(2, "--accumulate", "%s 4 --accumulate 0 --out {d}/none", four);
+    cli_shell("test ! -e {d}/none");
+}
+
 static int set_up(void **state)
 {
     (void)state;
@@ -387,21 +405,14 @@ static void test_dtype(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stopped),
-        cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_others_folders),
-        cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_recompute),
-        cmocka_unit_test(test_losses),
-        cmocka_unit_test(test_stopped_for_a_while),
-        cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_resume_damaged),
-        cmocka_unit_test(test_resume_waits),
-        cmocka_unit_test(test_full_on_the_way),
-        cmocka_unit_test(test_updates),
-        cmocka_unit_test(test_dtype),
-        cmocka_unit_test(test_not_finite),
-        cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_stopped),        cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_others_folders), cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_recompute),      cmocka_unit_test(test_accumulate),
+        cmocka_unit_test(test_losses),         cmocka_unit_test(test_stopped_for_a_while),
+        cmocka_unit_test(test_resume),         cmocka_unit_test(test_resume_damaged),
+        cmocka_unit_test(test_resume_waits),   cmocka_unit_test(test_full_on_the_way),
+        cmocka_unit_test(test_updates),        cmocka_unit_test(test_dtype),
+        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_starts),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

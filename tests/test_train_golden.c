@@ -20,7 +20,8 @@
 
 enum {
     STEPS = 20,
-    MOST_IDS = 64,
+    PARTS = 4, /* of a step, where it has some */
+    MOST_IDS = PARTS * 64,
     TRAININGS = sizeof trainings / sizeof trainings[0],
     ADAPTED = sizeof adapted / sizeof adapted[0]
 };
@@ -114,7 +115,21 @@ static double rate_of(clv_optimizer optimizer)
     return optimizer == CLV_OPTIMIZER_LION ? 1e-4 : 1e-3;
 }
 
-static clv_trainer *trainer_of(const clv_model *model, const batch *b, clv_optimizer optimizer)
+/* Each row four times, so that losses and gradients are the same, and parts of the batch are not alike. */
+static void repeat_rows(batch *b)
+{
+    batch once = *b;
+    size_t n = (size_t)b->seq;
+    b->rows *= PARTS;
+    assert_true(b->rows * b->seq <= MOST_IDS);
+    for (int64_t row = 0; row < b->rows; row++) {
+        memcpy(b->ids + row * b->seq, once.ids + row / PARTS * b->seq, n * sizeof *b->ids);
+        memcpy(b->labels + row * b->seq, once.labels + row / PARTS * b->seq, n * sizeof *b->labels);
+        memcpy(b->mask + row * b->seq, once.mask + row / PARTS * b->seq, n * sizeof *b->mask);
+    }
+}
+
+static clv_trainer *trainer_of(const clv_model *model, const batch *b, clv_optimizer optimizer, int64_t parts)
 {
     clv_error err = {0};
     clv_trainer *trainer;
@@ -129,7 +144,8 @@ static clv_trainer *trainer_of(const clv_model *model, const batch *b, clv_optim
                                        .decay_all = 1,
                                        .optimizer = optimizer,
                                        .sgd = &sgd,
-                                       .lion = &lion};
+                                       .lion = &lion,
+                                       .accumulate = parts};
     const clv_trainer_options options = {.size = sizeof options,
                                          .batch = b->rows,
                                          .seq = b->seq,
@@ -147,7 +163,18 @@ typedef struct course {
     const double *loss, *norm;
 } course;
 
-static void follow(const course *c, int split)
+static course course_of(int training)
+{
+    return (course){trainings[training].model, trainings[training].model, trainings[training].optimizer,
+                    trainings[training].task,  trainings[training].loss,  trainings[training].norm};
+}
+
+static course course_of_adapters(int t)
+{
+    return (course){adapted[t].model, adapted[t].adapters, "adamw", "causal", adapted[t].loss, adapted[t].norm};
+}
+
+static void follow(const course *c, int split, clv_recompute recompute, int64_t parts)
 {
     char path[4096];
     batch b;
@@ -158,12 +185,13 @@ static void follow(const course *c, int split)
     clv_optimizer optimizer;
     must(clv_optimizer_parse(&optimizer, c->optimizer, &err), &err);
     read_batch(&b, c->model, c->task);
+    if (parts > 1)
+        repeat_rows(&b);
     must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
-    must(clv_model_open(&model, path_of(path, c->folder, ""), &(clv_model_options){.mesh = &mesh, .rules = &rules},
-                        &err),
-         &err);
-    clv_trainer *trainer = trainer_of(model, &b, optimizer);
+    const clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules, .recompute = recompute};
+    must(clv_model_open(&model, path_of(path, c->folder, ""), &options, &err), &err);
+    clv_trainer *trainer = trainer_of(model, &b, optimizer, parts);
     for (int i = 0; i < STEPS; i++) {
         clv_train_step did = {.size = sizeof did};
         must(clv_trainer_step_padded(trainer, b.ids, b.labels, b.padded ? b.mask : NULL, &did, &err), &err);
@@ -179,10 +207,10 @@ static void test_follows_torch(void **state)
 {
     (void)state;
     for (int t = 0; t < TRAININGS; t++)
-        for (int s = 0; s < SPLITS; s++)
-            follow(&(course){trainings[t].model, trainings[t].model, trainings[t].optimizer, trainings[t].task,
-                             trainings[t].loss, trainings[t].norm},
-                   s);
+        for (int s = 0; s < SPLITS; s++) {
+            const course c = course_of(t);
+            follow(&c, s, CLV_RECOMPUTE_NONE, 1);
+        }
 }
 
 static void test_follows_peft(void **state)
@@ -190,13 +218,39 @@ static void test_follows_peft(void **state)
     (void)state;
     for (int t = 0; t < ADAPTED; t++)
         for (int s = 0; s < SPLITS; s++)
-            follow(
-                &(course){adapted[t].model, adapted[t].adapters, "adamw", "causal", adapted[t].loss, adapted[t].norm},
-                s);
+            for (int parts = 1; parts <= PARTS; parts *= PARTS) {
+                const course c = course_of_adapters(t);
+                follow(&c, s, parts > 1 ? CLV_RECOMPUTE_FULL : CLV_RECOMPUTE_NONE, parts);
+            }
+}
+
+static void follow_by_adamw(clv_recompute first, int64_t parts)
+{
+    for (int t = 0; t < TRAININGS; t++) {
+        const course c = course_of(t);
+        for (int s = 0; s < SPLITS && strcmp(c.optimizer, "adamw") == 0; s++)
+            for (int mode = (int)first; mode <= CLV_RECOMPUTE_FULL; mode++)
+                follow(&c, s, (clv_recompute)mode, parts);
+    }
+}
+
+/* With a step in parts, and with what the backward pass makes again. */
+static void test_parts_follow_torch(void **state)
+{
+    (void)state;
+    follow_by_adamw(CLV_RECOMPUTE_NONE, PARTS);
+}
+
+static void test_made_again_follows_torch(void **state)
+{
+    (void)state;
+    follow_by_adamw(CLV_RECOMPUTE_SELECTIVE, 1);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows_torch), cmocka_unit_test(test_follows_peft)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_follows_torch), cmocka_unit_test(test_follows_peft),
+                                       cmocka_unit_test(test_parts_follow_torch),
+                                       cmocka_unit_test(test_made_again_follows_torch)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -215,6 +215,10 @@ typedef struct clv_update_options {
     int64_t optimizer; /**< a clv_optimizer; of the options that follow, as of adamw, its own alone count */
     const clv_sgd_options *sgd;   /**< NULL: its defaults */
     const clv_lion_options *lion; /**< NULL: its defaults */
+    int64_t accumulate; /**< > 1: the batch goes through the model in so many parts, one after the other, of which each
+                             has as many rows: those of the first come first. Gradients are added up, in f32 those of 16
+                             bits, and reduced once, as those of the mean over all labels that count. Inputs of [B,S]
+                             are then of [accumulate,B/accumulate,S]: the same elements */
 } clv_update_options;
 
 /** The same, updated as said (NULL: by the defaults), with one more output: "grad_norm" f32 scalar, the norm of the

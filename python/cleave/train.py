@@ -84,7 +84,8 @@ class Trainer(State):
     ``trainer.step(ids, labels)`` is one step. lr: the peak of the learning rate, which rises over `warmup` steps (None:
     a twentieth) and goes by `schedule` ("cosine", "linear", "constant" or "wsd": only in the last `decay_steps`, 0: a
     tenth of all) to `floor` (None: a tenth of lr) by `steps`. clip: gradients are scaled to a norm, of all
-    together, of at most this (0: they are not). decay_all: norms and biases are decayed, too. optimizer: "adamw"
+    together, of at most this (0: they are not). accumulate: parts of a step's batch, one after the other, whose
+    gradients are added up and reduced once. decay_all: norms and biases are decayed, too. optimizer: "adamw"
     (options beta1, beta2, eps), "sgd" (momentum) or "lion" (beta1, beta2); options of all: weight_decay, exact (zeros
     are zeros, not defaults). padded: rows may have padding, which `mask` says. on_nan: a step whose loss or
     gradients are not finite changes nothing, and fails ("stop") or is passed over ("skip"). Weights read and write as a
@@ -97,6 +98,7 @@ class Trainer(State):
         self, model: Model, batch: int, seq: int, *, steps: int, lr: float = 3e-3, warmup: int | None = None,
         floor: float | None = None,
         schedule: str = "cosine", decay_steps: int = 0, decay_all: bool = False, seed: int = 1, clip: float = 1.0,
+        accumulate: int = 1,
         optimizer: str = "adamw", padded: bool = False, on_nan: str = "stop", **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
@@ -118,7 +120,7 @@ class Trainer(State):
         check(lib.clv_schedule_shape_parse, shape, text_in(schedule, "a schedule"))
         sizes = {"batch": batch, "seq": seq, "seed": seed, "decay_steps": decay_steps, "schedule_shape": int(shape[0]),
                  "padded": int(padded), "on_nan": int(then[0])}  # fmt: skip
-        how = {"clip": clip, "decay_all": int(decay_all), "optimizer": int(which[0])}
+        how = {"accumulate": accumulate, "clip": clip, "decay_all": int(decay_all), "optimizer": int(which[0])}
         update = _c.options("clv_update_options", how, "a trainer", **{optimizer: its.struct})
         kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, update=update.struct)
         out = ffi.new("clv_trainer **")

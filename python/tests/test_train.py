@@ -45,6 +45,19 @@ def test_losses_are_those_of_the_command(tmp_path, how, options):
         np.testing.assert_allclose(ours[name], theirs[name], atol=1e-4)
 
 
+def test_a_step_in_parts_is_a_step(rng):
+    ids, losses = rng.integers(0, 256, (4, 17)), []
+    for recompute, accumulate in (("none", 1), ("none", 4), ("full", 2)):
+        trainer = cleave.Trainer(
+            new(tp=2, recompute=recompute), batch=4, seq=16, steps=3, lr=0.01, accumulate=accumulate
+        )
+        losses.append([trainer.step(ids).loss for _ in range(3)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+    np.testing.assert_allclose(losses[2], losses[0], rtol=1e-5)
+    with pytest.raises(ValueError, match="accumulate is 3; valid: 0, or a divisor of the batch, 4"):
+        cleave.Trainer(new(), batch=4, seq=16, steps=3, accumulate=3)
+
+
 def test_goes_on_from_a_folder(tmp_path):
     model = cleave.load(GOLDEN / "llama", tp=2)
     trainer = cleave.Trainer(model, batch=2, seq=10, steps=20, lr=0.01)

@@ -20,6 +20,10 @@
 #define CLV_FFN_OPTION(out, min, max, value, help) CLV_SIZE_ROW("--ffn, --ffn-hidden-size", out, min, max, value, help)
 #define CLV_BATCH_OPTION(out, min, max, value, help)                                                                   \
     CLV_SIZE_ROW("--batch, --global-batch-size", out, min, max, value, help)
+#define CLV_ACCUMULATE_OPTION(out)                                                                                     \
+    CLV_SIZE_ROW(                                                                                                      \
+        "--accumulate, --gradient-accumulation-steps", out, 1, 1 << 20, "N",                                           \
+        "parts of a training step's batch, one after the other; their gradients are added up and reduced once (1)")
 #define CLV_SEQ_OPTION(out, min, max, value, help) CLV_SIZE_ROW("--seq, --seq-length", out, min, max, value, help)
 
 #endif

@@ -59,6 +59,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
         CLV_FFN_OPTION(&a->ffn, 0, 1 << 22, "N", "feed-forward width; 0: 8/3 of the width, rounded up to 32"),
         CLV_SEQ_OPTION(&a->seq, 1, 1 << 20, "N", "tokens a sequence (those of the rows of --data, else 256)"),
         CLV_BATCH_OPTION(&a->batch, 1, 1 << 20, "N", "sequences a step (8)"),
+        CLV_ACCUMULATE_OPTION(&a->optimizer.accumulate),
         {.names = "--steps, --train-iters",
          .kind = CLV_OPTION_INT,
          .out = &a->steps,
@@ -189,6 +190,14 @@ static clv_status train_on(clv_train_args *a, const clv_model_options *options, 
     return status;
 }
 
+static clv_status check_parts(const clv_train_args *a, clv_error *err)
+{
+    if (a->batch % a->optimizer.accumulate == 0)
+        return CLV_OK;
+    return clv_fail(err, CLV_EINVAL, "--accumulate %lld does not divide --batch %lld",
+                    (long long)a->optimizer.accumulate, (long long)a->batch);
+}
+
 static clv_status train(clv_train_args *a, const char *command, int *code, clv_error *err)
 {
     clv_mesh mesh;
@@ -204,6 +213,7 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
                                  .timeout_ms = clv_comm_option_ms(&a->run.comm)};
     CLV_TRY(take_lora(&options.lora, &lora, a, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
+    CLV_TRY(check_parts(a, err));
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
     CLV_TRY(clv_recompute_option_read(&options.recompute, &a->recompute, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));

@@ -64,6 +64,7 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--val", "val", true, ""}, say_val, data},
         {{"--seed", "seed", false, ""}, say_whole, &a->seed},
         {{"--batch", "batch", false, ""}, say_whole, &a->batch},
+        {{"--accumulate", "accumulate", true, ""}, say_whole, &a->optimizer.accumulate},
         {{"--seq", "seq", false, ""}, say_whole, &a->seq},
         {{"--steps", "steps", true, ""}, say_whole, &a->steps},
         {{"--lr", "lr", true, ""}, say_real, &a->optimizer.lr},

@@ -70,7 +70,8 @@ clv_status clv_optimizer_option_take(clv_trainer_options *options, clv_optimizer
                                      .decay_all = o->decay_all,
                                      .optimizer = optimizer,
                                      .sgd = &t->sgd,
-                                     .lion = &t->lion};
+                                     .lion = &t->lion,
+                                     .accumulate = o->accumulate};
     options->schedule = &t->schedule;
     options->schedule_shape = shape;
     options->decay_steps = o->decay_steps;

@@ -9,6 +9,7 @@ typedef struct clv_optimizer_option {
     const char *optimizer, *schedule, *betas;             /* betas NULL: the optimizer's */
     double lr, min_lr, weight_decay, eps, clip, momentum; /* min_lr below 0: a tenth of lr */
     int64_t warmup, decay_steps;                          /* warmup below 0: a twentieth of the steps */
+    int64_t accumulate;                                   /* parts of a step; 0: 1 */
     bool decay_all;
 } clv_optimizer_option;
 
@@ -94,7 +95,7 @@ typedef struct clv_optimizer_option {
 #define CLV_OPTIMIZER_DEFAULTS                                                                                         \
     {                                                                                                                  \
         .optimizer = "adamw", .schedule = "cosine", .lr = 3e-3, .min_lr = -1, .momentum = 0.9, .weight_decay = 0.1,    \
-        .eps = 1e-8, .clip = 1, .warmup = -1                                                                           \
+        .eps = 1e-8, .clip = 1, .warmup = -1, .accumulate = 1                                                          \
     }
 
 /* Options of a trainer, which hold pointers into one another. */

@@ -288,6 +288,13 @@ clv_value clv_graph_find(const clv_graph *graph, const char *name)
     return (clv_value){graph->n_slots > 0 ? *slot_of(graph, name) : 0};
 }
 
+clv_value clv_graph_find_here(clv_graph *graph, const char *name)
+{
+    const char *full = clv_arena_format(graph->arena, "%s%s", graph->scope, name);
+    return full ? clv_graph_find(graph, full)
+                : clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the name '%s'", name);
+}
+
 /* An input or state: a named value that no op makes. */
 static clv_value add_named(clv_graph *graph, clv_source source, const char *name, clv_value_info *info,
                            const int64_t *shape, const clv_layout *layout)
@@ -358,6 +365,8 @@ clv_value clv_state_as(clv_graph *graph, clv_state_role role, const char *name, 
         return clv_graph_fail(graph, CLV_EDTYPE,
                               "%s%s: a parameter of %s; valid: f32, bf16, f64, f16, or another role (clv_state_as)",
                               graph->scope, name ? name : "state", clv_dtype_name(dtype));
+    if (clv_graph_ok(graph) && graph->repeats && clv_valid(clv_graph_find_here(graph, name)))
+        return clv_graph_find_here(graph, name);
     clv_value_info info = {.type = {.dtype = dtype, .rank = rank}, .init = init, .role = role};
     clv_value value = add_named(graph, CLV_FROM_STATE, name, &info, shape, layout);
     if (clv_valid(value))

@@ -27,6 +27,7 @@ typedef struct clv_value_info {
     clv_state_role role;      /* state */
     int assigned;             /* state: the value it becomes; 0 */
     int primal;               /* a cotangent's primal value; 0 */
+    bool accumulates;         /* a sum of gradients of several losses: it has many addends, whatever is seen of it */
     const clv_origin *origin; /* NULL: nothing is said */
     uint32_t kept;            /* bit a: not to be moved over mesh axis a */
 } clv_value_info;
@@ -60,6 +61,7 @@ struct clv_graph {
     bool differentiating;   /* ops that are made belong to the backward pass */
     int gradient_of;        /* the op whose gradient is being made, while one is; else -1 */
     int n_blocks, in_block; /* in_block: how many were begun that did not end */
+    bool repeats;           /* state that is asked for is that of its name, where there is one */
     const clv_origin *last_origin;
     int depth, depth_capacity;
     const char **outer; /* the scope before each push */
@@ -88,6 +90,8 @@ clv_value clv_graph_fail(clv_graph *graph, clv_status code, const char *format, 
 
 /* The input or state of this full name; CLV_NONE: there is none. */
 clv_value clv_graph_find(const clv_graph *graph, const char *name);
+/* Of this name in the scope that is open. */
+clv_value clv_graph_find_here(clv_graph *graph, const char *name);
 
 /* Says more about a value whose layout is stated. Copies what `origin` points to. */
 void clv_graph_set_origin(clv_graph *graph, clv_value value, const clv_origin *origin);

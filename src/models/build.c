@@ -6,6 +6,7 @@
 #include "models/adapters.h"
 #include "models/family.h"
 #include "nn/layouts.h"
+#include "ops/ops.h"
 
 static const clv_init weight_init = {CLV_INIT_NORMAL, 0.02};
 
@@ -78,8 +79,28 @@ clv_value clv_model_masked_lm_head(clv_graph *graph, const clv_model_config *mod
 /* ---- whole models ---- */
 
 /* ids, labels, mask: rows are not split over the sequence, as they are small. */
+static clv_value whole_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build *build)
+{
+    static const clv_logical_axis names[] = {CLV_UNNAMED, CLV_BATCH, CLV_UNNAMED};
+    clv_value known = clv_graph_ok(graph) ? clv_graph_find_here(graph, name) : CLV_NONE;
+    if (clv_valid(known))
+        return known;
+    clv_layout layout = clv_named_layout(graph, &build->rules, 3, names);
+    return clv_input(graph, name, dtype, 3, (int64_t[]){build->micros, build->batch, build->seq}, &layout);
+}
+
+/* The rows of one part of the step, of an input [N,B,S] that has those of all. */
+static clv_value part_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build *build)
+{
+    const int64_t begin[] = {build->micro, 0, 0}, end[] = {build->micro + 1, build->batch, build->seq};
+    clv_value whole = whole_input(graph, name, dtype, build);
+    return clv_reshape(graph, clv_slice(graph, whole, begin, end), 2, (int64_t[]){build->batch, build->seq});
+}
+
 static clv_value token_input(clv_graph *graph, const char *name, clv_dtype dtype, const clv_model_build *build)
 {
+    if (build->micros > 0)
+        return part_input(graph, name, dtype, build);
     static const clv_logical_axis names[] = {CLV_BATCH, CLV_UNNAMED};
     clv_layout layout = clv_named_layout(graph, &build->rules, 2, names);
     clv_value input = clv_input(graph, name, dtype, 2, (int64_t[]){build->batch, build->seq}, &layout);
@@ -256,18 +277,60 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     return clv_graph_ok(graph) ? logits : CLV_NONE;
 }
 
+static bool need_head(clv_graph *graph, const clv_model_config *model)
+{
+    if (model->headless)
+        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no head, which a training step needs; valid: %s",
+                       model->family->bare, model->family->architecture);
+    return clv_graph_ok(graph);
+}
+
+/* Forward and backward pass of one part of a step after the other. Gradients, of the sums of losses over the number of
+ * all labels that count, are added up as they come, in addends over the data axes: what reduces them is one step a
+ * parameter, behind the last part. */
+static void accumulating_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *whole,
+                              const clv_update_options *how)
+{
+    clv_model_build build = *whole;
+    clv_value sum = CLV_NONE, share = CLV_NONE, count = CLV_NONE;
+    clv_trained trained = {0};
+    if (!need_head(graph, model))
+        return;
+    build.micros = how->accumulate;
+    build.batch = whole->batch / how->accumulate;
+    for (build.micro = 0; build.micro < build.micros && clv_graph_ok(graph); build.micro++) {
+        clv_value logits = clv_build_forward(graph, model, &build, NULL);
+        clv_value labels = token_input(graph, "labels", CLV_I32, &build);
+        clv_value rows = clv_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
+        clv_value loss = clv_reduce(graph, CLV_SUM, rows, (int[]){0, 1}, 2, false);
+        if (build.micro == 0) {
+            const clv_dtype dtype = clv_graph_type(graph, loss).dtype;
+            trained = clv_build_trained(graph, &build);
+            count = clv_count_labels(graph, whole_input(graph, "labels", CLV_I32, &build), CLV_IGNORED_LABEL, dtype);
+            share = clv_div(graph, clv_fill(graph, dtype, 0, NULL, 1), count);
+        }
+        clv_gradients_add(graph, loss, share, trained.parameters, trained.n, trained.gradients);
+        sum = build.micro == 0 ? loss : clv_add(graph, sum, loss);
+        graph->repeats = true;
+    }
+    graph->repeats = false;
+    trained.given = true;
+    clv_value mean = clv_div(graph, sum, count);
+    clv_build_updates(graph, whole, &trained, mean, how, true);
+    clv_layout scalar = clv_layout_replicated(0);
+    clv_output(graph, "loss", clv_cast(graph, mean, CLV_F32), &scalar);
+}
+
 static void train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                        const clv_update_options *how, bool with_norm)
 {
-    if (model->headless) {
-        clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no head, which a training step needs; valid: %s",
-                       model->family->bare, model->family->architecture);
+    if (!need_head(graph, model))
         return;
-    }
     clv_value logits = clv_build_forward(graph, model, build, NULL);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
-    clv_build_updates(graph, build, loss, how, with_norm);
+    clv_trained trained = clv_build_trained(graph, build);
+    clv_build_updates(graph, build, &trained, loss, how, with_norm);
     clv_layout scalar = clv_layout_replicated(0);
     clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar); /* of a model in f64, too */
 }
@@ -281,7 +344,10 @@ void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const
 void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                            const clv_update_options *how)
 {
-    train_step(graph, model, build, how, true);
+    if (how->accumulate > 1)
+        accumulating_step(graph, model, build, how);
+    else
+        train_step(graph, model, build, how, true);
 }
 
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build)

@@ -93,8 +93,9 @@ typedef struct clv_model_build {
     /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence):
      * where each stands. */
     int64_t context;
-    bool last_logits;                    /* only of the last row: [B,1,V] */
-    bool split_logits;                   /* the output stays split, as the rules say */
+    bool last_logits;      /* only of the last row: [B,1,V] */
+    bool split_logits;     /* the output stays split, as the rules say */
+    int64_t micro, micros; /* of a step in so many parts, the one in hand; each is of [B,S]. 0: it is one */
     const struct clv_adapters *adapters; /* of its weights, which then are not trained, but these are; NULL: none */
 } clv_model_build;
 
@@ -108,10 +109,19 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
  * output "loss" f32 scalar, the mean over labels. Gains and biases are not decayed. */
 void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                           const clv_adamw_options *adamw);
-/* Of the gradients of the loss: inputs "lr" and "step", the update of every parameter; with_norm: output "grad_norm".
- * Of `how` the options of the optimizer that it says are given. (updates.c) */
-void clv_build_updates(clv_graph *graph, const clv_model_build *build, clv_value loss, const clv_update_options *how,
-                       bool with_norm);
+/* What is trained of a model, and room for its gradients. */
+typedef struct clv_trained {
+    int n;
+    clv_value *parameters, *gradients;
+    bool given; /* the gradients are there */
+} clv_trained;
+/* Of the model that was added to the graph; lives with it. (updates.c) */
+clv_trained clv_build_trained(clv_graph *graph, const clv_model_build *build);
+/* Inputs "lr" and "step", and the update of every parameter by its gradient: that of the loss, or as *trained has it;
+ * with_norm: output "grad_norm". Of `how` the options of the optimizer that it says are given.
+ */
+void clv_build_updates(clv_graph *graph, const clv_model_build *build, const clv_trained *trained, clv_value loss,
+                       const clv_update_options *how, bool with_norm);
 /* clv_model_update_step's; how as clv_build_updates takes it. */
 void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                            const clv_update_options *how);

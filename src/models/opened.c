@@ -486,11 +486,16 @@ void clv_model_update_step(clv_graph *graph, const clv_model *m, const clv_model
     clv_sgd_options sgd;
     clv_lion_options lion;
     if (!begin(&build, graph, m, how, call) ||
-        !clv_graph_take_options(graph, &taken, sizeof taken, sizeof taken, update, call) ||
+        !clv_graph_take_options(graph, &taken, sizeof taken, CLV_UPDATE_FIRST, update, call) ||
         !clv_graph_take_options(graph, &adamw, sizeof adamw, CLV_ADAMW_FIRST, taken.adamw, call) ||
         !clv_graph_take_options(graph, &sgd, sizeof sgd, sizeof sgd, taken.sgd, call) ||
         !clv_graph_take_options(graph, &lion, sizeof lion, sizeof lion, taken.lion, call))
         return;
+    if (taken.accumulate < 0 || (taken.accumulate > 1 && build.batch % taken.accumulate != 0)) {
+        clv_graph_fail(graph, CLV_EINVAL, "%s: accumulate is %lld; valid: 0, or a divisor of the batch, %lld", call,
+                       (long long)taken.accumulate, (long long)build.batch);
+        return;
+    }
     taken.adamw = &adamw;
     taken.sgd = &sgd;
     taken.lion = &lion;

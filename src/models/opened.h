@@ -33,6 +33,9 @@ struct clv_model {
 /* Its mask token: config.json's, else [MASK] of its tokenizer. @return CLV_EUNSUPPORTED without one */
 clv_status clv_model_mask_token(int64_t *out, const clv_model *model, clv_error *err);
 
+/* clv_update_options as its first version had it. */
+enum { CLV_UPDATE_FIRST = offsetof(clv_update_options, accumulate) };
+
 /* clv_compile of a graph of it, priced by its machine. */
 clv_status clv_model_compile(clv_program **out, const clv_model *model, const clv_graph *graph, clv_error *err);
 

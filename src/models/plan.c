@@ -107,6 +107,17 @@ static clv_status check_sizes(const clv_plan_options *o, clv_error *err)
     return CLV_OK;
 }
 
+static clv_status check_parts(const clv_plan_options *o, clv_error *err)
+{
+    const int64_t batch = o->batch ? o->batch : CLV_PLAN_BATCH;
+    if (o->accumulate > 1 && (!o->model || generates(o)))
+        return clv_fail(err, CLV_EINVAL, "accumulate is for a training step: train of a model");
+    if (o->accumulate < 0 || (o->accumulate > 1 && batch % o->accumulate != 0))
+        return clv_fail(err, CLV_EINVAL, "accumulate %lld does not divide the batch, %lld", (long long)o->accumulate,
+                        (long long)batch);
+    return CLV_OK;
+}
+
 static clv_status check(const clv_plan_options *o, clv_error *err)
 {
     if ((unsigned)o->block >= N_BLOCKS || (unsigned)o->mode > CLV_PLAN_MODE_DECODE)
@@ -115,6 +126,7 @@ static clv_status check(const clv_plan_options *o, clv_error *err)
     CLV_TRY(check_mode(o, err));
     if (!clv_dtype_is_float(o->dtype))
         return clv_fail(err, CLV_EDTYPE, "a plan of dtype %s; valid: f32, bf16, f64, f16", clv_dtype_name(o->dtype));
+    CLV_TRY(check_parts(o, err));
     return check_sizes(o, err);
 }
 
@@ -207,7 +219,9 @@ static clv_status add_model(clv_graph *graph, const clv_plan_options *o, const c
     if (generates(o))
         clv_model_inference(graph, model, &how);
     else
-        clv_model_update_step(graph, model, &how, &(clv_update_options){.size = sizeof(clv_update_options), .clip = 1});
+        clv_model_update_step(
+            graph, model, &how,
+            &(clv_update_options){.size = sizeof(clv_update_options), .clip = 1, .accumulate = o->accumulate});
     return clv_graph_status(graph, err);
 }
 

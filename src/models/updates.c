@@ -131,8 +131,29 @@ static clv_value scale_of(clv_graph *graph, clv_value norm, clv_value loss, doub
     return clv_clip_scale(graph, clv_add(graph, norm, nothing), clip != 0 ? clip : DBL_MAX);
 }
 
-void clv_build_updates(clv_graph *graph, const clv_model_build *build, clv_value loss, const clv_update_options *how,
-                       bool with_norm)
+/* The gradient of what the loss does not depend on. */
+static clv_value zeros_of(clv_graph *graph, clv_value parameter)
+{
+    clv_type type = clv_graph_type(graph, parameter);
+    return clv_fill(graph, type.dtype, type.rank, type.shape, 0);
+}
+
+clv_trained clv_build_trained(clv_graph *graph, const clv_model_build *build)
+{
+    clv_trained t = {.n = clv_parameters(graph, NULL, 0)};
+    t.parameters = clv_arena_alloc(graph->arena, (size_t)t.n + 1, sizeof *t.parameters);
+    t.gradients = clv_arena_alloc(graph->arena, (size_t)t.n + 1, sizeof *t.gradients);
+    if (!t.parameters || !t.gradients) {
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for %d gradients", t.n);
+        return (clv_trained){0};
+    }
+    clv_parameters(graph, t.parameters, t.n);
+    t.n = keep_trained(graph, build, t.parameters, t.n);
+    return t;
+}
+
+void clv_build_updates(clv_graph *graph, const clv_model_build *build, const clv_trained *trained, clv_value loss,
+                       const clv_update_options *how, bool with_norm)
 {
     if (how->optimizer < 0 || how->optimizer >= OPTIMIZERS) {
         clv_graph_fail(graph, CLV_EINVAL, "optimizer %lld; valid: 0 to %d", (long long)how->optimizer, OPTIMIZERS - 1);
@@ -142,17 +163,13 @@ void clv_build_updates(clv_graph *graph, const clv_model_build *build, clv_value
                  .how = how,
                  .lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
                  .step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL)};
-    int n = clv_parameters(graph, NULL, 0);
     const clv_layout scalar = clv_layout_replicated(0);
-    clv_value *parameters = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *parameters);
-    clv_value *gradients = clv_arena_alloc(graph->arena, (size_t)n + 1, sizeof *gradients);
-    if (!parameters || !gradients) {
-        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for %d gradients", n);
-        return;
-    }
-    clv_parameters(graph, parameters, n);
-    n = keep_trained(graph, build, parameters, n);
-    clv_gradients(graph, loss, CLV_NONE, parameters, n, gradients);
+    const int n = trained->n;
+    clv_value *parameters = trained->parameters, *gradients = trained->gradients;
+    if (!trained->given)
+        clv_gradients(graph, loss, CLV_NONE, parameters, n, gradients);
+    for (int i = 0; i < n; i++)
+        gradients[i] = clv_valid(gradients[i]) ? gradients[i] : zeros_of(graph, parameters[i]);
     if (with_norm && clv_graph_ok(graph)) {
         clv_value norm = norm_of(graph, build, parameters, gradients, n);
         clv_output(graph, "grad_norm", norm, &scalar);

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "graph/graph.h"
+#include "ops/ops.h"
 
 /* depends[v]: value v depends on one of wrt. */
 static void mark_dependents(const clv_graph *graph, const clv_value *wrt, int n, int n_ops, bool *depends)
@@ -29,12 +30,30 @@ static bool leads_to(const clv_graph *graph, int value, int to)
     return value == to;
 }
 
-static void add_cotangent(clv_graph *graph, clv_value *cotangents, int primal, clv_value d)
+static void note_primal(clv_graph *graph, clv_value d, int primal)
 {
-    clv_value *sum = &cotangents[primal];
+    if (clv_valid(d) && graph->values[d.id].primal == 0 && !leads_to(graph, primal, d.id))
+        graph->values[d.id].primal = primal;
+}
+
+/* What gradients are taken of, and how far they are. */
+typedef struct backward {
+    clv_graph *graph;
+    bool *depends;         /* [values]: on one of those that gradients are taken of */
+    clv_value *cotangents; /* [values] */
+    bool *widened;         /* [values]: the cotangent is added up in f32, of 16 bits too; NULL: of none */
+} backward;
+
+static void add_cotangent(const backward *b, int primal, clv_value d)
+{
+    clv_graph *graph = b->graph;
+    clv_value *sum = &b->cotangents[primal];
+    if (b->widened && b->widened[primal] && clv_dtype_size(clv_graph_type(graph, d).dtype) < 4) {
+        note_primal(graph, d, primal);
+        d = clv_cast(graph, d, CLV_F32);
+    }
     *sum = clv_valid(*sum) ? clv_add(graph, *sum, d) : d;
-    if (clv_valid(*sum) && graph->values[sum->id].primal == 0 && !leads_to(graph, primal, sum->id))
-        graph->values[sum->id].primal = primal;
+    note_primal(graph, *sum, primal);
 }
 
 /* A program's gradient may give anything. */
@@ -53,13 +72,15 @@ static bool is_cotangent(clv_graph *graph, const clv_op *op, int i, clv_value d)
 }
 
 /* Cotangents of one op's operands, added to what they have. */
-static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value *cotangents)
+static void backward_op(const backward *b, int o)
 {
+    clv_graph *graph = b->graph;
+    const bool *depends = b->depends;
     clv_op op = graph->ops[o]; /* a copy: building moves graph->ops */
     clv_value d_out[CLV_MAX_OUT], d_in[CLV_MAX_IN];
     bool reached = false, wanted = false;
     for (int r = 0; r < op.n_out; r++) {
-        d_out[r] = cotangents[op.out[r]];
+        d_out[r] = b->cotangents[op.out[r]];
         reached = reached || clv_valid(d_out[r]);
     }
     for (int i = 0; i < op.n_in; i++) {
@@ -80,7 +101,7 @@ static void backward_op(clv_graph *graph, int o, const bool *depends, clv_value 
     for (int i = 0; i < op.n_in; i++)
         if (op.in[i] > 0 && depends[op.in[i]] && clv_valid(d_in[i]) && clv_graph_ok(graph) &&
             is_cotangent(graph, &op, i, d_in[i]))
-            add_cotangent(graph, cotangents, op.in[i], d_in[i]);
+            add_cotangent(b, op.in[i], d_in[i]);
     graph->gradient_of = -1;
     clv_graph_pop(graph);
     graph->scope = scope;
@@ -95,8 +116,7 @@ static clv_value finish(clv_graph *graph, clv_value wrt, clv_value d)
     clv_graph_push(graph, "%s.grad", info.name ? info.name : graph->ops[info.op].name);
     d = info.stated ? clv_constrain(graph, d, &info.layout) : d;
     clv_graph_pop(graph);
-    if (clv_valid(d) && graph->values[d.id].primal == 0 && !leads_to(graph, wrt.id, d.id))
-        graph->values[d.id].primal = wrt.id;
+    note_primal(graph, d, wrt.id);
     return d;
 }
 
@@ -115,38 +135,75 @@ static clv_value start(clv_graph *graph, clv_value loss, clv_value seed)
     return clv_fill(graph, type.dtype, type.rank, type.shape, 1.0);
 }
 
-void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out)
+static bool check(clv_graph *graph, clv_value loss, const clv_value *wrt, int n)
 {
-    if (!clv_graph_need(graph, wrt && out, "clv_gradients", "values, and room for their gradients"))
-        n = out && wrt ? n : 0;
     bool valid = clv_valid(loss);
     if (clv_graph_ok(graph) && loss.id >= graph->n_values)
         clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: the loss is no value of this graph");
     for (int i = 0; i < n; i++) {
-        out[i] = CLV_NONE;
         valid = valid && clv_valid(wrt[i]);
         if (clv_graph_ok(graph) && wrt[i].id >= graph->n_values)
             clv_graph_fail(graph, CLV_EINVAL, "clv_gradients: wrt[%d] is no value of this graph", i);
     }
-    if (!clv_graph_ok(graph) || !valid)
-        return;
-    int n_values = graph->n_values, n_ops = graph->n_ops;
+    return clv_graph_ok(graph) && valid;
+}
+
+/* From the loss to cotangents of wrt, beside those of sums[n], unless that is NULL. */
+static void go_back(const backward *b, clv_value loss, clv_value seed, const clv_value *wrt, int n,
+                    const clv_value *sums)
+{
+    clv_graph *graph = b->graph;
+    int n_ops = graph->n_ops;
+    mark_dependents(graph, wrt, n, n_ops, b->depends);
+    for (int i = 0; sums && i < n; i++) {
+        b->cotangents[wrt[i].id] = sums[i];
+        b->widened[wrt[i].id] = true;
+    }
+    clv_value first = start(graph, loss, seed);
+    if (clv_valid(first))
+        add_cotangent(b, loss.id, first);
+    for (int o = n_ops - 1; o >= 0 && clv_graph_ok(graph); o--)
+        backward_op(b, o);
+}
+
+/* sums: where the cotangents of wrt go; NULL: finished ones go to out. */
+static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out,
+                          clv_value *sums)
+{
+    size_t values = (size_t)graph->n_values;
+    backward b = {.graph = graph,
+                  .depends = calloc(values, sizeof *b.depends),
+                  .cotangents = calloc(values, sizeof *b.cotangents),
+                  .widened = sums ? calloc(values, sizeof *b.widened) : NULL};
     graph->differentiating = true;
-    bool *depends = calloc((size_t)n_values, sizeof *depends);
-    clv_value *cotangents = calloc((size_t)n_values, sizeof *cotangents);
-    if (depends && cotangents) {
-        mark_dependents(graph, wrt, n, n_ops, depends);
-        clv_value first = start(graph, loss, seed);
-        if (clv_valid(first))
-            add_cotangent(graph, cotangents, loss.id, first);
-        for (int o = n_ops - 1; o >= 0 && clv_graph_ok(graph); o--)
-            backward_op(graph, o, depends, cotangents);
+    if (b.depends && b.cotangents && (b.widened || !sums)) {
+        go_back(&b, loss, seed, wrt, n, sums);
         for (int i = 0; i < n && clv_graph_ok(graph); i++)
-            out[i] = finish(graph, wrt[i], cotangents[wrt[i].id]);
+            if (sums)
+                graph->values[(sums[i] = b.cotangents[wrt[i].id]).id].accumulates = true;
+            else
+                out[i] = finish(graph, wrt[i], b.cotangents[wrt[i].id]);
     } else {
-        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the cotangents of %d values", n_values);
+        clv_graph_fail(graph, CLV_ENOMEM, "out of memory for the cotangents of %zu values", values);
     }
     graph->differentiating = false;
-    free(depends);
-    free(cotangents);
+    free(b.depends);
+    free(b.cotangents);
+    free(b.widened);
+}
+
+void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out)
+{
+    if (!clv_graph_need(graph, wrt && out, "clv_gradients", "values, and room for their gradients"))
+        n = out && wrt ? n : 0;
+    for (int i = 0; i < n; i++)
+        out[i] = CLV_NONE;
+    if (check(graph, loss, wrt, n))
+        differentiate(graph, loss, seed, wrt, n, out, NULL);
+}
+
+void clv_gradients_add(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *sums)
+{
+    if (check(graph, loss, wrt, n))
+        differentiate(graph, loss, seed, wrt, n, NULL, sums);
 }

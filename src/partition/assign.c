@@ -38,6 +38,7 @@ static clv_status load_layouts(clv_problem *problem, clv_partitioner *p, const c
     for (int o = 0; o < op->n_out; o++) {
         const clv_value_place *at = &p->placements[op->out[o]];
         problem->fan_in[o] = at->fan_in;
+        problem->stays[o] = at->fan_in == CLV_MANY_ADDENDS ? p->placements[at->sum].kept : 0;
         problem->wanted[o] = true;
         if (at->wanted)
             problem->target[o] = at->target;

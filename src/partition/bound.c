@@ -419,6 +419,8 @@ static clv_price result_price(clv_bound *b, const clv_bound_term *term, const in
     const clv_problem *p = b->space->problem;
     const clv_type *type = &p->out[term->id];
     const clv_bound_layout *to = term->n > 0 ? &b->layouts[term->first] : NULL;
+    if (p->fan_in[term->id] == CLV_MANY_ADDENDS && (!counted || may_be_partial(b->space, term, choice)))
+        return (clv_price){0};
     tally t = result_tally(b, term, to, choice, n);
     double missing = counted && to ? missing_bytes(b, term, 0, choice, type) : 0;
     bool shared = !counted || may_be_partial(b->space, term, choice);

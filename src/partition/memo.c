@@ -81,7 +81,7 @@ static bool build_key(clv_memo *memo, const clv_problem *p)
     }
     for (int o = 0; ok && o < op->n_out; o++)
         ok = append(memo, &p->wanted[o], sizeof p->wanted[o]) && append(memo, &p->fan_in[o], sizeof p->fan_in[o]) &&
-             (!p->wanted[o] || append_layout(memo, &p->target[o]));
+             append(memo, &p->stays[o], sizeof p->stays[o]) && (!p->wanted[o] || append_layout(memo, &p->target[o]));
     return ok;
 }
 

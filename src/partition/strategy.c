@@ -129,13 +129,52 @@ clv_status clv_strategy_add_operand(clv_strategy *s, const clv_problem *p, int i
     return CLV_OK;
 }
 
+static bool overlaps(const clv_subaxis *axes, int n, clv_subaxis axis)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++)
+        any = any || clv_subaxis_overlap(axes[i], axis);
+    return any;
+}
+
+static bool cuts(const clv_layout *layout, clv_subaxis axis)
+{
+    return overlaps(layout->axes, layout->begin[layout->rank], axis);
+}
+
+/* `like` over dimensions, but for the axes over which `made` is partial, as it then is, too. Over axes of `stays` it is
+ * as `like` is. */
+static clv_layout addends_like(const clv_problem *p, const clv_layout *like, const clv_layout *made, uint32_t stays)
+{
+    clv_layout layout = clv_layout_replicated(like->rank);
+    const clv_subaxis *axes, *partial;
+    int n_partial = clv_layout_axes(&partial, made, made->rank);
+    for (int d = 0; d < like->rank; d++) {
+        clv_subaxis kept[CLV_MAX_SUBAXES];
+        int kept_n = 0, n = clv_layout_axes(&axes, like, d);
+        for (int i = 0; i < n; i++)
+            if (stays >> axes[i].axis & 1 || !overlaps(partial, n_partial, axes[i]))
+                kept[kept_n++] = axes[i];
+        if (kept_n > 0 && clv_layout_set_dim(&layout, p->mesh, d, kept, kept_n, like->granule[d], NULL) != CLV_OK)
+            return *made;
+    }
+    for (int i = 0; i < n_partial; i++)
+        if (!cuts(&layout, partial[i]) &&
+            clv_layout_add_partial(&layout, p->mesh, made->reduction, partial[i], NULL) != CLV_OK)
+            return *made;
+    return layout;
+}
+
 clv_status clv_strategy_add_result(clv_strategy *s, const clv_problem *p, int o, clv_error *err)
 {
     clv_layout whole = clv_layout_without_partial(&s->out[o]);
     const clv_layout *to = p->wanted[o] ? &p->target[o] : &whole;
+    bool reduced_later = p->fan_in[o] == CLV_MANY_ADDENDS && clv_layout_is_partial(&s->out[o]);
+    clv_layout addends = reduced_later ? addends_like(p, to, &s->out[o], p->stays[o]) : whole;
+    to = reduced_later ? &addends : to;
     const clv_reshard_plan *plan;
     CLV_TRY(clv_reshard_cached(&plan, p->reshards, &s->out[o], to, p->out[o].shape, p->out[o].dtype, err));
-    add_change(s, plan, clv_layout_is_partial(&s->out[o]) ? p->fan_in[o] : 1);
+    add_change(s, plan, clv_layout_is_partial(&s->out[o]) && !reduced_later ? p->fan_in[o] : 1);
     return CLV_OK;
 }
 

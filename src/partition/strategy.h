@@ -38,6 +38,9 @@ typedef struct clv_refusal {
     clv_subaxis axis;
 } clv_refusal;
 
+/* The fan-in of what is added up over parts of a step: it is reduced once, whatever becomes of this addend. */
+enum { CLV_MANY_ADDENDS = 1 << 16 };
+
 /* What is known when an op's strategy is chosen. */
 typedef struct clv_problem {
     const clv_op *op;
@@ -51,8 +54,9 @@ typedef struct clv_problem {
     clv_layout target[CLV_MAX_OUT];
     int fan_in[CLV_MAX_OUT]; /* addends of the sum that result o goes into, itself among them: while they stay partial
                                 one reduction serves all, so each bears its part of the price; >= 1 */
-    bool idle_axes;          /* consider axes, and parts of axes, that no operand or target uses */
-    bool by_bytes;           /* bytes, then work; else seconds */
+    uint32_t stays[CLV_MAX_OUT]; /* of CLV_MANY_ADDENDS: bit a: where it is wanted cut over mesh axis a, each is */
+    bool idle_axes;              /* consider axes, and parts of axes, that no operand or target uses */
+    bool by_bytes;               /* bytes, then work; else seconds */
     const clv_cost_model *cost;
     clv_work_rates rates; /* of the op */
     clv_reshard_cache *reshards;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "ops/ops.h"
 #include "partition/partitioner.h"
 
 clv_status clv_partition_mark_live(clv_partitioner *p, clv_error *err)
@@ -154,11 +155,36 @@ static bool has_one_reader(const clv_partitioner *p, int value)
     return p->first_reader[value + 1] - p->first_reader[value] == 1 && !p->placements[value].leaves;
 }
 
+/* Whether the op is a cast of addends, which are then added up. */
+static bool widens(const clv_partitioner *p, int o)
+{
+    const clv_op *op = &p->graph->ops[o];
+    const clv_value_info *values = p->graph->values;
+    return p->live_op[o] && op->def == &clv_op_cast &&
+           clv_dtype_size(values[op->out[0]].type.dtype) > clv_dtype_size(values[op->in[0]].type.dtype);
+}
+
+/* What is linear passes addends on to where they are added up. */
+static void pass_many(clv_partitioner *p, const clv_op *op)
+{
+    clv_problem problem;
+    clv_type types[CLV_MAX_IN + CLV_MAX_OUT];
+    if (!op->def->rule || op->n_out != 1 || p->placements[op->out[0]].fan_in != CLV_MANY_ADDENDS)
+        return;
+    clv_partition_load_op(&problem, types, p, op);
+    for (int i = 0; i < op->n_in; i++)
+        if (op->in[i] > 0 && problem.rule.linearity == CLV_MULTILINEAR && (problem.rule.linear >> i & 1) &&
+            has_one_reader(p, op->in[i]))
+            p->placements[op->in[i]].fan_in = CLV_MANY_ADDENDS;
+}
+
 /* What a sum, or a constrained cotangent, tells its operands that nobody else reads. */
 static void inherit(clv_partitioner *p, int o)
 {
     const clv_op *op = &p->graph->ops[o];
-    bool sum = is_sum(p, o);
+    bool sum = is_sum(p, o) || widens(p, o);
+    if (!sum && p->live_op[o])
+        pass_many(p, op);
     if (!sum && !(p->live_op[o] && clv_op_follows_primal(op)))
         return;
     const clv_value_place *result = &p->placements[op->out[0]];
@@ -190,6 +216,9 @@ void clv_partition_find_fan_in(clv_partitioner *p)
         for (int i = 0; i < 2; i++)
             sum->fan_in += has_one_reader(p, op->in[i]) ? p->placements[op->in[i]].fan_in : 1;
     }
+    for (int v = 1; v < graph->n_values; v++)
+        if (graph->values[v].accumulates)
+            p->placements[v].fan_in = CLV_MANY_ADDENDS;
     for (int o = graph->n_ops - 1; o >= 0; o--)
         inherit(p, o);
 }
