@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "base/error.h"
+#include "cleave/data.h"
 #include "cleave/nn.h"
 #include "cleave/op.h"
 #include "cleave/session.h"
@@ -236,6 +237,28 @@ static clv_status use_tokenizer(clv_error *err)
     return status;
 }
 
+/* ---- proteins as rows of which some tokens are masked ---- */
+
+static clv_tokenizer *of_proteins;
+
+static clv_status open_proteins(clv_error *err)
+{
+    char path[4096];
+    const char *paths[] = {path};
+    int32_t ids[16], labels[16];
+    uint8_t mask[16];
+    clv_data *data;
+    const clv_corpus_options corpus = {.size = sizeof corpus, .tokenizer = of_proteins, .threads = 1};
+    const clv_masking masking = {.size = sizeof masking, .mask = 32, .tokenizer = of_proteins};
+    const clv_data_options options = {
+        .size = sizeof options, .seq = 16, .corpus = &corpus, .masking = &masking, .padded = 1, .pad = 1};
+    snprintf(path, sizeof path, "%s/tests/golden/scores/proteins.fasta", getenv("CLV_SOURCE_DIR"));
+    CLV_TRY(clv_data_open(&data, paths, 1, &options, err));
+    clv_status status = clv_data_batch_padded(data, 0, 1, 0, 1, ids, labels, mask, err);
+    clv_data_close(data);
+    return status;
+}
+
 /* ---- a checkpoint from one form to another ---- */
 
 static char folder[] = "/tmp/cleave_memory_XXXXXX";
@@ -414,6 +437,17 @@ static void test_tokenizers(void **state)
     }
 }
 
+static void test_data(void **state)
+{
+    char path[4096];
+    clv_error err = {0};
+    (void)state;
+    snprintf(path, sizeof path, "%s/tests/golden/tokenizer/esm_vocab", getenv("CLV_SOURCE_DIR"));
+    assert_int_equal(clv_tokenizer_open(&of_proteins, path, &err), CLV_OK);
+    every_allocation(open_proteins, "proteins");
+    clv_tokenizer_free(of_proteins);
+}
+
 static void test_checkpoints(void **state)
 {
     clv_error err = {0};
@@ -506,9 +540,9 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_compile),    cmocka_unit_test(test_op),
-                                       cmocka_unit_test(test_session),    cmocka_unit_test(test_files),
-                                       cmocka_unit_test(test_tokenizers), cmocka_unit_test(test_checkpoints),
-                                       cmocka_unit_test(test_trainer),    cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_compile), cmocka_unit_test(test_op),         cmocka_unit_test(test_session),
+        cmocka_unit_test(test_files),   cmocka_unit_test(test_tokenizers), cmocka_unit_test(test_checkpoints),
+        cmocka_unit_test(test_trainer), cmocka_unit_test(test_refused),    cmocka_unit_test(test_data)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
