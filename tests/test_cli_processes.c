@@ -320,12 +320,30 @@ static int set_up(void **state)
     return 0;
 }
 
+/* One process writes the trace, with the ranks of all, and the picture. */
+static void test_shown(void **state)
+{
+    static char out[CLI_OUTPUT];
+    (void)state;
+    for (int l = 0; l < n_launchers; l++) {
+        start_by(l, 2);
+        if (cli_run(out, "train --text {d}/text --layers 1 --hidden 24 --heads 6 --seq 16 --batch 3 --steps 4 -tp 3 "
+                         "--out {d}/shown --plot {d}/shown.svg --trace 1:2 --trace-out {d}/shown.json") != 0)
+            fail_msg("%s: %s", launchers[l], out);
+        start_by(l, 0);
+        cli_expect(0, "\"processes\": 2, \"steps\": 2", "trace {d}/shown.json --json");
+        cli_shell("[ \"$(grep -c '\"cat\":\"step\"' {d}/shown.json)\" = 6 ] && grep -q '</svg>' {d}/shown.svg && "
+                  "! ls {d}/shown.*tmp* 2>/dev/null && rm -r {d}/shown {d}/shown.svg {d}/shown.json");
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same),    cmocka_unit_test(test_sums_by_host), cmocka_unit_test(test_files),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_failed_alone), cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_stopped), cmocka_unit_test(test_full),         cmocka_unit_test(test_stray)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same),         cmocka_unit_test(test_sums_by_host),
+                                       cmocka_unit_test(test_files),        cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_failed_alone), cmocka_unit_test(test_lost),
+                                       cmocka_unit_test(test_stopped),      cmocka_unit_test(test_full),
+                                       cmocka_unit_test(test_stray),        cmocka_unit_test(test_shown)};
     if (!getenv("CLV_TEST_LAUNCHERS")) {
         puts("no MPI was found, or CLEAVE_MPI is off: commands are not tested in several processes");
         return 77;
