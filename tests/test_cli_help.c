@@ -156,6 +156,9 @@ static int set_up(void **state)
     cli_expect(0, "",
                "forward -m {d}/base/llama --ids {d}/base/ids.safetensors --grad --out {d}/base/golden.safetensors");
     cli_expect(0, "", "shard -m {d}/base/llama -tp 4 --out {d}/base/llama-tp4");
+    cli_shell(
+        "mkdir {d}/base/adapters && cp {g}/llama_lora/* {d}/base/adapters && "
+        "sed 's,\\.\\./llama,{g}/llama,' {g}/llama_lora/adapter_config.json >{d}/base/adapters/adapter_config.json");
     cli_expect(0, "", "data --input {d}/base/book.txt --out {d}/base/corpus.bin");
     cli_shell("printf '#!/bin/sh\\ncat\\n' > {d}/bin/dot && chmod +x {d}/bin/dot");
     const char *build = getenv("CLV_BUILD_DIR");

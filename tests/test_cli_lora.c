@@ -48,6 +48,11 @@ static void test_goes_on(void **state)
     cli_expect(0, "", "train -m {d}/merged --data {d}/llama.safetensors --no-shuffle --batch 2 --steps 1 --out {d}/m1");
     cli_expect(0, "", "train -m {d}/apart --data {d}/llama.safetensors --no-shuffle --batch 2 --steps 1 --out {d}/a1");
     assert_alike("m1", "a1");
+    cli_expect(0, "model.safetensors", "merge {d}/apart --out {d}/whole");
+    cli_shell("cmp {g}/llama/config.json {d}/whole/config.json && test ! -e {d}/whole/adapter_config.json");
+    cli_expect(0, "", "train -m {d}/whole --data {d}/llama.safetensors --no-shuffle --batch 2 --steps 1 --out {d}/w1");
+    assert_alike("w1", "a1");
+    cli_expect(2, "exists already", "merge {d}/apart --out {d}/whole");
     cli_expect(0, "", "verify -m {d}/merged --tp 1,2");
     cli_expect(0, "", "verify -m {d}/apart --tp 1,3");
 }

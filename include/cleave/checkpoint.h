@@ -142,7 +142,7 @@ typedef struct clv_convert_options {
 CLV_API clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const clv_convert_options *options,
                                         clv_error *err);
 /** Makes the folder `to` of a sharded one: the files that it was made of, byte for byte, and every other file of the
- *  folder.
+ *  folder. Of a folder of adapters: their base with them in its weights, in one file, and every other file of the base.
  *  @return CLV_EINVAL when `from` is not sharded, or something is at `to`; clv_checkpoint_open's */
 CLV_API clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_convert_options *options,
                                         clv_error *err);

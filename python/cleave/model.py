@@ -569,6 +569,7 @@ def new_model(
 
 
 def merge(folder: Path, to: Path) -> None:
-    """Makes a new folder of a sharded one: the files that it was made of, byte for byte."""
+    """Makes a new folder of a sharded one: the files that it was made of, byte for byte; of adapters: the model that
+    they make of their base."""
     cancel = Cancel()
     run(lambda: check(lib.clv_checkpoint_merge, text_in(folder, "a folder"), text_in(to, "a folder"), NULL), cancel)

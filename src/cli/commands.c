@@ -79,11 +79,13 @@ static const struct clv_command commands[] = {
      "  cleave info -m llama/\n"
      "  cleave info -m llama/ --tensors --json\n",
      command_info, NULL, false},
-    {"merge", "a sharded checkpoint, as the files that it was made of",
+    {"merge", "a sharded checkpoint, as the files that it was made of; adapters, with their base",
      "Undoes cleave shard: safetensors files byte for byte as they were, under their names, with their index, and "
-     "the other files of the folder. Every checksum is verified.\n\n"
-     "Example:\n"
-     "  cleave merge llama-tp4/ --out llama/\n",
+     "the other files of the folder. Every checksum is verified. A folder of adapters (PEFT's form) becomes the model "
+     "that they make of their base, which adapter_config.json names.\n\n"
+     "Examples:\n"
+     "  cleave merge llama-tp4/ --out llama/\n"
+     "  cleave merge adapters/ --out tuned/\n",
      command_merge, NULL, false},
     {"plan", "price a layout: memory, collectives, time",
      "Compiles a model (config.json, no weights) or one block for a mesh of any size, allocates nothing, and "

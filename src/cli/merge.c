@@ -1,4 +1,5 @@
-/* merge.c - cleave merge: a sharded checkpoint as the files that it was made of, byte for byte. */
+/* merge.c - cleave merge: a sharded checkpoint as the files that it was made of, byte for byte; adapters and their base
+ * as one model. */
 #include "cleave/checkpoint.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -20,7 +21,7 @@ static int parse(merge_args *a, int argc, char **argv)
          .value = "DIR",
          .use = CLV_OPTION_READS,
          .required = true,
-         .help = "a folder that cleave shard made"},
+         .help = "a folder that cleave shard made, or one of adapters"},
         CLV_OUT_OPTION(&a->out, "DIR", CLV_OPTION_MAKES, true, "the folder to make"),
         CLV_JSON_OPTION(&a->json),
     };

@@ -373,6 +373,59 @@ static clv_status write_merged(const void *arg, const clv_weights *weights, cons
     return clv_weights_merge(weights, folder, options->progress, options->progress_arg, err);
 }
 
+/* ---- adapters with their base ---- */
+
+static clv_status nothing_beside(const void *arg, const char *folder, clv_error *err)
+{
+    (void)arg, (void)folder, (void)err;
+    return CLV_OK;
+}
+
+/* The weights in the dtype that the base's first tensor has, or f32, so that its config.json stays true. */
+static clv_status write_adapted(const clv_model *m, const char *folder, clv_error *err)
+{
+    const clv_safetensor *first = clv_weights_at(clv_model_weights_files(m->weights), 0);
+    const clv_model_files files = {.config = &m->config,
+                                   .adapters = m->adapters,
+                                   .dtype = clv_dtype_is_float(first->dtype) ? first->dtype : CLV_F32,
+                                   .weights_name = "model.safetensors",
+                                   .write_beside = nothing_beside};
+    const clv_session_options options = clv_model_session_options(m);
+    clv_graph *graph;
+    clv_program *program = NULL;
+    clv_session *session = NULL;
+    CLV_TRY(clv_graph_new(&graph, &m->mesh, err));
+    clv_model_inference(graph, m, &(clv_model_graph){.batch = 1, .seq = 1});
+    clv_status status = clv_model_compile(&program, m, graph, err);
+    clv_graph_free(graph);
+    if (status == CLV_OK)
+        status = clv_session_new(&session, &m->mesh, &options, err);
+    if (status == CLV_OK)
+        status = clv_session_load(session, program, err);
+    if (status == CLV_OK)
+        status = clv_model_write_files(session, &files, folder, err);
+    clv_session_free(session);
+    clv_program_free(program);
+    return status;
+}
+
+/* A form_writer. */
+static clv_status write_with_adapters(const void *model, const clv_weights *weights, const char *folder,
+                                      const clv_convert_options *options, clv_error *err)
+{
+    (void)weights, (void)options;
+    return write_adapted(model, folder, err);
+}
+
+static clv_status merge_adapters(const char *from, const char *to, const clv_convert_options *options, clv_error *err)
+{
+    clv_model *m;
+    CLV_TRY(clv_model_open(&m, from, NULL, err));
+    clv_status status = convert(m->path, clv_model_weights_files(m->weights), to, write_with_adapters, m, options, err);
+    clv_model_close(m);
+    return status;
+}
+
 clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_convert_options *options, clv_error *err)
 {
     static const char call[] = "clv_checkpoint_merge";
@@ -380,6 +433,8 @@ clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_conv
     clv_weights *weights;
     CLV_TRY(clv_require(from && to, call, "two folders", err));
     CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    if (clv_adapters_are_in(from))
+        return merge_adapters(from, to, &o, err);
     CLV_TRY(clv_weights_open(&weights, from, err));
     clv_status status = clv_weights_manifest(weights)
                             ? convert(from, weights, to, write_merged, NULL, &o, err)
