@@ -294,10 +294,63 @@ static void test_plans(void **state)
     }
 }
 
+/* ---- what gradients are summed in ---- */
+
+static clv_program *planned(const split *on, clv_comm_dtype gradients)
+{
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_program *plan;
+    clv_error err = {0};
+    must(clv_mesh_parse(&mesh, on->mesh, &err), &err);
+    must(clv_axis_rules_preset(&rules, on->rules, &mesh, &err), &err);
+    const clv_plan_options how = {.size = sizeof how,
+                                  .model = in_folder("planned"),
+                                  .mesh = &mesh,
+                                  .rules = &rules,
+                                  .batch = BATCH,
+                                  .seq = SEQ,
+                                  .grad_reduce_dtype = gradients};
+    must(clv_plan_compile(&plan, &how, &err), &err);
+    return plan;
+}
+
+static void count_bytes(double *bf16, double *all, const clv_program *program)
+{
+    clv_error err = {0};
+    *bf16 = *all = 0;
+    for (int i = 0; i < clv_program_n_collectives(program); i++) {
+        clv_collective step = {.size = sizeof step};
+        must(clv_program_collective(program, i, &step, &err), &err);
+        *bf16 += step.type.dtype == CLV_BF16 ? step.bytes : 0;
+        *all += step.bytes;
+    }
+}
+
+/* Sums of gradients alone go in bf16, in half the bytes; with tensor parallelism there are none of weights. */
+static void test_gradients_are_carried(void **state)
+{
+    double none, whole, bf16, all;
+    (void)state;
+    for (int s = 0; s < SPLITS; s++) {
+        clv_program *exact = planned(&splits[s], CLV_COMM_F32), *rounded = planned(&splits[s], CLV_COMM_BF16);
+        count_bytes(&none, &whole, exact);
+        count_bytes(&bf16, &all, rounded);
+        assert_true(none == 0 && bf16 + all == whole);
+        if (strncmp(splits[s].mesh, "model", 5) == 0 ? bf16 > 0 : !(bf16 > 0.1 * all))
+            fail_msg("%s by %s: %g of %g bytes are bf16", splits[s].mesh, splits[s].rules, bf16, all);
+        clv_program_free(exact);
+        clv_program_free(rounded);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies_begin_exact), cmocka_unit_test(test_saved_in_its_dtype),
-        cmocka_unit_test(test_goes_on_in_either), cmocka_unit_test(test_meshes_agree), cmocka_unit_test(test_plans)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies_begin_exact),
+                                       cmocka_unit_test(test_saved_in_its_dtype),
+                                       cmocka_unit_test(test_goes_on_in_either),
+                                       cmocka_unit_test(test_meshes_agree),
+                                       cmocka_unit_test(test_plans),
+                                       cmocka_unit_test(test_gradients_are_carried)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

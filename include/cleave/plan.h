@@ -76,6 +76,7 @@ typedef struct clv_plan_options {
     int64_t recompute;            /**< a clv_recompute, as in clv_compile_options; of what has a backward pass */
     const clv_lora_options *lora; /**< adapters that a model gets, which then are all that is trained; NULL: none */
     int64_t accumulate;           /**< as in clv_update_options, of a model's training step: a divisor of batch; 0: 1 */
+    int64_t grad_reduce_dtype;    /**< a clv_comm_dtype, as in clv_compile_options */
 } clv_plan_options;
 
 /** Compiles it. Free with clv_program_free.

@@ -56,6 +56,8 @@ typedef struct clv_compile_options {
     clv_comm_dtype comm_dtype; /**< what ranks carry activations, gradients and weights of f32 to each other as; layouts
                                      are chosen as without. docs/communication.md has what is rounded, and how much */
     int64_t recompute;         /**< a clv_recompute */
+    int64_t grad_reduce_dtype; /**< a clv_comm_dtype: what ranks carry gradients of f32 to each other as where they sum
+                                    them for updates; CLV_COMM_F32: as comm_dtype says */
 } clv_compile_options;
 
 /** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.

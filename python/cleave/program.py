@@ -155,7 +155,8 @@ def compile(graph: Graph, machine: MachineLike = None, **options: Any) -> Progra
     machine: what layouts are priced by: a :class:`Machine`, or its profile. Options are the library's
     clv_compile_options: by_bytes, use_idle_axes, max_implicit_bytes, explain, most_by_size, regather, keep_assignment,
     overlap, comm_dtype ("bf16": what ranks carry f32 to each other as), recompute ("none", "selective" or "full": what
-    of blocks the backward pass makes again instead of keeping it).
+    of blocks the backward pass makes again instead of keeping it), grad_reduce_dtype (comm_dtype of sums of
+    gradients).
     """
     if not isinstance(graph, Graph):
         raise TypeError(f"compile takes a Graph, not {type(graph).__name__}")

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "cleave/status.h"
@@ -25,6 +26,24 @@ static void handle_lost_pages(void)
     struct sigaction action = {.sa_handler = on_lost_page, .sa_flags = SA_NODEFER};
     sigemptyset(&action.sa_mask);
     sigaction(SIGBUS, &action, NULL);
+}
+
+clv_status clv_grad_reduce_option_read(int64_t *out, const char *grad_reduce, const char *dtype, const char *comm_dtype,
+                                       clv_error *err)
+{
+    clv_comm_dtype found = CLV_COMM_F32;
+    if (grad_reduce)
+        CLV_TRY(clv_comm_dtype_parse(&found, grad_reduce, err));
+    if (grad_reduce && found == CLV_COMM_F32 && strcmp(dtype, "bf16") == 0)
+        return clv_fail(
+            err, CLV_EINVAL,
+            "--grad-reduce-dtype f32 beside --dtype bf16: gradients are bf16 before they are summed (in f32, "
+            "rounded once); valid: bf16, or --dtype f32");
+    if (grad_reduce && found == CLV_COMM_F32 && strcmp(comm_dtype, "f32") != 0)
+        return clv_fail(err, CLV_EINVAL,
+                        "--grad-reduce-dtype f32 beside --comm-dtype %s; valid: bf16, or --comm-dtype f32", comm_dtype);
+    *out = found;
+    return CLV_OK;
 }
 
 clv_status clv_model_option_open(clv_model **out, const clv_model_option *o, clv_error *err)

@@ -32,6 +32,12 @@ typedef struct clv_model_option {
         .not_beside = (not_beside_),                                                                                   \
         .help = "what ranks carry activations, gradients and weights of f32 to each other as (f32)"                    \
     }
+/* what gradients are summed in, `--grad-reduce-dtype`; NULL: not given. */
+#define CLV_GRAD_REDUCE_DTYPE_OPTION(out_)                                                                             \
+    {                                                                                                                  \
+        .names = "--grad-reduce-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16",                 \
+        .help = "what ranks carry gradients of f32 to each other as when they sum them (as --comm-dtype says)"         \
+    }
 /* and all of how it runs. */
 #define CLV_MODEL_RUN_OPTIONS(option)                                                                                  \
     CLV_MESH_OPTIONS(&(option)->mesh), CLV_RULES_OPTIONS(&(option)->mesh), CLV_RUN_OPTIONS(&(option)->run),            \
@@ -43,6 +49,10 @@ typedef struct clv_model_option {
     {                                                                                                                  \
         .mesh = {.tp = 1}, .run = {.threads = 1}, .dtype = "f32", .comm_dtype = "f32"                                  \
     }
+
+/* A clv_comm_dtype, of --grad-reduce-dtype. CLV_EINVAL for f32 where --dtype or --comm-dtype make them others. */
+clv_status clv_grad_reduce_option_read(int64_t *out, const char *grad_reduce, const char *dtype, const char *comm_dtype,
+                                       clv_error *err);
 
 /* Opens the model, its files mapped, with a handler of SIGBUS: one that becomes shorter while it is read is CLV_EIO. */
 clv_status clv_model_option_open(clv_model **out, const clv_model_option *option, clv_error *err);

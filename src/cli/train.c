@@ -79,6 +79,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
         CLV_DTYPE_ROW(&a->dtype, "f32|bf16",
                       "of weights, activations and gradients (f32); of bf16 the optimizer keeps an f32 copy"),
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
+        CLV_GRAD_REDUCE_DTYPE_OPTION(&a->grad_reduce_dtype),
         CLV_RECOMPUTE_OPTIONS(&a->recompute),
         CLV_PRICES_OPTION(&a->hardware),
         CLV_TRAIN_TRACE_OPTIONS(&a->trace),
@@ -215,6 +216,8 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     CLV_TRY(check_parts(a, err));
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
+    CLV_TRY(
+        clv_grad_reduce_option_read(&options.grad_reduce_dtype, a->grad_reduce_dtype, a->dtype, a->comm_dtype, err));
     CLV_TRY(clv_recompute_option_read(&options.recompute, &a->recompute, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_processes_join(&options.job, &a->run.comm, &mesh, err));

@@ -45,7 +45,8 @@ static void say_flag(char out[TEXT], const void *value)
 
 static void say_word(char out[TEXT], const void *value)
 {
-    snprintf(out, TEXT, "%s", *(const char *const *)value);
+    const char *word = *(const char *const *)value;
+    snprintf(out, TEXT, "%s", word ? word : "not given");
 }
 
 enum { OPTIONS = 32 /* at most */ };
@@ -84,6 +85,7 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--lora-rank", "lora_rank", false, ""}, say_whole, &a->lora.rank},
         {{"--lora-alpha", "lora_alpha", false, ""}, say_real, &a->lora.alpha},
         {{"--comm-dtype", "comm_dtype", true, ""}, say_word, &a->comm_dtype},
+        {{"--grad-reduce-dtype", "grad_reduce_dtype", true, ""}, say_word, &a->grad_reduce_dtype},
     };
     const int n = (int)(sizeof all / sizeof all[0]);
     _Static_assert(sizeof all / sizeof all[0] <= OPTIONS, "there is room for each");

@@ -21,7 +21,7 @@ typedef struct clv_train_args {
     const char *out;
     clv_mesh_option mesh;
     clv_run_option run;
-    const char *dtype, *comm_dtype, *hardware;
+    const char *dtype, *comm_dtype, *grad_reduce_dtype, *hardware;
     clv_recompute_option recompute;
     const char *on_nan;
     bool json, resume;

@@ -84,6 +84,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     m->check = o->check != 0;
     m->overlap = o->overlap != 0;
     m->recompute = o->recompute;
+    m->grad_reduce_dtype = o->grad_reduce_dtype;
     m->cancel = o->cancel;
     m->job = o->job;
     m->flight = o->flight;
@@ -521,7 +522,8 @@ clv_status clv_model_compile(clv_program **out, const clv_model *m, const clv_gr
                                          .machine = m->machine,
                                          .overlap = m->overlap,
                                          .comm_dtype = m->comm_dtype,
-                                         .recompute = m->recompute};
+                                         .recompute = m->recompute,
+                                         .grad_reduce_dtype = m->grad_reduce_dtype};
     return clv_compile(out, graph, &options, err);
 }
 

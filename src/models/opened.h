@@ -17,6 +17,7 @@ struct clv_model {
     int64_t timeout_ms;
     bool check, overlap;
     int64_t recompute;                  /* a clv_recompute */
+    int64_t grad_reduce_dtype;          /* a clv_comm_dtype */
     const clv_cancel *cancel;           /* NULL: none */
     clv_machine *machine;               /* NULL: the default */
     clv_job *job;                       /* NULL: one process has all ranks */

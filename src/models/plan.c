@@ -261,7 +261,8 @@ static clv_status compile(clv_program **out, const clv_plan_options *o, clv_erro
                                          .explain = o->explain,
                                          .keep_assignment = o->keep_assignment,
                                          .comm_dtype = o->comm_dtype,
-                                         .recompute = o->recompute};
+                                         .recompute = o->recompute,
+                                         .grad_reduce_dtype = o->grad_reduce_dtype};
     clv_graph *graph;
     clv_status status = CLV_OK;
     CLV_TRY(clv_graph_new(&graph, o->mesh, err));

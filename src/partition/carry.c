@@ -181,10 +181,16 @@ static bool may_round(const carrier *c, const clv_row *row)
     return clv_layout_max_elems(&step->from, type->shape) >= CLV_CARRY_LEAST;
 }
 
-clv_status clv_assignment_carry(clv_assignment *table, clv_comm_dtype dtype, clv_error *err)
+/* A sum that state is made of, element by element: of a gradient. */
+static bool sums_gradient(const carrier *c, const clv_row *row)
+{
+    return clv_step_reduces(row->step->kind) && c->to_state[row->to];
+}
+
+clv_status clv_assignment_carry(clv_assignment *table, clv_comm_dtype dtype, clv_comm_dtype gradients, clv_error *err)
 {
     carrier c;
-    if (dtype == CLV_COMM_F32)
+    if (dtype == CLV_COMM_F32 && gradients == CLV_COMM_F32)
         return CLV_OK;
     CLV_TRY(begin(&c, table, err));
     mark_exact(&c);
@@ -192,6 +198,7 @@ clv_status clv_assignment_carry(clv_assignment *table, clv_comm_dtype dtype, clv
     follow_state_back(&c);
     for (int r = 0; r < table->n_rows; r++)
         if (!table->rows[r].op && may_round(&c, &table->rows[r]))
-            table->rows[r].carried = dtype;
+            table->rows[r].carried =
+                gradients != CLV_COMM_F32 && sums_gradient(&c, &table->rows[r]) ? gradients : dtype;
     return CLV_OK;
 }

@@ -50,7 +50,8 @@ static clv_status run_passes(clv_program *program, clv_partitioner *p, clv_error
 {
     CLV_TRY(clv_partition_begin(p, err));
     CLV_TRY(clv_partition_assign(p, err));
-    CLV_TRY(clv_assignment_carry(&p->table, p->options->comm_dtype, err));
+    CLV_TRY(
+        clv_assignment_carry(&p->table, p->options->comm_dtype, (clv_comm_dtype)p->options->grad_reduce_dtype, err));
     CLV_TRY(clv_assignment_recompute(&p->table, (clv_recompute)p->options->recompute, p->options->regather, err));
     CLV_TRY(clv_assignment_lower(program, &p->table, err));
     program->most_by_size = p->options->most_by_size;
@@ -68,6 +69,9 @@ clv_status clv_compile(clv_program **out, const clv_graph *graph, const clv_comp
     CLV_TRY(clv_take_options(&taken, sizeof taken, FIRST_SIZE, options, "clv_compile", err));
     if ((unsigned)taken.comm_dtype >= CLV_COMM_DTYPE_COUNT)
         return clv_fail(err, CLV_EDTYPE, "clv_compile: comm_dtype is %d, which is none", (int)taken.comm_dtype);
+    if (taken.grad_reduce_dtype < 0 || taken.grad_reduce_dtype >= CLV_COMM_DTYPE_COUNT)
+        return clv_fail(err, CLV_EDTYPE, "clv_compile: grad_reduce_dtype is %lld, which is none",
+                        (long long)taken.grad_reduce_dtype);
     if (taken.recompute < CLV_RECOMPUTE_NONE || taken.recompute > CLV_RECOMPUTE_FULL)
         return clv_fail(err, CLV_EINVAL, "clv_compile: recompute is %lld; valid: %d to %d", (long long)taken.recompute,
                         CLV_RECOMPUTE_NONE, CLV_RECOMPUTE_FULL);
