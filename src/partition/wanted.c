@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "ops/ops.h"
 #include "partition/partitioner.h"
 
 clv_status clv_partition_mark_live(clv_partitioner *p, clv_error *err)
@@ -155,15 +154,6 @@ static bool has_one_reader(const clv_partitioner *p, int value)
     return p->first_reader[value + 1] - p->first_reader[value] == 1 && !p->placements[value].leaves;
 }
 
-/* Whether the op is a cast of addends, which are then added up. */
-static bool widens(const clv_partitioner *p, int o)
-{
-    const clv_op *op = &p->graph->ops[o];
-    const clv_value_info *values = p->graph->values;
-    return p->live_op[o] && op->def == &clv_op_cast &&
-           clv_dtype_size(values[op->out[0]].type.dtype) > clv_dtype_size(values[op->in[0]].type.dtype);
-}
-
 /* What is linear passes addends on to where they are added up. */
 static void pass_many(clv_partitioner *p, const clv_op *op)
 {
@@ -182,7 +172,7 @@ static void pass_many(clv_partitioner *p, const clv_op *op)
 static void inherit(clv_partitioner *p, int o)
 {
     const clv_op *op = &p->graph->ops[o];
-    bool sum = is_sum(p, o) || widens(p, o);
+    bool sum = is_sum(p, o);
     if (!sum && p->live_op[o])
         pass_many(p, op);
     if (!sum && !(p->live_op[o] && clv_op_follows_primal(op)))
