@@ -301,6 +301,8 @@ static void test_frozen(void **state)
         int64_t bytes = bytes_of_states(trainer, ".lora_a", 1) + bytes_of_states(trainer, ".lora_b", 1);
         int64_t held = bytes_of_states(trainer, ".lora_a", 64) + bytes_of_states(trainer, ".lora_b", 64);
         assert_true(bytes > 0);
+        if (i == 0) /* q, k, v, o, gate, up and down of two layers, and not the output */
+            assert_int_equal(bytes, 4 * 2 * RANK * (48 + 32 + 32 + 48 + 64 + 64 + 64));
         assert_int_equal(bytes_of_states(trainer, ".m", 1) + bytes_of_states(trainer, ".v", 1), 2 * bytes);
         clv_program_memory(clv_trainer_program(trainer), &memory, NULL);
         clv_program_memory(clv_trainer_program(base), &whole, NULL);
