@@ -271,6 +271,21 @@ static void test_describes_itself(void **state)
 }
 
 /* Trained, saved and opened again; the loss is the same on every mesh. */
+/* Its layers are its own business. */
+static void test_dropout_refused(void **state)
+{
+    const clv_schedule schedule = {.peak = 0.01, .steps = 2};
+    const clv_trainer_options options = {
+        .size = sizeof options, .batch = 2, .seq = 4, .schedule = &schedule, .dropout = 0.1};
+    clv_model *model = open_on(in_folder("twin"), 1, 0);
+    clv_trainer *trainer;
+    clv_error why = {0};
+    (void)state;
+    assert_int_equal(clv_trainer_new(&trainer, model, &options, &why), CLV_EUNSUPPORTED);
+    assert_non_null(strstr(why.message, "dropout for the family twin"));
+    clv_model_close(model);
+}
+
 static void test_trains_and_saves(void **state)
 {
     const clv_schedule schedule = {.peak = 0.01, .steps = 4};
@@ -591,11 +606,11 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equals_llama),     cmocka_unit_test(test_describes_itself),
-        cmocka_unit_test(test_trains_and_saves), cmocka_unit_test(test_configs_refused),
-        cmocka_unit_test(test_families_refused), cmocka_unit_test(test_graphs_refused),
-        cmocka_unit_test(test_among_others),     cmocka_unit_test(test_saves_f64),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_equals_llama),    cmocka_unit_test(test_describes_itself),
+        cmocka_unit_test(test_dropout_refused), cmocka_unit_test(test_trains_and_saves),
+        cmocka_unit_test(test_configs_refused), cmocka_unit_test(test_families_refused),
+        cmocka_unit_test(test_graphs_refused),  cmocka_unit_test(test_among_others),
+        cmocka_unit_test(test_saves_f64),       cmocka_unit_test(test_threads),
     };
     return cmocka_run_group_tests(tests, set_up, remove_folder);
 }

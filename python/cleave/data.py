@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,62 +14,33 @@ from ._handle import Handle, OfProcess
 from ._run import Cancel, run
 from .arrays import address, ids_in
 from .errors import check
-from .model import Model, Path
+from .model import Path
 from .tokenizer import Tokenizer
 
 
-TEXTS = (".txt", ".jsonl", ".ndjson", ".fasta", ".fa", ".faa")
-
-
 class Data(_c.Fixed, OfProcess):
-    """Token files and texts (.txt, .jsonl, proteins in .fasta), or one safetensors file of rows (`ids` [N,S], `labels`
-    and `mask` [N,S] or none), as batches that depend on (seed, step, rows) alone.
+    """Token files, or one safetensors file of rows (`ids` [N,S], `labels` [N,S] or none), as batches that depend on
+    (seed, step, rows) alone.
 
-    seq: S; None: of a file of rows its own, else 256. vocab: ids must be below; None: the model's, else below what the
-    files say. shuffle: in each epoch sequences come in an order of its own; else in that of the files. model: that
-    learns them; an encoder learns what is masked, a share of `mask_rate` (None: 0.15) of the tokens, others in each
-    epoch. tokenizer: by which texts become ids; None: the model's, else a byte a token. padded: each document is a row
-    of its own, or a window of it; then batches have a mask, too.
+    seq: S; None: of a file of rows its own, else 256. vocab: ids must be below; None: below what the files say.
+    shuffle: in each epoch sequences come in an order of its own; else in that of the files.
     """
 
-    _fixed = ("seq", "vocab", "sequences", "checksum", "end", "padded")
+    _fixed = ("seq", "vocab", "sequences", "checksum", "end")
 
     def __init__(
         self, paths: Path | Sequence[Path], seq: int | None = None, *, vocab: int | None = None, seed: int = 1,
-        shuffle: bool = True, model: Model | None = None, tokenizer: Tokenizer | None = None,
-        mask_rate: float | None = None, padded: bool = False,
+        shuffle: bool = True,
     ) -> None:  # fmt: skip
         given, kept = _c.words([paths] if isinstance(paths, str) or hasattr(paths, "__fspath__") else paths, "a path")
-        texts = any(ffi.string(path).decode(errors="replace").endswith(TEXTS) for path in kept)
-        info = model.info if model else {"vocab": 0, "pad": -1, "bidirectional": 0}
-        if mask_rate is not None and not info["bidirectional"]:
-            raise ValueError("mask_rate: only encoders learn what is masked; valid with a model that is one")
-        if model and tokenizer is None and texts:
-            tokenizer = model.tokenizer
-        sizes = {
-            "seq": seq or 0,
-            "vocab": vocab or info["vocab"],
-            "seed": seed,
-            "in_order": not shuffle,
-            "padded": int(padded),
-            "pad": max(info["pad"], 0),
-        }
         out = ffi.new("clv_data **")
-        with contextlib.ExitStack() as stack:
-            pointer = stack.enter_context(tokenizer._handle.use()) if tokenizer else ffi.NULL
-            more = {"corpus": _c.options("clv_corpus_options", {}, "texts", tokenizer=pointer).struct}
-            if model and info["bidirectional"]:
-                of = stack.enter_context(model._handle.use())
-                more["masking"] = _c.filled("clv_masking", lambda *a: lib.clv_model_masking(a[0], of, pointer, a[1]))
-                more["masking"].rate = 0 if mask_rate is None else _c.real(mask_rate, "mask_rate")
-            options = _c.options("clv_data_options", sizes, "data", **more)
-            check(lib.clv_data_open, out, given, len(kept), options.struct)
+        sizes = {"seq": seq or 0, "vocab": vocab or 0, "seed": seed, "in_order": not shuffle}
+        check(lib.clv_data_open, out, given, len(kept), _c.options("clv_data_options", sizes, "data").struct)
         self._handle = Handle(out[0], lib.clv_data_close, "data")
-        found = _c.filled("clv_data_info", lib.clv_data_describe, out[0])
-        self.seq, self.vocab, self.sequences = int(found.seq), int(found.vocab), int(found.sequences)
-        self.checksum, self.end = int(found.checksum), None if found.end < 0 else int(found.end)
-        self.padded = bool(found.padded)
-        self._tokens = int(found.tokens)
+        info = _c.filled("clv_data_info", lib.clv_data_describe, out[0])
+        self.seq, self.vocab, self.sequences = int(info.seq), int(info.vocab), int(info.sequences)
+        self.checksum, self.end = int(info.checksum), None if info.end < 0 else int(info.end)
+        self._tokens = int(info.tokens)
 
     def __len__(self) -> int:
         """Ids of all files."""
@@ -80,18 +50,16 @@ class Data(_c.Fixed, OfProcess):
         closed = ", closed" if self._handle.closed else ""
         return f"<cleave.Data of {self._tokens} tokens, {self.sequences} sequences of {self.seq}{closed}>"
 
-    def batch(self, step: int, rows: int, first: int = 0, of: int | None = None) -> tuple[Any, ...]:
+    def batch(self, step: int, rows: int, first: int = 0, of: int | None = None) -> tuple[Any, Any]:
         """ids and labels, i32 [rows,seq] each, of a step: rows [first, first + rows) of a batch of `of` (None: of these
-        rows alone). A label of -100 counts for nothing. Of padded data mask, too: u8 [rows,seq], 0 is padding."""
+        rows alone). A label of -100 counts for nothing."""
         if not 1 <= rows <= 2**40 // self.seq:
             raise ValueError(f"{rows} rows; valid: 1 and above")
         ids, labels = (np.empty((rows, self.seq), np.int32) for _ in range(2))
-        mask = np.empty((rows, self.seq), np.uint8)
         out = [ffi.cast("int32_t *", address(a)) for a in (ids, labels)]
         with self._handle.use() as data:
-            check(lib.clv_data_batch_padded, data, step, first + rows if of is None else of, first, rows, *out,
-                  ffi.cast("uint8_t *", address(mask)))  # fmt: skip
-        return (ids, labels, mask) if self.padded else (ids, labels)
+            check(lib.clv_data_batch, data, step, first + rows if of is None else of, first, rows, *out)
+        return ids, labels
 
 
 def write_tokens(path: Path, ids: Any, vocab: int, *, end: int | None = None, learned: Any = None) -> None:

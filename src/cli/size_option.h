@@ -26,4 +26,14 @@
         "parts of a training step's batch, one after the other; their gradients are added up and reduced once (1)")
 #define CLV_SEQ_OPTION(out, min, max, value, help) CLV_SIZE_ROW("--seq, --seq-length", out, min, max, value, help)
 
+/* An option's row, of who trains, or plans to. */
+#define CLV_DROPOUT_OPTION(to)                                                                                         \
+    {                                                                                                                  \
+        .names = "--hidden-dropout", .kind = CLV_OPTION_REAL, .out = (to), .real_min = 0, .real_max = 0.999999,        \
+        .value = "P",                                                                                                  \
+        .help =                                                                                                        \
+            "the share of the embedding, and of what each layer's attention and MLP add to it, that is 0 in a step "   \
+            "(0)"                                                                                                      \
+    }
+
 #endif

@@ -418,6 +418,7 @@ static clv_status open_run(run *r, clv_error *err)
     clv_on_nan on_nan;
     CLV_TRY(clv_on_nan_parse(&on_nan, a->on_nan, err));
     options.on_nan = on_nan;
+    options.dropout = a->dropout;
     CLV_TRY(clv_optimizer_option_take(&options, &taken, &a->optimizer, a->steps, err));
     options.padded = r->data->padded;
     CLV_TRY(clv_train_batch_make(&r->batch, r->data, a->batch, err));

@@ -9,6 +9,7 @@
 #include "ops/ops.h"
 
 static const clv_init weight_init = {CLV_INIT_NORMAL, 0.02};
+static const uint32_t dropout_keys = 0x64726f70; /* "drop": apart from the keys of weights, which have the seed, too */
 
 /* ---- parts ---- */
 
@@ -37,6 +38,8 @@ static clv_block_options block_of(const clv_model_config *model, const clv_model
     o.mlp.activation = model->activation;
     o.mlp.bias = model->mlp_bias;
     o.attention.output_init = o.mlp.output_init = into_residual;
+    o.dropout = build->dropout;
+    o.dropout_step = build->step;
     return o;
 }
 
@@ -44,8 +47,12 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
                            const clv_model_inputs *in, clv_value x, clv_block_form form)
 {
     clv_block_options block = block_of(model, build, in, form);
+    clv_key key = clv_key_fold_in(clv_key_fold_in(clv_key_seed(build->dropout_seed), dropout_keys),
+                                  (uint32_t)build->micro); /* parts of a step drop what is theirs */
+    x = clv_dropout(graph, x, build->dropout, key, build->step);
     for (int64_t layer = 0; layer < model->layers; layer++) {
         block.attention.window = clv_model_config_window(model, layer);
+        block.dropout_key = clv_key_fold_in(key, (uint32_t)layer);
         clv_graph_push(graph, "layers.%lld", (long long)layer);
         x = clv_transformer_block(graph, x, &build->rules, &block);
         clv_graph_pop(graph);
@@ -277,11 +284,13 @@ clv_value clv_build_forward(clv_graph *graph, const clv_model_config *model, con
     return clv_graph_ok(graph) ? logits : CLV_NONE;
 }
 
-static bool need_head(clv_graph *graph, const clv_model_config *model)
+/* What every training step begins with. False: there can be none. */
+static bool begin_step(clv_model_build *build, clv_graph *graph, const clv_model_config *model)
 {
     if (model->headless)
         clv_graph_fail(graph, CLV_EUNSUPPORTED, "%s has no head, which a training step needs; valid: %s",
                        model->family->bare, model->family->architecture);
+    build->step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL);
     return clv_graph_ok(graph);
 }
 
@@ -294,8 +303,6 @@ static void accumulating_step(clv_graph *graph, const clv_model_config *model, c
     clv_model_build build = *whole;
     clv_value sum = CLV_NONE, share = CLV_NONE, count = CLV_NONE;
     clv_trained trained = {0};
-    if (!need_head(graph, model))
-        return;
     build.micros = how->accumulate;
     build.batch = whole->batch / how->accumulate;
     for (build.micro = 0; build.micro < build.micros && clv_graph_ok(graph); build.micro++) {
@@ -324,8 +331,6 @@ static void accumulating_step(clv_graph *graph, const clv_model_config *model, c
 static void train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
                        const clv_update_options *how, bool with_norm)
 {
-    if (!need_head(graph, model))
-        return;
     clv_value logits = clv_build_forward(graph, model, build, NULL);
     clv_value labels = token_input(graph, "labels", CLV_I32, build);
     clv_value loss = clv_vocab_parallel_cross_entropy(graph, logits, labels, CLV_IGNORED_LABEL);
@@ -335,19 +340,24 @@ static void train_step(clv_graph *graph, const clv_model_config *model, const cl
     clv_output(graph, "loss", clv_cast(graph, loss, CLV_F32), &scalar); /* of a model in f64, too */
 }
 
-void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+void clv_build_train_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *given,
                           const clv_adamw_options *adamw)
 {
-    train_step(graph, model, build, &(clv_update_options){.adamw = adamw}, false);
+    clv_model_build build = *given;
+    if (begin_step(&build, graph, model))
+        train_step(graph, model, &build, &(clv_update_options){.adamw = adamw}, false);
 }
 
-void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
+void clv_build_update_step(clv_graph *graph, const clv_model_config *model, const clv_model_build *given,
                            const clv_update_options *how)
 {
+    clv_model_build build = *given;
+    if (!begin_step(&build, graph, model))
+        return;
     if (how->accumulate > 1)
-        accumulating_step(graph, model, build, how);
+        accumulating_step(graph, model, &build, how);
     else
-        train_step(graph, model, build, how, true);
+        train_step(graph, model, &build, how, true);
 }
 
 void clv_build_inference(clv_graph *graph, const clv_model_config *model, const clv_model_build *build)

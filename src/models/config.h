@@ -4,7 +4,7 @@
  * (llama.c, gpt2.c, esm.c): reading config.json, the graph, and the map between its parameters and the checkpoint's.
  *
  * config.json is read as transformers 4 and 5 write it. Unknown keys are ignored, among them auto_map: no file that it
- * names is opened. Dropout rates are ignored: models are trained without. What would change the result and is not
+ * names is opened. Dropout rates are ignored: clv_model_graph says one. What would change the result and is not
  * supported is refused by name.
  */
 #ifndef CLEAVE_MODELS_CONFIG_H
@@ -96,6 +96,9 @@ typedef struct clv_model_build {
     bool last_logits;      /* only of the last row: [B,1,V] */
     bool split_logits;     /* the output stays split, as the rules say */
     int64_t micro, micros; /* of a step in so many parts, the one in hand; each is of [B,S]. 0: it is one */
+    double dropout;        /* of training steps: of the embedding, and of what each block adds to it */
+    uint64_t dropout_seed;
+    clv_value step;                      /* of training steps: the input of that name */
     const struct clv_adapters *adapters; /* of its weights, which then are not trained, but these are; NULL: none */
 } clv_model_build;
 

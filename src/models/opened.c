@@ -422,12 +422,14 @@ static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
                              .context = how->context,
                              .last_logits = how->last_logits != 0,
                              .split_logits = how->split_logits != 0,
+                             .dropout = how->dropout,
+                             .dropout_seed = how->dropout_seed,
                              .adapters = m->adapters};
 }
 
 /* What the builders need; a failure is the graph's. */
 static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, const clv_model_graph *given,
-                  const char *call)
+                  bool trains, const char *call)
 {
     clv_model_graph how;
     clv_error err = {0};
@@ -445,6 +447,9 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
                        "%s: batch %lld, seq %lld, context %lld; valid: 1 and above, 1 to %lld, 0 to %lld", call,
                        (long long)how.batch, (long long)how.seq, (long long)how.context,
                        (long long)m->config.max_positions, (long long)m->config.max_positions);
+    else if (!(how.dropout >= 0 && how.dropout < 1) || (how.dropout > 0 && !trains))
+        clv_graph_fail(graph, CLV_EINVAL, "%s: dropout %g; valid: %s", call, how.dropout,
+                       trains ? "0 <= dropout < 1" : "0, but in a training step");
     else
         *build = build_of(m, &how);
     return clv_graph_ok(graph);
@@ -455,14 +460,15 @@ clv_value clv_model_forward(clv_graph *graph, const clv_model *m, const clv_mode
     clv_model_build build;
     if (hidden)
         *hidden = CLV_NONE;
-    return begin(&build, graph, m, how, "clv_model_forward") ? clv_build_forward(graph, &m->config, &build, hidden)
-                                                             : CLV_NONE;
+    return begin(&build, graph, m, how, false, "clv_model_forward")
+               ? clv_build_forward(graph, &m->config, &build, hidden)
+               : CLV_NONE;
 }
 
 void clv_model_inference(clv_graph *graph, const clv_model *m, const clv_model_graph *how)
 {
     clv_model_build build;
-    if (begin(&build, graph, m, how, "clv_model_inference"))
+    if (begin(&build, graph, m, how, false, "clv_model_inference"))
         clv_build_inference(graph, &m->config, &build);
 }
 
@@ -472,7 +478,7 @@ void clv_model_train_step(clv_graph *graph, const clv_model *m, const clv_model_
     static const char call[] = "clv_model_train_step";
     clv_model_build build;
     clv_adamw_options taken;
-    if (begin(&build, graph, m, how, call) &&
+    if (begin(&build, graph, m, how, true, call) &&
         clv_graph_take_options(graph, &taken, sizeof taken, CLV_ADAMW_FIRST, adamw, call))
         clv_build_train_step(graph, &m->config, &build, &taken);
 }
@@ -486,7 +492,7 @@ void clv_model_update_step(clv_graph *graph, const clv_model *m, const clv_model
     clv_adamw_options adamw;
     clv_sgd_options sgd;
     clv_lion_options lion;
-    if (!begin(&build, graph, m, how, call) ||
+    if (!begin(&build, graph, m, how, true, call) ||
         !clv_graph_take_options(graph, &taken, sizeof taken, CLV_UPDATE_FIRST, update, call) ||
         !clv_graph_take_options(graph, &adamw, sizeof adamw, CLV_ADAMW_FIRST, taken.adamw, call) ||
         !clv_graph_take_options(graph, &sgd, sizeof sgd, sizeof sgd, taken.sgd, call) ||

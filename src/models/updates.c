@@ -159,10 +159,7 @@ void clv_build_updates(clv_graph *graph, const clv_model_build *build, const clv
         clv_graph_fail(graph, CLV_EINVAL, "optimizer %lld; valid: 0 to %d", (long long)how->optimizer, OPTIMIZERS - 1);
         return;
     }
-    updates u = {.build = build,
-                 .how = how,
-                 .lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL),
-                 .step = clv_input(graph, "step", CLV_I32, 0, NULL, NULL)};
+    updates u = {.build = build, .how = how, .lr = clv_input(graph, "lr", CLV_F32, 0, NULL, NULL), .step = build->step};
     const clv_layout scalar = clv_layout_replicated(0);
     const int n = trained->n;
     clv_value *parameters = trained->parameters, *gradients = trained->gradients;

@@ -22,6 +22,8 @@ static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_erro
     t->optimizer = (clv_optimizer)update.optimizer;
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
     clv_model_graph shape = clv_trainer_graph(t);
+    shape.dropout = t->dropout;
+    shape.dropout_seed = t->seed;
     clv_model_update_step(graph, t->model, &shape, &update);
     clv_status status = clv_model_compile(&t->program, t->model, graph, err);
     clv_graph_free(graph);
@@ -30,7 +32,10 @@ static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_erro
 
 clv_model_graph clv_trainer_graph(const clv_trainer *t)
 {
-    return (clv_model_graph){.batch = t->batch, .seq = t->seq, .padding_mask = t->all_tokens != NULL};
+    return (clv_model_graph){.size = sizeof(clv_model_graph),
+                             .batch = t->batch,
+                             .seq = t->seq,
+                             .padding_mask = t->all_tokens != NULL};
 }
 
 static clv_status make_mask(clv_trainer *t, clv_error *err)
@@ -56,6 +61,7 @@ static clv_status set_up(clv_trainer *t, const clv_trainer_options *o, clv_error
     t->shape = (clv_schedule_shape)o->schedule_shape;
     t->decay_steps = o->decay_steps;
     t->seed = o->seed;
+    t->dropout = o->dropout;
     CLV_TRY(clv_trainer_check_on_nan(o->on_nan, err));
     t->on_nan = (clv_on_nan)o->on_nan;
     if (o->padded)

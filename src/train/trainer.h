@@ -27,6 +27,7 @@ struct clv_trainer {
     clv_schedule_shape shape;
     int64_t decay_steps;
     uint64_t seed;
+    double dropout;
     clv_optimizer optimizer;
     clv_program *program;
     clv_program *loss; /* that updates nothing; NULL: nobody asked yet */
