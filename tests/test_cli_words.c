@@ -264,7 +264,8 @@ static void test_enough(void **state)
     cli_expect(1, "\"enough\": \"none of these options alone\"", "plan -m {g}/llama --seq 16 --memory-limit 1K --json");
     cli_expect(1, "\n  enough      --dtype bf16; --mesh data=4,model=4; --batch 4\n",
                "plan --block gpt --hidden 4096 --heads 32 --mesh data=2,model=4 --grad --seq 4096 --memory-limit 2GiB");
-    cli_expect(1, "activations  --mesh model=2; --recompute full; --batch 4; --recompute selective\n", "plan -m {g}/llama --seq 16 --memory-limit 1K");
+    cli_expect(1, "activations  --mesh model=2; --recompute full; --batch 4; --recompute selective\n",
+               "plan -m {g}/llama --seq 16 --memory-limit 1K");
 }
 
 int main(void)

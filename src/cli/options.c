@@ -18,7 +18,7 @@
 #include "cli/same_file.h"
 #include "cli/say.h"
 
-enum { NAME_SIZE = CLV_OPTION_NAME, MAX_NAMES = 128, MAX_OPTIONS = 64 };
+enum { NAME_SIZE = CLV_OPTION_NAME, MAX_NAMES = 128 };
 
 typedef struct parser {
     const clv_option *options;
@@ -28,8 +28,8 @@ typedef struct parser {
     char **argv;
     int next;   /* the argument to read */
     bool ended; /* by "--": no options follow */
-    bool seen[MAX_OPTIONS];
-    char given[MAX_OPTIONS][NAME_SIZE]; /* the name that was given; "": none */
+    bool seen[CLV_MAX_OPTIONS];
+    char given[CLV_MAX_OPTIONS][NAME_SIZE]; /* the name that was given; "": none */
 } parser;
 
 /* ---- names ---- */

@@ -82,7 +82,7 @@ enum { CLV_OPTIONS_RUN = -1 };
 int clv_options_parse(const clv_option *options, int n_options, int argc, char **argv);
 
 /* Copies the name that *cursor, at first an option's names, stands at, and moves on; false at the end. */
-enum { CLV_OPTION_NAME = 64 };
+enum { CLV_OPTION_NAME = 64, CLV_MAX_OPTIONS = 96 /* a command */ };
 bool clv_option_next_name(const char **cursor, char name[CLV_OPTION_NAME]);
 
 /* Whether --help or -h is among the arguments, before a `--`. */

@@ -22,7 +22,7 @@ int __wrap_clv_options_parse(const clv_option *options, int n_options, int argc,
     clv_page *page = &manual.page[manual.n - 1];
     (void)argc;
     (void)argv;
-    if (n_options > CLV_PAGE_OPTIONS)
+    if (n_options > CLV_MAX_OPTIONS)
         abort();
     memcpy(page->option, options, (size_t)n_options * sizeof *options);
     page->n = n_options;

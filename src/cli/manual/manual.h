@@ -6,7 +6,7 @@
 
 #include "cli/options.h"
 
-enum { CLV_PAGE_OPTIONS = 64, CLV_PAGES = 48 };
+enum { CLV_PAGES = 48 };
 
 /* A command, or a command of commands, as `bench` is. Options' values lead nowhere. */
 typedef struct clv_page {
@@ -14,7 +14,7 @@ typedef struct clv_page {
     const char *summary, *help;
     bool has_commands;
     int n;
-    clv_option option[CLV_PAGE_OPTIONS];
+    clv_option option[CLV_MAX_OPTIONS];
 } clv_page;
 
 typedef struct clv_manual {
