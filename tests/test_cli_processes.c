@@ -146,6 +146,11 @@ static void test_stray(void **state)
         setenv(is[0], "0", 1);
         cli_expect(1, "cleave generate: the environment says process 0 of 2, and MPI process 0 of 1",
                    "generate -m {d}/one -p abc -n 2 -tp 3");
+        if (strstr(launchers[l], "mpich")) { /* what a process of a job starts has no connection to its launcher */
+            setenv("PMI_FD", "77", 1);
+            cli_expect(1, "PMI_FD names file 77, which is not open", "generate -m {d}/one -p abc -n 2 -tp 3");
+            unsetenv("PMI_FD");
+        }
         unsetenv(is[0]);
         unsetenv(is[1]);
     }
@@ -163,8 +168,10 @@ static void test_failed_alone(void **state)
     cli_shell("printf '#!/bin/sh\\nexec \"$@\" --seq 1$OMPI_COMM_WORLD_RANK$PMI_RANK\\n' >{d}/odd && sed s/seq/seed/ "
               "{d}/odd >{d}/odd_seed && "
               "chmod +x {d}/odd {d}/odd_seed");
-    cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\n[ $r = 1 ] && exec \"$@\" --wrong\\n"
-              "exec \"$@\"\\n' >{d}/unknown && chmod +x {d}/unknown");
+    cli_shell(
+        "printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\n[ $r = 1 ] && exec \"$@\" --wrong\\n"
+        "exec \"$@\"\\n' >{d}/unknown && sed 's/exec.*wrong/export CLEAVE_CONTROL=:99999/' {d}/unknown >{d}/port && "
+        "chmod +x {d}/unknown {d}/port");
     for (int l = 0; l < n_launchers; l++) {
         static const char *const commands[] = {"generate -m model -p abc -n 3 -tp 3",
                                                "train --text text --out run --steps 1 --seq 16 -tp 3",
@@ -195,6 +202,11 @@ static void test_failed_alone(void **state)
         cli_start_by(line);
         assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 2 -tp 3"), 0);
         assert_non_null(strstr(out, "process 1 of 3: unknown option '--wrong'"));
+        /* a variable that only one has, and cannot be */
+        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/port", launchers[l], cli_folder());
+        cli_start_by(line);
+        assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 2 -tp 3"), 0);
+        assert_non_null(strstr(out, "process 1 of 3: control (CLEAVE_CONTROL) is ':99999'"));
         /* another option */
         snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/odd", launchers[l], cli_folder());
         cli_start_by(line);

@@ -165,15 +165,16 @@ def plan(
     (256), heads (8), kv_heads, ffn and bias; mode "forward" (unless told) or "grad". hardware: what layouts are priced
     by, and the time is predicted for: a :class:`Machine`, or its profile. comm_dtype, regather, overlap,
     max_implicit_bytes, explain, keep_assignment and recompute are those of :func:`cleave.compile`, lora that of
-    :func:`cleave.load`, accumulate and dropout those of :class:`Trainer`. What is refused is what the library's clv_plan_compile,
-    and ``cleave plan``, refuse.
+    :func:`cleave.load`, accumulate and dropout those of :class:`Trainer`. What is refused is what the library's
+    clv_plan_compile, and ``cleave plan``, refuse.
     """
     found, split = parallel(tp, mesh, rules, sp)
     given = {
         "model": None if model is None else text_in(model, "a model"), "block": block, "mode": mode, "batch": batch,
         "seq": seq, "sp": sp, "dtype": dtype, "comm_dtype": comm_dtype, "regather": regather, "overlap": overlap,
         "max_implicit_bytes": max_implicit_bytes, "explain": explain,
-        "keep_assignment": keep_assignment, "recompute": recompute, "accumulate": accumulate, "dropout": dropout, **sizes,
+        "keep_assignment": keep_assignment, "recompute": recompute, "accumulate": accumulate, "dropout": dropout,
+        **sizes,
     }  # fmt: skip
     for name in ("batch", "seq", "hidden", "heads"):
         if given.get(name) is not None and whole(given[name], name) == 0:  # to C it is: not given

@@ -143,13 +143,15 @@ clv_status clv_processes_meet(const clv_comm_option *comm, clv_error *err)
                                      .timeout_ms = INT64_C(7) * 24 * 3600 * 1000,
                                      .silence_ms = clv_comm_option_ms(comm),
                                      .lost = clv_last_words_say};
-    came = true;
     bool spread = comm->how ? strcmp(comm->how, "mpi") == 0 : clv_processes_count() > 1;
-    if (!spread || !expected)
+    if (!spread || !expected) {
+        came = true;
         return clv_processes_is_first() ? CLV_OK : clv_fail(err, CLV_ECANCELLED, "the first process runs it");
+    }
     if (joined)
         return CLV_OK;
     CLV_TRY(join_in_time(&patient, comm->timeout_seconds, err));
+    came = true;
     return check_launcher(err);
 }
 
@@ -194,13 +196,17 @@ const char *clv_processes_out(const char *path)
     return clv_processes_is_first() ? path : "/dev/null";
 }
 
-/* The others wait for a process that will not come. Where all fail alike the first says so, and its launcher ends the
- * others within this time. */
+/* Where all fail alike the first says so, and its launcher ends the others within this time. */
+static void await_first(void)
+{
+    nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+}
+
+/* The others wait for a process that will not come. */
 static int end_alone(int code, const clv_error *why)
 {
-    enum { FIRST_SPEAKS_MS = 1000 };
     clv_error err = {0};
-    nanosleep(&(struct timespec){.tv_sec = FIRST_SPEAKS_MS / 1000}, NULL);
+    await_first();
     (void)clv_fail(&err, why->code, "process %d of %d: %s", number_of(numbers, 0), clv_processes_count(), why->message);
     clv_last_words_say(NULL, &err);
     return code;
@@ -215,8 +221,14 @@ int clv_processes_end(int code)
     if (code != CLV_EXIT_OK && err.code == CLV_OK)
         (void)clv_fail(&err, CLV_EPEER, "it ended with exit code %d", code);
     bool failed = err.code != CLV_OK;
-    if (clv_job_leave(joined, &err) != CLV_OK && !failed)
+    bool left = clv_job_leave(joined, &err) == CLV_OK;
+    if (!left && !failed)
         code = clv_command_report("cleave", &err);
     joined = NULL;
-    return clv_processes_is_first() ? code : CLV_EXIT_OK;
+    if (clv_processes_is_first())
+        return code;
+    if (left)
+        return CLV_EXIT_OK;
+    await_first(); /* who has not left MPI and ends first says to MPICH's launcher how the job has ended */
+    return code;
 }

@@ -2,6 +2,7 @@
 #include "comm/job.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -68,6 +69,19 @@ static clv_status choose(const char **out, const char *given, clv_error *err)
             return CLV_OK;
         }
     return clv_fail(err, CLV_EINVAL, "there is no MPI '%.40s'; valid: openmpi, mpich", name);
+}
+
+/* MPICH's launcher hands a connection to each process that it starts. A program that one of these starts in turn has
+ * the variable that names it, and often not the connection, at which MPI ends the process without a word. */
+static clv_status check_connection(const char *name, clv_error *err)
+{
+    const char *fd = getenv("PMI_FD");
+    if (strcmp(name, "mpich") != 0 || !fd || fcntl((int)strtol(fd, NULL, 10), F_GETFD) != -1)
+        return CLV_OK;
+    return clv_fail(err, CLV_EUNSUPPORTED,
+                    "PMI_FD names file %.16s, which is not open: a process of a job of MPICH has started this one, and "
+                    "not its launcher; valid: an environment without PMI_FD and PMI_RANK, or mpirun",
+                    fd);
 }
 
 /* The folder of the library that this code is in, or of the program. */
@@ -241,6 +255,7 @@ clv_status clv_job_join(clv_job **out, const clv_job_options *options, clv_error
     const char *control = o.control ? o.control : getenv("CLEAVE_CONTROL");
     CLV_TRY(check_options(&o, control, err));
     CLV_TRY(choose(&name, o.mpi, err));
+    CLV_TRY(check_connection(name, err));
     CLV_TRY(find_module(&mpi, name, o.modules, err));
     clv_job *job = calloc(1, sizeof *job);
     if (!job)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -209,6 +210,13 @@ clv_status clv_flight_written(const char **path, const clv_flight *flight, clv_e
     return CLV_OK;
 }
 
+/* A pipe, or a device: there is one of them, whoever writes to it. */
+static bool is_device(const char *path)
+{
+    struct stat is;
+    return stat(path, &is) == 0 && !S_ISREG(is.st_mode) && !S_ISDIR(is.st_mode);
+}
+
 /* Under the lock. */
 static void write_to(clv_flight *flight, const clv_session *session, const clv_error *why)
 {
@@ -220,7 +228,7 @@ static void write_to(clv_flight *flight, const clv_session *session, const clv_e
         (void)clv_fail_memory(&flight->error, "a flight recorder's file", size);
         return;
     }
-    if (clv_world_processes(world) > 1)
+    if (clv_world_processes(world) > 1 && !is_device(flight->path))
         snprintf(path, size, "%s.%d", flight->path, clv_world_process(world));
     else
         snprintf(path, size, "%s", flight->path);

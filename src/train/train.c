@@ -32,10 +32,8 @@ static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_erro
 
 clv_model_graph clv_trainer_graph(const clv_trainer *t)
 {
-    return (clv_model_graph){.size = sizeof(clv_model_graph),
-                             .batch = t->batch,
-                             .seq = t->seq,
-                             .padding_mask = t->all_tokens != NULL};
+    return (clv_model_graph){
+        .size = sizeof(clv_model_graph), .batch = t->batch, .seq = t->seq, .padding_mask = t->all_tokens != NULL};
 }
 
 static clv_status make_mask(clv_trainer *t, clv_error *err)
