@@ -142,18 +142,26 @@ typedef struct clv_convert_options {
 CLV_API clv_status clv_checkpoint_shard(const clv_model *model, const char *to, const clv_convert_options *options,
                                         clv_error *err);
 /** Makes the folder `to` of a sharded one: the files that it was made of, byte for byte, and every other file of the
- *  folder.
+ *  folder. Of a folder of adapters: their base with them in its weights, in one file, and every other file of the base.
  *  @return CLV_EINVAL when `from` is not sharded, or something is at `to`; clv_checkpoint_open's */
 CLV_API clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_convert_options *options,
                                         clv_error *err);
 
 /** Writes a model's parameters, as a session has them, as a folder of Hugging Face's hub: config.json and
- *  model.safetensors in f32, replaced where they are there. The folder is made if it is missing. Of a session over
- *  several processes, all of which see the folder, each writes what its ranks hold; the call returns when all is there.
- *  @return CLV_ENOTFOUND when the session lacks a parameter; CLV_EIO, CLV_ENOMEM; CLV_EPEER when another process could
- *          not write its part: then what stood there stays */
+ *  model.safetensors in the model's dtype, replaced where they are there; its adapters are merged into them. The
+ *  folder is made if it is missing. Of a session over several processes, all of which see the folder, each writes
+ *  what its ranks hold; the call returns when all is there.
+ *  @return CLV_ENOTFOUND when the session lacks a parameter; CLV_EIO, CLV_ENOMEM; CLV_EPEER when another process
+ *          could not write its part: then what stood there stays */
 CLV_API clv_status clv_model_save(const clv_model *model, const clv_session *session, const char *folder,
                                   clv_error *err);
+
+/** The same of its adapters alone, in PEFT's form: adapter_config.json and adapter_model.safetensors, which
+ *  peft.PeftModel.from_pretrained and clv_model_open read, and cleave_base.json, by which the latter tells another
+ *  base.
+ *  @return CLV_EINVAL for a model without adapters, or without a folder; clv_model_save's */
+CLV_API clv_status clv_model_save_adapters(const clv_model *model, const clv_session *session, const char *folder,
+                                           clv_error *err);
 
 #ifdef __cplusplus
 }

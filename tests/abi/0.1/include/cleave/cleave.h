@@ -2,8 +2,8 @@
  *
  * From a folder to results: model.h, then generate.h, embed.h, score.h, forward.h, train.h. From ops to a running
  * program: graph.h, op.h, nn.h and rules.h, then program.h (machine.h), session.h; by hand: spmd.h. What layouts cost:
- * plan.h. Over several processes: job.h; what they did last: flight.h. What tensors are and where they live:
- * dtype.h, mesh.h, layout.h, reshard.h.
+ * plan.h. Over several processes: job.h; what they did last: flight.h; when: trace.h. What tensors are and where they
+ * live: dtype.h, mesh.h, layout.h, reshard.h.
  *
  * **Structs.** A struct that may grow begins with `size_t size`: in options sizeof the struct (0: as its first version
  * had it), in what the library fills the same, set by the caller before the call. A program built against older headers
@@ -50,6 +50,7 @@
 #include "cleave/text.h"
 #include "cleave/text_data.h"
 #include "cleave/tokenizer.h"
+#include "cleave/trace.h"
 #include "cleave/train.h"
 
 #endif

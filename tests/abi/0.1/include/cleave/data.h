@@ -12,6 +12,15 @@
  * are a function of (seed, step, B, row) alone: each rank makes the rows that it needs, a run that goes on at a step
  * goes on as it would have, and the mesh does not matter.
  *
+ * **Masks.** What encoders (BERT, ESM-2) learn is not the next id but the ids that are masked: with options.masking a
+ * sequence is S ids, none of which two sequences share, and labels are of its own ids, at the places chosen: about 15 %
+ * of those that are not special, of which 80 % stand there as the mask token, 10 % as any other, 10 % as they are. This
+ * depends on (seed, row, position) alone, the row numbered as above: so masks are others in each epoch, and the same
+ * on every mesh. Labels that a file of rows has are used as they are.
+ *
+ * **Documents as rows.** With options.padded each document is a row of its own: one that is longer than the row is cut
+ * to a window, chosen by (seed, row), in_order the first one; what is left of a row is padding.
+ *
  * What is open is immutable: threads may share it.
  */
 #ifndef CLEAVE_DATA_H
@@ -31,6 +40,19 @@ extern "C" {
 /** Sequences of token ids. */
 typedef struct clv_data clv_data;
 
+enum { CLV_MAX_SPECIAL = 16 };
+
+/** What is masked, and by what: clv_model_masking fills it. A plain value. */
+typedef struct clv_masking {
+    size_t size;  /**< sizeof the struct; 0: as its first version had it */
+    double rate;  /**< the share of tokens that are chosen, above 0, at most 1; 0: 0.15 */
+    int64_t mask; /**< the mask token's id; -1: there is none, so that data must have labels of its own */
+    const clv_tokenizer *tokenizer; /**< its special tokens, and ids that it does not have, are never chosen and never
+                                         put in another's place; borrowed for the call; NULL: there is none */
+    int64_t n_special;              /**< nor are these: how many */
+    int64_t special[CLV_MAX_SPECIAL];
+} clv_masking;
+
 /** Zero-initialised = defaults. */
 typedef struct clv_data_options {
     size_t size;                      /**< sizeof the struct; 0: as its first version had it */
@@ -40,13 +62,16 @@ typedef struct clv_data_options {
     const clv_corpus_options *corpus; /**< how files of texts are tokenized; NULL: a byte a token */
     int texts;                        /**< nonzero: all files are texts, whatever their names */
     int in_order; /**< nonzero: row i of all epochs is sequence i mod their number, without a permutation */
+    const clv_masking *masking; /**< copied; NULL: each id's label is the next one */
+    int64_t padded;             /**< nonzero: each document of token files and texts is a row of its own */
+    int64_t pad;                /**< the id that stands where a row is padding */
 } clv_data_options;
 
 /** Opens token files, and files of texts (named .txt, .jsonl or .ndjson), which are tokenized as corpus.h says and stay
  *  in memory; or one safetensors file of rows: integers `ids` [N,S], and, where they are given, `labels` [N,S],
  *  what the model is to say at each position (-100: nothing); without them each id's label is the next one, and the
- *  last has none. All is read once: ids are compared with the vocabulary, a token file with its checksum. Free with
- *  clv_data_close.
+ *  last has none, or what is masked; and `mask` [N,S], 1 = a token, 0 = padding, which has no label but those given.
+ *  All is read once: ids are compared with the vocabulary, a token file with its checksum. Free with clv_data_close.
  *  @return CLV_EINVAL for no file, a file without an id, fewer ids than one sequence needs, a seq that is not that of
  *          the rows, or an id that is not in the vocabulary, naming file and position; CLV_EFORMAT for what is none of
  *          these files, or damaged; CLV_EUNSUPPORTED for another version; CLV_ENOTFOUND, CLV_EIO, CLV_ENOMEM */
@@ -65,6 +90,7 @@ typedef struct clv_data_info {
     int64_t end;       /**< the id behind each document, as all files say; -1: none, or they differ */
     uint64_t checksum; /**< a number that other ids would hardly have, the same everywhere: by which a run that goes on
                             is known to be of the same data */
+    int64_t padded;    /**< nonzero: rows may have padding, which clv_data_batch_padded tells */
 } clv_data_info;
 
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for NULL */
@@ -76,6 +102,9 @@ CLV_API clv_status clv_data_describe(const clv_data *data, clv_data_info *out, c
  *          CLV_EIO for a page that is gone, where the program's handler of SIGBUS says so */
 CLV_API clv_status clv_data_batch(const clv_data *data, int64_t step, int64_t batch, int64_t first, int64_t rows,
                                   int32_t *ids, int32_t *labels, clv_error *err);
+/** The same, with mask[r][0..S): 1 = a token, 0 = padding; NULL: nobody asks. @return clv_data_batch's */
+CLV_API clv_status clv_data_batch_padded(const clv_data *data, int64_t step, int64_t batch, int64_t first, int64_t rows,
+                                         int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err);
 
 /* ---- writing a token file ---- */
 

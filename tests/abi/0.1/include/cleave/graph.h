@@ -130,6 +130,12 @@ CLV_API clv_value clv_constrain(clv_graph *graph, clv_value x, const clv_layout 
 CLV_API void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n,
                            clv_value *out);
 
+/** Ops that are made until clv_end_block are a block, of which clv_compile_options.recompute says what the backward
+ *  pass makes again. One within another is part of it. clv_transformer_block begins and ends one of its own. */
+CLV_API void clv_begin_block(clv_graph *graph);
+/** Ends the innermost block that has begun; where there is none, the graph fails with CLV_EINVAL. */
+CLV_API void clv_end_block(clv_graph *graph);
+
 /* ---- ops: formulas and shapes; how one was split is in the program's text (clv_program_print, program.h) ---- */
 
 /** Products by subscripts, e.g. "bsm,mhd->bshd": letters in both operands and not in the result are contracted, letters

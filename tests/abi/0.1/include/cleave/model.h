@@ -13,6 +13,7 @@
 #ifndef CLEAVE_MODEL_H
 #define CLEAVE_MODEL_H
 
+#include "cleave/data.h"
 #include "cleave/nn.h"
 #include "cleave/session.h"
 #include "cleave/tokenizer.h"
@@ -23,6 +24,21 @@ extern "C" {
 
 /** A model that is open. */
 typedef struct clv_model clv_model;
+
+/** Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685) beside a model's weights: to each product x W of their
+ *  targets (alpha / rank) (x A) B is added, with A [in,R] and B [R,out]. A begins uniform within 1 / sqrt(in), as
+ *  PEFT's does, B with zeros. Of such a model training changes the adapters alone: its weights have no gradients and
+ *  no optimizer's state. */
+typedef struct clv_lora_options {
+    size_t size;         /**< sizeof the struct; 0: as its first version had it */
+    int64_t rank;        /**< R, at least 1 and at most the narrowest side of a target */
+    double alpha;        /**< 0: the rank */
+    const char *targets; /**< modules as the checkpoint's names have them, parted by commas, "q_proj,v_proj": each whose
+                              name is that or ends so behind a dot, as in PEFT's target_modules. NULL or "all-linear":
+                              all linear layers but the output's */
+    const char *folder;  /**< they are read from here, in PEFT's form (adapter_config.json, adapter_model.safetensors),
+                              which says the rest: rank and alpha 0, targets NULL; or NULL: they begin anew */
+} clv_lora_options;
 
 /** Zero-initialised = defaults; `size` lets the struct grow. */
 typedef struct clv_model_options {
@@ -47,9 +63,13 @@ typedef struct clv_model_options {
     int64_t timeout_ms;        /**< deadline of one wait for other ranks in whatever runs it; 0: 60000 */
     clv_flight *flight; /**< where flight recorders of whatever runs it are written to, see flight.h; borrowed until the
                              model is closed; NULL: nowhere */
+    const clv_lora_options *lora; /**< adapters that it gets; copied; NULL: none */
+    int64_t recompute;            /**< a clv_recompute, as in clv_compile_options, of whatever is compiled of it */
+    int64_t grad_reduce_dtype;    /**< a clv_comm_dtype, as in clv_compile_options, of whatever is compiled of it */
 } clv_model_options;
 
-/** Opens a model's folder; options may be NULL. Free with clv_model_close.
+/** Opens a model's folder; options may be NULL. Free with clv_model_close. The folder of adapters in PEFT's form is
+ *  that of their base, with them: adapter_config.json names it.
  *  @return CLV_EFORMAT, CLV_EUNSUPPORTED (naming the key or tensor); CLV_EAXIS when the rules do not fit the mesh;
  *          CLV_EDTYPE; CLV_ENOTFOUND, CLV_EIO, CLV_ELIMIT, CLV_ENOMEM */
 CLV_API clv_status clv_model_open(clv_model **out, const char *path, const clv_model_options *options, clv_error *err);
@@ -79,6 +99,8 @@ typedef struct clv_model_info {
     int64_t bos, pad, mask; /**< token ids; -1: none */
     int n_eos;              /**< any of these ends a text */
     int64_t eos[CLV_MAX_EOS];
+    int64_t adapter_rank;       /**< of its adapters; 0: it has none */
+    int64_t adapter_parameters; /**< elements of these, beside `parameters` */
 } clv_model_info;
 
 /** A model that no folder holds, of a Llama's form (family "llama", or NULL), as train.h makes one: hidden, layers,
@@ -108,6 +130,9 @@ CLV_API clv_status clv_model_fullest_rank(int64_t *out, const clv_model *model, 
 
 /** The mesh and rules that the model was opened for, and the dtype. Borrowed; NULL (CLV_F32) for no model. */
 CLV_API const clv_mesh *clv_model_mesh(const clv_model *model);
+/** The folder that it was opened from: of adapters, that of their base; "" for a model that no folder holds. Borrowed;
+ *  NULL for no model. */
+CLV_API const char *clv_model_folder(const clv_model *model);
 /** See clv_model_mesh. */
 CLV_API const clv_axis_rules *clv_model_rules(const clv_model *model);
 /** See clv_model_mesh. */
@@ -117,6 +142,14 @@ CLV_API clv_dtype clv_model_dtype(const clv_model *model);
  *  first call that needs it; borrowed, lives with the model. Safe from several threads.
  *  @return CLV_ENOTFOUND when there is none; CLV_EFORMAT when it has ids that the model lacks; clv_tokenizer_open's */
 CLV_API clv_status clv_model_tokenizer(const clv_tokenizer **out, const clv_model *model, clv_error *err);
+
+/** What training of a masked language model masks, and by what (data.h): the mask token is config.json's
+ *  (mask_token_id), else the tokenizer's [MASK], -1 where neither has one; special are the tokens that the tokenizer
+ *  calls so, and config.json's bos, eos and pad. tokenizer, borrowed as long as *out is used: by which texts became
+ *  ids; NULL: the folder's, if it has one. Fills *out, whose `size` the caller has set.
+ *  @return what opening the folder's tokenizer returns, where there is one */
+CLV_API clv_status clv_model_masking(clv_masking *out, const clv_model *model, const clv_tokenizer *tokenizer,
+                                     clv_error *err);
 
 /** Whether all processes of options.job have opened the same model, each by its path: config, the tokenizer's file, and
  *  of the weights all names, dtypes, shapes and some bytes of each tensor. Ranks that mixed two models would compute
@@ -150,6 +183,11 @@ typedef struct clv_model_graph {
     int last_logits;      /**< nonzero: logits only of each sequence's last row, [B,1,V] */
     int64_t split_logits; /**< nonzero: the output of clv_model_inference stays split over batch and vocabulary as the
                              rules say, so that ranks need not send it to each other */
+    double dropout; /**< 0 <= p < 1, of training steps: the share of elements that are 0 of the embedding, and of what
+                       attention and MLP of each layer add to it (clv_dropout; of attention's weights none). By the
+                       input "step" and an element's place in the whole tensor, so that every mesh has the same; of a
+                       step in parts (clv_update_options.accumulate) each part has masks of its own */
+    uint64_t dropout_seed; /**< of these */
 } clv_model_graph;
 
 /** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split
@@ -183,11 +221,15 @@ typedef struct clv_update_options {
     int64_t optimizer; /**< a clv_optimizer; of the options that follow, as of adamw, its own alone count */
     const clv_sgd_options *sgd;   /**< NULL: its defaults */
     const clv_lion_options *lion; /**< NULL: its defaults */
+    int64_t accumulate; /**< > 1: the batch goes through the model in so many parts, one after the other, of which each
+                             has as many rows: those of the first come first. Gradients are added up, in f32 those of 16
+                             bits, and reduced once, as those of the mean over all labels that count. Inputs of [B,S]
+                             are then of [accumulate,B/accumulate,S]: the same elements */
 } clv_update_options;
 
 /** The same, updated as said (NULL: by the defaults), with one more output: "grad_norm" f32 scalar, the norm of the
- *  gradients together before they are clipped (clv_global_norm). Where it is not finite and they are clipped, the
- *  update leaves all state as it was. */
+ *  gradients together before they are clipped (clv_global_norm). Where it, or the loss, is not finite, the update
+ *  leaves all state as it was. */
 CLV_API void clv_model_update_step(clv_graph *graph, const clv_model *model, const clv_model_graph *how,
                                    const clv_update_options *update);
 

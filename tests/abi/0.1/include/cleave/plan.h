@@ -64,28 +64,33 @@ typedef struct clv_plan_options {
     bool sp;              /**< the same as the preset megatron-sp for rules; of a model that generates: to train */
     clv_dtype dtype;      /**< of weights and activations: CLV_F32, CLV_BF16, CLV_F16 or CLV_F64 */
     const clv_mesh *mesh; /**< NULL: one rank */
-    const clv_axis_rules *rules; /**< NULL: clv_axis_rules_preset's default for the mesh */
-    const clv_machine *machine;  /**< what layouts are priced by; NULL: the default (machine.h) */
-    bool regather;               /**< as in clv_compile_options; of what has a backward pass */
-    bool keep_assignment;        /**< as in clv_compile_options */
-    int64_t max_implicit_bytes;  /**< as in clv_compile_options; 0: any */
-    const char *explain;         /**< as in clv_compile_options; NULL: nothing */
-    int64_t head_dim;            /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
-    bool overlap;                /**< as in clv_compile_options */
-    clv_comm_dtype comm_dtype;   /**< as in clv_compile_options */
+    const clv_axis_rules *rules;  /**< NULL: clv_axis_rules_preset's default for the mesh */
+    const clv_machine *machine;   /**< what layouts are priced by; NULL: the default (machine.h) */
+    bool regather;                /**< as in clv_compile_options; of what has a backward pass */
+    bool keep_assignment;         /**< as in clv_compile_options */
+    int64_t max_implicit_bytes;   /**< as in clv_compile_options; 0: any */
+    const char *explain;          /**< as in clv_compile_options; NULL: nothing */
+    int64_t head_dim;             /**< of a block but ffn: width of a head; 0: hidden / heads, which must divide */
+    bool overlap;                 /**< as in clv_compile_options */
+    clv_comm_dtype comm_dtype;    /**< as in clv_compile_options */
+    int64_t recompute;            /**< a clv_recompute, as in clv_compile_options; of what has a backward pass */
+    const clv_lora_options *lora; /**< adapters that a model gets, which then are all that is trained; NULL: none */
+    int64_t accumulate;           /**< as in clv_update_options, of a model's training step: a divisor of batch; 0: 1 */
+    int64_t grad_reduce_dtype;    /**< a clv_comm_dtype, as in clv_compile_options */
+    double dropout;               /**< as in clv_model_graph, of a model's training step */
 } clv_plan_options;
 
 /** Compiles it. Free with clv_program_free.
  *  @return CLV_EINVAL where neither a model nor a block is given, or both; for a mode of the other, a size that the
- *          block has no use for or that is out of its range, regather without a backward pass, sp beside rules or where
- *          tokens are generated, more tokens than the model takes, CLV_PLAN_MODE_DECODE of a model that attends both
- *          ways: the message begins with the field or the mode; CLV_EDTYPE; CLV_ELIMIT for more than CLV_PLAN_MAX_RANKS
- *          ranks; clv_axis_rules_preset's, clv_model_open's and clv_compile's */
+ *          block has no use for or that is out of its range, regather or recompute without a backward pass, sp beside
+ *          rules or where tokens are generated, more tokens than the model takes, CLV_PLAN_MODE_DECODE of a model that
+ *          attends both ways: the message begins with the field or the mode; CLV_EDTYPE; CLV_ELIMIT for more than
+ *          CLV_PLAN_MAX_RANKS ranks; clv_axis_rules_preset's, clv_model_open's and clv_compile's */
 CLV_API clv_status clv_plan_compile(clv_program **out, const clv_plan_options *options, clv_error *err);
 
 /** @name What would make a plan smaller
  *  One option changed at a time, and the plan made again: an axis of the mesh twice as long, the rules of each preset,
- *  half the batch, bf16, regather. @{ */
+ *  half the batch, bf16, regather, recompute. @{ */
 
 /** The changes with which a rank needs less memory, the one that needs least first. A plain value: it outlives what the
  *  options point to, and any number of threads may read it. */
@@ -94,8 +99,9 @@ typedef struct clv_plan_remedies clv_plan_remedies;
 /** A change. What it points to lives with the clv_plan_remedies. */
 typedef struct clv_plan_remedy {
     size_t size;              /**< the caller's: sizeof the struct, or 0 */
-    const char *option;       /**< the field of clv_plan_options: "mesh", "rules", "batch", "dtype" or "regather" */
-    const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16"; "" of regather */
+    const char *option;       /**< the field of clv_plan_options: "mesh", "rules", "batch", "dtype", "regather" or
+                                   "recompute" */
+    const char *value;        /**< "data=4,model=4", "fsdp", "4", "bf16", "full"; "" of regather */
     const clv_memory *memory; /**< of the plan with it; peak is NULL */
 } clv_plan_remedy;
 
@@ -109,6 +115,16 @@ CLV_API int clv_plan_n_remedies(const clv_plan_remedies *remedies);
 /** Fills *out, whose `size` the caller has set. CLV_EINVAL for an index that there is not. */
 CLV_API clv_status clv_plan_remedy_at(const clv_plan_remedies *remedies, int i, clv_plan_remedy *out, clv_error *err);
 /** @} */
+
+/** The order of the mesh's axes in which the plan takes the least time on its machine. Ranks are row-major over the
+ *  mesh, so the last axes stay inside hosts: those that move most should be last. Up to four axes are planned in every
+ *  order, more with each of them last. *mesh: the axes in the best order, with the same names and sizes; as they are
+ *  where no other is faster by a hundredth, or all ranks share a host. *seconds: what that plan is predicted to take.
+ *  Which rank has which part of a tensor changes with the order, not what any layout costs but for where its groups
+ *  are.
+ *  @return clv_plan_compile's, of the options as they are; an order that cannot be planned is left out */
+CLV_API clv_status clv_plan_find_order(clv_mesh *mesh, double *seconds, const clv_plan_options *options,
+                                       clv_error *err);
 
 #ifdef __cplusplus
 }

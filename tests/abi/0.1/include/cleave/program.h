@@ -15,6 +15,22 @@ extern "C" {
 /** A compiled graph. */
 typedef struct clv_program clv_program;
 
+/** What of blocks (clv_begin_block) the backward pass makes again, instead of keeping it: the same ops and steps in the
+ *  same order, so results are equal bit for bit. What is not read again is not made again. */
+typedef enum clv_recompute {
+    CLV_RECOMPUTE_NONE,      /**< nothing */
+    CLV_RECOMPUTE_SELECTIVE, /**< results of ops that neither multiply nor sum, of what is kept or made again anyway:
+                                  maps, norms, softmax, other shapes. No collective is repeated */
+    CLV_RECOMPUTE_FULL       /**< all that is not read outside of its block: of each block its input is kept.
+                                  Collectives are repeated, but for gathers of weights, whose copies are kept unless
+                                  `regather` */
+} clv_recompute;
+
+/** "none", "selective", "full"; "?" for what is none. */
+CLV_API const char *clv_recompute_name(clv_recompute recompute);
+/** "full" -> CLV_RECOMPUTE_FULL; CLV_EINVAL with those that there are. */
+CLV_API clv_status clv_recompute_parse(clv_recompute *out, const char *name, clv_error *err);
+
 /** Zero-initialised = defaults. */
 typedef struct clv_compile_options {
     size_t size;                /**< sizeof the struct; 0: as its first version had it */
@@ -39,6 +55,9 @@ typedef struct clv_compile_options {
                                      memory */
     clv_comm_dtype comm_dtype; /**< what ranks carry activations, gradients and weights of f32 to each other as; layouts
                                      are chosen as without. docs/communication.md has what is rounded, and how much */
+    int64_t recompute;         /**< a clv_recompute */
+    int64_t grad_reduce_dtype; /**< a clv_comm_dtype: what ranks carry gradients of f32 to each other as where they sum
+                                    them for updates; CLV_COMM_F32: as comm_dtype says */
 } clv_compile_options;
 
 /** Chooses a layout for every tensor, plans every change of layout and the memory of one rank.

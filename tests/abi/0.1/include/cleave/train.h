@@ -55,6 +55,15 @@ CLV_API double clv_schedule_rate(const clv_schedule *schedule, int64_t step);
 CLV_API double clv_schedule_rate_as(const clv_schedule *schedule, clv_schedule_shape shape, int64_t decay,
                                     int64_t step);
 
+/** What a trainer does at a step whose loss or gradients are infinite or NaN. Either way the step leaves all state as
+ *  it was, and the first op that made such a value is named. */
+typedef enum clv_on_nan {
+    CLV_ON_NAN_STOP, /**< the step fails */
+    CLV_ON_NAN_SKIP  /**< it is passed over, and the next step goes on */
+} clv_on_nan;
+/** "stop", "skip". @return CLV_EINVAL for another name */
+CLV_API clv_status clv_on_nan_parse(clv_on_nan *out, const char *name, clv_error *err);
+
 /** batch, seq and schedule are needed; the rest may be zeros. */
 typedef struct clv_trainer_options {
     size_t size;                      /**< sizeof the struct; 0: as its first version had it */
@@ -65,6 +74,9 @@ typedef struct clv_trainer_options {
     const clv_update_options *update; /**< copied; NULL: by `adamw`, as its adamw where that is NULL */
     int64_t schedule_shape;           /**< a clv_schedule_shape */
     int64_t decay_steps;              /**< of CLV_SCHEDULE_WSD: 0, or 1 to steps - warmup; else 0 */
+    int64_t padded; /**< nonzero: rows may have padding, which clv_trainer_step_padded says and no token attends to */
+    int64_t on_nan; /**< a clv_on_nan */
+    double dropout; /**< as in clv_model_graph, by `seed`; none where clv_trainer_loss looks */
 } clv_trainer_options;
 
 /** A model, its optimizer's state and the program of a step. */
@@ -88,14 +100,25 @@ typedef struct clv_train_step {
     double seconds, comm_seconds; /**< of this step; communication includes waiting, mean over ranks */
     double hidden_seconds;        /**< and is without what moved beside ops, clv_session_stats.hidden_seconds */
     double grad_norm;             /**< of all gradients together, before they are clipped */
+    int64_t labels;               /**< that counted; 0: none did, the loss is 0 and nothing was learned */
+    int64_t skipped; /**< nonzero: loss or grad_norm is not finite, and nothing was learned: CLV_ON_NAN_SKIP */
 } clv_train_step;
 
 /** Trains one step on ids and labels, each [B,S] (a label of -100 counts for nothing). *result, unless NULL, is filled.
- *  @return CLV_EINVAL when the loss or the gradients are no longer numbers (where these are clipped, state is then as
- *          it was), for an id outside the vocabulary, for a label that is neither in it nor -100, or when no label
- *          counts; clv_session_run's */
+ *  A step of which no label counts, as masks chosen at random may leave it, is passed over: it has its number, and
+ *  nothing else of the trainer changes.
+ *  Where the loss or the gradients are not finite, all state (weights, moments, f32 copies) stays as it was, and the
+ *  step is run once more to name the first op that made such a value; with CLV_ON_NAN_SKIP it is then passed over.
+ *  @return CLV_EINVAL when the loss or the gradients are no longer numbers and the trainer stops there, with rank and
+ *          op in err (the next call is of the same step); for an id outside the vocabulary, or a label that is neither
+ *          in it nor -100; clv_session_run's */
 CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
                                     clv_train_step *result, clv_error *err);
+/** The same where rows have padding: mask [B,S], 1 = a token, 0 = padding, at least one token a row; NULL: all are
+ *  tokens. @return CLV_EINVAL, too, for a mask where the trainer's options do not have `padded`, or a row without a
+ *  token */
+CLV_API clv_status clv_trainer_step_padded(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
+                                           const uint8_t *mask, clv_train_step *result, clv_error *err);
 
 /** The mean loss, in nats a label, of ids and labels, each [B,S] (a label of -100 counts for nothing), under the
  *  weights as they are: of data that are not trained on. Nothing of the trainer changes; the first call compiles its
@@ -104,6 +127,9 @@ CLV_API clv_status clv_trainer_step(clv_trainer *trainer, const int32_t *ids, co
  *          counts; clv_session_run's */
 CLV_API clv_status clv_trainer_loss(clv_trainer *trainer, const int32_t *ids, const int32_t *labels, double *loss,
                                     clv_error *err);
+/** The same where rows have padding. @return clv_trainer_loss's; CLV_EINVAL, too, as clv_trainer_step_padded */
+CLV_API clv_status clv_trainer_loss_padded(clv_trainer *trainer, const int32_t *ids, const int32_t *labels,
+                                           const uint8_t *mask, double *loss, clv_error *err);
 
 /** What the steps run: for reports. Borrowed; NULL for no trainer. */
 CLV_API const clv_program *clv_trainer_program(const clv_trainer *trainer);
@@ -114,6 +140,11 @@ CLV_API clv_session *clv_trainer_session(const clv_trainer *trainer);
 
 /** How many steps were done: the number of the next; -1 for no trainer. */
 CLV_API int64_t clv_trainer_steps_done(const clv_trainer *trainer);
+/** How many of these were skipped, CLV_ON_NAN_SKIP, before a checkpoint that was resumed, too; -1 for no trainer. */
+CLV_API int64_t clv_trainer_steps_skipped(const clv_trainer *trainer);
+/** What the last step found that was not finite, in words that name the first op, with layer, tensor, index and rank;
+ *  good until the next step. NULL: all was finite. */
+CLV_API const char *clv_trainer_nonfinite(const clv_trainer *trainer);
 
 /** The largest of the numbers that the processes of the model's job give; all make the call, as between steps. So they
  *  find that one of them was told to stop, after the same step. Of a model of one process: its own.
@@ -139,7 +170,8 @@ typedef struct clv_trainer_checkpoint_options {
  *  (docs/checkpoints.md says what is in it). One of these steps that this trainer saved there, or went on from, is not
  *  written again; another's is replaced. A folder with one of more steps is another run's, and refused. Of a model of
  *  several processes all make the call, and see the folder; each writes what its ranks hold. options may be NULL. After
- *  a failure the trainer can go on, and save again.
+ *  a failure the trainer can go on, and save again. Of a model with adapters it holds these and what is trained with
+ *  them, and which weights they belong to; these stay where they are.
  *  @return CLV_EINVAL for options out of range; CLV_EEXIST naming the newer checkpoint; CLV_ENOTFOUND, CLV_EIO;
  *          CLV_ENOMEM; CLV_EPEER when another process could not write its part */
 CLV_API clv_status clv_trainer_checkpoint(clv_trainer *trainer, const char *folder,
@@ -167,6 +199,8 @@ CLV_API clv_status clv_trainer_resume(clv_trainer *trainer, const char *folder, 
 
 /** The weights as they are, as a folder of Hugging Face's hub. No tokenizer is written. @return clv_model_save's */
 CLV_API clv_status clv_trainer_save(const clv_trainer *trainer, const char *folder, clv_error *err);
+/** The adapters alone, in PEFT's form. @return clv_model_save_adapters's */
+CLV_API clv_status clv_trainer_save_adapters(const clv_trainer *trainer, const char *folder, clv_error *err);
 
 #ifdef __cplusplus
 }
