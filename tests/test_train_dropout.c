@@ -180,7 +180,7 @@ static void test_moves_nothing(void **state)
 {
     (void)state;
     for (int s = 0; s < SPLITS; s++) {
-        int steps, more;
+        int steps, more = 0;
         double bytes = moved(&splits[s], 0, &steps);
         assert_true(steps > 0 && moved(&splits[s], 0.3, &more) == bytes);
         assert_int_equal(more, steps);
