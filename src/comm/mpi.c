@@ -347,13 +347,15 @@ static clv_status find_addend(const void **out, const clv_mpi_plan *plan, const 
                                  &its_ph->in_shard, &near->way.box, size, err);
 }
 
-/* Copies what is read to the result. */
-static clv_status copy_near(const clv_mpi_plan *plan, const clv_mpi_phase *ph, clv_error *err)
+/* Copies what is read to the result: what was sent to members of this process, or what these have themselves. */
+static clv_status copy_near(const clv_mpi_plan *plan, const clv_mpi_phase *ph, bool sent, clv_error *err)
 {
     const clv_device *in = plan->base.in_device, *out = plan->base.out_device;
     size_t size = clv_dtype_size(plan->base.dtype);
     for (int i = 0; i < ph->n_near; i++) {
         const clv_mpi_near *near = &ph->near[i];
+        if ((near->way.by >= 0) != sent)
+            continue;
         const clv_shard *box = &near->way.box;
         const clv_mpi_plan *its = plan_of(plan, near->way.by >= 0 ? near->way.by : near->way.from);
         const clv_mpi_phase *its_ph = &its->phases[ph - plan->phases];
@@ -439,10 +441,14 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
 {
     for (int k = 0; k < plan->n_phases; k++) {
         clv_mpi_phase *ph = &plan->phases[k];
-        int64_t began = clv_now_ns();
         if (k > 0)
             CLV_TRY(start_phase(plan, ph, err));
         atomic_store_explicit(&((clv_thread_comm *)plan->base.comm)->part, k, memory_order_relaxed);
+        if (ph->slices) { /* the sums of this process are copied while the others' come */
+            CLV_TRY(meet_near(plan, err));
+            CLV_TRY(copy_near(plan, ph, false, err));
+        }
+        int64_t began = clv_now_ns();
         clv_threads_record_wait((clv_thread_comm *)plan->base.comm, plan->base.group, &plan->post,
                                 plan->base.take_bytes, senders_of(ph), began);
         CLV_TRY(await_parts(plan, ph, ph->takes, ph->n_takes, true, err));
@@ -452,7 +458,9 @@ static clv_status wait_out(clv_mpi_plan *plan, clv_error *err)
             CLV_TRY(unpack(plan, ph, err));
         CLV_TRY(meet_near(plan, err));
         clv_recorder_phase(plan->base.comm->recorder, CLV_RECORD_MOVES);
-        CLV_TRY(ph->reduces ? reduce(plan, ph, err) : copy_near(plan, ph, err));
+        if (!ph->reduces && !ph->slices)
+            CLV_TRY(copy_near(plan, ph, false, err));
+        CLV_TRY(ph->reduces ? reduce(plan, ph, err) : copy_near(plan, ph, true, err));
     }
     if (plan->cards.shown) /* as who begins the step after the next would be ahead */
         CLV_TRY(clv_mpi_await_cards(plan, err));
