@@ -82,13 +82,15 @@ static void add_prediction(clv_table *t, const plan_args *a, const clv_predictio
     clv_table_real(t, "flops_utilisation", p->utilisation);
 }
 
-/* Where the order of the mesh's axes brings the wrong ones between hosts. */
-static void add_order(clv_table *t, const plan_args *a, double seconds)
+/* Where the order of the mesh's axes brings the wrong ones between hosts. To ask takes a plan for each order. */
+static void add_order(clv_table *t, const plan_args *a, const clv_machine_info *info, int64_t ranks, double seconds)
 {
     clv_mesh mesh;
     double least;
     char option[CLV_MESH_TEXT + 8] = "--mesh ";
     size_t used = strlen(option);
+    if (!a->hardware || info->hosts == 1 || ranks <= info->ranks_per_host)
+        return;
     if (clv_plan_option_order(&mesh, &least, &a->plan, NULL) != CLV_OK || least >= seconds)
         return;
     clv_mesh_print(option + used, sizeof option - used, &mesh);
@@ -109,7 +111,7 @@ static int report(const plan_args *a, const clv_program *program, const clv_mach
     clv_plan_memory_add(t, program);
     clv_plan_fit_add(t, program, &a->plan, memory_limit(a, &predicted, info.name));
     add_prediction(t, a, &predicted, info.name);
-    add_order(t, a, predicted.seconds);
+    add_order(t, a, &info, clv_mesh_ranks(clv_program_mesh(program)), predicted.seconds);
     return clv_table_finish(t, a->json);
 }
 

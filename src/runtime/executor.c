@@ -103,14 +103,18 @@ static bool looks(const rank_state *r)
 
 static clv_status look_before(const rank_state *r, clv_nonfinite *out, int i, clv_error *err)
 {
+    if (!looks(r))
+        return CLV_OK;
     clv_error why = {.rank = -1};
-    return looks(r) ? keep_finding(r, i, clv_finite_before(out, r->loaded, r->rank, i, &why), &why, err) : CLV_OK;
+    return keep_finding(r, i, clv_finite_before(out, r->loaded, r->rank, i, &why), &why, err);
 }
 
 static clv_status look_behind(const rank_state *r, const clv_nonfinite *before, int i, clv_error *err)
 {
+    if (!looks(r))
+        return CLV_OK;
     clv_error why = {.rank = -1};
-    return looks(r) ? keep_finding(r, i, clv_finite_after(before, r->loaded, r->rank, i, &why), &why, err) : CLV_OK;
+    return keep_finding(r, i, clv_finite_after(before, r->loaded, r->rank, i, &why), &why, err);
 }
 
 /* Waits for the step that flies in place k of the list; behind: the instruction that ran last. */
