@@ -246,7 +246,9 @@ static void test_resume_waits(void **state)
 static void test_resume_damaged(void **state)
 {
     (void)state;
-    cli_expect(0, "", "%s --steps 6 --save-every 2 --keep-last 3 --out {d}/hurt", small);
+    cli_expect(0, "", "%s --steps 6 --save-every 1 --keep-every 2 --keep-last 1 --out {d}/hurt", small);
+    cli_shell("[ \"$(ls {d}/hurt/checkpoints | tr '\\n' ' ')\" = "
+              "'latest step-00000002 step-00000004 step-00000006 ' ]");
     cli_shell("mv {d}/hurt/metrics.jsonl {d}/before; head -c 2000 /dev/zero >>"
               "{d}/hurt/checkpoints/step-00000006/optimizer/rank-00000-of-00001.safetensors; "
               "rm {d}/hurt/checkpoints/step-00000004/model.safetensors");

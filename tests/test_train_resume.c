@@ -214,6 +214,21 @@ static void test_folder(void **state)
     end(&t);
 }
 
+/* Those of every third step stay, however many are newer. */
+static void test_keep_every(void **state)
+{
+    double losses[STEPS];
+    const clv_trainer_checkpoint_options options = {.size = sizeof options, .keep = 1, .keep_every = 3};
+    (void)state;
+    trained t = begin(&hows[0]);
+    for (int i = 1; i <= STEPS; i++) {
+        train(&t, i, losses);
+        must(clv_trainer_checkpoint(t.trainer, in_folder("every"), &options, NULL), NULL);
+    }
+    shell("[ \"$(ls every | tr '\\n' ' ')\" = 'latest step-00000003 step-00000006 step-00000008 ' ]");
+    end(&t);
+}
+
 /* A folder of another run: what is there stays, and what is saved is what goes on. */
 static void test_another_run(void **state)
 {
@@ -454,6 +469,8 @@ static void test_refused(void **state)
     assert_int_equal(clv_trainer_steps_done(NULL), -1);
     clv_trainer_checkpoint_options options = {.keep = -1};
     assert_int_equal(clv_trainer_checkpoint(t.trainer, folder, &options, NULL), CLV_EINVAL);
+    options = (clv_trainer_checkpoint_options){.size = sizeof options, .keep_every = -1};
+    assert_int_equal(clv_trainer_checkpoint(t.trainer, folder, &options, NULL), CLV_EINVAL);
     assert_int_equal(clv_trainer_checkpoint(t.trainer, in_folder("no/where"), NULL, &err), CLV_ENOTFOUND);
     train(&t, 1, losses);
     save(&t, in_folder("small"), 0);
@@ -471,10 +488,10 @@ static void test_refused(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_mesh),     cmocka_unit_test(test_other_mesh),
-                                       cmocka_unit_test(test_folder),        cmocka_unit_test(test_another_run),
-                                       cmocka_unit_test(test_same_step),     cmocka_unit_test(test_damage),
-                                       cmocka_unit_test(test_not_set_aside), cmocka_unit_test(test_passing_failure),
-                                       cmocka_unit_test(test_full),          cmocka_unit_test(test_refused)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_mesh),     cmocka_unit_test(test_other_mesh),      cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_another_run),   cmocka_unit_test(test_same_step),       cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_not_set_aside), cmocka_unit_test(test_passing_failure), cmocka_unit_test(test_full),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_keep_every)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

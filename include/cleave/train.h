@@ -160,8 +160,9 @@ CLV_API const char *clv_trainer_noted(const clv_trainer *trainer, const char *ke
 
 /** Zero-initialised = defaults. */
 typedef struct clv_trainer_checkpoint_options {
-    size_t size; /**< sizeof the struct; 0: as its first version had it */
-    int keep;    /**< the newest so many stay, older ones are removed; 0: 2 */
+    size_t size;        /**< sizeof the struct; 0: as its first version had it */
+    int keep;           /**< the newest so many stay, older ones are removed; 0: 2 */
+    int64_t keep_every; /**< those of a multiple of so many steps stay, too, however old they are; 0: no more */
 } clv_trainer_checkpoint_options;
 
 /** Saves all that a trainer needs to go on (weights, optimizer state, steps done, notes) as folder/step-00000120, of

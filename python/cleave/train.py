@@ -216,10 +216,11 @@ class Trainer(State):
             found = lib.clv_trainer_noted(trainer, text_in(key, "a key"))
             return None if found == ffi.NULL else ffi.string(found).decode()
 
-    def checkpoint(self, folder: Path, keep: int = 2) -> None:
+    def checkpoint(self, folder: Path, keep: int = 2, keep_every: int = 0) -> None:
         """Saves all that a trainer needs to go on (weights, optimizer state, steps done, notes) as
-        folder/step-00000120, there whole or not at all; the newest `keep` of them stay."""
-        options = _c.options("clv_trainer_checkpoint_options", {"keep": keep}, "a checkpoint")
+        folder/step-00000120, there whole or not at all; the newest `keep` of them stay, and those
+        of a multiple of `keep_every` steps."""
+        options = _c.options("clv_trainer_checkpoint_options", {"keep": keep, "keep_every": keep_every}, "a checkpoint")
         with self._handle.hold() as trainer:
             check(lib.clv_trainer_checkpoint, trainer, text_in(folder, "a folder"), options.struct)
 

@@ -218,8 +218,9 @@ def test_resumes(tmp_path):
     for step in broken.fit(text, 6):
         losses.append(step.loss)
         if step.step in (2, 4, 5):
-            broken.checkpoint(tmp_path / "kept", keep=2)
-    assert sorted(p.name for p in (tmp_path / "kept").iterdir()) == ["latest", "step-00000005", "step-00000006"]
+            broken.checkpoint(tmp_path / "kept", keep=2, keep_every=3)
+    names = sorted(p.name for p in (tmp_path / "kept").iterdir())
+    assert names == ["latest", "step-00000003", "step-00000005", "step-00000006"]
     again = trainer(tp=2)
     assert again.resume(tmp_path / "kept") == cleave.Resumed(6, 0, "") and again.steps_done == 6
     assert again.noted("data") == "bytes.md" and again.noted("other") is None

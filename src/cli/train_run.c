@@ -193,7 +193,8 @@ static void plot(const run *r)
 
 static clv_status save_checkpoint(run *r, clv_error *err)
 {
-    clv_trainer_checkpoint_options options = {.size = sizeof options, .keep = (int)r->args->keep_last};
+    clv_trainer_checkpoint_options options = {
+        .size = sizeof options, .keep = (int)r->args->keep_last, .keep_every = r->args->keep_every};
     CLV_TRY(clv_train_note(r->trainer, r->args, r->data, &r->total, err));
     clv_train_folder_flush(&r->folder);
     return clv_trainer_checkpoint(r->trainer, r->checkpoints, &options, err);

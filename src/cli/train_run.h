@@ -27,7 +27,7 @@ typedef struct clv_train_args {
     double dropout;
     bool json, resume;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
-    int64_t save_every, keep_last; /* checkpoints; 0: when it is told to leave alone */
+    int64_t save_every, keep_last, keep_every; /* checkpoints; 0: when it is told to leave alone */
     clv_optimizer_option optimizer;
     clv_train_trace trace;
     const char *plot;

@@ -132,13 +132,19 @@ static clv_status point_to(const char *folder, int64_t step, clv_error *err)
     return status;
 }
 
-/* All but the newest `keep` and this one. What cannot be removed is tried again after the next: this one is there. */
-static void prune(const char *folder, int64_t saved, int keep)
+/* How many of a folder's checkpoints stay: see clv_trainer_checkpoint_options. */
+typedef struct keeping {
+    int newest;
+    int64_t every;
+} keeping;
+
+/* All that do not stay, but for this one. What cannot be removed is tried again after the next: this one is there. */
+static void prune(const char *folder, int64_t saved, const keeping *keep)
 {
     step_list list = {0};
     clv_status status = list_steps(&list, folder, NULL);
-    for (int i = keep; status == CLV_OK && i < list.n; i++) {
-        if (list.steps[i] == saved)
+    for (int i = keep->newest; status == CLV_OK && i < list.n; i++) {
+        if (list.steps[i] == saved || (keep->every > 0 && list.steps[i] % keep->every == 0))
             continue;
         char *path = path_of(folder, list.steps[i]);
         status = path ? clv_temporary_retire(path, NULL) : CLV_ENOMEM;
@@ -177,7 +183,7 @@ static clv_status begin(clv_new_folder *out, const clv_trainer *t, const char *f
     return clv_new_folder_replace(out, path, err);
 }
 
-static clv_status finish(clv_new_folder *made, const char *folder, int64_t step, int keep, clv_error *err)
+static clv_status finish(clv_new_folder *made, const char *folder, int64_t step, const keeping *keep, clv_error *err)
 {
     CLV_TRY(clv_new_folder_commit(made, err));
     CLV_TRY(point_to(folder, step, err));
@@ -198,7 +204,7 @@ static clv_status agree_on_place(char **temporary, const clv_trainer *t, const c
     return clv_session_agree(t->session, saving_what, status, 0, &none, err);
 }
 
-static clv_status save(const clv_trainer *t, const char *folder, const char *path, int keep, clv_error *err)
+static clv_status save(const clv_trainer *t, const char *folder, const char *path, const keeping *keep, clv_error *err)
 {
     clv_new_folder made = {.lock = -1};
     bool leads = clv_session_leads(t->session);
@@ -239,14 +245,17 @@ clv_status clv_trainer_checkpoint(clv_trainer *t, const char *folder, const clv_
     clv_trainer_checkpoint_options o;
     bool is_saved = false;
     CLV_TRY(clv_require(t && folder, call, "a trainer and a folder", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
-    if (o.keep < 0)
-        return clv_fail(err, CLV_EINVAL, "%s: keep is %d; valid: 0 (which is %d) and above", call, o.keep, KEPT);
+    CLV_TRY(clv_take_options(&o, sizeof o, offsetof(clv_trainer_checkpoint_options, keep_every), options, call, err));
+    if (o.keep < 0 || o.keep_every < 0)
+        return clv_fail(err, CLV_EINVAL,
+                        "%s: keep is %d, keep_every %lld; valid: 0 (which is %d, and no more) and above", call, o.keep,
+                        (long long)o.keep_every, KEPT);
+    const keeping keep = {o.keep > 0 ? o.keep : KEPT, o.keep_every};
     char *path = path_of(folder, t->step);
     clv_status status = path ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
     status = ask_saved(&is_saved, t, path, status, err);
     if (status == CLV_OK && !is_saved) {
-        status = save(t, folder, path, o.keep > 0 ? o.keep : KEPT, err);
+        status = save(t, folder, path, &keep, err);
         if (status == CLV_OK)
             t->saved = place_of(path, t->step);
     }
