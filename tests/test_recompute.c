@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -226,6 +227,74 @@ static void test_activations_are_split(void **state)
     }
 }
 
+/* A model of four layers of twelve heads, which 2, 3 and 4 divide: GPT-2 as a folder has it, Llama as sizes. */
+static clv_model *sized(const char *family, const char *mesh_text, const char *preset, clv_model_options how)
+{
+    static const char config[] = "{\"model_type\": \"gpt2\", \"n_embd\": 96, \"n_head\": 12, \"n_layer\": 4,"
+                                 " \"n_positions\": 64, \"vocab_size\": 48}";
+    const clv_model_info sizes = {
+        .size = sizeof sizes, .hidden = 96, .layers = 4, .heads = 12, .ffn = 256 - 4, .vocab = 48, .max_positions = 64};
+    clv_mesh mesh;
+    clv_axis_rules rules;
+    clv_model *model;
+    char path[] = "/tmp/clv_recompute_XXXXXX";
+    must(clv_mesh_parse(&mesh, mesh_text, &err), &err);
+    must(clv_axis_rules_preset(&rules, preset, &mesh, &err), &err);
+    how.size = sizeof how;
+    how.mesh = &mesh;
+    how.rules = &rules;
+    if (strcmp(family, "llama") == 0) {
+        must(clv_model_new(&model, &sizes, &how, &err), &err);
+        return model;
+    }
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, config, sizeof config - 1), sizeof config - 1);
+    close(fd);
+    how.config_only = 1;
+    must(clv_model_open(&model, path, &how, &err), &err);
+    unlink(path);
+    return model;
+}
+
+/* What a trainer's step keeps from the forward pass for the backward pass where most is live, of the bytes that its
+ * session has taken. */
+static double kept_by_training(const char *family, const char *mesh, clv_model_options how)
+{
+    clv_model *model = sized(family, mesh, "megatron-sp", how);
+    clv_trainer *trainer;
+    clv_memory memory = {.size = sizeof memory};
+    const clv_schedule schedule = {.peak = 0.01, .steps = 1};
+    const clv_update_options update = {.size = sizeof update, .clip = 1};
+    const clv_trainer_options options = {
+        .size = sizeof options, .batch = 4, .seq = 60, .schedule = &schedule, .update = &update};
+    must(clv_trainer_new(&trainer, model, &options, &err), &err);
+    must(clv_program_memory(clv_trainer_program(trainer), &memory, &err), &err);
+    assert_int_equal(clv_session_rank_bytes(clv_trainer_session(trainer)), memory.total);
+    clv_trainer_free(trainer);
+    clv_model_close(model);
+    return (double)(memory.activations + memory.gathered);
+}
+
+/* Whole models, too, as they are trained. Where the most is live need not be at the same op. */
+static void test_activations_of_training_are_split(void **state)
+{
+    static const char *const meshes[] = {"model=1", "model=2", "model=3", "model=4"};
+    static const char *const families[] = {"llama", "gpt2"};
+    (void)state;
+    for (int f = 0; f < 2; f++)
+        for (int dtype = 0; dtype < 2; dtype++) {
+            const clv_model_options how = {.regather = 1, .dtype = dtype ? CLV_BF16 : CLV_F32};
+            double one = kept_by_training(families[f], meshes[0], how);
+            for (int t = 2; t <= 4; t++) {
+                double kept = kept_by_training(families[f], meshes[t - 1], how);
+                if (!(kept <= 1.1 * one / t && kept > 0.8 * one / t))
+                    fail_msg("%s, %s, %d ranks: %g bytes of activations; one: %g", families[f],
+                             clv_dtype_name(how.dtype), t, kept, one);
+            }
+        }
+}
+
 /* ---- bits ---- */
 
 static const struct {
@@ -243,7 +312,7 @@ typedef struct trained {
 } trained;
 
 /* A few steps on one batch; all that a parameter of the first block holds then. */
-static void train(trained *out, const char *name, int split, clv_recompute mode, clv_comm_dtype carried)
+static void train(trained *out, const char *name, int split, clv_model_options how)
 {
     static const char parameter[] = "layers.0.mlp.down.weight";
     clv_mesh mesh;
@@ -258,8 +327,9 @@ static void train(trained *out, const char *name, int split, clv_recompute mode,
     memset(out, 0, sizeof *out);
     must(clv_mesh_parse(&mesh, splits[split].mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, splits[split].rules, &mesh, &err), &err);
-    const clv_model_options how = {
-        .size = sizeof how, .mesh = &mesh, .rules = &rules, .recompute = mode, .comm_dtype = carried};
+    how.size = sizeof how;
+    how.mesh = &mesh;
+    how.rules = &rules;
     must(clv_model_open(&model, golden(name), &how, &err), &err);
     must(clv_trainer_new(&trainer, model, &options, &err), &err);
     for (int i = 0; i < BATCH * SEQ; i++) {
@@ -273,12 +343,23 @@ static void train(trained *out, const char *name, int split, clv_recompute mode,
         out->norm[i] = did.grad_norm;
     }
     out->bytes = clv_session_rank_bytes(clv_trainer_session(trainer));
+    clv_program *planned =
+        plan(name, splits[split].mesh, splits[split].rules,
+             (clv_plan_options){.recompute = how.recompute, .regather = how.regather, .comm_dtype = how.comm_dtype});
+    assert_int_equal(clv_program_digest(planned), clv_program_digest(clv_trainer_program(trainer)));
+    clv_program_free(planned);
     must(clv_session_read(clv_trainer_session(trainer), parameter, NULL, out->weight, &err), &err);
     clv_memory memory = {.size = sizeof memory};
     must(clv_program_memory(clv_trainer_program(trainer), &memory, &err), &err);
     assert_int_equal(out->bytes, memory.total);
     clv_trainer_free(trainer);
     clv_model_close(model);
+}
+
+static bool same(const trained *a, const trained *b)
+{
+    return memcmp(a->loss, b->loss, sizeof a->loss) == 0 && memcmp(a->norm, b->norm, sizeof a->norm) == 0 &&
+           memcmp(a->weight, b->weight, sizeof a->weight) == 0;
 }
 
 static void test_families_keep_their_bits(void **state)
@@ -288,12 +369,10 @@ static void test_families_keep_their_bits(void **state)
     (void)state;
     for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
         for (int s = 0; s < SPLITS; s++) {
-            train(&none, names[m], s, CLV_RECOMPUTE_NONE, CLV_COMM_F32);
+            train(&none, names[m], s, (clv_model_options){0});
             for (int mode = CLV_RECOMPUTE_SELECTIVE; mode < MODES; mode++) {
-                train(&made, names[m], s, (clv_recompute)mode, CLV_COMM_F32);
-                if (memcmp(none.loss, made.loss, sizeof none.loss) != 0 ||
-                    memcmp(none.norm, made.norm, sizeof none.norm) != 0 ||
-                    memcmp(none.weight, made.weight, sizeof none.weight) != 0)
+                train(&made, names[m], s, (clv_model_options){.recompute = mode});
+                if (!same(&none, &made))
                     fail_msg("%s on %s by %s, recompute %s: loss %.17g, without %.17g", names[m], splits[s].mesh,
                              splits[s].rules, clv_recompute_name((clv_recompute)mode), made.loss[STEPS - 1],
                              none.loss[STEPS - 1]);
@@ -301,13 +380,32 @@ static void test_families_keep_their_bits(void **state)
         }
 }
 
+/* With regather, too, where products are split alike: of the last mesh's few rows of a batch, gathered over two axes,
+ * other ways are cheaper. */
+static void test_gathering_again_keeps_bits(void **state)
+{
+    static const char *const names[] = {"llama", "gpt2", "bert"};
+    static trained none, made;
+    (void)state;
+    for (size_t m = 0; m < sizeof names / sizeof names[0]; m++)
+        for (int s = 0; s < SPLITS; s++)
+            for (int mode = CLV_RECOMPUTE_NONE; mode < MODES; mode++) {
+                train(&none, names[m], s, (clv_model_options){.recompute = mode});
+                train(&made, names[m], s, (clv_model_options){.recompute = mode, .regather = 1});
+                double off = fabs(made.norm[0] / none.norm[0] - 1);
+                if (!(s + 1 < SPLITS ? same(&none, &made) : off <= 1e-6))
+                    fail_msg("%s on %s by %s, gathered again: norm %.17g, else %.17g", names[m], splits[s].mesh,
+                             splits[s].rules, made.norm[0], none.norm[0]);
+            }
+}
+
 /* What is carried rounded is rounded alike when it is carried again. */
 static void test_keeps_its_bits_when_carried(void **state)
 {
     static trained none, made;
     (void)state;
-    train(&none, "gpt2", 2, CLV_RECOMPUTE_NONE, CLV_COMM_BF16);
-    train(&made, "gpt2", 2, CLV_RECOMPUTE_FULL, CLV_COMM_BF16);
+    train(&none, "gpt2", 2, (clv_model_options){.comm_dtype = CLV_COMM_BF16});
+    train(&made, "gpt2", 2, (clv_model_options){.comm_dtype = CLV_COMM_BF16, .recompute = CLV_RECOMPUTE_FULL});
     assert_memory_equal(none.loss, made.loss, sizeof none.loss);
     assert_memory_equal(none.weight, made.weight, sizeof none.weight);
 }
@@ -477,7 +575,9 @@ int main(void)
                                        cmocka_unit_test(test_what_is_cheap),
                                        cmocka_unit_test(test_a_block_takes_its_input),
                                        cmocka_unit_test(test_activations_are_split),
+                                       cmocka_unit_test(test_activations_of_training_are_split),
                                        cmocka_unit_test(test_families_keep_their_bits),
+                                       cmocka_unit_test(test_gathering_again_keeps_bits),
                                        cmocka_unit_test(test_keeps_its_bits_when_carried),
                                        cmocka_unit_test(test_random_graphs_keep_their_bits),
                                        cmocka_unit_test(test_blocks_by_hand),

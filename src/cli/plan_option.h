@@ -61,11 +61,7 @@ extern const clv_plan_option clv_plan_option_defaults;
         CLV_DTYPE_ROW(&(o)->dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                            \
         CLV_COMM_DTYPE_OPTION(&(o)->comm_dtype, NULL), CLV_GRAD_REDUCE_DTYPE_OPTION(&(o)->grad_reduce_dtype),          \
         CLV_MESH_OPTIONS(&(o)->mesh), CLV_RULES_OPTIONS(&(o)->mesh), CLV_OVERLAP_OPTION(&(o)->plan.overlap),           \
-        {.names = "--regather",                                                                                        \
-         .kind = CLV_OPTION_FLAG,                                                                                      \
-         .out = &(o)->plan.regather,                                                                                   \
-         .help = "the backward pass gathers again what the forward pass gathered"},                                    \
-        CLV_RECOMPUTE_OPTIONS(&(o)->recompute),                                                                        \
+        CLV_REGATHER_OPTION(&(o)->plan.regather), CLV_RECOMPUTE_OPTIONS(&(o)->recompute),                              \
     {                                                                                                                  \
         .names = "--max-implicit-bytes", .kind = CLV_OPTION_INT, .out = &(o)->plan.max_implicit_bytes, .min = 0,       \
         .max = INT64_MAX, .value = "N", .help = "refuse a collective of more bytes that nobody asked for; 0: any"      \

@@ -1,4 +1,5 @@
-/* recompute_option.h - `--recompute none|selective|full`, and Megatron's names for it. */
+/* recompute_option.h - what the backward pass makes or gathers again: `--recompute none|selective|full`, and Megatron's
+ * names for it, and `--regather`. */
 #ifndef CLEAVE_CLI_RECOMPUTE_OPTION_H
 #define CLEAVE_CLI_RECOMPUTE_OPTION_H
 
@@ -23,6 +24,12 @@ typedef struct clv_recompute_option {
     {                                                                                                                  \
         .names = "--recompute-activations", .kind = CLV_OPTION_FLAG, .out = &(o)->activations,                         \
         .not_beside = "--recompute", .help = "the same as --recompute selective"                                       \
+    }
+
+#define CLV_REGATHER_OPTION(out_)                                                                                      \
+    {                                                                                                                  \
+        .names = "--regather", .kind = CLV_OPTION_FLAG, .out = (out_),                                                 \
+        .help = "the backward pass gathers again what the forward pass gathered, instead of keeping it"                \
     }
 
 /* *out: a clv_recompute. */

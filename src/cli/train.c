@@ -88,6 +88,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
                       "of weights, activations and gradients (f32); of bf16 the optimizer keeps an f32 copy"),
         CLV_COMM_DTYPE_OPTION(&a->comm_dtype, NULL),
         CLV_GRAD_REDUCE_DTYPE_OPTION(&a->grad_reduce_dtype),
+        CLV_REGATHER_OPTION(&a->regather),
         CLV_RECOMPUTE_OPTIONS(&a->recompute),
         CLV_PRICES_OPTION(&a->hardware),
         CLV_TRAIN_TRACE_OPTIONS(&a->trace),
@@ -219,6 +220,7 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
                                  .threads_per_rank = (int)a->run.threads,
                                  .check = a->run.check,
                                  .overlap = a->run.overlap,
+                                 .regather = a->regather,
                                  .timeout_ms = clv_comm_option_ms(&a->run.comm)};
     CLV_TRY(take_lora(&options.lora, &lora, a, err));
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));

@@ -25,7 +25,7 @@ typedef struct clv_train_args {
     clv_recompute_option recompute;
     const char *on_nan;
     double dropout;
-    bool json, resume;
+    bool json, resume, regather;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
     int64_t save_every, keep_last, keep_every; /* checkpoints; 0: when it is told to leave alone */
     clv_optimizer_option optimizer;

@@ -85,6 +85,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     m->overlap = o->overlap != 0;
     m->recompute = o->recompute;
     m->grad_reduce_dtype = o->grad_reduce_dtype;
+    m->regather = o->regather != 0;
     m->cancel = o->cancel;
     m->job = o->job;
     m->flight = o->flight;
@@ -526,6 +527,7 @@ clv_status clv_model_compile(clv_program **out, const clv_model *m, const clv_gr
 {
     const clv_compile_options options = {.size = sizeof options,
                                          .machine = m->machine,
+                                         .regather = m->regather,
                                          .overlap = m->overlap,
                                          .comm_dtype = m->comm_dtype,
                                          .recompute = m->recompute,
