@@ -296,6 +296,32 @@ static void test_mfu(void **state)
               "[ \"$(grep -c '\"mfu\":[01]\\.[0-9]*' {d}/mfu/metrics.jsonl)\" = 3 ] || exit 1; done");
 }
 
+/* The flops behind MFU of a machine's peak are the model's, whatever is made again, and however it is split. */
+static void test_mfu_is_of_the_model(void **state)
+{
+    static const struct {
+        const char *how;
+        int ranks;
+    } runs[] = {
+        {"", 1},           {"--recompute selective", 1}, {"--recompute full", 1}, {"--accumulate 2", 1}, {"-tp 2", 2},
+        {"-tp 3 --sp", 3}, {"-tp 2 --recompute full", 2}};
+    double first = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+        cli_shell("rm -rf {d}/mfu; \"$CLV_BUILD_DIR/cleave\" " SMALL
+                  "--steps 2 --out {d}/mfu --hardware tpu-v2-8 --json %s >{d}/mfu.json 2>/dev/null",
+                  runs[i].how);
+        json_t *o = json_load_file(in_folder("mfu.json"), 0, NULL);
+        double of = json_number_value(json_object_get(o, "mfu")) * json_number_value(json_object_get(o, "seconds")) *
+                    runs[i].ranks;
+        first = i == 0 ? of : first;
+        assert_true(first > 0);
+        if (!(fabs(of / first - 1) <= 1e-4))
+            fail_msg("%s: %g seconds at the peak, without %g", runs[i].how, of, first);
+        json_decref(o);
+    }
+}
+
 /* The steps that were named, and of several processes all ranks. */
 static void test_trace(void **state)
 {
@@ -328,7 +354,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_lines), cmocka_unit_test(test_gaps),  cmocka_unit_test(test_few),
         cmocka_unit_test(test_many),  cmocka_unit_test(test_files), cmocka_unit_test(test_run),
-        cmocka_unit_test(test_when),  cmocka_unit_test(test_mfu),   cmocka_unit_test(test_trace),
+        cmocka_unit_test(test_when),  cmocka_unit_test(test_mfu),   cmocka_unit_test(test_mfu_is_of_the_model),
+        cmocka_unit_test(test_trace),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

@@ -32,7 +32,8 @@ static const char *golden(const char *name)
 }
 
 /* A training step of a model of the goldens. */
-static clv_program *plan(const char *model, const char *mesh_text, const char *preset, clv_plan_options how)
+static clv_program *plan_of(const char *model, const char *mesh_text, const char *preset, int batch, int seq,
+                            clv_plan_options how)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -42,12 +43,17 @@ static clv_program *plan(const char *model, const char *mesh_text, const char *p
     how.size = sizeof how;
     how.model = golden(model);
     how.mode = CLV_PLAN_MODE_TRAIN;
-    how.batch = BATCH;
-    how.seq = SEQ;
+    how.batch = batch;
+    how.seq = seq;
     how.mesh = &mesh;
     how.rules = &rules;
     must(clv_plan_compile(&program, &how, &err), &err);
     return program;
+}
+
+static clv_program *plan(const char *model, const char *mesh_text, const char *preset, clv_plan_options how)
+{
+    return plan_of(model, mesh_text, preset, BATCH, SEQ, how);
 }
 
 static int count(const clv_program *program, const char *kind)
@@ -130,6 +136,46 @@ static void test_what_is_cheap(void **state)
     }
     clv_program_free(none);
     clv_program_free(selective);
+}
+
+/* ---- the model's flops ---- */
+
+/* Products by each weight of GPT-2's golden (15 wide, 37 words) for 4 x 8 tokens, twice their elements forward and four
+ * times backward; attention multiplies twice forward and four times backward by half of the 8 places. */
+enum {
+    WEIGHTS_OF_PRODUCTS = LAYERS * (15 * 45 + 15 * 15 + 2 * 15 * 60) + 15 * 37,
+    MODEL_FLOPS = 4 * 8 * (6 * WEIGHTS_OF_PRODUCTS + LAYERS * 6 * 2 * 15 * 4)
+};
+
+/* Neither what is made again counts, nor what several ranks do alike, nor that one has more than another. */
+static void test_model_flops(void **state)
+{
+    static const char *const meshes[][2] = {{"model=1", "megatron"},
+                                            {"model=2", "megatron"},
+                                            {"model=3", "megatron-sp"},
+                                            {"model=8", "megatron"},
+                                            {"data=2,model=2", "fsdp+megatron-sp"},
+                                            {"X=2,Y=2", "gspmd-2d"}};
+    (void)state;
+    for (size_t s = 0; s < sizeof meshes / sizeof meshes[0]; s++)
+        for (int mode = 0; mode < MODES; mode++)
+            for (int parts = 1; parts <= 4; parts += 3)
+                for (int overlap = 0; overlap < 2; overlap++) {
+                    clv_prediction p = {.size = sizeof p};
+                    clv_program *program =
+                        plan_of("gpt2", meshes[s][0], meshes[s][1], 4, 8,
+                                (clv_plan_options){
+                                    .recompute = mode, .accumulate = parts, .overlap = overlap, .regather = true});
+                    must(clv_program_predict(program, NULL, &p, &err), &err);
+                    int64_t ranks = clv_mesh_ranks(clv_program_mesh(program));
+                    double peak = clv_machine_flops(NULL, CLV_F32);
+                    if (!(fabs(p.model_flops - MODEL_FLOPS) <= 1e-9 * MODEL_FLOPS))
+                        fail_msg("%s by %s, recompute %s, %d parts: %.0f flops, not %d", meshes[s][0], meshes[s][1],
+                                 clv_recompute_name((clv_recompute)mode), parts, p.model_flops, MODEL_FLOPS);
+                    assert_true(fabs(p.model_utilisation * p.seconds * peak * (double)ranks / MODEL_FLOPS - 1) < 1e-9);
+                    assert_true(p.model_utilisation < p.utilisation);
+                    clv_program_free(program);
+                }
 }
 
 /* ---- memory ---- */
@@ -573,6 +619,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_counts),
                                        cmocka_unit_test(test_what_is_cheap),
+                                       cmocka_unit_test(test_model_flops),
                                        cmocka_unit_test(test_a_block_takes_its_input),
                                        cmocka_unit_test(test_activations_are_split),
                                        cmocka_unit_test(test_activations_of_training_are_split),

@@ -97,6 +97,8 @@ static const struct clv_command commands[] = {
      "Memory is by what it is for: state (parameters, optimizer, kv_cache, other_state), and what is live at the "
      "peak, among it gathered: copies that collectives made for the backward pass, and fragments: what lies unused "
      "between buffers.\n\n"
+     "hfu is the time at the peak of all products that the fullest rank does, over all seconds; mfu that of "
+     "model_flops, which are the model's alone: nothing that is made again, nor what several ranks do alike.\n\n"
      "Examples:\n"
      "  cleave plan -m llama-7b/ --mesh data=8,model=8 --rules fsdp+megatron-sp --batch 64 --seq 4096\n"
      "  cleave plan --block gpt --hidden 512 --mesh X=2,Y=4 --rules gspmd-2d --grad --json\n",

@@ -79,7 +79,9 @@ static void add_prediction(clv_table *t, const plan_args *a, const clv_predictio
     clv_table_seconds(t, "hidden_seconds", p->hidden);
     clv_table_real(t, "hidden_share", clv_report_hidden_share(p->hidden, p->communication));
     clv_table_count(t, "flops_per_rank", p->flops);
-    clv_table_real(t, "flops_utilisation", p->utilisation);
+    clv_table_real(t, "hfu", p->utilisation);
+    clv_table_count(t, "model_flops", p->model_flops);
+    clv_table_real(t, "mfu", p->model_utilisation);
 }
 
 /* Where the order of the mesh's axes brings the wrong ones between hosts. To ask takes a plan for each order. */

@@ -33,7 +33,7 @@ typedef struct run {
     clv_train_folder folder;
     clv_train_totals total;
     clv_train_trace trace;
-    double at_peak; /* seconds that the products of a step would take at the peak of a rank; 0: not known */
+    double at_peak; /* seconds that the model's flops of a step would take at the peaks of all ranks; 0: not known */
 } run;
 
 /* ---- steps ---- */
@@ -382,7 +382,7 @@ static clv_status find_peak(run *r, clv_error *err)
     else
         CLV_TRY(clv_peak_measure(&peak, clv_trainer_session(r->trainer), clv_model_mesh(r->model), dtype, err));
     CLV_TRY(clv_program_predict(program, r->machine, &of, err));
-    r->at_peak = peak > 0 ? of.flops / peak : 0;
+    r->at_peak = peak > 0 ? of.model_flops / (peak * (double)clv_mesh_ranks(clv_model_mesh(r->model))) : 0;
     return CLV_OK;
 }
 

@@ -89,11 +89,17 @@ typedef struct clv_op_own {
      * many there are: the kernel looks at no clv_view.lo, and takes views that are aligned as elements are. Then rows
      * may be made in parts. */
     bool by_rows;
+    /* Of its flops, the share that makes again what another op made and did not keep. */
+    double flops_again;
 } clv_op_own;
 
 static inline const clv_layout *clv_op_constraint_of(const clv_op *op)
 {
     return op->def->own && op->def->own->constraint ? op->def->own->constraint(op) : NULL;
+}
+static inline double clv_op_flops_again(const clv_op *op)
+{
+    return op->def->own ? op->def->own->flops_again : 0;
 }
 static inline bool clv_op_is_sum(const clv_op *op)
 {

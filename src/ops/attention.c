@@ -256,10 +256,13 @@ static void gradient_rule(const clv_op *op, const clv_type *in, const clv_type *
     rule->linear = 1u << D_OUT;
 }
 
-/* Five products where forward has two. */
+/* Five products where forward has two: one of them makes the scores again. */
+enum { GRADIENT_PRODUCTS = 5, FORWARD_PRODUCTS = 2 };
+
 static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
-    return (clv_op_cost){2.5 * forward_flops(op, &in[GQ], &in[GKV]), sum_bytes(op, in, out)};
+    return (clv_op_cost){(double)GRADIENT_PRODUCTS / FORWARD_PRODUCTS * forward_flops(op, &in[GQ], &in[GKV]),
+                         sum_bytes(op, in, out)};
 }
 
 static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
@@ -295,6 +298,7 @@ const clv_op_def clv_op_attention_gradient = {
     .workspace = gradient_workspace,
     .run = gradient_run,
     .counts_flops = true,
+    .own = &(const clv_op_own){.flops_again = 1.0 / GRADIENT_PRODUCTS},
 };
 
 /* ---- attention: q, kv, mask?, offset? -> out, lse ---- */

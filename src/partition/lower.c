@@ -72,8 +72,13 @@ static clv_status lower_op(clv_lowering *l, const clv_row *row, clv_error *err)
     const clv_op *op = row->op;
     clv_op *copy;
     CLV_TRY(keep_op(&copy, l, op, err));
-    clv_instruction instruction = {
-        .op = copy, .group = -1, .n_in = op->n_in, .n_out = op->n_out, .name = copy->name, .backward = row->backward};
+    clv_instruction instruction = {.op = copy,
+                                   .group = -1,
+                                   .n_in = op->n_in,
+                                   .n_out = op->n_out,
+                                   .name = copy->name,
+                                   .backward = row->backward,
+                                   .again = row->again};
     memcpy(instruction.in, row->in, sizeof instruction.in);
     memcpy(instruction.out, row->out, sizeof instruction.out);
     size_t workspace = largest_workspace(l->table->graph, op, row->strategy);

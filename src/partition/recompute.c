@@ -213,7 +213,7 @@ static clv_status repeat(remaker *m, int r, int at, clv_error *err)
 {
     clv_row row = m->rows[r];
     int gather = same_gather(m, &row, at);
-    row.backward = true;
+    row.backward = row.again = true;
     if (gather >= 0) {
         m->done[gather] = true;
         m->at[row.to].now = m->rows[gather].to;

@@ -14,7 +14,13 @@ clv_dtype clv_instruction_dtype(const clv_program *program, int i)
     return program->buffers[b].type.dtype;
 }
 
-clv_op_cost clv_instruction_cost(const clv_program *program, int i)
+static clv_type type_of(const clv_buffer *buffer, bool whole)
+{
+    return whole ? buffer->type : clv_local_type(&buffer->type, &buffer->layout);
+}
+
+/* Of the fullest rank, or of one that has all. */
+static clv_op_cost cost_of(const clv_program *program, int i, bool whole)
 {
     const clv_instruction *instruction = &program->instructions[i];
     clv_type in[CLV_MAX_IN] = {0}, out[CLV_MAX_OUT] = {0};
@@ -22,12 +28,15 @@ clv_op_cost clv_instruction_cost(const clv_program *program, int i)
         return (clv_op_cost){0};
     for (int k = 0; k < instruction->n_in; k++)
         if (instruction->in[k] >= 0)
-            in[k] = clv_local_type(&program->buffers[instruction->in[k]].type,
-                                   &program->buffers[instruction->in[k]].layout);
+            in[k] = type_of(&program->buffers[instruction->in[k]], whole);
     for (int k = 0; k < instruction->n_out; k++)
-        out[k] =
-            clv_local_type(&program->buffers[instruction->out[k]].type, &program->buffers[instruction->out[k]].layout);
+        out[k] = type_of(&program->buffers[instruction->out[k]], whole);
     return clv_cost_of_op(instruction->op, in, out);
+}
+
+clv_op_cost clv_instruction_cost(const clv_program *program, int i)
+{
+    return cost_of(program, i, false);
 }
 
 static double predict_step(const clv_program *program, const clv_cost_model *model, const clv_instruction *instruction)
@@ -80,10 +89,29 @@ static void land(clv_prediction *all, flight *flights, const clv_program *progra
     }
 }
 
-/* flights: [n_groups]; returns the seconds that the products would take at the peak rate. */
-static double run(clv_prediction *all, flight *flights, const clv_program *program, const clv_cost_model *model)
+/* Seconds at the peak rate. */
+typedef struct peak_seconds {
+    double rank;  /* of all products of the fullest rank */
+    double model; /* of the model's, on one rank */
+} peak_seconds;
+
+static void add_flops(clv_prediction *all, peak_seconds *at_peak, const clv_program *program, double peak, int i)
 {
-    double at_peak = 0;
+    const clv_instruction *instruction = &program->instructions[i];
+    double flops = clv_instruction_cost(program, i).flops;
+    all->flops += flops;
+    at_peak->rank += flops / peak;
+    if (instruction->again)
+        return;
+    double of_model = cost_of(program, i, true).flops * (1 - clv_op_flops_again(instruction->op));
+    all->model_flops += of_model;
+    at_peak->model += of_model / peak;
+}
+
+/* flights: [n_groups] */
+static peak_seconds run(clv_prediction *all, flight *flights, const clv_program *program, const clv_cost_model *model)
+{
+    peak_seconds at_peak = {0};
     for (int i = 0; i < program->n_instructions; i++) {
         const clv_instruction *instruction = &program->instructions[i];
         double seconds = clv_instruction_seconds(program, model, i);
@@ -91,11 +119,8 @@ static double run(clv_prediction *all, flight *flights, const clv_program *progr
             flights[instruction->group] = (flight){instruction, all->seconds, seconds};
         else
             all->seconds += seconds;
-        if (instruction->op && instruction->op->def->counts_flops) {
-            double flops = clv_instruction_cost(program, i).flops;
-            all->flops += flops;
-            at_peak += flops / model->machine->flops_per_s[clv_instruction_dtype(program, i)];
-        }
+        if (instruction->op && instruction->op->def->counts_flops)
+            add_flops(all, &at_peak, program, model->machine->flops_per_s[clv_instruction_dtype(program, i)], i);
         land(all, flights, program, i);
     }
     return at_peak;
@@ -111,9 +136,11 @@ clv_status clv_program_predict(const clv_program *program, const clv_machine *ma
     if (!flights)
         return clv_fail_memory(err, "a prediction", (size_t)program->n_groups * sizeof *flights);
     clv_prediction all = {0};
-    double at_peak = run(&all, flights, program, &model);
+    peak_seconds at_peak = run(&all, flights, program, &model);
     free(flights);
-    all.utilisation = all.seconds > 0 ? at_peak / all.seconds : 0;
+    all.utilisation = all.seconds > 0 ? at_peak.rank / all.seconds : 0;
+    all.model_utilisation =
+        all.seconds > 0 ? at_peak.model / ((double)clv_mesh_ranks(&program->mesh) * all.seconds) : 0;
     all.memory_bytes = floor(model.machine->memory_bytes / model.crowding);
     return clv_give_struct(out, sizeof all, offsetof(clv_prediction, hidden), &all, "clv_program_predict", err);
 }
