@@ -489,6 +489,68 @@ static void test_texts(void **state)
     assert_non_null(strstr(err.message, "t.jsonl: id 120 at 0; the vocabulary is 0 to 99"));
 }
 
+/* ---- ahead of their use ---- */
+
+typedef struct counted_source {
+    clv_data *data;
+    _Atomic int64_t begun; /* the step that was asked for last */
+} counted_source;
+
+enum { FAILS_AT = 9 };
+
+static clv_status counted_batch(void *arg, int64_t step, int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err)
+{
+    counted_source *s = arg;
+    s->begun = step;
+    if (step == FAILS_AT) {
+        *err = (clv_error){.code = CLV_EIO, .message = "the page is gone"};
+        return CLV_EIO;
+    }
+    return clv_data_batch_padded(s->data, step, 3, 0, 3, ids, labels, mask, err);
+}
+
+/* The same batches as when they are asked for, each begun before it is; and what fails is told at its step. */
+static void test_prefetch(void **state)
+{
+    enum { FROM = 4 };
+    int32_t corpus[40], ids[9], labels[9];
+    const int32_t *got, *learned;
+    const uint8_t *mask;
+    clv_prefetch *ahead;
+    clv_error err = {0};
+    (void)state;
+    for (int i = 0; i < 40; i++)
+        corpus[i] = i * 7 % 40;
+    write_ids("ahead", 40, corpus, NULL, 40);
+    counted_source source = {.data = open_ids("ahead", NULL, &(clv_data_options){.seq = 3}), .begun = -1};
+    assert_int_equal(clv_prefetch_new(&ahead, counted_batch, &source, 9, 0, FROM, NULL), CLV_OK);
+    for (int64_t step = FROM; step < FAILS_AT; step++) {
+        assert_int_equal(clv_prefetch_next(ahead, &got, &learned, &mask, NULL), CLV_OK);
+        assert_null(mask);
+        while (source.begun != step + 1) /* nobody has asked for it */
+            usleep(100);
+        assert_int_equal(clv_data_batch(source.data, step, 3, 0, 3, ids, labels, NULL), CLV_OK);
+        assert_memory_equal(got, ids, sizeof ids);
+        assert_memory_equal(learned, labels, sizeof labels);
+    }
+    for (int again = 0; again < 2; again++) {
+        assert_int_equal(clv_prefetch_next(ahead, &got, &learned, NULL, &err), CLV_EIO);
+        assert_string_equal(err.message, "the page is gone");
+    }
+    clv_prefetch_free(ahead);
+    assert_int_equal(clv_prefetch_new(&ahead, counted_batch, &source, 9, 1, 0, NULL), CLV_OK);
+    assert_int_equal(clv_prefetch_next(ahead, &got, &learned, &mask, NULL), CLV_OK);
+    assert_non_null(mask);
+    clv_prefetch_free(ahead); /* while the next is made, or is there */
+    clv_prefetch_free(NULL);
+    assert_int_equal(clv_prefetch_new(&ahead, NULL, &source, 9, 0, 0, NULL), CLV_EINVAL);
+    assert_int_equal(clv_prefetch_new(NULL, counted_batch, &source, 9, 0, 0, NULL), CLV_EINVAL);
+    assert_int_equal(clv_prefetch_new(&ahead, counted_batch, &source, 0, 0, 0, NULL), CLV_EINVAL);
+    assert_int_equal(clv_prefetch_new(&ahead, counted_batch, &source, 9, 0, -1, NULL), CLV_EINVAL);
+    assert_int_equal(clv_prefetch_next(NULL, &got, &learned, NULL, NULL), CLV_EINVAL);
+    clv_data_close(source.data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -496,7 +558,7 @@ int main(void)
         cmocka_unit_test(test_sequences),    cmocka_unit_test(test_epochs),        cmocka_unit_test(test_masked),
         cmocka_unit_test(test_long_file),    cmocka_unit_test(test_format),        cmocka_unit_test(test_refused),
         cmocka_unit_test(test_wrong_calls),  cmocka_unit_test(test_rows),          cmocka_unit_test(test_rows_refused),
-        cmocka_unit_test(test_texts),
+        cmocka_unit_test(test_texts),        cmocka_unit_test(test_prefetch),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,16 @@ from .arrays import address, ids_in
 from .errors import check
 from .model import Path
 from .tokenizer import Tokenizer
+
+
+def made_ahead(make: Callable[[int], Any], start: int) -> Iterator[Any]:
+    """make(start), make(start + 1), ...: each is made by a thread while the one before it is used."""
+    with ThreadPoolExecutor(1) as thread:
+        ahead = thread.submit(make, start)
+        for step in count(start + 1):
+            now = ahead.result()
+            ahead = thread.submit(make, step)
+            yield now
 
 
 class Data(_c.Fixed, OfProcess):
@@ -60,6 +72,11 @@ class Data(_c.Fixed, OfProcess):
         with self._handle.use() as data:
             check(lib.clv_data_batch, data, step, first + rows if of is None else of, first, rows, *out)
         return ids, labels
+
+    def batches(self, rows: int, start: int = 0) -> Iterator[tuple[Any, Any]]:
+        """ids and labels of step `start` and of those after it, without end: a thread makes the next step's while one
+        step's are used."""
+        return made_ahead(lambda step: self.batch(step, rows), start)
 
 
 def write_tokens(path: Path, ids: Any, vocab: int, *, end: int | None = None, learned: Any = None) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from ._cleave import ffi, lib
 from ._handle import Handle, OfProcess
 from ._run import interruptible, run
 from .arrays import address, ids_in
-from .data import Data
+from .data import Data, made_ahead
 from .errors import check
 from .model import Model, Path
 from .program import Program
@@ -182,9 +183,10 @@ class Trainer(State):
         """Steps on data, one by one: ``for step in trainer.fit(TextData("book.txt", 256), 100): print(step.loss)``.
         seed: of text (Data has its own); first: the number of the first batch, ``trainer.steps_done`` of one that goes
         on."""
-        for i in range(first, first + steps):
-            text = isinstance(data, TextData)
-            yield self.step(*(data.batch(i, self.batch, seed) if text else data.batch(i, self.batch)))
+        own = {"seed": seed} if isinstance(data, TextData) else {}
+        batches = made_ahead(lambda i: data.batch(i, self.batch, **own), first)
+        for ids, labels in islice(batches, steps):
+            yield self.step(ids, labels)
 
     @property
     def steps_skipped(self) -> int:

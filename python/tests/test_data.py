@@ -48,6 +48,11 @@ def test_epochs_are_permutations(tmp_path):
     first, second = (data.batch(e, 100)[0][:, 0] // 3 for e in (0, 1))
     assert sorted(first) == sorted(second) == list(range(100)) and list(first) != list(second)
     np.testing.assert_array_equal(data.batch(3, 4, first=2, of=10)[0], data.batch(3, 10)[0][2:6])
+    ahead = data.batches(4, 30)
+    for step in (30, 31, 32):
+        for got, wanted in zip(next(ahead), data.batch(step, 4), strict=True):
+            np.testing.assert_array_equal(got, wanted)
+    ahead.close()
 
 
 def test_a_trainer_fits_it(tmp_path):

@@ -102,10 +102,10 @@ typedef struct clv_train_data {
     double mask_rate; /* 0: the next token is learned */
 } clv_train_data;
 
-/* Rows of a step, or of a look at val. */
+/* Rows of a step, or of a look at val. mask NULL: no row has padding. */
 typedef struct clv_train_batch {
     int32_t *ids, *labels;
-    uint8_t *mask; /* NULL: no row has padding */
+    uint8_t *mask;
 } clv_train_batch;
 
 /* For a model that is begun with, whose folder may have a tokenizer; NULL: it is made for the data. seq 0: what the

@@ -25,11 +25,12 @@ typedef struct run {
     const clv_train_data *data;
     const char *command;
     clv_trainer *trainer;
-    char *checkpoints; /* the folder of them */
-    clv_train_batch batch;
-    int64_t look_every;  /* steps, at whether any process was told to leave */
-    bool passed;         /* a step without a label that counts was told of */
-    int64_t interrupted; /* steps during which the process was stopped */
+    char *checkpoints;     /* the folder of them */
+    clv_prefetch *batches; /* of steps; NULL: none was asked for */
+    clv_train_batch batch; /* of --val */
+    int64_t look_every;    /* steps, at whether any process was told to leave */
+    bool passed;           /* a step without a label that counts was told of */
+    int64_t interrupted;   /* steps during which the process was stopped */
     clv_train_folder folder;
     clv_train_totals total;
     clv_train_trace trace;
@@ -150,6 +151,25 @@ static void print_note(char out[NOTE], const run *r, const clv_train_step *did, 
              100 * t->comm_seconds / seconds, hidden, mfu);
 }
 
+/* A clv_batch_source. */
+static clv_status make_batch(void *arg, int64_t step, int32_t *ids, int32_t *labels, uint8_t *mask, clv_error *err)
+{
+    const run *r = arg;
+    const clv_train_batch batch = {ids, labels, mask};
+    return clv_train_data_batch(r->data, step, r->args->batch, &batch, err);
+}
+
+static clv_status learn(run *r, int64_t step, clv_train_step *did, clv_error *err)
+{
+    const int32_t *ids, *labels;
+    const uint8_t *mask;
+    const clv_train_data *d = r->data;
+    if (!r->batches)
+        CLV_TRY(clv_prefetch_new(&r->batches, make_batch, r, r->args->batch * d->seq, d->padded, step, err));
+    CLV_TRY(clv_prefetch_next(r->batches, &ids, &labels, &mask, err));
+    return clv_trainer_step_padded(r->trainer, ids, labels, mask, did, err);
+}
+
 static clv_status step(run *r, clv_progress *progress, clv_error *err)
 {
     const clv_train_args *a = r->args;
@@ -159,9 +179,8 @@ static clv_status step(run *r, clv_progress *progress, clv_error *err)
     char note[NOTE], val[96];
     int stops = clv_stops();
     int64_t i = clv_trainer_steps_done(r->trainer);
-    CLV_TRY(clv_train_data_batch(r->data, i, a->batch, &r->batch, err));
     CLV_TRY(clv_train_trace_before(&r->trace, clv_trainer_session(r->trainer), i, err));
-    CLV_TRY(clv_trainer_step_padded(r->trainer, r->batch.ids, r->batch.labels, r->batch.mask, &did, err));
+    CLV_TRY(learn(r, i, &did, err));
     CLV_TRY(clv_train_trace_after(&r->trace, clv_trainer_session(r->trainer), i, r->machine, r->command, err));
     bool timed = clv_stops() == stops;
     r->interrupted += !timed;
@@ -422,7 +441,8 @@ static clv_status open_run(run *r, clv_error *err)
     options.dropout = a->dropout;
     CLV_TRY(clv_optimizer_option_take(&options, &taken, &a->optimizer, a->steps, err));
     options.padded = r->data->padded;
-    CLV_TRY(clv_train_batch_make(&r->batch, r->data, a->batch, err));
+    if (r->data->val)
+        CLV_TRY(clv_train_batch_make(&r->batch, r->data, a->batch, err));
     if (asprintf(&r->checkpoints, "%s/checkpoints", a->out) < 0) {
         r->checkpoints = NULL;
         return clv_fail_memory(err, "the name of a folder", strlen(a->out));
@@ -483,6 +503,7 @@ clv_status clv_train_run(const clv_train_args *args, const clv_model *model, con
         *code = report(&r);
     clv_trainer_free(r.trainer);
     free(r.checkpoints);
+    clv_prefetch_free(r.batches);
     clv_train_batch_free(&r.batch);
     return status;
 }
