@@ -410,7 +410,8 @@ static clv_value attention(random_maker *m, clv_value a)
         keys = queries;
     clv_value q = random_operand(m, dtype, 4, (int64_t[]){batch, queries, kv_heads * groups, dim});
     clv_value kv = random_operand(m, dtype, 5, (int64_t[]){batch, keys, 2, kv_heads, dim});
-    clv_attention_options options = {.causal = random_chance(m, 2),
+    clv_attention_options options = {.size = sizeof options,
+                                     .causal = random_chance(m, 2),
                                      .scale = random_chance(m, 2) ? 0.7 : 0,
                                      .mask = CLV_NONE,
                                      .offset = CLV_NONE,
@@ -420,6 +421,11 @@ static clv_value attention(random_maker *m, clv_value a)
             random_new(m, random_chance(m, 2) ? CLV_U8 : CLV_BOOL, 2, (int64_t[]){batch, keys}, RANDOM_BIT, 0);
     if (options.causal || options.window)
         options.offset = offset(m, batch, keys);
+    if (random_chance(m, 4)) {
+        options.dropout = 0.25;
+        options.dropout_key = clv_key_seed((uint64_t)m->slot);
+        options.dropout_step = random_chance(m, 2) ? random_new(m, CLV_I32, 0, NULL, RANDOM_STEP, 0) : CLV_NONE;
+    }
     return clv_attention(m->graph, q, kv, &options);
 }
 

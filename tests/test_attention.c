@@ -29,6 +29,7 @@ static double uniform(void)
 typedef struct shape {
     int64_t b, sq, sk, h, k, d, group, head_offset, kv_offset, q_offset, window;
     bool causal, mask, length, fused, own_offsets;
+    double dropout;
 } shape;
 
 static const shape shapes[] = {
@@ -170,6 +171,12 @@ static void problem_make(problem *p, const shape *s, clv_dtype dtype)
                                    .offsets = s->own_offsets ? p->offsets : NULL,
                                    .window = s->window,
                                    .causal = s->causal,
+                                   .dropout = s->dropout,
+                                   .dropout_key = {{0x12345678u, 0x9abcdef0u}},
+                                   .batch_offset = 100003, /* flat indices pass 2^32 */
+                                   .row_offset = 11,
+                                   .all_heads = s->head_offset + s->h + 2,
+                                   .all_rows = 20000 + s->sq,
                                    .scale = (float)(1 / sqrt((double)s->d)),
                                    .dtype = dtype,
                                    .threads = 2};
@@ -231,9 +238,9 @@ static void run_backward(problem *p)
 
 /* Largest difference against largest reference value; the floor keeps tensors that are zero but for rounding. */
 static void compare(const char *what, size_t shape_index, clv_dtype dtype, const void *got, const void *want,
-                    int64_t elems, double tolerance)
+                    int64_t elems, double tolerance, double floor)
 {
-    double largest = 0.05;
+    double largest = floor;
     for (int64_t i = 0; i < elems; i++)
         largest = fmax(largest, fabs(clv_dtype_load(CLV_F64, want, i)));
     for (int64_t i = 0; i < elems; i++) {
@@ -260,30 +267,32 @@ static double tolerance_of(clv_dtype dtype)
     return dtype == CLV_F32 ? 2e-6 : dtype == CLV_F16 ? 1e-3 : 8e-3;
 }
 
-static void check_shape(size_t index, clv_dtype dtype)
+static void check_shape(size_t index, clv_dtype dtype, double dropout)
 {
     problem got, want;
-    double tolerance = tolerance_of(dtype);
-    problem_make(&got, &shapes[index], dtype);
-    problem_make(&want, &shapes[index], CLV_F64);
+    shape s = shapes[index];
+    double tolerance = tolerance_of(dtype) / (1 - dropout); /* what is kept is larger by so much */
+    double floor = dropout > 0 ? 0.25 : 0.05; /* out, no mean of values any more, is rounded even of one key */
+    s.dropout = dropout;
+    problem_make(&got, &s, dtype);
+    problem_make(&want, &s, CLV_F64);
     problem_fill(&got);
     problem_widen(&want, &got);
     run_forward(&want);
     run_forward(&got);
-    compare("out", index, dtype, got.out, want.out, got.q_elems, tolerance);
+    compare("out", index, dtype, got.out, want.out, got.q_elems, tolerance, floor);
     compare_lse(index, &got, &want);
     run_backward(&want);
     run_backward(&got);
-    compare("dq", index, dtype, got.dq, want.dq, got.q_elems, 2 * tolerance);
-    compare("dk, dv", index, dtype, got.dkv, want.dkv, got.kv_elems, 2 * tolerance);
+    compare("dq", index, dtype, got.dq, want.dq, got.q_elems, 2 * tolerance, floor);
+    compare("dk, dv", index, dtype, got.dkv, want.dkv, got.kv_elems, 2 * tolerance, floor);
     problem_free(&got);
     problem_free(&want);
 }
 
-static void test_against_reference(void **unused)
+static void check_all(double dropout)
 {
     static const clv_dtype dtypes[] = {CLV_F32, CLV_BF16, CLV_F16};
-    (void)unused;
     for (int isa = CLV_ISA_PORTABLE; isa <= CLV_ISA_AVX512; isa++) {
         if (clv_cpu_set_isa_for_test((clv_isa)isa) != 0) {
             print_message("this CPU has no %s: not tested\n", clv_isa_text((clv_isa)isa));
@@ -291,9 +300,16 @@ static void test_against_reference(void **unused)
         }
         for (size_t d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
             for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-                check_shape(i, dtypes[d]);
+                check_shape(i, dtypes[d], dropout);
     }
     clv_cpu_isa_reset_for_test();
+}
+
+static void test_against_reference(void **unused)
+{
+    (void)unused;
+    check_all(0);
+    check_all(0.3);
 }
 
 /* sum(d_out * out) */
@@ -338,6 +354,7 @@ static void test_finite_differences(void **unused)
         {.b = 2, .sq = 3, .sk = 6, .h = 2, .k = 2, .d = 2, .group = 1, .mask = true, .length = true},
         {.b = 2, .sq = 6, .sk = 8, .h = 2, .k = 1, .d = 2, .group = 2, .q_offset = 2, .causal = true, .window = 3},
         {.b = 1, .sq = 5, .sk = 5, .h = 1, .k = 1, .d = 2, .group = 1, .window = 2},
+        {.b = 2, .sq = 4, .sk = 5, .h = 3, .k = 2, .d = 3, .group = 2, .head_offset = 1, .mask = true, .dropout = 0.4},
     };
     (void)unused;
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
@@ -353,7 +370,7 @@ static void test_finite_differences(void **unused)
 }
 
 /* Query rows computed in two calls, and with any number of threads, have the bits of one call. */
-static void divide(int64_t window)
+static void divide(int64_t window, double dropout)
 {
     const shape whole = {.b = 2,
                          .sq = 150,
@@ -365,7 +382,8 @@ static void divide(int64_t window)
                          .q_offset = 30,
                          .causal = true,
                          .window = window,
-                         .mask = true};
+                         .mask = true,
+                         .dropout = dropout};
     static const int64_t cuts[] = {2, 64, 77};
     problem p, one;
     problem_make(&p, &whole, CLV_F32);
@@ -394,6 +412,7 @@ static void divide(int64_t window)
         run_forward(&one);
         one.args.q_rows = whole.sq - cuts[c];
         one.args.q_offset += cuts[c];
+        one.args.row_offset += cuts[c];
         one.args.q.data = (float *)one.q + cuts[c] * whole.h * whole.d;
         one.args.out.data = (float *)one.out + cuts[c] * whole.h * whole.d;
         run_forward(&one);
@@ -408,8 +427,43 @@ static void divide(int64_t window)
 static void test_division_changes_no_bit(void **unused)
 {
     (void)unused;
-    divide(0);
-    divide(50);
+    divide(0, 0);
+    divide(50, 0);
+    divide(0, 0.5);
+}
+
+/* Values of ones, and keys of zeros: each row's output is a mean of z. */
+static void test_share_that_is_dropped(void **unused)
+{
+    static const shape s = {
+        .b = 2, .sq = 100, .sk = 500, .h = 4, .k = 4, .d = 1, .group = 1, .dropout = 0.2}; /* 400,000 pairs */
+    problem p;
+    double mean = 0, kept = 0;
+    (void)unused;
+    problem_make(&p, &s, CLV_F32);
+    for (int64_t i = 0; i < p.q_elems; i++)
+        ((float *)p.q)[i] = ((float *)p.d_out)[i] = 1;
+    for (int64_t i = 0; i < p.kv_elems; i++)
+        ((float *)p.kv)[i] = i < p.kv_elems / 2 ? 0 : 1;
+    run_forward(&p);
+    for (int64_t i = 0; i < p.q_elems; i++) {
+        double z = ((float *)p.out)[i];
+        mean += z / (double)p.q_elems;
+        assert_true(fabs(z - 1) < 6 * 0.5 / sqrt(500)); /* a deviation of z: root of 0.2 / 0.8 */
+        assert_true(fabsf(p.args.lse[i] - logf(500)) < 1e-5f);
+    }
+    assert_true(fabs(mean - 1) < 5 * 0.5 / sqrt(400000));
+    run_backward(&p);
+    for (int64_t i = 0; i < s.b * s.sk * s.k; i++)
+        kept += (double)((float *)p.args.dv.data)[i] / (double)(s.b * s.sk * s.k);
+    assert_true(fabs(kept * 500 / 100 - mean) < 1e-4); /* the same are dropped backward */
+    p.args.dropout_key.word[0]++;
+    run_forward(&p);
+    double other = 0;
+    for (int64_t i = 0; i < p.q_elems; i++)
+        other += ((float *)p.out)[i] / (double)p.q_elems;
+    assert_true(other != mean && fabs(other - 1) < 5 * 0.5 / sqrt(400000));
+    problem_free(&p);
 }
 
 /* Blocks of keys that the windows of a block of queries have left behind are not read, in either direction. */
@@ -473,6 +527,13 @@ static void test_errors(void **unused)
     p.args.head_dim = CLV_ATTENTION_MAX_DIM + 1;
     assert_int_equal(clv_attention_forward(&p.args, NULL), CLV_EINVAL);
     p.args.head_dim = 8;
+    p.args.dropout = 1;
+    err = (clv_error){0};
+    assert_int_equal(clv_attention_forward(&p.args, &err), CLV_EINVAL);
+    assert_non_null(strstr(err.message, "a dropout of 1"));
+    p.args.dropout = NAN;
+    assert_int_equal(clv_attention_backward(&p.args, NULL), CLV_EINVAL);
+    p.args.dropout = 0;
     p.args.group = 0;
     assert_int_equal(clv_attention_forward(&p.args, NULL), CLV_EINVAL);
     p.args.q_rows = -1;
@@ -489,6 +550,7 @@ int main(void)
         cmocka_unit_test(test_against_reference),       cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_division_changes_no_bit), cmocka_unit_test(test_what_is_far_is_not_read),
         cmocka_unit_test(test_nan_goes_where_it_must),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_share_that_is_dropped),
     };
     print_message("seed %d\n", SEED);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,29 +9,35 @@ typedef struct attention_case {
     bool causal, masked;
     int offset; /* -1: none given; OWN: one for each batch row, which is its number */
     int64_t window;
+    double dropout;
 } attention_case;
 
 enum { OWN = 100 };
 
 static const attention_case attention_cases[] = {
-    {2, 5, 5, 4, 4, 4, true, false, -1, 0},   /* MHA */
-    {1, 4, 4, 6, 2, 2, true, true, -1, 0},    /* GQA */
-    {2, 3, 7, 4, 1, 3, false, true, -1, 0},   /* MQA, cross */
-    {1, 2, 8, 6, 3, 4, true, false, 4, 0},    /* chunk of a KV cache */
-    {1, 1, 6, 4, 2, 8, true, false, 3, 0},    /* decode */
-    {1, 3, 4, 12, 6, 2, false, false, -1, 0}, /* more KV heads than blocks, and neither divides 8 */
-    {2, 6, 6, 4, 2, 4, true, false, -1, 3},   /* window */
-    {1, 2, 8, 2, 2, 4, true, true, 5, 4},     /* window over a cache */
-    {3, 2, 6, 2, 1, 4, true, false, OWN, 0},  /* a cache with rows of their own length */
-    {3, 1, 6, 2, 1, 4, true, false, OWN, 2},  /* the same, decoding by a window */
+    {2, 5, 5, 4, 4, 4, true, false, -1, 0, 0},   /* MHA */
+    {1, 4, 4, 6, 2, 2, true, true, -1, 0, 0},    /* GQA */
+    {2, 3, 7, 4, 1, 3, false, true, -1, 0, 0},   /* MQA, cross */
+    {1, 2, 8, 6, 3, 4, true, false, 4, 0, 0},    /* chunk of a KV cache */
+    {1, 1, 6, 4, 2, 8, true, false, 3, 0, 0},    /* decode */
+    {1, 3, 4, 12, 6, 2, false, false, -1, 0, 0}, /* more KV heads than blocks, and neither divides 8 */
+    {2, 6, 6, 4, 2, 4, true, false, -1, 3, 0},   /* window */
+    {1, 2, 8, 2, 2, 4, true, true, 5, 4, 0},     /* window over a cache */
+    {3, 2, 6, 2, 1, 4, true, false, OWN, 0, 0},  /* a cache with rows of their own length */
+    {3, 1, 6, 2, 1, 4, true, false, OWN, 2, 0},  /* the same, decoding by a window */
+    {2, 5, 5, 6, 2, 4, true, false, -1, 0, 0.3}, /* dropout */
+    {3, 1, 6, 4, 2, 4, true, true, OWN, 0, 0.5}, /* the same of one row */
 };
 enum { ATTENTION_CASES = sizeof attention_cases / sizeof *attention_cases };
 
 typedef struct attention_graph {
     const attention_case *c;
     clv_graph *graph;
-    clv_value q, kv, mask, offset, out;
+    clv_value q, kv, mask, offset, step, out;
 } attention_graph;
+
+static const clv_key dropout_key = {{7, 11}};
+enum { STEP = 5 };
 
 static attention_graph attention_of(const attention_case *c, clv_dtype dtype)
 {
@@ -44,7 +50,15 @@ static attention_graph attention_of(const attention_case *c, clv_dtype dtype)
         a.offset = input(a.graph, "offset", CLV_I32, DIMS(c->b));
     else if (c->offset >= 0)
         a.offset = scalar(a.graph, "offset", CLV_I32);
-    clv_attention_options options = {.causal = c->causal, .mask = a.mask, .offset = a.offset, .window = c->window};
+    clv_attention_options options = {.size = sizeof options,
+                                     .causal = c->causal,
+                                     .mask = a.mask,
+                                     .offset = a.offset,
+                                     .window = c->window,
+                                     .dropout = c->dropout,
+                                     .dropout_key = dropout_key};
+    if (c->dropout > 0)
+        a.step = options.dropout_step = scalar(a.graph, "step", CLV_I32);
     a.out = clv_attention(a.graph, a.q, a.kv, &options);
     return a;
 }
@@ -64,6 +78,16 @@ static void set_attention(graph_eval *eval, void *context)
             graph_eval_set(eval, a->offset, b, (double)b);
     else if (a->c->offset >= 0)
         graph_eval_set(eval, a->offset, 0, a->c->offset);
+    if (a->c->dropout > 0)
+        graph_eval_set(eval, a->step, 0, STEP);
+}
+
+/* What clv_dropout multiplies element `at` of a tensor by. */
+static double dropout_factor(const attention_case *c, int64_t at)
+{
+    float uniform;
+    clv_random_uniform(&uniform, clv_key_fold_in(dropout_key, STEP), (uint64_t)at, 1, 0, 1);
+    return uniform < (float)(1 - c->dropout) ? 1 / (1 - c->dropout) : 0;
 }
 
 /* One row of one head, as the formula says. */
@@ -84,6 +108,7 @@ static void plain_attention_row(double *out, graph_eval *eval, const attention_g
         bool near = c->window == 0 || j > last - c->window;
         p[j] = attends(c, b, j) && near && (!c->causal || j <= last) ? exp(s / sqrt((double)c->d)) : 0;
         sum += p[j];
+        p[j] *= dropout_factor(c, ((b * c->h + h) * c->sq + i) * c->sk + j);
     }
     for (int64_t d = 0; d < c->d; d++) {
         out[d] = 0;
@@ -204,6 +229,15 @@ static void attention_refuses(void **state)
     clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)), input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)),
                   &(clv_attention_options){.offset = scalar(graph, "o", CLV_F32)});
     assert_refused(graph, CLV_EDTYPE, "offset is f32[]; i32 is needed");
+    const double rates[] = {-0.1, 1, NAN};
+    for (int i = 0; i < 4; i++) {
+        graph = new_graph();
+        clv_attention_options o = {.size = sizeof o, .dropout = i < 3 ? rates[i] : 0.5};
+        o.dropout_step = scalar(graph, "step", CLV_F32);
+        clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 4, 4, 8)),
+                      input(graph, "kv", CLV_F32, DIMS(1, 4, 2, 2, 8)), &o);
+        assert_refused(graph, i < 3 ? CLV_EINVAL : CLV_EDTYPE, i < 3 ? "0 <= dropout < 1" : "step is f32[]");
+    }
     graph = new_graph();
     clv_attention(graph, input(graph, "q", CLV_F32, DIMS(1, 1, 1, 1024)),
                   input(graph, "kv", CLV_F32, DIMS(1, 1, 2, 1, 1024)), NULL);

@@ -28,6 +28,12 @@ static const split splits[] = {{"model=2", "megatron"},    {"model=3", "megatron
                                {"data=2", "zero1"},        {"X=2,Y=2", "gspmd-2d"}, {"data=2,model=2", "megatron-sp"}};
 enum { SPLITS = sizeof splits / sizeof splits[0] };
 
+typedef struct rates {
+    double hidden, attention;
+} rates;
+
+static const rates none = {0, 0}, both = {0.3, 0.3}, attention = {0, 0.3};
+
 typedef struct trained {
     clv_model *model;
     clv_trainer *trainer;
@@ -41,7 +47,7 @@ static const char *golden(const char *family)
     return path;
 }
 
-static clv_model *open_model(const split *on, const char *family)
+static clv_model *open_as(const split *on, const char *family, int threads, clv_recompute recompute)
 {
     clv_mesh mesh;
     clv_axis_rules rules;
@@ -49,24 +55,35 @@ static clv_model *open_model(const split *on, const char *family)
     clv_error err = {0};
     must(clv_mesh_parse(&mesh, on->mesh, &err), &err);
     must(clv_axis_rules_preset(&rules, on->rules, &mesh, &err), &err);
-    const clv_model_options options = {.size = sizeof options, .mesh = &mesh, .rules = &rules};
+    const clv_model_options options = {
+        .size = sizeof options, .mesh = &mesh, .rules = &rules, .threads_per_rank = threads, .recompute = recompute};
     must(clv_model_open(&model, golden(family), &options, &err), &err);
     return model;
 }
 
-static clv_status make(clv_trainer **out, const clv_model *model, double dropout, uint64_t seed, clv_error *err)
+static clv_model *open_model(const split *on, const char *family)
+{
+    return open_as(on, family, 1, CLV_RECOMPUTE_NONE);
+}
+
+static clv_status make(clv_trainer **out, const clv_model *model, rates p, uint64_t seed, clv_error *err)
 {
     const clv_schedule schedule = {.peak = 0.003, .floor = 0.003, .steps = STEPS};
-    const clv_trainer_options how = {
-        .size = sizeof how, .batch = BATCH, .seq = SEQ, .schedule = &schedule, .seed = seed, .dropout = dropout};
+    const clv_trainer_options how = {.size = sizeof how,
+                                     .batch = BATCH,
+                                     .seq = SEQ,
+                                     .schedule = &schedule,
+                                     .seed = seed,
+                                     .dropout = p.hidden,
+                                     .attention_dropout = p.attention};
     return clv_trainer_new(out, model, &how, err);
 }
 
-static trained begin(const split *on, const char *family, double dropout, uint64_t seed)
+static trained begin(const split *on, const char *family, rates p, uint64_t seed)
 {
     trained t = {.model = open_model(on, family)};
     clv_error err = {0};
-    must(make(&t.trainer, t.model, dropout, seed, &err), &err);
+    must(make(&t.trainer, t.model, p, seed, &err), &err);
     return t;
 }
 
@@ -97,9 +114,9 @@ static void train(const trained *t, int to, double *losses)
     }
 }
 
-static void train_on(const split *on, const char *family, double dropout, uint64_t seed, double *losses)
+static void train_on(const split *on, const char *family, rates p, uint64_t seed, double *losses)
 {
-    trained t = begin(on, family, dropout, seed);
+    trained t = begin(on, family, p, seed);
     train(&t, STEPS, losses);
     end(&t);
 }
@@ -118,35 +135,44 @@ static void test_meshes(void **state)
     (void)state;
     for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
         double alone[STEPS], split_up[STEPS], without[STEPS];
-        train_on(&one, families[f], 0.3, 3, alone);
-        train_on(&one, families[f], 0, 3, without);
+        train_on(&one, families[f], attention, 3, alone);
+        train_on(&one, families[f], none, 3, without);
         assert_true(differ(alone, without));
-        for (int s = 0; s < SPLITS; s++) {
-            train_on(&splits[s], families[f], 0.3, 3, split_up);
+        train_on(&one, families[f], both, 3, without);
+        assert_true(differ(alone, without));
+        for (int s = 0; s < 2 * SPLITS; s++) {
+            if (s == SPLITS)
+                memcpy(alone, without, sizeof alone);
+            train_on(&splits[s % SPLITS], families[f], s < SPLITS ? attention : both, 3, split_up);
             if (differ(alone, split_up))
                 fail_msg("%s on %s by %s: step 0 %.9g, one rank %.9g; the last %.9g, one rank %.9g", families[f],
-                         splits[s].mesh, splits[s].rules, split_up[0], alone[0], split_up[STEPS - 1], alone[STEPS - 1]);
+                         splits[s % SPLITS].mesh, splits[s % SPLITS].rules, split_up[0], alone[0], split_up[STEPS - 1],
+                         alone[STEPS - 1]);
         }
     }
 }
 
 /* By the seed, and by the step: weights that do not move have another loss in each. */
-static void test_masks(void **state)
+static void check_masks(rates p)
 {
     double losses[STEPS], other[STEPS];
-    (void)state;
-    train_on(&one, "gpt2", 0.3, 3, losses);
-    train_on(&one, "gpt2", 0.3, 4, other);
+    train_on(&one, "gpt2", p, 3, losses);
+    train_on(&one, "gpt2", p, 4, other);
     assert_true(fabs(losses[0] - other[0]) > 1e-4 * losses[0]);
     int32_t ids[BATCH * SEQ], labels[BATCH * SEQ];
     const clv_schedule still = {.peak = 1e-12, .floor = 1e-12, .steps = STEPS};
-    const clv_trainer_options how = {
-        .size = sizeof how, .batch = BATCH, .seq = SEQ, .schedule = &still, .seed = 3, .dropout = 0.3};
+    const clv_trainer_options how = {.size = sizeof how,
+                                     .batch = BATCH,
+                                     .seq = SEQ,
+                                     .schedule = &still,
+                                     .seed = 3,
+                                     .dropout = p.hidden,
+                                     .attention_dropout = p.attention};
     clv_error err = {0};
     trained t = {.model = open_model(&one, "gpt2")};
     must(clv_trainer_new(&t.trainer, t.model, &how, &err), &err);
     fill(ids, labels);
-    double before, after, none;
+    double before, after, looked_at;
     must(clv_trainer_loss(t.trainer, ids, labels, &before, &err), &err);
     train(&t, STEPS, losses);
     must(clv_trainer_loss(t.trainer, ids, labels, &after, &err), &err);
@@ -154,16 +180,61 @@ static void test_masks(void **state)
     assert_true(fabs(before - after) < 1e-6 * before);
     for (int i = 1; i < STEPS; i++)
         assert_true(fabs(losses[i] - losses[0]) > 1e-5 * losses[0]);
-    t = begin(&one, "gpt2", 0, 3);
-    must(clv_trainer_loss(t.trainer, ids, labels, &none, &err), &err);
+    t = begin(&one, "gpt2", none, 3);
+    must(clv_trainer_loss(t.trainer, ids, labels, &looked_at, &err), &err);
     end(&t);
-    assert_true(before == none);
+    assert_true(before == looked_at);
+}
+
+static void test_masks(void **state)
+{
+    (void)state;
+    check_masks((rates){0.3, 0});
+    check_masks(attention);
+}
+
+/* Recomputed, and by more threads, to the bit; in parts the same on every mesh. */
+static void test_ways(void **state)
+{
+    static const struct {
+        clv_recompute recompute;
+        int threads;
+        int64_t parts;
+        const split *on;
+    } ways[] = {{CLV_RECOMPUTE_NONE, 1, 1, &one},      {CLV_RECOMPUTE_SELECTIVE, 1, 1, &one},
+                {CLV_RECOMPUTE_FULL, 1, 1, &one},      {CLV_RECOMPUTE_NONE, 3, 1, &one},
+                {CLV_RECOMPUTE_NONE, 1, 2, &one},      {CLV_RECOMPUTE_FULL, 1, 2, &splits[1]},
+                {CLV_RECOMPUTE_FULL, 2, 2, &splits[8]}};
+    double losses[sizeof ways / sizeof *ways][STEPS];
+    (void)state;
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        clv_error err = {0};
+        const clv_schedule schedule = {.peak = 0.003, .floor = 0.003, .steps = STEPS};
+        const clv_adamw_options adamw = {.size = sizeof adamw};
+        const clv_update_options update = {.size = sizeof update, .adamw = &adamw, .accumulate = ways[i].parts};
+        const clv_trainer_options how = {.size = sizeof how,
+                                         .batch = BATCH,
+                                         .seq = SEQ,
+                                         .schedule = &schedule,
+                                         .seed = 3,
+                                         .update = &update,
+                                         .dropout = 0.3,
+                                         .attention_dropout = 0.3};
+        trained t = {.model = open_as(ways[i].on, "llama", ways[i].threads, ways[i].recompute)};
+        must(clv_trainer_new(&t.trainer, t.model, &how, &err), &err);
+        train(&t, STEPS, losses[i]);
+        end(&t);
+    }
+    for (int i = 1; i < 4; i++)
+        assert_memory_equal(losses[i], losses[0], sizeof losses[0]);
+    assert_true(differ(losses[4], losses[0])); /* each part has masks of its own */
+    assert_false(differ(losses[5], losses[4]) || differ(losses[6], losses[4]));
 }
 
 /* Bytes of all collectives of a step, and how many there are. */
-static double moved(const split *on, double dropout, int *collectives)
+static double moved(const split *on, rates p, int *collectives)
 {
-    trained t = begin(on, "gpt2", dropout, 3);
+    trained t = begin(on, "gpt2", p, 3);
     const clv_program *program = clv_trainer_program(t.trainer);
     double bytes = 0;
     *collectives = clv_program_n_collectives(program);
@@ -176,14 +247,24 @@ static double moved(const split *on, double dropout, int *collectives)
     return bytes;
 }
 
+static int64_t peak_of(const split *on, rates p)
+{
+    trained t = begin(on, "gpt2", p, 3);
+    clv_memory memory = {.size = sizeof memory};
+    must(clv_program_memory(clv_trainer_program(t.trainer), &memory, NULL), &(clv_error){0});
+    end(&t);
+    return (int64_t)memory.total;
+}
+
 static void test_moves_nothing(void **state)
 {
     (void)state;
     for (int s = 0; s < SPLITS; s++) {
         int steps, more = 0;
-        double bytes = moved(&splits[s], 0, &steps);
-        assert_true(steps > 0 && moved(&splits[s], 0.3, &more) == bytes);
+        double bytes = moved(&splits[s], none, &steps);
+        assert_true(steps > 0 && moved(&splits[s], both, &more) == bytes);
         assert_int_equal(more, steps);
+        assert_int_equal(peak_of(&splits[s], attention), peak_of(&splits[s], none));
     }
 }
 
@@ -195,14 +276,15 @@ static void test_plan(void **state)
         clv_program *program;
         clv_memory planned = {.size = sizeof planned}, taken = {.size = sizeof taken};
         clv_error err = {0};
-        trained t = begin(&splits[s], "gpt2", 0.3, 3);
+        trained t = begin(&splits[s], "gpt2", both, 3);
         const clv_plan_options how = {.size = sizeof how,
                                       .model = golden("gpt2"),
                                       .mesh = clv_model_mesh(t.model),
                                       .rules = clv_model_rules(t.model),
                                       .batch = BATCH,
                                       .seq = SEQ,
-                                      .dropout = 0.3};
+                                      .dropout = 0.3,
+                                      .attention_dropout = 0.3};
         must(clv_plan_compile(&program, &how, &err), &err);
         must(clv_program_memory(program, &planned, &err), &err);
         must(clv_program_memory(clv_trainer_program(t.trainer), &taken, &err), &err);
@@ -219,12 +301,12 @@ static void test_resume(void **state)
     double whole[STEPS], gone_on[STEPS];
     clv_error err = {0};
     (void)state;
-    train_on(&splits[0], "llama", 0.3, 3, whole);
-    trained t = begin(&splits[0], "llama", 0.3, 3);
+    train_on(&splits[0], "llama", both, 3, whole);
+    trained t = begin(&splits[0], "llama", both, 3);
     train(&t, 2, gone_on);
     must(clv_trainer_checkpoint(t.trainer, in_folder("run"), NULL, &err), &err);
     end(&t);
-    t = begin(&splits[0], "llama", 0.3, 3);
+    t = begin(&splits[0], "llama", both, 3);
     must(clv_trainer_resume(t.trainer, in_folder("run"), NULL, &err), &err);
     train(&t, STEPS, gone_on);
     end(&t);
@@ -234,14 +316,15 @@ static void test_resume(void **state)
 
 static void test_refused(void **state)
 {
-    static const double rates[] = {-0.1, 1, 1.5, NAN};
+    static const double no_rates[] = {-0.1, 1, 1.5, NAN};
     clv_model *model = open_model(&one, "llama");
     clv_trainer *trainer;
     clv_graph *graph;
     (void)state;
-    for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {
+    for (size_t i = 0; i < 2 * sizeof no_rates / sizeof *no_rates; i++) {
+        const double p = no_rates[i / 2];
         clv_error err = {0};
-        assert_int_equal(make(&trainer, model, rates[i], 1, &err), CLV_EINVAL);
+        assert_int_equal(make(&trainer, model, i % 2 ? (rates){p, 0} : (rates){0, p}, 1, &err), CLV_EINVAL);
         assert_non_null(strstr(err.message, "valid: 0 <= dropout < 1"));
     }
     clv_error err = {0};
@@ -257,7 +340,8 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_meshes),        cmocka_unit_test(test_masks),
-                                       cmocka_unit_test(test_moves_nothing), cmocka_unit_test(test_plan),
-                                       cmocka_unit_test(test_resume),        cmocka_unit_test(test_refused)};
+                                       cmocka_unit_test(test_moves_nothing), cmocka_unit_test(test_ways),
+                                       cmocka_unit_test(test_plan),          cmocka_unit_test(test_resume),
+                                       cmocka_unit_test(test_refused)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

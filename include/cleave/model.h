@@ -185,10 +185,12 @@ typedef struct clv_model_graph {
     int64_t split_logits; /**< nonzero: the output of clv_model_inference stays split over batch and vocabulary as the
                              rules say, so that ranks need not send it to each other */
     double dropout; /**< 0 <= p < 1, of training steps: the share of elements that are 0 of the embedding, and of what
-                       attention and MLP of each layer add to it (clv_dropout; of attention's weights none). By the
+                       attention and MLP of each layer add to it (clv_dropout). By the
                        input "step" and an element's place in the whole tensor, so that every mesh has the same; of a
                        step in parts (clv_update_options.accumulate) each part has masks of its own */
-    uint64_t dropout_seed; /**< of these */
+    uint64_t dropout_seed;    /**< of these */
+    double attention_dropout; /**< 0 <= p < 1, of training steps: the share of attention's weights that are 0
+                                 (clv_attention_options.dropout), by the same seed and input */
 } clv_model_graph;
 
 /** Adds the model to a graph on its mesh, which has no parameters yet: input "ids" i32 [B,S] -> logits [B,S,V], split

@@ -77,6 +77,7 @@ typedef struct clv_trainer_options {
     int64_t padded; /**< nonzero: rows may have padding, which clv_trainer_step_padded says and no token attends to */
     int64_t on_nan; /**< a clv_on_nan */
     double dropout; /**< as in clv_model_graph, by `seed`; none where clv_trainer_loss looks */
+    double attention_dropout; /**< likewise */
 } clv_trainer_options;
 
 /** A model, its optimizer's state and the program of a step. */

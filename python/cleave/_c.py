@@ -171,6 +171,8 @@ def _fill(kept: Kept, struct: Any, kind: Any, values: dict[str, Any], what: str)
             continue
         if field.type.cname == "struct clv_init" and not isinstance(value, ffi.CData):
             value = init_in(value)
+        elif field.type.cname == "struct clv_key" and not isinstance(value, ffi.CData):
+            value = lib.clv_key_seed(whole(value, name))
         elif field.type.cname == "char *" and not isinstance(value, ffi.CData):
             value = ffi.new("char[]", text_in(value, name))
         elif field.type.kind == "enum":

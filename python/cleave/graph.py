@@ -975,7 +975,8 @@ def _with_values(g: Graph, values: dict[str, Any]) -> dict[str, Any]:
 
 def attention(q: Value, kv: Value, *, causal: bool = True, **options: Any) -> Value:
     """q [B,Sq,H,D], kv [B,Sk,2,K,D] (keys, then values), H a multiple of K: [B,Sq,H,D]. Options: scale, mask (u8 or
-    bool [B,Sk]), offset (i32 [] or [B]: where the first query stands among the keys), window."""
+    bool [B,Sk]), offset (i32 [] or [B]: where the first query stands among the keys), window, dropout of
+    the softmax's values by dropout_key (a number) and dropout_step (i32 [])."""
     g = _graph_of(q)
     kept = _c.options("clv_attention_options", _with_values(g, options), "attention", causal=causal)
     return g._value(lib.clv_attention, g._id(q), g._id(kv), kept.struct)

@@ -156,7 +156,7 @@ def parallel_mlp(x: Value, rules: RulesLike = None, *, ffn: int, activation: str
 
 def parallel_attention(x: Value, rules: RulesLike = None, *, heads: int, **options: Any) -> Value:
     """x [B,S,M] -> [B,S,M]. Options: kv_heads, head_dim, bidirectional, rope (a dict with theta, ...), window, bias,
-    output_bias, mask, context, offset, init, output_init."""
+    output_bias, mask, context, offset, init, output_init, dropout, dropout_key (a number), dropout_step."""
     return _with_x(
         lib.clv_parallel_attention,
         "clv_self_attention_options",
@@ -178,7 +178,7 @@ def transformer_block(
     **options: Any,
 ) -> Value:
     """A block of the form llama, gpt or bert with the library's defaults for it, but for options: eps, norm_bias,
-    dropout, dropout_step, attention and mlp (dicts of the options of those layers)."""
+    dropout, dropout_key (a number), dropout_step, attention and mlp (dicts of the options of those layers)."""
     g = _graph_of(x)
     kind = _c.enum_in(ffi.typeof("clv_block_form"), form, "a block's form")
     kept = _c.options("clv_block_options", {}, "transformer_block")

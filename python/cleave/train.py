@@ -89,9 +89,9 @@ class Trainer(State):
     gradients are added up and reduced once. decay_all: norms and biases are decayed, too. optimizer: "adamw"
     (options beta1, beta2, eps), "sgd" (momentum) or "lion" (beta1, beta2); options of all: weight_decay, exact (zeros
     are zeros, not defaults). dropout: the share of the embedding, and of what each layer adds to it, that is 0 in a
-    step. padded: rows may have padding, which `mask` says. on_nan: a step whose loss or
-    gradients are not finite changes nothing, and fails ("stop") or is passed over ("skip"). Weights read and write as a
-    session's state: ``trainer["layers.0.mlp.down.weight"]``.
+    step; attention_dropout: that of attention's weights. padded: rows may have padding, which `mask` says. on_nan: a
+    step whose loss or gradients are not finite changes nothing, and fails ("stop") or is passed over ("skip"). Weights
+    read and write as a session's state: ``trainer["layers.0.mlp.down.weight"]``.
     """
 
     _fixed = ("batch", "seq", "mesh")
@@ -101,7 +101,8 @@ class Trainer(State):
         floor: float | None = None,
         schedule: str = "cosine", decay_steps: int = 0, decay_all: bool = False, seed: int = 1, clip: float = 1.0,
         accumulate: int = 1,
-        optimizer: str = "adamw", padded: bool = False, on_nan: str = "stop", dropout: float = 0.0, **options: Any,
+        optimizer: str = "adamw", padded: bool = False, on_nan: str = "stop", dropout: float = 0.0,
+        attention_dropout: float = 0.0, **options: Any,
     ) -> None:  # fmt: skip
         if not isinstance(model, Model):
             raise TypeError(f"a Trainer takes a Model, not {type(model).__name__}")
@@ -121,7 +122,8 @@ class Trainer(State):
         shape = ffi.new("clv_schedule_shape *")
         check(lib.clv_schedule_shape_parse, shape, text_in(schedule, "a schedule"))
         sizes = {"batch": batch, "seq": seq, "seed": seed, "decay_steps": decay_steps, "schedule_shape": int(shape[0]),
-                 "padded": int(padded), "on_nan": int(then[0]), "dropout": dropout}  # fmt: skip
+                 "padded": int(padded), "on_nan": int(then[0]), "dropout": dropout,
+                 "attention_dropout": attention_dropout}  # fmt: skip
         how = {"accumulate": accumulate, "clip": clip, "decay_all": int(decay_all), "optimizer": int(which[0])}
         update = _c.options("clv_update_options", how, "a trainer", **{optimizer: its.struct})
         kept = _c.options("clv_trainer_options", sizes, "a trainer", schedule=rate.struct, update=update.struct)

@@ -23,14 +23,19 @@ def new(**how):
     "how, dropout, options",
     [
         ({"tp": 2}, 0, ["-tp", "2"]),
-        ({"mesh": "data=2,model=2"}, 0.05, ["--mesh", "data=2,model=2", "--hidden-dropout", "0.05"]),
+        (
+            {"mesh": "data=2,model=2"},
+            0.05,
+            ["--mesh", "data=2,model=2", "--hidden-dropout", "0.05", "--attention-dropout", "0.05"],
+        ),
     ],
 )
 def test_losses_are_those_of_the_command(tmp_path, how, dropout, options):
     """And they fall."""
     n = 12
     trainer = cleave.Trainer(
-        new(max_positions=2048, **how), batch=4, seq=32, steps=n, lr=0.003, weight_decay=0.1, seed=1, dropout=dropout
+        new(max_positions=2048, **how), batch=4, seq=32, steps=n, lr=0.003, weight_decay=0.1, seed=1, dropout=dropout,
+        attention_dropout=dropout,
     )
     steps = list(trainer.fit(cleave.TextData(TEXT, 32), n))
     losses = [s.loss for s in steps]

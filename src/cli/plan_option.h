@@ -57,6 +57,7 @@ extern const clv_plan_option clv_plan_option_defaults;
         {.names = "--decode", .kind = CLV_OPTION_FLAG, .out = &(o)->decode, .help = "one token after S - 1 others"},   \
         CLV_LORA_OPTIONS(&(o)->lora, "--block"), CLV_BATCH_OPTION(&(o)->plan.batch, 1, 1 << 30, "B", "sequences (8)"), \
         CLV_ACCUMULATE_OPTION(&(o)->plan.accumulate), CLV_DROPOUT_OPTION(&(o)->plan.dropout),                          \
+        CLV_ATTENTION_DROPOUT_OPTION(&(o)->plan.attention_dropout),                                                    \
         CLV_SEQ_OPTION(&(o)->plan.seq, 1, 1 << 30, "S", "tokens a sequence (128)"),                                    \
         CLV_DTYPE_ROW(&(o)->dtype, "f32|bf16|f16|f64", "of weights and activations (f32)"),                            \
         CLV_COMM_DTYPE_OPTION(&(o)->comm_dtype, NULL), CLV_GRAD_REDUCE_DTYPE_OPTION(&(o)->grad_reduce_dtype),          \

@@ -82,6 +82,7 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .help = "at a step whose loss or gradients are not finite, which then changes nothing: save and leave, or go "
                  "on with the next (stop)"},
         CLV_DROPOUT_OPTION(&a->dropout),
+        CLV_ATTENTION_DROPOUT_OPTION(&a->attention_dropout),
         CLV_SEED_OPTION(&a->seed, NULL, "of weights and the order of data (1)"),
         CLV_RUN_OPTIONS(&a->run),
         CLV_DTYPE_ROW(&a->dtype, "f32|bf16",

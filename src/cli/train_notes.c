@@ -81,6 +81,7 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--decay-all", "decay_all", true, ""}, say_flag, &a->optimizer.decay_all},
         {{"--clip", "clip", true, ""}, say_real, &a->optimizer.clip},
         {{"--hidden-dropout", "hidden_dropout", true, ""}, say_real, &a->dropout},
+        {{"--attention-dropout", "attention_dropout", true, ""}, say_real, &a->attention_dropout},
         {{"--on-nan", "on_nan", true, ""}, say_word, &a->on_nan},
         {{"--dtype", "dtype", true, ""}, say_word, &a->dtype},
         {{"--lora-rank", "lora_rank", false, ""}, say_whole, &a->lora.rank},

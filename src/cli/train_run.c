@@ -439,6 +439,7 @@ static clv_status open_run(run *r, clv_error *err)
     CLV_TRY(clv_on_nan_parse(&on_nan, a->on_nan, err));
     options.on_nan = on_nan;
     options.dropout = a->dropout;
+    options.attention_dropout = a->attention_dropout;
     CLV_TRY(clv_optimizer_option_take(&options, &taken, &a->optimizer, a->steps, err));
     options.padded = r->data->padded;
     if (r->data->val)

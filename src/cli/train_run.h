@@ -24,7 +24,7 @@ typedef struct clv_train_args {
     const char *dtype, *comm_dtype, *grad_reduce_dtype, *hardware;
     clv_recompute_option recompute;
     const char *on_nan;
-    double dropout;
+    double dropout, attention_dropout;
     bool json, resume, regather;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
     int64_t save_every, keep_last, keep_every; /* checkpoints; 0: when it is told to leave alone */

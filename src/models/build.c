@@ -9,6 +9,7 @@
 #include "ops/ops.h"
 
 static const clv_init weight_init = {CLV_INIT_NORMAL, 0.02};
+static const uint32_t attention_key = 2;         /* of a layer's: the block folds in 0 and 1 */
 static const uint32_t dropout_keys = 0x64726f70; /* "drop": apart from the keys of weights, which have the seed, too */
 
 /* ---- parts ---- */
@@ -39,7 +40,8 @@ static clv_block_options block_of(const clv_model_config *model, const clv_model
     o.mlp.bias = model->mlp_bias;
     o.attention.output_init = o.mlp.output_init = into_residual;
     o.dropout = build->dropout;
-    o.dropout_step = build->step;
+    o.attention.dropout = build->attention_dropout;
+    o.dropout_step = o.attention.dropout_step = build->step;
     return o;
 }
 
@@ -53,6 +55,7 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
     for (int64_t layer = 0; layer < model->layers; layer++) {
         block.attention.window = clv_model_config_window(model, layer);
         block.dropout_key = clv_key_fold_in(key, (uint32_t)layer);
+        block.attention.dropout_key = clv_key_fold_in(block.dropout_key, attention_key);
         clv_graph_push(graph, "layers.%lld", (long long)layer);
         x = clv_transformer_block(graph, x, &build->rules, &block);
         clv_graph_pop(graph);

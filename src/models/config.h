@@ -93,10 +93,11 @@ typedef struct clv_model_build {
     /* > 0: with a KV cache of this many positions; the graph gets an input "offset", i32 [B] ([] for one sequence):
      * where each stands. */
     int64_t context;
-    bool last_logits;      /* only of the last row: [B,1,V] */
-    bool split_logits;     /* the output stays split, as the rules say */
-    int64_t micro, micros; /* of a step in so many parts, the one in hand; each is of [B,S]. 0: it is one */
-    double dropout;        /* of training steps: of the embedding, and of what each block adds to it */
+    bool last_logits;         /* only of the last row: [B,1,V] */
+    bool split_logits;        /* the output stays split, as the rules say */
+    int64_t micro, micros;    /* of a step in so many parts, the one in hand; each is of [B,S]. 0: it is one */
+    double dropout;           /* of training steps: of the embedding, and of what each block adds to it */
+    double attention_dropout; /* of these: of attention's weights */
     uint64_t dropout_seed;
     clv_value step;                      /* of training steps: the input of that name */
     const struct clv_adapters *adapters; /* of its weights, which then are not trained, but these are; NULL: none */

@@ -425,7 +425,16 @@ static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
                              .split_logits = how->split_logits != 0,
                              .dropout = how->dropout,
                              .dropout_seed = how->dropout_seed,
+                             .attention_dropout = how->attention_dropout,
                              .adapters = m->adapters};
+}
+
+static bool check_dropout(clv_graph *graph, const char *which, double p, bool trains, const char *call)
+{
+    if (!(p >= 0 && p < 1) || (p > 0 && !trains))
+        clv_graph_fail(graph, CLV_EINVAL, "%s: %s %g; valid: %s", call, which, p,
+                       trains ? "0 <= dropout < 1" : "0, but in a training step");
+    return clv_graph_ok(graph);
 }
 
 /* What the builders need; a failure is the graph's. */
@@ -448,10 +457,8 @@ static bool begin(clv_model_build *build, clv_graph *graph, const clv_model *m, 
                        "%s: batch %lld, seq %lld, context %lld; valid: 1 and above, 1 to %lld, 0 to %lld", call,
                        (long long)how.batch, (long long)how.seq, (long long)how.context,
                        (long long)m->config.max_positions, (long long)m->config.max_positions);
-    else if (!(how.dropout >= 0 && how.dropout < 1) || (how.dropout > 0 && !trains))
-        clv_graph_fail(graph, CLV_EINVAL, "%s: dropout %g; valid: %s", call, how.dropout,
-                       trains ? "0 <= dropout < 1" : "0, but in a training step");
-    else
+    else if (check_dropout(graph, "dropout", how.dropout, trains, call) &&
+             check_dropout(graph, "attention_dropout", how.attention_dropout, trains, call))
         *build = build_of(m, &how);
     return clv_graph_ok(graph);
 }

@@ -171,7 +171,7 @@ static clv_value hidden_own(clv_graph *graph, const clv_model_config *c, const c
 {
     const clv_family_model m = clv_family_model_of(c);
     const clv_family_build build = build_of(b, in);
-    if (b->dropout != 0)
+    if (b->dropout != 0 || b->attention_dropout != 0)
         return clv_graph_fail(graph, CLV_EUNSUPPORTED,
                               "dropout for the family %s, which a program states, layers and all; valid: 0",
                               c->family->model_type);

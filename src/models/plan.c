@@ -110,7 +110,7 @@ static clv_status check_sizes(const clv_plan_options *o, clv_error *err)
 static clv_status check_parts(const clv_plan_options *o, clv_error *err)
 {
     const int64_t batch = o->batch ? o->batch : CLV_PLAN_BATCH;
-    if (o->dropout != 0 && (!o->model || generates(o)))
+    if ((o->dropout != 0 || o->attention_dropout != 0) && (!o->model || generates(o)))
         return clv_fail(err, CLV_EINVAL, "dropout is for a training step: train of a model");
     if (o->accumulate > 1 && (!o->model || generates(o)))
         return clv_fail(err, CLV_EINVAL, "accumulate is for a training step: train of a model");
@@ -210,7 +210,11 @@ static clv_status check_model(const clv_plan_options *o, const clv_model_info *i
 static clv_status add_model(clv_graph *graph, const clv_plan_options *o, const clv_model *model, clv_error *err)
 {
     clv_model_info info = {.size = sizeof info};
-    clv_model_graph how = {.size = sizeof how, .batch = o->batch, .seq = o->seq, .dropout = o->dropout};
+    clv_model_graph how = {.size = sizeof how,
+                           .batch = o->batch,
+                           .seq = o->seq,
+                           .dropout = o->dropout,
+                           .attention_dropout = o->attention_dropout};
     CLV_TRY(clv_model_describe(model, &info, err));
     CLV_TRY(check_model(o, &info, err));
     if (generates(o) && !info.bidirectional) {

@@ -119,8 +119,14 @@ clv_value clv_parallel_attention(clv_graph *graph, clv_value x, const clv_axis_r
         return CLV_NONE;
     clv_value inside = clv_nn_enter(graph, x, rules, CLV_HEADS);
     clv_value q = queries(graph, inside, rules, &o), kv = keys_values(graph, inside, rules, &o);
-    clv_attention_options how = {
-        .causal = !o.bidirectional, .mask = o.mask, .offset = o.context ? o.offset : CLV_NONE, .window = o.window};
+    clv_attention_options how = {.size = sizeof how,
+                                 .causal = !o.bidirectional,
+                                 .mask = o.mask,
+                                 .offset = o.context ? o.offset : CLV_NONE,
+                                 .window = o.window,
+                                 .dropout = o.dropout,
+                                 .dropout_key = o.dropout_key,
+                                 .dropout_step = o.dropout_step};
     clv_value y = keep_heads(graph, clv_attention(graph, q, kv, &how), rules, 2, CLV_HEADS);
     static const clv_logical_axis names[] = {CLV_HEADS, CLV_HEAD_DIM, CLV_EMBED_KERNEL};
     int64_t shape[] = {o.heads, o.head_dim, type.shape[2]};

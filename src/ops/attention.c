@@ -3,7 +3,9 @@
  *   s[i,j] = scale * q[b,i,h,:] . kv[b,j,0,c,:],   c = h / (H / K);   -inf where query i does not see key j
  *   out[b,i,h,:] = sum_j softmax_j(s)[i,j] * kv[b,j,1,c,:],   lse[b,h,i] = log sum_j exp s[i,j]
  *
- *   q [B,Sq,H,D], kv [B,Sk,2,K,D], mask? [B,Sk], offset? [] or [B] -> out like q, lse f32 [B,H,Sq]
+ *   q [B,Sq,H,D], kv [B,Sk,2,K,D], mask? [B,Sk], offset? [] or [B], step? [] -> out like q, lse f32 [B,H,Sq]
+ *   With dropout, softmax_j(s) of an output is dropped as clv_dropout does a tensor [B,H,Sq,Sk] by the key and step:
+ *   each rank makes its own part of the mask, and the gradient makes it again.
  *   Query i, at place p = offset + i, sees key j unless mask[b,j] == 0, or causal and j > p, or j <= p - window.
  *
  *   factors: b, query rows s, KV heads k and the query heads g of a group pass; H is (k, g). Key rows, the 2 and D
@@ -30,16 +32,20 @@ typedef struct attention_attrs {
     bool causal;
     double scale;
     int64_t window;
+    double dropout;
+    clv_key dropout_key;
 } attention_attrs;
 
 static const clv_attr attention_fields[] = {{"causal", CLV_ATTR_BOOL, offsetof(attention_attrs, causal), 1},
                                             {"scale", CLV_ATTR_DOUBLE, offsetof(attention_attrs, scale), 1},
                                             {"window", CLV_ATTR_INT64, offsetof(attention_attrs, window), 1},
+                                            {"dropout", CLV_ATTR_DOUBLE, offsetof(attention_attrs, dropout), 1},
+                                            {"dropout_key", CLV_ATTR_KEY, offsetof(attention_attrs, dropout_key), 1},
                                             {0}};
 
 /* Operands of the forward op; the gradient's begin with d_out and have out and lse before the mask. */
-enum { Q, KV, MASK, OFFSET, FORWARD_IN };
-enum { D_OUT, GQ, GKV, GOUT, GLSE, GMASK, GOFFSET, BACKWARD_IN };
+enum { Q, KV, MASK, OFFSET, STEP, FORWARD_IN };
+enum { D_OUT, GQ, GKV, GOUT, GLSE, GMASK, GOFFSET, GSTEP, BACKWARD_IN };
 /* OpenMP threads that the workspace serves at most: it is planned before the number of threads is known. */
 enum { TEAM = 4 };
 
@@ -81,7 +87,9 @@ static clv_status check_options(const clv_op *op, const clv_type *in, int mask, 
             return clv_fail(err, CLV_EDTYPE, "mask is %s; u8 or bool is needed", text);
     }
     if (clv_valid(clv_op_in(op, mask + 1)))
-        return clv_check_offset(&in[mask + 1], kv->shape[0], err);
+        CLV_TRY(clv_check_offset(&in[mask + 1], kv->shape[0], err));
+    if (clv_valid(clv_op_in(op, mask + 2)))
+        return clv_check_scalar("step", &in[mask + 2], CLV_I32, err);
     return CLV_OK;
 }
 
@@ -144,9 +152,11 @@ static void like_lse(clv_rule_side *side, clv_rule *rule, int i, head_factors f)
 
 /* ---- what the kernel takes ---- */
 
-static clv_attention_args sizes_of(const int64_t *q, const int64_t *kv, clv_dtype dtype, int threads)
+static clv_attention_args sizes_of(const clv_op *op, const int64_t *q, const int64_t *kv, clv_dtype dtype, int threads)
 {
-    return (clv_attention_args){.batch = q[0],
+    const attention_attrs *attrs = op->attrs;
+    return (clv_attention_args){.dropout = attrs->dropout,
+                                .batch = q[0],
                                 .q_rows = q[1],
                                 .k_rows = kv[1],
                                 .heads = q[2],
@@ -175,13 +185,24 @@ static const void *optional(const clv_call *call, int i)
     return clv_valid(clv_op_in(call->op, i)) ? call->in[i].data : NULL;
 }
 
-/* All that forward and gradient share; mask: the index of the mask's operand, the offset's follows. */
+/* What is dropped of the part that begins at lo of the whole. */
+static void set_dropout(clv_attention_args *args, const clv_call *call, const clv_view *q, const int32_t *step)
+{
+    const attention_attrs *attrs = call->op->attrs;
+    args->dropout_key = step ? clv_key_fold_in(attrs->dropout_key, (uint32_t)*step) : attrs->dropout_key;
+    args->batch_offset = q->lo[0];
+    args->row_offset = q->lo[1];
+    args->all_rows = q->global[1];
+    args->all_heads = q->global[2];
+}
+
+/* All that forward and gradient share; mask: the index of the mask's operand, the offset's and the step's follow. */
 static clv_attention_args args_of(const clv_call *call, const clv_view *q, const clv_view *kv, int mask)
 {
     const attention_attrs *attrs = call->op->attrs;
     const int32_t *offset = optional(call, mask + 1);
     int threads = clv_threads_max();
-    clv_attention_args args = sizes_of(q->shape, kv->shape, q->dtype, threads < TEAM ? threads : TEAM);
+    clv_attention_args args = sizes_of(call->op, q->shape, kv->shape, q->dtype, threads < TEAM ? threads : TEAM);
     args.q = view_of_q(q);
     args.k = view_of_kv(kv, 0);
     args.v = view_of_kv(kv, 1);
@@ -196,6 +217,7 @@ static clv_attention_args args_of(const clv_call *call, const clv_view *q, const
     args.causal = attrs->causal;
     args.scale = attrs->scale;
     args.workspace = call->workspace;
+    set_dropout(&args, call, q, optional(call, mask + 2));
     return args;
 }
 
@@ -223,7 +245,7 @@ static double forward_flops(const clv_op *op, const clv_type *q, const clv_type 
     return 4.0 * (double)clv_type_elems(q) * seen;
 }
 
-/* ---- attention_gradient: d_out, q, kv, out, lse, mask?, offset? -> dq, dkv ---- */
+/* ---- attention_gradient: d_out, q, kv, out, lse, mask?, offset?, step? -> dq, dkv ---- */
 
 static clv_status gradient_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -267,8 +289,8 @@ static clv_op_cost gradient_cost(const clv_op *op, const clv_type *in, const clv
 
 static size_t gradient_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op, (void)out;
-    clv_attention_args args = sizes_of(in[GQ].shape, in[GKV].shape, in[GQ].dtype, TEAM);
+    (void)out;
+    clv_attention_args args = sizes_of(op, in[GQ].shape, in[GKV].shape, in[GQ].dtype, TEAM);
     return clv_attention_backward_workspace(&args);
 }
 
@@ -301,7 +323,7 @@ const clv_op_def clv_op_attention_gradient = {
     .own = &(const clv_op_own){.flops_again = 1.0 / GRADIENT_PRODUCTS},
 };
 
-/* ---- attention: q, kv, mask?, offset? -> out, lse ---- */
+/* ---- attention: q, kv, mask?, offset?, step? -> out, lse ---- */
 
 static clv_status attention_shape(const clv_op *op, const clv_type *in, clv_type *out, clv_error *err)
 {
@@ -332,8 +354,8 @@ static clv_op_cost attention_cost(const clv_op *op, const clv_type *in, const cl
 
 static size_t attention_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
-    (void)op, (void)out;
-    clv_attention_args args = sizes_of(in[Q].shape, in[KV].shape, in[Q].dtype, TEAM);
+    (void)out;
+    clv_attention_args args = sizes_of(op, in[Q].shape, in[KV].shape, in[Q].dtype, TEAM);
     return clv_attention_forward_workspace(&args);
 }
 
@@ -347,8 +369,8 @@ static clv_status attention_run(const clv_call *call, clv_error *err)
 
 static void attention_gradient(clv_graph *graph, const clv_op *op, const clv_value *d_out, clv_value *d_in)
 {
-    clv_value in[BACKWARD_IN] = {d_out[0],          clv_op_in(op, Q),    clv_op_in(op, KV),    clv_op_out(op, 0),
-                                 clv_op_out(op, 1), clv_op_in(op, MASK), clv_op_in(op, OFFSET)};
+    clv_value in[BACKWARD_IN] = {d_out[0],          clv_op_in(op, Q),    clv_op_in(op, KV),     clv_op_out(op, 0),
+                                 clv_op_out(op, 1), clv_op_in(op, MASK), clv_op_in(op, OFFSET), clv_op_in(op, STEP)};
     clv_value out[CLV_MAX_OUT];
     clv_graph_emit(graph, &clv_op_attention_gradient, op->attrs, in, GMASK + op->n_in - MASK, out);
     d_in[Q] = out[0];
@@ -376,7 +398,8 @@ const clv_op_def clv_op_attention = {
 clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_attention_options *options)
 {
     clv_attention_options given;
-    if (!clv_graph_take_options(graph, &given, sizeof given, sizeof given, options, "clv_attention"))
+    if (!clv_graph_take_options(graph, &given, sizeof given, offsetof(clv_attention_options, dropout), options,
+                                "clv_attention"))
         return CLV_NONE;
     given.causal = given.causal || !options;
     clv_type type = clv_graph_type(graph, q);
@@ -389,11 +412,21 @@ clv_value clv_attention(clv_graph *graph, clv_value q, clv_value kv, const clv_a
         attrs.scale = 1 / sqrt((double)type.shape[3]);
     if (!isfinite(given.scale))
         return clv_graph_fail(graph, CLV_EINVAL, "clv_attention: scale is %g; it must be finite", given.scale);
+    if (!(given.dropout >= 0 && given.dropout < 1))
+        return clv_graph_fail(graph, CLV_EINVAL, "clv_attention: a dropout of %g; 0 <= dropout < 1 is needed",
+                              given.dropout);
     if (given.window < 0)
         return clv_graph_fail(graph, CLV_EINVAL, "clv_attention: a window of %lld; 0 (none) or more is needed",
                               (long long)given.window);
     clv_value in[FORWARD_IN] = {q, kv, given.mask, given.offset}, out[CLV_MAX_OUT];
-    int n_in = clv_valid(given.offset) ? FORWARD_IN : clv_valid(given.mask) ? OFFSET : MASK;
+    if (given.dropout > 0) {
+        attrs.dropout = given.dropout;
+        attrs.dropout_key = given.dropout_key;
+        in[STEP] = given.dropout_step;
+    }
+    int n_in = FORWARD_IN;
+    while (n_in > MASK && !clv_valid(in[n_in - 1]))
+        n_in--;
     clv_graph_emit(graph, &clv_op_attention, &attrs, in, n_in, out);
     return out[0];
 }

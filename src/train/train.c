@@ -23,6 +23,7 @@ static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_erro
     CLV_TRY(clv_graph_new(&graph, &t->model->mesh, err));
     clv_model_graph shape = clv_trainer_graph(t);
     shape.dropout = t->dropout;
+    shape.attention_dropout = t->attention_dropout;
     shape.dropout_seed = t->seed;
     clv_model_update_step(graph, t->model, &shape, &update);
     clv_status status = clv_model_compile(&t->program, t->model, graph, err);
@@ -60,6 +61,7 @@ static clv_status set_up(clv_trainer *t, const clv_trainer_options *o, clv_error
     t->decay_steps = o->decay_steps;
     t->seed = o->seed;
     t->dropout = o->dropout;
+    t->attention_dropout = o->attention_dropout;
     CLV_TRY(clv_trainer_check_on_nan(o->on_nan, err));
     t->on_nan = (clv_on_nan)o->on_nan;
     if (o->padded)

@@ -27,7 +27,7 @@ struct clv_trainer {
     clv_schedule_shape shape;
     int64_t decay_steps;
     uint64_t seed;
-    double dropout;
+    double dropout, attention_dropout;
     clv_optimizer optimizer;
     clv_program *program;
     clv_program *loss; /* that updates nothing; NULL: nobody asked yet */

@@ -12,11 +12,17 @@ enum { ROWS = CLV_ATTENTION_ROWS, KEYS = CLV_ATTENTION_KEYS };
 
 /* -------------------------------------------------------------------------------------------------- sizes */
 
+/* No row as one: what a rank without rows plans is for ranks that may hold one. */
+static bool decodes(const clv_attention_args *a)
+{
+    return a->q_rows <= 1 && a->dropout == 0;
+}
+
 /* Each thread's part starts on a cache line: all counts are multiples of 16. */
 static int64_t forward_floats(const clv_attention_args *a)
 {
     int64_t width = clv_attention_padded(a->head_dim);
-    if (a->q_rows <= 1) /* decoding; no more for no row than for one: it is planned for a rank that may hold one */
+    if (decodes(a))
         return 2 * CLV_ATTENTION_HEADS * width + 2 * KEYS * width + CLV_ATTENTION_HEADS * (KEYS + 2);
     return 2 * width * ROWS + 2 * KEYS * width + KEYS * ROWS + 2 * ROWS;
 }
@@ -63,6 +69,8 @@ static clv_status check(const clv_attention_args *a, clv_error *err)
     if (a->head_dim < 1 || a->head_dim > CLV_ATTENTION_MAX_DIM)
         return clv_fail(err, CLV_EINVAL, "attention: head_dim %lld is not in 1..%d", (long long)a->head_dim,
                         CLV_ATTENTION_MAX_DIM);
+    if (!(a->dropout >= 0 && a->dropout < 1))
+        return clv_fail(err, CLV_EINVAL, "attention: a dropout of %g is not in [0, 1)", a->dropout);
     if (a->group < 1 || a->head_offset < 0 || a->kv_offset < 0 || a->window < 0)
         return clv_fail(err, CLV_EINVAL, "attention: group must be >= 1, the offsets and the window >= 0");
     if (a->heads > 0 && (a->head_offset / a->group < a->kv_offset ||
@@ -134,7 +142,7 @@ clv_status clv_attention_forward(const clv_attention_args *a, clv_error *err)
     CLV_TRY(check_workspace(a, clv_attention_forward_workspace(a), err));
     if (a->dtype == CLV_F64)
         clv_attention_forward_reference(a);
-    else if (a->q_rows == 1)
+    else if (decodes(a) && a->q_rows > 0)
         decode(a);
     else
         forward_blocks(a);
@@ -216,6 +224,15 @@ static double log_sum_exp(const clv_attention_args *a, int64_t b, int64_t h, int
     return max + log(sum);
 }
 
+/* What dropout multiplies p by. */
+static double dropout_factor(const clv_attention_args *a, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    float uniform = 0, keep = (float)(1 - a->dropout);
+    if (a->dropout > 0)
+        clv_random_uniform(&uniform, a->dropout_key, clv_attention_flat(a, b, h, i) + (uint64_t)j, 1, 0, 1);
+    return uniform < keep ? 1 / (1 - a->dropout) : 0;
+}
+
 /* Of a visible key. */
 static double probability(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j,
                           double lse)
@@ -232,7 +249,7 @@ static void reference_row(const clv_attention_args *a, int64_t b, int64_t h, int
     for (int64_t j = 0; j < a->k_rows; j++) {
         if (!visible(a, b, i, j))
             continue;
-        double p = probability(a, b, h, c, i, j, lse);
+        double p = probability(a, b, h, c, i, j, lse) * dropout_factor(a, b, h, i, j);
         for (int64_t d = 0; d < a->head_dim; d++)
             out[d] += p * clv_dtype_load(a->dtype, a->v.data, at(&a->v, b, j, c) + d);
     }
@@ -250,22 +267,27 @@ void clv_attention_forward_reference(const clv_attention_args *a)
                 reference_row(a, b, h, i);
 }
 
+/* The gradient of p of a visible key. */
+static double reference_dp(const clv_attention_args *a, int64_t b, int64_t h, int64_t c, int64_t i, int64_t j)
+{
+    double factor = dropout_factor(a, b, h, i, j);
+    return factor == 0 ? 0 : factor * dot(a, a->d_out.data, at(&a->d_out, b, i, h), a->v.data, at(&a->v, b, j, c));
+}
+
 /* lse and delta of a row, delta = sum_j p dP; then dq = scale * sum_j p (dP - delta) k. */
 static void reference_dq(const clv_attention_args *a, int64_t b, int64_t h, int64_t i, double terms[2])
 {
     int64_t c = (a->head_offset + h) / a->group - a->kv_offset;
-    int64_t row = at(&a->d_out, b, i, h);
     double lse = log_sum_exp(a, b, h, c, i), delta = 0;
     double dq[CLV_ATTENTION_MAX_DIM] = {0};
 
     for (int64_t j = 0; j < a->k_rows; j++)
         if (visible(a, b, i, j))
-            delta += probability(a, b, h, c, i, j, lse) * dot(a, a->d_out.data, row, a->v.data, at(&a->v, b, j, c));
+            delta += probability(a, b, h, c, i, j, lse) * reference_dp(a, b, h, c, i, j);
     for (int64_t j = 0; j < a->k_rows; j++) {
         if (!visible(a, b, i, j))
             continue;
-        double dp = dot(a, a->d_out.data, row, a->v.data, at(&a->v, b, j, c));
-        double ds = probability(a, b, h, c, i, j, lse) * (dp - delta);
+        double ds = probability(a, b, h, c, i, j, lse) * (reference_dp(a, b, h, c, i, j) - delta);
         for (int64_t d = 0; d < a->head_dim; d++)
             dq[d] += a->scale * ds * clv_dtype_load(a->dtype, a->k.data, at(&a->k, b, j, c) + d);
     }
@@ -288,10 +310,10 @@ static void reference_dkv(const clv_attention_args *a, int64_t b, int64_t c, int
                 continue;
             const double *term = terms + 2 * ((b * a->heads + h) * a->q_rows + i);
             double p = probability(a, b, h, c, i, j, term[0]);
-            double dp = dot(a, a->d_out.data, at(&a->d_out, b, i, h), a->v.data, at(&a->v, b, j, c));
+            double dp = reference_dp(a, b, h, c, i, j), factor = dropout_factor(a, b, h, i, j);
             for (int64_t d = 0; d < a->head_dim; d++) {
                 dk[d] += a->scale * p * (dp - term[1]) * clv_dtype_load(a->dtype, a->q.data, at(&a->q, b, i, h) + d);
-                dv[d] += p * clv_dtype_load(a->dtype, a->d_out.data, at(&a->d_out, b, i, h) + d);
+                dv[d] += factor * p * clv_dtype_load(a->dtype, a->d_out.data, at(&a->d_out, b, i, h) + d);
             }
         }
     for (int64_t d = 0; d < a->head_dim; d++) {

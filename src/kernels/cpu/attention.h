@@ -4,6 +4,12 @@
  *   s[i,j] = -inf where key j is not visible to query i
  *   lse[b,h,i] = log(sum_j exp(s[i,j]));   p[i,j] = exp(s[i,j] - lse);   out[b,i,h,:] = sum_j p[i,j] * v[b,j,c,:]
  *
+ * With dropout out is of z[i,j] * p[i,j], where z is 1 / (1 - dropout), or 0 where the uniform number that dropout_key
+ * gives the flat index of [b,h,i,j] in the whole [B,H,Sq,Sk] is not below 1 - dropout: as dropout of p, as dropout.h
+ * has it. lse is of all. d s = p * (z * (d_out . v) - rowsum(d_out * out)), d v = sum z * p * d_out: backward makes z
+ * again, and whoever has a part of the rows or heads makes the same. What is dropped is 0 in its products with v and
+ * d_out: 0 * NaN is NaN.
+ *
  * Key j is visible to query i when all of these hold:
  *   causal:      j <= q_offset + offsets[b] + i   (the global index of query row i; key rows are always whole)
  *   window:      j > q_offset + offsets[b] + i - window
@@ -31,6 +37,7 @@
 #include <stdint.h>
 
 #include "cleave/dtype.h"
+#include "cleave/rng.h"
 #include "cleave/status.h"
 
 enum {
@@ -68,10 +75,15 @@ typedef struct clv_attention_args {
     const int32_t *offsets;    /* [B] added to q_offset; NULL: zeros                                     */
     int64_t window;            /* >= 0: keys that a query sees up to its own place; 0: all               */
     bool causal;
-    double scale;    /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
-    clv_dtype dtype; /* of everything but lse                                                  */
-    int threads;     /* OpenMP threads to use, >= 1; 0 is 1                                    */
-    void *workspace; /* bytes as below, aligned to 64                                          */
+    double dropout;              /* share of p that is 0, in [0, 1); 0: the rest below is not used              */
+    clv_key dropout_key;         /* of the step                                                             */
+    int64_t batch_offset;        /* global index of batch row 0                                             */
+    int64_t row_offset;          /* global index of query row 0 in q, wherever it stands among the keys     */
+    int64_t all_heads, all_rows; /* H and Sq of the whole                                            */
+    double scale;                /* usually 1/sqrt(D); f32 where the dtype is computed in f32               */
+    clv_dtype dtype;             /* of everything but lse                                                  */
+    int threads;                 /* OpenMP threads to use, >= 1; 0 is 1                                    */
+    void *workspace;             /* bytes as below, aligned to 64                                          */
 } clv_attention_args;
 
 /* Bytes of workspace, from sizes, dtype and threads alone. Backward holds 2 * Sk * D floats a thread (f64: 2 * B * H *

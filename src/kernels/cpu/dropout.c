@@ -2,7 +2,6 @@
 #include "kernels/cpu/dropout.h"
 
 #include <assert.h>
-#include <math.h>
 
 #include "cleave/layout.h"
 #include "kernels/cpu/block.h"
@@ -30,13 +29,12 @@ static void dropout_reference(clv_dtype dtype, void *out, const void *x, double 
     }
 }
 
-/* uniform is k * 2^-23 with k the upper 23 bits, so uniform < keep is k < ceil(keep * 2^23). */
 static void dropout_span(clv_dtype dtype, void *out, const void *x, double keep, clv_key key, uint64_t first,
                          int64_t from, int64_t n)
 {
     float x_block[CLV_BLOCK];
     const clv_math_spans *math = clv_math();
-    uint32_t threshold = (uint32_t)ceil((double)(float)keep * 0x1p23);
+    uint32_t threshold = clv_dropout_threshold(keep);
     for (int64_t i = 0; i < n; i += CLV_BLOCK) {
         int64_t count = clv_min_i64(CLV_BLOCK, n - i);
         const float *x32 = clv_block_load(math, dtype, x, from + i, count, x_block);

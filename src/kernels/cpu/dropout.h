@@ -9,10 +9,17 @@
 #ifndef CLEAVE_KERNELS_CPU_DROPOUT_H
 #define CLEAVE_KERNELS_CPU_DROPOUT_H
 
+#include <math.h>
 #include <stdint.h>
 
 #include "cleave/dtype.h"
 #include "cleave/rng.h"
+
+/* uniform is k * 2^-23 with k the upper 23 random bits, so uniform < keep is k below this. */
+static inline uint32_t clv_dropout_threshold(double keep)
+{
+    return (uint32_t)ceil((double)(float)keep * 0x1p23);
+}
 
 /* x, out: contiguous [shape], the box at lo[rank] of a tensor of global[rank]; rate in [0, 1]. out may be x. An element
  * that is dropped is 0 whatever x is (also NaN). */

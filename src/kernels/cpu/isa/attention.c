@@ -7,6 +7,7 @@
  *   forward   S^T = K Q^T      O^T += V^T P^T
  *   backward  S^T = K Q^T      dP^T = V dO^T     dS^T = P^T * (dP^T - delta)
  *             dV += P^T dO     dK += dS^T Q      dQ^T += K^T dS^T
+ *   with dropout by Z: P^T in the products with V and dO is Z^T * P^T, and so is the gradient of P
  *
  * Letters: n keys of a block; D, padded to Dp; ROWS lanes, of which `lanes` are computed. q is scaled when loaded.
  */
@@ -14,7 +15,9 @@
 
 #include <float.h>
 
+#include "kernels/cpu/dropout.h"
 #include "kernels/cpu/isa/rows.h"
+#include "kernels/cpu/isa/threefry.h"
 
 enum {
     ROWS = CLV_ATTENTION_ROWS,
@@ -256,6 +259,63 @@ static void sum_rows(float *c, const float *st, const float *q, int64_t rows, bo
                 min_of(x->to[j], rows) - x->from[j], true);
 }
 
+/* ------------------------------------------------------------------------------------------------ dropout */
+
+/* Of the lanes of a block of query rows. */
+typedef struct drops {
+    bool any; /* else nothing below is used */
+    clv_key key;
+    uint32_t threshold;
+    float factor;                   /* of what is kept */
+    uint32_t high[ROWS], low[ROWS]; /* the counter of a lane's key 0 */
+} drops;
+
+static void drops_begin(drops *x, const clv_attention_args *a, int64_t b, int64_t h, int64_t row)
+{
+    x->any = a->dropout > 0;
+    for (int64_t i = 0; x->any && i < ROWS; i++) {
+        uint64_t first = clv_attention_flat(a, b, h, row + i);
+        x->high[i] = (uint32_t)(first >> 32);
+        x->low[i] = (uint32_t)first;
+    }
+    x->key = a->dropout_key;
+    x->threshold = clv_dropout_threshold(1 - a->dropout);
+    x->factor = (float)(1 / (1 - a->dropout));
+}
+
+/* factor [ROWS] = that of what is kept, or 0, for each lane's pair with the key. */
+static void drops_find(float *factor, const drops *x, int64_t key, int64_t lanes)
+{
+    uint32_t k0 = x->key.word[0], k1 = x->key.word[1], on = (uint32_t)key;
+    uint32_t high = (uint32_t)((uint64_t)key >> 32), threshold = x->threshold;
+    const uint32_t *from_high = x->high, *from_low = x->low;
+    float kept = x->factor;
+    int32_t count = (int32_t)lanes;
+    CLV_INDEPENDENT
+    for (int32_t l = 0; l < count; l++) {
+        uint32_t word = from_low[l] + on;
+        uint32_t bits = threefry_bits(k0, k1, from_high[l] + high + (word < on ? 1u : 0u), word) >> 9;
+        factor[l] = bits < threshold ? kept : 0.0f;
+    }
+}
+
+/* What is dropped is 0, whatever it is. */
+CLV_INLINE vf drop(vf x, vf factor)
+{
+    return vf_zero_below(vf_mul(x, factor), factor, vf_set1(1.0f));
+}
+
+/* st [n, ROWS], of keys from `key` on. */
+static void drop_block(float *st, const drops *x, int64_t key, int64_t n, int64_t lanes)
+{
+    float factor[ROWS];
+    for (int64_t j = 0; x->any && j < n; j++) {
+        drops_find(factor, x, key + j, lanes);
+        for (int64_t l = 0; l < lanes; l += VF_LANES)
+            vf_store(st + j * ROWS + l, drop(vf_load(st + j * ROWS + l), vf_load(factor + l)));
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------ forward */
 
 typedef struct forward_space {
@@ -335,6 +395,7 @@ void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, floa
                                                int64_t row)
 {
     pairs x;
+    drops dropped;
     forward_space w = forward_layout(workspace, a->head_dim);
     int64_t width = clv_attention_padded(a->head_dim);
     int64_t rows = min_of(ROWS, a->q_rows - row);
@@ -344,6 +405,7 @@ void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, floa
 
     load_block(w.k, a, &a->q, b, row, h, rows, lanes, a->scale);
     transpose(w.qt, ROWS, w.k, width, lanes, width);
+    drops_begin(&dropped, a, b, h, row);
     memset(w.ot, 0, (size_t)(width * ROWS) * sizeof *w.ot);
     for (int64_t i = 0; i < ROWS; i++) {
         w.max[i] = -INFINITY;
@@ -355,6 +417,7 @@ void CLV_ISA_NAME(clv_attention_forward_block)(const clv_attention_args *a, floa
         product(w.st, ROWS, w.k, width, 1, w.qt, ROWS, x.n, lanes, a->head_dim, false);
         hide(w.st, -INFINITY, &x);
         softmax_step(&w, x.n, lanes, width);
+        drop_block(w.st, &dropped, key, x.n, lanes);
         sum_keys(w.ot, w.v, w.st, &x);
     }
     for (int64_t i = 0; i < rows; i++) {
@@ -521,16 +584,28 @@ static void row_terms(const backward_space *w, const clv_attention_args *a, int6
     }
 }
 
-/* pt holds scores, dst dP^T: they become P^T and dS^T. */
-static void probability_step(const backward_space *w, int64_t n, int64_t lanes)
+/* Key j of the block, whose p are dropped by factors unless these are NULL. */
+CLV_INLINE void probability_row(const backward_space *w, int64_t j, int64_t lanes, const float *factor)
 {
-    for (int64_t j = 0; j < n; j++)
-        for (int64_t l = 0; l < lanes; l += VF_LANES) {
-            vf p = vf_exp(vf_sub(vf_load(w->pt + j * ROWS + l), vf_load(w->lse + l)));
-            vf dp = vf_sub(vf_load(w->dst + j * ROWS + l), vf_load(w->delta + l));
-            vf_store(w->pt + j * ROWS + l, p);
-            vf_store(w->dst + j * ROWS + l, vf_mul(p, dp));
-        }
+    for (int64_t l = 0; l < lanes; l += VF_LANES) {
+        vf p = vf_exp(vf_sub(vf_load(w->pt + j * ROWS + l), vf_load(w->lse + l)));
+        vf dp = vf_load(w->dst + j * ROWS + l);
+        dp = vf_sub(factor ? drop(dp, vf_load(factor + l)) : dp, vf_load(w->delta + l));
+        vf_store(w->pt + j * ROWS + l, factor ? drop(p, vf_load(factor + l)) : p);
+        vf_store(w->dst + j * ROWS + l, vf_mul(p, dp));
+    }
+}
+
+/* pt holds scores, dst dP^T, of what of P is kept: they become P^T, so dropped, and dS^T. */
+static void probability_step(const backward_space *w, const drops *dropped, int64_t key, int64_t n, int64_t lanes)
+{
+    float factor[ROWS];
+    for (int64_t j = 0; dropped->any && j < n; j++) {
+        drops_find(factor, dropped, key + j, lanes);
+        probability_row(w, j, lanes, factor);
+    }
+    for (int64_t j = 0; !dropped->any && j < n; j++)
+        probability_row(w, j, lanes, NULL);
 }
 
 /* dq of a block of rows of head h; adds to dk and dv of KV head c. */
@@ -538,6 +613,7 @@ static void backward_block(const backward_space *w, const clv_attention_args *a,
                            int64_t row)
 {
     pairs x;
+    drops dropped;
     int64_t width = clv_attention_padded(a->head_dim);
     int64_t rows = min_of(ROWS, a->q_rows - row);
     int64_t lanes = round_up(rows, VF_LANES);
@@ -548,6 +624,7 @@ static void backward_block(const backward_space *w, const clv_attention_args *a,
     transpose(w->qt, ROWS, w->q, width, lanes, width);
     transpose(w->d_ot, ROWS, w->d_out, width, lanes, width);
     row_terms(w, a, b, h, row, rows);
+    drops_begin(&dropped, a, b, h, row);
     memset(w->dqt, 0, (size_t)(width * ROWS) * sizeof *w->dqt);
     bool finite = all_finite(w->q, rows * width) && all_finite(w->d_out, rows * width);
     for (int64_t key = clv_attention_first(a, b, row); key < keys; key += KEYS) {
@@ -555,7 +632,7 @@ static void backward_block(const backward_space *w, const clv_attention_args *a,
         load_keys(w->k, w->v, &x, c);
         product(w->pt, ROWS, w->k, width, 1, w->qt, ROWS, x.n, lanes, a->head_dim, false);
         product(w->dst, ROWS, w->v, width, 1, w->d_ot, ROWS, x.n, lanes, a->head_dim, false);
-        probability_step(w, x.n, lanes);
+        probability_step(w, &dropped, key, x.n, lanes);
         hide(w->pt, 0.0f, &x); /* exp(-inf - NaN) and 0 * (NaN - delta) would be NaN */
         hide(w->dst, 0.0f, &x);
         sum_rows(w->dv + key * width, w->pt, w->d_out, rows, finite, &x);

@@ -15,6 +15,13 @@ static inline int64_t clv_attention_padded(int64_t n)
     return (n + CLV_ATTENTION_PAD - 1) / CLV_ATTENTION_PAD * CLV_ATTENTION_PAD;
 }
 
+/* Where the keys of query row `row` of head h begin in the whole [B,H,Sq,Sk]. */
+static inline uint64_t clv_attention_flat(const clv_attention_args *a, int64_t b, int64_t h, int64_t row)
+{
+    uint64_t head = (uint64_t)(a->batch_offset + b) * (uint64_t)a->all_heads + (uint64_t)(a->head_offset + h);
+    return (head * (uint64_t)a->all_rows + (uint64_t)(a->row_offset + row)) * (uint64_t)a->k_rows;
+}
+
 /* The global index of query row `row` of batch row b. */
 static inline int64_t clv_attention_place(const clv_attention_args *a, int64_t b, int64_t row)
 {

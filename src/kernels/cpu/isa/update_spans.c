@@ -1,4 +1,5 @@
-/* update_spans.c: optimizers, dropout's threefry and rotary angles, f32. */
+/* update_spans.c: optimizers, dropout and rotary angles, f32. */
+#include "kernels/cpu/isa/threefry.h"
 #include "kernels/cpu/isa/vector_math.h"
 #include "kernels/cpu/spans.h"
 
@@ -36,34 +37,6 @@ static void span_lion(float *p, float *m, const float *grad, clv_lion_factors f,
     }
 }
 
-static inline uint32_t rotate_left(uint32_t x, int by)
-{
-    return x << by | x >> (32 - by);
-}
-
-#define ROUNDS(a, b, c, d)                                                                                             \
-    x0 += x1, x1 = rotate_left(x1, a) ^ x0;                                                                            \
-    x0 += x1, x1 = rotate_left(x1, b) ^ x0;                                                                            \
-    x0 += x1, x1 = rotate_left(x1, c) ^ x0;                                                                            \
-    x0 += x1, x1 = rotate_left(x1, d) ^ x0;
-
-/* The 32 random bits of element (hi, lo): threefry-2x32 of it, both words xor-ed, as clv_random_bits gives them. */
-static inline uint32_t random_bits(uint32_t k0, uint32_t k1, uint32_t hi, uint32_t lo)
-{
-    uint32_t k2 = k0 ^ k1 ^ 0x1bd11bdau, x0 = hi + k0, x1 = lo + k1;
-    ROUNDS(13, 15, 26, 6)
-    x0 += k1, x1 += k2 + 1;
-    ROUNDS(17, 29, 16, 24)
-    x0 += k2, x1 += k0 + 2;
-    ROUNDS(13, 15, 26, 6)
-    x0 += k0, x1 += k1 + 3;
-    ROUNDS(17, 29, 16, 24)
-    x0 += k1, x1 += k2 + 4;
-    ROUNDS(13, 15, 26, 6)
-    x0 += k2, x1 += k0 + 5;
-    return x0 ^ x1;
-}
-
 static void span_dropout(float *out, const float *x, const uint32_t key[2], uint64_t first, uint32_t threshold,
                          float keep, int64_t n)
 {
@@ -72,7 +45,7 @@ static void span_dropout(float *out, const float *x, const uint32_t key[2], uint
     CLV_INDEPENDENT
     for (int32_t i = 0; i < count; i++) {
         uint32_t word = lo + (uint32_t)i;
-        uint32_t bits = random_bits(k0, k1, hi + (word < lo ? 1u : 0u), word) >> 9;
+        uint32_t bits = threefry_bits(k0, k1, hi + (word < lo ? 1u : 0u), word) >> 9;
         float kept = x[i] / keep;
         out[i] = bits < threshold ? kept : 0.0f;
     }
