@@ -168,6 +168,9 @@ static void test_failed_alone(void **state)
     cli_shell("printf '#!/bin/sh\\nexec \"$@\" --seq 1$OMPI_COMM_WORLD_RANK$PMI_RANK\\n' >{d}/odd && sed s/seq/seed/ "
               "{d}/odd >{d}/odd_seed && "
               "chmod +x {d}/odd {d}/odd_seed");
+    cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\n[ $r = 1 ] && exec \"$1\" forward -m {d}/one "
+              "--ids {d}/text --out {d}/never -tp 3\\nexec \"$@\"\\n' >{d}/other_command && "
+              "chmod +x {d}/other_command");
     cli_shell(
         "printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\n[ $r = 1 ] && exec \"$@\" --wrong\\n"
         "exec \"$@\"\\n' >{d}/unknown && sed 's/exec.*wrong/export CLEAVE_CONTROL=:99999/' {d}/unknown >{d}/port && "
@@ -216,6 +219,11 @@ static void test_failed_alone(void **state)
         cli_start_by(line);
         cli_expect(2, "do not agree on --seed: 10 in process 0, 11 in process 1",
                    "generate -m {d}/one -p abc -n 2 -tp 3 --temp 1");
+        /* another command */
+        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/other_command", launchers[l], cli_folder());
+        cli_start_by(line);
+        cli_expect(2, "do not agree on the command: cleave generate in process 0, cleave forward in process 1",
+                   "generate -m {d}/one -p abc -n 2 -tp 3");
     }
 }
 

@@ -460,7 +460,7 @@ static int join_processes(const parser *p)
 
     clv_status status = clv_processes_meet(&comm, &err);
     if (status == CLV_OK)
-        status = clv_options_compare(p->options, p->n, &err);
+        status = clv_options_compare(p->command, p->options, p->n, &err);
     return status == CLV_OK ? CLV_OPTIONS_RUN : clv_command_report(p->command, &err);
 }
 

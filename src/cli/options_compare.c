@@ -108,10 +108,12 @@ static char *name_of(const clv_option *o)
     return strndup(first, strcspn(first, ","));
 }
 
-clv_status clv_options_compare(const clv_option *options, int n, clv_error *err)
+clv_status clv_options_compare(const char *command, const clv_option *options, int n, clv_error *err)
 {
+    const clv_job_alike runs = {"the command", command};
     if (!clv_processes_are_joined()) /* files are not read for nobody */
         return CLV_OK;
+    CLV_TRY(clv_processes_compare(&runs, 1, err)); /* by itself: others have other options */
     clv_job_alike *mine = calloc((size_t)n + 1, sizeof *mine);
     bool there = mine != NULL;
     int found = 0;

@@ -5,9 +5,9 @@
 #include "cleave/status.h"
 #include "cli/options.h"
 
-/* Of options as they were parsed, defaults, too, but for those that each host may have its own of. Of files that are
- * read what they hold, wherever hosts have them; what is written is not compared. CLV_EINVAL naming the first that
- * differs; CLV_OK where no job was joined. */
-clv_status clv_options_compare(const clv_option *options, int n, clv_error *err);
+/* First of all which command it is, then of options as they were parsed, defaults, too, but for those that each host
+ * may have its own of. Of files that are read what they hold, wherever hosts have them; what is written is not
+ * compared. CLV_EINVAL naming the first that differs; CLV_OK where no job was joined. */
+clv_status clv_options_compare(const char *command, const clv_option *options, int n, clv_error *err);
 
 #endif
