@@ -334,6 +334,21 @@ static void test_trace(void **state)
     cli_expect(0, "\"steps\": 2", "trace {d}/t.json --json");
     cli_expect(0, "the trace of steps 4 to 4", SMALL "--steps 5 --out {d}/last --trace 4:90 --trace-out {d}/l.json");
     cli_expect(2, "--trace '5:6': the last step is 4", SMALL "--steps 5 --out {d}/no --trace 5:6 --trace-out {d}/n");
+    /* a run that fails, or is stopped, within them, or never came to them */
+    cli_expect(2, "is not a number at step",
+               "train --text {d}/text --layers 1 --hidden 32 --heads 2 --seq 16 --batch 1 --steps 500 --lr 10 "
+               "--weight-decay 1 --warmup 0 -tp 2 --out {d}/nan --trace 0:498 --trace-out {d}/f.json >{d}/said 2>&1; "
+               "code=$?; cat {d}/said; exit $code");
+    cli_shell("n=$(sed -n 's/.*not a number at step \\([0-9]*\\).*/\\1/p' {d}/said | tail -n 1) && "
+              "grep -q \"the trace of steps 0 to $n, where the run failed, is in\" {d}/said && "
+              "\"$CLV_BUILD_DIR/cleave\" trace {d}/f.json --json | grep -q \"\\\"steps\\\": $((n + 1))\"");
+    cli_shell("timeout --preserve-status -s INT 2 \"$CLV_BUILD_DIR/cleave\" " SMALL
+              "--steps 100000000 --out {d}/stopped --trace 1:99999999 --trace-out {d}/s.json >{d}/said 2>&1; "
+              "[ $? = 130 ] && grep -q 'the trace of steps 1 to [0-9]*, where the run ended, is in' {d}/said && "
+              "\"$CLV_BUILD_DIR/cleave\" trace {d}/s.json >/dev/null");
+    cli_expect(0, "", SMALL "--steps 3 --save-every 3 --out {d}/past");
+    cli_expect(0, "note: no trace: the run had none of steps 1 to 2",
+               SMALL "--steps 4 --save-every 3 --out {d}/past --resume --trace 1:2 --trace-out {d}/none.json");
     static const char *const bad[] = {"3", "4:3", "-1:3", "1:2x", "1:", ":", "1.5:2", "99999999999:99999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         cli_expect(2, "--trace", SMALL "--steps 5 --out {d}/no --trace=%s --trace-out {d}/n", bad[i]);

@@ -20,6 +20,7 @@
 #include "io/trace_file.h"
 #include "launched.h"
 #include "must.h"
+#include "runtime/session.h"
 
 enum { B = 4, S = 12, M = 24, HEADS = 6, LAYERS = 2, RUNS = 4, MOST_ROWS = 512, DEPTH = 8, LATE_MS = 60 };
 
@@ -389,12 +390,15 @@ static void test_processes(void **state)
 
 /* ---- who is late ---- */
 
+static bool fails; /* the op that the last rank sleeps in, then */
+
 static clv_status nap_on_last(const clv_call *call, clv_error *err)
 {
-    (void)err;
     memcpy(call->out[0].data, call->in[0].data, (size_t)clv_view_elems(&call->out[0]) * sizeof(float));
     if (call->in[0].lo[0] + call->in[0].shape[0] == call->in[0].global[0])
         nanosleep(&(struct timespec){.tv_nsec = LATE_MS * 1000000L}, NULL);
+    if (fails && call->in[0].lo[0] + call->in[0].shape[0] == call->in[0].global[0])
+        return clv_fail(err, CLV_EIO, "torn from sleep");
     return CLV_OK;
 }
 
@@ -447,6 +451,67 @@ static void test_who_waits(void **state)
     free_slices(&all);
     clv_session_free(session);
     clv_program_free(program);
+}
+
+/* Of a run that failed there is what ran, in what the last rank failed, and for what the others waited; of several
+ * processes in the file of the first. */
+static void check_failed(bool alone)
+{
+    enum { RANKS = 3 };
+    clv_error err = {0};
+    static float x[B * S * M];
+    clv_input_binding input = {"x", x};
+    clv_program *program = napping();
+    clv_session *session = session_for(program, NULL);
+    const clv_trace_options options = {.size = sizeof options, .path = in_folder("failed.json"), .alone = alone};
+    must(clv_trace_begin(session, &err), &err);
+    run(session, program);
+    fails = true;
+    assert_int_not_equal(clv_session_run(session, program, &input, 1, NULL, 0, &err), CLV_OK);
+    fails = false;
+    err = (clv_error){0};
+    must(clv_trace_end(session, &options, &err), &err);
+    int last = session->first + session->here - 1;
+    clv_session_free(session);
+    clv_program_free(program);
+    if (clv_job_process(launched_job()) > 0)
+        return;
+    slices all = read_slices(in_folder("failed.json"));
+    int failed = 0, waited = 0, ran = 0;
+    for (int i = 0; i < all.n; i++) {
+        const slice *s = &all.of[i];
+        failed += s->step == 1 && strcmp(s->kind, "nap") == 0 && s->rank == RANKS - 1;
+        waited += s->step == 1 && strcmp(s->cat, "waiting") == 0;
+        ran += strcmp(s->cat, "step") == 0;
+        assert_true(s->rank <= last);
+    }
+    assert_int_equal(failed, last == RANKS - 1);
+    assert_true(waited >= last); /* all but the one that failed */
+    assert_int_equal(ran, 2 * (last + 1));
+    json_t *head = json_object_get(all.document, "otherData");
+    assert_int_equal(whole_of(head, "seen"), last + 1);
+    assert_int_equal(whole_of(head, "ranks"), RANKS);
+    free_slices(&all);
+    clv_trace_report *report;
+    clv_trace_info info = {.size = sizeof info};
+    must(clv_trace_read(&report, in_folder("failed.json"), &err), &err);
+    must(clv_trace_describe(report, &info, &err), &err);
+    assert_int_equal(info.steps, 2);
+    assert_true(info.seconds > 1e-3 * LATE_MS / 2); /* a mean over ranks that are there */
+    clv_trace_report_free(report);
+}
+
+static void test_failed(void **state)
+{
+    (void)state;
+    check_failed(false);
+    check_failed(true);
+}
+
+static void test_failed_apart(void **state)
+{
+    (void)state;
+    check_failed(true);
 }
 
 /* ---- which runs ---- */
@@ -622,11 +687,11 @@ static void test_command(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_copying), cmocka_unit_test(test_who_waits),
-        cmocka_unit_test(test_steps),     cmocka_unit_test(test_table),   cmocka_unit_test(test_order),
-        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_command),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_copying),   cmocka_unit_test(test_who_waits),
+        cmocka_unit_test(test_failed),  cmocka_unit_test(test_steps),     cmocka_unit_test(test_table),
+        cmocka_unit_test(test_order),   cmocka_unit_test(test_bad_files), cmocka_unit_test(test_command),
     };
-    const struct CMUnitTest launched[] = {cmocka_unit_test(test_processes)};
+    const struct CMUnitTest launched[] = {cmocka_unit_test(test_processes), cmocka_unit_test(test_failed_apart)};
     return launched_job() ? cmocka_run_group_tests(launched, NULL, cli_remove_folder)
                           : cmocka_run_group_tests(tests, NULL, cli_remove_folder);
 }

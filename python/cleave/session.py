@@ -65,24 +65,25 @@ class State(_c.Fixed, OfProcess):
     def trace(self, path: str | os.PathLike[str], machine: MachineLike = None) -> Iterator[None]:
         """Records when each rank did what, in what runs meanwhile, and writes it to a file for Perfetto and
         :func:`cleave.read_trace`: ``with trainer.trace("steps.json"): trainer.step(ids)``. Each run is a step.
-        machine: what the prediction in it is for."""
+        machine: what the prediction in it is for. Where an exception ends it, what there was until then is written, of
+        several processes what the first one saw."""
         path_text = text_in(path, "a path")
         priced_by = machine_in(machine)
         with self._state() as session:
             check(lib.clv_trace_begin, session)
-        try:
-            yield
-        except BaseException:
-            with self._state() as session:
-                lib.clv_trace_end(session, ffi.NULL, ffi.NULL)
-            raise
         written = ffi.new("char[]", path_text)
 
-        def end(pointer: Any) -> None:
-            options = _c.options("clv_trace_options", {}, "a trace", path=written, machine=pointer)
+        def end(pointer: Any, alone: int = 0) -> None:
+            options = _c.options("clv_trace_options", {}, "a trace", path=written, machine=pointer, alone=alone)
             with self._state() as session:
                 check(lib.clv_trace_end, session, options.struct)
 
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(Exception):
+                priced_by._call(lambda pointer: end(pointer, alone=1))
+            raise
         priced_by._call(end)
 
     def __getitem__(self, name: str) -> Any:

@@ -445,7 +445,7 @@ def test_names_of_state():
 
 
 def test_trace(tmp_path):
-    """Runs meanwhile are recorded, and no others; what failed leaves no file."""
+    """Runs meanwhile are recorded, and no others; where an exception ends it, those until then."""
     program, path = adder(), tmp_path / "trace.json"
     x = np.ones((4, 6), np.float32)
     with cleave.Session("model=2") as session:
@@ -454,7 +454,8 @@ def test_trace(tmp_path):
             session.run(program, x=x)
             session.run(program, x=x)
         session.run(program, x=x)
-        with pytest.raises(KeyError), session.trace(tmp_path / "none.json"):
+        with pytest.raises(KeyError), session.trace(tmp_path / "failed.json"):
+            session.run(program, x=x)
             raise KeyError
         with session.trace(path.with_name("tpu.json"), machine="tpu-v2-8"):
             pass
@@ -463,6 +464,6 @@ def test_trace(tmp_path):
     assert [part["name"] for part in found["parts"]] == ["attention", "feed-forward", "rest"]
     assert found["parts"][2]["compute"] > 0 and found["parts"][0]["compute"] == 0
     assert cleave.read_trace(path.with_name("tpu.json"))["machine"] == "TPU v2-8"
-    assert not (tmp_path / "none.json").exists()
+    assert cleave.read_trace(tmp_path / "failed.json")["steps"] == 1
     with pytest.raises(errors.NotFoundError):
         cleave.read_trace(tmp_path / "none.json")

@@ -252,7 +252,7 @@ int bench_block(int argc, char **argv)
         status = measure(session, program, a.iterations, a.trace_out != NULL, seconds, &stats, &err);
     int64_t resident = clv_resident_bytes() - before;
     if (status == CLV_OK && a.trace_out)
-        status = clv_trace_option_write(session, a.trace_out, machine, &err);
+        status = clv_trace_option_write(session, a.trace_out, machine, false, &err);
     if (status != CLV_OK)
         code = clv_command_report(argv[0], &err);
     else

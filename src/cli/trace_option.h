@@ -2,6 +2,8 @@
 #ifndef CLEAVE_CLI_TRACE_OPTION_H
 #define CLEAVE_CLI_TRACE_OPTION_H
 
+#include <stdbool.h>
+
 #include "cleave/trace.h"
 
 /* A row of a command's option table. not_beside_: what leaves it nothing to write, or NULL. */
@@ -11,7 +13,8 @@
         .not_beside = (not_beside_), .help = (help_)                                                                   \
     }
 
-/* Ends what clv_trace_begin began, and writes it. */
-clv_status clv_trace_option_write(clv_session *session, const char *path, const clv_machine *machine, clv_error *err);
+/* Ends what clv_trace_begin began, and writes it. alone: other processes, which may have failed, are not asked. */
+clv_status clv_trace_option_write(clv_session *session, const char *path, const clv_machine *machine, bool alone,
+                                  clv_error *err);
 
 #endif

@@ -285,17 +285,16 @@ static void save_what_is_left(run *r)
         clv_say("%s: note: no checkpoint after step %lld: %s", r->command, done, why.message);
 }
 
-/* *code stays as it is unless the run was told to leave. */
-static clv_status run_steps(run *r, int *code, clv_error *err)
+/* Until all are done, or *signal is one. */
+static clv_status take_steps(run *r, int *signal, clv_error *err)
 {
     const clv_train_args *a = r->args;
     clv_progress progress;
-    int signal = 0;
     int64_t done = clv_trainer_steps_done(r->trainer);
     clv_progress_begin(&progress, "train", a->steps);
     while (done < a->steps) {
-        CLV_TRY(look_for_signal(&signal, r, err));
-        if (signal)
+        CLV_TRY(look_for_signal(signal, r, err));
+        if (*signal)
             break;
         clv_status status = step(r, &progress, err);
         if (status != CLV_OK) {
@@ -307,6 +306,19 @@ static clv_status run_steps(run *r, int *code, clv_error *err)
             CLV_TRY(save_on_the_way(r, err));
     }
     clv_progress_end(&progress);
+    return CLV_OK;
+}
+
+/* *code stays as it is unless the run was told to leave. */
+static clv_status run_steps(run *r, int *code, clv_error *err)
+{
+    int signal = 0;
+    clv_status status = take_steps(r, &signal, err);
+    if (status != CLV_OK) {
+        bool alike = strcmp(r->args->on_nan, "stop") == 0 && clv_trainer_nonfinite(r->trainer); /* no process alone */
+        clv_train_trace_fail(&r->trace, clv_trainer_session(r->trainer), r->machine, !alike, r->command);
+        return status;
+    }
     CLV_TRY(clv_train_trace_end(&r->trace, clv_trainer_session(r->trainer), r->machine, r->command, err));
     if (r->interrupted > 0)
         clv_say("%s: note: the process was stopped during %lld step%s, whose time is left out of all figures",

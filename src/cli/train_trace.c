@@ -27,20 +27,23 @@ clv_status clv_train_trace_before(clv_train_trace *t, clv_session *session, int6
 {
     if (!t->path || step < t->from || step > t->to)
         return CLV_OK;
-    if (!t->on)
+    if (!t->on) {
         CLV_TRY(clv_trace_begin(session, err));
+        t->first = step;
+    }
     t->on = true;
+    t->last = step;
     return clv_trace_step(session, step, err);
 }
 
-clv_status clv_train_trace_end(clv_train_trace *t, clv_session *session, const clv_machine *machine,
-                               const char *command, clv_error *err)
+/* That it cannot be written is said, and ends nothing. */
+static clv_status write(clv_train_trace *t, clv_session *session, const clv_machine *machine, bool alone,
+                        const char *where, const char *command, clv_error *err)
 {
     clv_error why = {0};
-    if (!t->on)
-        return CLV_OK;
     t->on = false;
-    clv_status status = clv_trace_option_write(session, t->path, machine, &why);
+    t->ended = true;
+    clv_status status = clv_trace_option_write(session, t->path, machine, alone, &why);
     if (status == CLV_EIO || status == CLV_ENOTFOUND) {
         clv_say("%s: note: no trace: %s", command, why.message);
         return CLV_OK;
@@ -48,8 +51,36 @@ clv_status clv_train_trace_end(clv_train_trace *t, clv_session *session, const c
     if (status != CLV_OK)
         *err = why;
     else if (clv_processes_is_first())
-        clv_say("%s: the trace of steps %lld to %lld is in %s", command, (long long)t->from, (long long)t->to, t->path);
+        clv_say("%s: the trace of steps %lld to %lld%s is in %s", command, (long long)t->first, (long long)t->last,
+                where, t->path);
     return status;
+}
+
+static void say_none(clv_train_trace *t, const char *command)
+{
+    if (t->path && !t->ended)
+        clv_say("%s: note: no trace: the run had none of steps %lld to %lld", command, (long long)t->from,
+                (long long)t->to);
+    t->ended = true;
+}
+
+clv_status clv_train_trace_end(clv_train_trace *t, clv_session *session, const clv_machine *machine,
+                               const char *command, clv_error *err)
+{
+    if (t->on)
+        return write(t, session, machine, false, t->last < t->to ? ", where the run ended," : "", command, err);
+    say_none(t, command);
+    return CLV_OK;
+}
+
+void clv_train_trace_fail(clv_train_trace *t, clv_session *session, const clv_machine *machine, bool alone,
+                          const char *command)
+{
+    clv_error why = {0};
+    if (!t->on)
+        say_none(t, command);
+    else if (write(t, session, machine, alone, ", where the run failed,", command, &why) != CLV_OK)
+        clv_say("%s: note: no trace: %s", command, why.message);
 }
 
 clv_status clv_train_trace_after(clv_train_trace *t, clv_session *session, int64_t step, const clv_machine *machine,

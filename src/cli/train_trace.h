@@ -11,7 +11,9 @@
 typedef struct clv_train_trace {
     const char *steps, *path; /* options; NULL: not given */
     int64_t from, to;         /* steps, both included */
+    int64_t first, last;      /* of these, that were begun */
     bool on;                  /* it was begun */
+    bool ended;               /* it was written, or it was said why not */
 } clv_train_trace;
 
 /* Rows of train's option table. */
@@ -35,5 +37,8 @@ clv_status clv_train_trace_after(clv_train_trace *trace, clv_session *session, i
 /* Of a run that ends before the last step of the trace: what there is of it. */
 clv_status clv_train_trace_end(clv_train_trace *trace, clv_session *session, const clv_machine *machine,
                                const char *command, clv_error *err);
+/* Of one that failed likewise; all that comes of it is said. alone: of several processes each may be elsewhere. */
+void clv_train_trace_fail(clv_train_trace *trace, clv_session *session, const clv_machine *machine, bool alone,
+                          const char *command);
 
 #endif

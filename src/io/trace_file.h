@@ -57,6 +57,7 @@ typedef struct clv_trace_seconds {
 typedef struct clv_trace_content {
     const char *mesh;
     int ranks, processes;
+    int seen;              /* ranks that events are of */
     const int *process_of; /* [ranks] */
     int64_t steps, lost;
     bool aligned;                                  /* clocks of other hosts were set by the ends of collectives */
@@ -79,7 +80,7 @@ typedef struct clv_trace_sums {
 } clv_trace_sums;
 
 typedef struct clv_trace_table {
-    int64_t ranks, processes, steps, lost;
+    int64_t ranks, seen, processes, steps, lost;
     double seconds; /* of a step */
     char mesh[256], machine[128];
     clv_trace_sums of[CLV_TRACE_PLACES];

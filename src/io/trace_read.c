@@ -42,6 +42,8 @@ static clv_status read_head(clv_trace_table *t, const json_t *document, const ch
         return clv_fail(err, CLV_EUNSUPPORTED, "%s: version %lld of a trace; known: %d", path,
                         (long long)json_integer_value(version), VERSION);
     CLV_TRY(clv_json_int(&t->ranks, head, "ranks", CLV_JSON_REQUIRED, 1, MOST_RANKS, path, err));
+    t->seen = t->ranks;
+    CLV_TRY(clv_json_int(&t->seen, head, "seen", CLV_JSON_OPTIONAL, 1, t->ranks, path, err));
     CLV_TRY(clv_json_int(&t->processes, head, "processes", CLV_JSON_REQUIRED, 1, t->ranks, path, err));
     CLV_TRY(clv_json_int(&t->steps, head, "steps", CLV_JSON_REQUIRED, 0, INT32_MAX, path, err));
     CLV_TRY(clv_json_int(&t->lost, head, "lost", CLV_JSON_REQUIRED, 0, INT64_MAX, path, err));
@@ -120,7 +122,7 @@ static clv_status read_event(clv_trace_table *t, const json_t *event, size_t i, 
 /* Waiting lies in what waits. */
 static void make_means(clv_trace_table *t)
 {
-    double n = (double)t->steps * (double)t->ranks;
+    double n = (double)t->steps * (double)t->seen;
     if (n <= 0)
         return;
     t->seconds /= n;

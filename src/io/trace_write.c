@@ -112,8 +112,9 @@ static clv_status say_head(writer *w)
     if (status == CLV_OK)
         status = say(w,
                      "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"cleave_trace\":1,\"mesh\":%s,\"ranks\":%d,"
-                     "\"processes\":%d,\"steps\":%" PRId64 ",\"lost\":%" PRId64 ",\"clocks\":\"%s\",\"machine\":%s,",
-                     mesh, c->ranks, c->processes, c->steps, c->lost, c->aligned ? "aligned" : "one", machine);
+                     "\"seen\":%d,\"processes\":%d,\"steps\":%" PRId64 ",\"lost\":%" PRId64
+                     ",\"clocks\":\"%s\",\"machine\":%s,",
+                     mesh, c->ranks, c->seen, c->processes, c->steps, c->lost, c->aligned ? "aligned" : "one", machine);
     free(mesh);
     free(machine);
     if (status == CLV_OK)

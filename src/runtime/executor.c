@@ -254,6 +254,16 @@ static void note_time(const rank_state *r, int i, int64_t begun_ns)
         clv_rank_trace_add_waits(r->trace, CLV_TRACE_INSTRUCTION, i, begun_ns, now);
 }
 
+/* A wait that failed was none to who waits: of a step that failed the rank has waited all the time. */
+static void note_failed_wait(const rank_state *r, const clv_instruction *instruction, int64_t begun_ns)
+{
+    if (!r->trace || instruction->group < 0 || r->trace->waits.n > 0)
+        return;
+    r->trace->waits.of[0].begun_ns = begun_ns;
+    r->trace->waits.of[0].ended_ns = clv_now_ns();
+    r->trace->waits.n = 1;
+}
+
 static clv_status run_instruction(rank_state *r, int i, clv_error *err)
 {
     const clv_loaded *loaded = r->loaded;
@@ -270,9 +280,12 @@ static clv_status run_instruction(rank_state *r, int i, clv_error *err)
         CLV_TRY(clv_check_before(loaded, r->rank, i, err));
     CLV_TRY(look_before(r, &before, i, err));
     int64_t start = r->mine->spent || r->trace ? clv_now_ns() : 0;
-    CLV_TRY(instruction->op ? run_op(r, instruction, err) : run_step(r, instruction, err));
+    clv_status status = instruction->op ? run_op(r, instruction, err) : run_step(r, instruction, err);
+    if (status != CLV_OK)
+        note_failed_wait(r, instruction, start);
     if (r->mine->spent || r->trace)
         note_time(r, i, start);
+    CLV_TRY(status);
     CLV_TRY(look_after(r, &before, i, err));
     for (int k = r->n_flying - 1; k >= 0; k--)
         if (clv_program_ends(loaded->program, r->mine->flying[k]) == i)

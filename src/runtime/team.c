@@ -226,6 +226,11 @@ static clv_status check_process(const clv_team *team, clv_error *err)
                     (long)team->process);
 }
 
+bool clv_team_has_returned(const clv_team *team, int i)
+{
+    return seen(&team->members[i].finished, team->stamp);
+}
+
 static clv_status fail_stuck(clv_team *team, clv_error *err)
 {
     clv_error first = {0};
@@ -235,7 +240,7 @@ static clv_status fail_stuck(clv_team *team, clv_error *err)
     for (int i = 0; i < team->here; i++) {
         int rank = team->members[i].rank;
 
-        if (seen(&team->members[i].finished, team->stamp))
+        if (clv_team_has_returned(team, i))
             continue;
         one = one < 0 ? rank : one;
         print_rank(ranks, sizeof ranks, rank);

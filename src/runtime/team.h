@@ -47,6 +47,9 @@ clv_status clv_team_run_bounded(clv_team *team, clv_team_fn *fn, void *arg, cons
  * it may yet touch them. NULL is a no-op. */
 clv_status clv_team_free(clv_team *team, clv_error *err);
 
+/* Whether rank number i of this process has returned from the last run. */
+bool clv_team_has_returned(const clv_team *team, int i);
+
 /* For registering group sets, between runs. Owned by the team. */
 clv_world *clv_team_world(clv_team *team);
 int clv_team_ranks(const clv_team *team);

@@ -2,6 +2,7 @@
 #include "cleave/trace.h"
 
 #include <ctype.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,17 @@ static const char gathering[] = "a trace";
 
 /* ---- beginning ---- */
 
+/* A rank that has not returned may write to it: then it is left to the process. */
+static void drop_tracer(clv_session *session)
+{
+    bool returned = true;
+    for (int r = 0; r < session->here; r++)
+        returned = returned && clv_team_has_returned(session->team, r);
+    if (returned)
+        clv_tracer_free(session->tracer);
+    session->tracer = NULL;
+}
+
 clv_status clv_trace_begin(clv_session *session, clv_error *err)
 {
     static const char call[] = "clv_trace_begin";
@@ -29,7 +41,7 @@ clv_status clv_trace_begin(clv_session *session, clv_error *err)
     CLV_TRY(clv_session_enter(session, call, err));
     clv_status status = clv_tracer_new(&tracer, session->first, session->here, err);
     if (status == CLV_OK) {
-        clv_tracer_free(session->tracer);
+        drop_tracer(session);
         session->tracer = tracer;
     }
     clv_session_leave(session);
@@ -215,11 +227,12 @@ static clv_status append(recorded *out, const clv_trace_event *events, int64_t n
 }
 
 /* What ranks here recorded of programs that are still there, by the clock of rank 0. */
-static clv_status collect(recorded *out, const clv_tracer *tracer, int64_t add_ns, clv_error *err)
+static clv_status collect(recorded *out, const clv_session *session, int64_t add_ns, clv_error *err)
 {
+    const clv_tracer *tracer = session->tracer;
     for (int r = 0; r < tracer->here; r++) {
         const clv_rank_trace *t = &tracer->ranks[r];
-        for (int64_t i = 0; i < t->n; i++) {
+        for (int64_t i = 0; clv_team_has_returned(session->team, r) && i < t->n; i++) {
             clv_trace_event event = t->events[i];
             event.begun_ns += add_ns;
             event.ended_ns += add_ns;
@@ -268,9 +281,9 @@ static clv_status tell_all(recorded *out, const clv_session *session, const reco
 }
 
 /* Events of all ranks, in the process of rank 0. */
-static clv_status gather(recorded *out, const clv_session *session, const recorded *mine, clv_error *err)
+static clv_status gather(recorded *out, const clv_session *session, bool together, const recorded *mine, clv_error *err)
 {
-    if (!clv_session_has_peers(session))
+    if (!together)
         return append(out, mine->events, mine->n, err);
     int64_t *counts = calloc((size_t)session->n_ranks, sizeof *counts);
     if (!counts)
@@ -332,6 +345,7 @@ static clv_status write_events(const clv_session *session, const clv_trace_optio
     clv_machine_info machine = {.size = sizeof machine};
     clv_trace_content c = {.mesh = mesh,
                            .ranks = session->n_ranks,
+                           .seen = o->alone ? session->here : session->n_ranks,
                            .aligned = aligned,
                            .lost = lost,
                            .n_programs = tracer->n_programs,
@@ -366,15 +380,16 @@ static clv_status write_all(const clv_session *session, const clv_trace_options 
 {
     recorded mine = {0}, all = {0};
     int64_t add_ns = 0, lost = 0;
-    bool aligned = false;
-    if (clv_session_has_peers(session))
+    bool aligned = false, together = clv_session_has_peers(session) && !o->alone;
+    if (together)
         CLV_TRY(align(&add_ns, &aligned, session, err));
     for (int r = 0; r < session->here; r++)
         lost += session->tracer->ranks[r].lost;
-    clv_status status = collect(&mine, session->tracer, add_ns, err);
-    status = clv_session_agree(session, gathering, status, lost, &lost, err);
+    clv_status status = collect(&mine, session, add_ns, err);
+    if (together)
+        status = clv_session_agree(session, gathering, status, lost, &lost, err);
     if (status == CLV_OK)
-        status = gather(&all, session, &mine, err);
+        status = gather(&all, session, together, &mine, err);
     if (status == CLV_OK && clv_session_leads(session))
         status = write_events(session, o, &all, lost, aligned, err);
     free(mine.events);
@@ -387,13 +402,12 @@ clv_status clv_trace_end(clv_session *session, const clv_trace_options *options,
     static const char call[] = "clv_trace_end";
     clv_trace_options o;
     CLV_TRY(clv_require(session != NULL, call, "a session", err));
-    CLV_TRY(clv_take_options(&o, sizeof o, sizeof o, options, call, err));
+    CLV_TRY(clv_take_options(&o, sizeof o, offsetof(clv_trace_options, alone), options, call, err));
     CLV_TRY(clv_require(session->tracer != NULL, call, "clv_trace_begin before it", err));
     CLV_TRY(clv_session_enter(session, call, err));
     clv_session_leave(session);
     clv_status status = o.path ? write_all(session, &o, err) : CLV_OK;
-    clv_tracer_free(session->tracer);
-    session->tracer = NULL;
+    drop_tracer(session);
     return status;
 }
 
