@@ -153,8 +153,9 @@ static void test_llama_refused(void **state)
         {"attention_bias", "{" GOOD ",\"attention_bias\":\"yes\"}"},
         {"mlp_bias", "{" GOOD ",\"mlp_bias\":1}"},
         {"tie_word_embeddings", "{" GOOD ",\"tie_word_embeddings\":1}"},
-        {"bos_token_id", "{" GOOD ",\"bos_token_id\":256}"},
-        {"eos_token_id", "{" GOOD ",\"eos_token_id\":[0,256]}"},
+        {"bos_token_id", "{" GOOD ",\"bos_token_id\":-2}"},
+        {"bos_token_id", "{" GOOD ",\"bos_token_id\":2147483648}"},
+        {"eos_token_id", "{" GOOD ",\"eos_token_id\":[0,-1]}"},
     };
     (void)state;
     all_refused(cases, sizeof cases / sizeof cases[0]);
@@ -176,6 +177,17 @@ static void test_size_and_depth(void **state)
     memset(text, '[', size - 1);
     assert_int_equal(read_text(&c, text, NULL), CLV_EFORMAT);
     free(text);
+}
+
+/* Ids that no text can have begin and end none. */
+static void test_tokens_beyond(void **state)
+{
+    clv_model_config c;
+    (void)state;
+    must_read(&c, "{" GOOD ",\"bos_token_id\":256,\"eos_token_id\":256}");
+    assert_true(c.bos == -1 && c.n_eos == 0);
+    must_read(&c, "{" GOOD ",\"bos_token_id\":255,\"eos_token_id\":[256,3,50256,255]}");
+    assert_true(c.bos == 255 && c.n_eos == 2 && c.eos[0] == 3 && c.eos[1] == 255);
 }
 
 static void test_llama_round_trip(void **state)
@@ -506,13 +518,21 @@ static void test_bert_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama_spellings),  cmocka_unit_test(test_llama_refused),
-        cmocka_unit_test(test_llama_round_trip), cmocka_unit_test(test_size_and_depth),
-        cmocka_unit_test(test_activations),      cmocka_unit_test(test_gpt2_spellings),
-        cmocka_unit_test(test_gpt2_refused),     cmocka_unit_test(test_esm_spellings),
-        cmocka_unit_test(test_esm_refused),      cmocka_unit_test(test_windows_of_many_layers),
-        cmocka_unit_test(test_windows),          cmocka_unit_test(test_kv_heads),
-        cmocka_unit_test(test_bert_spellings),   cmocka_unit_test(test_bert_refused),
+        cmocka_unit_test(test_llama_spellings),
+        cmocka_unit_test(test_llama_refused),
+        cmocka_unit_test(test_tokens_beyond),
+        cmocka_unit_test(test_llama_round_trip),
+        cmocka_unit_test(test_size_and_depth),
+        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_gpt2_spellings),
+        cmocka_unit_test(test_gpt2_refused),
+        cmocka_unit_test(test_esm_spellings),
+        cmocka_unit_test(test_esm_refused),
+        cmocka_unit_test(test_windows_of_many_layers),
+        cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_kv_heads),
+        cmocka_unit_test(test_bert_spellings),
+        cmocka_unit_test(test_bert_refused),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

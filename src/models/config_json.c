@@ -186,15 +186,40 @@ json_t *clv_config_write_rope(const clv_model_config *c)
                      "original_max_position_embeddings", (json_int_t)rope->original_positions);
 }
 
+/* No text begins or ends with what it cannot have: transformers keeps GPT-2's own ids in the config of any smaller
+ * vocabulary. */
+static int64_t token_in(const clv_model_config *c, int64_t id)
+{
+    return id < c->vocab ? id : -1;
+}
+
+static clv_status read_token(int64_t *token, const clv_model_config *c, const json_t *o, const char *key,
+                             const char *where, clv_error *err)
+{
+    CLV_TRY(clv_json_int(token, o, key, CLV_JSON_OPTIONAL, -1, INT32_MAX, where, err));
+    *token = token_in(c, *token);
+    return CLV_OK;
+}
+
+static clv_status read_ends(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
+{
+    int n = 0;
+    CLV_TRY(clv_json_ints(c->eos, &n, CLV_MAX_EOS, o, "eos_token_id", CLV_JSON_OPTIONAL, 0, INT32_MAX, where, err));
+    c->n_eos = 0;
+    for (int i = 0; i < n; i++)
+        if (token_in(c, c->eos[i]) >= 0)
+            c->eos[c->n_eos++] = c->eos[i];
+    return CLV_OK;
+}
+
 clv_status clv_config_tokens(clv_model_config *c, const json_t *o, const char *where, clv_error *err)
 {
-    CLV_TRY(clv_json_int(&c->bos, o, "bos_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
+    CLV_TRY(read_token(&c->bos, c, o, "bos_token_id", where, err));
     CLV_TRY(clv_json_int(&c->pad, o, "pad_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
     if (json_is_array(json_object_get(o, "eos_token_id")))
-        return clv_json_ints(c->eos, &c->n_eos, CLV_MAX_EOS, o, "eos_token_id", CLV_JSON_OPTIONAL, 0, c->vocab - 1,
-                             where, err);
+        return read_ends(c, o, where, err);
     c->eos[0] = -1;
-    CLV_TRY(clv_json_int(&c->eos[0], o, "eos_token_id", CLV_JSON_OPTIONAL, -1, c->vocab - 1, where, err));
+    CLV_TRY(read_token(&c->eos[0], c, o, "eos_token_id", where, err));
     c->n_eos = c->eos[0] >= 0;
     return CLV_OK;
 }
