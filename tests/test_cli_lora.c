@@ -61,12 +61,15 @@ static void test_goes_on(void **state)
 static void test_everywhere(void **state)
 {
     (void)state;
-    cli_expect(0, "beside", ON("gpt2") " --lora-rank 3 --steps 6 --save-every 3 --out {d}/one 2>&1");
-    cli_expect(0, "", ON("gpt2") " --lora-rank 3 --steps 6 -tp 2 --sp --lora-save adapter --out {d}/two");
-    cli_expect(0, "", ON("gpt2") " --lora-rank 3 --steps 3 --save-every 3 --mesh data=2 --out {d}/three");
-    cli_expect(0, "", ON("gpt2") " --lora-rank 3 --steps 6 --resume -tp 3 --out {d}/three");
+    cli_expect(0, "beside", ON("gpt2") " --lora-rank 3 --lora-dropout 0.2 --steps 6 --save-every 3 --out {d}/one 2>&1");
+    cli_expect(0, "",
+               ON("gpt2") " --lora-rank 3 --lora-dropout 0.2 --steps 6 -tp 2 --sp --lora-save adapter --out {d}/two");
+    cli_expect(0, "",
+               ON("gpt2") " --lora-rank 3 --lora-dropout 0.2 --steps 3 --save-every 3 --mesh data=2 --out {d}/three");
+    cli_expect(0, "", ON("gpt2") " --lora-rank 3 --lora-dropout 0.2 --steps 6 --resume -tp 3 --out {d}/three");
     assert_alike("one", "two");
     assert_alike("one", "three");
+    cli_shell("grep -q '\"lora_dropout\": 0.2' {d}/two/adapter_config.json");
     cli_shell("test ! -e {d}/one/checkpoints/step-00000006/model.safetensors");
 }
 
@@ -105,6 +108,8 @@ static void test_refused(void **state)
         {"rank of 9; valid: 1 to 8, the narrowest side of k_proj", "--lora-rank 9"},
         {"target 'wte'; valid: all-linear, q_proj", "--lora-rank 2 --lora-targets wte"},
         {"--lora-alpha has no effect without --lora-rank", "--lora-alpha 3"},
+        {"--lora-dropout has no effect without --lora-rank", "--lora-dropout 0.1"},
+        {"--lora-dropout wants", "--lora-rank 2 --lora-dropout 1"},
         {"--lora-targets has no effect without --lora-rank", "--lora-targets q_proj"},
         {"--lora-save has no effect without", "--lora-save adapter"},
         {"--lora-rank says nothing beside --lora", "--lora-rank 2 --lora {g}/llama_lora"},

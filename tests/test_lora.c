@@ -79,13 +79,19 @@ static clv_status open_on(clv_model **out, const char *name, int split, const cl
     return open_path(out, golden(path, name), split, true, lora, err);
 }
 
-static clv_model *model_of(int i, int split)
+static clv_model *model_dropping(int i, int split, double dropout)
 {
     clv_error err = {0};
     clv_model *model;
-    const clv_lora_options lora = {.size = sizeof lora, .rank = RANK, .alpha = 6, .targets = cases[i].targets};
+    const clv_lora_options lora = {
+        .size = sizeof lora, .rank = RANK, .alpha = 6, .targets = cases[i].targets, .dropout = dropout};
     must(open_on(&model, cases[i].model, split, &lora, &err), &err);
     return model;
+}
+
+static clv_model *model_of(int i, int split)
+{
+    return model_dropping(i, split, 0);
 }
 
 static clv_model *base_of(int i, int split)
@@ -521,6 +527,75 @@ static void test_another_base(void **state)
     remove_folder(folder);
 }
 
+/* Losses of a few steps, and how often ranks talk in one. */
+static int train_dropping(double *losses, int i, int split, double dropout)
+{
+    clv_model *model = model_dropping(i, split, dropout);
+    clv_trainer *trainer = trainer_of(model);
+    for (int k = 0; k < STEPS; k++)
+        losses[k] = step(trainer).loss;
+    int n = clv_program_n_collectives(clv_trainer_program(trainer));
+    clv_trainer_free(trainer);
+    clv_model_close(model);
+    return n;
+}
+
+/* The same elements everywhere, for which nothing moves. */
+static void test_dropout(void **state)
+{
+    (void)state;
+    for (int i = 0; i < CASES; i++) {
+        double losses[STEPS], without[STEPS], loss[STEPS];
+        train_dropping(losses, i, 0, 0.4);
+        train_dropping(without, i, 0, 0);
+        assert_near(losses[0], without[0], i, 0, "the first loss"); /* B is zeros */
+        assert_true(fabs(losses[STEPS - 1] - without[STEPS - 1]) > 1e-5 * losses[0]);
+        for (int s = 1 + i % 3; s < SPLITS; s += i == 0 ? 1 : 3) {
+            int n = train_dropping(loss, i, s, 0.4);
+            for (int k = 0; k < STEPS; k++)
+                assert_near(loss[k], losses[k], i, s, "a loss with dropout");
+            assert_int_equal(n, train_dropping(loss, i, s, 0));
+        }
+    }
+}
+
+/* A folder says its own: it is of steps alone, and goes on. */
+static void test_dropout_of_folder(void **state)
+{
+    char folder[] = "/tmp/cleave-lora-XXXXXX", kept[64], path[4096], command[512];
+    const char *const folders[] = {folder, kept};
+    double looked_at[2], losses[2];
+    clv_error err = {0};
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(kept, sizeof kept, "%s/kept", folder);
+    snprintf(command, sizeof command,
+             "cp %s/adapter_*.safetensors %s && sed 's/\"lora_dropout\": [0-9.]*/\"lora_dropout\": 0.25/' "
+             "%s/adapter_config.json >%s/adapter_config.json",
+             golden(path, "llama_lora"), folder, path, folder);
+    assert_int_equal(system(command), 0);
+    for (int i = 0; i < 3; i++) {
+        clv_model *model;
+        const clv_lora_options there = {.size = sizeof there, .folder = i < 2 ? folders[i] : path};
+        char base[4096];
+        must(open_path(&model, golden(base, "llama"), 0, false, &there, &err), &err);
+        clv_trainer *trainer = trainer_of(model);
+        if (i == 0)
+            must(clv_trainer_save_adapters(trainer, kept, &err), &err);
+        double look = loss_of(trainer), loss = step(trainer).loss;
+        if (i < 2) {
+            looked_at[i] = look;
+            losses[i] = loss;
+        } else {
+            assert_true(look == looked_at[0] && loss != losses[0]);
+        }
+        clv_trainer_free(trainer);
+        clv_model_close(model);
+    }
+    assert_true(looked_at[0] == looked_at[1] && losses[0] == losses[1]);
+    remove_folder(folder);
+}
+
 /* What PEFT can say and this library does not do. */
 static void test_configs(void **state)
 {
@@ -535,6 +610,7 @@ static void test_configs(void **state)
         {"{\"peft_type\":\"LORA\",\"init_lora_weights\":\"pissa_niter_4\"}", "changes the base"},
         {"{\"peft_type\":\"LORA\",\"lora_alpha\":8}", "\"r\""},
         {"{\"peft_type\":\"LORA\",\"r\":4}", "lora_alpha"},
+        {"{\"peft_type\":\"LORA\",\"r\":4,\"lora_alpha\":8,\"lora_dropout\":1}", "lora_dropout"},
         {"{\"peft_type\":\"LORA\",\"r\":5,\"lora_alpha\":8}", "has the shape"},
         {"[]", "object"},
     };
@@ -555,7 +631,7 @@ static void test_configs(void **state)
         assert_int_not_equal(open_path(&none, golden(path, "llama"), 0, false, &there, &err), CLV_OK);
         if (!strstr(err.message, wrong[i].says))
             fail_msg("'%s' lacks '%s'", err.message, wrong[i].says);
-        assert_int_equal(open_path(&none, folder, 0, false, NULL, &err), i == 9 ? CLV_EFORMAT : CLV_ENOTFOUND);
+        assert_int_equal(open_path(&none, folder, 0, false, NULL, &err), i == 10 ? CLV_EFORMAT : CLV_ENOTFOUND);
     }
     remove_folder(folder);
 }
@@ -575,6 +651,9 @@ static void test_refused(void **state)
          "target 'wrong'; valid: all-linear, q_proj, k_proj, v_proj, o_proj, "
          "gate_proj, up_proj, down_proj"},
         {{.rank = 2, .targets = "proj"}, "target 'proj'"},
+        {{.size = sizeof(clv_lora_options), .rank = 2, .dropout = 1}, "dropout of 1"},
+        {{.size = sizeof(clv_lora_options), .rank = 2, .dropout = NAN}, "dropout"},
+        {{.size = sizeof(clv_lora_options), .folder = "x", .dropout = 0.1}, "their own"},
         {{.rank = 2, .targets = ""}, "target ''"},
         {{.rank = 2, .targets = "q_proj,"}, "target ''"},
         {{.rank = 2, .targets = "embed_tokens"}, "target 'embed_tokens'"},
@@ -593,10 +672,19 @@ static void test_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_meshes),  cmocka_unit_test(test_forward_traffic), cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_merged),  cmocka_unit_test(test_apart),           cmocka_unit_test(test_resumed),
-        cmocka_unit_test(test_planned), cmocka_unit_test(test_another_model),   cmocka_unit_test(test_another_base),
-        cmocka_unit_test(test_configs), cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_meshes),
+        cmocka_unit_test(test_forward_traffic),
+        cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_merged),
+        cmocka_unit_test(test_apart),
+        cmocka_unit_test(test_resumed),
+        cmocka_unit_test(test_planned),
+        cmocka_unit_test(test_another_model),
+        cmocka_unit_test(test_another_base),
+        cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_dropout_of_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

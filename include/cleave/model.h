@@ -37,7 +37,9 @@ typedef struct clv_lora_options {
                               name is that or ends so behind a dot, as in PEFT's target_modules. NULL or "all-linear":
                               all linear layers but the output's */
     const char *folder;  /**< they are read from here, in PEFT's form (adapter_config.json, adapter_model.safetensors),
-                              which says the rest: rank and alpha 0, targets NULL; or NULL: they begin anew */
+                              which says the rest: rank, alpha and dropout 0, targets NULL; or NULL: they begin anew */
+    double dropout;      /**< 0 <= p < 1: in training steps A takes clv_dropout of x, each A by masks of its own, which
+                              are those of clv_model_graph's dropout_seed and the input "step" */
 } clv_lora_options;
 
 /** Zero-initialised = defaults; `size` lets the struct grow. */

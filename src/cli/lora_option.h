@@ -8,6 +8,7 @@
 typedef struct clv_lora_option {
     int64_t rank; /* 0: none */
     double alpha; /* 0: the rank */
+    double dropout;
     const char *targets;
 } clv_lora_option;
 
@@ -29,6 +30,14 @@ typedef struct clv_lora_option {
          .value = "A",                                                                                                 \
          .not_beside = (beside),                                                                                       \
          .help = "what they add is scaled by A / R (R)"},                                                              \
+        {.names = "--lora-dropout",                                                                                    \
+         .kind = CLV_OPTION_REAL,                                                                                      \
+         .out = &(o)->dropout,                                                                                         \
+         .real_min = 0,                                                                                                \
+         .real_max = 0.999999,                                                                                         \
+         .value = "P",                                                                                                 \
+         .not_beside = (beside),                                                                                       \
+         .help = "the share of what they take that is 0 in a step (0)"},                                               \
     {                                                                                                                  \
         .names = "--lora-targets", .kind = CLV_OPTION_STRING, .out = &(o)->targets, .value = "NAME,...",               \
         .not_beside = (beside),                                                                                        \

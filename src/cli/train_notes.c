@@ -86,6 +86,7 @@ static int list_options(noted_option out[OPTIONS], const clv_train_args *a, cons
         {{"--dtype", "dtype", true, ""}, say_word, &a->dtype},
         {{"--lora-rank", "lora_rank", false, ""}, say_whole, &a->lora.rank},
         {{"--lora-alpha", "lora_alpha", false, ""}, say_real, &a->lora.alpha},
+        {{"--lora-dropout", "lora_dropout", true, ""}, say_real, &a->lora.dropout},
         {{"--comm-dtype", "comm_dtype", true, ""}, say_word, &a->comm_dtype},
         {{"--grad-reduce-dtype", "grad_reduce_dtype", true, ""}, say_word, &a->grad_reduce_dtype},
     };

@@ -22,7 +22,7 @@ struct clv_adapters {
     clv_model_family family; /* of the adapters */
     clv_model_config config; /* of that family */
     const clv_model_config *base;
-    double alpha, scale;
+    double alpha, scale, dropout;
     int n, n_base;
     clv_parameter_row *rows;
     row_adapter *of; /* [n_base] */
@@ -262,6 +262,8 @@ static clv_status fill(clv_adapters *s, const clv_lora_options *o, clv_error *er
 {
     if (!isfinite(o->alpha) || o->alpha < 0)
         return clv_fail(err, CLV_EINVAL, "a LoRA alpha of %g; valid: above 0, or 0: the rank", o->alpha);
+    if (!(o->dropout >= 0 && o->dropout < 1))
+        return clv_fail(err, CLV_EINVAL, "a LoRA dropout of %g; valid: 0 <= dropout < 1", o->dropout);
     CLV_TRY(check_targets(o->targets, s->base, err));
     while (s->base->family->parameters[s->n_base].name)
         s->n_base++;
@@ -282,6 +284,7 @@ static clv_status fill(clv_adapters *s, const clv_lora_options *o, clv_error *er
     s->config.adapter_rank = o->rank;
     s->alpha = o->alpha > 0 ? o->alpha : (double)o->rank;
     s->scale = s->alpha / (double)o->rank;
+    s->dropout = o->dropout;
     return CLV_OK;
 }
 
@@ -326,6 +329,11 @@ int64_t clv_adapters_rank(const clv_adapters *s)
 double clv_adapters_alpha(const clv_adapters *s)
 {
     return s->alpha;
+}
+
+double clv_adapters_dropout(const clv_adapters *s)
+{
+    return s->dropout;
 }
 
 double clv_adapters_scale(const clv_adapters *s)

@@ -30,6 +30,7 @@ const clv_model_config *clv_adapters_config(const clv_adapters *adapters);
 int64_t clv_adapters_rank(const clv_adapters *adapters);
 double clv_adapters_alpha(const clv_adapters *adapters);
 double clv_adapters_scale(const clv_adapters *adapters);
+double clv_adapters_dropout(const clv_adapters *adapters);
 /* The i-th module that has them, as PEFT's target_modules say it: "q_proj" where all modules of that name have; NULL
  * behind the last. Each once. */
 const char *clv_adapters_target(const clv_adapters *adapters, int i);

@@ -19,6 +19,7 @@
 const char clv_adapters_weights_name[] = "adapter_model.safetensors",
            clv_adapters_config_name[] = "adapter_config.json";
 static const char base_name[] = "cleave_base.json", base_format[] = "cleave adapter base";
+static const double most_dropout = 0.999999;
 enum { VERSION = 1, LIMIT = 1 << 24, MOST_RANK = 1 << 20 };
 
 /* ---- the folder of the base ---- */
@@ -153,12 +154,13 @@ static clv_status find_targets(char **out, const clv_weights *weights, const clv
     return CLV_OK;
 }
 
-/* Their sizes; rank-stabilized adapters (arXiv:2312.03732) are scaled by the root of the rank. */
+/* Their sizes, and dropout; rank-stabilized adapters (arXiv:2312.03732) are scaled by the root of the rank. */
 static clv_status read_sizes(clv_lora_options *out, const json_t *o, const char *path, clv_error *err)
 {
     bool stabilized = false;
     CLV_TRY(clv_json_int(&out->rank, o, "r", CLV_JSON_REQUIRED, 1, MOST_RANK, path, err));
     CLV_TRY(clv_json_real(&out->alpha, o, "lora_alpha", CLV_JSON_REQUIRED, 1e-30, 1e30, path, err));
+    CLV_TRY(clv_json_real(&out->dropout, o, "lora_dropout", CLV_JSON_OPTIONAL, 0, most_dropout, path, err));
     CLV_TRY(clv_json_bool(&stabilized, o, "use_rslora", CLV_JSON_OPTIONAL, path, err));
     if (stabilized)
         out->alpha *= sqrt((double)out->rank);
@@ -249,12 +251,13 @@ static json_t *config_of(const clv_model *m)
     for (int i = 0; clv_adapters_target(s, i); i++)
         json_array_append_new(targets, json_string(clv_adapters_target(s, i)));
     double alpha = clv_adapters_alpha(s);
-    json_t *config = json_pack("{s:s, s:s?, s:s?, s:I, s:o, s:f, s:o, s:b, s:b, s:s, s:b, s:b, s:n}", "peft_type",
-                               "LORA", "base_model_name_or_path", base, "task_type",
-                               m->config.bidirectional ? NULL : "CAUSAL_LM", "r", (json_int_t)clv_adapters_rank(s),
-                               "lora_alpha", alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha),
-                               "lora_dropout", 0.0, "target_modules", targets, "fan_in_fan_out", is_conv,
-                               "inference_mode", 1, "bias", "none", "use_rslora", 0, "use_dora", 0, "modules_to_save");
+    json_t *config =
+        json_pack("{s:s, s:s?, s:s?, s:I, s:o, s:f, s:o, s:b, s:b, s:s, s:b, s:b, s:n}", "peft_type", "LORA",
+                  "base_model_name_or_path", base, "task_type", m->config.bidirectional ? NULL : "CAUSAL_LM", "r",
+                  (json_int_t)clv_adapters_rank(s), "lora_alpha",
+                  alpha == floor(alpha) ? json_integer((json_int_t)alpha) : json_real(alpha), "lora_dropout",
+                  clv_adapters_dropout(s), "target_modules", targets, "fan_in_fan_out", is_conv, "inference_mode", 1,
+                  "bias", "none", "use_rslora", 0, "use_dora", 0, "modules_to_save");
     free(base);
     return config;
 }

@@ -12,6 +12,14 @@ static const clv_init weight_init = {CLV_INIT_NORMAL, 0.02};
 static const uint32_t attention_key = 2;         /* of a layer's: the block folds in 0 and 1 */
 static const uint32_t dropout_keys = 0x64726f70; /* "drop": apart from the keys of weights, which have the seed, too */
 
+static const uint32_t adapter_keys = 0x6c6f7261; /* "lora" */
+
+/* Parts of a step drop what is theirs. */
+static clv_key key_of_dropout(const clv_model_build *build, uint32_t kind)
+{
+    return clv_key_fold_in(clv_key_fold_in(clv_key_seed(build->dropout_seed), kind), (uint32_t)build->micro);
+}
+
 /* ---- parts ---- */
 
 clv_value clv_model_embedding(clv_graph *graph, const clv_model_config *model, const clv_model_build *build,
@@ -49,8 +57,7 @@ clv_value clv_model_blocks(clv_graph *graph, const clv_model_config *model, cons
                            const clv_model_inputs *in, clv_value x, clv_block_form form)
 {
     clv_block_options block = block_of(model, build, in, form);
-    clv_key key = clv_key_fold_in(clv_key_fold_in(clv_key_seed(build->dropout_seed), dropout_keys),
-                                  (uint32_t)build->micro); /* parts of a step drop what is theirs */
+    clv_key key = key_of_dropout(build, dropout_keys);
     x = clv_dropout(graph, x, build->dropout, key, build->step);
     for (int64_t layer = 0; layer < model->layers; layer++) {
         block.attention.window = clv_model_config_window(model, layer);
@@ -249,6 +256,11 @@ static clv_value build_layers(clv_graph *graph, const clv_model_config *model, c
     const char *scope = graph->scope;
     const scoped_adapters scoped = {build->adapters, scope};
     clv_adapters_in_graph adapters = {.find = find_adapter, .arg = &scoped};
+    if (build->adapters && clv_valid(build->step)) {
+        adapters.dropout = clv_adapters_dropout(build->adapters);
+        adapters.dropout_key = key_of_dropout(build, adapter_keys);
+        adapters.dropout_step = build->step;
+    }
     graph->adapters = build->adapters ? &adapters : NULL;
     *x = checked(graph, model, build, model->family->hidden(graph, model, build, in), "hidden states", build->seq,
                  model->hidden);

@@ -105,9 +105,10 @@ static clv_status take_lora(clv_model *m, const clv_lora_options *given, clv_err
     clv_lora_options lora;
     if (!given)
         return CLV_OK;
-    CLV_TRY(clv_take_options(&lora, sizeof lora, sizeof lora, given, "clv_lora_options", err));
-    if (lora.folder && (lora.rank || lora.alpha != 0 || lora.targets))
-        return clv_fail(err, CLV_EINVAL, "%s: adapters have their own rank, alpha and targets; valid: none beside them",
+    CLV_TRY(clv_take_options(&lora, sizeof lora, offsetof(clv_lora_options, dropout), given, "clv_lora_options", err));
+    if (lora.folder && (lora.rank || lora.alpha != 0 || lora.targets || lora.dropout != 0))
+        return clv_fail(err, CLV_EINVAL,
+                        "%s: adapters have their own rank, alpha, targets and dropout; valid: none beside them",
                         lora.folder);
     if (lora.folder)
         return clv_adapters_open(m, lora.folder, err);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "graph/graph.h"
 #include "nn/layouts.h"
 
@@ -129,12 +130,13 @@ static clv_value low_rank(clv_graph *graph, clv_value x, const adapted *w)
     snprintf(up, sizeof up, "%s%sr,r%s%s->%s%s%s", row, part_of_a, part_of_b, out, row, part_of_b, out);
     clv_value a = make_a(graph, w);
     clv_adapters_in_graph *last = graph->adapters;
-    if (last->x.id != x.id || last->a.id != a.id)
-        *last = (clv_adapters_in_graph){.find = last->find,
-                                        .arg = last->arg,
-                                        .x = x,
-                                        .a = a,
-                                        .shrunk = stay_sums(graph, clv_einsum(graph, down, x, a), w)};
+    if (last->x.id != x.id || last->a.id != a.id) {
+        clv_key key = clv_key_fold_in(last->dropout_key, clv_hash_text(w->its->a));
+        clv_value kept = clv_dropout(graph, x, last->dropout, key, last->dropout_step);
+        last->x = x;
+        last->a = a;
+        last->shrunk = stay_sums(graph, clv_einsum(graph, down, kept, a), w);
+    }
     clv_value b = clv_scale(graph, make_b(graph, w), w->its->scale);
     return stay_sums(graph, clv_einsum(graph, up, last->shrunk, b), w);
 }

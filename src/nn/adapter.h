@@ -5,7 +5,8 @@
  * A graph is told which weights have one, and every layer that makes a product by such a weight adds it, so families
  * of models know nothing of them. A is laid out as W is over its dimensions `in`, B over `out`: where W is split by
  * columns A is replicated and B split; where by rows A is split, and what comes of B is partial sums as W's product
- * is, so that one collective sums both. */
+ * is, so that one collective sums both. With dropout A takes dropout(x), which PEFT's lora_dropout is: by x's places in
+ * the whole, so that nothing moves for it. */
 #ifndef CLEAVE_NN_ADAPTER_H
 #define CLEAVE_NN_ADAPTER_H
 
@@ -24,6 +25,9 @@ typedef struct clv_adapters_in_graph {
     /* Of a weight by its full name; false: it has none. Names live as long as the graph. */
     bool (*find)(clv_adapter *out, clv_graph *graph, const char *weight, const void *arg);
     const void *arg;
+    double dropout; /* of what A takes; by the key and A's name */
+    clv_key dropout_key;
+    clv_value dropout_step;
     clv_value x, a, shrunk; /* the last product x A: the next weight may have the same */
 } clv_adapters_in_graph;
 
