@@ -68,7 +68,10 @@ typedef struct clv_model_options {
     const clv_lora_options *lora; /**< adapters that it gets; copied; NULL: none */
     int64_t recompute;            /**< a clv_recompute, as in clv_compile_options, of whatever is compiled of it */
     int64_t grad_reduce_dtype;    /**< a clv_comm_dtype, as in clv_compile_options, of whatever is compiled of it */
-    int64_t regather; /**< nonzero: training gathers again in its backward pass, as clv_compile_options says it */
+    int64_t regather;      /**< nonzero: training gathers again in its backward pass, as clv_compile_options says it */
+    int64_t f32_gradients; /**< nonzero: gradients of parameters of 16 bits are f32 from the products on that make them;
+                                ranks sum them as that, and updates take them so. They, and what is carried of them, are
+                                twice as large */
 } clv_model_options;
 
 /** Opens a model's folder; options may be NULL. Free with clv_model_close. The folder of adapters in PEFT's form is

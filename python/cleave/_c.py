@@ -252,6 +252,11 @@ def options(
     return kept
 
 
+def summed_in(dtype: Any) -> dict[str, Any]:
+    """Fields by what gradients are summed in: those of 16 bits are f32 where that is said."""
+    return {"grad_reduce_dtype": dtype, "f32_gradients": isinstance(dtype, str) and dtype.lower() == "f32"}
+
+
 def lora(given: Any) -> Kept | None:
     """clv_lora_options of a folder of adapters, or of a rank, alpha and targets, which may be a list of names."""
     if given is None:

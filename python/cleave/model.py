@@ -506,6 +506,7 @@ def _opened(
     of_job, parents = job_in(job)
     timeout = options.pop("timeout", None)
     lora = _c.lora(options.pop("lora", None))
+    options = {**options, **_c.summed_in(options.get("grad_reduce_dtype"))}
     own = {
         "lora": None if lora is None else lora.struct,
         "mesh": found._mesh,
@@ -546,11 +547,11 @@ def load(
     :class:`Machine`, or its profile. job: the :class:`Job` whose processes have the ranks. Options: dtype ("f32",
     "bf16"), comm_dtype (what ranks carry f32 to each other as), threads_per_rank, config_only, check, timeout (seconds
     that a rank waits for others), recompute ("selective" or "full": training makes again what it does not keep of each
-    block), regather (training gathers again in its backward pass what it gathered), grad_reduce_dtype (what ranks carry
-    gradients as when they sum them), lora (adapters: a folder of PEFT's form, or
-    ``{"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}`` for new ones, without targets beside all linear
-    layers). A folder of adapters opens with its base, which it names. Weights are read when something runs, by each
-    rank those of its own shards.
+    block), regather (training gathers again in its backward pass what it gathered), grad_reduce_dtype ("f32": gradients
+    of bf16 weights are f32 where they are made and summed; "bf16": those of f32 are carried so), lora (adapters: a
+    folder of PEFT's form, or ``{"rank": 8, "alpha": 16, "targets": ["q_proj", "v_proj"]}`` for new ones, without
+    targets beside all linear layers). A folder of adapters opens with its base, which it names. Weights are read when
+    something runs, by each rank those of its own shards.
     """
     return _opened(lib.clv_model_open, text_in(folder, "a folder"), tp, mesh, rules, sp, machine, job, options)
 
@@ -559,7 +560,7 @@ def new_model(
     *, hidden: int, layers: int, heads: int, ffn: int, vocab: int, tp: int | None = None, mesh: MeshLike = None,
     rules: RulesLike = None, sp: bool = False, dtype: Any = "f32", comm_dtype: Any = "f32", threads_per_rank: int = 1,
     machine: MachineLike = None, job: Job | None = None, recompute: str = "none", regather: bool = False,
-    grad_reduce_dtype: Any = "f32", **sizes: Any,
+    grad_reduce_dtype: Any = None, **sizes: Any,
 ) -> Model:  # fmt: skip
     """A model of a Llama's form that no folder holds, to be trained: kv_heads, head_dim, max_positions and more as in
     the library's clv_model_info; the rest is as for :func:`load`."""

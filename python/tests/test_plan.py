@@ -38,6 +38,8 @@ def rounded(row):
      (dict(block="gpt", mode="grad", tp=2, comm_dtype="bf16"), "--block gpt --grad -tp 2 --comm-dtype bf16"),
      (dict(mesh={"data": 2}, rules="zero1", seq=16, accumulate=4),
       "--mesh data=2 --rules zero1 --seq 16 --accumulate 4"),
+     (dict(mesh={"data": 2}, dtype="bf16", seq=64, grad_reduce_dtype="f32"),
+      "--mesh data=2 --dtype bf16 --seq 64 --grad-reduce-dtype f32"),
      (dict(tp=2, sp=True, seq=64, recompute="full"), "-tp 2 --sp --seq 64 --recompute full"),
      (dict(block="gpt", mode="grad", recompute="selective"), "--block gpt --grad --recompute-activations"),
      (dict(block="attention", mode="grad", tp=4, hidden=64), "--block attention --grad -tp 4 --hidden 64")],

@@ -76,6 +76,19 @@ def test_what_is_gathered_again_changes_nothing(rng):
     assert losses[0] == losses[1] and kept[1] < kept[0]
 
 
+def test_gradients_are_summed_in_f32(rng):
+    ids, norms = rng.integers(0, 256, (4, 17)), {}
+    for grad_reduce_dtype in ("f32", None):
+        for data in (1, 4):
+            model = new(mesh={"data": data}, rules="dp", dtype="bf16", grad_reduce_dtype=grad_reduce_dtype)
+            step = cleave.Trainer(model, batch=4, seq=16, steps=3, lr=0.01).step(ids)
+            norms[grad_reduce_dtype, data] = step.grad_norm
+    off = {d: abs(norms[d, 4] / norms[d, 1] - 1) for d in ("f32", None)}
+    assert off["f32"] < 1e-6 < off[None]
+    with pytest.raises(ValueError, match="grad_reduce_dtype 'f64'"):
+        new(grad_reduce_dtype="f64")
+
+
 def test_goes_on_from_a_folder(tmp_path):
     model = cleave.load(GOLDEN / "llama", tp=2)
     trainer = cleave.Trainer(model, batch=2, seq=10, steps=20, lr=0.01)

@@ -28,21 +28,17 @@ static void handle_lost_pages(void)
     sigaction(SIGBUS, &action, NULL);
 }
 
-clv_status clv_grad_reduce_option_read(int64_t *out, const char *grad_reduce, const char *dtype, const char *comm_dtype,
+clv_status clv_grad_reduce_option_read(int64_t *carried, int64_t *f32, const char *grad_reduce, const char *comm_dtype,
                                        clv_error *err)
 {
     clv_comm_dtype found = CLV_COMM_F32;
     if (grad_reduce)
         CLV_TRY(clv_comm_dtype_parse(&found, grad_reduce, err));
-    if (grad_reduce && found == CLV_COMM_F32 && strcmp(dtype, "bf16") == 0)
-        return clv_fail(
-            err, CLV_EINVAL,
-            "--grad-reduce-dtype f32 beside --dtype bf16: gradients are bf16 before they are summed (in f32, "
-            "rounded once); valid: bf16, or --dtype f32");
-    if (grad_reduce && found == CLV_COMM_F32 && strcmp(comm_dtype, "f32") != 0)
+    *f32 = grad_reduce && found == CLV_COMM_F32;
+    if (*f32 && strcmp(comm_dtype, "f32") != 0)
         return clv_fail(err, CLV_EINVAL,
                         "--grad-reduce-dtype f32 beside --comm-dtype %s; valid: bf16, or --comm-dtype f32", comm_dtype);
-    *out = found;
+    *carried = found;
     return CLV_OK;
 }
 

@@ -36,7 +36,9 @@ typedef struct clv_model_option {
 #define CLV_GRAD_REDUCE_DTYPE_OPTION(out_)                                                                             \
     {                                                                                                                  \
         .names = "--grad-reduce-dtype", .kind = CLV_OPTION_CHOICE, .out = (out_), .value = "f32|bf16",                 \
-        .help = "what ranks carry gradients of f32 to each other as when they sum them (as --comm-dtype says)"         \
+        .help =                                                                                                        \
+            "what gradients are added up in: f32: those of bf16, too, from where they are made; bf16: ranks carry "    \
+            "those of f32 so to each other (what they are made in, and as --comm-dtype says)"                          \
     }
 /* and all of how it runs. */
 #define CLV_MODEL_RUN_OPTIONS(option)                                                                                  \
@@ -50,8 +52,9 @@ typedef struct clv_model_option {
         .mesh = {.tp = 1}, .run = {.threads = 1}, .dtype = "f32", .comm_dtype = "f32"                                  \
     }
 
-/* A clv_comm_dtype, of --grad-reduce-dtype. CLV_EINVAL for f32 where --dtype or --comm-dtype make them others. */
-clv_status clv_grad_reduce_option_read(int64_t *out, const char *grad_reduce, const char *dtype, const char *comm_dtype,
+/* Of --grad-reduce-dtype: a clv_comm_dtype, and whether gradients are to be f32 whatever weights are. CLV_EINVAL for
+ * f32 beside another --comm-dtype. */
+clv_status clv_grad_reduce_option_read(int64_t *carried, int64_t *f32, const char *grad_reduce, const char *comm_dtype,
                                        clv_error *err);
 
 /* Opens the model, its files mapped, with a handler of SIGBUS: one that becomes shorter while it is read is CLV_EIO. */

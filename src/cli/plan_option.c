@@ -24,7 +24,8 @@ static clv_status read_what(clv_plan_options *out, const clv_plan_option *o, clv
     if (o->block)
         CLV_TRY(clv_plan_block_parse(&out->block, o->block, err));
     CLV_TRY(clv_comm_dtype_parse(&out->comm_dtype, o->comm_dtype, err));
-    CLV_TRY(clv_grad_reduce_option_read(&out->grad_reduce_dtype, o->grad_reduce_dtype, o->dtype, o->comm_dtype, err));
+    CLV_TRY(clv_grad_reduce_option_read(&out->grad_reduce_dtype, &out->f32_gradients, o->grad_reduce_dtype,
+                                        o->comm_dtype, err));
     CLV_TRY(clv_recompute_option_read(&out->recompute, &o->recompute, err));
     return clv_dtype_parse(&out->dtype, o->dtype, err);
 }

@@ -227,8 +227,8 @@ static clv_status train(clv_train_args *a, const char *command, int *code, clv_e
     CLV_TRY(clv_dtype_parse(&options.dtype, a->dtype, err));
     CLV_TRY(check_parts(a, err));
     CLV_TRY(clv_comm_dtype_parse(&options.comm_dtype, a->comm_dtype, err));
-    CLV_TRY(
-        clv_grad_reduce_option_read(&options.grad_reduce_dtype, a->grad_reduce_dtype, a->dtype, a->comm_dtype, err));
+    CLV_TRY(clv_grad_reduce_option_read(&options.grad_reduce_dtype, &options.f32_gradients, a->grad_reduce_dtype,
+                                        a->comm_dtype, err));
     CLV_TRY(clv_recompute_option_read(&options.recompute, &a->recompute, err));
     CLV_TRY(clv_mesh_option_read(&mesh, &a->mesh, err));
     CLV_TRY(clv_processes_join(&options.job, &a->run.comm, &mesh, err));

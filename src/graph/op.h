@@ -91,6 +91,11 @@ typedef struct clv_op_own {
     bool by_rows;
     /* Of its flops, the share that makes again what another op made and did not keep. */
     double flops_again;
+    /* Its results may be f32 where operands are of 16 bits: the kernel goes by the dtypes of the views. */
+    bool may_widen;
+    /* Where it is linear in its first operand, the gradient of that is made of the cotangent, in whatever dtype that
+     * comes. */
+    bool passes_cotangent;
 } clv_op_own;
 
 static inline const clv_layout *clv_op_constraint_of(const clv_op *op)
@@ -108,6 +113,14 @@ static inline bool clv_op_is_sum(const clv_op *op)
 static inline bool clv_op_is_by_rows(const clv_op *op)
 {
     return op->def->own && op->def->own->by_rows;
+}
+static inline bool clv_op_may_widen(const clv_op *op)
+{
+    return op->def->own && op->def->own->may_widen;
+}
+static inline bool clv_op_passes_cotangent(const clv_op *op)
+{
+    return op->def->own && op->def->own->passes_cotangent;
 }
 static inline bool clv_op_follows_primal(const clv_op *op)
 {

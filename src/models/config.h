@@ -99,6 +99,7 @@ typedef struct clv_model_build {
     double dropout;           /* of training steps: of the embedding, and of what each block adds to it */
     double attention_dropout; /* of these: of attention's weights */
     uint64_t dropout_seed;
+    bool f32_gradients;                  /* of training steps: as in clv_model_options */
     clv_value step;                      /* of training steps: the input of that name */
     const struct clv_adapters *adapters; /* of its weights, which then are not trained, but these are; NULL: none */
 } clv_model_build;

@@ -86,6 +86,7 @@ static clv_status take(clv_model *m, const clv_model_options *o, clv_error *err)
     m->recompute = o->recompute;
     m->grad_reduce_dtype = o->grad_reduce_dtype;
     m->regather = o->regather != 0;
+    m->f32_gradients = o->f32_gradients != 0;
     m->cancel = o->cancel;
     m->job = o->job;
     m->flight = o->flight;
@@ -427,6 +428,7 @@ static clv_model_build build_of(const clv_model *m, const clv_model_graph *how)
                              .dropout = how->dropout,
                              .dropout_seed = how->dropout_seed,
                              .attention_dropout = how->attention_dropout,
+                             .f32_gradients = m->f32_gradients,
                              .adapters = m->adapters};
 }
 

@@ -15,7 +15,7 @@ struct clv_model {
     clv_comm_dtype comm_dtype;
     int threads_per_rank;
     int64_t timeout_ms;
-    bool check, overlap, regather;
+    bool check, overlap, regather, f32_gradients;
     int64_t recompute;                  /* a clv_recompute */
     int64_t grad_reduce_dtype;          /* a clv_comm_dtype */
     const clv_cancel *cancel;           /* NULL: none */

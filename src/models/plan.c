@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/options.h"
+#include "ops/ops.h"
 
 /* ---- what is asked for ---- */
 
@@ -166,15 +167,15 @@ static clv_value block(clv_graph *graph, clv_value x, const clv_plan_options *p)
 }
 
 /* Gradients of the weights and of x, each in its own layout, for a cotangent in the layout of the output. */
-static void add_block_gradients(clv_graph *graph, clv_value x, clv_value y, const clv_axis_rules *rules)
+static void add_block_gradients(clv_graph *graph, clv_value x, clv_value y, const clv_plan_options *p)
 {
     enum { MOST = 32 };
     clv_value wrt[MOST + 1], d[MOST + 1];
     clv_type type = clv_graph_type(graph, y);
-    clv_value seed = clv_residual_input(graph, "dy", type.dtype, type.rank, type.shape, rules);
+    clv_value seed = clv_residual_input(graph, "dy", type.dtype, type.rank, type.shape, p->rules);
     int n = clv_parameters(graph, wrt, MOST);
     wrt[n] = x;
-    clv_gradients(graph, y, seed, wrt, n + 1, d);
+    clv_gradients_of_width(graph, y, seed, wrt, n + 1, p->f32_gradients != 0, d);
     for (int i = 0; i <= n; i++) {
         char name[300];
         snprintf(name, sizeof name, "d.%s", clv_value_name(graph, wrt[i]));
@@ -188,7 +189,7 @@ static void build_block(clv_graph *graph, const clv_plan_options *p)
     clv_value x = clv_residual_input(graph, "x", p->dtype, 3, (int64_t[]){p->batch, p->seq, p->hidden}, p->rules);
     clv_value y = block(graph, x, p);
     if (p->mode == CLV_PLAN_MODE_GRAD)
-        add_block_gradients(graph, x, y, p->rules);
+        add_block_gradients(graph, x, y, p);
     clv_output(graph, "y", y, &layout);
 }
 
@@ -239,7 +240,8 @@ static clv_status build_model(clv_graph *graph, const clv_plan_options *o, clv_e
                                        .rules = o->rules,
                                        .dtype = o->dtype,
                                        .config_only = 1,
-                                       .lora = o->lora};
+                                       .lora = o->lora,
+                                       .f32_gradients = o->f32_gradients};
     CLV_TRY(clv_model_open(&model, o->model, &options, err));
     clv_status status = add_model(graph, o, model, err);
     clv_model_close(model);

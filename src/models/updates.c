@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "graph/graph.h"
 #include "models/adapters.h"
+#include "ops/ops.h"
 
 /* Gains and biases are not decayed; biases of heads have several dimensions. */
 static bool decays(const clv_graph *graph, clv_value parameter)
@@ -164,7 +165,7 @@ void clv_build_updates(clv_graph *graph, const clv_model_build *build, const clv
     const int n = trained->n;
     clv_value *parameters = trained->parameters, *gradients = trained->gradients;
     if (!trained->given)
-        clv_gradients(graph, loss, CLV_NONE, parameters, n, gradients);
+        clv_gradients_of_width(graph, loss, CLV_NONE, parameters, n, u.build->f32_gradients, gradients);
     for (int i = 0; i < n; i++)
         gradients[i] = clv_valid(gradients[i]) ? gradients[i] : zeros_of(graph, parameters[i]);
     if (with_norm && clv_graph_ok(graph)) {

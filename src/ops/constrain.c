@@ -90,7 +90,7 @@ const clv_op_def clv_op_constraint = {
     .gradient = constraint_gradient,
     .in_place = {1},
     .run = identity_run,
-    .own = &(const clv_op_own){.constraint = stated_layout},
+    .own = &(const clv_op_own){.constraint = stated_layout, .passes_cotangent = true},
 };
 
 const clv_op_def clv_op_cotangent_constraint = {

@@ -16,6 +16,7 @@
 #include "graph/graph.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/transpose.h"
+#include "ops/check.h"
 #include "ops/ops.h"
 
 enum { LETTERS = CLV_MAX_RANK + 1, ALIGN = 64 };
@@ -203,7 +204,7 @@ static product plan_product(const einsum_attrs *e, const clv_view *a, const clv_
     return p.pack_x + p.pack_y <= other.pack_x + other.pack_y ? p : other;
 }
 
-static void fill_gemm(product *p, clv_dtype dtype)
+static void fill_gemm(product *p, clv_dtype dtype, clv_dtype c_dtype)
 {
     clv_gemm_args *g = &p->gemm;
     *g = (clv_gemm_args){.m = extent_of(&p->out, p->rows),
@@ -213,7 +214,7 @@ static void fill_gemm(product *p, clv_dtype dtype)
                          .trans_a = p->trans_x,
                          .trans_b = p->trans_y,
                          .dtype = dtype,
-                         .c_dtype = dtype};
+                         .c_dtype = c_dtype};
     g->lda = p->trans_x ? g->m : g->k;
     g->ldb = p->trans_y ? g->k : g->n;
     g->ldc = g->n;
@@ -230,12 +231,12 @@ static size_t aligned(int64_t elems, clv_dtype dtype)
 static size_t einsum_workspace(const clv_op *op, const clv_view *in, const clv_view *out)
 {
     product p = plan_product(op->attrs, &in[0], &in[1], &out[0]);
-    fill_gemm(&p, in[0].dtype);
+    fill_gemm(&p, in[0].dtype, out[0].dtype);
     const clv_gemm_args *g = &p.gemm;
     return (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN +
            (p.pack_x ? aligned(g->batch * g->m * g->k, in[0].dtype) : 0) +
            (p.pack_y ? aligned(g->batch * g->k * g->n, in[0].dtype) : 0) +
-           (p.pack_out ? aligned(g->batch * g->m * g->n, in[0].dtype) : 0);
+           (p.pack_out ? aligned(g->batch * g->m * g->n, out[0].dtype) : 0);
 }
 
 /* Rearranges `in`, whose letters are from, to the order to (the same letters). */
@@ -271,11 +272,11 @@ static clv_status einsum_run(const clv_call *call, clv_error *err)
     if (made == 0)
         return CLV_OK;
     if (clv_view_elems(a) == 0 || clv_view_elems(b) == 0) { /* the sum over nothing */
-        memset(c->data, 0, (size_t)made * clv_dtype_size(dtype));
+        memset(c->data, 0, (size_t)made * clv_dtype_size(c->dtype));
         return CLV_OK;
     }
     product p = plan_product(call->op->attrs, a, b, c);
-    fill_gemm(&p, dtype);
+    fill_gemm(&p, dtype, c->dtype);
     clv_gemm_args *g = &p.gemm;
     char *next = (char *)call->workspace + (clv_gemm_workspace(g) + ALIGN - 1) / ALIGN * ALIGN;
     char order[3 * LETTERS];
@@ -301,21 +302,20 @@ static clv_status einsum_run(const clv_call *call, clv_error *err)
     CLV_TRY(clv_gemm(g, err));
     join(order, p.batch, p.rows, p.cols);
     lettered packed = packed_result(&p, order);
-    rearrange(c->data, p.out.letter, next, &packed, dtype);
+    rearrange(c->data, p.out.letter, next, &packed, c->dtype);
     return CLV_OK;
 }
 
 static clv_op_cost einsum_cost(const clv_op *op, const clv_type *in, const clv_type *out)
 {
     const einsum_attrs *e = op->attrs;
-    double flops = 2, size = (double)clv_dtype_size(in[0].dtype);
+    double flops = 2;
     for (int d = 0; d < out->rank; d++)
         flops *= (double)out->shape[d];
     for (int d = 0; d < in[0].rank; d++)
         flops *= has(e->c, e->a[d]) ? 1.0 : (double)in[0].shape[d];
     return (clv_op_cost){.flops = flops,
-                         .bytes =
-                             size * (double)(clv_type_elems(&in[0]) + clv_type_elems(&in[1]) + clv_type_elems(out))};
+                         .bytes = clv_type_bytes(&in[0]) + clv_type_bytes(&in[1]) + clv_type_bytes(out)};
 }
 
 /* ---- gradient and builder ---- */
@@ -380,5 +380,5 @@ const clv_op_def clv_op_dot_general = {
     .workspace = einsum_workspace,
     .run = einsum_run,
     .counts_flops = true,
-    .own = &(const clv_op_own){.by_rows = true},
+    .own = &(const clv_op_own){.by_rows = true, .may_widen = true},
 };

@@ -119,6 +119,7 @@ const clv_op_def clv_op_map = {
     .gradient = map_gradient,
     .in_place = {1},
     .run = map_run,
+    .own = &(const clv_op_own){.passes_cotangent = true},
 };
 
 static void map_gradient_rule(const clv_op *op, const clv_type *in, const clv_type *out, clv_rule *rule)

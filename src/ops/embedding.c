@@ -86,6 +86,7 @@ const clv_op_def clv_op_embedding_gradient = {
     .rule = gradient_rule,
     .cost = gradient_cost,
     .run = gradient_run,
+    .own = &(const clv_op_own){.may_widen = true},
 };
 
 /* ---- embedding: table [V, M], ids [...] -> [..., M] ---- */
@@ -162,6 +163,7 @@ const clv_op_def clv_op_embedding = {
     .gradient = embedding_gradient,
     .cost = embedding_cost,
     .run = embedding_run,
+    .own = &(const clv_op_own){.passes_cotangent = true},
 };
 
 clv_value clv_embedding(clv_graph *graph, clv_value table, clv_value ids)

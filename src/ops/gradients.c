@@ -41,26 +41,72 @@ typedef struct backward {
     clv_graph *graph;
     bool *depends;         /* [values]: on one of those that gradients are taken of */
     clv_value *cotangents; /* [values] */
-    bool *widened;         /* [values]: the cotangent is added up in f32, of 16 bits too; NULL: of none */
+    bool *widened;         /* [values]: the cotangent is f32, of 16 bits too */
 } backward;
+
+static bool is_of_16_bits(const clv_graph *graph, clv_value value)
+{
+    return clv_dtype_size(clv_graph_type(graph, value).dtype) < 4;
+}
+
+/* Whether an op other than `by` reads a value. */
+static bool is_read(const clv_graph *graph, int value, int by)
+{
+    for (int o = graph->values[value].op + 1; o < graph->n_ops; o++)
+        for (int i = 0; i < graph->ops[o].n_in; i++)
+            if (graph->ops[o].in[i] == value && o != by)
+                return true;
+    return false;
+}
+
+/* Has the op that made a value, from op `first` on and for `by` alone (-1: nobody yet), make it in f32, so that sums of
+ * many addends are rounded nowhere. What that op gives beside it is f32 then, too. False: it can only be cast. */
+static bool widen(clv_graph *graph, int value, int by, int first)
+{
+    const clv_value_info *info = &graph->values[value];
+    if (info->source != CLV_FROM_OP || info->op < first || info->primal != 0)
+        return false;
+    const clv_op *op = &graph->ops[info->op];
+    for (int o = 0; o < op->n_out; o++)
+        if (is_read(graph, op->out[o], by))
+            return false;
+    if (op->def == &clv_op_reshape ? !widen(graph, op->in[0], op->id, first) : !clv_op_may_widen(op))
+        return false;
+    for (int o = 0; o < op->n_out; o++)
+        graph->values[op->out[o]].type.dtype = CLV_F32;
+    return true;
+}
+
+/* d, made by ops from `first` on, in the dtype that cotangents of the primal are added up in. */
+static clv_value brought_to_width(const backward *b, int primal, clv_value d, int first)
+{
+    clv_graph *graph = b->graph;
+    const clv_dtype own = graph->values[primal].type.dtype;
+    if (!b->widened[primal]) /* unless it was widened for another's sake, it is so */
+        return clv_cast(graph, d, own);
+    if (!is_of_16_bits(graph, d) || widen(graph, d.id, -1, first))
+        return d;
+    note_primal(graph, d, primal);
+    return clv_cast(graph, d, CLV_F32);
+}
 
 static void add_cotangent(const backward *b, int primal, clv_value d)
 {
     clv_graph *graph = b->graph;
     clv_value *sum = &b->cotangents[primal];
-    if (b->widened && b->widened[primal] && clv_dtype_size(clv_graph_type(graph, d).dtype) < 4) {
-        note_primal(graph, d, primal);
-        d = clv_cast(graph, d, CLV_F32);
-    }
     *sum = clv_valid(*sum) ? clv_add(graph, *sum, d) : d;
     note_primal(graph, *sum, primal);
 }
 
 /* A program's gradient may give anything. */
-static bool is_cotangent(clv_graph *graph, const clv_op *op, int i, clv_value d)
+static bool is_cotangent(const backward *b, const clv_op *op, int i, clv_value d)
 {
+    clv_graph *graph = b->graph;
     char has[CLV_TYPE_TEXT] = "no value of this graph", wants[CLV_TYPE_TEXT];
-    const clv_type have = clv_graph_type(graph, d), want = graph->values[op->in[i]].type;
+    const clv_type have = clv_graph_type(graph, d);
+    clv_type want = graph->values[op->in[i]].type;
+    if (b->widened[op->in[i]] && have.dtype == CLV_F32)
+        want.dtype = CLV_F32;
     if (d.id < graph->n_values && clv_type_equal(&have, &want))
         return true;
     if (d.id < graph->n_values)
@@ -94,14 +140,18 @@ static void backward_op(const backward *b, int o)
         return;
     }
     const char *scope = graph->scope;
+    const int first = graph->n_ops;
     graph->scope = ""; /* op.name holds the scope that the op was made in */
     clv_graph_push(graph, "%s.grad", op.name);
     graph->gradient_of = o;
     op.def->gradient(graph, &op, d_out, d_in);
     for (int i = 0; i < op.n_in; i++)
-        if (op.in[i] > 0 && depends[op.in[i]] && clv_valid(d_in[i]) && clv_graph_ok(graph) &&
-            is_cotangent(graph, &op, i, d_in[i]))
-            add_cotangent(b, op.in[i], d_in[i]);
+        if (op.in[i] <= 0 || !depends[op.in[i]] || !clv_graph_ok(graph) ||
+            (clv_valid(d_in[i]) && !is_cotangent(b, &op, i, d_in[i])))
+            d_in[i] = CLV_NONE;
+    for (int i = 0; i < op.n_in; i++)
+        if (clv_valid(d_in[i]))
+            add_cotangent(b, op.in[i], brought_to_width(b, op.in[i], d_in[i], first));
     graph->gradient_of = -1;
     clv_graph_pop(graph);
     graph->scope = scope;
@@ -148,17 +198,56 @@ static bool check(clv_graph *graph, clv_value loss, const clv_value *wrt, int n)
     return clv_graph_ok(graph) && valid;
 }
 
+/* Positions, zeros: not of any input. */
+static bool is_constant(const clv_graph *graph, int value)
+{
+    return graph->values[value].source == CLV_FROM_OP && graph->ops[graph->values[value].op].n_in == 0;
+}
+
+/* Whether the op is its first operand seen otherwise (positions' rows of their table, which all sequences share), and
+ * its gradient takes a cotangent of any dtype, and gives one of that. */
+static bool passes_width(const clv_graph *graph, const clv_op *op)
+{
+    clv_rule rule = {0};
+    clv_type in[CLV_MAX_IN] = {0};
+    if (!clv_op_passes_cotangent(op) || clv_op_constraint_of(op))
+        return clv_op_passes_cotangent(op);
+    for (int i = 0; i < op->n_in; i++) {
+        in[i] = graph->values[op->in[i]].type;
+        if (i > 0 && !is_constant(graph, op->in[i]))
+            return false;
+    }
+    op->def->rule(op, in, &graph->values[op->out[0]].type, &rule);
+    return rule.linearity == CLV_MULTILINEAR;
+}
+
+/* Cotangents of parameters, and of what is one seen otherwise, are f32, those of 16 bits too. */
+static void mark_widened(const backward *b, const clv_value *wrt, int n, int n_ops)
+{
+    const clv_graph *graph = b->graph;
+    for (int i = 0; i < n; i++) {
+        const clv_value_info *info = &graph->values[wrt[i].id];
+        b->widened[wrt[i].id] =
+            info->source == CLV_FROM_STATE && info->role == CLV_ROLE_PARAMETER && is_of_16_bits(graph, wrt[i]);
+    }
+    for (int o = 0; o < n_ops; o++) {
+        const clv_op *op = &graph->ops[o];
+        if (op->n_in > 0 && b->widened[op->in[0]] && passes_width(graph, op))
+            b->widened[op->out[0]] = true;
+    }
+}
+
 /* From the loss to cotangents of wrt, beside those of sums[n], unless that is NULL. */
 static void go_back(const backward *b, clv_value loss, clv_value seed, const clv_value *wrt, int n,
-                    const clv_value *sums)
+                    const clv_value *sums, bool wide)
 {
     clv_graph *graph = b->graph;
     int n_ops = graph->n_ops;
     mark_dependents(graph, wrt, n, n_ops, b->depends);
-    for (int i = 0; sums && i < n; i++) {
+    if (wide)
+        mark_widened(b, wrt, n, n_ops);
+    for (int i = 0; sums && i < n; i++)
         b->cotangents[wrt[i].id] = sums[i];
-        b->widened[wrt[i].id] = true;
-    }
     clv_value first = start(graph, loss, seed);
     if (clv_valid(first))
         add_cotangent(b, loss.id, first);
@@ -166,18 +255,18 @@ static void go_back(const backward *b, clv_value loss, clv_value seed, const clv
         backward_op(b, o);
 }
 
-/* sums: where the cotangents of wrt go; NULL: finished ones go to out. */
+/* sums: where the cotangents of wrt go; NULL: finished ones go to out. wide: those of parameters are f32. */
 static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out,
-                          clv_value *sums)
+                          clv_value *sums, bool wide)
 {
     size_t values = (size_t)graph->n_values;
     backward b = {.graph = graph,
                   .depends = calloc(values, sizeof *b.depends),
                   .cotangents = calloc(values, sizeof *b.cotangents),
-                  .widened = sums ? calloc(values, sizeof *b.widened) : NULL};
+                  .widened = calloc(values, sizeof *b.widened)};
     graph->differentiating = true;
-    if (b.depends && b.cotangents && (b.widened || !sums)) {
-        go_back(&b, loss, seed, wrt, n, sums);
+    if (b.depends && b.cotangents && b.widened) {
+        go_back(&b, loss, seed, wrt, n, sums, wide);
         for (int i = 0; i < n && clv_graph_ok(graph); i++)
             if (sums)
                 graph->values[(sums[i] = b.cotangents[wrt[i].id]).id].accumulates = true;
@@ -192,18 +281,24 @@ static void differentiate(clv_graph *graph, clv_value loss, clv_value seed, cons
     free(b.widened);
 }
 
-void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out)
+void clv_gradients_of_width(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, bool wide,
+                            clv_value *out)
 {
     if (!clv_graph_need(graph, wrt && out, "clv_gradients", "values, and room for their gradients"))
         n = out && wrt ? n : 0;
     for (int i = 0; i < n; i++)
         out[i] = CLV_NONE;
     if (check(graph, loss, wrt, n))
-        differentiate(graph, loss, seed, wrt, n, out, NULL);
+        differentiate(graph, loss, seed, wrt, n, out, NULL, wide);
+}
+
+void clv_gradients(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *out)
+{
+    clv_gradients_of_width(graph, loss, seed, wrt, n, false, out);
 }
 
 void clv_gradients_add(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *sums)
 {
     if (check(graph, loss, wrt, n))
-        differentiate(graph, loss, seed, wrt, n, NULL, sums);
+        differentiate(graph, loss, seed, wrt, n, NULL, sums, true);
 }

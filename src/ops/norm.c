@@ -282,6 +282,7 @@ const clv_op_def clv_op_normalize_dgain = {
     .shape = dgain_shape,
     .rule = dgain_rule,
     .run = dgain_run,
+    .own = &(const clv_op_own){.may_widen = true},
 };
 
 const clv_op_def clv_op_normalize_dweights = {
@@ -295,6 +296,7 @@ const clv_op_def clv_op_normalize_dweights = {
     .shape = dgain_shape,
     .rule = dgain_rule,
     .run = dgain_run,
+    .own = &(const clv_op_own){.may_widen = true},
 };
 
 /* ---- normalize: x, moments, gain, bias? -> y ---- */

@@ -72,7 +72,11 @@ typedef struct clv_pack_attrs {
 /* Bytes of a record. */
 int64_t clv_pack_record(const clv_pack_attrs *attrs);
 
-/* Gradients of n states (gradients.c), added to what sums[n] hold, CLV_NONE where they hold nothing: in f32, those of
+/* clv_gradients (gradients.c), of which those of parameters are f32 if `wide`, those of 16 bits too: from the ops on
+ * that make them, so that no sum of theirs is rounded. */
+void clv_gradients_of_width(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, bool wide,
+                            clv_value *out);
+/* Gradients of n states, added to what sums[n] hold, CLV_NONE where they hold nothing: in f32, those of
  * 16 bits too. The sums stay in addends where gradients come in addends: they are reduced where somebody constrains
  * them. */
 void clv_gradients_add(clv_graph *graph, clv_value loss, clv_value seed, const clv_value *wrt, int n, clv_value *sums);

@@ -154,6 +154,7 @@ const clv_op_def clv_op_reduce = {
     .gradient = reduce_gradient,
     .run = reduce_run,
     .statistics = 1,
+    .own = &(const clv_op_own){.may_widen = true},
 };
 
 /* ---- broadcast ---- */

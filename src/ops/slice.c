@@ -108,6 +108,7 @@ const clv_op_def clv_op_slice = {
     .rule = slice_rule,
     .gradient = slice_gradient,
     .run = slice_run,
+    .own = &(const clv_op_own){.passes_cotangent = true},
 };
 
 /* ---- pad ---- */
@@ -166,6 +167,7 @@ const clv_op_def clv_op_pad = {
     .rule = kept_rule,
     .gradient = pad_gradient,
     .run = pad_run,
+    .own = &(const clv_op_own){.passes_cotangent = true},
 };
 
 /* ---- concat ---- */

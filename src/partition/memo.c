@@ -80,7 +80,8 @@ static bool build_key(clv_memo *memo, const clv_problem *p)
             ok = append_layout(memo, p->available[i][k]);
     }
     for (int o = 0; ok && o < op->n_out; o++)
-        ok = append(memo, &p->wanted[o], sizeof p->wanted[o]) && append(memo, &p->fan_in[o], sizeof p->fan_in[o]) &&
+        ok = append(memo, &p->out[o].dtype, sizeof p->out[o].dtype) &&
+             append(memo, &p->wanted[o], sizeof p->wanted[o]) && append(memo, &p->fan_in[o], sizeof p->fan_in[o]) &&
              append(memo, &p->stays[o], sizeof p->stays[o]) && (!p->wanted[o] || append_layout(memo, &p->target[o]));
     return ok;
 }
