@@ -259,6 +259,16 @@ static void test_resume_damaged(void **state)
     cli_expect(1, "none of its 1 checkpoints can be used", "%s --steps 6 --resume --out {d}/worse", small);
 }
 
+/* Whether the training waits for its checkpoints or not, they are the same, and so is what it comes to. */
+static void test_save_wait(void **state)
+{
+    (void)state;
+    cli_expect(0, "", "%s -tp 2 --steps 6 --save-every 1 --keep-last 9 --out {d}/beside", small);
+    cli_expect(0, "", "%s -tp 2 --steps 6 --save-every 1 --keep-last 9 --save-wait --out {d}/waits", small);
+    cli_shell("cd {d} && diff -r beside/checkpoints waits/checkpoints && "
+              "cmp beside/model.safetensors waits/model.safetensors && [ $(ls beside/checkpoints | wc -l) = 7 ]");
+}
+
 /* A disk that is full on the way is said, and the training goes on: there may be room at the end. */
 static void test_full_on_the_way(void **state)
 {
@@ -413,14 +423,15 @@ static void test_dtype(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_stopped),        cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_others_folders), cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_recompute),      cmocka_unit_test(test_accumulate),
-        cmocka_unit_test(test_losses),         cmocka_unit_test(test_stopped_for_a_while),
-        cmocka_unit_test(test_resume),         cmocka_unit_test(test_resume_damaged),
-        cmocka_unit_test(test_resume_waits),   cmocka_unit_test(test_full_on_the_way),
-        cmocka_unit_test(test_updates),        cmocka_unit_test(test_dtype),
-        cmocka_unit_test(test_not_finite),     cmocka_unit_test(test_starts),
+        cmocka_unit_test(test_stopped),         cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_others_folders),  cmocka_unit_test(test_full_disk),
+        cmocka_unit_test(test_recompute),       cmocka_unit_test(test_accumulate),
+        cmocka_unit_test(test_losses),          cmocka_unit_test(test_stopped_for_a_while),
+        cmocka_unit_test(test_resume),          cmocka_unit_test(test_resume_damaged),
+        cmocka_unit_test(test_resume_waits),    cmocka_unit_test(test_save_wait),
+        cmocka_unit_test(test_full_on_the_way), cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_dtype),           cmocka_unit_test(test_not_finite),
+        cmocka_unit_test(test_starts),
     };
     return cmocka_run_group_tests(tests, set_up, cli_remove_folder);
 }

@@ -14,6 +14,8 @@
 #include "cleave/plan.h"
 #include "cleave/train.h"
 #include "must.h"
+#include "runtime/shares.h"
+#include "train/state.h"
 
 enum { BATCH = 4, SEQ = 8, RANK = 3, STEPS = 4, MOST_STATE = 1 << 16, MOST_COLLECTIVES = 256, TEXT = 128 };
 
@@ -463,6 +465,10 @@ static void test_planned(void **state)
         clv_program_memory(clv_trainer_program(trainer), &is, NULL);
         assert_int_equal(planned.total, is.total);
         assert_int_equal(planned.optimizer, is.optimizer);
+        clv_session *copy;
+        must(clv_session_capture(&copy, clv_trainer_session(trainer), clv_state_is_saved, trainer, &err), &err);
+        assert_int_equal(clv_session_rank_bytes(copy), planned.checkpoint_copy);
+        clv_session_free_capture(copy);
         assert_true(traffic_of(program).bytes == traffic_of(clv_trainer_program(trainer)).bytes);
         clv_program_free(program);
         clv_trainer_free(trainer);

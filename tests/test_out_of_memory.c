@@ -485,6 +485,18 @@ static clv_status save_and_resume(clv_error *err)
     return status;
 }
 
+/* Where a copy cannot be had, it is saved all the same. */
+static clv_status save_beside(clv_error *err)
+{
+    const clv_trainer_checkpoint_options options = {.size = sizeof options, .background = 1};
+    const int32_t ids[2] = {1, 2};
+    clv_status status = clv_trainer_step(saved_trainer, ids, ids, NULL, err);
+    if (status == CLV_OK)
+        status = clv_trainer_checkpoint(saved_trainer, saved_folder, &options, err);
+    clv_status ended = clv_trainer_checkpoint_finish(saved_trainer, status == CLV_OK ? err : NULL);
+    return status == CLV_OK ? ended : status;
+}
+
 static void test_trainer(void **state)
 {
     static const clv_schedule schedule = {.peak = 1e-5, .floor = 1e-5, .steps = 1000};
@@ -508,6 +520,7 @@ static void test_trainer(void **state)
     saved_folder = to;
     stride = 11;
     every_allocation(save_and_resume, "a training's checkpoint");
+    every_allocation(save_beside, "a checkpoint beside training");
     stride = 1;
     clv_trainer_free(saved_trainer);
     clv_trainer_free(resumed_trainer);

@@ -179,6 +179,8 @@ typedef struct clv_memory {
     int64_t total;
     const char *peak; /**< the op at which the most is live; lives with the program */
     int peak_instruction;
+    int64_t checkpoint_copy; /**< not in the total: of state that a training step updates, what a checkpoint that is
+                                  written while steps go on copies (clv_trainer_checkpoint_poll) */
 } clv_memory;
 /** Fills *out, whose `size` the caller has set. @return CLV_EINVAL for a size that no version had */
 CLV_API clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err);

@@ -125,9 +125,8 @@ class Plan:
         return f"<cleave.Plan on {self.mesh}, {self.hardware}: {moving}, {held} a rank, {self.seconds:.3g} s>"
 
     def _repr_html_(self) -> str:
-        held = {
-            k: v for k, v in self.memory.items() if isinstance(v, int) and v and k not in ("region", "peak_instruction")
-        }
+        beside = ("region", "peak_instruction", "checkpoint_copy")
+        held = {k: v for k, v in self.memory.items() if isinstance(v, int) and v and k not in beside}
         memory = [{"memory": k, "bytes a rank": _bytes(v)} for k, v in held.items()]
         rows = [
             {**r, "axes": ",".join(r["axes"]), "bytes": _bytes(r["bytes"]), "seconds": f"{r['seconds']:.3g}"}

@@ -220,13 +220,32 @@ class Trainer(State):
             found = lib.clv_trainer_noted(trainer, text_in(key, "a key"))
             return None if found == ffi.NULL else ffi.string(found).decode()
 
-    def checkpoint(self, folder: Path, keep: int = 2, keep_every: int = 0) -> None:
+    def checkpoint(self, folder: Path, keep: int = 2, keep_every: int = 0, background: bool = False) -> None:
         """Saves all that a trainer needs to go on (weights, optimizer state, steps done, notes) as
-        folder/step-00000120, there whole or not at all; the newest `keep` of them stay, and those
-        of a multiple of `keep_every` steps."""
-        options = _c.options("clv_trainer_checkpoint_options", {"keep": keep, "keep_every": keep_every}, "a checkpoint")
+        folder/step-00000120, there whole or not at all; the newest `keep` of them stay, and those of a multiple of
+        `keep_every` steps. With `background` it is written from a copy while steps go on: see `finish_checkpoint`."""
+        fields = {"keep": keep, "keep_every": keep_every, "background": background}
+        options = _c.options("clv_trainer_checkpoint_options", fields, "a checkpoint")
         with self._handle.hold() as trainer:
             check(lib.clv_trainer_checkpoint, trainer, text_in(folder, "a folder"), options.struct)
+
+    @property
+    def steps_saving(self) -> int | None:
+        """The steps done of the checkpoint that is written in the background; None: there is none."""
+        with self._handle.use() as trainer:
+            steps = int(lib.clv_trainer_steps_saving(trainer))
+            return None if steps < 0 else steps
+
+    def poll_checkpoint(self) -> None:
+        """Brings on the checkpoint that is written in the background, without waiting, and raises what failed of it.
+        Of several processes all make the call, after the same steps."""
+        with self._handle.hold() as trainer:
+            check(lib.clv_trainer_checkpoint_poll, trainer)
+
+    def finish_checkpoint(self) -> None:
+        """The same, and waits until it is there."""
+        with self._handle.hold() as trainer:
+            check(lib.clv_trainer_checkpoint_finish, trainer)
 
     @interruptible
     def resume(self, folder: Path) -> Resumed | None:

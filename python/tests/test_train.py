@@ -248,6 +248,13 @@ def test_resumes(tmp_path):
             broken.checkpoint(tmp_path / "kept", keep=2, keep_every=3)
     names = sorted(p.name for p in (tmp_path / "kept").iterdir())
     assert names == ["latest", "step-00000003", "step-00000005", "step-00000006"]
+    broken.checkpoint(tmp_path / "beside", background=True)
+    assert broken.steps_saving == 6
+    broken.poll_checkpoint()
+    broken.finish_checkpoint()
+    assert broken.steps_saving is None
+    saved = [(tmp_path / name / "step-00000006" / "trainer.json").read_bytes() for name in ("kept", "beside")]
+    assert saved[0] == saved[1]
     again = trainer(tp=2)
     assert again.resume(tmp_path / "kept") == cleave.Resumed(6, 0, "") and again.steps_done == 6
     assert again.noted("data") == "bytes.md" and again.noted("other") is None

@@ -45,6 +45,8 @@ void clv_plan_memory_add(clv_table *t, const clv_program *program)
         clv_table_bytes(t, kinds[k].name, (double)bytes_of(&m, k));
     clv_table_bytes(t, "total", (double)m.total);
     clv_table_text(t, "peak_at", m.peak ? m.peak : "");
+    if (m.checkpoint_copy > 0)
+        clv_table_bytes(t, "checkpoint_copy", (double)m.checkpoint_copy);
 }
 
 /* The kinds that take most, at least a twentieth of the total each; returns how many. */

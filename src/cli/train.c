@@ -39,6 +39,11 @@ static int parse(clv_train_args *a, int argc, char **argv)
          .value = "N",
          .help = "steps from one checkpoint to go on from to the next, in DIR/checkpoints; 0: only when a signal ends "
                  "the run (0)"},
+        {.names = "--save-wait",
+         .kind = CLV_OPTION_FLAG,
+         .out = &a->save_wait,
+         .help = "training waits while one is written; else it goes on, and a copy of what is saved takes memory "
+                 "meanwhile (checkpoint_copy of plan)"},
         {.names = "--keep-last",
          .kind = CLV_OPTION_INT,
          .out = &a->keep_last,

@@ -30,6 +30,7 @@ typedef struct run {
     clv_train_batch batch; /* of --val */
     int64_t look_every;    /* steps, at whether any process was told to leave */
     bool passed;           /* a step without a label that counts was told of */
+    bool waits;            /* so was that there is no memory for the copy of a checkpoint */
     int64_t interrupted;   /* steps during which the process was stopped */
     clv_train_folder folder;
     clv_train_totals total;
@@ -210,27 +211,48 @@ static void plot(const run *r)
 
 /* ---- checkpoints ---- */
 
-static clv_status save_checkpoint(run *r, clv_error *err)
+static clv_status save_checkpoint(run *r, bool background, clv_error *err)
 {
-    clv_trainer_checkpoint_options options = {
-        .size = sizeof options, .keep = (int)r->args->keep_last, .keep_every = r->args->keep_every};
+    clv_trainer_checkpoint_options options = {.size = sizeof options,
+                                              .keep = (int)r->args->keep_last,
+                                              .keep_every = r->args->keep_every,
+                                              .background = background};
     CLV_TRY(clv_train_note(r->trainer, r->args, r->data, &r->total, err));
     clv_train_folder_flush(&r->folder);
     return clv_trainer_checkpoint(r->trainer, r->checkpoints, &options, err);
 }
 
 /* A full disk is no reason to lose what can still be trained; a process that does not come is. */
-static clv_status save_on_the_way(run *r, clv_error *err)
+static clv_status pass_over(const run *r, long long steps, clv_status status, const clv_error *why, clv_error *err)
 {
-    clv_error why = {0};
-    clv_status status = save_checkpoint(r, &why);
     if (status == CLV_ETIMEOUT) {
-        *err = why;
+        *err = *why;
         return status;
     }
     if (status != CLV_OK)
-        clv_say("%s: note: no checkpoint after step %lld: %s", r->command,
-                (long long)clv_trainer_steps_done(r->trainer), why.message);
+        clv_say("%s: note: no checkpoint after step %lld: %s", r->command, steps, why->message);
+    return CLV_OK;
+}
+
+/* The checkpoint under way, if there is one. */
+static clv_status bring_on_saving(const run *r, clv_status (*how)(clv_trainer *, clv_error *), clv_error *err)
+{
+    clv_error why = {0};
+    long long steps = clv_trainer_steps_saving(r->trainer);
+    return steps < 0 ? CLV_OK : pass_over(r, steps, how(r->trainer, &why), &why, err);
+}
+
+static clv_status save_on_the_way(run *r, bool background, clv_error *err)
+{
+    clv_error why = {0};
+    CLV_TRY(bring_on_saving(r, clv_trainer_checkpoint_finish, err));
+    clv_status status = save_checkpoint(r, background, &why);
+    CLV_TRY(pass_over(r, clv_trainer_steps_done(r->trainer), status, &why, err));
+    if (background && status == CLV_OK && clv_trainer_steps_saving(r->trainer) < 0 && !r->waits) {
+        clv_say("%s: note: there is no memory for a copy of what is saved; the training waits for its checkpoints",
+                r->command);
+        r->waits = true;
+    }
     plot(r);
     return CLV_OK;
 }
@@ -245,12 +267,14 @@ static int64_t count_look_every(const clv_model_info *info, const clv_train_args
     return often / seconds < (double)most ? (int64_t)(often / seconds) : most;
 }
 
-/* The signal by which any process was told to leave; 0: none. */
-static clv_status look_for_signal(int *signal, const run *r, clv_error *err)
+/* The signal by which any process was told to leave; 0: none. What is being saved is looked after, too. */
+static clv_status look(int *signal, const run *r, clv_error *err)
 {
     int64_t most = 0;
-    if (clv_trainer_steps_done(r->trainer) % r->look_every == 0)
+    if (clv_trainer_steps_done(r->trainer) % r->look_every == 0) {
         CLV_TRY(clv_trainer_most(r->trainer, clv_leave_signal(), &most, err));
+        CLV_TRY(bring_on_saving(r, clv_trainer_checkpoint_poll, err));
+    }
     *signal = (int)most;
     return CLV_OK;
 }
@@ -261,7 +285,7 @@ static clv_status leave(run *r, int signal, int *code, clv_error *err)
     *code = 128 + signal;
     if (done > 0) {
         clv_train_folder_give_room(&r->folder);
-        CLV_TRY(save_checkpoint(r, err));
+        CLV_TRY(save_checkpoint(r, false, err));
         clv_say("%s: %s: saved after step %lld of %lld in %s; --resume goes on from there", r->command,
                 clv_leave_name(signal), done, (long long)r->args->steps, r->args->out);
     } else {
@@ -270,15 +294,18 @@ static clv_status leave(run *r, int signal, int *code, clv_error *err)
     return CLV_OK;
 }
 
-/* What a step that failed by its numbers leaves as it was is not lost. */
+/* What a step that failed by its numbers leaves as it was is not lost; of another failure the others may not know. */
 static void save_what_is_left(run *r)
 {
     clv_error why = {0};
     long long done = clv_trainer_steps_done(r->trainer);
-    if (!clv_trainer_nonfinite(r->trainer) || done == 0)
+    bool by_numbers = clv_trainer_nonfinite(r->trainer) != NULL;
+    if (by_numbers || clv_processes_count() <= 1)
+        bring_on_saving(r, clv_trainer_checkpoint_finish, &why);
+    if (!by_numbers || done == 0)
         return;
     clv_train_folder_give_room(&r->folder);
-    if (save_checkpoint(r, &why) == CLV_OK)
+    if (save_checkpoint(r, false, &why) == CLV_OK)
         clv_say("%s: note: saved after step %lld of %lld in %s; --resume goes on from there", r->command, done,
                 (long long)r->args->steps, r->args->out);
     else
@@ -293,7 +320,7 @@ static clv_status take_steps(run *r, int *signal, clv_error *err)
     int64_t done = clv_trainer_steps_done(r->trainer);
     clv_progress_begin(&progress, "train", a->steps);
     while (done < a->steps) {
-        CLV_TRY(look_for_signal(signal, r, err));
+        CLV_TRY(look(signal, r, err));
         if (*signal)
             break;
         clv_status status = step(r, &progress, err);
@@ -303,10 +330,10 @@ static clv_status take_steps(run *r, int *signal, clv_error *err)
         }
         done++;
         if (a->save_every > 0 && (done % a->save_every == 0 || done == a->steps))
-            CLV_TRY(save_on_the_way(r, err));
+            CLV_TRY(save_on_the_way(r, !a->save_wait && done < a->steps, err));
     }
     clv_progress_end(&progress);
-    return CLV_OK;
+    return bring_on_saving(r, clv_trainer_checkpoint_finish, err);
 }
 
 /* *code stays as it is unless the run was told to leave. */

@@ -27,6 +27,7 @@ typedef struct clv_train_args {
     double dropout, attention_dropout;
     bool json, resume, regather;
     int64_t layers, hidden, heads, kv_heads, ffn, seq, batch, steps, seed;
+    bool save_wait;
     int64_t save_every, keep_last, keep_every; /* checkpoints; 0: when it is told to leave alone */
     clv_optimizer_option optimizer;
     clv_train_trace trace;

@@ -32,11 +32,6 @@ clv_safetensors *clv_shards_file(const clv_shards *shards, int i);
 /* Called now and then with the bytes written so far, of all. */
 typedef void clv_shards_progress(void *arg, int64_t done, int64_t total);
 
-/* Several processes write: called in each, when it has written what it writes or failed (`status`), to bring what is
- * known of the files of all ranks, their sizes and checksums, into the manifest of the first one. Returns a failure in
- * all where one failed. */
-typedef clv_status clv_shards_meet(void *arg, clv_manifest *manifest, clv_status status, clv_error *err);
-
 typedef struct clv_shards_options {
     clv_mesh mesh;
     const char *rules;                      /* for people */
@@ -44,9 +39,6 @@ typedef struct clv_shards_options {
     const clv_tensor_placement *placements; /* a tensor each, file by file, in the order of clv_safetensors_at */
     clv_shards_progress *progress;          /* NULL: nobody asks */
     void *progress_arg;
-    clv_shards_meet *meet; /* NULL: one process writes all */
-    void *meet_arg;
-    int64_t first, last; /* with meet: the ranks whose files this process writes; that of rank 0 writes the manifest */
 } clv_shards_options;
 
 /* Writes rank files and the manifest of the tensors of n files, by strips of at most a few MiB, into a folder that is
@@ -54,5 +46,17 @@ typedef struct clv_shards_options {
  * @return CLV_ELIMIT for too many ranks; CLV_EUNSUPPORTED for two tensors of one name; CLV_EIO, CLV_ENOMEM */
 clv_status clv_shards_write(const char *folder, const clv_safetensors *const *files, const char *const *names, int n,
                             const clv_shards_options *options, clv_error *err);
+
+/* The same in parts, of which several processes do one each, and one the end: lists what there will be; writes the
+ * files of ranks [first, last); writes the manifest, in which sizes and checksums of all ranks must be by then. What is
+ * given is borrowed until the writing is freed. */
+typedef struct clv_shards_writing clv_shards_writing;
+clv_status clv_shards_begin(clv_shards_writing **out, const char *folder, const clv_safetensors *const *files,
+                            const char *const *names, int n, const clv_shards_options *options, clv_error *err);
+clv_status clv_shards_write_ranks(clv_shards_writing *writing, int64_t first, int64_t last, clv_error *err);
+clv_manifest *clv_shards_writing_manifest(clv_shards_writing *writing);
+clv_status clv_shards_write_manifest(const clv_shards_writing *writing, clv_error *err);
+/* NULL is a no-op. */
+void clv_shards_writing_free(clv_shards_writing *writing);
 
 #endif

@@ -10,16 +10,18 @@
 enum { PIECE_BYTES = 4 << 20 };
 
 /* A checkpoint on its way into rank files. */
-typedef struct writing {
-    const char *folder;
+struct clv_shards_writing {
+    char *folder;
     const clv_safetensors *const *files;
-    const clv_shards_options *options;
+    clv_shards_options options;
     clv_manifest manifest;
     const clv_safetensor **source; /* of each of the manifest's tensors */
     char *buffer;                  /* PIECE_BYTES */
     clv_checksum *sum;
     int64_t done, total; /* bytes */
-} writing;
+};
+
+typedef clv_shards_writing writing;
 
 /* ---- the table of contents ---- */
 
@@ -49,7 +51,7 @@ static clv_status add_tensor(writing *w, const clv_safetensor *source, int file,
 
     *t = (clv_manifest_tensor){.name = source->name, .dtype = source->dtype_name, .file = file, .rank = source->rank};
     memcpy(t->shape, source->shape, sizeof t->shape);
-    t->placement = source->readable ? w->options->placements[m->n_tensors] : clv_placement_whole(source);
+    t->placement = source->readable ? w->options.placements[m->n_tensors] : clv_placement_whole(source);
     w->source[m->n_tensors++] = source;
     w->total += (int64_t)(source->end - source->begin);
     return clv_manifest_place(t, &m->mesh, source->name, err);
@@ -120,8 +122,8 @@ static clv_status write_part(writing *w, clv_safetensors_writer *writer, int64_t
         CLV_TRY(clv_safetensors_write_as(writer, index, p->rank, extent, &within, w->buffer, err));
         clv_checksum_add(w->sum, w->buffer, bytes);
         w->done += (int64_t)bytes;
-        if (w->options->progress != NULL)
-            w->options->progress(w->options->progress_arg, w->done, w->total);
+        if (w->options.progress != NULL)
+            w->options.progress(w->options.progress_arg, w->done, w->total);
     }
     clv_checksum_text(part->checksum, w->sum);
     return CLV_OK;
@@ -212,10 +214,8 @@ static clv_status write_rank(writing *w, int64_t rank, clv_tensor_spec *specs, c
     return status;
 }
 
-static clv_status write_all(writing *w, clv_error *err)
+clv_status clv_shards_write_ranks(clv_shards_writing *w, int64_t first, int64_t last, clv_error *err)
 {
-    const clv_shards_options *o = w->options;
-    int64_t first = o->meet != NULL ? o->first : 0, last = o->meet != NULL ? o->last : w->manifest.n_ranks;
     clv_tensor_spec *specs = calloc((size_t)w->manifest.n_tensors + 1, sizeof *specs);
     clv_status status = CLV_OK;
 
@@ -225,34 +225,70 @@ static clv_status write_all(writing *w, clv_error *err)
         status = clv_fail_memory(err, "a rank's file", PIECE_BYTES);
     for (int64_t rank = first; status == CLV_OK && rank < last; rank++)
         status = write_rank(w, rank, specs, err);
-    if (o->meet != NULL)
-        status = o->meet(o->meet_arg, &w->manifest, status, err);
-    if (status == CLV_OK && first == 0)
-        status = clv_manifest_write(&w->manifest, w->folder, err);
     free(specs);
     free(w->buffer);
     clv_checksum_free(w->sum);
+    w->buffer = NULL;
+    w->sum = NULL;
+    return status;
+}
+
+/* ---- all of it ---- */
+
+clv_manifest *clv_shards_writing_manifest(clv_shards_writing *w)
+{
+    return &w->manifest;
+}
+
+clv_status clv_shards_write_manifest(const clv_shards_writing *w, clv_error *err)
+{
+    return clv_manifest_write(&w->manifest, w->folder, err);
+}
+
+void clv_shards_writing_free(clv_shards_writing *w)
+{
+    if (w == NULL)
+        return;
+    for (int i = 0; i < w->manifest.n_files; i++)
+        free((char *)w->manifest.files[i].header);
+    clv_manifest_free(&w->manifest);
+    free(w->source);
+    free(w->folder);
+    free(w);
+}
+
+clv_status clv_shards_begin(clv_shards_writing **out, const char *folder, const clv_safetensors *const *files,
+                            const char *const *names, int n, const clv_shards_options *options, clv_error *err)
+{
+    writing *w = calloc(1, sizeof *w);
+
+    if (w == NULL)
+        return clv_fail_memory(err, folder, sizeof *w);
+    w->files = files;
+    w->options = *options;
+    w->manifest.mesh = options->mesh;
+    w->manifest.rules = options->rules;
+    w->manifest.index = options->index;
+    w->folder = strdup(folder);
+    clv_status status = w->folder != NULL ? list_files(w, names, n, err) : clv_fail_memory(err, folder, strlen(folder));
+    if (status == CLV_OK)
+        status = list_tensors(w, err);
+    if (status == CLV_OK)
+        *out = w;
+    else
+        clv_shards_writing_free(w);
     return status;
 }
 
 clv_status clv_shards_write(const char *folder, const clv_safetensors *const *files, const char *const *names, int n,
                             const clv_shards_options *options, clv_error *err)
 {
-    writing w = {.folder = folder, .files = files, .options = options};
+    clv_shards_writing *w;
 
-    w.manifest.mesh = options->mesh;
-    w.manifest.rules = options->rules;
-    w.manifest.index = options->index;
-    clv_status status = list_files(&w, names, n, err);
+    CLV_TRY(clv_shards_begin(&w, folder, files, names, n, options, err));
+    clv_status status = clv_shards_write_ranks(w, 0, w->manifest.n_ranks, err);
     if (status == CLV_OK)
-        status = list_tensors(&w, err);
-    if (status == CLV_OK)
-        status = write_all(&w, err);
-    else if (options->meet != NULL)
-        status = options->meet(options->meet_arg, &w.manifest, status, err);
-    for (int i = 0; i < w.manifest.n_files; i++)
-        free((char *)w.manifest.files[i].header);
-    clv_manifest_free(&w.manifest);
-    free(w.source);
+        status = clv_shards_write_manifest(w, err);
+    clv_shards_writing_free(w);
     return status;
 }

@@ -288,19 +288,22 @@ static clv_status write_base(const clv_model *m, const char *folder, clv_error *
     return status;
 }
 
-/* A clv_model_writes_config: the files beside the weights. */
-static clv_status write_beside(const void *model, const char *folder, clv_error *err)
+/* A clv_model_files.write_beside. */
+static clv_status write_beside(const clv_model_files *files, const char *folder, clv_error *err)
 {
-    CLV_TRY(write_config(model, folder, err));
-    return write_base(model, folder, err);
+    CLV_TRY(write_config(files->arg, folder, err));
+    return write_base(files->arg, folder, err);
 }
 
-clv_status clv_adapters_write_folder(const clv_session *session, const clv_model *m, const char *folder, clv_error *err)
+clv_status clv_adapters_files(clv_model_files *out, const clv_model *m, clv_error *err)
 {
-    const clv_model_files files = {.config = clv_adapters_config(m->adapters),
-                                   .dtype = m->dtype,
-                                   .weights_name = clv_adapters_weights_name,
-                                   .write_beside = write_beside,
-                                   .arg = m};
-    return clv_model_write_files(session, &files, folder, err);
+    if (!m->adapters || !m->weights)
+        return clv_fail(err, CLV_EINVAL, "the model has no %s",
+                        m->adapters ? "folder that the adapters could be of" : "adapters");
+    *out = (clv_model_files){.config = clv_adapters_config(m->adapters),
+                             .dtype = m->dtype,
+                             .weights_name = clv_adapters_weights_name,
+                             .write_beside = write_beside,
+                             .arg = m};
+    return CLV_OK;
 }

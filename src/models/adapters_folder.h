@@ -7,6 +7,7 @@
 #ifndef CLEAVE_MODELS_ADAPTERS_FOLDER_H
 #define CLEAVE_MODELS_ADAPTERS_FOLDER_H
 
+#include "models/model_weights.h"
 #include "models/opened.h"
 
 extern const char clv_adapters_weights_name[], clv_adapters_config_name[];
@@ -20,10 +21,9 @@ clv_status clv_adapters_find_base(char **out, const char *folder, clv_error *err
 /* Gives the model, whose weights are open, the adapters of a folder. */
 clv_status clv_adapters_open(clv_model *model, const char *folder, clv_error *err);
 
-/* Writes the model's adapters, as a session has them, into a folder that is made if it is missing. All processes call
- * it. */
-clv_status clv_adapters_write_folder(const clv_session *session, const clv_model *model, const char *folder,
-                                     clv_error *err);
+/* A folder of the model's adapters; the model is borrowed. @return CLV_EINVAL for a model without adapters, or without
+ * a folder that they could be of */
+clv_status clv_adapters_files(clv_model_files *out, const clv_model *model, clv_error *err);
 
 /* Which weights a model has, in a line; processes compare models by the same. */
 enum { CLV_MODEL_SAYS = 192 };

@@ -375,9 +375,9 @@ static clv_status write_merged(const void *arg, const clv_weights *weights, cons
 
 /* ---- adapters with their base ---- */
 
-static clv_status nothing_beside(const void *arg, const char *folder, clv_error *err)
+static clv_status nothing_beside(const clv_model_files *files, const char *folder, clv_error *err)
 {
-    (void)arg, (void)folder, (void)err;
+    (void)files, (void)folder, (void)err;
     return CLV_OK;
 }
 
@@ -447,16 +447,15 @@ clv_status clv_checkpoint_merge(const char *from, const char *to, const clv_conv
 clv_status clv_model_save(const clv_model *model, const clv_session *session, const char *folder, clv_error *err)
 {
     CLV_TRY(clv_require(model && session && folder, "clv_model_save", "a model, a session and a folder", err));
-    return clv_model_write_folder(session, &model->config, model->adapters, model->dtype, folder, err);
+    const clv_model_files files = clv_model_folder_files(&model->config, model->adapters, model->dtype);
+    return clv_model_write_files(session, &files, folder, err);
 }
 
 clv_status clv_model_save_adapters(const clv_model *model, const clv_session *session, const char *folder,
                                    clv_error *err)
 {
-    static const char call[] = "clv_model_save_adapters";
-    CLV_TRY(clv_require(model && session && folder, call, "a model, a session and a folder", err));
-    if (!model->adapters || !model->weights)
-        return clv_fail(err, CLV_EINVAL, "%s: the model has no %s", call,
-                        model->adapters ? "folder that the adapters could be of" : "adapters");
-    return clv_adapters_write_folder(session, model, folder, err);
+    clv_model_files files;
+    CLV_TRY(clv_require(model && session && folder, "clv_model_save_adapters", "a model, a session and a folder", err));
+    CLV_TRY(clv_adapters_files(&files, model, err));
+    return clv_model_write_files(session, &files, folder, err);
 }

@@ -99,56 +99,116 @@ static clv_status save_parameters(saving *s, clv_error *err)
 
 static const char saving_what[] = "saving a model";
 
-/* The process of rank 0 makes the file and puts it in its place; all write what their ranks hold. */
-static clv_status save_weights(const clv_session *session, const clv_model_files *files, const char *path,
-                               clv_status status, clv_error *err)
+struct clv_model_writing {
+    clv_model_files files;
+    char *folder;
+    bool leads;
+    clv_safetensors_writer *writer; /* NULL: no more */
+};
+
+void clv_model_writing_free(clv_model_writing *w)
 {
-    const clv_model_config *config = files->config;
-    saving s = {.session = session, .config = config, .adapters = files->adapters, .to = files->dtype};
-    bool leads = clv_session_leads(session);
-    int64_t number, bytes = 0, all_bytes;
-    if (leads && status == CLV_OK)
-        status = clv_model_create_weights(&s.writer, config, s.to, path, err);
-    status = clv_session_agree(session, saving_what, status,
-                               leads && status == CLV_OK ? clv_safetensors_number(s.writer) : 0, &number, err);
-    if (status == CLV_OK && !leads)
-        status = clv_model_join_weights(&s.writer, config, s.to, path, (int)number, err);
+    int64_t bytes;
+    if (!w)
+        return;
+    if (w->writer && w->leads)
+        clv_safetensors_abandon(w->writer);
+    else if (w->writer)
+        clv_safetensors_leave(w->writer, &bytes, NULL);
+    free(w->folder);
+    free(w);
+}
+
+static clv_status new_writing(clv_model_writing **out, const clv_session *session, const clv_model_files *files,
+                              const char *folder, clv_error *err)
+{
+    *out = calloc(1, sizeof **out);
+    if (!*out)
+        return clv_fail_memory(err, folder, sizeof **out);
+    **out = (clv_model_writing){.files = *files, .folder = strdup(folder), .leads = clv_session_leads(session)};
+    return (*out)->folder ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
+}
+
+/* number: of the file that the first process has made; -1: this is it, and makes it. */
+static clv_status open_file(clv_model_writing *w, int number, clv_error *err)
+{
+    const clv_model_files *files = &w->files;
+    char *path = clv_path_join(w->folder, files->weights_name);
+    clv_status status = path ? CLV_OK : clv_fail_memory(err, w->folder, strlen(w->folder));
+    if (status == CLV_OK && w->leads)
+        status = make_folder(w->folder, err);
     if (status == CLV_OK)
-        status = save_parameters(&s, err);
-    if (s.writer && !leads) {
-        clv_status left = clv_safetensors_leave(s.writer, &bytes, status == CLV_OK ? err : NULL);
-        status = status == CLV_OK ? left : status;
-    }
-    status = clv_session_agree(session, saving_what, status, bytes, &all_bytes, err);
-    if (!s.writer || !leads)
-        return status;
-    clv_safetensors_wrote(s.writer, all_bytes);
-    if (status == CLV_OK)
-        return clv_safetensors_commit(s.writer, err);
-    clv_safetensors_abandon(s.writer);
+        status = w->leads ? clv_model_create_weights(&w->writer, files->config, files->dtype, path, err)
+                          : clv_model_join_weights(&w->writer, files->config, files->dtype, path, number, err);
+    free(path);
     return status;
+}
+
+clv_status clv_model_begin_files(clv_model_writing **out, const clv_session *session, const clv_model_files *files,
+                                 const char *folder, clv_error *err)
+{
+    clv_model_writing *w;
+    bool leads = clv_session_leads(session);
+    int64_t number, none;
+    clv_status status = new_writing(&w, session, files, folder, err);
+    if (status == CLV_OK && leads)
+        status = open_file(w, -1, err);
+    number = status == CLV_OK && leads ? clv_safetensors_number(w->writer) : 0;
+    status = clv_session_agree(session, saving_what, status, number, &number, err);
+    bool met = status == CLV_OK;
+    if (met && !leads)
+        status = open_file(w, (int)number, err);
+    if (met)
+        status = clv_session_agree(session, saving_what, status, 0, &none, err);
+    if (status == CLV_OK)
+        *out = w;
+    else
+        clv_model_writing_free(w);
+    return status;
+}
+
+clv_status clv_model_write_shares(clv_model_writing *w, const clv_session *session, int64_t *bytes, clv_error *err)
+{
+    const clv_model_files *files = &w->files;
+    saving s = {.session = session,
+                .config = files->config,
+                .adapters = files->adapters,
+                .writer = w->writer,
+                .to = files->dtype};
+    *bytes = 0;
+    clv_status status = save_parameters(&s, err);
+    if (status != CLV_OK || w->leads)
+        return status;
+    status = clv_safetensors_leave(w->writer, bytes, err);
+    w->writer = NULL;
+    return status;
+}
+
+clv_status clv_model_end_files(clv_model_writing *w, int64_t all_bytes, clv_error *err)
+{
+    clv_safetensors_wrote(w->writer, all_bytes);
+    clv_status status = clv_safetensors_commit(w->writer, err);
+    w->writer = NULL;
+    return status == CLV_OK ? w->files.write_beside(&w->files, w->folder, err) : status;
 }
 
 clv_status clv_model_write_files(const clv_session *session, const clv_model_files *files, const char *folder,
                                  clv_error *err)
 {
-    char *weights = clv_path_join(folder, files->weights_name);
-    int64_t none;
-    clv_status status = weights ? CLV_OK : clv_fail_memory(err, folder, strlen(folder));
-    if (status == CLV_OK && clv_session_leads(session))
-        status = make_folder(folder, err);
-    status = save_weights(session, files, weights, status, err);
-    if (status == CLV_OK && clv_session_leads(session))
-        status = files->write_beside(files->arg, folder, err);
-    status = clv_session_agree(session, saving_what, status, 0, &none, err); /* all is in its place */
-    free(weights);
-    return status;
+    clv_model_writing *w;
+    int64_t bytes, none;
+    CLV_TRY(clv_model_begin_files(&w, session, files, folder, err));
+    clv_status status = clv_model_write_shares(w, session, &bytes, err);
+    status = clv_session_agree(session, saving_what, status, bytes, &bytes, err);
+    if (status == CLV_OK && w->leads)
+        status = clv_model_end_files(w, bytes, err);
+    clv_model_writing_free(w);
+    return clv_session_agree(session, saving_what, status, 0, &none, err); /* all is in its place */
 }
 
-/* A model's config.json beside its weights: clv_model_files.write_beside, of these files. */
-static clv_status write_config(const void *arg, const char *folder, clv_error *err)
+/* A model's config.json beside its weights: a clv_model_files.write_beside. */
+static clv_status write_config(const clv_model_files *files, const char *folder, clv_error *err)
 {
-    const clv_model_files *files = arg;
     char *path = clv_path_join(folder, "config.json");
     clv_status status = path ? clv_model_config_write(files->config, files->dtype, path, err)
                              : clv_fail_memory(err, folder, strlen(folder));
@@ -156,16 +216,13 @@ static clv_status write_config(const void *arg, const char *folder, clv_error *e
     return status;
 }
 
-clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *config,
-                                  const clv_adapters *adapters, clv_dtype dtype, const char *folder, clv_error *err)
+clv_model_files clv_model_folder_files(const clv_model_config *config, const clv_adapters *adapters, clv_dtype dtype)
 {
-    clv_model_files files = {.config = config,
+    return (clv_model_files){.config = config,
                              .adapters = adapters,
                              .dtype = dtype,
                              .weights_name = "model.safetensors",
                              .write_beside = write_config};
-    files.arg = &files;
-    return clv_model_write_files(session, &files, folder, err);
 }
 
 /* ---- reading ---- */

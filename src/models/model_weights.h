@@ -35,20 +35,32 @@ uint64_t clv_model_weights_bytes_read(const clv_model_weights *checkpoint);
 int64_t clv_model_weights_extra(const clv_model_weights *checkpoint, const char **first);
 
 /* A folder's file of weights, and those beside it. */
-typedef struct clv_model_files {
+typedef struct clv_model_files clv_model_files;
+struct clv_model_files {
     const clv_model_config *config;      /* whose parameters the file holds */
     const struct clv_adapters *adapters; /* what is added to them; NULL: nothing */
     clv_dtype dtype;                     /* of the file */
     const char *weights_name;
-    clv_status (*write_beside)(const void *arg, const char *folder, clv_error *err);
-    const void *arg;
-} clv_model_files;
+    clv_status (*write_beside)(const clv_model_files *files, const char *folder, clv_error *err);
+    const void *arg; /* its own */
+};
+/* A Hugging Face folder (config.json, model.safetensors), in this dtype, with what adapters (NULL: none) add. */
+clv_model_files clv_model_folder_files(const clv_model_config *config, const struct clv_adapters *adapters,
+                                       clv_dtype dtype);
 /* Writes a session's state into a folder, made if it is missing. All processes call it. */
 clv_status clv_model_write_files(const clv_session *session, const clv_model_files *files, const char *folder,
                                  clv_error *err);
-/* As a Hugging Face folder (config.json, model.safetensors), in this dtype, with what adapters (NULL: none) add. */
-clv_status clv_model_write_folder(const clv_session *session, const clv_model_config *model,
-                                  const struct clv_adapters *adapters, clv_dtype dtype, const char *folder,
+
+/* The same in parts. All processes begin together: the first makes the folder and its file of weights, the others join
+ * it. Each writes what its ranks hold of a session or of a capture of it (shares.h), with no word to the others; when
+ * all have, the first ends it, told the bytes that the others wrote. */
+typedef struct clv_model_writing clv_model_writing;
+clv_status clv_model_begin_files(clv_model_writing **out, const clv_session *session, const clv_model_files *files,
+                                 const char *folder, clv_error *err);
+clv_status clv_model_write_shares(clv_model_writing *writing, const clv_session *session, int64_t *bytes,
                                   clv_error *err);
+clv_status clv_model_end_files(clv_model_writing *writing, int64_t all_bytes, clv_error *err);
+/* Gives up what has not ended; NULL is a no-op. */
+void clv_model_writing_free(clv_model_writing *writing);
 
 #endif

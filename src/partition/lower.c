@@ -204,6 +204,7 @@ static clv_status lower_updates(clv_lowering *l, clv_error *err)
         int state = update->state, source = update->place;
         if (state < 0)
             continue;
+        program->buffers[state].updated = true;
         if (program->buffers[source].shares < 0 && may_update_in_place(program, &u, state, source)) {
             program->buffers[source].shares = state;
             continue;

@@ -77,6 +77,8 @@ static void add_state(clv_memory *m, const clv_buffer *buffer)
                                 [CLV_ROLE_OPTIMIZER] = &m->optimizer,
                                 [CLV_ROLE_CACHE] = &m->cache};
     *figures[buffer->role] += buffer->bytes;
+    if (buffer->updated && buffer->role != CLV_ROLE_CACHE)
+        m->checkpoint_copy += buffer->bytes;
 }
 
 clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_error *err)
@@ -100,5 +102,5 @@ clv_status clv_program_memory(const clv_program *program, clv_memory *out, clv_e
     }
     m.fragments = m.region - live - m.workspace;
     m.total = m.parameters + m.optimizer + m.cache + m.other_state + m.region;
-    return clv_give_struct(out, sizeof m, sizeof m, &m, call, err);
+    return clv_give_struct(out, sizeof m, offsetof(clv_memory, checkpoint_copy), &m, call, err);
 }

@@ -34,6 +34,7 @@ typedef struct clv_buffer {
     clv_init init;           /* state */
     const char *init_name;   /* state: what its random values are keyed by; NULL: its name */
     clv_state_role role;     /* state */
+    bool updated;            /* state: a run leaves another value in it */
     int shares;              /* the buffer whose memory this one takes over (in place) or is a view of, -1: its own */
     int n_parts, first_part; /* cut (cut.h): its parts, buffers one behind the other, as their rows lie; 0: it is not */
     int blocks;              /* likewise: of rows, each cut alike: where there are several, behind the parts (which are

@@ -51,7 +51,7 @@ void clv_session_free_leftovers(clv_session *session)
 
 bool clv_session_failed(const clv_session *session)
 {
-    return clv_world_failed(clv_team_world(session->team), NULL);
+    return session->team && clv_world_failed(clv_team_world(session->team), NULL); /* a capture has none */
 }
 
 static clv_status prepare_rank(clv_leftovers *job, const clv_session *session, const clv_exchange *x, int i,
@@ -142,6 +142,8 @@ clv_status clv_session_copy_here(const clv_session *session, const char *name, c
     for (int i = 0; next_shard(&has, &i, &here);) {
         clv_shard both = clv_shard_intersect(box, &has);
         const clv_device *device = devices ? devices[i - 1] : &clv_device_host;
+        if (!data[i - 1]) /* of a capture, in which another rank's stands for it */
+            continue;
         CLV_TRY(device->backend->copy(device, CLV_COPY_TO_HOST, out, box, data[i - 1], &has, &both,
                                       clv_dtype_size(type->dtype), err));
     }

@@ -28,6 +28,16 @@ clv_status clv_session_read_here(const clv_session *session, const char *name, c
  * values were brought. */
 clv_status clv_session_reload_here(clv_session *session, clv_state_source *source, void *arg, clv_error *err);
 
+/* The states of the ranks here that are wanted, as they are now, as a session that is no more than them: another thread
+ * may read it here (clv_session_state, clv_session_each_share, clv_session_read_here) while the ranks run on. Each rank
+ * copies its own, on its own thread; of what several hold the first one does: clv_session_rank_bytes of it is what
+ * rank 0 copies, the most of any. @return CLV_ENOMEM, after which the session goes on; clv_session_run's */
+typedef bool clv_state_filter(const void *arg, const char *name);
+clv_status clv_session_capture(clv_session **out, const clv_session *session, clv_state_filter *wants, const void *arg,
+                               clv_error *err);
+/* NULL is a no-op. */
+void clv_session_free_capture(clv_session *capture);
+
 /* What every rank's process says, for all to know: n words of mine, the same in length everywhere; all: [ranks][n].
  * `what`: a constant. */
 clv_status clv_session_tell(const clv_session *session, const char *what, const int64_t *mine, int n, int64_t *all,

@@ -8,8 +8,6 @@
 #include "base/error.h"
 #include "base/options.h"
 #include "cleave/checkpoint.h"
-#include "runtime/peers.h"
-#include "runtime/shares.h"
 #include "train/trainer.h"
 
 static clv_status compile(clv_trainer *t, const clv_trainer_options *o, clv_error *err)
@@ -97,6 +95,7 @@ void clv_trainer_free(clv_trainer *t)
 {
     if (!t)
         return;
+    clv_trainer_leave_saving(t);
     clv_session_free(t->session);
     clv_program_free(t->program);
     clv_program_free(t->loss);
@@ -197,30 +196,6 @@ clv_status clv_trainer_save_adapters(const clv_trainer *t, const char *folder, c
 {
     CLV_TRY(clv_require(t && folder, "clv_trainer_save_adapters", "a trainer and a folder", err));
     return clv_model_save_adapters(t->model, t->session, folder, err);
-}
-
-clv_status clv_trainer_most(const clv_trainer *t, int64_t mine, int64_t *most, clv_error *err)
-{
-    CLV_TRY(clv_require(t && most, "clv_trainer_most", "a trainer, and where the number goes", err));
-    int first, last, ranks = (int)clv_mesh_ranks(&t->model->mesh);
-    clv_session_ranks_here(t->session, &first, &last);
-    if (last - first == ranks) {
-        *most = mine;
-        return CLV_OK;
-    }
-    int64_t *all = calloc((size_t)ranks, sizeof *all);
-    if (!all)
-        return clv_fail_memory(err, "a number of each rank", (size_t)ranks * sizeof *all);
-    clv_status status = clv_session_tell(t->session, "clv_trainer_most", &mine, 1, all, err);
-    for (int r = 0; status == CLV_OK && r < ranks; r++)
-        *most = r == 0 || all[r] > *most ? all[r] : *most;
-    free(all);
-    return status;
-}
-
-clv_status clv_trainer_agree(const clv_trainer *t, clv_status status, clv_error *err)
-{
-    return clv_job_agree(t->model->job, status, err);
 }
 
 int64_t clv_trainer_steps_done(const clv_trainer *t)

@@ -1,4 +1,4 @@
-/* trainer.h - what a clv_trainer is made of, and its state in a folder. */
+/* trainer.h - what a clv_trainer is made of. */
 #ifndef CLEAVE_TRAIN_TRAINER_H
 #define CLEAVE_TRAIN_TRAINER_H
 
@@ -38,8 +38,11 @@ struct clv_trainer {
     char nonfinite[512]; /* of the last step, what was not finite first; "": all was */
     int n_notes;
     clv_trainer_text *notes;
-    clv_trainer_place saved;  /* its last checkpoint, or the one it went on from */
-    clv_trainer_place passed; /* the newest that it passed over and could not set aside */
+    clv_trainer_place saved;     /* its last checkpoint, or the one it went on from */
+    clv_trainer_place passed;    /* the newest that it passed over and could not set aside */
+    struct clv_saving *saving;   /* the checkpoint that is being written; NULL: none */
+    void (*on_write)(void *arg); /* for tests: called by the thread that writes one, before it does; NULL: nothing */
+    void *on_write_arg;
 };
 
 /* Whether all processes go on, each of which may have read or written for long: clv_job_agree, whose deadline is the
@@ -72,15 +75,10 @@ clv_status clv_trainer_meet_nonfinite(clv_trainer *trainer, clv_train_step *did,
 
 void clv_trainer_clear_notes(clv_trainer *trainer);
 
-/* ---- state.c: a checkpoint's folder, by all processes ---- */
+/* ---- saving.c ---- */
 
-extern const char clv_trainer_manifest_name[]; /* "trainer.json", written last */
-
-/* Fills a folder that is there and empty. All processes call it; each returns its own failure, or that of another. */
-clv_status clv_trainer_write_state(const clv_trainer *trainer, const char *folder, clv_error *err);
-/* Reads it into the ranks of this process, which calls it alone: nothing is known of the others. Damage is what
- * clv_trainer_is_damage says of the status. */
-clv_status clv_trainer_read_state(clv_trainer *trainer, const char *folder, clv_error *err);
-bool clv_trainer_is_damage(clv_status status);
+/* Waits for the checkpoint that is being written, without a word to other processes: what the first one cannot end so
+ * it gives up. */
+void clv_trainer_leave_saving(clv_trainer *trainer);
 
 #endif
