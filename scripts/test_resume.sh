@@ -93,25 +93,31 @@ wait $pid || code=$?
 # ---- kill -9 at random moments, in the middle of saves too ----
 rm -rf broken
 kills=${CLV_KILLS:-$([ "${CLV_SWEEP:-}" = all ] && echo 200 || echo 20)}
-last='' long=$((kills < 20 ? 1500 : 75 * kills))
+last='' left='' in_saves=0 long=$((kills < 20 ? 1500 : 75 * kills))
 for ((i = 0; i < kills; i++)); do
     "${train[@]}" --steps $long --out broken --save-every 1 --resume >out 2>said &
     pid=$!
     wait_for start grep -q training said
-    sleep "0.$(printf %03d $((RANDOM % 150)))"
+    # every other one in the middle of steps and saves, which may be long after the start
+    steps=${last#step-}
+    ((i % 2 == 0)) || wait_for step has_lines broken $((10#${steps:-0} + 1))
+    sleep "0.$(printf %03d $((RANDOM % 100)))"
     kill -KILL $pid 2>/dev/null || fail "kill $i: it has ended"
     wait $pid 2>/dev/null || true
+    leaves=$(cd broken/checkpoints 2>/dev/null && echo *.tmp-*) || true
+    [ "$leaves" = "$left" ] || [ "${leaves:-*.tmp-*}" = '*.tmp-*' ] || in_saves=$((in_saves + 1))
+    left=$leaves
     now=$(newest broken)
     [[ ! $now < $last ]] || fail "kill $i: $now after $last"
     ! grep -q damaged said || fail "kill $i: $(cat said)"
     last=$now
 done
-[ -n "$last" ] || fail "no checkpoint in $kills runs"
+[ $in_saves -gt 0 ] || fail "none of $kills kills was during a save"
 "${train[@]}" --steps $long --out broken --save-every 400 --resume >out 2>said || fail "--resume after kills"
 "${train[@]}" --steps $long --out whole_long >out 2>said
 mv whole whole_short && mv whole_long whole
 same broken
-echo "killed $kills times, the last time after ${last#step-}"
+echo "killed $kills times, $in_saves times during a save, the last time after ${last#step-}"
 mv whole whole_long && mv whole_short whole
 
 # ---- one of two processes is killed under cleave-run ----
