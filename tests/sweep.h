@@ -10,11 +10,23 @@
 
 enum { SWEEP_SHARE = 5 };
 
+static inline bool sweep_is_whole(void)
+{
+    const char *text = getenv("CLV_SWEEP");
+    return text != NULL && strcmp(text, "all") == 0;
+}
+
 static inline bool sweep_takes(void)
 {
     static int at;
-    const char *text = getenv("CLV_SWEEP");
-    return at++ % SWEEP_SHARE == 0 || (text != NULL && strcmp(text, "all") == 0);
+    return at++ % SWEEP_SHARE == 0 || sweep_is_whole();
+}
+
+/* Of `ways` that a case may go, whether it goes this one: where they do not differ in what the case is about, cases
+ * take turns; all of them with CLV_SWEEP=all. */
+static inline bool sweep_takes_turn(int way, int ways, int at)
+{
+    return at % ways == way || sweep_is_whole();
 }
 
 #endif

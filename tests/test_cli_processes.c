@@ -12,11 +12,18 @@
 #include <cmocka.h>
 
 #include "cli_run.h"
+#include "sweep.h"
 
 enum { LAUNCHERS = 4 };
 
 static char launchers[LAUNCHERS][512];
 static int n_launchers;
+
+/* Whether a case is run by the launcher: cases that are about commands, not about what a launcher does, take turns. */
+static bool has_turn(int launcher, int at)
+{
+    return sweep_takes_turn(launcher, n_launchers, at);
+}
 
 /* The launcher with its number of processes. */
 static void start_by(int launcher, int processes)
@@ -30,9 +37,13 @@ static void start_by(int launcher, int processes)
 static void expect_alike(int code, const char *command)
 {
     static char alone[CLI_OUTPUT], job[CLI_OUTPUT];
+    static int turn;
     start_by(0, 0);
     assert_int_equal(cli_run(alone, "%s 2>/dev/null", command), code);
+    turn++;
     for (int l = 0; l < n_launchers; l++) {
+        if (!has_turn(l, turn))
+            continue;
         start_by(l, 3 - l % 2);
         int got = cli_run(job, "%s 2>/dev/null", command);
         if (got != code || strcmp(job, alone) != 0)
@@ -44,11 +55,15 @@ static void expect_alike(int code, const char *command)
 static void expect_written(const char *command, const char *compare)
 {
     static char out[CLI_OUTPUT];
+    static int turn;
     char line[1024];
     start_by(0, 0);
     snprintf(line, sizeof line, "%s --out {d}/alone", command);
     assert_int_equal(cli_run(out, "%s", line), 0);
+    turn++;
     for (int l = 0; l < n_launchers; l++) {
+        if (!has_turn(l, turn))
+            continue;
         start_by(l, 3 - l % 2);
         snprintf(line, sizeof line, "%s --out {d}/job", command);
         if (cli_run(out, "%s", line) != 0)
@@ -109,18 +124,22 @@ static void test_refused(void **state)
     (void)state;
     for (int l = 0; l < n_launchers; l++) {
         start_by(l, 3);
-        cli_expect(2, "2 ranks for 3 processes; valid: a rank for each, or more (-tp 3)",
-                   "generate -m {d}/one -p abc -tp 2");
-        cli_expect(1, "nowhere", "generate -m {d}/nowhere -p abc -tp 3");
-        cli_expect(2, "exists already", "train --text {d}/text --out {d}/one --steps 1 --seq 16 -tp 3");
-        setenv("CLEAVE_CONTROL", "wg77", 1);
-        cli_expect(1, "control (CLEAVE_CONTROL) names the interface 'wg77', which this host does not have",
-                   "generate -m {d}/one -p abc -tp 3");
-        unsetenv("CLEAVE_CONTROL");
-        assert_int_equal(cli_run(out, "generate -m {d}/one -p xyz -c 2 -n 5 -tp 3"), 2);
-        char *once = strstr(out, "context");
-        assert_non_null(once);
-        assert_null(strstr(strchr(once, '\n'), "cleave generate"));
+        if (has_turn(l, 0)) {
+            cli_expect(2, "2 ranks for 3 processes; valid: a rank for each, or more (-tp 3)",
+                       "generate -m {d}/one -p abc -tp 2");
+            cli_expect(2, "exists already", "train --text {d}/text --out {d}/one --steps 1 --seq 16 -tp 3");
+            setenv("CLEAVE_CONTROL", "wg77", 1);
+            cli_expect(1, "control (CLEAVE_CONTROL) names the interface 'wg77', which this host does not have",
+                       "generate -m {d}/one -p abc -tp 3");
+            unsetenv("CLEAVE_CONTROL");
+        }
+        if (has_turn(l, 1)) {
+            cli_expect(1, "nowhere", "generate -m {d}/nowhere -p abc -tp 3");
+            assert_int_equal(cli_run(out, "generate -m {d}/one -p xyz -c 2 -n 5 -tp 3"), 2);
+            char *once = strstr(out, "context");
+            assert_non_null(once);
+            assert_null(strstr(strchr(once, '\n'), "cleave generate"));
+        }
     }
     start_by(0, 0);
     cli_expect(2, "--comm-timeout", "generate -m {d}/one -p abc -tp 3 --comm-timeout 0");
@@ -156,11 +175,74 @@ static void test_stray(void **state)
     }
 }
 
-/* What one process alone cannot read: a file that the launcher's wrapper gives it. */
-static void test_failed_alone(void **state)
+/* Commands by the launcher, each process through a script of the folder. */
+static void start_through(int launcher, const char *script)
+{
+    static char line[2048];
+    snprintf(line, sizeof line, "cd %s; timeout 30 %s -np 3 ./%s", cli_folder(), launchers[launcher], script);
+    cli_start_by(line);
+}
+
+/* What one process alone cannot read: it is in another folder than the others. */
+static void fail_apart(int l)
+{
+    static const char *const commands[] = {"generate -m model -p abc -n 3 -tp 3",
+                                           "train --text text --out run --steps 1 --seq 16 -tp 3",
+                                           "train --text text --out below/run --steps 1 --seq 16 -tp 3"};
+    start_through(l, "apart");
+    for (int c = 0; c < 3; c++) {
+        if (has_turn(l, c))
+            cli_expect(1, "process 1 of 3: ", "%s", commands[c]);
+        cli_shell("! ls {d}/run {d}/below/* 2>/dev/null");
+    }
+    if (has_turn(l, 1)) { /* a folder that is another one there */
+        cli_shell("cp {d}/text {d}/elsewhere/other && cp {d}/text {d}/other && mkdir -p {d}/apart_run "
+                  "{d}/elsewhere/apart_run && rm -rf {d}/apart_run/run");
+        cli_expect(1, "process 1 of 3: apart_run/run: the run that the first process has begun there is not seen",
+                   "train --text other --out apart_run/run --steps 1 --seq 16 -tp 3");
+    }
+    /* other text behind the same name */
+    cli_shell("echo 'a text of other words, and of some more words than those' >{d}/elsewhere/other && "
+              "cp {d}/text {d}/other");
+    if (has_turn(l, 0))
+        cli_expect(2, "do not agree on --text", "train --text other --out run --steps 1 --seq 16 -tp 3");
+    cli_shell("! ls {d}/run 2>/dev/null");
+    if (has_turn(l, 1))
+        cli_expect(2, "do not agree on --input: ", "score -m {d}/one --input other -tp 3");
+    if (has_turn(l, 0)) { /* and what only the first writes */
+        cli_expect(0, "", "forward -m {g}/gpt2 --ids %s --out made -tp 3", cli_ids("gpt2_golden"));
+        cli_shell("ls {d}/made && ! ls {d}/elsewhere/made 2>/dev/null && rm {d}/made");
+    }
+}
+
+/* An option or a variable that one process alone is given. */
+static void fail_by_words(int l)
 {
     static char out[CLI_OUTPUT];
-    char line[2048];
+    if (has_turn(l, 0)) {
+        start_through(l, "unknown");
+        assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 2 -tp 3"), 0);
+        assert_non_null(strstr(out, "process 1 of 3: unknown option '--wrong'"));
+        start_through(l, "odd");
+        cli_expect(2, "do not agree on --seq: 10 in process 0, 11 in process 1 (not what process 0 has: 1, 2)",
+                   "train --text {d}/text --out {d}/run --steps 1 -tp 3");
+        start_through(l, "other_command");
+        cli_expect(2, "do not agree on the command: cleave generate in process 0, cleave forward in process 1",
+                   "generate -m {d}/one -p abc -n 2 -tp 3");
+    }
+    if (has_turn(l, 1)) {
+        start_through(l, "port");
+        assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 2 -tp 3"), 0);
+        assert_non_null(strstr(out, "process 1 of 3: control (CLEAVE_CONTROL) is ':99999'"));
+        start_through(l, "odd_seed");
+        cli_expect(2, "do not agree on --seed: 10 in process 0, 11 in process 1",
+                   "generate -m {d}/one -p abc -n 2 -tp 3 --temp 1");
+    }
+}
+
+/* By what the launcher's wrapper gives one process. */
+static void test_failed_alone(void **state)
+{
     (void)state;
     cli_shell("printf '#!/bin/sh\\nr=$OMPI_COMM_WORLD_RANK$PMI_RANK\\np=$1; shift\\n"
               "[ $r = 1 ] && cd elsewhere\\nexec \"$p\" \"$@\"\\n' >{d}/apart && chmod +x {d}/apart && mkdir "
@@ -176,54 +258,8 @@ static void test_failed_alone(void **state)
         "exec \"$@\"\\n' >{d}/unknown && sed 's/exec.*wrong/export CLEAVE_CONTROL=:99999/' {d}/unknown >{d}/port && "
         "chmod +x {d}/unknown {d}/port");
     for (int l = 0; l < n_launchers; l++) {
-        static const char *const commands[] = {"generate -m model -p abc -n 3 -tp 3",
-                                               "train --text text --out run --steps 1 --seq 16 -tp 3",
-                                               "train --text text --out below/run --steps 1 --seq 16 -tp 3"};
-        for (size_t c = 0; c < sizeof commands / sizeof *commands; c++) {
-            snprintf(line, sizeof line, "cd %s; timeout 30 %s -np 3 %s/apart", cli_folder(), launchers[l],
-                     cli_folder());
-            cli_start_by(line);
-            cli_expect(1, "process 1 of 3: ", "%s", commands[c]);
-            cli_shell("! ls {d}/run {d}/below/* 2>/dev/null");
-        }
-        /* a folder that is another one there */
-        cli_shell("cp {d}/text {d}/elsewhere/other && cp {d}/text {d}/other && mkdir -p {d}/apart_run "
-                  "{d}/elsewhere/apart_run && rm -rf {d}/apart_run/run");
-        cli_expect(1, "process 1 of 3: apart_run/run: the run that the first process has begun there is not seen",
-                   "train --text other --out apart_run/run --steps 1 --seq 16 -tp 3");
-        /* other text behind the same name */
-        cli_shell("echo 'a text of other words, and of some more words than those' >{d}/elsewhere/other && "
-                  "cp {d}/text {d}/other");
-        cli_expect(2, "do not agree on --text", "train --text other --out run --steps 1 --seq 16 -tp 3");
-        cli_shell("! ls {d}/run 2>/dev/null");
-        cli_expect(2, "do not agree on --input: ", "score -m {d}/one --input other -tp 3");
-        /* and what only the first writes */
-        cli_expect(0, "", "forward -m {g}/gpt2 --ids %s --out made -tp 3", cli_ids("gpt2_golden"));
-        cli_shell("ls {d}/made && ! ls {d}/elsewhere/made 2>/dev/null && rm {d}/made");
-        /* an option that only one is given, and does not know */
-        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/unknown", launchers[l], cli_folder());
-        cli_start_by(line);
-        assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 2 -tp 3"), 0);
-        assert_non_null(strstr(out, "process 1 of 3: unknown option '--wrong'"));
-        /* a variable that only one has, and cannot be */
-        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/port", launchers[l], cli_folder());
-        cli_start_by(line);
-        assert_int_not_equal(cli_run(out, "generate -m {d}/one -p abc -n 2 -tp 3"), 0);
-        assert_non_null(strstr(out, "process 1 of 3: control (CLEAVE_CONTROL) is ':99999'"));
-        /* another option */
-        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/odd", launchers[l], cli_folder());
-        cli_start_by(line);
-        cli_expect(2, "do not agree on --seq: 10 in process 0, 11 in process 1 (not what process 0 has: 1, 2)",
-                   "train --text {d}/text --out {d}/run --steps 1 -tp 3");
-        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/odd_seed", launchers[l], cli_folder());
-        cli_start_by(line);
-        cli_expect(2, "do not agree on --seed: 10 in process 0, 11 in process 1",
-                   "generate -m {d}/one -p abc -n 2 -tp 3 --temp 1");
-        /* another command */
-        snprintf(line, sizeof line, "timeout 30 %s -np 3 %s/other_command", launchers[l], cli_folder());
-        cli_start_by(line);
-        cli_expect(2, "do not agree on the command: cleave generate in process 0, cleave forward in process 1",
-                   "generate -m {d}/one -p abc -n 2 -tp 3");
+        fail_apart(l);
+        fail_by_words(l);
     }
 }
 
@@ -238,6 +274,8 @@ static void test_lost(void **state)
               "[ $v = no$r ] && exit 0\\nexec \"$@\"\\n' >{d}/kill && chmod +x {d}/kill");
     for (int l = 0; l < n_launchers; l++)
         for (int victim = 0; victim < 2; victim++) {
+            if (!has_turn(l, victim))
+                continue;
             /* MPICH's launcher ends those that are left at once, which may be sooner than a line is written */
             int tries = strstr(launchers[l], "mpich") ? 10 : 1;
             const char *words = NULL;
@@ -256,6 +294,8 @@ static void test_lost(void **state)
         }
     for (int l = 0; l < n_launchers; l++)
         for (int victim = 0; victim < 2; victim++) {
+            if (!has_turn(l, victim))
+                continue;
             snprintf(line, sizeof line, "timeout 60 %s -np 3 %s/kill no%d", launchers[l], cli_folder(), victim);
             cli_start_by(line);
             bool said = false;
@@ -281,6 +321,8 @@ static void test_stopped(void **state)
     for (int l = 0; l < n_launchers; l++)
         for (int victim = 0; victim < 3; victim++) {
             bool leads_away = victim == 2; /* somebody else was there before */
+            if (!has_turn(l, victim))
+                continue;
             cli_shell("rm -rf {d}/dumps && mkdir -p {d}/dumps {d}/away");
             if (leads_away)
                 cli_shell("ln -s {d}/away {d}/dumps/cleave-$(id -u)");

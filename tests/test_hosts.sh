@@ -155,7 +155,8 @@ expect_cut() { # mpi
     hosts_launch "$mpi" 1 "$cleave" train "${train_options[@]}" --steps 1000000 --out "$out" -tp 3 \
         --comm-timeout 3 >"$work/out" 2>"$log" </dev/null &
     job=$!
-    expect_within 30 grep -q 'train [0-9]*/1000000' "$log" -- "$mpi: the training does not begin"
+    # Its progress is in the log, but only every half minute.
+    expect_within 30 test -s "$out/metrics.unfinished.jsonl" -- "$mpi: the training does not begin"
     hosts_cut h3
     # Where results are handed to process 0, nothing is to come of rank 2.
     expect_within 10 grep -qE "$missing, .* bytes came \\(op |what the caller asked for .*$missing.* \\(op " "$log" \
@@ -164,6 +165,7 @@ expect_cut() { # mpi
     hosts_kill h1 h2 h3
     wait "$job" 2>/dev/null
     [ ! -f "$out/model.safetensors" ] || fail "$mpi: a training that was cut off has written weights"
+    rm -r "${out:?}"
 }
 
 # A host goes away in the middle: cleave-run goes on from the last checkpoint on the two that are left, to the weights
@@ -210,7 +212,8 @@ for mpi in "${mpis[@]}"; do
         hosts_shape 50mbit 1ms || fail "tc does not shape by $shaper"
         expect_same_training "$mpi" shaped -tp 3
         expect_same_text "$mpi" shaped
-        expect_predicted "$mpi"
+        # What is predicted and measured are Cleave's own messages.
+        [ "$mpi" != "${mpis[0]}" ] && [ "${CLV_SWEEP:-}" != all ] || expect_predicted "$mpi"
         hosts_shape off
     fi
     expect_cut "$mpi"
